@@ -1,0 +1,1 @@
+"""A lab for how attention learns to learn in context."""

@@ -1,0 +1,25 @@
+"""Models: weights, a prediction, and circuits."""
+
+from ._attention import AbstractAttention as AbstractAttention
+from ._base import AbstractModel as AbstractModel
+from ._base import attention_length as attention_length
+from ._equivalents import ConvolutionalLinear as ConvolutionalLinear
+from ._equivalents import TwoLayerLinear as TwoLayerLinear
+from ._equivalents import cubic_features as cubic_features
+from ._initialise import SCHEMES as SCHEMES
+from ._merged import FullMergedKQ as FullMergedKQ
+from ._merged import MergedKQ as MergedKQ
+from ._separate import FullSeparateKQ as FullSeparateKQ
+from ._separate import SeparateKQ as SeparateKQ
+
+MODELS: dict[str, type[AbstractModel]] = {
+    model.__name__: model
+    for model in (
+        MergedKQ,
+        FullMergedKQ,
+        SeparateKQ,
+        FullSeparateKQ,
+        TwoLayerLinear,
+        ConvolutionalLinear,
+    )
+}

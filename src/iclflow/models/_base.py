@@ -1,0 +1,64 @@
+"""What every model is: weights, a prediction, circuits; and where the factor 1/N is stated."""
+
+import abc
+from typing import Literal
+
+import equinox as eqx
+from jaxtyping import Array, Float
+
+from ..tasks import Sequences
+
+Normaliser = Literal["context", "tokens", "none"]
+Form = Literal["bilinear", "cubic", "general"]
+
+
+def attention_length(length, normaliser: Normaliser):
+    """What linear attention divides its sums by. The factor 1/N of the theory lives here alone.
+
+    - `"context"`: N, the number of labelled pairs. The default everywhere.
+    - `"tokens"`: N + 1, the query counted too (the papers' code with varying lengths).
+    - `"none"`: 1, no normalisation (the papers' code at fixed length).
+    """
+    if normaliser == "context":
+        return length
+    if normaliser == "tokens":
+        return length + 1
+    if normaliser == "none":
+        return length * 0 + 1
+    raise ValueError(
+        f'`normaliser` = {normaliser!r}: must be "context", "tokens" or "none".'
+    )
+
+
+class AbstractModel(eqx.Module):
+    """Weights and a prediction. A model knows its own circuits, never a task or an optimiser.
+
+    A model of one's own subclasses this, implements `predict`, and can be trained on the sampled
+    and the data-set risk. Models whose prediction is linear in known features of the sequence
+    say so through `form` and `coefficients`, and get the exact and the sufficient-statistics
+    risks too.
+    """
+
+    @abc.abstractmethod
+    def predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
+        """The predicted query label of each sequence; any leading batch axes."""
+
+    @property
+    def form(self) -> Form:
+        """How the prediction depends on the sequence.
+
+        - `"bilinear"`: ŷ = βᵀ A x_q with β = (1/N) Σ yₙxₙ; `coefficients()` is A, (D, D).
+        - `"cubic"`: ŷ = Σ θ_abc G_ab x_q,c with G = (1/N)(Σ zₙzₙᵀ + z_q z_qᵀ), z = (x; y),
+          z_q = (x_q; 0); `coefficients()` is θ, (D+1, D+1, D).
+        - `"general"`: anything else.
+        """
+        return "general"
+
+    def coefficients(self) -> Array:
+        """The coefficients of the features that `form` names."""
+        raise TypeError(f"{type(self).__name__} has no features of fixed form.")
+
+    @property
+    def coefficient_rank(self) -> int | None:
+        """The largest rank that a bilinear A can take whatever the weights; None: any."""
+        return None

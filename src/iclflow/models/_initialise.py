@@ -1,0 +1,89 @@
+"""Initial weights. Every scheme says precisely what it draws.
+
+- `"gaussian"`: every entry is N(0, s²).
+- `"balanced"`: zero conserved quantities. Merged: U_h = v_h W with one random W of unit norm, so
+  v_i v_j = ⟨U_i, U_j⟩. Separate: ‖K_h‖ = |v_h|, Q_h = O K_h with O a random rotation, so
+  K_hᵀK_h = Q_hᵀQ_h and v_h² = ‖K_h‖². The v_h are N(0, s²).
+- `"identity"`: balanced and aligned with white inputs. Merged: U_h = v_h I/√D. Separate: head h
+  reads and asks for coordinate h mod D (and the R − 1 after it) with ‖K_h‖ = |v_h|, K_h = Q_h.
+  The v_h are |N(0, s²)|, so that every head can grow.
+- `"paper"`: the standard deviations of the code of arXiv 2501.16265. Merged: every entry N(0, s²),
+  like `"gaussian"`. Separate: s/√(number of entries of the stacked matrix over all heads), i.e.
+  s/√(H R (D+1)) for keys and queries and s/√(H (D+1)²) for values. That code does not divide
+  attention by N: use it with `normaliser="none"`, or multiply the weights by √N (merged) or
+  N^(1/3) (separate).
+
+The blocks u and h of the full forms start at zero in every scheme.
+"""
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, PRNGKeyArray
+
+from ..precision import as_float
+
+Scheme = Literal["gaussian", "balanced", "identity", "paper"]
+SCHEMES = ("gaussian", "balanced", "identity", "paper")
+
+
+def check_sizes(dim: int, heads: int, scale: float, scheme: str, rank: int = 1) -> None:
+    """Refuses sizes that no model can have."""
+    for name, value in (("dim", dim), ("heads", heads), ("rank", rank)):
+        if isinstance(value, bool) or value != int(value) or value < 1:
+            raise ValueError(f"`{name}` = {value}: must be a whole number from 1 up.")
+    if rank > dim:
+        raise ValueError(f"`rank` = {rank}: must not exceed `dim` = {dim}.")
+    # A traced scale (an ensemble over scales) was checked before the program was built.
+    if not isinstance(scale, jax.core.Tracer) and not (jnp.isfinite(scale) and scale >= 0):
+        raise ValueError(f"`scale` = {scale}: must be finite and not negative.")
+    if scheme not in SCHEMES:
+        raise ValueError(f"`scheme` = {scheme!r}: must be one of {', '.join(SCHEMES)}.")
+
+
+def merged_weights(
+    key: PRNGKeyArray, dim: int, heads: int, scale: float, scheme: Scheme
+) -> tuple[Array, Array]:
+    """v (H,) and U (H, D, D)."""
+    check_sizes(dim, heads, scale, scheme)
+    key_v, key_u = jr.split(key)
+    scale = as_float(scale)
+    v = scale * jr.normal(key_v, (heads,), scale.dtype)
+    if scheme in ("gaussian", "paper"):
+        return v, scale * jr.normal(key_u, (heads, dim, dim), scale.dtype)
+    if scheme == "identity":
+        v = jnp.abs(v)
+        direction = jnp.eye(dim, dtype=scale.dtype)
+    else:
+        direction = jr.normal(key_u, (dim, dim), scale.dtype)
+    return v, v[:, None, None] * direction / jnp.linalg.norm(direction)
+
+
+def separate_weights(
+    key: PRNGKeyArray, dim: int, heads: int, rank: int, scale: float, scheme: Scheme
+) -> tuple[Array, Array, Array]:
+    """v (H,), K (H, D, R) and Q (H, D, R)."""
+    check_sizes(dim, heads, scale, scheme, rank)
+    key_v, key_k, key_q = jr.split(key, 3)
+    scale = as_float(scale)
+    shape, dtype = (heads, dim, rank), scale.dtype
+    v = scale * jr.normal(key_v, (heads,), dtype)
+    k = scale * jr.normal(key_k, shape, dtype)
+    if scheme == "gaussian":
+        return v, k, scale * jr.normal(key_q, shape, dtype)
+    if scheme == "paper":
+        value_size, key_size = heads * (dim + 1) ** 2, heads * rank * (dim + 1)
+        q = scale * jr.normal(key_q, shape, dtype)
+        return v / value_size**0.5, k / key_size**0.5, q / key_size**0.5
+    if scheme == "identity":
+        v = jnp.abs(v)
+        rows = (jnp.arange(heads)[:, None] + jnp.arange(rank)) % dim
+        k = jax.nn.one_hot(rows, dim, axis=1, dtype=dtype)
+        k = v[:, None, None] * k / rank**0.5
+        return v, k, k
+    norms = jnp.linalg.norm(k, axis=(1, 2), keepdims=True)
+    k = jnp.abs(v)[:, None, None] * k / jnp.where(norms > 0, norms, 1.0)
+    rotations, _ = jnp.linalg.qr(jr.normal(key_q, (heads, dim, dim), dtype))
+    return v, k, rotations @ k

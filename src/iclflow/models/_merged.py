@@ -1,0 +1,80 @@
+"""Attention with one merged key-query matrix per head (ATTN_M of arXiv 2501.16265)."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ._attention import AbstractAttention, Activation
+from ._base import Normaliser
+from ._initialise import Scheme, merged_weights
+
+
+class MergedKQ(AbstractAttention):
+    """Reduced form: ŷ = Σ_h v_h βᵀ U_h x_q (linear), the blocks u and h absent."""
+
+    v: Float[Array, " H"]
+    U: Float[Array, "H D D"]
+    activation: Activation = eqx.field(static=True, default="linear")
+    normaliser: Normaliser = eqx.field(static=True, default="context")
+    self_attention: bool = eqx.field(static=True, default=True)
+
+    @staticmethod
+    def init(
+        key: PRNGKeyArray,
+        dim: int,
+        heads: int,
+        scale: float = 1e-2,
+        scheme: Scheme = "gaussian",
+        **options,
+    ) -> "MergedKQ":
+        """Random weights of size `scale`; `scheme` says which. `options` are fields."""
+        return MergedKQ(*merged_weights(key, dim, heads, scale, scheme), **options)
+
+    @property
+    def reduced(self) -> bool:
+        return True
+
+    def ov(self) -> Float[Array, "H D+1"]:
+        return jnp.zeros((self.v.shape[0], self.U.shape[1] + 1), self.v.dtype).at[:, -1].set(self.v)
+
+    def kq(self) -> Float[Array, "H D+1 D"]:
+        return jnp.pad(self.U, ((0, 0), (0, 1), (0, 0)))
+
+
+class FullMergedKQ(AbstractAttention):
+    """Full form: value rows a = (u; v) and key-query blocks B = (U; hᵀ), all trainable."""
+
+    value: Float[Array, "H D+1"]
+    key_query: Float[Array, "H D+1 D"]
+    activation: Activation = eqx.field(static=True, default="linear")
+    normaliser: Normaliser = eqx.field(static=True, default="context")
+    self_attention: bool = eqx.field(static=True, default=True)
+
+    @staticmethod
+    def init(
+        key: PRNGKeyArray,
+        dim: int,
+        heads: int,
+        scale: float = 1e-2,
+        scheme: Scheme = "gaussian",
+        **options,
+    ) -> "FullMergedKQ":
+        """As `MergedKQ.init`; u and h start at zero."""
+        return FullMergedKQ.embed(MergedKQ.init(key, dim, heads, scale, scheme, **options))
+
+    @staticmethod
+    def embed(model: MergedKQ) -> "FullMergedKQ":
+        """The same function as `model`, with the blocks u and h there and zero."""
+        return FullMergedKQ(
+            model.ov(), model.kq(), model.activation, model.normaliser, model.self_attention
+        )
+
+    @property
+    def reduced(self) -> bool:
+        return False
+
+    def ov(self) -> Float[Array, "H D+1"]:
+        return self.value
+
+    def kq(self) -> Float[Array, "H D+1 D"]:
+        return self.key_query

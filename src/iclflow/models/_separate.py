@@ -1,0 +1,91 @@
+"""Attention with separate low-rank keys and queries (ATTN_S of arXiv 2501.16265)."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ._attention import AbstractAttention, Activation
+from ._base import Normaliser
+from ._initialise import Scheme, separate_weights
+
+
+class SeparateKQ(AbstractAttention):
+    """Reduced form: ŷ = Σ_h v_h βᵀ K_h Q_hᵀ x_q (linear), the blocks u and h absent."""
+
+    v: Float[Array, " H"]
+    K: Float[Array, "H D R"]
+    Q: Float[Array, "H D R"]
+    activation: Activation = eqx.field(static=True, default="linear")
+    normaliser: Normaliser = eqx.field(static=True, default="context")
+    self_attention: bool = eqx.field(static=True, default=True)
+
+    @staticmethod
+    def init(
+        key: PRNGKeyArray,
+        dim: int,
+        heads: int,
+        rank: int = 1,
+        scale: float = 1e-2,
+        scheme: Scheme = "gaussian",
+        **options,
+    ) -> "SeparateKQ":
+        """Random weights of size `scale`; `scheme` says which. `options` are fields."""
+        return SeparateKQ(*separate_weights(key, dim, heads, rank, scale, scheme), **options)
+
+    @property
+    def reduced(self) -> bool:
+        return True
+
+    def ov(self) -> Float[Array, "H D+1"]:
+        return jnp.zeros((self.v.shape[0], self.K.shape[1] + 1), self.v.dtype).at[:, -1].set(self.v)
+
+    def kq(self) -> Float[Array, "H D+1 D"]:
+        blocks = jnp.einsum("hdr,her->hde", self.K, self.Q)
+        return jnp.pad(blocks, ((0, 0), (0, 1), (0, 0)))
+
+    @property
+    def coefficient_rank(self) -> int:
+        return self.K.shape[0] * self.K.shape[2]
+
+
+class FullSeparateKQ(AbstractAttention):
+    """Full form: value rows a = (u; v), keys over tokens (D+1, R), queries over inputs (D, R)."""
+
+    value: Float[Array, "H D+1"]
+    key: Float[Array, "H D+1 R"]
+    query: Float[Array, "H D R"]
+    activation: Activation = eqx.field(static=True, default="linear")
+    normaliser: Normaliser = eqx.field(static=True, default="context")
+    self_attention: bool = eqx.field(static=True, default=True)
+
+    @staticmethod
+    def init(
+        key: PRNGKeyArray,
+        dim: int,
+        heads: int,
+        rank: int = 1,
+        scale: float = 1e-2,
+        scheme: Scheme = "gaussian",
+        **options,
+    ) -> "FullSeparateKQ":
+        """As `SeparateKQ.init`; u and the label row of the keys start at zero."""
+        model = SeparateKQ.init(key, dim, heads, rank, scale, scheme, **options)
+        return FullSeparateKQ.embed(model)
+
+    @staticmethod
+    def embed(model: SeparateKQ) -> "FullSeparateKQ":
+        """The same function as `model`, with the blocks u and h there and zero."""
+        keys = jnp.pad(model.K, ((0, 0), (0, 1), (0, 0)))
+        return FullSeparateKQ(
+            model.ov(), keys, model.Q, model.activation, model.normaliser, model.self_attention
+        )
+
+    @property
+    def reduced(self) -> bool:
+        return False
+
+    def ov(self) -> Float[Array, "H D+1"]:
+        return self.value
+
+    def kq(self) -> Float[Array, "H D+1 D"]:
+        return jnp.einsum("har,hbr->hab", self.key, self.query)

@@ -1,0 +1,71 @@
+"""What every risk is: the expected loss of a model on a task, a differentiable scalar function."""
+
+import abc
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ..models import AbstractModel
+
+
+class AbstractRisk(eqx.Module):
+    """The expected squared error of a model. All numbers in it are array leaves, so that risks
+    of one shape can be stacked and swept in one program."""
+
+    kind: ClassVar[str]
+    stochastic: ClassVar[bool] = False
+
+    @abc.abstractmethod
+    def __call__(
+        self, model: AbstractModel, key: PRNGKeyArray | None = None
+    ) -> Float[Array, ""]:
+        """The risk of `model`. Stochastic risks need a `key`, the others ignore it."""
+
+    def gradient(self, model: AbstractModel, key: PRNGKeyArray | None = None) -> AbstractModel:
+        """The gradient with respect to the weights, shaped like the model."""
+        return eqx.filter_grad(lambda m: self(m, key))(model)
+
+    def value_and_gradient(self, model: AbstractModel, key: PRNGKeyArray | None = None):
+        """The risk and its gradient, computed together."""
+        return eqx.filter_value_and_grad(lambda m: self(m, key))(model)
+
+    def floor(self, model: AbstractModel) -> Float[Array, ""] | None:
+        """The smallest value that weights of this shape can reach, where it is known.
+
+        Gradient flow stops there by itself; without it, it needs an end time.
+        """
+        return None
+
+
+class AbstractCoefficientRisk(AbstractRisk):
+    """A risk that sees a model only through its `coefficients()`, with a closed-form slope.
+
+    One product with the moments gives the slope; the chain rule through the few products that
+    make the coefficients gives the gradient. That is about half the work of differentiating
+    the risk itself.
+    """
+
+    @abc.abstractmethod
+    def of_coefficients(self, coefficients: Array) -> Float[Array, ""]:
+        """The risk as a function of the coefficients."""
+
+    @abc.abstractmethod
+    def slope(self, coefficients: Array) -> Array:
+        """The derivative of `of_coefficients`, in closed form."""
+
+    def __call__(
+        self, model: AbstractModel, key: PRNGKeyArray | None = None
+    ) -> Float[Array, ""]:
+        return self.of_coefficients(model.coefficients())
+
+    def gradient(self, model: AbstractModel, key: PRNGKeyArray | None = None) -> AbstractModel:
+        weights, static = eqx.partition(model, eqx.is_inexact_array)
+        coefficients, pull_back = jax.vjp(
+            lambda w: eqx.combine(w, static).coefficients(), weights
+        )
+        return pull_back(self.slope(coefficients))[0]
+
+    def value_and_gradient(self, model: AbstractModel, key: PRNGKeyArray | None = None):
+        return self(model), self.gradient(model)

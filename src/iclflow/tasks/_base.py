@@ -1,0 +1,88 @@
+"""What every task is: a distribution over sequences that can be sampled, and its Bayes predictor."""
+
+import abc
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+
+class Sequences(eqx.Module):
+    """A batch of in-context regression problems (x₁,y₁)…(x_N,y_N), x_q → y_q.
+
+    Any leading batch axes are allowed, none included. Sequences of different context lengths
+    share one array: positions from `length` on are padding, with x = 0 and y = 0.
+    """
+
+    x: Float[Array, "*batch N D"]
+    y: Float[Array, "*batch N"]
+    x_query: Float[Array, "*batch D"]
+    y_query: Float[Array, "*batch"]
+    length: Float[Array, "*batch"]
+
+    @property
+    def dim(self) -> int:
+        return self.x.shape[-1]
+
+    @property
+    def count(self) -> int:
+        """How many sequences there are along the first batch axis."""
+        return self.x.shape[0]
+
+    def mask(self) -> Array:
+        """True at the positions that hold a context pair, False at padding."""
+        return jnp.arange(self.x.shape[-2]) < self.length[..., None]
+
+    def __getitem__(self, index) -> "Sequences":
+        return jax.tree.map(lambda leaf: leaf[index], self)
+
+
+class Estimate(NamedTuple):
+    """A number that was sampled: its value and the standard error of that value."""
+
+    value: Float[Array, ""]
+    standard_error: Float[Array, ""]
+
+
+def estimate_mean(samples: Float[Array, " count"]) -> Estimate:
+    """The mean of independent samples, with its standard error."""
+    count = samples.shape[0]
+    if count < 2:
+        raise ValueError(f"`count` = {count}: a standard error needs at least 2 samples.")
+    return Estimate(jnp.mean(samples), jnp.std(samples, ddof=1) / jnp.sqrt(count))
+
+
+class AbstractTask(eqx.Module):
+    """A distribution over sequences. It knows how to sample and its own optimum, never a model."""
+
+    @property
+    @abc.abstractmethod
+    def dim(self) -> int:
+        """D, the dimension of the inputs."""
+
+    @property
+    @abc.abstractmethod
+    def max_context(self) -> int:
+        """The longest context that this task produces."""
+
+    @abc.abstractmethod
+    def sample(self, key: PRNGKeyArray, count: int) -> Sequences:
+        """Draws `count` independent sequences."""
+
+    @abc.abstractmethod
+    def bayes_predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
+        """The posterior mean of the noiseless query label given the context and the query."""
+
+    @abc.abstractmethod
+    def bayes_variance(self, sequences: Sequences) -> Float[Array, "*batch"]:
+        """The posterior variance of the query label (its noise included where the task has it)."""
+
+    def bayes_risk(self, key: PRNGKeyArray, count: int = 100_000) -> Estimate:
+        """The smallest risk that any predictor can reach on this task.
+
+        The posterior variance is averaged over sampled contexts, which leaves far less noise
+        than averaging squared errors.
+        """
+        return estimate_mean(self.bayes_variance(self.sample(key, count)))

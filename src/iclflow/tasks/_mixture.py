@@ -1,0 +1,115 @@
+"""Mixtures of tasks: in-context and in-weight sequences in one training set."""
+
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ..precision import as_float
+from ._base import AbstractTask, Sequences
+from ._check import checked_array
+from ._linear_regression import LinearRegression
+
+
+class Mixture(AbstractTask):
+    """Each sequence comes from one of several linear-regression tasks, drawn at random."""
+
+    components: tuple[LinearRegression, ...]
+    probabilities: Float[Array, " K"]
+
+    def __init__(self, components: Sequence[LinearRegression], probabilities):
+        """**Arguments:**
+
+        - `components`: the tasks; all of one input dimension.
+        - `probabilities`: the share of sequences that each of them gives.
+        """
+        weights = checked_array("probabilities", probabilities, 1)
+        if len(components) != weights.shape[0] or weights.min() < 0:
+            raise ValueError(
+                f"`probabilities` must hold {len(components)} numbers that are not negative."
+            )
+        if abs(weights.sum() - 1) > 1e-9:
+            raise ValueError(f"`probabilities` sum to {weights.sum()}: must be 1.")
+        if len({component.dim for component in components}) != 1:
+            raise ValueError("`components` differ in input dimension: must all have the same.")
+        self.components = tuple(components)
+        self.probabilities = as_float(weights)
+
+    @property
+    def dim(self) -> int:
+        return self.components[0].dim
+
+    @property
+    def max_context(self) -> int:
+        return max(component.max_context for component in self.components)
+
+    def sample(self, key: PRNGKeyArray, count: int) -> Sequences:
+        key_choice, *keys = jr.split(key, 1 + len(self.components))
+        choice = jr.choice(key_choice, len(self.components), (count,), p=self.probabilities)
+        drawn = [
+            _padded(component.sample(k, count), self.max_context)
+            for component, k in zip(self.components, keys)
+        ]
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *drawn)
+        return jax.tree.map(lambda leaf: leaf[choice, jnp.arange(count)], stacked)
+
+    def component_posterior(self, sequences: Sequences) -> Float[Array, "K *batch"]:
+        """The probability of each component given the context."""
+        evidence = jnp.stack([c.log_evidence(sequences) for c in self.components])
+        prior = jnp.log(self.probabilities).reshape((-1,) + (1,) * (evidence.ndim - 1))
+        return jax.nn.softmax(evidence + prior, axis=0)
+
+    def bayes_predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
+        means = jnp.stack([c.bayes_predict(sequences) for c in self.components])
+        return jnp.sum(self.component_posterior(sequences) * means, 0)
+
+    def bayes_variance(self, sequences: Sequences) -> Float[Array, "*batch"]:
+        weight = self.component_posterior(sequences)
+        means = jnp.stack([c.bayes_predict(sequences) for c in self.components])
+        within = jnp.stack([c.bayes_variance(sequences) for c in self.components])
+        mean = jnp.sum(weight * means, 0)
+        return jnp.sum(weight * (within + (means - mean) ** 2), 0)
+
+
+def in_context_in_weight(
+    task: LinearRegression, fraction: float, fixed_weight=None
+) -> Mixture | LinearRegression:
+    """A fraction p of sequences with a random w, the rest with one fixed w.
+
+    **Arguments:**
+
+    - `task`: what a sequence with a random w looks like.
+    - `fraction`: p, from 0 (in-weight alone) to 1 (in-context alone).
+    - `fixed_weight`: the w of the other sequences; by default (1, …, 1), of squared
+      norm D, the mean squared norm of a random one.
+    """
+    if not np.isfinite(fraction) or not 0 <= fraction <= 1:
+        raise ValueError(f"`fraction` = {fraction}: must lie between 0 and 1.")
+    dim = task.dim
+    weight = np.ones(dim) if fixed_weight is None else checked_array("fixed_weight", fixed_weight, 1)
+    if weight.shape != (dim,):
+        raise ValueError(f"`fixed_weight` has {weight.shape[0]} entries: must have {dim}.")
+    fixed = eqx.tree_at(
+        lambda t: (t.prior_mean, t.prior_covariance),
+        task,
+        (as_float(weight), jnp.zeros_like(task.prior_covariance)),
+    )
+    if fraction == 1:
+        return task
+    if fraction == 0:
+        return fixed
+    return Mixture((task, fixed), (fraction, 1 - fraction))
+
+
+def _padded(sequences: Sequences, context: int) -> Sequences:
+    """The same sequences in arrays with room for `context` pairs."""
+    extra = context - sequences.x.shape[-2]
+    return eqx.tree_at(
+        lambda s: (s.x, s.y),
+        sequences,
+        (jnp.pad(sequences.x, ((0, 0), (0, extra), (0, 0))), jnp.pad(sequences.y, ((0, 0), (0, extra)))),
+    )

@@ -1,0 +1,19 @@
+import random
+
+import jax
+import jax.random as jr
+import pytest
+
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_numpy_rank_promotion", "allow")
+
+
+@pytest.fixture
+def getkey():
+    """A source of fresh random keys, the same on every run."""
+    source = random.Random(0)
+
+    def _getkey():
+        return jr.key(source.randint(0, 2**31 - 1))
+
+    return _getkey
