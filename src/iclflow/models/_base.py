@@ -25,9 +25,7 @@ def attention_length(length, normaliser: Normaliser):
         return length + 1
     if normaliser == "none":
         return length * 0 + 1
-    raise ValueError(
-        f'`normaliser` = {normaliser!r}: must be "context", "tokens" or "none".'
-    )
+    raise ValueError(f'`normaliser` = {normaliser!r}: must be "context", "tokens" or "none".')
 
 
 class AbstractModel(eqx.Module):

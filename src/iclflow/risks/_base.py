@@ -18,9 +18,7 @@ class AbstractRisk(eqx.Module):
     stochastic: ClassVar[bool] = False
 
     @abc.abstractmethod
-    def __call__(
-        self, model: AbstractModel, key: PRNGKeyArray | None = None
-    ) -> Float[Array, ""]:
+    def __call__(self, model: AbstractModel, key: PRNGKeyArray | None = None) -> Float[Array, ""]:
         """The risk of `model`. Stochastic risks need a `key`, the others ignore it."""
 
     def gradient(self, model: AbstractModel, key: PRNGKeyArray | None = None) -> AbstractModel:
@@ -55,16 +53,12 @@ class AbstractCoefficientRisk(AbstractRisk):
     def slope(self, coefficients: Array) -> Array:
         """The derivative of `of_coefficients`, in closed form."""
 
-    def __call__(
-        self, model: AbstractModel, key: PRNGKeyArray | None = None
-    ) -> Float[Array, ""]:
+    def __call__(self, model: AbstractModel, key: PRNGKeyArray | None = None) -> Float[Array, ""]:
         return self.of_coefficients(model.coefficients())
 
     def gradient(self, model: AbstractModel, key: PRNGKeyArray | None = None) -> AbstractModel:
         weights, static = eqx.partition(model, eqx.is_inexact_array)
-        coefficients, pull_back = jax.vjp(
-            lambda w: eqx.combine(w, static).coefficients(), weights
-        )
+        coefficients, pull_back = jax.vjp(lambda w: eqx.combine(w, static).coefficients(), weights)
         return pull_back(self.slope(coefficients))[0]
 
     def value_and_gradient(self, model: AbstractModel, key: PRNGKeyArray | None = None):

@@ -12,9 +12,7 @@ def checked_array(name: str, value, ndim: int) -> np.ndarray:
     except (TypeError, ValueError):
         raise ValueError(f"`{name}` = {value!r}: must be an array of numbers.") from None
     if array.ndim != ndim:
-        raise ValueError(
-            f"`{name}` has {array.ndim} axes (shape {array.shape}): must have {ndim}."
-        )
+        raise ValueError(f"`{name}` has {array.ndim} axes (shape {array.shape}): must have {ndim}.")
     if array.size == 0:
         raise ValueError(f"`{name}` is empty: must hold at least one number.")
     if not np.all(np.isfinite(array)):
@@ -57,7 +55,5 @@ def checked_covariance(name: str, matrix, *, dim: int | None = None, definite: b
     # Rounding makes the zero eigenvalues of a semi-definite matrix negative by about 1e-16.
     if smallest <= 0 if definite else smallest < -1e-12 * scale:
         kind = "definite" if definite else "semi-definite"
-        raise ValueError(
-            f"`{name}` has an eigenvalue {smallest:.6g}: must be positive {kind}."
-        )
+        raise ValueError(f"`{name}` has an eigenvalue {smallest:.6g}: must be positive {kind}.")
     return (matrix + matrix.T) / 2

@@ -90,7 +90,9 @@ def in_context_in_weight(
     if not np.isfinite(fraction) or not 0 <= fraction <= 1:
         raise ValueError(f"`fraction` = {fraction}: must lie between 0 and 1.")
     dim = task.dim
-    weight = np.ones(dim) if fixed_weight is None else checked_array("fixed_weight", fixed_weight, 1)
+    weight = (
+        np.ones(dim) if fixed_weight is None else checked_array("fixed_weight", fixed_weight, 1)
+    )
     if weight.shape != (dim,):
         raise ValueError(f"`fixed_weight` has {weight.shape[0]} entries: must have {dim}.")
     fixed = eqx.tree_at(
@@ -111,5 +113,8 @@ def _padded(sequences: Sequences, context: int) -> Sequences:
     return eqx.tree_at(
         lambda s: (s.x, s.y),
         sequences,
-        (jnp.pad(sequences.x, ((0, 0), (0, extra), (0, 0))), jnp.pad(sequences.y, ((0, 0), (0, extra)))),
+        (
+            jnp.pad(sequences.x, ((0, 0), (0, extra), (0, 0))),
+            jnp.pad(sequences.y, ((0, 0), (0, extra))),
+        ),
     )

@@ -48,9 +48,7 @@ class RandomLabels(AbstractTask):
         drawn = self.inputs.sample(key_inputs, count)
         labels = jr.normal(key_labels, drawn.y.shape, drawn.y.dtype)
         labels = jnp.where(drawn.mask(), jnp.sqrt(self.label_variance) * labels, 0.0)
-        return eqx.tree_at(
-            lambda s: (s.y, s.y_query), drawn, (labels, drawn.x_query @ self.weight)
-        )
+        return eqx.tree_at(lambda s: (s.y, s.y_query), drawn, (labels, drawn.x_query @ self.weight))
 
     def bayes_predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
         return sequences.x_query @ self.weight

@@ -1,0 +1,55 @@
+# A bare machine needs python3 (3.11 or newer), pip and make; everything else goes into $(VENV).
+PYTHON ?= python3
+VENV ?= .venv
+OUT ?= out/verify
+ARGS ?=
+
+BIN := $(VENV)/bin
+# Written last by tools/venv.py, so that a second call installs nothing.
+TEST_READY := $(VENV)/.ready-test
+DEV_READY := $(VENV)/.ready-dev
+# The pyright wheel brings its own pyright; this keeps it from looking for a newer one.
+export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
+# Tests check every annotated shape and type as they run; a whole number passes for a `float`.
+TYPES := --jaxtyping-packages=iclflow,beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))
+
+.DEFAULT_GOAL := help
+.PHONY: help verify test lint format docs clean distclean
+
+help: ## list the targets
+	@echo "usage: make TARGET [PYTHON=$(PYTHON)] [VENV=$(VENV)] [ARGS='…']"
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+verify: $(TEST_READY) ## compute every claim of the papers, write the report into OUT
+	@$(BIN)/iclflow verify --out $(OUT) $(ARGS); code=$$?; \
+	for page in $(OUT)/*.html; do test ! -f "$$page" || echo "The report is $$page"; done; \
+	exit $$code
+
+test: $(TEST_READY) ## run all tests (ARGS='-k staircase' picks some)
+	@$(BIN)/python -m pytest '$(TYPES)' $(ARGS)
+
+lint: $(DEV_READY) ## check style, formatting and types; change nothing
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/pyright --pythonpath $(BIN)/python
+
+format: $(DEV_READY) ## put imports and formatting in order
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+docs: $(TEST_READY) ## build the documentation into site/, strictly
+	@$(BIN)/python -m mkdocs build --strict --quiet --site-dir site
+	@echo "The documentation is site/index.html"
+
+clean: ## remove what the other targets wrote, except the environment and your runs
+	rm -rf $(OUT) site dist .pytest_cache .ruff_cache .hypothesis
+	find . -path './.*' -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean ## remove the environment too
+	rm -rf $(VENV) $(VENV).lock
+
+$(TEST_READY): pyproject.toml constraints.txt
+	@$(PYTHON) tools/venv.py $(VENV) test
+
+$(DEV_READY): pyproject.toml constraints.txt
+	@$(PYTHON) tools/venv.py $(VENV) dev

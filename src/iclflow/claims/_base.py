@@ -1,0 +1,192 @@
+"""A claim: one sentence of a paper as something that runs and can fail."""
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+
+from ._lab import Lab
+
+Paper = Literal["linear", "softmax", "multitask"]
+Tier = Literal["smoke", "default", "paper"]
+TIERS: tuple[Tier, ...] = ("smoke", "default", "paper")
+Verdict = Literal["holds", "fails", "inconclusive", "misstated"]
+Comparison = Literal["absolute", "relative", "equal", "at least", "at most"]
+
+
+class Inconclusive(Exception):
+    """Raised by a claim that cannot be decided with what was computed; its text says why."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """One comparison of a prediction with a measurement.
+
+    **Fields:**
+
+    - `comparison`: `"absolute"` and `"relative"`: the largest deviation must stay within
+      `tolerance`; `"equal"`: no deviation at all; `"at least"`, `"at most"`: the measurement
+      must be on the right side of the prediction, with `tolerance` to spare in its favour.
+    """
+
+    name: str
+    predicted: Any
+    measured: Any
+    tolerance: float = 0.0
+    comparison: Comparison = "absolute"
+
+    @property
+    def error(self) -> float:
+        """The deviation that the tolerance bounds; infinite if the two cannot be compared."""
+        if self.comparison == "equal" and not _numeric(self.predicted):
+            return 0.0 if _plain(self.predicted) == _plain(self.measured) else math.inf
+        predicted = np.asarray(self.predicted, float)
+        measured = np.asarray(self.measured, float)
+        if predicted.shape != measured.shape and predicted.ndim and measured.ndim:
+            return math.inf
+        difference = measured - predicted
+        if self.comparison == "at least":
+            difference = np.maximum(-difference, 0)
+        elif self.comparison == "at most":
+            difference = np.maximum(difference, 0)
+        elif self.comparison == "relative":
+            difference = np.abs(difference) / np.abs(predicted)
+        worst = float(np.max(np.abs(difference), initial=0.0))
+        return worst if math.isfinite(worst) else math.inf
+
+    @property
+    def passed(self) -> bool:
+        return self.error <= self.tolerance
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """One sentence, how it is tested, and why with that tolerance.
+
+    **Fields:**
+
+    - `id`: `paper/name`.
+    - `source`: the equation, figure or section of the paper.
+    - `tolerance_reason`: where the tolerance comes from.
+    - `test`: computes the checks, with all predictions taken through `lab.predict`.
+    - `figures`: names of the figures that show it.
+    - `misstated`: the sentence is known to be wrong as stated; `corrected_by` names the claim
+      that says it right.
+    """
+
+    id: str
+    paper: Paper
+    statement: str
+    source: str
+    tier: Tier
+    tolerance_reason: str
+    test: Callable[[Lab], list[Check]]
+    figures: tuple[str, ...] = ()
+    misstated: bool = False
+    corrected_by: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What one claim gave in one run."""
+
+    claim: Claim
+    checks: tuple[Check, ...]
+    verdict: Verdict
+    reason: str
+    seconds: float
+    config: dict[str, Any]
+
+    @property
+    def worst(self) -> Check | None:
+        """The check that comes closest to failing, or fails worst."""
+        return max(self.checks, key=_strain, default=None)
+
+    def as_json(self) -> dict[str, Any]:
+        """The outcome as plain data; infinite errors are spelled out, since JSON has none."""
+        worst = self.worst
+        return {
+            "id": self.claim.id,
+            "paper": self.claim.paper,
+            "statement": self.claim.statement,
+            "source": self.claim.source,
+            "predicted": {check.name: _plain(check.predicted) for check in self.checks},
+            "measured": {check.name: _plain(check.measured) for check in self.checks},
+            "error": None if worst is None else _plain(worst.error),
+            "tolerance": None if worst is None else worst.tolerance,
+            "tolerance_reason": self.claim.tolerance_reason,
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "corrected_by": self.claim.corrected_by,
+            "seconds": round(self.seconds, 3),
+            "config": _plain(self.config),
+            "checks": [
+                {
+                    "name": check.name,
+                    "predicted": _plain(check.predicted),
+                    "measured": _plain(check.measured),
+                    "error": _plain(check.error),
+                    "tolerance": check.tolerance,
+                    "comparison": check.comparison,
+                    "passed": check.passed,
+                }
+                for check in self.checks
+            ],
+        }
+
+
+def run_claim(claim: Claim, lab: Lab) -> Outcome:
+    """Runs one claim and gives its verdict.
+
+    Against bent predictions (`lab.falsify`) every single check has to fail: a claim in which one
+    still passes is reported as holding, since that check could not have failed.
+    """
+    start = time.perf_counter()
+    lab.begin()
+    try:
+        checks = tuple(claim.test(lab))
+    except Inconclusive as stop:
+        return Outcome(
+            claim, (), "inconclusive", str(stop), time.perf_counter() - start, lab.config
+        )
+    seconds = time.perf_counter() - start
+    if not checks:
+        raise ValueError(f"The claim {claim.id} made no check.")
+    failed = [check for check in checks if not check.passed]
+    if lab.falsify:
+        verdict = "fails" if len(failed) == len(checks) else "holds"
+        passed = ", ".join(check.name for check in checks if check.passed)
+        reason = f"still passes against a wrong prediction: {passed}" if passed else ""
+    elif claim.misstated:
+        verdict = "misstated" if failed else "holds"
+        reason = f"refuted by: {', '.join(check.name for check in failed)}" if failed else ""
+    else:
+        verdict = "fails" if failed else "holds"
+        reason = f"failed: {', '.join(check.name for check in failed)}" if failed else ""
+    return Outcome(claim, checks, verdict, reason, seconds, lab.config)
+
+
+def _strain(check: Check) -> float:
+    if check.tolerance > 0:
+        return check.error / check.tolerance
+    return math.inf if check.error > 0 else 0.0
+
+
+def _numeric(value: Any) -> bool:
+    return np.asarray(value).dtype.kind in "fiub"
+
+
+def _plain(value: Any) -> Any:
+    """Numbers, lists and dictionaries of Python's own, fit for JSON."""
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if hasattr(value, "tolist"):
+        return _plain(np.asarray(value).tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

@@ -1,0 +1,44 @@
+"""Writing files so that a reader sees the old content or the new, never half of it."""
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+
+def write_atomic(path: Path | str, content: bytes | str) -> None:
+    """Writes a file in one step: a temporary file beside it, synced, then renamed over it.
+
+    The folder is made if it is missing. If anything fails, no trace is left.
+    """
+    path = Path(path)
+    data = content.encode() if isinstance(content, str) else content
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        # mkstemp makes private files; results are as readable as any other file of the user.
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # the rename itself must survive a crash too
+    finally:
+        os.close(folder)
+
+
+def sha256(data: bytes) -> str:
+    """The SHA-256 of `data`, in hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current

@@ -1,0 +1,284 @@
+"""Gradient descent, SGD and Adam on any risk: training in steps."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import optax
+from jaxtyping import Array, PRNGKeyArray
+
+from ..models import AbstractModel
+from ..risks import AbstractRisk
+from ..trajectory import Result, Trajectory
+from ._ensemble import Ensemble, Members, over_members
+from ._layout import Layout
+from ._progress import Monitor, Status
+from ._recorder import Recorder
+from ._save import Drops, Explicit, SavePoints, save_times
+
+_CHUNK_BYTES = 2**25
+# Descent with `Drops` looks at the loss this often, evenly, and keeps what moved.
+_LOOKS = 20_000
+
+
+class State(NamedTuple):
+    """Everything that the next step depends on, the random stream included: the key of step n
+    is derived from n, so that a run can be taken up anywhere."""
+
+    step: Array
+    weights: Array
+    optimiser: Any
+    key: PRNGKeyArray
+
+
+class Rule(eqx.Module):
+    """How a gradient becomes a step: an optax transformation, then a factor.
+
+    The factor is an array, so that another learning rate does not mean another compilation.
+    """
+
+    transform: optax.GradientTransformation = eqx.field(static=True)
+    factor: Array
+
+
+def gradient_descent(
+    model: AbstractModel, risk: AbstractRisk, learning_rate: float, steps: int, **options
+) -> Trajectory:
+    """W ← W − η ∂L/∂W. `steps` steps of this are the Euler scheme of gradient flow with time
+    step 2η. Options: as in `descend`."""
+    return descend(model, risk, sgd_rule(learning_rate), steps, **options)
+
+
+def sgd(
+    model: AbstractModel,
+    risk: AbstractRisk,
+    learning_rate: float,
+    steps: int,
+    momentum: float = 0.0,
+    **options,
+) -> Trajectory:
+    """Stochastic gradient descent on a sampled risk. Options: as in `descend`."""
+    return descend(model, risk, sgd_rule(learning_rate, momentum), steps, **options)
+
+
+def adam(
+    model: AbstractModel,
+    risk: AbstractRisk,
+    learning_rate: float,
+    steps: int,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    **options,
+) -> Trajectory:
+    """Adam on any risk. Options: as in `descend`."""
+    return descend(model, risk, adam_rule(learning_rate, b1, b2), steps, **options)
+
+
+def sgd_rule(learning_rate: float, momentum: float = 0.0) -> Rule:
+    """Plain steps down the gradient, with momentum if asked."""
+    if not 0 <= momentum < 1:
+        raise ValueError(f"`momentum` = {momentum}: must be at least 0 and below 1.")
+    return Rule(_trace(momentum), -_positive(learning_rate))
+
+
+def adam_rule(learning_rate: float, b1: float = 0.9, b2: float = 0.999) -> Rule:
+    """Adam's steps."""
+    for name, value in (("b1", b1), ("b2", b2)):
+        if not 0 <= value < 1:
+            raise ValueError(f"`{name}` = {value}: must be at least 0 and below 1.")
+    return Rule(_scale_by_adam(b1, b2), -_positive(learning_rate))
+
+
+# Cached: a transformation is compiled in by identity, and equal ones must be the same object.
+@lru_cache
+def _trace(momentum: float) -> optax.GradientTransformation:
+    return optax.trace(momentum) if momentum else optax.identity()
+
+
+_scale_by_adam = lru_cache(optax.scale_by_adam)
+
+
+def descend(
+    model: AbstractModel,
+    risk: AbstractRisk,
+    optimiser: Rule | optax.GradientTransformation,
+    steps: int,
+    *,
+    key: PRNGKeyArray | None = None,
+    monitor: AbstractRisk | None = None,
+    save: SavePoints = Drops(),
+    progress: bool | None = None,
+    callback: Callable[[Status], bool | None] | None = None,
+) -> Trajectory:
+    """`steps` updates of any optimiser.
+
+    **Arguments:**
+
+    - `optimiser`: `sgd_rule(…)`, `adam_rule(…)`, or any optax optimiser.
+    - `key`: of the random stream; needed for a stochastic risk.
+    - `monitor`: the risk whose values are recorded, if not `risk` itself: a run on sampled
+      sequences can report its exact loss.
+    - `save`: which steps to keep: `Drops`, `Linear`, `LogSpaced` or `Explicit`.
+    - `progress`, `callback`: as in `gradient_flow`.
+    """
+    key = _checked_key(risk, key)
+    driver = _Driver(Layout.of(model), risk, monitor or risk, None, optimiser, steps, save)
+    run = Monitor("training", progress, callback)
+    return driver.run(driver.layout.vector(model)[None], key[None], run)[0]
+
+
+def descend_ensemble(
+    models,
+    risks,
+    optimiser: Rule | optax.GradientTransformation,
+    steps: int,
+    *,
+    keys: PRNGKeyArray | None = None,
+    save: SavePoints = Drops(),
+    progress: bool | None = None,
+    callback: Callable[[Status], bool | None] | None = None,
+) -> Ensemble:
+    """Many models of one shape trained as one program.
+
+    **Arguments:**
+
+    - `models`, `risks`: as in `gradient_flow_ensemble`.
+    - `keys`: one random key a member, for stochastic risks.
+    """
+    members = Members.of(models, risks)
+    if keys is None:
+        keys = jr.split(_checked_key(members.risk, None), members.count)
+    first = jax.tree.map(lambda x: x[0] if eqx.is_array(x) else x, members.models)
+    driver = _Driver(Layout.of(first), members.risk, members.risk, members, optimiser, steps, save)
+    vectors = eqx.filter_vmap(driver.layout.vector)(members.models)
+    run = Monitor(f"training {members.count} models", progress, callback)
+    return Ensemble(tuple(driver.run(vectors, keys, run)))
+
+
+class _Driver:
+    """Loops over chunks of save points, on one run or on an ensemble (`members`)."""
+
+    def __init__(self, layout, risk, monitor, members, optimiser, steps, save):
+        if steps < 1 or steps != int(steps):
+            raise ValueError(f"`steps` = {steps}: must be a whole number from 1 up.")
+        self.layout = layout
+        self._risk = risk
+        self._monitored = monitor
+        self._members = members
+        if not isinstance(optimiser, Rule):
+            optimiser = Rule(optimiser, jnp.ones(()))
+        self._rule = optimiser
+        self._steps = int(steps)
+        self._save = save
+
+    def run(self, vectors, keys, monitor: Monitor) -> list[Trajectory]:
+        marks = self._marks()
+        states, losses = _start(self._parts(), self._risk, self._monitored, vectors, keys)
+        recorders = [
+            Recorder(self.layout, self._shown(marks), loss, vector, self._steps, None)
+            for loss, vector in zip(np.asarray(losses).tolist(), np.asarray(vectors))
+        ]
+        size = min(len(marks), max(1, min(500, _CHUNK_BYTES // (8 * vectors.size))))
+        counts = np.diff(marks, prepend=0)
+        # Padding with zero steps keeps every chunk of one shape: one compilation.
+        counts = np.pad(counts, (0, -len(counts) % size)).reshape(-1, size)
+        try:
+            for i, chunk in enumerate(counts):
+                states, (clock, losses, weights) = _advance(
+                    self._parts(), self._risk, self._monitored, states, jnp.asarray(chunk)
+                )
+                valid = min(size, len(marks) - i * size)
+                clock, losses, weights = (np.asarray(x) for x in (clock, losses, weights))
+                for j, recorder in enumerate(recorders):
+                    recorder.add(
+                        clock[j, :valid].astype(float), losses[j, :valid], weights[j, :valid]
+                    )
+                done = float(clock[0, valid - 1])
+                status = Status(done, recorders[0].last_loss, int(done), done / self._steps)
+                if not monitor.update(status):
+                    _finish(recorders)
+                if all(recorder.result is not None for recorder in recorders):
+                    break
+        except KeyboardInterrupt:
+            _finish(recorders)
+        finally:
+            monitor.close()
+        statistics = {"seconds": monitor.seconds, "members": len(recorders)}
+        return [recorder.trajectory("step", statistics) for recorder in recorders]
+
+    def _marks(self) -> np.ndarray:
+        """The step numbers at which the loss is looked at."""
+        fixed = save_times(self._save, float(self._steps))
+        if fixed is None:
+            looks = min(self._steps, _LOOKS)
+            fixed = np.linspace(0, self._steps, looks + 1)[1:]
+        marks = np.unique(np.round(fixed).astype(np.int64))
+        return marks[marks > 0]
+
+    def _shown(self, marks: np.ndarray) -> SavePoints:
+        return self._save if isinstance(self._save, Drops) else Explicit(marks)
+
+    def _parts(self):
+        swept = None if self._members is None else self._members.swept_risk
+        return self.layout, self._rule, swept
+
+
+@eqx.filter_jit
+def _start(parts, risk, monitored, vectors, keys):
+    layout, rule, swept = parts
+
+    def start(risks, vector, key):
+        state = State(jnp.zeros((), int), vector, rule.transform.init(vector), key)
+        return state, risks[1](layout.model(vector), _report_key(state))
+
+    return over_members(start, swept, (risk, monitored), vectors, keys)
+
+
+@eqx.filter_jit
+def _advance(parts, risk, monitored, states, counts):
+    layout, rule, swept = parts
+
+    def one_step(risk, state: State) -> State:
+        key = jr.fold_in(state.key, state.step)
+        gradient = layout.vector(risk.gradient(layout.model(state.weights), key))
+        updates, memory = rule.transform.update(gradient, state.optimiser, state.weights)
+        return State(state.step + 1, state.weights + rule.factor * updates, memory, state.key)
+
+    def chunk(risks, state):
+        risk, monitored = risks
+
+        def to_next_mark(state, count):
+            state = jax.lax.fori_loop(0, count, lambda _, s: one_step(risk, s), state)
+            loss = monitored(layout.model(state.weights), _report_key(state))
+            return state, (state.step, loss, state.weights)
+
+        return jax.lax.scan(to_next_mark, state, counts)
+
+    return over_members(chunk, swept, (risk, monitored), states)
+
+
+def _report_key(state: State) -> PRNGKeyArray:
+    """A key of its own: what is reported must not be what is trained on."""
+    return jr.fold_in(jr.fold_in(state.key, state.step), 1)
+
+
+def _finish(recorders) -> None:
+    for recorder in recorders:
+        recorder.finish(Result.cancelled)
+
+
+def _checked_key(risk: AbstractRisk, key: PRNGKeyArray | None) -> PRNGKeyArray:
+    if key is None and risk.stochastic:
+        raise ValueError("This risk draws sequences: pass a random `key`.")
+    return jr.key(0) if key is None else key
+
+
+def _positive(learning_rate: float) -> Array:
+    if not (np.isfinite(learning_rate) and learning_rate > 0):
+        raise ValueError(f"`learning_rate` = {learning_rate}: must be finite and positive.")
+    return jnp.asarray(learning_rate, float)

@@ -1,0 +1,60 @@
+"""The weights of a model as one vector, and back."""
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..models import AbstractModel
+
+
+class Layout(eqx.Module):
+    """How a model's weights lie in a vector.
+
+    A solver is fastest on one array. Everything that fixes the layout is static and hashable, so
+    that models of one shape share one compiled program.
+    """
+
+    rest: Any
+    structure: Any = eqx.field(static=True)
+    shapes: tuple[tuple[int, ...], ...] = eqx.field(static=True)
+
+    @staticmethod
+    def of(model: AbstractModel) -> "Layout":
+        weights, rest = eqx.partition(model, eqx.is_inexact_array)
+        leaves, structure = jax.tree.flatten(weights)
+        return Layout(rest, structure, tuple(leaf.shape for leaf in leaves))
+
+    @property
+    def size(self) -> int:
+        return sum(math.prod(shape) for shape in self.shapes)
+
+    def vector(self, model: AbstractModel) -> Float[Array, " n"]:
+        """The weights of `model` (or a gradient shaped like it), one after the other."""
+        weights = eqx.filter(model, eqx.is_inexact_array)
+        return jnp.concatenate([leaf.reshape(-1) for leaf in jax.tree.leaves(weights)])
+
+    def model(self, vector: Float[Array, " n"]) -> AbstractModel:
+        """The model whose weights these are."""
+        return eqx.combine(self._split(vector), self.rest)
+
+    def models(self, vectors: np.ndarray) -> AbstractModel:
+        """The models of many vectors at once, every array with their leading axis, in NumPy."""
+        rest = jax.tree.map(
+            lambda x: np.broadcast_to(x, (len(vectors), *x.shape)) if eqx.is_array(x) else x,
+            self.rest,
+        )
+        return eqx.combine(self._split(vectors), rest)
+
+    def _split(self, vectors):
+        leaves, offset = [], 0
+        for shape in self.shapes:
+            size = math.prod(shape)
+            part = vectors[..., offset : offset + size]
+            leaves.append(part.reshape(*vectors.shape[:-1], *shape))
+            offset += size
+        return jax.tree.unflatten(self.structure, leaves)

@@ -1,0 +1,72 @@
+"""Progress bars and cancelling, between the chunks of a long computation."""
+
+import sys
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Status(NamedTuple):
+    """Where a run stands, as a callback sees it."""
+
+    clock: float
+    loss: float
+    steps: int
+    fraction: float | None
+
+
+class Monitor:
+    """Shows a bar for what takes more than two seconds, and asks whether to go on.
+
+    **Arguments:**
+
+    - `title`: what the bar says.
+    - `show`: True, False, or None for "if standard error is a terminal".
+    - `callback`: called with a `Status` after every chunk; the run is cancelled when it returns
+      False.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        show: bool | None = None,
+        callback: Callable[[Status], bool | None] | None = None,
+    ):
+        self._title = title
+        self._show = sys.stderr.isatty() if show is None else show
+        self._callback = callback
+        self._start = time.perf_counter()
+        self._bar = None
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self._start
+
+    def update(self, status: Status) -> bool:
+        """Reports where the run stands; False means: stop."""
+        if self._show and self.seconds > 2:
+            self._draw(status)
+        return self._callback is None or self._callback(status) is not False
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def _draw(self, status: Status) -> None:
+        if self._bar is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TimeElapsedColumn(),
+                TextColumn("{task.fields[state]}"),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self._bar.start()
+            self._task = self._bar.add_task(self._title, total=1.0, state="")
+        state = f"{status.clock:.4g}, {status.steps} steps, loss {status.loss:.5g}"
+        total = None if status.fraction is None else 1.0
+        self._bar.update(self._task, completed=status.fraction or 0.0, total=total, state=state)

@@ -1,0 +1,95 @@
+"""What is kept of one run while it goes on, and how it ended."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..trajectory import Result, Trajectory
+from ._layout import Layout
+from ._save import Drops, SavePoints, Thinner, save_times
+
+
+class Recorder:
+    """Takes the points of one run as they come, keeps those that were asked for, and says when
+    the run is over.
+
+    **Arguments:**
+
+    - `end`: the clock reading at which the run is finished, if there is one.
+    - `target`: the loss at which the run counts as converged, if there is one.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        save: SavePoints,
+        start_loss: float,
+        start_weights: np.ndarray,
+        end: float | None,
+        target: float | None,
+    ):
+        self._layout = layout
+        self._fixed = save_times(save, end)
+        self._thinner = Thinner(save, 0.0, start_loss) if isinstance(save, Drops) else None
+        self._end = end
+        self._target = target
+        self._times = [np.zeros(1)]
+        self._losses = [np.asarray([start_loss])]
+        self._weights = [start_weights[None]]
+        self._last: tuple[float, float, np.ndarray] = (0.0, start_loss, start_weights)
+        self.result: Result | None = None
+        if not math.isfinite(start_loss):
+            self.result = Result.diverged
+        elif target is not None and start_loss <= target:
+            self.result = Result.converged
+
+    @property
+    def last_loss(self) -> float:
+        return self._last[1]
+
+    def add(self, times: np.ndarray, losses: np.ndarray, weights: np.ndarray) -> None:
+        """Takes the next points, in order."""
+        if self.result is not None or len(times) == 0:
+            return
+        stop = len(times)
+        bad = np.flatnonzero(~np.isfinite(losses))
+        if bad.size:
+            stop, self.result = int(bad[0]), Result.diverged
+        elif self._target is not None and (hit := np.flatnonzero(losses <= self._target)).size:
+            stop, self.result = int(hit[0]) + 1, Result.converged
+        elif self._end is not None and times[-1] >= self._end:
+            stop = int(np.searchsorted(times, self._end)) + 1
+            self.result = Result.finished
+        times, losses, weights = times[:stop], losses[:stop], weights[:stop]
+        if len(times) == 0:
+            return
+        self._last = (float(times[-1]), float(losses[-1]), weights[-1])
+        if self._thinner is None:
+            kept = np.flatnonzero(np.isin(times, self._fixed))
+        else:
+            kept = self._thinner.keep(times, losses)
+        if kept.size:
+            self._times.append(times[kept])
+            self._losses.append(losses[kept])
+            self._weights.append(weights[kept])
+
+    def finish(self, result: Result) -> None:
+        """Ends the run for a reason from outside, unless it has already ended."""
+        self.result = self.result or result
+
+    def trajectory(self, clock: str, statistics: dict[str, Any]) -> Trajectory:
+        """Everything that was kept; the last point always is."""
+        time, loss, weights = self._last
+        if time > self._times[-1][-1]:
+            self._times.append(np.asarray([time]))
+            self._losses.append(np.asarray([loss]))
+            self._weights.append(weights[None])
+        return Trajectory(
+            np.concatenate(self._times),
+            np.concatenate(self._losses),
+            self._layout.models(np.concatenate(self._weights)),
+            clock,
+            self.result or Result.finished,
+            statistics,
+        )

@@ -1,0 +1,111 @@
+"""One chunk of an adaptive ODE solve: a fixed number of tries, every one of them recorded.
+
+The loop around a solver that `diffrax.diffeqsolve` hides is spelled out here, because a run must
+be able to stop, report, save and go on between chunks without the end time being known, and to
+carry its exact state from one chunk to the next.
+"""
+
+from typing import Any, NamedTuple
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from ..risks import AbstractRisk
+from ._layout import Layout
+
+# Solvers give up when a step no longer changes the clock.
+_SMALLEST_STEP = 1e-14
+
+
+class State(NamedTuple):
+    """Everything that the next step depends on."""
+
+    time: Float[Array, ""]
+    step: Float[Array, ""]
+    weights: Float[Array, " n"]
+    solver: Any
+    controller: Any
+
+
+class Record(NamedTuple):
+    """What one try left behind."""
+
+    time: Float[Array, ""]
+    loss: Float[Array, ""]
+    weights: Float[Array, " n"]
+    accepted: Bool[Array, ""]
+
+
+class Stepper(eqx.Module):
+    """An adaptive solver on the flow τ dW/dt = −½ ∂L/∂W of the flattened weights."""
+
+    solver: diffrax.AbstractSolver
+    controller: diffrax.PIDController
+    layout: Layout
+
+    def _terms(self, risk: AbstractRisk) -> diffrax.ODETerm:
+        def velocity(time, weights, args):
+            gradient = risk.gradient(self.layout.model(weights))
+            return -0.5 * self.layout.vector(gradient)
+
+        return diffrax.ODETerm(velocity)
+
+    def start(self, risk: AbstractRisk, time: Array, weights: Array) -> State:
+        """The state before the first step, with a first step size by the usual heuristic."""
+        terms = self._terms(risk)
+        order = self.solver.error_order(terms)
+        end, controller = self.controller.init(
+            terms, time, time + 1e12, weights, None, None, self.solver.func, order
+        )
+        solver = self.solver.init(terms, time, end, weights, None)
+        state = State(time, end - time, weights, solver, controller)
+        # Weakly typed scalars would make the second chunk compile again.
+        return jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.result_type(x)), state)
+
+    def chunk(
+        self, risk: AbstractRisk, state: State, stops: Array, tries: int
+    ) -> tuple[State, Record]:
+        """`tries` attempted steps; those that would pass a stop end on it. The last stop is the end."""
+        terms = self._terms(risk)
+
+        def attempt(state: State, _):
+            stop = stops[
+                jnp.minimum(jnp.searchsorted(stops, state.time, side="right"), len(stops) - 1)
+            ]
+            active = state.time < stop
+            clipped = state.time + state.step >= stop
+            # The stop itself, not time + step: the clock must read the stop to the last bit.
+            end = jnp.where(clipped & active, stop, state.time + state.step)
+            weights, error, _, solver, _ = self.solver.step(
+                terms, state.time, end, state.weights, None, state.solver, False
+            )
+            error = jnp.where(jnp.isnan(error), jnp.inf, error)
+            accepted, _, after, _, controller, _ = self.controller.adapt_step_size(
+                state.time, end, state.weights, weights, None, error,
+                self.solver.error_order(terms), state.controller,
+            )  # fmt: skip
+            accepted = accepted & active
+            reached = jnp.where(accepted, end, state.time)
+            # A step cut short by a stop says nothing against the step size that was planned.
+            step = after - reached
+            step = jnp.where(accepted & clipped, jnp.maximum(step, state.step), step)
+            choose = lambda new, old: jax.tree.map(lambda a, b: jnp.where(accepted, a, b), new, old)
+            moved = State(
+                reached,
+                jnp.where(active, step, state.step),
+                choose(weights, state.weights),
+                choose(solver, state.solver),
+                jax.tree.map(lambda a, b: jnp.where(active, a, b), controller, state.controller),
+            )
+            loss = risk(self.layout.model(moved.weights))
+            return moved, Record(moved.time, loss, moved.weights, accepted)
+
+        return jax.lax.scan(attempt, state, length=tries)
+
+
+def stuck(state: State) -> Bool[Array, ""]:
+    """Whether the step has become too small to move the clock."""
+    return state.step < _SMALLEST_STEP * jnp.maximum(state.time, 1e-300)

@@ -1,0 +1,118 @@
+"""Exact population risk of every model of the form ŷ = βᵀ A x_q (reduced linear attention)."""
+
+from typing import ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..models import AbstractModel, attention_length
+from ..precision import require_float64
+from ..tasks import AbstractTask, LinearRegression, Mixture, RandomLabels
+from ._base import AbstractCoefficientRisk
+
+
+class BilinearRisk(AbstractCoefficientRisk):
+    """L(A) = c − 2⟨T, A⟩ + ⟨A, C A Λ⟩ with T = E[y_q β x_qᵀ], C = E[ββᵀ], Λ = E[x_q x_qᵀ].
+
+    The three matrices are all that the population says about such a model: two D×D products a
+    gradient, whatever the number of heads and the context length. Where all three are diagonal
+    they are stored as vectors and a gradient costs D² instead of D³.
+    """
+
+    kind: ClassVar[str] = "exact"
+
+    constant: Float[Array, ""]
+    cross: Float[Array, "D *D"]
+    second: Float[Array, "D *D"]
+    covariance: Float[Array, "D *D"]
+
+    def of_coefficients(self, coefficients: Array) -> Float[Array, ""]:
+        # c − ⟨T, A⟩ + ½⟨slope, A⟩: the slope already holds the expensive product.
+        linear = jnp.sum(self._cross_matrix() * coefficients)
+        return self.constant - linear + jnp.sum(self.slope(coefficients) * coefficients) / 2
+
+    def slope(self, coefficients: Array) -> Array:
+        if self.covariance.ndim == 1:
+            product = self.second[:, None] * coefficients * self.covariance
+        else:
+            product = self.second @ coefficients @ self.covariance
+        return 2 * (product - self._cross_matrix())
+
+    def floor(self, model: AbstractModel) -> Float[Array, ""]:
+        """The minimum over all A of the rank that the model can reach (Eckart and Young)."""
+        second, covariance = _matrix(self.second), _matrix(self.covariance)
+        left, right = _inverse_root(second), _inverse_root(covariance)
+        gains = jnp.linalg.svd(left @ self._cross_matrix() @ right, compute_uv=False) ** 2
+        rank = model.coefficient_rank
+        return self.constant - jnp.sum(gains if rank is None else gains[:rank])
+
+    def _cross_matrix(self) -> Array:
+        return _matrix(self.cross)
+
+
+def exact_bilinear_risk(task: AbstractTask, model: AbstractModel) -> BilinearRisk | None:
+    """The exact risk of a bilinear model on `task`, or None if the task has none of this form.
+
+    Derived in `docs/theory/linear.md`, Eq. (1); arXiv 2501.16265 has the case without noise,
+    with one context length and w ~ N(0, I).
+    """
+    parts = _moments(task, model.normaliser)  # pyright: ignore[reportAttributeAccessIssue]
+    if parts is None:
+        return None
+    require_float64("The exact risk")
+    constant, cross, second, covariance = (np.asarray(part, np.float64) for part in parts)
+    if all(_is_diagonal(matrix) for matrix in (cross, second, covariance)):
+        cross, second, covariance = np.diag(cross), np.diag(second), np.diag(covariance)
+    return BilinearRisk(*(jnp.asarray(part) for part in (constant, cross, second, covariance)))
+
+
+def _moments(task: AbstractTask, normaliser) -> tuple | None:
+    """c, T, C and Λ."""
+    if isinstance(task, LinearRegression):
+        covariance, moment = task.covariance, task.weight_second_moment
+        signal = covariance @ moment @ covariance
+        gain, coherent, incoherent = _context_moments(task, normaliser)
+        second = coherent * signal + incoherent * task.label_variance * covariance
+        constant = jnp.sum(covariance * moment) + task.query_noise
+        return constant, gain * signal, second, covariance
+    if isinstance(task, RandomLabels):
+        covariance = task.inputs.covariance
+        _, _, incoherent = _context_moments(task.inputs, normaliser)
+        constant = task.weight @ covariance @ task.weight
+        second = incoherent * task.label_variance * covariance
+        return constant, jnp.zeros_like(covariance), second, covariance
+    if isinstance(task, Mixture):
+        parts = [_moments(component, normaliser) for component in task.components]
+        covariance = parts[0][3]
+        if not all(bool(jnp.all(part[3] == covariance)) for part in parts):
+            return None  # a sum of Kronecker products is not one
+        weights = task.probabilities
+        averaged = [sum(w * part[i] for w, part in zip(weights, parts)) for i in range(3)]
+        return *averaged, covariance
+    return None
+
+
+def _context_moments(task: LinearRegression, normaliser) -> tuple[Array, Array, Array]:
+    """E[g], E[g²(1 + 1/ℓ)] and E[g²/ℓ] over context lengths ℓ, g = ℓ / (what attention divides by)."""
+    length = jnp.asarray(task.contexts, task.covariance.dtype)
+    gain = length / attention_length(length, normaliser)
+    weight = task.context_probabilities
+    return (
+        jnp.sum(weight * gain),
+        jnp.sum(weight * gain**2 * (1 + 1 / length)),
+        jnp.sum(weight * gain**2 / length),
+    )
+
+
+def _is_diagonal(matrix: np.ndarray) -> bool:
+    return not np.any(matrix - np.diag(np.diag(matrix)))
+
+
+def _matrix(stored: Array) -> Array:
+    return jnp.diag(stored) if stored.ndim == 1 else stored
+
+
+def _inverse_root(matrix: Array) -> Array:
+    values, vectors = jnp.linalg.eigh(matrix)
+    return (vectors / jnp.sqrt(values)) @ vectors.T

@@ -1,0 +1,123 @@
+"""The risk on a fixed, finite set of sequences; for linear attention by sufficient statistics.
+
+A model that is linear in known features φ of a sequence has the empirical loss
+(1/P) Σ_p (θ·φ_p − y_p)² = ‖Rθ − r‖², with (R | r) the triangular factor of the P × (F+1) matrix of
+features and labels. One pass over the sequences finds it, chunk by chunk. Training on it makes
+the same steps as training on the sequences, at a cost that depends on neither P nor N.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ..models import AbstractModel, attention_length
+from ..tasks import Sequences
+from ._base import AbstractRisk
+from ._quadratic import MAX_FEATURES, FeatureLayout, QuadraticRisk
+
+
+class StoredSequencesRisk(AbstractRisk):
+    """The plain mean of squared errors over stored sequences, for any model."""
+
+    sequences: Sequences
+    chunk: int | None = eqx.field(static=True, default=None)
+
+    kind = "dataset"
+
+    def __check_init__(self):
+        _check_chunk(self.chunk)
+
+    def __call__(self, model: AbstractModel, key: PRNGKeyArray | None = None) -> Float[Array, ""]:
+        count = self.sequences.count
+        if self.chunk is None or self.chunk >= count:
+            return jnp.mean(_squared_errors(model, self.sequences))
+        chunks = -(-count // self.chunk)
+        # The last chunk is filled up with sequences that exist, and these are not counted.
+        order = np.arange(chunks * self.chunk).reshape(chunks, self.chunk)
+        counted = jnp.asarray(order < count, self.sequences.y_query.dtype)
+
+        # Recomputing a chunk on the way back keeps one chunk in memory at a time.
+        @jax.checkpoint
+        def of_chunk(chunk):
+            index, weight = chunk
+            return jnp.sum(weight * _squared_errors(model, self.sequences[index]))
+
+        return jnp.sum(jax.lax.map(of_chunk, (jnp.asarray(order % count), counted))) / count
+
+
+def dataset_risk(
+    sequences: Sequences, model: AbstractModel, chunk: int | None = None
+) -> QuadraticRisk | StoredSequencesRisk:
+    """The mean squared error over `sequences`, for every model of the layout of `model`.
+
+    Linear attention and its equivalent networks get sufficient statistics, as long as these
+    are no larger than 4096 features; every other model the plain mean.
+
+    **Arguments:**
+
+    - `sequences`: with one batch axis; contexts may differ in length.
+    - `model`: only its form and sizes are read.
+    - `chunk`: how many sequences to hold at a time. By default the statistics are made in
+      chunks of about 32 MB, and the plain mean in one.
+    """
+    _check_chunk(chunk)
+    if sequences.x.ndim != 3 or sequences.count < 1:
+        raise ValueError(
+            f"`sequences` has inputs of shape {sequences.x.shape}: must be (count, context, dim) "
+            "with at least one sequence."
+        )
+    if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(sequences)):
+        raise ValueError("`sequences` holds NaN or infinity: every entry must be finite.")
+    if model.form == "general":
+        return StoredSequencesRisk(sequences, chunk)
+    layout = FeatureLayout.of(model)
+    if sequences.dim != layout.dim:
+        raise ValueError(f"`sequences` has `dim` = {sequences.dim}, `model` has {layout.dim}.")
+    if layout.size > MAX_FEATURES:
+        return StoredSequencesRisk(sequences, chunk)
+    return QuadraticRisk.from_factor(_factor(sequences, layout, chunk), layout, "dataset")
+
+
+def _check_chunk(chunk: int | None) -> None:
+    if chunk is not None and chunk < 1:
+        raise ValueError(f"`chunk` = {chunk}: must be a whole number from 1 up, or None.")
+
+
+def _factor(sequences: Sequences, layout: FeatureLayout, chunk: int | None) -> np.ndarray:
+    """The triangular factor of the matrix of features and labels, divided by √P."""
+    columns, count = layout.size + 1, sequences.count
+    widest = max(columns, sequences.x.shape[1] * (layout.dim + 1))
+    # Chunks as long as the factor, or longer, waste little on factorising the factor again.
+    chunk = chunk or max(2**22 // widest, columns)
+    triangle = np.zeros((columns, columns))
+    stored = jax.tree.map(np.asarray, sequences)
+    for start in range(0, count, chunk):
+        part = jax.tree.map(
+            lambda leaf: np.asarray(leaf, np.float64), stored[start : start + chunk]
+        )
+        rows = np.column_stack([_features(part, layout), part.y_query])
+        rows = np.concatenate([triangle, rows / np.sqrt(count)])
+        triangle = np.asarray(np.linalg.qr(rows, mode="r"))
+    return triangle
+
+
+def _features(part: Sequences, layout: FeatureLayout) -> np.ndarray:
+    """φ = G_ab x_q,c in packed order: (count, F)."""
+    if layout.form == "bilinear":
+        pairs = np.matmul(part.y[:, None, :], part.x)[:, 0]
+    else:
+        tokens = np.concatenate([part.x, part.y[..., None]], -1)
+        gram = np.matmul(tokens.transpose(0, 2, 1), tokens)
+        if layout.self_attention:
+            query = part.x_query
+            gram[:, :-1, :-1] += query[:, :, None] * query[:, None, :]
+        first, second = layout.pairs()
+        pairs = gram[:, first, second]
+    pairs = pairs / attention_length(part.length, layout.normaliser)[:, None]  # pyright: ignore
+    return (pairs[:, :, None] * part.x_query[:, None, :]).reshape(len(pairs), -1)
+
+
+def _squared_errors(model: AbstractModel, sequences: Sequences) -> Array:
+    return (sequences.y_query - model.predict(sequences)) ** 2

@@ -1,0 +1,64 @@
+"""Risk on fresh sequences: the one kind that exists for every task and every model."""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ..models import AbstractModel
+from ..tasks import AbstractTask, Estimate
+from ._base import AbstractRisk
+
+
+class SampledRisk(AbstractRisk):
+    """The mean squared error on `batch` sequences that are drawn anew at every call.
+
+    With `posterior_target` the label y_q is replaced by its posterior mean given the context and
+    its posterior variance is added: the same expectation and the same expected gradient, with
+    the part of the noise that no model can predict integrated out.
+    """
+
+    kind: ClassVar[str] = "sampled"
+    stochastic: ClassVar[bool] = True
+
+    task: AbstractTask
+    batch: int = eqx.field(static=True, default=256)
+    posterior_target: bool = eqx.field(static=True, default=False)
+
+    def __check_init__(self):
+        if self.batch < 2:
+            raise ValueError(f"`batch` = {self.batch}: must be at least 2.")
+
+    def losses(self, model: AbstractModel, key: PRNGKeyArray, count: int) -> Float[Array, " count"]:
+        """One unbiased sample of the risk for each of `count` fresh sequences."""
+        sequences = self.task.sample(key, count)
+        prediction = model.predict(sequences)
+        if not self.posterior_target:
+            return (sequences.y_query - prediction) ** 2
+        target = jax.lax.stop_gradient(self.task.bayes_predict(sequences))
+        return (target - prediction) ** 2 + self.task.bayes_variance(sequences)
+
+    def __call__(self, model: AbstractModel, key: PRNGKeyArray | None = None) -> Float[Array, ""]:
+        if key is None:
+            raise ValueError("A sampled risk draws sequences: pass a random `key`.")
+        return jnp.mean(self.losses(model, key, self.batch))
+
+    def estimate(self, model: AbstractModel, key: PRNGKeyArray, count: int = 100_000) -> Estimate:
+        """The risk from `count` sequences, with its standard error, in bounded memory."""
+        batches = -(-count // self.batch)
+        if count < 2:
+            raise ValueError(f"`count` = {count}: a standard error needs at least 2 sequences.")
+
+        @jax.jit
+        def sums(key):
+            losses = self.losses(model, key, self.batch)
+            return jnp.sum(losses), jnp.sum(losses**2)
+
+        first, second = jax.lax.map(sums, jr.split(key, batches))
+        total = batches * self.batch
+        mean = jnp.sum(first) / total
+        variance = (jnp.sum(second) / total - mean**2) * total / (total - 1)
+        return Estimate(mean, jnp.sqrt(jnp.maximum(variance, 0.0) / total))

@@ -1,0 +1,143 @@
+"""All stationary points of merged key-query attention, A = Σ v_h U_h.
+
+arXiv 2501.16265 calls them two stationary points; they are two sets (docs/theory/linear.md):
+
+- the saddles {v = 0, ⟨U_h, S⟩ = 0 for all h}, loss L(0), Hessian index exactly H everywhere;
+- the minima {Σ v_h U_h = A*}, loss L*, all of them global;
+
+where S = ΛMΛ (times E[N/c] where attention divides by c instead of N) drives the weights at A = 0.
+"""
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import ArrayLike, Float
+
+from ..tasks import LinearRegression
+from ._moments import Normaliser, moments
+from ._optimum import optimal_loss, optimal_matrix
+
+
+class StationarySet(NamedTuple):
+    """One connected family of stationary points.
+
+    `hessian_index` counts negative and `hessian_nullity` zero eigenvalues of the Hessian; where
+    the nullity equals the `dimension`, no direction is flat except along the set.
+    """
+
+    name: Literal["saddles", "minima"]
+    loss: float
+    dimension: int
+    hessian_index: int
+    hessian_nullity: int
+
+
+def merged_stationary_sets(
+    task: LinearRegression, heads: int, normaliser: Normaliser = "context"
+) -> tuple[StationarySet, StationarySet]:
+    """The saddles around the origin and the global minima, with losses, sizes and indices."""
+    checked_head_count(heads)
+    unstable_direction(task, normaliser)  # a task that drives nothing has one set, not two
+    square = task.dim**2
+    flat_saddle = heads * (square - 1)
+    flat_minimum = heads * (square + 1) - square
+    return (
+        StationarySet(
+            "saddles", moments(task, normaliser).label_variance, flat_saddle, heads, flat_saddle
+        ),
+        StationarySet("minima", optimal_loss(task, normaliser), flat_minimum, 0, flat_minimum),
+    )
+
+
+def merged_stationary_set_of(
+    task: LinearRegression,
+    v: Float[ArrayLike, " H"],
+    U: Float[ArrayLike, "H D D"],
+    tolerance: float = 1e-8,
+    normaliser: Normaliser = "context",
+) -> Literal["saddles", "minima"] | None:
+    """Which of the two sets the weights lie in, or None.
+
+    **Arguments:**
+
+    - `tolerance`: on the distance to the saddles in units of √‖A*‖, the size of balanced weights
+      at the minima, and on ‖A − A*‖ in units of ‖A*‖.
+    """
+    v, U = checked_heads(task, v, U)
+    _, direction = unstable_direction(task, normaliser)
+    optimum = optimal_matrix(task, normaliser)
+    size = np.linalg.norm(optimum)
+    along = np.einsum("hde,de->h", U, direction)
+    if np.sqrt(np.sum(v**2) + np.sum(along**2)) <= tolerance * np.sqrt(size):
+        return "saddles"
+    matrix = np.einsum("h,hde->de", v, U)
+    return "minima" if np.linalg.norm(matrix - optimum) <= tolerance * size else None
+
+
+def merged_saddle_point(
+    task: LinearRegression, U: Float[ArrayLike, "H D D"], normaliser: Normaliser = "context"
+) -> tuple[Float[np.ndarray, " H"], Float[np.ndarray, "H D D"]]:
+    """The saddle nearest to weights (v, U), whatever v: v = 0 and U without its part along S."""
+    v, U = checked_heads(task, np.zeros(np.shape(U)[0]), U)
+    _, direction = unstable_direction(task, normaliser)
+    along = np.einsum("hde,de->h", U, direction)
+    return v, U - along[:, None, None] * direction
+
+
+def merged_minimum_point(
+    task: LinearRegression, share: Float[ArrayLike, " H"], normaliser: Normaliser = "context"
+) -> tuple[Float[np.ndarray, " H"], Float[np.ndarray, "H D D"]]:
+    """The balanced minimum with v ∝ `share`: U_h = v_h A*/‖A*‖ and |v|² = ‖A*‖."""
+    share = np.asarray(share, dtype=np.float64)
+    if share.ndim != 1 or not share.any():
+        raise ValueError(f"`share` = {share}: must be a vector that is not zero.")
+    optimum = optimal_matrix(task, normaliser)
+    size = np.linalg.norm(optimum)
+    v = share / np.linalg.norm(share) * np.sqrt(size)
+    return v, v[:, None, None] * optimum / size
+
+
+def merged_escape_rates(
+    task: LinearRegression, U: Float[ArrayLike, "H D D"], normaliser: Normaliser = "context"
+) -> Float[np.ndarray, " H"]:
+    """Growth rates, in 1/τ and from the largest down, of the H unstable modes at a saddle.
+
+    With κ an eigenvalue of the Gram matrix ⟨U_i, C U_j Λ⟩ the rate is ½(√(κ² + 4g²) − κ), at most
+    g = ‖S‖, the rate at the origin: large key-query weights slow the escape down.
+    """
+    _, U = merged_saddle_point(task, U, normaliser)
+    m = moments(task, normaliser)
+    rate, _ = unstable_direction(task, normaliser)
+    gram = np.einsum("ide,df,jfg,ge->ij", U, m.second_moment, U, m.covariance, optimize=True)
+    kappa = np.linalg.eigvalsh((gram + gram.T) / 2)
+    # Written without the difference of two close numbers.
+    return 2 * rate**2 / (np.sqrt(kappa**2 + 4 * rate**2) + kappa)
+
+
+def unstable_direction(
+    task: LinearRegression, normaliser: Normaliser = "context"
+) -> tuple[float, Float[np.ndarray, "D D"]]:
+    """g = ‖S‖ and Ê = S/g: the rate at which the origin is left, and the direction in A."""
+    drive = moments(task, normaliser).drive
+    rate = float(np.linalg.norm(drive))
+    if rate == 0:
+        raise ValueError("`task` has E[wwᵀ] = 0: there is nothing to learn.")
+    return rate, drive / rate
+
+
+def checked_head_count(heads: int) -> int:
+    """`heads` as a positive whole number."""
+    if isinstance(heads, bool) or heads != int(heads) or heads < 1:
+        raise ValueError(f"`heads` = {heads}: must be a whole number from 1 up.")
+    return int(heads)
+
+
+def checked_heads(task: LinearRegression, v, U) -> tuple[np.ndarray, np.ndarray]:
+    """`v` and `U` as float64 arrays, (H,) and (H, D, D)."""
+    v, U = np.asarray(v, dtype=np.float64), np.asarray(U, dtype=np.float64)
+    if v.ndim != 1 or U.shape != (v.shape[0], task.dim, task.dim):
+        raise ValueError(
+            f"`v` has shape {v.shape} and `U` {U.shape}: must be (H,) and "
+            f"(H, {task.dim}, {task.dim})."
+        )
+    return v, U

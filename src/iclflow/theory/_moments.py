@@ -1,0 +1,162 @@
+"""The few moments of a linear-regression task that decide everything in reduced linear attention.
+
+Over a context of N pairs let β = (1/c) Σₙ yₙxₙ and ŷ = βᵀ A x_q. The expected squared error is
+
+    L(A) = tr(ΛM) + σ_q² − 2⟨S, A⟩ + ⟨A, C A Λ⟩,
+    S = ḡ ΛMΛ,   C = E[ββᵀ] = c̄₂ ΛMΛ + c̄₁ (tr(MΛ) + σ²) Λ,
+    ḡ = E[N/c],  c̄₂ = E[N(N+1)/c²],  c̄₁ = E[N/c²],
+
+with averages over the context lengths (derived in docs/theory/linear.md). For one length and c = N:
+ḡ = 1, c̄₂ = 1 + 1/N, c̄₁ = 1/N. M = E[wwᵀ] is all that the prior contributes.
+"""
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from ..precision import require_float64
+from ..tasks import LinearRegression
+
+Normaliser = Literal["context", "tokens", "none"]
+
+# Matrices that a user means to commute, or to be multiples of the identity, do so up to rounding.
+_TOLERANCE = 1e-10
+
+
+class ContextGains(NamedTuple):
+    """Averages over the context lengths: ḡ, c̄₂ and c̄₁ of the module's formulas."""
+
+    drive: float
+    signal: float
+    spread: float
+
+
+class Moments(NamedTuple):
+    """Λ, M, S, C and the loss at A = 0 (`label_variance` = tr(ΛM) + σ_q²)."""
+
+    covariance: Float[np.ndarray, "D D"]
+    weight_second_moment: Float[np.ndarray, "D D"]
+    drive: Float[np.ndarray, "D D"]
+    second_moment: Float[np.ndarray, "D D"]
+    label_variance: float
+
+
+class AlignedMoments(NamedTuple):
+    """The moments in a common eigenbasis of Λ and M, eigenvalues of Λ from the largest down.
+
+    Column d of `basis` is e_d. `curvature` is λ_d C_d and `optimum` a_d* = S_d / (λ_d C_d).
+    """
+
+    basis: Float[np.ndarray, "D D"]
+    eigenvalues: Float[np.ndarray, " D"]
+    weight_eigenvalues: Float[np.ndarray, " D"]
+    drive: Float[np.ndarray, " D"]
+    curvature: Float[np.ndarray, " D"]
+    optimum: Float[np.ndarray, " D"]
+
+
+class WhiteMoments(NamedTuple):
+    """Λ = λI and M = mI: S = `drive`·I, C Λ = `curvature`·I, A* = `optimum`·I."""
+
+    dim: int
+    eigenvalue: float
+    drive: float
+    curvature: float
+    optimum: float
+
+
+def context_gains(task: LinearRegression, normaliser: Normaliser = "context") -> ContextGains:
+    """ḡ, c̄₂ and c̄₁ of a task.
+
+    **Arguments:**
+
+    - `normaliser`: what attention divides by: `"context"` N, `"tokens"` N + 1, `"none"` 1.
+    """
+    if not isinstance(task, LinearRegression):
+        raise ValueError(
+            f"`task` is a {type(task).__name__}: this formula is for `LinearRegression`."
+        )
+    require_float64("Theory")
+    length = np.asarray(task.contexts, dtype=np.float64)
+    probability = np.asarray(task.context_probabilities, dtype=np.float64)
+    divisors = {"context": length, "tokens": length + 1, "none": np.ones_like(length)}
+    if normaliser not in divisors:
+        raise ValueError(f'`normaliser` = {normaliser!r}: must be "context", "tokens" or "none".')
+    c = divisors[normaliser]
+    return ContextGains(
+        float(probability @ (length / c)),
+        float(probability @ (length * (length + 1) / c**2)),
+        float(probability @ (length / c**2)),
+    )
+
+
+def moments(task: LinearRegression, normaliser: Normaliser = "context") -> Moments:
+    """Λ, M, S, C and the loss at A = 0."""
+    gains = context_gains(task, normaliser)
+    covariance = np.asarray(task.covariance, dtype=np.float64)
+    weight = np.asarray(task.weight_second_moment, dtype=np.float64)
+    signal = covariance @ weight @ covariance
+    power = float(np.sum(covariance * weight))
+    spread = gains.spread * (power + float(task.noise))
+    return Moments(
+        covariance,
+        weight,
+        gains.drive * signal,
+        gains.signal * signal + spread * covariance,
+        power + float(task.query_noise),
+    )
+
+
+def commute(task: LinearRegression) -> bool:
+    """Whether Λ and M commute, so that they share an eigenbasis."""
+    m = moments(task)
+    product = m.covariance @ m.weight_second_moment
+    size = np.linalg.norm(m.covariance) * np.linalg.norm(m.weight_second_moment)
+    return bool(np.linalg.norm(product - product.T) <= _TOLERANCE * size)
+
+
+def aligned_moments(task: LinearRegression, normaliser: Normaliser = "context") -> AlignedMoments:
+    """The moments in a common eigenbasis; an error unless Λ and M commute."""
+    gains = context_gains(task, normaliser)
+    full = moments(task, normaliser)
+    covariance, weight = full.covariance, full.weight_second_moment
+    if not commute(task):
+        raise ValueError(
+            "The input covariance Λ and the second moment M = E[wwᵀ] of `task` do not commute: "
+            "this formula needs a common eigenbasis."
+        )
+    values, basis = np.linalg.eigh(covariance)
+    values, basis = values[::-1], basis[:, ::-1]
+    # Eigenvalues of Λ that tie leave its eigenvectors open; M chooses among them.
+    gaps = np.flatnonzero(values[:-1] - values[1:] > 1e-8 * values[0]) + 1
+    blocks = []
+    for block in np.split(basis, gaps, axis=1):
+        _, turn = np.linalg.eigh(block.T @ weight @ block)
+        blocks.append(block @ turn[:, ::-1])
+    basis = np.concatenate(blocks, axis=1)
+    weight_values = np.einsum("de,df,fe->e", basis, weight, basis)
+    signal = values**2 * weight_values
+    spread = gains.spread * (float(values @ weight_values) + float(task.noise))
+    curvature = values * (gains.signal * signal + spread * values)
+    drive = gains.drive * signal
+    # Only a task without signal and without noise has no curvature; then nothing is to be learnt.
+    optimum = np.divide(drive, curvature, out=np.zeros_like(drive), where=curvature > 0)
+    return AlignedMoments(basis, values, weight_values, drive, curvature, optimum)
+
+
+def white_moments(task: LinearRegression, normaliser: Normaliser = "context") -> WhiteMoments:
+    """The moments as scalars; an error unless Λ and M are multiples of the identity."""
+    full = moments(task, normaliser)
+    for name, matrix in (("Λ", full.covariance), ("M = E[wwᵀ]", full.weight_second_moment)):
+        mean = np.trace(matrix) / task.dim
+        if np.max(np.abs(matrix - mean * np.eye(task.dim))) > _TOLERANCE * abs(mean):
+            raise ValueError(
+                f"White input needed: {name} of `task` must be a multiple of the identity."
+            )
+    eigenvalue = float(full.covariance[0, 0])
+    drive = float(full.drive[0, 0])
+    curvature = eigenvalue * float(full.second_moment[0, 0])
+    if drive == 0:
+        raise ValueError("`task` has E[wwᵀ] = 0: there is nothing to learn.")
+    return WhiteMoments(task.dim, eigenvalue, drive, curvature, drive / curvature)

@@ -1,0 +1,194 @@
+"""One aligned head of separate key-query attention: the scalar equation and its closed form.
+
+A balanced head along a component, K = v left, Q = v right, stays there and obeys
+τ dv/dt = c v² (1 − v³/a) with the growth rate c and the strength a of the component
+(arXiv 2501.16265, Section 4; for w ~ N(0, I): c = λ² and a = 1/(λ(1 + 1/N) + (tr Λ + σ²)/N)).
+In u = v/a^⅓ and x = c a^⅓ (t − T)/τ it is du/dx = u²(1 − u³), solved by x = `drop_clock(u)`.
+T is where v would be infinite without the saturation. Derived in docs/theory/linear.md.
+"""
+
+import numpy as np
+from jaxtyping import ArrayLike, Float
+
+from ..tasks import LinearRegression
+from ._moments import Normaliser, moments
+from ._separate_modes import checked_size, modes, plateau_losses
+
+_ROOT3 = np.sqrt(3.0)
+_ITERATIONS = 30
+
+
+def drop_clock(u: Float[ArrayLike, "*shape"]) -> Float[np.ndarray, "*shape"]:
+    """x(u) = −1/u + ∫₀ᵘ s/(1 − s³) ds: the time of the universal drop du/dx = u²(1 − u³).
+
+    For small u it is −1/u: without the saturation, u would be infinite at x = 0.
+    """
+    u = np.asarray(u, dtype=np.float64)
+    with np.errstate(divide="ignore"):
+        return -1 / u - np.log(np.abs(1 - u)) / 3 + _regular(u)
+
+
+def drop_profile(x: Float[ArrayLike, "*shape"]) -> Float[np.ndarray, "*shape"]:
+    """u(x) between 0 and 1, the inverse of `drop_clock`: −1/x long before the drop, 1 after it."""
+    x = np.asarray(x, dtype=np.float64)
+    early = -np.log(np.maximum(-x, 1.0))
+    return _newton(x, np.where(x < 0, early, 3 * x + 2), _from_logit)
+
+
+def aligned_rate(
+    v: Float[ArrayLike, "*shape"], growth: float, strength: float
+) -> Float[np.ndarray, "*shape"]:
+    """τ dv/dt = c v² (1 − v³/a) of a balanced head along a component.
+
+    **Arguments:**
+
+    - `growth`, `strength`: c and a, from `modes(task)`.
+    """
+    v = np.asarray(v, dtype=np.float64)
+    return growth * v**2 * (1 - v**3 / strength)
+
+
+def aligned_time(
+    v: Float[ArrayLike, "*shape"], start: float, growth: float, strength: float, tau: float = 1.0
+) -> Float[np.ndarray, "*shape"]:
+    """The time at which a balanced aligned head that starts at `start` has reached `v`."""
+    size = np.cbrt(strength)
+    reached = drop_clock(np.asarray(v, dtype=np.float64) / size)
+    return tau * (reached - drop_clock(start / size)) / (growth * size)
+
+
+def aligned_value(
+    times: Float[ArrayLike, "*shape"],
+    start: float,
+    growth: float,
+    strength: float,
+    tau: float = 1.0,
+) -> Float[np.ndarray, "*shape"]:
+    """v(t) of a balanced aligned head: the inverse of `aligned_time`.
+
+    A positive head goes to a^⅓. A negative one goes to zero as −τ/(ct) and never gets there.
+    """
+    times = np.asarray(times, dtype=np.float64)
+    size = np.cbrt(strength)
+    if start == 0 or start == size:
+        return np.full_like(times, start)
+    u = start / size
+    x = drop_clock(u) + growth * size * times / tau
+    if 0 < u < 1:
+        return size * drop_profile(x)
+    if u < 0:
+        return size * _newton(x, x, _from_inverse)
+    return size * _newton(x, 3 * x + 4, _from_excess)
+
+
+def aligned_drop_time(
+    start: float, growth: float, strength: float, fraction: float = 0.5, tau: float = 1.0
+) -> float:
+    """When a balanced aligned head has lowered the loss by a fraction of its whole gain.
+
+    The loss falls by y²(1 − (1 − u³)²), so half of it is gone at u³ = 1 − 1/√2.
+    """
+    if not start > 0:
+        raise ValueError(f"`start` = {start}: must be positive; other heads never learn.")
+    return float(
+        aligned_time(np.cbrt(strength * _drop_share(fraction)), start, growth, strength, tau)
+    )
+
+
+def drop_offset(fraction: float = 0.5) -> float:
+    """x at which a fraction of the loss step is gone; −1.2533911927 for one half."""
+    return float(drop_clock(np.cbrt(_drop_share(fraction))))
+
+
+def aligned_loss(
+    task: LinearRegression,
+    start: Float[ArrayLike, " J"],
+    times: Float[ArrayLike, "*T"],
+    normaliser: Normaliser = "context",
+    tau: float = 1.0,
+) -> Float[np.ndarray, "*T"]:
+    """L(t) when every component has its own balanced aligned head: the heads do not interact.
+
+    **Arguments:**
+
+    - `start`: v(0) of the head of each component.
+    """
+    found = modes(task, normaliser)
+    start = np.asarray(start, dtype=np.float64)
+    if start.shape != (found.count,):
+        raise ValueError(f"`start` has shape {start.shape}: must be ({found.count},).")
+    loss = np.full_like(
+        np.asarray(times, dtype=np.float64), moments(task, normaliser).label_variance
+    )
+    for v, gain, rate, a in zip(start, found.gains, found.growth_rates, found.strengths):
+        left = 1 - aligned_value(times, float(v), float(rate), float(a), tau) ** 3 / a
+        loss = loss - gain**2 * (1 - left**2)
+    return loss
+
+
+def residual_drive(start: float, growth: float, strength: float, tau: float = 1.0) -> float:
+    """∫₀^∞ (1 − v³/a) dt = (τ/c)(1/v₀ − 1/a^⅓) of a balanced aligned head.
+
+    To other heads its component drives as if it were switched off at the time T − τ/(c a^⅓).
+    """
+    return tau / growth * (1 / start - 1 / float(np.cbrt(strength)))
+
+
+def separate_conserved(
+    v: Float[ArrayLike, " H"], K: Float[ArrayLike, "H D R"], Q: Float[ArrayLike, "H D R"]
+) -> tuple[Float[np.ndarray, "H R R"], Float[np.ndarray, " H"]]:
+    """What gradient flow conserves in each head: KᵀK − QᵀQ and v² − ‖K‖². Nothing across heads."""
+    v, K, Q = (np.asarray(w, dtype=np.float64) for w in (v, K, Q))
+    gram = np.einsum("hdr,hds->hrs", K, K) - np.einsum("hdr,hds->hrs", Q, Q)
+    return gram, v**2 - np.sum(K**2, axis=(1, 2))
+
+
+def final_loss(
+    task: LinearRegression, heads: int, rank: int = 1, normaliser: Normaliser = "context"
+) -> float:
+    """Where learning ends: the loss with the min(D, HR) best components learned.
+
+    It is the smallest loss that H heads of rank R can have, and gradient flow from generic small
+    weights has reached it in every run tried; there is no proof that it always does.
+    """
+    room = checked_size("heads", heads) * checked_size("rank", rank)
+    return float(plateau_losses(task, normaliser=normaliser)[: room + 1][-1])
+
+
+def _drop_share(fraction: float) -> float:
+    """u³ at which a fraction of the loss step is gone."""
+    if not 0 < fraction < 1:
+        raise ValueError(f"`fraction` = {fraction}: must lie between 0 and 1.")
+    return 1 - np.sqrt(1 - fraction)
+
+
+def _regular(u: np.ndarray) -> np.ndarray:
+    """The part of `drop_clock` that is smooth at u = 0 and u = 1."""
+    turn = np.arctan((2 * u + 1) / _ROOT3) - np.pi / 6
+    return np.log1p(u + u**2) / 6 - turn / _ROOT3
+
+
+def _newton(x: np.ndarray, z: np.ndarray, chart) -> np.ndarray:
+    """Solves `drop_clock(u)` = x in a chart z ↦ (u, x, dx/dz) in which x is convex or concave.
+
+    There Newton's method cannot fail: from the second step on it approaches from one side.
+    """
+    for _ in range(_ITERATIONS):
+        _, value, slope = chart(z)
+        z = z + (x - value) / slope
+    return chart(z)[0]
+
+
+def _from_logit(z):
+    u = 1 / (1 + np.exp(-z))
+    return u, -(1 + np.exp(-z)) + np.logaddexp(0, z) / 3 + _regular(u), 1 / (u + u**2 + u**3)
+
+
+def _from_inverse(z):
+    u = -1 / z
+    return u, z - np.log1p(-u) / 3 + _regular(u), 1 / (1 - u**3)
+
+
+def _from_excess(z):
+    u = 1 + np.exp(-z)
+    return u, -1 / u + z / 3 + _regular(u), 1 / (u**2 * (1 + u + u**2))

@@ -1,0 +1,146 @@
+"""All stationary points of separate key-query attention, A = Σ_h v_h K_h Q_hᵀ with rank-R heads.
+
+arXiv 2501.16265 (Section 4) counts 2^D of them, one for every subset of eigenvectors. That needs
+D different gains and H·R ≥ D; they are functions, each carried by a set of weights. Derived in
+docs/theory/linear.md.
+"""
+
+import dataclasses
+import functools
+import itertools
+import math
+
+import numpy as np
+from jaxtyping import Float
+
+from ..tasks import LinearRegression
+from ._moments import Moments, Normaliser, moments
+from ._separate_hessian import (
+    EscapeDirection,
+    Layout,
+    escape_directions_of,
+    layout_index,
+    representative_weights,
+)
+from ._separate_modes import Modes, checked_size, modes
+
+_MOST_POINTS = 100_000
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class StationaryPoint:
+    """A stationary function A_S and its balanced representative in weight space.
+
+    - `components`: S; component 0 has the largest gain.
+    - `loss`, `matrix`: L_S and A_S.
+    - `v`, `K`, `Q`: heads filled one after the other, R components each; the rest are zero.
+    - `index`: negative eigenvalues of the Hessian at these weights.
+    - `continuum_dimension`: 0 where A_S is isolated. Where gains are equal it is one of a continuum
+      of stationary functions of the same loss, and this is the dimension of that continuum.
+    """
+
+    components: tuple[int, ...]
+    loss: float
+    matrix: Float[np.ndarray, "D D"] = dataclasses.field(repr=False)
+    v: Float[np.ndarray, " H"] = dataclasses.field(repr=False)
+    K: Float[np.ndarray, "H D R"] = dataclasses.field(repr=False)
+    Q: Float[np.ndarray, "H D R"] = dataclasses.field(repr=False)
+    index: int
+    continuum_dimension: int
+    _moments: Moments = dataclasses.field(repr=False)
+    _modes: Modes = dataclasses.field(repr=False)
+    _layout: Layout = dataclasses.field(repr=False)
+
+    @property
+    def isolated(self) -> bool:
+        """Whether no other stationary function is arbitrarily near."""
+        return self.continuum_dimension == 0
+
+    @property
+    def strict(self) -> bool:
+        """Whether the Hessian has a negative eigenvalue, so that the flow leaves exponentially."""
+        return self.index > 0
+
+    @functools.cached_property
+    def escape_directions(self) -> tuple[EscapeDirection, ...]:
+        """Which unlearned component can start in which head, and how fast; empty at the minimum."""
+        heads, _, rank = self.K.shape
+        return escape_directions_of(self._moments, self._modes, self._layout, heads, rank)
+
+
+def number_of_stationary_points(
+    task: LinearRegression, heads: int, rank: int = 1, normaliser: Normaliser = "context"
+) -> int | float:
+    """Σ_{m ≤ min(J, HR)} (J choose m), 2^D in the usual case; infinite where gains are equal."""
+    found = modes(task, normaliser)
+    most = min(found.count, checked_size("heads", heads) * checked_size("rank", rank))
+    if found.degenerate:
+        return math.inf
+    return sum(math.comb(found.count, m) for m in range(most + 1))
+
+
+def number_of_stationary_losses(
+    task: LinearRegression, heads: int, rank: int = 1, normaliser: Normaliser = "context"
+) -> int:
+    """How many choices "so many components of each gain" there are; D + 1 for white inputs.
+
+    Each has one loss; equal losses of different choices are a coincidence and counted twice.
+    """
+    found = modes(task, normaliser)
+    most = min(found.count, checked_size("heads", heads) * checked_size("rank", rank))
+    ways = np.zeros(most + 1, dtype=object)
+    ways[0] = 1
+    for group in found.groups:
+        ways = sum(
+            np.concatenate([np.zeros(taken, dtype=object), ways[: most + 1 - taken]])
+            for taken in range(min(len(group), most) + 1)
+        )
+    return int(sum(ways))
+
+
+def stationary_points(
+    task: LinearRegression, heads: int, rank: int = 1, normaliser: Normaliser = "context"
+) -> tuple[StationaryPoint, ...]:
+    """Every stationary function, by number of components and then by loss.
+
+    Where gains are equal there is one representative for each choice of "so many components of
+    each gain", with the dimension of the continuum that it stands for.
+
+    **Arguments:**
+
+    - `heads`, `rank`: H and R of the model; at most min(J, HR) components fit.
+    - `normaliser`: what attention divides by.
+    """
+    count = number_of_stationary_losses(task, heads, rank, normaliser)
+    if count > _MOST_POINTS:
+        raise ValueError(
+            f"`task` has {count} stationary points: at most {_MOST_POINTS} are listed. "
+            "Use `subset_loss` or `plateau_losses` for single ones."
+        )
+    m, found = moments(task, normaliser), modes(task, normaliser)
+    most = min(found.count, heads * rank)
+    choices = itertools.product(*(range(len(group) + 1) for group in found.groups))
+    points = []
+    for taken in choices:
+        if sum(taken) > most:
+            continue
+        components = tuple(j for n, group in zip(taken, found.groups) for j in group[:n])
+        layout = tuple(components[i : i + rank] for i in range(0, len(components), rank))
+        v, K, Q = representative_weights(found, layout, heads, rank)
+        points.append(
+            StationaryPoint(
+                components=components,
+                loss=float(m.label_variance - np.sum(found.gains[list(components)] ** 2)),
+                matrix=found.matrix(components),
+                v=v,
+                K=K,
+                Q=Q,
+                index=layout_index(found, layout, rank),
+                # Projectors of rank n in a space of N dimensions: a Grassmannian.
+                continuum_dimension=sum(n * (len(g) - n) for n, g in zip(taken, found.groups)),
+                _moments=m,
+                _modes=found,
+                _layout=layout,
+            )
+        )
+    return tuple(sorted(points, key=lambda p: (len(p.components), p.loss)))

@@ -1,0 +1,143 @@
+"""The components that separate key-query attention learns, for any input covariance and prior.
+
+With B = C^½ A Λ^½ and Y = C^−½ S Λ^−½ = Σ_j y_j u_j w_jᵀ (singular values, largest first) the loss
+is L = L(0) − ‖Y‖² + ‖Y − B‖². Every stationary function of A = Σ_h v_h K_h Q_hᵀ keeps a subset of
+the terms of Y, and learning component j lowers the loss by y_j² (derived in docs/theory/linear.md;
+for w ~ N(0, I) the components are the eigenvectors of Λ, arXiv 2501.16265, Section 4).
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from ..tasks import LinearRegression
+from ._moments import Normaliser, moments
+
+# Gains that a user means to be equal differ by rounding; closer ones act as equal in practice too.
+_TIE = 1e-9
+
+
+class Modes(NamedTuple):
+    """The components of a task, from the largest gain down; component j is column j.
+
+    - `gains`: y_j; the loss falls by y_j² when component j is learned. All are positive.
+    - `growth_rates`: c_j in τ dv/dt = c_j v², for a small balanced head along component j; λ_j² m_j
+      (times ḡ) where Λ and M commute.
+    - `strengths`: a_j, the size of component j in A*: v_j³ of a balanced head that has learned it.
+    - `left`, `right`: unit vectors; A* = Σ_j a_j left_j right_jᵀ.
+    - `groups`: components of equal gain. In a group of more than one, the vectors are one choice
+      among infinitely many.
+    """
+
+    gains: Float[np.ndarray, " J"]
+    growth_rates: Float[np.ndarray, " J"]
+    strengths: Float[np.ndarray, " J"]
+    left: Float[np.ndarray, "D J"]
+    right: Float[np.ndarray, "D J"]
+    groups: tuple[tuple[int, ...], ...]
+
+    @property
+    def count(self) -> int:
+        """J, how many components there are to learn: D unless M is singular."""
+        return self.gains.shape[0]
+
+    @property
+    def degenerate(self) -> bool:
+        """Whether some gains are equal, so that stationary functions form a continuum."""
+        return len(self.groups) < self.count
+
+    def group_of(self, component: int) -> int:
+        """The number of the group that a component belongs to; gains fall with it."""
+        return next(g for g, members in enumerate(self.groups) if component in members)
+
+    def matrix(self, components: Iterable[int]) -> Float[np.ndarray, "D D"]:
+        """A_S = Σ_{j ∈ S} a_j left_j right_jᵀ."""
+        chosen = list(components)
+        return (self.left[:, chosen] * self.strengths[chosen]) @ self.right[:, chosen].T
+
+
+def modes(task: LinearRegression, normaliser: Normaliser = "context") -> Modes:
+    """The components of a task: gains, growth rates, strengths and directions.
+
+    **Arguments:**
+
+    - `normaliser`: what attention divides by: `"context"` N, `"tokens"` N + 1, `"none"` 1.
+    """
+    m = moments(task, normaliser)
+    if not m.drive.any():
+        raise ValueError("`task` has E[wwᵀ] = 0: there is nothing to learn.")
+    root_left, root_right = _inverse_root(m.second_moment), _inverse_root(m.covariance)
+    u, gains, w = np.linalg.svd(root_left @ m.drive @ root_right)
+    # A singular M leaves directions in which no sequence says anything: they are no components.
+    real = gains > 1e-12 * gains[0]
+    gains, left, right = gains[real], (root_left @ u)[:, real], (root_right @ w.T)[:, real]
+    norm_left, norm_right = np.linalg.norm(left, axis=0), np.linalg.norm(right, axis=0)
+    cuts = np.flatnonzero(gains[:-1] - gains[1:] > _TIE * gains[0]) + 1
+    groups = tuple(tuple(int(j) for j in g) for g in np.split(np.arange(gains.size), cuts))
+    return Modes(
+        gains=gains,
+        growth_rates=gains / (norm_left * norm_right),
+        strengths=gains * norm_left * norm_right,
+        left=left / norm_left,
+        right=right / norm_right,
+        groups=groups,
+    )
+
+
+def subset_loss(
+    task: LinearRegression, components: Iterable[int], normaliser: Normaliser = "context"
+) -> float:
+    """L_S = tr(ΛM) + σ_q² − Σ_{j ∈ S} y_j², the loss when the components in S are learned.
+
+    **Arguments:**
+
+    - `components`: S; component 0 has the largest gain.
+    """
+    found = modes(task, normaliser)
+    chosen = checked_components(found, components)
+    base = moments(task, normaliser).label_variance
+    return float(base - np.sum(found.gains[list(chosen)] ** 2))
+
+
+def plateau_losses(
+    task: LinearRegression, count: int | None = None, normaliser: Normaliser = "context"
+) -> Float[np.ndarray, " count+1"]:
+    """L_{0 … m−1} for m = 0 … `count`: the plateaus of a small initialisation.
+
+    They are visited in this order where growth rates and gains fall together, as they do for
+    w ~ N(0, I); `learning_order` says when they do not.
+    """
+    found = modes(task, normaliser)
+    count = found.count if count is None else count
+    if isinstance(count, bool) or count != int(count) or not 0 <= count <= found.count:
+        raise ValueError(f"`count` = {count}: must be a whole number from 0 to {found.count}.")
+    drops = np.concatenate([[0.0], np.cumsum(found.gains[: int(count)] ** 2)])
+    return moments(task, normaliser).label_variance - drops
+
+
+def checked_components(found: Modes, components: Iterable[int]) -> tuple[int, ...]:
+    """`components` as sorted, different, existing indices."""
+    chosen = tuple(sorted(components))
+    for j in chosen:
+        if isinstance(j, bool) or j != int(j) or not 0 <= j < found.count:
+            raise ValueError(
+                f"`components` = {chosen}: each must be a whole number from 0 to {found.count - 1}."
+            )
+    if len(set(chosen)) != len(chosen):
+        raise ValueError(f"`components` = {chosen}: each may be listed once.")
+    return tuple(int(j) for j in chosen)
+
+
+def checked_size(name: str, value: int) -> int:
+    """A number of heads or ranks: a whole number from 1 up."""
+    if isinstance(value, bool) or value != int(value) or value < 1:
+        raise ValueError(f"`{name}` = {value}: must be a whole number from 1 up.")
+    return int(value)
+
+
+def _inverse_root(matrix: np.ndarray) -> np.ndarray:
+    """The inverse of the symmetric square root of a positive-definite matrix."""
+    values, vectors = np.linalg.eigh(matrix)
+    return (vectors / np.sqrt(values)) @ vectors.T

@@ -1,0 +1,234 @@
+"""What comes out of a flow: times, losses and weights as one object that saves and plots itself."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .files import sha256, write_atomic
+from .models import MODELS, AbstractModel
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from xarray import Dataset
+
+FORMAT = 1
+
+
+class Result(Enum):
+    """How a run ended. The value is the message."""
+
+    converged = "The loss reached the smallest value that these weights can reach."
+    finished = "The run reached its end."
+    stationary = "The weights stand at a stationary point and will never move."
+    cancelled = "The run was cancelled; everything up to that moment is here."
+    diverged = "The loss became infinite or not a number; everything before that is here."
+    step_limit = "The run used up its steps before it reached its end."
+    step_underflow = "The solver's step became too small to move; the problem is too stiff for it."
+
+    @property
+    def ok(self) -> bool:
+        return self in (Result.converged, Result.finished, Result.stationary)
+
+
+@dataclasses.dataclass(frozen=True)
+class Trajectory:
+    """Times, losses and weights of one run.
+
+    **Fields:**
+
+    - `times`: when each point was saved; in units of `clock`.
+    - `losses`: the risk at these times.
+    - `models`: the model, every weight with a leading axis over the times.
+    - `clock`: `"time"` for gradient flow (units of τ), `"step"` for descent.
+    - `result`: how the run ended.
+    - `statistics`: solver, numbers of steps, seconds.
+    """
+
+    times: np.ndarray
+    losses: np.ndarray
+    models: AbstractModel
+    clock: str = "time"
+    result: Result = Result.finished
+    statistics: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def __getitem__(self, index: slice) -> "Trajectory":
+        if not isinstance(index, slice):
+            raise TypeError("A trajectory is sliced, as in `run[10:20]`; one model is `run.at(i)`.")
+        return dataclasses.replace(
+            self,
+            times=self.times[index],
+            losses=self.losses[index],
+            models=jax.tree.map(lambda leaf: leaf[index], self.models),
+        )
+
+    def between(self, start: float, end: float) -> "Trajectory":
+        """The points with start ≤ time ≤ end."""
+        first, last = np.searchsorted(self.times, [start, np.nextafter(end, np.inf)])
+        return self[int(first) : int(last)]
+
+    def at(self, index: int) -> AbstractModel:
+        """The model at one saved point."""
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf[index]), self.models)
+
+    @property
+    def final(self) -> AbstractModel:
+        """The model at the end."""
+        return self.at(-1)
+
+    def model_at(self, time: float) -> AbstractModel:
+        """The model at any moment, linear between the saved points."""
+        if not self.times[0] <= time <= self.times[-1]:
+            raise ValueError(
+                f"`time` = {time}: must lie between {self.times[0]:g} and {self.times[-1]:g}."
+            )
+        right = (
+            int(np.clip(np.searchsorted(self.times, time), 1, len(self) - 1))
+            if len(self) > 1
+            else 0
+        )
+        if right == 0:
+            return self.at(0)
+        left = right - 1
+        share = (time - self.times[left]) / (self.times[right] - self.times[left])
+        return jax.tree.map(
+            lambda leaf: jnp.asarray((1 - share) * leaf[left] + share * leaf[right]), self.models
+        )
+
+    def loss_at(self, time) -> np.ndarray:
+        """The loss at any moment, linear between the saved points."""
+        return np.interp(time, self.times, self.losses)
+
+    def coefficients(self) -> np.ndarray:
+        """The coefficients of the model (A of linear attention) at every saved point."""
+        return np.asarray(jax.vmap(lambda model: model.coefficients())(self.models))
+
+    def to_xarray(self) -> "Dataset":
+        """The run as a labelled data set."""
+        import xarray
+
+        variables: dict[str, Any] = {"loss": (self.clock, self.losses)}
+        for name, array in _arrays(self.models).items():
+            axes = (self.clock, *(f"{name}_{i}" for i in range(array.ndim - 1)))
+            variables[name] = (axes, array)
+        attributes = {"result": self.result.name, **self.statistics}
+        return xarray.Dataset(variables, {self.clock: self.times}, attributes)
+
+    def plot(self, ax: "Axes | None" = None, theory=None, log_time: bool = False) -> "Axes":
+        """Draws the loss, with theory on top.
+
+        **Arguments:**
+
+        - `theory`: any prediction with `levels`, `drop_times` or `loss(times)`; what it has is
+          drawn.
+        - `log_time`: a logarithmic time axis.
+        """
+        import matplotlib.pyplot as plt
+
+        if ax is None:
+            _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
+        ax.plot(self.times, self.losses, color="C0", lw=2, label="simulation")
+        if theory is not None:
+            _draw_theory(ax, theory, self.times)
+        if log_time:
+            ax.set_xscale("log")
+        ax.set_xlabel("time (τ)" if self.clock == "time" else "step")
+        ax.set_ylabel("loss")
+        if not self.result.ok:
+            ax.set_title(self.result.value, fontsize="small", color="C3")
+        ax.legend(frameon=False)
+        return ax
+
+    def save(self, folder: Path | str) -> None:
+        """Writes `trajectory.safetensors`, then `manifest.json`, which makes the run complete."""
+        from safetensors.numpy import save
+
+        arrays = {"times": np.asarray(self.times), "losses": np.asarray(self.losses)}
+        arrays |= {f"model.{name}": array for name, array in _arrays(self.models).items()}
+        data = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+        manifest = {
+            "format": FORMAT,
+            "model": {"class": type(self.models).__name__, **_settings(self.models)},
+            "clock": self.clock,
+            "result": self.result.name,
+            "statistics": dict(self.statistics),
+            "files": {"trajectory.safetensors": sha256(data)},
+        }
+        folder = Path(folder)
+        # An older manifest must not vouch for the new file if we stop between the two writes.
+        (folder / "manifest.json").unlink(missing_ok=True)
+        write_atomic(folder / "trajectory.safetensors", data)
+        write_atomic(folder / "manifest.json", json.dumps(manifest, indent=2) + "\n")
+
+    @staticmethod
+    def load(folder: Path | str) -> "Trajectory":
+        """Reads a run back, and checks that it is complete and unharmed."""
+        from safetensors.numpy import load
+
+        folder = Path(folder)
+        try:
+            manifest = json.loads((folder / "manifest.json").read_text())
+            data = (folder / "trajectory.safetensors").read_bytes()
+        except FileNotFoundError as error:
+            raise ValueError(
+                f"`{folder}` is not a complete run: {error.filename} is missing."
+            ) from None
+        except ValueError:
+            raise ValueError(f"`{folder}/manifest.json` is not valid JSON.") from None
+        if manifest.get("format") != FORMAT:
+            raise ValueError(f"`{folder}` has format {manifest.get('format')}: must be {FORMAT}.")
+        if sha256(data) != manifest["files"]["trajectory.safetensors"]:
+            raise ValueError(f"`{folder}/trajectory.safetensors` does not match its hash: damaged.")
+        arrays = load(data)
+        settings = dict(manifest["model"])
+        model_class = MODELS.get(settings.pop("class"))
+        if model_class is None:
+            raise ValueError(f"`{folder}` holds a {manifest['model']['class']}: unknown model.")
+        weights = {k.removeprefix("model."): v for k, v in arrays.items() if k.startswith("model.")}
+        return Trajectory(
+            arrays["times"],
+            arrays["losses"],
+            model_class(**weights, **settings),
+            manifest["clock"],
+            Result[manifest["result"]],
+            manifest["statistics"],
+        )
+
+
+def _arrays(model: AbstractModel) -> dict[str, np.ndarray]:
+    """The weights of a model by field name."""
+    return {
+        field.name: np.asarray(getattr(model, field.name))
+        for field in dataclasses.fields(model)
+        if not field.metadata.get("static")
+    }
+
+
+def _settings(model: AbstractModel) -> dict[str, Any]:
+    """The static fields of a model by name."""
+    return {
+        field.name: getattr(model, field.name)
+        for field in dataclasses.fields(model)
+        if field.metadata.get("static")
+    }
+
+
+def _draw_theory(ax: "Axes", theory, times: np.ndarray) -> None:
+    """Draws whatever the prediction offers: a curve, levels, drop times."""
+    style = {"color": "black", "lw": 1.2}
+    if hasattr(theory, "loss"):
+        ax.plot(times, theory.loss(times), ls="--", label="theory", **style)
+    for i, level in enumerate(getattr(theory, "levels", ())):
+        ax.axhline(level, ls=":", lw=0.9, color="0.45", label=None if i else "predicted levels")
+    for i, time in enumerate(getattr(theory, "drop_times", ())):
+        if np.isfinite(time) and time <= times[-1]:
+            ax.axvline(time, ls=":", lw=0.9, color="C1", label=None if i else "predicted drops")
