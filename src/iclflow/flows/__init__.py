@@ -11,6 +11,7 @@ from ._descent import sgd_rule as sgd_rule
 from ._ensemble import Ensemble as Ensemble
 from ._ensemble import init_many as init_many
 from ._ensemble import stack as stack
+from ._gradient_flow import FlowOptions as FlowOptions
 from ._gradient_flow import gradient_flow as gradient_flow
 from ._gradient_flow import gradient_flow_ensemble as gradient_flow_ensemble
 from ._progress import Status as Status

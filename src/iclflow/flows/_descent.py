@@ -153,23 +153,24 @@ def descend_ensemble(
     members = Members.of(models, risks)
     if keys is None:
         keys = jr.split(_checked_key(members.risk, None), members.count)
-    first = jax.tree.map(lambda x: x[0] if eqx.is_array(x) else x, members.models)
-    driver = _Driver(Layout.of(first), members.risk, members.risk, members, optimiser, steps, save)
+    driver = _Driver(
+        Layout.of(members.first), members.risk, members.risk, members, optimiser, steps, save
+    )
     vectors = eqx.filter_vmap(driver.layout.vector)(members.models)
     run = Monitor(f"training {members.count} models", progress, callback)
     return Ensemble(tuple(driver.run(vectors, keys, run)))
 
 
 class _Driver:
-    """Loops over chunks of save points, on one run or on an ensemble (`members`)."""
+    """Loops over chunks of save points, on one run (`swept` None) or on an ensemble."""
 
-    def __init__(self, layout, risk, monitor, members, optimiser, steps, save):
+    def __init__(self, layout, risk, monitor, swept, optimiser, steps, save):
         if steps < 1 or steps != int(steps):
             raise ValueError(f"`steps` = {steps}: must be a whole number from 1 up.")
         self.layout = layout
         self._risk = risk
         self._monitored = monitor
-        self._members = members
+        self._swept = swept
         if not isinstance(optimiser, Rule):
             optimiser = Rule(optimiser, jnp.ones(()))
         self._rule = optimiser
@@ -224,8 +225,7 @@ class _Driver:
         return self._save if isinstance(self._save, Drops) else Explicit(marks)
 
     def _parts(self):
-        swept = None if self._members is None else self._members.swept_risk
-        return self.layout, self._rule, swept
+        return self.layout, self._rule, self._swept
 
 
 @eqx.filter_jit

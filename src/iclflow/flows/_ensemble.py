@@ -65,6 +65,11 @@ class Members:
     swept_risk: bool
     count: int
 
+    @property
+    def first(self) -> AbstractModel:
+        """The first model, which stands for the shape of all."""
+        return jax.tree.map(lambda x: x[0] if eqx.is_array(x) else x, self.models)
+
     @staticmethod
     def of(models, risks) -> "Members":
         """**Arguments:**

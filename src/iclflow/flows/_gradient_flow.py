@@ -1,5 +1,6 @@
 """Gradient flow by an adaptive solver: τ dW/dt = −½ ∂L/∂W with τ = 1."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Literal
 
@@ -34,23 +35,11 @@ _FOREVER = 1e300
 _SMALLEST_ATOL = 1e-14
 
 
-def gradient_flow(
-    model: AbstractModel,
-    risk: AbstractRisk,
-    *,
-    end: float | None = None,
-    save: SavePoints = Drops(),
-    solver: SolverChoice = "auto",
-    rtol: float = 1e-9,
-    atol: float | None = None,
-    tolerance: float = 1e-6,
-    max_steps: int = 2_000_000,
-    progress: bool | None = None,
-    callback: Callable[[Status], bool | None] | None = None,
-) -> Trajectory:
-    """Integrates the gradient flow of `risk` from the weights of `model`.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FlowOptions:
+    """How a gradient flow is integrated.
 
-    **Arguments:**
+    **Fields:**
 
     - `end`: the last moment. By default the run ends when the loss has come within `tolerance`
       (of the whole way down) of the smallest value that the weights can reach, if the risk
@@ -64,11 +53,43 @@ def gradient_flow(
     - `progress`: show a bar (default: on a terminal, after two seconds).
     - `callback`: called between chunks; the run is cancelled when it returns False.
     """
-    driver = _Driver(
-        Layout.of(model), risk, None, end, save, solver, rtol, tolerance, max_steps,
-        Monitor("gradient flow", progress, callback),
-    )  # fmt: skip
-    return driver.run(driver.layout.vector(model)[None], atol)[0]
+
+    end: float | None = None
+    save: SavePoints = Drops()
+    solver: SolverChoice = "auto"
+    rtol: float = 1e-9
+    atol: float | None = None
+    tolerance: float = 1e-6
+    max_steps: int = 2_000_000
+    progress: bool | None = None
+    callback: Callable[[Status], bool | None] | None = None
+
+    def __post_init__(self):
+        if self.end is not None and not (np.isfinite(self.end) and self.end > 0):
+            raise ValueError(f"`end` = {self.end}: must be finite and positive.")
+        if self.solver not in ("auto", "explicit", "implicit"):
+            raise ValueError(
+                f'`solver` = {self.solver!r}: must be "auto", "explicit" or "implicit".'
+            )
+        for name in ("rtol", "tolerance"):
+            if not 0 < getattr(self, name) < 1:
+                raise ValueError(f"`{name}` = {getattr(self, name)}: must lie between 0 and 1.")
+        if self.atol is not None and not 0 < self.atol < 1:
+            raise ValueError(f"`atol` = {self.atol}: must lie between 0 and 1.")
+        if self.max_steps < 1:
+            raise ValueError(f"`max_steps` = {self.max_steps}: must be at least 1.")
+
+
+def gradient_flow(model: AbstractModel, risk: AbstractRisk, **options) -> Trajectory:
+    """Integrates the gradient flow of `risk` from the weights of `model`.
+
+    **Arguments:**
+
+    - `options`: the fields of `FlowOptions`: `end`, `save`, `solver`, `rtol`, `atol`,
+      `tolerance`, `max_steps`, `progress`, `callback`.
+    """
+    driver = _Driver(Layout.of(model), risk, None, FlowOptions(**options), "gradient flow")
+    return driver.run(driver.layout.vector(model)[None])[0]
 
 
 def gradient_flow_ensemble(models, risks, **options) -> Ensemble:
@@ -78,66 +99,39 @@ def gradient_flow_ensemble(models, risks, **options) -> Ensemble:
 
     - `models`: a sequence of models, or one whose arrays have a leading axis (see `init_many`).
     - `risks`: one risk that all share, or a sequence with one a model (swept tasks).
-    - `options`: as in `gradient_flow`.
+    - `options`: the fields of `FlowOptions`.
     """
     members = Members.of(models, risks)
-    settings = {
-        "end": None, "save": Drops(), "solver": "auto", "rtol": 1e-9, "atol": None,
-        "tolerance": 1e-6, "max_steps": 2_000_000, "progress": None, "callback": None,
-    }  # fmt: skip
-    if unknown := set(options) - set(settings):
-        raise TypeError(f"Unknown options: {', '.join(sorted(unknown))}.")
-    settings |= options
-    first = jax.tree.map(lambda x: x[0] if eqx.is_array(x) else x, members.models)
-    driver = _Driver(
-        Layout.of(first), members.risk, members,
-        *(settings[k] for k in ("end", "save", "solver", "rtol", "tolerance", "max_steps")),
-        Monitor(f"{members.count} gradient flows", settings["progress"], settings["callback"]),
-    )  # fmt: skip
-    vectors = eqx.filter_vmap(driver.layout.vector)(members.models)
-    return Ensemble(tuple(driver.run(vectors, settings["atol"])))
+    layout = Layout.of(members.first)
+    title = f"{members.count} gradient flows"
+    driver = _Driver(layout, members.risk, members.swept_risk, FlowOptions(**options), title)
+    return Ensemble(tuple(driver.run(eqx.filter_vmap(layout.vector)(members.models))))
 
 
 class _Driver:
-    """Loops over chunks, on one run or on an ensemble (`members`)."""
+    """Loops over chunks, on one run (`swept` None) or on an ensemble."""
 
-    def __init__(
-        self, layout, risk, members, end, save, solver, rtol, tolerance, max_steps, monitor
-    ):
+    def __init__(self, layout: Layout, risk: AbstractRisk, swept, options: FlowOptions, title: str):
         require_float64("Gradient flow")
         if risk.stochastic:
             raise ValueError(
                 "Gradient flow needs a risk without randomness: choose `exact` or `dataset`, or "
                 "train with `sgd` or `adam`."
             )
-        if end is not None and not (np.isfinite(end) and end > 0):
-            raise ValueError(f"`end` = {end}: must be finite and positive.")
-        if solver not in ("auto", "explicit", "implicit"):
-            raise ValueError(f'`solver` = {solver!r}: must be "auto", "explicit" or "implicit".')
-        for name, value in (("rtol", rtol), ("tolerance", tolerance)):
-            if not 0 < value < 1:
-                raise ValueError(f"`{name}` = {value}: must lie between 0 and 1.")
         self.layout = layout
         self._risk = risk
-        self._swept = None if members is None else members.swept_risk
-        self._end = end
-        self._save = save
-        self._choice = solver
-        self._rtol = rtol
-        self._tolerance = tolerance
-        self._max_steps = max_steps
-        self._monitor = monitor
+        self._swept = swept
+        self._options = options
+        self._monitor = Monitor(title, options.progress, options.callback)
 
-    def run(self, vectors, atol: float | None) -> list[Trajectory]:
+    def run(self, vectors) -> list[Trajectory]:
+        options = self._options
         recorders = self._recorders(vectors)
-        if atol is None:
-            scale = float(jnp.sqrt(jnp.mean(vectors**2)))
-            # Rounded to a decade: the implicit solver compiles its tolerance in.
-            atol = max(10.0 ** float(np.floor(np.log10(1e-9 * scale + 1e-300))), _SMALLEST_ATOL)
-        fixed = save_times(self._save, self._end)
-        end = _FOREVER if self._end is None else self._end
+        atol = _default_atol(vectors) if options.atol is None else options.atol
+        fixed = save_times(options.save, options.end)
+        end = _FOREVER if options.end is None else options.end
         stops = np.append(() if fixed is None else fixed[fixed < end], end)
-        kind = "implicit" if self._choice == "implicit" else "explicit"
+        kind = "implicit" if self._options.solver == "implicit" else "explicit"
         tried = accepted = 0
         solvers = [kind]
         stepper, state = self._begin(kind, atol, jnp.zeros(len(vectors)), vectors)
@@ -166,7 +160,7 @@ class _Driver:
             self._monitor.close()
         statistics = {
             "solver": " then ".join(solvers),
-            "rtol": self._rtol,
+            "rtol": self._options.rtol,
             "atol": atol,
             "steps": accepted,
             "rejected": tried * len(recorders) - accepted,
@@ -178,26 +172,28 @@ class _Driver:
     def _recorders(self, vectors) -> list[Recorder]:
         measured = _measure(self.layout, self._swept, self._risk, vectors)
         losses, floors = (np.asarray(values).tolist() for values in measured)
-        if self._end is None and np.any(np.isnan(floors)):
+        if self._options.end is None and np.any(np.isnan(floors)):
             raise ValueError(
                 "`end` is needed: the smallest loss that these weights can reach is not known, "
                 "so the run cannot tell when it has converged."
             )
         targets = [None] * len(losses)
-        if self._end is None:
+        if self._options.end is None:
             # A start at the minimum has no way down of which to take a share: allow for rounding.
-            targets = [f + max(self._tolerance * (l - f), 1e-14) for l, f in zip(losses, floors)]
+            targets = [
+                f + max(self._options.tolerance * (l - f), 1e-14) for l, f in zip(losses, floors)
+            ]
         return [
-            Recorder(self.layout, self._save, loss, vector, self._end, target)
+            Recorder(self.layout, self._options.save, loss, vector, self._options.end, target)
             for vector, loss, target in zip(np.asarray(vectors), losses, targets)
         ]
 
     def _begin(self, kind: str, atol: float, times, vectors) -> tuple[Stepper, State]:
-        stepper = Stepper(*_solver(kind, self._rtol, atol), self.layout)
+        stepper = Stepper(*_solver(kind, self._options.rtol, atol), self.layout)
         return stepper, _start(stepper, self._swept, self._risk, times, vectors)
 
     def _should_switch(self, tried: int) -> bool:
-        wanted = self._choice == "auto" and tried >= _EXPLICIT_TRIES
+        wanted = self._options.solver == "auto" and tried >= _EXPLICIT_TRIES
         return wanted and self.layout.size <= _LARGEST_IMPLICIT
 
     def _stop_where_hopeless(self, recorders, state: State, tried: int) -> None:
@@ -208,16 +204,22 @@ class _Driver:
                 recorder.finish(Result.stationary)
             elif is_lost:
                 recorder.finish(Result.step_underflow)
-        if tried >= self._max_steps:
+        if tried >= self._options.max_steps:
             _finish(recorders, Result.step_limit)
 
     def _status(self, recorders, state: State, tried: int) -> Status:
         running = [i for i, recorder in enumerate(recorders) if recorder.result is None] or [0]
         clock = float(np.asarray(state.time)[running].min())
         done = 1 - len(running) / len(recorders)
-        fraction = done if self._end is None else max(done, clock / self._end)
-        known = self._end is not None or len(recorders) > 1
+        fraction = done if self._options.end is None else max(done, clock / self._options.end)
+        known = self._options.end is not None or len(recorders) > 1
         return Status(clock, recorders[running[0]].last_loss, tried, fraction if known else None)
+
+
+def _default_atol(vectors) -> float:
+    scale = float(jnp.sqrt(jnp.mean(vectors**2)))
+    # Rounded to a decade: the implicit solver compiles its tolerance in.
+    return max(10.0 ** float(np.floor(np.log10(1e-9 * scale + 1e-300))), _SMALLEST_ATOL)
 
 
 def _finish(recorders: list[Recorder], result: Result) -> None:

@@ -65,10 +65,10 @@ class Recorder:
         if len(times) == 0:
             return
         self._last = (float(times[-1]), float(losses[-1]), weights[-1])
-        if self._thinner is None:
-            kept = np.flatnonzero(np.isin(times, self._fixed))
-        else:
+        if self._thinner is not None:
             kept = self._thinner.keep(times, losses)
+        else:
+            kept = np.flatnonzero(np.isin(times, np.asarray(self._fixed)))
         if kept.size:
             self._times.append(times[kept])
             self._losses.append(losses[kept])

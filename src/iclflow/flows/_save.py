@@ -42,6 +42,8 @@ class Drops:
     clock: float = 1e-2
 
 
+_BLOCK = 64
+
 SavePoints = Linear | LogSpaced | Explicit | Drops
 
 
@@ -81,12 +83,27 @@ class Thinner:
     def keep(self, times: np.ndarray, losses: np.ndarray) -> np.ndarray:
         """The indices to keep among the next points."""
         kept = []
-        for i, (time, loss) in enumerate(zip(times.tolist(), losses.tolist())):
-            self._low, self._high = min(self._low, loss), max(self._high, loss)
-            moved = abs(loss - self._loss) > self._rule.loss * (self._high - self._low)
-            # On a plateau the range is still rounding noise: that is not movement.
-            moved = moved and abs(loss - self._loss) > 1e-9 * abs(loss)
-            if moved or time - self._time > self._rule.clock * time:
-                self._time, self._loss = time, loss
-                kept.append(i)
+        for first in range(0, len(times), _BLOCK):
+            block = slice(first, first + _BLOCK)
+            if self._rests(times[block], losses[block]):
+                continue
+            for i, (time, loss) in enumerate(zip(times[block].tolist(), losses[block].tolist())):
+                self._low, self._high = min(self._low, loss), max(self._high, loss)
+                if self._moved(abs(loss - self._loss), loss) or self._is_due(time):
+                    self._time, self._loss = time, loss
+                    kept.append(first + i)
         return np.asarray(kept, dtype=int)
+
+    def _rests(self, times: np.ndarray, losses: np.ndarray) -> bool:
+        """Whether none of these points is kept; a plateau is made of such blocks."""
+        low, high = float(losses.min()), float(losses.max())
+        if low < self._low or high > self._high or self._is_due(float(times[-1])):
+            return False
+        return not self._moved(max(high - self._loss, self._loss - low), high)
+
+    def _moved(self, change: float, loss: float) -> bool:
+        # At the start the range is still rounding noise: that is not movement.
+        return change > max(self._rule.loss * (self._high - self._low), 1e-9 * abs(loss))
+
+    def _is_due(self, time: float) -> bool:
+        return time - self._time > self._rule.clock * time

@@ -5,7 +5,7 @@ be able to stop, report, save and go on between chunks without the end time bein
 carry its exact state from one chunk to the next.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import diffrax
 import equinox as eqx
@@ -61,15 +61,16 @@ class Stepper(eqx.Module):
             terms, time, time + 1e12, weights, None, None, self.solver.func, order
         )
         solver = self.solver.init(terms, time, end, weights, None)
-        state = State(time, end - time, weights, solver, controller)
+        state = State(time, jnp.asarray(end - time), weights, solver, controller)
         # Weakly typed scalars would make the second chunk compile again.
         return jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.result_type(x)), state)
 
     def chunk(
         self, risk: AbstractRisk, state: State, stops: Array, tries: int
     ) -> tuple[State, Record]:
-        """`tries` attempted steps; those that would pass a stop end on it. The last stop is the end."""
+        """`tries` attempted steps; one that would pass a stop ends on it. The last is the end."""
         terms = self._terms(risk)
+        order = cast(int, self.solver.error_order(terms))
 
         def attempt(state: State, _):
             stop = stops[
@@ -82,12 +83,13 @@ class Stepper(eqx.Module):
             weights, error, _, solver, _ = self.solver.step(
                 terms, state.time, end, state.weights, None, state.solver, False
             )
+            error = cast(Array, error)
             error = jnp.where(jnp.isnan(error), jnp.inf, error)
             accepted, _, after, _, controller, _ = self.controller.adapt_step_size(
                 state.time, end, state.weights, weights, None, error,
-                self.solver.error_order(terms), state.controller,
+                order, state.controller,
             )  # fmt: skip
-            accepted = accepted & active
+            accepted = jnp.asarray(accepted) & active
             reached = jnp.where(accepted, end, state.time)
             # A step cut short by a stop says nothing against the step size that was planned.
             step = after - reached

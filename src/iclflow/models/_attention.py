@@ -20,7 +20,7 @@ class AbstractAttention(AbstractModel):
     Head h has a value row a_h = (u_h; v_h) over tokens z = (x; y) and a key-query block
     B_h = (U_h; h_hᵀ) from query inputs to tokens. All other entries of the attention matrices
     multiply the zero in the query token or feed outputs that nobody reads, receive no gradient,
-    and are not stored.
+    and are not stored. (In shapes, T = D + 1 is the size of a token.)
     """
 
     activation: eqx.AbstractVar[Activation]
@@ -28,11 +28,11 @@ class AbstractAttention(AbstractModel):
     self_attention: eqx.AbstractVar[bool]
 
     @abc.abstractmethod
-    def ov(self) -> Float[Array, "H D+1"]:
+    def ov(self) -> Float[Array, "H T"]:
         """The output-value circuit: a_h, what each head reads from a token."""
 
     @abc.abstractmethod
-    def kq(self) -> Float[Array, "H D+1 D"]:
+    def kq(self) -> Float[Array, "H T D"]:
         """The key-query circuit: B_h, which tokens a query attends to."""
 
     @property

@@ -14,7 +14,7 @@ from ._merged import MergedKQ
 from ._separate import SeparateKQ
 
 
-def cubic_features(sequences: Sequences, normaliser: Normaliser) -> Float[Array, "*batch D*D"]:
+def cubic_features(sequences: Sequences, normaliser: Normaliser) -> Float[Array, "*batch DD"]:
     """z = x_q ⊗ β for each sequence."""
     beta = jnp.einsum("...nd,...n->...d", sequences.x, sequences.y)
     beta = beta / attention_length(sequences.length, normaliser)[..., None]
@@ -25,7 +25,7 @@ def cubic_features(sequences: Sequences, normaliser: Normaliser) -> Float[Array,
 class TwoLayerLinear(AbstractModel):
     """A fully connected linear network with one hidden layer: ŷ = w₂ᵀ W₁ z."""
 
-    W1: Float[Array, "H D*D"]
+    W1: Float[Array, "H DD"]
     w2: Float[Array, " H"]
     normaliser: Normaliser = eqx.field(static=True, default="context")
 
@@ -41,7 +41,7 @@ class TwoLayerLinear(AbstractModel):
     def form(self) -> Form:
         return "bilinear"
 
-    def network(self, z: Float[Array, "*batch D*D"]) -> Float[Array, "*batch"]:
+    def network(self, z: Float[Array, "*batch DD"]) -> Float[Array, "*batch"]:
         """The network itself, on features."""
         return (z @ self.W1.T) @ self.w2
 
@@ -75,7 +75,7 @@ class ConvolutionalLinear(AbstractModel):
     def form(self) -> Form:
         return "bilinear"
 
-    def network(self, z: Float[Array, "*batch D*D"]) -> Float[Array, "*batch"]:
+    def network(self, z: Float[Array, "*batch DD"]) -> Float[Array, "*batch"]:
         """The networks themselves, on features, by an actual strided convolution."""
         heads, rank, dim = self.kernel.shape
         signal = z.reshape(-1, 1, dim * dim)

@@ -21,7 +21,8 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, PRNGKeyArray
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray, ScalarLike
 
 from ..precision import as_float
 
@@ -29,7 +30,7 @@ Scheme = Literal["gaussian", "balanced", "identity", "paper"]
 SCHEMES = ("gaussian", "balanced", "identity", "paper")
 
 
-def check_sizes(dim: int, heads: int, scale: float, scheme: str, rank: int = 1) -> None:
+def check_sizes(dim: int, heads: int, scale: ScalarLike, scheme: str, rank: int = 1) -> None:
     """Refuses sizes that no model can have."""
     for name, value in (("dim", dim), ("heads", heads), ("rank", rank)):
         if isinstance(value, bool) or value != int(value) or value < 1:
@@ -37,45 +38,47 @@ def check_sizes(dim: int, heads: int, scale: float, scheme: str, rank: int = 1) 
     if rank > dim:
         raise ValueError(f"`rank` = {rank}: must not exceed `dim` = {dim}.")
     # A traced scale (an ensemble over scales) was checked before the program was built.
-    if not isinstance(scale, jax.core.Tracer) and not (jnp.isfinite(scale) and scale >= 0):
+    traced = isinstance(scale, jax.core.Tracer)  # pyright: ignore[reportAttributeAccessIssue]
+    if not traced and not 0 <= np.asarray(scale) < np.inf:
         raise ValueError(f"`scale` = {scale}: must be finite and not negative.")
     if scheme not in SCHEMES:
         raise ValueError(f"`scheme` = {scheme!r}: must be one of {', '.join(SCHEMES)}.")
 
 
 def merged_weights(
-    key: PRNGKeyArray, dim: int, heads: int, scale: float, scheme: Scheme
+    key: PRNGKeyArray, dim: int, heads: int, scale: ScalarLike, scheme: Scheme
 ) -> tuple[Array, Array]:
     """v (H,) and U (H, D, D)."""
     check_sizes(dim, heads, scale, scheme)
     key_v, key_u = jr.split(key)
-    scale = as_float(scale)
-    v = scale * jr.normal(key_v, (heads,), scale.dtype)
+    size = as_float(scale)
+    dtype = size.dtype
+    v = size * jr.normal(key_v, (heads,), dtype)
     if scheme in ("gaussian", "paper"):
-        return v, scale * jr.normal(key_u, (heads, dim, dim), scale.dtype)
+        return v, size * jr.normal(key_u, (heads, dim, dim), dtype)
     if scheme == "identity":
         v = jnp.abs(v)
-        direction = jnp.eye(dim, dtype=scale.dtype)
+        direction = jnp.eye(dim, dtype=dtype)
     else:
-        direction = jr.normal(key_u, (dim, dim), scale.dtype)
+        direction = jr.normal(key_u, (dim, dim), dtype)
     return v, v[:, None, None] * direction / jnp.linalg.norm(direction)
 
 
 def separate_weights(
-    key: PRNGKeyArray, dim: int, heads: int, rank: int, scale: float, scheme: Scheme
+    key: PRNGKeyArray, dim: int, heads: int, rank: int, scale: ScalarLike, scheme: Scheme
 ) -> tuple[Array, Array, Array]:
     """v (H,), K (H, D, R) and Q (H, D, R)."""
     check_sizes(dim, heads, scale, scheme, rank)
     key_v, key_k, key_q = jr.split(key, 3)
-    scale = as_float(scale)
-    shape, dtype = (heads, dim, rank), scale.dtype
-    v = scale * jr.normal(key_v, (heads,), dtype)
-    k = scale * jr.normal(key_k, shape, dtype)
+    size = as_float(scale)
+    shape, dtype = (heads, dim, rank), size.dtype
+    v = size * jr.normal(key_v, (heads,), dtype)
+    k = size * jr.normal(key_k, shape, dtype)
     if scheme == "gaussian":
-        return v, k, scale * jr.normal(key_q, shape, dtype)
+        return v, k, size * jr.normal(key_q, shape, dtype)
     if scheme == "paper":
         value_size, key_size = heads * (dim + 1) ** 2, heads * rank * (dim + 1)
-        q = scale * jr.normal(key_q, shape, dtype)
+        q = size * jr.normal(key_q, shape, dtype)
         return v / value_size**0.5, k / key_size**0.5, q / key_size**0.5
     if scheme == "identity":
         v = jnp.abs(v)

@@ -2,7 +2,7 @@
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, ScalarLike
 
 from ._attention import AbstractAttention, Activation
 from ._base import Normaliser
@@ -23,29 +23,30 @@ class MergedKQ(AbstractAttention):
         key: PRNGKeyArray,
         dim: int,
         heads: int,
-        scale: float = 1e-2,
+        scale: ScalarLike = 1e-2,
         scheme: Scheme = "gaussian",
         **options,
     ) -> "MergedKQ":
         """Random weights of size `scale`; `scheme` says which. `options` are fields."""
-        return MergedKQ(*merged_weights(key, dim, heads, scale, scheme), **options)
+        v, U = merged_weights(key, dim, heads, scale, scheme)
+        return MergedKQ(v=v, U=U, **options)
 
     @property
     def reduced(self) -> bool:
         return True
 
-    def ov(self) -> Float[Array, "H D+1"]:
+    def ov(self) -> Float[Array, "H T"]:
         return jnp.zeros((self.v.shape[0], self.U.shape[1] + 1), self.v.dtype).at[:, -1].set(self.v)
 
-    def kq(self) -> Float[Array, "H D+1 D"]:
+    def kq(self) -> Float[Array, "H T D"]:
         return jnp.pad(self.U, ((0, 0), (0, 1), (0, 0)))
 
 
 class FullMergedKQ(AbstractAttention):
     """Full form: value rows a = (u; v) and key-query blocks B = (U; hᵀ), all trainable."""
 
-    value: Float[Array, "H D+1"]
-    key_query: Float[Array, "H D+1 D"]
+    value: Float[Array, "H T"]
+    key_query: Float[Array, "H T D"]
     activation: Activation = eqx.field(static=True, default="linear")
     normaliser: Normaliser = eqx.field(static=True, default="context")
     self_attention: bool = eqx.field(static=True, default=True)
@@ -55,7 +56,7 @@ class FullMergedKQ(AbstractAttention):
         key: PRNGKeyArray,
         dim: int,
         heads: int,
-        scale: float = 1e-2,
+        scale: ScalarLike = 1e-2,
         scheme: Scheme = "gaussian",
         **options,
     ) -> "FullMergedKQ":
@@ -66,15 +67,19 @@ class FullMergedKQ(AbstractAttention):
     def embed(model: MergedKQ) -> "FullMergedKQ":
         """The same function as `model`, with the blocks u and h there and zero."""
         return FullMergedKQ(
-            model.ov(), model.kq(), model.activation, model.normaliser, model.self_attention
+            value=model.ov(),
+            key_query=model.kq(),
+            activation=model.activation,
+            normaliser=model.normaliser,
+            self_attention=model.self_attention,
         )
 
     @property
     def reduced(self) -> bool:
         return False
 
-    def ov(self) -> Float[Array, "H D+1"]:
+    def ov(self) -> Float[Array, "H T"]:
         return self.value
 
-    def kq(self) -> Float[Array, "H D+1 D"]:
+    def kq(self) -> Float[Array, "H T D"]:
         return self.key_query

@@ -2,7 +2,7 @@
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, ScalarLike
 
 from ._attention import AbstractAttention, Activation
 from ._base import Normaliser
@@ -25,21 +25,22 @@ class SeparateKQ(AbstractAttention):
         dim: int,
         heads: int,
         rank: int = 1,
-        scale: float = 1e-2,
+        scale: ScalarLike = 1e-2,
         scheme: Scheme = "gaussian",
         **options,
     ) -> "SeparateKQ":
         """Random weights of size `scale`; `scheme` says which. `options` are fields."""
-        return SeparateKQ(*separate_weights(key, dim, heads, rank, scale, scheme), **options)
+        v, K, Q = separate_weights(key, dim, heads, rank, scale, scheme)
+        return SeparateKQ(v=v, K=K, Q=Q, **options)
 
     @property
     def reduced(self) -> bool:
         return True
 
-    def ov(self) -> Float[Array, "H D+1"]:
+    def ov(self) -> Float[Array, "H T"]:
         return jnp.zeros((self.v.shape[0], self.K.shape[1] + 1), self.v.dtype).at[:, -1].set(self.v)
 
-    def kq(self) -> Float[Array, "H D+1 D"]:
+    def kq(self) -> Float[Array, "H T D"]:
         blocks = jnp.einsum("hdr,her->hde", self.K, self.Q)
         return jnp.pad(blocks, ((0, 0), (0, 1), (0, 0)))
 
@@ -51,8 +52,8 @@ class SeparateKQ(AbstractAttention):
 class FullSeparateKQ(AbstractAttention):
     """Full form: value rows a = (u; v), keys over tokens (D+1, R), queries over inputs (D, R)."""
 
-    value: Float[Array, "H D+1"]
-    key: Float[Array, "H D+1 R"]
+    value: Float[Array, "H T"]
+    key: Float[Array, "H T R"]
     query: Float[Array, "H D R"]
     activation: Activation = eqx.field(static=True, default="linear")
     normaliser: Normaliser = eqx.field(static=True, default="context")
@@ -64,7 +65,7 @@ class FullSeparateKQ(AbstractAttention):
         dim: int,
         heads: int,
         rank: int = 1,
-        scale: float = 1e-2,
+        scale: ScalarLike = 1e-2,
         scheme: Scheme = "gaussian",
         **options,
     ) -> "FullSeparateKQ":
@@ -77,15 +78,20 @@ class FullSeparateKQ(AbstractAttention):
         """The same function as `model`, with the blocks u and h there and zero."""
         keys = jnp.pad(model.K, ((0, 0), (0, 1), (0, 0)))
         return FullSeparateKQ(
-            model.ov(), keys, model.Q, model.activation, model.normaliser, model.self_attention
+            value=model.ov(),
+            key=keys,
+            query=model.Q,
+            activation=model.activation,
+            normaliser=model.normaliser,
+            self_attention=model.self_attention,
         )
 
     @property
     def reduced(self) -> bool:
         return False
 
-    def ov(self) -> Float[Array, "H D+1"]:
+    def ov(self) -> Float[Array, "H T"]:
         return self.value
 
-    def kq(self) -> Float[Array, "H D+1 D"]:
+    def kq(self) -> Float[Array, "H T D"]:
         return jnp.einsum("har,hbr->hab", self.key, self.query)

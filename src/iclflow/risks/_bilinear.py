@@ -70,12 +70,7 @@ def exact_bilinear_risk(task: AbstractTask, model: AbstractModel) -> BilinearRis
 def _moments(task: AbstractTask, normaliser) -> tuple | None:
     """c, T, C and Λ."""
     if isinstance(task, LinearRegression):
-        covariance, moment = task.covariance, task.weight_second_moment
-        signal = covariance @ moment @ covariance
-        gain, coherent, incoherent = _context_moments(task, normaliser)
-        second = coherent * signal + incoherent * task.label_variance * covariance
-        constant = jnp.sum(covariance * moment) + task.query_noise
-        return constant, gain * signal, second, covariance
+        return _regression_moments(task, normaliser)
     if isinstance(task, RandomLabels):
         covariance = task.inputs.covariance
         _, _, incoherent = _context_moments(task.inputs, normaliser)
@@ -83,18 +78,27 @@ def _moments(task: AbstractTask, normaliser) -> tuple | None:
         second = incoherent * task.label_variance * covariance
         return constant, jnp.zeros_like(covariance), second, covariance
     if isinstance(task, Mixture):
-        parts = [_moments(component, normaliser) for component in task.components]
-        covariance = parts[0][3]
-        if not all(bool(jnp.all(part[3] == covariance)) for part in parts):
+        covariance = task.components[0].covariance
+        if not all(bool(jnp.all(c.covariance == covariance)) for c in task.components):
             return None  # a sum of Kronecker products is not one
+        parts = [_regression_moments(component, normaliser) for component in task.components]
         weights = task.probabilities
         averaged = [sum(w * part[i] for w, part in zip(weights, parts)) for i in range(3)]
         return *averaged, covariance
     return None
 
 
+def _regression_moments(task: LinearRegression, normaliser) -> tuple:
+    covariance, moment = task.covariance, task.weight_second_moment
+    signal = covariance @ moment @ covariance
+    gain, coherent, incoherent = _context_moments(task, normaliser)
+    second = coherent * signal + incoherent * task.label_variance * covariance
+    constant = jnp.sum(covariance * moment) + task.query_noise
+    return constant, gain * signal, second, covariance
+
+
 def _context_moments(task: LinearRegression, normaliser) -> tuple[Array, Array, Array]:
-    """E[g], E[g²(1 + 1/ℓ)] and E[g²/ℓ] over context lengths ℓ, g = ℓ / (what attention divides by)."""
+    """E[g], E[g²(1 + 1/ℓ)] and E[g²/ℓ] over context lengths ℓ, with g = ℓ / `attention_length`."""
     length = jnp.asarray(task.contexts, task.covariance.dtype)
     gain = length / attention_length(length, normaliser)
     weight = task.context_probabilities

@@ -10,11 +10,11 @@ from ..tasks import AbstractTask, LinearRegression, Mixture, RandomLabels, Seque
 from ._base import AbstractRisk
 from ._bilinear import exact_bilinear_risk
 from ._dataset import dataset_risk
-from ._sampled import SampledRisk
+from ._sampled import MinibatchRisk, SampledRisk
 from ._token_moments import exact_quadratic_risk
 
-Kind = Literal["best", "exact", "dataset", "sampled"]
-KINDS = ("exact", "dataset", "sampled")
+Kind = Literal["best", "exact", "dataset", "minibatch", "sampled"]
+KINDS = ("exact", "dataset", "minibatch", "sampled")
 
 
 def available_kinds(task: AbstractTask, model: AbstractModel) -> tuple[str, ...]:
@@ -32,17 +32,21 @@ def risk(
     key: PRNGKeyArray | None = None,
     batch: int = 256,
     posterior_target: bool = False,
+    chunk: int | None = None,
 ) -> AbstractRisk:
     """The risk of models like `model` on `task`.
 
     **Arguments:**
 
-    - `kind`: `"exact"` (no randomness at all), `"dataset"` (a fixed set of sequences) or
-      `"sampled"` (fresh sequences at every call). `"best"` takes the first that exists, but
-      never a data set: that is a choice only the user can make.
-    - `sequences`: for `"dataset"`: the sequences, or how many to draw with `key`.
+    - `kind`: `"exact"` (no randomness at all), `"dataset"` (a fixed set of sequences),
+      `"minibatch"` (random picks from a fixed set) or `"sampled"` (fresh sequences at every
+      call). `"best"` is exact where that exists, else sampled: a finite data set is a choice
+      that only the user can make.
+    - `sequences`: for `"dataset"` and `"minibatch"`: the sequences, or how many to draw.
     - `key`: the random key that draws the data set; by default `jax.random.key(0)`.
-    - `batch`, `posterior_target`: for `"sampled"`; see `SampledRisk`.
+    - `batch`: for `"sampled"` and `"minibatch"`.
+    - `posterior_target`: for `"sampled"`; see `SampledRisk`.
+    - `chunk`: for `"dataset"`: how many sequences to hold in memory at a time.
     """
     existing = available_kinds(task, model)
     if kind == "best":
@@ -59,9 +63,11 @@ def risk(
         chosen = exact_bilinear_risk(task, model) if model.form == "bilinear" else None
         return exact_quadratic_risk(task, model) if chosen is None else chosen
     if sequences is None:
-        raise ValueError('`kind` = "dataset" needs `sequences`: a batch of them, or how many.')
+        raise ValueError(f"`kind` = {kind!r} needs `sequences`: a batch of them, or how many.")
     if isinstance(sequences, int):
         if sequences < 1:
             raise ValueError(f"`sequences` = {sequences}: must be at least 1.")
         sequences = task.sample(jr.key(0) if key is None else key, sequences)
-    return dataset_risk(sequences, model)
+    if kind == "minibatch":
+        return MinibatchRisk(sequences, batch)
+    return dataset_risk(sequences, model, chunk)

@@ -9,7 +9,7 @@ import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..models import AbstractModel
-from ..tasks import AbstractTask, Estimate
+from ..tasks import AbstractTask, Estimate, Sequences
 from ._base import AbstractRisk
 
 
@@ -62,3 +62,28 @@ class SampledRisk(AbstractRisk):
         mean = jnp.sum(first) / total
         variance = (jnp.sum(second) / total - mean**2) * total / (total - 1)
         return Estimate(mean, jnp.sqrt(jnp.maximum(variance, 0.0) / total))
+
+
+class MinibatchRisk(AbstractRisk):
+    """The mean squared error on `batch` sequences picked at random from a fixed set: what
+    stochastic gradient descent on a data set sees."""
+
+    kind: ClassVar[str] = "minibatch"
+    stochastic: ClassVar[bool] = True
+
+    sequences: Sequences
+    batch: int = eqx.field(static=True, default=64)
+
+    def __check_init__(self):
+        if not 1 <= self.batch <= self.sequences.count:
+            raise ValueError(
+                f"`batch` = {self.batch}: must lie between 1 and {self.sequences.count}, the "
+                "number of sequences."
+            )
+
+    def __call__(self, model: AbstractModel, key: PRNGKeyArray | None = None) -> Float[Array, ""]:
+        if key is None:
+            raise ValueError("A minibatch is picked at random: pass a random `key`.")
+        picked = jr.choice(key, self.sequences.count, (self.batch,), replace=False)
+        chosen = self.sequences[picked]
+        return jnp.mean((chosen.y_query - model.predict(chosen)) ** 2)

@@ -1,4 +1,4 @@
-"""What every task is: a distribution over sequences that can be sampled, and its Bayes predictor."""
+"""What every task is: a distribution over sequences, and its Bayes predictor."""
 
 import abc
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """In-context linear regression: y = w·x + noise, a fresh w for every sequence."""
 
-from collections.abc import Sequence
-
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
@@ -29,11 +27,11 @@ class LinearRegression(AbstractTask):
 
     def __init__(
         self,
-        eigenvalues: Sequence[float] | None = None,
-        context: int | Sequence[int] = 31,
+        eigenvalues=None,
+        context=31,
         *,
         covariance=None,
-        noise: float = 0.0,
+        noise=0.0,
         prior_mean=None,
         prior_covariance=None,
         context_probabilities=None,

@@ -21,7 +21,7 @@ class RandomLabels(AbstractTask):
     weight: Float[Array, " D"]
     label_variance: Float[Array, ""]
 
-    def __init__(self, task: LinearRegression, weight, label_variance: float = 1.0):
+    def __init__(self, task: LinearRegression, weight, label_variance=1.0):
         """**Arguments:**
 
         - `task`: gives the input covariance and the context lengths.

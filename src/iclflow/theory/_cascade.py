@@ -26,6 +26,7 @@ from ._separate_dynamics import drop_offset, drop_profile
 # Weights below this share of a head's largest are rounding: exactly aligned heads stay aligned.
 _ALIGNED = 1e-10
 _TIE = 1e-9
+_HALF = drop_offset(0.5)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -86,16 +87,23 @@ def cascade(
     are the worst case.
     """
     ladder = _ladder(_Fingerprint(task, normaliser))
-    v, K, Q = (jnp.asarray(w) for w in (v, K, Q))
-    _check(task, v, K, Q)
-    found = np.asarray(_race(v, K, Q, ladder.constants, min(v.shape[0], ladder.gains.size)))
+    v, K, Q = (np.asarray(w, dtype=np.float64) for w in (v, K, Q))
+    shape = (*v.shape, task.dim, 1)
+    if v.ndim != 1 or K.shape != shape or Q.shape != shape:
+        raise ValueError(
+            f"`v`, `K`, `Q` have shapes {v.shape}, {K.shape}, {Q.shape}: must be (H,), "
+            f"(H, {task.dim}, 1) and (H, {task.dim}, 1). The cascade is for heads of rank one."
+        )
+    if not np.isfinite(v.sum() + K.sum() + Q.sum()):
+        raise ValueError("`v`, `K` or `Q` holds NaN or infinity: every entry must be finite.")
+    found = np.asarray(_race(v, K, Q, ladder.constants, min(v.size, ladder.gains.size)))
     times, components, heads = found[:, np.isfinite(found[0])]
     order = components.astype(int)
     widths = ladder.widths[order]
     steps = np.concatenate([[0.0], np.cumsum(ladder.gains[order])])
     return Staircase(
         levels=ladder.start - steps,
-        drop_times=tau * (times + drop_offset() * widths),
+        drop_times=tau * (times + _HALF * widths),
         drop_order=tuple(order.tolist()),
         heads=tuple(heads.astype(int).tolist()),
         blow_up_times=tau * times,
@@ -127,9 +135,8 @@ class _Fingerprint:
 
     def __init__(self, task: LinearRegression, normaliser: Normaliser):
         self.task, self.normaliser = task, normaliser
-        leaves = jax.tree.leaves(task)
-        shape = (task.contexts, task.noisy_query, normaliser) if leaves else ()
-        self.key = (*shape, *(np.asarray(leaf).tobytes() for leaf in leaves))
+        leaves = (np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(task))
+        self.key = (task.contexts, task.noisy_query, normaliser, *leaves)
 
     def __hash__(self):
         return hash(self.key)
@@ -189,11 +196,12 @@ def _race(v: Array, K: Array, Q: Array, task: _Constants, drops: int) -> Array:
         elapsed = jnp.where(happens, jnp.maximum(finish[winner] - width, 0.0), 0.0)
         v, k, q = advance(way, v, k, q, e, elapsed)
         # Equal rates leave the basis open: the winner's own direction becomes component c.
-        axis = jnp.where(tied, growing, 0.0)
-        mirror = axis / jnp.linalg.norm(axis) - (components == c)
+        axis = (components == c).astype(k.dtype)
+        heading = jnp.where(tied, growing, 0.0)
+        mirror = heading / jnp.linalg.norm(heading) - axis
         growing, k, q = (_reflect(x, mirror) for x in (growing, k, q))
-        delta = jnp.clip(misalignment(growing, c, e, task.sizes[c]), -1.0, 1.0)
-        hit = struck(v, k, q, c, -delta * task.key_impulse[c], -delta * task.query_impulse[c])
+        delta = jnp.clip(misalignment(growing, axis, e, task.sizes[c]), -1.0, 1.0)
+        hit = struck(v, k, q, axis, -delta * task.key_impulse[c], -delta * task.query_impulse[c])
         learned, done = learned | (components == c) & happens, done | (heads == winner)
         carry = (*hit, learned, done, now + elapsed)
         return carry, jnp.stack([now + finish[winner], c, winner])
@@ -217,14 +225,3 @@ def _without_rounding(k: Array, q: Array) -> tuple[Array, Array]:
     size = jnp.max(jnp.maximum(jnp.abs(plus), jnp.abs(minus)), -1, keepdims=True)
     plus, minus = (jnp.where(jnp.abs(x) > _ALIGNED * size, x, 0.0) for x in (plus, minus))
     return (plus + minus) / 2, (plus - minus) / 2
-
-
-def _check(task: LinearRegression, v: Array, K: Array, Q: Array) -> None:
-    shape = (v.shape[0] if v.ndim == 1 else "H", task.dim, 1)
-    if v.ndim != 1 or K.shape != shape or Q.shape != shape:
-        raise ValueError(
-            f"`v`, `K`, `Q` have shapes {v.shape}, {K.shape}, {Q.shape}: must be (H,), "
-            f"(H, {task.dim}, 1) and (H, {task.dim}, 1). The cascade is for heads of rank one."
-        )
-    if not all(np.isfinite(np.asarray(w)).all() for w in (v, K, Q)):
-        raise ValueError("`v`, `K` or `Q` holds NaN or infinity: every entry must be finite.")

@@ -82,31 +82,27 @@ def impulses(
     return Impulses(scale * left * sum_k, scale * right * sum_q)
 
 
-def misalignment(growing: Array, c: Array, e: Array, size: Array) -> Array:
-    """δ_d of the head that learns component c.
+def misalignment(growing: Array, axis: Array, e: Array, size: Array) -> Array:
+    """δ_d of the head that learns a component.
 
     **Arguments:**
 
     - `growing`: its k ± q, whichever grows, at any time while it is small.
-    - `size`: a^⅓ of component c.
+    - `axis`: 1 at the component that it learns, 0 elsewhere; `size`: a^⅓ of that component.
     """
-    top = growing[c]
-    r = e / e[c]
+    top = jnp.sum(axis * growing)
+    r = e / jnp.sum(axis * e)
     delta = jnp.sign(top) * growing / 2 * (2 / jnp.abs(top)) ** r * size ** (r - 1)
-    return jnp.where((jnp.arange(e.shape[0]) != c) & (e > 0), delta, 0.0)
+    return jnp.where((axis == 0) & (e > 0), delta, 0.0)
 
 
-def struck(v: Array, k: Array, q: Array, c: Array, to_key: Array, to_query: Array):
-    """The weights of small heads after the impulse matrix e_c to_queryᵀ + to_key e_cᵀ."""
+def struck(v: Array, k: Array, q: Array, axis: Array, to_key: Array, to_query: Array):
+    """The weights of small heads after the impulse matrix axis to_queryᵀ + to_key axisᵀ."""
 
     def slope(state):
         v, k, q = state
-        along_q = q @ to_query
-        along_k = k @ to_key
-        force_q = to_key * q[:, c, None]
-        force_k = to_query * k[:, c, None]
-        force_q = force_q.at[:, c].add(along_q)
-        force_k = force_k.at[:, c].add(along_k)
+        force_q = _along(q, to_query) * axis + _along(q, axis) * to_key
+        force_k = _along(k, to_key) * axis + _along(k, axis) * to_query
         return jnp.sum(k * force_q, -1), v[:, None] * force_q, v[:, None] * force_k
 
     def moved(state, step, by):
@@ -115,3 +111,7 @@ def struck(v: Array, k: Array, q: Array, c: Array, to_key: Array, to_query: Arra
     state = (v, k, q)
     middle = moved(state, 0.5, slope(state))
     return moved(state, 1.0, slope(middle))
+
+
+def _along(x: Array, direction: Array) -> Array:
+    return jnp.sum(x * direction, -1, keepdims=True)

@@ -145,7 +145,7 @@ def path(v: Array, k: Array, q: Array, e: Array) -> Path:
 
 
 def advance(
-    p: Path, v: Array, k: Array, q: Array, e: Array, elapsed: Array, steps: int = 3
+    p: Path, v: Array, k: Array, q: Array, e: Array, elapsed: Array, steps: int = 2
 ) -> tuple[Array, Array, Array]:
     """The weights of each head after a time `elapsed` < T (in units of τ).
 
@@ -160,7 +160,7 @@ def advance(
     left = jnp.where(drifts, 1.0, left)
     start, end = jnp.zeros_like(v)[:, None], trip.chart.end[:, None]
     places = jnp.concatenate([start, end * POINTS, end], 1)
-    times = jnp.concatenate([trip.time[:, None], trip.left_at_nodes, trip.left_at_end[:, None]], 1)
+    times = jnp.concatenate([trip.time[:, None], trip.left_at_nodes(), trip.tail[:, None]], 1)
     logs, goal = jnp.log(jnp.where(drifts[:, None], 1.0, times)), jnp.log(left)
     bracket = jnp.clip(jnp.sum(logs > goal[:, None], 1) - 1, 0, NODES)[:, None]
     low, high = (jnp.take_along_axis(places, bracket + i, 1)[:, 0] for i in (0, 1))

@@ -68,12 +68,16 @@ class Chart(NamedTuple):
 
 
 class Journey(NamedTuple):
-    """How long a leg takes to infinity, and the time that is left at each node of its chart."""
+    """How long a leg takes to infinity: `time` = Σ weights · `pace` over the nodes + `tail`."""
 
     time: Float[Array, "*H"]
     chart: Chart
-    left_at_nodes: Float[Array, "*H nodes"]
-    left_at_end: Float[Array, "*H"]
+    pace: Float[Array, "*H nodes"]
+    tail: Float[Array, "*H"]
+
+    def left_at_nodes(self) -> Float[Array, "*H nodes"]:
+        """The time that is left at each node of the chart."""
+        return jnp.sum(self.pace[..., None, :] * _TO_END, -1) + self.tail[..., None]
 
 
 def journey(leg: Leg, e: Float[Array, " D"]) -> Journey:
@@ -96,5 +100,6 @@ def journey(leg: Leg, e: Float[Array, " D"]) -> Journey:
     pace = end[..., None] * dx / jnp.sqrt(square)
     last = leg.at(e, reach)
     tail = jnp.sqrt(last.square) / jnp.sum(e * (last.grow - last.shrink), -1)
-    time = jnp.where(ever, pace @ _WEIGHTS + tail, jnp.inf)
-    return Journey(time, chart, pace @ _TO_END.T + tail[..., None], tail)
+    # A sum, not a product of matrices: XLA sends those to other threads, which costs more.
+    time = jnp.where(ever, jnp.sum(pace * _WEIGHTS, -1) + tail, jnp.inf)
+    return Journey(time, chart, pace, tail)

@@ -1,0 +1,42 @@
+"""Claims of arXiv 2501.16265 on softmax attention: the same dynamics, qualitatively."""
+
+from .. import analysis
+from ._base import Check
+from ._lab import Lab
+from ._linear_runs import SOFTMAX_MERGED, SOFTMAX_SEPARATE, SOFTMAX_SEQUENCES, softmax_run
+from ._registry import claim
+
+_REASON = (
+    "The statement is qualitative: the count of plateaus on the curve, found without theory, "
+    "must be the one that linear attention has, or show more than one drop."
+)
+
+
+@claim(
+    "linear/softmax-merged",
+    "Softmax attention with merged key-query also learns in one abrupt drop.",
+    source="Figure 5",
+    tolerance_reason=_REASON,
+    figures=("linear/softmax",),
+)
+def softmax_merged(lab: Lab) -> list[Check]:
+    """Plateaus on the loss curve of the merged softmax twin."""
+    run = softmax_run(lab, merged=True)
+    lab.note(heads=8, sequences=SOFTMAX_SEQUENCES, rate_and_steps=SOFTMAX_MERGED)
+    drops = analysis.drop_count(run)
+    return [Check("drops", lab.predict(1, wrong=2), drops, comparison="equal")]
+
+
+@claim(
+    "linear/softmax-separate",
+    "Softmax attention with separate keys and queries also learns in several drops.",
+    source="Figure 5",
+    tolerance_reason=_REASON,
+    figures=("linear/softmax",),
+)
+def softmax_separate(lab: Lab) -> list[Check]:
+    """Plateaus on the loss curve of the separate softmax twin."""
+    run = softmax_run(lab, merged=False)
+    lab.note(heads=8, sequences=SOFTMAX_SEQUENCES, rate_and_steps=SOFTMAX_SEPARATE)
+    drops = analysis.drop_count(run)
+    return [Check("drops", lab.predict(2, wrong=50), drops, comparison="at least")]

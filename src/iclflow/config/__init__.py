@@ -1,0 +1,9 @@
+"""Configs: one validated description of an experiment, from a TOML file and flags."""
+
+from ._config import Config as Config
+from ._errors import InputError as InputError
+from ._files import load_config as load_config
+from ._files import named as named
+from ._files import parse_config as parse_config
+from ._files import read_toml as read_toml
+from ._files import to_toml as to_toml

@@ -1,0 +1,60 @@
+"""The config of one experiment: task, model, risk, flow, saving, seed."""
+
+import hashlib
+import json
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from ._base import Flag, Settings, Text
+from ._checks import check
+from ._model import ModelSettings
+from ._task import TaskSettings
+from ._training import (
+    BestRisk,
+    FlowSettings,
+    GradientFlow,
+    RiskSettings,
+    SampledRisk,
+    SaveDrops,
+    SaveSettings,
+)
+
+
+class Config(Settings):
+    """Everything that decides a run. Equal configs give equal bits on equal machines."""
+
+    name: Annotated[Text, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=80)] = Field(
+        "run", description="Name of the run, and of its folder."
+    )
+    seed: Annotated[int, Field(strict=True, ge=0, le=2**32 - 1)] = Field(
+        0, description="Of the initial weights, the data set and the random stream."
+    )
+    theory: Flag = Field(True, description="Whether to draw whatever theory applies.")
+    task: Annotated[TaskSettings, Field(discriminator="kind")]
+    model: Annotated[ModelSettings, Field(discriminator="kind")]
+    risk: Annotated[RiskSettings, Field(discriminator="kind")] = BestRisk()
+    flow: Annotated[FlowSettings, Field(discriminator="kind")] = GradientFlow()
+    save: Annotated[SaveSettings, Field(discriminator="kind")] = SaveDrops()
+
+    @model_validator(mode="after")
+    def _checked(self) -> "Config":
+        check(self)
+        return self
+
+    @property
+    def sampled(self) -> bool:
+        """Whether every step draws fresh sequences."""
+        best = isinstance(self.risk, BestRisk) and self.model.softmax
+        return best or isinstance(self.risk, SampledRisk)
+
+    @property
+    def hash(self) -> str:
+        """The SHA-256 of everything that decides the result; the name does not."""
+        content = {k: v for k, v in self.given().items() if k != "name"}
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def folder_name(self) -> str:
+        return f"{self.name}-{self.hash[:8]}"

@@ -1,0 +1,117 @@
+"""Errors of input as one sentence each: the setting, its value, and what is allowed."""
+
+import difflib
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+_LONGEST_VALUE = 60
+
+# What pydantic calls the types that files have.
+_TYPES = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "string": "a text",
+    "tuple": "a list",
+    "list": "a list",
+    "model": "a section of settings",
+    "model_attributes": "a section of settings",
+    "dict": "a section of settings",
+}
+_BOUNDS = {
+    "greater_than": ("gt", "greater than"),
+    "greater_than_equal": ("ge", "at least"),
+    "less_than": ("lt", "less than"),
+    "less_than_equal": ("le", "at most"),
+}
+
+
+class InputError(ValueError):
+    """Something that the user gave cannot work. The text is one full sentence that says why."""
+
+
+def one_sentence(error: ValidationError, data: Any, allowed: dict[str, Sequence[str]]) -> str:
+    """The first thing that is wrong, in one sentence.
+
+    **Arguments:**
+
+    - `data`: what was validated, to name the setting as the user wrote it.
+    - `allowed`: the keys of each section (`""`: the top level) for this data, and the kinds of
+      each section under `section.kind`.
+    """
+    first = error.errors(include_url=False)[0]
+    kind, context = first["type"], first.get("ctx", {})
+    if kind == "value_error":
+        return str(context["error"])
+    path = _path(first["loc"], data)
+    name = f"`{_dotted(path)}`" if path else "The config"
+    if kind == "extra_forbidden":
+        return _unknown_key(path, allowed)
+    if kind == "missing":
+        return f"{name} is missing: it must be given."
+    if kind == "union_tag_not_found":
+        kinds = ", ".join(repr(kind) for kind in allowed[f"{_dotted(path)}.kind"])
+        return f"`{_dotted(path)}.kind` is missing: must be one of {kinds}."
+    value = f"{name} = {shown(first['input'])}"
+    if kind == "union_tag_invalid":
+        value = f"`{_dotted(path)}.kind` = {shown(context['tag'])}"
+        return f"{value}: must be one of {context['expected_tags']}."
+    return f"{value}: must be {_requirement(kind, context, first['msg'])}."
+
+
+def shown(value: Any) -> str:
+    """A value as it can stand in a sentence: on one line, not too long."""
+    text = " ".join(repr(value).split())
+    text = "".join(c if c.isprintable() else "?" for c in text)
+    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"
+
+
+def _requirement(kind: str, context: dict[str, Any], message: str) -> str:
+    if kind in _BOUNDS:
+        key, words = _BOUNDS[kind]
+        return f"{words} {context[key]:g}"
+    if kind == "finite_number":
+        return "finite"
+    if kind == "literal_error":
+        return f"one of {context['expected'].replace(' or ', ', ')}"
+    if kind == "too_short":
+        return f"a list with at least {context['min_length']} entry"
+    if kind == "string_pattern_mismatch":
+        return "made of letters, digits, `.`, `_` and `-`, and begin with a letter or a digit"
+    if kind == "string_too_long":
+        return f"at most {context['max_length']} characters long"
+    stem = kind.removesuffix("_type").removesuffix("_parsing").removesuffix("_from_float")
+    return _TYPES.get(stem, message.removeprefix("Input should be ").rstrip("."))
+
+
+def _path(location: tuple, data: Any) -> list[str | int]:
+    """The way to a setting as the user wrote it: pydantic's union tags, and the index of a number
+    that stands for a list of one, are left out."""
+    path: list[str | int] = []
+    for i, step in enumerate(location):
+        if isinstance(data, dict) and (step in data or i == len(location) - 1):
+            path.append(step)
+            data = data.get(step)
+        elif isinstance(data, list | tuple) and isinstance(step, int):
+            path.append(step)
+            data = data[step] if step < len(data) else None
+    return path
+
+
+def _dotted(path: Sequence[str | int]) -> str:
+    text = ""
+    for step in path:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}"
+    return text.removeprefix(".")
+
+
+def _unknown_key(path: list[str | int], allowed: dict[str, Sequence[str]]) -> str:
+    section, key = _dotted(path[:-1]), str(path[-1])
+    keys = sorted(allowed.get(section, ()))
+    close = difflib.get_close_matches(key, keys, n=1)
+    name = _dotted([*path[:-1], key if key.isidentifier() else shown(key)])
+    place = f"[{section}]" if section else "the top level"
+    remedy = f"did you mean `{close[0]}`?" if close else f"allowed are {', '.join(keys)}."
+    return f"`{name}` is not a setting of {place}: {remedy}"

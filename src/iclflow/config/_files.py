@@ -1,0 +1,127 @@
+"""Configs as TOML: read, checked, written."""
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import ValidationError
+
+from ._config import Config
+from ._errors import InputError, one_sentence, shown
+
+# A config is a page of text; a file of this size is something else.
+_LARGEST_FILE = 2**26
+
+
+def read_toml(path: Path | str) -> dict[str, Any]:
+    """The content of a TOML file as plain data."""
+    path = Path(path)
+    try:
+        if path.is_file() and path.stat().st_size > _LARGEST_FILE:
+            raise InputError(f"`{path}` is {path.stat().st_size} bytes long: not a config file.")
+        text = path.read_bytes().decode("utf-8")
+        return tomllib.loads(text)
+    except FileNotFoundError:
+        raise InputError(f"`{path}` does not exist: give the path of a TOML file.") from None
+    except IsADirectoryError:
+        raise InputError(f"`{path}` is a folder: give the path of a TOML file.") from None
+    except UnicodeDecodeError:
+        raise InputError(f"`{path}` is not a text file in UTF-8: must be TOML.") from None
+    except tomllib.TOMLDecodeError as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"`{path}` is not valid TOML: {reason}.") from None
+    except RecursionError:
+        raise InputError(f"`{path}` is nested too deeply: must be a plain config.") from None
+    except (OSError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"`{path}` cannot be read: {reason}.") from None
+
+
+def parse_config(data: Mapping[str, Any]) -> Config:
+    """A config from plain data; an `InputError` of one sentence if anything is wrong."""
+    try:
+        return Config.model_validate(dict(data))
+    except ValidationError as error:
+        raise InputError(one_sentence(error, data, known_keys(data))) from None
+
+
+def load_config(path: Path | str) -> Config:
+    """The config in a TOML file; without a `name` it gets that of the file."""
+    return parse_config(named(read_toml(path), path))
+
+
+def named(data: dict[str, Any], path: Path | str) -> dict[str, Any]:
+    """`data` with a name: its own, or that of the file it comes from."""
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(path).stem).strip("._-")[:80]
+    return {"name": stem or "run"} | data
+
+
+def known_keys(data: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """The keys that each section may have, given its kind, and its kinds; `""` is the top level."""
+    keys = {"": tuple(Config.model_fields)}
+    for section in sections():
+        kinds = get_args(Config.model_fields[section].annotation)
+        keys[f"{section}.kind"] = tuple(kind.model_fields["kind"].default for kind in kinds)
+        chosen = section_class(section, data.get(section))
+        if chosen is not None:
+            keys[section] = tuple(chosen.model_fields)
+    return keys
+
+
+def sections() -> tuple[str, ...]:
+    """The names of the sections, which are unions of kinds."""
+    fields = Config.model_fields.items()
+    return tuple(name for name, field in fields if field.discriminator is not None)
+
+
+def section_class(section: str, data: Any):
+    """The class of the kind that `data` names, or of the default; None if there is no such."""
+    field = Config.model_fields[section]
+    if data is None:
+        return None if field.is_required() else type(field.default)
+    kind = data.get("kind") if isinstance(data, Mapping) else None
+    for kind_class in get_args(field.annotation):
+        if kind_class.model_fields["kind"].default == kind:
+            return kind_class
+    return None
+
+
+def to_toml(data: Mapping[str, Any]) -> str:
+    """Plain data as TOML: single values first, then one table a section."""
+    return "\n".join(_lines(data, ())) + "\n"
+
+
+def _lines(data: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
+    tables = {key: value for key, value in data.items() if isinstance(value, Mapping)}
+    plain = {key: value for key, value in data.items() if key not in tables and value is not None}
+    lines = [f"{_key(key)} = {_value(value)}" for key, value in plain.items()]
+    for key, value in tables.items():
+        below = (*path, str(key))
+        header = [f"[{'.'.join(_key(step) for step in below)}]"]
+        lines += ([""] if lines else []) + header + _lines(value, below)
+    return lines
+
+
+def _key(key: Any) -> str:
+    return str(key) if re.fullmatch(r"[A-Za-z0-9_-]+", str(key)) else _value(str(key))
+
+
+def _value(value: Any) -> str:
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_value(entry) for entry in value)}]"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items()) + "}"
+    raise TypeError(f"TOML has no way to write {shown(value)}.")

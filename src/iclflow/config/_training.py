@@ -1,0 +1,123 @@
+"""The sections `[risk]`, `[flow]` and `[save]`: what is minimised, how, and what is kept."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from ._base import BelowOne, Count, Flag, NonNegative, Positive, Settings, Tolerance
+
+Several = Annotated[int, Field(strict=True, ge=2, le=10**9)]
+
+
+class BestRisk(Settings):
+    """The exact risk where there is one, else the sampled one."""
+
+    kind: Literal["best"] = "best"
+
+
+class ExactRisk(Settings):
+    """The population risk, without any randomness."""
+
+    kind: Literal["exact"] = "exact"
+
+
+class DatasetRisk(Settings):
+    """The mean over a fixed, finite set of sequences."""
+
+    kind: Literal["dataset"] = "dataset"
+    sequences: Count = Field(description="How many sequences the data set has.")
+
+
+class SampledRisk(Settings):
+    """The mean over fresh sequences at every step."""
+
+    kind: Literal["sampled"] = "sampled"
+    batch: Several = Field(256, description="Sequences drawn for each step.")
+    posterior_target: Flag = Field(
+        False, description="Train on the posterior mean of the label, which has less noise."
+    )
+
+
+class GradientFlow(Settings):
+    """Gradient flow by an adaptive solver."""
+
+    kind: Literal["gradient_flow"] = "gradient_flow"
+    end: Positive | None = Field(None, description="Last moment (default: until converged).")
+    solver: Literal["auto", "explicit", "implicit"] = Field("auto", description="ODE solver.")
+    rtol: Annotated[float, Field(strict=True, ge=1e-13, lt=1)] = Field(
+        1e-9, description="Relative tolerance of the solver."
+    )
+    atol: Annotated[float, Field(strict=True, ge=1e-16, lt=1)] | None = Field(
+        None, description="Absolute tolerance (default: 1e-9 of the initial weights)."
+    )
+    tolerance: Tolerance = Field(
+        1e-6, description="Share of the way down at which the run counts as converged."
+    )
+    max_steps: Annotated[int, Field(strict=True, ge=1, le=10**9)] = Field(
+        2_000_000, description="Gives up after so many attempted steps."
+    )
+
+
+class _Descent(Settings):
+    """What everything that trains in steps has."""
+
+    learning_rate: Positive = Field(description="Size of a step.")
+    steps: Count = Field(description="Number of steps.")
+
+
+class GradientDescent(_Descent):
+    """Plain gradient descent."""
+
+    kind: Literal["gradient_descent"] = "gradient_descent"
+
+
+class StochasticDescent(_Descent):
+    """Stochastic gradient descent."""
+
+    kind: Literal["sgd"] = "sgd"
+    momentum: BelowOne = Field(0.0, description="Momentum.")
+
+
+class Adam(_Descent):
+    """Adam."""
+
+    kind: Literal["adam"] = "adam"
+    b1: BelowOne = Field(0.9, description="Decay of the first moment.")
+    b2: BelowOne = Field(0.999, description="Decay of the second moment.")
+
+
+class SaveDrops(Settings):
+    """Dense where the loss moves, sparse where it does not."""
+
+    kind: Literal["drops"] = "drops"
+    loss: Positive = Field(2e-3, description="Change of the loss, as a share of its range.")
+    clock: Positive = Field(1e-2, description="Change of the clock, as a share of its reading.")
+
+
+class SaveLinear(Settings):
+    """Equally spaced moments."""
+
+    kind: Literal["linear"] = "linear"
+    count: Several = Field(200, description="How many moments.")
+
+
+class SaveLog(Settings):
+    """Moments in equal ratios."""
+
+    kind: Literal["log"] = "log"
+    count: Several = Field(200, description="How many moments.")
+    first: Positive = Field(1.0, description="The first moment after the start.")
+
+
+class SaveExplicit(Settings):
+    """Exactly these moments."""
+
+    kind: Literal["explicit"] = "explicit"
+    times: Annotated[tuple[NonNegative, ...], Field(min_length=1)] = Field(
+        description="The moments, increasing."
+    )
+
+
+RiskSettings = BestRisk | ExactRisk | DatasetRisk | SampledRisk
+FlowSettings = GradientFlow | GradientDescent | StochasticDescent | Adam
+SaveSettings = SaveDrops | SaveLinear | SaveLog | SaveExplicit
