@@ -1,22 +1,25 @@
 """A loss curve without its sampling noise, at every time scale at once."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from numpy.lib.stride_tricks import sliding_window_view
+from scipy.ndimage import maximum_filter1d, median_filter, uniform_filter1d
 from scipy.optimize import isotonic_regression
 
 from ..trajectory import Trajectory
 
-# A turn of the curve is real when it is larger than this many standard deviations of the noise
-# and than this share of the range.
-_TURN_IN_NOISE = 10.0
-_TURN_IN_RANGE = 0.02
-# The steps that monotone regression leaves in a noisy slope, in units of their typical size.
-_RIPPLE = 4.0
+# A turn of the curve counts as real above this share of the range, and above this many
+# deviations of the noise (after the median filter, which leaves a quarter of it: ten of those).
+_TURN_IN_RANGE = 0.05
+_TURN_IN_NOISE = 3.0
+_MEDIAN = 21
 # Noise depends on the loss, so it is measured in windows of this many points.
-_WINDOW = 50
+_WINDOW = 51
+# The height over which the steps left by monotone regression average out, in units of their
+# typical size. Calibrated on noisy straight lines, which must come out without plateaus.
+_RIPPLE = 7.0
 
 
 class Curve(NamedTuple):
@@ -25,15 +28,13 @@ class Curve(NamedTuple):
     **Fields:**
 
     - `smooth`: the curve without noise; a monotone curve that had none is left as it is.
-    - `noise`: the standard deviation of the noise, where it is largest.
-    - `ripple`: changes of `smooth` smaller than this may come from noise.
+    - `ripple`: changes of `smooth` below this may come from noise; 0 where there was none.
     """
 
     times: Float[np.ndarray, " T"]
     losses: Float[np.ndarray, " T"]
     smooth: Float[np.ndarray, " T"]
-    noise: float
-    ripple: float
+    ripple: Float[np.ndarray, " T"]
 
 
 def curve(run, losses=None) -> Curve:
@@ -44,25 +45,26 @@ def curve(run, losses=None) -> Curve:
     of a million survive side by side, and a monotone curve without noise comes out as it was.
     """
     times, losses = _checked(run, losses)
-    turn = max(_TURN_IN_NOISE * _roughness(losses), _TURN_IN_RANGE * float(np.ptp(losses)))
-    inner = [i for i in zigzag(losses, turn) if 0 < i < len(losses) - 1]
     smooth = losses.copy()
-    for first, last in zip([0, *inner], [*inner, len(losses) - 1]):
-        piece = smooth[first : last + 1]
-        rises = bool(losses[last] > losses[first])
-        piece[:] = isotonic_regression(losses[first : last + 1], increasing=rises).x
-    squares = (losses - smooth) ** 2
-    noise = float(np.sqrt(np.max(_windows(squares).mean(-1))))
-    # On a slope of n points monotone regression makes steps of about (noise² · height / n)^(1/3).
-    ripple = _RIPPLE * (noise**2 * float(np.ptp(smooth)) / len(losses)) ** (1 / 3)
-    return Curve(times, losses, smooth, noise, ripple)
+    pieces = list(_monotone_pieces(losses))
+    for piece, rises in pieces:
+        smooth[piece] = isotonic_regression(losses[piece], increasing=rises).x
+    noise = np.sqrt(np.maximum(_box_mean((losses - smooth) ** 2), 0.0))
+    noise = maximum_filter1d(noise, _WINDOW, mode="nearest")
+    # On a slope (per point) monotone regression makes steps of about (noise² · slope)^(1/3).
+    slope = _box_mean(np.abs(np.diff(smooth, append=smooth[-1])))
+    slope = np.maximum(slope, np.ptp(smooth) / len(smooth))
+    ripple = _RIPPLE * np.cbrt(noise**2 * slope)
+    for piece, _ in pieces:
+        smooth[piece] = _without_spikes(losses[piece], smooth[piece], noise[piece], ripple[piece])
+    return Curve(times, losses, smooth, ripple)
 
 
 def zigzag(values: Float[np.ndarray, " n"], threshold: float) -> list[int]:
     """The turning points of a sequence that stand out by `threshold` or more.
 
-    They alternate between high and low, and neighbours differ by at least the threshold. Empty
-    if the sequence never moves that far.
+    They alternate between high and low, and neighbours differ by at least the threshold; the
+    ends of the sequence can be among them. Empty if the sequence never moves that far.
     """
     turns: list[int] = []
     low = high = 0
@@ -79,16 +81,49 @@ def zigzag(values: Float[np.ndarray, " n"], threshold: float) -> list[int]:
     return turns if rising is None else [*turns, high if rising else low]
 
 
+def _monotone_pieces(losses: np.ndarray) -> Iterator[tuple[slice, bool]]:
+    """The stretches between turning points, and whether the loss rises there."""
+    width = min(_MEDIAN, 2 * (len(losses) // 20) + 1)
+    filtered = median_filter(losses, width, mode="nearest")
+    turn = max(_TURN_IN_NOISE * _roughness(losses), _TURN_IN_RANGE * float(np.ptp(filtered)))
+    turns = zigzag(filtered, turn)[1:-1]
+    for first, last in zip([0, *turns], [*turns, len(losses) - 1]):
+        yield slice(first, last + 1), bool(filtered[last] > filtered[first])
+
+
+def _without_spikes(losses, smooth, noise, ripple) -> np.ndarray:
+    """Monotone regression follows single points at its two ends: cut it off at means of several."""
+    bounds = []
+    for end in (slice(None), slice(None, None, -1)):
+        share = noise[end][0] / ripple[end][0] if ripple[end][0] > 0 else 0.0
+        count = max(1, int(np.ceil((2 * share) ** 2)))
+        bounds.append(float(np.mean(losses[end][:count])))
+    return np.clip(smooth, min(bounds), max(bounds)) if noise.any() else smooth
+
+
+def _roughness(losses: np.ndarray) -> float:
+    """The noise as seen in second differences; a smooth curve of well-placed points has little."""
+    if len(losses) < 3:
+        return 0.0
+    # Noise of deviation σ has second differences of deviation √6 σ; 1.48 turns a median
+    # absolute deviation into a standard one.
+    jumps = np.abs(np.diff(losses, 2))
+    local = median_filter(jumps, min(_WINDOW, len(jumps)), mode="nearest")
+    return float(1.48 / 6**0.5 * np.max(local))
+
+
+def _box_mean(values: np.ndarray) -> np.ndarray:
+    return uniform_filter1d(values, min(_WINDOW, len(values)), mode="nearest")
+
+
 def _checked(run, losses) -> tuple[np.ndarray, np.ndarray]:
     if isinstance(run, Trajectory):
         if losses is not None:
             raise TypeError("A run brings its own losses: give `run` alone, or times and losses.")
-        times, losses = run.times, run.losses
+        run, losses = run.times, run.losses
     elif losses is None:
         raise TypeError("Give a `Trajectory`, or times and losses.")
-    else:
-        times = run
-    times, losses = np.asarray(times, np.float64), np.asarray(losses, np.float64)
+    times, losses = np.asarray(run, np.float64), np.asarray(losses, np.float64)
     if times.ndim != 1 or times.shape != losses.shape or len(times) < 2:
         raise ValueError(
             f"`times` has shape {times.shape} and `losses` {losses.shape}: must be two sequences "
@@ -99,17 +134,3 @@ def _checked(run, losses) -> tuple[np.ndarray, np.ndarray]:
     if np.any(np.diff(times) <= 0):
         raise ValueError("`times` must increase strictly.")
     return times, losses
-
-
-def _roughness(losses: np.ndarray) -> float:
-    """The noise as seen in second differences; a smooth curve of well-placed points has little."""
-    if len(losses) < 3:
-        return 0.0
-    # Noise of deviation σ has second differences of deviation √6 σ; 1.48 turns a median
-    # absolute deviation into a standard one.
-    jumps = np.abs(np.diff(losses, 2))
-    return float(1.48 / 6**0.5 * np.max(np.median(_windows(jumps), -1)))
-
-
-def _windows(values: np.ndarray) -> np.ndarray:
-    return sliding_window_view(values, min(_WINDOW, len(values)))

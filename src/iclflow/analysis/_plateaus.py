@@ -5,10 +5,8 @@ import math
 
 import numpy as np
 
-from ._denoise import Curve, curve, zigzag
-
-# Windows of one height overlap, so that none is missed between two of them.
-_OVERLAP = 8
+from ._denoise import Curve, curve
+from ._pace import Pace
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,10 +15,11 @@ class Plateau:
 
     **Fields:**
 
-    - `start`, `end`: when the loss comes within `margin` of the level, and when it leaves.
-    - `level`: the loss there: its mean over the half of that time in which it moves least.
-    - `spread`: the standard deviation of the loss between `start` and `end`, over time.
-    - `initial`, `final`: whether the curve starts, or ends, on it.
+    - `start`, `end`: when the loss has come to the level, and when it leaves.
+    - `level`: the loss at the moment when it changes most slowly; for a noisy curve, its mean
+      over that half of the time in which it changes least.
+    - `spread`: the standard deviation of the loss between `start` and `end`.
+    - `initial`, `final`: whether the curve begins, or ends, on it.
     """
 
     start: float
@@ -45,38 +44,125 @@ def plateaus(
 ) -> tuple[Plateau, ...]:
     """The plateaus of a loss curve, in order: `plateaus(run)` or `plateaus(times, losses)`.
 
-    A plateau is a level at which the curve spends `contrast` times as long, per unit of loss, as
-    on the quickest part of the way to the plateaus beside it. Nothing else is assumed: no
-    levels, no time scale, no shape. So a drop between two plateaus counts however short they
-    are, an exponential decay has its end for its only plateau, and a straight line has none.
-    Stretching time, and stretching or shifting the loss, changes nothing.
+    A plateau is a level at which the curve spends at least `contrast` times as long, per unit of
+    loss, as on the quickest part of the way to its neighbours. No levels, time scale or shape
+    are assumed. A drop thus separates two plateaus however short they are; an exponential
+    decay has one plateau, its end; a straight line has none. Stretching time, and stretching or
+    shifting the loss, changes nothing.
 
     **Arguments:**
 
     - `run`: a `Trajectory`, or times, which must increase and may be spaced in any way.
-    - `losses`: the losses at these times. Noise is allowed: it is taken out by monotone
-      regression, and what may be its trace is not counted.
-    - `contrast`: how much slower than its surroundings a plateau is; above 1.
-    - `resolution`: the height of loss, as a share of the whole range, over which speed is
-      measured. Drops lower than about twice this are not seen. Noise makes it coarser.
-    - `margin`: `start` and `end` are where the loss has this share of the drop to the next
-      plateau left, or done.
+    - `losses`: the losses at these times. Noise is taken out by monotone regression, and what
+      may be its trace is not counted: the more noise, the larger a drop has to be to be seen.
+    - `contrast`: how much slower than the drops beside it a plateau is; above 1.
+    - `resolution`: the height of loss, as a share of all that the curve moves, over which its
+      pace is measured. Drops lower than about twice this are not seen.
+    - `margin`: a plateau starts where the loss has this share of the drop before it left to
+      go, and ends where this share of the drop after it is done.
     """
-    if not contrast > 1:
-        raise ValueError(f"`contrast` = {contrast}: must be above 1.")
-    for name, value in (("resolution", resolution), ("margin", margin)):
-        if not 0 < value < 0.5:
-            raise ValueError(f"`{name}` = {value}: must lie between 0 and 0.5.")
+    if not 0 < margin < 0.5:
+        raise ValueError(f"`margin` = {margin}: must lie between 0 and 0.5.")
     found = curve(run, losses)
-    path = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(found.smooth)))])
-    height = max(resolution * path[-1], found.ripple)
-    if path[-1] <= 2 * height:
-        return (_plateau(found, path, path[0], path[-1], path[0], path[-1]),)
-    count = _OVERLAP * math.ceil(path[-1] / height)
-    lower = np.linspace(0.0, path[-1] - height, count)
-    dwell = _time_at(found.times, path, lower + height, "right") - _time_at(
-        found.times, path, lower, "left"
+    pace = Pace.of(found, resolution)
+    windows = pace.slow_windows(contrast)
+    times, smooth = found.times, found.smooth
+    if len(pace.lower) == 0:
+        return (_measured(found, float(times[0]), float(times[-1]), True, True, noisy=True),)
+    if not windows:
+        return ()
+    centres = np.mean(pace.stay(windows), axis=0)
+    levels = np.interp(centres, times, smooth)
+    drops = np.abs(np.diff(levels))
+    # At the two ends of the curve: the way to its first or last point, but at least the drop on
+    # the other side and what noise can do, since a curve may begin on a plateau.
+    first = max([abs(smooth[0] - levels[0]), *drops[:1], 2 * found.ripple.max()])
+    last = max([abs(smooth[-1] - levels[-1]), *drops[-1:], 2 * found.ripple.max()])
+    heights = np.concatenate([[first], drops, [last]])
+    return tuple(
+        _bounded(found, *each, margin) for each in zip(centres, levels, heights, heights[1:])
     )
-    turns = zigzag(np.log(dwell), math.log(contrast))
-    slow = [i for i, turn in enumerate(turns) if _is_peak(dwell, turns, i)]
-    centres = ...
+
+
+def drop_count(run, losses=None, *, contrast: float = 5.0, resolution: float = 5e-3) -> int:
+    """How many quick drops a curve has: stretches `contrast` times as quick as those beside them.
+
+    A curve that begins and ends on a plateau has one plateau more. Arguments: as in `plateaus`.
+    """
+    return len(Pace.of(curve(run, losses), resolution).quick_windows(contrast))
+
+
+def _bounded(
+    found: Curve, centre: float, level: float, before: float, after: float, margin: float
+) -> Plateau:
+    """The plateau around a moment, given the heights of the drops on both sides."""
+    times = found.times
+    away = np.abs(found.smooth - level)
+    index = int(np.searchsorted(times, centre))
+    ripple = float(found.ripple[min(index, len(times) - 1)])
+    # Noise widens the margin, but never beyond the middle of the drop: neighbours do not meet.
+    near, far = (min(max(margin * drop, ripple), drop / 2) for drop in (before, after))
+    earlier, later = np.flatnonzero(away[:index] > near), np.flatnonzero(away[index:] > far)
+    start, end = float(times[0]), float(times[-1])
+    if earlier.size:
+        start = _crossing(times, away, int(earlier[-1]), near)
+    if later.size:
+        end = _crossing(times, away, max(index + int(later[0]) - 1, 0), far)
+    noisy = ripple > 0.1 * margin * min(before, after)
+    return _measured(found, start, end, not earlier.size, not later.size, noisy)
+
+
+def _measured(
+    found: Curve, start: float, end: float, initial: bool, final: bool, noisy: bool
+) -> Plateau:
+    times, losses = found.times, found.losses
+    level = _calm_mean(found, start, end) if noisy else _slowest(times, losses, start, end)
+    mean = _mean(times, losses, start, end)
+    spread = math.sqrt(max(_mean(times, (losses - mean) ** 2, start, end), 0.0))
+    return Plateau(start, end, level, spread, initial, final)
+
+
+def _slowest(times: np.ndarray, losses: np.ndarray, start: float, end: float) -> float:
+    """The loss on the slowest of the segments between points; where a run ends, its last loss."""
+    inside = (times > start) & (times < end)
+    knots = np.concatenate([[start], times[inside], [end]])
+    heights = np.interp(knots, times, losses)
+    if end <= start:
+        return float(heights[0])
+    speeds = np.abs(np.diff(heights)) / np.diff(knots)
+    slow = int(np.argmin(speeds))
+    if slow == 0 and start == times[0]:
+        return float(heights[0])
+    if slow == len(speeds) - 1 and end == times[-1]:
+        return float(heights[-1])
+    return float(heights[slow] + heights[slow + 1]) / 2
+
+
+def _calm_mean(found: Curve, start: float, end: float) -> float:
+    """The mean loss over that half of the time in which the curve without noise moves least."""
+    times = found.times
+    path = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(found.smooth)))])
+    half = (end - start) / 2
+    inside = times[(times > start) & (times < end)]
+    begins = np.unique(np.clip(np.concatenate([[start], inside, inside - half]), start, end - half))
+    moved = np.interp(begins + half, times, path) - np.interp(begins, times, path)
+    best = np.flatnonzero(moved <= moved.min() * (1 + 1e-9))
+    begin = float(begins[best[len(best) // 2]])
+    return _mean(times, found.losses, begin, begin + half)
+
+
+def _mean(times: np.ndarray, values: np.ndarray, start: float, end: float) -> float:
+    """The mean over time of a curve that is linear between its points."""
+    inside = (times > start) & (times < end)
+    knots = np.concatenate([[start], times[inside], [end]])
+    heights = np.interp(knots, times, values)
+    if end <= start:
+        return float(heights[0])
+    return float(np.sum(np.diff(knots) * (heights[1:] + heights[:-1]) / 2) / (end - start))
+
+
+def _crossing(times: np.ndarray, values: np.ndarray, left: int, target: float) -> float:
+    """When a curve that is linear between its points crosses `target` after point `left`."""
+    low, high = values[left], values[left + 1]
+    share = (target - low) / (high - low) if high != low else 0.0
+    return float(times[left] + min(max(share, 0.0), 1.0) * (times[left + 1] - times[left]))

@@ -76,7 +76,7 @@ def rank_slope(lab: Lab) -> list[Check]:
     lab.note(task="eight components", heads=9, rank=8, scales=scales, seed=0)
     large, small = (plateau_durations(rank_run(lab, 8, scale)) for scale in scales)
     measured = (small - large)[1:] / np.log(10)
-    predicted = [theory.in_head_slope(eight_components(), m, 8) for m in range(1, 8)]
+    predicted = [theory.log_plateau_slope(eight_components(), 8, m) for m in range(1, 8)]
     wrong = np.array(predicted) * 1.2
     return [Check("slopes, m = 1 … 7", lab.predict(predicted, wrong=wrong), measured, 0.06, "relative")]
 

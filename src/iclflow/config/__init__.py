@@ -7,3 +7,4 @@ from ._files import named as named
 from ._files import parse_config as parse_config
 from ._files import read_toml as read_toml
 from ._files import to_toml as to_toml
+from ._flags import with_flags as with_flags

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 from ._errors import shown
 from ._limits import GIB, memory_here, memory_needed
 from ._training import (
-    DatasetRisk,
     ExactRisk,
     GradientDescent,
     GradientFlow,
+    MinibatchRisk,
     SaveExplicit,
     SaveLinear,
     SaveLog,
@@ -47,21 +47,25 @@ def _check_risk(config: "Config") -> None:
     model, dim = config.model, config.task.dim
     if isinstance(config.risk, ExactRisk) and model.softmax:
         raise ValueError(
-            '`risk.kind` = "exact" does not exist for softmax attention: must be "dataset" or '
-            '"sampled".'
+            '`risk.kind` = "exact" does not exist for softmax attention: must be "dataset", '
+            '"minibatch" or "sampled".'
         )
     features = dim * (dim + 1) * (dim + 2) // 2
-    exact = not config.sampled and not isinstance(config.risk, DatasetRisk)
-    if exact and not model.bilinear and features > LARGEST_FEATURES:
+    if config.exact and not model.bilinear and features > LARGEST_FEATURES:
         raise ValueError(
             f'`model.form` = "full" at input dimension {dim} has {features} features: an exact '
             f'risk exists for {LARGEST_FEATURES} at most, so `risk.kind` must be "sampled".'
+        )
+    if isinstance(config.risk, MinibatchRisk) and config.risk.batch > config.risk.sequences:
+        raise ValueError(
+            f"`risk.batch` = {config.risk.batch}: must not exceed `risk.sequences` = "
+            f"{config.risk.sequences}."
         )
 
 
 def _check_flow(config: "Config") -> None:
     if isinstance(config.flow, GradientFlow):
-        if config.sampled:
+        if config.stochastic:
             raise ValueError(
                 '`flow.kind` = "gradient_flow" needs a risk without randomness: `risk.kind` must '
                 f'be {_deterministic(config)}, or `flow.kind` "sgd" or "adam".'
@@ -71,9 +75,9 @@ def _check_flow(config: "Config") -> None:
                 "`flow.end` is missing: softmax attention has no known smallest loss, so the run "
                 "must be told when to end."
             )
-    elif isinstance(config.flow, GradientDescent) and config.sampled:
+    elif isinstance(config.flow, GradientDescent) and config.stochastic:
         raise ValueError(
-            '`flow.kind` = "gradient_descent" needs a risk without randomness: with fresh '
+            '`flow.kind` = "gradient_descent" needs a risk without randomness: with random '
             'sequences at every step it must be "sgd" or "adam".'
         )
 

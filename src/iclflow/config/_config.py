@@ -12,8 +12,10 @@ from ._model import ModelSettings
 from ._task import TaskSettings
 from ._training import (
     BestRisk,
+    ExactRisk,
     FlowSettings,
     GradientFlow,
+    MinibatchRisk,
     RiskSettings,
     SampledRisk,
     SaveDrops,
@@ -47,6 +49,17 @@ class Config(Settings):
         """Whether every step draws fresh sequences."""
         best = isinstance(self.risk, BestRisk) and self.model.softmax
         return best or isinstance(self.risk, SampledRisk)
+
+    @property
+    def exact(self) -> bool:
+        """Whether training sees the population itself, without any randomness."""
+        best = isinstance(self.risk, BestRisk) and not self.model.softmax
+        return best or isinstance(self.risk, ExactRisk)
+
+    @property
+    def stochastic(self) -> bool:
+        """Whether steps are random."""
+        return self.sampled or isinstance(self.risk, MinibatchRisk)
 
     @property
     def hash(self) -> str:

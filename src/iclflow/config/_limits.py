@@ -3,7 +3,7 @@
 import os
 from typing import TYPE_CHECKING
 
-from ._training import DatasetRisk, SampledRisk, SaveDrops, SaveExplicit
+from ._training import DatasetRisk, MinibatchRisk, SampledRisk, SaveDrops, SaveExplicit
 
 if TYPE_CHECKING:
     from ._config import Config
@@ -32,8 +32,9 @@ def memory_needed(config: "Config") -> dict[str, float]:
     # Scores and values of every token, of every head, forwards and back.
     attention = 0 if model.bilinear else 6 * model.heads * tokens
     sequence = 4 * tokens * (dim + 2) + attention
-    if isinstance(config.risk, DatasetRisk):
-        stored = sequence if model.softmax else 4 * tokens * (dim + 2)
+    if isinstance(config.risk, DatasetRisk | MinibatchRisk):
+        whole = isinstance(config.risk, DatasetRisk) and model.softmax
+        stored = sequence if whole else 4 * tokens * (dim + 2)
         needed["risk.sequences"] = config.risk.sequences * stored
     elif config.sampled:
         batch = config.risk.batch if isinstance(config.risk, SampledRisk) else 256

@@ -28,6 +28,14 @@ class DatasetRisk(Settings):
     sequences: Count = Field(description="How many sequences the data set has.")
 
 
+class MinibatchRisk(Settings):
+    """The mean over random picks from a fixed, finite set of sequences."""
+
+    kind: Literal["minibatch"] = "minibatch"
+    sequences: Count = Field(description="How many sequences the data set has.")
+    batch: Count = Field(64, description="Sequences picked for each step.")
+
+
 class SampledRisk(Settings):
     """The mean over fresh sequences at every step."""
 
@@ -118,6 +126,6 @@ class SaveExplicit(Settings):
     )
 
 
-RiskSettings = BestRisk | ExactRisk | DatasetRisk | SampledRisk
+RiskSettings = BestRisk | ExactRisk | DatasetRisk | MinibatchRisk | SampledRisk
 FlowSettings = GradientFlow | GradientDescent | StochasticDescent | Adam
 SaveSettings = SaveDrops | SaveLinear | SaveLog | SaveExplicit

@@ -1,1 +1,14 @@
+"""Estimators: the in-context algorithms that a model is compared with."""
 
+from ._base import AbstractEstimator as AbstractEstimator
+from ._base import Bayes as Bayes
+from ._gradient import DebiasedGradientStep as DebiasedGradientStep
+from ._gradient import GradientStep as GradientStep
+from ._gradient import PreconditionedStep as PreconditionedStep
+from ._gradient import Zero as Zero
+from ._least_squares import EmpiricalPCR as EmpiricalPCR
+from ._least_squares import LeastSquares as LeastSquares
+from ._least_squares import Ridge as Ridge
+from ._population import PopulationPCR as PopulationPCR
+from ._population import SubspaceLeastSquares as SubspaceLeastSquares
+from ._population import eigenvectors as eigenvectors

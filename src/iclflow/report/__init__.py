@@ -1,1 +1,5 @@
+"""The report: claims, verdicts and figures on one page of HTML that needs nothing but itself."""
 
+from ._model import ReportFigure as ReportFigure
+from ._model import RunInfo as RunInfo
+from ._page import render_report as render_report

@@ -41,7 +41,7 @@ class Staircase:
     - `widths`: τ/(c a^⅓), the duration of each drop.
     """
 
-    levels: Float[np.ndarray, " n+1"]
+    levels: Float[np.ndarray, " levels"]
     drop_times: Float[np.ndarray, " n"]
     drop_order: tuple[int, ...]
     heads: tuple[int, ...]
@@ -53,7 +53,7 @@ class Staircase:
         times = np.asarray(times, dtype=np.float64)
         since = (times[..., None] - self.blow_up_times) / self.widths
         left = 1 - drop_profile(since) ** 3
-        return self.levels[0] + (1 - left**2) @ np.diff(self.levels)
+        return np.asarray(self.levels[0] + (1 - left**2) @ np.diff(self.levels))
 
 
 def staircase(task: LinearRegression, model, tau: float = 1.0) -> Staircase:
@@ -68,15 +68,15 @@ def staircase(task: LinearRegression, model, tau: float = 1.0) -> Staircase:
         raise ValueError(
             f"`model` has activation {model.activation!r}: the cascade is for linear attention."
         )
-    normaliser = getattr(model, "normaliser", "context")
+    normaliser: Normaliser = getattr(model, "normaliser", "context")
     return cascade(task, model.v, model.K, model.Q, normaliser, tau)
 
 
 def cascade(
     task: LinearRegression,
     v: Float[ArrayLike, " H"],
-    K: Float[ArrayLike, "H D 1"],
-    Q: Float[ArrayLike, "H D 1"],
+    K: Float[ArrayLike, "H D R"],
+    Q: Float[ArrayLike, "H D R"],
     normaliser: Normaliser = "context",
     tau: float = 1.0,
 ) -> Staircase:
@@ -84,7 +84,11 @@ def cascade(
 
     Λ and M must commute, with growth rates and gains in the same order (`learning_order`). The
     relative error falls about as the square of the size of the weights; two heads that nearly tie
-    are the worst case.
+    and eigenvalues that nearly do are the worst cases.
+
+    **Arguments:**
+
+    - `v`, `K`, `Q`: weights at t = 0, R = 1.
     """
     ladder = _ladder(_Fingerprint(task, normaliser))
     v, K, Q = (np.asarray(w, dtype=np.float64) for w in (v, K, Q))
@@ -134,7 +138,8 @@ class _Fingerprint:
     """A task as a key of a cache: equal if all its numbers are."""
 
     def __init__(self, task: LinearRegression, normaliser: Normaliser):
-        self.task, self.normaliser = task, normaliser
+        self.task = task
+        self.normaliser: Normaliser = normaliser
         leaves = (np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(task))
         self.key = (task.contexts, task.noisy_query, normaliser, *leaves)
 

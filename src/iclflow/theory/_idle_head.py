@@ -74,7 +74,8 @@ def idle_heads_after(
     """
     if not elapsed >= 0:
         raise ValueError(f"`elapsed` = {elapsed}: must not be negative.")
-    return tuple(np.asarray(w) for w in _after(elapsed / tau, *_arrays(v, k, q, drive)))
+    v, k, q = _after(elapsed / tau, *_arrays(v, k, q, drive))
+    return np.asarray(v), np.asarray(k), np.asarray(q)
 
 
 def _arrays(*weights) -> tuple[Array, ...]:
@@ -192,7 +193,7 @@ def _swap(where: Array, first: Array, second: Array) -> tuple[Array, Array]:
     return _choose(where, second, first), _choose(where, first, second)
 
 
-def _choose(where: Array, yes: Array, no: Array) -> Array:
+def _choose(where: Array, yes: Array, no: Array | float) -> Array:
     return jnp.where(where.reshape(where.shape + (1,) * (yes.ndim - where.ndim)), yes, no)
 
 

@@ -2,8 +2,8 @@
 
 A small head grows first along the component with the largest growth rate, λ²m where Λ and M
 commute; the loss gains most from the one with the largest y, ordered as λm. For w ~ N(0, I) both
-orders are that of the eigenvalues (arXiv 2501.16265, Section 4). Where they differ, the saddle that
-is visited first is strict: its head turns, exponentially fast, to the better component, and a second
+orders are that of the eigenvalues (arXiv 2501.16265, Section 4). Where they differ, the saddle
+visited first is strict: its head turns, exponentially fast, to the better component, and a second
 head learns the first one again. Derived in docs/theory/linear.md.
 """
 

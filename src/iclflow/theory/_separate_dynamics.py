@@ -25,14 +25,14 @@ def drop_clock(u: Float[ArrayLike, "*shape"]) -> Float[np.ndarray, "*shape"]:
     """
     u = np.asarray(u, dtype=np.float64)
     with np.errstate(divide="ignore"):
-        return -1 / u - np.log(np.abs(1 - u)) / 3 + _regular(u)
+        return np.asarray(-1 / u - np.log(np.abs(1 - u)) / 3 + _regular(u))
 
 
 def drop_profile(x: Float[ArrayLike, "*shape"]) -> Float[np.ndarray, "*shape"]:
     """u(x) between 0 and 1, the inverse of `drop_clock`: −1/x long before the drop, 1 after it."""
     x = np.asarray(x, dtype=np.float64)
     early = -np.log(np.maximum(-x, 1.0))
-    return _newton(x, np.where(x < 0, early, 3 * x + 2), _from_logit)
+    return np.asarray(_newton(x, np.where(x < 0, early, 3 * x + 2), _from_logit))
 
 
 def aligned_rate(
@@ -45,7 +45,7 @@ def aligned_rate(
     - `growth`, `strength`: c and a, from `modes(task)`.
     """
     v = np.asarray(v, dtype=np.float64)
-    return growth * v**2 * (1 - v**3 / strength)
+    return np.asarray(growth * v**2 * (1 - v**3 / strength))
 
 
 def aligned_time(
@@ -54,7 +54,7 @@ def aligned_time(
     """The time at which a balanced aligned head that starts at `start` has reached `v`."""
     size = np.cbrt(strength)
     reached = drop_clock(np.asarray(v, dtype=np.float64) / size)
-    return tau * (reached - drop_clock(start / size)) / (growth * size)
+    return np.asarray(tau * (reached - drop_clock(start / size)) / (growth * size))
 
 
 def aligned_value(
@@ -75,10 +75,10 @@ def aligned_value(
     u = start / size
     x = drop_clock(u) + growth * size * times / tau
     if 0 < u < 1:
-        return size * drop_profile(x)
+        return np.asarray(size * drop_profile(x))
     if u < 0:
-        return size * _newton(x, x, _from_inverse)
-    return size * _newton(x, 3 * x + 4, _from_excess)
+        return np.asarray(size * _newton(x, x, _from_inverse))
+    return np.asarray(size * _newton(x, 3 * x + 4, _from_excess))
 
 
 def aligned_drop_time(
@@ -123,7 +123,7 @@ def aligned_loss(
     for v, gain, rate, a in zip(start, found.gains, found.growth_rates, found.strengths):
         left = 1 - aligned_value(times, float(v), float(rate), float(a), tau) ** 3 / a
         loss = loss - gain**2 * (1 - left**2)
-    return loss
+    return np.asarray(loss)
 
 
 def residual_drive(start: float, growth: float, strength: float, tau: float = 1.0) -> float:
@@ -162,13 +162,13 @@ def _drop_share(fraction: float) -> float:
     return 1 - np.sqrt(1 - fraction)
 
 
-def _regular(u: np.ndarray) -> np.ndarray:
+def _regular(u):
     """The part of `drop_clock` that is smooth at u = 0 and u = 1."""
     turn = np.arctan((2 * u + 1) / _ROOT3) - np.pi / 6
     return np.log1p(u + u**2) / 6 - turn / _ROOT3
 
 
-def _newton(x: np.ndarray, z: np.ndarray, chart) -> np.ndarray:
+def _newton(x, z, chart):
     """Solves `drop_clock(u)` = x in a chart z ↦ (u, x, dx/dz) in which x is convex or concave.
 
     There Newton's method cannot fail: from the second step on it approaches from one side.

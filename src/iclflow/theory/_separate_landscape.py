@@ -88,14 +88,11 @@ def number_of_stationary_losses(
     """
     found = modes(task, normaliser)
     most = min(found.count, checked_size("heads", heads) * checked_size("rank", rank))
-    ways = np.zeros(most + 1, dtype=object)
-    ways[0] = 1
+    # ways[m]: choices with m components among the groups seen so far.
+    ways = [1] + [0] * most
     for group in found.groups:
-        ways = sum(
-            np.concatenate([np.zeros(taken, dtype=object), ways[: most + 1 - taken]])
-            for taken in range(min(len(group), most) + 1)
-        )
-    return int(sum(ways))
+        ways = [sum(ways[max(0, m - len(group)) : m + 1]) for m in range(most + 1)]
+    return sum(ways)
 
 
 def stationary_points(

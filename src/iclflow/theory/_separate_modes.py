@@ -103,7 +103,7 @@ def subset_loss(
 
 def plateau_losses(
     task: LinearRegression, count: int | None = None, normaliser: Normaliser = "context"
-) -> Float[np.ndarray, " count+1"]:
+) -> Float[np.ndarray, " levels"]:
     """L_{0 … m−1} for m = 0 … `count`: the plateaus of a small initialisation.
 
     They are visited in this order where growth rates and gains fall together, as they do for

@@ -1,0 +1,124 @@
+"""Which eigenvectors of the input covariance a model has learned, and when."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
+
+from ..estimators import PopulationPCR, eigenvectors
+from ..models import AbstractAttention, AbstractModel, FullSeparateKQ, SeparateKQ
+from ..models._base import Normaliser
+from ..tasks import AbstractTask
+from ..trajectory import Trajectory
+
+
+class Alignment(NamedTuple):
+    """How the weights of a run lie relative to the eigenvectors e_d of the input covariance.
+
+    Components are numbered by eigenvalue, 0 for the largest; T counts the saved points.
+
+    **Fields:**
+
+    - `strengths`: e_dᵀ A e_d.
+    - `off_diagonal`: the share of ‖A‖² that lies outside these, Σ_{d≠f} (e_dᵀ A e_f)² / ‖A‖².
+    - `keys`, `queries`: the share of the squared norm of each head's keys (queries) that lies
+      along e_d: a squared cosine where the rank is one. Rows sum to 1.
+    """
+
+    times: Float[np.ndarray, " T"]
+    strengths: Float[np.ndarray, "T D"]
+    off_diagonal: Float[np.ndarray, " T"]
+    keys: Float[np.ndarray, "T H D"]
+    queries: Float[np.ndarray, "T H D"]
+
+
+def alignment(run: Trajectory, task: AbstractTask) -> Alignment:
+    """The alignment of heads and of A with the eigenvectors of the inputs of `task`, over a run.
+
+    Attention with a merged key-query matrix has no keys and queries of its own: those of a head
+    are then the rows and columns of its matrix U.
+    """
+    basis = eigenvectors(task)
+    matrices, keys, queries = jax.vmap(_circuits)(run.models)
+    rotated = jnp.einsum("da,tde,eb->tab", basis, matrices, basis)
+    strengths = jnp.einsum("taa->ta", rotated)
+    whole = jnp.sum(rotated**2, (1, 2))
+    outside = whole - jnp.sum(strengths**2, -1)
+    share = jnp.maximum(outside, 0.0) / jnp.where(whole > 0, whole, 1.0)
+    return Alignment(
+        np.asarray(run.times),
+        np.asarray(strengths),
+        np.asarray(share),
+        np.asarray(_shares(basis, keys)),
+        np.asarray(_shares(basis, queries)),
+    )
+
+
+def learned_components(
+    matrix: Float[ArrayLike, "D D"],
+    task: AbstractTask,
+    fraction: float = 0.5,
+    normaliser: Normaliser = "context",
+) -> tuple[int, ...]:
+    """The components that A has learned: those with e_dᵀ A e_d ≥ `fraction` · a_d*.
+
+    a_d* is the strength with the smallest risk on `task` (see `PopulationPCR`). Components are
+    numbered by eigenvalue, 0 for the largest.
+    """
+    optimum = PopulationPCR(task, task.dim, normaliser)
+    strengths = np.einsum("dk,de,ek->k", optimum.basis, np.asarray(matrix), optimum.basis)
+    return tuple(int(d) for d in np.flatnonzero(strengths >= fraction * optimum.gains))
+
+
+def learning_times(
+    run: Trajectory, task: AbstractTask, fraction: float = 0.5
+) -> Float[np.ndarray, " D"]:
+    """When each component is learned: the first time that e_dᵀ A e_d reaches `fraction` · a_d*.
+
+    a_d* is the strength with the smallest risk on `task`. NaN where that never happens.
+    """
+    optimum = PopulationPCR(task, task.dim, getattr(run.models, "normaliser", "context"))
+    strengths = alignment(run, task).strengths / np.asarray(optimum.gains)
+    times = np.full(task.dim, np.nan)
+    for d, strength in enumerate(strengths.T):
+        reached = np.flatnonzero(strength >= fraction)
+        if reached.size == 0:
+            continue
+        right = max(int(reached[0]), 1)
+        near = slice(right - 1, right + 1)
+        # `interp` holds its ends: a component that is there from the start has time 0.
+        times[d] = np.interp(fraction, strength[near], run.times[near])
+    return times
+
+
+def learning_order(run: Trajectory, task: AbstractTask, fraction: float = 0.5) -> tuple[int, ...]:
+    """The components in the order in which a run learns them; those it never learns are left out.
+
+    The criterion is that of `learning_times`; components are numbered by eigenvalue.
+    """
+    times = learning_times(run, task, fraction)
+    return tuple(int(d) for d in np.argsort(times, kind="stable") if np.isfinite(times[d]))
+
+
+def _circuits(model: AbstractModel) -> tuple[Array, Array, Array]:
+    """A, keys (H, D, R) and queries (H, D, R) of one model."""
+    if not isinstance(model, AbstractAttention):
+        matrix = model.coefficients()
+        return matrix, matrix[None], matrix.T[None]
+    values, blocks = model.ov(), model.kq()
+    # Context labels enter through β alone in Σ v βᵀU x_q + (u·β)(h·x_q).
+    matrix = jnp.einsum("h,hde->de", values[:, -1], blocks[:, :-1])
+    matrix = matrix + jnp.einsum("hd,he->de", values[:, :-1], blocks[:, -1])
+    if isinstance(model, SeparateKQ):
+        return matrix, model.K, model.Q
+    if isinstance(model, FullSeparateKQ):
+        return matrix, model.key[:, :-1], model.query
+    return matrix, blocks[:, :-1], jnp.swapaxes(blocks[:, :-1], 1, 2)
+
+
+def _shares(basis: Array, vectors: Float[Array, "T H D R"]) -> Float[Array, "T H D"]:
+    along = jnp.sum(jnp.einsum("dk,thdr->thkr", basis, vectors) ** 2, -1)
+    whole = jnp.sum(along, -1, keepdims=True)
+    return along / jnp.where(whole > 0, whole, 1.0)

@@ -1,0 +1,85 @@
+"""When a loss curve drops."""
+
+import numpy as np
+from jaxtyping import Float
+from scipy.interpolate import PchipInterpolator
+from scipy.optimize import brentq
+
+from ._denoise import Curve, curve
+from ._plateaus import plateaus
+
+
+def drop_times(
+    run, losses=None, *, levels=None, fraction: float = 0.5
+) -> Float[np.ndarray, " drops"]:
+    """When the loss has done a share of the way from each level to the next.
+
+    Between saved points the curve is a monotone cubic, so that a run saved at its drops gives
+    times far more accurate than its spacing. A drop that never comes is NaN.
+
+    **Arguments:**
+
+    - `run`: a `Trajectory`, or times with their `losses`.
+    - `levels`: of the plateaus, in the order in which they are visited; by default those that
+      `plateaus` finds.
+    - `fraction`: of the way; 0.5 is the half-drop time.
+    """
+    if not 0 < fraction < 1:
+        raise ValueError(f"`fraction` = {fraction}: must lie between 0 and 1.")
+    found = curve(run, losses)
+    if levels is None:
+        levels = [plateau.level for plateau in plateaus(run, losses)]
+    levels = np.asarray(levels, np.float64)
+    if levels.ndim != 1 or not np.all(np.isfinite(levels)):
+        raise ValueError("`levels` must be a sequence of finite numbers.")
+    times = np.full(max(len(levels) - 1, 0), np.nan)
+    after = 0
+    for i, (level, following) in enumerate(zip(levels, levels[1:])):
+        target = level + fraction * (following - level)
+        point = _passes(found, target, following < level, after)
+        if point is None:
+            break
+        after, times[i] = point, _crossing(found, point, target)
+    return times
+
+
+def passage_times(run, fractions, *, top: float, bottom: float) -> Float[np.ndarray, " n"]:
+    """When the loss has first done each of several shares of the way from `top` to `bottom`."""
+    found = curve(run)
+    times = []
+    for fraction in np.asarray(fractions, np.float64):
+        target = top + fraction * (bottom - top)
+        point = _passes(found, target, bottom < top, 0)
+        times.append(np.nan if point is None else _crossing(found, point, target))
+    return np.asarray(times)
+
+
+def _passes(found: Curve, target: float, falling: bool, after: int) -> int | None:
+    """The first point from `after` on at which the curve has passed `target`, coming from the
+    other side."""
+    beyond = found.smooth <= target if falling else found.smooth >= target
+    before = np.flatnonzero(~beyond[after:])
+    if before.size == 0:
+        return None
+    first = after + int(before[0])
+    passed = np.flatnonzero(beyond[first:])
+    return first + int(passed[0]) if passed.size else None
+
+
+def _crossing(found: Curve, point: int, target: float) -> float:
+    """The moment just before `point` at which the curve equals `target`."""
+    # Three points on each side fix the slopes that a monotone cubic needs.
+    near = slice(max(point - 3, 0), point + 3)
+    times, values = found.times[near], found.smooth[near]
+    left, right = found.times[point - 1], found.times[point]
+    if len(times) < 3 or found.smooth[point] == target:
+        return float(np.interp(target, *_sorted(found, point)))
+    shape = PchipInterpolator(times, values)
+    root = brentq(lambda t: float(shape(t)) - target, left, right, xtol=1e-12 * right)
+    return float(root)  # pyright: ignore[reportArgumentType]
+
+
+def _sorted(found: Curve, point: int) -> tuple[np.ndarray, np.ndarray]:
+    pair = slice(point - 1, point + 1)
+    order = np.argsort(found.smooth[pair])
+    return found.smooth[pair][order], found.times[pair][order]

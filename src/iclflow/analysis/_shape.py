@@ -1,0 +1,118 @@
+"""The shape of a whole loss curve: abrupt, stepwise, or exponential."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from scipy.optimize import minimize_scalar
+
+from ..trajectory import Trajectory
+from ._drops import passage_times
+
+
+def sharpness(run: Trajectory, floor: float | None = None, top: float | None = None) -> float:
+    """t₁₀/t₉₀: when a tenth of the way down is done, over when nine tenths are.
+
+    1 for a step, ln(10/9)/ln 10 = 0.0458 for an exponential; NaN if the run ends before.
+
+    **Arguments:**
+
+    - `floor`: the smallest loss; by default the last of the run.
+    - `top`: the loss that the way down starts from; by default the first of the run.
+    """
+    top = float(run.losses[0]) if top is None else top
+    floor = float(run.losses[-1]) if floor is None else floor
+    early, late = passage_times(run, [0.1, 0.9], top=top, bottom=floor)
+    return float(early / late)
+
+
+def plateau_fraction(run: Trajectory, levels, within: float = 0.02, end: float = 0.999) -> float:
+    """The share of the time until `end` of the way down that the loss spends on plateaus.
+
+    **Arguments:**
+
+    - `levels`: all plateau losses, the first one down to the smallest; the last is where
+      learning ends and does not count as a plateau.
+    - `within`: how near to a level counts, as a share of the whole way from the first to the last.
+    - `end`: the share of that way at which the clock stops; by the end of the run at the latest.
+    """
+    levels = np.asarray(levels, np.float64)
+    if levels.ndim != 1 or len(levels) < 2 or not np.all(np.diff(levels) < 0):
+        raise ValueError("`levels` must hold at least 2 numbers that fall from first to last.")
+    (stop,) = passage_times(run, [end], top=levels[0], bottom=levels[-1])
+    stop = float(run.times[-1]) if np.isnan(stop) else float(stop)
+    start = float(run.times[0])
+    band = within * (levels[0] - levels[-1])
+    bounds = [(level - band, level + band) for level in levels[-2::-1]]
+    inside = sum(
+        _time_between(run, low, high, start, stop) for low, high in _merged_intervals(bounds)
+    )
+    return inside / (stop - start)
+
+
+class ExponentialFit(NamedTuple):
+    """The exponential floor + height · exp(−rate · t) that comes nearest to a loss curve.
+
+    `deviation` is the largest distance between the two, as a share of the way down.
+    """
+
+    rate: float
+    floor: float
+    height: float
+    deviation: float
+
+    def loss(self, times) -> np.ndarray:
+        return self.floor + self.height * np.exp(-self.rate * np.asarray(times))
+
+
+def exponential_fit(run: Trajectory, points: int = 200) -> ExponentialFit:
+    """How well one exponential describes a run, as it must in the lazy limit with one rate.
+
+    The fit is by least squares at moments that are equally spaced in loss: each part of the way
+    down counts alike, however long it takes and however it was saved.
+    """
+    top, bottom = float(run.losses[0]), float(run.losses[-1])
+    if not bottom < top:
+        raise ValueError(f"The loss ends at {bottom:g} and starts at {top:g}: must fall.")
+    shares = np.linspace(0, 1, points + 2)[1:-1]
+    times = passage_times(run, shares, top=top, bottom=bottom)
+    times, losses = np.append(run.times[0], times), np.append(top, top + shares * (bottom - top))
+
+    def fit(log_rate: float) -> tuple[float, np.ndarray]:
+        features = np.stack([np.ones_like(times), np.exp(-np.exp(log_rate) * times)], -1)
+        weights = np.linalg.lstsq(features, losses, rcond=None)[0]
+        return float(np.sum((features @ weights - losses) ** 2)), weights
+
+    # Rates from a hundredth to a hundred times that of the half-way point; then refined.
+    guesses = np.log(np.log(2) / times[len(times) // 2]) + np.linspace(-4.6, 4.6, 47)
+    best = guesses[int(np.argmin([fit(guess)[0] for guess in guesses]))]
+    found = minimize_scalar(lambda g: fit(g)[0], bounds=(best - 0.2, best + 0.2), method="bounded",
+                            options={"xatol": 1e-10})  # fmt: skip
+    _, (floor, height) = fit(found.x)
+    rate = float(np.exp(found.x))
+    deviation = np.max(np.abs(floor + height * np.exp(-rate * times) - losses)) / (top - bottom)
+    return ExponentialFit(rate, float(floor), float(height), float(deviation))
+
+
+def _time_between(run: Trajectory, low: float, high: float, start: float, stop: float) -> float:
+    """For how long the loss, linear between saved points, lies between two values."""
+    times = np.clip(run.times, start, stop)
+    losses = np.interp(times, run.times, run.losses)
+    before, after = losses[:-1], losses[1:]
+    bottom, top = np.minimum(before, after), np.maximum(before, after)
+    width = top - bottom
+    overlap = np.clip(np.minimum(top, high) - np.maximum(bottom, low), 0.0, None)
+    flat = (bottom >= low) & (top <= high)
+    share = np.where(width > 0, overlap / np.where(width > 0, width, 1.0), flat)
+    return float(np.sum(np.diff(times) * share))
+
+
+def _merged_intervals(bounds: list[tuple[float, float]]) -> Float[np.ndarray, "n 2"]:
+    """Intervals in increasing order as disjoint ones: no moment counts for two levels."""
+    merged: list[list[float]] = []
+    for low, high in bounds:
+        if merged and low <= merged[-1][1]:
+            merged[-1][1] = max(merged[-1][1], high)
+        else:
+            merged.append([low, high])
+    return np.asarray(merged)

@@ -1,0 +1,182 @@
+"""Which known estimator a model implements, judged by its predictions alone."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ..estimators import (
+    AbstractEstimator,
+    Bayes,
+    DebiasedGradientStep,
+    EmpiricalPCR,
+    GradientStep,
+    LeastSquares,
+    PopulationPCR,
+    Ridge,
+    SubspaceLeastSquares,
+    Zero,
+)
+from ..models import AbstractModel
+from ..models._base import Normaliser
+from ..precision import as_float
+from ..tasks import AbstractTask, LinearRegression
+
+# Sequences predicted at a time: bounds the memory.
+_BATCH = 5000
+# Predictions below this share of the size of the labels are no algorithm yet.
+_ALMOST_NOTHING = 0.01
+
+
+@dataclasses.dataclass(frozen=True)
+class Match:
+    """How far a model's predictions are from those of one estimator.
+
+    **Fields:**
+
+    - `distance`: √(E(ŷ − ŷ_estimator)² / Eŷ²) over fresh sequences. For a model that predicts
+      almost nothing, Eŷ² is replaced by that of predictions 1 % as large as the labels.
+    - `standard_error`: of the distance.
+    - `step_size`: the one that fits best, where the estimator has a free one.
+    """
+
+    name: str
+    distance: float
+    standard_error: float
+    estimator: AbstractEstimator
+    step_size: float | None = None
+
+    def __str__(self) -> str:
+        step = "" if self.step_size is None else f" (η = {self.step_size:.3g})"
+        return f"{self.name}{step}, relative distance {_per_cent(self.distance)}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Algorithm:
+    """What `which_algorithm` found: every estimator tried, the nearest first."""
+
+    matches: tuple[Match, ...]
+
+    @property
+    def best(self) -> Match:
+        return self.matches[0]
+
+    def __getitem__(self, name: str) -> Match:
+        """The match with the estimator of this name."""
+        for match in self.matches:
+            if match.name == name:
+                return match
+        raise KeyError(
+            f"No estimator is called {name!r}: {', '.join(m.name for m in self.matches)}."
+        )
+
+    def __str__(self) -> str:
+        following = f"; next: {self.matches[1]}" if len(self.matches) > 1 else ""
+        return f"{self.best}{following}"
+
+
+def which_algorithm(
+    model: AbstractModel,
+    task: AbstractTask,
+    key: PRNGKeyArray | None = None,
+    count: int = 20_000,
+    estimators: Sequence[AbstractEstimator] | None = None,
+) -> Algorithm:
+    """Compares a model's predictions on fresh sequences with those of known estimators.
+
+    **Arguments:**
+
+    - `model`: any model; softmax attention too.
+    - `task`: where the sequences come from.
+    - `key`: draws them; by default `jax.random.key(0)`.
+    - `count`: how many. The standard error of a distance is about distance/√count.
+    - `estimators`: what to compare with; by default all that exist for `task`. Steps of gradient
+      descent get the step size that fits best.
+    """
+    if count < 2:
+        raise ValueError(f"`count` = {count}: a standard error needs at least 2 sequences.")
+    if estimators is None:
+        estimators = known_estimators(task, getattr(model, "normaliser", "context"))
+    key = jr.key(0) if key is None else key
+    batch = min(count, _BATCH)
+    keys = jr.split(key, -(-count // batch))
+    parts = [_predictions(model, tuple(estimators), task, k, batch) for k in keys]
+    labels, own, theirs = (np.concatenate([np.asarray(p[i]) for p in parts], -1) for i in range(3))
+    least = _ALMOST_NOTHING**2 * float(np.mean(labels**2))
+    matches = [_match(own, other, e, least) for other, e in zip(theirs, estimators)]
+    # A step size fitted to almost nothing is almost nothing: it says less than zero does.
+    if np.mean(own**2) < least:
+        matches = [match for match in matches if match.step_size is None] or matches
+    return Algorithm(tuple(sorted(matches, key=lambda match: match.distance)))
+
+
+def known_estimators(
+    task: AbstractTask, normaliser: Normaliser = "context"
+) -> tuple[AbstractEstimator, ...]:
+    """All estimators that exist for a task, PCR with every number of components among them.
+
+    **Arguments:**
+
+    - `normaliser`: what one gradient step and PCR divide their sums by: that of the model which
+      they are compared with.
+    """
+    found: list[AbstractEstimator] = [GradientStep(1.0, normaliser), DebiasedGradientStep(1.0)]
+    found += [LeastSquares(), Bayes(task)]
+    if not isinstance(task, LinearRegression):
+        return (Zero(), *found)
+    found += [PopulationPCR(task, m, normaliser) for m in range(task.dim + 1)]
+    # With every component the subspace is the whole space: that is least squares already.
+    for m in range(1, task.dim):
+        found += [SubspaceLeastSquares(task, m), EmpiricalPCR(m)]
+    if task.noise > 0:
+        # The penalty that is Bayes for a prior of the same mean squared norm in every direction.
+        size = jnp.trace(task.weight_second_moment) / task.dim
+        found.append(Ridge(task.noise / size))
+    return tuple(found)
+
+
+def _match(
+    own: Float[np.ndarray, " n"],
+    other: Float[np.ndarray, " n"],
+    estimator: AbstractEstimator,
+    least: float,
+) -> Match:
+    step = None
+    if isinstance(estimator, GradientStep | DebiasedGradientStep):
+        power = float(np.mean(other**2))
+        factor = float(np.mean(own * other)) / power if power > 0 else 0.0
+        other, step = factor * other, factor * float(estimator.step_size)
+        estimator = eqx.tree_at(lambda e: e.step_size, estimator, as_float(step))
+    squares, whole = (own - other) ** 2, own**2
+    if np.mean(whole) < least:
+        whole = np.full_like(whole, least)
+    scale = float(np.mean(whole))
+    ratio = float(np.mean(squares)) / scale if scale > 0 else float(np.any(squares > 0))
+    distance = float(np.sqrt(ratio))
+    if distance == 0 or scale == 0:
+        return Match(estimator.name, distance, 0.0, estimator, step)
+    # The delta method for a ratio of two means, and for its square root.
+    error = float(np.std(squares - ratio * whole, ddof=1)) / scale / np.sqrt(len(own))
+    return Match(estimator.name, distance, error / (2 * distance), estimator, step)
+
+
+@eqx.filter_jit
+def _predictions(
+    model: AbstractModel,
+    estimators: tuple[AbstractEstimator, ...],
+    task: AbstractTask,
+    key: PRNGKeyArray,
+    batch: int,
+) -> tuple[Array, Array, Array]:
+    """Labels, the model's predictions, and those of each estimator."""
+    sequences = task.sample(key, batch)
+    theirs = jnp.stack([estimator.predict(sequences) for estimator in estimators])
+    return sequences.y_query, model.predict(sequences), theirs
+
+
+def _per_cent(share: float) -> str:
+    return f"{100 * share:.2g} %" if share < 10 else f"{share:.2g} times its size"

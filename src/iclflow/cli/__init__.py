@@ -1,0 +1,53 @@
+"""The command line: `iclflow COMMAND …`.
+
+Nothing heavy is imported here: a command loads what it needs when it is called.
+"""
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+COMMANDS = {
+    "run": "run one experiment of your own from a TOML file",
+    "claims": "list the claims of the papers",
+    "verify": "compute the claims and write a report",
+    "reproduce": "draw one figure of a paper, with its data and its config",
+    "bench": "measure speed against a plain training loop",
+}
+
+_HELP = f"""\
+usage: iclflow COMMAND …
+
+How does attention learn to learn in context? Exact risks, training dynamics, theory, and every
+claim of the papers as a check that can fail.
+
+commands:
+{chr(10).join(f"  {name:<11}{words}" for name, words in COMMANDS.items())}
+
+`iclflow COMMAND --help` says more about each.
+exit codes: 0 done, 1 a claim fails or a run does not reach its end, 2 bad input"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command and returns its exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help"):
+        print(_HELP)
+        return 0
+    if words[0] == "--version":
+        from importlib.metadata import version
+
+        print(f"iclflow {version('iclflow')}")
+        return 0
+    name, *rest = words
+    if name not in COMMANDS:
+        print(f"iclflow: {name!r} is not a command: must be one of {_names()}.", file=sys.stderr)
+        return 2
+    from ._errors import guarded
+
+    command = importlib.import_module(f"._{name}", __package__)
+    return guarded(lambda: command.main(rest))
+
+
+def _names() -> str:
+    return ", ".join(COMMANDS)

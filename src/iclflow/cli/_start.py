@@ -1,0 +1,14 @@
+"""What a program does once, before its first array: float64, the compile cache, a quiet plotter."""
+
+import os
+
+
+def start() -> None:
+    """Makes the process ready to compute."""
+    # Figures go into files: never look for a display.
+    os.environ.setdefault("MPLBACKEND", "Agg")
+    from ..compile_cache import enable_compile_cache
+    from ..precision import enable_float64
+
+    enable_float64()
+    enable_compile_cache()

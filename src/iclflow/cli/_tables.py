@@ -1,0 +1,60 @@
+"""Results as text, for people."""
+
+from pathlib import Path
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..claims import Claim
+from ..experiment import Summary
+
+MARKS = {"holds": "✓", "fails": "✗", "inconclusive": "?", "misstated": "≠"}
+
+
+def print_summary(summary: Summary, folder: Path) -> None:
+    """The summary of a run."""
+    run, console = summary.run, Console(highlight=False)
+    unit = "τ" if run.clock == "time" else "steps"
+    grid = Table.grid(padding=(0, 2))
+    steps = run.statistics.get("steps")
+    grid.add_row("result", f"{run.result.name}: {run.result.value}")
+    grid.add_row("ended at", f"{run.times[-1]:.6g} {unit}" + (f", {steps} steps" if steps else ""))
+    grid.add_row("loss", f"{run.losses[0]:.6g} → {run.losses[-1]:.8g}")
+    grid.add_row("smallest reachable", _number(summary.floor, "not known"))
+    grid.add_row("theory", summary.theory or "none that applies")
+    grid.add_row("seconds", f"{run.statistics.get('seconds', 0.0):.2f}")
+    console.print(grid)
+    if summary.plateaus:
+        table = _table("plateau", "from", "to", "level", "predicted")
+        for i, rest in enumerate(summary.plateaus):
+            cells = (_number(x) for x in (rest.start, rest.end, rest.level, rest.predicted))
+            table.add_row(str(i), *cells)
+        console.print(table)
+    if summary.drops:
+        table = _table("drop", "predicted", "measured", "deviation")
+        for i, drop in enumerate(summary.drops):
+            error = "–" if drop.error is None else f"{100 * drop.error:.3g} %"
+            table.add_row(str(i), _number(drop.predicted), _number(drop.measured), error)
+        console.print(table)
+    console.print(Text(f"written to {folder}"), soft_wrap=True)
+
+
+def print_claims(claims: tuple[Claim, ...]) -> None:
+    """The registry."""
+    console = Console(highlight=False)
+    for claim in claims:
+        console.print(Text(f"{claim.id}  ({claim.tier}; {claim.source})", style="bold"))
+        console.print(Text(f"  {claim.statement}"))
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1), show_edge=False)
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="left" if i == 0 else "right")
+    return table
+
+
+def _number(value: float | None, missing: str = "–") -> str:
+    return missing if value is None else f"{value:.6g}"

@@ -1,0 +1,130 @@
+"""`iclflow verify`: computes the claims, shows verdicts as they come, writes the report."""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..config import InputError
+from ._activity import Activity, alone
+from ._claims import PAPERS
+from ._errors import Parser
+from ._start import start
+
+MARKS = {"holds": "✓", "fails": "✗", "inconclusive": "?", "misstated": "≠"}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs claims; 1 if one fails (with --falsify: if one does not)."""
+    options = _parser().parse_args(arguments)
+    start()
+    from ..claims import Lab, select_claims
+    from ..experiment import result_folder
+
+    try:
+        chosen = select_claims(options.claim or (), options.paper, options.tier)
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    if not chosen:
+        raise InputError("No claim was selected: `iclflow claims` lists them.")
+    lab = Lab(options.tier, options.falsify)
+    quiet = options.json == "-"
+    begin = time.perf_counter()
+    with result_folder(Path(options.out)) as folder, Activity("verifying") as activity, alone():
+        outcomes = []
+        for i, claim in enumerate(chosen):
+            activity.update(f"{i + 1}/{len(chosen)} {claim.id}", i / len(chosen))
+            outcomes.append(_run(claim, lab))
+            if not quiet:
+                activity.line(_line(outcomes[-1], max(len(c.id) for c in chosen)))
+        from ._gallery import draw_figures
+
+        names = () if options.falsify else _figure_names(chosen)
+        figures = draw_figures(names, lab, folder / "figures", activity)
+        result = _write(folder, outcomes, figures, options, time.perf_counter() - begin)
+    if quiet:
+        print(json.dumps(result, indent=2))
+    else:
+        if options.json:
+            _write_json(Path(options.json), result)
+        counts = Counter(outcome.verdict for outcome in outcomes)
+        words = ", ".join(f"{counts[v]} {v}" for v in MARKS if counts[v])
+        print(f"{len(outcomes)} claims in {result['seconds']:.1f} s: {words}")
+        print(f"report: {folder / 'report.html'}")
+    return _exit_code(outcomes, options.falsify)
+
+
+def _parser() -> Parser:
+    parser = Parser("verify", "Computes the claims of the papers and writes a report.")
+    add = parser.add_argument
+    add("--claim", action="append", metavar="ID", help="this claim; `linear/` stands for all of it")
+    add("--paper", choices=PAPERS, help="the claims of one paper")
+    add("--tier", choices=("smoke", "default", "paper"), default="default", help="how much to do")
+    add("--falsify", action="store_true", help="against wrong predictions: every claim must fail")
+    add("--json", nargs="?", const="-", metavar="FILE", help="results as JSON, printed or in FILE")
+    add("--out", metavar="DIR", default="out/verify", help="where to write (default: out/verify)")
+    return parser
+
+
+def _run(claim, lab):
+    """The outcome of one claim. An error in it is a verdict too, and stops nobody else."""
+    from ..claims import Outcome, run_claim
+
+    begin = time.perf_counter()
+    try:
+        return run_claim(claim, lab)
+    except Exception as error:
+        reason = f"stopped with {type(error).__name__}: {' '.join(str(error).split())}"
+        # Against wrong predictions failing is what is hoped for, and this is not that.
+        verdict = "inconclusive" if lab.falsify else "fails"
+        return Outcome(claim, (), verdict, reason, time.perf_counter() - begin, lab.config)
+
+
+def _line(outcome, width: int) -> str:
+    worst = outcome.worst
+    error = "" if worst is None else f"{worst.error:.1e} ≤ {worst.tolerance:.1e}"
+    if worst is not None and not worst.passed:
+        error = error.replace("≤", ">")
+    mark = f"{MARKS[outcome.verdict]} {outcome.verdict:<12}"
+    line = f"{mark} {outcome.claim.id:<{width}}  {error:<19} {outcome.seconds:7.1f} s"
+    return f"{line}  {outcome.reason}".rstrip()
+
+
+def _figure_names(claims) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for claim in claims for name in claim.figures))
+
+
+def _write(folder: Path, outcomes, figures, options, seconds: float) -> dict:
+    from ..files import write_atomic
+    from ..report import RunInfo, render_report
+
+    info = RunInfo.of_this_machine(options.tier, options.falsify, seconds)
+    result = {
+        "date": info.date,
+        "tier": info.tier,
+        "falsify": info.falsify,
+        "seconds": round(info.seconds, 3),
+        "machine": info.machine,
+        "versions": info.versions,
+        "verdicts": dict(Counter(outcome.verdict for outcome in outcomes)),
+        "claims": [outcome.as_json() for outcome in outcomes],
+        "figures": [{"name": f.name, "seconds": round(f.seconds, 3)} for f in figures],
+    }
+    write_atomic(folder / "report.html", render_report(outcomes, figures, info))
+    _write_json(folder / "claims.json", result)
+    return result
+
+
+def _write_json(path: Path, result: dict) -> None:
+    from ..files import write_atomic
+
+    try:
+        write_atomic(path, json.dumps(result, indent=2) + "\n")
+    except OSError as error:
+        raise InputError(f"`{path}` cannot be written to: {error.strerror}.") from None
+
+
+def _exit_code(outcomes, falsify: bool) -> int:
+    failed = [outcome.verdict == "fails" for outcome in outcomes]
+    return int(not all(failed) if falsify else any(failed))

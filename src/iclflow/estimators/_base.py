@@ -1,0 +1,77 @@
+"""What every estimator is: a fixed in-context algorithm that a model can be compared with."""
+
+import abc
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ..models import AbstractModel
+from ..risks import SampledRisk
+from ..tasks import AbstractTask, Estimate, Sequences, estimate_mean
+
+_BATCH = 1000
+
+
+class AbstractEstimator(AbstractModel):
+    """An algorithm that predicts the query label from the context, with nothing to be trained.
+
+    It stands wherever a model does: in risks, in comparisons, beside models in a figure.
+    """
+
+    @property
+    @abc.abstractmethod
+    def name(self) -> str:
+        """A short name for reports, such as "least squares"."""
+
+    def exact_risk(self, task: AbstractTask) -> Float[Array, ""] | None:
+        """Its risk on `task` without any randomness, where there is a closed form; else None."""
+        return None
+
+    def risk(self, task: AbstractTask, key: PRNGKeyArray, count: int = 100_000) -> Estimate:
+        """Its risk on `task` from at least `count` fresh sequences, with its standard error.
+
+        The part of the query label that nobody can predict is integrated out.
+        """
+        if count < 2:
+            raise ValueError(f"`count` = {count}: a standard error needs at least 2 sequences.")
+        sampled = SampledRisk(task, batch=min(_BATCH, count), posterior_target=True)
+        keys = jr.split(key, -(-count // sampled.batch))
+        return estimate_mean(jnp.concatenate([_losses(self, sampled, k) for k in keys]))
+
+
+class Bayes(AbstractEstimator):
+    """The posterior mean under `task`: no predictor has a smaller risk on it."""
+
+    task: AbstractTask
+
+    @property
+    def name(self) -> str:
+        return "Bayes"
+
+    def predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
+        return self.task.bayes_predict(sequences)
+
+
+# Compiled once for estimators and tasks of one shape.
+@eqx.filter_jit
+def _losses(estimator: AbstractEstimator, sampled: SampledRisk, key: PRNGKeyArray) -> Array:
+    return sampled.losses(estimator, key, sampled.batch)
+
+
+def masked_context(
+    sequences: Sequences,
+) -> tuple[Float[Array, "*batch N D"], Float[Array, "*batch N"]]:
+    """x and y of the context with zeros at padding, whatever stood there."""
+    mask = sequences.mask()
+    return jnp.where(mask[..., None], sequences.x, 0.0), jnp.where(mask, sequences.y, 0.0)
+
+
+def checked_components(components, dim: int | None = None) -> int:
+    """A number of components: whole, not negative, at most `dim` where that is known."""
+    if isinstance(components, bool) or components != int(components) or components < 0:
+        raise ValueError(f"`components` = {components}: must be a whole number from 0 up.")
+    if dim is not None and components > dim:
+        raise ValueError(f"`components` = {components}: must not exceed the dimension, {dim}.")
+    return int(components)

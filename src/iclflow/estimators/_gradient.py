@@ -1,0 +1,131 @@
+"""One step of gradient descent from zero on the squares of the context, in its variants.
+
+With β = (1/N) Σ yₙxₙ, a step of size η from w = 0 on ½ Σ(yₙ − w·xₙ)²/N gives w = ηβ. This is the
+family that one layer of linear attention belongs to (arXiv 2501.16265, Section 2).
+"""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, ScalarLike
+
+from ..models import attention_length
+from ..models._base import Form, Normaliser
+from ..precision import as_float
+from ..risks import available_kinds, risk
+from ..tasks import AbstractTask, LinearRegression, Mixture, Sequences
+from ._base import AbstractEstimator, masked_context
+
+
+class Zero(AbstractEstimator):
+    """ŷ = 0: no step at all; what small weights predict before anything is learned."""
+
+    @property
+    def name(self) -> str:
+        return "zero"
+
+    def predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
+        return jnp.zeros_like(sequences.y_query)
+
+    def exact_risk(self, task: AbstractTask) -> Float[Array, ""] | None:
+        return PreconditionedStep(jnp.zeros((task.dim, task.dim))).exact_risk(task)
+
+
+class PreconditionedStep(AbstractEstimator):
+    """ŷ = βᵀ A x_q: one step with a matrix in place of a step size."""
+
+    matrix: Float[Array, "D D"]
+    normaliser: Normaliser = eqx.field(static=True, default="context")
+
+    @property
+    def name(self) -> str:
+        return "one preconditioned gradient step"
+
+    @property
+    def form(self) -> Form:
+        return "bilinear"
+
+    def coefficients(self) -> Array:
+        return self.matrix
+
+    def predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
+        beta = correlation(sequences, self.normaliser)
+        return jnp.einsum("...d,de,...e->...", beta, self.matrix, sequences.x_query)
+
+    def exact_risk(self, task: AbstractTask) -> Float[Array, ""] | None:
+        if "exact" not in available_kinds(task, self):
+            return None
+        return risk(task, self, "exact")(self)
+
+
+class GradientStep(AbstractEstimator):
+    """ŷ = η βᵀ x_q: one plain step of size η."""
+
+    step_size: Float[Array, ""]
+    normaliser: Normaliser = eqx.field(static=True, default="context")
+
+    def __init__(self, step_size: ScalarLike, normaliser: Normaliser = "context"):
+        self.step_size = as_float(step_size)
+        self.normaliser = normaliser
+
+    @property
+    def name(self) -> str:
+        return "one gradient step"
+
+    def predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
+        beta = correlation(sequences, self.normaliser)
+        return self.step_size * jnp.einsum("...d,...d->...", beta, sequences.x_query)
+
+    def exact_risk(self, task: AbstractTask) -> Float[Array, ""] | None:
+        matrix = self.step_size * jnp.eye(task.dim)
+        return PreconditionedStep(matrix, self.normaliser).exact_risk(task)
+
+
+class DebiasedGradientStep(AbstractEstimator):
+    """ŷ = (η/N) Σ yₙ (xₙ − x̄)ᵀ x_q: one step with the context centred (arXiv 2503.12734)."""
+
+    step_size: Float[Array, ""]
+
+    def __init__(self, step_size: ScalarLike):
+        self.step_size = as_float(step_size)
+
+    @property
+    def name(self) -> str:
+        return "one debiased gradient step"
+
+    def predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
+        x, y = masked_context(sequences)
+        # Σ yₙ(xₙ − x̄) = Σ (yₙ − ȳ)xₙ, and padding adds nothing to sums over x and y.
+        mean = jnp.sum(y, -1, keepdims=True) / sequences.length[..., None]
+        beta = jnp.einsum("...nd,...n->...d", x, y - mean) / sequences.length[..., None]
+        return self.step_size * jnp.einsum("...d,...d->...", beta, sequences.x_query)
+
+    def exact_risk(self, task: AbstractTask) -> Float[Array, ""] | None:
+        """Centring ℓ Gaussian pairs is a rotation after which one of them is missing.
+
+        So the risk at length ℓ is that of a plain step of size η(ℓ − 1)/ℓ at length ℓ − 1.
+        """
+        if isinstance(task, Mixture):
+            parts = [self.exact_risk(component) for component in task.components]
+            return sum(p * part for p, part in zip(task.probabilities, parts))  # pyright: ignore
+        if not isinstance(task, LinearRegression):
+            return None
+        total = jnp.zeros(())
+        for length, share in zip(task.contexts, task.context_probabilities):
+            step = self.step_size * (length - 1) / length
+            shorter = LinearRegression(
+                covariance=task.covariance,
+                context=max(length - 1, 1),
+                noise=float(task.noise),
+                prior_mean=task.prior_mean,
+                prior_covariance=task.prior_covariance,
+                noisy_query=task.noisy_query,
+            )
+            total = total + share * GradientStep(step).exact_risk(shorter)
+        return total
+
+
+def correlation(sequences: Sequences, normaliser: Normaliser = "context") -> Float[Array, "*b D"]:
+    """β = (1/N) Σ yₙxₙ, with N as the normaliser has it."""
+    x, y = masked_context(sequences)
+    length = attention_length(sequences.length, normaliser)
+    return jnp.einsum("...nd,...n->...d", x, y) / length[..., None]

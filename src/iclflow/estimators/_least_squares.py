@@ -1,0 +1,130 @@
+"""Least squares on the context: plain, with a ridge penalty, and in fewer dimensions."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, ScalarLike
+
+from ..precision import as_float
+from ..tasks import AbstractTask, LinearRegression, Mixture, Sequences
+from ._base import AbstractEstimator, checked_components, masked_context
+
+
+class LeastSquares(AbstractEstimator):
+    """The w that fits the context best; of all that fit equally well the shortest."""
+
+    @property
+    def name(self) -> str:
+        return "least squares"
+
+    def predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
+        x, y = masked_context(sequences)
+        return _fitted(x, y, sequences.x_query, _inverse)
+
+    def exact_risk(self, task: AbstractTask) -> Float[Array, ""] | None:
+        return subspace_risk(task, jnp.eye(task.dim))
+
+
+class Ridge(AbstractEstimator):
+    """The w that minimises Σ(yₙ − w·xₙ)² + penalty · ‖w‖²: Bayes for w ~ N(0, σ²/penalty · I)."""
+
+    penalty: Float[Array, ""]
+
+    def __init__(self, penalty: ScalarLike):
+        self.penalty = as_float(penalty)
+
+    @property
+    def name(self) -> str:
+        return "ridge regression"
+
+    def predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
+        x, y = masked_context(sequences)
+
+        def shrunk(values: Array) -> Array:
+            return jnp.where(
+                self.penalty > 0, values / (values**2 + self.penalty), _inverse(values)
+            )
+
+        return _fitted(x, y, sequences.x_query, shrunk)
+
+
+class EmpiricalPCR(AbstractEstimator):
+    """Least squares in the span of the m leading components of the context itself."""
+
+    components: int = eqx.field(static=True)
+
+    def __init__(self, components: int):
+        self.components = checked_components(components)
+
+    @property
+    def name(self) -> str:
+        return f"PCR with {self.components} in-context components"
+
+    def predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
+        x, y = masked_context(sequences)
+
+        def leading(values: Array) -> Array:  # singular values come in decreasing order
+            kept = jnp.arange(values.shape[-1]) < self.components
+            return jnp.where(kept, _inverse(values), 0.0)
+
+        return _fitted(x, y, sequences.x_query, leading)
+
+
+def projected_least_squares(
+    sequences: Sequences, basis: Float[Array, "D m"]
+) -> Float[Array, "*batch"]:
+    """Least squares on the coordinates along `basis` alone."""
+    if basis.shape[1] == 0:
+        return jnp.zeros_like(sequences.y_query)
+    x, y = masked_context(sequences)
+    return _fitted(x @ basis, y, sequences.x_query @ basis, _inverse)
+
+
+def subspace_risk(task: AbstractTask, basis: Float[Array, "D m"]) -> Float[Array, ""] | None:
+    """The exact risk of least squares on the coordinates along `basis`, which must span a space
+    of eigenvectors of Λ; None where there is no closed form.
+
+    What the coordinates miss is independent of them and acts as further noise, of variance
+    s² = Σ_missed + σ². The error of least squares is then s² · tr E[(XᵀX)⁻¹Λ] = s² m/(N − m − 1)
+    (a Wishart matrix), on top of s² itself. Infinite for N = m and N = m + 1.
+    """
+    if isinstance(task, Mixture):
+        parts = [subspace_risk(component, basis) for component in task.components]
+        if any(part is None for part in parts):
+            return None
+        return sum(p * part for p, part in zip(task.probabilities, parts))  # pyright: ignore
+    if not isinstance(task, LinearRegression):
+        return None
+    rest = jnp.eye(task.dim) - basis @ basis.T
+    mixed = basis.T @ task.covariance @ rest
+    if jnp.max(jnp.abs(mixed), initial=0.0) > 1e-10 * jnp.max(jnp.abs(task.covariance)):
+        return None
+    components = basis.shape[1]
+    missed = jnp.sum((rest @ task.covariance @ rest) * task.weight_second_moment)
+    # Rounding must not make noise where every component is kept.
+    missed = jnp.where(components == task.dim, 0.0, missed)
+    excess = jnp.zeros(())
+    for length, share in zip(task.contexts, task.context_probabilities):
+        if length < components:
+            return None
+        room = length - components - 1
+        factor = components / room if room > 0 else (jnp.inf if components else 0.0)
+        variance = missed + task.noise
+        excess = excess + share * jnp.where(variance > 0, variance * factor, 0.0)
+    return missed + task.query_noise + excess
+
+
+def _inverse(values: Array) -> Array:
+    """1/s, and 0 for singular values that are zero but for rounding."""
+    tiny = values[..., :1] * 1e2 * jnp.finfo(values.dtype).eps
+    seen = values > tiny
+    return jnp.where(seen, 1 / jnp.where(seen, values, 1.0), 0.0)
+
+
+def _fitted(x: Array, y: Array, query: Array, spectrum: Callable[[Array], Array]) -> Array:
+    """wᵀ x_q with w = V f(S) Uᵀ y from the singular value decomposition of the context."""
+    left, values, right = jnp.linalg.svd(x, full_matrices=False)
+    along = jnp.einsum("...nk,...n->...k", left, y)
+    seen = jnp.einsum("...kd,...d->...k", right, query)
+    return jnp.sum(seen * spectrum(values) * along, -1)

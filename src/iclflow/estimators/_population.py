@@ -1,0 +1,128 @@
+"""Principal component regression with components that are known in advance."""
+
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..models._base import Form, Normaliser
+from ..risks import exact_bilinear_risk
+from ..tasks import AbstractTask, LinearRegression, Mixture, RandomLabels, Sequences
+from ._base import AbstractEstimator, checked_components
+from ._gradient import PreconditionedStep
+from ._least_squares import projected_least_squares, subspace_risk
+
+
+class PopulationPCR(AbstractEstimator):
+    """ŷ = Σ_d a_d (e_d·β)(e_d·x_q) over some eigenvectors e_d of the input covariance Λ.
+
+    The a_d are fixed, whatever the context: those with the smallest risk, which are inverse
+    variances 1/λ_d shrunk for the noise of a context of length N. For w ~ N(0, I) that is
+    a_d = 1/[λ_d + (λ_d + tr Λ + σ²)/N], and the first m components are what separate linear
+    attention implements on its plateau m (arXiv 2501.16265, Section 4; derived in
+    docs/theory/linear.md).
+    """
+
+    basis: Float[Array, "D m"]
+    gains: Float[Array, " m"]
+    which: tuple[int, ...] = eqx.field(static=True)
+    normaliser: Normaliser = eqx.field(static=True, default="context")
+
+    def __init__(
+        self,
+        task: AbstractTask,
+        components: int | Sequence[int],
+        normaliser: Normaliser = "context",
+    ):
+        """**Arguments:**
+
+        - `task`: gives Λ and what the a_d depend on.
+        - `components`: m, for the m largest eigenvalues; or which ones, 0 for the largest.
+        - `normaliser`: what β is divided by, as in the models.
+        """
+        vectors = eigenvectors(task)
+        self.which = _selected(components, task.dim)
+        self.normaliser = normaliser
+        self.basis = vectors[:, jnp.asarray(self.which, int)]
+        moments = exact_bilinear_risk(task, PreconditionedStep(jnp.zeros_like(vectors), normaliser))
+        if moments is None:
+            raise ValueError(
+                f"The parts of this {type(task).__name__} differ in input covariance: the inverse "
+                "variances of its components are not defined."
+            )
+        # L(Σ a_d e_d e_dᵀ) = c − 2 Σ a_d T_dd + Σ a_d² λ_d C_dd in the basis of the e_d.
+        zero = jnp.zeros_like(vectors)
+        linear = self._along(-moments.slope(zero)) / 2
+        square = [
+            self._along(moments.slope(jnp.outer(e, e)) - moments.slope(zero))[i] / 2
+            for i, e in enumerate(self.basis.T)
+        ]
+        self.gains = linear / jnp.asarray(square) if square else jnp.zeros(0, zero.dtype)
+
+    @property
+    def name(self) -> str:
+        if self.which == tuple(range(len(self.which))):
+            count = len(self.which)
+            return f"PCR with {count} component{'' if count == 1 else 's'}"
+        return f"PCR with components {', '.join(str(d) for d in self.which)}"
+
+    @property
+    def form(self) -> Form:
+        return "bilinear"
+
+    def coefficients(self) -> Array:
+        return (self.basis * self.gains) @ self.basis.T
+
+    def predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
+        return PreconditionedStep(self.coefficients(), self.normaliser).predict(sequences)
+
+    def exact_risk(self, task: AbstractTask) -> Float[Array, ""] | None:
+        return PreconditionedStep(self.coefficients(), self.normaliser).exact_risk(task)
+
+    def _along(self, matrix: Array) -> Array:
+        return jnp.einsum("dk,de,ek->k", self.basis, matrix, self.basis)
+
+
+class SubspaceLeastSquares(AbstractEstimator):
+    """Least squares in the span of the m leading eigenvectors of the input covariance."""
+
+    basis: Float[Array, "D m"]
+
+    def __init__(self, task: AbstractTask, components: int):
+        self.basis = eigenvectors(task)[:, : checked_components(components, task.dim)]
+
+    @property
+    def name(self) -> str:
+        count = self.basis.shape[1]
+        return f"least squares in {count} population component{'' if count == 1 else 's'}"
+
+    def predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
+        return projected_least_squares(sequences, self.basis)
+
+    def exact_risk(self, task: AbstractTask) -> Float[Array, ""] | None:
+        return subspace_risk(task, self.basis)
+
+
+def eigenvectors(task: AbstractTask) -> Float[Array, "D D"]:
+    """The eigenvectors of the input covariance as columns, the largest eigenvalue first."""
+    if isinstance(task, LinearRegression):
+        covariance = task.covariance
+    elif isinstance(task, RandomLabels):
+        covariance = task.inputs.covariance
+    elif isinstance(task, Mixture):
+        covariance = task.components[0].covariance
+        if any(bool(jnp.any(c.covariance != covariance)) for c in task.components):
+            raise ValueError("The parts of `task` differ in input covariance: must share one.")
+    else:
+        raise TypeError(f"{type(task).__name__} has no input covariance that is known.")
+    return jnp.linalg.eigh(covariance)[1][:, ::-1]
+
+
+def _selected(components: int | Sequence[int], dim: int) -> tuple[int, ...]:
+    if not isinstance(components, Sequence):
+        return tuple(range(checked_components(components, dim)))
+    chosen = tuple(checked_components(component, dim - 1) for component in components)
+    if len(set(chosen)) != len(chosen):
+        raise ValueError(f"`components` = {chosen}: must each be listed once.")
+    return chosen

@@ -1,0 +1,43 @@
+"""The loss of a run, with whatever theory applies, as PNG and PDF."""
+
+import io
+
+import numpy as np
+
+from ..trajectory import Trajectory
+from ._overlay import Overlay
+
+
+def loss_figure(
+    run: Trajectory, predicted: Overlay | None, floor: float | None, title: str
+) -> dict[str, bytes]:
+    """The files `loss.png` and `loss.pdf`."""
+    import matplotlib.pyplot as plt
+
+    figure, ax = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
+    try:
+        run.plot(ax, None if predicted is None else predicted.drawn(), _needs_log(run))
+        if floor is not None and np.isfinite(floor):
+            ax.axhline(floor, color="C2", lw=1.0, ls="-.", label="smallest reachable loss")
+        ax.set_title(title if run.result.ok else f"{title}\n{run.result.value}", fontsize="medium")
+        ax.legend(frameon=False, fontsize="small")
+        return {f"loss.{kind}": _rendered(figure, kind) for kind in ("png", "pdf")}
+    finally:
+        plt.close(figure)
+
+
+def _needs_log(run: Trajectory) -> bool:
+    """Whether the loss has moved before a linear axis would show it."""
+    finite = run.losses[np.isfinite(run.losses)]
+    if len(run) < 3 or finite.size < 3 or run.times[1] <= 0:
+        return False
+    half = (finite.max() + finite.min()) / 2
+    return bool(run.times[np.argmax(run.losses <= half)] < 0.05 * run.times[-1])
+
+
+def _rendered(figure, kind: str) -> bytes:
+    buffer = io.BytesIO()
+    # No creation date: equal runs give equal files.
+    metadata = {"CreationDate": None} if kind == "pdf" else None
+    figure.savefig(buffer, format=kind, dpi=160, metadata=metadata)
+    return buffer.getvalue()

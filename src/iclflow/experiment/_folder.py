@@ -1,0 +1,78 @@
+"""The folder of a run: made and checked before the run, filled after it, or removed again."""
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..config import Config, InputError, parse_config, read_toml, to_toml
+from ..files import write_atomic
+from ..trajectory import Trajectory
+
+
+@contextlib.contextmanager
+def result_folder(path: Path) -> Iterator[Path]:
+    """A folder that can be written to. If the block fails, folders made for it are removed."""
+    made = _make(path)
+    try:
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        _remove(made)
+        raise InputError(f"`{path}` cannot be written to: {error.strerror}.") from None
+    try:
+        yield path
+    except BaseException:
+        _remove(made)
+        raise
+
+
+def check_free(path: Path, config: Config, force: bool) -> None:
+    """Refuses a folder that holds another run, or anything else, unless `force`."""
+    if path.exists() and not path.is_dir():
+        raise InputError(f"`{path}` is a file: must be a folder, or free.")
+    if force or not path.is_dir() or not any(path.iterdir()):
+        return
+    try:
+        there = parse_config(read_toml(path / "config.toml")).hash
+    except InputError:
+        raise InputError(
+            f"`{path}` holds something that is not a run: choose another folder with --out, or "
+            "write into it with --force."
+        ) from None
+    if there != config.hash:
+        raise InputError(
+            f"`{path}` holds another run ({there[:8]}): choose another folder with --out, or "
+            "overwrite it with --force."
+        )
+
+
+def write_run(folder: Path, config: Config, run: Trajectory, figures: dict[str, bytes]) -> None:
+    """Writes config, figures and trajectory; the manifest comes last and makes it complete."""
+    (folder / "manifest.json").unlink(missing_ok=True)
+    write_atomic(folder / "config.toml", to_toml(config.given()))
+    for name, data in figures.items():
+        write_atomic(folder / name, data)
+    run.save(folder)
+
+
+def _make(path: Path) -> list[Path]:
+    """Makes a folder and those above it; returns the ones that were not there, deepest first."""
+    missing = []
+    try:
+        for folder in (path, *path.parents):
+            if folder.is_dir():
+                break
+            missing.append(folder)
+        path.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        _remove(missing)
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"`{path}` cannot be made: {reason}.") from None
+    return missing
+
+
+def _remove(folders: list[Path]) -> None:
+    for folder in folders:
+        with contextlib.suppress(OSError, ValueError):
+            folder.rmdir()

@@ -1,0 +1,143 @@
+"""Whatever theory says about a run, from its task and its weights at t = 0."""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import numpy as np
+
+from ..models import MergedKQ
+from ..tasks import LinearRegression
+from ..theory import (
+    drop_time,
+    growing_start,
+    loss_of_matrix,
+    optimal_loss,
+    plateau_losses,
+    reduced_flow,
+    staircase,
+    white_initial_strength,
+    white_loss,
+)
+from ._build import Experiment
+
+# Drop times are for small weights: those that leave the loss within this share of the way down.
+_SMALL = 0.05
+# The reduced equation is solved up to so many times the drop, and for inputs up to this size.
+_HORIZON = 30.0
+_LARGEST_REDUCED = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Overlay:
+    """A prediction in the units of a run's clock.
+
+    **Fields:**
+
+    - `levels`: the plateaus of the loss, one after the other.
+    - `drop_times`: when half of each step between them is gone, as far as it is predicted.
+    - `curve`: the loss as a function of the clock, where there is one.
+    - `source`: what the prediction rests on, in words.
+    """
+
+    levels: np.ndarray
+    drop_times: np.ndarray
+    curve: Callable[[np.ndarray], np.ndarray] | None
+    source: str
+
+    def drawn(self) -> SimpleNamespace:
+        """The prediction as `Trajectory.plot` takes it: with a `loss` only if there is one."""
+        parts = {"levels": self.levels, "drop_times": self.drop_times}
+        return SimpleNamespace(**parts, **({"loss": self.curve} if self.curve else {}))
+
+
+def overlay(experiment: Experiment) -> Overlay | None:
+    """The prediction for a run, or None where theory says nothing about it."""
+    task, attention = experiment.task, experiment.attention
+    if not _applies(experiment) or not isinstance(task, LinearRegression):
+        return None
+    normaliser = attention.normaliser
+    with contextlib.suppress(ValueError, np.linalg.LinAlgError), np.errstate(all="ignore"):
+        levels = plateau_losses(task, normaliser=normaliser)
+        if isinstance(attention, MergedKQ):
+            levels = levels[[0, -1]]
+        else:
+            levels = levels[: attention.K.shape[0] * attention.K.shape[2] + 1]
+        unit = _clock_unit(experiment)
+        if unit is not None and _starts_small(experiment, levels):
+            timed = _merged if isinstance(attention, MergedKQ) else _separate
+            with contextlib.suppress(ValueError, RuntimeError, np.linalg.LinAlgError):
+                return timed(task, attention, levels, unit)
+        return Overlay(levels, np.zeros(0), None, "the plateau losses of the task")
+    return None
+
+
+def _applies(experiment: Experiment) -> bool:
+    """Linear attention on the population. The full form follows the reduced one if the task has
+    no preferred direction: then the other blocks stay zero."""
+    config, task = experiment.config, experiment.task
+    population = config.exact or config.sampled
+    if not config.theory or config.model.softmax or not population:
+        return False
+    return config.model.bilinear or not np.any(getattr(task, "prior_mean", 1.0))
+
+
+def _clock_unit(experiment: Experiment) -> float | None:
+    """How much time of gradient flow one unit of the run's clock is; None where it is not that."""
+    flow = experiment.config.flow
+    if flow.kind == "gradient_flow":
+        return 1.0
+    plain = flow.kind == "gradient_descent" or getattr(flow, "momentum", 1.0) == 0.0
+    return 2 * flow.learning_rate if plain else None
+
+
+def _starts_small(experiment: Experiment, levels: np.ndarray) -> bool:
+    matrix = np.einsum("h,hde->de", *_weights(experiment.attention))
+    start = loss_of_matrix(experiment.task, matrix, experiment.attention.normaliser)
+    return abs(start - levels[0]) <= _SMALL * (levels[0] - levels[-1])
+
+
+def _weights(attention) -> tuple[np.ndarray, np.ndarray]:
+    if isinstance(attention, MergedKQ):
+        return np.asarray(attention.v), np.asarray(attention.U)
+    product = np.einsum("hdr,her->hde", np.asarray(attention.K), np.asarray(attention.Q))
+    return np.asarray(attention.v), product
+
+
+def _separate(task: LinearRegression, attention, levels: np.ndarray, unit: float) -> Overlay:
+    if attention.K.shape[2] > 1:
+        return Overlay(levels, np.zeros(0), None, "the plateau losses of the task")
+    steps = staircase(task, attention)
+    return Overlay(
+        steps.levels,
+        steps.drop_times / unit,
+        lambda clock: steps.loss(np.asarray(clock) * unit),
+        "the cascade, from the initial weights alone",
+    )
+
+
+def _merged(task: LinearRegression, attention, levels: np.ndarray, unit: float) -> Overlay:
+    v, U = _weights(attention)
+    normaliser = attention.normaliser
+    half = drop_time(task, v, U, 0.5, normaliser)
+    curve, source = None, "the drop time, from the initial weights alone"
+    with contextlib.suppress(ValueError):
+        strength = white_initial_strength(task, v, U, normaliser)
+        curve = lambda clock: white_loss(task, np.asarray(clock) * unit, strength, normaliser)
+        source = "the closed form for white inputs, from the initial weights alone"
+    if curve is None and task.dim <= _LARGEST_REDUCED and half > 0:
+        start = growing_start(task, v, U, normaliser)
+
+        def curve(clock: np.ndarray) -> np.ndarray:
+            times = np.asarray(clock) * unit
+            near = times <= _HORIZON * half
+            losses = np.full(times.shape, np.nan)
+            losses[near] = reduced_flow(
+                task, times[near], start.matrix, start.imbalance, normaliser
+            ).loss
+            return losses
+
+        source = "the reduced equation, from the initial weights alone"
+    levels = np.asarray([levels[0], optimal_loss(task, normaliser)])
+    return Overlay(levels, np.asarray([half]) / unit, curve, source)

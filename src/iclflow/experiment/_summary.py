@@ -1,0 +1,103 @@
+"""What a run gave, in numbers: the same for people and for programs."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from ..analysis import drop_times, plateaus
+from ..config import Config
+from ..trajectory import Trajectory
+from ._overlay import Overlay
+
+
+@dataclasses.dataclass(frozen=True)
+class Drop:
+    """One step of the loss: when half of it is gone; None where that was not predicted, or seen."""
+
+    predicted: float | None
+    measured: float | None
+
+    @property
+    def error(self) -> float | None:
+        """The deviation relative to the measurement."""
+        if self.predicted is None or not self.measured:
+            return None
+        return abs(self.predicted - self.measured) / self.measured
+
+
+@dataclasses.dataclass(frozen=True)
+class Rest:
+    """One plateau of the loss, and the predicted level nearest to it."""
+
+    start: float
+    end: float
+    level: float
+    predicted: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """The result of a run, its losses, plateaus and drops."""
+
+    config: Config
+    run: Trajectory
+    floor: float | None
+    theory: str | None
+    plateaus: tuple[Rest, ...]
+    drops: tuple[Drop, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """The summary as plain data."""
+        return {
+            "name": self.config.name,
+            "hash": self.config.hash,
+            "result": self.run.result.name,
+            "message": self.run.result.value,
+            "clock": self.run.clock,
+            "end": float(self.run.times[-1]),
+            "points": len(self.run),
+            "initial_loss": float(self.run.losses[0]),
+            "final_loss": float(self.run.losses[-1]),
+            "floor": self.floor,
+            "theory": self.theory,
+            "plateaus": [dataclasses.asdict(rest) for rest in self.plateaus],
+            "drops": [{**dataclasses.asdict(drop), "error": drop.error} for drop in self.drops],
+            "statistics": dict(self.run.statistics),
+        }
+
+
+def summarise(
+    config: Config, run: Trajectory, floor: float | None, predicted: Overlay | None
+) -> Summary:
+    """Plateaus and drops of a run beside what was predicted."""
+    rests = _plateaus(run, predicted)
+    source = None if predicted is None else predicted.source
+    return Summary(config, run, floor, source, rests, _drops(run, predicted))
+
+
+def _plateaus(run: Trajectory, predicted: Overlay | None) -> tuple[Rest, ...]:
+    if len(run) < 3:
+        return ()
+    levels = np.zeros(0) if predicted is None else predicted.levels
+    found = plateaus(run)
+    nearest = [
+        float(levels[np.argmin(np.abs(levels - rest.level))]) if levels.size else None
+        for rest in found
+    ]
+    return tuple(
+        Rest(float(rest.start), float(rest.end), float(rest.level), near)
+        for rest, near in zip(found, nearest)
+    )
+
+
+def _drops(run: Trajectory, predicted: Overlay | None) -> tuple[Drop, ...]:
+    if predicted is None or len(predicted.levels) < 2 or len(run) < 3:
+        return ()
+    measured = drop_times(run, levels=predicted.levels)
+    expected = [*predicted.drop_times, *[np.nan] * len(measured)][: len(measured)]
+    return tuple(Drop(_number(e), _number(m)) for e, m in zip(expected, measured))
+
+
+def _number(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

@@ -1,0 +1,45 @@
+"""Runs an experiment: the flow that its config asks for."""
+
+from collections.abc import Callable
+
+from ..config import Config
+from ..flows import (
+    Drops,
+    Explicit,
+    Linear,
+    LogSpaced,
+    Status,
+    adam,
+    gradient_descent,
+    gradient_flow,
+    sgd,
+)
+from ..trajectory import Trajectory
+from ._build import Experiment, naming
+
+
+def train(
+    experiment: Experiment, callback: Callable[[Status], bool | None] | None = None
+) -> Trajectory:
+    """The run of an experiment.
+
+    **Arguments:**
+
+    - `callback`: called between chunks with a `Status`; the run is cancelled when it returns
+      False.
+    """
+    config, model = experiment.config, experiment.model
+    settings = {k: v for k, v in config.flow if k != "kind"}
+    options = {"save": save_points(config), "progress": False, "callback": callback, **settings}
+    with naming(config, "flow"):
+        if config.flow.kind == "gradient_flow":
+            return gradient_flow(model, experiment.risk, **options)
+        descend = {"gradient_descent": gradient_descent, "sgd": sgd, "adam": adam}
+        options |= {"key": experiment.key, "monitor": experiment.monitor}
+        return descend[config.flow.kind](model, experiment.risk, **options)
+
+
+def save_points(config: Config) -> Drops | Linear | LogSpaced | Explicit:
+    """The moments that the config asks to keep."""
+    kinds = {"drops": Drops, "linear": Linear, "log": LogSpaced, "explicit": Explicit}
+    return kinds[config.save.kind](**{k: v for k, v in config.save if k != "kind"})

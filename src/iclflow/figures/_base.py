@@ -1,0 +1,100 @@
+"""What a figure is: how it is drawn, and how it is saved."""
+
+import dataclasses
+import importlib
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..files import write_atomic
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+
+    from ..claims import Lab
+
+
+@dataclasses.dataclass(frozen=True)
+class Drawing:
+    """A figure that has been drawn.
+
+    **Fields:**
+
+    - `data`: every number that is in the picture, by name.
+    - `config`: the settings that it was computed with.
+    """
+
+    figure: "matplotlib.figure.Figure"
+    data: dict[str, np.ndarray]
+    config: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """A figure that can be drawn.
+
+    **Fields:**
+
+    - `name`: `paper/topic`.
+    - `caption`: what is to be seen in it.
+    - `paper`: the arXiv number of the paper, and the figure there if it has one.
+    - `draw`: computes what is missing in the lab, and draws.
+    """
+
+    name: str
+    title: str
+    caption: str
+    paper: str
+    draw: "Callable[[Lab], Drawing]"
+
+
+def drawn_by(module: str, function: str, name: str) -> "Callable[[Lab], Drawing]":
+    """A function of a module of this folder as `Figure.draw`.
+
+    The module is imported when the figure is drawn: a list of figures loads no plotting library.
+    """
+
+    def draw(lab: "Lab") -> Drawing:
+        from ._style import style
+
+        with style():
+            drawing = getattr(importlib.import_module(f".{module}", __package__), function)(lab)
+        return dataclasses.replace(
+            drawing,
+            data={key: np.asarray(values) for key, values in drawing.data.items()},
+            config={"figure": name, "tier": lab.tier} | drawing.config,
+        )
+
+    return draw
+
+
+def save_drawing(drawing: Drawing, folder: Path | str, stem: str) -> list[Path]:
+    """Writes a drawing as `stem`.pdf, .png, .npz (its data) and .toml (its config).
+
+    All four are made before the first is written, so that a failure leaves nothing behind. The
+    same drawing gives the same bytes.
+    """
+    from ..config import to_toml
+    from ._style import style
+
+    unfit = [key for key, values in drawing.data.items() if values.dtype.kind == "O"]
+    if unfit:
+        raise TypeError(f"`data` has entries that are no plain arrays: {', '.join(unfit)}.")
+    contents: dict[str, bytes] = {}
+    with style():
+        for suffix, metadata in (("pdf", {"CreationDate": None}), ("png", None)):
+            stream = io.BytesIO()
+            drawing.figure.savefig(stream, format=suffix, metadata=metadata)
+            contents[suffix] = stream.getvalue()
+    stream = io.BytesIO()
+    np.savez_compressed(stream, **drawing.data)
+    contents["npz"] = stream.getvalue()
+    contents["toml"] = to_toml(drawing.config).encode()
+    paths = []
+    for suffix, content in contents.items():
+        paths.append(Path(folder) / f"{stem}.{suffix}")
+        write_atomic(paths[-1], content)
+    return paths

@@ -1,0 +1,187 @@
+"""Figures of arXiv 2501.16265 on what a model computes in context, and on softmax."""
+
+import numpy as np
+
+from .. import analysis, theory
+from ..claims import Lab
+from ..claims._linear_runs import (
+    SOFTMAX_MERGED,
+    SOFTMAX_SEPARATE,
+    SOFTMAX_SEQUENCES,
+    four_components,
+    separate_run,
+    softmax_run,
+    white_task,
+)
+from ..claims.linear_algorithm import OTHER_CONTEXTS, SEQUENCES, prediction_distances
+from ..claims.linear_algorithm import _fresh as sequences_of_length
+from ..claims.linear_in_weight import END, FRACTIONS, in_weight_runs, test_losses
+from ..estimators import PopulationPCR, SubspaceLeastSquares
+from ._base import Drawing
+from ._style import COLOURS, LEVEL, THEORY, canvas, held, legend_above, shades
+
+SCALE = 1e-3
+
+
+def pcr(lab: Lab) -> Drawing:
+    """How far a run is from principal component regression, and how well that does."""
+    task = four_components()
+    run = separate_run(lab, SCALE)
+    distances = _distances(run.coefficients())
+    found = analysis.plateaus(run)
+    measured = np.array([plateau.level for plateau in found])
+    count = np.arange(5)
+    shrunk = np.array([theory.plateau_risk(task, m) for m in count])
+    squares = np.array([theory.subspace_least_squares_risk(task, m) for m in count])
+    estimators = (PopulationPCR, SubspaceLeastSquares)
+    gaps = np.array(
+        [prediction_distances(lab, [e(task, m) for m in range(1, 5)]) for e in estimators]
+    )
+    figure, (a, b, c) = canvas("double", 2.8, 1, 3, width_ratios=[1.4, 1, 1])
+    for m in count:
+        a.loglog(run.times[1:], distances[1:, m], color=(*shades(5),)[m], lw=1.6, label=f"m = {m}")
+    a.set(xlim=(0.1 * found[0].end, run.times[-1]), ylim=(1e-4, 2))
+    a.set(xlabel="time (τ)", ylabel="distance from PCR with m components")
+    a.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=5, handlelength=0.9)
+    b.plot(np.arange(len(measured)), measured, "o", mfc="none", label="attention")
+    b.plot(count, shrunk, label="PCR, theory", **THEORY)
+    b.plot(count, squares, ":", color=COLOURS[1], lw=1.5, label="least squares")
+    b.set(xlabel="plateau m", ylabel="risk", ylim=(-0.04, 1.05), xticks=count)
+    b.legend(loc="upper right")
+    c.semilogy(count[1:], gaps[0], "o", mfc="none", label="PCR")
+    c.plot(count[1:], gaps[1], "s", mfc="none", color=COLOURS[1], label="least squares")
+    c.set(xlabel="plateau m", ylabel="relative distance in prediction", xticks=count[1:])
+    c.legend(loc="center right")
+    data = {
+        "time": run.times,
+        "distance": distances,
+        "risk": measured,
+        "theory_risk": shrunk,
+        "theory_least_squares_risk": squares,
+        "distance_from_pcr": gaps[0],
+        "distance_from_least_squares": gaps[1],
+    }
+    config = {"task": "four components", "heads": 4, "scale": SCALE, "sequences": SEQUENCES}
+    return Drawing(figure, data, config)
+
+
+def _distances(matrices: np.ndarray) -> np.ndarray:
+    """√E(ŷ − ŷ_m)² of each matrix from PCR with m = 0 … D components, exactly."""
+    task = four_components()
+    second, inputs = theory.correlation_second_moment(task), np.asarray(task.covariance)
+    gaps = matrices[:, None] - np.stack([theory.plateau_matrix(task, m) for m in range(5)])
+    squares = np.einsum("tmde,df,tmfg,ge->tm", gaps, second, gaps, inputs, optimize=True)
+    return np.sqrt(np.maximum(squares, 0))
+
+
+def context(lab: Lab) -> Drawing:
+    """The trained model at context lengths that it was not trained on."""
+    task, final = four_components(), separate_run(lab).final
+    matrix = np.asarray(final.coefficients())
+    lengths = np.geomspace(4, 250, 200)
+    figure, (panel,) = canvas("single", 2.8)
+    data: dict[str, np.ndarray] = {"context": np.array(OTHER_CONTEXTS), "theory_context": lengths}
+    for normalised, name, colour in ((True, "divided by N′", 0), (False, "not divided", 1)):
+        predicted = theory.loss_at_other_context(task, matrix, lengths, normalised)
+        losses = []
+        for length in OTHER_CONTEXTS:
+            sequences = sequences_of_length(lab, length)
+            gain = 1.0 if normalised else length / task.contexts[0]
+            losses.append(np.asarray((sequences.y_query - gain * final.predict(sequences)) ** 2))
+        means = np.array([each.mean() for each in losses])
+        errors = np.array([each.std(ddof=1) / np.sqrt(each.size) for each in losses])
+        panel.plot(lengths, predicted, color=COLOURS[colour], lw=2, alpha=0.35)
+        panel.plot(lengths, predicted, **THEORY)
+        panel.errorbar(
+            OTHER_CONTEXTS, means, errors, fmt="o", capsize=2.5, color=COLOURS[colour], label=name
+        )
+        key = "divided" if normalised else "not_divided"
+        data |= {key: means, f"{key}_error": errors, f"theory_{key}": predicted}
+    floor = theory.infinite_context_floor(task, matrix)
+    panel.axhline(floor, label="floor, N′ → ∞", **LEVEL)
+    panel.axvline(task.contexts[0], color="0.6", lw=0.8, ls="-.", label="N in training")
+    panel.plot([], [], label="theory", **THEORY)
+    panel.set(xscale="log", yscale="log", xlabel="context length in the test N′", ylabel="loss")
+    legend_above(figure, panel, columns=2)
+    data["theory_floor"] = np.array(floor)
+    config = {"task": "four components", "trained_at": 31, "sequences": 100_000}
+    return Drawing(figure, data, config)
+
+
+def softmax(lab: Lab) -> Drawing:
+    """Loss of the softmax twins, with the plateaus that are found on the curves."""
+    figure, panels = canvas("double", 2.6, 1, 2)
+    data: dict[str, np.ndarray] = {}
+    for panel, is_merged in zip(panels, (True, False)):
+        run = softmax_run(lab, is_merged)
+        name = "merged" if is_merged else "separate"
+        panel.plot(run.times, run.losses, label="softmax attention")
+        for i, plateau in enumerate(analysis.plateaus(run)):
+            label = None if i else "plateaus found"
+            panel.axvspan(plateau.start, plateau.end, color="0.9", zorder=0, label=label)
+            data[f"{name}_plateau_{i}"] = np.array([plateau.start, plateau.end, plateau.level])
+        panel.set_title("merged key-query" if is_merged else "separate keys and queries")
+        panel.set(xlabel="gradient-descent step", ylabel="training loss", ylim=(0, None))
+        data |= {f"{name}_step": run.times, f"{name}_loss": run.losses}
+    legend_above(figure, panels[0])
+    config = {
+        "task": "four components",
+        "heads": 8,
+        "sequences": SOFTMAX_SEQUENCES,
+        "merged": dict(zip(("learning_rate", "steps"), SOFTMAX_MERGED)),
+        "separate": dict(zip(("learning_rate", "steps"), SOFTMAX_SEPARATE)),
+    }
+    return Drawing(figure, data, config)
+
+
+def in_weight(lab: Lab) -> Drawing:
+    """Training on a mixture of random tasks and one fixed task."""
+    task, runs = white_task(0.25), in_weight_runs(lab)
+    in_context, in_weight = test_losses(runs)
+    measured = {"train": runs.final_losses, "in-context test": in_context}
+    measured["in-weight test"] = in_weight
+    fine = np.linspace(0.02, 1, 50)
+    losses = theory.in_weight_losses(task, fine.tolist())
+    predicted = dict(zip(measured, (losses.train, losses.in_context, losses.in_weight)))
+    figure, (a, b, c) = canvas("double", 2.8, 1, 3)
+    for run, p, colour in zip(runs, FRACTIONS, shades(len(FRACTIONS))):
+        a.semilogx(run.times[1:], run.losses[1:], color=colour, lw=1.6, label=f"p = {p:g}")
+    a.set(xlabel="time (τ)", ylabel="training loss", ylim=(0, 1.05))
+    a.legend(loc="upper right", handlelength=1.2)
+    for i, (name, values) in enumerate(measured.items()):
+        b.plot(FRACTIONS, values, "os^"[i], mfc="none", color=COLOURS[i], label=name)
+        b.plot(fine, predicted[name], **THEORY)
+    b.set(xlabel="share of random tasks p", ylabel="loss at the end", yscale="log")
+    b.legend(loc="center right", bbox_to_anchor=(1.0, 0.6))
+    blocks = _block_sizes(runs)
+    for i, (name, sizes) in enumerate(blocks.items()):
+        # Blocks that never move would be at −∞: draw them at the bottom.
+        c.semilogy(
+            FRACTIONS, np.maximum(sizes, 1e-20), "os^D"[i] + "-", lw=0.8, color=COLOURS[i],
+            mfc="none", label=name,
+        )  # fmt: skip
+    c.set(xlabel="share of random tasks p", ylabel="largest weight in the block")
+    c.legend(loc="center left")
+    data = {"fraction": np.array(FRACTIONS), "theory_fraction": fine, "time": runs[0].times}
+    data["loss"] = np.stack([run.losses for run in runs])
+    for name in measured:
+        key = name.replace(" ", "_").replace("-", "_")
+        data |= {key: measured[name], f"theory_{key}": predicted[name]}
+    data |= {f"block_{name}": sizes for name, sizes in blocks.items()}
+    config = {"task": "white, D = 4, N = 31, λ = 1/4", "heads": 8, "scale": 1e-2, "end": END}
+    return Drawing(figure, data, config)
+
+
+def _block_sizes(runs) -> dict[str, np.ndarray]:
+    """The largest weight in each block of the final models."""
+    finals = [run.final for run in runs]
+    parts = {
+        "v": [model.value[:, -1] for model in finals],
+        "U": [model.key_query[:, :-1] for model in finals],
+        "u": [model.value[:, :-1] for model in finals],
+        "h": [model.key_query[:, -1] for model in finals],
+    }
+    return {
+        name: np.array([float(np.max(np.abs(each))) for each in blocks])
+        for name, blocks in parts.items()
+    }

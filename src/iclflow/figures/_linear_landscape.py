@@ -1,0 +1,230 @@
+"""Figures of arXiv 2501.16265 on stationary points, and on the order in which they are visited."""
+
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+
+from .. import analysis, theory
+from ..claims import Lab
+from ..claims._linear_runs import four_components, merged_run, separate_model
+from ..claims.linear_separate import ORDER_SCALES, order_shares, reversed_run
+from ..claims.linear_separate import _reversed_task as reversed_task
+from ..flows import Linear, gradient_flow
+from ..models import MergedKQ
+from ..risks import risk
+from ..tasks import LinearRegression
+from ..trajectory import Trajectory
+from ._base import Drawing
+from ._linear_staircase import strengths
+from ._style import COLOURS, LEVEL, THEORY, canvas, held, legend_above, level_names, levels
+
+
+def landscape_separate(lab: Lab) -> Drawing:
+    """All stationary points by number of components and loss, with their Hessian index."""
+    task, template = four_components(), separate_model(1.0)
+    points = theory.stationary_points(task, 4)
+    restarts = lab.scaled(20, 100, 600)
+    found = lab.once(
+        f"separate restarts {restarts}",
+        lambda: analysis.find_stationary_points(
+            risk(task, template), template, restarts, jr.key(4)
+        ),
+    )
+    figure, (panel, side) = canvas("double", 3.3, 1, 2, sharey=True, width_ratios=[2.6, 1])
+    where = {point.components: (_place(point, points), point.loss) for point in points}
+    for small, (x, loss) in where.items():
+        for large, (x_next, loss_next) in where.items():
+            if len(large) == len(small) + 1 and set(small) < set(large):
+                panel.plot([x, x_next], [loss, loss_next], color="0.88", lw=0.6, zorder=0)
+    ordered = [where[tuple(range(m))] for m in range(5)]
+    panel.plot(*zip(*ordered), color=COLOURS[1], lw=2, zorder=1, label="path of training")
+    for point in points:
+        x, loss = where[point.components]
+        visited = point.components == tuple(range(len(point.components)))
+        colour = COLOURS[1] if visited else "0.35"
+        panel.plot(x, loss, "o", ms=11, mfc="white", mec=colour, zorder=3)
+        panel.annotate(f"{point.index}", (x, loss), ha="center", va="center", zorder=4)
+        name = "{" + "".join(str(d + 1) for d in point.components) + "}" if point.components else "∅"
+        left = x < len(point.components)
+        panel.annotate(
+            name,
+            (x, loss),
+            xytext=(-8 if left else 8, 4 if visited else 0),
+            textcoords="offset points",
+            ha="right" if left else "left",
+            va="center",
+            color="0.25",
+        )
+    losses = found.distinct_losses()
+    nearest = np.argmin(np.abs(found.losses[:, None] - losses), axis=1)
+    counts = np.bincount(nearest, minlength=len(losses))
+    side.barh(losses, counts, height=0.016, color=COLOURS[0])
+    levels(side, [point.loss for point in points])
+    panel.set(xlabel="components learned", ylabel="loss", xlim=(-0.3, 4.6), ylim=(0.06, 1.06))
+    panel.set_xticks(range(5))
+    panel.legend(loc="upper right")
+    side.set_xlabel(f"restarts ending there, of {restarts}")
+    data = {
+        "components": np.array(
+            [[j in point.components for j in range(4)] for point in points], dtype=bool
+        ),
+        "loss": np.array([point.loss for point in points]),
+        "hessian_index": np.array([point.index for point in points]),
+        "losses_found": found.losses,
+    }
+    return Drawing(figure, data, {"task": "four components", "heads": 4, "restarts": restarts})
+
+
+def _place(point, points) -> float:
+    """The number of components, moved aside where another point has nearly the same loss."""
+    size = len(point.components)
+    crowd = [p for p in points if len(p.components) == size and abs(p.loss - point.loss) < 0.05]
+    if len(crowd) == 1:
+        return size
+    return size - 0.15 + 0.3 * crowd.index(point) / (len(crowd) - 1)
+
+
+def landscape_merged(lab: Lab) -> Drawing:
+    """The loss over value and key-query strength, Hessians, and what restarts find."""
+    task, heads, restarts = four_components(), 3, lab.scaled(20, 60, 400)
+    saddles, minima = theory.merged_stationary_sets(task, heads)
+    template = MergedKQ.init(jr.key(0), 4, heads, 1.0)
+    exact = risk(task, template)
+    found = lab.once(
+        f"merged restarts {restarts}",
+        lambda: analysis.find_stationary_points(exact, template, restarts, jr.key(4)),
+    )
+    figure, (a, b, c) = canvas("double", 2.7, 1, 3, width_ratios=[1.25, 1, 1])
+    optimum = theory.optimal_matrix(task)
+    size = np.linalg.norm(optimum)
+    grid = np.linspace(-5, 5, 121)
+    products = np.outer(grid, grid) / size
+    # On this plane A is a multiple of A*, and the loss a parabola in it.
+    loss = minima.loss + (saddles.loss - minima.loss) * (1 - products) ** 2
+    a.contourf(grid, grid, loss.T, np.linspace(0, 3, 13), cmap="cividis", extend="max")
+    branch = np.linspace(size / 5, 5, 60)
+    for sign in (1, -1):
+        a.plot(sign * branch, sign * size / branch, color="white", lw=2)
+    run = merged_run(lab)
+    sizes = np.linalg.norm(run.models.v, axis=1)
+    along = np.einsum("tde,de->t", run.coefficients(), optimum) / size / sizes
+    a.plot(sizes, along, color=COLOURS[1], lw=2)
+    a.plot(0, 0, "o", color="white", mec="black")
+    a.annotate("saddle", (0.4, -0.3), color="white", va="top")
+    a.annotate("minima", (1.75, 4.7), color="white", va="top", ha="right")
+    a.set(xlabel="value strength ν", ylabel="key-query strength ω", aspect="equal")
+    a.set(xticks=range(-4, 5, 2), yticks=range(-4, 5, 2))
+    spectra = []
+    for name, weights, colour, marker in (
+        ("saddle", (np.zeros(heads), np.zeros((heads, 4, 4))), COLOURS[0], "o"),
+        ("minimum", theory.merged_minimum_point(task, np.ones(heads)), COLOURS[2], "s"),
+    ):
+        model = MergedKQ(*(jnp.asarray(w) for w in weights))
+        spectra.append(analysis.hessian_spectrum(exact, model).eigenvalues)
+        b.plot(
+            np.arange(1, len(spectra[-1]) + 1), spectra[-1], marker, ms=3, color=colour, label=name
+        )
+    b.axhline(0, **LEVEL)
+    b.axvline(heads + 0.5, **LEVEL)
+    b.set(xlabel="eigenvalue, sorted", ylabel="Hessian eigenvalue")
+    b.legend(loc="upper left")
+    levels(c, [saddles.loss, minima.loss])
+    c.plot(np.arange(1, len(found.losses) + 1), found.losses, "o", mfc="none")
+    c.set(xlabel="restart, sorted", ylabel="loss where a restart ends", ylim=(0, 1.08))
+    data = {
+        "strength": grid,
+        "loss_on_plane": loss,
+        "run_value_strength": sizes,
+        "run_key_query_strength": along,
+        "hessian_at_saddle": spectra[0],
+        "hessian_at_minimum": spectra[1],
+        "losses_found": found.losses,
+        "theory_losses": np.array([saddles.loss, minima.loss]),
+    }
+    return Drawing(figure, data, {"task": "four components", "heads": heads, "restarts": restarts})
+
+
+def order(lab: Lab) -> Drawing:
+    """The share of seeds that learn components in the order of the eigenvalues."""
+    seeds = lab.scaled(10, 40, 200)
+    shares = np.array(order_shares(lab, seeds))
+    low, high = _binomial_interval(shares, seeds)
+    figure, (panel,) = canvas("single", 2.5)
+    panel.axhline(1, label="limit of small weights", **THEORY)
+    panel.errorbar(
+        ORDER_SCALES,
+        shares,
+        [shares - low, high - shares],
+        fmt="o",
+        capsize=3,
+        label=f"share of {seeds} seeds",
+    )
+    panel.set(xscale="log", xlabel="scale of the initial weights s", ylim=(0, 1.08))
+    panel.set_ylabel("share in order of eigenvalue")
+    legend_above(figure, panel)
+    data = {"scale": ORDER_SCALES, "share": shares, "low": low, "high": high}
+    return Drawing(figure, data, {"task": "four components", "heads": 5, "seeds": seeds})
+
+
+def _binomial_interval(shares: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Wilson's interval of one standard error for observed shares; never outside 0 … 1."""
+    centre = (shares + 0.5 / count) / (1 + 1 / count)
+    half = np.sqrt(shares * (1 - shares) / count + 0.25 / count**2) / (1 + 1 / count)
+    return np.minimum(centre - half, shares), np.maximum(centre + half, shares)
+
+
+def order_by_growth(lab: Lab) -> Drawing:
+    """A task on which growth and gain disagree: the first head turns, the second relearns."""
+    run, task = reversed_run(lab), reversed_task()
+    visits = theory.learning_order(task).visits
+    losses = [visit.loss for visit in visits]
+    drops = analysis.drop_times(run, levels=losses)
+    margin, end = 0.6 * (drops[1] - drops[0]), 1.15 * drops[-1]
+    start, turn = _again(lab, run, task, drops[0] - margin, drops[1] + margin)
+    time, loss = held(run, end)
+    share = strengths(run, task)
+    whole = time, loss, np.concatenate([share, share[-1:]])[: len(time)]
+    part = start + turn.times, turn.losses, strengths(turn, task)
+    modes = theory.modes(task)
+    values = np.diag(modes.right.T @ task.covariance @ modes.right)
+    weights = np.diag(modes.right.T @ task.weight_second_moment @ modes.right)
+    figure, panels = canvas("double", 4.0, 2, 2, sharex="col", sharey="row")
+    for (upper, lower), (time, loss, share) in zip(panels.reshape(2, 2).T, (whole, part)):
+        upper.plot(time, loss)
+        levels(upper, losses)
+        for j, name in enumerate(_NAMES):
+            label = f"{name}: λ = {values[j]:g}, m = {weights[j]:g}"
+            lower.plot(time, share[:, j], color=COLOURS[j + 1], label=label)
+        lower.set_xlabel("time (τ)")
+    panels[0].set(xlim=(0, end), ylabel="loss")
+    panels[1].set_xlim(drops[0] - margin, drops[1] + margin)
+    panels[2].set_ylabel("share learned, $a_d/a_d^*$")
+    level_names(panels[1], losses, [_visit_name(visit) for visit in visits])
+    legend_above(figure, panels[2])
+    data = {"theory_levels": np.array(losses), "drop_times": drops}
+    for prefix, columns in (("", whole), ("turn_", part)):
+        data |= dict(zip((f"{prefix}time", f"{prefix}loss", f"{prefix}share_learned"), columns))
+    config = {"covariance": [1.0, 0.2], "prior_covariance": [0.1, 1.0], "heads": 3, "scale": 1e-4}
+    return Drawing(figure, data, config)
+
+
+def _again(lab: Lab, run: Trajectory, task: LinearRegression, first: float, last: float):
+    """A stretch of a run from its last saved point before `first`, with more points."""
+    index = int(np.searchsorted(run.times, first)) - 1
+    start = float(run.times[index])
+
+    def compute():
+        model = run.at(index)
+        return gradient_flow(model, risk(task, model), end=last - start, save=Linear(1001))
+
+    return start, lab.once("reversed order, turn", compute)
+
+
+# Of the two components the first has the larger gain λm, the second the larger growth rate λ²m.
+_NAMES = ("gains more", "grows faster")
+
+
+def _visit_name(visit) -> str:
+    if len(visit.components) != 1:
+        return "both learned" if visit.components else "nothing learned"
+    return f"“{_NAMES[visit.components[0]]}” learned,\nHessian index {visit.index}"

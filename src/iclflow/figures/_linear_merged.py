@@ -1,0 +1,194 @@
+"""Figures of arXiv 2501.16265 on attention with a merged key-query matrix."""
+
+import jax.random as jr
+import numpy as np
+
+from .. import analysis, theory
+from ..claims import Lab
+from ..claims._linear_runs import (
+    four_components,
+    merged_ensemble,
+    merged_model,
+    merged_run,
+    white_run,
+    white_task,
+)
+from ..claims.linear_merged import with_mirror_images
+from ..flows import Explicit, Linear, gradient_descent, gradient_flow
+from ..models import FullMergedKQ, TwoLayerLinear
+from ..risks import dataset_risk, risk
+from ._base import Drawing
+from ._style import COLOURS, THEORY, canvas, levels
+
+SCALE = 1e-3
+STEPS = {"learning_rate": 0.05, "steps": 1500, "save": Linear(301)}
+SEQUENCES = 500
+DROP_SCALES = (1e-2, 1e-3, 1e-4)
+
+
+def merged(lab: Lab) -> Drawing:
+    """The loss of merged attention, of its network, and of theory."""
+    task, run = four_components(), merged_run(lab, SCALE)
+    start = theory.growing_start(task, run.models.v[0], run.models.U[0])
+    half = theory.drop_time(task, run.models.v[0], run.models.U[0])
+    end = min(float(run.times[-1]), 4 * half)
+    shown = run.between(0.0, end)
+    network = _network_flow(lab, tuple(np.linspace(0.0, end, 26)[1:]))
+    times = np.linspace(0.0, end, 400)
+    predicted = theory.reduced_flow(task, times, start.matrix, start.imbalance).loss
+    figure, (left, right) = canvas("double", 2.7, 1, 2)
+    left.plot(shown.times, shown.losses, label="attention")
+    left.plot(
+        network.times, network.losses, "o", color=COLOURS[1], mfc="none", label="linear network"
+    )
+    left.plot(times, predicted, label="theory", **THEORY)
+    levels(left, theory.plateau_losses(task)[[0, -1]])
+    left.axvline(half, color="black", lw=0.8, ls=":")
+    left.annotate(
+        "predicted\nhalf-drop",
+        (half, 0.96),
+        xytext=(6, 0),
+        textcoords="offset points",
+        va="top",
+    )
+    left.set(xlabel="time (τ)", ylabel="loss", ylim=(0, 1.12), xlim=(0, end))
+    left.legend(loc="upper right", bbox_to_anchor=(1.0, 0.8))
+
+    gaps = {}
+    for i, mirrored in enumerate((False, True)):
+        attention, net = _descents(lab, mirrored)
+        name = "closed under y → −y" if mirrored else "generic data"
+        gaps[name] = np.abs(attention.losses - net.losses)
+        # Losses that agree exactly would be at −∞: draw them at the rounding of a loss of one.
+        right.semilogy(
+            attention.times, np.maximum(gaps[name], 1e-17), color=COLOURS[3 - i], label=name
+        )
+    right.set(xlabel="gradient-descent step", ylabel="|loss of attention − network|")
+    right.set_ylim(1e-18, 1)
+    right.legend(loc="center right", bbox_to_anchor=(1.0, 0.55))
+    return Drawing(
+        figure,
+        {
+            "time": shown.times,
+            "loss": shown.losses,
+            "network_time": network.times,
+            "network_loss": network.losses,
+            "theory_time": times,
+            "theory_loss": predicted,
+            "predicted_half_drop": half,
+            "step": attention.times,
+            "gap_generic": gaps["generic data"],
+            "gap_mirrored": gaps["closed under y → −y"],
+        },
+        {
+            "task": "four components",
+            "heads": 8,
+            "scale": SCALE,
+            "descent": {"sequences": SEQUENCES, "scale": 1e-2, "learning_rate": 0.05, "steps": 1500},
+        },
+    )
+
+
+def _network_flow(lab: Lab, times: tuple[float, ...]):
+    """Gradient flow of the two-layer network that starts as the attention of `merged_run`."""
+
+    def compute():
+        network = TwoLayerLinear.from_attention(merged_model(SCALE))
+        exact = risk(four_components(), network)
+        return gradient_flow(network, exact, end=times[-1], save=Explicit(times))
+
+    return lab.once(f"merged network flow {times}", compute)
+
+
+def _descents(lab: Lab, mirrored: bool):
+    """Full attention and its network, trained on the same data by the same steps."""
+
+    def compute():
+        task, model = four_components(), merged_model(1e-2)
+        drawn = task.sample(jr.key(3), SEQUENCES // 2 if mirrored else SEQUENCES)
+        drawn = with_mirror_images(drawn) if mirrored else drawn
+        pair = FullMergedKQ.embed(model), TwoLayerLinear.from_attention(model)
+        return [gradient_descent(each, dataset_risk(drawn, each), **STEPS) for each in pair]
+
+    return lab.once(f"merged descents {mirrored}", compute)
+
+
+def white(lab: Lab) -> Drawing:
+    """σ(t) and the loss for white inputs, with the closed form on top."""
+    run, task = white_run(lab), white_task()
+    strength = np.trace(run.coefficients(), axis1=1, axis2=2) / 4
+    closed = theory.white_strength(task, run.times, 1e-4)
+    loss = theory.white_loss(task, run.times, 1e-4)
+    figure, (a, b, c) = canvas("double", 2.2, 1, 3)
+    for panel, simulated, exact, colour, name in (
+        (a, strength, closed, COLOURS[0], "strength σ"),
+        (b, run.losses, loss, COLOURS[1], "loss"),
+    ):
+        panel.plot(run.times, simulated, color=colour, lw=3, label="simulation")
+        panel.plot(run.times, exact, label="closed form", **THEORY)
+        panel.set(xlabel="time (τ)", ylabel=name)
+        panel.legend(loc="lower right" if panel is a else "upper right")
+        errors = np.maximum(np.abs(simulated - exact), 1e-17)
+        c.semilogy(run.times, errors, color=colour, lw=1.2, label=name)
+    c.set(xlabel="time (τ)", ylabel="|simulation − closed form|", ylim=(1e-18, 1e-8))
+    c.legend(loc="upper right")
+    data = {
+        "time": run.times,
+        "strength": strength,
+        "theory_strength": closed,
+        "loss": run.losses,
+        "theory_loss": loss,
+    }
+    config = {"task": "white, D = 4, N = 31, λ = 1", "heads": 8, "strength_at_start": 1e-4}
+    return Drawing(figure, data, config)
+
+
+def merged_drop_times(lab: Lab) -> Drawing:
+    """Half-drop times against the prediction from the initial weights."""
+    seeds, task = lab.scaled(4, 16, 64), four_components()
+    ends = theory.plateau_losses(task)[[0, -1]]
+    predicted, measured = np.array(
+        [
+            [
+                (
+                    theory.drop_time(task, run.models.v[0], run.models.U[0]),
+                    analysis.drop_times(run, levels=ends)[0],
+                )
+                for run in merged_ensemble(lab, scale, seeds)
+            ]
+            for scale in DROP_SCALES
+        ]
+    ).transpose(2, 0, 1)
+    errors = np.abs(measured / predicted - 1)
+    expected = [theory.gaussian_drop_time(task, 8, scale) for scale in DROP_SCALES]
+    figure, (left, right) = canvas("double", 2.7, 1, 2)
+    reach = np.array([predicted.min() - 4, predicted.max() + 4])
+    left.plot(reach, reach, label="prediction", **THEORY)
+    for i, scale in enumerate(DROP_SCALES):
+        label = f"s = {scale:g}"
+        left.plot(predicted[i], measured[i], "o", mfc="none", color=COLOURS[i], label=label)
+        left.errorbar(
+            reach[1],
+            expected[i].mean,
+            expected[i].standard_deviation,
+            color=COLOURS[i],
+            capsize=2.5,
+            lw=1.2,
+            marker="_",
+        )
+        right.loglog(np.full(seeds, scale), errors[i], "o", mfc="none", color=COLOURS[i])
+    left.set(xlabel="predicted half-drop time (τ)", ylabel="measured half-drop time (τ)")
+    guide = np.array(DROP_SCALES)
+    right.plot(guide, np.median(errors[0]) * guide / guide[0], label="proportional to s", **THEORY)
+    right.set(xlabel="scale of the initial weights s", ylabel="relative error of the prediction")
+    right.legend(loc="upper left")
+    left.errorbar([], [], [], color="0.4", capsize=2.5, lw=1.2, label="mean ± s.d.")
+    left.legend(loc="upper left")
+    data = {
+        "scale": guide,
+        "predicted": predicted,
+        "measured": measured,
+        "expected_mean": [e.mean for e in expected],
+        "expected_deviation": [e.standard_deviation for e in expected],
+    }
+    return Drawing(figure, data, {"task": "four components", "heads": 8, "seeds": seeds})

@@ -1,0 +1,187 @@
+"""Figures of arXiv 2501.16265 on the staircase of attention with separate keys and queries."""
+
+import numpy as np
+
+from .. import theory
+from ..claims import Lab
+from ..claims._linear_runs import four_components, separate_run
+from ..claims.linear_separate import (
+    ALIGNED_STARTS,
+    HEAD_SHAPES,
+    aligned_run,
+    cascade_times,
+    head_losses,
+)
+from ..tasks import LinearRegression
+from ..trajectory import Trajectory
+from ._base import Drawing
+from ._style import COLOURS, LEVEL, THEORY, canvas, held, legend_above, level_names, levels
+
+SCALE = 3e-3
+
+
+def strengths(run: Trajectory, task: LinearRegression) -> np.ndarray:
+    """How much of each component is in A, a row a moment; 1 when it is learned."""
+    modes = theory.modes(task)
+    along = np.einsum("dj,tde,ej->tj", modes.left, run.coefficients(), modes.right)
+    return along / modes.strengths
+
+
+def staircase(lab: Lab) -> Drawing:
+    """Loss and components of a rank-one run, over linear and logarithmic time."""
+    task, run = four_components(), separate_run(lab, SCALE)
+    cascade = theory.staircase(task, run.at(0))
+    end = 2 * cascade.drop_times[-1]
+    time, loss = held(run, end)
+    share = strengths(run.between(0.0, end), task)
+    share = np.concatenate([share, share[-1:]])[: len(time)]
+    theory_time = dense_times(cascade, end)
+    theory_loss = cascade.loss(theory_time)
+    figure, panels = canvas("double", 4.3, 2, 2, sharex="col", sharey="row")
+    for upper, lower in panels.reshape(2, 2).T:
+        upper.plot(time, loss, label="simulation")
+        upper.plot(theory_time, theory_loss, label="predicted from the initial weights", **THEORY)
+        levels(upper, cascade.levels)
+        for d in range(4):
+            lower.plot(time, share[:, d], color=COLOURS[d + 1], label=_component(task, d))
+        for panel in (upper, lower):
+            for i, drop in enumerate(cascade.drop_times):
+                label = "predicted drops and levels" if panel is upper and not i else None
+                panel.axvline(drop, label=label, **LEVEL)
+        lower.set_xlabel("time (τ)")
+    linear, log = panels[0], panels[1]
+    linear.set_xlim(0, 1.3 * cascade.drop_times[2])
+    log.set_xscale("log")
+    log.set_xlim(0.2 * cascade.drop_times[0], end)
+    level_names(log, cascade.levels, [f"m = {m}" for m in range(5)], gap=0.09)
+    linear.set(ylabel="loss", ylim=(0, 1.08))
+    panels[2].set_ylabel("share learned, $a_d/a_d^*$")
+    panels[3].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=1.2)
+    legend_above(figure, log)
+    data = {
+        "time": time,
+        "loss": loss,
+        "share_learned": share,
+        "theory_time": theory_time,
+        "theory_loss": theory_loss,
+        "theory_levels": cascade.levels,
+        "theory_drop_times": cascade.drop_times,
+    }
+    config = {"task": "four components", "heads": 4, "rank": 1, "scale": SCALE, "seed": 0}
+    return Drawing(figure, data, config)
+
+
+def dense_times(cascade: theory.Staircase, end: float) -> np.ndarray:
+    """Moments for a smooth curve: drops are far narrower than a run is long."""
+    near = cascade.drop_times[:, None] + cascade.widths[:, None] * np.linspace(-30, 30, 200)
+    times = np.concatenate([[0.0], np.geomspace(1, end, 400), near.ravel()])
+    return np.unique(np.clip(times, 0, end))
+
+
+def _component(task: LinearRegression, d: int) -> str:
+    return f"λ = {np.linalg.eigvalsh(task.covariance)[::-1][d]:g}"
+
+
+def scalar_ode(lab: Lab) -> Drawing:
+    """Heads that each start along one component, and the closed form of their growth."""
+    task, run = four_components(), aligned_run(lab)
+    modes = theory.modes(task)
+    sizes, values = np.cbrt(modes.strengths), np.asarray(run.models.v)
+    heads = list(zip(ALIGNED_STARTS, modes.growth_rates, modes.strengths))
+    closed = np.stack([theory.aligned_value(run.times, *head) for head in heads], axis=1)
+    loss = theory.aligned_loss(task, ALIGNED_STARTS, run.times)
+    clocks = theory.drop_clock(np.array(ALIGNED_STARTS) / sizes)
+    clocks = clocks + modes.growth_rates * sizes * run.times[:, None]
+    x = np.linspace(-10, 5, 200)
+    figure, (a, b, c) = canvas("double", 2.6, 1, 3)
+    for d in range(4):
+        a.plot(run.times, values[:, d], color=COLOURS[d + 1], label=_component(task, d))
+        # One marker in every unit of rescaled time, those of the four heads side by side.
+        shown = np.unique(np.searchsorted(clocks[:, d], np.arange(x[0] + d / 4, x[-1])))
+        c.plot(
+            *(clocks[shown, d], values[shown, d] / sizes[d]),
+            marker="osD^"[d],
+            ls="none",
+            mfc="none",
+            color=COLOURS[d + 1],
+        )
+    a.plot(run.times, closed, **THEORY)
+    b.plot(run.times, run.losses, color=COLOURS[0], label="loss")
+    b.plot(run.times, loss, label="closed form", **THEORY)
+    order = np.argsort([theory.aligned_drop_time(*head) for head in heads])
+    levels(b, [theory.subset_loss(task, order[:m].tolist()) for m in range(5)])
+    c.plot(x, theory.drop_profile(x), **THEORY)
+    a.set(xlabel="time (τ)", ylabel="value weight $v_d$")
+    b.set(xlabel="time (τ)", ylabel="loss", ylim=(0, 1.08))
+    c.set(xlabel="rescaled time", ylabel="$v_d$ / final value", xlim=(x[0], x[-1]))
+    legend_above(figure, [a, b])
+    data = {
+        "time": run.times,
+        "value": values,
+        "theory_value": closed,
+        "loss": run.losses,
+        "theory_loss": loss,
+        "rescaled_time": clocks,
+        "rescaled_value": values / sizes,
+        "theory_rescaled_time": x,
+        "theory_rescaled_value": theory.drop_profile(x),
+    }
+    config = {"task": "four components", "heads": 4, "starts": list(ALIGNED_STARTS)}
+    return Drawing(figure, data, config)
+
+
+def cascade(lab: Lab) -> Drawing:
+    """Drop times of the exact flow against those computed from the initial weights."""
+    seeds = lab.scaled(1, 4, 16)
+    predicted, measured = cascade_times(lab, seeds)
+    errors = np.abs(measured / predicted - 1)
+    figure, (left, right) = canvas("double", 2.7, 1, 2)
+    reach = np.array([predicted.min() / 1.5, predicted.max() * 1.5])
+    left.loglog(reach, reach, label="prediction", **THEORY)
+    for d in range(4):
+        colour = COLOURS[d]
+        name = f"drop {d + 1}"
+        left.plot(predicted[:, d], measured[:, d], "o", mfc="none", color=colour, label=name)
+        right.semilogy(predicted[:, d], errors[:, d], "o", mfc="none", color=colour)
+    right.set_xscale("log")
+    right.axhline(1e-3, color="0.45", lw=0.8, ls=":")
+    right.annotate(
+        "tolerance of the claim",
+        (1.0, 1e-3),
+        xycoords=("axes fraction", "data"),
+        xytext=(0, 3),
+        textcoords="offset points",
+        ha="right",
+    )
+    right.set_ylim(min(1e-7, 0.5 * errors.min()), max(5e-3, 2 * errors.max()))
+    left.set(xlabel="predicted drop time (τ)", ylabel="measured drop time (τ)")
+    right.set(xlabel="predicted drop time (τ)", ylabel="relative error of the prediction")
+    left.legend(loc="upper left")
+    data = {"predicted": predicted, "measured": measured}
+    config = {"task": "four components", "heads": 4, "scale": 1e-4, "seeds": seeds}
+    return Drawing(figure, data, config)
+
+
+def heads(lab: Lab) -> Drawing:
+    """Where training ends with fewer ranks than components."""
+    seeds, task = lab.scaled(2, 6, 20), four_components()
+    predicted = np.array([theory.final_loss(task, h, r) for h, r in HEAD_SHAPES])
+    measured = np.array([head_losses(lab, h, r, seeds) for h, r in HEAD_SHAPES])
+    order = np.argsort([h * r for h, r in HEAD_SHAPES], kind="stable")
+    figure, (panel,) = canvas("single", 2.6)
+    plateaus = theory.plateau_losses(task)
+    levels(panel, plateaus)
+    level_names(panel, plateaus, [f"m = {m}" for m in range(5)], gap=0.08)
+    spread = np.linspace(-0.18, 0.18, seeds)
+    for x, i in enumerate(order):
+        label = None if x else f"{seeds} seeds"
+        panel.plot(x + spread, measured[i], "o", mfc="none", color=COLOURS[0], label=label)
+        label = None if x else "prediction"
+        panel.plot([x - 0.32, x + 0.32], predicted[[i, i]], label=label, **THEORY)
+    panel.set_xticks(
+        range(len(order)), [f"H = {HEAD_SHAPES[i][0]}\nR = {HEAD_SHAPES[i][1]}" for i in order]
+    )
+    panel.set(ylabel="final loss", ylim=(0, 1.08))
+    legend_above(figure, panel)
+    data = {"heads_and_rank": np.array(HEAD_SHAPES), "predicted": predicted, "measured": measured}
+    return Drawing(figure, data, {"task": "four components", "scale": 0.01, "seeds": seeds})

@@ -1,0 +1,98 @@
+"""The report: one page that needs nothing but itself."""
+
+import base64
+from collections.abc import Sequence
+from importlib.resources import files
+
+from ..claims import Outcome
+from ._claims import claims_html, config_html, counts_html, overview_html
+from ._model import ReportFigure, RunInfo
+from ._text import anchor, duration, escape
+
+_PAPERS = {
+    "linear": "Linear attention (arXiv 2501.16265)",
+    "softmax": "Softmax attention (arXiv 2503.12734)",
+    "multitask": "Multi-task softmax attention (arXiv 2402.19442)",
+}
+# What is folded away on a screen is shown on paper.
+_SCRIPT = (
+    "addEventListener('beforeprint',()=>document.querySelectorAll('details')"
+    ".forEach(d=>{d.dataset.was=d.open;d.open=true}));"
+    "addEventListener('afterprint',()=>document.querySelectorAll('details')"
+    ".forEach(d=>{d.open=d.dataset.was==='true'}));"
+)
+
+
+def render_report(
+    outcomes: Sequence[Outcome], figures: Sequence[ReportFigure], info: RunInfo
+) -> str:
+    """The whole page as HTML, with styles and images inside.
+
+    **Arguments:**
+
+    - `outcomes`: what each claim gave, in the order in which they are shown.
+    - `figures`: the figures below them.
+    - `info`: where, when and how all this was computed.
+    """
+    style = files(__package__).joinpath("page.css").read_text(encoding="utf-8")
+    names = {figure.name for figure in figures}
+    papers = [paper for paper in _PAPERS if any(o.claim.paper == paper for o in outcomes)]
+    sections = "".join(
+        f'<section id="{paper}"><h2>{escape(_PAPERS[paper])}</h2>'
+        f"{claims_html([o for o in outcomes if o.claim.paper == paper], names)}</section>"
+        for paper in papers
+    )
+    drawn = "".join(_figure(figure) for figure in figures)
+    gallery = f'<section id="figures"><h2>Figures</h2>{drawn}</section>' if figures else ""
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
+        "<title>iclflow: claims and what was measured</title>"
+        f"<style>{style}</style></head><body>"
+        f"<header><h1>How attention learns in context: claims, computed</h1>{_header(info)}"
+        f"{counts_html(outcomes)}{_contents(papers, figures)}{overview_html(outcomes)}</header>"
+        f"<main>{sections}{gallery}</main>"
+        f"<script>{_SCRIPT}</script></body></html>\n"
+    )
+
+
+def _header(info: RunInfo) -> str:
+    bent = (
+        '<p class="bent">Predictions were made wrong on purpose: a claim that still holds here '
+        "could not have failed.</p>"
+        if info.falsify
+        else ""
+    )
+    versions = ", ".join(f"{name} {number}" for name, number in info.versions.items())
+    return (
+        f"<p>Every number on this page was computed in one run, on {escape(info.date)}, in "
+        f"{escape(duration(info.seconds))}, at tier “{escape(info.tier)}”.</p>"
+        f'<p class="source">{escape(info.machine)} · {escape(versions)}</p>{bent}'
+    )
+
+
+def _contents(papers: Sequence[str], figures: Sequence[ReportFigure]) -> str:
+    links = [f'<a href="#{paper}">{escape(_PAPERS[paper])}</a>' for paper in papers]
+    links += ['<a href="#figures">Figures</a>'] if figures else []
+    return f"<nav>{' · '.join(links)}</nav>" if links else ""
+
+
+def _figure(figure: ReportFigure) -> str:
+    if figure.image is None:
+        picture = f'<p class="reason">Not drawn: {escape(figure.problem)}</p>'
+    else:
+        data = base64.b64encode(figure.image).decode("ascii")
+        picture = (
+            f'<img src="data:{escape(figure.media_type)};base64,{data}" '
+            f'alt="{escape(figure.title)}" loading="lazy">'
+        )
+    return (
+        f'<figure id="{anchor("figure", figure.name)}"><h3>{escape(figure.title)}</h3>{picture}'
+        f"<figcaption><p>{escape(figure.caption)}</p>"
+        f'<p class="source"><code>{escape(figure.name)}</code> · {escape(figure.paper)} · '
+        f"{escape(duration(figure.seconds))} · "
+        f"<code>iclflow reproduce {escape(figure.name)}</code></p>"
+        f"{config_html(figure.config)}</figcaption></figure>"
+    )
+

@@ -1,0 +1,401 @@
+"""The command line: what it prints, what it writes, and with which code it ends."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pytest
+
+import iclflow.claims._registry
+import iclflow.cli._run
+import iclflow.figures
+from iclflow.claims import Check, Claim, Inconclusive
+from iclflow.cli import COMMANDS, main
+from iclflow.figures import Drawing, Figure
+from iclflow.trajectory import Result, Trajectory
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+@pytest.fixture(autouse=True)
+def away_from_home(tmp_path, monkeypatch):
+    """Works in an empty folder, and leaves the user's compile cache alone."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("iclflow.compile_cache.enable_compile_cache", lambda: None)
+    monkeypatch.setattr("matplotlib.rcParams", matplotlib.rcParams.copy())
+
+
+@pytest.fixture
+def small(tmp_path) -> Path:
+    """A config that runs in no time."""
+    path = tmp_path / "small.toml"
+    path.write_text(
+        """
+        [task]
+        kind = "linear_regression"
+        eigenvalues = [0.8, 0.5]
+        context = 20
+        [model]
+        kind = "separate"
+        heads = 2
+        [flow]
+        kind = "gradient_descent"
+        learning_rate = 0.05
+        steps = 40
+        """
+    )
+    return path
+
+
+def result_of(*words: str, capsys) -> tuple[int, str, str]:
+    code = main([str(word) for word in words])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+# The front door -------------------------------------------------------------------------------
+
+
+def python(program: str, *words: str, **options) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-c", program, *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
+
+
+def test_help_loads_nothing_heavy():
+    program = (
+        "import sys; from iclflow.cli import main; code = main(['--help']); "
+        "heavy = {'jax', 'numpy', 'scipy', 'matplotlib', 'pydantic', 'tyro', 'rich'}; "
+        "print(sorted(heavy & set(sys.modules))); sys.exit(code)"
+    )
+    done = python(program)
+    assert done.returncode == 0, done.stderr
+    *text, loaded = done.stdout.splitlines()
+    assert loaded == "[]"
+    assert all(any(line.split()[:1] == [name] for line in text) for name in COMMANDS)
+
+
+def test_help_and_version_answer_at_once():
+    def seconds(word: str) -> float:
+        begin = time.perf_counter()
+        python(f"from iclflow.cli import main; main(['{word}'])")
+        return time.perf_counter() - begin
+
+    def bare() -> float:
+        begin = time.perf_counter()
+        python("pass")
+        return time.perf_counter() - begin
+
+    # Half a second on a free machine; a busy one slows the bare interpreter just as much.
+    for word in ("--help", "--version"):
+        assert min(seconds(word) - bare() for _ in range(3)) < 0.45
+
+
+def test_version_is_that_of_the_package(capsys):
+    assert result_of("--version", capsys=capsys)[:2] == (0, f"iclflow {_version()}\n")
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("iclflow")
+
+
+def test_an_unknown_command_is_refused(capsys):
+    code, out, err = result_of("explode", capsys=capsys)
+    assert (code, out) == (2, "")
+    assert err == (
+        "iclflow: 'explode' is not a command: must be one of run, claims, verify, reproduce, "
+        "bench.\n"
+    )
+
+
+@pytest.mark.parametrize("command", ["claims", "verify", "reproduce", "bench", "run"])
+def test_every_command_explains_itself(command, capsys):
+    try:
+        code = main([command, "--help"])
+    except SystemExit as stop:
+        code = stop.code
+    assert code == 0 and f"iclflow {command}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words, part",
+    [
+        (("verify", "--tier", "huge"), "invalid choice: 'huge'"),
+        (("verify", "--speed", "3"), "unrecognized arguments: --speed 3"),
+        (("claims", "--paper", "none"), "invalid choice: 'none'"),
+        (("reproduce",), "`NAME` is missing"),
+        (("bench", "everything"), "invalid choice: 'everything'"),
+        (("run", "--out", "x"), "`FILE` comes first, before --out"),
+    ],
+)
+def test_bad_arguments_are_refused_in_one_line(words, part, capsys):
+    code, out, err = result_of(*words, capsys=capsys)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("iclflow: ") and part in err
+
+
+# run ------------------------------------------------------------------------------------------
+
+
+def test_run_writes_a_folder_and_prints_a_summary(small, tmp_path, capsys):
+    code, out, err = result_of("run", small, "--out", tmp_path / "here", capsys=capsys)
+    assert (code, err) == (0, "")
+    assert "finished: The run reached its end." in out and "written to" in out
+    assert sorted(path.name for path in (tmp_path / "here").iterdir()) == [
+        *("config.toml", "loss.pdf", "loss.png", "manifest.json", "trajectory.safetensors")
+    ]
+    assert Trajectory.load(tmp_path / "here").times[-1] == 40
+
+
+def test_run_chooses_a_folder_by_name_and_hash_and_takes_flags(small, tmp_path, capsys):
+    words = ("run", small, "--seed", "3", "--model.heads", "3", "--json")
+    code, out, _ = result_of(*words, capsys=capsys)
+    summary = json.loads(out)
+    assert code == 0 and summary["result"] == "finished"
+    folder = Path("runs") / f"small-{summary['hash'][:8]}"
+    assert summary["folder"] == str(folder)
+    assert Trajectory.load(folder).models.v.shape[1] == 3
+    assert {"final_loss", "floor", "plateaus", "drops", "theory", "clock"} <= set(summary)
+
+
+def test_the_same_run_may_be_run_again_but_no_other_in_its_place(small, tmp_path, capsys):
+    words = ("run", small, "--out", tmp_path / "here", "--json")
+    first = json.loads(result_of(*words, capsys=capsys)[1])
+    assert json.loads(result_of(*words, capsys=capsys)[1])["final_loss"] == first["final_loss"]
+    code, out, err = result_of(*words, "--seed", "9", capsys=capsys)
+    assert (code, out) == (2, "") and "holds another run" in err
+    assert result_of(*words, "--seed", "9", "--force", capsys=capsys)[0] == 0
+
+
+def test_a_run_that_is_interrupted_keeps_what_it_has(small, tmp_path, capsys, monkeypatch):
+    class Impatient(iclflow.cli._run.Activity):
+        def update(self, title, fraction=None, state=""):
+            if fraction is not None:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(iclflow.cli._run, "Activity", Impatient)
+    code, out, _ = result_of("run", small, "--out", tmp_path / "here", capsys=capsys)
+    assert code == 130 and "cancelled" in out
+    kept = Trajectory.load(tmp_path / "here")
+    assert kept.result is Result.cancelled and len(kept) > 1
+
+
+def test_a_run_interrupted_before_it_has_anything_leaves_nothing(
+    small, tmp_path, capsys, monkeypatch
+):
+    def interrupted(config):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("iclflow.experiment.prepare", interrupted)
+    code, out, err = result_of("run", small, "--out", tmp_path / "a" / "b", capsys=capsys)
+    assert (code, out, err) == (130, "", "iclflow: interrupted; nothing was kept.\n")
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_run_that_diverges_is_kept_and_not_called_done(small, tmp_path, capsys):
+    words = ("--flow.learning_rate", "1e4", "--model.scale", "1")
+    code, out, _ = result_of("run", small, *words, "--out", tmp_path / "d", capsys=capsys)
+    assert code == 1 and "diverged" in out
+    assert Trajectory.load(tmp_path / "d").result is Result.diverged
+
+
+def test_help_of_a_file_shows_its_settings(small, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["run", str(small), "--help"])
+    assert stop.value.code == 0 and "(here: 40)" in capsys.readouterr().out
+
+
+# claims, verify, reproduce, bench -------------------------------------------------------------
+
+
+def make_claim(name: str, test, **fields) -> Claim:
+    return Claim(f"linear/{name}", "linear", f"Statement {name}.", "Section 1", "smoke", "Reason.",
+                 test, **fields)  # fmt: skip
+
+
+def honest(lab):
+    lab.note(heads=2)
+    return [Check("value", lab.predict(2.0), 2.0, 1e-3)]
+
+
+def wrong(lab):
+    return [Check("value", 1.0, 2.0, 1e-3)]
+
+
+def broken(lab):
+    raise ZeroDivisionError("oh\nno")
+
+
+def undecided(lab):
+    raise Inconclusive("too few seeds")
+
+
+def vain(lab):
+    return [Check("value", 2.0, 2.0, 1e-3)]
+
+
+CLAIMS = {
+    "honest": make_claim("honest", honest, figures=("linear/line",)),
+    "wrong": make_claim("wrong", wrong),
+    "misstated": make_claim("misstated", wrong, misstated=True, corrected_by="linear/honest"),
+    "broken": make_claim("broken", broken),
+    "undecided": make_claim("undecided", undecided),
+    "vain": make_claim("vain", vain),
+}
+
+
+def draw_line(lab) -> Drawing:
+    import matplotlib.pyplot as plt
+
+    figure, ax = plt.subplots()
+    ax.plot([0, 1], [1, 0])
+    return Drawing(figure, {"x": np.asarray([0.0, 1.0])}, {"figure": "linear/line", "seed": 0})
+
+
+@pytest.fixture
+def registry(monkeypatch):
+    """Puts a few small claims, and one figure, in the place of the real ones."""
+
+    def install(*names: str) -> None:
+        chosen = {CLAIMS[name].id: CLAIMS[name] for name in names}
+        monkeypatch.setattr(iclflow.claims._registry, "_CLAIMS", chosen)
+        line = Figure("linear/line", "A line", "It falls.", "Figure 1", draw_line)
+        monkeypatch.setattr(iclflow.figures, "FIGURES", {"linear/line": line})
+
+    return install
+
+
+def test_claims_are_listed_for_people_and_for_programs(registry, capsys):
+    registry("honest", "wrong")
+    assert "Statement honest." in result_of("claims", capsys=capsys)[1]
+    listed = json.loads(result_of("claims", "--json", capsys=capsys)[1])
+    assert listed[0] == {
+        "id": "linear/honest",
+        "paper": "linear",
+        "statement": "Statement honest.",
+        "source": "Section 1",
+        "tier": "smoke",
+    }
+    assert json.loads(result_of("claims", "--paper", "softmax", "--json", capsys=capsys)[1]) == []
+
+
+def test_verify_writes_report_json_and_figures(registry, tmp_path, capsys):
+    registry("honest", "misstated", "undecided")
+    out = tmp_path / "out"
+    code, text, _ = result_of("verify", "--out", out, "--json", tmp_path / "r.json", capsys=capsys)
+    assert code == 0
+    assert "✓ holds" in text and "≠ misstated" in text and "too few seeds" in text
+    assert sorted(p.name for p in out.iterdir()) == ["claims.json", "figures", "report.html"]
+    assert sorted(p.name for p in (out / "figures").iterdir()) == [
+        f"linear-line.{kind}" for kind in ("npz", "pdf", "png", "toml")
+    ]
+    page = (out / "report.html").read_text()
+    assert "Statement honest." in page and "data:image/svg+xml;base64," in page
+    written = json.loads((tmp_path / "r.json").read_text())
+    assert written == json.loads((out / "claims.json").read_text())
+    assert written["verdicts"] == {"holds": 1, "misstated": 1, "inconclusive": 1}
+    first = written["claims"][0]
+    wanted = "id paper statement predicted measured error tolerance tolerance_reason verdict"
+    assert set(wanted.split()) | {"seconds", "config"} <= set(first)
+    assert first["config"] == {"heads": 2} and first["verdict"] == "holds"
+
+
+def test_verify_prints_json_alone_where_asked(registry, tmp_path, capsys):
+    registry("honest")
+    code, text, _ = result_of("verify", "--json", "--out", tmp_path / "o", capsys=capsys)
+    assert code == 0 and json.loads(text)["claims"][0]["id"] == "linear/honest"
+
+
+@pytest.mark.parametrize("name, code", [("honest", 0), ("wrong", 1), ("broken", 1)])
+def test_verify_fails_only_when_a_claim_fails(registry, name, code, tmp_path, capsys):
+    registry("honest", name)
+    assert result_of("verify", "--out", tmp_path / "o", capsys=capsys)[0] == code
+
+
+def test_a_claim_that_breaks_is_a_failure_with_its_reason_and_stops_nobody(
+    registry, tmp_path, capsys
+):
+    registry("broken", "honest")
+    _, text, _ = result_of("verify", "--out", tmp_path / "o", capsys=capsys)
+    assert "stopped with ZeroDivisionError: oh no" in text and "✓ holds" in text
+
+
+@pytest.mark.parametrize(
+    "names, code",
+    [(("honest", "wrong", "misstated"), 0), (("honest", "vain"), 1), (("honest", "broken"), 1)],
+)
+def test_falsify_wants_every_claim_to_fail(registry, names, code, tmp_path, capsys):
+    registry(*names)
+    assert result_of("verify", "--falsify", "--out", tmp_path / "o", capsys=capsys)[0] == code
+    assert not (tmp_path / "o" / "figures").exists()
+
+
+def test_verify_runs_only_what_was_asked_for(registry, tmp_path, capsys):
+    registry("honest", "wrong")
+    words = ("verify", "--claim", "linear/honest", "--out", tmp_path / "o", "--json")
+    code, text, _ = result_of(*words, capsys=capsys)
+    assert code == 0 and [c["id"] for c in json.loads(text)["claims"]] == ["linear/honest"]
+    code, _, err = result_of("verify", "--claim", "linear/none", capsys=capsys)
+    assert code == 2 and "is not a claim" in err
+    assert result_of("verify", "--paper", "softmax", capsys=capsys)[0] == 2
+
+
+def test_reproduce_draws_one_figure(registry, tmp_path, capsys):
+    registry("honest")
+    words = ("reproduce", "linear/line", "--out", tmp_path / "f", "--json")
+    code, text, _ = result_of(*words, capsys=capsys)
+    result = json.loads(text)
+    assert code == 0 and result["name"] == "linear/line"
+    assert sorted(Path(file).suffix for file in result["files"]) == [
+        ".npz",
+        ".pdf",
+        ".png",
+        ".toml",
+    ]
+    assert all(Path(file).is_file() for file in result["files"])
+
+
+def test_reproduce_lists_figures_and_refuses_others(registry, tmp_path, capsys):
+    registry("honest")
+    assert result_of("reproduce", "--list", capsys=capsys)[1] == "linear/line  A line\n"
+    listed = json.loads(result_of("reproduce", "--list", "--json", capsys=capsys)[1])
+    assert listed[0]["name"] == "linear/line" and listed[0]["caption"] == "It falls."
+    code, _, err = result_of("reproduce", "linear/lime", "--out", tmp_path / "f", capsys=capsys)
+    assert code == 2 and "did you mean linear/line?" in err
+    assert not (tmp_path / "f").exists()
+
+
+def test_bench_says_which_extra_is_missing(monkeypatch, capsys):
+    class Bench:
+        @staticmethod
+        def main(quiet):
+            raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+    monkeypatch.setitem(sys.modules, "iclflow.bench", type(sys)("iclflow.bench"))
+    monkeypatch.setitem(sys.modules, "iclflow.bench.linear", Bench)
+    code, _, err = result_of("bench", "linear", capsys=capsys)
+    assert (code, err) == (
+        2,
+        "iclflow: `bench linear` needs torch: install `iclflow[bench]`.\n",
+    )
+
+
+# The compile cache ----------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_compiled_programs_are_kept_between_runs(small, tmp_path):
+    program = "import sys; from iclflow.cli import main; sys.exit(main(sys.argv[1:]))"
+    environment = {"PATH": "", "XDG_CACHE_HOME": str(tmp_path / "cache"), "HOME": str(tmp_path)}
+    kept = []
+    for _ in range(2):
+        done = python(program, "run", str(small), "--out", str(tmp_path / "o"), env=environment)
+        assert (done.returncode, done.stderr) == (0, "")
+        folder = tmp_path / "cache" / "iclflow" / "compiled"
+        kept.append({path.name for path in folder.iterdir() if path.name.endswith("-cache")})
+    assert kept[0] and kept[0] == kept[1]

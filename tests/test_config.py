@@ -1,0 +1,432 @@
+"""Configs: what is accepted, what is refused and in which words, and what a flag does to a file."""
+
+import tomllib
+from pathlib import Path
+
+import pydantic
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from iclflow.config import (
+    Config,
+    InputError,
+    _checks,
+    load_config,
+    parse_config,
+    read_toml,
+    to_toml,
+    with_flags,
+)
+
+EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.toml"))
+
+
+def base() -> dict:
+    """The smallest config there is: two components, two heads."""
+    return {
+        "task": {"kind": "linear_regression", "eigenvalues": [0.4, 0.3]},
+        "model": {"kind": "separate", "heads": 2},
+    }
+
+
+def changed(**sections) -> dict:
+    """The smallest config with settings put over it; a setting of None is taken away."""
+    data = base()
+    for name, value in sections.items():
+        if isinstance(value, dict):
+            merged = {**data.get(name, {}), **value}
+            data[name] = {key: entry for key, entry in merged.items() if entry is not None}
+        else:
+            data[name] = value
+    return data
+
+
+def refusal(data: dict) -> str:
+    with pytest.raises(InputError) as caught:
+        parse_config(data)
+    return str(caught.value)
+
+
+# Files ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_survive_being_written_and_read(path):
+    config = load_config(path)
+    again = parse_config(tomllib.loads(to_toml(config.given())))
+    assert again == config and again.hash == config.hash
+
+
+def test_the_examples_are_the_ones_that_are_promised():
+    assert [path.stem for path in EXAMPLES] == [
+        "finite_data",
+        "in_context_in_weight",
+        "merged",
+        "rank_two",
+        "softmax_adam",
+        "staircase",
+    ]
+
+
+def test_a_file_without_a_name_gives_its_own(tmp_path):
+    path = tmp_path / "my run (2).toml"
+    path.write_text(to_toml(base()))
+    assert load_config(path).name == "my-run-2"
+
+
+def test_the_written_config_spells_out_every_default():
+    written = tomllib.loads(to_toml(parse_config(base()).given()))
+    assert written["flow"] == {
+        "kind": "gradient_flow",
+        "solver": "auto",
+        "rtol": 1e-9,
+        "tolerance": 1e-6,
+        "max_steps": 2_000_000,
+    }
+    assert written["task"]["context"] == 31 and written["model"]["rank"] == 1
+
+
+plain = st.one_of(
+    st.booleans(),
+    st.integers(-(2**60), 2**60),
+    st.floats(allow_nan=False),
+    st.text(st.characters(exclude_categories=("Cs",)), max_size=8),
+)
+documents = st.dictionaries(
+    st.text(st.characters(codec="ascii"), min_size=1, max_size=6),
+    st.recursive(
+        plain | st.lists(plain, max_size=3),
+        lambda inner: st.dictionaries(st.text(min_size=1, max_size=4), inner, max_size=3),
+        max_leaves=6,
+    ),
+    max_size=5,
+)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(documents)
+def test_toml_that_is_written_reads_back_the_same(data):
+    assert tomllib.loads(to_toml(data)) == data
+
+
+# Identity -------------------------------------------------------------------------------------
+
+
+def test_the_hash_sees_everything_but_the_name():
+    config = parse_config(base())
+    assert parse_config(changed(name="other")).hash == config.hash
+    different = [
+        changed(seed=1),
+        changed(theory=False),
+        changed(task={"noise": 1e-9}),
+        changed(model={"scale": 0.02}),
+        changed(risk={"kind": "exact"}),
+        changed(flow={"kind": "gradient_flow", "end": 10}),
+        changed(save={"kind": "drops", "loss": 0.1}),
+    ]
+    hashes = {parse_config(data).hash for data in different}
+    assert len(hashes) == len(different) and config.hash not in hashes
+
+
+def test_the_hash_does_not_depend_on_how_a_number_is_written():
+    whole = changed(task={"eigenvalues": [1, 2], "noise": 0, "context": [31]})
+    decimal = changed(task={"eigenvalues": [1.0, 2.0], "noise": 0.0, "context": 31})
+    assert parse_config(whole).hash == parse_config(decimal).hash
+
+
+def test_configs_never_change():
+    config = parse_config(base())
+    with pytest.raises(pydantic.ValidationError):
+        config.seed = 3
+    with pytest.raises(pydantic.ValidationError):
+        config.model.heads = 3
+
+
+# What is refused ------------------------------------------------------------------------------
+
+NAN = float("nan")
+REFUSED = {
+    "negative noise": (
+        changed(task={"noise": -1}),
+        "`task.noise` = -1: must be at least 0.",
+    ),
+    "no context": (changed(task={"context": 0}), "`task.context` = 0: must be at least 1."),
+    "a context in a list": (
+        changed(task={"context": [8, 0]}),
+        "`task.context[1]` = 0: must be at least 1.",
+    ),
+    "NaN": (
+        changed(task={"eigenvalues": [1.0, NAN]}),
+        "`task.eigenvalues[1]` = nan: must be finite.",
+    ),
+    "a negative eigenvalue": (
+        changed(task={"eigenvalues": [1.0, -2.0]}),
+        "`task.eigenvalues[1]` = -2.0: must be greater than 0.",
+    ),
+    "a huge number": (
+        changed(task={"noise": 1e300}),
+        "`task.noise` = 1e+300: must be at most 1e+12.",
+    ),
+    "a text for a number": (
+        changed(model={"heads": "2"}),
+        "`model.heads` = '2': must be a whole number.",
+    ),
+    "a fraction of a head": (
+        changed(model={"heads": 2.5}),
+        "`model.heads` = 2.5: must be a whole number.",
+    ),
+    "true for a number": (
+        changed(task={"context": True}),
+        "`task.context` = True: must be a whole number.",
+    ),
+    "a number for true": (changed(theory=1), "`theory` = 1: must be true or false."),
+    "a number for a list": (
+        changed(task={"eigenvalues": 3}),
+        "`task.eigenvalues` = 3: must be a list.",
+    ),
+    "an empty list": (
+        changed(task={"eigenvalues": []}),
+        "`task.eigenvalues` = []: must be a list with at least 1 entry.",
+    ),
+    "a number for a section": (
+        changed(task=3),
+        "`task` = 3: must be a section of settings.",
+    ),
+    "an unknown choice": (
+        changed(model={"scheme": "best"}),
+        "`model.scheme` = 'best': must be one of 'gaussian', 'balanced', 'identity', 'paper'.",
+    ),
+    "an unknown kind": (
+        changed(task={"kind": "nonlinear"}),
+        "`task.kind` = 'nonlinear': must be one of 'linear_regression', 'in_context_in_weight'.",
+    ),
+    "no kind": (
+        changed(model={"kind": None}),
+        "`model.kind` is missing: must be one of 'merged', 'separate', 'two_layer', "
+        "'convolutional'.",
+    ),
+    "a setting that is needed": (
+        changed(model={"heads": None}),
+        "`model.heads` is missing: it must be given.",
+    ),
+    "a misspelt setting": (
+        changed(task={"nois": 1}),
+        "`task.nois` is not a setting of [task]: did you mean `noise`?",
+    ),
+    "a setting of another kind": (
+        changed(flow={"kind": "gradient_flow", "learning_rate": 0.1}),
+        "`flow.learning_rate` is not a setting of [flow]: allowed are atol, end, kind, max_steps, "
+        "rtol, solver, tolerance.",
+    ),
+    "an unknown section": (
+        changed(optimiser={}),
+        "`optimiser` is not a setting of the top level: allowed are flow, model, name, risk, save, "
+        "seed, task, theory.",
+    ),
+    "a name that is a path": (
+        changed(name="../up"),
+        "`name` = '../up': must be made of letters, digits, `.`, `_` and `-`, and begin with a "
+        "letter or a digit.",
+    ),
+    "both covariances": (
+        changed(task={"covariance": [[1, 0], [0, 1]]}),
+        "`task.eigenvalues` and `task.covariance`: both are given, must be exactly one.",
+    ),
+    "no covariance": (
+        changed(task={"eigenvalues": None}),
+        "`task.eigenvalues` and `task.covariance`: neither is given, must be exactly one.",
+    ),
+    "a rank above the dimension": (
+        changed(model={"rank": 3}),
+        "`model.rank` = 3: must not exceed the input dimension, 2.",
+    ),
+    "gradient flow on fresh sequences": (
+        changed(risk={"kind": "sampled"}),
+        '`flow.kind` = "gradient_flow" needs a risk without randomness: `risk.kind` must be '
+        '"exact" or "dataset", or `flow.kind` "sgd" or "adam".',
+    ),
+    "an exact softmax": (
+        changed(model={"activation": "softmax"}, risk={"kind": "exact"}),
+        '`risk.kind` = "exact" does not exist for softmax attention: must be "dataset", '
+        '"minibatch" or "sampled".',
+    ),
+    "a softmax flow without end": (
+        changed(model={"activation": "softmax"}, risk={"kind": "dataset", "sequences": 10}),
+        "`flow.end` is missing: softmax attention has no known smallest loss, so the run must be "
+        "told when to end.",
+    ),
+    "a batch larger than the data": (
+        changed(
+            risk={"kind": "minibatch", "sequences": 10, "batch": 11},
+            flow={"kind": "sgd", "learning_rate": 0.1, "steps": 5},
+        ),
+        "`risk.batch` = 11: must not exceed `risk.sequences` = 10.",
+    ),
+    "equal spacing without an end": (
+        changed(save={"kind": "linear"}),
+        '`save.kind` = "linear" needs a run with a known end: give `flow.end`, or use "drops".',
+    ),
+    "times that go back": (
+        changed(save={"kind": "explicit", "times": [3, 2]}),
+        "`save.times` must increase strictly.",
+    ),
+    "times after the end": (
+        changed(
+            save={"kind": "explicit", "times": [30]}, flow={"kind": "gradient_flow", "end": 10}
+        ),
+        "`save.times` ends at 30: must lie within the run, which ends at 10.",
+    ),
+    "the full form in many dimensions": (
+        changed(
+            task={"eigenvalues": [0.1] * 20}, model={"kind": "merged", "form": "full"}
+        ),
+        '`model.form` = "full" at input dimension 20 has 4620 features: an exact risk exists for '
+        '4096 at most, so `risk.kind` must be "sampled".',
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("data, sentence", REFUSED.values(), ids=REFUSED)
+def test_what_cannot_work_is_refused_in_one_sentence(data, sentence):
+    assert refusal(data) == sentence
+
+
+@pytest.mark.parametrize(
+    "data, name",
+    [
+        (changed(model={"heads": 10**11}), "`model.heads` = 100000000000"),
+        (
+            changed(risk={"kind": "dataset", "sequences": 10**11}),
+            "`risk.sequences` = 100000000000",
+        ),
+        (
+            changed(
+                save={"kind": "linear", "count": 10**9}, flow={"kind": "gradient_flow", "end": 1}
+            ),
+            "`save.count` = 1000000000",
+        ),
+        (
+            changed(
+                task={"context": 10**9},
+                risk={"kind": "sampled"},
+                flow={"kind": "sgd", "learning_rate": 0.1, "steps": 5},
+            ),
+            "`task.context` = (1000000000,)",
+        ),
+    ],
+)
+def test_a_run_that_does_not_fit_into_memory_is_refused(data, name, monkeypatch):
+    monkeypatch.setattr(_checks, "memory_here", lambda: 8 * 2**30)
+    sentence = refusal(data)
+    assert sentence.startswith(f"{name} is too large: the run would need about ")
+    assert sentence.endswith("GiB of memory, and this machine has 8 GiB.")
+
+
+def test_a_very_long_context_is_no_burden_for_the_exact_risk(monkeypatch):
+    monkeypatch.setattr(_checks, "memory_here", lambda: 2**30)
+    assert parse_config(changed(task={"context": 10**9})).task.longest_context == 10**9
+
+
+# Flags ----------------------------------------------------------------------------------------
+
+
+def put_over(*flags: str, data: dict | None = None) -> Config:
+    return parse_config(with_flags(base() if data is None else data, flags))
+
+
+def test_flags_win_over_the_file_and_the_file_over_defaults():
+    data = changed(seed=1, model={"scale": 0.05})
+    config = put_over("--seed", "3", "--model.heads", "8", data=data)
+    assert (config.seed, config.model.heads) == (3, 8)  # flags
+    assert config.model.scale == 0.05  # the file
+    assert config.model.scheme == "gaussian"  # a default
+
+
+def test_flags_read_numbers_lists_and_choices():
+    config = put_over(
+        *("--task.eigenvalues", ".5", "2e-1", "--task.context", "8", "16", "--theory", "false"),
+        *("--model.scheme", "balanced", "--model.self-attention", "False", "--flow.end=1e3"),
+    )
+    assert config.task.eigenvalues == (0.5, 0.2) and config.task.context == (8, 16)
+    assert config.theory is False and config.model.self_attention is False
+    assert config.model.scheme == "balanced" and config.flow.end == 1000.0
+
+
+def test_a_flag_can_choose_another_kind():
+    config = put_over("--flow.kind", "adam", "--flow.steps", "9", "--flow.learning_rate", "1e-3")
+    assert (config.flow.kind, config.flow.steps) == ("adam", 9)
+    assert put_over("--model.kind", "merged").model.kind == "merged"
+
+
+@pytest.mark.parametrize(
+    "flags, sentence",
+    [
+        (("--seed", "x"), "`seed` = 'x': must be a whole number."),
+        (("--task.noise", "-1"), "`task.noise` = -1.0: must be at least 0."),
+        (
+            ("--model.headz", "8"),
+            "'--model.headz' is not a setting of this config: did you mean --model.heads?",
+        ),
+        (
+            ("--flow.kind", "newton"),
+            "`flow.kind` = 'newton': must be one of 'gradient_flow', 'gradient_descent', 'sgd', "
+            "'adam'.",
+        ),
+        (
+            ("stray",),
+            "'stray' is not a setting of this config: `iclflow run FILE --help` lists the "
+            "settings.",
+        ),
+        (
+            ("--seed",),
+            "Missing value for argument '--seed': `iclflow run FILE --help` lists the settings.",
+        ),
+        (
+            ("--flow.kind", "sgd", "--flow.steps", "5"),
+            "`flow.learning_rate` is missing: it must be given.",
+        ),
+    ],
+)
+def test_bad_flags_are_refused_in_one_sentence(flags, sentence):
+    with pytest.raises(InputError) as caught:
+        put_over(*flags)
+    assert str(caught.value) == sentence
+
+
+def test_help_lists_every_setting_with_its_value(capsys):
+    with pytest.raises(SystemExit) as stop:
+        with_flags(changed(model={"heads": 7}), ["--help"])
+    assert stop.value.code == 0
+    text = " ".join(capsys.readouterr().out.split())
+    for flag in ("--seed", "--task.noise", "--model.rank", "--flow.rtol", "--save.clock"):
+        assert flag in text
+    assert "(here: 7)" in text
+
+
+# Reading --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "content, words",
+    [
+        (b"seed = = 3", "is not valid TOML: Invalid value (at line 1, column 8)."),
+        (b"\xff\xfe\x00", "is not a text file in UTF-8: must be TOML."),
+        (b"a = " + b"[" * 5000, "is nested too deeply: must be a plain config."),
+    ],
+)
+def test_files_that_are_no_toml_are_refused(content, words, tmp_path):
+    path = tmp_path / "bad.toml"
+    path.write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        read_toml(path)
+    assert str(caught.value) == f"`{path}` {words}"
+
+
+def test_a_missing_file_and_a_folder_are_refused(tmp_path):
+    with pytest.raises(InputError, match="does not exist: give the path of a TOML file"):
+        read_toml(tmp_path / "none.toml")
+    with pytest.raises(InputError, match="is a folder: give the path of a TOML file"):
+        read_toml(tmp_path)
+    with pytest.raises(InputError, match="cannot be read"):
+        read_toml(tmp_path / "a\0b")

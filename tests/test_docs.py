@@ -1,0 +1,141 @@
+"""The documentation tells the truth: its programs run and print what it says they print."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import NamedTuple, get_args
+
+import pytest
+
+import iclflow as icl
+from iclflow.claims import all_claims
+from iclflow.config import Config, parse_config
+
+ROOT = Path(__file__).parent.parent
+PAGES = ("README.md", "docs/quickstart.md", "docs/concepts.md", "docs/theory/linear.md")
+MARK = "----- next block -----"
+# A traceback then names the page and the line in it.
+RUNNER = f"""
+import sys
+space = {{"__name__": "__main__"}}
+for line, source in {{blocks}}:
+    exec(compile("\\n" * line + source, {{page!r}}, "exec"), space)
+    print({MARK!r}, flush=True)
+"""
+
+
+class Block(NamedTuple):
+    """A fenced program, where it starts, and the output that the page shows, if it shows any."""
+
+    line: int
+    source: str
+    output: str | None
+
+
+def blocks(page: str, language: str = "python") -> list[Block]:
+    """The fenced blocks of a page in one language, each with the `text` block right after it."""
+    text = (ROOT / page).read_text()
+    fence = re.compile(
+        rf"^```{language}\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL
+    )
+    return [
+        Block(text.count("\n", 0, match.start(1)), match[1], match[2])
+        for match in fence.finditer(text)
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES)
+def test_the_programs_of_a_page_run_and_print_what_it_shows(page, tmp_path):
+    found = blocks(page)
+    assert found
+    program = RUNNER.format(blocks=[(b.line, b.source) for b in found], page=page)
+    # A process of their own: they switch on float64 themselves, and one registers a claim.
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        cwd=tmp_path,
+        env=os.environ | {"MPLBACKEND": "agg"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    printed = done.stdout.split(f"{MARK}\n")[:-1]
+    for block, output in zip(found, printed, strict=True):
+        if block.output is not None:
+            assert output == block.output, f"{page}, line {block.line}"
+        else:
+            assert output == "", f"{page}, line {block.line} prints what the page does not show"
+
+
+def test_a_block_is_found_with_the_output_that_follows_it():
+    first, *_ = blocks("README.md")
+    assert first.source.startswith("import") and first.output
+
+
+def test_functions_that_the_derivations_name_exist():
+    text = re.sub(r"^```.*?^```$", "", (ROOT / PAGES[-1]).read_text(), flags=re.M | re.S)
+    named = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", text))
+    assert "optimal_matrix" in named
+    assert {name for name in named if not hasattr(icl.theory, name)} == set()
+
+
+def test_claims_that_the_documentation_names_exist():
+    known = {claim.id for claim in all_claims()}
+    for page in sorted(path.relative_to(ROOT) for path in (ROOT / "docs").rglob("*.md")):
+        prose = re.sub(r"^```.*?^```$", "", (ROOT / page).read_text(), flags=re.M | re.S)
+        assert set(re.findall(r"`(linear/[a-z-]+)`", prose)) <= known, page
+
+
+def test_every_misstated_claim_is_explained_beside_its_correction():
+    text = (ROOT / "docs/theory/linear.md").read_text()
+    for claim in all_claims():
+        if claim.misstated:
+            (row,) = [line for line in text.splitlines() if f"`{claim.id}` is misstated" in line]
+            assert f"`{claim.corrected_by}`" in row
+
+
+def test_config_examples_are_valid():
+    (example,) = blocks("docs/config.md", "toml")
+    assert parse_config(tomllib.loads(example.source)).model.heads == 4
+
+
+def documented(page_section: str) -> set[tuple[str, str]]:
+    """Setting and default of every row in the tables of one section of the config page."""
+    rows = re.findall(r"^\| `(\w+)` \|(.*)\|$", page_section, re.MULTILINE)
+    # Tables with a column of kinds have the default behind it.
+    cells = [(name, [cell.strip() for cell in rest.split(" | ")]) for name, rest in rows]
+    return {(name, cell[-2].strip("`")) for name, cell in cells}
+
+
+def existing(section) -> set[tuple[str, str]]:
+    """Setting and default of every field of a part of the config, as the page writes them."""
+    rows = set()
+    for name, field in section.model_fields.items():
+        if name == "kind" or field.discriminator is not None:
+            continue
+        value = field.default
+        if isinstance(value, tuple):
+            (value,) = value
+        words = {str: f'"{value}"', bool: str(value).lower(), type(None): "–"}
+        text = words.get(type(value), str(value))
+        rows.add((name, "required" if field.is_required() else text))
+    return rows
+
+
+@pytest.mark.parametrize("section", ["task", "model", "risk", "flow", "save"])
+def test_every_setting_is_documented_with_its_default(section):
+    parts = re.split(r"^## ", (ROOT / "docs/config.md").read_text(), flags=re.MULTILINE)
+    (part,) = [part for part in parts if part.startswith(f"`[{section}]`")]
+    kinds = get_args(Config.model_fields[section].annotation)
+    assert documented(part) == set().union(*(existing(kind) for kind in kinds))
+    for kind in kinds:
+        assert f"`{kind.model_fields['kind'].default}`" in part
+
+
+def test_top_level_settings_are_documented_with_their_defaults():
+    parts = re.split(r"^## ", (ROOT / "docs/config.md").read_text(), flags=re.MULTILINE)
+    (part,) = [part for part in parts if part.startswith("Top level")]
+    assert documented(part) == existing(Config)

@@ -1,0 +1,161 @@
+"""The exact risk of reduced linear attention against Monte Carlo and finite differences."""
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from helpers import EIGENVALUES, deterministic_merged, four_components, random_task
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from iclflow.models import FullMergedKQ, MergedKQ, SeparateKQ
+from iclflow.risks import BilinearRisk, SampledRisk, available_kinds, exact_bilinear_risk, risk
+from iclflow.tasks import LinearRegression, Mixture, RandomLabels, in_context_in_weight
+
+
+def random_model(rng, dim, heads, rank, normaliser):
+    key = jr.key(int(rng.integers(2**31)))
+    if rank == 0:
+        return MergedKQ.init(key, dim, heads, 0.7, normaliser=normaliser)
+    return SeparateKQ.init(key, dim, heads, min(rank, dim), 0.7, normaliser=normaliser)
+
+
+@settings(max_examples=25, deadline=None, derandomize=True, database=None)
+@given(
+    seed=st.integers(0, 10_000),
+    shape=st.sampled_from([(1, 1, 0, 1), (3, 2, 0, 5), (3, 2, 2, (2, 7)), (4, 1, 1, 5)]),
+    normaliser=st.sampled_from(["context", "tokens"]),
+)
+def test_exact_risk_is_the_mean_of_sampled_losses(seed, shape, normaliser):
+    dim, heads, rank, context = shape
+    rng = np.random.default_rng(seed)
+    task = random_task(rng, dim, context)
+    model = random_model(rng, dim, heads, rank, normaliser)
+    exact = float(risk(task, model, "exact")(model))
+    estimate = SampledRisk(task, 4000).estimate(model, jr.key(seed), 40_000)
+    # Four standard errors; the loss of a cubic model has heavy tails, hence many sequences.
+    assert abs(exact - estimate.value) < 4 * estimate.standard_error
+
+
+@settings(max_examples=25, deadline=None, derandomize=True, database=None)
+@given(
+    seed=st.integers(0, 10_000),
+    shape=st.sampled_from([(1, 1, 0, 1), (3, 2, 0, 5), (3, 2, 2, (2, 7)), (4, 1, 1, 5)]),
+)
+def test_closed_form_gradient_equals_finite_differences(seed, shape):
+    dim, heads, rank, context = shape
+    rng = np.random.default_rng(seed)
+    task = random_task(rng, dim, context)
+    model = random_model(rng, dim, heads, rank, "context")
+    exact = risk(task, model, "exact")
+    direction = jax.tree.map(lambda w: jnp.asarray(rng.normal(size=w.shape)), model)
+    step = 1e-4
+    shifted = lambda sign: jax.tree.map(lambda w, d: w + sign * step * d, model, direction)
+    difference = (exact(shifted(1)) - exact(shifted(-1))) / (2 * step)
+    gradient = exact.gradient(model)
+    along = sum(jax.tree.leaves(jax.tree.map(lambda g, d: jnp.sum(g * d), gradient, direction)))
+    # Central differences of a sextic: error step² f‴/6, with f‴ up to about 100 here.
+    assert abs(along - difference) < 1e-6 * max(1.0, abs(float(along)))
+    # And automatic differentiation of the value, to rounding.
+    by_autodiff = jax.grad(lambda m: exact(m))(model)
+    same = jax.tree.map(
+        lambda a, b: jnp.allclose(a, b, rtol=1e-11, atol=1e-12), gradient, by_autodiff
+    )
+    assert jax.tree.all(same)
+
+
+def test_diagonal_and_dense_storage_agree():
+    model = deterministic_merged(0.5)
+    diagonal = exact_bilinear_risk(four_components(noise=0.2), model)
+    assert diagonal.covariance.ndim == 1
+    dense = BilinearRisk(
+        diagonal.constant,
+        *(jnp.diag(m) for m in (diagonal.cross, diagonal.second, diagonal.covariance)),
+    )
+    assert float(diagonal(model)) == pytest.approx(float(dense(model)), rel=1e-14)
+    assert jnp.allclose(diagonal.gradient(model).U, dense.gradient(model).U, atol=1e-14)
+
+
+def test_rotating_the_inputs_changes_nothing():
+    rng = np.random.default_rng(3)
+    basis, _ = np.linalg.qr(rng.normal(size=(4, 4)))
+    model = MergedKQ.init(jr.key(0), 4, 2, 0.7)
+    turned = MergedKQ(v=model.v, U=basis @ model.U @ basis.T)
+    straight, rotated = (
+        four_components(),
+        LinearRegression(covariance=basis @ np.diag(EIGENVALUES) @ basis.T, context=31),
+    )
+    assert float(risk(straight, model)(model)) == pytest.approx(
+        float(risk(rotated, turned)(turned)), rel=1e-13
+    )
+
+
+def test_floor_is_the_best_loss_of_the_rank_that_the_weights_allow():
+    task = four_components()
+    # Exact rational values of the plateau losses for these eigenvalues and N = 31.
+    levels = [1, 221 / 345, 27601 / 73140, 567769 / 2706180, 85873 / 631442]
+    for heads, level in zip((1, 2, 3, 4, 6), (*levels[1:], levels[4])):
+        model = SeparateKQ.init(jr.key(0), 4, heads)
+        assert float(risk(task, model).floor(model)) == pytest.approx(level, abs=1e-14)
+    model = MergedKQ.init(jr.key(0), 4, 1)
+    assert float(risk(task, model).floor(model)) == pytest.approx(levels[4], abs=1e-14)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_mixture_risk_is_the_average_of_its_parts(shared):
+    first = four_components(noise=0.1)
+    second = four_components(prior_mean=np.ones(4), prior_covariance=np.zeros((4, 4)))
+    if not shared:
+        second = LinearRegression([1.0, 0.5, 0.2, 0.1], 11)
+    model = deterministic_merged(0.6)
+    mixed = risk(Mixture((first, second), (0.3, 0.7)), model, "exact")
+    parts = [float(risk(task, model)(model)) for task in (first, second)]
+    assert float(mixed(model)) == pytest.approx(0.3 * parts[0] + 0.7 * parts[1], rel=1e-12)
+
+
+def test_random_labels_leave_only_what_is_stored(getkey):
+    task, model = RandomLabels(four_components(), np.ones(4), 0.5), deterministic_merged(2.0)
+    estimate = SampledRisk(task, 5000).estimate(model, getkey(), 100_000)
+    assert abs(float(risk(task, model)(model)) - estimate.value) < 4 * estimate.standard_error
+
+
+def test_posterior_target_has_the_same_mean_and_less_noise(getkey):
+    task = in_context_in_weight(four_components(noise=0.5), 0.5)
+    model = deterministic_merged(1.0)
+    plain = SampledRisk(task, 2000).estimate(model, getkey(), 20_000)
+    better = SampledRisk(task, 2000, posterior_target=True).estimate(model, getkey(), 20_000)
+    error = np.hypot(plain.standard_error, better.standard_error)
+    assert abs(plain.value - better.value) < 4 * error
+    assert better.standard_error < plain.standard_error
+
+
+def test_monte_carlo_error_falls_as_the_square_root_of_the_count(getkey):
+    sampled = SampledRisk(four_components(), 1000)
+    few, many = (sampled.estimate(deterministic_merged(1.0), getkey(), n) for n in (4000, 64_000))
+    slope = np.log(float(many.standard_error / few.standard_error)) / np.log(16)
+    assert slope == pytest.approx(-0.5, abs=0.1)  # heavy tails make the error itself noisy
+
+
+def test_asking_for_a_risk_that_does_not_exist_names_those_that_do():
+    model = MergedKQ.init(jr.key(0), 4, 2, activation="softmax")
+    assert available_kinds(four_components(), model) == ("dataset", "minibatch", "sampled")
+    with pytest.raises(ValueError, match="choose one of dataset, minibatch, sampled"):
+        risk(four_components(), model, "exact")
+
+
+def test_best_risk_is_exact_for_linear_and_sampled_for_softmax():
+    linear = FullMergedKQ.init(jr.key(0), 4, 2)
+    softmax = FullMergedKQ.init(jr.key(0), 4, 2, activation="softmax")
+    assert risk(four_components(), linear).kind == "exact"
+    assert risk(four_components(), softmax).kind == "sampled"
+
+
+def test_exact_risk_without_float64_says_how_to_switch_it_on():
+    jax.config.update("jax_enable_x64", False)
+    try:
+        model = MergedKQ.init(jr.key(0), 4, 2)
+        with pytest.raises(RuntimeError, match="enable_float64"):
+            risk(LinearRegression(EIGENVALUES, 31), model)
+    finally:
+        jax.config.update("jax_enable_x64", True)

@@ -1,0 +1,305 @@
+"""Experiments: what a config builds, what theory says about it, and what a run leaves behind."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from iclflow.config import InputError, load_config, parse_config
+from iclflow.experiment import (
+    Overlay,
+    build_task,
+    check_free,
+    loss_figure,
+    overlay,
+    prepare,
+    result_folder,
+    summarise,
+    train,
+    write_run,
+)
+from iclflow.models import FullMergedKQ, SeparateKQ
+from iclflow.tasks import Mixture
+from iclflow.trajectory import Result, Trajectory
+
+
+def config(**sections):
+    """A small staircase: two components, three heads."""
+    data = {
+        "task": {"kind": "linear_regression", "eigenvalues": [0.8, 0.5], "context": 20},
+        "model": {"kind": "separate", "heads": 3, "scale": 0.01},
+    }
+    for name, value in sections.items():
+        data[name] = {**data.get(name, {}), **value} if isinstance(value, dict) else value
+    return parse_config(data)
+
+
+DESCENT = {"kind": "gradient_descent", "learning_rate": 0.05, "steps": 60}
+
+
+# Building -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "model, built",
+    [
+        ({"kind": "merged"}, "MergedKQ"),
+        ({"kind": "merged", "form": "full"}, "FullMergedKQ"),
+        ({"kind": "separate", "rank": 2}, "SeparateKQ"),
+        ({"kind": "separate", "form": "full"}, "FullSeparateKQ"),
+        ({"kind": "two_layer"}, "TwoLayerLinear"),
+        ({"kind": "convolutional", "rank": 2}, "ConvolutionalLinear"),
+    ],
+)
+def test_every_kind_of_model_is_built_with_the_weights_of_its_attention(model, built):
+    experiment = prepare(config(model=model))
+    assert type(experiment.model).__name__ == built
+    # The equivalent models are the same function of the input at the start.
+    sequences = experiment.task.sample(jax.random.key(5), 6)
+    np.testing.assert_allclose(
+        experiment.model.predict(sequences), experiment.attention.predict(sequences), rtol=1e-12
+    )
+
+
+def test_a_seed_decides_the_weights_and_the_data():
+    data = {"kind": "dataset", "sequences": 50}
+    one, same, other = (
+        prepare(config(risk=data, seed=seed, flow={"kind": "gradient_flow", "end": 1.0}))
+        for seed in (4, 4, 5)
+    )
+    assert np.array_equal(one.model.v, same.model.v)
+    assert np.array_equal(one.risk.factor, same.risk.factor)
+    assert not np.array_equal(one.model.v, other.model.v)
+    assert not np.array_equal(one.risk.factor, other.risk.factor)
+
+
+def test_a_mixture_has_the_fraction_of_the_config():
+    settings = {"kind": "in_context_in_weight", "fraction": 0.25, "fixed_weight": [1.0, -2.0]}
+    task = build_task(config(task=settings))
+    assert isinstance(task, Mixture)
+    np.testing.assert_allclose(task.probabilities, [0.25, 0.75])
+    np.testing.assert_allclose(task.components[1].prior_mean, [1.0, -2.0])
+
+
+@pytest.mark.parametrize(
+    "settings, sentence",
+    [
+        (
+            {"eigenvalues": None, "covariance": [[1.0, 2.0], [2.0, 1.0]]},
+            "`task.covariance` has an eigenvalue -1: must be positive definite.",
+        ),
+        (
+            {"eigenvalues": None, "covariance": [[1.0, 0.5], [0.0, 1.0]]},
+            "`task.covariance` is not symmetric: must equal its transpose.",
+        ),
+        (
+            {"prior_covariance": [[1.0, 2.0], [3.0]]},
+            "`task.prior_covariance` = ((1.0, 2.0), (3.0,)): must be an array of numbers.",
+        ),
+        ({"prior_mean": [1.0]}, "`task.prior_mean` has 1 entries: must have 2."),
+    ],
+)
+def test_what_needs_linear_algebra_is_refused_by_the_name_in_the_file(settings, sentence):
+    with pytest.raises(InputError) as caught:
+        build_task(config(task=settings))
+    assert str(caught.value) == sentence
+
+
+def test_an_end_that_is_needed_is_asked_for_by_its_name():
+    # Four numbers of freedom less than the full form has: its smallest loss is not known.
+    experiment = prepare(config(model={"form": "full", "heads": 2}))
+    with pytest.raises(InputError, match="`flow.end` is needed"):
+        train(experiment)
+
+
+# Training -------------------------------------------------------------------------------------
+
+
+def test_the_same_config_gives_the_same_bits():
+    first, second = (train(prepare(config(flow=DESCENT))) for _ in range(2))
+    assert np.array_equal(first.losses, second.losses)
+    assert np.array_equal(first.models.K, second.models.K)
+
+
+def test_a_run_on_fresh_sequences_reports_its_exact_loss():
+    sampled = {"kind": "sampled", "batch": 16}
+    settings = {"kind": "sgd", "learning_rate": 0.05, "steps": 60}
+    experiment = prepare(config(risk=sampled, flow=settings, model={"scale": 0.3}))
+    run = train(experiment)
+    exact = prepare(config(model={"scale": 0.3})).risk
+    np.testing.assert_allclose(run.losses[-1], exact(run.final), rtol=1e-12)
+    assert run.losses[-1] < run.losses[0]
+
+
+def test_a_minibatch_run_reports_the_loss_of_its_whole_data_set():
+    risk = {"kind": "minibatch", "sequences": 64, "batch": 8}
+    settings = {"kind": "adam", "learning_rate": 0.01, "steps": 20}
+    experiment = prepare(config(risk=risk, flow=settings))
+    sequences = experiment.risk.sequences
+    run = train(experiment)
+    plain = np.mean((sequences.y_query - run.final.predict(sequences)) ** 2)
+    np.testing.assert_allclose(run.losses[-1], plain, rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "save, count",
+    [
+        ({"kind": "linear", "count": 7}, 7),
+        ({"kind": "log", "count": 5, "first": 2.0}, 6),
+        ({"kind": "explicit", "times": [3, 10, 60]}, 4),
+    ],
+)
+def test_runs_keep_the_moments_that_were_asked_for(save, count):
+    run = train(prepare(config(flow=DESCENT, save=save)))
+    assert len(run) == count and run.times[-1] == 60
+
+
+# Theory ---------------------------------------------------------------------------------------
+
+
+def test_a_staircase_is_predicted_from_its_start():
+    experiment = prepare(config(model={"scale": 1e-3}))
+    predicted, run = overlay(experiment), train(experiment)
+    assert isinstance(predicted, Overlay) and "cascade" in predicted.source
+    summary = summarise(experiment.config, run, experiment.floor(), predicted)
+    # The cascade is exact in the limit of small weights; 1 % is what 1e-3 leaves room for.
+    assert len(summary.drops) == 2
+    assert all(drop.error is not None and drop.error < 0.01 for drop in summary.drops)
+    assert [rest.predicted for rest in summary.plateaus] == list(predicted.levels)
+    for rest in summary.plateaus:
+        assert rest.level == pytest.approx(rest.predicted, abs=1e-3)
+    assert summary.floor == pytest.approx(predicted.levels[-1], abs=1e-12)
+
+
+def test_descent_and_flow_are_predicted_on_one_clock():
+    flow = overlay(prepare(config()))
+    steps = overlay(prepare(config(flow=DESCENT)))
+    # A step is 2η of the flow's time.
+    np.testing.assert_allclose(steps.drop_times * 0.1, flow.drop_times, rtol=1e-12)
+    np.testing.assert_allclose(steps.curve(flow.drop_times * 10), flow.curve(flow.drop_times))
+
+
+@pytest.mark.parametrize(
+    "task, source",
+    [({"eigenvalues": [0.5, 0.5]}, "closed form"), ({}, "reduced equation")],
+)
+def test_a_merged_run_lies_on_its_predicted_curve(task, source):
+    experiment = prepare(config(task=task, model={"kind": "merged", "scale": 1e-3}))
+    predicted, run = overlay(experiment), train(experiment)
+    assert source in predicted.source
+    # Generic weights of 1e-3 shift the drop by that order, and the loss falls by less than one
+    # in the width of the drop.
+    assert np.nanmax(np.abs(predicted.curve(run.times) - run.losses)) < 5e-3
+    summary = summarise(experiment.config, run, experiment.floor(), predicted)
+    assert summary.drops[0].error < 1e-3
+
+
+def test_the_full_form_follows_the_reduced_one_where_theory_says_so():
+    symmetric = prepare(config(model={"kind": "merged", "form": "full"}))
+    assert isinstance(symmetric.model, FullMergedKQ)
+    assert "reduced equation" in overlay(symmetric).source
+    tilted = config(model={"kind": "merged", "form": "full"}, task={"prior_mean": [1.0, 0.0]})
+    assert overlay(prepare(tilted)) is None
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"theory": False},
+        {"model": {"activation": "softmax"}, "flow": {**DESCENT, "kind": "adam"}},
+        {"risk": {"kind": "dataset", "sequences": 40}, "flow": DESCENT},
+        {"task": {"kind": "in_context_in_weight", "fraction": 0.5}},
+    ],
+)
+def test_nothing_is_drawn_where_no_theory_applies(sections):
+    assert overlay(prepare(config(**sections))) is None
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"model": {"rank": 2}},
+        {"model": {"scale": 1.5}},
+        {"flow": {**DESCENT, "kind": "adam"}},
+        # Growth rates and gains in different orders: the cascade does not describe that.
+        {"task": {"eigenvalues": [1.0, 0.2], "prior_covariance": [[0.1, 0.0], [0.0, 1.0]]}},
+    ],
+)
+def test_levels_are_drawn_without_times_where_only_they_are_known(sections):
+    predicted = overlay(prepare(config(**sections)))
+    assert len(predicted.levels) == 3 and len(predicted.drop_times) == 0
+    assert not hasattr(predicted.drawn(), "loss")
+
+
+# Folders --------------------------------------------------------------------------------------
+
+
+def finished(folder, settings):
+    experiment = prepare(settings)
+    run = train(experiment)
+    figures = loss_figure(run, overlay(experiment), experiment.floor(), settings.name)
+    with result_folder(folder):
+        write_run(folder, settings, run, figures)
+    return run
+
+
+def test_a_folder_holds_all_that_is_needed_to_go_on(tmp_path):
+    settings = config(flow=DESCENT, name="small")
+    run = finished(tmp_path / "a" / "b", settings)
+    folder = tmp_path / "a" / "b"
+    assert sorted(path.name for path in folder.iterdir()) == [
+        *("config.toml", "loss.pdf", "loss.png", "manifest.json", "trajectory.safetensors")
+    ]
+    assert load_config(folder / "config.toml") == settings
+    loaded = Trajectory.load(folder)
+    assert isinstance(loaded.models, SeparateKQ) and np.array_equal(loaded.losses, run.losses)
+    assert (folder / "loss.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "loss.pdf").read_bytes().startswith(b"%PDF")
+    assert json.loads((folder / "manifest.json").read_text())["result"] == "finished"
+
+
+def test_equal_runs_draw_equal_figures(tmp_path):
+    settings = config(flow=DESCENT)
+    for name in ("one", "two"):
+        finished(tmp_path / name, settings)
+    for kind in ("png", "pdf"):
+        one, two = ((tmp_path / n / f"loss.{kind}").read_bytes() for n in ("one", "two"))
+        assert one == two
+
+
+def test_another_run_is_not_overwritten(tmp_path):
+    finished(tmp_path, config(flow=DESCENT))
+    check_free(tmp_path, config(flow=DESCENT, name="renamed"), force=False)
+    with pytest.raises(InputError, match="holds another run"):
+        check_free(tmp_path, config(flow=DESCENT, seed=1), force=False)
+    check_free(tmp_path, config(flow=DESCENT, seed=1), force=True)
+
+
+def test_what_is_not_a_run_is_not_overwritten(tmp_path):
+    (tmp_path / "thesis.tex").write_text("…")
+    with pytest.raises(InputError, match="holds something that is not a run"):
+        check_free(tmp_path, config(), force=False)
+    with pytest.raises(InputError, match="is a file: must be a folder"):
+        check_free(tmp_path / "thesis.tex", config(), force=True)
+
+
+def test_folders_made_for_a_run_that_fails_are_removed_again(tmp_path):
+    with pytest.raises(RuntimeError), result_folder(tmp_path / "a" / "b"):
+        raise RuntimeError
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(RuntimeError), result_folder(tmp_path / "mine"):
+        raise RuntimeError
+    assert (tmp_path / "mine").is_dir()
+
+
+def test_a_diverging_run_says_so_on_its_figure_and_in_its_summary():
+    settings = config(flow={**DESCENT, "learning_rate": 1e4}, model={"scale": 1.0})
+    experiment = prepare(settings)
+    run = train(experiment)
+    assert run.result is Result.diverged
+    summary = summarise(settings, run, experiment.floor(), overlay(experiment))
+    assert summary.as_json()["result"] == "diverged"
+    assert json.dumps(summary.as_json(), allow_nan=False)
+    assert loss_figure(run, None, None, "diverging")["loss.png"]

@@ -1,0 +1,241 @@
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from helpers import deterministic_merged, deterministic_separate, four_components
+from scipy.integrate import solve_ivp
+
+from iclflow.flows import (
+    Drops,
+    Explicit,
+    Linear,
+    LogSpaced,
+    gradient_flow,
+    gradient_flow_ensemble,
+    init_many,
+)
+from iclflow.flows._gradient_flow import _advance
+from iclflow.models import FullMergedKQ, MergedKQ, SeparateKQ
+from iclflow.risks import SampledRisk, risk
+from iclflow.tasks import LinearRegression
+from iclflow.trajectory import Result
+
+
+def test_merged_flow_reproduces_reference_losses():
+    model, times = deterministic_merged(), (20, 30, 35, 40, 45, 50, 60, 80, 120)
+    run = gradient_flow(model, risk(four_components(), model), end=120.0, save=Explicit(times))
+    reference = [
+        0.9997946491, 0.9912494756, 0.9458892676, 0.7445084936, 0.4344672350,
+        0.3068484417, 0.2268428374, 0.1812130195, 0.1558582380,
+    ]  # fmt: skip
+    assert run.times[1:].tolist() == list(times)
+    # The reference is given to 1e-9; the solver's 1e-9 a step grows by e-folds on the drop.
+    assert np.max(np.abs(run.losses[1:] - reference)) < 2e-8
+
+
+@pytest.mark.parametrize("solver", ["explicit", "implicit"])
+def test_separate_flow_reproduces_reference_losses(solver):
+    model, times = deterministic_separate(), (500, 1000, 2000, 5000, 10000, 20000)
+    run = gradient_flow(
+        model, risk(four_components(), model), end=2e4, save=Explicit(times), solver=solver
+    )
+    reference = [
+        0.9999979842, 0.6406260773, 0.3773714092, 0.2098045923, 0.2098045738, 0.1359950716,
+    ]  # fmt: skip
+    # The implicit solver shifts drops by 1e-8 of their time, which shows where the loss moves.
+    tolerance = 1e-8 if solver == "explicit" else 2e-7
+    assert np.max(np.abs(run.losses[1:] - reference)) < tolerance
+
+
+def test_flow_agrees_with_an_independent_solver():
+    task = LinearRegression([0.5, 0.2], 7, noise=0.3)
+    model = SeparateKQ.init(jr.key(0), 2, 2, 2, 0.3)
+    exact = risk(task, model)
+    run = gradient_flow(model, exact, end=60.0, save=Linear(13))
+    flat, rebuild = jax.flatten_util.ravel_pytree(model)
+    slope = jax.jit(lambda w: -0.5 * jax.flatten_util.ravel_pytree(jax.grad(exact)(rebuild(w)))[0])
+    other = solve_ivp(
+        lambda t, w: np.asarray(slope(w)),
+        (0, 60),
+        flat,
+        "DOP853",
+        run.times,
+        rtol=1e-11,
+        atol=1e-13,
+    )
+    weights = np.column_stack([np.reshape(leaf, (13, -1)) for leaf in jax.tree.leaves(run.models)])
+    assert np.max(np.abs(weights - other.y.T)) < 1e-7
+
+
+def test_run_without_an_end_stops_at_the_smallest_loss_it_can_reach():
+    model = MergedKQ.init(jr.key(0), 4, 8, 1e-3)
+    exact = risk(four_components(), model)
+    run = gradient_flow(model, exact, tolerance=1e-7)
+    assert run.result is Result.converged
+    gap = (run.losses[-1] - float(exact.floor(model))) / (1 - float(exact.floor(model)))
+    assert 0 <= gap <= 1e-7
+    assert np.all(np.diff(run.times) > 0) and np.all(np.diff(run.losses) < 1e-12)
+
+
+def test_tiny_initial_weights_switch_to_the_implicit_solver_and_end():
+    model = deterministic_separate(1e-5)
+    run = gradient_flow(model, risk(four_components(), model))
+    assert run.statistics["solver"] == "explicit then implicit"
+    assert run.result is Result.converged
+    # Drop times scale as 1/s: at 1e-4 the last is at 1889665, found by an independent solver.
+    # At 1e-5 it is ten times that, up to the corrections of order s that 1e-4 still shows.
+    assert run.times[-1] == pytest.approx(1.8896e7, rel=2e-3)
+
+
+def test_small_steps_are_kept_around_drops_and_few_on_plateaus():
+    run = gradient_flow(deterministic_separate(), risk(four_components(), deterministic_separate()))
+    drop = run.losses[:-1] - run.losses[1:]
+    assert drop.max() < 0.03  # 3 % of the whole way down
+    assert len(run) < 1000
+    plateau = run.between(6000, 15000)
+    assert 20 < len(plateau) < 120
+
+
+def test_log_spaced_and_linear_moments_are_hit_exactly():
+    model = deterministic_merged()
+    exact = risk(four_components(), model)
+    run = gradient_flow(model, exact, end=50.0, save=LogSpaced(5, first=0.5))
+    assert run.times == pytest.approx([0, *np.geomspace(0.5, 50, 5)])
+    run = gradient_flow(model, exact, end=50.0, save=Linear(6))
+    assert run.times.tolist() == [0, 10, 20, 30, 40, 50]
+
+
+def test_a_saddle_is_reported_as_one():
+    model = MergedKQ(v=jnp.zeros(2), U=jnp.zeros((2, 4, 4)))
+    run = gradient_flow(model, risk(four_components(), model))
+    assert run.result is Result.stationary and run.losses[-1] == pytest.approx(1.0)
+
+
+def test_a_start_at_the_minimum_is_converged_at_once():
+    model = MergedKQ.init(jr.key(0), 4, 2, 0.5)
+    exact = risk(four_components(), model)
+    optimum = jnp.diag(jnp.array([155 / 69, 155 / 53, 155 / 37, 155 / 21]))
+    model = MergedKQ(v=jnp.ones(2), U=jnp.stack([optimum, optimum]) / 2)
+    run = gradient_flow(model, exact)
+    assert run.result is Result.converged and len(run) == 1
+
+
+def test_cancelling_keeps_what_was_computed():
+    model = deterministic_separate(1e-3)
+    seen = []
+    run = gradient_flow(
+        model,
+        risk(four_components(), model),
+        callback=lambda status: seen.append(status) or len(seen) < 3,
+    )
+    assert run.result is Result.cancelled
+    assert len(seen) == 3 and run.times[-1] == pytest.approx(seen[-1].clock)
+
+
+def test_step_limit_is_reported():
+    model = deterministic_separate(1e-3)
+    run = gradient_flow(model, risk(four_components(), model), max_steps=1000)
+    assert run.result is Result.step_limit
+
+
+def test_ensemble_members_equal_single_runs():
+    keys = jr.split(jr.key(1), 3)
+    models = init_many(MergedKQ.init, keys, dim=4, heads=3, scale=0.05)
+    exact = risk(four_components(), models)
+    together = gradient_flow_ensemble(models, exact, end=40.0, save=Linear(9))
+    for key, member in zip(keys, together):
+        model = MergedKQ.init(key, dim=4, heads=3, scale=0.05)
+        alone = gradient_flow(model, exact, end=40.0, save=Linear(9))
+        # Not the same bits: a batched program adds in another order.
+        assert np.max(np.abs(alone.losses - member.losses)) < 1e-8
+
+
+def test_ensemble_sweeps_tasks_and_scales_in_one_program():
+    scales = jnp.array([0.01, 0.1, 0.3])
+    init = lambda key, scale: MergedKQ.init(key, 4, 3, scale)
+    models = init_many(init, jr.split(jr.key(2), 3), scales)
+    risks = [
+        risk(four_components(noise=noise), MergedKQ.init(jr.key(0), 4, 3))
+        for noise in (0, 0.1, 0.5)
+    ]
+    runs = gradient_flow_ensemble(models, risks)
+    floors = [float(r.floor(run.final)) for r, run in zip(risks, runs)]
+    assert runs.final_losses == pytest.approx(floors, abs=1e-5)
+    assert all(result is Result.converged for result in runs.results)
+
+
+def test_runs_of_one_shape_compile_once():
+    model = MergedKQ.init(jr.key(0), 3, 2, 0.1)
+    task = LinearRegression([0.5, 0.3, 0.2], 9)
+    gradient_flow(model, risk(task, model), end=3.0, save=Linear(4))
+    before = _advance._cached._cache_size()
+    for noise, scale in ((0.1, 0.12), (0.3, 0.15)):
+        task = LinearRegression([0.6, 0.3, 0.1], 12, noise=noise)
+        model = MergedKQ.init(jr.key(1), 3, 2, scale)
+        gradient_flow(model, risk(task, model), end=5.0, save=Linear(4))
+    assert _advance._cached._cache_size() == before
+
+
+def test_flow_of_a_risk_with_unknown_floor_asks_for_an_end():
+    model = FullMergedKQ.init(jr.key(0), 4, 2)  # too few heads to reach every coefficient
+    with pytest.raises(ValueError, match="`end` is needed"):
+        gradient_flow(model, risk(four_components(), model))
+
+
+def test_flow_refuses_a_sampled_risk():
+    model = deterministic_merged()
+    with pytest.raises(ValueError, match="without randomness"):
+        gradient_flow(model, SampledRisk(four_components()), end=1.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"end": -1.0}, "`end` = -1.0"),
+        ({"rtol": 0.0}, "`rtol` = 0.0"),
+        ({"solver": "euler"}, "`solver` = 'euler'"),
+        ({"end": 5.0, "save": Linear(1)}, "`save.count` = 1"),
+        ({"end": 5.0, "save": Explicit([3.0, 2.0])}, "increase strictly"),
+        ({"end": 5.0, "save": Explicit([9.0])}, "within the run"),
+        ({"save": Linear(5)}, "known end"),
+    ],
+)
+def test_impossible_options_are_refused(options, words):
+    model = deterministic_merged()
+    with pytest.raises(ValueError, match=words):
+        gradient_flow(model, risk(four_components(), model), **options)
+
+
+def test_own_models_flow_too():
+    from iclflow.models import AbstractModel
+
+    class OneNumber(AbstractModel):
+        """ŷ = w βᵀx_q."""
+
+        w: jax.Array
+
+        @property
+        def form(self):
+            return "bilinear"
+
+        @property
+        def normaliser(self):
+            return "context"
+
+        def coefficients(self):
+            return self.w * jnp.eye(4)
+
+        def predict(self, sequences):
+            raise NotImplementedError
+
+    task = LinearRegression([1.0] * 4, 31)
+    model = OneNumber(jnp.asarray(0.0))
+    exact = risk(task, model)
+    assert dataclasses.is_dataclass(exact)
+    run = gradient_flow(model, exact, end=20.0)
+    assert float(run.final.w) == pytest.approx(1 / (1 + 5 / 31), abs=1e-8)
+    assert Drops() == Drops()

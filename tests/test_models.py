@@ -1,0 +1,160 @@
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from helpers import random_task
+
+from iclflow.models import (
+    SCHEMES,
+    ConvolutionalLinear,
+    FullMergedKQ,
+    FullSeparateKQ,
+    MergedKQ,
+    SeparateKQ,
+    TwoLayerLinear,
+)
+
+
+@pytest.fixture
+def sequences(getkey):
+    return random_task(np.random.default_rng(0), 3, [2, 6]).sample(getkey(), 20)
+
+
+def attention_by_hand(model, sequences, index):
+    """Attention with full (D+1)×(D+1) matrices over all tokens, read at the query's label."""
+    length = int(sequences.length[index])
+    x, y = np.asarray(sequences.x[index])[:length], np.asarray(sequences.y[index])[:length]
+    query = np.append(np.asarray(sequences.x_query[index]), 0.0)
+    tokens = np.column_stack([x, y])
+    if model.self_attention:
+        tokens = np.vstack([tokens, query])
+    total = 0.0
+    for value, block in zip(np.asarray(model.ov()), np.asarray(model.kq())):
+        key_query = np.column_stack([block, np.full(len(block), 7.0)])  # multiplies a zero
+        scores = tokens @ key_query @ query
+        if model.activation == "softmax":
+            weights = np.exp(scores - scores.max())
+            weights /= weights.sum()
+        else:
+            divisor = {"context": length, "tokens": length + 1, "none": 1}[model.normaliser]
+            weights = scores / divisor
+        total += weights @ (tokens @ value)
+    return total
+
+
+def random_full(model, getkey):
+    """The full form with all blocks non-zero."""
+    fields = {
+        f.name: jr.normal(getkey(), getattr(model, f.name).shape)
+        for f in dataclasses.fields(model)
+        if not f.metadata.get("static")
+    }
+    return dataclasses.replace(model, **fields)
+
+
+@pytest.mark.parametrize("activation", ["linear", "softmax"])
+@pytest.mark.parametrize("normaliser", ["context", "tokens", "none"])
+@pytest.mark.parametrize("self_attention", [True, False])
+def test_predictions_equal_attention_written_out_by_hand(
+    getkey, sequences, activation, normaliser, self_attention
+):
+    options = {
+        "activation": activation,
+        "normaliser": normaliser,
+        "self_attention": self_attention,
+    }
+    merged = MergedKQ.init(getkey(), 3, 2, 1.0, **options)
+    separate = SeparateKQ.init(getkey(), 3, 2, 2, 1.0, **options)
+    full_merged = random_full(FullMergedKQ.embed(merged), getkey)
+    full_separate = random_full(FullSeparateKQ.embed(separate), getkey)
+    for model in (merged, separate, full_merged, full_separate):
+        predicted = np.asarray(model.predict(sequences))
+        for i in (0, 3, 11):
+            assert predicted[i] == pytest.approx(attention_by_hand(model, sequences, i), rel=1e-10)
+
+
+def test_one_sequence_and_a_batch_give_the_same_prediction(getkey, sequences):
+    model = SeparateKQ.init(getkey(), 3, 2, 1, 1.0, activation="softmax")
+    assert model.predict(sequences[4]) == pytest.approx(float(model.predict(sequences)[4]))
+
+
+def test_embedding_and_equivalent_networks_compute_the_same_function(getkey, sequences):
+    merged = MergedKQ.init(getkey(), 3, 4, 1.0)
+    separate = SeparateKQ.init(getkey(), 3, 4, 2, 1.0)
+    twins = (
+        (merged, [FullMergedKQ.embed(merged), TwoLayerLinear.from_attention(merged)]),
+        (separate, [FullSeparateKQ.embed(separate), ConvolutionalLinear.from_attention(separate)]),
+    )
+    for model, others in twins:
+        for other in others:
+            assert jnp.allclose(model.predict(sequences), other.predict(sequences), atol=1e-12)
+
+
+def test_coefficients_are_the_function_of_bilinear_models(getkey, sequences):
+    length = sequences.length[:, None]
+    beta = jnp.einsum("pnd,pn->pd", sequences.x, sequences.y) / length
+    for model in (
+        MergedKQ.init(getkey(), 3, 2, 1.0),
+        SeparateKQ.init(getkey(), 3, 2, 2, 1.0),
+        TwoLayerLinear.from_attention(MergedKQ.init(getkey(), 3, 2, 1.0)),
+        ConvolutionalLinear.from_attention(SeparateKQ.init(getkey(), 3, 2, 2, 1.0)),
+    ):
+        by_hand = jnp.einsum("pd,de,pe->p", beta, model.coefficients(), sequences.x_query)
+        assert jnp.allclose(model.predict(sequences), by_hand, atol=1e-12)
+
+
+def test_softmax_models_have_no_coefficients(getkey):
+    model = MergedKQ.init(getkey(), 3, 2, activation="softmax")
+    assert model.form == "general"
+    with pytest.raises(TypeError, match="no features"):
+        model.coefficients()
+
+
+def test_balanced_initialisations_have_no_conserved_quantity(getkey):
+    merged = MergedKQ.init(getkey(), 4, 3, 0.1, "balanced")
+    gram = jnp.einsum("hde,kde->hk", merged.U, merged.U)
+    assert jnp.allclose(jnp.outer(merged.v, merged.v), gram, atol=1e-15)
+    separate = SeparateKQ.init(getkey(), 4, 3, 2, 0.1, "balanced")
+    keys = jnp.einsum("hdr,hds->hrs", separate.K, separate.K)
+    queries = jnp.einsum("hdr,hds->hrs", separate.Q, separate.Q)
+    assert jnp.allclose(keys, queries, atol=1e-15)
+    assert jnp.allclose(separate.v**2, jnp.trace(keys, axis1=1, axis2=2), atol=1e-15)
+
+
+def test_paper_initialisation_has_the_stated_standard_deviations(getkey):
+    model = SeparateKQ.init(getkey(), 4, 500, 2, 0.3, "paper")
+    # 500 heads: relative standard error of a standard deviation is 1/sqrt(2 n), n ≥ 500.
+    assert np.std(model.v) == pytest.approx(0.3 / np.sqrt(500 * 25), rel=0.15)
+    assert np.std(model.K) == pytest.approx(0.3 / np.sqrt(500 * 2 * 5), rel=0.07)
+    assert np.std(model.Q) == pytest.approx(0.3 / np.sqrt(500 * 2 * 5), rel=0.07)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_weight_is_proportional_to_the_scale(getkey, scheme):
+    key = getkey()
+    for init in (
+        lambda scale: MergedKQ.init(key, 4, 3, scale, scheme),
+        lambda scale: SeparateKQ.init(key, 4, 3, 2, scale, scheme),
+    ):
+        small, large = init(0.1), init(0.2)
+        assert jax.tree.all(jax.tree.map(lambda a, b: jnp.allclose(2 * a, b), small, large))
+        assert not jax.tree.all(jax.tree.map(lambda a: jnp.allclose(a, 0), small))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"rank": 5}, "`rank` = 5: must not exceed `dim` = 4"),
+        ({"heads": 0}, "`heads` = 0"),
+        ({"scale": -1.0}, "`scale` = -1.0"),
+        ({"scale": float("nan")}, "`scale` = nan"),
+        ({"dim": 0}, "`dim` = 0"),
+    ],
+)
+def test_impossible_sizes_are_refused(getkey, options, words):
+    settings = {"dim": 4, "heads": 2, "rank": 1, "scale": 0.1} | options
+    with pytest.raises(ValueError, match=words):
+        SeparateKQ.init(getkey(), **settings)

@@ -1,0 +1,220 @@
+"""The report: everything is on the page, nothing is fetched, nothing is taken for markup."""
+
+import base64
+import re
+from html.parser import HTMLParser
+from importlib.resources import files
+
+import numpy as np
+import pytest
+
+from iclflow.claims import Check, Claim, Outcome
+from iclflow.report import ReportFigure, RunInfo, render_report
+from iclflow.report._text import duration, number, value_text
+
+NASTY = "<script>alert('x')</script> & \"quotes\" 'too' </style>"
+INFO = RunInfo("2025-01-02 03:04:05", "default", False, 61.5, "Linux, 2 cores", {"jax": "0.10.2"})
+
+
+def claim(name: str, statement: str = "A statement.", **fields) -> Claim:
+    return Claim(f"linear/{name}", "linear", statement, "Eq. (8)", "default", "A reason.",
+                 lambda lab: [], **fields)  # fmt: skip
+
+
+def outcome(verdict="holds", name="one", checks=None, reason="", **fields) -> Outcome:
+    checks = (Check("a check", 1.25, 1.2500001, 1e-3),) if checks is None else checks
+    return Outcome(claim(name, **fields), checks, verdict, reason, 1.5, {"heads": 4})
+
+
+def figure(**fields) -> ReportFigure:
+    given = {"name": "linear/loss", "title": "Loss", "caption": "The loss.", "paper": "Figure 1",
+             "image": b"\x89PNG", "media_type": "image/png", "config": {"seed": 3}, "seconds": 2.0}  # fmt: skip
+    return ReportFigure(**{**given, **fields})
+
+
+class Page(HTMLParser):
+    """A page taken apart: elements, ids, links, text; it must be well formed."""
+
+    VOID = {"meta", "img", "br", "hr", "link", "input"}
+
+    def __init__(self, html: str):
+        super().__init__()
+        self.open, self.ids, self.links, self.sources, self.words = [], [], [], [], []
+        self.elements: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        self.elements.append(tag)
+        self.ids += [given["id"]] if "id" in given else []
+        self.links += [given["href"]] if "href" in given else []
+        self.sources += [given["src"]] if "src" in given else []
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if not self.open or self.open[-1] not in ("style", "script"):
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+def rendered(*outcomes, figures=(), info=INFO) -> tuple[str, Page]:
+    html = render_report(outcomes, figures, info)
+    return html, Page(html)
+
+
+def test_every_verdict_is_told_in_words_and_signs():
+    outcomes = [
+        outcome("holds", "a"),
+        outcome("fails", "b", reason="failed: a check"),
+        outcome("inconclusive", "c", checks=(), reason="too few seeds"),
+        outcome("misstated", "d", misstated=True, corrected_by="linear/a"),
+    ]
+    _, page = rendered(*outcomes)
+    for words in ("✓ holds", "✗ fails", "? inconclusive", "≠ misstated"):
+        assert page.text.count(words) >= 2  # in the count on top, and in its row
+    assert "failed: a check" in page.text and "too few seeds" in page.text
+    assert "said right in linear/a" in page.text
+
+
+def test_a_claim_shows_all_that_was_promised():
+    _, page = rendered(outcome(statement="The loss drops once."))
+    for words in ("The loss drops once.", "linear/one", "Eq. (8)", "1.25", "1e−07 ≤ 0.001"):
+        assert words in page.text
+    assert "A reason." in page.text and "1.5 s" in page.text and "heads 4" in page.text
+
+
+def test_the_row_shows_the_check_that_comes_closest_to_failing():
+    checks = (Check("easy", 1.0, 1.0, 0.1), Check("hard", 2.0, 2.09, 0.1))
+    html, _ = rendered(outcome(checks=checks))
+    row = html.split('<tr class="more">')[0]
+    assert ">2<" in row.split("<tbody")[1] and "0.09 ≤ 0.1" in row
+
+
+def test_nothing_on_the_page_comes_from_elsewhere():
+    html, page = rendered(outcome(figures=("linear/loss",)), figures=[figure()])
+    assert all(link.startswith("#") for link in page.links)
+    assert all(source.startswith("data:") for source in page.sources)
+    assert not re.search(r"https?:|//[a-z]|@import|url\(", html)
+    assert "link" not in page.elements
+
+
+def test_every_link_leads_somewhere_and_ids_are_unique():
+    outcomes = [
+        outcome(name="a", figures=("linear/loss", "linear/not-drawn")),
+        outcome("misstated", "b", misstated=True, corrected_by="linear/a"),
+    ]
+    _, page = rendered(*outcomes, figures=[figure()])
+    assert len(page.ids) == len(set(page.ids))
+    assert {link[1:] for link in page.links} <= set(page.ids)
+    assert "claim-linear-a" in page.ids and "figure-linear-loss" in page.ids
+
+
+def test_what_is_shown_is_never_taken_for_markup():
+    checks = (Check(NASTY, NASTY, "x", comparison="equal"),)
+    nasty = Outcome(claim("n", NASTY), checks, "fails", NASTY, 0.1, {NASTY: NASTY})
+    picture = figure(title=NASTY, caption=NASTY, paper=NASTY, config={"a": NASTY})
+    info = RunInfo(NASTY, NASTY, False, 1.0, NASTY, {NASTY: NASTY})
+    html, page = rendered(nasty, figures=[picture], info=info)
+    assert page.elements.count("script") == 1 and page.elements.count("style") == 1
+    assert "alert('x')" in page.text and "<script>alert" not in html
+
+
+def test_figures_carry_their_image_config_and_time():
+    _, page = rendered(outcome(), figures=[figure()])
+    assert page.sources == [f"data:image/png;base64,{base64.b64encode(b'\x89PNG').decode()}"]
+    for words in ("The loss.", "seed 3", "2.0 s", "iclflow reproduce linear/loss"):
+        assert words in page.text
+
+
+def test_a_figure_that_could_not_be_drawn_says_why():
+    _, page = rendered(outcome(), figures=[figure(image=None, problem="ValueError: no data")])
+    assert page.sources == [] and "Not drawn: ValueError: no data" in page.text
+
+
+def test_the_page_says_where_and_when_it_was_computed():
+    _, page = rendered(outcome())
+    for words in ("2025-01-02 03:04:05", "61.5 s", "Linux, 2 cores", "jax 0.10.2", "default"):
+        assert words in page.text
+    bent = RunInfo("now", "smoke", True, 1.0, "here", {})
+    assert "wrong on purpose" in rendered(outcome("fails"), info=bent)[1].text
+
+
+def test_the_info_of_a_run_names_this_machine():
+    info = RunInfo.of_this_machine("smoke", False, 3.0)
+    assert {"iclflow", "Python", "jax"} <= set(info.versions) and "cores" in info.machine
+
+
+@pytest.mark.parametrize(
+    "value, text",
+    [
+        (3, "3"),
+        (0.1 + 0.2, "0.3"),
+        (-1e-9, "−1e−09"),
+        (float("inf"), "∞"),
+        (float("nan"), "not a number"),
+        (True, "yes"),
+        ([0, 1], "0, 1"),
+        (np.arange(9.0), "0, 1, …, 7, 8 (9 values)"),
+        (np.ones((2, 5)), "2 × 5 values from 1 to 1"),
+        (((1, 2), (3, 4)), "1, 2; 3, 4"),
+        ({"a": 1, "b": [2, 3]}, "a: 1, b: 2, 3"),
+        ("words", "words"),
+        (None, "–"),
+        ([[1], [2, 3]], "1; 2, 3"),
+    ],
+)
+def test_values_are_shown_in_short(value, text):
+    assert value_text(value) == text
+
+
+def test_numbers_and_times_have_few_digits():
+    assert number(1 / 3, 2) == "0.33"
+    assert [duration(s) for s in (0.0421, 1.234, 90, 600)] == [
+        "42 ms",
+        "1.2 s",
+        "90.0 s",
+        "10.0 min",
+    ]
+
+
+# The look -------------------------------------------------------------------------------------
+
+
+def style() -> str:
+    return files("iclflow.report").joinpath("page.css").read_text()
+
+
+def luminance(colour: str) -> float:
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+def test_text_can_be_read_on_its_background(theme):
+    block = re.findall(r":root \{(.*?)\}", style(), re.S)[theme]
+    colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", block))
+    verdicts = ("holds", "fails", "inconclusive", "misstated")
+    pairs = [(name, f"{name}-bg") for name in verdicts]
+    pairs += [(name, ground) for name in ("ink", "soft", "link") for ground in ("paper", "card")]
+    pairs += [(name, "paper") for name in verdicts]
+    for ink, paper in pairs:
+        bright, dark = sorted((luminance(colours[ink]), luminance(colours[paper])), reverse=True)
+        # The contrast that the Web Content Accessibility Guidelines ask for, level AA.
+        assert (bright + 0.05) / (dark + 0.05) >= 4.5, (ink, paper)
+
+
+def test_the_page_is_made_for_phones_paper_and_the_dark():
+    for query in ("max-width", "@media print", "prefers-color-scheme: dark"):
+        assert query in style()
+    html, _ = rendered(outcome())
+    assert 'name="viewport"' in html and "beforeprint" in html

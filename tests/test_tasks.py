@@ -1,0 +1,134 @@
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from helpers import four_components, random_task
+
+from iclflow.tasks import LinearRegression, Mixture, RandomLabels, in_context_in_weight
+
+
+def mean_and_error(samples):
+    samples = np.asarray(samples)
+    return samples.mean(0), samples.std(0, ddof=1) / np.sqrt(len(samples))
+
+
+def within_errors(samples, expected, errors=4.5):
+    """Largest deviation in standard errors; several entries are tested at once, hence 4.5."""
+    mean, error = mean_and_error(samples)
+    return np.max(np.abs(mean - expected) / error) < errors
+
+
+def test_sampled_moments_are_those_of_the_task(getkey):
+    task = random_task(np.random.default_rng(0), 3, 7, noise=0.3, noisy_query=True)
+    drawn = task.sample(getkey(), 40_000)
+    x, y = drawn.x[:, 0], drawn.y[:, 0]
+    assert within_errors(x[:, :, None] * x[:, None, :], task.covariance)
+    assert within_errors(x * y[:, None], task.covariance @ task.prior_mean)
+    assert within_errors(y**2, task.label_variance)
+    # Two labels of one sequence share w: their product shows E[ww] and nothing of the noise.
+    products = drawn.y[:, 0] * drawn.y_query * jnp.einsum("pd,pd->p", x, drawn.x_query)
+    signal = task.covariance @ task.weight_second_moment @ task.covariance
+    assert within_errors(products, jnp.trace(signal))
+
+
+def test_noise_on_the_query_is_optional(getkey):
+    options = {"noise": 2.0, "prior_covariance": np.zeros((4, 4))}
+    noisy = four_components(**options).sample(getkey(), 2000)
+    clean = four_components(**options, noisy_query=False).sample(getkey(), 2000)
+    assert within_errors(noisy.y_query**2, 2.0)
+    assert np.all(clean.y_query == 0)
+    assert within_errors(clean.y[:, 0] ** 2, 2.0)
+
+
+def test_varying_context_pads_with_zeros_and_draws_the_lengths_asked_for(getkey):
+    task = LinearRegression([1.0, 0.5], [2, 5], context_probabilities=[0.25, 0.75])
+    drawn = task.sample(getkey(), 8000)
+    assert set(np.unique(drawn.length)) == {2.0, 5.0}
+    assert within_errors(drawn.length == 5, 0.75)
+    assert np.all(np.asarray(drawn.x)[~np.asarray(drawn.mask())] == 0)
+    assert np.all(np.asarray(drawn.y)[~np.asarray(drawn.mask())] == 0)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.3])
+@pytest.mark.parametrize("context", [2, 8])
+def test_bayes_predictor_matches_the_textbook_gaussian_posterior(getkey, noise, context):
+    rng = np.random.default_rng(1)
+    task = random_task(rng, 3, context, noise=noise)
+    drawn = task.sample(getkey(), 5)
+    for i in range(5):
+        x, y = np.asarray(drawn.x[i]), np.asarray(drawn.y[i])
+        prior, mean = np.asarray(task.prior_covariance), np.asarray(task.prior_mean)
+        gain = prior @ x.T @ np.linalg.pinv(x @ prior @ x.T + noise * np.eye(context), rcond=1e-11)
+        weight = mean + gain @ (y - x @ mean)
+        left = prior - gain @ x @ prior
+        query = np.asarray(drawn.x_query[i])
+        assert float(task.bayes_predict(drawn)[i]) == pytest.approx(weight @ query, abs=1e-8)
+        variance = query @ left @ query + float(task.query_noise)
+        assert float(task.bayes_variance(drawn)[i]) == pytest.approx(variance, abs=1e-8)
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        four_components(noise=0.1),
+        four_components(),
+        LinearRegression([0.4, 0.3, 0.2, 0.1], [2, 3]),
+        in_context_in_weight(four_components(noise=0.1), 0.5),
+        in_context_in_weight(LinearRegression([0.4, 0.3, 0.2, 0.1], 2), 0.5),
+        RandomLabels(four_components(), np.ones(4)),
+    ],
+    ids=["noisy", "noiseless", "short", "mixture", "short mixture", "random labels"],
+)
+def test_bayes_risk_is_the_squared_error_of_the_bayes_predictor(getkey, task):
+    drawn = task.sample(getkey(), 20_000)
+    squared = (drawn.y_query - task.bayes_predict(drawn)) ** 2
+    risk = task.bayes_risk(getkey(), 20_000)
+    mean, error = mean_and_error(squared)
+    combined = np.hypot(error, risk.standard_error)
+    # 1e-12: where the labels determine w, both are zero but for rounding.
+    assert abs(mean - risk.value) < 4 * combined + 1e-12
+
+
+def test_mixture_knows_a_fixed_task_vector_when_it_sees_one(getkey):
+    task = in_context_in_weight(four_components(), 0.5, fixed_weight=[1.0, 2.0, -1.0, 0.5])
+    assert isinstance(task, Mixture)
+    fixed = task.components[1].sample(getkey(), 50)
+    random = task.components[0].sample(getkey(), 50)
+    assert np.all(task.component_posterior(fixed)[1] > 1 - 1e-9)
+    assert np.all(task.component_posterior(random)[0] > 1 - 1e-9)
+
+
+def test_mixture_at_its_ends_is_one_task():
+    task = four_components()
+    assert in_context_in_weight(task, 1.0) is task
+    assert isinstance(in_context_in_weight(task, 0.0), LinearRegression)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"eigenvalues": [1.0, -0.1]}, "`eigenvalues` holds -0.1"),
+        ({"eigenvalues": [1.0, np.nan]}, "NaN"),
+        ({"eigenvalues": []}, "`eigenvalues` is empty"),
+        ({}, "exactly one of"),
+        ({"covariance": [[1.0, 2.0], [2.0, 1.0]]}, "eigenvalue -1"),
+        ({"covariance": [[1.0, 2.0], [0.0, 1.0]]}, "not symmetric"),
+        ({"covariance": [[1.0, 0.0]]}, "must be square"),
+        ({"eigenvalues": [1.0], "noise": -0.1}, "`noise` = -0.1"),
+        ({"eigenvalues": [1.0], "context": 0}, "`context` = 0"),
+        ({"eigenvalues": [1.0], "context": [3, 3]}, "each listed once"),
+        ({"eigenvalues": [1.0], "prior_mean": [1.0, 2.0]}, "`prior_mean` has 2 entries"),
+        ({"eigenvalues": [1.0], "prior_covariance": [[-1.0]]}, "positive semi-definite"),
+        ({"eigenvalues": [1.0], "context": [2, 3], "context_probabilities": [0.5, 0.6]}, "sum to"),
+    ],
+)
+def test_impossible_tasks_are_refused_in_one_sentence(options, words):
+    with pytest.raises(ValueError, match=words.replace("`", "`")) as error:
+        LinearRegression(**options)
+    assert "\n" not in str(error.value)
+
+
+def test_sampling_is_reproducible():
+    task = four_components()
+    first, second = task.sample(jr.key(3), 4), task.sample(jr.key(3), 4)
+    assert np.array_equal(first.x, second.x) and np.array_equal(first.y_query, second.y_query)
