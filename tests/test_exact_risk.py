@@ -24,11 +24,13 @@ def random_model(rng, dim, heads, rank, normaliser):
 @settings(max_examples=25, deadline=None, derandomize=True, database=None)
 @given(
     seed=st.integers(0, 10_000),
-    shape=st.sampled_from([(1, 1, 0, 1), (3, 2, 0, 5), (3, 2, 2, (2, 7)), (4, 1, 1, 5)]),
-    normaliser=st.sampled_from(["context", "tokens"]),
+    # Few shapes, since each compiles; everything else about task and model is random.
+    shape=st.sampled_from(
+        [(1, 1, 0, 1, "context"), (3, 2, 2, (2, 7), "tokens"), (4, 2, 0, 5, "context")]
+    ),
 )
-def test_exact_risk_is_the_mean_of_sampled_losses(seed, shape, normaliser):
-    dim, heads, rank, context = shape
+def test_exact_risk_is_the_mean_of_sampled_losses(seed, shape):
+    dim, heads, rank, context, normaliser = shape
     rng = np.random.default_rng(seed)
     task = random_task(rng, dim, context)
     model = random_model(rng, dim, heads, rank, normaliser)
@@ -41,7 +43,7 @@ def test_exact_risk_is_the_mean_of_sampled_losses(seed, shape, normaliser):
 @settings(max_examples=25, deadline=None, derandomize=True, database=None)
 @given(
     seed=st.integers(0, 10_000),
-    shape=st.sampled_from([(1, 1, 0, 1), (3, 2, 0, 5), (3, 2, 2, (2, 7)), (4, 1, 1, 5)]),
+    shape=st.sampled_from([(1, 1, 0, 1), (3, 2, 2, (2, 7)), (4, 2, 0, 5)]),
 )
 def test_closed_form_gradient_equals_finite_differences(seed, shape):
     dim, heads, rank, context = shape

@@ -27,8 +27,16 @@ def outcome(verdict="holds", name="one", checks=None, reason="", **fields) -> Ou
 
 
 def figure(**fields) -> ReportFigure:
-    given = {"name": "linear/loss", "title": "Loss", "caption": "The loss.", "paper": "Figure 1",
-             "image": b"\x89PNG", "media_type": "image/png", "config": {"seed": 3}, "seconds": 2.0}  # fmt: skip
+    given = {
+        "name": "linear/loss",
+        "title": "Loss",
+        "caption": "The loss.",
+        "paper": "Figure 1",
+        "image": b"\x89PNG",
+        "media_type": "image/png",
+        "config": {"seed": 3},
+        "seconds": 2.0,
+    }
     return ReportFigure(**{**given, **fields})
 
 
@@ -130,7 +138,7 @@ def test_what_is_shown_is_never_taken_for_markup():
 
 def test_figures_carry_their_image_config_and_time():
     _, page = rendered(outcome(), figures=[figure()])
-    assert page.sources == [f"data:image/png;base64,{base64.b64encode(b'\x89PNG').decode()}"]
+    assert page.sources == ["data:image/png;base64," + base64.b64encode(b"\x89PNG").decode()]
     for words in ("The loss.", "seed 3", "2.0 s", "iclflow reproduce linear/loss"):
         assert words in page.text
 

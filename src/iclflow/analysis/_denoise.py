@@ -17,6 +17,7 @@ _TURN_IN_NOISE = 3.0
 _MEDIAN = 21
 # Noise depends on the loss, so it is measured in windows of this many points.
 _WINDOW = 51
+_EVIDENCE = 0.05
 # The height over which the steps left by monotone regression average out, in units of their
 # typical size. Calibrated on noisy straight lines, which must come out without plateaus.
 _RIPPLE = 7.0
@@ -45,18 +46,21 @@ def curve(run, losses=None) -> Curve:
     of a million survive side by side, and a monotone curve without noise comes out as it was.
     """
     times, losses = _checked(run, losses)
-    smooth = losses.copy()
-    pieces = list(_monotone_pieces(losses))
+    smooth, roughness = losses.copy(), _roughness(times, losses)
+    pieces = list(_monotone_pieces(losses, float(roughness.max())))
     for piece, rises in pieces:
         smooth[piece] = isotonic_regression(losses[piece], increasing=rises).x
-    noise = np.sqrt(np.maximum(_box_mean((losses - smooth) ** 2), 0.0))
+    taken = np.sqrt(np.maximum(_box_mean((losses - smooth) ** 2), 0.0))
+    # Where the slope is as large as the noise, the regression takes away too little of it. Where
+    # it takes nothing, roughness is not noise, but a curve of few points.
+    noise = np.where(taken > _EVIDENCE * roughness, np.maximum(taken, roughness), taken)
     noise = maximum_filter1d(noise, _WINDOW, mode="nearest")
     # On a slope (per point) monotone regression makes steps of about (noise² · slope)^(1/3).
-    slope = _box_mean(np.abs(np.diff(smooth, append=smooth[-1])))
-    slope = np.maximum(slope, np.ptp(smooth) / len(smooth))
-    ripple = _RIPPLE * np.cbrt(noise**2 * slope)
-    for piece, _ in pieces:
-        smooth[piece] = _without_spikes(losses[piece], smooth[piece], noise[piece], ripple[piece])
+    mean_slope = float(np.ptp(smooth)) / len(smooth)
+    least = _RIPPLE * np.cbrt(noise**2 * mean_slope)
+    for piece, rises in pieces:
+        _cut_spikes(smooth[piece], losses[piece], rises, noise[piece], least[piece])
+    ripple = _RIPPLE * np.cbrt(noise**2 * np.maximum(_slope(smooth), mean_slope))
     return Curve(times, losses, smooth, ripple)
 
 
@@ -81,35 +85,63 @@ def zigzag(values: Float[np.ndarray, " n"], threshold: float) -> list[int]:
     return turns if rising is None else [*turns, high if rising else low]
 
 
-def _monotone_pieces(losses: np.ndarray) -> Iterator[tuple[slice, bool]]:
+def _monotone_pieces(losses: np.ndarray, noise: float) -> Iterator[tuple[slice, bool]]:
     """The stretches between turning points, and whether the loss rises there."""
     width = min(_MEDIAN, 2 * (len(losses) // 20) + 1)
     filtered = median_filter(losses, width, mode="nearest")
-    turn = max(_TURN_IN_NOISE * _roughness(losses), _TURN_IN_RANGE * float(np.ptp(filtered)))
+    turn = max(_TURN_IN_NOISE * noise, _TURN_IN_RANGE * float(np.ptp(filtered)))
     turns = zigzag(filtered, turn)[1:-1]
     for first, last in zip([0, *turns], [*turns, len(losses) - 1]):
         yield slice(first, last + 1), bool(filtered[last] > filtered[first])
 
 
-def _without_spikes(losses, smooth, noise, ripple) -> np.ndarray:
-    """Monotone regression follows single points at its two ends: cut it off at means of several."""
-    bounds = []
+def _cut_spikes(smooth, losses, rises: bool, noise, ripple) -> None:
+    """Keeps monotone regression from following single points at its two ends, in place.
+
+    Its first value on a falling curve is the largest mean over the first j points; here j has
+    to be so large that such a mean is known to a third of the ripple.
+    """
     for end in (slice(None), slice(None, None, -1)):
-        share = noise[end][0] / ripple[end][0] if ripple[end][0] > 0 else 0.0
-        count = max(1, int(np.ceil((2 * share) ** 2)))
-        bounds.append(float(np.mean(losses[end][:count])))
-    return np.clip(smooth, min(bounds), max(bounds)) if noise.any() else smooth
+        if ripple[end][0] == 0:
+            continue
+        count = min(int(np.ceil((3 * noise[end][0] / ripple[end][0]) ** 2)), len(losses))
+        means = np.cumsum(losses[end])[count - 1 :] / np.arange(count, len(losses) + 1)
+        if rises == (end.step is None):
+            np.maximum(smooth, means.min(), out=smooth)
+        else:
+            np.minimum(smooth, means.max(), out=smooth)
 
 
-def _roughness(losses: np.ndarray) -> float:
-    """The noise as seen in second differences; a smooth curve of well-placed points has little."""
-    if len(losses) < 3:
-        return 0.0
-    # Noise of deviation σ has second differences of deviation √6 σ; 1.48 turns a median
-    # absolute deviation into a standard one.
-    jumps = np.abs(np.diff(losses, 2))
-    local = median_filter(jumps, min(_WINDOW, len(jumps)), mode="nearest")
-    return float(1.48 / 6**0.5 * np.max(local))
+def _roughness(times: np.ndarray, losses: np.ndarray) -> np.ndarray:
+    """The noise around each point: how far points lie from the cubic through their neighbours.
+
+    A smooth curve of well-placed points has next to none; white noise of deviation σ has σ.
+    """
+    if len(losses) < 5:
+        return np.zeros_like(losses)
+    offsets = np.stack([times[i : len(times) - 4 + i] - times[2:-2] for i in (0, 1, 3, 4)])
+    weights = np.stack(
+        [
+            np.prod([offsets[j] / (offsets[j] - offsets[i]) for j in range(4) if j != i], axis=0)
+            for i in range(4)
+        ]
+    )
+    around = np.stack([losses[i : len(losses) - 4 + i] for i in (0, 1, 3, 4)])
+    gaps = np.abs(losses[2:-2] - np.sum(weights * around, 0)) / np.sqrt(1 + np.sum(weights**2, 0))
+    # 1.48 turns a median absolute deviation into a standard one.
+    local = 1.48 * median_filter(gaps, min(_WINDOW, len(gaps)), mode="nearest")
+    return np.pad(local, 2, mode="edge")
+
+
+def _slope(smooth: np.ndarray) -> np.ndarray:
+    """The change per point before or after each point, whichever is less: a drop beside a plateau
+    makes no ripple on it."""
+    half = min(_WINDOW // 2, len(smooth) - 1)
+    path = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(smooth)))])
+    around = np.pad(path, half, mode="reflect", reflect_type="odd")
+    before = path - around[: len(path)]
+    after = around[2 * half :] - path
+    return np.minimum(before, after) / half
 
 
 def _box_mean(values: np.ndarray) -> np.ndarray:

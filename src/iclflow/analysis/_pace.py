@@ -81,10 +81,12 @@ class Pace(NamedTuple):
         return _stay(self.curve.times, self.path, self.lower[windows])
 
     def _same_level(self, first: int, second: int) -> bool:
+        """Whether nothing but what noise may have left lies between two slow windows."""
         ends = np.searchsorted(self.path, [self.lower[first], self.lower[second] + 1])
-        inside = slice(*ends)
-        change, ripple = np.ptp(self.curve.smooth[inside]), np.max(self.curve.ripple[inside])
-        return bool(change <= _SAME_LEVEL * ripple)
+        change = np.ptp(self.curve.smooth[slice(*ends)])
+        middles = np.mean(self.stay([first, second]), axis=0)
+        ripple = np.interp(middles, self.curve.times, self.curve.ripple)
+        return bool(change <= _SAME_LEVEL * np.min(ripple))
 
 
 def _stay(times: np.ndarray, path: np.ndarray, lower: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

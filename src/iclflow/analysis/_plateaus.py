@@ -73,12 +73,11 @@ def plateaus(
         return ()
     centres = np.mean(pace.stay(windows), axis=0)
     levels = np.interp(centres, times, smooth)
-    drops = np.abs(np.diff(levels))
-    # At the two ends of the curve: the way to its first or last point, but at least the drop on
-    # the other side and what noise can do, since a curve may begin on a plateau.
-    first = max([abs(smooth[0] - levels[0]), *drops[:1], 2 * found.ripple.max()])
-    last = max([abs(smooth[-1] - levels[-1]), *drops[-1:], 2 * found.ripple.max()])
-    heights = np.concatenate([[first], drops, [last]])
+    # Beyond the first and the last plateau lies the way to the end of the curve, which is nothing
+    # for a curve that begins or ends there: then the drop on the other side sets the scale.
+    heights = np.abs(np.diff(np.concatenate([smooth[:1], levels, smooth[-1:]])))
+    heights[0], heights[-1] = heights[:2].max(), heights[-2:].max()
+    heights[[0, -1]] = np.maximum(heights[[0, -1]], 2 * found.ripple[[0, -1]])
     return tuple(
         _bounded(found, *each, margin) for each in zip(centres, levels, heights, heights[1:])
     )

@@ -1,5 +1,16 @@
 """Claims: every sentence of the papers that can be tested, and its test."""
 
+# The order of import is the order of the report.
+# isort: off
+from . import linear_merged as linear_merged
+from . import linear_separate as linear_separate
+from . import linear_algorithm as linear_algorithm
+from . import linear_rank as linear_rank
+from . import linear_scale as linear_scale
+from . import linear_softmax as linear_softmax
+from . import linear_in_weight as linear_in_weight
+
+# isort: on
 from ._base import TIERS as TIERS
 from ._base import Check as Check
 from ._base import Claim as Claim

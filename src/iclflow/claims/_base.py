@@ -28,7 +28,7 @@ class Check:
     **Fields:**
 
     - `comparison`: `"absolute"` and `"relative"`: the largest deviation must stay within
-      `tolerance`; `"equal"`: no deviation at all; `"at least"`, `"at most"`: the measurement
+      `tolerance`; `"equal"`: the same to the last digit; `"at least"`, `"at most"`: the measurement
       must be on the right side of the prediction, with `tolerance` to spare in its favour.
     """
 
@@ -41,7 +41,7 @@ class Check:
     @property
     def error(self) -> float:
         """The deviation that the tolerance bounds; infinite if the two cannot be compared."""
-        if self.comparison == "equal" and not _numeric(self.predicted):
+        if self.comparison == "equal":
             return 0.0 if _plain(self.predicted) == _plain(self.measured) else math.inf
         predicted = np.asarray(self.predicted, float)
         measured = np.asarray(self.measured, float)
@@ -173,10 +173,6 @@ def _strain(check: Check) -> float:
     if check.tolerance > 0:
         return check.error / check.tolerance
     return math.inf if check.error > 0 else 0.0
-
-
-def _numeric(value: Any) -> bool:
-    return np.asarray(value).dtype.kind in "fiub"
 
 
 def _plain(value: Any) -> Any:

@@ -26,6 +26,12 @@ class Lab:
         self.config: dict[str, Any] = {}
         self._memory: dict[str, Any] = {}
 
+    def bent(self) -> "Lab":
+        """A lab with the same results and deliberately wrong predictions."""
+        other = Lab(self.tier, falsify=True)
+        other._memory = self._memory
+        return other
+
     def begin(self) -> None:
         """Forgets the settings of the claim before; results are kept."""
         self.config = {}

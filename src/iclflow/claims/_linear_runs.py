@@ -76,7 +76,9 @@ def separate_ensemble(lab: Lab, scale: float, seeds: int, heads: int = 4) -> Ens
     """Many seeds of the rank-one separate model."""
 
     def compute():
-        models = init_many(SeparateKQ.init, jr.split(jr.key(1), seeds), dim=4, heads=heads, scale=scale)
+        models = init_many(
+            SeparateKQ.init, jr.split(jr.key(1), seeds), dim=4, heads=heads, scale=scale
+        )
         return gradient_flow_ensemble(models, _risk(four_components(), models))
 
     return lab.once(f"separate ensemble {scale} {seeds} {heads}", compute)

@@ -5,8 +5,9 @@ import numpy as np
 
 from .. import analysis, theory
 from ..estimators import PopulationPCR, SubspaceLeastSquares
-from ..models import AbstractModel
-from ..risks import SampledRisk
+from ..flows import gradient_flow
+from ..models import AbstractModel, MergedKQ
+from ..risks import SampledRisk, risk
 from ..tasks import LinearRegression, Sequences
 from ._base import Check
 from ._lab import Lab
@@ -30,7 +31,9 @@ def prediction_distances(lab: Lab, estimators) -> list[float]:
     for model, estimator in zip(plateau_models(lab)[1:], estimators):
         measured = np.asarray(model.predict(sequences))
         predicted = np.asarray(estimator.predict(sequences))
-        distances.append(float(np.sqrt(np.mean((measured - predicted) ** 2) / np.mean(measured**2))))
+        distances.append(
+            float(np.sqrt(np.mean((measured - predicted) ** 2) / np.mean(measured**2)))
+        )
     return distances
 
 
@@ -48,8 +51,7 @@ def pcr(lab: Lab) -> list[Check]:
     """Predictions on fresh sequences, and the risk by Monte Carlo, plateau by plateau."""
     task = four_components()
     lab.note(task="four components", heads=4, scale=1e-3, sequences=SEQUENCES)
-    shift = 0 if not lab.falsify else 1
-    components = [min(m + shift, 4) if m < 4 else 3 for m in range(1, 5)] if shift else range(1, 5)
+    components = lab.predict((1, 2, 3, 4), wrong=(2, 3, 4, 3))
     estimators = [PopulationPCR(task, m) for m in components]
     risks = np.array([theory.plateau_risk(task, m) for m in range(1, 5)])
     sampled = SampledRisk(task, 2000)
@@ -137,10 +139,6 @@ def _fresh(lab: Lab, length: int) -> Sequences:
 )
 def noise_and_prior(lab: Lab) -> list[Check]:
     """A merged run on a task with nothing diagonal in it."""
-    from ..flows import gradient_flow
-    from ..models import MergedKQ
-    from ..risks import risk
-
     task = LinearRegression(
         covariance=[[0.5, 0.2, 0.0], [0.2, 0.4, 0.1], [0.0, 0.1, 0.3]],
         context=9,

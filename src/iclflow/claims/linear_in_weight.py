@@ -83,7 +83,12 @@ def in_weight_blocks(lab: Lab) -> list[Check]:
     sizes = []
     for run in in_weight_runs(lab):
         final = run.final
-        sizes.append(max(float(jnp.abs(final.value[:, :-1]).max()), float(jnp.abs(final.key_query[:, -1]).max())))
+        sizes.append(
+            max(
+                float(jnp.abs(final.value[:, :-1]).max()),
+                float(jnp.abs(final.key_query[:, -1]).max()),
+            )
+        )
     return [
         Check("u and h at p = 1", lab.predict(0.0, wrong=0.1), sizes[-1], 1e-10),
         Check("u and h at p < 1", np.full(4, lab.predict(0.01, wrong=100.0)), sizes[:-1], comparison="at least"),
@@ -110,7 +115,11 @@ def in_weight_escape(lab: Lab) -> list[Check]:
         slope = np.polyfit(run.times[window], np.log(size[window]), 1)[0]
         measured.append(slope)
     wrong = np.array(predicted) * 1.1
-    return [Check("growth rate, five p", lab.predict(predicted, wrong=wrong), measured, 0.02, "relative")]
+    return [
+        Check(
+            "growth rate, five p", lab.predict(predicted, wrong=wrong), measured, 0.02, "relative"
+        )
+    ]
 
 
 def _small_runs(lab: Lab):

@@ -102,22 +102,21 @@ def merged_two_stationary_sets(lab: Lab) -> list[Check]:
     )
     losses = lab.predict(np.array([minima.loss, saddles.loss]))
     distance = np.min(np.abs(found.losses[:, None] - losses), axis=1)
-    at_zero = template.__class__(v=jnp.zeros(heads), U=jnp.zeros((heads, 4, 4)))
-    at_minimum = MergedKQ(*(jnp.asarray(w) for w in theory.merged_minimum_point(task, np.ones(heads))))
+    at_zero = MergedKQ(v=jnp.zeros(heads), U=jnp.zeros((heads, 4, 4)))
+    v, U = theory.merged_minimum_point(task, np.ones(heads))
+    at_minimum = MergedKQ(v=jnp.asarray(v), U=jnp.asarray(U))
     return [
         Check("distance of the losses found from the two predicted", 0.0, distance.max(), 1e-9),
-        Check(
-            "losses reached", np.sort(losses), np.sort(found.distinct_losses()), 1e-9
-        ),
+        Check("losses reached", np.sort(losses), np.sort(found.distinct_losses()), 1e-9),
         Check(
             "Hessian index at the saddle, at the minimum",
-            lab.predict((saddles.index, minima.index), wrong=(saddles.index + 1, minima.index + 1)),
+            lab.predict((saddles.hessian_index, minima.hessian_index), wrong=(heads + 1, 1)),
             tuple(analysis.hessian_spectrum(exact, m).index for m in (at_zero, at_minimum)),
             comparison="equal",
         ),
         Check(
             "Hessian nullity at the minimum",
-            lab.predict(minima.nullity, wrong=minima.nullity + 1),
+            lab.predict(minima.hessian_nullity, wrong=minima.hessian_nullity + 1),
             analysis.hessian_spectrum(exact, at_minimum).nullity,
             comparison="equal",
         ),
@@ -208,7 +207,9 @@ def merged_reduced_flow(lab: Lab) -> list[Check]:
     lab.note(task="four components, noise 0.1", heads=5, scale=0.05, scheme="balanced")
     run = gradient_flow(model, risk(task, model), end=60.0, save=Linear(121))
     start = theory.reduced_start(model.v, model.U)
-    predicted = theory.reduced_flow(task, run.times, start.matrix * lab.predict(1.0), start.imbalance)
+    predicted = theory.reduced_flow(
+        task, run.times, start.matrix * lab.predict(1.0), start.imbalance
+    )
     return [Check("loss at 121 times", predicted.loss, run.losses, 1e-6)]
 
 
@@ -224,8 +225,6 @@ def merged_conservation(lab: Lab) -> list[Check]:
     """The matrix at the start and at the end of a run."""
     run = merged_run(lab)
     lab.note(task="four components", heads=8, scale=1e-3)
-    before, after = (
-        theory.merged_conserved(run.models.v[i], run.models.U[i]) for i in (0, -1)
-    )
+    before, after = (theory.merged_conserved(run.models.v[i], run.models.U[i]) for i in (0, -1))
     wrong = before + 0.03 * np.sum(run.models.v[-1] ** 2)
     return [Check("conserved matrix", lab.predict(before, wrong=wrong), after, 1e-6)]

@@ -78,7 +78,9 @@ def rank_slope(lab: Lab) -> list[Check]:
     measured = (small - large)[1:] / np.log(10)
     predicted = [theory.log_plateau_slope(eight_components(), 8, m) for m in range(1, 8)]
     wrong = np.array(predicted) * 1.2
-    return [Check("slopes, m = 1 … 7", lab.predict(predicted, wrong=wrong), measured, 0.06, "relative")]
+    return [
+        Check("slopes, m = 1 … 7", lab.predict(predicted, wrong=wrong), measured, 0.06, "relative")
+    ]
 
 
 @claim(

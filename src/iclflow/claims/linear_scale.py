@@ -103,7 +103,12 @@ def scale_delays_drop(lab: Lab) -> list[Check]:
     sharpness, half = merged_sharpness(lab, seeds)
     slope = (half[-1] - half[-2]) / np.log(MERGED_SCALES[-2] / MERGED_SCALES[-1])
     return [
-        Check("delay for an e-fold", lab.predict(1 / theory.growth_rate(four_components())), slope, 1e-3),
+        Check(
+            "delay for an e-fold",
+            lab.predict(1 / theory.growth_rate(four_components())),
+            slope,
+            1e-3,
+        ),
         Check(
             "t₁₀/t₉₀ rises as s falls",
             np.full(len(sharpness) - 1, lab.predict(0.0, wrong=1.0)),

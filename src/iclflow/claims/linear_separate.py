@@ -68,9 +68,13 @@ def separate_stationary_points(lab: Lab) -> list[Check]:
     )
     distance = np.min(np.abs(found.losses[:, None] - lab.predict(predicted)), axis=1)
     return [
-        Check("number of points", lab.predict(2**4, wrong=2**4 - 1), len(points), comparison="equal"),
+        Check(
+            "number of points", lab.predict(2**4, wrong=2**4 - 1), len(points), comparison="equal"
+        ),
         Check("largest gradient at a predicted point", 0.0, max(gradients), 1e-12),
-        Check("loss at the predicted weights", lab.predict(predicted), _losses(exact, points), 1e-12),
+        Check(
+            "loss at the predicted weights", lab.predict(predicted), _losses(exact, points), 1e-12
+        ),
         Check("distance of a restart's loss from the nearest predicted", 0.0, distance.max(), 1e-8),
     ]
 
@@ -139,7 +143,9 @@ def ordered_drops(lab: Lab) -> list[Check]:
     seeds = lab.scaled(10, 40, 200)
     lab.note(task="four components", heads=5, seeds=seeds, scales=ORDER_SCALES)
     shares = order_shares(lab, seeds)
-    drops = [len(analysis.plateaus(run)) - 1 for run in separate_ensemble(lab, 0.01, seeds, heads=5)]
+    drops = [
+        len(analysis.plateaus(run)) - 1 for run in separate_ensemble(lab, 0.01, seeds, heads=5)
+    ]
     order = lab.predict((0, 1, 2, 3), wrong=(1, 0, 2, 3))
     small = [share_in_order(lab, scale, seeds, order) for scale in (0.03, 0.01)]
     return [

@@ -24,6 +24,10 @@ def guarded(command: Callable[[], int]) -> int:
         # Whoever read our output has had enough (`| head`): leave without another error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        place = f"`{error.filename}`: " if error.filename else ""
+        print(f"iclflow: {place}{error.strerror or error}.", file=sys.stderr)
+        return 2
     except MemoryError:
         print("iclflow: this needs more memory than the machine has.", file=sys.stderr)
         return 2

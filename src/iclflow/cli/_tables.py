@@ -9,8 +9,7 @@ from rich.text import Text
 
 from ..claims import Claim
 from ..experiment import Summary
-
-MARKS = {"holds": "✓", "fails": "✗", "inconclusive": "?", "misstated": "≠"}
+from ..trajectory import Result
 
 
 def print_summary(summary: Summary, folder: Path) -> None:
@@ -20,7 +19,9 @@ def print_summary(summary: Summary, folder: Path) -> None:
     grid = Table.grid(padding=(0, 2))
     steps = run.statistics.get("steps")
     grid.add_row("result", f"{run.result.name}: {run.result.value}")
-    grid.add_row("ended at", f"{run.times[-1]:.6g} {unit}" + (f", {steps} steps" if steps else ""))
+    if run.result is not Result.stationary:
+        end = f"{run.times[-1]:.6g} {unit}"
+        grid.add_row("ended at", end + (f", {steps} steps" if steps else ""))
     grid.add_row("loss", f"{run.losses[0]:.6g} → {run.losses[-1]:.8g}")
     grid.add_row("smallest reachable", _number(summary.floor, "not known"))
     grid.add_row("theory", summary.theory or "none that applies")

@@ -1,11 +1,14 @@
 """The loss of a run, with whatever theory applies, as PNG and PDF."""
 
 import io
+import warnings
 
 import numpy as np
 
 from ..trajectory import Trajectory
 from ._overlay import Overlay
+
+_LATEST = 1e200
 
 
 def loss_figure(
@@ -14,7 +17,18 @@ def loss_figure(
     """The files `loss.png` and `loss.pdf`."""
     import matplotlib.pyplot as plt
 
+    # A run that rests forever has a last moment that no axis can show.
+    run = run.between(0.0, _LATEST)
     figure, ax = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        # Runs of all sizes are drawn, also those that overflow: that is told in the title.
+        warnings.simplefilter("ignore")
+        return _drawn(figure, ax, run, predicted, floor, title)
+
+
+def _drawn(figure, ax, run, predicted, floor, title) -> dict[str, bytes]:
+    import matplotlib.pyplot as plt
+
     try:
         run.plot(ax, None if predicted is None else predicted.drawn(), _needs_log(run))
         if floor is not None and np.isfinite(floor):

@@ -29,10 +29,13 @@ def result_folder(path: Path) -> Iterator[Path]:
 
 def check_free(path: Path, config: Config, force: bool) -> None:
     """Refuses a folder that holds another run, or anything else, unless `force`."""
-    if path.exists() and not path.is_dir():
-        raise InputError(f"`{path}` is a file: must be a folder, or free.")
-    if force or not path.is_dir() or not any(path.iterdir()):
-        return
+    try:
+        if path.exists() and not path.is_dir():
+            raise InputError(f"`{path}` is a file: must be a folder, or free.")
+        if force or not path.is_dir() or not any(path.iterdir()):
+            return
+    except OSError as error:
+        raise InputError(f"`{path}` cannot be used: {error.strerror}.") from None
     try:
         there = parse_config(read_toml(path / "config.toml")).hash
     except InputError:

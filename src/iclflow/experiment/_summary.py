@@ -71,9 +71,11 @@ def summarise(
     config: Config, run: Trajectory, floor: float | None, predicted: Overlay | None
 ) -> Summary:
     """Plateaus and drops of a run beside what was predicted."""
-    rests = _plateaus(run, predicted)
     source = None if predicted is None else predicted.source
-    return Summary(config, run, floor, source, rests, _drops(run, predicted))
+    # A run that ran away has losses whose squares overflow.
+    with np.errstate(all="ignore"):
+        rests, drops = _plateaus(run, predicted), _drops(run, predicted)
+    return Summary(config, run, floor, source, rests, drops)
 
 
 def _plateaus(run: Trajectory, predicted: Overlay | None) -> tuple[Rest, ...]:

@@ -51,24 +51,29 @@ class Figure:
     draw: "Callable[[Lab], Drawing]"
 
 
-def drawn_by(module: str, function: str, name: str) -> "Callable[[Lab], Drawing]":
+@dataclasses.dataclass(frozen=True)
+class DrawnBy:
     """A function of a module of this folder as `Figure.draw`.
 
     The module is imported when the figure is drawn: a list of figures loads no plotting library.
     """
 
-    def draw(lab: "Lab") -> Drawing:
+    module: str
+    function: str
+    name: str
+
+    def resolve(self) -> "Callable[[Lab], Drawing]":
+        """The function itself."""
+        return getattr(importlib.import_module(f".{self.module}", __package__), self.function)
+
+    def __call__(self, lab: "Lab") -> Drawing:
         from ._style import style
 
         with style():
-            drawing = getattr(importlib.import_module(f".{module}", __package__), function)(lab)
+            drawing = self.resolve()(lab)
         return dataclasses.replace(
-            drawing,
-            data={key: np.asarray(values) for key, values in drawing.data.items()},
-            config={"figure": name, "tier": lab.tier} | drawing.config,
+            drawing, config={"figure": self.name, "tier": lab.tier} | drawing.config
         )
-
-    return draw
 
 
 def save_drawing(drawing: Drawing, folder: Path | str, stem: str) -> list[Path]:
@@ -90,7 +95,7 @@ def save_drawing(drawing: Drawing, folder: Path | str, stem: str) -> list[Path]:
             drawing.figure.savefig(stream, format=suffix, metadata=metadata)
             contents[suffix] = stream.getvalue()
     stream = io.BytesIO()
-    np.savez_compressed(stream, **drawing.data)
+    np.savez_compressed(stream, **drawing.data)  # pyright: ignore[reportArgumentType]
     contents["npz"] = stream.getvalue()
     contents["toml"] = to_toml(drawing.config).encode()
     paths = []

@@ -27,33 +27,36 @@ def pcr(lab: Lab) -> Drawing:
     """How far a run is from principal component regression, and how well that does."""
     task = four_components()
     run = separate_run(lab, SCALE)
+    time, _ = held(run, 2 * run.times[-1])
     distances = _distances(run.coefficients())
+    distances = np.concatenate([distances, distances[-1:]])[: len(time)]
     found = analysis.plateaus(run)
     measured = np.array([plateau.level for plateau in found])
     count = np.arange(5)
-    shrunk = np.array([theory.plateau_risk(task, m) for m in count])
-    squares = np.array([theory.subspace_least_squares_risk(task, m) for m in count])
+    shrunk = np.array([theory.plateau_risk(task, m) for m in range(5)])
+    squares = np.array([theory.subspace_least_squares_risk(task, m) for m in range(5)])
     estimators = (PopulationPCR, SubspaceLeastSquares)
     gaps = np.array(
         [prediction_distances(lab, [e(task, m) for m in range(1, 5)]) for e in estimators]
     )
-    figure, (a, b, c) = canvas("double", 2.8, 1, 3, width_ratios=[1.4, 1, 1])
-    for m in count:
-        a.loglog(run.times[1:], distances[1:, m], color=(*shades(5),)[m], lw=1.6, label=f"m = {m}")
-    a.set(xlim=(0.1 * found[0].end, run.times[-1]), ylim=(1e-4, 2))
-    a.set(xlabel="time (τ)", ylabel="distance from PCR with m components")
-    a.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=5, handlelength=0.9)
+    figure, (a, b, c) = canvas("double", 2.8, 1, 3, width_ratios=[1.3, 1, 1])
+    for m, colour in zip(count, shades(5)):
+        a.semilogx(time[1:], distances[1:, m], color=colour, label=f"m = {m}")
+    a.set(xlim=(0.2 * found[0].end, time[-1]), ylim=(-0.03, 1.1))
+    a.set(xlabel="time (τ)", ylabel="distance from PCR with $m$")
+    legend_above(figure, a)
     b.plot(np.arange(len(measured)), measured, "o", mfc="none", label="attention")
-    b.plot(count, shrunk, label="PCR, theory", **THEORY)
+    b.plot(count, shrunk, label="PCR", **THEORY)
     b.plot(count, squares, ":", color=COLOURS[1], lw=1.5, label="least squares")
-    b.set(xlabel="plateau m", ylabel="risk", ylim=(-0.04, 1.05), xticks=count)
-    b.legend(loc="upper right")
-    c.semilogy(count[1:], gaps[0], "o", mfc="none", label="PCR")
-    c.plot(count[1:], gaps[1], "s", mfc="none", color=COLOURS[1], label="least squares")
-    c.set(xlabel="plateau m", ylabel="relative distance in prediction", xticks=count[1:])
-    c.legend(loc="center right")
+    b.set(xlabel="plateau $m$", ylabel="risk", ylim=(-0.04, 1.25), xticks=count)
+    b.legend(loc="upper right", handlelength=1.6, borderaxespad=0)
+    c.semilogy(count[1:], gaps[0], "o", mfc="none", label="from PCR")
+    c.plot(count[1:], gaps[1], "s", mfc="none", color=COLOURS[1], label="from least squares")
+    c.set(xlabel="plateau $m$", ylabel="relative distance in prediction", xticks=count[1:])
+    c.set(xlim=(0.6, 4.4), ylim=(None, 300))
+    c.legend(loc="upper right", borderaxespad=0)
     data = {
-        "time": run.times,
+        "time": time,
         "distance": distances,
         "risk": measured,
         "theory_risk": shrunk,
@@ -117,8 +120,13 @@ def softmax(lab: Lab) -> Drawing:
         name = "merged" if is_merged else "separate"
         panel.plot(run.times, run.losses, label="softmax attention")
         for i, plateau in enumerate(analysis.plateaus(run)):
-            label = None if i else "plateaus found"
-            panel.axvspan(plateau.start, plateau.end, color="0.9", zorder=0, label=label)
+            panel.hlines(
+                *(plateau.level, plateau.start, plateau.end),
+                color=COLOURS[4],
+                lw=7,
+                zorder=1,
+                label=None if i else "plateaus found",
+            )
             data[f"{name}_plateau_{i}"] = np.array([plateau.start, plateau.end, plateau.level])
         panel.set_title("merged key-query" if is_merged else "separate keys and queries")
         panel.set(xlabel="gradient-descent step", ylabel="training loss", ylim=(0, None))
@@ -152,13 +160,14 @@ def in_weight(lab: Lab) -> Drawing:
         b.plot(FRACTIONS, values, "os^"[i], mfc="none", color=COLOURS[i], label=name)
         b.plot(fine, predicted[name], **THEORY)
     b.set(xlabel="share of random tasks p", ylabel="loss at the end", yscale="log")
-    b.legend(loc="center right", bbox_to_anchor=(1.0, 0.6))
+    b.set(ylim=(None, 12), xticks=(0, 0.5, 1))
+    b.legend(loc="upper right", borderaxespad=0)
     blocks = _block_sizes(runs)
     for i, (name, sizes) in enumerate(blocks.items()):
         # Blocks that never move would be at −∞: draw them at the bottom.
         c.semilogy(
-            FRACTIONS, np.maximum(sizes, 1e-20), "os^D"[i] + "-", lw=0.8, color=COLOURS[i],
-            mfc="none", label=name,
+            FRACTIONS, np.maximum(sizes, 1e-20), "os^D"[i], color=COLOURS[i], mfc="none",
+            label=f"block {name}",
         )  # fmt: skip
     c.set(xlabel="share of random tasks p", ylabel="largest weight in the block")
     c.legend(loc="center left")

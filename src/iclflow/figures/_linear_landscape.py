@@ -44,7 +44,9 @@ def landscape_separate(lab: Lab) -> Drawing:
         colour = COLOURS[1] if visited else "0.35"
         panel.plot(x, loss, "o", ms=11, mfc="white", mec=colour, zorder=3)
         panel.annotate(f"{point.index}", (x, loss), ha="center", va="center", zorder=4)
-        name = "{" + "".join(str(d + 1) for d in point.components) + "}" if point.components else "∅"
+        name = (
+            "{" + "".join(str(d + 1) for d in point.components) + "}" if point.components else "∅"
+        )
         left = x < len(point.components)
         panel.annotate(
             name,
@@ -58,7 +60,7 @@ def landscape_separate(lab: Lab) -> Drawing:
     losses = found.distinct_losses()
     nearest = np.argmin(np.abs(found.losses[:, None] - losses), axis=1)
     counts = np.bincount(nearest, minlength=len(losses))
-    side.barh(losses, counts, height=0.016, color=COLOURS[0])
+    side.barh(losses, counts, height=0.016, color=COLOURS[0], zorder=2)
     levels(side, [point.loss for point in points])
     panel.set(xlabel="components learned", ylabel="loss", xlim=(-0.3, 4.6), ylim=(0.06, 1.06))
     panel.set_xticks(range(5))
@@ -106,6 +108,7 @@ def landscape_merged(lab: Lab) -> Drawing:
     for sign in (1, -1):
         a.plot(sign * branch, sign * size / branch, color="white", lw=2)
     run = merged_run(lab)
+    assert isinstance(run.models, MergedKQ)
     sizes = np.linalg.norm(run.models.v, axis=1)
     along = np.einsum("tde,de->t", run.coefficients(), optimum) / size / sizes
     a.plot(sizes, along, color=COLOURS[1], lw=2)
@@ -119,7 +122,7 @@ def landscape_merged(lab: Lab) -> Drawing:
         ("saddle", (np.zeros(heads), np.zeros((heads, 4, 4))), COLOURS[0], "o"),
         ("minimum", theory.merged_minimum_point(task, np.ones(heads)), COLOURS[2], "s"),
     ):
-        model = MergedKQ(*(jnp.asarray(w) for w in weights))
+        model = MergedKQ(v=jnp.asarray(weights[0]), U=jnp.asarray(weights[1]))
         spectra.append(analysis.hessian_spectrum(exact, model).eigenvalues)
         b.plot(
             np.arange(1, len(spectra[-1]) + 1), spectra[-1], marker, ms=3, color=colour, label=name
@@ -156,13 +159,14 @@ def order(lab: Lab) -> Drawing:
         shares,
         [shares - low, high - shares],
         fmt="o",
+        elinewidth=1.2,
         capsize=3,
         label=f"share of {seeds} seeds",
     )
     panel.set(xscale="log", xlabel="scale of the initial weights s", ylim=(0, 1.08))
     panel.set_ylabel("share in order of eigenvalue")
     legend_above(figure, panel)
-    data = {"scale": ORDER_SCALES, "share": shares, "low": low, "high": high}
+    data = {"scale": np.array(ORDER_SCALES), "share": shares, "low": low, "high": high}
     return Drawing(figure, data, {"task": "four components", "heads": 5, "seeds": seeds})
 
 

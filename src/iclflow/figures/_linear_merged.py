@@ -1,5 +1,6 @@
 """Figures of arXiv 2501.16265 on attention with a merged key-query matrix."""
 
+import jax
 import jax.random as jr
 import numpy as np
 
@@ -15,8 +16,9 @@ from ..claims._linear_runs import (
 )
 from ..claims.linear_merged import with_mirror_images
 from ..flows import Explicit, Linear, gradient_descent, gradient_flow
-from ..models import FullMergedKQ, TwoLayerLinear
+from ..models import FullMergedKQ, MergedKQ, TwoLayerLinear
 from ..risks import dataset_risk, risk
+from ..trajectory import Trajectory
 from ._base import Drawing
 from ._style import COLOURS, THEORY, canvas, levels
 
@@ -29,8 +31,8 @@ DROP_SCALES = (1e-2, 1e-3, 1e-4)
 def merged(lab: Lab) -> Drawing:
     """The loss of merged attention, of its network, and of theory."""
     task, run = four_components(), merged_run(lab, SCALE)
-    start = theory.growing_start(task, run.models.v[0], run.models.U[0])
-    half = theory.drop_time(task, run.models.v[0], run.models.U[0])
+    start = theory.growing_start(task, *_weights(run))
+    half = theory.drop_time(task, *_weights(run))
     end = min(float(run.times[-1]), 4 * half)
     shown = run.between(0.0, end)
     network = _network_flow(lab, tuple(np.linspace(0.0, end, 26)[1:]))
@@ -75,7 +77,7 @@ def merged(lab: Lab) -> Drawing:
             "network_loss": network.losses,
             "theory_time": times,
             "theory_loss": predicted,
-            "predicted_half_drop": half,
+            "predicted_half_drop": np.array(half),
             "step": attention.times,
             "gap_generic": gaps["generic data"],
             "gap_mirrored": gaps["closed under y → −y"],
@@ -84,9 +86,20 @@ def merged(lab: Lab) -> Drawing:
             "task": "four components",
             "heads": 8,
             "scale": SCALE,
-            "descent": {"sequences": SEQUENCES, "scale": 1e-2, "learning_rate": 0.05, "steps": 1500},
+            "descent": {
+                "sequences": SEQUENCES,
+                "scale": 1e-2,
+                "learning_rate": 0.05,
+                "steps": 1500,
+            },
         },
     )
+
+
+def _weights(run: Trajectory) -> tuple[jax.Array, jax.Array]:
+    """v and U at the start of a run."""
+    assert isinstance(run.models, MergedKQ)
+    return run.models.v[0], run.models.U[0]
 
 
 def _network_flow(lab: Lab, times: tuple[float, ...]):
@@ -151,7 +164,7 @@ def merged_drop_times(lab: Lab) -> Drawing:
         [
             [
                 (
-                    theory.drop_time(task, run.models.v[0], run.models.U[0]),
+                    theory.drop_time(task, *_weights(run)),
                     analysis.drop_times(run, levels=ends)[0],
                 )
                 for run in merged_ensemble(lab, scale, seeds)
@@ -188,7 +201,7 @@ def merged_drop_times(lab: Lab) -> Drawing:
         "scale": guide,
         "predicted": predicted,
         "measured": measured,
-        "expected_mean": [e.mean for e in expected],
-        "expected_deviation": [e.standard_deviation for e in expected],
+        "expected_mean": np.array([e.mean for e in expected]),
+        "expected_deviation": np.array([e.standard_deviation for e in expected]),
     }
     return Drawing(figure, data, {"task": "four components", "heads": 8, "seeds": seeds})

@@ -12,6 +12,7 @@ from ..claims.linear_separate import (
     cascade_times,
     head_losses,
 )
+from ..models import SeparateKQ
 from ..tasks import LinearRegression
 from ..trajectory import Trajectory
 from ._base import Drawing
@@ -85,11 +86,12 @@ def _component(task: LinearRegression, d: int) -> str:
 def scalar_ode(lab: Lab) -> Drawing:
     """Heads that each start along one component, and the closed form of their growth."""
     task, run = four_components(), aligned_run(lab)
+    assert isinstance(run.models, SeparateKQ)
     modes = theory.modes(task)
     sizes, values = np.cbrt(modes.strengths), np.asarray(run.models.v)
     heads = list(zip(ALIGNED_STARTS, modes.growth_rates, modes.strengths))
     closed = np.stack([theory.aligned_value(run.times, *head) for head in heads], axis=1)
-    loss = theory.aligned_loss(task, ALIGNED_STARTS, run.times)
+    loss = theory.aligned_loss(task, np.array(ALIGNED_STARTS), run.times)
     clocks = theory.drop_clock(np.array(ALIGNED_STARTS) / sizes)
     clocks = clocks + modes.growth_rates * sizes * run.times[:, None]
     x = np.linspace(-10, 5, 200)
@@ -114,7 +116,7 @@ def scalar_ode(lab: Lab) -> Drawing:
     a.set(xlabel="time (τ)", ylabel="value weight $v_d$")
     b.set(xlabel="time (τ)", ylabel="loss", ylim=(0, 1.08))
     c.set(xlabel="rescaled time", ylabel="$v_d$ / final value", xlim=(x[0], x[-1]))
-    legend_above(figure, [a, b])
+    legend_above(figure, a, b)
     data = {
         "time": run.times,
         "value": values,

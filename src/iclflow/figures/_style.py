@@ -1,11 +1,12 @@
 """The one look of all figures: sizes, colours, and how theory and simulation are told apart."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
 import matplotlib
 import numpy as np
+from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -30,7 +31,7 @@ RC: dict[str, Any] = {
     "legend.frameon": False,
     "legend.handlelength": 2.2,
     "legend.columnspacing": 1.4,
-    "axes.prop_cycle": matplotlib.cycler(color=COLOURS),  # pyright: ignore[reportPrivateImportUsage]
+    "axes.prop_cycle": cycler(color=COLOURS),
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.linewidth": 0.7,
@@ -59,7 +60,7 @@ def style() -> Iterator[None]:
     """Draws and saves with the settings of `RC`, whatever the user's own are."""
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update(RC)
+        matplotlib.rcParams.update(RC)  # pyright: ignore[reportCallIssue, reportArgumentType]
         yield
 
 
@@ -100,9 +101,8 @@ def power_of_ten(value: float) -> str:
     return rf"${digits}\times10^{{{int(exponent)}}}$"
 
 
-def legend_above(figure: Figure, panel: Axes | Sequence[Axes], columns: int | None = None) -> None:
-    """One legend above all panels, where it can hide no data."""
-    panels: Iterable[Axes] = [panel] if isinstance(panel, Axes) else panel
+def legend_above(figure: Figure, *panels: Axes, columns: int | None = None) -> None:
+    """One legend of these panels above all of them, where it can hide no data."""
     found: dict[str, Any] = {}
     for each in panels:
         for handle, label in zip(*each.get_legend_handles_labels()):

@@ -153,9 +153,8 @@ def descend_ensemble(
     members = Members.of(models, risks)
     if keys is None:
         keys = jr.split(_checked_key(members.risk, None), members.count)
-    driver = _Driver(
-        Layout.of(members.first), members.risk, members.risk, members, optimiser, steps, save
-    )
+    risk, layout = members.risk, Layout.of(members.first)
+    driver = _Driver(layout, risk, risk, members.swept_risk, optimiser, steps, save)
     vectors = eqx.filter_vmap(driver.layout.vector)(members.models)
     run = Monitor(f"training {members.count} models", progress, callback)
     return Ensemble(tuple(driver.run(vectors, keys, run)))

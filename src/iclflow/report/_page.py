@@ -95,4 +95,3 @@ def _figure(figure: ReportFigure) -> str:
         f"<code>iclflow reproduce {escape(figure.name)}</code></p>"
         f"{config_html(figure.config)}</figcaption></figure>"
     )
-

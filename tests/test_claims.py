@@ -1,0 +1,93 @@
+import json
+
+import numpy as np
+import pytest
+
+from iclflow.claims import Check, Claim, Inconclusive, Lab, all_claims, run_claim, select_claims
+
+
+def make_claim(test, **fields) -> Claim:
+    return Claim("linear/test", "linear", "A sentence.", "nowhere", "smoke", "none", test, **fields)
+
+
+@pytest.mark.parametrize(
+    ("check", "error", "passed"),
+    [
+        (Check("absolute", [1.0, 2.0], [1.1, 2.0], 0.2), 0.1, True),
+        (Check("absolute", [1.0, 2.0], [1.1, 2.5], 0.2), 0.5, False),
+        (Check("relative", 200.0, 201.0, 0.01, "relative"), 0.005, True),
+        (Check("equal", (0, 1), [0, 1], comparison="equal"), 0.0, True),
+        (Check("equal, ragged", [[], [0]], [[], [1]], comparison="equal"), np.inf, False),
+        (Check("at least", 0.9, 0.95, comparison="at least"), 0.0, True),
+        (Check("at least", 0.9, 0.85, comparison="at least"), 0.05, False),
+        (Check("at most", [1.0, 1.0], [0.5, 1.5], comparison="at most"), 0.5, False),
+        (Check("shapes differ", [1.0, 2.0], [1.0, 2.0, 3.0], 9.0), np.inf, False),
+        (Check("not a number", 1.0, np.nan, 9.0), np.inf, False),
+    ],
+    ids=lambda value: value.name if isinstance(value, Check) else None,
+)
+def test_a_check_measures_the_deviation_that_its_tolerance_bounds(check, error, passed):
+    assert check.error == pytest.approx(error)
+    assert check.passed is passed
+
+
+def test_verdicts_follow_from_the_checks():
+    good, bad = Check("good", 1.0, 1.0), Check("bad", 1.0, 2.0)
+    lab = Lab()
+    assert run_claim(make_claim(lambda lab: [good]), lab).verdict == "holds"
+    failed = run_claim(make_claim(lambda lab: [good, bad]), lab)
+    assert failed.verdict == "fails" and failed.reason == "failed: bad" and failed.worst is bad
+    assert run_claim(make_claim(lambda lab: [bad], misstated=True), lab).verdict == "misstated"
+    assert run_claim(make_claim(lambda lab: [good], misstated=True), lab).verdict == "holds"
+
+
+def test_an_undecided_claim_says_why():
+    def test(lab):
+        raise Inconclusive("too few seeds")
+
+    outcome = run_claim(make_claim(test), Lab())
+    assert (outcome.verdict, outcome.reason) == ("inconclusive", "too few seeds")
+
+
+def test_a_check_that_cannot_fail_is_found_by_falsification():
+    solid = make_claim(lambda lab: [Check("solid", lab.predict(2.0), 2.0, 0.01)])
+    hollow = make_claim(lambda lab: [Check("hollow", lab.predict(2.0), 2.0, 1.0)])
+    assert run_claim(solid, Lab(falsify=True)).verdict == "fails"
+    outcome = run_claim(hollow, Lab(falsify=True))
+    assert outcome.verdict == "holds" and "hollow" in outcome.reason
+
+
+def test_an_outcome_is_plain_json():
+    def test(lab):
+        lab.note(scale=np.float64(0.1), seeds=(1, 2))
+        return [Check("levels", np.array([1.0, np.inf]), np.array([1.0, 2.0]), 0.1)]
+
+    text = json.dumps(run_claim(make_claim(test), Lab()).as_json(), allow_nan=False)
+    fields = {"id", "paper", "statement", "predicted", "measured", "error", "tolerance"}
+    fields |= {"tolerance_reason", "verdict", "seconds", "config"}
+    assert fields <= set(json.loads(text))
+
+
+def test_every_claim_is_complete_and_every_correction_exists():
+    known = {claim.id for claim in all_claims()}
+    assert len(known) == len(all_claims()) > 25
+    for claim in all_claims():
+        assert claim.statement.endswith(".") and claim.source and claim.tolerance_reason
+        assert not claim.misstated or claim.corrected_by in known
+
+
+def test_claims_are_selected_by_id_paper_and_tier():
+    assert [c.id for c in select_claims(["linear/cascade"])] == ["linear/cascade"]
+    assert select_claims(["linear/"]) == select_claims(paper="linear", tier="paper")
+    assert {c.tier for c in select_claims(tier="smoke")} == {"smoke"}
+    with pytest.raises(ValueError, match="`claim` = 'linear/nothing' is not a claim"):
+        select_claims(["linear/nothing"])
+
+
+@pytest.mark.slow
+def test_smoke_claims_hold_and_fail_against_wrong_predictions():
+    lab = Lab("smoke")
+    for claim in select_claims(tier="smoke"):
+        outcome = run_claim(claim, lab)
+        assert outcome.verdict == ("misstated" if claim.misstated else "holds"), outcome.reason
+        assert run_claim(claim, lab.bent()).verdict == "fails", claim.id

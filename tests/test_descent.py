@@ -1,0 +1,155 @@
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import optax
+import pytest
+from helpers import deterministic_merged, four_components
+
+from iclflow.flows import (
+    Explicit,
+    Linear,
+    adam,
+    adam_rule,
+    descend,
+    descend_ensemble,
+    gradient_descent,
+    gradient_flow,
+    init_many,
+    sgd,
+    sgd_rule,
+)
+from iclflow.flows._descent import _advance
+from iclflow.models import MergedKQ
+from iclflow.risks import MinibatchRisk, SampledRisk, risk
+from iclflow.trajectory import Result
+
+
+def start():
+    return deterministic_merged(0.05)
+
+
+def exact():
+    return risk(four_components(), start())
+
+
+def test_gradient_descent_equals_a_plain_loop():
+    model, loss = start(), exact()
+    run = gradient_descent(model, loss, 0.1, 50, save=Explicit([1, 7, 50]))
+    losses = []
+    step = jax.jit(lambda m: jax.tree.map(lambda w, g: w - 0.1 * g, m, jax.grad(loss)(m)))
+    for n in range(1, 51):
+        model = step(model)
+        if n in (1, 7, 50):
+            losses.append(float(loss(model)))
+    assert run.times.tolist() == [0, 1, 7, 50] and run.clock == "step"
+    assert run.losses[1:] == pytest.approx(losses, rel=1e-13)
+    assert jnp.allclose(run.final.U, model.U, rtol=1e-12)
+
+
+def test_descent_tends_to_gradient_flow_in_first_order():
+    model, loss = start(), exact()
+    flow = gradient_flow(model, loss, end=40.0, save=Linear(5))
+    errors = []
+    for rate in (0.2, 0.1, 0.05):
+        run = gradient_descent(model, loss, rate, round(20 / rate), save=Linear(5))
+        errors.append(np.max(np.abs(run.losses - flow.losses)))
+    slopes = np.diff(np.log(errors)) / np.log(0.5)
+    assert slopes == pytest.approx(1.0, abs=0.1)
+
+
+def test_adam_equals_optax_step_by_step():
+    model, loss = start(), exact()
+    run = adam(model, loss, 0.01, 20, save=Explicit([20]))
+    optimiser = optax.adam(0.01)
+    state = optimiser.init(model)
+
+    @jax.jit
+    def step(model, state):
+        updates, state = optimiser.update(jax.grad(loss)(model), state)
+        return optax.apply_updates(model, updates), state
+
+    for _ in range(20):
+        model, state = step(model, state)
+    assert float(loss(model)) == pytest.approx(run.losses[-1], rel=1e-12)
+
+
+def test_any_optax_optimiser_can_be_used():
+    run = descend(start(), exact(), optax.rmsprop(0.01), 200)
+    assert run.losses[-1] < 0.9 * run.losses[0]
+
+
+def test_stochastic_training_reports_the_monitored_risk_and_is_reproducible():
+    sampled = SampledRisk(four_components(), 64)
+    options = {"key": jr.key(4), "monitor": exact(), "save": Linear(5)}
+    first = sgd(start(), sampled, 0.1, 100, **options)
+    second = sgd(start(), sampled, 0.1, 100, **options)
+    assert np.array_equal(first.losses, second.losses)
+    assert first.losses[-1] == pytest.approx(float(exact()(first.final)), rel=1e-12)
+
+
+def test_minibatches_train_towards_the_loss_of_the_data_set():
+    task = four_components()
+    sequences = task.sample(jr.key(0), 400)
+    whole = risk(task, start(), "dataset", sequences=sequences)
+    run = sgd(
+        start(), MinibatchRisk(sequences, 50), 0.1, 400, momentum=0.5, key=jr.key(1), monitor=whole
+    )
+    assert run.losses[-1] < 0.5 * run.losses[0]
+
+
+def test_too_large_a_step_is_reported_as_divergence():
+    run = gradient_descent(start(), exact(), 1e3, 1000)
+    assert run.result is Result.diverged
+    assert np.all(np.isfinite(run.losses)) and len(run) < 1000
+
+
+def test_cancelling_keeps_what_was_computed():
+    run = gradient_descent(start(), exact(), 0.01, 2000, callback=lambda status: False)
+    assert run.result is Result.cancelled and 0 < run.times[-1] < 2000
+
+
+def test_drops_are_saved_densely():
+    run = gradient_descent(start(), exact(), 0.05, 3000)
+    assert np.max(-np.diff(run.losses)) < 0.02
+    assert len(run) < 1000
+
+
+def test_ensemble_members_equal_single_runs_with_their_keys():
+    sampled = SampledRisk(four_components(), 16)
+    keys = jr.split(jr.key(7), 2)
+    models = init_many(MergedKQ.init, jr.split(jr.key(8), 2), dim=4, heads=3, scale=0.1)
+    together = descend_ensemble(models, sampled, adam_rule(0.01), 30, keys=keys, save=Linear(4))
+    for i, member in enumerate(together):
+        model = jax.tree.map(lambda w, i=i: w[i], models)
+        alone = adam(model, sampled, 0.01, 30, key=keys[i], save=Linear(4))
+        # Batched sums are added in another order: rounding, amplified by Adam's normalisation.
+        assert member.losses == pytest.approx(alone.losses, rel=1e-6)
+
+
+def test_another_learning_rate_does_not_compile_again():
+    options = {"steps": 10, "save": Linear(3)}
+    descend(start(), exact(), sgd_rule(0.1), **options)
+    before = _advance._cached._cache_size()
+    for rate in (0.2, 0.3):
+        descend(start(), exact(), sgd_rule(rate), **options)
+    assert _advance._cached._cache_size() == before
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"learning_rate": -0.1}, "`learning_rate` = -0.1"),
+        ({"learning_rate": float("nan")}, "`learning_rate` = nan"),
+        ({"steps": 0}, "`steps` = 0"),
+    ],
+)
+def test_impossible_options_are_refused(options, words):
+    settings = {"learning_rate": 0.1, "steps": 10} | options
+    with pytest.raises(ValueError, match=words):
+        gradient_descent(start(), exact(), **settings)
+
+
+def test_a_sampled_risk_needs_a_key():
+    with pytest.raises(ValueError, match="random `key`"):
+        sgd(start(), SampledRisk(four_components()), 0.1, 10)

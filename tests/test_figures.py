@@ -1,0 +1,189 @@
+"""Figures: the list is complete and cheap, drawings hold what they show, files are plain."""
+
+import dataclasses
+import importlib
+import pkgutil
+import subprocess
+import sys
+import tomllib
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+import iclflow.claims
+from iclflow.claims import Lab, all_claims
+from iclflow.figures import FIGURES, Drawing, save_drawing
+from iclflow.figures._base import DrawnBy
+from iclflow.models import MergedKQ
+from iclflow.trajectory import Result, Trajectory
+
+CHEAP = ("linear/white", "linear/scalar-ode", "linear/staircase")
+
+
+def test_every_figure_that_a_claim_names_exists():
+    for module in pkgutil.iter_modules(iclflow.claims.__path__, "iclflow.claims."):
+        importlib.import_module(module.name)
+    named = {name for claim in all_claims() for name in claim.figures}
+    assert named
+    assert named <= set(FIGURES)
+
+
+def test_the_list_of_figures_does_not_load_matplotlib():
+    program = (
+        "import sys, iclflow.figures as f; "
+        "print(len(f.FIGURES), [m for m in sys.modules if m.startswith('matplotlib')])"
+    )
+    listed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (listed.returncode, listed.stdout.strip()) == (0, f"{len(FIGURES)} []"), listed.stderr
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_says_what_it_is_and_can_be_drawn(name):
+    figure = FIGURES[name]
+    assert figure.name == name
+    assert figure.title and figure.caption.endswith(".") and "arXiv 2501.16265" in figure.paper
+    assert isinstance(figure.draw, DrawnBy)
+    assert callable(figure.draw.resolve())
+
+
+@pytest.fixture(scope="module")
+def drawings() -> dict[str, Drawing]:
+    lab = Lab("smoke")
+    return {name: FIGURES[name].draw(lab) for name in CHEAP}
+
+
+@pytest.mark.parametrize("name", CHEAP)
+def test_data_are_finite_and_the_config_names_the_figure(drawings, name):
+    drawing = drawings[name]
+    assert all(np.all(np.isfinite(values)) for values in drawing.data.values())
+    assert drawing.config["figure"] == name
+    assert drawing.config["tier"] == "smoke"
+
+
+def test_white_closed_form_lies_on_the_simulation(drawings):
+    # The claim's own bound: a solver at 1e-9 a step.
+    data = drawings["linear/white"].data
+    np.testing.assert_allclose(data["theory_strength"], data["strength"], atol=1e-7)
+    np.testing.assert_allclose(data["theory_loss"], data["loss"], atol=1e-7)
+    assert np.ptp(data["strength"]) > 0.8  # and it is not a flat line
+
+
+def test_aligned_heads_lie_on_their_closed_form_and_on_one_universal_curve(drawings):
+    data = drawings["linear/scalar-ode"].data
+    np.testing.assert_allclose(data["theory_value"], data["value"], atol=1e-6)
+    np.testing.assert_allclose(data["theory_loss"], data["loss"], atol=1e-6)
+    # The universal curve is a table of 200 points; between them a line is good to 2e-4.
+    x, y = data["theory_rescaled_time"], data["theory_rescaled_value"]
+    for time, value in zip(data["rescaled_time"].T, data["rescaled_value"].T):
+        inside = (time > x[0]) & (time < x[-1])
+        assert inside.sum() > 20
+        np.testing.assert_allclose(np.interp(time, x, y)[inside], value[inside], atol=3e-4)
+
+
+def test_staircase_prediction_drops_where_the_simulation_does(drawings):
+    data = drawings["linear/staircase"].data
+    levels = data["theory_levels"]
+    middles = (levels[:-1] + levels[1:]) / 2
+    simulated = np.interp(-middles, -data["loss"], data["time"])
+    predicted = np.interp(-middles, -data["theory_loss"], data["theory_time"])
+    # The cascade's error at weights of 0.003; it falls with their square.
+    np.testing.assert_allclose(predicted, simulated, rtol=1e-2)
+    np.testing.assert_allclose(data["theory_drop_times"], simulated, rtol=1e-2)
+    assert data["loss"][-1] == pytest.approx(levels[-1], abs=1e-5)
+
+
+@pytest.mark.parametrize("name", CHEAP)
+def test_all_text_is_readable_in_print_and_inside_the_page(drawings, name):
+    from matplotlib.text import Text
+
+    figure = drawings[name].figure
+    figure.draw_without_rendering()
+    texts = [t for t in figure.findobj(Text) if t.get_text().strip() and t.get_visible()]
+    assert len(texts) > 10
+    assert min(text.get_fontsize() for text in texts) >= 8
+    page = figure.bbox.padded(1)  # a pixel for rounding
+    for axes in figure.axes:
+        shown = [axes.xaxis.label, axes.yaxis.label, axes.title, *axes.texts]
+        for text in [t for t in shown if t.get_text()]:
+            box = text.get_window_extent()
+            assert page.x0 <= box.x0 and box.x1 <= page.x1, text
+            assert page.y0 <= box.y0 and box.y1 <= page.y1, text
+
+
+def test_a_drawing_is_saved_in_four_plain_formats(drawings, tmp_path):
+    drawing = drawings["linear/white"]
+    paths = save_drawing(drawing, tmp_path / "deep" / "down", "white")
+    assert [path.name for path in paths] == ["white.pdf", "white.png", "white.npz", "white.toml"]
+    assert sorted(paths) == sorted((tmp_path / "deep" / "down").iterdir())
+    pdf, png, npz, toml = paths
+    content = pdf.read_bytes()
+    assert content.startswith(b"%PDF") and b"/FontFile2" in content and b"/Type3" not in content
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert int.from_bytes(png.read_bytes()[16:20], "big") == 1400  # 7 inches at 200 dots
+    with np.load(npz, allow_pickle=False) as data:
+        assert set(data) == set(drawing.data)
+        for key, values in drawing.data.items():
+            np.testing.assert_array_equal(data[key], values)
+    assert tomllib.loads(toml.read_text()) == drawing.config
+
+
+def test_the_same_drawing_gives_the_same_bytes(drawings, tmp_path):
+    drawing = drawings["linear/scalar-ode"]
+    first, second = (save_drawing(drawing, tmp_path / name, "x") for name in "ab")
+    for one, other in zip(first, second):
+        assert one.read_bytes() == other.read_bytes(), one.suffix
+
+
+@pytest.mark.parametrize(
+    "broken", [{"data": {"x": np.array([{}])}}, {"config": {"x": object()}}], ids=["data", "config"]
+)
+def test_a_drawing_that_cannot_be_saved_leaves_nothing_behind(drawings, tmp_path, broken):
+    with pytest.raises(TypeError):
+        save_drawing(dataclasses.replace(drawings["linear/white"], **broken), tmp_path, "white")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_settings_of_the_user_neither_matter_nor_change():
+    import matplotlib
+
+    from iclflow.figures._style import RC, canvas, style
+
+    with matplotlib.rc_context({"font.size": 30, "axes.labelsize": 31, "text.usetex": True}):
+        with style():
+            _, (panel,) = canvas("single", 2.0)
+            assert panel.xaxis.label.get_fontsize() == RC["axes.labelsize"]
+            assert not matplotlib.rcParams["text.usetex"]
+        assert matplotlib.rcParams["font.size"] == 30
+        assert matplotlib.rcParams["text.usetex"]
+
+
+@pytest.mark.parametrize(("hits", "count"), [(0, 10), (3, 10), (32, 40), (40, 40)])
+def test_error_bars_of_shares_are_wilson_intervals(hits, count):
+    from iclflow.figures._linear_landscape import _binomial_interval
+
+    one_deviation = 0.6826894921370859
+    expected = binomtest(hits, count).proportion_ci(one_deviation, method="wilson")
+    low, high = _binomial_interval(np.array([hits / count]), count)
+    np.testing.assert_allclose([low[0], high[0]], [expected.low, expected.high], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("result", "end"), [(Result.converged, 5.0), (Result.finished, 2.0), (Result.diverged, 2.0)]
+)
+def test_only_a_converged_run_is_drawn_beyond_its_end(result, end):
+    from iclflow.figures._style import held
+
+    models = MergedKQ(v=jnp.zeros((3, 1)), U=jnp.zeros((3, 1, 2, 2)))
+    run = Trajectory(np.arange(3.0), np.array([1.0, 0.5, 0.25]), models, result=result)
+    times, losses = held(run, 5.0)
+    assert (times[-1], losses[-1]) == (end, 0.25)
+    assert held(run, 1.0)[0].tolist() == [0.0, 1.0]
+
+
+def test_numbers_in_legends_are_short():
+    from iclflow.figures._style import power_of_ten
+
+    assert [power_of_ten(x) for x in (0.0724, 7.3)] == ["0.072", "7.3"]
+    assert power_of_ten(2.16e-5) == r"$2.2\times10^{-5}$"
