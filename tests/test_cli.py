@@ -16,6 +16,7 @@ import iclflow.figures
 from iclflow.claims import Check, Claim, Inconclusive
 from iclflow.cli import COMMANDS, main
 from iclflow.figures import Drawing, Figure
+from iclflow.flows import Linear
 from iclflow.trajectory import Result, Trajectory
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -220,7 +221,7 @@ def make_claim(name: str, test, **fields) -> Claim:
 
 
 def honest(lab):
-    lab.note(heads=2)
+    lab.note(heads=2, save=Linear(7))
     return [Check("value", lab.predict(2.0), 2.0, 1e-3)]
 
 
@@ -303,7 +304,8 @@ def test_verify_writes_report_json_and_figures(registry, tmp_path, capsys):
     first = written["claims"][0]
     wanted = "id paper statement predicted measured error tolerance tolerance_reason verdict"
     assert set(wanted.split()) | {"seconds", "config"} <= set(first)
-    assert first["config"] == {"heads": 2} and first["verdict"] == "holds"
+    assert first["config"] == {"heads": 2, "save": "Linear(count=7)"}
+    assert first["verdict"] == "holds"
 
 
 def test_verify_prints_json_alone_where_asked(registry, tmp_path, capsys):

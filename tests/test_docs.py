@@ -49,16 +49,9 @@ def blocks(page: str, language: str = "python") -> list[Block]:
     ]
 
 
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory):
-    """Pages that compute the same things compile them once."""
-    cache = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("compiled"))}
-    return os.environ | cache | {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1"}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
-def test_the_programs_of_a_page_run_and_print_what_it_shows(page, environment, tmp_path):
+def test_the_programs_of_a_page_run_and_print_what_it_shows(page, tmp_path):
     found = blocks(page)
     assert found
     work = json.dumps([page, MARK, [(block.line, block.source) for block in found]])
@@ -66,7 +59,7 @@ def test_the_programs_of_a_page_run_and_print_what_it_shows(page, environment, t
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", RUNNER, work],
         cwd=tmp_path,
-        env=environment | {"MPLBACKEND": "agg"},
+        env=os.environ | {"MPLBACKEND": "agg"},
         capture_output=True,
         text=True,
     )

@@ -229,7 +229,7 @@ def test_nothing_is_drawn_where_no_theory_applies(sections):
 def test_levels_are_drawn_without_times_where_only_they_are_known(sections):
     predicted = overlay(prepare(config(**sections)))
     assert len(predicted.levels) == 3 and len(predicted.drop_times) == 0
-    assert not hasattr(predicted.drawn(), "loss")
+    assert not hasattr(predicted.drawn(np.arange(3.0)), "loss")
 
 
 # Folders --------------------------------------------------------------------------------------

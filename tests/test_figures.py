@@ -91,6 +91,11 @@ def test_staircase_prediction_drops_where_the_simulation_does(drawings):
     # The cascade's error at weights of 0.003; it falls with their square.
     np.testing.assert_allclose(predicted, simulated, rtol=1e-2)
     np.testing.assert_allclose(data["theory_drop_times"], simulated, rtol=1e-2)
+    # Networks and attention are one function of one set of weights, under two solvers' steps.
+    network = np.interp(data["network_time"], data["time"], data["loss"])
+    resting = np.min(np.abs(network[:, None] - levels), axis=1) < 1e-3
+    assert resting.sum() > 25
+    np.testing.assert_allclose(data["network_loss"][resting], network[resting], atol=1e-4)
     assert data["loss"][-1] == pytest.approx(levels[-1], abs=1e-5)
 
 

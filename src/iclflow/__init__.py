@@ -1,5 +1,6 @@
 """A lab for how attention learns to learn in context."""
 
+from importlib.metadata import PackageNotFoundError as _PackageNotFoundError
 from importlib.metadata import version as _version
 
 from . import analysis as analysis
@@ -45,4 +46,7 @@ from .tasks import in_context_in_weight as in_context_in_weight
 from .trajectory import Result as Result
 from .trajectory import Trajectory as Trajectory
 
-__version__ = _version("iclflow")
+try:
+    __version__ = _version("iclflow")
+except _PackageNotFoundError:  # a source tree on the path, not installed
+    __version__ = "unknown"

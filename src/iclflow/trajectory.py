@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from xarray import Dataset
 
 FORMAT = 1
+
+M = TypeVar("M", bound=AbstractModel)
 
 
 class Result(Enum):
@@ -38,7 +40,7 @@ class Result(Enum):
 
 
 @dataclasses.dataclass(frozen=True)
-class Trajectory:
+class Trajectory(Generic[M]):
     """Times, losses and weights of one run.
 
     **Fields:**
@@ -53,7 +55,7 @@ class Trajectory:
 
     times: np.ndarray
     losses: np.ndarray
-    models: AbstractModel
+    models: M
     clock: str = "time"
     result: Result = Result.finished
     statistics: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -61,7 +63,7 @@ class Trajectory:
     def __len__(self) -> int:
         return len(self.times)
 
-    def __getitem__(self, index: slice) -> "Trajectory":
+    def __getitem__(self, index: slice) -> "Trajectory[M]":
         if not isinstance(index, slice):
             raise TypeError("A trajectory is sliced, as in `run[10:20]`; one model is `run.at(i)`.")
         return dataclasses.replace(
@@ -71,21 +73,21 @@ class Trajectory:
             models=jax.tree.map(lambda leaf: leaf[index], self.models),
         )
 
-    def between(self, start: float, end: float) -> "Trajectory":
+    def between(self, start: float, end: float) -> "Trajectory[M]":
         """The points with start ≤ time ≤ end."""
         first, last = np.searchsorted(self.times, [start, np.nextafter(end, np.inf)])
         return self[int(first) : int(last)]
 
-    def at(self, index: int) -> AbstractModel:
+    def at(self, index: int) -> M:
         """The model at one saved point."""
         return jax.tree.map(lambda leaf: jnp.asarray(leaf[index]), self.models)
 
     @property
-    def final(self) -> AbstractModel:
+    def final(self) -> M:
         """The model at the end."""
         return self.at(-1)
 
-    def model_at(self, time: float) -> AbstractModel:
+    def model_at(self, time: float) -> M:
         """The model at any moment, linear between the saved points."""
         if not self.times[0] <= time <= self.times[-1]:
             raise ValueError(

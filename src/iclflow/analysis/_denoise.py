@@ -138,7 +138,7 @@ def _slope(smooth: np.ndarray) -> np.ndarray:
     makes no ripple on it."""
     half = min(_WINDOW // 2, len(smooth) - 1)
     path = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(smooth)))])
-    around = np.pad(path, half, mode="reflect", reflect_type="odd")
+    around = np.pad(path, half, mode="edge")
     before = path - around[: len(path)]
     after = around[2 * half :] - path
     return np.minimum(before, after) / half

@@ -58,10 +58,12 @@ def pcr(lab: Lab) -> list[Check]:
     estimates = [sampled.estimate(m, jr.key(14), 200_000) for m in plateau_models(lab)[1:]]
     values = np.array([float(e.value) for e in estimates])
     errors = np.array([float(e.standard_error) for e in estimates])
+    deviations = (values - lab.predict(risks)) / errors
+    distances = prediction_distances(lab, estimators)
     return [
-        Check("distance in prediction, m = 1 … 4", np.zeros(4), prediction_distances(lab, estimators), 0.01),
-        Check("risk by Monte Carlo, in standard errors", np.zeros(4), (values - lab.predict(risks)) / errors, 4.0),
-    ]  # fmt: skip
+        Check("distance in prediction, m = 1 … 4", np.zeros(4), distances, 0.01),
+        Check("risk by Monte Carlo, in standard errors", np.zeros(4), deviations, 4.0),
+    ]
 
 
 @claim(
@@ -81,10 +83,11 @@ def pcr_least_squares(lab: Lab) -> list[Check]:
     estimators = [SubspaceLeastSquares(task, m) for m in range(1, 5)]
     risks = np.array([theory.subspace_least_squares_risk(task, m) for m in range(1, 5)])
     measured = [plateau.level for plateau in analysis.plateaus(separate_run(lab, 1e-3))][1:]
+    distances = prediction_distances(lab, estimators)
     return [
-        Check("distance in prediction, m = 1 … 4", np.zeros(4), prediction_distances(lab, estimators), 0.01),
+        Check("distance in prediction, m = 1 … 4", np.zeros(4), distances, 0.01),
         Check("risk, m = 1 … 4", lab.predict(risks, wrong=risks + 1), measured, 1e-3),
-    ]  # fmt: skip
+    ]
 
 
 @claim(

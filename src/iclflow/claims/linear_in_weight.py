@@ -50,8 +50,9 @@ def test_losses(runs) -> tuple[np.ndarray, np.ndarray]:
     "in-weight to in-context learning; the end points follow exactly from the moments of the "
     "mixture.",
     source="Appendix on in-weight learning; exact moments beyond the paper",
-    tolerance_reason="Runs end at a fixed time, when the slowest direction has decayed to about "
-    "1e-4 of the loss; the test losses depend on the weights to first order, hence 5e-3.",
+    tolerance_reason="Runs end when the slowest direction has decayed below rounding; the train "
+    "loss is then exact, and the test losses are off by first order in what the solver's "
+    "tolerance of 1e-8 leaves in the weights.",
     figures=("linear/in-weight",),
 )
 def in_context_and_in_weight(lab: Lab) -> list[Check]:
@@ -61,9 +62,9 @@ def in_context_and_in_weight(lab: Lab) -> list[Check]:
     predicted = theory.in_weight_losses(white_task(0.25), FRACTIONS)
     in_context, in_weight = test_losses(runs)
     return [
-        Check("train loss", lab.predict(predicted.train), runs.final_losses, 2e-4),
-        Check("in-context test", lab.predict(predicted.in_context), in_context, 3e-3),
-        Check("in-weight test", lab.predict(predicted.in_weight), in_weight, 1e-2),
+        Check("train loss", lab.predict(predicted.train), runs.final_losses, 1e-9),
+        Check("in-context test", lab.predict(predicted.in_context), in_context, 1e-6),
+        Check("in-weight test", lab.predict(predicted.in_weight), in_weight, 1e-6),
     ]
 
 
@@ -91,7 +92,7 @@ def in_weight_blocks(lab: Lab) -> list[Check]:
         )
     return [
         Check("u and h at p = 1", lab.predict(0.0, wrong=0.1), sizes[-1], 1e-10),
-        Check("u and h at p < 1", np.full(4, lab.predict(0.01, wrong=100.0)), sizes[:-1], comparison="at least"),
+        Check("u and h at p < 1", np.full(4, lab.predict(0.01, wrong=100.0)), sizes[:-1], 0, "at least"),
     ]  # fmt: skip
 
 
@@ -101,7 +102,7 @@ def in_weight_blocks(lab: Lab) -> list[Check]:
     "moments, which falls as p rises.",
     source="beyond the paper; derived in docs/theory/linear.md",
     tolerance_reason="Growth is measured between weights of 1e-4 and 1e-2 of their final size, "
-    "where slower modes still mix in: 2 %.",
+    "where slower modes still mix in: 0.5 %.",
 )
 def in_weight_escape(lab: Lab) -> list[Check]:
     """The growth rate of the weights while they are small."""
@@ -114,12 +115,7 @@ def in_weight_escape(lab: Lab) -> list[Check]:
         window = (size > 1e-4) & (size < 1e-2)
         slope = np.polyfit(run.times[window], np.log(size[window]), 1)[0]
         measured.append(slope)
-    wrong = np.array(predicted) * 1.1
-    return [
-        Check(
-            "growth rate, five p", lab.predict(predicted, wrong=wrong), measured, 0.02, "relative"
-        )
-    ]
+    return [Check("growth rate, five p", lab.predict(predicted), measured, 5e-3, "relative")]
 
 
 def _small_runs(lab: Lab):

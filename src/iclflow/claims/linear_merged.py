@@ -48,12 +48,14 @@ def merged_network(lab: Lab) -> list[Check]:
     task, model = four_components(), merged_model(1e-2)
     drawn = with_mirror_images(task.sample(jr.key(3), 250))
     attention, network = FullMergedKQ.embed(model), TwoLayerLinear.from_attention(model)
-    steps = {"learning_rate": 0.05, "steps": 1500, "save": Linear(101)}
+    steps = {"learning_rate": 0.05, "steps": 1500}
     lab.note(task="four components", sequences=500, heads=8, scale=1e-2, **steps)
-    simulated = gradient_descent(attention, dataset_risk(drawn, attention), **steps)
+    simulated = gradient_descent(
+        attention, dataset_risk(drawn, attention), **steps, save=Linear(101)
+    )
     if lab.falsify:  # a network with one weight off by three per cent
         network = TwoLayerLinear(network.W1, network.w2.at[0].multiply(1.03))
-    predicted = gradient_descent(network, dataset_risk(drawn, network), **steps)
+    predicted = gradient_descent(network, dataset_risk(drawn, network), **steps, save=Linear(101))
     return [Check("loss at 101 steps", predicted.losses, simulated.losses, 1e-12)]
 
 
@@ -72,10 +74,12 @@ def merged_network_any_data(lab: Lab) -> list[Check]:
     task, model = four_components(), merged_model(1e-2)
     drawn = task.sample(jr.key(3), 500)
     attention, network = FullMergedKQ.embed(model), TwoLayerLinear.from_attention(model)
-    steps = {"learning_rate": 0.05, "steps": 1500, "save": Linear(101)}
+    steps = {"learning_rate": 0.05, "steps": 1500}
     lab.note(task="four components", sequences=500, heads=8, scale=1e-2, **steps)
-    simulated = gradient_descent(attention, dataset_risk(drawn, attention), **steps)
-    predicted = gradient_descent(network, dataset_risk(drawn, network), **steps)
+    simulated = gradient_descent(
+        attention, dataset_risk(drawn, attention), **steps, save=Linear(101)
+    )
+    predicted = gradient_descent(network, dataset_risk(drawn, network), **steps, save=Linear(101))
     return [Check("loss at 101 steps", predicted.losses, simulated.losses, 1e-12)]
 
 

@@ -31,14 +31,16 @@ def separate_network(lab: Lab) -> list[Check]:
     task, model = four_components(), separate_model(0.1, heads=3, rank=2)
     drawn = with_mirror_images(task.sample(jr.key(3), 250))
     attention, network = FullSeparateKQ.embed(model), ConvolutionalLinear.from_attention(model)
-    steps = {"learning_rate": 0.2, "steps": 1500, "save": Linear(101)}
+    steps = {"learning_rate": 0.2, "steps": 1500}
     lab.note(task="four components", sequences=500, heads=3, rank=2, scale=0.1, **steps)
-    simulated = gradient_descent(attention, dataset_risk(drawn, attention), **steps)
+    simulated = gradient_descent(
+        attention, dataset_risk(drawn, attention), **steps, save=Linear(101)
+    )
     if lab.falsify:  # one of the networks three per cent too strong
         network = ConvolutionalLinear(
             network.kernel, network.row, network.scalar.at[0].multiply(1.03)
         )
-    predicted = gradient_descent(network, dataset_risk(drawn, network), **steps)
+    predicted = gradient_descent(network, dataset_risk(drawn, network), **steps, save=Linear(101))
     return [Check("loss at 101 steps", predicted.losses, simulated.losses, 1e-12)]
 
 

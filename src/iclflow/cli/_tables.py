@@ -4,6 +4,7 @@ from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -46,8 +47,8 @@ def print_claims(claims: tuple[Claim, ...]) -> None:
     """The registry."""
     console = Console(highlight=False)
     for claim in claims:
-        console.print(Text(f"{claim.id}  ({claim.tier}; {claim.source})", style="bold"))
-        console.print(Text(f"  {claim.statement}"))
+        console.print(Text(claim.id, style="bold"), Text(f"({claim.tier}; {claim.source})"))
+        console.print(Padding(Text(claim.statement), (0, 0, 0, 4)))
 
 
 def _table(*columns: str) -> Table:

@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
         figures = draw_figures(names, lab, folder / "figures", activity)
         result = _write(folder, outcomes, figures, options, time.perf_counter() - begin)
     if quiet:
-        print(json.dumps(result, indent=2))
+        print(_as_text(result))
     else:
         if options.json:
             _write_json(Path(options.json), result)
@@ -120,9 +120,14 @@ def _write_json(path: Path, result: dict) -> None:
     from ..files import write_atomic
 
     try:
-        write_atomic(path, json.dumps(result, indent=2) + "\n")
+        write_atomic(path, _as_text(result) + "\n")
     except OSError as error:
         raise InputError(f"`{path}` cannot be written to: {error.strerror}.") from None
+
+
+def _as_text(result: dict) -> str:
+    # Settings that claims note may be objects, such as save points: they are written as they read.
+    return json.dumps(result, indent=2, default=str)
 
 
 def _exit_code(outcomes, falsify: bool) -> int:

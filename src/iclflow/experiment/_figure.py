@@ -30,7 +30,7 @@ def _drawn(figure, ax, run, predicted, floor, title) -> dict[str, bytes]:
     import matplotlib.pyplot as plt
 
     try:
-        run.plot(ax, None if predicted is None else predicted.drawn(), _needs_log(run))
+        run.plot(ax, None if predicted is None else predicted.drawn(run.times), _needs_log(run))
         if floor is not None and np.isfinite(floor):
             ax.axhline(floor, color="C2", lw=1.0, ls="-.", label="smallest reachable loss")
         ax.set_title(title if run.result.ok else f"{title}\n{run.result.value}", fontsize="medium")

@@ -46,10 +46,15 @@ class Overlay:
     curve: Callable[[np.ndarray], np.ndarray] | None
     source: str
 
-    def drawn(self) -> SimpleNamespace:
-        """The prediction as `Trajectory.plot` takes it: with a `loss` only if there is one."""
-        parts = {"levels": self.levels, "drop_times": self.drop_times}
-        return SimpleNamespace(**parts, **({"loss": self.curve} if self.curve else {}))
+    def drawn(self, clock: np.ndarray) -> SimpleNamespace:
+        """The prediction as `Trajectory.plot` takes it: with a `loss` only if there is one, and if
+        it can be computed up to the end of the run's `clock`."""
+        parts: dict = {"levels": self.levels, "drop_times": self.drop_times}
+        if self.curve is not None:
+            with contextlib.suppress(ValueError, RuntimeError):
+                self.curve(clock)
+                parts["loss"] = self.curve
+        return SimpleNamespace(**parts)
 
 
 def overlay(experiment: Experiment) -> Overlay | None:
@@ -133,9 +138,9 @@ def _merged(task: LinearRegression, attention, levels: np.ndarray, unit: float) 
             times = np.asarray(clock) * unit
             near = times <= _HORIZON * half
             losses = np.full(times.shape, np.nan)
-            losses[near] = reduced_flow(
-                task, times[near], start.matrix, start.imbalance, normaliser
-            ).loss
+            if times[near].any():
+                found = reduced_flow(task, times[near], start.matrix, start.imbalance, normaliser)
+                losses[near] = found.loss
             return losses
 
         source = "the reduced equation, from the initial weights alone"

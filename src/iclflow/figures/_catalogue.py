@@ -63,8 +63,9 @@ _ALL = (
         up to the third drop (left) and logarithmic time (right). (a, b) The loss rests at the
         predicted levels, m of the four components learned, and drops at the times that the
         cascade computes from the initial weights; the predicted curve lies dashed on the
-        simulated one. (c, d) Each drop is one component of A that rises to its final value,
-        in the order of the eigenvalues.""",
+        simulated one, and the equivalent sum of convolutional networks (circles) has the same
+        loss. (c, d) Each drop is one component of A that rises to its final value, in the
+        order of the eigenvalues.""",
         number=3,
     ),
     _linear(

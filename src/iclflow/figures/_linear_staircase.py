@@ -4,7 +4,7 @@ import numpy as np
 
 from .. import theory
 from ..claims import Lab
-from ..claims._linear_runs import four_components, separate_run
+from ..claims._linear_runs import four_components, separate_model, separate_run
 from ..claims.linear_separate import (
     ALIGNED_STARTS,
     HEAD_SHAPES,
@@ -12,7 +12,9 @@ from ..claims.linear_separate import (
     cascade_times,
     head_losses,
 )
-from ..models import SeparateKQ
+from ..flows import Explicit, gradient_flow
+from ..models import ConvolutionalLinear, SeparateKQ
+from ..risks import risk
 from ..tasks import LinearRegression
 from ..trajectory import Trajectory
 from ._base import Drawing
@@ -38,10 +40,18 @@ def staircase(lab: Lab) -> Drawing:
     share = np.concatenate([share, share[-1:]])[: len(time)]
     theory_time = dense_times(cascade, end)
     theory_loss = cascade.loss(theory_time)
+    network = _network_flow(lab, np.geomspace(0.3 * cascade.drop_times[0], end, 40))
     figure, panels = canvas("double", 4.3, 2, 2, sharex="col", sharey="row")
     for upper, lower in panels.reshape(2, 2).T:
-        upper.plot(time, loss, label="simulation")
-        upper.plot(theory_time, theory_loss, label="predicted from the initial weights", **THEORY)
+        upper.plot(time, loss, label="attention")
+        upper.plot(
+            *(network.times, network.losses),
+            "o",
+            mfc="none",
+            color=COLOURS[1],
+            label="convolutional networks",
+        )
+        upper.plot(theory_time, theory_loss, label="predicted curve", **THEORY)
         levels(upper, cascade.levels)
         for d in range(4):
             lower.plot(time, share[:, d], color=COLOURS[d + 1], label=_component(task, d))
@@ -63,6 +73,8 @@ def staircase(lab: Lab) -> Drawing:
         "time": time,
         "loss": loss,
         "share_learned": share,
+        "network_time": network.times,
+        "network_loss": network.losses,
         "theory_time": theory_time,
         "theory_loss": theory_loss,
         "theory_levels": cascade.levels,
@@ -70,6 +82,17 @@ def staircase(lab: Lab) -> Drawing:
     }
     config = {"task": "four components", "heads": 4, "rank": 1, "scale": SCALE, "seed": 0}
     return Drawing(figure, data, config)
+
+
+def _network_flow(lab: Lab, times: np.ndarray) -> Trajectory:
+    """Gradient flow of the convolutional networks that start as the attention of `staircase`."""
+
+    def compute():
+        networks = ConvolutionalLinear.from_attention(separate_model(SCALE))
+        exact = risk(four_components(), networks)
+        return gradient_flow(networks, exact, end=float(times[-1]), save=Explicit(times))
+
+    return lab.once(f"separate network flow {SCALE}", compute)
 
 
 def dense_times(cascade: theory.Staircase, end: float) -> np.ndarray:

@@ -1,20 +1,20 @@
 """Flows: how weights move."""
 
-from ._descent import Rule as Rule
 from ._descent import adam as adam
-from ._descent import adam_rule as adam_rule
 from ._descent import descend as descend
 from ._descent import descend_ensemble as descend_ensemble
 from ._descent import gradient_descent as gradient_descent
 from ._descent import sgd as sgd
-from ._descent import sgd_rule as sgd_rule
 from ._ensemble import Ensemble as Ensemble
 from ._ensemble import init_many as init_many
 from ._ensemble import stack as stack
-from ._gradient_flow import FlowOptions as FlowOptions
 from ._gradient_flow import gradient_flow as gradient_flow
 from ._gradient_flow import gradient_flow_ensemble as gradient_flow_ensemble
+from ._options import FlowOptions as FlowOptions
 from ._progress import Status as Status
+from ._rules import Rule as Rule
+from ._rules import adam_rule as adam_rule
+from ._rules import sgd_rule as sgd_rule
 from ._save import Drops as Drops
 from ._save import Explicit as Explicit
 from ._save import Linear as Linear

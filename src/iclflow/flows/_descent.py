@@ -1,7 +1,6 @@
 """Gradient descent, SGD and Adam on any risk: training in steps."""
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -19,6 +18,7 @@ from ._ensemble import Ensemble, Members, over_members
 from ._layout import Layout
 from ._progress import Monitor, Status
 from ._recorder import Recorder
+from ._rules import Rule, adam_rule, sgd_rule
 from ._save import Drops, Explicit, SavePoints, save_times
 
 _CHUNK_BYTES = 2**25
@@ -34,16 +34,6 @@ class State(NamedTuple):
     weights: Array
     optimiser: Any
     key: PRNGKeyArray
-
-
-class Rule(eqx.Module):
-    """How a gradient becomes a step: an optax transformation, then a factor.
-
-    The factor is an array, so that another learning rate does not mean another compilation.
-    """
-
-    transform: optax.GradientTransformation = eqx.field(static=True)
-    factor: Array
 
 
 def gradient_descent(
@@ -77,30 +67,6 @@ def adam(
 ) -> Trajectory:
     """Adam on any risk. Options: as in `descend`."""
     return descend(model, risk, adam_rule(learning_rate, b1, b2), steps, **options)
-
-
-def sgd_rule(learning_rate: float, momentum: float = 0.0) -> Rule:
-    """Plain steps down the gradient, with momentum if asked."""
-    if not 0 <= momentum < 1:
-        raise ValueError(f"`momentum` = {momentum}: must be at least 0 and below 1.")
-    return Rule(_trace(momentum), -_positive(learning_rate))
-
-
-def adam_rule(learning_rate: float, b1: float = 0.9, b2: float = 0.999) -> Rule:
-    """Adam's steps."""
-    for name, value in (("b1", b1), ("b2", b2)):
-        if not 0 <= value < 1:
-            raise ValueError(f"`{name}` = {value}: must be at least 0 and below 1.")
-    return Rule(_scale_by_adam(b1, b2), -_positive(learning_rate))
-
-
-# Cached: a transformation is compiled in by identity, and equal ones must be the same object.
-@lru_cache
-def _trace(momentum: float) -> optax.GradientTransformation:
-    return optax.trace(momentum) if momentum else optax.identity()
-
-
-_scale_by_adam = lru_cache(optax.scale_by_adam)
 
 
 def descend(
@@ -275,9 +241,3 @@ def _checked_key(risk: AbstractRisk, key: PRNGKeyArray | None) -> PRNGKeyArray:
     if key is None and risk.stochastic:
         raise ValueError("This risk draws sequences: pass a random `key`.")
     return jr.key(0) if key is None else key
-
-
-def _positive(learning_rate: float) -> Array:
-    if not (np.isfinite(learning_rate) and learning_rate > 0):
-        raise ValueError(f"`learning_rate` = {learning_rate}: must be finite and positive.")
-    return jnp.asarray(learning_rate, float)

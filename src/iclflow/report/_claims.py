@@ -60,15 +60,18 @@ def claims_html(outcomes: Sequence[Outcome], figures: set[str]) -> str:
 
 def _row(outcome: Outcome, figures: set[str]) -> str:
     claim, worst = outcome.claim, outcome.worst
+    shown = ("–", "–", "–")
+    if worst is not None:
+        predicted, measured = (escape(value_text(v)) for v in (worst.predicted, worst.measured))
+        name = f'<span class="which">{escape(worst.name)}</span>'
+        shown = (name + predicted, measured, _error(worst))
     cells = (
         ("Verdict", _verdict(outcome)),
         ("Claim", _statement(outcome, figures)),
-        ("Predicted", "–" if worst is None else escape(value_text(worst.predicted))),
-        ("Measured", "–" if worst is None else escape(value_text(worst.measured))),
-        ("Error ≤ tolerance", "–" if worst is None else _error(worst)),
+        *zip(("Predicted", "Measured", "Error ≤ tolerance"), shown),
         ("Time", duration(outcome.seconds)),
     )
-    classes = ("verdict", "claim", "number", "number", "number", "time")
+    classes = ("verdict", "claim", "number", "number", "number error", "time")
     row = "".join(
         f'<td class="{css}" data-label="{escape(label)}">{content}</td>'
         for (label, content), css in zip(cells, classes)

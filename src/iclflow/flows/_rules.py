@@ -1,0 +1,49 @@
+"""Update rules: how a gradient becomes a step."""
+
+from functools import lru_cache
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array
+
+
+class Rule(eqx.Module):
+    """How a gradient becomes a step: an optax transformation, then a factor.
+
+    The factor is an array, so that another learning rate does not mean another compilation.
+    """
+
+    transform: optax.GradientTransformation = eqx.field(static=True)
+    factor: Array
+
+
+def sgd_rule(learning_rate: float, momentum: float = 0.0) -> Rule:
+    """Plain steps down the gradient, with momentum if asked."""
+    if not 0 <= momentum < 1:
+        raise ValueError(f"`momentum` = {momentum}: must be at least 0 and below 1.")
+    return Rule(_trace(momentum), -_positive(learning_rate))
+
+
+def adam_rule(learning_rate: float, b1: float = 0.9, b2: float = 0.999) -> Rule:
+    """Adam's steps."""
+    for name, value in (("b1", b1), ("b2", b2)):
+        if not 0 <= value < 1:
+            raise ValueError(f"`{name}` = {value}: must be at least 0 and below 1.")
+    return Rule(_scale_by_adam(b1, b2), -_positive(learning_rate))
+
+
+# Cached: a transformation is compiled in by identity, and equal ones must be the same object.
+@lru_cache
+def _trace(momentum: float) -> optax.GradientTransformation:
+    return optax.trace(momentum) if momentum else optax.identity()
+
+
+_scale_by_adam = lru_cache(optax.scale_by_adam)
+
+
+def _positive(learning_rate: float) -> Array:
+    if not (np.isfinite(learning_rate) and learning_rate > 0):
+        raise ValueError(f"`learning_rate` = {learning_rate}: must be finite and positive.")
+    return jnp.asarray(learning_rate, float)

@@ -1,0 +1,153 @@
+"""Which estimator a model implements: models that are one, models near one, and real plateaus."""
+
+from functools import cache
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+from iclflow.analysis import known_estimators, plateaus, which_algorithm
+from iclflow.estimators import (
+    GradientStep,
+    PopulationPCR,
+    PreconditionedStep,
+    SubspaceLeastSquares,
+    Zero,
+)
+from iclflow.flows import gradient_flow
+from iclflow.models import MergedKQ, SeparateKQ
+from iclflow.risks import exact_bilinear_risk
+from iclflow.tasks import LinearRegression, in_context_in_weight
+from iclflow.trajectory import Trajectory
+
+COUNT = 2000
+
+
+def four_components(**options) -> LinearRegression:
+    return LinearRegression([0.4, 0.3, 0.2, 0.1], 31, **options)
+
+
+@cache
+def staircase_run() -> Trajectory:
+    model = SeparateKQ.init(jr.key(0), 4, 4, 1, 1e-2)
+    return gradient_flow(model, exact_bilinear_risk(four_components(), model), progress=False)
+
+
+def test_each_plateau_is_pcr_with_as_many_components():
+    run, task = staircase_run(), four_components()
+    found = plateaus(run)
+    models = [run.model_at((p.start + p.end) / 2) for p in found[:-1]] + [run.final]
+    for m, model in enumerate(models):
+        result = which_algorithm(model, task, count=COUNT)
+        assert result.best.name == PopulationPCR(task, m).name
+        # Idle and misaligned heads are of the order of the initial weights, 1e-2.
+        assert result.best.distance < 0.01
+        assert result.matches[1].distance > 0.1
+        assert str(result).startswith(f"{result.best.name}, relative distance ")
+        assert "; next: " in str(result)
+
+
+def test_a_model_that_is_an_estimator_is_recognised():
+    task = four_components(noise=0.2)
+    for estimator in (SubspaceLeastSquares(task, 2), PopulationPCR(task, 3), known(task, "ridge")):
+        result = which_algorithm(estimator, task, count=COUNT)
+        assert (result.best.name, result.best.distance) == (estimator.name, 0.0)
+        assert result.best.standard_error == 0
+        distances = [match.distance for match in result.matches]
+        assert distances == sorted(distances)
+
+
+def known(task, word):
+    return next(e for e in known_estimators(task) if e.name.startswith(word))
+
+
+def test_the_step_size_that_fits_is_found():
+    task = four_components()
+    result = which_algorithm(GradientStep(2.5), task, count=COUNT)
+    assert result.best.name == "one gradient step"
+    assert result.best.step_size == pytest.approx(2.5, rel=1e-12)
+    assert result.best.distance < 1e-12
+    assert float(result.best.estimator.step_size) == pytest.approx(2.5, rel=1e-12)
+    assert "η = 2.5" in str(result.best)
+    # For any other matrix the best step is the projection on the identity.
+    sequences = task.sample(jr.key(5), 100_000)
+    model = PreconditionedStep(jnp.diag(jnp.array([1.0, 2.0, 3.0, 4.0])))
+    own, unit = model.predict(sequences), GradientStep(1.0).predict(sequences)
+    fitted = which_algorithm(model, task, jr.key(1), 20_000)["one gradient step"]
+    expected = float(jnp.mean(own * unit) / jnp.mean(unit**2))
+    assert fitted.step_size == pytest.approx(expected, rel=0.03)  # Monte Carlo on both sides
+    assert fitted.distance == pytest.approx(
+        float(jnp.sqrt(jnp.mean((own - expected * unit) ** 2) / jnp.mean(own**2))), rel=0.05
+    )
+
+
+def test_distance_is_relative_to_the_model():
+    task = four_components()
+    estimator = PopulationPCR(task, 2)
+    louder = eqx.tree_at(lambda e: e.gains, estimator, 1.25 * estimator.gains)
+    match = which_algorithm(louder, task, count=COUNT)[estimator.name]
+    assert match.distance == pytest.approx(0.2, rel=1e-12)
+    # The ratio is the same in every sequence.
+    assert match.standard_error < 1e-12
+
+
+def test_standard_errors_are_those_of_repeated_draws():
+    task = four_components()
+    model, name = PopulationPCR(task, 3), PopulationPCR(task, 2).name
+    results = [which_algorithm(model, task, jr.key(i), 500)[name] for i in range(40)]
+    spread = np.std([r.distance for r in results], ddof=1)
+    stated = np.mean([r.standard_error for r in results])
+    # A deviation from 40 draws is known to 11 %; products of Gaussians have heavy tails.
+    assert stated == pytest.approx(spread, rel=0.4)
+    exact = np.sqrt(_power(task, 2) / (_power(task, 0) + _power(task, 1) + _power(task, 2)))
+    mean = np.mean([r.distance for r in results])
+    assert abs(mean - exact) < 4 * spread / np.sqrt(40)
+
+
+def _power(task, d):
+    """E of the squared prediction of component d alone: a² C_dd λ_d."""
+    value = np.array([0.4, 0.3, 0.2, 0.1])[d]
+    gain = 1 / (value * 32 / 31 + 1 / 31)
+    return gain**2 * value * (32 / 31 * value**2 + value / 31)
+
+
+def test_predictions_of_almost_nothing_are_zero():
+    task = four_components()
+    tiny = PreconditionedStep(1e-6 * jnp.eye(4))
+    result = which_algorithm(tiny, task, count=COUNT)
+    assert result.best.name == "PCR with 0 components" and result.best.distance < 1e-3
+    assert which_algorithm(Zero(), task, count=COUNT).best.distance == 0
+
+
+def test_other_normalisations_are_compared_with_their_own_kind():
+    task = LinearRegression([0.4, 0.3, 0.2, 0.1], [10, 31])
+    model = PopulationPCR(task, 2, "tokens")
+    result = which_algorithm(model, task, count=COUNT)
+    assert (result.best.name, result.best.distance) == ("PCR with 2 components", 0.0)
+
+
+def test_softmax_models_and_other_tasks_can_be_compared():
+    task = in_context_in_weight(four_components(), 0.5)
+    model = MergedKQ.init(jr.key(0), 4, 2, 1.0, activation="softmax")
+    result = which_algorithm(model, task, count=500)
+    assert {"zero", "Bayes"} <= {match.name for match in result.matches}
+    assert all(np.isfinite(match.distance) for match in result.matches)
+
+
+def test_draws_repeat_and_can_be_changed():
+    task = four_components()
+    model = MergedKQ.init(jr.key(0), 4, 2, 1.0)
+    first, second = (which_algorithm(model, task, count=500) for _ in range(2))
+    assert [m.distance for m in first.matches] == [m.distance for m in second.matches]
+    other = which_algorithm(model, task, jr.key(1), 500)
+    assert other.best.distance != first.best.distance
+
+
+def test_bad_input_is_refused():
+    task = four_components()
+    with pytest.raises(ValueError, match="at least 2"):
+        which_algorithm(Zero(), task, count=1)
+    with pytest.raises(KeyError, match="No estimator is called"):
+        which_algorithm(Zero(), task, count=2, estimators=(Zero(),))["Bayes"]
