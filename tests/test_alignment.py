@@ -113,14 +113,12 @@ def test_labels_reach_the_effective_matrix_by_both_paths_of_the_full_form():
 
 def test_heads_align_with_one_eigenvector_each():
     found = alignment(run("separate"), rotated_task())
-    before, after = found.keys[0].max(-1), found.keys[-1].max(-1)
-    assert np.sort(before)[-4] < 0.95  # random at first
-    winners = np.argsort(found.strengths[-1])
-    assert len(winners) == 4
-    # Four of the five heads carry a component each; what is left of the others is of order s.
-    assert np.sort(after)[-4] > 0.999
-    carried = {int(np.argmax(head)) for head in found.keys[-1][np.argsort(after)[-4:]]}
-    assert carried == {0, 1, 2, 3}
+    active = np.argsort(np.abs(run("separate").models.v[-1]))[-4:]
+    assert np.min(found.keys[0, active].max(-1)) < 0.9  # random at first
+    # Four of the five heads carry a component each; misalignment decays with the initial weights.
+    for heads in (found.keys[-1, active], found.queries[-1, active]):
+        assert np.min(heads.max(-1)) > 0.999
+        assert set(np.argmax(heads, -1).tolist()) == {0, 1, 2, 3}
     assert found.off_diagonal[0] > 0.1 and found.off_diagonal[-1] < 1e-6
     optimum = 1 / (VALUES[ORDER] * (1 + 1 / 31) + 1 / 31)
     # The run stops 1e-6 of the way down before the end; strengths are off by its square root.

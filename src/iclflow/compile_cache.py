@@ -31,16 +31,15 @@ def enable_compile_cache() -> Path | None:
     """
     import jax
 
-    if jax.config.jax_compilation_cache_dir is None:
-        try:
-            folder = cache_folder()
-            folder.mkdir(parents=True, exist_ok=True)
-        except (OSError, RuntimeError):
-            return None
-        if not os.access(folder, os.W_OK):
-            return None
-        jax.config.update("jax_compilation_cache_dir", str(folder))
+    try:
+        folder = Path(os.environ.get("JAX_COMPILATION_CACHE_DIR") or cache_folder())
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):  # a user without a home has no cache either
+        return None
+    if not os.access(folder, os.W_OK):
+        return None
+    jax.config.update("jax_compilation_cache_dir", str(folder))
     # By default only what takes a second to compile is kept; our programs are many small ones.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-    return Path(jax.config.jax_compilation_cache_dir)
+    return folder

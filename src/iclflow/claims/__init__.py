@@ -2,8 +2,11 @@
 
 # The order of import is the order of the report.
 # isort: off
+from . import linear_network as linear_network
 from . import linear_merged as linear_merged
 from . import linear_separate as linear_separate
+from . import linear_order as linear_order
+from . import linear_cascade as linear_cascade
 from . import linear_algorithm as linear_algorithm
 from . import linear_rank as linear_rank
 from . import linear_scale as linear_scale

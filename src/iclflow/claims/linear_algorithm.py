@@ -110,7 +110,7 @@ def other_context(lab: Lab) -> list[Check]:
         predicted = theory.loss_at_other_context(task, matrix, np.array(OTHER_CONTEXTS), normalised)
         deviations = []
         for length, value in zip(OTHER_CONTEXTS, np.atleast_1d(lab.predict(predicted))):
-            sequences = _fresh(lab, length)
+            sequences = sequences_of_length(lab, length)
             gain = 1.0 if normalised else length / 31
             losses = np.asarray((sequences.y_query - gain * final.predict(sequences)) ** 2)
             error = losses.std(ddof=1) / np.sqrt(len(losses))
@@ -126,7 +126,7 @@ def other_context(lab: Lab) -> list[Check]:
 OTHER_CONTEXTS = (8, 16, 62, 124)
 
 
-def _fresh(lab: Lab, length: int) -> Sequences:
+def sequences_of_length(lab: Lab, length: int) -> Sequences:
     task = LinearRegression(np.diag(four_components().covariance), length)
     return lab.once(f"sequences of length {length}", lambda: task.sample(jr.key(length), 100_000))
 

@@ -5,82 +5,19 @@ import jax.random as jr
 import numpy as np
 
 from .. import analysis, theory
-from ..flows import Linear, gradient_descent, gradient_flow
-from ..models import FullMergedKQ, MergedKQ, TwoLayerLinear
-from ..risks import dataset_risk, risk
-from ..tasks import Sequences
+from ..flows import Linear, gradient_flow
+from ..models import MergedKQ
+from ..risks import risk
 from ._base import Check
 from ._lab import Lab
 from ._linear_runs import (
     four_components,
     merged_ensemble,
-    merged_model,
     merged_run,
     white_run,
     white_task,
 )
 from ._registry import claim
-
-
-def with_mirror_images(sequences: Sequences) -> Sequences:
-    """Every sequence, and the same with all its labels negated."""
-    return Sequences(
-        x=jnp.concatenate([sequences.x] * 2),
-        y=jnp.concatenate([sequences.y, -sequences.y]),
-        x_query=jnp.concatenate([sequences.x_query] * 2),
-        y_query=jnp.concatenate([sequences.y_query, -sequences.y_query]),
-        length=jnp.concatenate([sequences.length] * 2),
-    )
-
-
-@claim(
-    "linear/merged-network",
-    "Merged linear attention and the two-layer linear network on cubic features have the same "
-    "loss trajectory, as long as the other blocks of the attention matrices are zero.",
-    source="Section 3; Figure 1",
-    tier="smoke",
-    tolerance_reason="The two are the same function of the same weights in the same order of "
-    "steps; only rounding separates them, about 1e-16 a step over 1500 steps.",
-    figures=("linear/merged",),
-)
-def merged_network(lab: Lab) -> list[Check]:
-    """Full attention, all blocks trainable, against the network, on one data set."""
-    task, model = four_components(), merged_model(1e-2)
-    drawn = with_mirror_images(task.sample(jr.key(3), 250))
-    attention, network = FullMergedKQ.embed(model), TwoLayerLinear.from_attention(model)
-    steps = {"learning_rate": 0.05, "steps": 1500}
-    lab.note(task="four components", sequences=500, heads=8, scale=1e-2, **steps)
-    simulated = gradient_descent(
-        attention, dataset_risk(drawn, attention), **steps, save=Linear(101)
-    )
-    if lab.falsify:  # a network with one weight off by three per cent
-        network = TwoLayerLinear(network.W1, network.w2.at[0].multiply(1.03))
-    predicted = gradient_descent(network, dataset_risk(drawn, network), **steps, save=Linear(101))
-    return [Check("loss at 101 steps", predicted.losses, simulated.losses, 1e-12)]
-
-
-@claim(
-    "linear/merged-network-any-data",
-    "Trained on any data set from the same initialisation, merged linear attention and its "
-    "two-layer linear network have the same loss trajectory.",
-    source="Section 3; Figure 1",
-    tier="smoke",
-    tolerance_reason="The same as for data closed under y → −y, where the statement is exact.",
-    misstated=True,
-    corrected_by="linear/merged-network",
-)
-def merged_network_any_data(lab: Lab) -> list[Check]:
-    """On a generic finite set the blocks u and h move, and the curves part."""
-    task, model = four_components(), merged_model(1e-2)
-    drawn = task.sample(jr.key(3), 500)
-    attention, network = FullMergedKQ.embed(model), TwoLayerLinear.from_attention(model)
-    steps = {"learning_rate": 0.05, "steps": 1500}
-    lab.note(task="four components", sequences=500, heads=8, scale=1e-2, **steps)
-    simulated = gradient_descent(
-        attention, dataset_risk(drawn, attention), **steps, save=Linear(101)
-    )
-    predicted = gradient_descent(network, dataset_risk(drawn, network), **steps, save=Linear(101))
-    return [Check("loss at 101 steps", predicted.losses, simulated.losses, 1e-12)]
 
 
 @claim(
@@ -98,12 +35,8 @@ def merged_two_stationary_sets(lab: Lab) -> list[Check]:
     saddles, minima = theory.merged_stationary_sets(task, heads)
     template = MergedKQ.init(jr.key(0), 4, heads, 1.0)
     exact = risk(task, template)
-    restarts = lab.scaled(20, 60, 400)
-    lab.note(task="four components", heads=heads, restarts=restarts)
-    found = lab.once(
-        f"merged restarts {restarts}",
-        lambda: analysis.find_stationary_points(exact, template, restarts, jr.key(4)),
-    )
+    found = merged_restarts(lab, heads)
+    lab.note(task="four components", heads=heads, restarts=len(found.losses))
     losses = lab.predict(np.array([minima.loss, saddles.loss]))
     distance = np.min(np.abs(found.losses[:, None] - losses), axis=1)
     at_zero = MergedKQ(v=jnp.zeros(heads), U=jnp.zeros((heads, 4, 4)))
@@ -125,6 +58,17 @@ def merged_two_stationary_sets(lab: Lab) -> list[Check]:
             comparison="equal",
         ),
     ]
+
+
+def merged_restarts(lab: Lab, heads: int = 3) -> analysis.StationaryPoints:
+    """Stationary points found from random weights, with no help from theory."""
+    count, template = lab.scaled(20, 60, 400), MergedKQ.init(jr.key(0), 4, heads, 1.0)
+    return lab.once(
+        f"merged restarts {count} {heads}",
+        lambda: analysis.find_stationary_points(
+            risk(four_components(), template), template, count, jr.key(4)
+        ),
+    )
 
 
 @claim(

@@ -27,12 +27,12 @@ class Config(Settings):
     """Everything that decides a run. Equal configs give equal bits on equal machines."""
 
     name: Annotated[Text, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=80)] = Field(
-        "run", description="Name of the run, and of its folder."
+        default="run", description="Name of the run, and of its folder."
     )
     seed: Annotated[int, Field(strict=True, ge=0, le=2**32 - 1)] = Field(
-        0, description="Of the initial weights, the data set and the random stream."
+        default=0, description="Of the initial weights, the data set and the random stream."
     )
-    theory: Flag = Field(True, description="Whether to draw whatever theory applies.")
+    theory: Flag = Field(default=True, description="Whether to draw whatever theory applies.")
     task: Annotated[TaskSettings, Field(discriminator="kind")]
     model: Annotated[ModelSettings, Field(discriminator="kind")]
     risk: Annotated[RiskSettings, Field(discriminator="kind")] = BestRisk()

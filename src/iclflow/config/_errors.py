@@ -1,7 +1,7 @@
 """Errors of input as one sentence each: the setting, its value, and what is allowed."""
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -32,7 +32,7 @@ class InputError(ValueError):
     """Something that the user gave cannot work. The text is one full sentence that says why."""
 
 
-def one_sentence(error: ValidationError, data: Any, allowed: dict[str, Sequence[str]]) -> str:
+def one_sentence(error: ValidationError, data: Any, allowed: Mapping[str, Sequence[str]]) -> str:
     """The first thing that is wrong, in one sentence.
 
     **Arguments:**
@@ -107,7 +107,7 @@ def _dotted(path: Sequence[str | int]) -> str:
     return text.removeprefix(".")
 
 
-def _unknown_key(path: list[str | int], allowed: dict[str, Sequence[str]]) -> str:
+def _unknown_key(path: list[str | int], allowed: Mapping[str, Sequence[str]]) -> str:
     section, key = _dotted(path[:-1]), str(path[-1])
     keys = sorted(allowed.get(section, ()))
     close = difflib.get_close_matches(key, keys, n=1)

@@ -118,8 +118,8 @@ def _merge(base: Mapping[str, Any], over: Mapping[str, Any], data: Mapping[str, 
         if isinstance(value, Mapping):
             chosen = section_class(name, data.get(name))
             given = {k: v for k, v in value.items() if v is not None}
-            read = {k: _read(v, chosen.model_fields[k]) for k, v in given.items()}
-            if read:
+            if chosen is not None and given:
+                read = {k: _read(v, chosen.model_fields[k]) for k, v in given.items()}
                 merged[name] = {"kind": chosen.model_fields["kind"].default}
                 merged[name] |= {**(base.get(name) or {}), **read}
         elif value is not None:

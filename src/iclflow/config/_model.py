@@ -12,13 +12,13 @@ class _Heads(Settings):
 
     heads: Count = Field(description="Number of heads.")
     scale: Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0, le=1e6)] = Field(
-        1e-2, description="Size of the initial weights."
+        default=1e-2, description="Size of the initial weights."
     )
     scheme: Literal["gaussian", "balanced", "identity", "paper"] = Field(
-        "gaussian", description="How the initial weights are drawn."
+        default="gaussian", description="How the initial weights are drawn."
     )
     normaliser: Literal["context", "tokens", "none"] = Field(
-        "context", description="What linear attention divides its sums by: N, N + 1 or 1."
+        default="context", description="What linear attention divides its sums by: N, N + 1 or 1."
     )
 
     @property
@@ -44,10 +44,14 @@ class _Attention(_Heads):
     """What both kinds of attention have."""
 
     form: Literal["reduced", "full"] = Field(
-        "reduced", description="Without or with the blocks that theory sets to zero."
+        default="reduced", description="Without or with the blocks that theory sets to zero."
     )
-    activation: Literal["linear", "softmax"] = Field("linear", description="Kind of attention.")
-    self_attention: Flag = Field(True, description="Whether the query attends to itself too.")
+    activation: Literal["linear", "softmax"] = Field(
+        default="linear", description="Kind of attention."
+    )
+    self_attention: Flag = Field(
+        default=True, description="Whether the query attends to itself too."
+    )
 
     @property
     def bilinear(self) -> bool:
@@ -72,7 +76,7 @@ class SeparateModel(_Attention):
     """Attention with separate keys and queries of low rank."""
 
     kind: Literal["separate"] = "separate"
-    rank: Count = Field(1, description="Rank of each head.")
+    rank: Count = Field(default=1, description="Rank of each head.")
 
     @property
     def widest_rank(self) -> int:
@@ -96,7 +100,7 @@ class ConvolutionalModel(_Heads):
     """The convolutional linear networks that separate attention is equivalent to."""
 
     kind: Literal["convolutional"] = "convolutional"
-    rank: Count = Field(1, description="Channels of each network, the rank of its head.")
+    rank: Count = Field(default=1, description="Channels of each network, the rank of its head.")
 
     @property
     def widest_rank(self) -> int:

@@ -11,22 +11,26 @@ class _Regression(Settings):
     """What every kind of in-context linear regression has."""
 
     eigenvalues: Annotated[tuple[Positive, ...], Field(min_length=1)] | None = Field(
-        None, description="Eigenvalues of the input covariance, which is then diagonal."
+        default=None, description="Eigenvalues of the input covariance, which is then diagonal."
     )
     covariance: Matrix | None = Field(
-        None, description="The input covariance as a full matrix, instead of `eigenvalues`."
+        default=None, description="The input covariance as a full matrix, instead of `eigenvalues`."
     )
     context: Counts = Field(
-        (31,), description="Labelled pairs in a context; several lengths make it vary."
+        default=(31,), description="Labelled pairs in a context; several lengths make it vary."
     )
     context_probabilities: Numbers | None = Field(
-        None, description="Probability of each length in `context` (default: all equal)."
+        default=None, description="Probability of each length in `context` (default: all equal)."
     )
-    noise: NonNegative = Field(0.0, description="Variance of the label noise.")
-    noisy_query: Flag = Field(True, description="Whether the query label carries noise too.")
-    prior_mean: Numbers | None = Field(None, description="Mean of the task vector (default 0).")
+    noise: NonNegative = Field(default=0.0, description="Variance of the label noise.")
+    noisy_query: Flag = Field(
+        default=True, description="Whether the query label carries noise too."
+    )
+    prior_mean: Numbers | None = Field(
+        default=None, description="Mean of the task vector (default 0)."
+    )
     prior_covariance: Matrix | None = Field(
-        None, description="Covariance of the task vector (default: the identity)."
+        default=None, description="Covariance of the task vector (default: the identity)."
     )
 
     @property
@@ -51,7 +55,7 @@ class InContextInWeightTask(_Regression):
     kind: Literal["in_context_in_weight"] = "in_context_in_weight"
     fraction: Share = Field(description="Share of sequences with a fresh task vector.")
     fixed_weight: Numbers | None = Field(
-        None, description="The task vector of the others (default: all ones)."
+        default=None, description="The task vector of the others (default: all ones)."
     )
 
 

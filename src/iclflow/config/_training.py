@@ -33,16 +33,16 @@ class MinibatchRisk(Settings):
 
     kind: Literal["minibatch"] = "minibatch"
     sequences: Count = Field(description="How many sequences the data set has.")
-    batch: Count = Field(64, description="Sequences picked for each step.")
+    batch: Count = Field(default=64, description="Sequences picked for each step.")
 
 
 class SampledRisk(Settings):
     """The mean over fresh sequences at every step."""
 
     kind: Literal["sampled"] = "sampled"
-    batch: Several = Field(256, description="Sequences drawn for each step.")
+    batch: Several = Field(default=256, description="Sequences drawn for each step.")
     posterior_target: Flag = Field(
-        False, description="Train on the posterior mean of the label, which has less noise."
+        default=False, description="Train on the posterior mean of the label, which has less noise."
     )
 
 
@@ -50,19 +50,23 @@ class GradientFlow(Settings):
     """Gradient flow by an adaptive solver."""
 
     kind: Literal["gradient_flow"] = "gradient_flow"
-    end: Positive | None = Field(None, description="Last moment (default: until converged).")
-    solver: Literal["auto", "explicit", "implicit"] = Field("auto", description="ODE solver.")
+    end: Positive | None = Field(
+        default=None, description="Last moment (default: until converged)."
+    )
+    solver: Literal["auto", "explicit", "implicit"] = Field(
+        default="auto", description="ODE solver."
+    )
     rtol: Annotated[float, Field(strict=True, ge=1e-13, lt=1)] = Field(
-        1e-9, description="Relative tolerance of the solver."
+        default=1e-9, description="Relative tolerance of the solver."
     )
     atol: Annotated[float, Field(strict=True, ge=1e-16, lt=1)] | None = Field(
-        None, description="Absolute tolerance (default: 1e-9 of the initial weights)."
+        default=None, description="Absolute tolerance (default: 1e-9 of the initial weights)."
     )
     tolerance: Tolerance = Field(
-        1e-6, description="Share of the way down at which the run counts as converged."
+        default=1e-6, description="Share of the way down at which the run counts as converged."
     )
     max_steps: Annotated[int, Field(strict=True, ge=1, le=10**9)] = Field(
-        2_000_000, description="Gives up after so many attempted steps."
+        default=2_000_000, description="Gives up after so many attempted steps."
     )
 
 
@@ -83,38 +87,40 @@ class StochasticDescent(_Descent):
     """Stochastic gradient descent."""
 
     kind: Literal["sgd"] = "sgd"
-    momentum: BelowOne = Field(0.0, description="Momentum.")
+    momentum: BelowOne = Field(default=0.0, description="Momentum.")
 
 
 class Adam(_Descent):
     """Adam."""
 
     kind: Literal["adam"] = "adam"
-    b1: BelowOne = Field(0.9, description="Decay of the first moment.")
-    b2: BelowOne = Field(0.999, description="Decay of the second moment.")
+    b1: BelowOne = Field(default=0.9, description="Decay of the first moment.")
+    b2: BelowOne = Field(default=0.999, description="Decay of the second moment.")
 
 
 class SaveDrops(Settings):
     """Dense where the loss moves, sparse where it does not."""
 
     kind: Literal["drops"] = "drops"
-    loss: Positive = Field(2e-3, description="Change of the loss, as a share of its range.")
-    clock: Positive = Field(1e-2, description="Change of the clock, as a share of its reading.")
+    loss: Positive = Field(default=2e-3, description="Change of the loss, as a share of its range.")
+    clock: Positive = Field(
+        default=1e-2, description="Change of the clock, as a share of its reading."
+    )
 
 
 class SaveLinear(Settings):
     """Equally spaced moments."""
 
     kind: Literal["linear"] = "linear"
-    count: Several = Field(200, description="How many moments.")
+    count: Several = Field(default=200, description="How many moments.")
 
 
 class SaveLog(Settings):
     """Moments in equal ratios."""
 
     kind: Literal["log"] = "log"
-    count: Several = Field(200, description="How many moments.")
-    first: Positive = Field(1.0, description="The first moment after the start.")
+    count: Several = Field(default=200, description="How many moments.")
+    first: Positive = Field(default=1.0, description="The first moment after the start.")
 
 
 class SaveExplicit(Settings):

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import equinox as eqx
 import jax.random as jr
@@ -85,15 +86,14 @@ def build_task(config: Config) -> AbstractTask:
 
 def _attention(config: Config, dim: int, key: PRNGKeyArray) -> MergedKQ | SeparateKQ:
     settings = config.model
-    options = {"normaliser": settings.normaliser}
-    for name in ("activation", "self_attention"):
-        if hasattr(settings, name):
-            options[name] = getattr(settings, name)
-    start = {"dim": dim, "heads": settings.heads, "scale": settings.scale}
-    start["scheme"] = settings.scheme
+    options: dict[str, Any] = {
+        name: getattr(settings, name)
+        for name in ("scale", "scheme", "normaliser", "activation", "self_attention")
+        if hasattr(settings, name)
+    }
     if settings.kind in ("merged", "two_layer"):
-        return MergedKQ.init(key, **start, **options)
-    return SeparateKQ.init(key, rank=settings.widest_rank, **start, **options)
+        return MergedKQ.init(key, dim, settings.heads, **options)
+    return SeparateKQ.init(key, dim, settings.heads, settings.widest_rank, **options)
 
 
 def _model(config: Config, attention: MergedKQ | SeparateKQ) -> AbstractModel:

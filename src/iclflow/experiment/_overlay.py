@@ -27,6 +27,7 @@ _SMALL = 0.05
 # The reduced equation is solved up to so many times the drop, and for inputs up to this size.
 _HORIZON = 30.0
 _LARGEST_REDUCED = 16
+_FROM_START = ", from the initial weights alone"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +71,7 @@ def overlay(experiment: Experiment) -> Overlay | None:
         else:
             levels = levels[: attention.K.shape[0] * attention.K.shape[2] + 1]
         unit = _clock_unit(experiment)
-        if unit is not None and _starts_small(experiment, levels):
+        if unit is not None and _starts_small(task, attention, levels):
             timed = _merged if isinstance(attention, MergedKQ) else _separate
             with contextlib.suppress(ValueError, RuntimeError, np.linalg.LinAlgError):
                 return timed(task, attention, levels, unit)
@@ -97,10 +98,10 @@ def _clock_unit(experiment: Experiment) -> float | None:
     return 2 * flow.learning_rate if plain else None
 
 
-def _starts_small(experiment: Experiment, levels: np.ndarray) -> bool:
-    matrix = np.einsum("h,hde->de", *_weights(experiment.attention))
-    start = loss_of_matrix(experiment.task, matrix, experiment.attention.normaliser)
-    return abs(start - levels[0]) <= _SMALL * (levels[0] - levels[-1])
+def _starts_small(task: LinearRegression, attention, levels: np.ndarray) -> bool:
+    matrix = np.einsum("h,hde->de", *_weights(attention))
+    start = loss_of_matrix(task, matrix, attention.normaliser)
+    return bool(abs(start - levels[0]) <= _SMALL * (levels[0] - levels[-1]))
 
 
 def _weights(attention) -> tuple[np.ndarray, np.ndarray]:
@@ -118,7 +119,7 @@ def _separate(task: LinearRegression, attention, levels: np.ndarray, unit: float
         steps.levels,
         steps.drop_times / unit,
         lambda clock: steps.loss(np.asarray(clock) * unit),
-        "the cascade, from the initial weights alone",
+        "the cascade" + _FROM_START,
     )
 
 
@@ -126,23 +127,23 @@ def _merged(task: LinearRegression, attention, levels: np.ndarray, unit: float) 
     v, U = _weights(attention)
     normaliser = attention.normaliser
     half = drop_time(task, v, U, 0.5, normaliser)
-    curve, source = None, "the drop time, from the initial weights alone"
+    levels = np.asarray([levels[0], optimal_loss(task, normaliser)])
+    times = np.asarray([half]) / unit
     with contextlib.suppress(ValueError):
         strength = white_initial_strength(task, v, U, normaliser)
         curve = lambda clock: white_loss(task, np.asarray(clock) * unit, strength, normaliser)
-        source = "the closed form for white inputs, from the initial weights alone"
-    if curve is None and task.dim <= _LARGEST_REDUCED and half > 0:
-        start = growing_start(task, v, U, normaliser)
+        return Overlay(levels, times, curve, "the closed form for white inputs" + _FROM_START)
+    if task.dim > _LARGEST_REDUCED or half <= 0:
+        return Overlay(levels, times, None, "the drop time" + _FROM_START)
+    start = growing_start(task, v, U, normaliser)
 
-        def curve(clock: np.ndarray) -> np.ndarray:
-            times = np.asarray(clock) * unit
-            near = times <= _HORIZON * half
-            losses = np.full(times.shape, np.nan)
-            if times[near].any():
-                found = reduced_flow(task, times[near], start.matrix, start.imbalance, normaliser)
-                losses[near] = found.loss
-            return losses
+    def reduced(clock: np.ndarray) -> np.ndarray:
+        moments = np.asarray(clock) * unit
+        near = moments <= _HORIZON * half
+        losses = np.full(moments.shape, np.nan)
+        if moments[near].any():
+            found = reduced_flow(task, moments[near], start.matrix, start.imbalance, normaliser)
+            losses[near] = found.loss
+        return losses
 
-        source = "the reduced equation, from the initial weights alone"
-    levels = np.asarray([levels[0], optimal_loss(task, normaliser)])
-    return Overlay(levels, np.asarray([half]) / unit, curve, source)
+    return Overlay(levels, times, reduced, "the reduced equation" + _FROM_START)

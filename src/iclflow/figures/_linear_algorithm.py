@@ -13,8 +13,12 @@ from ..claims._linear_runs import (
     softmax_run,
     white_task,
 )
-from ..claims.linear_algorithm import OTHER_CONTEXTS, SEQUENCES, prediction_distances
-from ..claims.linear_algorithm import _fresh as sequences_of_length
+from ..claims.linear_algorithm import (
+    OTHER_CONTEXTS,
+    SEQUENCES,
+    prediction_distances,
+    sequences_of_length,
+)
 from ..claims.linear_in_weight import END, FRACTIONS, in_weight_runs, test_losses
 from ..estimators import PopulationPCR, SubspaceLeastSquares
 from ._base import Drawing

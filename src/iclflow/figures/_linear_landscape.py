@@ -6,9 +6,10 @@ import numpy as np
 
 from .. import analysis, theory
 from ..claims import Lab
-from ..claims._linear_runs import four_components, merged_run, separate_model
-from ..claims.linear_separate import ORDER_SCALES, order_shares, reversed_run
-from ..claims.linear_separate import _reversed_task as reversed_task
+from ..claims._linear_runs import four_components, merged_run
+from ..claims.linear_merged import merged_restarts
+from ..claims.linear_order import ORDER_SCALES, order_shares, reversed_run, reversed_task
+from ..claims.linear_separate import separate_restarts
 from ..flows import Linear, gradient_flow
 from ..models import MergedKQ
 from ..risks import risk
@@ -21,15 +22,9 @@ from ._style import COLOURS, LEVEL, THEORY, canvas, held, legend_above, level_na
 
 def landscape_separate(lab: Lab) -> Drawing:
     """All stationary points by number of components and loss, with their Hessian index."""
-    task, template = four_components(), separate_model(1.0)
-    points = theory.stationary_points(task, 4)
-    restarts = lab.scaled(20, 100, 600)
-    found = lab.once(
-        f"separate restarts {restarts}",
-        lambda: analysis.find_stationary_points(
-            risk(task, template), template, restarts, jr.key(4)
-        ),
-    )
+    points = theory.stationary_points(four_components(), 4)
+    found = separate_restarts(lab)
+    restarts = len(found.losses)
     figure, (panel, side) = canvas("double", 3.3, 1, 2, sharey=True, width_ratios=[2.6, 1])
     where = {point.components: (_place(point, points), point.loss) for point in points}
     for small, (x, loss) in where.items():
@@ -88,14 +83,12 @@ def _place(point, points) -> float:
 
 def landscape_merged(lab: Lab) -> Drawing:
     """The loss over value and key-query strength, Hessians, and what restarts find."""
-    task, heads, restarts = four_components(), 3, lab.scaled(20, 60, 400)
+    task, heads = four_components(), 3
     saddles, minima = theory.merged_stationary_sets(task, heads)
     template = MergedKQ.init(jr.key(0), 4, heads, 1.0)
     exact = risk(task, template)
-    found = lab.once(
-        f"merged restarts {restarts}",
-        lambda: analysis.find_stationary_points(exact, template, restarts, jr.key(4)),
-    )
+    found = merged_restarts(lab, heads)
+    restarts = len(found.losses)
     figure, (a, b, c) = canvas("double", 2.7, 1, 3, width_ratios=[1.25, 1, 1])
     optimum = theory.optimal_matrix(task)
     size = np.linalg.norm(optimum)

@@ -1,7 +1,6 @@
 """Figures of arXiv 2501.16265 on attention with a merged key-query matrix."""
 
 import jax
-import jax.random as jr
 import numpy as np
 
 from .. import analysis, theory
@@ -14,16 +13,15 @@ from ..claims._linear_runs import (
     white_run,
     white_task,
 )
-from ..claims.linear_merged import with_mirror_images
-from ..flows import Explicit, Linear, gradient_descent, gradient_flow
-from ..models import FullMergedKQ, MergedKQ, TwoLayerLinear
-from ..risks import dataset_risk, risk
+from ..claims.linear_network import network_runs
+from ..flows import Explicit, gradient_flow
+from ..models import MergedKQ, TwoLayerLinear
+from ..risks import risk
 from ..trajectory import Trajectory
 from ._base import Drawing
 from ._style import COLOURS, THEORY, canvas, levels
 
 SCALE = 1e-3
-STEPS = {"learning_rate": 0.05, "steps": 1500, "save": Linear(301)}
 SEQUENCES = 500
 DROP_SCALES = (1e-2, 1e-3, 1e-4)
 
@@ -58,7 +56,7 @@ def merged(lab: Lab) -> Drawing:
 
     gaps = {}
     for i, mirrored in enumerate((False, True)):
-        attention, net = _descents(lab, mirrored)
+        attention, net = network_runs(lab, mirrored)
         name = "closed under y → −y" if mirrored else "generic data"
         gaps[name] = np.abs(attention.losses - net.losses)
         # Losses that agree exactly would be at −∞: draw them at the rounding of a loss of one.
@@ -111,19 +109,6 @@ def _network_flow(lab: Lab, times: tuple[float, ...]):
         return gradient_flow(network, exact, end=times[-1], save=Explicit(times))
 
     return lab.once(f"merged network flow {times}", compute)
-
-
-def _descents(lab: Lab, mirrored: bool):
-    """Full attention and its network, trained on the same data by the same steps."""
-
-    def compute():
-        task, model = four_components(), merged_model(1e-2)
-        drawn = task.sample(jr.key(3), SEQUENCES // 2 if mirrored else SEQUENCES)
-        drawn = with_mirror_images(drawn) if mirrored else drawn
-        pair = FullMergedKQ.embed(model), TwoLayerLinear.from_attention(model)
-        return [gradient_descent(each, dataset_risk(drawn, each), **STEPS) for each in pair]
-
-    return lab.once(f"merged descents {mirrored}", compute)
 
 
 def white(lab: Lab) -> Drawing:

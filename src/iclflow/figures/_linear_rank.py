@@ -41,7 +41,7 @@ def rank(lab: Lab) -> Drawing:
             )
         lower.set(xlabel="components learned m", xticks=range(0, 8, 2))
     last = panels[-1]
-    slopes = np.array([theory.in_head_slope(task, m, 8) for m in range(1, 8)])
+    slopes = np.array([theory.log_plateau_slope(task, 8, m) for m in range(1, 8)])
     predicted = data[f"durations_8_{SCALES[1]:g}"][1:] + np.log(SCALES[1] / SMALLEST) * slopes
     last.plot(np.arange(1, 8), predicted, **THEORY)
     data["theory_durations_8"] = predicted

@@ -5,13 +5,8 @@ import numpy as np
 from .. import theory
 from ..claims import Lab
 from ..claims._linear_runs import four_components, separate_model, separate_run
-from ..claims.linear_separate import (
-    ALIGNED_STARTS,
-    HEAD_SHAPES,
-    aligned_run,
-    cascade_times,
-    head_losses,
-)
+from ..claims.linear_cascade import ALIGNED_STARTS, aligned_run, cascade_times
+from ..claims.linear_separate import HEAD_SHAPES, head_losses
 from ..flows import Explicit, gradient_flow
 from ..models import ConvolutionalLinear, SeparateKQ
 from ..risks import risk

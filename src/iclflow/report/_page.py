@@ -34,7 +34,7 @@ def render_report(
     - `figures`: the figures below them.
     - `info`: where, when and how all this was computed.
     """
-    style = files(__package__).joinpath("page.css").read_text(encoding="utf-8")
+    style = files("iclflow.report").joinpath("page.css").read_text(encoding="utf-8")
     names = {figure.name for figure in figures}
     papers = [paper for paper in _PAPERS if any(o.claim.paper == paper for o in outcomes)]
     sections = "".join(
