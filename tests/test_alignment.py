@@ -2,6 +2,7 @@
 
 from functools import cache
 
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -15,7 +16,7 @@ from iclflow.analysis import (
     learning_order,
     learning_times,
 )
-from iclflow.flows import Linear, gradient_descent, gradient_flow
+from iclflow.flows import Linear, gradient_descent, gradient_flow, stack
 from iclflow.models import (
     ConvolutionalLinear,
     FullMergedKQ,
@@ -58,12 +59,7 @@ def run(kind: str, scale: float = 1e-2) -> Trajectory:
 
 def still(model) -> Trajectory:
     """A run of two equal points."""
-    stacked = type(model)(
-        **{
-            name: np.stack([np.asarray(value)] * 2) if hasattr(value, "shape") else value
-            for name, value in vars(model).items()
-        }
-    )
+    stacked = jax.tree.map(lambda leaf: np.stack([leaf, leaf]), model)
     return Trajectory(np.array([0.0, 1.0]), np.ones(2), stacked)
 
 
@@ -115,9 +111,10 @@ def test_heads_align_with_one_eigenvector_each():
     found = alignment(run("separate"), rotated_task())
     active = np.argsort(np.abs(run("separate").models.v[-1]))[-4:]
     assert np.min(found.keys[0, active].max(-1)) < 0.9  # random at first
-    # Four of the five heads carry a component each; misalignment decays with the initial weights.
+    # Four of the five heads carry a component each. Misalignment decays only as a power of the
+    # initial weights: (1e-2)^(7/16) for the first two components, squared here.
     for heads in (found.keys[-1, active], found.queries[-1, active]):
-        assert np.min(heads.max(-1)) > 0.999
+        assert np.min(heads.max(-1)) > 0.95
         assert set(np.argmax(heads, -1).tolist()) == {0, 1, 2, 3}
     assert found.off_diagonal[0] > 0.1 and found.off_diagonal[-1] < 1e-6
     optimum = 1 / (VALUES[ORDER] * (1 + 1 / 31) + 1 / 31)
@@ -155,9 +152,8 @@ def test_learning_times_interpolate_and_say_never():
     optimum = 1 / (0.4 * 32 / 31 + 0.5 / 31)
     strength = np.array([0.0, 0.2, 0.8, 1.0]) * optimum
     blocks = strength[:, None, None, None] * np.outer(e[0], e[0])
-    flow = Trajectory(
-        np.array([0.0, 1.0, 3.0, 4.0]), np.ones(4), MergedKQ(v=np.ones((4, 1)), U=blocks)
-    )
+    models = stack([MergedKQ(v=jnp.ones(1), U=jnp.asarray(block)) for block in blocks])
+    flow = Trajectory(np.array([0.0, 1.0, 3.0, 4.0]), np.ones(4), models)
     np.testing.assert_allclose(learning_times(flow, task), [2.0, np.nan])
     assert learning_order(flow, task) == (0,)
     assert learning_times(flow, task, fraction=1e-9)[0] == pytest.approx(0.0, abs=1e-8)

@@ -373,19 +373,33 @@ def test_reproduce_lists_figures_and_refuses_others(registry, tmp_path, capsys):
     assert not (tmp_path / "f").exists()
 
 
-def test_bench_says_which_extra_is_missing(monkeypatch, capsys):
-    class Bench:
-        @staticmethod
-        def main(quiet):
-            raise ModuleNotFoundError("No module named 'torch'", name="torch")
+@pytest.fixture
+def suite(monkeypatch):
+    """Puts a function in the place of the suite of benchmarks."""
 
-    monkeypatch.setitem(sys.modules, "iclflow.bench", type(sys)("iclflow.bench"))
-    monkeypatch.setitem(sys.modules, "iclflow.bench.linear", Bench)
+    def install(main) -> None:
+        module = type(sys)("iclflow.bench")
+        module.main = main
+        monkeypatch.setitem(sys.modules, "iclflow.bench", module)
+        monkeypatch.setattr(iclflow, "bench", module, raising=False)
+
+    return install
+
+
+def test_bench_prints_what_it_measured_as_json(suite, capsys):
+    suite(lambda name, quiet, quick: {"suite": name, "quiet": quiet, "quick": quick})
+    code, text, _ = result_of("bench", "linear", "--quick", "--json", capsys=capsys)
+    assert (code, json.loads(text)) == (0, {"suite": "linear", "quiet": True, "quick": True})
+
+
+def test_bench_says_which_extra_is_missing(suite, capsys):
+    def needs_torch(name, quiet, quick):
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+    suite(needs_torch)
     code, _, err = result_of("bench", "linear", capsys=capsys)
-    assert (code, err) == (
-        2,
-        "iclflow: `bench linear` needs torch: install `iclflow[bench]`.\n",
-    )
+    assert code == 2
+    assert err == "iclflow: `bench linear` needs torch: install `iclflow[bench]`.\n"
 
 
 # The compile cache ----------------------------------------------------------------------------

@@ -265,7 +265,9 @@ def general_sample() -> Sequences:
     return general_task().sample(jr.key(5), 200_000)
 
 
-@pytest.mark.parametrize("case", ["zero", "step", "matrix", "debiased", "subspace", "least squares"])
+@pytest.mark.parametrize(
+    "case", ["zero", "step", "matrix", "debiased", "subspace", "least squares"]
+)
 def test_exact_risk_agrees_with_monte_carlo(case):
     task = general_task()
     estimator = CASES[case][0](task)

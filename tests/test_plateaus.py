@@ -1,7 +1,8 @@
-"""Plateaus, drop times and the shape of loss curves: exact flows, noise, and curves made by hand."""
+"""Plateaus, drop times and shapes of loss curves: exact flows, noise, and curves by hand."""
 
 from functools import cache
 
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -61,8 +62,8 @@ def staircase(times, drops, heights, width):
 
 
 def trajectory(times, losses) -> Trajectory:
-    empty = np.zeros((len(times), 1))
-    models = MergedKQ(v=empty, U=empty[:, :, None, None])
+    model = MergedKQ(v=jnp.zeros(1), U=jnp.zeros((1, 1, 1)))
+    models = jax.tree.map(lambda leaf: np.zeros((len(times), *leaf.shape)), model)
     return Trajectory(np.asarray(times), np.asarray(losses), models)
 
 

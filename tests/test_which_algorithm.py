@@ -31,7 +31,7 @@ def four_components(**options) -> LinearRegression:
 
 @cache
 def staircase_run() -> Trajectory:
-    model = SeparateKQ.init(jr.key(0), 4, 4, 1, 1e-2)
+    model = SeparateKQ.init(jr.key(0), 4, 4, 1, 1e-3)
     return gradient_flow(model, exact_bilinear_risk(four_components(), model), progress=False)
 
 
@@ -42,8 +42,9 @@ def test_each_plateau_is_pcr_with_as_many_components():
     for m, model in enumerate(models):
         result = which_algorithm(model, task, count=COUNT)
         assert result.best.name == PopulationPCR(task, m).name
-        # Idle and misaligned heads are of the order of the initial weights, 1e-2.
-        assert result.best.distance < 0.01
+        # Idle heads are of the order of the initial weights, 1e-3; the run ends 1e-6 of the way
+        # down before the minimum, and distances are the square root of that.
+        assert result.best.distance < 2e-3
         assert result.matches[1].distance > 0.1
         assert str(result).startswith(f"{result.best.name}, relative distance ")
         assert "; next: " in str(result)
@@ -72,10 +73,10 @@ def test_the_step_size_that_fits_is_found():
     assert float(result.best.estimator.step_size) == pytest.approx(2.5, rel=1e-12)
     assert "η = 2.5" in str(result.best)
     # For any other matrix the best step is the projection on the identity.
-    sequences = task.sample(jr.key(5), 100_000)
+    sequences = task.sample(jr.key(5), 20_000)
     model = PreconditionedStep(jnp.diag(jnp.array([1.0, 2.0, 3.0, 4.0])))
     own, unit = model.predict(sequences), GradientStep(1.0).predict(sequences)
-    fitted = which_algorithm(model, task, jr.key(1), 20_000)["one gradient step"]
+    fitted = which_algorithm(model, task, jr.key(1), 10_000)["one gradient step"]
     expected = float(jnp.mean(own * unit) / jnp.mean(unit**2))
     assert fitted.step_size == pytest.approx(expected, rel=0.03)  # Monte Carlo on both sides
     assert fitted.distance == pytest.approx(
@@ -96,14 +97,15 @@ def test_distance_is_relative_to_the_model():
 def test_standard_errors_are_those_of_repeated_draws():
     task = four_components()
     model, name = PopulationPCR(task, 3), PopulationPCR(task, 2).name
-    results = [which_algorithm(model, task, jr.key(i), 500)[name] for i in range(40)]
+    compared = (PopulationPCR(task, 2),)
+    results = [which_algorithm(model, task, jr.key(i), 500, compared)[name] for i in range(30)]
     spread = np.std([r.distance for r in results], ddof=1)
     stated = np.mean([r.standard_error for r in results])
-    # A deviation from 40 draws is known to 11 %; products of Gaussians have heavy tails.
+    # A deviation from 30 draws is known to 13 %; products of Gaussians have heavy tails.
     assert stated == pytest.approx(spread, rel=0.4)
     exact = np.sqrt(_power(task, 2) / (_power(task, 0) + _power(task, 1) + _power(task, 2)))
     mean = np.mean([r.distance for r in results])
-    assert abs(mean - exact) < 4 * spread / np.sqrt(40)
+    assert abs(mean - exact) < 4 * spread / np.sqrt(30)
 
 
 def _power(task, d):

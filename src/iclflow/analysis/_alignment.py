@@ -3,12 +3,11 @@
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import ArrayLike, Float
 
 from ..estimators import PopulationPCR, eigenvectors
-from ..models import AbstractAttention, AbstractModel, FullSeparateKQ, SeparateKQ
+from ..models import AbstractAttention, AbstractModel, FullSeparateKQ, MergedKQ, SeparateKQ
 from ..models._base import Normaliser
 from ..tasks import AbstractTask
 from ..trajectory import Trajectory
@@ -40,19 +39,18 @@ def alignment(run: Trajectory, task: AbstractTask) -> Alignment:
     Attention with a merged key-query matrix has no keys and queries of its own: those of a head
     are then the rows and columns of its matrix U.
     """
-    basis = eigenvectors(task)
-    matrices, keys, queries = jax.vmap(_circuits)(run.models)
-    rotated = jnp.einsum("da,tde,eb->tab", basis, matrices, basis)
-    strengths = jnp.einsum("taa->ta", rotated)
-    whole = jnp.sum(rotated**2, (1, 2))
-    outside = whole - jnp.sum(strengths**2, -1)
-    share = jnp.maximum(outside, 0.0) / jnp.where(whole > 0, whole, 1.0)
+    basis = np.asarray(eigenvectors(task))
+    matrices, keys, queries = _circuits(run.models)
+    rotated = basis.T @ matrices @ basis
+    strengths = np.einsum("taa->ta", rotated)
+    whole = np.sum(rotated**2, (1, 2))
+    outside = np.maximum(whole - np.sum(strengths**2, -1), 0.0)
     return Alignment(
         np.asarray(run.times),
-        np.asarray(strengths),
-        np.asarray(share),
-        np.asarray(_shares(basis, keys)),
-        np.asarray(_shares(basis, queries)),
+        strengths,
+        outside / np.where(whole > 0, whole, 1.0),
+        _shares(basis, keys),
+        _shares(basis, queries),
     )
 
 
@@ -102,23 +100,33 @@ def learning_order(run: Trajectory, task: AbstractTask, fraction: float = 0.5) -
     return tuple(int(d) for d in np.argsort(times, kind="stable") if np.isfinite(times[d]))
 
 
-def _circuits(model: AbstractModel) -> tuple[Array, Array, Array]:
-    """A, keys (H, D, R) and queries (H, D, R) of one model."""
-    if not isinstance(model, AbstractAttention):
-        matrix = model.coefficients()
-        return matrix, matrix[None], matrix.T[None]
-    values, blocks = model.ov(), model.kq()
+def _circuits(models: AbstractModel) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A, keys (T, H, D, R) and queries (T, H, D, R) of models with a leading axis over times.
+
+    In NumPy where it can be: every run has another number of saved points, and JAX would compile
+    for each.
+    """
+    if not isinstance(models, AbstractAttention):
+        matrix = np.asarray(jax.vmap(lambda model: model.coefficients())(models))
+        return matrix, matrix[:, None], np.swapaxes(matrix, 1, 2)[:, None]
+    if isinstance(models, SeparateKQ):
+        keys, queries = np.asarray(models.K), np.asarray(models.Q)
+        matrix = np.einsum("th,thdr,ther->tde", models.v, keys, queries, optimize=True)
+        return matrix, keys, queries
+    if isinstance(models, MergedKQ):
+        blocks = np.asarray(models.U)
+        matrix = np.einsum("th,thde->tde", models.v, blocks, optimize=True)
+        return matrix, blocks, np.swapaxes(blocks, 2, 3)
+    values, blocks = (np.asarray(x) for x in jax.vmap(lambda m: (m.ov(), m.kq()))(models))
     # Context labels enter through β alone in Σ v βᵀU x_q + (u·β)(h·x_q).
-    matrix = jnp.einsum("h,hde->de", values[:, -1], blocks[:, :-1])
-    matrix = matrix + jnp.einsum("hd,he->de", values[:, :-1], blocks[:, -1])
-    if isinstance(model, SeparateKQ):
-        return matrix, model.K, model.Q
-    if isinstance(model, FullSeparateKQ):
-        return matrix, model.key[:, :-1], model.query
-    return matrix, blocks[:, :-1], jnp.swapaxes(blocks[:, :-1], 1, 2)
+    matrix = np.einsum("th,thde->tde", values[:, :, -1], blocks[:, :, :-1], optimize=True)
+    matrix = matrix + np.einsum("thd,the->tde", values[:, :, :-1], blocks[:, :, -1], optimize=True)
+    if isinstance(models, FullSeparateKQ):
+        return matrix, np.asarray(models.key)[:, :, :-1], np.asarray(models.query)
+    return matrix, blocks[:, :, :-1], np.swapaxes(blocks[:, :, :-1], 2, 3)
 
 
-def _shares(basis: Array, vectors: Float[Array, "T H D R"]) -> Float[Array, "T H D"]:
-    along = jnp.sum(jnp.einsum("dk,thdr->thkr", basis, vectors) ** 2, -1)
-    whole = jnp.sum(along, -1, keepdims=True)
-    return along / jnp.where(whole > 0, whole, 1.0)
+def _shares(basis: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    along = np.sum(np.einsum("dk,thdr->thkr", basis, vectors, optimize=True) ** 2, -1)
+    whole = np.sum(along, -1, keepdims=True)
+    return along / np.where(whole > 0, whole, 1.0)

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
 
 from ..estimators import (
     AbstractEstimator,
@@ -104,8 +104,8 @@ def which_algorithm(
     key = jr.key(0) if key is None else key
     batch = min(count, _BATCH)
     keys = jr.split(key, -(-count // batch))
-    parts = [_predictions(model, tuple(estimators), task, k, batch) for k in keys]
-    labels, own, theirs = (np.concatenate([np.asarray(p[i]) for p in parts], -1) for i in range(3))
+    parts = [_predictions([model, *estimators], task, k, batch) for k in keys]
+    labels, own, *theirs = np.concatenate(parts, axis=1)
     least = _ALMOST_NOTHING**2 * float(np.mean(labels**2))
     matches = [_match(own, other, e, least) for other, e in zip(theirs, estimators)]
     # A step size fitted to almost nothing is almost nothing: it says less than zero does.
@@ -160,22 +160,18 @@ def _match(
     if distance == 0 or scale == 0:
         return Match(estimator.name, distance, 0.0, estimator, step)
     # The delta method for a ratio of two means, and for its square root.
-    error = float(np.std(squares - ratio * whole, ddof=1)) / scale / np.sqrt(len(own))
+    error = float(np.std(squares - ratio * whole, ddof=1)) / scale / len(own) ** 0.5
     return Match(estimator.name, distance, error / (2 * distance), estimator, step)
 
 
-@eqx.filter_jit
 def _predictions(
-    model: AbstractModel,
-    estimators: tuple[AbstractEstimator, ...],
-    task: AbstractTask,
-    key: PRNGKeyArray,
-    batch: int,
-) -> tuple[Array, Array, Array]:
-    """Labels, the model's predictions, and those of each estimator."""
+    predictors: Sequence[AbstractModel], task: AbstractTask, key: PRNGKeyArray, batch: int
+) -> Float[np.ndarray, "n batch"]:
+    """The labels of fresh sequences, then the predictions of each predictor."""
+    # Not compiled as a whole: that would take longer than the few operations there are.
     sequences = task.sample(key, batch)
-    theirs = jnp.stack([estimator.predict(sequences) for estimator in estimators])
-    return sequences.y_query, model.predict(sequences), theirs
+    rows = [sequences.y_query, *(predictor.predict(sequences) for predictor in predictors)]
+    return np.stack([np.asarray(row) for row in rows])
 
 
 def _per_cent(share: float) -> str:

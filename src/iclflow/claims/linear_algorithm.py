@@ -104,7 +104,7 @@ def other_context(lab: Lab) -> list[Check]:
     task = four_components()
     final = separate_run(lab).final
     matrix = np.asarray(final.coefficients())
-    lab.note(task="four components", trained_at=31, tested_at=OTHER_CONTEXTS, sequences=100_000)
+    lab.note(task="four components", trained_at=31, tested_at=OTHER_CONTEXTS, sequences=40_000)
     checks = []
     for normalised in (True, False):
         predicted = theory.loss_at_other_context(task, matrix, np.array(OTHER_CONTEXTS), normalised)
@@ -128,7 +128,7 @@ OTHER_CONTEXTS = (8, 16, 62, 124)
 
 def sequences_of_length(lab: Lab, length: int) -> Sequences:
     task = LinearRegression(np.diag(four_components().covariance), length)
-    return lab.once(f"sequences of length {length}", lambda: task.sample(jr.key(length), 100_000))
+    return lab.once(f"sequences of length {length}", lambda: task.sample(jr.key(length), 40_000))
 
 
 @claim(

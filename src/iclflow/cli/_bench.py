@@ -1,32 +1,39 @@
 """`iclflow bench NAME`: speed, measured here and now."""
 
-import importlib
+import contextlib
 import json
 from collections.abc import Sequence
 
 from ..config import InputError
+from ._activity import Activity, alone
 from ._errors import Parser, add_json
 from ._start import start
 
-BENCHES = ("linear",)
+SUITES = ("linear",)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs one benchmark and prints what it measured."""
+    """Runs one suite and prints what it measured."""
     parser = Parser("bench", "Measures speed against plain training loops, side by side.")
-    parser.add_argument("name", choices=BENCHES, metavar="NAME", help=", ".join(BENCHES))
+    parser.add_argument("name", choices=SUITES, metavar="NAME", help=", ".join(SUITES))
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see what is measured")
     add_json(parser)
     options = parser.parse_args(arguments)
     start()
-    try:
-        bench = importlib.import_module(f"...bench.{options.name}", __name__)
-        results = bench.main(quiet=options.json)
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] == "iclflow":
-            raise
-        raise InputError(
-            f"`bench {options.name}` needs {error.name}: install `iclflow[bench]`."
-        ) from None
+    from .. import bench
+
+    with contextlib.ExitStack() as shown:
+        if options.json:  # else the suite prints its own table
+            shown.enter_context(Activity(f"measuring {options.name}"))
+            shown.enter_context(alone())
+        try:
+            results = bench.main(options.name, quiet=options.json, quick=options.quick)
+        except ModuleNotFoundError as error:
+            if (error.name or "").split(".")[0] == "iclflow":
+                raise
+            raise InputError(
+                f"`bench {options.name}` needs {error.name}: install `iclflow[bench]`."
+            ) from None
     if options.json:
         print(json.dumps(results, indent=2))
     return 0

@@ -20,6 +20,8 @@ def main(arguments: Sequence[str]) -> int:
     if file.startswith("-"):
         raise InputError(f"`FILE` comes first, before {file}: give the path of a TOML file.")
     options, flags = parser.parse_known_args(rest)
+    if {"-h", "--help"} & set(flags):
+        parser.print_help()  # the settings of the file follow
     config = read_config(file, flags)
     folder = Path(options.out) if options.out else Path("runs") / config.folder_name
     return _run(config, folder, options.force, options.json)
@@ -64,7 +66,7 @@ def _run(config: Config, folder: Path, force: bool, as_json: bool) -> int:
     start()
     check_free(folder, config, force)
     build_task(config)
-    with result_folder(folder), Activity(f"{config.name}: compiling") as activity:
+    with result_folder(folder), Activity(config.name) as activity:
 
         def show(status) -> None:
             state = f"{status.clock:.4g}, {status.steps} steps, loss {status.loss:.5g}"

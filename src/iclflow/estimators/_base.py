@@ -2,7 +2,6 @@
 
 import abc
 
-import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
@@ -11,7 +10,8 @@ from ..models import AbstractModel
 from ..risks import SampledRisk
 from ..tasks import AbstractTask, Estimate, Sequences, estimate_mean
 
-_BATCH = 1000
+# Sequences at a time: bounds the memory.
+_BATCH = 5000
 
 
 class AbstractEstimator(AbstractModel):
@@ -38,7 +38,9 @@ class AbstractEstimator(AbstractModel):
             raise ValueError(f"`count` = {count}: a standard error needs at least 2 sequences.")
         sampled = SampledRisk(task, batch=min(_BATCH, count), posterior_target=True)
         keys = jr.split(key, -(-count // sampled.batch))
-        return estimate_mean(jnp.concatenate([_losses(self, sampled, k) for k in keys]))
+        return estimate_mean(
+            jnp.concatenate([sampled.losses(self, k, sampled.batch) for k in keys])
+        )
 
 
 class Bayes(AbstractEstimator):
@@ -52,12 +54,6 @@ class Bayes(AbstractEstimator):
 
     def predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
         return self.task.bayes_predict(sequences)
-
-
-# Compiled once for estimators and tasks of one shape.
-@eqx.filter_jit
-def _losses(estimator: AbstractEstimator, sampled: SampledRisk, key: PRNGKeyArray) -> Array:
-    return sampled.losses(estimator, key, sampled.batch)
 
 
 def masked_context(

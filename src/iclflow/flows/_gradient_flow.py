@@ -17,7 +17,7 @@ from ._progress import Monitor, Status
 from ._recorder import Recorder
 from ._save import save_times
 from ._stepper import State, Stepper, stuck
-from ._tsit5 import Tsit5, rms_norm
+from ._tsit5 import Tsit5
 
 # An explicit step costs microseconds, an implicit one factorises a matrix. On a plateau the
 # explicit solver is limited by stability and needs a number of steps that grows as 1/s; the
@@ -185,7 +185,7 @@ def _solver(kind: str, rtol: float, atol: float):
     # rejected, and half of the implicit ones.
     if kind == "explicit":
         rtol, atol = jnp.asarray(rtol), jnp.asarray(atol)
-        return Tsit5(), diffrax.PIDController(rtol, atol, pcoeff=0.4, icoeff=0.3, norm=rms_norm)
+        return Tsit5(), diffrax.PIDController(rtol, atol, pcoeff=0.4, icoeff=0.3)
     controller = diffrax.PIDController(rtol=rtol, atol=atol, pcoeff=0.25, icoeff=0.25)
     root_finder = diffrax.VeryChord(rtol=rtol, atol=atol)
     return diffrax.Kvaerno5(scan_kind="lax", root_finder=root_finder), controller

@@ -11,7 +11,7 @@ from typing import ClassVar
 import diffrax
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, PyTree
 
 
 class Tsit5(diffrax.AbstractAdaptiveSolver):
@@ -39,20 +39,6 @@ class Tsit5(diffrax.AbstractAdaptiveSolver):
         # The last stage is the end of the step: its slope is the first of the next one.
         error = _combine(length, tableau.b_error, slopes)
         return y1, error, {"y0": y0, "y1": y1}, slopes[-1], diffrax.RESULTS.successful
-
-
-def rms_norm(tree: PyTree[Array]) -> Float[Array, ""]:
-    """The root mean square of all entries.
-
-    Sums are written as products: XLA would compute a plain sum of squares inside a fused loop
-    that reads every stage of the solver anew, at half the cost of the whole step.
-    """
-    leaves = jax.tree.leaves(tree)
-    total = jnp.zeros(())
-    for leaf in leaves:
-        rows = (leaf * leaf).reshape(leaf.shape[0] if leaf.ndim > 1 else 1, -1)
-        total = total + jnp.sum(rows @ jnp.ones(rows.shape[1], rows.dtype))
-    return jnp.sqrt(total / sum(leaf.size for leaf in leaves))
 
 
 def _combine(length, weights: Sequence[float], slopes: list) -> PyTree[Array]:

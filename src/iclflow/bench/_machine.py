@@ -1,0 +1,54 @@
+"""Which machine measured: a number without it means nothing."""
+
+import importlib.metadata
+import os
+import platform
+from pathlib import Path
+
+from ._row import load_average
+
+
+def machine() -> dict[str, str | int | float]:
+    """Processor, cores, versions and load of this machine."""
+    return {
+        "processor": _processor(),
+        "cores": _cores(),
+        "system": platform.platform(terse=True),
+        "python": platform.python_version(),
+        "jax": _version("jax"),
+        "torch": _version("torch"),
+        "load": load_average(),
+    }
+
+
+def missing_torch() -> str | None:
+    """Why the peers cannot be timed, in one sentence; None if they can."""
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        return "This row needs PyTorch: install `iclflow[bench]`."
+    return None
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _cores() -> int:
+    """The cores that this process may use, which can be fewer than there are."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
