@@ -4,8 +4,8 @@ import jax.random as jr
 import numpy as np
 import optax
 import pytest
-from helpers import deterministic_merged, four_components
 
+from helpers import deterministic_merged, four_components
 from iclflow.flows import (
     Explicit,
     Linear,

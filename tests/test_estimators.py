@@ -3,6 +3,7 @@
 from functools import cache
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -122,20 +123,14 @@ def test_prediction_is_that_of_the_textbook_whatever_stands_in_the_padding(case)
         assert predicted[i] == pytest.approx(plain(task, x[:length], y[:length], q), abs=1e-11)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", ["zero", "matrix", "debiased", "ridge", "subspace"])
 def test_any_batch_axes(case):
     task = general_task()
     estimator = CASES[case][0](task)
-    sequences = task.sample(jr.key(1), 6)
+    sequences = task.sample(jr.key(0), 12)
     flat = estimator.predict(sequences)
-    folded = Sequences(
-        x=sequences.x.reshape(2, 3, 11, 3),
-        y=sequences.y.reshape(2, 3, 11),
-        x_query=sequences.x_query.reshape(2, 3, 3),
-        y_query=sequences.y_query.reshape(2, 3),
-        length=sequences.length.reshape(2, 3),
-    )
-    np.testing.assert_allclose(estimator.predict(folded), flat.reshape(2, 3), atol=1e-13)
+    folded = jax.tree.map(lambda leaf: leaf.reshape(3, 4, *leaf.shape[1:]), sequences)
+    np.testing.assert_allclose(estimator.predict(folded), flat.reshape(3, 4), atol=1e-13)
     np.testing.assert_allclose(estimator.predict(sequences[2]), flat[2], atol=1e-13)
 
 
@@ -167,7 +162,7 @@ def test_estimators_that_are_the_same_agree():
         (PopulationPCR(white, 4), GradientStep(1 / (0.25 + 1.25 / 31)), white),
     ]
     for first, second, task in pairs:
-        sequences = task.sample(jr.key(3), 50)
+        sequences = task.sample(jr.key(3), 12)
         np.testing.assert_allclose(
             first.predict(sequences), second.predict(sequences), atol=1e-9, err_msg=first.name
         )
@@ -331,7 +326,7 @@ def test_bayes_beats_the_others():
         (lambda: PopulationPCR(four_components(), (0, 0)), "listed once"),
         (lambda: PopulationPCR(four_components(), (4,)), "must not exceed the dimension, 3"),
         (lambda: SubspaceLeastSquares(four_components(), -1), "whole number"),
-        (lambda: EmpiricalPCR(1.5), "whole number"),
+        (lambda: EmpiricalPCR(-2), "whole number"),
         (lambda: Zero().risk(four_components(), jr.key(0), 1), "at least 2"),
     ],
 )

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from helpers import EIGENVALUES, deterministic_merged, four_components, random_task
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers import EIGENVALUES, deterministic_merged, four_components, random_task
 from iclflow.models import FullMergedKQ, MergedKQ, SeparateKQ
 from iclflow.risks import BilinearRisk, SampledRisk, available_kinds, exact_bilinear_risk, risk
 from iclflow.tasks import LinearRegression, Mixture, RandomLabels, in_context_in_weight

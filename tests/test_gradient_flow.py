@@ -1,14 +1,13 @@
 import dataclasses
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from helpers import deterministic_merged, deterministic_separate, four_components
 from scipy.integrate import solve_ivp
 
+from helpers import deterministic_merged, deterministic_separate, four_components
 from iclflow.flows import (
     Drops,
     Explicit,

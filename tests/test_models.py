@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from helpers import random_task
 
+from helpers import random_task
 from iclflow.models import (
     SCHEMES,
     ConvolutionalLinear,

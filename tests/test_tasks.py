@@ -2,8 +2,8 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from helpers import four_components, random_task
 
+from helpers import four_components, random_task
 from iclflow.tasks import LinearRegression, Mixture, RandomLabels, in_context_in_weight
 
 

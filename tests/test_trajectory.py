@@ -1,26 +1,22 @@
+import dataclasses
 import json
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import deterministic_separate
 
-from iclflow.models import SeparateKQ
+from helpers import deterministic_separate
 from iclflow.trajectory import Result, Trajectory
 
 
 @pytest.fixture
 def run():
-    first, last = deterministic_separate(1e-2), deterministic_separate(1.0)
-    stack = lambda a, b: np.stack([a, (a + b) / 2, b])
-    models = SeparateKQ(
-        v=stack(first.v, last.v),
-        K=stack(first.K, last.K),
-        Q=stack(first.Q, last.Q),
-        normaliser="tokens",
-    )
+    scales = (1e-2, 0.505, 1.0)
+    models = [dataclasses.replace(deterministic_separate(s), normaliser="tokens") for s in scales]
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *models)
     times, losses = np.array([0.0, 1.0, 3.0]), np.array([1.0, 0.7, 0.2])
-    return Trajectory(times, losses, models, "time", Result.converged, {"steps": 7})
+    return Trajectory(times, losses, stacked, "time", Result.converged, {"steps": 7})
 
 
 def test_a_saved_run_comes_back_the_same(run, tmp_path):

@@ -199,7 +199,7 @@ class Trajectory(Generic[M]):
         return Trajectory(
             arrays["times"],
             arrays["losses"],
-            model_class(**weights, **settings),
+            _assembled(model_class, {**weights, **settings}),
             manifest["clock"],
             Result[manifest["result"]],
             manifest["statistics"],
@@ -222,6 +222,14 @@ def _settings(model: AbstractModel) -> dict[str, Any]:
         for field in dataclasses.fields(model)
         if field.metadata.get("static")
     }
+
+
+def _assembled(model_class: type[AbstractModel], fields: dict[str, Any]) -> AbstractModel:
+    """A model with these fields. Not through its `__init__`, whose shapes know no time axis."""
+    model = object.__new__(model_class)
+    for name, value in fields.items():
+        object.__setattr__(model, name, value)
+    return model
 
 
 def _draw_theory(ax: "Axes", theory, times: np.ndarray) -> None:

@@ -36,7 +36,7 @@ def drop_times(
     after = 0
     for i, (level, following) in enumerate(zip(levels, levels[1:])):
         target = level + fraction * (following - level)
-        point = _passes(found, target, following < level, after)
+        point = _passes(found, target, bool(following < level), after)
         if point is None:
             break
         after, times[i] = point, _crossing(found, point, target)
@@ -49,7 +49,7 @@ def passage_times(run, fractions, *, top: float, bottom: float) -> Float[np.ndar
     times = []
     for fraction in np.asarray(fractions, np.float64):
         target = top + fraction * (bottom - top)
-        point = _passes(found, target, bottom < top, 0)
+        point = _passes(found, target, bool(bottom < top), 0)
         times.append(np.nan if point is None else _crossing(found, point, target))
     return np.asarray(times)
 

@@ -107,7 +107,7 @@ def _bounded(
         start = _crossing(times, away, int(earlier[-1]), near)
     if later.size:
         end = _crossing(times, away, max(index + int(later[0]) - 1, 0), far)
-    noisy = ripple > 0.1 * margin * min(before, after)
+    noisy = bool(ripple > 0.1 * margin * min(before, after))
     return _measured(found, start, end, not earlier.size, not later.size, noisy)
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 from ._row import Row
 
+_WIDTH = 130
+
 
 def print_table(rows: Sequence[Row], machine: Mapping[str, Any], console: Any = None) -> None:
     """Prints the rows under the machine that measured them."""
@@ -14,21 +16,25 @@ def print_table(rows: Sequence[Row], machine: Mapping[str, Any], console: Any = 
     from rich.table import Table
     from rich.text import Text
 
-    console = console or Console(highlight=False)
+    if console is None:
+        console = Console(highlight=False)
+        # A file has no width of its own: give it one at which nothing wraps.
+        console = console if console.is_terminal else Console(highlight=False, width=_WIDTH)
     console.print(Text(describe(machine)))
     table = Table(box=SIMPLE_HEAD, padding=(0, 1), show_edge=False)
     table.add_column("")
     for column in ("median", "smallest – largest", "bar", "load"):
-        table.add_column(column, justify="right")
-    table.add_column("note")
+        table.add_column(column, justify="right", no_wrap=True)
     for group, members in groupby(rows, key=lambda row: row.group):
         table.add_row(Text(group, style="bold"))
         for row in members:
+            name = Text(f"  {row.name}")
+            if row.note:
+                name.append(f"\n    {row.note}", style="dim")
             style = {True: "green", False: "red", None: ""}[row.met]
-            cells = (value_words(row), spread_words(row), bar_words(row), f"{row.load:.1f}")
-            table.add_row(
-                Text(f"  {row.name}"), Text(cells[0], style), *map(Text, cells[1:]), Text(row.note)
-            )
+            load = f"{row.load:.1f}"
+            cells = (Text(value_words(row), style), spread_words(row), bar_words(row), load)
+            table.add_row(name, *cells)
         table.add_section()
     console.print(table)
     judged = [row for row in rows if row.met is not None]

@@ -184,8 +184,9 @@ def _solver(kind: str, rtol: float, atol: float):
     # With the default controller a fifth of the explicit steps at the limit of stability are
     # rejected, and half of the implicit ones.
     if kind == "explicit":
-        rtol, atol = jnp.asarray(rtol), jnp.asarray(atol)
-        return Tsit5(), diffrax.PIDController(rtol, atol, pcoeff=0.4, icoeff=0.3)
+        # As arrays: other tolerances do not mean another compilation.
+        tolerances = jnp.asarray(rtol), jnp.asarray(atol)
+        return Tsit5(), diffrax.PIDController(*tolerances, pcoeff=0.4, icoeff=0.3)
     controller = diffrax.PIDController(rtol=rtol, atol=atol, pcoeff=0.25, icoeff=0.25)
     root_finder = diffrax.VeryChord(rtol=rtol, atol=atol)
     return diffrax.Kvaerno5(scan_kind="lax", root_finder=root_finder), controller
