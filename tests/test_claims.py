@@ -22,6 +22,8 @@ def make_claim(test, **fields) -> Claim:
         (Check("at least", 0.9, 0.85, comparison="at least"), 0.05, False),
         (Check("at most", [1.0, 1.0], [0.5, 1.5], comparison="at most"), 0.5, False),
         (Check("shapes differ", [1.0, 2.0], [1.0, 2.0, 3.0], 9.0), np.inf, False),
+        (Check("nothing measured", 0.0, [], 9.0), np.inf, False),
+        (Check("one number for two", [1.0, 2.0], 1.0, 9.0), np.inf, False),
         (Check("not a number", 1.0, np.nan, 9.0), np.inf, False),
     ],
     ids=lambda value: value.name if isinstance(value, Check) else None,

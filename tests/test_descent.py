@@ -47,6 +47,13 @@ def test_gradient_descent_equals_a_plain_loop():
     assert jnp.allclose(run.final.U, model.U, rtol=1e-12)
 
 
+def test_descent_goes_on_to_its_last_step_whatever_is_saved():
+    run = gradient_descent(start(), exact(), 0.1, 100, save=Explicit([10, 20]))
+    assert run.times.tolist() == [0, 10, 20, 100] and run.result is Result.finished
+    with pytest.raises(ValueError, match="whole step numbers"):
+        gradient_descent(start(), exact(), 0.1, 100, save=Explicit([1.5]))
+
+
 def test_descent_tends_to_gradient_flow_in_first_order():
     model, loss = start(), exact()
     flow = gradient_flow(model, loss, end=40.0, save=Linear(5))

@@ -1,5 +1,3 @@
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -9,7 +7,6 @@ from scipy.integrate import solve_ivp
 
 from helpers import deterministic_merged, deterministic_separate, four_components
 from iclflow.flows import (
-    Drops,
     Explicit,
     Linear,
     LogSpaced,
@@ -18,7 +15,7 @@ from iclflow.flows import (
     init_many,
 )
 from iclflow.flows._gradient_flow import _advance
-from iclflow.models import FullMergedKQ, MergedKQ, SeparateKQ
+from iclflow.models import AbstractModel, FullMergedKQ, MergedKQ, SeparateKQ
 from iclflow.risks import SampledRisk, risk
 from iclflow.tasks import LinearRegression
 from iclflow.trajectory import Result
@@ -209,32 +206,59 @@ def test_impossible_options_are_refused(options, words):
         gradient_flow(model, risk(four_components(), model), **options)
 
 
-def test_own_models_flow_too():
-    from iclflow.models import AbstractModel
+class OneNumber(AbstractModel):
+    """ŷ = w βᵀx_q: a model of one's own."""
 
-    class OneNumber(AbstractModel):
-        """ŷ = w βᵀx_q."""
+    w: jax.Array
 
-        w: jax.Array
+    @property
+    def form(self):
+        return "bilinear"
 
-        @property
-        def form(self):
-            return "bilinear"
+    def coefficients(self):
+        return self.w * jnp.eye(4)
 
-        @property
-        def normaliser(self):
-            return "context"
+    def predict(self, sequences):
+        beta = jnp.einsum("...nd,...n->...d", sequences.x, sequences.y)
+        beta = beta / sequences.length[..., None]
+        return self.w * jnp.sum(beta * sequences.x_query, -1)
 
-        def coefficients(self):
-            return self.w * jnp.eye(4)
 
-        def predict(self, sequences):
-            raise NotImplementedError
-
+def test_own_models_have_exact_risks_and_flow_too(getkey):
     task = LinearRegression([1.0] * 4, 31)
-    model = OneNumber(jnp.asarray(0.0))
+    model = OneNumber(jnp.asarray(0.3))
     exact = risk(task, model)
-    assert dataclasses.is_dataclass(exact)
+    sampled = SampledRisk(task, 5000).estimate(model, getkey(), 50_000)
+    assert abs(float(exact(model)) - sampled.value) < 4 * sampled.standard_error
     run = gradient_flow(model, exact, end=20.0)
     assert float(run.final.w) == pytest.approx(1 / (1 + 5 / 31), abs=1e-8)
-    assert Drops() == Drops()
+
+
+def test_the_smallest_member_sets_the_tolerance_of_an_ensemble():
+    init = lambda key, scale: MergedKQ.init(key, 4, 3, scale)
+    scales = jnp.array([1e-7, 1.0])
+    models = init_many(init, jr.split(jr.key(0), 2), scales)
+    exact = risk(four_components(), models)
+    together = gradient_flow_ensemble(models, exact, end=90.0, save=Linear(10))
+    alone = gradient_flow(init(jr.split(jr.key(0), 2)[0], 1e-7), exact, end=90.0, save=Linear(10))
+    assert np.max(np.abs(together[0].losses - alone.losses)) < 1e-7
+
+
+def test_members_of_different_shapes_are_refused():
+    models = [MergedKQ.init(jr.key(0), 4, heads) for heads in (2, 3)]
+    with pytest.raises(ValueError, match="one kind and size"):
+        gradient_flow_ensemble(models, risk(four_components(), models[0]))
+
+
+def test_statistics_count_the_steps_of_the_run_alone():
+    model = deterministic_merged()
+    run = gradient_flow(model, risk(four_components(), model), end=0.5)
+    assert 0 < run.statistics["steps"] < 30 and run.statistics["rejected"] < 10
+
+
+def test_a_model_that_does_not_fit_the_task_is_refused():
+    exact = risk(four_components(), deterministic_merged())
+    with pytest.raises(ValueError, match="D = 3 and the task D = 4"):
+        exact(MergedKQ.init(jr.key(0), 3, 2))
+    with pytest.raises(ValueError, match="`normaliser` = 'context'"):
+        exact(MergedKQ.init(jr.key(0), 4, 2, normaliser="none"))

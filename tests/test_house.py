@@ -21,8 +21,28 @@ PACKAGE = ROOT / "src" / "iclflow"
 
 # Each may import from those before it and from itself.
 ORDER = (
-    *("precision", "files", "compile_cache", "tasks", "models", "risks", "estimators", "trajectory", "flows"),
-    *("theory", "analysis", "config", "experiment", "claims", "figures", "report", "store", "sweep"),
+    *(
+        "precision",
+        "files",
+        "compile_cache",
+        "tasks",
+        "models",
+        "risks",
+        "estimators",
+        "trajectory",
+        "flows",
+    ),
+    *(
+        "theory",
+        "analysis",
+        "config",
+        "experiment",
+        "claims",
+        "figures",
+        "report",
+        "store",
+        "sweep",
+    ),
     *("engines", "explorer", "bench", "cli", "__main__"),
 )
 # Prediction and measurement share no code.

@@ -6,10 +6,20 @@ import tempfile
 from pathlib import Path
 
 
+def _read_umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current
+
+
+# Read once: it can only be read by setting it, for all threads.
+_UMASK = _read_umask()
+
+
 def write_atomic(path: Path | str, content: bytes | str) -> None:
     """Writes a file in one step: a temporary file beside it, synced, then renamed over it.
 
-    The folder is made if it is missing. If anything fails, no trace is left.
+    The folder is made if it is missing. If anything fails, no half-written file is left.
     """
     path = Path(path)
     data = content.encode() if isinstance(content, str) else content
@@ -21,7 +31,7 @@ def write_atomic(path: Path | str, content: bytes | str) -> None:
             stream.flush()
             os.fsync(stream.fileno())
         # mkstemp makes private files; results are as readable as any other file of the user.
-        os.chmod(temporary, 0o666 & ~_umask())
+        os.chmod(temporary, 0o666 & ~_UMASK)
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
@@ -36,9 +46,3 @@ def write_atomic(path: Path | str, content: bytes | str) -> None:
 def sha256(data: bytes) -> str:
     """The SHA-256 of `data`, in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
-
-
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current

@@ -172,8 +172,13 @@ class Trajectory(Generic[M]):
         write_atomic(folder / "manifest.json", json.dumps(manifest, indent=2) + "\n")
 
     @staticmethod
-    def load(folder: Path | str) -> "Trajectory":
-        """Reads a run back, and checks that it is complete and unharmed."""
+    def load(folder: Path | str, model_class: type[AbstractModel] | None = None) -> "Trajectory":
+        """Reads a run back, and checks that it is complete and unharmed.
+
+        **Arguments:**
+
+        - `model_class`: needed for a run of a model of one's own.
+        """
         from safetensors.numpy import load
 
         folder = Path(folder)
@@ -192,9 +197,10 @@ class Trajectory(Generic[M]):
             raise ValueError(f"`{folder}/trajectory.safetensors` does not match its hash: damaged.")
         arrays = load(data)
         settings = dict(manifest["model"])
-        model_class = MODELS.get(settings.pop("class"))
-        if model_class is None:
-            raise ValueError(f"`{folder}` holds a {manifest['model']['class']}: unknown model.")
+        name = settings.pop("class")
+        model_class = model_class or MODELS.get(name)
+        if model_class is None or model_class.__name__ != name:
+            raise ValueError(f"`{folder}` holds a {name}: pass that class as `model_class`.")
         weights = {k.removeprefix("model."): v for k, v in arrays.items() if k.startswith("model.")}
         return Trajectory(
             arrays["times"],

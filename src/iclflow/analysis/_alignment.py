@@ -7,8 +7,14 @@ import numpy as np
 from jaxtyping import ArrayLike, Float
 
 from ..estimators import PopulationPCR, eigenvectors
-from ..models import AbstractAttention, AbstractModel, FullSeparateKQ, MergedKQ, SeparateKQ
-from ..models._base import Normaliser
+from ..models import (
+    AbstractAttention,
+    AbstractModel,
+    FullSeparateKQ,
+    MergedKQ,
+    Normaliser,
+    SeparateKQ,
+)
 from ..tasks import AbstractTask
 from ..trajectory import Trajectory
 

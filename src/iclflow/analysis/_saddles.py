@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 from scipy.optimize import least_squares
 
-from ..flows._layout import Layout
+from ..flows import Layout
 from ..models import AbstractModel
 from ..precision import require_float64
 from ..risks import AbstractRisk

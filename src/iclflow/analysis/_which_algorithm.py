@@ -21,8 +21,7 @@ from ..estimators import (
     SubspaceLeastSquares,
     Zero,
 )
-from ..models import AbstractModel
-from ..models._base import Normaliser
+from ..models import AbstractModel, Normaliser
 from ..precision import as_float
 from ..tasks import AbstractTask, LinearRegression
 

@@ -45,7 +45,7 @@ class Check:
             return 0.0 if _plain(self.predicted) == _plain(self.measured) else math.inf
         predicted = np.asarray(self.predicted, float)
         measured = np.asarray(self.measured, float)
-        if predicted.shape != measured.shape and predicted.ndim and measured.ndim:
+        if measured.size == 0 or (predicted.shape != measured.shape and predicted.ndim):
             return math.inf
         difference = measured - predicted
         if self.comparison == "at least":

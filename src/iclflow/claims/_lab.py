@@ -38,7 +38,7 @@ class Lab:
 
     def note(self, **settings: Any) -> None:
         """Records the settings under which a claim was tested."""
-        self.config |= settings
+        self.config = self.config | settings
 
     def once(self, name: str, compute: Callable[[], T]) -> T:
         """The result of `compute`, computed the first time that anybody asks for `name`."""

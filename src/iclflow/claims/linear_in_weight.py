@@ -90,7 +90,7 @@ def in_weight_blocks(lab: Lab) -> list[Check]:
                 float(jnp.abs(final.key_query[:, -1]).max()),
             )
         )
-    least = lab.predict(0.01, wrong=100.0)
+    least = lab.predict(0.01, wrong=10.0)
     return [
         Check("u and h at p = 1", lab.predict(0.0, wrong=0.1), sizes[-1], 1e-10),
         Check("u and h at p < 1", np.full(len(sizes) - 1, least), sizes[:-1], 0, "at least"),

@@ -31,7 +31,9 @@ def with_mirror_images(sequences: Sequences) -> Sequences:
     )
 
 
-NETWORK_STEPS = {"learning_rate": 0.05, "steps": 1500}
+NETWORK_SETTING = {
+    "sequences": 500, "heads": 8, "scale": 1e-2, "learning_rate": 0.05, "steps": 1500,
+}  # fmt: skip
 
 
 def network_runs(lab: Lab, mirrored: bool, first_weight: float = 1.0) -> tuple[Trajectory, ...]:
@@ -44,14 +46,15 @@ def network_runs(lab: Lab, mirrored: bool, first_weight: float = 1.0) -> tuple[T
     """
 
     def compute():
-        task, model = four_components(), merged_model(1e-2)
-        drawn = task.sample(jr.key(3), 250 if mirrored else 500)
+        setting = NETWORK_SETTING
+        model = merged_model(setting["scale"])
+        count = setting["sequences"]
+        drawn = four_components().sample(jr.key(3), count // 2 if mirrored else count)
         drawn = with_mirror_images(drawn) if mirrored else drawn
         network = TwoLayerLinear.from_attention(model)
         network = TwoLayerLinear(network.W1, network.w2.at[0].multiply(first_weight))
-        return tuple(
-            _descent(m, drawn, **NETWORK_STEPS) for m in (FullMergedKQ.embed(model), network)
-        )
+        steps = {name: setting[name] for name in ("learning_rate", "steps")}
+        return tuple(_descent(m, drawn, **steps) for m in (FullMergedKQ.embed(model), network))
 
     return lab.once(f"network {mirrored} {first_weight}", compute)
 
@@ -68,17 +71,9 @@ def network_runs(lab: Lab, mirrored: bool, first_weight: float = 1.0) -> tuple[T
 )
 def merged_network(lab: Lab) -> list[Check]:
     """Full attention, all blocks trainable, against the network, on one data set."""
-    task, model = four_components(), merged_model(1e-2)
-    drawn = with_mirror_images(task.sample(jr.key(3), 250))
-    attention, network = FullMergedKQ.embed(model), TwoLayerLinear.from_attention(model)
-    steps = {"learning_rate": 0.05, "steps": 1500}
-    lab.note(task="four components", sequences=500, heads=8, scale=1e-2, **steps)
-    simulated = gradient_descent(
-        attention, dataset_risk(drawn, attention), **steps, save=Linear(101)
-    )
-    if lab.falsify:  # a network with one weight off by three per cent
-        network = TwoLayerLinear(network.W1, network.w2.at[0].multiply(1.03))
-    predicted = gradient_descent(network, dataset_risk(drawn, network), **steps, save=Linear(101))
+    lab.note(task="four components", **NETWORK_SETTING)
+    # The wrong network has one weight off by three per cent.
+    simulated, predicted = network_runs(lab, mirrored=True, first_weight=float(lab.predict(1.0)))
     return [Check("loss at 101 steps", predicted.losses, simulated.losses, 1e-12)]
 
 
@@ -94,15 +89,8 @@ def merged_network(lab: Lab) -> list[Check]:
 )
 def merged_network_any_data(lab: Lab) -> list[Check]:
     """On a generic finite set the blocks u and h move, and the curves part."""
-    task, model = four_components(), merged_model(1e-2)
-    drawn = task.sample(jr.key(3), 500)
-    attention, network = FullMergedKQ.embed(model), TwoLayerLinear.from_attention(model)
-    steps = {"learning_rate": 0.05, "steps": 1500}
-    lab.note(task="four components", sequences=500, heads=8, scale=1e-2, **steps)
-    simulated = gradient_descent(
-        attention, dataset_risk(drawn, attention), **steps, save=Linear(101)
-    )
-    predicted = gradient_descent(network, dataset_risk(drawn, network), **steps, save=Linear(101))
+    lab.note(task="four components", **NETWORK_SETTING)
+    simulated, predicted = network_runs(lab, mirrored=False)
     return [Check("loss at 101 steps", predicted.losses, simulated.losses, 1e-12)]
 
 

@@ -32,8 +32,9 @@ def growth_of_durations(lab: Lab, rank: int) -> np.ndarray:
     "With rank R, plateaus at which a new head must start (R divides m) last in proportion to "
     "1/s; those inside a head grow only with ln(1/s).",
     source="Section 5; Figure 4; scaling law beyond the paper",
-    tolerance_reason="Tenfold smaller weights make a 1/s plateau ten times and a logarithmic one "
-    "at most about twice as long; a factor of 5 separates the two.",
+    tolerance_reason="Tenfold smaller weights make a 1/s plateau ten times as long, up to "
+    "corrections of the order of the weights (10 %), and a logarithmic one at most about twice; "
+    "a factor of 5 separates the two.",
     figures=("linear/rank",),
 )
 def rank_scaling(lab: Lab) -> list[Check]:
@@ -42,13 +43,13 @@ def rank_scaling(lab: Lab) -> list[Check]:
     checks = []
     for rank in RANKS:
         growth = growth_of_durations(lab, rank)
-        bound = lab.predict(5.0, wrong=50.0)
+        tenfold = lab.predict(10.0, wrong=5.0)
         checks.append(
-            Check(f"R = {rank}: growth of plateau 0", bound, growth[0], comparison="at least")
+            Check(f"R = {rank}: growth of plateau 0", tenfold, growth[0], 0.1, "relative")
         )
         if rank > 1:
             inside = growth[1:rank]
-            cap = lab.predict(5.0, wrong=0.5)
+            cap = lab.predict(5.0, wrong=1.0)
             checks.append(
                 Check(
                     f"R = {rank}: growth of plateaus 1 to {rank - 1}",

@@ -61,7 +61,7 @@ def merged_sharpness(lab: Lab, seeds: int) -> tuple[np.ndarray, np.ndarray]:
     "proportional to s, and the total time to 1/s.",
     source="Figure 6",
     tolerance_reason="Medians over seeds of quantities that spread by a factor of about two; the "
-    "share off plateaus must fall at every step down in scale, and like s within a factor of 2.",
+    "share off plateaus must fall at every step down in scale, and at the end like s within 20 %.",
     figures=("linear/scale",),
 )
 def scale_shortens_plateaus(lab: Lab) -> list[Check]:
@@ -69,20 +69,20 @@ def scale_shortens_plateaus(lab: Lab) -> list[Check]:
     seeds = lab.scaled(3, 6, 30)
     lab.note(task="four components", heads=5, scales=SEPARATE_SCALES, seeds=seeds)
     off = 1 - plateau_fractions(lab, seeds)
-    falls = np.diff(off)
+    ratios = off[1:] / off[:-1]
     ratio = (off[-2] / SEPARATE_SCALES[-2]) / (off[-1] / SEPARATE_SCALES[-1])
     return [
         Check(
-            "share off plateaus falls with s",
-            np.full(len(falls), lab.predict(0.0, wrong=-1.0)),
-            falls,
+            "share off plateaus, over that at the next larger s",
+            np.full(len(ratios), lab.predict(1.0, wrong=0.2)),
+            ratios,
             comparison="at most",
         ),
         Check(
             "log₂ of (share off plateaus)/s, 0.01 against 0.003",
-            lab.predict(0.0, wrong=np.log2(10.0)),
+            lab.predict(0.0, wrong=np.log2(0.01 / 0.003)),
             float(np.log2(ratio)),
-            1.0,
+            0.3,
         ),
     ]
 
@@ -111,7 +111,7 @@ def scale_delays_drop(lab: Lab) -> list[Check]:
         ),
         Check(
             "t₁₀/t₉₀ rises as s falls",
-            np.full(len(sharpness) - 1, lab.predict(0.0, wrong=1.0)),
+            np.full(len(sharpness) - 1, lab.predict(0.0, wrong=0.2)),
             np.diff(sharpness),
             comparison="at least",
         ),
@@ -151,7 +151,7 @@ def lazy_runs(lab: Lab) -> list[tuple]:
     "with the rates of a frozen kernel.",
     source="Figure 6; rates beyond the paper",
     tolerance_reason="The deviation falls as (Hs²/‖A*‖)⁻²: at ratio 16 it is below 1e-3 of the "
-    "way down, and from 4 to 16 it falls 16-fold, here required within a factor of 2.5.",
+    "way down, and from 4 to 16 it falls 16-fold, so that the power is 2 within 0.2.",
     figures=("linear/lazy",),
 )
 def lazy_limit(lab: Lab) -> list[Check]:
@@ -164,7 +164,7 @@ def lazy_limit(lab: Lab) -> list[Check]:
     fall = np.log(deviations[1] / deviations[2]) / np.log(4)
     return [
         Check("largest deviation at ratio 16", 0.0, deviations[2], 1e-3),
-        Check("power of the fall from ratio 4 to 16", lab.predict(2.0, wrong=9.0), fall, 0.66),
+        Check("power of the fall from ratio 4 to 16", lab.predict(2.0, wrong=1.0), fall, 0.2),
     ]
 
 

@@ -8,8 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, ScalarLike
 
-from ..models import attention_length
-from ..models._base import Form, Normaliser
+from ..models import Form, Normaliser, attention_length
 from ..precision import as_float
 from ..risks import available_kinds, risk
 from ..tasks import AbstractTask, LinearRegression, Mixture, Sequences

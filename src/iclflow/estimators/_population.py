@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..models._base import Form, Normaliser
+from ..models import Form, Normaliser
 from ..risks import exact_bilinear_risk
 from ..tasks import AbstractTask, LinearRegression, Mixture, RandomLabels, Sequences
 from ._base import AbstractEstimator, checked_components

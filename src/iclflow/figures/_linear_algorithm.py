@@ -14,6 +14,7 @@ from ..claims._linear_runs import (
     white_task,
 )
 from ..claims.linear_algorithm import (
+    FRESH,
     OTHER_CONTEXTS,
     SEQUENCES,
     prediction_distances,
@@ -111,7 +112,7 @@ def context(lab: Lab) -> Drawing:
     panel.set(xscale="log", yscale="log", xlabel="context length in the test N′", ylabel="loss")
     legend_above(figure, panel, columns=2)
     data["theory_floor"] = np.array(floor)
-    config = {"task": "four components", "trained_at": 31, "sequences": 100_000}
+    config = {"task": "four components", "trained_at": 31, "sequences": FRESH}
     return Drawing(figure, data, config)
 
 

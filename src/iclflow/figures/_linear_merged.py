@@ -13,7 +13,7 @@ from ..claims._linear_runs import (
     white_run,
     white_task,
 )
-from ..claims.linear_network import network_runs
+from ..claims.linear_network import NETWORK_SETTING, network_runs
 from ..flows import Explicit, gradient_flow
 from ..models import MergedKQ, TwoLayerLinear
 from ..risks import risk
@@ -22,7 +22,6 @@ from ._base import Drawing
 from ._style import COLOURS, THEORY, canvas, levels
 
 SCALE = 1e-3
-SEQUENCES = 500
 DROP_SCALES = (1e-2, 1e-3, 1e-4)
 
 
@@ -84,12 +83,7 @@ def merged(lab: Lab) -> Drawing:
             "task": "four components",
             "heads": 8,
             "scale": SCALE,
-            "descent": {
-                "sequences": SEQUENCES,
-                "scale": 1e-2,
-                "learning_rate": 0.05,
-                "steps": 1500,
-            },
+            "descent": NETWORK_SETTING,
         },
     )
 

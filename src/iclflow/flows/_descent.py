@@ -146,7 +146,7 @@ class _Driver:
         marks = self._marks()
         states, losses = _start(self._parts(), self._risk, self._monitored, vectors, keys)
         recorders = [
-            Recorder(self.layout, self._shown(marks), loss, vector, self._steps, None)
+            Recorder(self.layout, self._kept(marks), loss, vector, self._steps, None)
             for loss, vector in zip(np.asarray(losses).tolist(), np.asarray(vectors))
         ]
         size = min(len(marks), max(1, min(500, _CHUNK_BYTES // (8 * vectors.size))))
@@ -183,11 +183,14 @@ class _Driver:
         if fixed is None:
             looks = min(self._steps, _LOOKS)
             fixed = np.linspace(0, self._steps, looks + 1)[1:]
-        marks = np.unique(np.round(fixed).astype(np.int64))
+        elif isinstance(self._save, Explicit) and np.any(fixed != np.round(fixed)):
+            raise ValueError("`save`: explicit moments of a descent must be whole step numbers.")
+        # The end is always looked at, whether it is kept or not: a run goes on until there.
+        marks = np.unique(np.append(np.round(fixed).astype(np.int64), self._steps))
         return marks[marks > 0]
 
-    def _shown(self, marks: np.ndarray) -> SavePoints:
-        return self._save if isinstance(self._save, Drops) else Explicit(marks)
+    def _kept(self, marks: np.ndarray) -> SavePoints:
+        return self._save if isinstance(self._save, Drops | Explicit) else Explicit(marks)
 
     def _parts(self):
         return self.layout, self._rule, self._swept

@@ -39,8 +39,12 @@ class Ensemble:
 
 def stack(members: Sequence):
     """Models or risks of one shape as one, every array with a leading axis over the members."""
-    if len({jax.tree.structure(member) for member in members}) != 1:
-        raise ValueError("The members of an ensemble must all be of one kind and size.")
+    shapes = [(jax.tree.structure(m), [jnp.shape(x) for x in jax.tree.leaves(m)]) for m in members]
+    if any(shape != shapes[0] for shape in shapes):
+        raise ValueError(
+            "The members of an ensemble must all be of one kind and size. (Tasks with a diagonal "
+            "covariance and full ones are stored differently: run them as two ensembles.)"
+        )
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *members)
 
 
@@ -53,6 +57,9 @@ def init_many(init: Callable[..., AbstractModel], keys, *swept, **options) -> Ab
     - `keys`: an array of random keys, one a member.
     - `swept`: arrays with one number a member.
     """
+    for numbers in swept:
+        if not np.all(np.isfinite(numbers)):
+            raise ValueError(f"`swept` holds {numbers}: every number must be finite.")
     return eqx.filter_vmap(lambda key, *numbers: init(key, *numbers, **options))(keys, *swept)
 
 

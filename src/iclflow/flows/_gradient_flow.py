@@ -83,7 +83,7 @@ class _Driver:
         end = _FOREVER if options.end is None else options.end
         stops = np.append(() if fixed is None else fixed[fixed < end], end)
         kind = "implicit" if self._options.solver == "implicit" else "explicit"
-        tried = accepted = 0
+        tried = 0
         solvers = [kind]
         stepper, state = self._begin(kind, atol, jnp.zeros(len(vectors)), vectors)
         size = max(8, min(512, _CHUNK_BYTES // (8 * vectors.size)))
@@ -92,13 +92,9 @@ class _Driver:
                 state, record = _advance(stepper, self._swept, self._risk, state, stops, size)
                 record = jax.tree.map(np.asarray, record)
                 tried += size
-                accepted += int(record.accepted.sum())
                 for i, recorder in enumerate(recorders):
-                    kept = record.accepted[i]
-                    # A slice does not copy, and most chunks have no rejected step.
-                    kept = slice(None) if kept.all() else kept
-                    recorder.add(
-                        record.time[i, kept], record.loss[i, kept], record.weights[i, kept]
+                    recorder.add_tries(
+                        record.accepted[i], record.time[i], record.loss[i], record.weights[i]
                     )
                 self._stop_where_hopeless(recorders, state, tried)
                 if not self._monitor.update(self._status(recorders, state, tried)):
@@ -115,12 +111,15 @@ class _Driver:
             "solver": " then ".join(solvers),
             "rtol": self._options.rtol,
             "atol": atol,
-            "steps": accepted,
-            "rejected": tried * len(recorders) - accepted,
             "seconds": self._monitor.seconds,
             "members": len(recorders),
         }
-        return [recorder.trajectory("time", statistics) for recorder in recorders]
+        return [
+            recorder.trajectory(
+                "time", statistics | {"steps": recorder.steps, "rejected": recorder.rejected}
+            )
+            for recorder in recorders
+        ]
 
     def _recorders(self, vectors) -> list[Recorder]:
         measured = _measure(self.layout, self._swept, self._risk, vectors)
@@ -170,7 +169,8 @@ class _Driver:
 
 
 def _default_atol(vectors) -> float:
-    scale = float(jnp.sqrt(jnp.mean(vectors**2)))
+    # The smallest member of an ensemble sets it: on a plateau the small weights are what matters.
+    scale = float(jnp.min(jnp.sqrt(jnp.mean(vectors**2, axis=-1))))
     # Rounded to a decade: the implicit solver compiles its tolerance in.
     return max(10.0 ** float(np.floor(np.log10(1e-9 * scale + 1e-300))), _SMALLEST_ATOL)
 

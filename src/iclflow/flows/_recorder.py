@@ -39,6 +39,7 @@ class Recorder:
         self._weights = [start_weights[None]]
         self._last: tuple[float, float, np.ndarray] = (0.0, start_loss, start_weights)
         self.result: Result | None = None
+        self.steps = self.rejected = 0
         if not math.isfinite(start_loss):
             self.result = Result.diverged
         elif target is not None and start_loss <= target:
@@ -48,23 +49,29 @@ class Recorder:
     def last_loss(self) -> float:
         return self._last[1]
 
+    def add_tries(
+        self, accepted: np.ndarray, times: np.ndarray, losses: np.ndarray, weights: np.ndarray
+    ) -> None:
+        """Takes the next tries of an adaptive solver, of which some were rejected."""
+        if self.result is not None:
+            return
+        # A slice does not copy, and most chunks have no rejected step.
+        kept = slice(None) if accepted.all() else accepted
+        self.add(times[kept], losses[kept], weights[kept])
+        # Tries after the end of the run are none of its own.
+        own = slice(None) if self.result is None else times < self._last[0]
+        self.rejected += int(np.sum(~accepted[own]))
+
     def add(self, times: np.ndarray, losses: np.ndarray, weights: np.ndarray) -> None:
         """Takes the next points, in order."""
         if self.result is not None or len(times) == 0:
             return
-        stop = len(times)
-        bad = np.flatnonzero(~np.isfinite(losses))
-        if bad.size:
-            stop, self.result = int(bad[0]), Result.diverged
-        elif self._target is not None and (hit := np.flatnonzero(losses <= self._target)).size:
-            stop, self.result = int(hit[0]) + 1, Result.converged
-        elif self._end is not None and times[-1] >= self._end:
-            stop = int(np.searchsorted(times, self._end)) + 1
-            self.result = Result.finished
+        stop, self.result = self._end_among(times, losses)
         times, losses, weights = times[:stop], losses[:stop], weights[:stop]
         if len(times) == 0:
             return
         self._last = (float(times[-1]), float(losses[-1]), weights[-1])
+        self.steps += len(times)
         if self._thinner is not None:
             kept = self._thinner.keep(times, losses)
         else:
@@ -73,6 +80,17 @@ class Recorder:
             self._times.append(times[kept])
             self._losses.append(losses[kept])
             self._weights.append(weights[kept])
+
+    def _end_among(self, times: np.ndarray, losses: np.ndarray) -> tuple[int, Result | None]:
+        """How many of these points belong to the run, and how it ended if it did: whatever
+        comes first."""
+        ends = {Result.diverged: np.flatnonzero(~np.isfinite(losses))}
+        if self._target is not None:
+            ends[Result.converged] = np.flatnonzero(losses <= self._target) + 1
+        if self._end is not None:
+            ends[Result.finished] = np.flatnonzero(times >= self._end) + 1
+        reached = [(int(found[0]), result) for result, found in ends.items() if found.size]
+        return min(reached, key=lambda end: end[0]) if reached else (len(times), None)
 
     def finish(self, result: Result) -> None:
         """Ends the run for a reason from outside, unless it has already ended."""

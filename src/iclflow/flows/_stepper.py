@@ -124,6 +124,6 @@ class Stepper(eqx.Module):
         return jax.lax.scan(attempt, state, length=tries)
 
 
-def stuck(state: State) -> Bool[Array, ""]:
+def stuck(state: State) -> Bool[Array, "*members"]:
     """Whether the step has become too small to move the clock."""
     return state.step < _SMALLEST_STEP * jnp.maximum(state.time, 1e-300)

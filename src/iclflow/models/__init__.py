@@ -2,6 +2,8 @@
 
 from ._attention import AbstractAttention as AbstractAttention
 from ._base import AbstractModel as AbstractModel
+from ._base import Form as Form
+from ._base import Normaliser as Normaliser
 from ._base import attention_length as attention_length
 from ._equivalents import ConvolutionalLinear as ConvolutionalLinear
 from ._equivalents import TwoLayerLinear as TwoLayerLinear

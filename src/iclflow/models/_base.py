@@ -57,6 +57,11 @@ class AbstractModel(eqx.Module):
         raise TypeError(f"{type(self).__name__} has no features of fixed form.")
 
     @property
+    def divides_by(self) -> Normaliser:
+        """What the sums over the context in `form`'s features are divided by."""
+        return getattr(self, "normaliser", "context")
+
+    @property
     def coefficient_rank(self) -> int | None:
         """The largest rank that a bilinear A can take whatever the weights; None: any."""
         return None

@@ -25,6 +25,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray, ScalarLike
 
 from ..precision import as_float
+from ..tasks import is_whole
 
 Scheme = Literal["gaussian", "balanced", "identity", "paper"]
 SCHEMES = ("gaussian", "balanced", "identity", "paper")
@@ -33,11 +34,11 @@ SCHEMES = ("gaussian", "balanced", "identity", "paper")
 def check_sizes(dim: int, heads: int, scale: ScalarLike, scheme: str, rank: int = 1) -> None:
     """Refuses sizes that no model can have."""
     for name, value in (("dim", dim), ("heads", heads), ("rank", rank)):
-        if isinstance(value, bool) or value != int(value) or value < 1:
+        if not is_whole(value) or value < 1:
             raise ValueError(f"`{name}` = {value}: must be a whole number from 1 up.")
     if rank > dim:
         raise ValueError(f"`rank` = {rank}: must not exceed `dim` = {dim}.")
-    # A traced scale (an ensemble over scales) was checked before the program was built.
+    # The values of a traced scale are not known here: `init_many` checks what it sweeps.
     traced = isinstance(scale, jax.core.Tracer)  # pyright: ignore[reportAttributeAccessIssue]
     if not traced and not 0 <= np.asarray(scale) < np.inf:
         raise ValueError(f"`scale` = {scale}: must be finite and not negative.")

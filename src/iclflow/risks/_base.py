@@ -45,6 +45,10 @@ class AbstractCoefficientRisk(AbstractRisk):
     the risk itself.
     """
 
+    def coefficients_of(self, model: AbstractModel) -> Array:
+        """The coefficients of `model`, once it is clear that this risk applies to it."""
+        return model.coefficients()
+
     @abc.abstractmethod
     def of_coefficients(self, coefficients: Array) -> Float[Array, ""]:
         """The risk as a function of the coefficients."""
@@ -54,12 +58,17 @@ class AbstractCoefficientRisk(AbstractRisk):
         """The derivative of `of_coefficients`, in closed form."""
 
     def __call__(self, model: AbstractModel, key: PRNGKeyArray | None = None) -> Float[Array, ""]:
-        return self.of_coefficients(model.coefficients())
+        return self.of_coefficients(self.coefficients_of(model))
 
     def gradient(self, model: AbstractModel, key: PRNGKeyArray | None = None) -> AbstractModel:
-        weights, static = eqx.partition(model, eqx.is_inexact_array)
-        coefficients, pull_back = jax.vjp(lambda w: eqx.combine(w, static).coefficients(), weights)
+        coefficients, pull_back = self.pull_back(model)
         return pull_back(self.slope(coefficients))[0]
 
     def value_and_gradient(self, model: AbstractModel, key: PRNGKeyArray | None = None):
-        return self(model), self.gradient(model)
+        coefficients, pull_back = self.pull_back(model)
+        return self.of_coefficients(coefficients), pull_back(self.slope(coefficients))[0]
+
+    def pull_back(self, model: AbstractModel):
+        """The coefficients of `model`, and the map from their slope to a gradient."""
+        weights, rest = eqx.partition(model, eqx.is_inexact_array)
+        return jax.vjp(lambda w: self.coefficients_of(eqx.combine(w, rest)), weights)

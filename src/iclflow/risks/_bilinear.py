@@ -2,11 +2,12 @@
 
 from typing import ClassVar
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..models import AbstractModel, attention_length
+from ..models import AbstractModel, Normaliser, attention_length
 from ..precision import require_float64
 from ..tasks import AbstractTask, LinearRegression, Mixture, RandomLabels
 from ._base import AbstractCoefficientRisk
@@ -26,6 +27,20 @@ class BilinearRisk(AbstractCoefficientRisk):
     cross: Float[Array, "D *D"]
     second: Float[Array, "D *D"]
     covariance: Float[Array, "D *D"]
+    normaliser: Normaliser = eqx.field(static=True, default="context")
+
+    def coefficients_of(self, model: AbstractModel) -> Array:
+        if model.form != "bilinear" or model.divides_by != self.normaliser:
+            raise ValueError(
+                f"This risk is of bilinear models with `normaliser` = {self.normaliser!r}: got a "
+                f"{model.form} {type(model).__name__} with {model.divides_by!r}."
+            )
+        coefficients, dim = model.coefficients(), self.covariance.shape[0]
+        if coefficients.shape != (dim, dim):
+            raise ValueError(
+                f"The model has D = {coefficients.shape[-1]} and the task D = {dim}: must be equal."
+            )
+        return coefficients
 
     def of_coefficients(self, coefficients: Array) -> Float[Array, ""]:
         # c − ⟨T, A⟩ + ½⟨slope, A⟩: the slope already holds the expensive product.
@@ -57,14 +72,15 @@ def exact_bilinear_risk(task: AbstractTask, model: AbstractModel) -> BilinearRis
     Derived in `docs/theory/linear.md`, Eq. (1); arXiv 2501.16265 has the case without noise,
     with one context length and w ~ N(0, I).
     """
-    parts = _moments(task, model.normaliser)  # pyright: ignore[reportAttributeAccessIssue]
+    parts = _moments(task, model.divides_by)
     if parts is None:
         return None
     require_float64("The exact risk")
     constant, cross, second, covariance = (np.asarray(part, np.float64) for part in parts)
     if all(_is_diagonal(matrix) for matrix in (cross, second, covariance)):
         cross, second, covariance = np.diag(cross), np.diag(second), np.diag(covariance)
-    return BilinearRisk(*(jnp.asarray(part) for part in (constant, cross, second, covariance)))
+    stored = (jnp.asarray(part) for part in (constant, cross, second, covariance))
+    return BilinearRisk(*stored, normaliser=model.divides_by)
 
 
 def _moments(task: AbstractTask, normaliser) -> tuple | None:

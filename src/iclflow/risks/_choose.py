@@ -10,6 +10,7 @@ from ..tasks import AbstractTask, LinearRegression, Mixture, RandomLabels, Seque
 from ._base import AbstractRisk
 from ._bilinear import exact_bilinear_risk
 from ._dataset import dataset_risk
+from ._quadratic import MAX_FEATURES, FeatureLayout
 from ._sampled import MinibatchRisk, SampledRisk
 from ._token_moments import exact_quadratic_risk
 
@@ -19,8 +20,11 @@ KINDS = ("exact", "dataset", "minibatch", "sampled")
 
 def available_kinds(task: AbstractTask, model: AbstractModel) -> tuple[str, ...]:
     """The kinds of risk that exist for this task and this model, best first."""
-    exact = model.form != "general" and isinstance(task, LinearRegression | Mixture | RandomLabels)
-    return KINDS if exact else KINDS[1:]
+    known = isinstance(task, LinearRegression | Mixture | RandomLabels)
+    fits = model.form == "bilinear" or (
+        model.form == "cubic" and FeatureLayout.of(model).size <= MAX_FEATURES
+    )
+    return KINDS if known and fits else KINDS[1:]
 
 
 def risk(

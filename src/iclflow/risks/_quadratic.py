@@ -140,25 +140,14 @@ class QuadraticRisk(AbstractCoefficientRisk):
         self._check(model, jax.eval_shape(model.coefficients).shape)
         return self.minimum if _reaches_everything(model, self.layout) else None
 
-    def __call__(self, model: AbstractModel, key: PRNGKeyArray | None = None) -> Float[Array, ""]:
-        return self.of_coefficients(self._coefficients(model))
-
-    def gradient(self, model: AbstractModel, key: PRNGKeyArray | None = None) -> AbstractModel:
-        coefficients, pull_back = self._pull_back(model)
-        return pull_back(self.slope(coefficients))[0]
-
     def value_and_gradient(self, model: AbstractModel, key: PRNGKeyArray | None = None):
         # With the residual at hand, Rᵀ(Rθ − r) is the slope: two products give both.
-        coefficients, pull_back = self._pull_back(model)
+        coefficients, pull_back = self.pull_back(model)
         residual = self.factor @ self.layout.pack(coefficients) - self.target
         slope = self.layout.spread(2 * (residual @ self.factor)).astype(coefficients.dtype)
         return residual @ residual, pull_back(slope)[0]
 
-    def _pull_back(self, model: AbstractModel):
-        weights, rest = eqx.partition(model, eqx.is_inexact_array)
-        return jax.vjp(lambda w: self._coefficients(eqx.combine(w, rest)), weights)
-
-    def _coefficients(self, model: AbstractModel) -> Array:
+    def coefficients_of(self, model: AbstractModel) -> Array:
         if model.form == "general":
             FeatureLayout.of(model)
         coefficients = model.coefficients()

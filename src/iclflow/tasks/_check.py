@@ -31,12 +31,21 @@ def checked_nonnegative(name: str, value) -> float:
     return number
 
 
+def is_whole(value) -> bool:
+    """Whether `value` is a whole number, of whatever type; True and False are not."""
+    if isinstance(value, bool | np.bool_):
+        return False
+    try:
+        return float(value).is_integer()
+    except (TypeError, ValueError):
+        return False
+
+
 def checked_contexts(value) -> tuple[int, ...]:
     """Context lengths: one positive whole number, or several different ones."""
     lengths = tuple(value) if isinstance(value, Iterable) else (value,)
-    for length in lengths:
-        if isinstance(length, bool) or int(length) != length or length < 1:
-            raise ValueError(f"`context` = {value}: must be a whole number from 1 up, or several.")
+    if not all(is_whole(length) and length >= 1 for length in lengths):
+        raise ValueError(f"`context` = {value}: must be a whole number from 1 up, or several.")
     if not lengths or len(set(lengths)) != len(lengths):
         raise ValueError(f"`context` = {value}: needs at least one length, each listed once.")
     return tuple(int(length) for length in lengths)
