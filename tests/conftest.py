@@ -5,7 +5,6 @@ import jax.random as jr
 import pytest
 
 jax.config.update("jax_enable_x64", True)
-jax.config.update("jax_numpy_rank_promotion", "allow")
 
 
 @pytest.fixture

@@ -63,7 +63,7 @@ class Trajectory(Generic[M]):
     def __len__(self) -> int:
         return len(self.times)
 
-    def __getitem__(self, index: slice) -> "Trajectory[M]":
+    def __getitem__(self, index) -> "Trajectory[M]":
         if not isinstance(index, slice):
             raise TypeError("A trajectory is sliced, as in `run[10:20]`; one model is `run.at(i)`.")
         return dataclasses.replace(
@@ -106,7 +106,7 @@ class Trajectory(Generic[M]):
             lambda leaf: jnp.asarray((1 - share) * leaf[left] + share * leaf[right]), self.models
         )
 
-    def loss_at(self, time) -> np.ndarray:
+    def loss_at(self, time) -> np.ndarray | np.floating:
         """The loss at any moment, linear between the saved points."""
         return np.interp(time, self.times, self.losses)
 

@@ -1,6 +1,8 @@
 """Full-batch training on a finite data set: sufficient statistics against PyTorch loops."""
 
+import contextlib
 import time
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import equinox as eqx
@@ -29,15 +31,15 @@ class Setting(NamedTuple):
     **Fields:**
 
     - `sequences`, `steps`: P, and the number of steps of gradient descent.
-    - `every_position_seconds`: how long the slow peer is timed (and at least three steps); the
-      whole is extrapolated.
+    - `peer_seconds`: how long each peer is timed (and at least three steps); the whole is
+      extrapolated.
     - `check_sequences`, `check_steps`: of the comparison in float64.
     - `judged`: whether these are the sizes that the bars are about.
     """
 
     sequences: int = 5000
     steps: int = 6001
-    every_position_seconds: float = 20.0
+    peer_seconds: float = 20.0
     check_sequences: int = 50
     check_steps: int = 2000
     repeats: int = 7
@@ -112,11 +114,9 @@ def finite_data_rows(setting: Setting) -> list[Row]:
     losses = engine_losses(problem, steps)
     bar = lambda limit: Bar(limit, at_least=True) if setting.judged else None
     every = EveryPosition(problem.sequences, problem.model, LEARNING_RATE, "float32")
-    slow, seen = _timed(every, setting.every_position_seconds, steps)
+    slow, seen, words = _timed(every, setting.peer_seconds, steps)
     rows += [
-        slow.times(steps).row(
-            GROUP, EVERY_POSITION, note=f"float32; {len(seen)} steps timed, {steps} extrapolated"
-        ),
+        slow.times(steps).row(GROUP, EVERY_POSITION, note=words),
         slow.times(steps).ratio_row(
             GROUP,
             f"{EVERY_POSITION} ÷ ours, compiled",
@@ -130,9 +130,9 @@ def finite_data_rows(setting: Setting) -> list[Row]:
         ),
     ]
     query = QueryPosition(problem.sequences, problem.model, LEARNING_RATE, "float32")
-    quick, seen = _timed(query, float("inf"), steps)
+    quick, seen, words = _timed(query, setting.peer_seconds, steps)
     rows += [
-        quick.times(steps).row(GROUP, QUERY_POSITION, note=f"float32; all {len(seen)} steps timed"),
+        quick.times(steps).row(GROUP, QUERY_POSITION, note=words),
         quick.times(steps).ratio_row(
             GROUP,
             f"{QUERY_POSITION} ÷ ours, compiled",
@@ -152,7 +152,10 @@ def _float64_row(setting: Setting) -> Row:
     worst = 0.0
     for loop in (EveryPosition, QueryPosition):
         peer = loop(problem.sequences, problem.model, LEARNING_RATE, "float64")
-        theirs = np.asarray([peer.step() for _ in range(steps)])
+        losses: list[float] = [peer.step()]
+        with _best_threads(peer, losses):
+            losses += [peer.step() for _ in range(steps - len(losses))]
+        theirs = np.asarray(losses)
         worst = max(worst, float(np.max(np.abs(theirs / ours[:steps] - 1))))
     return Row(
         GROUP,
@@ -163,16 +166,47 @@ def _float64_row(setting: Setting) -> Row:
     )
 
 
-def _timed(loop: Loop, seconds: float, most: int) -> tuple[Timing, np.ndarray]:
-    """Seconds a step, in up to seven blocks of steps, and the losses. The first step, in which
-    memory is allocated, is not timed."""
-    losses, timings = [loop.step()], []
-    while len(losses) < most and (len(timings) < 3 or sum(timings) < seconds):
-        start = time.perf_counter()
-        losses.append(loop.step())
-        timings.append(time.perf_counter() - start)
+def _timed(loop: Loop, seconds: float, most: int) -> tuple[Timing, np.ndarray, str]:
+    """Seconds a step, in up to seven blocks of steps; the losses; and how it was timed.
+
+    The first step, in which memory is allocated, is not timed. The loop gets one thread or all,
+    whichever is faster: on small tensors, or beside other programs, threads wait for each other.
+    """
+    losses = [loop.step()]
+    with _best_threads(loop, losses) as threads:
+        timings: list[float] = []
+        while len(losses) < most and (len(timings) < 3 or sum(timings) < seconds):
+            losses.append(_step(loop, timings))
     blocks = np.array_split(np.asarray(timings), min(7, len(timings)))
-    return Timing(tuple(float(block.mean()) for block in blocks)), np.asarray(losses)
+    timing = Timing(tuple(float(block.mean()) for block in blocks))
+    words = f"float32, {threads} threads; {len(timings)} steps timed, {most} extrapolated"
+    return timing, np.asarray(losses), words
+
+
+@contextlib.contextmanager
+def _best_threads(loop: Loop, losses: list[float]) -> Iterator[int]:
+    """Gives PyTorch the number of threads with which three steps of `loop` are quickest."""
+    import torch
+
+    most, trials = torch.get_num_threads(), {}
+    for threads in (most, 1):
+        torch.set_num_threads(threads)
+        timings: list[float] = []
+        losses += [_step(loop, timings) for _ in range(3)]
+        trials[threads] = min(timings)
+    best = min(trials, key=lambda threads: trials[threads])
+    torch.set_num_threads(best)
+    try:
+        yield best
+    finally:
+        torch.set_num_threads(most)
+
+
+def _step(loop: Loop, timings: list[float]) -> float:
+    start = time.perf_counter()
+    loss = loop.step()
+    timings.append(time.perf_counter() - start)
+    return loss
 
 
 def _agreement(seen: np.ndarray, losses: np.ndarray) -> str:

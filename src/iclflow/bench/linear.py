@@ -15,7 +15,7 @@ from ._table import print_table
 QUICK = Setting(
     sequences=50,
     steps=60,
-    every_position_seconds=0.0,
+    peer_seconds=0.0,
     check_sequences=5,
     check_steps=20,
     repeats=2,

@@ -8,6 +8,7 @@ from ..flows import gradient_flow
 from ..models import AbstractModel, SeparateKQ
 from ..risks import risk
 from ..tasks import LinearRegression
+from ..trajectory import Trajectory
 from ._base import Check
 from ._lab import Lab
 from ._linear_runs import four_components, separate_ensemble

@@ -2,14 +2,13 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Literal
 
 import numpy as np
 
 from ._progress import Status
 from ._save import Drops, SavePoints
 
-SolverChoice = Literal["auto", "explicit", "implicit"]
+SOLVERS = ("auto", "explicit", "implicit")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,7 +32,7 @@ class FlowOptions:
 
     end: float | None = None
     save: SavePoints = Drops()
-    solver: SolverChoice = "auto"
+    solver: str = "auto"
     rtol: float = 1e-9
     atol: float | None = None
     tolerance: float = 1e-6
@@ -44,7 +43,7 @@ class FlowOptions:
     def __post_init__(self):
         if self.end is not None and not (np.isfinite(self.end) and self.end > 0):
             raise ValueError(f"`end` = {self.end}: must be finite and positive.")
-        if self.solver not in ("auto", "explicit", "implicit"):
+        if self.solver not in SOLVERS:
             raise ValueError(
                 f'`solver` = {self.solver!r}: must be "auto", "explicit" or "implicit".'
             )
