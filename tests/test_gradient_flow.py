@@ -262,3 +262,19 @@ def test_a_model_that_does_not_fit_the_task_is_refused():
         exact(MergedKQ.init(jr.key(0), 3, 2))
     with pytest.raises(ValueError, match="`normaliser` = 'context'"):
         exact(MergedKQ.init(jr.key(0), 4, 2, normaliser="none"))
+
+
+@pytest.mark.parametrize("scale", [3.0, 30.0])
+def test_huge_weights_have_not_converged_before_they_predict_well(scale):
+    model = SeparateKQ.init(jr.key(0), 4, 4, 1, scale)
+    exact = risk(four_components(), model)
+    run = gradient_flow(model, exact)
+    if run.result is Result.converged:
+        floor = float(exact.floor(model))
+        assert run.losses[-1] - floor <= 1e-6 * (1 - floor) * (1 + 1e-9)
+
+
+def test_floor_of_a_task_without_signal_is_the_loss_of_predicting_zero():
+    task = four_components(prior_covariance=np.zeros((4, 4)), noise=0.0)
+    model = deterministic_merged()
+    assert float(risk(task, model).floor(model)) == 0.0

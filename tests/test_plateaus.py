@@ -101,6 +101,14 @@ def test_plateaus_lie_between_the_drops():
             assert float(run.loss_at(edge)) == pytest.approx(expected, abs=2e-3)
 
 
+@pytest.mark.parametrize("points", [10, 50, 200])
+@pytest.mark.parametrize("levels", [(1.0, 0.0), (1.0, 0.5, 0.0), (1.0, 0.7, 0.4, 0.0)])
+def test_drops_between_two_points_separate_exact_levels(levels, points):
+    losses = np.repeat(levels, points)
+    found = plateaus(np.arange(len(losses), dtype=float), losses)
+    assert [plateau.level for plateau in found] == pytest.approx(levels, abs=1e-9)
+
+
 @pytest.mark.parametrize("scale", [1e-1, 1e-2, 1e-4])
 def test_merged_attention_has_one_drop(scale):
     run = flow("merged", scale)

@@ -2,6 +2,8 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from scipy.special import softmax
+from scipy.stats import multivariate_normal
 
 from helpers import four_components, random_task
 from iclflow.tasks import LinearRegression, Mixture, RandomLabels, in_context_in_weight
@@ -96,6 +98,34 @@ def test_mixture_knows_a_fixed_task_vector_when_it_sees_one(getkey):
     random = task.components[0].sample(getkey(), 50)
     assert np.all(task.component_posterior(fixed)[1] > 1 - 1e-9)
     assert np.all(task.component_posterior(random)[0] > 1 - 1e-9)
+
+
+@pytest.mark.parametrize(
+    "components",
+    [
+        (LinearRegression([1, 0.5], 3, noise=0.01), LinearRegression([1, 0.5], 3, noise=1.0)),
+        (LinearRegression([1, 0.5], 3, noise=0.1), LinearRegression([0.1, 5], 3, noise=0.1)),
+        (LinearRegression([1, 0.5], [2, 3], noise=0.1), LinearRegression([1, 0.5], 3, noise=0.1)),
+    ],
+    ids=["noise", "covariance", "length"],
+)
+def test_mixture_weighs_its_components_by_their_densities(getkey, components):
+    task = Mixture(components, (0.5, 0.5))
+    drawn = task.sample(getkey(), 6)
+    expected = []
+    for c in components:
+        logs = []
+        for i in range(6):
+            length = int(drawn.length[i])
+            x, y = np.asarray(drawn.x[i])[:length], np.asarray(drawn.y[i])[:length]
+            labels = x @ x.T + float(c.noise) * np.eye(length)
+            log = multivariate_normal(np.zeros(length), labels).logpdf(y)
+            for point in (*x, np.asarray(drawn.x_query[i])):
+                log += multivariate_normal(np.zeros(2), np.asarray(c.covariance)).logpdf(point)
+            chance = 1 / len(c.contexts) if length in c.contexts else 0.0
+            logs.append(log + np.log(chance) if chance else -np.inf)
+        expected.append(logs)
+    assert np.allclose(task.component_posterior(drawn), softmax(expected, axis=0), atol=1e-9)
 
 
 def test_mixture_at_its_ends_is_one_task():

@@ -82,8 +82,9 @@ class Pace(NamedTuple):
 
     def _same_level(self, first: int, second: int) -> bool:
         """Whether nothing but what noise may have left lies between two slow windows."""
-        ends = np.searchsorted(self.path, [self.lower[first], self.lower[second] + 1])
-        change = np.ptp(self.curve.smooth[slice(*ends)])
+        begin, end = np.searchsorted(self.path, [self.lower[first], self.lower[second] + 1])
+        # The point at the end belongs to it: a drop may lie between two points.
+        change = np.ptp(self.curve.smooth[begin : end + 1])
         middles = np.mean(self.stay([first, second]), axis=0)
         ripple = np.interp(middles, self.curve.times, self.curve.ripple)
         return bool(change <= _SAME_LEVEL * np.min(ripple))
@@ -91,7 +92,12 @@ class Pace(NamedTuple):
 
 def _stay(times: np.ndarray, path: np.ndarray, lower: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """When the path first reaches `lower`, and when it last stands at `lower` + 1."""
-    return _time_at(times, path, lower, "left"), _time_at(times, path, lower + 1, "right")
+    # A curve that rests exactly on a height must not be lost to the last digit of it.
+    slack = 1e-9
+    return (
+        _time_at(times, path, lower - slack, "left"),
+        _time_at(times, path, lower + 1 + slack, "right"),
+    )
 
 
 def _time_at(times: np.ndarray, path: np.ndarray, target: np.ndarray, side) -> np.ndarray:

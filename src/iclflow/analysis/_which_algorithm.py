@@ -105,6 +105,8 @@ def which_algorithm(
     keys = jr.split(key, -(-count // batch))
     parts = [_predictions([model, *estimators], task, k, batch) for k in keys]
     labels, own, *theirs = np.concatenate(parts, axis=1)
+    if not np.all(np.isfinite(own)):
+        raise ValueError("`model` predicts NaN or infinity: it implements no algorithm.")
     least = _ALMOST_NOTHING**2 * float(np.mean(labels**2))
     matches = [_match(own, other, e, least) for other, e in zip(theirs, estimators)]
     # A step size fitted to almost nothing is almost nothing: it says less than zero does.

@@ -24,13 +24,14 @@ def plateau_models(lab: Lab) -> list[AbstractModel]:
     return [run.model_at((p.start + p.end) / 2) for p in found[:-1]] + [run.final]
 
 
-def prediction_distances(lab: Lab, estimators) -> list[float]:
-    """Relative distance in prediction between each plateau's model and its estimator."""
+def prediction_distances(lab: Lab, estimators, strength: float = 1.0) -> list[float]:
+    """Relative distance in prediction between each plateau's model and its estimator, which may
+    be made stronger by a factor."""
     sequences = lab.once("fresh sequences", lambda: four_components().sample(jr.key(13), SEQUENCES))
     distances = []
     for model, estimator in zip(plateau_models(lab)[1:], estimators):
         measured = np.asarray(model.predict(sequences))
-        predicted = np.asarray(estimator.predict(sequences))
+        predicted = strength * np.asarray(estimator.predict(sequences))
         distances.append(
             float(np.sqrt(np.mean((measured - predicted) ** 2) / np.mean(measured**2)))
         )
@@ -51,15 +52,14 @@ def pcr(lab: Lab) -> list[Check]:
     """Predictions on fresh sequences, and the risk by Monte Carlo, plateau by plateau."""
     task = four_components()
     lab.note(task="four components", heads=4, scale=1e-3, sequences=SEQUENCES)
-    components = lab.predict((1, 2, 3, 4), wrong=(2, 3, 4, 3))
-    estimators = [PopulationPCR(task, m) for m in components]
+    estimators = [PopulationPCR(task, m) for m in range(1, 5)]
     risks = np.array([theory.plateau_risk(task, m) for m in range(1, 5)])
     sampled = SampledRisk(task, 2000)
     estimates = [sampled.estimate(m, jr.key(14), 200_000) for m in plateau_models(lab)[1:]]
     values = np.array([float(e.value) for e in estimates])
     errors = np.array([float(e.standard_error) for e in estimates])
     deviations = (values - lab.predict(risks)) / errors
-    distances = prediction_distances(lab, estimators)
+    distances = prediction_distances(lab, estimators, strength=float(lab.predict(1.0)))
     return [
         Check("distance in prediction, m = 1 … 4", np.zeros(4), distances, 0.01),
         Check("risk by Monte Carlo, in standard errors", np.zeros(4), deviations, 4.0),

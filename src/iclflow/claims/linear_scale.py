@@ -82,7 +82,7 @@ def scale_shortens_plateaus(lab: Lab) -> list[Check]:
             "log₂ of (share off plateaus)/s, 0.01 against 0.003",
             lab.predict(0.0, wrong=np.log2(0.01 / 0.003)),
             float(np.log2(ratio)),
-            0.3,
+            0.25,
         ),
     ]
 

@@ -24,6 +24,7 @@ from ._save import Drops, Explicit, SavePoints, save_times
 _CHUNK_BYTES = 2**25
 # Descent with `Drops` looks at the loss this often, evenly, and keeps what moved.
 _LOOKS = 20_000
+_LONGEST_STRETCH = 50_000
 
 
 class State(NamedTuple):
@@ -143,14 +144,18 @@ class _Driver:
         self._save = save
 
     def run(self, vectors, keys, monitor: Monitor) -> list[Trajectory]:
-        marks = self._marks()
+        kept = self._marks()
+        # Between two looks a run can be neither stopped nor shown, so none is far from the next.
+        pauses = np.arange(_LONGEST_STRETCH, self._steps, _LONGEST_STRETCH)
+        marks = np.union1d(kept, pauses) if len(pauses) else kept
         states, losses = _start(self._parts(), self._risk, self._monitored, vectors, keys)
         recorders = [
-            Recorder(self.layout, self._kept(marks), loss, vector, self._steps, None)
+            Recorder(self.layout, self._kept(kept), loss, vector, self._steps, None)
             for loss, vector in zip(np.asarray(losses).tolist(), np.asarray(vectors))
         ]
-        size = min(len(marks), max(1, min(500, _CHUNK_BYTES // (8 * vectors.size))))
         counts = np.diff(marks, prepend=0)
+        size = min(500, _CHUNK_BYTES // (8 * vectors.size), _LONGEST_STRETCH // int(counts.max()))
+        size = min(len(marks), max(1, size))
         # Padding with zero steps keeps every chunk of one shape: one compilation.
         counts = np.pad(counts, (0, -len(counts) % size)).reshape(-1, size)
         try:

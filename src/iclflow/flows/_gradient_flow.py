@@ -123,7 +123,7 @@ class _Driver:
 
     def _recorders(self, vectors) -> list[Recorder]:
         measured = _measure(self.layout, self._swept, self._risk, vectors)
-        losses, floors = (np.asarray(values).tolist() for values in measured)
+        losses, floors, starts, slopes = (np.asarray(values).tolist() for values in measured)
         if self._options.end is None and np.any(np.isnan(floors)):
             raise ValueError(
                 "`end` is needed: the smallest loss that these weights can reach is not known, "
@@ -133,12 +133,16 @@ class _Driver:
         if self._options.end is None:
             # A start at the minimum has no way down of which to take a share: allow for rounding.
             targets = [
-                f + max(self._options.tolerance * (l - f), 1e-14) for l, f in zip(losses, floors)
+                f + max(self._options.tolerance * (l - f), 1e-14) for l, f in zip(starts, floors)
             ]
-        return [
+        recorders = [
             Recorder(self.layout, self._options.save, loss, vector, self._options.end, target)
             for vector, loss, target in zip(np.asarray(vectors), losses, targets)
         ]
+        for recorder, slope in zip(recorders, slopes):
+            if slope == 0:
+                recorder.finish(Result.stationary)
+        return recorders
 
     def _begin(self, kind: str, atol: float, times, vectors) -> tuple[Stepper, State]:
         stepper = Stepper(*_solver(kind, self._options.rtol, atol), self.layout)
@@ -196,8 +200,11 @@ def _solver(kind: str, rtol: float, atol: float):
 def _measure(layout: Layout, swept, risk, vectors):
     def measure(risk, vector):
         model = layout.model(vector)
-        floor = risk.floor(model)
-        return risk(model), jnp.nan if floor is None else floor
+        loss, floor, zero = risk(model), risk.floor(model), risk.of_zero(model)
+        slope = jnp.max(jnp.abs(layout.vector(risk.gradient(model))))
+        # The way down is that of a predictor: huge weights start far above predicting zero.
+        start = loss if zero is None else jnp.minimum(loss, zero)
+        return loss, jnp.nan if floor is None else floor, start, slope
 
     return over_members(measure, swept, risk, vectors)
 

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..models import AbstractModel
@@ -34,6 +35,10 @@ class AbstractRisk(eqx.Module):
 
         Gradient flow stops there by itself; without it, it needs an end time.
         """
+        return None
+
+    def of_zero(self, model: AbstractModel) -> Float[Array, ""] | None:
+        """The risk of predicting zero, where it is known: what there is to gain is below it."""
         return None
 
 
@@ -67,6 +72,9 @@ class AbstractCoefficientRisk(AbstractRisk):
     def value_and_gradient(self, model: AbstractModel, key: PRNGKeyArray | None = None):
         coefficients, pull_back = self.pull_back(model)
         return self.of_coefficients(coefficients), pull_back(self.slope(coefficients))[0]
+
+    def of_zero(self, model: AbstractModel) -> Float[Array, ""]:
+        return self.of_coefficients(jnp.zeros_like(self.coefficients_of(model)))
 
     def pull_back(self, model: AbstractModel):
         """The coefficients of `model`, and the map from their slope to a gradient."""

@@ -134,5 +134,8 @@ def _matrix(stored: Array) -> Array:
 
 
 def _inverse_root(matrix: Array) -> Array:
+    """M^(−½), zero where M is: directions without any signal have nothing to gain."""
     values, vectors = jnp.linalg.eigh(matrix)
-    return (vectors / jnp.sqrt(values)) @ vectors.T
+    real = values > 1e-14 * values[-1]
+    roots = jnp.where(real, 1 / jnp.sqrt(jnp.where(real, values, 1.0)), 0.0)
+    return (vectors * roots) @ vectors.T

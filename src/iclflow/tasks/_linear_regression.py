@@ -145,7 +145,7 @@ class LinearRegression(AbstractTask):
         return mean, jnp.einsum("...de,...e,...fe->...df", basis, shrink, basis)
 
     def log_evidence(self, sequences: Sequences) -> Float[Array, "*batch"]:
-        """log p(y₁…y_N | x₁…x_N), up to a constant that depends on σ² and N alone.
+        """log p(x₁, y₁, …, x_N, y_N, x_q), the context length included, up to powers of 2π.
 
         With σ² = 0 the labels either fit exactly or they do not; among tasks that fit, each
         further direction in which w may vary makes the same labels infinitely less likely. A
@@ -161,7 +161,20 @@ class LinearRegression(AbstractTask):
         misfit = jnp.where(self.noise > 0, left / floor, jnp.where(fits, 0.0, jnp.inf))
         misfit = misfit + jnp.sum(explained / (safe + self.noise), -1)
         volume = jnp.where(seen, jnp.log(safe + self.noise) - jnp.log(floor), 0.0)
-        return -0.5 * (misfit + jnp.sum(volume, -1))
+        labels = misfit + jnp.sum(volume, -1) + sequences.length * jnp.log(floor)
+        return -0.5 * (labels + self._input_misfit(sequences)) + self._log_length(sequences)
+
+    def _input_misfit(self, sequences: Sequences) -> Float[Array, "*batch"]:
+        """−2 log p of the inputs: Σ xᵀΛ⁻¹x + log det Λ over context and query."""
+        precision = jnp.linalg.inv(self.covariance)
+        square = jnp.einsum("...nd,de,...ne->...", sequences.x, precision, sequences.x)
+        query = sequences.x_query
+        square = square + jnp.einsum("...d,de,...e->...", query, precision, query)
+        return square + (sequences.length + 1) * jnp.linalg.slogdet(self.covariance)[1]
+
+    def _log_length(self, sequences: Sequences) -> Float[Array, "*batch"]:
+        same = sequences.length[..., None] == jnp.asarray(self.contexts, self.covariance.dtype)
+        return jnp.log(jnp.sum(jnp.where(same, self.context_probabilities, 0.0), -1))
 
     def _whitened_context(self, sequences: Sequences):
         """The context in coordinates where the prior is N(0, I): Γ^½, spectrum, basis, Xᵀr, r.

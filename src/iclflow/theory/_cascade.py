@@ -102,9 +102,17 @@ def cascade(
         raise ValueError("`v`, `K` or `Q` holds NaN or infinity: every entry must be finite.")
     found = np.asarray(_race(v, K, Q, ladder.constants, min(v.size, ladder.gains.size)))
     times, components, heads = found[:, np.isfinite(found[0])]
+    if not tau > 0:
+        raise ValueError(f"`tau` = {tau}: must be positive.")
     order = components.astype(int)
     widths = ladder.widths[order]
     steps = np.concatenate([[0.0], np.cumsum(ladder.gains[order])])
+    drops = tau * (times + drop_offset() * widths)
+    if np.any(np.diff(drops, prepend=0.0) <= 0):
+        raise ValueError(
+            "`v`, `K` and `Q` are too large: the cascade is the limit of small weights, and here "
+            "its drops would come before the start or out of order."
+        )
     return Staircase(
         levels=ladder.start - steps,
         drop_times=tau * (times + _HALF * widths),

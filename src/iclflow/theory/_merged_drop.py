@@ -69,7 +69,12 @@ def drop_time(
     if size == 0:
         raise ValueError("`v` and `U` have no growing part (all p_h = 0): the loss never drops.")
     constant = drop_constant(task, fraction, normaliser)
-    return float((constant - np.log(size)) / (2 * growth_rate(task, normaliser)))
+    time = float((constant - np.log(size)) / (2 * growth_rate(task, normaliser)))
+    if time <= 0:
+        raise ValueError(
+            f"`v` and `U` are too large: the formula is for small weights, and gives {time:.4g}."
+        )
+    return time
 
 
 def gaussian_drop_time(
