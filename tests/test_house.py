@@ -24,6 +24,7 @@ ORDER = (
     *(
         "precision",
         "files",
+        "eigen",
         "compile_cache",
         "tasks",
         "models",

@@ -562,6 +562,7 @@ def test_other_normalisers_only_rescale_weights_and_time():
     )
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_formulas_refuse_what_they_do_not_cover():
     v, U = deterministic()
     with pytest.raises(ValueError, match="White input needed"):

@@ -217,6 +217,7 @@ def test_common_eigenbasis_is_found_when_input_eigenvalues_tie():
     assert commute(task) and not commute(random_task(0, 3, 5))
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_formulas_refuse_tasks_that_they_do_not_cover():
     task = random_task(0, 3, 5)
     with pytest.raises(ValueError, match="do not commute"):

@@ -1,6 +1,7 @@
 """`iclflow verify`: computes the claims, shows verdicts as they come, writes the report."""
 
 import json
+import os
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -30,6 +31,8 @@ def main(arguments: Sequence[str]) -> int:
         raise InputError("No claim was selected: `iclflow claims` lists them.")
     lab = Lab(options.tier, options.falsify)
     quiet = options.json == "-"
+    if options.json and not quiet:
+        _check_writable(Path(options.json))
     begin = time.perf_counter()
     with result_folder(Path(options.out)) as folder, Activity("verifying") as activity, alone():
         outcomes = []
@@ -114,6 +117,15 @@ def _write(folder: Path, outcomes, figures, options, seconds: float) -> dict:
     write_atomic(folder / "report.html", render_report(outcomes, figures, info))
     _write_json(folder / "claims.json", result)
     return result
+
+
+def _check_writable(path: Path) -> None:
+    """Refuses a file that cannot be written, before anything is computed."""
+    folder = path.parent
+    while not folder.exists():
+        folder = folder.parent
+    if path.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
+        raise InputError(f"`--json` = {path}: must be a file that can be written.")
 
 
 def _write_json(path: Path, result: dict) -> None:

@@ -6,6 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, ScalarLike
 
+from ..eigen import eigh
 from ..precision import as_float
 from ..tasks import AbstractTask, LinearRegression, Mixture, Sequences
 from ._base import AbstractEstimator, checked_components, masked_context
@@ -124,7 +125,12 @@ def _inverse(values: Array) -> Array:
 
 def _fitted(x: Array, y: Array, query: Array, spectrum: Callable[[Array], Array]) -> Array:
     """wᵀ x_q with w = V f(S) Uᵀ y from the singular value decomposition of the context."""
-    left, values, right = jnp.linalg.svd(x, full_matrices=False)
-    along = jnp.einsum("...nk,...n->...k", left, y)
-    seen = jnp.einsum("...kd,...d->...k", right, query)
+    squares, vectors = eigh(jnp.einsum("...nd,...ne->...de", x, x))
+    squares, vectors = squares[..., ::-1], vectors[..., ::-1]  # the largest first
+    real = squares > 1e3 * jnp.finfo(squares.dtype).eps * squares[..., :1]
+    values = jnp.where(real, jnp.sqrt(jnp.where(real, squares, 1.0)), 0.0)
+    # Uᵀ y = S⁻¹ Vᵀ Xᵀ y
+    along = jnp.einsum("...dk,...nd,...n->...k", vectors, x, y)
+    along = jnp.where(real, along / jnp.where(real, values, 1.0), 0.0)
+    seen = jnp.einsum("...dk,...d->...k", vectors, query)
     return jnp.sum(seen * spectrum(values) * along, -1)

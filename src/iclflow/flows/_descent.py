@@ -29,12 +29,14 @@ _LONGEST_STRETCH = 50_000
 
 class State(NamedTuple):
     """Everything that the next step depends on, the random stream included: the key of step n
-    is derived from n, so that a run can be taken up anywhere."""
+    is derived from n, so that a run can be taken up anywhere. `gradient` is that at `weights` where
+    the record of the loss has computed it, else None."""
 
     step: Array
     weights: Array
     optimiser: Any
     key: PRNGKeyArray
+    gradient: Array | None
 
 
 def gradient_descent(
@@ -94,7 +96,7 @@ def descend(
     - `progress`, `callback`: as in `gradient_flow`.
     """
     key = _checked_key(risk, key)
-    driver = _Driver(Layout.of(model), risk, monitor or risk, None, optimiser, steps, save)
+    driver = _Driver(Layout.of(model), risk, monitor, None, optimiser, steps, save)
     run = Monitor("training", progress, callback)
     return driver.run(driver.layout.vector(model)[None], key[None], run)[0]
 
@@ -121,7 +123,7 @@ def descend_ensemble(
     if keys is None:
         keys = jr.split(_checked_key(members.risk, None), members.count)
     risk, layout = members.risk, Layout.of(members.first)
-    driver = _Driver(layout, risk, risk, members.swept_risk, optimiser, steps, save)
+    driver = _Driver(layout, risk, None, members.swept_risk, optimiser, steps, save)
     vectors = eqx.filter_vmap(driver.layout.vector)(members.models)
     run = Monitor(f"training {members.count} models", progress, callback)
     return Ensemble(tuple(driver.run(vectors, keys, run)))
@@ -156,12 +158,14 @@ class _Driver:
         counts = np.diff(marks, prepend=0)
         size = min(500, _CHUNK_BYTES // (8 * vectors.size), _LONGEST_STRETCH // int(counts.max()))
         size = min(len(marks), max(1, size))
-        # Padding with zero steps keeps every chunk of one shape: one compilation.
-        counts = np.pad(counts, (0, -len(counts) % size)).reshape(-1, size)
+        # Every chunk of one shape means one compilation: chunks are made equal, and the few steps
+        # that the last one takes beyond the end are dropped.
+        size = -(-len(marks) // -(-len(marks) // size))
+        counts = np.pad(counts, (0, -len(counts) % size), constant_values=1).reshape(-1, size)
         try:
             for i, chunk in enumerate(counts):
                 states, (clock, losses, weights) = _advance(
-                    self._parts(), self._risk, self._monitored, states, jnp.asarray(chunk)
+                    self._parts(), self._risk, self._monitored, states, chunk
                 )
                 valid = min(size, len(marks) - i * size)
                 clock, losses, weights = (np.asarray(x) for x in (clock, losses, weights))
@@ -206,8 +210,8 @@ def _start(parts, risk, monitored, vectors, keys):
     layout, rule, swept = parts
 
     def start(risks, vector, key):
-        state = State(jnp.zeros((), int), vector, rule.transform.init(vector), key)
-        return state, risks[1](layout.model(vector), _report_key(state))
+        state = State(jnp.zeros((), int), vector, rule.transform.init(vector), key, None)
+        return _reported(layout, *risks, state)
 
     return over_members(start, swept, (risk, monitored), vectors, keys)
 
@@ -216,18 +220,24 @@ def _start(parts, risk, monitored, vectors, keys):
 def _advance(parts, risk, monitored, states, counts):
     layout, rule, swept = parts
 
-    def one_step(risk, state: State) -> State:
-        key = jr.fold_in(state.key, state.step)
-        gradient = layout.vector(risk.gradient(layout.model(state.weights), key))
+    def moved(state: State, gradient: Array) -> State:
         updates, memory = rule.transform.update(gradient, state.optimiser, state.weights)
-        return State(state.step + 1, state.weights + rule.factor * updates, memory, state.key)
+        weights = state.weights + rule.factor * updates
+        return state._replace(step=state.step + 1, weights=weights, optimiser=memory)
 
     def chunk(risks, state):
         risk, monitored = risks
 
-        def to_next_mark(state, count):
-            state = jax.lax.fori_loop(0, count, lambda _, s: one_step(risk, s), state)
-            loss = monitored(layout.model(state.weights), _report_key(state))
+        def one_step(_, state: State) -> State:
+            key = jr.fold_in(state.key, state.step) if risk.stochastic else None
+            return moved(state, layout.vector(risk.gradient(layout.model(state.weights), key)))
+
+        def to_next_mark(state: State, count):
+            if state.gradient is None:
+                state = jax.lax.fori_loop(0, count, one_step, state)
+            else:
+                state = jax.lax.fori_loop(1, count, one_step, moved(state, state.gradient))
+            state, loss = _reported(layout, risk, monitored, state)
             return state, (state.step, loss, state.weights)
 
         return jax.lax.scan(to_next_mark, state, counts)
@@ -235,9 +245,20 @@ def _advance(parts, risk, monitored, states, counts):
     return over_members(chunk, swept, (risk, monitored), states)
 
 
-def _report_key(state: State) -> PRNGKeyArray:
+def _reported(layout: Layout, risk: AbstractRisk, monitored: AbstractRisk | None, state: State):
+    """The loss to record at `state`, and `state` with what this has found out for the next step:
+    the loss and the gradient of one risk have most of their work in common."""
+    model = layout.model(state.weights)
+    if monitored is None and not risk.stochastic:
+        loss, gradient = risk.value_and_gradient(model)
+        return state._replace(gradient=layout.vector(gradient)), loss
+    reported = risk if monitored is None else monitored
+    return state, reported(model, _report_key(reported, state))
+
+
+def _report_key(risk: AbstractRisk, state: State) -> PRNGKeyArray | None:
     """A key of its own: what is reported must not be what is trained on."""
-    return jr.fold_in(jr.fold_in(state.key, state.step), 1)
+    return jr.fold_in(jr.fold_in(state.key, state.step), 1) if risk.stochastic else None
 
 
 def _finish(recorders) -> None:

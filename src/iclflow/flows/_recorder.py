@@ -75,11 +75,13 @@ class Recorder:
         if self._thinner is not None:
             kept = self._thinner.keep(times, losses)
         else:
-            kept = np.flatnonzero(np.isin(times, np.asarray(self._fixed)))
+            kept = np.flatnonzero(_is_among(times, np.asarray(self._fixed)))
         if kept.size:
-            self._times.append(times[kept])
-            self._losses.append(losses[kept])
-            self._weights.append(weights[kept])
+            # Where everything is kept, a slice saves a copy.
+            chosen = slice(None) if kept.size == len(times) else kept
+            self._times.append(times[chosen])
+            self._losses.append(losses[chosen])
+            self._weights.append(weights[chosen])
 
     def _end_among(self, times: np.ndarray, losses: np.ndarray) -> tuple[int, Result | None]:
         """How many of these points belong to the run, and how it ended if it did: whatever
@@ -111,3 +113,11 @@ class Recorder:
             self.result or Result.finished,
             statistics,
         )
+
+
+def _is_among(times: np.ndarray, fixed: np.ndarray) -> np.ndarray:
+    """`np.isin` for sorted moments, without sorting them again at every chunk."""
+    if fixed.size == 0:
+        return np.zeros(len(times), bool)
+    place = np.minimum(np.searchsorted(fixed, times), len(fixed) - 1)
+    return fixed[place] == times

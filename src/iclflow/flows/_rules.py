@@ -23,7 +23,7 @@ def sgd_rule(learning_rate: float, momentum: float = 0.0) -> Rule:
     """Plain steps down the gradient, with momentum if asked."""
     if not 0 <= momentum < 1:
         raise ValueError(f"`momentum` = {momentum}: must be at least 0 and below 1.")
-    return Rule(_trace(momentum), -_positive(learning_rate))
+    return Rule(_trace(momentum), _downhill(learning_rate))
 
 
 def adam_rule(learning_rate: float, b1: float = 0.9, b2: float = 0.999) -> Rule:
@@ -31,7 +31,7 @@ def adam_rule(learning_rate: float, b1: float = 0.9, b2: float = 0.999) -> Rule:
     for name, value in (("b1", b1), ("b2", b2)):
         if not 0 <= value < 1:
             raise ValueError(f"`{name}` = {value}: must be at least 0 and below 1.")
-    return Rule(_scale_by_adam(b1, b2), -_positive(learning_rate))
+    return Rule(_scale_by_adam(b1, b2), _downhill(learning_rate))
 
 
 # Cached: a transformation is compiled in by identity, and equal ones must be the same object.
@@ -43,7 +43,7 @@ def _trace(momentum: float) -> optax.GradientTransformation:
 _scale_by_adam = lru_cache(optax.scale_by_adam)
 
 
-def _positive(learning_rate: float) -> Array:
+def _downhill(learning_rate: float) -> Array:
     if not (np.isfinite(learning_rate) and learning_rate > 0):
         raise ValueError(f"`learning_rate` = {learning_rate}: must be finite and positive.")
-    return jnp.asarray(learning_rate, float)
+    return jnp.asarray(-learning_rate, float)

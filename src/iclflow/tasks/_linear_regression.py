@@ -6,6 +6,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..eigen import eigh
 from ..precision import as_float
 from ._base import AbstractTask, Sequences
 from ._check import checked_array, checked_contexts, checked_covariance, checked_nonnegative
@@ -185,7 +186,7 @@ class LinearRegression(AbstractTask):
         root = _square_root(self.prior_covariance)
         x = sequences.x @ root  # padding rows are zero and add nothing
         residual = sequences.y - jnp.where(sequences.mask(), sequences.x @ self.prior_mean, 0.0)
-        values, vectors = jnp.linalg.eigh(jnp.einsum("...nd,...ne->...de", x, x))
+        values, vectors = eigh(jnp.einsum("...nd,...ne->...de", x, x))
         tiny = values[..., -1:] * 1e3 * jnp.finfo(values.dtype).eps
         values = jnp.where(values > tiny, values, 0.0)
         along = jnp.einsum("...de,...nd,...n->...e", vectors, x, residual)

@@ -51,10 +51,16 @@ def aligned_rate(
 def aligned_time(
     v: Float[ArrayLike, "*shape"], start: float, growth: float, strength: float, tau: float = 1.0
 ) -> Float[np.ndarray, "*shape"]:
-    """The time at which a balanced aligned head that starts at `start` has reached `v`."""
-    size = np.cbrt(strength)
-    reached = drop_clock(np.asarray(v, dtype=np.float64) / size)
-    return np.asarray(tau * (reached - drop_clock(start / size)) / (growth * size))
+    """The time at which a balanced aligned head that starts at `start` has reached `v`.
+
+    Negative before the start, infinite where the head never comes: at a^⅓ and beyond it.
+    """
+    v, size = np.asarray(v, dtype=np.float64), np.cbrt(strength)
+    # Zero and a^⅓ are at rest: a head never leaves the one of three ranges that it starts in.
+    same_range = (np.sign(v) == np.sign(start)) & (np.sign(v - size) == np.sign(start - size))
+    reached = drop_clock(np.where(same_range, v, start) / size)
+    times = tau * (reached - drop_clock(start / size)) / (growth * size)
+    return np.asarray(np.where(same_range, times, np.inf))
 
 
 def aligned_value(
