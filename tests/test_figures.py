@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -180,7 +181,8 @@ def test_error_bars_of_shares_are_wilson_intervals(hits, count):
 def test_only_a_converged_run_is_drawn_beyond_its_end(result, end):
     from iclflow.figures._style import held
 
-    models = MergedKQ(v=jnp.zeros((3, 1)), U=jnp.zeros((3, 1, 2, 2)))
+    model = MergedKQ(v=jnp.zeros(1), U=jnp.zeros((1, 2, 2)))
+    models = jax.tree.map(lambda leaf: jnp.stack([leaf] * 3), model)
     run = Trajectory(np.arange(3.0), np.array([1.0, 0.5, 0.25]), models, result=result)
     times, losses = held(run, 5.0)
     assert (times[-1], losses[-1]) == (end, 0.25)

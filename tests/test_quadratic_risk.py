@@ -170,7 +170,7 @@ def test_risks_of_one_shape_can_be_stacked(getkey):
 def test_floor_is_given_only_where_the_weights_can_reach_every_coefficient():
     _, cubic = random_risk(np.random.default_rng(6), FeatureLayout("cubic", 3))
     _, bilinear = random_risk(np.random.default_rng(7), FeatureLayout("bilinear", 3))
-    zeros = np.zeros  # a floor depends on the shapes of the weights alone
+    zeros = jnp.zeros  # a floor depends on the shapes of the weights alone
     for heads, reached in ((3, False), (4, True), (6, True)):
         model = FullMergedKQ(zeros((heads, 4)), zeros((heads, 4, 3)))
         assert (cubic.floor(model) is not None) == reached
