@@ -1,8 +1,5 @@
 """Full-batch training on a finite data set: sufficient statistics against PyTorch loops."""
 
-import contextlib
-import time
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import equinox as eqx
@@ -15,7 +12,8 @@ from ..flows import Linear, gradient_descent
 from ..models import AbstractModel, FullMergedKQ
 from ..risks import AbstractRisk, dataset_risk
 from ..tasks import LinearRegression, Sequences
-from ._loops import EveryPosition, Loop, QueryPosition
+from ..trajectory import Trajectory
+from ._loops import EveryPosition, QueryPosition, time_loop
 from ._machine import missing_torch
 from ._row import Bar, Row, Timing, measure
 
@@ -34,6 +32,7 @@ class Setting(NamedTuple):
     - `peer_seconds`: how long each peer is timed (and at least three steps); the whole is
       extrapolated.
     - `check_sequences`, `check_steps`: of the comparison in float64.
+    - `repeats`: of what is ours, in each of three rounds.
     - `judged`: whether these are the sizes that the bars are about.
     """
 
@@ -42,7 +41,7 @@ class Setting(NamedTuple):
     peer_seconds: float = 20.0
     check_sequences: int = 50
     check_steps: int = 2000
-    repeats: int = 7
+    repeats: int = 5
     judged: bool = True
 
 
@@ -75,74 +74,89 @@ def bare_scan(risk: AbstractRisk, model: AbstractModel, steps: int) -> Array:
     return jax.lax.scan(step, model, length=steps)[1]
 
 
+class Engine:
+    """Our side, timed in rounds before, between and after the peers, so that a machine that is
+    busy for a while is busy for both sides."""
+
+    def __init__(self, problem: Problem, setting: Setting):
+        self._problem, self._steps, self._repeats = problem, setting.steps, setting.repeats
+        self._full: list[float] = []
+        self._bare: list[float] = []
+        self.first = measure(lambda: engine_losses(problem, setting.steps), 1)
+        self.one_pass = measure(lambda: dataset_risk(problem.sequences, problem.model), 3)
+        self._risk = dataset_risk(problem.sequences, problem.model)
+        self.losses = np.asarray(self._scan())
+
+    @property
+    def full(self) -> Timing:
+        return Timing(tuple(self._full))
+
+    @property
+    def bare(self) -> Timing:
+        return Timing(tuple(self._bare))
+
+    def round(self) -> None:
+        """Times everything that is compiled once more."""
+        run = lambda: _descend(self._problem.model, self._risk, self._steps)
+        self._full += measure(run, self._repeats).seconds
+        self._bare += measure(self._scan, self._repeats).seconds
+
+    def rows(self, note: str) -> list[Row]:
+        return [
+            self.full.row(GROUP, "ours: gradient_descent, compiled", "ms", note=note),
+            self.bare.row(GROUP, "ours: its bare loop, compiled", "ms", note="keeps no weights"),
+            self.one_pass.row(GROUP, "ours: one pass for the statistics", "ms"),
+            self.first.row(GROUP, "ours: first call, with statistics and compilation"),
+        ]
+
+    def _scan(self) -> Array:
+        return jax.block_until_ready(bare_scan(self._risk, self._problem.model, self._steps))
+
+
 def engine_losses(problem: Problem, steps: int) -> np.ndarray:
     """The loss at each step through the public API: statistics, then gradient descent."""
-    statistics = dataset_risk(problem.sequences, problem.model)
-    run = gradient_descent(
-        problem.model, statistics, LEARNING_RATE, steps, save=Linear(steps + 1), progress=False
-    )
-    return run.losses
+    return _descend(problem.model, dataset_risk(problem.sequences, problem.model), steps).losses
 
 
 def finite_data_rows(setting: Setting) -> list[Row]:
     """The engine, its peers, and how closely their losses agree."""
     problem, steps = Problem.make(setting.sequences, 1e-6), setting.steps
-    first = measure(lambda: engine_losses(problem, steps), 1)
-    statistics = dataset_risk(problem.sequences, problem.model)
-    pass_over_data = measure(lambda: dataset_risk(problem.sequences, problem.model), 3)
-    save = Linear(steps + 1)
-    warm = measure(
-        lambda: gradient_descent(
-            problem.model, statistics, LEARNING_RATE, steps, save=save, progress=False
-        ),
-        setting.repeats,
-    )
-    scan = lambda: jax.block_until_ready(bare_scan(statistics, problem.model, steps))
-    scan()
-    bare = measure(scan, setting.repeats)
-    size = f"P = {setting.sequences}, {steps} steps, loss at each"
-    rows = [
-        warm.row(GROUP, "ours: gradient_descent, compiled", "ms", note=size),
-        bare.row(GROUP, "ours: its bare compiled loop", "ms", note="losses alone, no weights kept"),
-        pass_over_data.row(GROUP, "ours: one pass for the statistics", "ms"),
-        first.row(GROUP, "ours: first call, with statistics and compilation"),
-    ]
+    engine = Engine(problem, setting)
+    engine.round()
+    note = f"P = {setting.sequences}, {steps} steps, loss at each"
     missing = missing_torch()
     if missing is not None:
         names = (EVERY_POSITION, QUERY_POSITION, "losses in float64")
-        return rows + [Row(GROUP, name, None, note=missing) for name in names]
-    losses = engine_losses(problem, steps)
-    bar = lambda limit: Bar(limit, at_least=True) if setting.judged else None
-    every = EveryPosition(problem.sequences, problem.model, LEARNING_RATE, "float32")
-    slow, seen, words = _timed(every, setting.peer_seconds, steps)
-    rows += [
-        slow.times(steps).row(GROUP, EVERY_POSITION, note=words),
-        slow.times(steps).ratio_row(
-            GROUP,
-            f"{EVERY_POSITION} ÷ ours, compiled",
-            warm,
-            bar=bar(50_000),
-            note=_agreement(seen, losses),
-        ),
-        slow.times(steps).ratio_row(GROUP, f"{EVERY_POSITION} ÷ our bare loop", bare),
-        slow.times(steps).ratio_row(
-            GROUP, f"{EVERY_POSITION} ÷ our first call", first, bar=bar(3_000)
-        ),
-    ]
-    query = QueryPosition(problem.sequences, problem.model, LEARNING_RATE, "float32")
-    quick, seen, words = _timed(query, setting.peer_seconds, steps)
-    rows += [
-        quick.times(steps).row(GROUP, QUERY_POSITION, note=words),
-        quick.times(steps).ratio_row(
-            GROUP,
-            f"{QUERY_POSITION} ÷ ours, compiled",
-            warm,
-            bar=bar(200),
-            note=_agreement(seen, losses),
-        ),
-        quick.times(steps).ratio_row(GROUP, f"{QUERY_POSITION} ÷ our bare loop", bare),
-    ]
+        return engine.rows(note) + [Row(GROUP, name, None, note=missing) for name in names]
+    peers = {}
+    for name, loop in ((EVERY_POSITION, EveryPosition), (QUERY_POSITION, QueryPosition)):
+        peer = loop(problem.sequences, problem.model, LEARNING_RATE, "float32")
+        peers[name] = time_loop(peer, setting.peer_seconds, steps)
+        engine.round()
+    bars = {EVERY_POSITION: (50_000, 3_000), QUERY_POSITION: (200, None)}
+    rows = engine.rows(note)
+    for name, timed in peers.items():
+        compiled, first = (
+            Bar(limit, at_least=True) if limit and setting.judged else None for limit in bars[name]
+        )
+        whole, words = timed.timing.times(steps), timed.words
+        difference = np.max(np.abs(timed.losses / engine.losses[: len(timed.losses)] - 1))
+        agreement = f"losses agree to {difference:.0e}"
+        ratio = lambda against, ours, **fields: whole.ratio_row(
+            GROUP, f"{name} ÷ {against}", ours, **fields
+        )
+        rows += [
+            whole.row(GROUP, name, note=f"float32, {words}, {steps} extrapolated"),
+            ratio("ours, compiled", engine.full, bar=compiled, note=agreement),
+            ratio("our bare loop, compiled", engine.bare),
+            ratio("our first call", engine.first, bar=first),
+        ]
     return [*rows, _float64_row(setting)]
+
+
+def _descend(model: AbstractModel, risk: AbstractRisk, steps: int) -> Trajectory:
+    save = Linear(steps + 1)
+    return gradient_descent(model, risk, LEARNING_RATE, steps, save=save, progress=False)
 
 
 def _float64_row(setting: Setting) -> Row:
@@ -152,10 +166,7 @@ def _float64_row(setting: Setting) -> Row:
     worst = 0.0
     for loop in (EveryPosition, QueryPosition):
         peer = loop(problem.sequences, problem.model, LEARNING_RATE, "float64")
-        losses: list[float] = [peer.step()]
-        with _best_threads(peer, losses):
-            losses += [peer.step() for _ in range(steps - len(losses))]
-        theirs = np.asarray(losses)
+        theirs = time_loop(peer, float("inf"), steps).losses
         worst = max(worst, float(np.max(np.abs(theirs / ours[:steps] - 1))))
     return Row(
         GROUP,
@@ -164,51 +175,3 @@ def _float64_row(setting: Setting) -> Row:
         bar=Bar(1e-8) if setting.judged else None,
         note=f"both loops, P = {setting.check_sequences}, {steps} steps",
     )
-
-
-def _timed(loop: Loop, seconds: float, most: int) -> tuple[Timing, np.ndarray, str]:
-    """Seconds a step, in up to seven blocks of steps; the losses; and how it was timed.
-
-    The first step, in which memory is allocated, is not timed. The loop gets one thread or all,
-    whichever is faster: on small tensors, or beside other programs, threads wait for each other.
-    """
-    losses = [loop.step()]
-    with _best_threads(loop, losses) as threads:
-        timings: list[float] = []
-        while len(losses) < most and (len(timings) < 3 or sum(timings) < seconds):
-            losses.append(_step(loop, timings))
-    blocks = np.array_split(np.asarray(timings), min(7, len(timings)))
-    timing = Timing(tuple(float(block.mean()) for block in blocks))
-    words = f"float32, {threads} threads; {len(timings)} steps timed, {most} extrapolated"
-    return timing, np.asarray(losses), words
-
-
-@contextlib.contextmanager
-def _best_threads(loop: Loop, losses: list[float]) -> Iterator[int]:
-    """Gives PyTorch the number of threads with which three steps of `loop` are quickest."""
-    import torch
-
-    most, trials = torch.get_num_threads(), {}
-    for threads in (most, 1):
-        torch.set_num_threads(threads)
-        timings: list[float] = []
-        losses += [_step(loop, timings) for _ in range(3)]
-        trials[threads] = min(timings)
-    best = min(trials, key=lambda threads: trials[threads])
-    torch.set_num_threads(best)
-    try:
-        yield best
-    finally:
-        torch.set_num_threads(most)
-
-
-def _step(loop: Loop, timings: list[float]) -> float:
-    start = time.perf_counter()
-    loss = loop.step()
-    timings.append(time.perf_counter() - start)
-    return loss
-
-
-def _agreement(seen: np.ndarray, losses: np.ndarray) -> str:
-    difference = np.max(np.abs(seen / losses[: len(seen)] - 1))
-    return f"losses agree to {difference:.0e} (float32)"

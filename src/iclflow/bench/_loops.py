@@ -1,22 +1,28 @@
 """The peers: full-batch training loops in eager PyTorch, as a user would write them."""
 
-from typing import Any, Protocol
+import abc
+import contextlib
+import statistics
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..models import FullMergedKQ
 from ..tasks import Sequences
+from ._row import Timing
 
 
-class Loop(Protocol):
+class AbstractLoop(abc.ABC):
     """A training loop that has stopped between two steps."""
 
+    @abc.abstractmethod
     def step(self) -> float:
         """One step of gradient descent; the loss before it."""
-        ...
 
 
-class EveryPosition:
+class EveryPosition(AbstractLoop):
     """Attention from every position to every position, then the loss at the last one.
 
     This is how attention layers are written, and how the public code of arXiv 2501.16265 trains
@@ -61,7 +67,7 @@ class EveryPosition:
         return projected.view(batch, length, self._heads, -1).transpose(1, 2)
 
 
-class QueryPosition:
+class QueryPosition(AbstractLoop):
     """The prediction at the query alone, from G = Σ z zᵀ, which is computed once."""
 
     def __init__(self, sequences: Sequences, model: FullMergedKQ, learning_rate: float, dtype: str):
@@ -87,6 +93,58 @@ class QueryPosition:
         loss.backward()
         self._optimiser.step()
         return loss.item()
+
+
+class Timed(NamedTuple):
+    """Seconds a step (the mean of each of up to seven blocks), the losses, and how it was done."""
+
+    timing: Timing
+    losses: np.ndarray
+    words: str
+
+
+def time_loop(loop: AbstractLoop, seconds: float, most: int) -> Timed:
+    """Times the steps of a loop until `seconds` have passed or `most` steps are done.
+
+    The first step, in which memory is allocated, is not timed. The loop gets one thread or all,
+    whichever is faster: on small tensors, or beside other programs, threads wait for each other.
+    """
+    losses = [loop.step()]
+    with _best_threads(loop, losses) as threads:
+        timings: list[float] = []
+        while len(losses) < most and (len(timings) < 3 or sum(timings) < seconds):
+            losses.append(_step(loop, timings))
+    blocks = np.array_split(np.asarray(timings), min(7, len(timings)))
+    timing = Timing(tuple(float(block.mean()) for block in blocks))
+    words = f"{threads} threads; {len(timings)} steps timed"
+    return Timed(timing, np.asarray(losses), words)
+
+
+@contextlib.contextmanager
+def _best_threads(loop: AbstractLoop, losses: list[float]) -> Iterator[int]:
+    """Gives PyTorch the number of threads with which steps of `loop` are quickest in a trial."""
+    import torch
+
+    most, trials = torch.get_num_threads(), {}
+    for threads in (most, 1):
+        torch.set_num_threads(threads)
+        timings: list[float] = []
+        while len(timings) < 3 or (sum(timings) < 1 and len(timings) < 10):
+            losses.append(_step(loop, timings))
+        trials[threads] = statistics.median(timings)
+    best = min(trials, key=lambda threads: trials[threads])
+    torch.set_num_threads(best)
+    try:
+        yield best
+    finally:
+        torch.set_num_threads(most)
+
+
+def _step(loop: AbstractLoop, timings: list[float]) -> float:
+    start = time.perf_counter()
+    loss = loop.step()
+    timings.append(time.perf_counter() - start)
+    return loss
 
 
 def _linear(torch: Any, weight: np.ndarray, dtype: Any) -> Any:

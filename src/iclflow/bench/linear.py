@@ -17,7 +17,7 @@ QUICK = Setting(
     steps=60,
     peer_seconds=0.0,
     check_sequences=5,
-    check_steps=20,
+    check_steps=40,
     repeats=2,
     judged=False,
 )

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import optax
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, Key, PRNGKeyArray
 
 from ..models import AbstractModel
 from ..risks import AbstractRisk
@@ -107,7 +107,7 @@ def descend_ensemble(
     optimiser: Rule | optax.GradientTransformation,
     steps: int,
     *,
-    keys: PRNGKeyArray | None = None,
+    keys: Key[Array, " members"] | None = None,
     save: SavePoints = Drops(),
     progress: bool | None = None,
     callback: Callable[[Status], bool | None] | None = None,
@@ -211,7 +211,8 @@ def _start(parts, risk, monitored, vectors, keys):
 
     def start(risks, vector, key):
         state = State(jnp.zeros((), int), vector, rule.transform.init(vector), key, None)
-        return _reported(layout, *risks, state)
+        risk, monitored = risks
+        return _reported(layout, risk, monitored, state)
 
     return over_members(start, swept, (risk, monitored), vectors, keys)
 
