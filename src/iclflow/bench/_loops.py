@@ -30,7 +30,7 @@ class EveryPosition(AbstractLoop):
     """
 
     def __init__(self, sequences: Sequences, model: FullMergedKQ, learning_rate: float, dtype: str):
-        import torch
+        import torch  # pyright: ignore[reportMissingImports]
 
         torch_dtype = getattr(torch, dtype)
         heads, token, dim = model.key_query.shape
@@ -71,7 +71,7 @@ class QueryPosition(AbstractLoop):
     """The prediction at the query alone, from G = Σ z zᵀ, which is computed once."""
 
     def __init__(self, sequences: Sequences, model: FullMergedKQ, learning_rate: float, dtype: str):
-        import torch
+        import torch  # pyright: ignore[reportMissingImports]
 
         torch_dtype = getattr(torch, dtype)
         tensor = lambda array: torch.tensor(np.asarray(array), dtype=torch_dtype)
@@ -123,7 +123,7 @@ def time_loop(loop: AbstractLoop, seconds: float, most: int) -> Timed:
 @contextlib.contextmanager
 def _best_threads(loop: AbstractLoop, losses: list[float]) -> Iterator[int]:
     """Gives PyTorch the number of threads with which steps of `loop` are quickest in a trial."""
-    import torch
+    import torch  # pyright: ignore[reportMissingImports]
 
     most, trials = torch.get_num_threads(), {}
     for threads in (most, 1):

@@ -24,7 +24,7 @@ def machine() -> dict[str, str | int | float]:
 def missing_torch() -> str | None:
     """Why the peers cannot be timed, in one sentence; None if they can."""
     try:
-        import torch  # noqa: F401
+        import torch  # noqa: F401  # pyright: ignore[reportMissingImports]
     except ImportError:
         return "This row needs PyTorch: install `iclflow[bench]`."
     return None

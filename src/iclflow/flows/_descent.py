@@ -1,5 +1,6 @@
 """Gradient descent, SGD and Adam on any risk: training in steps."""
 
+import collections
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -15,12 +16,15 @@ from ..models import AbstractModel
 from ..risks import AbstractRisk
 from ..trajectory import Result, Trajectory
 from ._ensemble import Ensemble, Members, over_members
+from ._jit import jit_ahead
 from ._layout import Layout
 from ._progress import Monitor, Status
 from ._recorder import Recorder
 from ._rules import Rule, adam_rule, sgd_rule
 from ._save import Drops, Explicit, SavePoints, save_times
 
+# Looks in one call: enough that calling costs nothing, few enough to see the run move.
+_CHUNK = 1000
 _CHUNK_BYTES = 2**25
 # Descent with `Drops` looks at the loss this often, evenly, and keeps what moved.
 _LOOKS = 20_000
@@ -29,14 +33,17 @@ _LONGEST_STRETCH = 50_000
 
 class State(NamedTuple):
     """Everything that the next step depends on, the random stream included: the key of step n
-    is derived from n, so that a run can be taken up anywhere. `gradient` is that at `weights` where
-    the record of the loss has computed it, else None."""
+    is derived from n, so that a run can be taken up anywhere. `key` is None where none is used."""
 
-    step: Array
-    weights: Array
+    step: Array | np.ndarray
+    weights: Array | np.ndarray
     optimiser: Any
-    key: PRNGKeyArray
-    gradient: Array | None
+    key: PRNGKeyArray | None
+
+    def fresh_key(self) -> PRNGKeyArray:
+        """The key of this step."""
+        assert self.key is not None
+        return jr.fold_in(self.key, self.step)
 
 
 def gradient_descent(
@@ -95,10 +102,11 @@ def descend(
     - `save`: which steps to keep: `Drops`, `Linear`, `LogSpaced` or `Explicit`.
     - `progress`, `callback`: as in `gradient_flow`.
     """
-    key = _checked_key(risk, key)
+    if key is not None:
+        key = key[None]
     driver = _Driver(Layout.of(model), risk, monitor, None, optimiser, steps, save)
     run = Monitor("training", progress, callback)
-    return driver.run(driver.layout.vector(model)[None], key[None], run)[0]
+    return driver.run(driver.layout.vectors(model), key, run)[0]
 
 
 def descend_ensemble(
@@ -120,13 +128,10 @@ def descend_ensemble(
     - `keys`: one random key a member, for stochastic risks.
     """
     members = Members.of(models, risks)
-    if keys is None:
-        keys = jr.split(_checked_key(members.risk, None), members.count)
     risk, layout = members.risk, Layout.of(members.first)
     driver = _Driver(layout, risk, None, members.swept_risk, optimiser, steps, save)
-    vectors = eqx.filter_vmap(driver.layout.vector)(members.models)
     run = Monitor(f"training {members.count} models", progress, callback)
-    return Ensemble(tuple(driver.run(vectors, keys, run)))
+    return Ensemble(tuple(driver.run(layout.vectors(members.models), keys, run)))
 
 
 class _Driver:
@@ -146,45 +151,77 @@ class _Driver:
         self._save = save
 
     def run(self, vectors, keys, monitor: Monitor) -> list[Trajectory]:
-        kept = self._marks()
+        marks = self._marks()
+        kept = self._kept(marks)
         # Between two looks a run can be neither stopped nor shown, so none is far from the next.
         pauses = np.arange(_LONGEST_STRETCH, self._steps, _LONGEST_STRETCH)
-        marks = np.union1d(kept, pauses) if len(pauses) else kept
-        states, losses = _start(self._parts(), self._risk, self._monitored, vectors, keys)
-        recorders = [
-            Recorder(self.layout, self._kept(kept), loss, vector, self._steps, None)
-            for loss, vector in zip(np.asarray(losses).tolist(), np.asarray(vectors))
-        ]
-        counts = np.diff(marks, prepend=0)
-        size = min(500, _CHUNK_BYTES // (8 * vectors.size), _LONGEST_STRETCH // int(counts.max()))
-        size = min(len(marks), max(1, size))
-        # Every chunk of one shape means one compilation: chunks are made equal, and the few steps
-        # that the last one takes beyond the end are dropped.
-        size = -(-len(marks) // -(-len(marks) // size))
-        counts = np.pad(counts, (0, -len(counts) % size), constant_values=1).reshape(-1, size)
+        looks = np.concatenate([[0], np.union1d(marks, pauses) if len(pauses) else marks])
+        chunks = self._chunks(np.diff(looks, append=looks[-1] + 1), vectors.size)
+        states = self._start(vectors, keys)
+        recorders, seen = [], 0
         try:
-            for i, chunk in enumerate(counts):
-                states, (clock, losses, weights) = _advance(
-                    self._parts(), self._risk, self._monitored, states, chunk
-                )
-                valid = min(size, len(marks) - i * size)
-                clock, losses, weights = (np.asarray(x) for x in (clock, losses, weights))
-                for j, recorder in enumerate(recorders):
-                    recorder.add(
-                        clock[j, :valid].astype(float), losses[j, :valid], weights[j, :valid]
-                    )
-                done = float(clock[0, valid - 1])
+            for record in self._advanced(states, chunks):
+                # What the last chunk computes beyond the end is dropped.
+                valid = min(len(chunks[0]), len(looks) - seen)
+                seen += valid
+                clock, losses, weights = (np.asarray(part)[:, :valid] for part in record)
+                clock = clock.astype(float)
+                if not recorders:
+                    recorders = [
+                        Recorder(self.layout, kept, float(loss[0]), weight[0], self._steps, None)
+                        for loss, weight in zip(losses, weights)
+                    ]
+                    clock, losses, weights = (part[:, 1:] for part in (clock, losses, weights))
+                for recorder, *points in zip(recorders, clock, losses, weights):
+                    recorder.add(*points)
+                done = float(looks[seen - 1])
                 status = Status(done, recorders[0].last_loss, int(done), done / self._steps)
                 if not monitor.update(status):
                     _finish(recorders)
                 if all(recorder.result is not None for recorder in recorders):
                     break
         except KeyboardInterrupt:
+            if not recorders:
+                raise
             _finish(recorders)
         finally:
             monitor.close()
         statistics = {"seconds": monitor.seconds, "members": len(recorders)}
         return [recorder.trajectory("step", statistics) for recorder in recorders]
+
+    def _start(self, vectors: np.ndarray, keys) -> State:
+        optimiser = eqx.filter_vmap(self._rule.transform.init)(jnp.asarray(vectors))
+        steps = np.zeros(len(vectors), int)
+        return State(steps, vectors, optimiser, self._checked_keys(keys, len(vectors)))
+
+    def _checked_keys(self, keys, count: int):
+        if self._risk.stochastic and keys is None:
+            raise ValueError("This risk draws sequences: pass a random `key`.")
+        if self._risk.stochastic or (self._monitored is not None and self._monitored.stochastic):
+            return jr.split(jr.key(0), count) if keys is None else keys
+        return None
+
+    def _chunks(self, counts: np.ndarray, numbers: int) -> np.ndarray:
+        """Steps from each look to the next, as rows for one call each."""
+        size = min(_CHUNK, _CHUNK_BYTES // (8 * numbers), _LONGEST_STRETCH // int(counts.max()))
+        size = min(len(counts), max(1, size))
+        # Every chunk of one shape means one compilation: chunks are made as equal as can be.
+        size = -(-len(counts) // -(-len(counts) // size))
+        return np.pad(counts, (0, -len(counts) % size), constant_values=1).reshape(-1, size)
+
+    def _advanced(self, states: State, chunks: np.ndarray):
+        """The record of each chunk. The next chunk is under way while one is looked at."""
+        parts = self.layout, self._rule, self._swept
+        every_step = bool(chunks.max() == 1)  # then there is no loop between looks to compile
+        records = collections.deque()
+        for counts in chunks:
+            states, record = _advance(
+                parts, self._risk, self._monitored, states, counts, every_step
+            )
+            records.append(record)
+            if len(records) > 1:
+                yield records.popleft()
+        yield records.popleft()
 
     def _marks(self) -> np.ndarray:
         """The step numbers at which the loss is looked at."""
@@ -201,28 +238,16 @@ class _Driver:
     def _kept(self, marks: np.ndarray) -> SavePoints:
         return self._save if isinstance(self._save, Drops | Explicit) else Explicit(marks)
 
-    def _parts(self):
-        return self.layout, self._rule, self._swept
 
-
-@eqx.filter_jit
-def _start(parts, risk, monitored, vectors, keys):
+@jit_ahead
+def _advance(parts, risk, monitored, states, counts, every_step: bool):
+    """Looks at the loss, then takes the next of `counts` steps; and so on."""
     layout, rule, swept = parts
 
-    def start(risks, vector, key):
-        state = State(jnp.zeros((), int), vector, rule.transform.init(vector), key, None)
-        risk, monitored = risks
-        return _reported(layout, risk, monitored, state)
-
-    return over_members(start, swept, (risk, monitored), vectors, keys)
-
-
-@eqx.filter_jit
-def _advance(parts, risk, monitored, states, counts):
-    layout, rule, swept = parts
-
-    def moved(state: State, gradient: Array) -> State:
-        updates, memory = rule.transform.update(gradient, state.optimiser, state.weights)
+    def moved(state: State, gradient: AbstractModel) -> State:
+        updates, memory = rule.transform.update(
+            layout.vector(gradient), state.optimiser, state.weights
+        )
         weights = state.weights + rule.factor * updates
         return state._replace(step=state.step + 1, weights=weights, optimiser=memory)
 
@@ -230,44 +255,33 @@ def _advance(parts, risk, monitored, states, counts):
         risk, monitored = risks
 
         def one_step(_, state: State) -> State:
-            key = jr.fold_in(state.key, state.step) if risk.stochastic else None
-            return moved(state, layout.vector(risk.gradient(layout.model(state.weights), key)))
+            key = state.fresh_key() if risk.stochastic else None
+            return moved(state, risk.gradient(layout.model(state.weights), key))
 
-        def to_next_mark(state: State, count):
-            if state.gradient is None:
-                state = jax.lax.fori_loop(0, count, one_step, state)
+        def to_next_look(state: State, count):
+            model = layout.model(state.weights)
+            if monitored is None and not risk.stochastic:
+                # The loss and the gradient of one risk have most of their work in common.
+                loss, gradient = risk.value_and_gradient(model)
+                after = moved(state, gradient)
             else:
-                state = jax.lax.fori_loop(1, count, one_step, moved(state, state.gradient))
-            state, loss = _reported(layout, risk, monitored, state)
-            return state, (state.step, loss, state.weights)
+                reported = risk if monitored is None else monitored
+                loss = reported(model, _report_key(reported, state))
+                after = one_step(0, state)
+            if not every_step:
+                after = jax.lax.fori_loop(1, count, one_step, after)
+            return after, (state.step, loss, state.weights)
 
-        return jax.lax.scan(to_next_mark, state, counts)
+        return jax.lax.scan(to_next_look, state, counts)
 
     return over_members(chunk, swept, (risk, monitored), states)
 
 
-def _reported(layout: Layout, risk: AbstractRisk, monitored: AbstractRisk | None, state: State):
-    """The loss to record at `state`, and `state` with what this has found out for the next step:
-    the loss and the gradient of one risk have most of their work in common."""
-    model = layout.model(state.weights)
-    if monitored is None and not risk.stochastic:
-        loss, gradient = risk.value_and_gradient(model)
-        return state._replace(gradient=layout.vector(gradient)), loss
-    reported = risk if monitored is None else monitored
-    return state, reported(model, _report_key(reported, state))
-
-
 def _report_key(risk: AbstractRisk, state: State) -> PRNGKeyArray | None:
     """A key of its own: what is reported must not be what is trained on."""
-    return jr.fold_in(jr.fold_in(state.key, state.step), 1) if risk.stochastic else None
+    return jr.fold_in(state.fresh_key(), 1) if risk.stochastic else None
 
 
 def _finish(recorders) -> None:
     for recorder in recorders:
         recorder.finish(Result.cancelled)
-
-
-def _checked_key(risk: AbstractRisk, key: PRNGKeyArray | None) -> PRNGKeyArray:
-    if key is None and risk.stochastic:
-        raise ValueError("This risk draws sequences: pass a random `key`.")
-    return jr.key(0) if key is None else key

@@ -38,6 +38,13 @@ class Layout(eqx.Module):
         weights = eqx.filter(model, eqx.is_inexact_array)
         return jnp.concatenate([leaf.reshape(-1) for leaf in jax.tree.leaves(weights)])
 
+    def vectors(self, models: AbstractModel) -> np.ndarray:
+        """The weights of one model, or of many that are stacked, as rows, in NumPy: a handful of
+        eager operations would each be compiled."""
+        leaves = jax.tree.leaves(eqx.filter(models, eqx.is_inexact_array))
+        rows = [np.asarray(x).reshape(-1, math.prod(s)) for x, s in zip(leaves, self.shapes)]
+        return np.concatenate(rows, axis=1)
+
     def model(self, vector: Float[Array, " n"]) -> AbstractModel:
         """The model whose weights these are."""
         return eqx.combine(self._split(vector), self.rest)

@@ -3,10 +3,11 @@
 from functools import lru_cache
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 import optax
 from jaxtyping import Array
+
+from ..precision import as_float
 
 
 class Rule(eqx.Module):
@@ -46,4 +47,4 @@ _scale_by_adam = lru_cache(optax.scale_by_adam)
 def _downhill(learning_rate: float) -> Array:
     if not (np.isfinite(learning_rate) and learning_rate > 0):
         raise ValueError(f"`learning_rate` = {learning_rate}: must be finite and positive.")
-    return jnp.asarray(-learning_rate, float)
+    return as_float(np.asarray(-learning_rate))

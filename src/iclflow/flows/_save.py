@@ -27,7 +27,7 @@ class Explicit:
     times: tuple[float, ...]
 
     def __init__(self, times):
-        object.__setattr__(self, "times", tuple(float(time) for time in times))
+        object.__setattr__(self, "times", tuple(np.asarray(times, float).tolist()))
 
 
 @dataclasses.dataclass(frozen=True)
