@@ -1,7 +1,8 @@
 # A bare machine needs python3 (3.11 or newer), pip and make; everything else goes into $(VENV).
 PYTHON ?= python3
 VENV ?= .venv
-OUT ?= out/verify
+OUT ?=
+REPORTS := $(foreach kind,verify falsify,out/$(kind) out/$(kind)-part)
 ARGS ?=
 
 BIN := $(VENV)/bin
@@ -20,10 +21,8 @@ help: ## list the targets
 	@echo "usage: make TARGET [PYTHON=$(PYTHON)] [VENV=$(VENV)] [ARGS='…']"
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-verify: $(TEST_READY) ## compute every claim of the papers, write the report into OUT
-	@$(BIN)/iclflow verify --out $(OUT) $(ARGS); code=$$?; \
-	for page in $(OUT)/*.html; do test ! -f "$$page" || echo "The report is $$page"; done; \
-	exit $$code
+verify: $(TEST_READY) ## compute every claim of the papers, write a report (OUT=folder, ARGS='--falsify')
+	@$(BIN)/iclflow verify $(if $(OUT),--out $(OUT)) $(ARGS)
 
 test: $(TEST_READY) ## run all tests (ARGS='-k staircase' picks some)
 	@$(BIN)/python -m pytest '$(TYPES)' $(ARGS)
@@ -42,7 +41,7 @@ docs: $(TEST_READY) ## build the documentation into site/, strictly
 	@echo "The documentation is site/index.html"
 
 clean: ## remove what the other targets wrote, except the environment and your runs
-	rm -rf $(OUT) site dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(OUT) $(REPORTS) site dist .pytest_cache .ruff_cache .hypothesis
 	find . -path './.*' -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean ## remove the environment too

@@ -1,11 +1,23 @@
+import os
 import random
+from pathlib import Path
+
+# Most of the time of the tests is compilation, much of it of the same programs: all workers, and
+# the commands that they start, share one cache. `make clean` removes it.
+os.environ.setdefault(
+    "JAX_COMPILATION_CACHE_DIR",
+    str(Path(__file__).resolve().parent.parent / ".pytest_cache" / "compiled"),
+)
 
 import jax
 import jax.random as jr
 import jaxtyping
 import pytest
 
+from iclflow.compile_cache import enable_compile_cache
+
 jax.config.update("jax_enable_x64", True)
+enable_compile_cache()
 
 
 @pytest.fixture

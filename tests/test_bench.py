@@ -4,12 +4,15 @@ import io
 import json
 import sys
 
+import jax
+import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 import pytest
 from rich.console import Console
 
 from iclflow import bench
-from iclflow.bench import Bar, Row, linear
+from iclflow.bench import Bar, Row, linear, softmax
 from iclflow.bench._finite_data import (
     EVERY_POSITION,
     LEARNING_RATE,
@@ -20,7 +23,12 @@ from iclflow.bench._finite_data import (
 from iclflow.bench._large import fitted_power
 from iclflow.bench._loops import EveryPosition, QueryPosition, time_loop
 from iclflow.bench._row import Timing, measure
+from iclflow.bench._softmax_loop import EagerLoop
+from iclflow.bench._softmax_noise import noise_rows
+from iclflow.bench._softmax_speed import PEER, speed_rows
 from iclflow.bench._table import print_table
+from iclflow.models import FactoredAttention
+from iclflow.tasks import isotropic
 
 
 @pytest.fixture(scope="module")
@@ -146,3 +154,51 @@ def test_the_engine_takes_the_same_steps_as_a_plain_loop(loop):
     assert ours[-1] < 0.2 * ours[0]  # the drop is inside
     # Rounding is 1e-16 a step, and the drop multiplies what has gathered by about 1e3.
     assert np.max(np.abs(theirs / ours - 1)) < 1e-8
+
+
+# Softmax attention ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def noise() -> list[Row]:
+    return noise_rows(batches=200, queries=64, judged=True, repeats=2)
+
+
+def test_integrating_labels_out_removes_most_of_the_noise(noise):
+    found = {row.name: row for row in noise}
+    # Known ratios at the pair: 10.3 for the loss and the key-query gradient, 27 for the whole
+    # gradient, 22 for the loss of a sampler over queries; here from few batches.
+    assert [round(row.value) > 6 for row in noise] == [True] * 4
+    whole = found["variance of the gradient, all weights: plain ÷ integrated"].value
+    assert whole > found["variance of the gradient, same weights: plain ÷ integrated"].value
+    assert [row.bar for row in noise[:2]] == [Bar(9, at_least=True)] * 2
+
+
+def test_a_quick_run_of_softmax_times_both_sides(noise, monkeypatch):
+    pytest.importorskip("torch")
+    rows = speed_rows(softmax.QUICK, noise[1])
+    names = [row.name for row in rows]
+    assert names[:2] == [PEER, "ours: plain"] and len(set(names)) == len(names) == 8
+    assert all(row.met is None and row.value > 0 for row in rows)
+    plain, integrated, equal, _ = rows[4:]
+    assert plain.value == pytest.approx(rows[0].value / rows[1].value)
+    assert equal.value == pytest.approx(integrated.value * noise[1].value)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    without = speed_rows(softmax.QUICK, noise[1])
+    assert [row.name for row in without] == [*names[1:4], PEER]
+    assert without[-1].value is None and "PyTorch" in without[-1].note
+
+
+def test_the_softmax_peer_trains_the_same_model():
+    pytest.importorskip("torch")
+    task, model = isotropic(3, 6, 0.1), FactoredAttention.init(jr.key(0), 3, 2, width=5)
+    sequences = task.sample(jr.key(1), 8)
+    theirs = EagerLoop(model, 8, 6, 0.1, 1e-3, "cpu").gradients(sequences)
+    loss = lambda model: jnp.mean((sequences.y_query - model.predict(sequences)) ** 2)
+    ours = jax.jit(jax.grad(loss))(model)
+    # Float32 against float64.
+    for name in "QKV":
+        expected = np.asarray(getattr(ours, name)).reshape(theirs[name].shape)
+        assert theirs[name] == pytest.approx(expected, rel=1e-4, abs=1e-6)
+    assert theirs["O"][-1] == pytest.approx(np.asarray(ours.O).reshape(-1), rel=1e-4, abs=1e-6)
+    assert not np.any(theirs["O"][:-1])

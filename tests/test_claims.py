@@ -1,9 +1,20 @@
 import json
 
+import jax
+import jax.random as jr
 import numpy as np
 import pytest
 
+from helpers import deterministic_merged
+from iclflow.analysis import StationaryPoints
 from iclflow.claims import Check, Claim, Inconclusive, Lab, all_claims, run_claim, select_claims
+from iclflow.claims._linear_runs import eight_components
+from iclflow.claims.linear_merged import enough_converged, white_sigmoid
+from iclflow.claims.linear_order import named
+from iclflow.claims.linear_rank import RANKS, SCALES, rank_count
+from iclflow.models import SeparateKQ
+from iclflow.theory import plateau_losses
+from iclflow.trajectory import Trajectory
 
 
 def make_claim(test, **fields) -> Claim:
@@ -82,8 +93,63 @@ def test_claims_are_selected_by_id_paper_and_tier():
     assert [c.id for c in select_claims(["linear/cascade"])] == ["linear/cascade"]
     assert select_claims(["linear/"]) == select_claims(paper="linear", tier="paper")
     assert {c.tier for c in select_claims(tier="smoke")} == {"smoke"}
-    with pytest.raises(ValueError, match="`claim` = 'linear/nothing' is not a claim"):
+    with pytest.raises(ValueError, match="`claim` = 'linear/nothing' is not a claim: `iclflow"):
         select_claims(["linear/nothing"])
+    with pytest.raises(ValueError, match=r"is not a claim: did you mean linear/cascade\?"):
+        select_claims(["linear/cascad"])
+
+
+# Claims of linear attention, on runs made by hand ---------------------------------------------
+
+
+def steps(durations) -> Trajectory:
+    """A run that rests on the plateaus of the rank study for these times, and drops between."""
+    levels, drops = plateau_losses(eight_components()), np.cumsum(durations)
+    near = (drops[:, None] + np.linspace(-0.05, 0.05, 41)).ravel()
+    times = np.concatenate([[0.0], near, [drops[-1] + 1]])
+    done = 0.5 * (1 + np.tanh((times[:, None] - drops) / 0.01))
+    losses = levels[0] + done @ np.diff(levels)
+    model = SeparateKQ.init(jr.key(0), dim=8, heads=1, scale=0.0)
+    models = jax.tree.map(lambda leaf: np.zeros((len(times), *leaf.shape)), model)
+    return Trajectory(times, losses, models)
+
+
+@pytest.mark.parametrize(
+    "threshold, verdict", [(0.004, "holds"), (0.05, "holds"), (None, "misstated")]
+)
+def test_a_count_is_refuted_only_if_no_threshold_makes_it_true(threshold, verdict):
+    lab = Lab()
+    for rank in RANKS:
+        # Long where a new head must start, short elsewhere; the threshold lies between the two.
+        starts = np.arange(8) % rank == 0
+        shares = np.full(8, 1.0)
+        if threshold is not None:
+            shares[~starts] = 0.5 * threshold
+            shares[starts] = (1 - shares[~starts].sum()) / starts.sum()
+        run = steps(1000 * shares / shares.sum())
+        lab.once(f"rank {rank} {SCALES[0]} 0", lambda run=run: run)
+    outcome = run_claim(rank_count, lab)
+    assert outcome.verdict == verdict
+    assert run_claim(rank_count, lab.bent()).verdict == "fails"
+
+
+@pytest.mark.parametrize("failed, passed", [(0, True), (2, True), (30, False)])
+def test_restarts_that_do_not_converge_are_counted_and_must_be_few(failed, passed):
+    numbers = np.zeros(98)
+    found = StationaryPoints(numbers, numbers, deterministic_merged(), failed)
+    assert found.words == f"98 of {98 + failed} converged"
+    assert enough_converged(Lab(), found).passed is passed
+    assert not enough_converged(Lab(falsify=True), found).passed
+
+
+def test_sets_of_components_are_named_as_in_figures():
+    assert named([(), (0,), (0, 1)]) == ["∅", "{1}", "{1, 2}"]
+
+
+def test_settings_of_claims_are_numbers_not_names():
+    lab = Lab()
+    run_claim(white_sigmoid, lab)
+    assert lab.config["eigenvalues"] == [1.0] * 4 and lab.config["context"] == 31
 
 
 @pytest.mark.slow

@@ -1,6 +1,10 @@
 """The command line: what it prints, what it writes, and with which code it ends."""
 
+import contextlib
+import fnmatch
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -108,10 +112,8 @@ def _version() -> str:
 def test_an_unknown_command_is_refused(capsys):
     code, out, err = result_of("explode", capsys=capsys)
     assert (code, out) == (2, "")
-    assert err == (
-        "iclflow: 'explode' is not a command: must be one of run, claims, verify, reproduce, "
-        "bench.\n"
-    )
+    names = ", ".join(COMMANDS)
+    assert err == f"iclflow: 'explode' is not a command: must be one of {names}.\n"
 
 
 @pytest.mark.parametrize("command", ["claims", "verify", "reproduce", "bench", "run"])
@@ -173,18 +175,40 @@ def test_the_same_run_may_be_run_again_but_no_other_in_its_place(small, tmp_path
     assert result_of(*words, "--seed", "9", "--force", capsys=capsys)[0] == 0
 
 
-def test_a_run_that_is_interrupted_keeps_what_it_has(small, tmp_path, capsys, monkeypatch):
+@pytest.fixture
+def impatient(monkeypatch):
+    """From when it is called on, somebody presses Ctrl-C while a run is under way."""
+
     class Impatient(iclflow.cli._run.Activity):
         def update(self, title, fraction=None, state=""):
             if fraction is not None:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr(iclflow.cli._run, "Activity", Impatient)
+    return lambda: monkeypatch.setattr(iclflow.cli._run, "Activity", Impatient)
+
+
+def test_a_run_that_is_interrupted_keeps_what_it_has(small, tmp_path, capsys, impatient):
+    impatient()
     words = ("run", small, "--flow.steps", "2000", "--out", tmp_path / "here")
     code, out, _ = result_of(*words, capsys=capsys)
     assert code == 130 and "cancelled" in out
     kept = Trajectory.load(tmp_path / "here")
     assert kept.result is Result.cancelled and 0 < kept.times[-1] < 2000
+
+
+@pytest.mark.parametrize("flags", [(), ("--seed", "9", "--force")])
+def test_a_run_that_is_interrupted_does_not_replace_one_that_reached_its_end(
+    flags, small, tmp_path, capsys, impatient
+):
+    words = ("run", small, "--flow.steps", "2000", "--out", tmp_path / "here")
+    assert result_of(*words, capsys=capsys)[0] == 0
+    before = {path.name: path.read_bytes() for path in (tmp_path / "here").iterdir()}
+    impatient()
+    code, out, _ = result_of(*words, *flags, capsys=capsys)
+    assert code == 130 and "not written: the run that reached its end stays in" in out
+    assert {path.name: path.read_bytes() for path in (tmp_path / "here").iterdir()} == before
+    code, out, _ = result_of(*words, *flags, "--json", capsys=capsys)
+    assert code == 130 and json.loads(out)["written"] is False
 
 
 def test_a_run_interrupted_before_it_has_anything_leaves_nothing(
@@ -241,6 +265,10 @@ def vain(lab):
     return [Check("value", 2.0, 2.0, 1e-3)]
 
 
+def miscounted(lab):
+    return [Check("count", [8, 4], [8, 5], comparison="equal")]
+
+
 CLAIMS = {
     "honest": make_claim("honest", honest, figures=("linear/line",)),
     "wrong": make_claim("wrong", wrong),
@@ -248,6 +276,7 @@ CLAIMS = {
     "broken": make_claim("broken", broken),
     "undecided": make_claim("undecided", undecided),
     "vain": make_claim("vain", vain),
+    "miscounted": make_claim("miscounted", miscounted),
 }
 
 
@@ -282,8 +311,37 @@ def test_claims_are_listed_for_people_and_for_programs(registry, capsys):
         "statement": "Statement honest.",
         "source": "Section 1",
         "tier": "smoke",
+        "misstated": False,
+        "corrected_by": None,
     }
-    assert json.loads(result_of("claims", "--paper", "softmax", "--json", capsys=capsys)[1]) == []
+
+
+def test_claims_that_are_misstated_are_listed_as_such(registry, capsys):
+    registry("honest", "misstated")
+    lines = result_of("claims", capsys=capsys)[1].splitlines()
+    (line,) = [line for line in lines if line.startswith("linear/misstated")]
+    assert line.endswith("misstated: said right in linear/honest")
+    assert sum("misstated" in line for line in lines) == 2  # there, and in its statement
+
+
+def test_a_paper_without_claims_says_so(registry, capsys):
+    registry("honest")
+    words = ("claims", "--paper", "softmax")
+    assert result_of(*words, capsys=capsys)[:2] == (
+        *(0, "There is no claim of the paper `softmax` yet.\n"),
+    )
+    assert json.loads(result_of(*words, "--json", capsys=capsys)[1]) == []
+
+
+def test_a_reader_who_leaves_early_is_no_error():
+    program = "import sys; from iclflow.cli import main; sys.exit(main(sys.argv[1:]))"
+    for words in (("claims",), ("claims", "--json")):
+        read, write = os.pipe()
+        os.close(read)
+        command = [sys.executable, "-c", program, *words]
+        done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, timeout=120)
+        os.close(write)
+        assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_verify_writes_report_json_and_figures(registry, tmp_path, capsys):
@@ -306,6 +364,85 @@ def test_verify_writes_report_json_and_figures(registry, tmp_path, capsys):
     assert set(wanted.split()) | {"seconds", "config"} <= set(first)
     assert first["config"] == {"heads": 2, "save": "Linear(count=7)"}
     assert first["verdict"] == "holds"
+
+
+@pytest.mark.parametrize(
+    "flags, folder",
+    [
+        ((), "out/verify"),
+        (("--claim", "linear/honest"), "out/verify-part"),
+        (("--paper", "linear"), "out/verify-part"),
+        (("--falsify",), "out/falsify"),
+        (("--falsify", "--tier", "smoke"), "out/falsify-part"),
+    ],
+)
+def test_a_report_never_takes_the_place_of_one_of_another_kind(registry, flags, folder, capsys):
+    registry("honest", "misstated")
+    _, text, _ = result_of("verify", *flags, capsys=capsys)
+    assert text.endswith(f"report: {folder}/report.html\n")
+    assert [str(path) for path in Path("out").iterdir()] == [folder]
+
+
+def test_figures_of_an_earlier_report_are_removed_and_nothing_else(registry, tmp_path, capsys):
+    registry("honest", "wrong")
+    words, figures = ("verify", "--out", tmp_path / "o"), tmp_path / "o" / "figures"
+    result_of(*words, capsys=capsys)
+    (figures / "mine.png").write_text("mine")
+    result_of(*words, "--claim", "linear/wrong", capsys=capsys)
+    assert [path.name for path in figures.iterdir()] == ["mine.png"]
+
+
+@pytest.mark.parametrize(
+    "names, flags, sentence",
+    [
+        (("honest",), (), "1 claim in *: 1 holds"),
+        (("honest", "vain", "misstated"), (), "3 claims in *: 2 hold, 1 is misstated"),
+        (("honest", "wrong"), ("--falsify",), "2 claims in *: all fail, as they must"),
+        (("vain", "wrong"), ("--falsify",), "2 claims in *: 1 holds, though none may; 1 fails*"),
+    ],
+)
+def test_verify_closes_with_a_sentence(registry, names, flags, sentence, tmp_path, capsys):
+    registry(*names)
+    _, text, _ = result_of("verify", *flags, "--out", tmp_path / "o", capsys=capsys)
+    assert fnmatch.fnmatch(text.splitlines()[-2], sentence)
+
+
+def test_counts_that_differ_are_not_equal_on_the_terminal_too(registry, tmp_path, capsys):
+    registry("miscounted")
+    _, text, _ = result_of("verify", "--out", tmp_path / "o", capsys=capsys)
+    assert "not equal" in text and "inf" not in text
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are of Unix")
+def test_an_interrupted_verify_stops_at_once(registry, tmp_path, capsys, monkeypatch):
+    def interrupted(lab):
+        with contextlib.suppress(KeyboardInterrupt):  # as flows do, which keep what they have
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(5)
+        raise AssertionError("went on")
+
+    monkeypatch.setitem(CLAIMS, "interrupted", make_claim("interrupted", interrupted))
+    registry("interrupted", "honest")
+    code, text, err = result_of("verify", "--out", tmp_path / "a" / "b", capsys=capsys)
+    assert (code, text, err) == (130, "", "iclflow: interrupted; no report was written.\n")
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are of Unix")
+@pytest.mark.parametrize("options, printed", [("", "loaded\n"), ("at_once=True", "")])
+def test_an_interrupt_never_breaks_off_the_loading_of_a_module(options, printed, tmp_path):
+    (tmp_path / "module.py").write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nprint('loaded', flush=True)\n"
+    )
+    program = (
+        "import sys, time; from iclflow.cli._interrupts import Interrupts\n"
+        "try:\n"
+        f"    with Interrupts({options}): import module; time.sleep(60)\n"
+        "except KeyboardInterrupt: sys.exit(130)\n"
+    )
+    done = python(program, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (130, printed)
+    assert "Traceback" not in done.stderr
 
 
 def test_verify_prints_json_alone_where_asked(registry, tmp_path, capsys):
@@ -343,8 +480,8 @@ def test_verify_runs_only_what_was_asked_for(registry, tmp_path, capsys):
     words = ("verify", "--claim", "linear/honest", "--out", tmp_path / "o", "--json")
     code, text, _ = result_of(*words, capsys=capsys)
     assert code == 0 and [c["id"] for c in json.loads(text)["claims"]] == ["linear/honest"]
-    code, _, err = result_of("verify", "--claim", "linear/none", capsys=capsys)
-    assert code == 2 and "is not a claim" in err
+    code, _, err = result_of("verify", "--claim", "linear/hones", capsys=capsys)
+    assert code == 2 and "is not a claim: did you mean linear/honest?" in err
     assert result_of("verify", "--paper", "softmax", capsys=capsys)[0] == 2
 
 
@@ -399,7 +536,19 @@ def test_bench_says_which_extra_is_missing(suite, capsys):
     suite(needs_torch)
     code, _, err = result_of("bench", "linear", capsys=capsys)
     assert code == 2
-    assert err == "iclflow: `bench linear` needs torch: install `iclflow[bench]`.\n"
+    *_, last = err.splitlines()
+    assert last.startswith("iclflow: `bench linear` needs torch. To install it from a clone: pip ")
+
+
+def test_bench_says_first_that_peers_are_missing(suite, capsys, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+
+    def measured(name, quiet, quick):
+        assert "pip install -c constraints.txt -e '.[bench]'" in capsys.readouterr().err
+        return {}
+
+    suite(measured)
+    assert main(["bench", "linear", "--quick"]) == 0
 
 
 # The compile cache ----------------------------------------------------------------------------

@@ -48,6 +48,16 @@ def refusal(data: dict) -> str:
     return str(caught.value)
 
 
+def test_a_section_without_a_kind_has_that_of_its_default():
+    config = parse_config(changed(flow={"end": 10.0}, save={"loss": 0.1}, risk={}))
+    kinds = config.flow.kind, config.save.kind, config.risk.kind
+    assert kinds == ("gradient_flow", "drops", "best")
+    assert config == parse_config(
+        changed(flow={"kind": "gradient_flow", "end": 10.0}, save={"kind": "drops", "loss": 0.1})
+    )
+    assert parse_config(with_flags(changed(flow={"rtol": 1e-6}), ["--flow.end", "5"])).flow.end == 5
+
+
 # Files ----------------------------------------------------------------------------------------
 
 
@@ -65,7 +75,10 @@ def test_the_examples_are_the_ones_that_are_promised():
         "merged",
         "rank_two",
         "softmax_adam",
+        "softmax_pair",
+        "softmax_paper",
         "staircase",
+        "two_tasks",
     ]
 
 
@@ -146,6 +159,8 @@ def test_configs_never_change():
 # What is refused ------------------------------------------------------------------------------
 
 NAN = float("nan")
+MERGED = {"kind": "merged"}
+TWO_TASKS = {"kind": "multi_task", "eigenvalues": None, "coordinates": [[0, 1], [1, 2]]}
 REFUSED = {
     "negative noise": (
         changed(task={"noise": -1}),
@@ -199,16 +214,35 @@ REFUSED = {
     ),
     "an unknown kind": (
         changed(task={"kind": "nonlinear"}),
-        "`task.kind` = 'nonlinear': must be one of 'linear_regression', 'in_context_in_weight'.",
+        "`task.kind` = 'nonlinear': must be one of 'linear_regression', 'in_context_in_weight', "
+        "'multi_task', 'quadratic', 'sparse', 'two_layer_relu', 'decision_tree', 'hermite'.",
     ),
     "no kind": (
         changed(model={"kind": None}),
         "`model.kind` is missing: must be one of 'merged', 'separate', 'two_layer', "
-        "'convolutional'.",
+        "'convolutional', 'structured', 'factored', 'multi_merged', 'multi_factored', "
+        "'multi_structured', 'stack'.",
     ),
     "a setting that is needed": (
         changed(model={"heads": None}),
         "`model.heads` is missing: it must be given.",
+    ),
+    "a setting that is needed, misspelt": (
+        changed(model={"heads": None, "haeds": 2}),
+        "`model.haeds` is not a setting of [model]: did you mean `heads`?",
+    ),
+    "a misspelt kind": (
+        changed(model={"kind": None, "knid": "merged"}),
+        "`model.knid` is not a setting of [model]: did you mean `kind`?",
+    ),
+    "a misspelt section": (
+        {"task": base()["task"], "modell": base()["model"]},
+        "`modell` is not a setting of the top level: did you mean `model`?",
+    ),
+    "a setting of a kind that is not said": (
+        changed(flow={"learning_rate": 0.1}),
+        '`flow.learning_rate` is not a setting of [flow] of kind "gradient_flow", the default: '
+        "allowed are atol, end, kind, max_steps, rtol, solver, tolerance.",
     ),
     "a misspelt setting": (
         changed(task={"nois": 1}),
@@ -277,6 +311,76 @@ REFUSED = {
         ),
         "`save.times` ends at 30: must lie within the run, which ends at 10.",
     ),
+    "two priors": (
+        changed(task={"prior_variance": 0.5, "prior_covariance": [[1, 0], [0, 1]]}),
+        "`task.prior_covariance` and `task.prior_variance`: both are given, must be at most one.",
+    ),
+    "one label for several tasks": (
+        changed(task=TWO_TASKS, model=MERGED),
+        '`model.kind` = "merged" does not fit `task.kind` = "multi_task": must be "multi_merged", '
+        '"multi_factored" or "multi_structured".',
+    ),
+    "several labels for one task": (
+        changed(model={"kind": "multi_merged"}),
+        '`model.kind` = "multi_merged" does not fit `task.kind` = "linear_regression": must be a '
+        "kind with one label.",
+    ),
+    "too few inputs": (
+        changed(task={**TWO_TASKS, "inputs": 2}, model={"kind": "multi_merged"}),
+        "`task.inputs` = 2: must be at least 3, because `task.coordinates` go up to 2.",
+    ),
+    "a coordinate below zero": (
+        changed(task={**TWO_TASKS, "coordinates": [[0], [-1]]}, model={"kind": "multi_merged"}),
+        "`task.coordinates[1][0]` = -1: must be at least 0.",
+    ),
+    "more coordinates than there are": (
+        changed(task={"kind": "sparse", "eigenvalues": None, "inputs": 2}),
+        "`task.sparsity` = 3: must not exceed `task.inputs` = 2.",
+    ),
+    "a scheme of another kind": (
+        changed(model={"kind": "structured", "scheme": "balanced"}),
+        "`model.scheme` = 'balanced': must be one of 'gaussian', 'small_identity', 'opposite'.",
+    ),
+    "an exact stack": (
+        changed(model={"kind": "stack"}, risk={"kind": "exact"}),
+        '`risk.kind` = "exact" does not exist for stacks of attention: must be "dataset", '
+        '"minibatch" or "sampled".',
+    ),
+    "exact linear attention on a nonlinear task": (
+        changed(
+            task={"kind": "quadratic", "eigenvalues": None, "inputs": 2}, risk={"kind": "exact"}
+        ),
+        '`risk.kind` = "exact" does not exist for linear attention on `task.kind` = "quadratic": '
+        'must be "dataset", "minibatch" or "sampled".',
+    ),
+    "an exact risk with a preferred direction": (
+        changed(model={"kind": "structured"}, risk={"kind": "exact"}),
+        '`risk.kind` = "exact" does not exist for structured attention unless the covariances of '
+        "inputs and prior are multiples of the identity, the prior mean is 0, and there is one ω a "
+        'head and no self-attention: must be "large_context", "dataset", "minibatch" or "sampled".',
+    ),
+    "an approximation of something else": (
+        changed(risk={"kind": "first_order"}),
+        '`risk.kind` = "first_order" does not exist for linear attention on `task.kind` = '
+        '"linear_regression": must be "exact", "dataset", "minibatch" or "sampled".',
+    ),
+    "a posterior that nobody knows": (
+        changed(
+            task={"kind": "decision_tree", "eigenvalues": None, "inputs": 2},
+            risk={"kind": "sampled", "integrate": "posterior"},
+            flow={"kind": "sgd", "learning_rate": 0.1, "steps": 5},
+        ),
+        '`risk.integrate` = "posterior" needs the Bayes predictor, which is not known for this '
+        '`task.kind` = "decision_tree": must be "auto" or "none".',
+    ),
+    "a stack without end": (
+        changed(
+            model={"kind": "stack", "activation": "linear"},
+            risk={"kind": "dataset", "sequences": 10},
+        ),
+        "`flow.end` is missing: such attention has no known smallest loss, so the run must be "
+        "told when to end.",
+    ),
     "the full form in many dimensions": (
         changed(
             task={"eigenvalues": [0.1] * 20}, model={"kind": "merged", "form": "full"}
@@ -308,6 +412,20 @@ def test_what_cannot_work_is_refused_in_one_sentence(data, sentence):
         ),
         (
             changed(
+                task={"kind": "quadratic", "eigenvalues": None, "inputs": 10**10},
+                flow={"kind": "sgd", "learning_rate": 0.1, "steps": 5},
+            ),
+            "`task.inputs` = 10000000000",
+        ),
+        (
+            changed(
+                model={"kind": "factored", "width": 10**11},
+                flow={"kind": "sgd", "learning_rate": 0.1, "steps": 5},
+            ),
+            "`model.width` = 100000000000",
+        ),
+        (
+            changed(
                 task={"context": 10**9},
                 risk={"kind": "sampled"},
                 flow={"kind": "sgd", "learning_rate": 0.1, "steps": 5},
@@ -321,6 +439,29 @@ def test_a_run_that_does_not_fit_into_memory_is_refused(data, name, monkeypatch)
     sentence = refusal(data)
     assert sentence.startswith(f"{name} is too large: the run would need about ")
     assert sentence.endswith("GiB of memory, and this machine has 8 GiB.")
+
+
+def test_the_exact_softmax_risk_is_the_best_where_it_exists():
+    white = {"eigenvalues": [1.0, 1.0], "prior_variance": 0.5}
+    flow = {"kind": "gradient_flow", "end": 10.0}
+    for task, model, exact in (
+        (white, {"kind": "structured"}, True),
+        ({**white, "prior_variance": None}, {"kind": "structured"}, True),
+        ({**white, "prior_mean": [0.0, 1.0]}, {"kind": "structured"}, False),
+        ({**white, "context": [8, 9]}, {"kind": "structured"}, True),
+        ({"eigenvalues": [0.4, 0.3]}, {"kind": "structured"}, False),
+        (white, {"kind": "structured", "per_coordinate": True}, False),
+        (white, {"kind": "structured", "activation": "linear"}, True),
+        (white, {"kind": "factored"}, False),
+        (white, {"kind": "factored", "activation": "linear"}, True),
+        ({"eigenvalues": None, "covariance": [[2, 0], [0, 2]]}, {"kind": "structured"}, True),
+        ({"eigenvalues": None, "covariance": [[1, 0.1], [0.1, 1]]}, {"kind": "structured"}, False),
+    ):
+        data = changed(task=task, model=model, flow=flow)
+        if exact:
+            assert parse_config(data).exact
+        else:
+            assert "needs a risk without randomness" in refusal(data)
 
 
 def test_a_very_long_context_is_no_burden_for_the_exact_risk(monkeypatch):

@@ -16,7 +16,11 @@ from iclflow.claims import all_claims
 from iclflow.config import Config, parse_config
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("README.md", "docs/quickstart.md", "docs/concepts.md", "docs/theory/linear.md")
+DERIVATIONS = {"docs/theory/linear.md": "optimal_matrix", "docs/theory/softmax.md": "pair_optimum"}
+PAGES = (
+    *("README.md", "docs/quickstart.md", "docs/concepts.md", "docs/config.md"),
+    *DERIVATIONS,
+)
 MARK = "----- next block -----\n"
 # Empty lines before each block, so that a traceback names the line in the page.
 RUNNER = """
@@ -74,10 +78,11 @@ def test_a_block_is_found_with_the_output_that_follows_it():
     assert first.source.startswith("import") and first.output
 
 
-def test_functions_that_the_derivations_name_exist():
-    text = re.sub(r"^```.*?^```$", "", (ROOT / PAGES[-1]).read_text(), flags=re.M | re.S)
+@pytest.mark.parametrize(("page", "one_of_them"), DERIVATIONS.items())
+def test_functions_that_the_derivations_name_exist(page, one_of_them):
+    text = re.sub(r"^```.*?^```$", "", (ROOT / page).read_text(), flags=re.M | re.S)
     named = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", text))
-    assert "optimal_matrix" in named
+    assert one_of_them in named
     assert {name for name in named if not hasattr(icl.theory, name)} == set()
 
 
@@ -85,11 +90,11 @@ def test_claims_that_the_documentation_names_exist():
     known = {claim.id for claim in all_claims()}
     for page in sorted(path.relative_to(ROOT) for path in (ROOT / "docs").rglob("*.md")):
         prose = re.sub(r"^```.*?^```$", "", (ROOT / page).read_text(), flags=re.M | re.S)
-        assert set(re.findall(r"`(linear/[a-z-]+)`", prose)) <= known, page
+        assert set(re.findall(r"`((?:linear|softmax)/[a-z-]+)`", prose)) <= known, page
 
 
 def test_every_misstated_claim_is_explained_beside_its_correction():
-    text = (ROOT / "docs/theory/linear.md").read_text()
+    text = "\n".join((ROOT / page).read_text() for page in DERIVATIONS)
     for claim in all_claims():
         if claim.misstated:
             (row,) = [line for line in text.splitlines() if f"`{claim.id}` is misstated" in line]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers import EIGENVALUES, deterministic_merged, four_components, random_task
-from iclflow.models import FullMergedKQ, MergedKQ, SeparateKQ
+from iclflow.models import AbstractModel, FullMergedKQ, MergedKQ, SeparateKQ
 from iclflow.risks import BilinearRisk, SampledRisk, available_kinds, exact_bilinear_risk, risk
 from iclflow.tasks import LinearRegression, Mixture, RandomLabels, in_context_in_weight
 
@@ -144,6 +144,50 @@ def test_asking_for_a_risk_that_does_not_exist_names_those_that_do():
     assert available_kinds(four_components(), model) == ("dataset", "minibatch", "sampled")
     with pytest.raises(ValueError, match="choose one of dataset, minibatch, sampled"):
         risk(four_components(), model, "exact")
+
+
+def test_natural_mistakes_are_told_in_one_sentence(unchecked):
+    task, model = four_components(), deterministic_merged()
+    with pytest.raises(TypeError, match="`task` and `model` are swapped: the task comes first."):
+        risk(model, task)
+    with pytest.raises(TypeError, match="`task` is of type int: must be a task."):
+        risk(3, model)
+    for small in (MergedKQ.init(jr.key(0), 3, 2), FullMergedKQ.init(jr.key(0), 3, 2)):
+        with pytest.raises(ValueError, match="model has D = 3 and the task D = 4: must be equal"):
+            risk(task, small)
+    softmax = MergedKQ.init(jr.key(0), 3, 2, activation="softmax")
+    with pytest.raises(ValueError, match="model has D = 3 and the task D = 4: must be equal"):
+        risk(task, softmax, "sampled")
+
+
+class Diagonal(AbstractModel):
+    """ŷ = Σ_d w_d β_d x_q,d, with coefficients that may be wrong by a factor."""
+
+    w: jax.Array
+    error: float = 1.0
+
+    def predict(self, sequences):
+        beta = jnp.einsum("...nd,...n->...d", sequences.x, sequences.y)
+        beta = beta / sequences.length[..., None]
+        return jnp.sum(self.w * beta * sequences.x_query, -1)
+
+    @property
+    def form(self):
+        return "bilinear"
+
+    def coefficients(self):
+        return jnp.diag(self.error * self.w)
+
+
+@pytest.mark.parametrize("options", [{}, {"kind": "dataset", "sequences": 8}])
+def test_coefficients_of_a_model_of_ones_own_must_be_those_of_its_predictions(options):
+    task, weights = four_components(), jnp.asarray([1e-3, 2e-3, -1e-3, 5e-4])
+    assert risk(task, Diagonal(weights), **options).kind == options.get("kind", "exact")
+    with pytest.raises(ValueError, match=r"`coefficients\(\)` of Diagonal does not give what"):
+        risk(task, Diagonal(weights, error=1.01), **options)
+    # Where there is nothing to compare, nothing is said.
+    stacked = jax.vmap(Diagonal)(jnp.stack([weights, weights]))
+    assert risk(task, stacked).kind == "exact"
 
 
 def test_best_risk_is_exact_for_linear_and_sampled_for_softmax():

@@ -19,6 +19,7 @@ from iclflow.experiment import (
     train,
     write_run,
 )
+from iclflow.experiment._summary import Drop
 from iclflow.models import FullMergedKQ, SeparateKQ
 from iclflow.tasks import Mixture
 from iclflow.trajectory import Result, Trajectory
@@ -172,6 +173,19 @@ def test_a_staircase_is_predicted_from_its_start():
     assert summary.floor == pytest.approx(predicted.levels[-1], abs=1e-12)
 
 
+def test_a_run_saved_too_sparsely_gives_no_times():
+    flow = {"kind": "gradient_flow", "end": 6000.0}
+    experiment = prepare(config(flow=flow, save={"kind": "linear", "count": 8}))
+    summary = summarise(experiment.config, train(experiment), None, overlay(experiment))
+    assert [drop.measured for drop in summary.drops] == [None, None]
+    assert all(drop.note and drop.predicted and drop.error is None for drop in summary.drops)
+    assert summary.plateaus[-1].start is None and summary.plateaus[-1].end == 6000.0
+
+
+def test_deviations_are_relative_to_the_prediction():
+    assert Drop(predicted=200.0, measured=150.0).error == 0.25
+
+
 def test_descent_and_flow_are_predicted_on_one_clock():
     flow = overlay(prepare(config()))
     steps = overlay(prepare(config(flow=DESCENT)))
@@ -294,12 +308,22 @@ def test_folders_made_for_a_run_that_fails_are_removed_again(tmp_path):
     assert (tmp_path / "mine").is_dir()
 
 
-def test_a_diverging_run_says_so_on_its_figure_and_in_its_summary():
-    settings = config(flow={**DESCENT, "learning_rate": 1e4}, model={"scale": 1.0})
+@pytest.mark.parametrize(
+    "flow, scale", [({"learning_rate": 1e4}, 1.0), ({"learning_rate": 8}, 0.5)]
+)
+def test_a_diverging_run_says_so_on_its_figure_and_in_its_summary(flow, scale):
+    settings = config(flow={**DESCENT, **flow}, model={"scale": scale})
     experiment = prepare(settings)
     run = train(experiment)
     assert run.result is Result.diverged
     summary = summarise(settings, run, experiment.floor(), overlay(experiment))
     assert summary.as_json()["result"] == "diverged"
     assert json.dumps(summary.as_json(), allow_nan=False)
-    assert loss_figure(run, None, None, "diverging")["loss.png"]
+    assert loss_figure(run, overlay(experiment), None, "diverging")["loss.png"]
+
+
+def test_a_run_at_rest_has_a_figure():
+    experiment = prepare(config(model={"scale": 0.0}))
+    run = train(experiment)
+    assert run.result is Result.stationary
+    assert loss_figure(run, overlay(experiment), experiment.floor(), "rest")["loss.png"]

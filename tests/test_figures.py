@@ -20,6 +20,7 @@ from iclflow.figures._base import DrawnBy
 from iclflow.models import MergedKQ
 from iclflow.trajectory import Result, Trajectory
 
+PAPERS = {"linear": "arXiv 2501.16265", "softmax": "arXiv 2503.12734"}
 CHEAP = ("linear/white", "linear/scalar-ode", "linear/staircase")
 
 
@@ -44,7 +45,9 @@ def test_the_list_of_figures_does_not_load_matplotlib():
 def test_a_figure_says_what_it_is_and_can_be_drawn(name):
     figure = FIGURES[name]
     assert figure.name == name
-    assert figure.title and figure.caption.endswith(".") and "arXiv 2501.16265" in figure.paper
+    assert (
+        figure.title and figure.caption.endswith(".") and PAPERS[name.split("/")[0]] in figure.paper
+    )
     assert isinstance(figure.draw, DrawnBy)
     assert callable(figure.draw.resolve())
 
@@ -61,6 +64,8 @@ def test_data_are_finite_and_the_config_names_the_figure(drawings, name):
     assert all(np.all(np.isfinite(values)) for values in drawing.data.values())
     assert drawing.config["figure"] == name
     assert drawing.config["tier"] == "smoke"
+    # Numbers, not names of tasks: whoever reads the file must be able to do it again.
+    assert len(drawing.config["eigenvalues"]) == 4 and drawing.config["context"] == 31
 
 
 def test_white_closed_form_lies_on_the_simulation(drawings):

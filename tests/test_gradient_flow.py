@@ -6,10 +6,12 @@ import pytest
 from scipy.integrate import solve_ivp
 
 from helpers import deterministic_merged, deterministic_separate, four_components
+from iclflow.analysis import drop_times
 from iclflow.flows import (
     Explicit,
     Linear,
     LogSpaced,
+    gradient_descent,
     gradient_flow,
     gradient_flow_ensemble,
     init_many,
@@ -18,6 +20,7 @@ from iclflow.flows._gradient_flow import _advance
 from iclflow.models import AbstractModel, FullMergedKQ, MergedKQ, SeparateKQ
 from iclflow.risks import SampledRisk, risk
 from iclflow.tasks import LinearRegression
+from iclflow.theory import staircase
 from iclflow.trajectory import Result
 
 
@@ -85,6 +88,16 @@ def test_tiny_initial_weights_switch_to_the_implicit_solver_and_end():
     # Drop times scale as 1/s: at 1e-4 the last is at 1889665, found by an independent solver.
     # At 1e-5 it is ten times that, up to the corrections of order s that 1e-4 still shows.
     assert run.times[-1] == pytest.approx(1.8896e7, rel=2e-3)
+
+
+def test_weights_of_any_size_have_a_tolerance_of_their_own():
+    model = deterministic_separate(1e-12)
+    run = gradient_flow(model, risk(four_components(), model), solver="implicit")
+    predicted = staircase(four_components(), model)
+    # Cascade and solver agree to 2e-6. With an absolute tolerance that stops at the rounding of
+    # learned weights, 1e-14, drops would be off by up to a thousandth.
+    measured = drop_times(run, levels=predicted.levels)
+    np.testing.assert_allclose(measured, predicted.drop_times, rtol=1e-5)
 
 
 def test_small_steps_are_kept_around_drops_and_few_on_plateaus():
@@ -278,3 +291,17 @@ def test_floor_of_a_task_without_signal_is_the_loss_of_predicting_zero():
     task = four_components(prior_covariance=np.zeros((4, 4)), noise=0.0)
     model = deterministic_merged()
     assert float(risk(task, model).floor(model)) == 0.0
+
+
+def test_natural_mistakes_are_told_in_one_sentence(unchecked):
+    model = deterministic_merged()
+    exact = risk(four_components(), model)
+    for flow in (gradient_flow, lambda *parts: gradient_descent(*parts, 0.1, 10)):
+        with pytest.raises(TypeError, match="`model` and `risk` are swapped"):
+            flow(exact, model)
+    with pytest.raises(TypeError, match="`models` and `risks` are swapped"):
+        gradient_flow_ensemble(exact, [model])
+    with pytest.raises(TypeError, match="`risk` is of type int: must be a risk."):
+        gradient_flow(model, 3)
+    with pytest.raises(TypeError, match="`tol` is not an option of gradient flow: did you mean `r"):
+        gradient_flow(model, exact, tol=3)

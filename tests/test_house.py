@@ -30,7 +30,9 @@ ORDER = (
         "models",
         "risks",
         "estimators",
+        "loss_plot",
         "trajectory",
+        "checkpoints",
         "flows",
     ),
     *(
@@ -168,6 +170,14 @@ def test_importing_the_library_loads_no_library_of_the_edges():
     assert EDGE_LIBRARIES.isdisjoint(loaded)
 
 
+def test_every_public_name_can_be_loaded():
+    import iclflow
+
+    assert {"FlowOptions", "claims", "experiment", "gradient_flow"} <= set(dir(iclflow))
+    assert [name for name in dir(iclflow) if not hasattr(iclflow, name)] == []
+    assert iclflow.__version__ == importlib.metadata.version("iclflow")
+
+
 def test_shapes_are_checked_in_the_test_run(request):
     if not request.config.getoption("jaxtyping_packages"):
         pytest.skip("this run was started without --jaxtyping-packages")
@@ -273,6 +283,11 @@ def test_documentation_builds_strictly_and_loads_nothing_from_elsewhere(tmp_path
     assert built.returncode == 0, built.stderr
     pages = list(tmp_path.rglob("*.html"))
     assert tmp_path / "index.html" in pages
+    # The theme's own script stops with an error where there is no search.
+    assert "search_modal" not in (tmp_path / "js" / "base.js").read_text()
+    assert (tmp_path / "style.css").is_file() and "style.css" in (
+        tmp_path / "config.html"
+    ).read_text()
     for page in pages:
         assert (
             re.findall(r"<(?:script|link|img)[^>]*(?:src|href)=.https?:[^>]*", page.read_text())

@@ -158,3 +158,10 @@ def test_impossible_sizes_are_refused(getkey, options, words):
     settings = {"dim": 4, "heads": 2, "rank": 1, "scale": 0.1} | options
     with pytest.raises(ValueError, match=words):
         SeparateKQ.init(getkey(), **settings)
+
+
+def test_a_seed_in_the_place_of_a_key_is_refused(unchecked):
+    for init in (MergedKQ.init, SeparateKQ.init, FullMergedKQ.init):
+        with pytest.raises(TypeError, match="`key` = 0: must be a random key, such as `jax"):
+            init(0, dim=4, heads=4)
+    assert MergedKQ.init(jr.PRNGKey(0), dim=4, heads=4).v.shape == (4,)  # keys of the old style

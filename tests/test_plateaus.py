@@ -1,5 +1,6 @@
 """Plateaus, drop times and shapes of loss curves: exact flows, noise, and curves by hand."""
 
+import dataclasses
 from functools import cache
 
 import jax
@@ -17,6 +18,7 @@ from iclflow.analysis import (
     passage_times,
     plateau_fraction,
     plateaus,
+    resolves,
     sharpness,
 )
 from iclflow.flows import gradient_flow
@@ -319,6 +321,29 @@ def test_drops_are_found_in_order_even_if_levels_rise_again():
     losses = staircase(times, [0.2], [1.0], 0.01) - staircase(times, [0.6], [0.5], 0.01) + 0.5
     found = drop_times(times, losses, levels=[1.0, 0.0, 0.5])
     np.testing.assert_allclose(found, [0.2, 0.6], atol=1e-3)
+
+
+def test_two_drops_between_the_same_two_points_are_both_seen():
+    first, second = drop_times([0.0, 1.0, 2.0, 3.0], [1.0, 1.0, 0.0, 0.0], levels=[1.0, 0.5, 0.0])
+    assert 1 < first < second < 2
+
+
+@pytest.mark.parametrize("points, told", [(8, False), (30, False), (120, True), (4000, True)])
+def test_a_drop_is_timed_only_where_points_resolve_it(points, told):
+    """A logistic step of width 0.01 on the unit interval: about 0.04 from end to end."""
+    times = np.linspace(0, 1, points)
+    run = trajectory(times, sigmoid((0.505 - times) / 0.01))
+    (found,) = drop_times(run, levels=[1, 0])
+    assert resolves(run, found, height=1.0) is told
+    # What is told is right to a small part of the width; what is not can be off by all of it.
+    assert not told or abs(found - 0.505) < 2e-4
+
+
+def test_saved_points_and_single_steps_need_no_more_points():
+    run = trajectory([0.0, 10.0, 20.0], [1.0, 1.0, 0.0])
+    assert resolves(run, 10.0, 1.0) and not resolves(run, 15.0, 1.0)
+    steps = dataclasses.replace(trajectory([0.0, 10.0, 11.0], [1.0, 1.0, 0.0]), clock="step")
+    assert resolves(steps, 10.5, 1.0)
 
 
 # Shape ----------------------------------------------------------------------------------------

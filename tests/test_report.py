@@ -126,6 +126,12 @@ def test_every_link_leads_somewhere_and_ids_are_unique():
     assert "claim-linear-a" in page.ids and "figure-linear-loss" in page.ids
 
 
+def test_a_correction_that_is_not_on_the_page_is_named_without_a_link():
+    _, page = rendered(outcome("misstated", "b", misstated=True, corrected_by="linear/a"))
+    assert "said right in linear/a, which is not on this page" in page.text
+    assert {link[1:] for link in page.links} <= set(page.ids)
+
+
 def test_what_is_shown_is_never_taken_for_markup():
     checks = (Check(NASTY, NASTY, "x", comparison="equal"),)
     nasty = Outcome(claim("n", NASTY), checks, "fails", NASTY, 0.1, {NASTY: NASTY})
@@ -141,6 +147,11 @@ def test_figures_carry_their_image_config_and_time():
     assert page.sources == ["data:image/png;base64," + base64.b64encode(b"\x89PNG").decode()]
     for words in ("The loss.", "seed 3", "2.0 s", "iclflow reproduce linear/loss"):
         assert words in page.text
+
+
+def test_figures_are_shown_at_one_scale():
+    html, _ = rendered(outcome(), figures=[figure(share=3.4 / 7), figure(name="linear/wide")])
+    assert 'style="--share: 0.4857"' in html and 'style="--share: 1"' in html
 
 
 def test_a_figure_that_could_not_be_drawn_says_why():
@@ -178,6 +189,7 @@ def test_the_info_of_a_run_names_this_machine():
         ("words", "words"),
         (None, "–"),
         ([[1], [2, 3]], "1; 2, 3"),
+        ([], "none"),
     ],
 )
 def test_values_are_shown_in_short(value, text):

@@ -5,7 +5,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from iclflow.models import SeparateKQ
+from iclflow.models import MergedKQ, SeparateKQ
 from iclflow.tasks import LinearRegression
 from iclflow.theory._cascade import _race, cascade, staircase
 from iclflow.theory._drop_impulse import impulses
@@ -255,3 +255,13 @@ def test_plateau_fraction_is_that_of_the_flow_and_falls_short_in_proportion_to_t
 def test_bad_input_is_refused_in_one_sentence(call, message):
     with pytest.raises(ValueError, match=message):
         call(gaussian(0, 1e-3, 4, 4))
+
+
+def test_a_model_of_another_kind_is_refused():
+    with pytest.raises(TypeError, match="`model` is a MergedKQ, without `K`: the cascade is for"):
+        staircase(TASK, MergedKQ.init(jr.key(0), 4, 4))
+
+
+def test_a_staircase_is_shown_in_one_line():
+    shown = repr(staircase(TASK, SeparateKQ.init(jr.key(0), 4, 4, scale=1e-2)))
+    assert shown.startswith("Staircase(levels 1, 0.64") and "\n" not in shown and len(shown) < 120

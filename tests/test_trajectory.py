@@ -63,6 +63,19 @@ def test_saving_again_replaces_the_run(run, tmp_path):
     assert len(Trajectory.load(tmp_path)) == 2
 
 
+def test_a_file_in_the_place_of_the_folder_is_refused(run, tmp_path):
+    (tmp_path / "taken").write_text("mine")
+    with pytest.raises(ValueError, match="taken is a file: must be a folder, or free."):
+        run.save(tmp_path / "taken")
+    assert (tmp_path / "taken").read_text() == "mine"
+
+
+def test_a_run_is_shown_in_one_line(run):
+    shown = "Trajectory(SeparateKQ, 3 points, time 0 … 3, loss 1 → 0.2, converged)"
+    assert repr(run) == shown
+    assert repr(run[:0]) == "Trajectory(SeparateKQ, 0 points, converged)"
+
+
 def test_models_between_saved_points_are_interpolated(run):
     middle = run.model_at(2.0)
     assert jnp.allclose(middle.v, (run.models.v[1] + run.models.v[2]) / 2)
@@ -89,20 +102,67 @@ def test_xarray_labels_everything(run):
     assert data.attrs["result"] == "converged"
 
 
-def test_plot_draws_simulation_and_theory(run):
+@pytest.fixture
+def axes():
+    """An empty panel, closed again afterwards."""
     import matplotlib
 
     matplotlib.use("agg")
+    import matplotlib.pyplot as plt
 
-    class Prediction:
-        levels = (1.0, 0.2)
-        drop_times = (1.5, np.inf)
+    figure, panel = plt.subplots()
+    yield panel
+    plt.close(figure)
 
-        def loss(self, times):
-            return 1 - 0.3 * np.asarray(times)
 
-    axes = run.plot(theory=Prediction(), log_time=True)
-    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+class Prediction:
+    """A sharp drop at 1.5, and one that is predicted soon after the run, at 3.3."""
+
+    levels = (1.0, 0.2, 0.1)
+    drop_times = (1.5, 3.3, 50.0, np.inf)
+
+    def loss(self, times):
+        drops = np.asarray(times)[..., None] > self.drop_times[:2]
+        return 1 - drops @ np.array([0.8, 0.1])
+
+
+def drawn(axes, label: str) -> np.ndarray:
+    (line,) = [line for line in axes.get_lines() if line.get_label() == label]
+    return np.asarray(line.get_xydata())
+
+
+def test_plot_draws_simulation_and_theory(run, axes):
+    run.plot(axes, theory=Prediction(), log_time=True)
+    legend = axes.get_legend()
+    labels = [text.get_text() for text in legend.get_texts()]
     assert labels == ["simulation", "theory", "predicted levels", "predicted drops"]
+    assert legend.get_frame_on() and legend.get_frame().get_alpha() == 1.0
     assert axes.get_xlabel() == "time (τ)"
-    matplotlib.pyplot.close(axes.figure)
+
+
+def test_theory_is_drawn_at_moments_of_its_own_and_past_the_run(run, axes):
+    run.plot(axes, theory=Prediction())
+    times, losses = drawn(axes, "theory").T
+    # Three saved points, and yet the drop is as sharp as it was predicted.
+    assert times[losses == 1.0].max() < 1.5 <= times[losses < 1.0].min() < 1.5 + 1e-5
+    # The drop soon after the end is there, the one long after it is not.
+    assert losses[-1] == pytest.approx(0.1) and 3.3 < times[-1] < 4
+    assert sum(len(set(line.get_xdata())) == 1 for line in axes.get_lines()) == 2
+
+
+def test_a_logarithmic_axis_starts_where_something_is_to_be_seen(run, axes):
+    times = np.concatenate([[0.0], np.geomspace(1e-6, 1e3, 3)])
+    models = jax.tree.map(lambda leaf: leaf[[0, 0, 0, 0]], run.models)
+    slow = Trajectory(times, np.array([1.0, 1.0, 1.0, 0.5]), models)
+    slow.plot(axes, log_time=True)
+    assert axes.get_xlim()[0] == pytest.approx(100.0)
+
+
+def test_a_run_that_never_moves_is_drawn_as_a_level(run, axes):
+    run[:1].plot(axes, theory=Prediction())
+    assert drawn(axes, "simulation")[:, 1].tolist() == [1.0, 1.0]
+
+
+def test_what_is_no_prediction_is_not_drawn(run):
+    with pytest.raises(TypeError, match="`theory` = 3: must be a prediction with `levels`"):
+        run.plot(theory=3)

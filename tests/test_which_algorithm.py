@@ -17,9 +17,9 @@ from iclflow.estimators import (
     Zero,
 )
 from iclflow.flows import gradient_flow
-from iclflow.models import MergedKQ, SeparateKQ
+from iclflow.models import MergedKQ, SeparateKQ, StructuredAttention
 from iclflow.risks import exact_bilinear_risk
-from iclflow.tasks import LinearRegression, in_context_in_weight
+from iclflow.tasks import LinearRegression, in_context_in_weight, isotropic
 from iclflow.trajectory import Trajectory
 
 COUNT = 2000
@@ -153,3 +153,11 @@ def test_bad_input_is_refused():
         which_algorithm(Zero(), task, count=1)
     with pytest.raises(KeyError, match="No estimator is called"):
         which_algorithm(Zero(), task, count=2, estimators=(Zero(),))["Bayes"]
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_one_head_is_kernel_regression_whatever_its_sign(sign):
+    model = StructuredAttention(jnp.asarray([sign * 0.52]), jnp.asarray([sign * 1.5]), dim=5)
+    result = which_algorithm(model, isotropic(5, 40, 0.1), count=500)
+    assert result.best.name == "kernel regression" and result.best.distance < 1e-3
+    assert float(result.best.estimator.omega) == pytest.approx(sign * 0.52, rel=1e-3)

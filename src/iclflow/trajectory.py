@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .files import sha256, write_atomic
+from .loss_plot import check_theory, draw_loss, draw_theory, first_shown, framed_legend
 from .models import MODELS, AbstractModel
 
 if TYPE_CHECKING:
@@ -59,6 +60,13 @@ class Trajectory(Generic[M]):
     clock: str = "time"
     result: Result = Result.finished
     statistics: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        parts = [type(self.models).__name__, f"{len(self)} points"]
+        if len(self):
+            parts.append(f"{self.clock} {self.times[0]:g} … {self.times[-1]:.6g}")
+            parts.append(f"loss {self.losses[0]:.6g} → {self.losses[-1]:.6g}")
+        return f"Trajectory({', '.join(parts)}, {self.result.name})"
 
     def __len__(self) -> int:
         return len(self.times)
@@ -119,7 +127,7 @@ class Trajectory(Generic[M]):
         import xarray
 
         variables: dict[str, Any] = {"loss": (self.clock, self.losses)}
-        for name, array in _arrays(self.models).items():
+        for name, array in model_arrays(self.models).items():
             axes = (self.clock, *(f"{name}_{i}" for i in range(array.ndim - 1)))
             variables[name] = (axes, array)
         attributes = {"result": self.result.name, **self.statistics}
@@ -131,23 +139,28 @@ class Trajectory(Generic[M]):
         **Arguments:**
 
         - `theory`: any prediction with `levels`, `drop_times` or `loss(times)`; what it has is
-          drawn.
+          drawn, the curve at moments of its own and to a little past the run.
         - `log_time`: a logarithmic time axis.
         """
+        if theory is not None:
+            check_theory(theory)
         import matplotlib.pyplot as plt
 
         if ax is None:
             _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
-        ax.plot(self.times, self.losses, color="C0", lw=2, label="simulation")
+        draw_loss(ax, self.times, self.losses)
         if theory is not None:
-            _draw_theory(ax, theory, self.times)
+            draw_theory(ax, theory, self.times)
         if log_time:
             ax.set_xscale("log")
+            ax.set_xlim(left=first_shown(self.times, self.losses))
+        elif self.clock == "step" and len(self) > 1:
+            ax.locator_params(axis="x", integer=True)
         ax.set_xlabel("time (τ)" if self.clock == "time" else "step")
         ax.set_ylabel("loss")
         if not self.result.ok:
             ax.set_title(self.result.value, fontsize="small", color="C3")
-        ax.legend(frameon=False)
+        framed_legend(ax)
         return ax
 
     def save(self, folder: Path | str) -> None:
@@ -155,17 +168,19 @@ class Trajectory(Generic[M]):
         from safetensors.numpy import save
 
         arrays = {"times": np.asarray(self.times), "losses": np.asarray(self.losses)}
-        arrays |= {f"model.{name}": array for name, array in _arrays(self.models).items()}
+        arrays |= {f"model.{name}": array for name, array in model_arrays(self.models).items()}
         data = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
         manifest = {
             "format": FORMAT,
-            "model": {"class": type(self.models).__name__, **_settings(self.models)},
+            "model": {"class": type(self.models).__name__, **model_settings(self.models)},
             "clock": self.clock,
             "result": self.result.name,
             "statistics": dict(self.statistics),
             "files": {"trajectory.safetensors": sha256(data)},
         }
         folder = Path(folder)
+        if folder.exists() and not folder.is_dir():
+            raise ValueError(f"`folder` = {folder} is a file: must be a folder, or free.")
         # An older manifest must not vouch for the new file if we stop between the two writes.
         (folder / "manifest.json").unlink(missing_ok=True)
         write_atomic(folder / "trajectory.safetensors", data)
@@ -205,14 +220,14 @@ class Trajectory(Generic[M]):
         return Trajectory(
             arrays["times"],
             arrays["losses"],
-            _assembled(model_class, {**weights, **settings}),
+            assemble(model_class, {**weights, **settings}),
             manifest["clock"],
             Result[manifest["result"]],
             manifest["statistics"],
         )
 
 
-def _arrays(model: AbstractModel) -> dict[str, np.ndarray]:
+def model_arrays(model: AbstractModel) -> dict[str, np.ndarray]:
     """The weights of a model by field name."""
     return {
         field.name: np.asarray(getattr(model, field.name))
@@ -221,7 +236,7 @@ def _arrays(model: AbstractModel) -> dict[str, np.ndarray]:
     }
 
 
-def _settings(model: AbstractModel) -> dict[str, Any]:
+def model_settings(model: AbstractModel) -> dict[str, Any]:
     """The static fields of a model by name."""
     return {
         field.name: getattr(model, field.name)
@@ -230,21 +245,9 @@ def _settings(model: AbstractModel) -> dict[str, Any]:
     }
 
 
-def _assembled(model_class: type[AbstractModel], fields: dict[str, Any]) -> AbstractModel:
+def assemble(model_class: type[AbstractModel], fields: dict[str, Any]) -> AbstractModel:
     """A model with these fields. Not through its `__init__`, whose shapes know no time axis."""
     model = object.__new__(model_class)
     for name, value in fields.items():
         object.__setattr__(model, name, value)
     return model
-
-
-def _draw_theory(ax: "Axes", theory, times: np.ndarray) -> None:
-    """Draws whatever the prediction offers: a curve, levels, drop times."""
-    style = {"color": "black", "lw": 1.2}
-    if hasattr(theory, "loss"):
-        ax.plot(times, theory.loss(times), ls="--", label="theory", **style)
-    for i, level in enumerate(getattr(theory, "levels", ())):
-        ax.axhline(level, ls=":", lw=0.9, color="0.45", label=None if i else "predicted levels")
-    for i, time in enumerate(getattr(theory, "drop_times", ())):
-        if np.isfinite(time) and time <= times[-1]:
-            ax.axvline(time, ls=":", lw=0.9, color="C1", label=None if i else "predicted drops")

@@ -9,6 +9,13 @@ from ._balance import Balance as Balance
 from ._balance import balancedness as balancedness
 from ._drops import drop_times as drop_times
 from ._drops import passage_times as passage_times
+from ._drops import resolves as resolves
+from ._fitted_estimators import fitted_estimators as fitted_estimators
+from ._patterns import Head as Head
+from ._patterns import Patterns as Patterns
+from ._patterns import Role as Role
+from ._patterns import head_roles as head_roles
+from ._patterns import patterns as patterns
 from ._plateaus import Plateau as Plateau
 from ._plateaus import drop_count as drop_count
 from ._plateaus import plateaus as plateaus
@@ -20,6 +27,8 @@ from ._shape import ExponentialFit as ExponentialFit
 from ._shape import exponential_fit as exponential_fit
 from ._shape import plateau_fraction as plateau_fraction
 from ._shape import sharpness as sharpness
+from ._superposition import Superposition as Superposition
+from ._superposition import superposition as superposition
 from ._which_algorithm import Algorithm as Algorithm
 from ._which_algorithm import Match as Match
 from ._which_algorithm import known_estimators as known_estimators

@@ -8,6 +8,11 @@ from scipy.optimize import brentq
 from ._denoise import Curve, curve
 from ._plateaus import plateaus
 
+# Points tell a moment if the loss moves less than this share of the step between them, where a
+# cubic is far closer than their spacing, or if they are this close, as a share of the clock.
+_STEP = 0.25
+_CLOSE = 1e-3
+
 
 def drop_times(
     run, losses=None, *, levels=None, fraction: float = 0.5
@@ -15,7 +20,8 @@ def drop_times(
     """When the loss has done a share of the way from each level to the next.
 
     Between saved points the curve is a monotone cubic, so that a run saved at its drops gives
-    times far more accurate than its spacing. A drop that never comes is NaN.
+    times far more accurate than its spacing. With few points a time can be no more than a guess:
+    `resolves` tells. A drop that never comes is NaN.
 
     **Arguments:**
 
@@ -36,11 +42,34 @@ def drop_times(
     after = 0
     for i, (level, following) in enumerate(zip(levels, levels[1:])):
         target = level + fraction * (following - level)
-        point = _passes(found, target, bool(following < level), after)
+        # Two drops can lie between the same two points.
+        point = _passes(found, target, bool(following < level), max(after - 1, 0))
         if point is None:
             break
         after, times[i] = point, _crossing(found, point, target)
     return times
+
+
+def resolves(run, time: float, height: float) -> bool:
+    """Whether the points of a run around a moment are dense enough to tell that moment.
+
+    They are if the loss moves by at most a quarter of `height` between the two points around it,
+    or the clock by a thousandth of its reading, or by one step.
+
+    **Arguments:**
+
+    - `run`: a `Trajectory`.
+    - `time`: a moment that was found on its curve, such as a drop time or the end of a plateau.
+    - `height`: of the step of the loss that this moment belongs to.
+    """
+    times, losses = run.times, run.losses
+    right = int(np.clip(np.searchsorted(times, time), 1, len(times) - 1))
+    if time in (times[right - 1], times[right]):
+        return True
+    gap = times[right] - times[right - 1]
+    if gap <= max(_CLOSE * time, 1.0 if run.clock == "step" else 0.0):
+        return True
+    return bool(abs(losses[right] - losses[right - 1]) <= _STEP * abs(height))
 
 
 def passage_times(run, fractions, *, top: float, bottom: float) -> Float[np.ndarray, " n"]:

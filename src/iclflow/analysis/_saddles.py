@@ -81,6 +81,16 @@ class StationaryPoints:
     models: AbstractModel
     failed: int
 
+    @property
+    def started(self) -> int:
+        """How many restarts there were."""
+        return len(self.losses) + self.failed
+
+    @property
+    def words(self) -> str:
+        """How many of them converged, such as "98 of 100 converged"."""
+        return f"{len(self.losses)} of {self.started} converged"
+
     def at(self, index: int) -> AbstractModel:
         """The model that one restart ended at."""
         return jax.tree.map(lambda leaf: jnp.asarray(leaf[index]), self.models)

@@ -1,6 +1,6 @@
 """The shape of a whole loss curve: abrupt, stepwise, or exponential."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -86,8 +86,10 @@ def exponential_fit(run: Trajectory, points: int = 200) -> ExponentialFit:
     # Rates from a hundredth to a hundred times that of the half-way point; then refined.
     guesses = np.log(np.log(2) / times[len(times) // 2]) + np.linspace(-4.6, 4.6, 47)
     best = guesses[int(np.argmin([fit(guess)[0] for guess in guesses]))]
-    found = minimize_scalar(lambda g: fit(g)[0], bounds=(best - 0.2, best + 0.2), method="bounded",
-                            options={"xatol": 1e-10})  # fmt: skip
+    near = (best - 0.2, best + 0.2)
+    found: Any = minimize_scalar(
+        lambda g: fit(g)[0], bounds=near, method="bounded", options={"xatol": 1e-10}
+    )
     _, (floor, height) = fit(found.x)
     rate = float(np.exp(found.x))
     deviation = np.max(np.abs(floor + height * np.exp(-rate * times) - losses)) / (top - bottom)

@@ -23,12 +23,12 @@ from ..estimators import (
 )
 from ..models import AbstractModel, Normaliser
 from ..precision import as_float
-from ..tasks import AbstractTask, LinearRegression
+from ..tasks import AbstractTask, LinearRegression, MultiTaskRegression
+from ._fitted_estimators import ALMOST_NOTHING, fitted_estimators, is_white
+from ._one_label import one_label_sequences, one_label_task, unrotated_labels
 
 # Sequences predicted at a time: bounds the memory.
 _BATCH = 5000
-# Predictions below this share of the size of the labels are no algorithm yet.
-_ALMOST_NOTHING = 0.01
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,8 +50,9 @@ class Match:
     step_size: float | None = None
 
     def __str__(self) -> str:
-        step = "" if self.step_size is None else f" (η = {self.step_size:.3g})"
-        return f"{self.name}{step}, relative distance {_per_cent(self.distance)}"
+        step = "" if self.step_size is None else f", η = {self.step_size:.3g}"
+        distance = f"{_per_cent(self.distance)} ± {_per_cent(self.standard_error)}"
+        return f"{self.name}{step}, relative distance {distance}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,6 +85,7 @@ def which_algorithm(
     key: PRNGKeyArray | None = None,
     count: int = 20_000,
     estimators: Sequence[AbstractEstimator] | None = None,
+    label: int = 0,
 ) -> Algorithm:
     """Compares a model's predictions on fresh sequences with those of known estimators.
 
@@ -93,21 +95,28 @@ def which_algorithm(
     - `task`: where the sequences come from.
     - `key`: draws them; by default `jax.random.key(0)`.
     - `count`: how many. The standard error of a distance is about distance/√count.
-    - `estimators`: what to compare with; by default all that exist for `task`. Steps of gradient
-      descent get the step size that fits best.
+    - `estimators`: what to compare with; by default all that exist for `task`, and those of
+      `fitted_estimators`. Steps of gradient descent get the step size that fits best.
+    - `label`: for a task of several labels: which one. Estimators then see the coordinates that
+      this label depends on, and no other label.
     """
     if count < 2:
         raise ValueError(f"`count` = {count}: a standard error needs at least 2 sequences.")
-    if estimators is None:
-        estimators = known_estimators(task, getattr(model, "normaliser", "context"))
     key = jr.key(0) if key is None else key
+    if isinstance(task, MultiTaskRegression) and not 0 <= label < task.labels:
+        raise ValueError(f"`label` = {label}: must lie between 0 and {task.labels - 1}.")
+    if estimators is None:
+        single = one_label_task(task, label) if isinstance(task, MultiTaskRegression) else task
+        known = known_estimators(single, getattr(model, "normaliser", "context"))
+        # Fitted on sequences of their own, so that what is measured is not what was fitted.
+        estimators = (*known, *fitted_estimators(model, task, jr.fold_in(key, 1)))
     batch = min(count, _BATCH)
     keys = jr.split(key, -(-count // batch))
-    parts = [_predictions([model, *estimators], task, k, batch) for k in keys]
+    parts = [_predictions(model, estimators, task, k, batch, label) for k in keys]
     labels, own, *theirs = np.concatenate(parts, axis=1)
     if not np.all(np.isfinite(own)):
         raise ValueError("`model` predicts NaN or infinity: it implements no algorithm.")
-    least = _ALMOST_NOTHING**2 * float(np.mean(labels**2))
+    least = ALMOST_NOTHING**2 * float(np.mean(labels**2))
     matches = [_match(own, other, e, least) for other, e in zip(theirs, estimators)]
     # A step size fitted to almost nothing is almost nothing: it says less than zero does.
     if np.mean(own**2) < least:
@@ -118,7 +127,8 @@ def which_algorithm(
 def known_estimators(
     task: AbstractTask, normaliser: Normaliser = "context"
 ) -> tuple[AbstractEstimator, ...]:
-    """All estimators that exist for a task, PCR with every number of components among them.
+    """All estimators that exist for a task, PCR with every number of components among them. (White
+    inputs have no principal components: PCR is left out.)
 
     **Arguments:**
 
@@ -129,10 +139,13 @@ def known_estimators(
     found += [LeastSquares(), Bayes(task)]
     if not isinstance(task, LinearRegression):
         return (Zero(), *found)
-    found += [PopulationPCR(task, m, normaliser) for m in range(task.dim + 1)]
-    # With every component the subspace is the whole space: that is least squares already.
-    for m in range(1, task.dim):
-        found += [SubspaceLeastSquares(task, m), EmpiricalPCR(m)]
+    if is_white(task):
+        found.append(Zero())
+    else:
+        found += [PopulationPCR(task, m, normaliser) for m in range(task.dim + 1)]
+        # With every component the subspace is the whole space: that is least squares already.
+        for m in range(1, task.dim):
+            found += [SubspaceLeastSquares(task, m), EmpiricalPCR(m)]
     if task.noise > 0:
         # The penalty that is Bayes for a prior of the same mean squared norm in every direction.
         size = jnp.trace(task.weight_second_moment) / task.dim
@@ -166,12 +179,21 @@ def _match(
 
 
 def _predictions(
-    predictors: Sequence[AbstractModel], task: AbstractTask, key: PRNGKeyArray, batch: int
+    model: AbstractModel,
+    estimators: Sequence[AbstractEstimator],
+    task: AbstractTask,
+    key: PRNGKeyArray,
+    batch: int,
+    label: int,
 ) -> Float[np.ndarray, "n batch"]:
-    """The labels of fresh sequences, then the predictions of each predictor."""
+    """The labels of fresh sequences, then the predictions of the model and of each estimator."""
     # Not compiled as a whole: that would take longer than the few operations there are.
     sequences = task.sample(key, batch)
-    rows = [sequences.y_query, *(predictor.predict(sequences) for predictor in predictors)]
+    own = model.predict(sequences)
+    if isinstance(task, MultiTaskRegression):
+        own = unrotated_labels(task, own)[..., label]
+        sequences = one_label_sequences(task, sequences, label)
+    rows = [sequences.y_query, own, *(each.predict(sequences) for each in estimators)]
     return np.stack([np.asarray(row) for row in rows])
 
 

@@ -1,16 +1,13 @@
 """The benchmark of linear attention: `iclflow bench linear`."""
 
-import dataclasses
-import sys
 from collections.abc import Callable
 from typing import Any
 
 from ._finite_data import Setting, finite_data_rows
 from ._large import large_rows
-from ._machine import machine
 from ._row import Row
 from ._staircase import cascade_rows, small_rows, staircase_rows
-from ._table import print_table
+from ._suite import report
 
 QUICK = Setting(
     sequences=50,
@@ -51,29 +48,4 @@ def run(progress: Callable[[str], None] | None = None, quick: bool = False) -> l
 
 def main(quiet: bool = False, quick: bool = False) -> dict[str, Any]:
     """Runs the benchmark, prints it as a table unless `quiet`, and returns it ready for JSON."""
-    import jax
-    from rich.console import Console
-
-    # What compilation costs can only be measured if programs are compiled.
-    jax.config.update("jax_enable_compilation_cache", False)
-    console = Console(stderr=True)
-    with console.status("starting") if sys.stderr.isatty() else _Silent() as status:
-        rows = run(lambda title: status.update(f"measuring: {title}"), quick)
-    here = machine()
-    if not quiet:
-        print_table(rows, here)
-    return {"suite": "linear", "machine": here, "rows": [row.to_json() for row in rows]}
-
-
-@dataclasses.dataclass(frozen=True)
-class _Silent:
-    """Stands in for a status line off a terminal."""
-
-    def __enter__(self) -> "_Silent":
-        return self
-
-    def __exit__(self, *_) -> None:
-        pass
-
-    def update(self, title: str) -> None:
-        pass
+    return report("linear", run, quiet, quick)

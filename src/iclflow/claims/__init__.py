@@ -12,6 +12,16 @@ from . import linear_rank as linear_rank
 from . import linear_scale as linear_scale
 from . import linear_softmax as linear_softmax
 from . import linear_in_weight as linear_in_weight
+from . import softmax_trained as softmax_trained
+from . import softmax_seeds as softmax_seeds
+from . import softmax_one_head as softmax_one_head
+from . import softmax_exact as softmax_exact
+from . import softmax_more_heads as softmax_more_heads
+from . import softmax_dynamics as softmax_dynamics
+from . import softmax_estimators as softmax_estimators
+from . import softmax_table as softmax_table
+from . import softmax_context as softmax_context
+from . import softmax_tasks as softmax_tasks
 
 # isort: on
 from ._base import TIERS as TIERS

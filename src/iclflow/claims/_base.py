@@ -158,14 +158,14 @@ def run_claim(claim: Claim, lab: Lab) -> Outcome:
     failed = [check for check in checks if not check.passed]
     if lab.falsify:
         verdict = "fails" if len(failed) == len(checks) else "holds"
-        passed = ", ".join(check.name for check in checks if check.passed)
+        passed = "; ".join(check.name for check in checks if check.passed)
         reason = f"still passes against a wrong prediction: {passed}" if passed else ""
     elif claim.misstated:
         verdict = "misstated" if failed else "holds"
-        reason = f"refuted by: {', '.join(check.name for check in failed)}" if failed else ""
+        reason = f"refuted by: {'; '.join(check.name for check in failed)}" if failed else ""
     else:
         verdict = "fails" if failed else "holds"
-        reason = f"failed: {', '.join(check.name for check in failed)}" if failed else ""
+        reason = f"failed: {'; '.join(check.name for check in failed)}" if failed else ""
     return Outcome(claim, checks, verdict, reason, seconds, lab.config)
 
 

@@ -1,5 +1,6 @@
 """The one list of claims that everything users see reads."""
 
+import difflib
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -49,7 +50,9 @@ def select_claims(
     ids = tuple(ids)
     for wanted in ids:
         if not any(_matches(known, wanted) for known in _CLAIMS):
-            raise ValueError(f"`claim` = {wanted!r} is not a claim: `iclflow claims` lists them.")
+            close = difflib.get_close_matches(wanted, _CLAIMS, n=1, cutoff=0.8)
+            remedy = f"did you mean {close[0]}?" if close else "`iclflow claims` lists them."
+            raise ValueError(f"`claim` = {wanted!r} is not a claim: {remedy}")
     chosen = [c for c in _CLAIMS.values() if paper is None or c.paper == paper]
     if ids:
         return tuple(c for c in chosen if any(_matches(c.id, wanted) for wanted in ids))

@@ -11,7 +11,7 @@ from ..risks import SampledRisk, risk
 from ..tasks import LinearRegression, Sequences
 from ._base import Check
 from ._lab import Lab
-from ._linear_runs import four_components, separate_run
+from ._linear_runs import FOUR, four_components, separate_run
 from ._registry import claim
 
 SEQUENCES = 20_000
@@ -51,7 +51,7 @@ def prediction_distances(lab: Lab, estimators, strength: float = 1.0) -> list[fl
 def pcr(lab: Lab) -> list[Check]:
     """Predictions on fresh sequences, and the risk by Monte Carlo, plateau by plateau."""
     task = four_components()
-    lab.note(task="four components", heads=4, scale=1e-3, sequences=SEQUENCES)
+    lab.note(**FOUR, heads=4, scale=1e-3, sequences=SEQUENCES)
     estimators = [PopulationPCR(task, m) for m in range(1, 5)]
     risks = np.array([theory.plateau_risk(task, m) for m in range(1, 5)])
     sampled = SampledRisk(task, 2000)
@@ -79,7 +79,7 @@ def pcr(lab: Lab) -> list[Check]:
 def pcr_least_squares(lab: Lab) -> list[Check]:
     """The distance in prediction from least squares in the leading subspace."""
     task = four_components()
-    lab.note(task="four components", heads=4, scale=1e-3, sequences=SEQUENCES)
+    lab.note(**FOUR, heads=4, scale=1e-3, sequences=SEQUENCES)
     estimators = [SubspaceLeastSquares(task, m) for m in range(1, 5)]
     risks = np.array([theory.subspace_least_squares_risk(task, m) for m in range(1, 5)])
     measured = [plateau.level for plateau in analysis.plateaus(separate_run(lab, 1e-3))][1:]
@@ -105,7 +105,7 @@ def other_context(lab: Lab) -> list[Check]:
     task = four_components()
     final = separate_run(lab).final
     matrix = np.asarray(final.coefficients())
-    lab.note(task="four components", trained_at=31, tested_at=OTHER_CONTEXTS, sequences=FRESH)
+    lab.note(**FOUR, trained_at=31, tested_at=OTHER_CONTEXTS, sequences=FRESH)
     checks = []
     for normalised in (True, False):
         predicted = theory.loss_at_other_context(task, matrix, np.array(OTHER_CONTEXTS), normalised)

@@ -11,7 +11,7 @@ from ..risks import risk
 from ..trajectory import Trajectory
 from ._base import Check
 from ._lab import Lab
-from ._linear_runs import four_components
+from ._linear_runs import FOUR, four_components
 from ._registry import claim
 
 
@@ -29,7 +29,7 @@ def scalar_ode(lab: Lab) -> list[Check]:
     """One aligned head a component: four drops, each on the closed-form curve."""
     task, run, starts = four_components(), aligned_run(lab), ALIGNED_STARTS
     modes = theory.modes(task)
-    lab.note(task="four components", heads=4, starts=starts, aligned=True)
+    lab.note(**FOUR, heads=4, starts=starts, aligned=True)
     checks = [
         Check(
             "loss of decoupled heads",
@@ -77,7 +77,7 @@ def cascade(lab: Lab) -> list[Check]:
     """Half-drop times of the exact flow from random weights of size 1e-4."""
     seeds = lab.scaled(1, 4, 16)
     predicted, measured = cascade_times(lab, seeds)
-    lab.note(task="four components", heads=4, scale=1e-4, seeds=seeds)
+    lab.note(**FOUR, heads=4, scale=1e-4, seeds=seeds)
     return [Check("drop times", lab.predict(predicted), measured, 1e-3, "relative")]
 
 

@@ -11,7 +11,7 @@ from ..risks import exact_quadratic_risk
 from ..tasks import RandomLabels, in_context_in_weight
 from ._base import Check
 from ._lab import Lab
-from ._linear_runs import white_task
+from ._linear_runs import white_settings, white_task
 from ._registry import claim
 
 FRACTIONS = (0.02, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -58,7 +58,7 @@ def test_losses(runs) -> tuple[np.ndarray, np.ndarray]:
 def in_context_and_in_weight(lab: Lab) -> list[Check]:
     """Train, in-context and in-weight loss at the end of exact training, for each p."""
     runs = in_weight_runs(lab)
-    lab.note(task="white, λ = 1/4, D = 4, N = 31", heads=8, fractions=FRACTIONS, end=END)
+    lab.note(**white_settings(0.25), heads=8, fractions=FRACTIONS, end=END)
     predicted = theory.in_weight_losses(white_task(0.25), FRACTIONS)
     in_context, in_weight = test_losses(runs)
     return [
@@ -80,7 +80,7 @@ def in_context_and_in_weight(lab: Lab) -> list[Check]:
 )
 def in_weight_blocks(lab: Lab) -> list[Check]:
     """Sizes of the blocks u and h at the end of each run."""
-    lab.note(task="white, λ = 1/4, D = 4, N = 31", heads=8, fractions=FRACTIONS, end=END)
+    lab.note(**white_settings(0.25), heads=8, fractions=FRACTIONS, end=END)
     sizes = []
     for run in in_weight_runs(lab):
         final = run.final
@@ -108,7 +108,7 @@ def in_weight_blocks(lab: Lab) -> list[Check]:
 def in_weight_escape(lab: Lab) -> list[Check]:
     """The growth rate of the weights while they are small."""
     task = white_task(0.25)
-    lab.note(task="white, λ = 1/4", heads=8, scale=1e-6, fractions=FRACTIONS)
+    lab.note(**white_settings(0.25), heads=8, scale=1e-6, fractions=FRACTIONS)
     predicted = [theory.escape_rate(in_context_in_weight(task, p)) for p in FRACTIONS]
     measured = []
     for run in _small_runs(lab):

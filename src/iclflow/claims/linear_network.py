@@ -16,7 +16,7 @@ from ..tasks import Sequences
 from ..trajectory import Trajectory
 from ._base import Check
 from ._lab import Lab
-from ._linear_runs import four_components, merged_model, separate_model
+from ._linear_runs import FOUR, four_components, merged_model, separate_model
 from ._registry import claim
 
 
@@ -71,7 +71,7 @@ def network_runs(lab: Lab, mirrored: bool, first_weight: float = 1.0) -> tuple[T
 )
 def merged_network(lab: Lab) -> list[Check]:
     """Full attention, all blocks trainable, against the network, on one data set."""
-    lab.note(task="four components", **NETWORK_SETTING)
+    lab.note(**FOUR, **NETWORK_SETTING)
     # The wrong network has one weight off by three per cent.
     simulated, predicted = network_runs(lab, mirrored=True, first_weight=float(lab.predict(1.0)))
     return [Check("loss at 101 steps", predicted.losses, simulated.losses, 1e-12)]
@@ -89,7 +89,7 @@ def merged_network(lab: Lab) -> list[Check]:
 )
 def merged_network_any_data(lab: Lab) -> list[Check]:
     """On a generic finite set the blocks u and h move, and the curves part."""
-    lab.note(task="four components", **NETWORK_SETTING)
+    lab.note(**FOUR, **NETWORK_SETTING)
     simulated, predicted = network_runs(lab, mirrored=False)
     return [Check("loss at 101 steps", predicted.losses, simulated.losses, 1e-12)]
 
@@ -110,7 +110,7 @@ def separate_network(lab: Lab) -> list[Check]:
     drawn = with_mirror_images(task.sample(jr.key(3), 250))
     attention, network = FullSeparateKQ.embed(model), ConvolutionalLinear.from_attention(model)
     steps = {"learning_rate": 0.2, "steps": 1500}
-    lab.note(task="four components", sequences=500, heads=3, rank=2, scale=0.1, **steps)
+    lab.note(**FOUR, sequences=500, heads=3, rank=2, scale=0.1, **steps)
     # The wrong networks have one of them three per cent too strong.
     strongest = network.scalar.at[0].multiply(float(lab.predict(1.0)))
     network = ConvolutionalLinear(network.kernel, network.row, strongest)

@@ -1,5 +1,7 @@
 """Claims of arXiv 2501.16265 on the order in which components are learned."""
 
+from collections.abc import Iterable, Sequence
+
 import jax.random as jr
 import numpy as np
 
@@ -11,7 +13,7 @@ from ..tasks import LinearRegression
 from ..trajectory import Trajectory
 from ._base import Check
 from ._lab import Lab
-from ._linear_runs import four_components, separate_ensemble
+from ._linear_runs import FOUR, four_components, separate_ensemble
 from ._registry import claim
 
 
@@ -20,14 +22,14 @@ from ._registry import claim
     "From small weights there are exactly D drops, and components are learned in the order of "
     "their eigenvalues.",
     source="Section 4.3; Figure 3",
-    tolerance_reason="A share of seeds: all of them at 0.01 and below. At larger weights heads "
+    tolerance_reason="A share of seeds: all of them at 0.03 and at 0.01. At larger weights heads "
     "that start ahead overtake, as the figure shows.",
     figures=("linear/order",),
 )
 def ordered_drops(lab: Lab) -> list[Check]:
     """The order in which components cross half their final strength, seed by seed."""
     seeds = lab.scaled(10, 40, 200)
-    lab.note(task="four components", heads=5, seeds=seeds, scales=ORDER_SCALES)
+    lab.note(**FOUR, heads=5, seeds=seeds, scales=ORDER_SCALES)
     shares = order_shares(lab, seeds)
     runs = separate_ensemble(lab, 0.01, seeds, heads=5)
     drops = [analysis.drop_count(run) for run in runs]
@@ -82,18 +84,21 @@ def order_shares(lab: Lab, seeds: int) -> list[float]:
 def order_by_eigenvalue(lab: Lab) -> list[Check]:
     """A task covariance that is not proportional to I turns the order around."""
     lab.note(**REVERSED)
-    task, stated = reversed_task(), [[], [0], [0, 1]]
-    visited = [
-        list(analysis.learned_components(m.coefficients(), task)) for m in reversed_saddles(lab)
-    ]
+    task, stated = reversed_task(), [(), (0,), (0, 1)]
+    visited = [analysis.learned_components(m.coefficients(), task) for m in reversed_saddles(lab)]
     return [
         Check(
-            "eigenvectors learned on each plateau",
-            lab.predict(stated, wrong=[[], [1], [0, 1]]),
-            visited,
+            "eigenvectors learned on each plateau, 1 with the largest eigenvalue",
+            lab.predict(named(stated), wrong=named([(), (1,), (0, 1)])),
+            named(visited),
             comparison="equal",
         )
     ]
+
+
+def named(sets: Iterable[Sequence[int]]) -> list[str]:
+    """Sets of components as figures name them: counted from 1, the empty one visible."""
+    return ["{" + ", ".join(str(d + 1) for d in each) + "}" if each else "∅" for each in sets]
 
 
 @claim(
@@ -129,14 +134,18 @@ def order_by_growth(lab: Lab) -> list[Check]:
 
 
 REVERSED = {
-    "covariance": [1.0, 0.2], "prior_covariance": [0.1, 1.0], "heads": 3, "scale": 1e-4,
-}  # fmt: skip
+    "eigenvalues": [1.0, 0.2],
+    "context": 31,
+    "prior_covariance": [[0.1, 0.0], [0.0, 1.0]],
+    "heads": 3,
+    "scale": 1e-4,
+}
 
 
 def reversed_task() -> LinearRegression:
     """Λ and E[ww] for which λ²m and λm are in opposite order."""
-    prior = np.diag(REVERSED["prior_covariance"])
-    return LinearRegression(REVERSED["covariance"], 31, prior_covariance=prior)
+    names = ("eigenvalues", "context", "prior_covariance")
+    return LinearRegression(**{name: REVERSED[name] for name in names})
 
 
 def reversed_run(lab: Lab) -> Trajectory:

@@ -6,13 +6,14 @@ from .. import analysis, theory
 from ..trajectory import Trajectory
 from ._base import Check
 from ._lab import Lab
-from ._linear_runs import eight_components, rank_run
+from ._linear_runs import EIGHT, eight_components, rank_run
 from ._registry import claim
 
 RANKS = (1, 2, 4, 8)
 SCALES = (1e-2, 1e-3)
-# A step counts as a distinct plateau when the loss rests there for at least this share of the run.
-DISTINCT = 0.01
+# What share of the run a plateau has to fill to be called distinct is a matter of taste: all that
+# anybody could ask for are tried.
+DISTINCT = tuple(np.geomspace(1e-3, 1e-1, 201).tolist())
 
 
 def plateau_durations(run: Trajectory) -> np.ndarray:
@@ -39,7 +40,7 @@ def growth_of_durations(lab: Lab, rank: int) -> np.ndarray:
 )
 def rank_scaling(lab: Lab) -> list[Check]:
     """The first plateau of each rank, and the plateaus inside the first head."""
-    lab.note(task="eight components", heads=9, ranks=RANKS, scales=SCALES, seed=0)
+    lab.note(**EIGHT, heads=9, ranks=RANKS, scales=SCALES, seed=0)
     checks = []
     for rank in RANKS:
         growth = growth_of_durations(lab, rank)
@@ -74,7 +75,7 @@ def rank_scaling(lab: Lab) -> list[Check]:
 def rank_slope(lab: Lab) -> list[Check]:
     """Durations at two scales of one rank-8 model, and their difference over ln 10."""
     scales = (1e-4, 1e-5)
-    lab.note(task="eight components", heads=9, rank=8, scales=scales, seed=0)
+    lab.note(**EIGHT, heads=9, rank=8, scales=scales, seed=0)
     large, small = (plateau_durations(rank_run(lab, 8, scale)) for scale in scales)
     measured = (small - large)[1:] / np.log(10)
     predicted = [theory.log_plateau_slope(eight_components(), 8, m) for m in range(1, 8)]
@@ -85,25 +86,35 @@ def rank_slope(lab: Lab) -> list[Check]:
     "linear/rank-count",
     "With rank R there are D/R distinct plateaus: 8, 4, 2 and 1 for R = 1, 2, 4 and 8.",
     source="Figure 4",
-    tolerance_reason=f"A count at one seed; a plateau is distinct when it fills more than "
-    f"{DISTINCT:.0%} of the run.",
+    tolerance_reason="Counts at one seed, with every threshold from 0.1 % to 10 % of the run above "
+    "which a plateau may be called distinct: if none makes the sentence true, it is wrong whatever "
+    "one calls distinct.",
     figures=("linear/rank",),
     misstated=True,
     corrected_by="linear/rank-scaling",
 )
 def rank_count(lab: Lab) -> list[Check]:
-    """Plateaus before the final one that are long enough to see."""
-    lab.note(task="eight components", heads=9, ranks=RANKS, scale=SCALES[0], seed=0)
-    counts = []
-    for rank in RANKS:
-        durations = plateau_durations(rank_run(lab, rank, SCALES[0]))
-        counts.append(int(np.sum(durations > DISTINCT * durations.sum())))
+    """Plateaus before the final one, at every threshold of what counts as one."""
+    lab.note(**EIGHT, heads=9, ranks=RANKS, scale=SCALES[0], seed=0)
+    lab.note(thresholds=[DISTINCT[0], DISTINCT[-1]], threshold_count=len(DISTINCT))
+    runs = [plateau_durations(rank_run(lab, rank, SCALES[0])) for rank in RANKS]
+    shares = [durations / durations.sum() for durations in runs]
+    counts = [[int(np.sum(share > least)) for share in shares] for least in DISTINCT]
     stated = [8, 4, 2, 1]
+    # The thresholds that are fairest to the sentence: they show all plateaus of rank one.
+    fair = [count for count in counts if count[0] == stated[0]] or counts
+    nearest = min(fair, key=lambda count: float(np.sum(np.abs(np.subtract(count, stated)))))
     return [
         Check(
-            "distinct plateaus, R = 1, 2, 4, 8",
+            "plateaus for R = 1, 2, 4, 8 at the best threshold that shows all 8 of R = 1",
             lab.predict(stated, wrong=[0, 0, 0, 0]),
-            counts,
+            nearest,
             comparison="equal",
-        )
+        ),
+        Check(
+            f"thresholds, of {len(DISTINCT)}, that give 8, 4, 2, 1",
+            lab.predict(1, wrong=len(DISTINCT) + 1),
+            counts.count(stated),
+            comparison="at least",
+        ),
     ]

@@ -10,7 +10,7 @@ from ..models import MergedKQ, SeparateKQ
 from ..risks import risk
 from ._base import Check
 from ._lab import Lab
-from ._linear_runs import four_components, white_task
+from ._linear_runs import FOUR, four_components, white_settings, white_task
 from ._registry import claim
 
 SEPARATE_SCALES = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003)
@@ -67,7 +67,7 @@ def merged_sharpness(lab: Lab, seeds: int) -> tuple[np.ndarray, np.ndarray]:
 def scale_shortens_plateaus(lab: Lab) -> list[Check]:
     """Share of time on plateaus against initialisation scale."""
     seeds = lab.scaled(3, 6, 30)
-    lab.note(task="four components", heads=5, scales=SEPARATE_SCALES, seeds=seeds)
+    lab.note(**FOUR, heads=5, scales=SEPARATE_SCALES, seeds=seeds)
     off = 1 - plateau_fractions(lab, seeds)
     ratios = off[1:] / off[:-1]
     ratio = (off[-2] / SEPARATE_SCALES[-2]) / (off[-1] / SEPARATE_SCALES[-1])
@@ -99,7 +99,7 @@ def scale_shortens_plateaus(lab: Lab) -> list[Check]:
 def scale_delays_drop(lab: Lab) -> list[Check]:
     """Half-drop times and sharpness against initialisation scale."""
     seeds = lab.scaled(2, 5, 20)
-    lab.note(task="four components", heads=8, scales=MERGED_SCALES, seeds=seeds)
+    lab.note(**FOUR, heads=8, scales=MERGED_SCALES, seeds=seeds)
     sharpness, half = merged_sharpness(lab, seeds)
     slope = (half[-1] - half[-2]) / np.log(MERGED_SCALES[-2] / MERGED_SCALES[-1])
     return [
@@ -156,7 +156,7 @@ def lazy_runs(lab: Lab) -> list[tuple]:
 )
 def lazy_limit(lab: Lab) -> list[Check]:
     """Simulated curves against the frozen kernel."""
-    lab.note(task="four components", heads=16, ratios=LAZY_RATIOS, paired=True)
+    lab.note(**FOUR, heads=16, ratios=LAZY_RATIOS, paired=True)
     deviations = []
     for run, predicted in lazy_runs(lab):
         bent = 1 + (predicted - 1) * lab.predict(1.0)
@@ -200,7 +200,7 @@ def rich_to_lazy_runs(lab: Lab) -> list[tuple]:
 def rich_to_lazy(lab: Lab) -> list[Check]:
     """Simulated loss against the closed form at four degrees of imbalance."""
     task = white_task(0.25)
-    lab.note(task="white, λ = 1/4", heads=2, starts=RICH_TO_LAZY)
+    lab.note(**white_settings(0.25), heads=2, starts=RICH_TO_LAZY)
     checks = []
     for nu, omega, run in rich_to_lazy_runs(lab):
         exact = theory.white_interpolation(task, run.times, nu * lab.predict(1.0), omega)

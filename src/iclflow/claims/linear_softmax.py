@@ -3,7 +3,7 @@
 from .. import analysis
 from ._base import Check
 from ._lab import Lab
-from ._linear_runs import SOFTMAX_MERGED, SOFTMAX_SEPARATE, SOFTMAX_SEQUENCES, softmax_run
+from ._linear_runs import FOUR, SOFTMAX_MERGED, SOFTMAX_SEPARATE, SOFTMAX_SEQUENCES, softmax_run
 from ._registry import claim
 
 _REASON = (
@@ -22,7 +22,7 @@ _REASON = (
 def softmax_merged(lab: Lab) -> list[Check]:
     """Plateaus on the loss curve of the merged softmax twin."""
     run = softmax_run(lab, merged=True)
-    lab.note(heads=8, sequences=SOFTMAX_SEQUENCES, rate_and_steps=SOFTMAX_MERGED)
+    lab.note(**FOUR, heads=8, sequences=SOFTMAX_SEQUENCES, rate_and_steps=SOFTMAX_MERGED)
     drops = analysis.drop_count(run)
     return [Check("drops", lab.predict(1, wrong=2), drops, comparison="equal")]
 
@@ -37,6 +37,6 @@ def softmax_merged(lab: Lab) -> list[Check]:
 def softmax_separate(lab: Lab) -> list[Check]:
     """Plateaus on the loss curve of the separate softmax twin."""
     run = softmax_run(lab, merged=False)
-    lab.note(heads=8, sequences=SOFTMAX_SEQUENCES, rate_and_steps=SOFTMAX_SEPARATE)
+    lab.note(**FOUR, heads=8, sequences=SOFTMAX_SEQUENCES, rate_and_steps=SOFTMAX_SEPARATE)
     drops = analysis.drop_count(run)
     return [Check("drops", lab.predict(2, wrong=5), drops, comparison="at least")]

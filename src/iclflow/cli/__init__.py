@@ -11,7 +11,8 @@ COMMANDS = {
     "run": "run one experiment of your own from a TOML file",
     "claims": "list the claims of the papers",
     "verify": "compute the claims and write a report",
-    "reproduce": "draw one figure of a paper, with its data and its config",
+    "reproduce": "draw one figure of a paper, with its data and its settings",
+    "inspect": "say what the heads of a trained model do, and which algorithm they are",
     "bench": "measure speed against a plain training loop",
 }
 
@@ -25,7 +26,8 @@ commands:
 {chr(10).join(f"  {name:<11}{words}" for name, words in COMMANDS.items())}
 
 `iclflow COMMAND --help` says more about each.
-exit codes: 0 done, 1 a claim fails or a run does not reach its end, 2 bad input"""
+exit codes: 0 done, 1 a claim fails or a run does not reach its end, 2 bad input,
+130 interrupted (a run keeps what it has)"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,10 +45,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name not in COMMANDS:
         print(f"iclflow: {name!r} is not a command: must be one of {_names()}.", file=sys.stderr)
         return 2
-    from ._errors import guarded
+    from ._interrupts import Interrupts
 
-    command = importlib.import_module(f"._{name}", __package__)
-    return guarded(lambda: command.main(rest))
+    with Interrupts(at_once=True):
+        from ._errors import guarded
+
+        command = importlib.import_module(f"._{name}", __package__)
+        return guarded(lambda: command.main(rest))
 
 
 def _names() -> str:

@@ -1,7 +1,9 @@
 """`iclflow bench NAME`: speed, measured here and now."""
 
 import contextlib
+import importlib.util
 import json
+import sys
 from collections.abc import Sequence
 
 from ..config import InputError
@@ -9,7 +11,8 @@ from ._activity import Activity, alone
 from ._errors import Parser, add_json
 from ._start import start
 
-SUITES = ("linear",)
+SUITES = ("linear", "softmax")
+_INSTALL = "To install it from a clone: pip install -c constraints.txt -e '.[bench]'."
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -22,6 +25,9 @@ def main(arguments: Sequence[str]) -> int:
     start()
     from .. import bench
 
+    if importlib.util.find_spec("torch") is None:
+        print(f"PyTorch is not installed: rows beside it stay empty. {_INSTALL}", file=sys.stderr)
+
     with contextlib.ExitStack() as shown:
         if options.json:  # else the suite prints its own table
             shown.enter_context(Activity(f"measuring {options.name}"))
@@ -31,9 +37,7 @@ def main(arguments: Sequence[str]) -> int:
         except ModuleNotFoundError as error:
             if (error.name or "").split(".")[0] == "iclflow":
                 raise
-            raise InputError(
-                f"`bench {options.name}` needs {error.name}: install `iclflow[bench]`."
-            ) from None
+            raise InputError(f"`bench {options.name}` needs {error.name}. {_INSTALL}") from None
     if options.json:
         print(json.dumps(results, indent=2))
     return 0

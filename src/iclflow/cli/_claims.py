@@ -18,8 +18,10 @@ def main(arguments: Sequence[str]) -> int:
 
     chosen = tuple(c for c in all_claims() if options.paper in (None, c.paper))
     if options.json:
-        keys = ("id", "paper", "statement", "source", "tier")
+        keys = ("id", "paper", "statement", "source", "tier", "misstated", "corrected_by")
         print(json.dumps([{key: getattr(c, key) for key in keys} for c in chosen], indent=2))
+    elif not chosen:
+        print(f"There is no claim of the paper `{options.paper}` yet.")
     else:
         from ._tables import print_claims
 

@@ -6,31 +6,41 @@ import sys
 from collections.abc import Callable
 
 from ..config import InputError
-
-INTERRUPTED = 130
+from ._interrupts import INTERRUPTED, Interrupted
 
 
 def guarded(command: Callable[[], int]) -> int:
     """The exit code of a command, with bad input reported in one sentence."""
     try:
-        return command()
-    except InputError as error:
-        print(f"iclflow: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("iclflow: interrupted; nothing was kept.", file=sys.stderr)
+        code = command()
+        sys.stdout.flush()
+        return code
+    except (KeyboardInterrupt, Interrupted) as stop:
+        kept = str(stop) or "nothing was kept"
+        print(f"iclflow: interrupted; {kept}.", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:
+    except (InputError, OSError, MemoryError, SystemExit) as error:
+        return _answered(error)
+
+
+def _answered(error: BaseException) -> int:
+    """The exit code for what can go wrong without anything being wrong with the program."""
+    if isinstance(error, SystemExit):
+        if not isinstance(error.__context__, BrokenPipeError):
+            raise error
+        return 0  # what rich makes of a broken pipe
+    if isinstance(error, BrokenPipeError):
         # Whoever read our output has had enough (`| head`): leave without another error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as error:
+    text = str(error)
+    if isinstance(error, OSError):
         place = f"`{error.filename}`: " if error.filename else ""
-        print(f"iclflow: {place}{error.strerror or error}.", file=sys.stderr)
-        return 2
-    except MemoryError:
-        print("iclflow: this needs more memory than the machine has.", file=sys.stderr)
-        return 2
+        text = f"{place}{error.strerror or error}."
+    elif isinstance(error, MemoryError):
+        text = "this needs more memory than the machine has."
+    print(f"iclflow: {text}", file=sys.stderr)
+    return 2
 
 
 class Parser(argparse.ArgumentParser):

@@ -1,5 +1,6 @@
 """The figures of a report: drawn, saved beside it, and kept for the page."""
 
+import contextlib
 import io
 import time
 from collections.abc import Sequence
@@ -11,6 +12,10 @@ from ._activity import Activity
 
 # Pictures with very many points are smaller as pixels than as curves.
 _LARGEST_SVG = 600_000
+# Inches: that of two columns of print. Narrower figures are shown as much narrower.
+_FULL_WIDTH = 7.0
+# What `save_drawing` writes.
+_SUFFIXES = ("pdf", "png", "npz", "toml")
 
 
 def draw_figures(
@@ -28,6 +33,22 @@ def draw_figures(
     return drawn
 
 
+def remove_others(drawn: Sequence[ReportFigure], folder: Path) -> None:
+    """Removes figures of an earlier report that are not in this one, and nothing else."""
+    from ..figures import FIGURES
+
+    kept = {figure.name for figure in drawn if not figure.problem}
+    for name in FIGURES.keys() - kept:
+        for suffix in _SUFFIXES:
+            (folder / f"{_stem(name)}.{suffix}").unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # not there, or not empty
+        folder.rmdir()
+
+
+def _stem(name: str) -> str:
+    return name.replace("/", "-")
+
+
 def _draw(figure, lab: Lab, folder: Path) -> ReportFigure:
     from ..figures import save_drawing
 
@@ -35,7 +56,8 @@ def _draw(figure, lab: Lab, folder: Path) -> ReportFigure:
     shown = {key: getattr(figure, key) for key in ("name", "title", "caption", "paper")}
     try:
         drawing = figure.draw(lab)
-        save_drawing(drawing, folder, figure.name.replace("/", "-"))
+        save_drawing(drawing, folder, _stem(figure.name))
+        share = min(1.0, drawing.figure.get_figwidth() / _FULL_WIDTH)
         image, media_type = _image(drawing.figure)
     except Exception as error:
         problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
@@ -48,6 +70,7 @@ def _draw(figure, lab: Lab, folder: Path) -> ReportFigure:
         media_type=media_type,
         config=drawing.config,
         seconds=time.perf_counter() - begin,
+        share=share,
     )
 
 

@@ -1,4 +1,4 @@
-"""`iclflow reproduce NAME`: one figure, its data and its config."""
+"""`iclflow reproduce NAME`: one figure, its data and its settings."""
 
 import difflib
 import json
@@ -9,12 +9,13 @@ from pathlib import Path
 from ..config import InputError
 from ._activity import Activity, alone
 from ._errors import Parser, add_json
+from ._interrupts import Interrupts
 from ._start import start
 
 
 def main(arguments: Sequence[str]) -> int:
     """Draws one figure into a folder, or lists all."""
-    parser = Parser("reproduce", "Draws one figure of a paper: PDF, PNG, its data, its config.")
+    parser = Parser("reproduce", "Draws one figure of a paper: PDF, PNG, its data, its settings.")
     parser.add_argument("name", nargs="?", metavar="NAME", help="such as linear/staircase")
     parser.add_argument("--list", action="store_true", help="list the figures")
     parser.add_argument("--out", metavar="DIR", default="figures", help="where to write")
@@ -53,7 +54,8 @@ def _draw(figure, folder: Path, tier: str, as_json: bool) -> int:
 
     begin = time.perf_counter()
     stem = figure.name.replace("/", "-")
-    with result_folder(folder), Activity(f"drawing {figure.name}"), alone():
+    stop = Interrupts("nothing was kept")
+    with stop, result_folder(folder), Activity(f"drawing {figure.name}"), alone():
         drawing = figure.draw(Lab(tier))
         files = [str(path) for path in save_drawing(drawing, folder, stem)]
     seconds = time.perf_counter() - begin

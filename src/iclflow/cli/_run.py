@@ -6,7 +6,8 @@ from pathlib import Path
 
 from ..config import Config, InputError, named, parse_config, read_toml, with_flags
 from ._activity import Activity
-from ._errors import INTERRUPTED, Parser, add_json
+from ._errors import Parser, add_json
+from ._interrupts import INTERRUPTED, Interrupts
 from ._start import start
 
 
@@ -53,6 +54,7 @@ def _run(config: Config, folder: Path, force: bool, as_json: bool) -> int:
     from ..experiment import (
         build_task,
         check_free,
+        keeps_its_run,
         loss_figure,
         overlay,
         prepare,
@@ -66,7 +68,7 @@ def _run(config: Config, folder: Path, force: bool, as_json: bool) -> int:
     start()
     check_free(folder, config, force)
     build_task(config)
-    with result_folder(folder), Activity(config.name) as activity:
+    with Interrupts(), result_folder(folder), Activity(config.name) as activity:
 
         def show(status) -> None:
             state = f"{status.clock:.4g}, {status.steps} steps, loss {status.loss:.5g}"
@@ -78,13 +80,17 @@ def _run(config: Config, folder: Path, force: bool, as_json: bool) -> int:
         predicted, floor = overlay(experiment), experiment.floor()
         figures = loss_figure(run, predicted, floor, config.name)
         summary = summarise(config, run, floor, predicted)
-        write_run(folder, config, run, figures)
+        written = not keeps_its_run(folder, config, run)
+        if written:
+            write_run(folder, config, run, figures)
     if as_json:
-        print(json.dumps({**summary.as_json(), "folder": str(folder)}, indent=2))
+        result = {**summary.as_json(), "folder": str(folder), "written": written}
+        print(json.dumps(result, indent=2))
     else:
         from ._tables import print_summary
 
-        print_summary(summary, folder)
+        words = "written to" if written else "not written: the run that reached its end stays in"
+        print_summary(summary, f"{words} {folder}")
     if run.result is Result.cancelled:
         return INTERRUPTED
     return 0 if run.result.ok else 1

@@ -1,7 +1,5 @@
 """Results as text, for people."""
 
-from pathlib import Path
-
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.padding import Padding
@@ -13,8 +11,8 @@ from ..experiment import Summary
 from ..trajectory import Result
 
 
-def print_summary(summary: Summary, folder: Path) -> None:
-    """The summary of a run."""
+def print_summary(summary: Summary, closing: str) -> None:
+    """The summary of a run, and a line that says where it is."""
     run, console = summary.run, Console(highlight=False)
     unit = "τ" if run.clock == "time" else "steps"
     grid = Table.grid(padding=(0, 2))
@@ -29,29 +27,33 @@ def print_summary(summary: Summary, folder: Path) -> None:
     grid.add_row("seconds", f"{run.statistics.get('seconds', 0.0):.2f}")
     console.print(grid)
     if summary.plateaus:
-        table = _table("plateau", "from", "to", "level", "predicted")
+        table = plain_table("plateau", "from", "to", "level", "predicted")
         for i, rest in enumerate(summary.plateaus):
             cells = (_number(x) for x in (rest.start, rest.end, rest.level, rest.predicted))
             table.add_row(str(i), *cells)
         console.print(table)
     if summary.drops:
-        table = _table("drop", "predicted", "measured", "deviation")
+        table = plain_table("drop", "predicted", "measured", "deviation")
         for i, drop in enumerate(summary.drops):
-            error = "–" if drop.error is None else f"{100 * drop.error:.3g} %"
+            error = drop.note or ("–" if drop.error is None else f"{100 * drop.error:.3g} %")
             table.add_row(str(i), _number(drop.predicted), _number(drop.measured), error)
         console.print(table)
-    console.print(Text(f"written to {folder}"), soft_wrap=True)
+    console.print(Text(closing), soft_wrap=True)
 
 
 def print_claims(claims: tuple[Claim, ...]) -> None:
     """The registry."""
     console = Console(highlight=False)
     for claim in claims:
-        console.print(Text(claim.id, style="bold"), Text(f"({claim.tier}; {claim.source})"))
+        words = f"({claim.tier}; {claim.source})"
+        if claim.misstated:
+            words += f" misstated: said right in {claim.corrected_by}"
+        console.print(Text(claim.id, style="bold"), Text(words))
         console.print(Padding(Text(claim.statement), (0, 0, 0, 4)))
 
 
-def _table(*columns: str) -> Table:
+def plain_table(*columns: str) -> Table:
+    """A table with a line under its head; numbers to the right."""
     table = Table(box=SIMPLE_HEAD, padding=(0, 1), show_edge=False)
     for i, column in enumerate(columns):
         table.add_column(column, justify="left" if i == 0 else "right")

@@ -11,9 +11,16 @@ from ..config import InputError
 from ._activity import Activity, alone
 from ._claims import PAPERS
 from ._errors import Parser
+from ._interrupts import Interrupts
 from ._start import start
 
 MARKS = {"holds": "✓", "fails": "✗", "inconclusive": "?", "misstated": "≠"}
+_VERBS = {
+    "holds": ("holds", "hold"),
+    "fails": ("fails", "fail"),
+    "inconclusive": ("is inconclusive", "are inconclusive"),
+    "misstated": ("is misstated", "are misstated"),
+}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -34,26 +41,33 @@ def main(arguments: Sequence[str]) -> int:
     if options.json and not quiet:
         _check_writable(Path(options.json))
     begin = time.perf_counter()
-    with result_folder(Path(options.out)) as folder, Activity("verifying") as activity, alone():
+    with (
+        Interrupts("no report was written") as interrupts,
+        result_folder(_folder(options)) as folder,
+        Activity("verifying") as activity,
+        alone(),
+    ):
         outcomes = []
         for i, claim in enumerate(chosen):
             activity.update(f"{i + 1}/{len(chosen)} {claim.id}", i / len(chosen))
             outcomes.append(_run(claim, lab))
+            interrupts.check()
             if not quiet:
                 activity.line(_line(outcomes[-1], max(len(c.id) for c in chosen)))
-        from ._gallery import draw_figures
+        from ._gallery import draw_figures, remove_others
 
         names = () if options.falsify else _figure_names(chosen)
         figures = draw_figures(names, lab, folder / "figures", activity)
+        interrupts.check()
+        remove_others(figures, folder / "figures")
         result = _write(folder, outcomes, figures, options, time.perf_counter() - begin)
     if quiet:
         print(_as_text(result))
     else:
         if options.json:
             _write_json(Path(options.json), result)
-        counts = Counter(outcome.verdict for outcome in outcomes)
-        words = ", ".join(f"{counts[v]} {v}" for v in MARKS if counts[v])
-        print(f"{len(outcomes)} claims in {result['seconds']:.1f} s: {words}")
+        count = f"{len(outcomes)} claim{'' if len(outcomes) == 1 else 's'}"
+        print(f"{count} in {result['seconds']:.1f} s: {_closing(outcomes, options.falsify)}")
         print(f"report: {folder / 'report.html'}")
     return _exit_code(outcomes, options.falsify)
 
@@ -66,8 +80,18 @@ def _parser() -> Parser:
     add("--tier", choices=("smoke", "default", "paper"), default="default", help="how much to do")
     add("--falsify", action="store_true", help="against wrong predictions: every claim must fail")
     add("--json", nargs="?", const="-", metavar="FILE", help="results as JSON, printed or in FILE")
-    add("--out", metavar="DIR", default="out/verify", help="where to write (default: out/verify)")
+    add("--out", metavar="DIR", help="where to write (default: out/verify; out/verify-part for a "
+        "part of the claims; out/falsify and out/falsify-part with --falsify)")  # fmt: skip
     return parser
+
+
+def _folder(options) -> Path:
+    """Where to write: by default a report never takes the place of one of another kind."""
+    if options.out:
+        return Path(options.out)
+    kind = "falsify" if options.falsify else "verify"
+    whole = not (options.claim or options.paper or options.tier == "smoke")
+    return Path("out") / (kind if whole else f"{kind}-part")
 
 
 def _run(claim, lab):
@@ -85,13 +109,25 @@ def _run(claim, lab):
 
 
 def _line(outcome, width: int) -> str:
+    from ..report import error_text
+
     worst = outcome.worst
-    error = "" if worst is None else f"{worst.error:.1e} ≤ {worst.tolerance:.1e}"
-    if worst is not None and not worst.passed:
-        error = error.replace("≤", ">")
+    error = "" if worst is None else error_text(worst)
     mark = f"{MARKS[outcome.verdict]} {outcome.verdict:<12}"
     line = f"{mark} {outcome.claim.id:<{width}}  {error:<19} {outcome.seconds:7.1f} s"
     return f"{line}  {outcome.reason}".rstrip()
+
+
+def _closing(outcomes, falsify: bool) -> str:
+    """How many claims got each verdict, as a sentence."""
+    counts = Counter(outcome.verdict for outcome in outcomes)
+    if falsify and counts["fails"] == len(outcomes):
+        return "all fail, as they must"
+    words = {v: f"{counts[v]} {_VERBS[v][counts[v] > 1]}" for v in MARKS if counts[v]}
+    if falsify:
+        must = {"fails": ", as they must", "holds": ", though none may"}
+        return "; ".join(words[v] + must.get(v, "") for v in words)
+    return ", ".join(words.values())
 
 
 def _figure_names(claims) -> tuple[str, ...]:

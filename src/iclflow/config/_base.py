@@ -24,17 +24,16 @@ Share = Annotated[float, Strict(), Field(allow_inf_nan=False, ge=0, le=1)]
 BelowOne = Annotated[float, Strict(), Field(allow_inf_nan=False, ge=0, lt=1)]
 Tolerance = Annotated[float, Strict(), Field(allow_inf_nan=False, gt=0, lt=1)]
 Count = Annotated[int, Strict(), Field(ge=1, le=LARGEST_COUNT)]
+Place = Annotated[int, Strict(), Field(ge=0, le=10**6)]
 Flag = StrictBool
 Text = StrictStr
 Numbers = Annotated[tuple[Number, ...], Field(min_length=1)]
 Matrix = Annotated[tuple[Numbers, ...], Field(min_length=1)]
 # One number stands for a list of one, in files as on the command line.
-Counts = Annotated[
-    tuple[Count, ...],
-    Field(min_length=1),
-    BeforeValidator(lambda value: value if isinstance(value, list | tuple) else (value,)),
-    PlainSerializer(lambda counts: counts[0] if len(counts) == 1 else list(counts)),
-]
+_AS_LIST = BeforeValidator(lambda value: value if isinstance(value, list | tuple) else (value,))
+_AS_GIVEN = PlainSerializer(lambda numbers: numbers[0] if len(numbers) == 1 else list(numbers))
+Counts = Annotated[tuple[Count, ...], Field(min_length=1), _AS_LIST, _AS_GIVEN]
+NonNegatives = Annotated[tuple[NonNegative, ...], Field(min_length=1), _AS_LIST, _AS_GIVEN]
 
 
 class Settings(BaseModel):

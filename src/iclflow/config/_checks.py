@@ -2,13 +2,17 @@
 
 from typing import TYPE_CHECKING
 
+from ._available import ALWAYS, described, listed, risk_kinds
 from ._errors import shown
+from ._function_task import SparseTask
 from ._limits import GIB, memory_here, memory_needed
+from ._task import InContextInWeightTask, LinearRegressionTask, MultiTask
 from ._training import (
-    ExactRisk,
+    BestRisk,
     GradientDescent,
     GradientFlow,
     MinibatchRisk,
+    SampledRisk,
     SaveExplicit,
     SaveLinear,
     SaveLog,
@@ -32,10 +36,25 @@ def check(config: "Config") -> None:
 
 def _check_sizes(config: "Config") -> None:
     task, model = config.task, config.model
-    if (task.eigenvalues is None) == (task.covariance is None):
-        given = "neither is" if task.eigenvalues is None else "both are"
+    if isinstance(task, LinearRegressionTask | InContextInWeightTask):
+        _check_regression(task)
+    if isinstance(task, SparseTask) and task.sparsity > task.inputs:
         raise ValueError(
-            f"`task.eigenvalues` and `task.covariance`: {given} given, must be exactly one."
+            f"`task.sparsity` = {task.sparsity}: must not exceed `task.inputs` = {task.inputs}."
+        )
+    if isinstance(task, MultiTask):
+        last = max(max(read) for read in task.coordinates)
+        if last >= task.dim:
+            raise ValueError(
+                f"`task.inputs` = {task.inputs}: must be at least {last + 1}, because "
+                f"`task.coordinates` go up to {last}."
+            )
+    if model.multi != isinstance(task, MultiTask):
+        several = '"multi_merged", "multi_factored" or "multi_structured"'
+        wanted = several if isinstance(task, MultiTask) else "a kind with one label"
+        raise ValueError(
+            f'`model.kind` = "{model.kind}" does not fit `task.kind` = "{task.kind}": must be '
+            f"{wanted}."
         )
     if model.widest_rank > task.dim:
         raise ValueError(
@@ -43,17 +62,41 @@ def _check_sizes(config: "Config") -> None:
         )
 
 
-def _check_risk(config: "Config") -> None:
-    model, dim = config.model, config.task.dim
-    if isinstance(config.risk, ExactRisk) and model.softmax:
+def _check_regression(task: LinearRegressionTask | InContextInWeightTask) -> None:
+    if (task.eigenvalues is None) == (task.covariance is None):
+        given = "neither is" if task.eigenvalues is None else "both are"
         raise ValueError(
-            '`risk.kind` = "exact" does not exist for softmax attention: must be "dataset", '
-            '"minibatch" or "sampled".'
+            f"`task.eigenvalues` and `task.covariance`: {given} given, must be exactly one."
         )
-    features = dim * (dim + 1) * (dim + 2) // 2
-    if config.exact and not model.bilinear and features > LARGEST_FEATURES:
+    if task.prior_covariance is not None and task.prior_variance is not None:
         raise ValueError(
-            f'`model.form` = "full" at input dimension {dim} has {features} features: an exact '
+            "`task.prior_covariance` and `task.prior_variance`: both are given, must be at most "
+            "one."
+        )
+
+
+def _check_risk(config: "Config") -> None:
+    task, model, dim = config.task, config.model, config.task.dim
+    kinds = risk_kinds(task, model)
+    kind = config.risk.kind
+    if kind not in kinds and not isinstance(config.risk, BestRisk):
+        raise ValueError(
+            f'`risk.kind` = "{kind}" does not exist for {described(task, model, kind)}: must be '
+            f"{listed(kinds)}."
+        )
+    if isinstance(config.risk, SampledRisk) and config.risk.integrate == "posterior":
+        if not task.bayes_known:
+            raise ValueError(
+                f'`risk.integrate` = "posterior" needs the Bayes predictor, which is not known for '
+                f'this `task.kind` = "{task.kind}": must be "auto" or "none".'
+            )
+    features = dim * (dim + 1) * (dim + 2) // 2
+    if config.exact and model.cubic and features > LARGEST_FEATURES:
+        setting = (
+            '`model.form` = "full"' if model.kind != "factored" else '`model.kind` = "factored"'
+        )
+        raise ValueError(
+            f"{setting} at input dimension {dim} has {features} features: an exact "
             f'risk exists for {LARGEST_FEATURES} at most, so `risk.kind` must be "sampled".'
         )
     if isinstance(config.risk, MinibatchRisk) and config.risk.batch > config.risk.sequences:
@@ -70,9 +113,10 @@ def _check_flow(config: "Config") -> None:
                 '`flow.kind` = "gradient_flow" needs a risk without randomness: `risk.kind` must '
                 f'be {_deterministic(config)}, or `flow.kind` "sgd" or "adam".'
             )
-        if config.flow.end is None and config.model.softmax:
+        if config.flow.end is None and not (config.model.bilinear or config.model.cubic):
+            name = "softmax" if config.model.softmax else "such"
             raise ValueError(
-                "`flow.end` is missing: softmax attention has no known smallest loss, so the run "
+                f"`flow.end` is missing: {name} attention has no known smallest loss, so the run "
                 "must be told when to end."
             )
     elif isinstance(config.flow, GradientDescent) and config.stochastic:
@@ -83,7 +127,8 @@ def _check_flow(config: "Config") -> None:
 
 
 def _deterministic(config: "Config") -> str:
-    return '"dataset"' if config.model.softmax else '"exact" or "dataset"'
+    kinds = risk_kinds(config.task, config.model)
+    return listed(tuple(kind for kind in kinds if kind not in ALWAYS or kind == "dataset"))
 
 
 def _check_save(config: "Config") -> None:

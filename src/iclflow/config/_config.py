@@ -2,10 +2,12 @@
 
 import hashlib
 import json
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
+from ._available import risk_kinds
 from ._base import Flag, Settings, Text
 from ._checks import check
 from ._model import ModelSettings
@@ -39,6 +41,18 @@ class Config(Settings):
     flow: Annotated[FlowSettings, Field(discriminator="kind")] = GradientFlow()
     save: Annotated[SaveSettings, Field(discriminator="kind")] = SaveDrops()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _with_default_kinds(cls, data: Any) -> Any:
+        """A section that does not say its kind has that of its default."""
+        if not isinstance(data, Mapping):
+            return data
+        completed = dict(data)
+        for name, field in cls.model_fields.items():
+            if isinstance(field.default, Settings) and isinstance(data.get(name), Mapping):
+                completed[name] = {"kind": getattr(field.default, "kind"), **data[name]}
+        return completed
+
     @model_validator(mode="after")
     def _checked(self) -> "Config":
         check(self)
@@ -47,14 +61,19 @@ class Config(Settings):
     @property
     def sampled(self) -> bool:
         """Whether every step draws fresh sequences."""
-        best = isinstance(self.risk, BestRisk) and self.model.softmax
+        best = isinstance(self.risk, BestRisk) and not self.exact_exists
         return best or isinstance(self.risk, SampledRisk)
 
     @property
     def exact(self) -> bool:
         """Whether training sees the population itself, without any randomness."""
-        best = isinstance(self.risk, BestRisk) and not self.model.softmax
+        best = isinstance(self.risk, BestRisk) and self.exact_exists
         return best or isinstance(self.risk, ExactRisk)
+
+    @property
+    def exact_exists(self) -> bool:
+        """Whether the population risk of this model on this task can be computed."""
+        return "exact" in risk_kinds(self.task, self.model)
 
     @property
     def stochastic(self) -> bool:

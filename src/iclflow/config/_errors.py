@@ -41,17 +41,19 @@ def one_sentence(error: ValidationError, data: Any, allowed: Mapping[str, Sequen
     - `allowed`: the keys of each section (`""`: the top level) for this data, and the kinds of
       each section under `section.kind`.
     """
-    first = error.errors(include_url=False)[0]
+    first = _most_telling(error.errors(include_url=False))
     kind, context = first["type"], first.get("ctx", {})
     if kind == "value_error":
         return str(context["error"])
     path = _path(first["loc"], data)
     name = f"`{_dotted(path)}`" if path else "The config"
     if kind == "extra_forbidden":
-        return _unknown_key(path, allowed)
+        return _unknown_key(path, data, allowed)
     if kind == "missing":
         return f"{name} is missing: it must be given."
     if kind == "union_tag_not_found":
+        for key in difflib.get_close_matches("kind", map(str, first["input"]), n=1):
+            return _unknown_key([*path, key], data, {_dotted(path): ["kind"]})
         kinds = ", ".join(repr(kind) for kind in allowed[f"{_dotted(path)}.kind"])
         return f"`{_dotted(path)}.kind` is missing: must be one of {kinds}."
     value = f"{name} = {shown(first['input'])}"
@@ -59,6 +61,16 @@ def one_sentence(error: ValidationError, data: Any, allowed: Mapping[str, Sequen
         value = f"`{_dotted(path)}.kind` = {shown(context['tag'])}"
         return f"{value}: must be one of {context['expected_tags']}."
     return f"{value}: must be {_requirement(kind, context, first['msg'])}."
+
+
+def _most_telling(found: Sequence[Any]) -> Any:
+    """The first error; where that is a missing key, one beside it that nobody knows, since it may
+    be the same key, misspelt."""
+    first = found[0]
+    if first["type"] != "missing":
+        return first
+    beside = (e for e in found if e["loc"][:-1] == first["loc"][:-1])
+    return next((e for e in beside if e["type"] == "extra_forbidden"), first)
 
 
 def shown(value: Any) -> str:
@@ -107,11 +119,13 @@ def _dotted(path: Sequence[str | int]) -> str:
     return text.removeprefix(".")
 
 
-def _unknown_key(path: list[str | int], allowed: Mapping[str, Sequence[str]]) -> str:
+def _unknown_key(path: list[str | int], data: Any, allowed: Mapping[str, Sequence[str]]) -> str:
     section, key = _dotted(path[:-1]), str(path[-1])
     keys = sorted(allowed.get(section, ()))
     close = difflib.get_close_matches(key, keys, n=1)
     name = _dotted([*path[:-1], key if key.isidentifier() else shown(key)])
     place = f"[{section}]" if section else "the top level"
+    if section in allowed and section and "kind" not in data[section] and len(keys) > 1:
+        place += f' of kind "{allowed[f"{section}.kind"][0]}", the default'
     remedy = f"did you mean `{close[0]}`?" if close else f"allowed are {', '.join(keys)}."
     return f"`{name}` is not a setting of {place}: {remedy}"

@@ -82,8 +82,9 @@ def sections() -> tuple[str, ...]:
 def section_class(section: str, data: Any):
     """The class of the kind that `data` names, or of the default; None if there is no such."""
     field = Config.model_fields[section]
-    if data is None:
-        return None if field.is_required() else type(field.default)
+    unsaid = data is None or (isinstance(data, Mapping) and "kind" not in data)
+    if unsaid and not field.is_required():
+        return type(field.default)
     kind = data.get("kind") if isinstance(data, Mapping) else None
     for kind_class in get_args(field.annotation):
         if kind_class.model_fields["kind"].default == kind:

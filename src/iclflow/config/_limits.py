@@ -12,6 +12,8 @@ GIB = 2**30
 _FLOAT = 8
 # Copies of the weights that a solver's stages, a chunk of the record and the optimiser hold.
 _COPIES = 60
+# Tables of the integrals that a pair of softmax heads needs.
+_QUADRATURE = 300_000
 # A run that keeps what moves has rarely more points than this.
 _DROP_POINTS = 3_000
 
@@ -19,10 +21,14 @@ _DROP_POINTS = 3_000
 def memory_needed(config: "Config") -> dict[str, float]:
     """About how many bytes a run needs, by the setting that makes it so many."""
     task, model, dim = config.task, config.model, config.task.dim
-    weights = model.weight_count(dim)
+    weights = model.weight_count(dim, task.labels)
     tokens = task.longest_context + 1
-    size = "model.rank" if model.widest_rank > model.heads else "model.heads"
-    needed: dict[str, float] = {"task": 20 * dim**2, size: _COPIES * weights}
+    size = _largest(config)
+    inputs = "task.inputs" if getattr(task, "inputs", None) else "task"
+    needed: dict[str, float] = {inputs: 20 * dim**2}
+    needed[size] = needed.get(size, 0) + _COPIES * weights
+    if config.exact and model.structured:
+        needed[size] += _QUADRATURE * model.heads**2
     if isinstance(config.save, SaveDrops):
         needed[size] += 2 * _DROP_POINTS * weights
     elif isinstance(config.save, SaveExplicit):
@@ -31,15 +37,33 @@ def memory_needed(config: "Config") -> dict[str, float]:
         needed["save.count"] = 2 * config.save.count * weights
     # Scores and values of every token, of every head, forwards and back.
     attention = 0 if model.bilinear else 6 * model.heads * tokens
-    sequence = 4 * tokens * (dim + 2) + attention
+    if model.layers:
+        attention *= model.layers * tokens
+    data = 4 * tokens * (dim + 1 + task.labels) + task.function_size
+    sequence = data + attention
     if isinstance(config.risk, DatasetRisk | MinibatchRisk):
-        whole = isinstance(config.risk, DatasetRisk) and model.softmax
-        stored = sequence if whole else 4 * tokens * (dim + 2)
-        needed["risk.sequences"] = config.risk.sequences * stored
+        whole = isinstance(config.risk, DatasetRisk) and not (model.bilinear or model.cubic)
+        needed["risk.sequences"] = config.risk.sequences * (sequence if whole else data)
     elif config.sampled:
         batch = config.risk.batch if isinstance(config.risk, SampledRisk) else 256
-        needed["risk.batch" if batch > tokens else "task.context"] = batch * sequence
+        sizes = {"risk.batch": batch, "task.context": tokens, **_task_sizes(config)}
+        name = max(sizes, key=lambda key: sizes[key])
+        needed[name] = needed.get(name, 0) + batch * sequence
     return {name: _FLOAT * count for name, count in needed.items()}
+
+
+def _largest(config: "Config") -> str:
+    """The setting that makes the weights so many."""
+    model = config.model
+    sizes = {f"model.{name}": getattr(model, name, None) for name in ("heads", "rank", "width")}
+    known = {name: size for name, size in sizes.items() if size is not None}
+    known |= _task_sizes(config)
+    return max(known, key=lambda name: known[name])
+
+
+def _task_sizes(config: "Config") -> dict[str, int]:
+    sizes = {f"task.{name}": getattr(config.task, name, None) for name in ("inputs", "hidden")}
+    return {name: size for name, size in sizes.items() if size is not None}
 
 
 def memory_here() -> float:

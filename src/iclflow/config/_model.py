@@ -1,47 +1,36 @@
 """The section `[model]`: which network, how large, and how it starts."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from ._base import Count, Flag, Settings
+from ._base import Count, Flag
+from ._model_base import ModelBase, Scale
+from ._softmax_model import (
+    FactoredModel,
+    MultiFactoredModel,
+    MultiMergedModel,
+    MultiStructuredModel,
+    StackModel,
+    StructuredModel,
+)
 
 
-class _Heads(Settings):
-    """What every kind of model has."""
+class _Reduced(ModelBase):
+    """What linear attention and the networks that it is equivalent to have."""
 
-    heads: Count = Field(description="Number of heads.")
-    scale: Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0, le=1e6)] = Field(
-        default=1e-2, description="Size of the initial weights."
-    )
+    scale: Scale = Field(default=1e-2, description="Size of the initial weights.")
     scheme: Literal["gaussian", "balanced", "identity", "paper"] = Field(
         default="gaussian", description="How the initial weights are drawn."
     )
-    normaliser: Literal["context", "tokens", "none"] = Field(
-        default="context", description="What linear attention divides its sums by: N, N + 1 or 1."
-    )
-
-    @property
-    def widest_rank(self) -> int:
-        """The rank of the heads; 1 where there is no such thing."""
-        return 1
 
     @property
     def bilinear(self) -> bool:
-        """Whether the model is reduced linear attention, or a network equivalent to it."""
         return True
 
-    @property
-    def softmax(self) -> bool:
-        return False
 
-    def weight_count(self, dim: int) -> int:
-        """The number of trained weights on inputs of dimension `dim`."""
-        raise NotImplementedError
-
-
-class _Attention(_Heads):
-    """What both kinds of attention have."""
+class _Attention(_Reduced):
+    """What merged and separate attention have."""
 
     form: Literal["reduced", "full"] = Field(
         default="reduced", description="Without or with the blocks that theory sets to zero."
@@ -54,20 +43,27 @@ class _Attention(_Heads):
     )
 
     @property
+    def softmax(self) -> bool:
+        return self.activation == "softmax"
+
+    @property
     def bilinear(self) -> bool:
         return self.form == "reduced" and self.activation == "linear"
 
     @property
-    def softmax(self) -> bool:
-        return self.activation == "softmax"
+    def cubic(self) -> bool:
+        return self.form == "full" and self.activation == "linear"
 
 
 class MergedModel(_Attention):
     """Attention with one merged key-query matrix per head."""
 
     kind: Literal["merged"] = "merged"
+    scheme: Literal[
+        "gaussian", "balanced", "identity", "paper", "default", "small_identity", "opposite"
+    ] = Field(default="gaussian", description="How the initial weights are drawn.")
 
-    def weight_count(self, dim: int) -> int:
+    def weight_count(self, dim: int, labels: int) -> int:
         reduced = self.form == "reduced"
         return self.heads * (1 + dim**2 if reduced else (dim + 1) ** 2)
 
@@ -82,21 +78,21 @@ class SeparateModel(_Attention):
     def widest_rank(self) -> int:
         return self.rank
 
-    def weight_count(self, dim: int) -> int:
+    def weight_count(self, dim: int, labels: int) -> int:
         extra = 0 if self.form == "reduced" else dim + self.rank
         return self.heads * (1 + 2 * dim * self.rank + extra)
 
 
-class TwoLayerModel(_Heads):
+class TwoLayerModel(_Reduced):
     """The two-layer linear network that merged attention is equivalent to."""
 
     kind: Literal["two_layer"] = "two_layer"
 
-    def weight_count(self, dim: int) -> int:
+    def weight_count(self, dim: int, labels: int) -> int:
         return self.heads * (1 + dim**2)
 
 
-class ConvolutionalModel(_Heads):
+class ConvolutionalModel(_Reduced):
     """The convolutional linear networks that separate attention is equivalent to."""
 
     kind: Literal["convolutional"] = "convolutional"
@@ -106,8 +102,19 @@ class ConvolutionalModel(_Heads):
     def widest_rank(self) -> int:
         return self.rank
 
-    def weight_count(self, dim: int) -> int:
+    def weight_count(self, dim: int, labels: int) -> int:
         return self.heads * (1 + 2 * dim * self.rank)
 
 
-ModelSettings = MergedModel | SeparateModel | TwoLayerModel | ConvolutionalModel
+ModelSettings = (
+    MergedModel
+    | SeparateModel
+    | TwoLayerModel
+    | ConvolutionalModel
+    | StructuredModel
+    | FactoredModel
+    | MultiMergedModel
+    | MultiFactoredModel
+    | MultiStructuredModel
+    | StackModel
+)

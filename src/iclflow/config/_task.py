@@ -4,10 +4,18 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from ._base import Counts, Flag, Matrix, NonNegative, Numbers, Positive, Settings, Share
+from ._base import Count, Matrix, NonNegative, NonNegatives, Numbers, Place, Positive, Share
+from ._function_task import (
+    DecisionTreeTask,
+    HermiteTask,
+    QuadraticTask,
+    SparseTask,
+    TwoLayerReLUTask,
+)
+from ._task_base import TaskBase
 
 
-class _Regression(Settings):
+class _Regression(TaskBase):
     """What every kind of in-context linear regression has."""
 
     eigenvalues: Annotated[tuple[Positive, ...], Field(min_length=1)] | None = Field(
@@ -16,21 +24,19 @@ class _Regression(Settings):
     covariance: Matrix | None = Field(
         default=None, description="The input covariance as a full matrix, instead of `eigenvalues`."
     )
-    context: Counts = Field(
-        default=(31,), description="Labelled pairs in a context; several lengths make it vary."
-    )
     context_probabilities: Numbers | None = Field(
         default=None, description="Probability of each length in `context` (default: all equal)."
     )
     noise: NonNegative = Field(default=0.0, description="Variance of the label noise.")
-    noisy_query: Flag = Field(
-        default=True, description="Whether the query label carries noise too."
-    )
     prior_mean: Numbers | None = Field(
         default=None, description="Mean of the task vector (default 0)."
     )
     prior_covariance: Matrix | None = Field(
         default=None, description="Covariance of the task vector (default: the identity)."
+    )
+    prior_variance: NonNegative | None = Field(
+        default=None,
+        description="Variance of each entry of the task vector, instead of `prior_covariance`.",
     )
 
     @property
@@ -39,14 +45,19 @@ class _Regression(Settings):
         return len(self.eigenvalues or self.covariance or ())
 
     @property
-    def longest_context(self) -> int:
-        return max(self.context)
+    def linear(self) -> bool:
+        return True
 
 
 class LinearRegressionTask(_Regression):
     """In-context linear regression: a fresh task vector for every sequence."""
 
     kind: Literal["linear_regression"] = "linear_regression"
+
+    @property
+    def isotropic(self) -> bool:
+        round_inputs = len(set(self.eigenvalues or ())) <= 1 and _is_round(self.covariance)
+        return round_inputs and _is_round(self.prior_covariance) and not any(self.prior_mean or ())
 
 
 class InContextInWeightTask(_Regression):
@@ -59,4 +70,57 @@ class InContextInWeightTask(_Regression):
     )
 
 
-TaskSettings = LinearRegressionTask | InContextInWeightTask
+class MultiTask(TaskBase):
+    """Several regressions in one sequence, each with its own label and its own coordinates."""
+
+    kind: Literal["multi_task"] = "multi_task"
+    coordinates: Annotated[
+        tuple[Annotated[tuple[Place, ...], Field(min_length=1)], ...], Field(min_length=1)
+    ] = Field(description="The coordinates, from 0, that each task reads.")
+    inputs: Count | None = Field(
+        default=None,
+        description="Number of input coordinates (default: as many as the tasks need).",
+    )
+    noise: NonNegatives = Field(
+        default=(0.0,), description="Variance of the label noise, one number or one a task."
+    )
+    signal: NonNegatives | None = Field(
+        default=None,
+        description="Variance of an entry of a task vector, one or one a task (default: 1/size).",
+    )
+    input_rotation: Matrix | None = Field(
+        default=None, description="Orthogonal matrix that mixes the inputs."
+    )
+    output_rotation: Matrix | None = Field(
+        default=None, description="Orthogonal matrix that mixes the labels."
+    )
+
+    @property
+    def dim(self) -> int:
+        needed = 1 + max(max(read) for read in self.coordinates)
+        return needed if self.inputs is None else self.inputs
+
+    @property
+    def labels(self) -> int:
+        return len(self.coordinates)
+
+
+def _is_round(matrix: tuple[tuple[float, ...], ...] | None) -> bool:
+    """Whether the matrix is a multiple of the identity, as it is if it is not given."""
+    if matrix is None:
+        return True
+    size, first = len(matrix), matrix[0][0]
+    wanted = (tuple(first if i == j else 0.0 for j in range(size)) for i in range(size))
+    return matrix == tuple(wanted)
+
+
+TaskSettings = (
+    LinearRegressionTask
+    | InContextInWeightTask
+    | MultiTask
+    | QuadraticTask
+    | SparseTask
+    | TwoLayerReLUTask
+    | DecisionTreeTask
+    | HermiteTask
+)

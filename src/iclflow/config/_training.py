@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from ._base import BelowOne, Count, Flag, NonNegative, Positive, Settings, Tolerance
+from ._base import BelowOne, Count, NonNegative, Positive, Settings, Tolerance
 
 Several = Annotated[int, Field(strict=True, ge=2, le=10**9)]
 
@@ -19,6 +19,18 @@ class ExactRisk(Settings):
     """The population risk, without any randomness."""
 
     kind: Literal["exact"] = "exact"
+
+
+class LargeContextRisk(Settings):
+    """The approximation of the papers for long contexts and many dimensions."""
+
+    kind: Literal["large_context"] = "large_context"
+
+
+class FirstOrderRisk(Settings):
+    """The risk up to first order in 1/N, exact in the dimension."""
+
+    kind: Literal["first_order"] = "first_order"
 
 
 class DatasetRisk(Settings):
@@ -41,8 +53,12 @@ class SampledRisk(Settings):
 
     kind: Literal["sampled"] = "sampled"
     batch: Several = Field(default=256, description="Sequences drawn for each step.")
-    posterior_target: Flag = Field(
-        default=False, description="Train on the posterior mean of the label, which has less noise."
+    integrate: Literal["auto", "labels", "posterior", "none", "context"] = Field(
+        default="auto",
+        description="What is integrated out by hand, which leaves less noise and the same mean.",
+    )
+    precision: Literal["float64", "float32"] = Field(
+        default="float64", description="Of the sequences; single precision is faster."
     )
 
 
@@ -59,7 +75,7 @@ class GradientFlow(Settings):
     rtol: Annotated[float, Field(strict=True, ge=1e-13, lt=1)] = Field(
         default=1e-9, description="Relative tolerance of the solver."
     )
-    atol: Annotated[float, Field(strict=True, ge=1e-16, lt=1)] | None = Field(
+    atol: Annotated[float, Field(strict=True, ge=1e-24, lt=1)] | None = Field(
         default=None, description="Absolute tolerance (default: 1e-9 of the initial weights)."
     )
     tolerance: Tolerance = Field(
@@ -132,6 +148,14 @@ class SaveExplicit(Settings):
     )
 
 
-RiskSettings = BestRisk | ExactRisk | DatasetRisk | MinibatchRisk | SampledRisk
+RiskSettings = (
+    BestRisk
+    | ExactRisk
+    | LargeContextRisk
+    | FirstOrderRisk
+    | DatasetRisk
+    | MinibatchRisk
+    | SampledRisk
+)
 FlowSettings = GradientFlow | GradientDescent | StochasticDescent | Adam
 SaveSettings = SaveDrops | SaveLinear | SaveLog | SaveExplicit

@@ -3,9 +3,12 @@
 from ._base import AbstractEstimator as AbstractEstimator
 from ._base import Bayes as Bayes
 from ._gradient import DebiasedGradientStep as DebiasedGradientStep
+from ._gradient import DebiasedPreconditionedStep as DebiasedPreconditionedStep
 from ._gradient import GradientStep as GradientStep
 from ._gradient import PreconditionedStep as PreconditionedStep
 from ._gradient import Zero as Zero
+from ._gradient import centred_correlation as centred_correlation
+from ._kernel import KernelRegression as KernelRegression
 from ._least_squares import EmpiricalPCR as EmpiricalPCR
 from ._least_squares import LeastSquares as LeastSquares
 from ._least_squares import Ridge as Ridge

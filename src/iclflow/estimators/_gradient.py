@@ -79,6 +79,44 @@ class GradientStep(AbstractEstimator):
         return PreconditionedStep(matrix, self.normaliser).exact_risk(task)
 
 
+class DebiasedPreconditionedStep(AbstractEstimator):
+    """ŷ = (1/N) Σ yₙ (xₙ − x̄)ᵀ A x_q: a step with a matrix, the context centred."""
+
+    matrix: Float[Array, "D D"]
+
+    @property
+    def name(self) -> str:
+        return "one debiased preconditioned step"
+
+    def predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
+        beta = centred_correlation(sequences)
+        return jnp.einsum("...d,de,...e->...", beta, self.matrix, sequences.x_query)
+
+    def exact_risk(self, task: AbstractTask) -> Float[Array, ""] | None:
+        """Centring ℓ Gaussian pairs is a rotation after which one of them is missing.
+
+        So the risk at length ℓ is that of a plain step with A(ℓ − 1)/ℓ at length ℓ − 1.
+        """
+        if isinstance(task, Mixture):
+            parts = [self.exact_risk(component) for component in task.components]
+            return sum(p * part for p, part in zip(task.probabilities, parts))  # pyright: ignore
+        if not isinstance(task, LinearRegression):
+            return None
+        total = jnp.zeros(())
+        for length, share in zip(task.contexts, task.context_probabilities):
+            shorter = LinearRegression(
+                covariance=task.covariance,
+                context=max(length - 1, 1),
+                noise=float(task.noise),
+                prior_mean=task.prior_mean,
+                prior_covariance=task.prior_covariance,
+                noisy_query=task.noisy_query,
+            )
+            step = PreconditionedStep(self.matrix * (length - 1) / length)
+            total = total + share * step.exact_risk(shorter)
+        return total
+
+
 class DebiasedGradientStep(AbstractEstimator):
     """ŷ = (η/N) Σ yₙ (xₙ − x̄)ᵀ x_q: one step with the context centred (arXiv 2503.12734)."""
 
@@ -92,35 +130,12 @@ class DebiasedGradientStep(AbstractEstimator):
         return "one debiased gradient step"
 
     def predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
-        x, y = masked_context(sequences)
-        # Σ yₙ(xₙ − x̄) = Σ (yₙ − ȳ)xₙ, and padding adds nothing to sums over x and y.
-        mean = jnp.sum(y, -1, keepdims=True) / sequences.length[..., None]
-        beta = jnp.einsum("...nd,...n->...d", x, y - mean) / sequences.length[..., None]
+        beta = centred_correlation(sequences)
         return self.step_size * jnp.einsum("...d,...d->...", beta, sequences.x_query)
 
     def exact_risk(self, task: AbstractTask) -> Float[Array, ""] | None:
-        """Centring ℓ Gaussian pairs is a rotation after which one of them is missing.
-
-        So the risk at length ℓ is that of a plain step of size η(ℓ − 1)/ℓ at length ℓ − 1.
-        """
-        if isinstance(task, Mixture):
-            parts = [self.exact_risk(component) for component in task.components]
-            return sum(p * part for p, part in zip(task.probabilities, parts))  # pyright: ignore
-        if not isinstance(task, LinearRegression):
-            return None
-        total = jnp.zeros(())
-        for length, share in zip(task.contexts, task.context_probabilities):
-            step = self.step_size * (length - 1) / length
-            shorter = LinearRegression(
-                covariance=task.covariance,
-                context=max(length - 1, 1),
-                noise=float(task.noise),
-                prior_mean=task.prior_mean,
-                prior_covariance=task.prior_covariance,
-                noisy_query=task.noisy_query,
-            )
-            total = total + share * GradientStep(step).exact_risk(shorter)
-        return total
+        matrix = self.step_size * jnp.eye(task.dim)
+        return DebiasedPreconditionedStep(matrix).exact_risk(task)
 
 
 def correlation(sequences: Sequences, normaliser: Normaliser = "context") -> Float[Array, "*b D"]:
@@ -128,3 +143,11 @@ def correlation(sequences: Sequences, normaliser: Normaliser = "context") -> Flo
     x, y = masked_context(sequences)
     length = attention_length(sequences.length, normaliser)
     return jnp.einsum("...nd,...n->...d", x, y) / length[..., None]
+
+
+def centred_correlation(sequences: Sequences) -> Float[Array, "*b D"]:
+    """(1/N) Σ yₙ (xₙ − x̄)."""
+    x, y = masked_context(sequences)
+    # Σ yₙ(xₙ − x̄) = Σ (yₙ − ȳ)xₙ, and padding adds nothing to sums over x and y.
+    mean = jnp.sum(y, -1, keepdims=True) / sequences.length[..., None]
+    return jnp.einsum("...nd,...n->...d", x, y - mean) / sequences.length[..., None]

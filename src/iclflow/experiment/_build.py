@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import equinox as eqx
 import jax.random as jr
@@ -12,21 +11,15 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from ..config import Config, InputError
-from ..models import (
-    AbstractModel,
-    ConvolutionalLinear,
-    FullMergedKQ,
-    FullSeparateKQ,
-    MergedKQ,
-    SeparateKQ,
-    TwoLayerLinear,
-)
+from ..models import AbstractModel, MergedKQ, SeparateKQ
 from ..precision import require_float64
-from ..risks import AbstractRisk, risk
-from ..tasks import AbstractTask, LinearRegression, in_context_in_weight
+from ..risks import AbstractRisk, risk, sampled_risk
+from ..tasks import AbstractTask
+from ._build_model import build_model
+from ._build_task import TASKS
 
-# Softmax attention has no exact loss to report while it trains on fresh sequences: it is
-# measured on so many that it never trains on.
+# Where there is no exact loss to report while a model trains on fresh sequences, it is measured on
+# so many that it never trains on.
 TEST_SEQUENCES = 4096
 
 
@@ -36,7 +29,8 @@ class Experiment:
 
     **Fields:**
 
-    - `attention`: the reduced attention whose weights `model` starts with; theory reads these.
+    - `attention`: the reduced linear attention whose weights `model` starts with, if it is one
+      that has it; theory reads these.
     - `risk`: what is minimised.
     - `monitor`: what is reported, the same unless steps are random.
     - `key`: of the random stream of the steps.
@@ -45,7 +39,7 @@ class Experiment:
     config: Config
     task: AbstractTask
     model: AbstractModel
-    attention: MergedKQ | SeparateKQ
+    attention: MergedKQ | SeparateKQ | None
     risk: AbstractRisk
     monitor: AbstractRisk
     key: PRNGKeyArray
@@ -63,48 +57,21 @@ def prepare(config: Config) -> Experiment:
     with naming(config, "task"):
         task = build_task(config)
     with naming(config, "model"):
-        attention = _attention(config, task.dim, key_weights)
-        model = _model(config, attention)
+        model, attention = build_model(config, key_weights)
     with naming(config, "risk"):
         options = {k: v for k, v in config.risk if k != "kind"}
-        chosen = risk(task, model, config.risk.kind, key=key_data, **options)
+        kind = config.risk.kind
+        if kind == "best":
+            kind = "exact" if config.exact else "sampled"
+        chosen = risk(task, model, kind, key=key_data, **options)
         monitor = _monitor(config, task, model, chosen, key_data, key_test)
     return Experiment(config, task, model, attention, chosen, monitor, key_steps)
 
 
 def build_task(config: Config) -> AbstractTask:
     """The task alone. It checks what needs linear algebra, such as positive definiteness."""
-    settings = dict(config.task)
-    kind = settings.pop("kind")
-    mixture = {
-        name: settings.pop(name) for name in ("fraction", "fixed_weight") if name in settings
-    }
     with naming(config, "task"):
-        task = LinearRegression(**settings)
-        return in_context_in_weight(task, **mixture) if kind == "in_context_in_weight" else task
-
-
-def _attention(config: Config, dim: int, key: PRNGKeyArray) -> MergedKQ | SeparateKQ:
-    settings = config.model
-    options: dict[str, Any] = {
-        name: getattr(settings, name)
-        for name in ("scale", "scheme", "normaliser", "activation", "self_attention")
-        if hasattr(settings, name)
-    }
-    if settings.kind in ("merged", "two_layer"):
-        return MergedKQ.init(key, dim, settings.heads, **options)
-    return SeparateKQ.init(key, dim, settings.heads, settings.widest_rank, **options)
-
-
-def _model(config: Config, attention: MergedKQ | SeparateKQ) -> AbstractModel:
-    kind, full = config.model.kind, getattr(config.model, "form", "reduced") == "full"
-    if isinstance(attention, MergedKQ):
-        if kind == "two_layer":
-            return TwoLayerLinear.from_attention(attention)
-        return FullMergedKQ.embed(attention) if full else attention
-    if kind == "convolutional":
-        return ConvolutionalLinear.from_attention(attention)
-    return FullSeparateKQ.embed(attention) if full else attention
+        return TASKS[config.task.kind](**{k: v for k, v in config.task if k != "kind"})
 
 
 def _monitor(config: Config, task, model, chosen: AbstractRisk, key_data, key_test) -> AbstractRisk:
@@ -114,12 +81,11 @@ def _monitor(config: Config, task, model, chosen: AbstractRisk, key_data, key_te
     if config.risk.kind == "minibatch":
         sequences = getattr(config.risk, "sequences")
         return risk(task, model, "dataset", sequences=sequences, key=key_data)
-    if config.model.softmax:
-        return risk(task, model, "dataset", sequences=TEST_SEQUENCES, key=key_test)
-    try:
-        return risk(task, model, "exact")
-    except ValueError:  # more features than moments are kept for
-        return risk(task, model, "dataset", sequences=TEST_SEQUENCES, key=key_test)
+    if config.exact_exists:
+        with contextlib.suppress(ValueError):  # more features than moments are kept for
+            return risk(task, model, "exact")
+    fresh = sampled_risk(task, model)
+    return eqx.filter_jit(lambda risk, key: risk.draw(key, TEST_SEQUENCES))(fresh, key_test)
 
 
 @contextlib.contextmanager

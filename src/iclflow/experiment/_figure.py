@@ -5,10 +5,12 @@ import warnings
 
 import numpy as np
 
-from ..trajectory import Trajectory
+from ..loss_plot import framed_legend
+from ..trajectory import Result, Trajectory
 from ._overlay import Overlay
 
 _LATEST = 1e200
+_LARGEST = 1e150
 
 
 def loss_figure(
@@ -33,8 +35,13 @@ def _drawn(figure, ax, run, predicted, floor, title) -> dict[str, bytes]:
         run.plot(ax, None if predicted is None else predicted.drawn(run.times), _needs_log(run))
         if floor is not None and np.isfinite(floor):
             ax.axhline(floor, color="C2", lw=1.0, ls="-.", label="smallest reachable loss")
-        ax.set_title(title if run.result.ok else f"{title}\n{run.result.value}", fontsize="medium")
-        ax.legend(frameon=False, fontsize="small")
+        low, high = float(run.losses.min()), float(run.losses.max())
+        if run.result is Result.diverged and 0 < low < high:
+            # Matplotlib's own margins and ticks would overflow.
+            ax.set(yscale="log", ylim=(low / 100, min(high, _LARGEST) * 100))
+        told = run.result.ok and run.result is not Result.stationary
+        ax.set_title(title if told else f"{title}\n{run.result.value}", fontsize="medium")
+        framed_legend(ax, fontsize="small")
         return {f"loss.{kind}": _rendered(figure, kind) for kind in ("png", "pdf")}
     finally:
         plt.close(figure)
@@ -43,7 +50,7 @@ def _drawn(figure, ax, run, predicted, floor, title) -> dict[str, bytes]:
 def _needs_log(run: Trajectory) -> bool:
     """Whether the loss has moved before a linear axis would show it."""
     finite = run.losses[np.isfinite(run.losses)]
-    if len(run) < 3 or finite.size < 3 or run.times[1] <= 0:
+    if len(run) < 3 or finite.size < 3 or finite[-1] >= finite[0]:
         return False
     half = (finite.max() + finite.min()) / 2
     return bool(run.times[np.argmax(run.losses <= half)] < 0.05 * run.times[-1])

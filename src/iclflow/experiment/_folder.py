@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..config import Config, InputError, parse_config, read_toml, to_toml
 from ..files import write_atomic
-from ..trajectory import Trajectory
+from ..trajectory import Result, Trajectory
 
 
 @contextlib.contextmanager
@@ -36,18 +36,28 @@ def check_free(path: Path, config: Config, force: bool) -> None:
             return
     except OSError as error:
         raise InputError(f"`{path}` cannot be used: {error.strerror}.") from None
-    try:
-        there = parse_config(read_toml(path / "config.toml")).hash
-    except InputError:
+    there = _hash_of(path)
+    if there is None:
         raise InputError(
             f"`{path}` holds something that is not a run: choose another folder with --out, or "
             "write into it with --force."
-        ) from None
+        )
     if there != config.hash:
         raise InputError(
             f"`{path}` holds another run ({there[:8]}): choose another folder with --out, or "
             "overwrite it with --force."
         )
+
+
+def keeps_its_run(folder: Path, config: Config, run: Trajectory) -> bool:
+    """Whether a folder holds a run that reached its end, and `run`, which did not, must not take
+    its place: one of the same config, or any if `run` was cancelled."""
+    if run.result.ok or (_hash_of(folder) != config.hash and run.result is not Result.cancelled):
+        return False
+    try:
+        return Trajectory.load(folder).result.ok
+    except (OSError, ValueError):
+        return False
 
 
 def write_run(folder: Path, config: Config, run: Trajectory, figures: dict[str, bytes]) -> None:
@@ -57,6 +67,14 @@ def write_run(folder: Path, config: Config, run: Trajectory, figures: dict[str, 
     for name, data in figures.items():
         write_atomic(folder / name, data)
     run.save(folder)
+
+
+def _hash_of(folder: Path) -> str | None:
+    """The hash of the config that a folder holds."""
+    try:
+        return parse_config(read_toml(folder / "config.toml")).hash
+    except InputError:
+        return None
 
 
 def _make(path: Path) -> list[Path]:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from ..loss_plot import reach
 from ..models import MergedKQ
 from ..tasks import LinearRegression
 from ..theory import (
@@ -49,11 +50,11 @@ class Overlay:
 
     def drawn(self, clock: np.ndarray) -> SimpleNamespace:
         """The prediction as `Trajectory.plot` takes it: with a `loss` only if there is one, and if
-        it can be computed up to the end of the run's `clock`."""
+        it can be computed for a run with this `clock`."""
         parts: dict = {"levels": self.levels, "drop_times": self.drop_times}
         if self.curve is not None:
             with contextlib.suppress(ValueError, RuntimeError):
-                self.curve(clock)
+                self.curve(np.append(clock, reach(clock[-1], self.drop_times)))
                 parts["loss"] = self.curve
         return SimpleNamespace(**parts)
 
@@ -61,7 +62,7 @@ class Overlay:
 def overlay(experiment: Experiment) -> Overlay | None:
     """The prediction for a run, or None where theory says nothing about it."""
     task, attention = experiment.task, experiment.attention
-    if not _applies(experiment) or not isinstance(task, LinearRegression):
+    if attention is None or not isinstance(task, LinearRegression) or not _applies(experiment):
         return None
     normaliser = attention.normaliser
     with contextlib.suppress(ValueError, np.linalg.LinAlgError), np.errstate(all="ignore"):

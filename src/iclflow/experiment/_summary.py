@@ -5,33 +5,46 @@ from typing import Any
 
 import numpy as np
 
-from ..analysis import drop_times, plateaus
+from ..analysis import drop_times, plateaus, resolves
 from ..config import Config
 from ..trajectory import Trajectory
 from ._overlay import Overlay
 
+TOO_SPARSE = "saved too sparsely to time this drop"
+
 
 @dataclasses.dataclass(frozen=True)
 class Drop:
-    """One step of the loss: when half of it is gone; None where that was not predicted, or seen."""
+    """One step of the loss: when half of it is gone; None where that was not predicted, or seen.
+
+    **Fields:**
+
+    - `note`: why there is no measurement, where the drop was seen all the same.
+    """
 
     predicted: float | None
     measured: float | None
+    note: str = ""
 
     @property
     def error(self) -> float | None:
-        """The deviation relative to the measurement."""
-        if self.predicted is None or not self.measured:
+        """The deviation relative to the prediction, as in claims."""
+        if not self.predicted or self.measured is None:
             return None
-        return abs(self.predicted - self.measured) / self.measured
+        return abs(self.measured - self.predicted) / self.predicted
 
 
 @dataclasses.dataclass(frozen=True)
 class Rest:
-    """One plateau of the loss, and the predicted level nearest to it."""
+    """One plateau of the loss, and the predicted level nearest to it.
 
-    start: float
-    end: float
+    **Fields:**
+
+    - `start`, `end`: None where the run was saved too sparsely to tell.
+    """
+
+    start: float | None
+    end: float | None
     level: float
     predicted: float | None
 
@@ -83,14 +96,19 @@ def _plateaus(run: Trajectory, predicted: Overlay | None) -> tuple[Rest, ...]:
         return ()
     levels = np.zeros(0) if predicted is None else predicted.levels
     found = plateaus(run)
-    nearest = [
-        float(levels[np.argmin(np.abs(levels - rest.level))]) if levels.size else None
-        for rest in found
-    ]
-    return tuple(
-        Rest(float(rest.start), float(rest.end), float(rest.level), near)
-        for rest, near in zip(found, nearest)
-    )
+    # Beside the first and the last plateau lies the way to the end of the curve.
+    sides = [run.losses[0], *(rest.level for rest in found), run.losses[-1]]
+    rests = []
+    for i, rest in enumerate(found):
+        before, after = (abs(side - rest.level) for side in (sides[i], sides[i + 2]))
+        near = float(levels[np.argmin(np.abs(levels - rest.level))]) if levels.size else None
+        start, end = _told(run, rest.start, before), _told(run, rest.end, after)
+        rests.append(Rest(start, end, float(rest.level), near))
+    return tuple(rests)
+
+
+def _told(run: Trajectory, time: float, height: float) -> float | None:
+    return float(time) if resolves(run, time, height) else None
 
 
 def _drops(run: Trajectory, predicted: Overlay | None) -> tuple[Drop, ...]:
@@ -98,7 +116,12 @@ def _drops(run: Trajectory, predicted: Overlay | None) -> tuple[Drop, ...]:
         return ()
     measured = drop_times(run, levels=predicted.levels)
     expected = [*predicted.drop_times, *[np.nan] * len(measured)][: len(measured)]
-    return tuple(Drop(_number(e), _number(m)) for e, m in zip(expected, measured))
+    drops = []
+    for expectation, time, height in zip(expected, measured, np.diff(predicted.levels)):
+        sparse = np.isfinite(time) and not resolves(run, time, height)
+        seen = None if sparse else _number(time)
+        drops.append(Drop(_number(expectation), seen, TOO_SPARSE if sparse else ""))
+    return tuple(drops)
 
 
 def _number(value: float) -> float | None:

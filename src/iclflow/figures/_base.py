@@ -77,27 +77,42 @@ class DrawnBy:
 
 
 def save_drawing(drawing: Drawing, folder: Path | str, stem: str) -> list[Path]:
-    """Writes a drawing as `stem`.pdf, .png, .npz (its data) and .toml (its config).
+    """Writes a drawing as `stem`.pdf, .png, .npz (its data) and .toml (its settings).
 
     All four are made before the first is written, so that a failure leaves nothing behind. The
     same drawing gives the same bytes.
     """
     from ..config import to_toml
-    from ._style import style
 
     unfit = [key for key, values in drawing.data.items() if values.dtype.kind == "O"]
     if unfit:
         raise TypeError(f"`data` has entries that are no plain arrays: {', '.join(unfit)}.")
-    contents: dict[str, bytes] = {}
-    with style():
-        for suffix, metadata in (("pdf", {"CreationDate": None}), ("png", None)):
-            stream = io.BytesIO()
-            drawing.figure.savefig(stream, format=suffix, metadata=metadata)
-            contents[suffix] = stream.getvalue()
+    contents = _rendered(drawing.figure)
     stream = io.BytesIO()
     np.savez_compressed(stream, **drawing.data)  # pyright: ignore[reportArgumentType]
     contents["npz"] = stream.getvalue()
     contents["toml"] = to_toml(drawing.config).encode()
+    return _written(contents, folder, stem)
+
+
+def save_figure(figure: "matplotlib.figure.Figure", folder: Path | str, stem: str) -> list[Path]:
+    """Writes a picture alone, as `stem`.pdf and .png."""
+    return _written(_rendered(figure), folder, stem)
+
+
+def _rendered(figure: "matplotlib.figure.Figure") -> dict[str, bytes]:
+    from ._style import style
+
+    contents = {}
+    with style():
+        for suffix, metadata in (("pdf", {"CreationDate": None}), ("png", None)):
+            stream = io.BytesIO()
+            figure.savefig(stream, format=suffix, metadata=metadata)
+            contents[suffix] = stream.getvalue()
+    return contents
+
+
+def _written(contents: dict[str, bytes], folder: Path | str, stem: str) -> list[Path]:
     paths = []
     for suffix, content in contents.items():
         paths.append(Path(folder) / f"{stem}.{suffix}")

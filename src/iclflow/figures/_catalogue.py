@@ -3,6 +3,7 @@
 from ._base import DrawnBy, Figure
 
 LINEAR = "arXiv 2501.16265"
+SOFTMAX = "arXiv 2503.12734"
 
 
 def _linear(topic: str, module: str, title: str, caption: str, number: int | None = None) -> Figure:
@@ -11,6 +12,13 @@ def _linear(topic: str, module: str, title: str, caption: str, number: int | Non
     paper = LINEAR if number is None else f"{LINEAR}, Figure {number}"
     draw = DrawnBy(f"_linear_{module}", topic.replace("-", "_"), name)
     return Figure(name, title, " ".join(caption.split()), paper, draw)
+
+
+def _softmax(topic: str, module: str, title: str, caption: str) -> Figure:
+    """A figure of the softmax paper, drawn by the function named like its topic."""
+    name = f"softmax/{topic}"
+    draw = DrawnBy(f"_softmax_{module}", topic.replace("-", "_"), name)
+    return Figure(name, title, " ".join(caption.split()), SOFTMAX, draw)
 
 
 _ALL = (
@@ -32,8 +40,8 @@ _ALL = (
         "landscape",
         "Merged key-query: one saddle and one minimum",
         """(a) Loss over the strengths of value and key-query weights, A = νω A*/‖A*‖: dark is
-        low. The saddle sits at the origin, the minima fill the two white hyperbolas, and
-        training from small weights (orange) goes from one to the other. (b) Hessian
+        low. The saddle sits at the origin, the minima fill the two white hyperbolas, and the
+        path of training from small weights (orange) goes from one to the other. (b) Hessian
         eigenvalues at the saddle, of which exactly H = 3 are negative (left of the dotted
         line), and at a minimum. (c) A root finder on the gradient, started at random, ends at
         one of these two losses (dotted) and at no other.""",
@@ -77,7 +85,8 @@ _ALL = (
         join subsets that differ in one component. The path of training (orange) visits the
         five that have none: four saddles, which are left algebraically instead of
         exponentially, and the minimum. (b) A root finder on the gradient, started at random,
-        ends at these losses (dotted) and at no other.""",
+        ends at these losses (dotted) and at no other; restarts that do not converge, because the
+        gradient is small but not zero where they are caught, are counted and left out.""",
     ),
     _linear(
         "order",
@@ -182,10 +191,11 @@ _ALL = (
         "scale",
         "What the scale of the initial weights does",
         """(a, b) Loss of separate and of merged attention from initial weights of several
-        sizes, over logarithmic time; dotted, the predicted plateaus. Large weights blur the
-        staircase into one smooth decay. (c) Separate: the share of the run that is spent off
-        plateaus is proportional to s where s is small. (d) Merged: tenfold smaller weights
-        only delay the drop, by ln 10 / g.""",
+        sizes, over logarithmic time; dotted, the predicted plateaus; dashed, the curve that is
+        predicted from the initial weights, for s ≤ 0.01 alone, because it is the limit of small
+        ones. Large weights blur the staircase into one smooth decay. (c) Separate: the share of
+        the run that is spent off plateaus is proportional to s where s is small. (d) Merged:
+        tenfold smaller weights only delay the drop, by ln 10 / g.""",
         number=6,
     ),
     _linear(
@@ -205,6 +215,106 @@ _ALL = (
         (b) loss for four imbalances δ = ν² − ω², relative to the cross-over at 2‖A*‖; the
         exact solution lies dashed on each. Small imbalance gives a plateau and a sigmoid,
         large imbalance an exponential from the first moment.""",
+    ),
+    _softmax(
+        "heads",
+        "heads",
+        "Softmax attention: what trained heads look like",
+        """Key-query (upper row) and output-value circuits (lower row) of models with one, two and
+        four heads, all of Q, K, V and O trained by Adam from the usual random weights. Red is
+        positive, blue negative; one scale a model. Below each head its ω, the mean of the
+        diagonal, and its μ, the entry that reads labels.""",
+    ),
+    _softmax(
+        "evolution",
+        "heads",
+        "Softmax attention: how the patterns emerge",
+        """Training of two heads (left) and of four (right). Top: the attention ω of each head.
+        Middle: what each head reads from a label, μ, and the sum over heads (dashed), which goes
+        to zero. Bottom: the share of the key-query circuits on the diagonal, that of the
+        output-value circuits in the label's entry, and the step Σμω with the value that it has
+        for the best pair (dotted).""",
+    ),
+    _softmax(
+        "seeds",
+        "heads",
+        "Softmax attention: heads of one sign are a trap",
+        """Many random initialisations of merged heads whose attention does not see labels. (a)
+        Where two heads end: on the slow manifold of pairs, or, if both grow with the same sign,
+        near the single best head, whose μ they share (dashed: heads that are multiples of the
+        identity; these spread a little over other matrices). (b) The imbalance of the
+        output-value entries along training. (c) The share of seeds that end with one sign, with
+        binomial standard errors, and the chance that H random signs are equal (dashed).""",
+    ),
+    _softmax(
+        "landscape",
+        "losses",
+        "Softmax attention: the landscape of a pair, approximate and exact",
+        """Loss of two heads (ω, μ), (−ω, −μ) on d = 5, L = 40, σ² = 0.1: the large-context
+        approximation (left) and the exact loss at finite L (right), each with its own gradient
+        flow from (0.1, 0.1). The approximation has its infimum at ω → 0; the exact loss has a
+        minimum (star), at the end of a flat valley along which trained models are still on their
+        way (square).""",
+    ),
+    _softmax(
+        "manifold",
+        "losses",
+        "Softmax attention: landing fast, drifting slowly",
+        """Exact gradient flow of the pair from (0.1, 0.1). (a) Attention ω, (b) the step 2μω, (c)
+        the loss above the smallest one. The step is right after a few units of time; from then
+        on the pair drifts along the slow manifold (dashed: its own equation, started at t = 100)
+        to the optimum (dotted).""",
+    ),
+    _softmax(
+        "approximation",
+        "losses",
+        "Softmax attention: where the approximate losses are right",
+        """Relative error of the loss of a pair, with the best debiased step, over the context
+        length and the strength of attention: the large-context approximation (left) and the
+        corrected first order in 1/L (right), against the exact loss at finite L.""",
+    ),
+    _softmax(
+        "estimators",
+        "losses",
+        "Softmax attention among estimators",
+        """Loss (a) and its excess over the noise (b) against the context length: the best single
+        head, the best pair, one step of debiased and of plain gradient descent, the bound for
+        any number of heads, and the Bayes predictor, all from theory; circles are the exact
+        risk of the models with these weights.""",
+    ),
+    _softmax(
+        "context",
+        "losses",
+        "Longer contexts at test time",
+        """Optimal models for d = 10, L = 20, tested at other context lengths: the softmax pair and
+        the single head (circles: exact risk), linear attention divided by the length of the test,
+        the same as a plain sum, and one step retrained at each length.""",
+    ),
+    _softmax(
+        "dynamics",
+        "tasks",
+        "Softmax attention: training follows the reduced flow",
+        """Two heads with full key-query matrices, started at ±0.1 I and trained by stochastic
+        gradient descent with labels integrated out: (a) ω, the mean of the diagonal, and (b) μ of
+        both heads, with the gradient flow of the pair (dashed), in which a step of rate η is a
+        time of 2η.""",
+    ),
+    _softmax(
+        "anisotropic",
+        "tasks",
+        "Softmax attention on inputs of unequal variances",
+        """(a, b) Key-query matrices of a trained pair, (c) the matrix Σ μW that it applies to the
+        gradient, all in the eigenbasis of the covariance. (d) The diagonal of that matrix against
+        the eigenvalues, and the preconditioner 1/(λ + (tr Σ + dσ²)/L) (dashed).""",
+    ),
+    _softmax(
+        "tasks",
+        "tasks",
+        "Softmax attention on two overlapping tasks",
+        """Task 1 reads coordinates 1 to 4, task 2 reads 3 to 6. What three heads (left) and five
+        heads (right) attend to (upper row: ω for each coordinate) and return for each task (lower
+        row: μ). Heads work for both tasks at once, also where there are enough for a pair
+        each.""",
     ),
 )
 

@@ -5,12 +5,14 @@ import numpy as np
 from .. import analysis, theory
 from ..claims import Lab
 from ..claims._linear_runs import (
+    FOUR,
     SOFTMAX_MERGED,
     SOFTMAX_SEPARATE,
     SOFTMAX_SEQUENCES,
     four_components,
     separate_run,
     softmax_run,
+    white_settings,
     white_task,
 )
 from ..claims.linear_algorithm import (
@@ -69,7 +71,7 @@ def pcr(lab: Lab) -> Drawing:
         "distance_from_pcr": gaps[0],
         "distance_from_least_squares": gaps[1],
     }
-    config = {"task": "four components", "heads": 4, "scale": SCALE, "sequences": SEQUENCES}
+    config = {**FOUR, "heads": 4, "rank": 1, "scale": SCALE, "seed": 0, "sequences": SEQUENCES}
     return Drawing(figure, data, config)
 
 
@@ -112,7 +114,8 @@ def context(lab: Lab) -> Drawing:
     panel.set(xscale="log", yscale="log", xlabel="context length in the test N′", ylabel="loss")
     legend_above(figure, panel, columns=2)
     data["theory_floor"] = np.array(floor)
-    config = {"task": "four components", "trained_at": 31, "sequences": FRESH}
+    config = {**FOUR, "tested_at": list(OTHER_CONTEXTS), "heads": 4, "rank": 1, "scale": 1e-2}
+    config |= {"seed": 0, "sequences": FRESH}
     return Drawing(figure, data, config)
 
 
@@ -138,7 +141,7 @@ def softmax(lab: Lab) -> Drawing:
         data |= {f"{name}_step": run.times, f"{name}_loss": run.losses}
     legend_above(figure, panels[0])
     config = {
-        "task": "four components",
+        **FOUR,
         "heads": 8,
         "sequences": SOFTMAX_SEQUENCES,
         "merged": dict(zip(("learning_rate", "steps"), SOFTMAX_MERGED)),
@@ -164,6 +167,7 @@ def in_weight(lab: Lab) -> Drawing:
     for i, (name, values) in enumerate(measured.items()):
         b.plot(FRACTIONS, values, "os^"[i], mfc="none", color=COLOURS[i], label=name)
         b.plot(fine, predicted[name], **THEORY)
+    b.plot([], [], label="theory", **THEORY)
     b.set(xlabel="share of random tasks p", ylabel="loss at the end", yscale="log")
     b.set(ylim=(None, 12), xticks=(0, 0.5, 1))
     b.legend(loc="upper right", borderaxespad=0)
@@ -182,7 +186,8 @@ def in_weight(lab: Lab) -> Drawing:
         key = name.replace(" ", "_").replace("-", "_")
         data |= {key: measured[name], f"theory_{key}": predicted[name]}
     data |= {f"block_{name}": sizes for name, sizes in blocks.items()}
-    config = {"task": "white, D = 4, N = 31, λ = 1/4", "heads": 8, "scale": 1e-2, "end": END}
+    config = {**white_settings(0.25), "heads": 8, "scale": 1e-2, "end": END}
+    config["fractions"] = list(FRACTIONS)
     return Drawing(figure, data, config)
 
 

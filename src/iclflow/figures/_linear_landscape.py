@@ -6,9 +6,9 @@ import numpy as np
 
 from .. import analysis, theory
 from ..claims import Lab
-from ..claims._linear_runs import four_components, merged_run
+from ..claims._linear_runs import FOUR, four_components, merged_run
 from ..claims.linear_merged import merged_restarts
-from ..claims.linear_order import ORDER_SCALES, order_shares, reversed_run, reversed_task
+from ..claims.linear_order import ORDER_SCALES, REVERSED, order_shares, reversed_run, reversed_task
 from ..claims.linear_separate import separate_restarts
 from ..flows import Linear, gradient_flow
 from ..models import MergedKQ
@@ -24,7 +24,6 @@ def landscape_separate(lab: Lab) -> Drawing:
     """All stationary points by number of components and loss, with their Hessian index."""
     points = theory.stationary_points(four_components(), 4)
     found = separate_restarts(lab)
-    restarts = len(found.losses)
     figure, (panel, side) = canvas("double", 3.3, 1, 2, sharey=True, width_ratios=[2.6, 1])
     where = {point.components: (_place(point, points), point.loss) for point in points}
     for small, (x, loss) in where.items():
@@ -60,7 +59,7 @@ def landscape_separate(lab: Lab) -> Drawing:
     panel.set(xlabel="components learned", ylabel="loss", xlim=(-0.3, 4.6), ylim=(0.06, 1.06))
     panel.set_xticks(range(5))
     panel.legend(loc="upper right")
-    side.set_xlabel(f"restarts ending there, of {restarts}")
+    side.set_xlabel(f"restarts ending there\n({found.words})")
     data = {
         "components": np.array(
             [[j in point.components for j in range(4)] for point in points], dtype=bool
@@ -69,7 +68,7 @@ def landscape_separate(lab: Lab) -> Drawing:
         "hessian_index": np.array([point.index for point in points]),
         "losses_found": found.losses,
     }
-    return Drawing(figure, data, {"task": "four components", "heads": 4, "restarts": restarts})
+    return Drawing(figure, data, {**FOUR, "heads": 4, "rank": 1, "restarts": found.words})
 
 
 def _place(point, points) -> float:
@@ -88,15 +87,15 @@ def landscape_merged(lab: Lab) -> Drawing:
     template = MergedKQ.init(jr.key(0), 4, heads, 1.0)
     exact = risk(task, template)
     found = merged_restarts(lab, heads)
-    restarts = len(found.losses)
-    figure, (a, b, c) = canvas("double", 2.7, 1, 3, width_ratios=[1.25, 1, 1])
+    figure, (a, b, c) = canvas("double", 2.7, 1, 3, width_ratios=[1.5, 1, 1])
     optimum = theory.optimal_matrix(task)
     size = np.linalg.norm(optimum)
     grid = np.linspace(-5, 5, 121)
     products = np.outer(grid, grid) / size
     # On this plane A is a multiple of A*, and the loss a parabola in it.
     loss = minima.loss + (saddles.loss - minima.loss) * (1 - products) ** 2
-    a.contourf(grid, grid, loss.T, np.linspace(0, 3, 13), cmap="cividis", extend="max")
+    shown = a.contourf(grid, grid, loss.T, np.linspace(0, 3, 13), cmap="cividis", extend="max")
+    figure.colorbar(shown, ax=a, label="loss", ticks=range(4), shrink=0.85)
     branch = np.linspace(size / 5, 5, 60)
     for sign in (1, -1):
         a.plot(sign * branch, sign * size / branch, color="white", lw=2)
@@ -105,6 +104,7 @@ def landscape_merged(lab: Lab) -> Drawing:
     sizes = np.linalg.norm(run.models.v, axis=1)
     along = np.einsum("tde,de->t", run.coefficients(), optimum) / size / sizes
     a.plot(sizes, along, color=COLOURS[1], lw=2)
+    a.annotate("training", (1.9, 1.3), color="white", va="top")
     a.plot(0, 0, "o", color="white", mec="black")
     a.annotate("saddle", (0.4, -0.3), color="white", va="top")
     a.annotate("minima", (1.75, 4.7), color="white", va="top", ha="right")
@@ -126,7 +126,11 @@ def landscape_merged(lab: Lab) -> Drawing:
     b.legend(loc="upper left")
     levels(c, [saddles.loss, minima.loss])
     c.plot(np.arange(1, len(found.losses) + 1), found.losses, "o", mfc="none")
-    c.set(xlabel="restart, sorted", ylabel="loss where a restart ends", ylim=(0, 1.08))
+    c.set(
+        xlabel=f"restart, sorted\n({found.words})",
+        ylabel="loss where a restart ends",
+        ylim=(0, 1.08),
+    )
     data = {
         "strength": grid,
         "loss_on_plane": loss,
@@ -137,7 +141,9 @@ def landscape_merged(lab: Lab) -> Drawing:
         "losses_found": found.losses,
         "theory_losses": np.array([saddles.loss, minima.loss]),
     }
-    return Drawing(figure, data, {"task": "four components", "heads": heads, "restarts": restarts})
+    path = {"heads": 8, "scale": 1e-3, "seed": 0}
+    config = {**FOUR, "heads": heads, "restarts": found.words, "training": path}
+    return Drawing(figure, data, config)
 
 
 def order(lab: Lab) -> Drawing:
@@ -160,7 +166,8 @@ def order(lab: Lab) -> Drawing:
     panel.set_ylabel("share in order of eigenvalue")
     legend_above(figure, panel)
     data = {"scale": np.array(ORDER_SCALES), "share": shares, "low": low, "high": high}
-    return Drawing(figure, data, {"task": "four components", "heads": 5, "seeds": seeds})
+    config = {**FOUR, "heads": 5, "rank": 1, "scales": list(ORDER_SCALES), "seeds": seeds}
+    return Drawing(figure, data, config)
 
 
 def _binomial_interval(shares: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -201,8 +208,7 @@ def order_by_growth(lab: Lab) -> Drawing:
     data = {"theory_levels": np.array(losses), "drop_times": drops}
     for prefix, columns in (("", whole), ("turn_", part)):
         data |= dict(zip((f"{prefix}time", f"{prefix}loss", f"{prefix}share_learned"), columns))
-    config = {"covariance": [1.0, 0.2], "prior_covariance": [0.1, 1.0], "heads": 3, "scale": 1e-4}
-    return Drawing(figure, data, config)
+    return Drawing(figure, data, {**REVERSED, "rank": 1, "seed": 0})
 
 
 def _again(lab: Lab, run: Trajectory, task: LinearRegression, first: float, last: float):

@@ -6,11 +6,13 @@ import numpy as np
 from .. import analysis, theory
 from ..claims import Lab
 from ..claims._linear_runs import (
+    FOUR,
     four_components,
     merged_ensemble,
     merged_model,
     merged_run,
     white_run,
+    white_settings,
     white_task,
 )
 from ..claims.linear_network import NETWORK_SETTING, network_runs
@@ -80,9 +82,10 @@ def merged(lab: Lab) -> Drawing:
             "gap_mirrored": gaps["closed under y → −y"],
         },
         {
-            "task": "four components",
+            **FOUR,
             "heads": 8,
             "scale": SCALE,
+            "seed": 0,
             "descent": NETWORK_SETTING,
         },
     )
@@ -131,7 +134,7 @@ def white(lab: Lab) -> Drawing:
         "loss": run.losses,
         "theory_loss": loss,
     }
-    config = {"task": "white, D = 4, N = 31, λ = 1", "heads": 8, "strength_at_start": 1e-4}
+    config = {**white_settings(), "heads": 8, "strength_at_start": 1e-4, "seed": 0}
     return Drawing(figure, data, config)
 
 
@@ -183,4 +186,5 @@ def merged_drop_times(lab: Lab) -> Drawing:
         "expected_mean": np.array([e.mean for e in expected]),
         "expected_deviation": np.array([e.standard_deviation for e in expected]),
     }
-    return Drawing(figure, data, {"task": "four components", "heads": 8, "seeds": seeds})
+    config = {**FOUR, "heads": 8, "scales": list(DROP_SCALES), "seeds": seeds}
+    return Drawing(figure, data, config)

@@ -4,13 +4,15 @@ import numpy as np
 
 from .. import theory
 from ..claims import Lab
-from ..claims._linear_runs import eight_components, rank_run
+from ..claims._linear_runs import EIGHT, eight_components, rank_run
 from ..claims.linear_rank import RANKS, SCALES, plateau_durations
 from ._base import Drawing
 from ._style import COLOURS, LEVEL, THEORY, canvas, held, legend_above
 
 # The claim on slopes inside a head runs the largest rank from smaller weights still.
 SMALLEST = 1e-4
+# Levels at which a new head must start.
+NEW_HEAD = LEVEL | {"color": COLOURS[1], "lw": 1.0}
 
 
 def rank(lab: Lab) -> Drawing:
@@ -26,7 +28,7 @@ def rank(lab: Lab) -> Drawing:
         upper.set(title=f"R = {r}", xlabel="time (τ)", xlim=(100, time[-1]), ylim=(0.15, 1.05))
         for m, level in enumerate(plateaus):
             new_head = m % r == 0 and m < 8
-            upper.axhline(level, **LEVEL | ({"color": COLOURS[1], "lw": 1.0} if new_head else {}))
+            upper.axhline(level, **NEW_HEAD if new_head else LEVEL)
         data |= {f"time_{r}": time, f"loss_{r}": loss}
         scales = (*SCALES, SMALLEST) if r == max(RANKS) else SCALES
         for i, scale in enumerate(scales):
@@ -48,7 +50,7 @@ def rank(lab: Lab) -> Drawing:
     panels[0].set_ylabel("loss")
     panels[4].set_ylabel("duration of plateau m (τ)")
     _legend(figure, panels[0])
-    config = {"task": "eight components", "heads": 9, "seed": 0}
+    config = {**EIGHT, "heads": 9, "seed": 0}
     config |= {"scales": [*SCALES, SMALLEST], "scale_of_curves": SCALES[0]}
     return Drawing(figure, data, config)
 
@@ -60,4 +62,6 @@ def _legend(figure, panel) -> None:
     panel.plot([], [], "o", color="0.4", label="new head")
     panel.plot([], [], "o", color="0.4", mfc="white", label="inside a head")
     panel.plot([], [], label="predicted", **THEORY)
-    legend_above(figure, panel)
+    panel.plot([], [], label="level, new head", **NEW_HEAD)
+    panel.plot([], [], label="level, inside a head", **LEVEL)
+    legend_above(figure, panel, columns=4)

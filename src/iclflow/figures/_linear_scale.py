@@ -4,7 +4,14 @@ import numpy as np
 
 from .. import theory
 from ..claims import Lab
-from ..claims._linear_runs import four_components, merged_run, separate_run, white_task
+from ..claims._linear_runs import (
+    FOUR,
+    four_components,
+    merged_run,
+    separate_run,
+    white_settings,
+    white_task,
+)
 from ..claims.linear_scale import (
     LAZY_RATIOS,
     MERGED_SCALES,
@@ -77,9 +84,18 @@ def scale(lab: Lab) -> Drawing:
         "sharpness": sharpness,
     }
     config = {
-        "task": "four components",
-        "separate": {"heads": 4, "heads_in_c": 5, "seeds_in_c": lab.scaled(3, 6, 30)},
-        "merged": {"heads": 8, "seeds_in_d": lab.scaled(2, 5, 20)},
+        **FOUR,
+        "separate": {
+            "heads": 4,
+            "heads_in_c": 5,
+            "seeds_in_c": lab.scaled(3, 6, 30),
+            "scales": list(SEPARATE_SCALES),
+        },
+        "merged": {
+            "heads": 8,
+            "seeds_in_d": lab.scaled(2, 5, 20),
+            "scales": list(MERGED_SCALES),
+        },
     }
     return Drawing(figure, data, config)
 
@@ -123,13 +139,13 @@ def lazy(lab: Lab) -> Drawing:
     left.legend(loc="lower left", title="Hs²/‖A*‖")
     ratios = np.array(LAZY_RATIOS)
     guide = deviations[-1] * (ratios[-1] / ratios) ** 2
-    right.plot(ratios, guide, label="(Hs²/‖A*‖)⁻²", **THEORY)
+    right.plot(ratios, guide, label="∝ (Hs²/‖A*‖)⁻²", **THEORY)
     right.set(xlabel="Hs²/‖A*‖", ylabel="largest relative deviation")
     right.set_xticks(ratios, [f"{ratio:g}" for ratio in ratios])
     right.minorticks_off()
     right.legend(loc="upper right")
     data["deviation"] = np.array(deviations)
-    config = {"task": "four components", "heads": 16, "paired": True}
+    config = {**FOUR, "heads": 16, "paired": True, "ratios": list(LAZY_RATIOS)}
     return Drawing(figure, data, config)
 
 
@@ -161,5 +177,6 @@ def rich_to_lazy(lab: Lab) -> Drawing:
     left.set(xlabel="time (τ)", ylabel="strength σ")
     right.set(xlabel="time (τ)", ylabel="loss", ylim=(0, None))
     right.legend(title="imbalance |δ|/2‖A*‖", loc="upper right")
-    config = {"task": "white, D = 4, N = 31, λ = 1/4", "heads": 2, "rho": [0.6, 0.8]}
+    starts = [list(start) for start in RICH_TO_LAZY]
+    config = {**white_settings(0.25), "heads": 2, "rho": [0.6, 0.8], "starts": starts}
     return Drawing(figure, data, config)

@@ -4,7 +4,7 @@ import numpy as np
 
 from .. import theory
 from ..claims import Lab
-from ..claims._linear_runs import four_components, separate_model, separate_run
+from ..claims._linear_runs import FOUR, four_components, separate_model, separate_run
 from ..claims.linear_cascade import ALIGNED_STARTS, aligned_run, cascade_times
 from ..claims.linear_separate import HEAD_SHAPES, head_losses
 from ..flows import Explicit, gradient_flow
@@ -75,7 +75,7 @@ def staircase(lab: Lab) -> Drawing:
         "theory_levels": cascade.levels,
         "theory_drop_times": cascade.drop_times,
     }
-    config = {"task": "four components", "heads": 4, "rank": 1, "scale": SCALE, "seed": 0}
+    config = {**FOUR, "heads": 4, "rank": 1, "scale": SCALE, "seed": 0}
     return Drawing(figure, data, config)
 
 
@@ -146,7 +146,7 @@ def scalar_ode(lab: Lab) -> Drawing:
         "theory_rescaled_time": x,
         "theory_rescaled_value": theory.drop_profile(x),
     }
-    config = {"task": "four components", "heads": 4, "starts": list(ALIGNED_STARTS)}
+    config = {**FOUR, "heads": 4, "rank": 1, "starts": list(ALIGNED_STARTS)}
     return Drawing(figure, data, config)
 
 
@@ -178,7 +178,7 @@ def cascade(lab: Lab) -> Drawing:
     right.set(xlabel="predicted drop time (τ)", ylabel="relative error of the prediction")
     left.legend(loc="upper left")
     data = {"predicted": predicted, "measured": measured}
-    config = {"task": "four components", "heads": 4, "scale": 1e-4, "seeds": seeds}
+    config = {**FOUR, "heads": 4, "rank": 1, "scale": 1e-4, "seeds": seeds}
     return Drawing(figure, data, config)
 
 
@@ -204,4 +204,6 @@ def heads(lab: Lab) -> Drawing:
     panel.set(ylabel="final loss", ylim=(0, 1.08))
     legend_above(figure, panel)
     data = {"heads_and_rank": np.array(HEAD_SHAPES), "predicted": predicted, "measured": measured}
-    return Drawing(figure, data, {"task": "four components", "scale": 0.01, "seeds": seeds})
+    shapes = [list(shape) for shape in HEAD_SHAPES]
+    config = {**FOUR, "heads_and_rank": shapes, "scale": 0.01, "seeds": seeds}
+    return Drawing(figure, data, config)

@@ -13,11 +13,13 @@ import optax
 from jaxtyping import Array, Key, PRNGKeyArray
 
 from ..models import AbstractModel
-from ..risks import AbstractRisk
+from ..risks import AbstractRisk, AbstractSampledRisk
 from ..trajectory import Result, Trajectory
+from ._ahead import Blocks, drawn_ahead, steps_at_once
 from ._ensemble import Ensemble, Members, over_members
 from ._jit import jit_ahead
 from ._layout import Layout
+from ._options import check_model_and_risk
 from ._progress import Monitor, Status
 from ._recorder import Recorder
 from ._rules import Rule, adam_rule, sgd_rule
@@ -40,10 +42,10 @@ class State(NamedTuple):
     optimiser: Any
     key: PRNGKeyArray | None
 
-    def fresh_key(self) -> PRNGKeyArray:
-        """The key of this step."""
+    def fresh_key(self, ahead: Array | int = 0) -> PRNGKeyArray:
+        """The key of this step, or of one `ahead`."""
         assert self.key is not None
-        return jr.fold_in(self.key, self.step)
+        return jr.fold_in(self.key, self.step + ahead)
 
 
 def gradient_descent(
@@ -102,6 +104,7 @@ def descend(
     - `save`: which steps to keep: `Drops`, `Linear`, `LogSpaced` or `Explicit`.
     - `progress`, `callback`: as in `gradient_flow`.
     """
+    check_model_and_risk(model, risk)
     if key is not None:
         key = key[None]
     driver = _Driver(Layout.of(model), risk, monitor, None, optimiser, steps, save)
@@ -156,11 +159,13 @@ class _Driver:
         # Between two looks a run can be neither stopped nor shown, so none is far from the next.
         pauses = np.arange(_LONGEST_STRETCH, self._steps, _LONGEST_STRETCH)
         looks = np.concatenate([[0], np.union1d(marks, pauses) if len(pauses) else marks])
-        chunks = self._chunks(np.diff(looks, append=looks[-1] + 1), vectors.size)
+        strides = np.diff(looks)
+        chunks = self._chunks(np.append(strides, 1), vectors.size)
         states = self._start(vectors, keys)
+        blocks = self._blocks(states, strides)
         recorders, seen = [], 0
         try:
-            for record in self._advanced(states, chunks):
+            for record in self._advanced(states, chunks, blocks):
                 # What the last chunk computes beyond the end is dropped.
                 valid = min(len(chunks[0]), len(looks) - seen)
                 seen += valid
@@ -209,15 +214,22 @@ class _Driver:
         size = -(-len(counts) // -(-len(counts) // size))
         return np.pad(counts, (0, -len(counts) % size), constant_values=1).reshape(-1, size)
 
-    def _advanced(self, states: State, chunks: np.ndarray):
+    def _blocks(self, states: State, strides: np.ndarray) -> Blocks:
+        """How steps are drawn together; one by one where nothing can be drawn ahead."""
+        risk, most = self._risk, 1
+        if isinstance(risk, AbstractSampledRisk):
+            if self._swept:
+                risk = jax.tree.map(lambda leaf: leaf[0] if eqx.is_array(leaf) else leaf, risk)
+            assert states.key is not None
+            most = steps_at_once(risk, states.key[0], len(states.weights))
+        return Blocks.cut(strides, most)
+
+    def _advanced(self, states: State, chunks: np.ndarray, blocks: Blocks):
         """The record of each chunk. The next chunk is under way while one is looked at."""
         parts = self.layout, self._rule, self._swept
-        every_step = bool(chunks.max() == 1)  # then there is no loop between looks to compile
         records = collections.deque()
         for counts in chunks:
-            states, record = _advance(
-                parts, self._risk, self._monitored, states, counts, every_step
-            )
+            states, record = _advance(parts, self._risk, self._monitored, states, counts, blocks)
             records.append(record)
             if len(records) > 1:
                 yield records.popleft()
@@ -240,7 +252,7 @@ class _Driver:
 
 
 @jit_ahead
-def _advance(parts, risk, monitored, states, counts, every_step: bool):
+def _advance(parts, risk, monitored, states, counts, blocks: Blocks):
     """Looks at the loss, then takes the next of `counts` steps; and so on."""
     layout, rule, swept = parts
 
@@ -253,6 +265,9 @@ def _advance(parts, risk, monitored, states, counts, every_step: bool):
 
     def chunk(risks, state):
         risk, monitored = risks
+
+        def on_drawn(state: State, drawn: AbstractRisk) -> State:
+            return moved(state, drawn.gradient(layout.model(state.weights)))
 
         def one_step(_, state: State) -> State:
             key = state.fresh_key() if risk.stochastic else None
@@ -267,8 +282,11 @@ def _advance(parts, risk, monitored, states, counts, every_step: bool):
             else:
                 reported = risk if monitored is None else monitored
                 loss = reported(model, _report_key(reported, state))
+                if isinstance(risk, AbstractSampledRisk):
+                    after = drawn_ahead(risk, State.fresh_key, on_drawn, state, count, blocks)
+                    return after, (state.step, loss, state.weights)
                 after = one_step(0, state)
-            if not every_step:
+            if not blocks.once:  # then there is no loop between looks to compile
                 after = jax.lax.fori_loop(1, count, one_step, after)
             return after, (state.step, loss, state.weights)
 

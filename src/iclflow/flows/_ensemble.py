@@ -84,6 +84,8 @@ class Members:
         - `models`: a sequence of models of one shape, or one stacked model.
         - `risks`: one risk that all share, or a sequence with one a model.
         """
+        if isinstance(models, AbstractRisk) or isinstance(risks, AbstractModel):
+            raise TypeError("`models` and `risks` are swapped: the models come first.")
         if isinstance(models, Sequence):
             models = stack(models)
         count = jax.tree.leaves(eqx.filter(models, eqx.is_array))[0].shape[0]

@@ -12,9 +12,10 @@ from ..risks import AbstractRisk
 from ..trajectory import Result, Trajectory
 from ._ensemble import Ensemble, Members, over_members
 from ._layout import Layout
-from ._options import FlowOptions
+from ._options import FlowOptions, check_model_and_risk, flow_options
 from ._progress import Monitor, Status
 from ._recorder import Recorder
+from ._rodas5p import Rodas5P
 from ._save import save_times
 from ._stepper import State, Stepper, stuck
 from ._tsit5 import Tsit5
@@ -26,9 +27,12 @@ from ._tsit5 import Tsit5
 _EXPLICIT_TRIES = 100_000
 _LARGEST_IMPLICIT = 512
 _CHUNK_BYTES = 2**25
+_COSTLY_CHUNK = 32
 _FOREVER = 1e300
-# Learned weights are of order one: below this, Newton's iteration chases their rounding errors.
-_SMALLEST_ATOL = 1e-14
+# Weights that start at nothing have no size of their own to take a share of: then that of learned
+# ones counts, which is of order one and known to 1e-16.
+_ATOL_FROM_ZERO = 1e-14
+_SMALLEST_ATOL = 1e-24
 
 
 def gradient_flow(model: AbstractModel, risk: AbstractRisk, **options) -> Trajectory:
@@ -36,10 +40,11 @@ def gradient_flow(model: AbstractModel, risk: AbstractRisk, **options) -> Trajec
 
     **Arguments:**
 
-    - `options`: the fields of `FlowOptions`: `end`, `save`, `solver`, `rtol`, `atol`,
-      `tolerance`, `max_steps`, `progress`, `callback`.
+    - `options`: the fields of `FlowOptions`: `end`, `gradient_tolerance`, `save`, `solver`,
+      `rtol`, `atol`, `tolerance`, `max_steps`, `progress`, `callback`.
     """
-    driver = _Driver(Layout.of(model), risk, None, FlowOptions(**options), "gradient flow")
+    check_model_and_risk(model, risk)
+    driver = _Driver(Layout.of(model), risk, None, flow_options(**options), "gradient flow")
     return driver.run(driver.layout.vector(model)[None])[0]
 
 
@@ -55,7 +60,7 @@ def gradient_flow_ensemble(models, risks, **options) -> Ensemble:
     members = Members.of(models, risks)
     layout = Layout.of(members.first)
     title = f"{members.count} gradient flows"
-    driver = _Driver(layout, members.risk, members.swept_risk, FlowOptions(**options), title)
+    driver = _Driver(layout, members.risk, members.swept_risk, flow_options(**options), title)
     return Ensemble(tuple(driver.run(eqx.filter_vmap(layout.vector)(members.models))))
 
 
@@ -77,16 +82,20 @@ class _Driver:
 
     def run(self, vectors) -> list[Trajectory]:
         options = self._options
-        recorders = self._recorders(vectors)
+        recorders, slopes = self._recorders(vectors)
         atol = _default_atol(vectors) if options.atol is None else options.atol
         fixed = save_times(options.save, options.end)
         end = _FOREVER if options.end is None else options.end
         stops = np.append(() if fixed is None else fixed[fixed < end], end)
-        kind = "implicit" if self._options.solver == "implicit" else "explicit"
+        kind = self._first_kind()
         tried = 0
         solvers = [kind]
-        stepper, state = self._begin(kind, atol, jnp.zeros(len(vectors)), vectors)
+        # What the usual heuristic for a first step starts from; all of it takes two gradients.
+        first = 0.02 * np.linalg.norm(vectors, axis=1) / np.maximum(slopes, 1e-300)
+        first = jnp.asarray(np.clip(first, 1e-6, 1e6)) if kind == "implicit" else None
+        stepper, state = self._begin(kind, atol, jnp.zeros(len(vectors)), vectors, first)
         size = max(8, min(512, _CHUNK_BYTES // (8 * vectors.size)))
+        size = min(size, _COSTLY_CHUNK) if self._risk.costly else size
         try:
             while any(recorder.result is None for recorder in recorders):
                 state, record = _advance(stepper, self._swept, self._risk, state, stops, size)
@@ -102,7 +111,7 @@ class _Driver:
                 if kind == "explicit" and self._should_switch(tried):
                     kind = "implicit"
                     solvers.append(kind)
-                    stepper, state = self._begin(kind, atol, state.time, state.weights)
+                    stepper, state = self._begin(kind, atol, state.time, state.weights, state.step)
         except KeyboardInterrupt:
             _finish(recorders, Result.cancelled)
         finally:
@@ -121,16 +130,18 @@ class _Driver:
             for recorder in recorders
         ]
 
-    def _recorders(self, vectors) -> list[Recorder]:
+    def _recorders(self, vectors) -> tuple[list[Recorder], np.ndarray]:
+        """What keeps each run, and ‖∂L/∂W‖ at its start."""
         measured = _measure(self.layout, self._swept, self._risk, vectors)
         losses, floors, starts, slopes = (np.asarray(values).tolist() for values in measured)
-        if self._options.end is None and np.any(np.isnan(floors)):
+        lasting = self._options.end is None and self._options.gradient_tolerance is None
+        if lasting and np.any(np.isnan(floors)):
             raise ValueError(
-                "`end` is needed: the smallest loss that these weights can reach is not known, "
-                "so the run cannot tell when it has converged."
+                "`end` is needed, or `gradient_tolerance`: the smallest loss that these weights "
+                "can reach is not known, so the run cannot tell when it has converged."
             )
         targets = [None] * len(losses)
-        if self._options.end is None:
+        if lasting:
             # A start at the minimum has no way down of which to take a share: allow for rounding.
             targets = [
                 f + max(self._options.tolerance * (l - f), 1e-14) for l, f in zip(starts, floors)
@@ -140,13 +151,22 @@ class _Driver:
             for vector, loss, target in zip(np.asarray(vectors), losses, targets)
         ]
         for recorder, slope in zip(recorders, slopes):
-            if slope == 0:
+            if slope <= (self._options.gradient_tolerance or 0):
                 recorder.finish(Result.stationary)
-        return recorders
+        return recorders, np.asarray(slopes)
 
-    def _begin(self, kind: str, atol: float, times, vectors) -> tuple[Stepper, State]:
-        stepper = Stepper(*_solver(kind, self._options.rtol, atol), self.layout)
-        return stepper, _start(stepper, self._swept, self._risk, times, vectors)
+    def _begin(self, kind: str, atol: float, times, vectors, step) -> tuple[Stepper, State]:
+        rest = self._options.gradient_tolerance
+        rest = None if rest is None else jnp.asarray(rest)
+        stepper = Stepper(*_solver(kind, self._options.rtol, atol), self.layout, rest)
+        return stepper, _start(stepper, self._swept, self._risk, times, vectors, step)
+
+    def _first_kind(self) -> str:
+        # Where gradients are all that counts, an implicit step costs no more than two explicit.
+        if self._options.solver == "auto":
+            small = self.layout.size <= _LARGEST_IMPLICIT
+            return "implicit" if self._risk.costly and small else "explicit"
+        return self._options.solver
 
     def _should_switch(self, tried: int) -> bool:
         wanted = self._options.solver == "auto" and tried >= _EXPLICIT_TRIES
@@ -154,7 +174,7 @@ class _Driver:
 
     def _stop_where_hopeless(self, recorders, state: State, tried: int) -> None:
         lost = np.asarray(stuck(state))
-        resting = np.asarray(state.time) >= _FOREVER
+        resting = (np.asarray(state.time) >= _FOREVER) | np.asarray(state.resting)
         for recorder, is_lost, is_resting in zip(recorders, lost, resting):
             if is_resting:
                 recorder.finish(Result.stationary)
@@ -175,8 +195,10 @@ class _Driver:
 def _default_atol(vectors) -> float:
     # The smallest member of an ensemble sets it: on a plateau the small weights are what matters.
     scale = float(jnp.min(jnp.sqrt(jnp.mean(vectors**2, axis=-1))))
-    # Rounded to a decade: the implicit solver compiles its tolerance in.
-    return max(10.0 ** float(np.floor(np.log10(1e-9 * scale + 1e-300))), _SMALLEST_ATOL)
+    if scale == 0:
+        return _ATOL_FROM_ZERO
+    # Rounded to a decade: a number that reads well in the statistics of a run.
+    return max(10.0 ** float(np.floor(np.log10(1e-9 * scale))), _SMALLEST_ATOL)
 
 
 def _finish(recorders: list[Recorder], result: Result) -> None:
@@ -185,23 +207,21 @@ def _finish(recorders: list[Recorder], result: Result) -> None:
 
 
 def _solver(kind: str, rtol: float, atol: float):
-    # With the default controller a fifth of the explicit steps at the limit of stability are
-    # rejected, and half of the implicit ones.
-    if kind == "explicit":
-        # As arrays: other tolerances do not mean another compilation.
-        tolerances = jnp.asarray(rtol), jnp.asarray(atol)
-        return Tsit5(), diffrax.PIDController(*tolerances, pcoeff=0.4, icoeff=0.3)
-    controller = diffrax.PIDController(rtol=rtol, atol=atol, pcoeff=0.25, icoeff=0.25)
-    root_finder = diffrax.VeryChord(rtol=rtol, atol=atol)
-    return diffrax.Kvaerno5(scan_kind="lax", root_finder=root_finder), controller
+    # As arrays: other tolerances do not mean another compilation.
+    tolerances = jnp.asarray(rtol), jnp.asarray(atol)
+    if kind == "implicit":
+        return Rodas5P(), diffrax.PIDController(*tolerances)
+    # With the default controller a fifth of the steps at the limit of stability are rejected.
+    return Tsit5(), diffrax.PIDController(*tolerances, pcoeff=0.4, icoeff=0.3)
 
 
 @eqx.filter_jit
 def _measure(layout: Layout, swept, risk, vectors):
     def measure(risk, vector):
         model = layout.model(vector)
-        loss, floor, zero = risk(model), risk.floor(model), risk.of_zero(model)
-        slope = jnp.max(jnp.abs(layout.vector(risk.gradient(model))))
+        loss, gradient = risk.value_and_gradient(model)
+        floor, zero = risk.floor(model), risk.of_zero(model)
+        slope = jnp.linalg.norm(layout.vector(gradient))
         # The way down is that of a predictor: huge weights start far above predicting zero.
         start = loss if zero is None else jnp.minimum(loss, zero)
         return loss, jnp.nan if floor is None else floor, start, slope
@@ -210,8 +230,8 @@ def _measure(layout: Layout, swept, risk, vectors):
 
 
 @eqx.filter_jit
-def _start(stepper: Stepper, swept, risk, times, vectors):
-    return over_members(stepper.start, swept, risk, times, vectors)
+def _start(stepper: Stepper, swept, risk, times, vectors, steps):
+    return over_members(stepper.start, swept, risk, times, vectors, steps)
 
 
 @eqx.filter_jit

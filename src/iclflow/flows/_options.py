@@ -1,10 +1,13 @@
 """How a gradient flow is integrated, with every option checked."""
 
 import dataclasses
+import difflib
 from collections.abc import Callable
 
 import numpy as np
 
+from ..models import AbstractModel
+from ..risks import AbstractRisk
 from ._progress import Status
 from ._save import Drops, SavePoints
 
@@ -21,16 +24,21 @@ class FlowOptions:
       (of the whole way down) of the smallest value that the weights can reach, if the risk
       knows it.
     - `save`: which moments to keep: `Drops`, `Linear`, `LogSpaced` or `Explicit`.
-    - `solver`: `"explicit"` (Tsit5), `"implicit"` (Kvaerno5), or `"auto"`: explicit, and
+    - `gradient_tolerance`: the run also ends, as stationary, where ‖∂L/∂W‖ is no larger. It
+      takes the place of `end` for risks whose smallest value is not known. (Around a saddle
+      gradients are small, too.)
+    - `solver`: `"explicit"` (Tsit5), `"implicit"` (Rodas5P), or `"auto"`: explicit, and
       implicit once a long plateau has shown that stability limits the step.
     - `rtol`, `atol`: of the solver; `atol` is by default 1e-9 of the size of the initial
-      weights (but at least 1e-14), since on a plateau the small weights are what matters.
+      weights, rounded down to a power of ten, since on a plateau the small weights are what
+      matters; at least 1e-24, and 1e-14 for weights that are all zero.
     - `max_steps`: gives up after so many attempted steps.
     - `progress`: show a bar (default: on a terminal, after two seconds).
     - `callback`: called between chunks; the run is cancelled when it returns False.
     """
 
     end: float | None = None
+    gradient_tolerance: float | None = None
     save: SavePoints = Drops()
     solver: str = "auto"
     rtol: float = 1e-9
@@ -43,6 +51,9 @@ class FlowOptions:
     def __post_init__(self):
         if self.end is not None and not (np.isfinite(self.end) and self.end > 0):
             raise ValueError(f"`end` = {self.end}: must be finite and positive.")
+        smallest = self.gradient_tolerance
+        if smallest is not None and not (np.isfinite(smallest) and smallest > 0):
+            raise ValueError(f"`gradient_tolerance` = {smallest}: must be finite and positive.")
         if self.solver not in SOLVERS:
             raise ValueError(
                 f'`solver` = {self.solver!r}: must be "auto", "explicit" or "implicit".'
@@ -54,3 +65,26 @@ class FlowOptions:
             raise ValueError(f"`atol` = {self.atol}: must lie between 0 and 1.")
         if self.max_steps < 1:
             raise ValueError(f"`max_steps` = {self.max_steps}: must be at least 1.")
+
+
+def flow_options(**options) -> FlowOptions:
+    """The options of a gradient flow; one that does not exist is named beside those that do."""
+    known = [field.name for field in dataclasses.fields(FlowOptions)]
+    for name in options:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean `{close[0]}`? " if close else ""
+            names = ", ".join(f"`{each}`" for each in known)
+            raise TypeError(
+                f"`{name}` is not an option of gradient flow: {hint}The options are {names}."
+            )
+    return FlowOptions(**options)
+
+
+def check_model_and_risk(model, risk) -> None:
+    """Refuses what is no model or no risk, and one in the other's place."""
+    if isinstance(model, AbstractRisk) and isinstance(risk, AbstractModel):
+        raise TypeError("`model` and `risk` are swapped: the model comes first.")
+    for name, value, kind in (("model", model, AbstractModel), ("risk", risk, AbstractRisk)):
+        if not isinstance(value, kind):
+            raise TypeError(f"`{name}` is of type {type(value).__name__}: must be a {name}.")

@@ -33,6 +33,7 @@ class State(NamedTuple):
     weights: PyTree[Array]
     solver: Any
     controller: Any
+    resting: Bool[Array, ""]
 
 
 class Record(NamedTuple):
@@ -45,11 +46,13 @@ class Record(NamedTuple):
 
 
 class Stepper(eqx.Module):
-    """An adaptive solver on the flow τ dW/dt = −½ ∂L/∂W of the flattened weights."""
+    """An adaptive solver on the flow τ dW/dt = −½ ∂L/∂W of the flattened weights. With `rest`,
+    weights at which ‖∂L/∂W‖ is no larger stay where they are."""
 
     solver: diffrax.AbstractSolver
     controller: diffrax.PIDController
     layout: Layout
+    rest: Float[Array, ""] | None = None
 
     def _terms(self, risk: AbstractRisk) -> diffrax.ODETerm:
         def velocity(time, weights, args):
@@ -69,16 +72,24 @@ class Stepper(eqx.Module):
             return self.layout.model(weights)
         return eqx.combine(weights, self.layout.rest)
 
-    def start(self, risk: AbstractRisk, time: Array, vector: Float[Array, " n"]) -> State:
-        """The state before the first step, with a first step size by the usual heuristic."""
+    def start(
+        self,
+        risk: AbstractRisk,
+        time: Array,
+        vector: Float[Array, " n"],
+        step: Array | None = None,
+    ) -> State:
+        """The state before the first step, whose size is by the usual heuristic unless given."""
         terms = self._terms(risk)
         weights = self._weights(self.layout.model(vector))
         order = self.solver.error_order(terms)
         end, controller = self.controller.init(
-            terms, time, time + 1e12, weights, None, None, self.solver.func, order
+            terms, time, time + 1e12, weights, step, None, self.solver.func, order
         )
         solver = self.solver.init(terms, time, end, weights, None)
-        state = State(time, jnp.asarray(end - time), weights, solver, controller)
+        state = State(
+            time, jnp.asarray(end - time), weights, solver, controller, jnp.zeros((), bool)
+        )
         # Weakly typed scalars would make the second chunk compile again.
         return jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.result_type(x)), state)
 
@@ -89,11 +100,13 @@ class Stepper(eqx.Module):
         terms = self._terms(risk)
         order = cast(int, self.solver.error_order(terms))
 
-        def attempt(state: State, _):
-            stop = stops[
-                jnp.minimum(jnp.searchsorted(stops, state.time, side="right"), len(stops) - 1)
-            ]
-            active = state.time < stop
+        def next_stop(state: State) -> Float[Array, ""]:
+            after = jnp.searchsorted(stops, state.time, side="right")
+            return stops[jnp.minimum(after, len(stops) - 1)]
+
+        def attempt(state: State):
+            stop = next_stop(state)
+            active = (state.time < stop) & ~state.resting
             clipped = state.time + state.step >= stop
             # The stop itself, not time + step: the clock must read the stop to the last bit.
             end = jnp.where(clipped & active, stop, state.time + state.step)
@@ -117,11 +130,25 @@ class Stepper(eqx.Module):
                 choose(weights, state.weights),
                 choose(solver, state.solver),
                 jax.tree.map(lambda a, b: jnp.where(active, a, b), controller, state.controller),
+                state.resting,
             )
             model = self._model(moved.weights)
-            return moved, Record(moved.time, risk(model), self.layout.vector(model), accepted)
+            if self.rest is None:
+                loss = risk(model)
+            else:
+                loss, gradient = risk.value_and_gradient(model)
+                slope = jnp.linalg.norm(self.layout.vector(gradient))
+                moved = moved._replace(resting=slope <= self.rest)
+            return moved, Record(moved.time, loss, self.layout.vector(model), accepted)
 
-        return jax.lax.scan(attempt, state, length=tries)
+        def idle(state: State):
+            weights = self.layout.vector(self._model(state.weights))
+            return state, Record(state.time, jnp.zeros(()), weights, jnp.zeros((), bool))
+
+        # What is over need not be computed; it matters where a single try takes a while.
+        over = lambda state: (state.time >= next_stop(state)) | state.resting
+        step = lambda state, _: jax.lax.cond(over(state), idle, attempt, state)
+        return jax.lax.scan(step, state, length=tries)
 
 
 def stuck(state: State) -> Bool[Array, "*members"]:

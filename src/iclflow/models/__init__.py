@@ -8,11 +8,21 @@ from ._base import attention_length as attention_length
 from ._equivalents import ConvolutionalLinear as ConvolutionalLinear
 from ._equivalents import TwoLayerLinear as TwoLayerLinear
 from ._equivalents import cubic_features as cubic_features
+from ._factored import FactoredAttention as FactoredAttention
+from ._initialise import FULL_SCHEMES as FULL_SCHEMES
+from ._initialise import MERGED_SCHEMES as MERGED_SCHEMES
 from ._initialise import SCHEMES as SCHEMES
+from ._initialise import STRUCTURED_SCHEMES as STRUCTURED_SCHEMES
 from ._merged import FullMergedKQ as FullMergedKQ
 from ._merged import MergedKQ as MergedKQ
+from ._multi_attention import AbstractMultiAttention as AbstractMultiAttention
+from ._multi_attention import MultiFactored as MultiFactored
+from ._multi_attention import MultiMergedKQ as MultiMergedKQ
+from ._multi_attention import MultiStructured as MultiStructured
 from ._separate import FullSeparateKQ as FullSeparateKQ
 from ._separate import SeparateKQ as SeparateKQ
+from ._stack import AttentionStack as AttentionStack
+from ._structured import StructuredAttention as StructuredAttention
 
 MODELS: dict[str, type[AbstractModel]] = {
     model.__name__: model
@@ -23,5 +33,11 @@ MODELS: dict[str, type[AbstractModel]] = {
         FullSeparateKQ,
         TwoLayerLinear,
         ConvolutionalLinear,
+        StructuredAttention,
+        FactoredAttention,
+        MultiMergedKQ,
+        MultiFactored,
+        MultiStructured,
+        AttentionStack,
     )
 }

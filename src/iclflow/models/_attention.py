@@ -8,13 +8,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..tasks import Sequences
+from ..tasks import AbstractSequences, Sequences
 from ._base import AbstractModel, Form, Normaliser, attention_length
 
 Activation = Literal["linear", "softmax"]
 
 
-class AbstractAttention(AbstractModel):
+class AbstractAttention(AbstractModel[Sequences]):
     """Multi-head attention read at the query's label position.
 
     Head h has a value row a_h = (u_h; v_h) over tokens z = (x; y) and a key-query block
@@ -41,6 +41,11 @@ class AbstractAttention(AbstractModel):
         """Whether the blocks that theory sets to zero (u_h, h_h) are absent."""
 
     @property
+    def label_blind(self) -> bool:
+        """Whether the attention weights are the same whatever the labels are."""
+        return self.reduced
+
+    @property
     def form(self) -> Form:
         if self.activation != "linear":
             return "general"
@@ -55,32 +60,35 @@ class AbstractAttention(AbstractModel):
         return jnp.einsum("ha,hbc->abc", ov, kq)
 
     def predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
-        if self.activation == "softmax":
-            return self._predict_softmax(sequences)
         scale = 1 / attention_length(sequences.length, self.normaliser)
-        if self.reduced:
+        if self.reduced and self.activation == "linear":
             beta = scale[..., None] * jnp.einsum("...nd,...n->...d", sequences.x, sequences.y)
             return jnp.einsum("...d,de,...e->...", beta, self.coefficients(), sequences.x_query)
-        tokens = _tokens(sequences, self.self_attention)
+        tokens = attended_tokens(sequences, self.self_attention)
         values = jnp.einsum("...na,ha->...hn", tokens, self.ov())
         scores = jnp.einsum("...na,hab,...b->...hn", tokens, self.kq(), sequences.x_query)
-        return scale * jnp.sum(values * scores, (-1, -2))
-
-    def _predict_softmax(self, sequences: Sequences) -> Float[Array, "*batch"]:
-        tokens = _tokens(sequences, self.self_attention)
-        values = jnp.einsum("...na,ha->...hn", tokens, self.ov())
-        scores = jnp.einsum("...na,hab,...b->...hn", tokens, self.kq(), sequences.x_query)
-        mask = sequences.mask()
-        if self.self_attention:
-            mask = jnp.concatenate([mask, jnp.ones_like(mask[..., :1])], -1)
-        weights = jax.nn.softmax(scores, where=mask[..., None, :], axis=-1)
+        if self.activation == "linear":
+            return scale * jnp.sum(values * scores, (-1, -2))
+        weights = softmax_weights(scores, sequences, self.self_attention)
         return jnp.sum(weights * values, (-1, -2))
 
 
-def _tokens(sequences: Sequences, self_attention: bool) -> Array:
+def attended_tokens(sequences: AbstractSequences, self_attention: bool) -> Array:
     """The tokens that a query attends to: z = (x; y) of the context, and (x_q; 0) if asked."""
-    tokens = jnp.concatenate([sequences.x, sequences.y[..., None]], -1)
+    labels = sequences.y if sequences.y.ndim == sequences.x.ndim else sequences.y[..., None]
+    tokens = jnp.concatenate([sequences.x, labels], -1)
     if not self_attention:
         return tokens
-    query = jnp.pad(sequences.x_query, [(0, 0)] * (sequences.x_query.ndim - 1) + [(0, 1)])
+    widths = [(0, 0)] * (sequences.x_query.ndim - 1) + [(0, labels.shape[-1])]
+    query = jnp.pad(sequences.x_query, widths)
     return jnp.concatenate([tokens, query[..., None, :]], -2)
+
+
+def softmax_weights(
+    scores: Float[Array, "*batch H N"], sequences: AbstractSequences, self_attention: bool
+) -> Float[Array, "*batch H N"]:
+    """The softmax of scores over the tokens that a query attends to; padding gets no weight."""
+    mask = sequences.mask()
+    if self_attention:
+        mask = jnp.concatenate([mask, jnp.ones_like(mask[..., :1])], -1)
+    return jax.nn.softmax(scores, where=mask[..., None, :], axis=-1)

@@ -1,13 +1,14 @@
 """What every model is: weights, a prediction, circuits; and where the factor 1/N is stated."""
 
 import abc
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 import equinox as eqx
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
-from ..tasks import Sequences
+from ..tasks import AbstractSequences
 
+S = TypeVar("S", bound=AbstractSequences)
 Normaliser = Literal["context", "tokens", "none"]
 Form = Literal["bilinear", "cubic", "general"]
 
@@ -28,7 +29,7 @@ def attention_length(length, normaliser: Normaliser):
     raise ValueError(f'`normaliser` = {normaliser!r}: must be "context", "tokens" or "none".')
 
 
-class AbstractModel(eqx.Module):
+class AbstractModel(eqx.Module, Generic[S]):
     """Weights and a prediction. A model knows its own circuits, never a task or an optimiser.
 
     A model of one's own subclasses this, implements `predict`, and can be trained on the sampled
@@ -38,8 +39,11 @@ class AbstractModel(eqx.Module):
     """
 
     @abc.abstractmethod
-    def predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
-        """The predicted query label of each sequence; any leading batch axes."""
+    def predict(self, sequences: S) -> Array:
+        """The predicted query label of each sequence; any leading batch axes.
+
+        Models of several labels have one more axis, over the labels, at the end.
+        """
 
     @property
     def form(self) -> Form:

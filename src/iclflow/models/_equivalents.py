@@ -22,7 +22,7 @@ def cubic_features(sequences: Sequences, normaliser: Normaliser) -> Float[Array,
     return features.reshape(*features.shape[:-2], -1)
 
 
-class TwoLayerLinear(AbstractModel):
+class TwoLayerLinear(AbstractModel[Sequences]):
     """A fully connected linear network with one hidden layer: ŷ = w₂ᵀ W₁ z."""
 
     W1: Float[Array, "H DD"]
@@ -52,7 +52,7 @@ class TwoLayerLinear(AbstractModel):
         return self.network(cubic_features(sequences, self.normaliser))
 
 
-class ConvolutionalLinear(AbstractModel):
+class ConvolutionalLinear(AbstractModel[Sequences]):
     """A sum of H three-layer linear networks: convolution, full row, scalar.
 
     Network h slides one kernel of size D with stride D and R output channels over the D blocks

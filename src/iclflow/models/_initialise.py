@@ -13,10 +13,17 @@
   attention by N: use it with `normaliser="none"`, or multiply the weights by √N (merged) or
   N^(1/3) (separate).
 
-The blocks u and h of the full forms start at zero in every scheme.
+Merged attention also has those of arXiv 2503.12734:
+
+- `"default"`: every entry is U(−s/√T, s/√T), T = D + 1, as linear layers usually start.
+- `"small_identity"`: U_h = s I and v_h = s.
+- `"opposite"`: the same, with both signs changed in every second head.
+
+The blocks u and h of the full forms start at zero in every scheme but `"default"`, which draws
+them like the others.
 """
 
-from typing import Literal
+from typing import Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -28,11 +35,28 @@ from ..precision import as_float
 from ..tasks import is_whole
 
 Scheme = Literal["gaussian", "balanced", "identity", "paper"]
-SCHEMES = ("gaussian", "balanced", "identity", "paper")
+MergedScheme = Literal[
+    "gaussian", "balanced", "identity", "paper", "default", "small_identity", "opposite"
+]
+FullScheme = Literal["gaussian", "default", "small_identity", "opposite"]
+FactoredScheme = FullScheme
+StructuredScheme = Literal["gaussian", "small_identity", "opposite"]
+SCHEMES: tuple[str, ...] = get_args(Scheme)
+MERGED_SCHEMES: tuple[str, ...] = get_args(MergedScheme)
+FULL_SCHEMES: tuple[str, ...] = get_args(FullScheme)
+STRUCTURED_SCHEMES: tuple[str, ...] = get_args(StructuredScheme)
 
 
-def check_sizes(dim: int, heads: int, scale: ScalarLike, scheme: str, rank: int = 1) -> None:
-    """Refuses sizes that no model can have."""
+def check_sizes(
+    dim: int,
+    heads: int,
+    scale: ScalarLike,
+    scheme: str,
+    rank: int = 1,
+    *,
+    schemes: tuple[str, ...] = SCHEMES,
+) -> None:
+    """Refuses sizes that no model can have, and schemes that this one does not know."""
     for name, value in (("dim", dim), ("heads", heads), ("rank", rank)):
         if not is_whole(value) or value < 1:
             raise ValueError(f"`{name}` = {value}: must be a whole number from 1 up.")
@@ -42,18 +66,44 @@ def check_sizes(dim: int, heads: int, scale: ScalarLike, scheme: str, rank: int 
     traced = isinstance(scale, jax.core.Tracer)  # pyright: ignore[reportAttributeAccessIssue]
     if not traced and not 0 <= np.asarray(scale) < np.inf:
         raise ValueError(f"`scale` = {scale}: must be finite and not negative.")
-    if scheme not in SCHEMES:
-        raise ValueError(f"`scheme` = {scheme!r}: must be one of {', '.join(SCHEMES)}.")
+    if scheme not in schemes:
+        raise ValueError(f"`scheme` = {scheme!r}: must be one of {', '.join(schemes)}.")
+
+
+def check_key(key: PRNGKeyArray) -> None:
+    """Refuses what is no random key, such as a seed."""
+    dtype = getattr(key, "dtype", None)
+    if dtype is None or not (jnp.issubdtype(dtype, jax.dtypes.prng_key) or dtype == jnp.uint32):
+        raise TypeError(f"`key` = {key!r}: must be a random key, such as `jax.random.key(0)`.")
+
+
+def check_labels(labels: int) -> None:
+    """Refuses numbers of labels that no model can have."""
+    if not is_whole(labels) or labels < 1:
+        raise ValueError(f"`labels` = {labels}: must be a whole number from 1 up.")
+
+
+def start_signs(heads: int, scheme: str, dtype) -> Array:
+    """The sign of each head: all + in `"small_identity"`, +, −, +, … in `"opposite"`."""
+    signs = jnp.ones(heads, dtype)
+    return signs.at[1::2].set(-1) if scheme == "opposite" else signs
 
 
 def merged_weights(
-    key: PRNGKeyArray, dim: int, heads: int, scale: ScalarLike, scheme: Scheme
+    key: PRNGKeyArray, dim: int, heads: int, scale: ScalarLike, scheme: MergedScheme
 ) -> tuple[Array, Array]:
     """v (H,) and U (H, D, D)."""
-    check_sizes(dim, heads, scale, scheme)
+    check_key(key)
+    check_sizes(dim, heads, scale, scheme, schemes=MERGED_SCHEMES)
     key_v, key_u = jr.split(key)
     size = as_float(scale)
     dtype = size.dtype
+    if scheme == "default":
+        v = size * uniform(key_v, (heads,), dim + 1, dtype)
+        return v, size * uniform(key_u, (heads, dim, dim), dim + 1, dtype)
+    if scheme in ("small_identity", "opposite"):
+        v = size * start_signs(heads, scheme, dtype)
+        return v, v[:, None, None] * jnp.eye(dim, dtype=dtype)
     v = size * jr.normal(key_v, (heads,), dtype)
     if scheme in ("gaussian", "paper"):
         return v, size * jr.normal(key_u, (heads, dim, dim), dtype)
@@ -69,6 +119,7 @@ def separate_weights(
     key: PRNGKeyArray, dim: int, heads: int, rank: int, scale: ScalarLike, scheme: Scheme
 ) -> tuple[Array, Array, Array]:
     """v (H,), K (H, D, R) and Q (H, D, R)."""
+    check_key(key)
     check_sizes(dim, heads, scale, scheme, rank)
     key_v, key_k, key_q = jr.split(key, 3)
     size = as_float(scale)
@@ -91,3 +142,50 @@ def separate_weights(
     k = jnp.abs(v)[:, None, None] * k / jnp.where(norms > 0, norms, 1.0)
     rotations, _ = jnp.linalg.qr(jr.normal(key_q, (heads, dim, dim), dtype))
     return v, k, rotations @ k
+
+
+def factored_weights(
+    key: PRNGKeyArray,
+    dim: int,
+    labels: int,
+    heads: int,
+    width: int | None,
+    scale: ScalarLike | None,
+    scheme: FactoredScheme,
+) -> tuple[Array, Array, Array, Array]:
+    """K, Q, V (H, E, T) and O (H, I, E) over tokens of T = D + I entries."""
+    token = dim + labels
+    width = token if width is None else width
+    scale = scale if scale is not None else (1.0 if scheme == "default" else 1e-2)
+    check_key(key)
+    check_sizes(dim, heads, scale, scheme, schemes=FULL_SCHEMES)
+    check_labels(labels)
+    if not is_whole(width) or width < 1:
+        raise ValueError(f"`width` = {width}: must be a whole number from 1 up.")
+    size = as_float(scale)
+    shapes = [(heads, width, token)] * 3 + [(heads, labels, width)]
+    if scheme in ("gaussian", "default"):
+        inputs = [token] * 3 + [heads * width]
+        blocks = [
+            jr.normal(k, shape, size.dtype)
+            if scheme == "gaussian"
+            else uniform(k, shape, fan_in, size.dtype)
+            for k, shape, fan_in in zip(jr.split(key, 4), shapes, inputs)
+        ]
+    else:
+        if width < token:
+            raise ValueError(
+                f"`width` = {width}: must be at least {token}, the size of a token, for `scheme` "
+                f'= "{scheme}".'
+            )
+        signs = start_signs(heads, scheme, size.dtype)[:, None, None]
+        identity = jnp.broadcast_to(jnp.eye(width, token, dtype=size.dtype), shapes[0])
+        rows = jnp.eye(labels, width, dim, dtype=size.dtype)
+        blocks = [identity, signs * identity, identity, signs * rows]
+    K, Q, V, O = (size * block for block in blocks)  # noqa: E741
+    return K, Q, V, O
+
+
+def uniform(key: PRNGKeyArray, shape: tuple[int, ...], fan_in: int, dtype) -> Array:
+    """U(−1/√n, 1/√n), n = `fan_in`: how a linear layer with n inputs usually starts."""
+    return jr.uniform(key, shape, dtype, -1.0, 1.0) / fan_in**0.5

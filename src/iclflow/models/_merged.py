@@ -2,11 +2,13 @@
 
 import equinox as eqx
 import jax.numpy as jnp
+import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray, ScalarLike
 
+from ..precision import as_float
 from ._attention import AbstractAttention, Activation
 from ._base import Normaliser
-from ._initialise import Scheme, merged_weights
+from ._initialise import MergedScheme, merged_weights, uniform
 
 
 class MergedKQ(AbstractAttention):
@@ -24,7 +26,7 @@ class MergedKQ(AbstractAttention):
         dim: int,
         heads: int,
         scale: ScalarLike = 1e-2,
-        scheme: Scheme = "gaussian",
+        scheme: MergedScheme = "gaussian",
         **options,
     ) -> "MergedKQ":
         """Random weights of size `scale`; `scheme` says which. `options` are fields."""
@@ -57,11 +59,23 @@ class FullMergedKQ(AbstractAttention):
         dim: int,
         heads: int,
         scale: ScalarLike = 1e-2,
-        scheme: Scheme = "gaussian",
+        scheme: MergedScheme = "gaussian",
         **options,
     ) -> "FullMergedKQ":
-        """As `MergedKQ.init`; u and h start at zero."""
-        return FullMergedKQ.embed(MergedKQ.init(key, dim, heads, scale, scheme, **options))
+        """As `MergedKQ.init`; u and h start at zero, but for the scheme `"default"`, which draws
+        them too."""
+        model = FullMergedKQ.embed(MergedKQ.init(key, dim, heads, scale, scheme, **options))
+        if scheme != "default":
+            return model
+        key_u, key_h = jr.split(jr.fold_in(key, 1))
+        size, value, block = as_float(scale), model.value, model.key_query
+        u = size * uniform(key_u, (heads, dim), dim + 1, value.dtype)
+        h = size * uniform(key_h, (heads, dim), dim + 1, value.dtype)
+        return eqx.tree_at(
+            lambda m: (m.value, m.key_query),
+            model,
+            (value.at[:, :-1].set(u), block.at[:, -1].set(h)),
+        )
 
     @staticmethod
     def embed(model: MergedKQ) -> "FullMergedKQ":

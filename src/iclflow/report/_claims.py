@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from ..claims import Check, Outcome
-from ._text import anchor, duration, escape, number, value_text
+from ..claims import Outcome
+from ._text import anchor, duration, error_text, escape, value_text
 
 # Sign and word: a verdict is told by shape and text, colour only helps.
 VERDICTS = {
@@ -43,14 +43,15 @@ def overview_html(outcomes: Sequence[Outcome]) -> str:
     return f'<ul class="overview">{"".join(links)}</ul>'
 
 
-def claims_html(outcomes: Sequence[Outcome], figures: set[str]) -> str:
+def claims_html(outcomes: Sequence[Outcome], figures: set[str], claims: set[str]) -> str:
     """The table of claims, with all checks of each in a part that folds away.
 
     **Arguments:**
 
     - `figures`: the names of the figures on this page, so that claims can point to theirs.
+    - `claims`: the ids of all claims on this page, for the same reason.
     """
-    rows = "".join(_row(outcome, figures) for outcome in outcomes)
+    rows = "".join(_row(outcome, figures, claims) for outcome in outcomes)
     head = "".join(
         f'<th scope="col">{title}</th>'
         for title in ("Verdict", "Claim", "Predicted", "Measured", "Error ≤ tolerance", "Time")
@@ -58,16 +59,16 @@ def claims_html(outcomes: Sequence[Outcome], figures: set[str]) -> str:
     return f'<table class="claims"><thead><tr>{head}</tr></thead>{rows}</table>'
 
 
-def _row(outcome: Outcome, figures: set[str]) -> str:
+def _row(outcome: Outcome, figures: set[str], claims: set[str]) -> str:
     claim, worst = outcome.claim, outcome.worst
     shown = ("–", "–", "–")
     if worst is not None:
         predicted, measured = (escape(value_text(v)) for v in (worst.predicted, worst.measured))
         name = f'<span class="which">{escape(worst.name)}</span>'
-        shown = (name + predicted, measured, _error(worst))
+        shown = (name + predicted, measured, escape(error_text(worst)))
     cells = (
         ("Verdict", _verdict(outcome)),
-        ("Claim", _statement(outcome, figures)),
+        ("Claim", _statement(outcome, figures, claims)),
         *zip(("Predicted", "Measured", "Error ≤ tolerance"), shown),
         ("Time", duration(outcome.seconds)),
     )
@@ -88,7 +89,7 @@ def _verdict(outcome: Outcome) -> str:
     return f'<span class="badge {outcome.verdict}"><span class="sign">{sign}</span> {word}</span>'
 
 
-def _statement(outcome: Outcome, figures: set[str]) -> str:
+def _statement(outcome: Outcome, figures: set[str], claims: set[str]) -> str:
     claim = outcome.claim
     parts = [f"<p>{escape(claim.statement)}</p>"]
     if outcome.reason:
@@ -101,18 +102,15 @@ def _statement(outcome: Outcome, figures: set[str]) -> str:
         if name in figures
     ]
     if claim.corrected_by:
-        target = anchor("claim", claim.corrected_by)
-        pointers.append(f'said right in <a href="#{target}">{escape(claim.corrected_by)}</a>')
+        right = escape(claim.corrected_by)
+        if claim.corrected_by in claims:
+            right = f'<a href="#{anchor("claim", claim.corrected_by)}">{right}</a>'
+        else:
+            right += ", which is not on this page"
+        pointers.append(f"said right in {right}")
     if pointers:
         parts.append(f'<p class="source">→ {", ".join(pointers)}</p>')
     return "".join(parts)
-
-
-def _error(check: Check) -> str:
-    if check.comparison == "equal":
-        return "equal" if check.passed else "not equal"
-    relation = "≤" if check.passed else "&gt;"
-    return f"{escape(number(check.error, 2))} {relation} {escape(number(check.tolerance, 2))}"
 
 
 def _details(outcome: Outcome) -> str:
@@ -121,7 +119,7 @@ def _details(outcome: Outcome) -> str:
         f'<td data-label="Check">{escape(check.name)}</td>'
         f'<td data-label="Predicted" class="number">{escape(value_text(check.predicted))}</td>'
         f'<td data-label="Measured" class="number">{escape(value_text(check.measured))}</td>'
-        f'<td data-label="Error" class="number">{_error(check)}</td>'
+        f'<td data-label="Error" class="number">{escape(error_text(check))}</td>'
         f'<td data-label="Comparison">{_COMPARISONS[check.comparison]}</td>'
         f'<td data-label="Passed">{"✓ passes" if check.passed else "✗ fails"}</td></tr>'
         for check in outcome.checks

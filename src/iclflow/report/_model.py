@@ -48,6 +48,7 @@ class ReportFigure:
     **Fields:**
 
     - `media_type`: of `image`, `image/svg+xml` or `image/png`.
+    - `share`: of the width of the page that it takes; 1 for two columns of print.
     - `problem`: why there is no image, in words.
     """
 
@@ -60,3 +61,4 @@ class ReportFigure:
     config: dict[str, Any]
     seconds: float
     problem: str = ""
+    share: float = 1.0

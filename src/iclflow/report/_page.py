@@ -35,11 +35,11 @@ def render_report(
     - `info`: where, when and how all this was computed.
     """
     style = files("iclflow.report").joinpath("page.css").read_text(encoding="utf-8")
-    names = {figure.name for figure in figures}
+    names, ids = {figure.name for figure in figures}, {o.claim.id for o in outcomes}
     papers = [paper for paper in _PAPERS if any(o.claim.paper == paper for o in outcomes)]
     sections = "".join(
         f'<section id="{paper}"><h2>{escape(_PAPERS[paper])}</h2>'
-        f"{claims_html([o for o in outcomes if o.claim.paper == paper], names)}</section>"
+        f"{claims_html([o for o in outcomes if o.claim.paper == paper], names, ids)}</section>"
         for paper in papers
     )
     drawn = "".join(_figure(figure) for figure in figures)
@@ -85,7 +85,7 @@ def _figure(figure: ReportFigure) -> str:
         data = base64.b64encode(figure.image).decode("ascii")
         picture = (
             f'<img src="data:{escape(figure.media_type)};base64,{data}" '
-            f'alt="{escape(figure.title)}" loading="lazy">'
+            f'alt="{escape(figure.title)}" style="--share: {figure.share:.4g}" loading="lazy">'
         )
     return (
         f'<figure id="{anchor("figure", figure.name)}"><h3>{escape(figure.title)}</h3>{picture}'

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ..claims import Check
+
 # Longer lists show their ends and their length.
 _LONGEST_LIST = 6
 
@@ -50,6 +52,8 @@ def value_text(value: Any) -> str:
         if math.prod(shape) > _LONGEST_LIST:
             return _extremes(value, shape)
         return "; ".join(value_text(inner) for inner in value)
+    if not value:
+        return "none"
     if len(value) <= _LONGEST_LIST:
         return ", ".join(number(inner) for inner in value)
     ends = [number(inner) for inner in (*value[:2], *value[-2:])]
@@ -71,6 +75,14 @@ def _is_array(value: Any) -> bool:
     except (TypeError, ValueError):
         return False
     return True
+
+
+def error_text(check: Check) -> str:
+    """How far a measurement is from its prediction, beside what is allowed."""
+    if check.comparison == "equal":
+        return "equal" if check.passed else "not equal"
+    relation = "≤" if check.passed else ">"
+    return f"{number(check.error, 2)} {relation} {number(check.tolerance, 2)}"
 
 
 def duration(seconds: float) -> str:

@@ -17,6 +17,8 @@ class AbstractRisk(eqx.Module):
 
     kind: ClassVar[str]
     stochastic: ClassVar[bool] = False
+    # Whether a gradient takes longer than all else in a step of a solver: milliseconds.
+    costly: ClassVar[bool] = False
 
     @abc.abstractmethod
     def __call__(self, model: AbstractModel, key: PRNGKeyArray | None = None) -> Float[Array, ""]:

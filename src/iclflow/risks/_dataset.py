@@ -13,15 +13,16 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..models import AbstractModel, attention_length
-from ..tasks import Sequences
+from ..tasks import AbstractSequences, Sequences
 from ._base import AbstractRisk
 from ._quadratic import MAX_FEATURES, FeatureLayout, QuadraticRisk
 
 
 class StoredSequencesRisk(AbstractRisk):
-    """The plain mean of squared errors over stored sequences, for any model."""
+    """The plain mean of squared errors over stored sequences, for any model. Errors are summed over
+    labels where there are several."""
 
-    sequences: Sequences
+    sequences: AbstractSequences
     chunk: int | None = eqx.field(static=True, default=None)
 
     kind = "dataset"
@@ -48,7 +49,7 @@ class StoredSequencesRisk(AbstractRisk):
 
 
 def dataset_risk(
-    sequences: Sequences, model: AbstractModel, chunk: int | None = None
+    sequences: AbstractSequences, model: AbstractModel, chunk: int | None = None
 ) -> QuadraticRisk | StoredSequencesRisk:
     """The mean squared error over `sequences`, for every model of the layout of `model`.
 
@@ -72,6 +73,7 @@ def dataset_risk(
         raise ValueError("`sequences` holds NaN or infinity: every entry must be finite.")
     if model.form == "general":
         return StoredSequencesRisk(sequences, chunk)
+    assert isinstance(sequences, Sequences)  # no other kind fits a model of known form
     layout = FeatureLayout.of(model)
     if sequences.dim != layout.dim:
         raise ValueError(f"`sequences` has `dim` = {sequences.dim}, `model` has {layout.dim}.")
@@ -119,5 +121,5 @@ def _features(part: Sequences, layout: FeatureLayout) -> np.ndarray:
     return (pairs[:, :, None] * part.x_query[:, None, :]).reshape(len(pairs), -1)
 
 
-def _squared_errors(model: AbstractModel, sequences: Sequences) -> Array:
-    return (sequences.y_query - model.predict(sequences)) ** 2
+def _squared_errors(model: AbstractModel, sequences: AbstractSequences) -> Array:
+    return sequences.squared_error(model.predict(sequences))

@@ -1,11 +1,21 @@
 """Tasks: distributions over in-context regression sequences."""
 
+from ._base import AbstractSequences as AbstractSequences
 from ._base import AbstractTask as AbstractTask
 from ._base import Estimate as Estimate
 from ._base import Sequences as Sequences
 from ._base import estimate_mean as estimate_mean
 from ._check import is_whole as is_whole
+from ._features import HermiteRegression as HermiteRegression
+from ._features import QuadraticRegression as QuadraticRegression
+from ._features import hermite as hermite
 from ._linear_regression import LinearRegression as LinearRegression
+from ._linear_regression import isotropic as isotropic
 from ._mixture import Mixture as Mixture
 from ._mixture import in_context_in_weight as in_context_in_weight
+from ._multi import MultiSequences as MultiSequences
+from ._multi import MultiTaskRegression as MultiTaskRegression
+from ._random_functions import DecisionTree as DecisionTree
+from ._random_functions import TwoLayerReLU as TwoLayerReLU
 from ._random_labels import RandomLabels as RandomLabels
+from ._sparse import SparseRegression as SparseRegression

@@ -1,26 +1,32 @@
 """What every task is: a distribution over sequences, and its Bayes predictor."""
 
 import abc
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+S = TypeVar("S", bound="AbstractSequences")
 
-class Sequences(eqx.Module):
+
+class AbstractSequences(eqx.Module):
     """A batch of in-context regression problems (x₁,y₁)…(x_N,y_N), x_q → y_q.
 
     Any leading batch axes are allowed, none included. Sequences of different context lengths
     share one array: positions from `length` on are padding, with x = 0 and y = 0.
     """
 
-    x: Float[Array, "*batch N D"]
-    y: Float[Array, "*batch N"]
-    x_query: Float[Array, "*batch D"]
-    y_query: Float[Array, "*batch"]
-    length: Float[Array, "*batch"]
+    x: eqx.AbstractVar[Array]
+    y: eqx.AbstractVar[Array]
+    x_query: eqx.AbstractVar[Array]
+    y_query: eqx.AbstractVar[Array]
+    length: eqx.AbstractVar[Array]
+
+    @abc.abstractmethod
+    def squared_error(self, prediction: Array) -> Float[Array, "*batch"]:
+        """The loss of each sequence: (y_q − ŷ)², summed over labels where there are several."""
 
     @property
     def dim(self) -> int:
@@ -35,8 +41,21 @@ class Sequences(eqx.Module):
         """True at the positions that hold a context pair, False at padding."""
         return jnp.arange(self.x.shape[-2]) < self.length[..., None]
 
-    def __getitem__(self, index) -> "Sequences":
+    def __getitem__(self: S, index) -> S:
         return jax.tree.map(lambda leaf: leaf[index], self)
+
+
+class Sequences(AbstractSequences):
+    """Sequences with one label a token."""
+
+    x: Float[Array, "*batch N D"]
+    y: Float[Array, "*batch N"]
+    x_query: Float[Array, "*batch D"]
+    y_query: Float[Array, "*batch"]
+    length: Float[Array, "*batch"]
+
+    def squared_error(self, prediction: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
+        return (self.y_query - prediction) ** 2
 
 
 class Estimate(NamedTuple):
@@ -54,7 +73,7 @@ def estimate_mean(samples: Float[Array, " count"]) -> Estimate:
     return Estimate(jnp.mean(samples), jnp.std(samples, ddof=1) / jnp.sqrt(count))
 
 
-class AbstractTask(eqx.Module):
+class AbstractTask(eqx.Module, Generic[S]):
     """A distribution over sequences. It knows how to sample and its own optimum, never a model."""
 
     @property
@@ -68,21 +87,22 @@ class AbstractTask(eqx.Module):
         """The longest context that this task produces."""
 
     @abc.abstractmethod
-    def sample(self, key: PRNGKeyArray, count: int) -> Sequences:
+    def sample(self, key: PRNGKeyArray, count: int) -> S:
         """Draws `count` independent sequences."""
 
     @abc.abstractmethod
-    def bayes_predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
+    def bayes_predict(self, sequences: S) -> Array:
         """The posterior mean of the noiseless query label given the context and the query."""
 
     @abc.abstractmethod
-    def bayes_variance(self, sequences: Sequences) -> Float[Array, "*batch"]:
+    def bayes_variance(self, sequences: S) -> Array:
         """The posterior variance of the query label (its noise included where the task has it)."""
 
     def bayes_risk(self, key: PRNGKeyArray, count: int = 100_000) -> Estimate:
         """The smallest risk that any predictor can reach on this task.
 
-        The posterior variance is averaged over sampled contexts, which leaves far less noise
-        than averaging squared errors.
+        The posterior variance, summed over labels where there are several, is averaged over
+        sampled contexts, which leaves far less noise than averaging squared errors.
         """
-        return estimate_mean(self.bayes_variance(self.sample(key, count)))
+        variances = self.bayes_variance(self.sample(key, count))
+        return estimate_mean(jnp.sum(variances.reshape(count, -1), 1))

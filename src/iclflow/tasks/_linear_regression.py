@@ -1,5 +1,7 @@
 """In-context linear regression: y = w·x + noise, a fresh w for every sequence."""
 
+from typing import Any
+
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
@@ -9,10 +11,17 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ..eigen import eigh
 from ..precision import as_float
 from ._base import AbstractTask, Sequences
-from ._check import checked_array, checked_contexts, checked_covariance, checked_nonnegative
+from ._check import (
+    checked_array,
+    checked_contexts,
+    checked_covariance,
+    checked_nonnegative,
+    is_whole,
+)
+from ._lengths import cut_to_length
 
 
-class LinearRegression(AbstractTask):
+class LinearRegression(AbstractTask[Sequences]):
     """Inputs x ~ N(0, Λ), task vector w ~ N(w₀, Γ), labels y = w·x + ε with Var ε = σ².
 
     A task vector that is the same in every sequence is the case Γ = 0.
@@ -29,7 +38,7 @@ class LinearRegression(AbstractTask):
     def __init__(
         self,
         eigenvalues=None,
-        context=31,
+        context: Any = 31,
         *,
         covariance=None,
         noise=0.0,
@@ -115,15 +124,8 @@ class LinearRegression(AbstractTask):
         if not self.noisy_query:
             noise = noise.at[:, -1].set(0.0)
         y = jnp.einsum("pnd,pd->pn", x, w) + noise
-        lengths = jnp.asarray(self.contexts, dtype)
-        length = jr.choice(key_length, lengths, (count,), p=self.context_probabilities)
-        keep = jnp.arange(longest) < length[:, None]
         return Sequences(
-            x=jnp.where(keep[..., None], x[:, :-1], 0.0),
-            y=jnp.where(keep, y[:, :-1], 0.0),
-            x_query=x[:, -1],
-            y_query=y[:, -1],
-            length=length,
+            *cut_to_length(key_length, x, y, self.contexts, self.context_probabilities)
         )
 
     def bayes_predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
@@ -146,7 +148,12 @@ class LinearRegression(AbstractTask):
         return mean, jnp.einsum("...de,...e,...fe->...df", basis, shrink, basis)
 
     def log_evidence(self, sequences: Sequences) -> Float[Array, "*batch"]:
-        """log p(x₁, y₁, …, x_N, y_N, x_q), the context length included, up to powers of 2π.
+        """log p(x₁, y₁, …, x_N, y_N, x_q), the context length included, up to powers of 2π."""
+        inputs = -0.5 * self._input_misfit(sequences)
+        return self.label_evidence(sequences) + inputs + self._log_length(sequences)
+
+    def label_evidence(self, sequences: Sequences) -> Float[Array, "*batch"]:
+        """log p(y₁, …, y_N | x₁, …, x_N), up to powers of 2π.
 
         With σ² = 0 the labels either fit exactly or they do not; among tasks that fit, each
         further direction in which w may vary makes the same labels infinitely less likely. A
@@ -162,8 +169,7 @@ class LinearRegression(AbstractTask):
         misfit = jnp.where(self.noise > 0, left / floor, jnp.where(fits, 0.0, jnp.inf))
         misfit = misfit + jnp.sum(explained / (safe + self.noise), -1)
         volume = jnp.where(seen, jnp.log(safe + self.noise) - jnp.log(floor), 0.0)
-        labels = misfit + jnp.sum(volume, -1) + sequences.length * jnp.log(floor)
-        return -0.5 * (labels + self._input_misfit(sequences)) + self._log_length(sequences)
+        return -0.5 * (misfit + jnp.sum(volume, -1) + sequences.length * jnp.log(floor))
 
     def _input_misfit(self, sequences: Sequences) -> Float[Array, "*batch"]:
         """−2 log p of the inputs: Σ xᵀΛ⁻¹x + log det Λ over context and query."""
@@ -191,6 +197,41 @@ class LinearRegression(AbstractTask):
         values = jnp.where(values > tiny, values, 0.0)
         along = jnp.einsum("...de,...nd,...n->...e", vectors, x, residual)
         return root, values, vectors, along, residual
+
+
+def isotropic(dim: int, context=40, noise=0.1, **options) -> LinearRegression:
+    """White inputs x ~ N(0, I) and task vectors w ~ N(0, I/D), so that E(w·x)² = 1: the setting
+    of arXiv 2503.12734.
+
+    **Arguments:**
+
+    - `dim`: D.
+    - `options`: further ones of `LinearRegression`.
+    """
+    if not is_whole(dim) or dim < 1:
+        raise ValueError(f"`dim` = {dim}: must be a whole number from 1 up.")
+    identity = np.eye(int(dim))
+    return LinearRegression(
+        covariance=identity,
+        context=context,
+        noise=noise,
+        **{"prior_covariance": identity / dim, **options},
+    )
+
+
+def white_regression(
+    contexts: tuple[int, ...],
+    noisy_query: bool,
+    prior_covariance: Float[Array, "D D"],
+    noise: Float[Array, ""],
+) -> LinearRegression:
+    """Regression on white inputs with a prior and a noise that may be traced, and so are not
+    checked: what the Bayes predictors of other tasks are made of."""
+    dim = prior_covariance.shape[0]
+    whole = LinearRegression(np.ones(dim), contexts, noisy_query=noisy_query)
+    return eqx.tree_at(
+        lambda task: (task.prior_covariance, task.noise), whole, (prior_covariance, noise)
+    )
 
 
 def _square_root(matrix: Float[Array, "D D"]) -> Float[Array, "D D"]:

@@ -15,7 +15,7 @@ from ._check import checked_array
 from ._linear_regression import LinearRegression
 
 
-class Mixture(AbstractTask):
+class Mixture(AbstractTask[Sequences]):
     """Each sequence comes from one of several linear-regression tasks, drawn at random."""
 
     components: tuple[LinearRegression, ...]

@@ -11,7 +11,7 @@ from ._check import checked_array, checked_nonnegative
 from ._linear_regression import LinearRegression
 
 
-class RandomLabels(AbstractTask):
+class RandomLabels(AbstractTask[Sequences]):
     """Context labels are pure noise; the query label is w·x_q for one fixed w.
 
     Only a model that stored w in its weights can do better than predicting zero.

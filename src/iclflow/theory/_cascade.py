@@ -48,6 +48,13 @@ class Staircase:
     blow_up_times: Float[np.ndarray, " n"]
     widths: Float[np.ndarray, " n"]
 
+    def __repr__(self) -> str:
+        numbers = lambda values: ", ".join(f"{value:.4g}" for value in values)
+        return (
+            f"Staircase(levels {numbers(self.levels)}; half-drops at "
+            f"{numbers(self.drop_times) or 'no time'})"
+        )
+
     def loss(self, times: Float[ArrayLike, "*T"]) -> Float[np.ndarray, "*T"]:
         """The predicted loss curve: each step has the closed-form shape of an aligned head."""
         times = np.asarray(times, dtype=np.float64)
@@ -64,6 +71,13 @@ def staircase(task: LinearRegression, model, tau: float = 1.0) -> Staircase:
     - `model`: anything with rank-one weights `.v`, `.K`, `.Q`; a `.normaliser` is respected.
     - `tau`: the time constant of the flow τ dW/dt = −½ ∂L/∂W.
     """
+    missing = [name for name in ("v", "K", "Q") if not hasattr(model, name)]
+    if missing:
+        raise TypeError(
+            f"`model` is a {type(model).__name__}, without `{missing[0]}`: the cascade is for "
+            "attention with separate keys and queries, such as `SeparateKQ`. For merged attention "
+            "there are `drop_time` and `reduced_flow`."
+        )
     if getattr(model, "activation", "linear") != "linear":
         raise ValueError(
             f"`model` has activation {model.activation!r}: the cascade is for linear attention."

@@ -1,0 +1,85 @@
+"""Estimators with parameters that are fitted to the predictions of a model."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PRNGKeyArray
+from scipy.optimize import minimize_scalar
+
+from ..estimators import (
+    AbstractEstimator,
+    DebiasedPreconditionedStep,
+    KernelRegression,
+    centred_correlation,
+)
+from ..models import AbstractModel
+from ..precision import as_float
+from ..tasks import AbstractTask, LinearRegression, Sequences
+
+_COUNT = 2000
+# Predictions below this share of the size of the labels are no algorithm yet.
+ALMOST_NOTHING = 0.01
+# Kernels narrower than this put all weight on one pair, wider ones are gradient steps; in units
+# of 1/(mean variance of an input).
+_RANGE = np.geomspace(0.05, 3.0, 12)
+
+
+def fitted_estimators(
+    model: AbstractModel, task: AbstractTask, key: PRNGKeyArray, count: int = _COUNT
+) -> tuple[AbstractEstimator, ...]:
+    """Kernel regression with its width and its factor, and a debiased step with its matrix, each
+    as near to the predictions of `model` as can be.
+
+    The matrix is fitted only where inputs are anisotropic: it could do all that a step size does,
+    and would always win. Linear attention is a step with a matrix by construction, so nothing is
+    fitted to it; nor to a model that predicts almost nothing.
+    """
+    if model.form != "general" or not isinstance(task, LinearRegression):
+        return ()
+    sequences = task.sample(key, count)
+    own = np.asarray(model.predict(sequences))
+    power, labels = np.mean(own**2), float(np.mean(sequences.y_query**2))
+    if not np.all(np.isfinite(own)) or power < ALMOST_NOTHING**2 * labels:
+        return ()
+    found: list[AbstractEstimator] = [_kernel(own, sequences, task)]
+    if not is_white(task):
+        found.append(_preconditioned(own, sequences))
+    return tuple(found)
+
+
+def is_white(task: LinearRegression) -> bool:
+    """Whether the inputs have the same variance in every direction."""
+    values = np.linalg.eigvalsh(np.asarray(task.covariance))
+    return task.dim > 1 and bool(np.ptp(values) <= 1e-9 * values.max())
+
+
+def _kernel(own: np.ndarray, sequences: Sequences, task: LinearRegression) -> KernelRegression:
+    unit = task.dim / float(jnp.trace(task.covariance))
+    predict = eqx.filter_jit(lambda estimator, sequences: estimator.predict(sequences))
+
+    def fit(logarithm: float, sign: float) -> tuple[float, float]:
+        """The mean squared distance at this width with the best factor, and that factor."""
+        other = np.asarray(predict(KernelRegression(sign * np.exp(logarithm)), sequences))
+        power = float(np.mean(other**2))
+        factor = float(np.mean(own * other)) / power if power > 0 else 0.0
+        return float(np.mean((own - factor * other) ** 2)), factor
+
+    grid = np.log(_RANGE * unit)
+    # A head that looks away from what is similar, and changes the sign of what it reads.
+    distances = np.asarray([[fit(point, sign)[0] for point in grid] for sign in (1.0, -1.0)])
+    row, best = np.unravel_index(np.argmin(distances), distances.shape)
+    sign = 1.0 if row == 0 else -1.0
+    near = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
+    found: Any = minimize_scalar(lambda p: fit(p, sign)[0], bounds=near, method="bounded")
+    chosen = float(found.x)
+    return KernelRegression(sign * np.exp(chosen), fit(chosen, sign)[1])
+
+
+def _preconditioned(own: np.ndarray, sequences: Sequences) -> DebiasedPreconditionedStep:
+    beta = np.asarray(centred_correlation(sequences))
+    query = np.asarray(sequences.x_query)
+    features = np.einsum("pd,pe->pde", beta, query).reshape(len(own), -1)
+    matrix = np.linalg.lstsq(features, own, rcond=None)[0]
+    return DebiasedPreconditionedStep(as_float(matrix.reshape(query.shape[1], -1)))

@@ -1,0 +1,82 @@
+"""Which tasks a head works for: one, or several at once."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from ..models import AbstractModel
+from ..tasks import MultiTaskRegression
+
+
+@dataclasses.dataclass(frozen=True)
+class Superposition:
+    """How the heads are divided among the tasks.
+
+    **Fields:**
+
+    - `strength`: s_hi = |μ_hi ω̄_hi|, what head h adds to the step of task i, with ω̄_hi the mean of
+      the diagonal of its key-query block over the coordinates that the task reads.
+    - `shares`: s_hi / Σ_i s_hi, the tasks that a head works for.
+    - `tasks_per_head`: (Σ_i s_hi)² / Σ_i s_hi², from 1 (one task) to I (all alike).
+    - `owners`: the heads' main tasks, −1 for dummies.
+    """
+
+    strength: Float[np.ndarray, "H I"]
+    shares: Float[np.ndarray, "H I"]
+    tasks_per_head: Float[np.ndarray, " H"]
+    owners: tuple[int, ...]
+
+    @property
+    def superposed(self) -> int:
+        """How many heads give their second task more than a quarter of what the first gets."""
+        ordered = np.sort(self.strength, axis=1)[:, ::-1]
+        if ordered.shape[1] < 2:
+            return 0
+        active = np.asarray(self.owners) >= 0
+        return int(np.sum(active & (ordered[:, 1] > 0.25 * ordered[:, 0])))
+
+
+def superposition(
+    model: AbstractModel, task: MultiTaskRegression, dummy_share: float = 0.1
+) -> Superposition:
+    """Measures which tasks each head of a multi-task model works for.
+
+    **Arguments:**
+
+    - `model`: a model of several labels, with circuits `kq()` and `ov()`.
+    - `task`: says which coordinates each label depends on, and in which rotation.
+    - `dummy_share`: a head whose strongest task gets less than this share of what that of the
+      strongest head gets is a dummy.
+    """
+    source: Any = model
+    attention, values = np.asarray(source.kq()), np.asarray(source.ov())
+    if values.ndim != 3 or values.shape[1] != task.labels:
+        raise ValueError(
+            f"{type(model).__name__} predicts {values.shape[1] if values.ndim == 3 else 1} labels: "
+            f"must predict the {task.labels} of the task."
+        )
+    dim = task.dim
+    blocks, outputs = attention[:, :dim], values[:, :, dim:]
+    if task.input_rotation is not None:
+        turn = np.asarray(task.input_rotation)
+        blocks = turn.T @ blocks @ turn
+    if task.output_rotation is not None:
+        turn = np.asarray(task.output_rotation)
+        outputs = turn.T @ outputs @ turn
+    masks = np.asarray(task.masks)
+    diagonals = np.diagonal(blocks, axis1=1, axis2=2)
+    omega = diagonals @ masks.T / masks.sum(1)
+    strength = np.abs(np.diagonal(outputs, axis1=1, axis2=2) * omega)
+    total = strength.sum(1)
+    safe = np.where(total > 0, total, 1.0)
+    squares = np.where(total > 0, np.sum(strength**2, 1), 1.0)
+    strongest = strength.max(1)
+    active = strongest > dummy_share * strongest.max()
+    return Superposition(
+        strength=strength,
+        shares=strength / safe[:, None],
+        tasks_per_head=total**2 / squares,
+        owners=tuple(int(i) if on else -1 for i, on in zip(strength.argmax(1), active)),
+    )

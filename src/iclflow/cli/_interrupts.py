@@ -1,0 +1,82 @@
+"""Ctrl-C: heard wherever it comes, and for a command of many runs the end of it."""
+
+import os
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+INTERRUPTED = 130
+
+# Python drops what is raised in finalisers, of which JAX's is often the first to run after a long
+# computation: an interrupt there comes back so many seconds later.
+_DEAF = ("_xla_gc_callback", "__del__")
+# Compiled modules that are being loaded make errors of their own of it, or crash.
+_LOADING = "_find_and_load"
+_AGAIN = 0.05
+
+
+class Interrupted(BaseException):
+    """Ctrl-C as the end of a command; the text says what was kept.
+
+    A flow keeps what it has at a `KeyboardInterrupt` and returns: right for one run, not for a
+    command that makes many.
+    """
+
+
+class Interrupts:
+    """Says what Ctrl-C does while a command runs.
+
+    **Arguments:**
+
+    - `kept`: the command ends, and this was kept; None for the `KeyboardInterrupt` that flows
+      know.
+    - `at_once`: while modules are loaded, the process ends there and then: nothing has been begun.
+      Otherwise the interrupt waits until they are.
+    """
+
+    def __init__(self, kept: str | None = None, at_once: bool = False):
+        self._kept = kept
+        self._at_once = at_once
+        self._before: Any = None
+        self._pressed = False
+
+    def __enter__(self) -> "Interrupts":
+        # Only the main thread may say what a signal does.
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._heard)
+        return self
+
+    def __exit__(self, *_) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+
+    def check(self) -> None:
+        """Stops if Ctrl-C was pressed and something on the way made another error of it."""
+        if self._pressed:
+            self._stop()
+
+    def _heard(self, _: int, frame: FrameType | None) -> None:
+        self._pressed = True
+        names = _names(frame)
+        if self._at_once and _LOADING in names:
+            os.write(2, b"iclflow: interrupted; nothing was kept.\n")
+            os._exit(INTERRUPTED)
+        if not names.isdisjoint((*_DEAF, _LOADING)):
+            again = threading.Timer(_AGAIN, os.kill, (os.getpid(), signal.SIGINT))
+            again.daemon = True
+            again.start()
+        else:
+            self._stop()
+
+    def _stop(self) -> None:
+        raise KeyboardInterrupt if self._kept is None else Interrupted(self._kept)
+
+
+def _names(frame: FrameType | None) -> set[str]:
+    """Of the functions that are running."""
+    found = set()
+    while frame is not None:
+        found.add(frame.f_code.co_name)
+        frame = frame.f_back
+    return found

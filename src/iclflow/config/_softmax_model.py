@@ -1,0 +1,160 @@
+"""The kinds of `[model]` that are softmax attention unless told otherwise."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from ._base import Count, Flag
+from ._model_base import ModelBase, Scale
+
+
+class _Softmax(ModelBase):
+    """What the kinds of attention have that are softmax unless told otherwise."""
+
+    activation: Literal["linear", "softmax"] = Field(
+        default="softmax", description="Kind of attention."
+    )
+    self_attention: Flag = Field(
+        default=False, description="Whether the query attends to itself too."
+    )
+
+    @property
+    def softmax(self) -> bool:
+        return self.activation == "softmax"
+
+
+class StructuredModel(_Softmax):
+    """Attention with a few numbers a head: key-query diag(ω), output-value μ."""
+
+    kind: Literal["structured"] = "structured"
+    scale: Scale = Field(default=1e-2, description="Size of the initial weights.")
+    scheme: Literal["gaussian", "small_identity", "opposite"] = Field(
+        default="gaussian", description="How the initial weights are chosen."
+    )
+    per_coordinate: Flag = Field(
+        default=False, description="Whether a head has one ω for each coordinate."
+    )
+
+    @property
+    def bilinear(self) -> bool:
+        return not self.softmax
+
+    @property
+    def structured(self) -> bool:
+        return self.softmax and not self.self_attention
+
+    def weight_count(self, dim: int, labels: int) -> int:
+        return self.heads * (1 + (dim if self.per_coordinate else 1))
+
+
+class FactoredModel(_Softmax):
+    """Attention with separate Q, K, V and O of any width."""
+
+    kind: Literal["factored"] = "factored"
+    width: Count | None = Field(
+        default=None, description="Width of a head (default: the size of a token)."
+    )
+    scale: Scale | None = Field(
+        default=None,
+        description='Size of the initial weights (default: 1 for the scheme "default", else 0.01).',
+    )
+    scheme: Literal["gaussian", "default", "small_identity", "opposite"] = Field(
+        default="default", description="How the initial weights are drawn."
+    )
+
+    @property
+    def cubic(self) -> bool:
+        return not self.softmax
+
+    def weight_count(self, dim: int, labels: int) -> int:
+        width = dim + 1 if self.width is None else self.width
+        return self.heads * width * (3 * (dim + 1) + 1)
+
+
+class MultiMergedModel(_Softmax):
+    """Attention with several labels, and merged key-query and output-value matrices."""
+
+    kind: Literal["multi_merged"] = "multi_merged"
+    scale: Scale = Field(default=1e-2, description="Size of the initial weights.")
+    scheme: Literal["gaussian", "default", "small_identity", "opposite"] = Field(
+        default="gaussian", description="How the initial weights are drawn."
+    )
+
+    @property
+    def multi(self) -> bool:
+        return True
+
+    def weight_count(self, dim: int, labels: int) -> int:
+        return self.heads * (dim + labels) ** 2
+
+
+class MultiFactoredModel(_Softmax):
+    """Attention with several labels, and separate Q, K, V and O of any width."""
+
+    kind: Literal["multi_factored"] = "multi_factored"
+    width: Count | None = Field(
+        default=None, description="Width of a head (default: the size of a token)."
+    )
+    scale: Scale | None = Field(
+        default=None,
+        description='Size of the initial weights (default: 1 for the scheme "default", else 0.01).',
+    )
+    scheme: Literal["gaussian", "default", "small_identity", "opposite"] = Field(
+        default="default", description="How the initial weights are drawn."
+    )
+
+    @property
+    def multi(self) -> bool:
+        return True
+
+    def weight_count(self, dim: int, labels: int) -> int:
+        width = dim + labels if self.width is None else self.width
+        return self.heads * width * (3 * (dim + labels) + labels)
+
+
+class MultiStructuredModel(_Softmax):
+    """Attention with several labels, and a few numbers a head: ω, and one μ a label."""
+
+    kind: Literal["multi_structured"] = "multi_structured"
+    scale: Scale = Field(default=1e-2, description="Size of the initial weights.")
+    scheme: Literal["gaussian", "small_identity", "opposite"] = Field(
+        default="gaussian", description="How the initial weights are chosen."
+    )
+    per_coordinate: Flag = Field(
+        default=True, description="Whether a head has one ω for each coordinate."
+    )
+
+    @property
+    def structured(self) -> bool:
+        return self.softmax and not self.self_attention
+
+    @property
+    def multi(self) -> bool:
+        return True
+
+    def weight_count(self, dim: int, labels: int) -> int:
+        return self.heads * (labels + (dim if self.per_coordinate else 1))
+
+
+class StackModel(_Softmax):
+    """Several layers of attention between all tokens, with residual connections."""
+
+    kind: Literal["stack"] = "stack"
+    depth: Annotated[int, Field(strict=True, ge=1, le=256)] = Field(
+        default=2, description="Number of layers."
+    )
+    causal: Flag = Field(
+        default=False, description="Whether tokens attend to earlier ones and themselves alone."
+    )
+    tied: Flag = Field(default=False, description="Whether all layers share their weights.")
+    scale: Scale = Field(default=1e-2, description="Size of the initial weights.")
+    scheme: Literal["gaussian", "default", "small_identity", "opposite"] = Field(
+        default="gaussian", description="How the initial weights are drawn."
+    )
+
+    @property
+    def layers(self) -> int:
+        return self.depth
+
+    def weight_count(self, dim: int, labels: int) -> int:
+        return (1 if self.tied else self.depth) * self.heads * 2 * (dim + 1) ** 2

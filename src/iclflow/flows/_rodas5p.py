@@ -1,0 +1,92 @@
+"""A Rosenbrock method of order five, Rodas5P, for stiff flows.
+
+G. Steinebach, "Construction of Rosenbrock–Wanner method Rodas5P", BIT 63 (2023) 27. One step takes
+eight velocities, one Jacobian and one factorisation, and no iteration that may fail to converge.
+Of the coefficients only those of flows whose velocity does not depend on time are needed.
+"""
+
+from typing import ClassVar
+
+import diffrax
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array
+
+_GAMMA = 0.21193756319429014
+_LAST = (
+    -7.502846399306121, 2.561846144803919, -11.627539656261098, -0.18268767659942256,
+    0.030198172008377946,
+)  # fmt: skip
+# Where each velocity is taken: y₀ + Σ a_j k_j.
+_PLACES = (
+    (),
+    (3.0,),
+    (2.849394379747939, 0.45842242204463923),
+    (-6.954028509809101, 2.489845061869568, -10.358996098473584),
+    (2.8029986275628964, 0.5072464736228206, -0.3988312541770524, -0.04721187230404641),
+    _LAST,
+    (*_LAST, 1.0),
+    (*_LAST, 1.0, 1.0),
+)
+# What earlier stages add to it: Σ c_j k_j / h.
+_MEMORY = (
+    (),
+    (-14.155112264123755,),
+    (-17.97296035885952, -2.859693295451294),
+    (147.12150275711716, -1.41221402718213, 71.68940251302358),
+    (165.43517024871676, -0.4592823456491126, 42.90938336958603, -5.961986721573306),
+    (
+        24.854864614690072, -3.0009227002832186, 47.4931110020768, 5.5814197821558125,
+        -0.6610691825249471,
+    ),
+    (
+        30.91273214028599, -3.1208243349937974, 77.79954646070892, 34.28646028294783,
+        -19.097331116725623, -28.087943162872662,
+    ),
+    (
+        37.80277123390563, -3.2571969029072276, 112.26918849496327, 66.9347231244047,
+        -40.06618937091002, -54.66780262877968, -9.48861652309627,
+    ),
+)  # fmt: skip
+
+
+class Rodas5P(diffrax.AbstractAdaptiveSolver):
+    """The implicit solver of gradient flow."""
+
+    term_structure: ClassVar = diffrax.ODETerm
+    interpolation_cls: ClassVar = diffrax.LocalLinearInterpolation
+
+    def order(self, terms) -> int:
+        return 5
+
+    def func(self, terms, t0, y0, args):
+        return terms.vf(t0, y0, args)
+
+    def init(self, terms, t0, t1, y0, args) -> None:
+        return None
+
+    def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
+        start, rebuild = ravel_pytree(y0)
+        length = t1 - t0
+        velocity = lambda y: ravel_pytree(terms.vf(t0, rebuild(y), args))[0]
+        matrix = jnp.eye(start.size) / (_GAMMA * length) - jax.jacfwd(velocity)(start)
+        factors = jax.scipy.linalg.lu_factor(matrix)
+        places, memory = _square(_PLACES), _square(_MEMORY)
+
+        # A loop, where Tsit5 is written out: a velocity can be a large program to compile.
+        def stage(i, carry):
+            stages, _ = carry
+            end = start + places[i] @ stages
+            slope = velocity(end) + memory[i] @ stages / length
+            return stages.at[i].set(jax.scipy.linalg.lu_solve(factors, slope)), end
+
+        empty = jnp.zeros((len(_PLACES), start.size), start.dtype)
+        stages, end = jax.lax.fori_loop(0, len(_PLACES), stage, (empty, start))
+        # The last stage is the difference between the solutions of order five and four.
+        y1, error = rebuild(end + stages[-1]), rebuild(stages[-1])
+        return y1, error, {"y0": y0, "y1": y1}, None, diffrax.RESULTS.successful
+
+
+def _square(rows: tuple[tuple[float, ...], ...]) -> Array:
+    return jnp.asarray([[*row, *[0.0] * (len(rows) - len(row))] for row in rows])

@@ -1,0 +1,98 @@
+"""How the loss of a run is drawn, with theory on top of it."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Theory is drawn to a little past the run, and to past a drop that it predicts soon after.
+_PAST, _SOON = 1.05, 1.2
+# Its curve starts from so many points and gets more where it is steep, until it moves by no more
+# than this share of its range from one to the next.
+_POINTS = 200
+_STEEP = 0.02
+_ROUNDS = 20
+# Before a tenth of the moment at which the loss has moved by this share, a logarithmic axis would
+# show nothing.
+_MOVED = 0.01
+# So few points are marked: the lines between them are no measurement.
+_FEW = 50
+
+
+def draw_loss(ax: "Axes", times: np.ndarray, losses: np.ndarray) -> None:
+    """The curve of a run; of one that has a single point, the level at which it stays."""
+    style = {"color": "C0", "lw": 2, "label": "simulation"}
+    if len(times) > 1:
+        ax.plot(times, losses, marker="o" if len(times) <= _FEW else None, ms=4, **style)
+    else:
+        ax.plot([0, 1], [losses[0]] * 2, **style)
+        ax.set(xlim=(0, 1), xticks=())
+
+
+def draw_theory(ax: "Axes", theory, times: np.ndarray) -> None:
+    """Whatever a prediction offers, a curve, levels, drop times, for a run saved at `times`."""
+    drops = np.asarray(getattr(theory, "drop_times", ()), float)
+    end = reach(times[-1], drops)
+    if hasattr(theory, "loss") and end > 0:
+        curve = _smooth(theory.loss, np.union1d(times, _grid(times, end)))
+        ax.plot(*curve, ls="--", color="black", lw=1.2, label="theory")
+    for i, level in enumerate(getattr(theory, "levels", ())):
+        ax.axhline(level, ls=":", lw=0.9, color="0.45", label=None if i else "predicted levels")
+    for i, time in enumerate(drops[drops <= end]):
+        ax.axvline(time, ls=":", lw=0.9, color="C1", label=None if i else "predicted drops")
+
+
+def reach(last: float, drops: np.ndarray) -> float:
+    """Up to when theory is drawn for a run that ended at `last`."""
+    soon = [drop for drop in drops if drop <= _SOON * last]
+    return _PAST * max([float(last), *soon])
+
+
+def first_shown(times: np.ndarray, losses: np.ndarray) -> float | None:
+    """Where a logarithmic time axis starts, if the loss moves at all."""
+    moved = np.abs(losses - losses[0]) > _MOVED * np.ptp(losses)
+    return 0.1 * float(times[np.argmax(moved)]) if moved.any() else None
+
+
+def framed_legend(ax: "Axes", **options) -> None:
+    """A legend on ground of its own: lines that run through it do not run through its words."""
+    ax.legend(frameon=True, framealpha=1.0, edgecolor="none", **options)
+
+
+def check_theory(theory) -> None:
+    """Refuses what is no prediction."""
+    if not any(hasattr(theory, name) for name in ("loss", "levels", "drop_times")):
+        raise TypeError(
+            f"`theory` = {theory!r}: must be a prediction with `levels`, `drop_times` or "
+            "`loss(times)`, such as `iclflow.theory.staircase(task, model)`."
+        )
+
+
+def _grid(times: np.ndarray, end: float) -> np.ndarray:
+    """Points for axes of both kinds."""
+    positive = times[times > 0]
+    first = min(positive[0] if positive.size else end, 1e-3 * end)
+    return np.concatenate([np.linspace(0.0, end, _POINTS), np.geomspace(first, end, _POINTS)])
+
+
+def _smooth(
+    curve: Callable[[np.ndarray], np.ndarray], times: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The curve at `times` and at as many moments between as it takes to look smooth."""
+    losses = np.asarray(curve(times), float)
+    known = losses[np.isfinite(losses)]
+    largest = _STEEP * np.ptp(known) if known.size else np.inf
+    for _ in range(_ROUNDS):
+        # A true jump would be halved for ever: stop where no axis could show it.
+        halved = np.flatnonzero(
+            (np.abs(np.diff(losses)) > largest) & (np.diff(times) > 1e-6 * times[1:])
+        )
+        if not halved.size:
+            break
+        between = (times[halved] + times[halved + 1]) / 2
+        losses = np.insert(losses, halved + 1, np.asarray(curve(between), float))
+        times = np.insert(times, halved + 1, between)
+    return times, losses

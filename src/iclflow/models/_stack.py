@@ -1,0 +1,111 @@
+"""Stacks of attention layers: every token attends, and the residual stream carries the answer."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, ScalarLike
+
+from ..precision import as_float
+from ..tasks import Sequences, is_whole
+from ._attention import Activation, attended_tokens
+from ._base import AbstractModel, Normaliser, attention_length
+from ._initialise import FULL_SCHEMES, FullScheme, check_key, check_sizes, start_signs, uniform
+
+
+class AttentionStack(AbstractModel[Sequences]):
+    """Layers Z ← Z + Σ_h A_h(Z) Z V_hᵀ on tokens (x; y) and the query (x_q; 0), which is last.
+
+    A_h holds the softmax of the scores z_aᵀ B_h z_b over the keys a of every token b, or with
+    linear activation the scores divided by N. The prediction is what the query's label entry
+    holds after the last layer.
+
+    - `key_query`: B, rows for keys and columns for queries, and `value`: V; both (S, H, T, T), S
+      sets of weights: one for all layers (tied) or one for each.
+    - `causal`: whether a token attends to itself and earlier ones alone.
+    - `self_attention`: whether the query is a key too; if not, all attend to the context alone.
+    """
+
+    key_query: Float[Array, "S H T T"]
+    value: Float[Array, "S H T T"]
+    depth: int = eqx.field(static=True)
+    causal: bool = eqx.field(static=True, default=False)
+    activation: Activation = eqx.field(static=True, default="softmax")
+    normaliser: Normaliser = eqx.field(static=True, default="context")
+    self_attention: bool = eqx.field(static=True, default=False)
+
+    def __check_init__(self):
+        if self.key_query.shape[0] not in (1, self.depth):
+            raise ValueError(
+                f"`key_query` holds weights for {self.key_query.shape[0]} layers: must be 1 "
+                f"(tied) or `depth` = {self.depth}."
+            )
+
+    @staticmethod
+    def init(
+        key: PRNGKeyArray,
+        dim: int,
+        heads: int,
+        depth: int,
+        scale: ScalarLike = 1e-2,
+        scheme: FullScheme = "gaussian",
+        tied: bool = False,
+        **options,
+    ) -> "AttentionStack":
+        """Initial weights of size `scale`. `options` are fields.
+
+        **Arguments:**
+
+        - `depth`: how many layers.
+        - `scheme`: `"gaussian"`: every entry is N(0, s²); `"default"`: U(−s/√T, s/√T);
+          `"small_identity"`: B is s·I on the inputs and V carries the label to the label with
+          weight s; `"opposite"`: the same, with both signs changed in every second head.
+        - `tied`: whether all layers share one set of weights.
+        """
+        check_key(key)
+        check_sizes(dim, heads, scale, scheme, schemes=FULL_SCHEMES)
+        if not is_whole(depth) or depth < 1:
+            raise ValueError(f"`depth` = {depth}: must be a whole number from 1 up.")
+        size, token = as_float(scale), dim + 1
+        shape = (1 if tied else depth, heads, token, token)
+        keys = jr.split(key)
+        if scheme in ("gaussian", "default"):
+            blocks = [
+                jr.normal(k, shape, size.dtype)
+                if scheme == "gaussian"
+                else uniform(k, shape, token, size.dtype)
+                for k in keys
+            ]
+        else:
+            signs = start_signs(heads, scheme, size.dtype)[:, None, None]
+            label = jnp.zeros(token, size.dtype).at[-1].set(1)
+            blocks = [jnp.broadcast_to(signs * jnp.diag(d), shape) for d in (1 - label, label)]
+        return AttentionStack(size * blocks[0], size * blocks[1], depth=depth, **options)
+
+    @property
+    def tied(self) -> bool:
+        """Whether all layers share one set of weights."""
+        return self.key_query.shape[0] == 1
+
+    def predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
+        stream = attended_tokens(sequences, True)
+        visible = self._visible(sequences)
+        length = attention_length(sequences.length, self.normaliser)[..., None, None, None]
+        for layer in range(self.depth):
+            key_query, value = (w[0 if self.tied else layer] for w in (self.key_query, self.value))
+            scores = jnp.einsum("...ka,hab,...qb->...hqk", stream, key_query, stream)
+            if self.activation == "softmax":
+                weights = jax.nn.softmax(scores, where=visible[..., None, :, :], axis=-1)
+            else:
+                weights = jnp.where(visible[..., None, :, :], scores, 0.0) / length
+            stream = stream + jnp.einsum("...hqk,...ka,hba->...qb", weights, stream, value)
+        return stream[..., -1, -1]
+
+    def _visible(self, sequences: Sequences) -> Bool[Array, "*batch M M"]:
+        """Which keys (last axis) each token may attend to; padding is never one."""
+        mask = sequences.mask()
+        query = jnp.full_like(mask[..., :1], self.self_attention)
+        keys = jnp.concatenate([mask, query], -1)[..., None, :]
+        tokens = keys.shape[-1]
+        before = jnp.tril(jnp.ones((tokens, tokens), bool)) if self.causal else True
+        return jnp.broadcast_to(keys & before, (*mask.shape[:-1], tokens, tokens))

@@ -1,0 +1,94 @@
+"""What every risk is that draws a batch at each call."""
+
+import abc
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ..models import AbstractModel
+from ..tasks import Estimate
+from ._base import AbstractRisk
+
+
+class AbstractBatchRisk(AbstractRisk):
+    """The mean of the losses of a batch that has been drawn."""
+
+    @abc.abstractmethod
+    def evaluate(self, model: AbstractModel) -> Float[Array, " count"]:
+        """The losses, at whatever precision products are computed with."""
+
+    def losses(self, model: AbstractModel) -> Float[Array, " count"]:
+        """One unbiased sample of the risk for each member of the batch."""
+        # GPUs may round the factors of float32 products to ten bits, which biases the risk by 1e-4.
+        with jax.default_matmul_precision("highest"):
+            return self.evaluate(model)
+
+    def __call__(self, model: AbstractModel, key: PRNGKeyArray | None = None) -> Float[Array, ""]:
+        return jnp.mean(self.losses(model)).astype(_widest(model))
+
+
+class AbstractSampledRisk(AbstractRisk):
+    """A risk that draws a batch at every call."""
+
+    kind: ClassVar[str] = "sampled"
+    stochastic: ClassVar[bool] = True
+
+    batch: eqx.AbstractVar[int]
+
+    @abc.abstractmethod
+    def draw(self, key: PRNGKeyArray, count: int) -> AbstractBatchRisk:
+        """The risk on `count` draws."""
+
+    def drawn(self, key: PRNGKeyArray | None) -> AbstractBatchRisk:
+        """The risk on what `key` draws."""
+        if key is None:
+            raise ValueError("A sampled risk draws sequences: pass a random `key`.")
+        return self.draw(key, self.batch)
+
+    def losses(self, model: AbstractModel, key: PRNGKeyArray, count: int) -> Float[Array, " count"]:
+        """One unbiased sample of the risk for each of `count` fresh draws."""
+        return self.draw(key, count).losses(model)
+
+    def __call__(self, model: AbstractModel, key: PRNGKeyArray | None = None) -> Float[Array, ""]:
+        return self.drawn(key)(model)
+
+    def estimate(self, model: AbstractModel, key: PRNGKeyArray, count: int = 100_000) -> Estimate:
+        """The risk from `count` draws, with its standard error, in bounded memory."""
+        if count < 2:
+            raise ValueError(f"`count` = {count}: a standard error needs at least 2 sequences.")
+        batches = -(-count // self.batch)
+        sums = [_batch_sums(self, model, jr.fold_in(key, i)) for i in range(batches)]
+        first, second = jnp.sum(jnp.asarray(sums), 0)
+        total = batches * self.batch
+        mean = first / total
+        variance = (second / total - mean**2) * total / (total - 1)
+        return Estimate(mean, jnp.sqrt(jnp.maximum(variance, 0.0) / total))
+
+
+# A loop over batches in Python: inside a compiled loop XLA computes the random numbers again for
+# every use of them, which is slower by orders of magnitude on a CPU.
+@eqx.filter_jit
+def _batch_sums(risk: AbstractSampledRisk, model: AbstractModel, key: PRNGKeyArray):
+    """The sum of the losses of one batch, and of their squares."""
+    losses = risk.losses(model, key, risk.batch).astype(_widest(model))
+    return jnp.sum(losses), jnp.sum(losses**2)
+
+
+def check_batch(batch: int) -> None:
+    if batch < 2:
+        raise ValueError(f"`batch` = {batch}: must be at least 2.")
+
+
+def as_dtype(tree, dtype):
+    """The same model or task with all its numbers of this type."""
+    return jax.tree.map(lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x, tree)
+
+
+def _widest(model: AbstractModel):
+    """The widest type among the weights of a model; that of JAX where it has none."""
+    leaves = [x for x in jax.tree.leaves(model) if eqx.is_inexact_array(x)]
+    return jnp.result_type(*leaves) if leaves else jnp.result_type(float)

@@ -1,0 +1,51 @@
+"""Which of the sampled risks: how much is integrated out by hand."""
+
+from typing import Literal
+
+from ..models import AbstractModel
+from ..tasks import AbstractTask, LinearRegression, MultiTaskRegression
+from ._batch import AbstractSampledRisk
+from ._draws import Precision
+from ._integrated import IntegratedRisk, labels_can_be_integrated
+from ._query_sampled import QuerySampledRisk, contexts_can_be_integrated
+from ._sampled import SampledRisk
+
+Integrate = Literal["auto", "labels", "posterior", "none", "context"]
+_MODES = ("auto", "labels", "posterior", "none", "context")
+
+
+def sampled_risk(
+    task: AbstractTask,
+    model: AbstractModel,
+    batch: int = 256,
+    integrate: Integrate = "auto",
+    precision: Precision = "float64",
+) -> AbstractSampledRisk:
+    """The risk of models like `model` on fresh sequences, all with the same mean.
+
+    **Arguments:**
+
+    - `integrate`: what is averaged over by hand: `"none"`; `"posterior"`, what of the query label
+      cannot be predicted; `"labels"`, all labels (where the attention weights do not depend on
+      them); `"context"`, inputs and labels of the context (softmax attention of that kind: few
+      samples, each of them expensive). `"auto"` is `"labels"` where that exists, else
+      `"posterior"` on linear regression with label noise, where it costs little, else `"none"`.
+    - `precision`: as in `SampledRisk`; `"context"` is always in float64.
+    """
+    if integrate not in _MODES:
+        raise ValueError(f"`integrate` = {integrate!r}: must be one of {', '.join(_MODES)}.")
+    if integrate == "auto":
+        noisy = isinstance(task, LinearRegression) and bool(task.noise > 0)
+        blind = labels_can_be_integrated(task, model)
+        integrate = "labels" if blind else "posterior" if noisy else "none"
+    if integrate in ("posterior", "none"):
+        return SampledRisk(task, batch, integrate == "posterior", precision)
+    if isinstance(task, LinearRegression | MultiTaskRegression):
+        if integrate == "labels" and labels_can_be_integrated(task, model):
+            return IntegratedRisk(task, batch, precision)
+        if integrate == "context" and contexts_can_be_integrated(task, model):
+            return QuerySampledRisk(task, batch)
+    raise ValueError(
+        f"`integrate` = {integrate!r} does not exist for {type(model).__name__} on "
+        f'{type(task).__name__}: choose "posterior" or "none".'
+    )

@@ -1,0 +1,116 @@
+"""Risk on fresh contexts, with everything about the labels averaged over by hand.
+
+Where the attention weights do not depend on the labels, a prediction is linear in them. With
+attention weights p_h over tokens, m_h = Σₙ p_hn xₙ, output-value circuits (u_h; v_h) and
+r = Σ_h v_h m_h − x_q, the mean over w ~ N(w₀, Γ) and all noise is
+rᵀΓr + (w₀·r + Σ_h u_h·m_h)² + σ² Σₙ (Σ_h v_h p_hn)² + σ²,
+exactly: derived in docs/theory/softmax.md. What is left to draw is inputs.
+"""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ..models import AbstractAttention, AbstractModel, AbstractMultiAttention
+from ..tasks import AbstractTask, LinearRegression, MultiTaskRegression
+from ._batch import AbstractBatchRisk, AbstractSampledRisk, as_dtype, check_batch
+from ._draws import Inputs, Precision, check_precision, draw_dtype
+from ._labels import LabelMoments
+from ._lanes import Lanes, attention, over_tokens
+
+
+def labels_can_be_integrated(task: AbstractTask, model: AbstractModel) -> bool:
+    """Whether `IntegratedRisk` exists for this task and this model."""
+    if isinstance(task, LinearRegression):
+        return isinstance(model, AbstractAttention) and model.label_blind
+    if isinstance(task, MultiTaskRegression):
+        return isinstance(model, AbstractMultiAttention) and model.label_blind
+    return False
+
+
+class IntegratedRisk(AbstractSampledRisk):
+    """The mean over `batch` fresh contexts of the loss averaged over task vectors, label noise
+    and query noise.
+
+    It has the same expectation and the same expected gradient as `SampledRisk`, and much less
+    noise. It exists for attention whose weights do not see the labels (`label_blind`), on linear
+    regression with one label or several. `precision`: as in `SampledRisk`.
+    """
+
+    task: LinearRegression | MultiTaskRegression
+    inputs: Inputs
+    labels: LabelMoments
+    batch: int = eqx.field(static=True)
+    precision: Precision = eqx.field(static=True)
+
+    def __init__(
+        self,
+        task: LinearRegression | MultiTaskRegression,
+        batch: int = 256,
+        precision: Precision = "float64",
+    ):
+        check_batch(batch)
+        check_precision(precision)
+        self.task = task
+        self.inputs = Inputs.of(task)
+        self.labels = LabelMoments.of(task)
+        self.batch = batch
+        self.precision = precision
+
+    def draw(self, key: PRNGKeyArray, count: int) -> "ContextBatchRisk":
+        dtype = draw_dtype(self.precision)
+        lanes, _ = self.inputs.draw(key, count, dtype)
+        return ContextBatchRisk(lanes, as_dtype(self.labels, dtype))
+
+
+class ContextBatchRisk(AbstractBatchRisk):
+    """The loss on contexts in lanes, averaged over all labels."""
+
+    kind: ClassVar[str] = "sampled"
+
+    lanes: Lanes
+    labels: LabelMoments
+
+    def evaluate(self, model: AbstractModel) -> Float[Array, " count"]:
+        lanes, labels, dim = self.lanes, self.labels, self.lanes.query.shape[0]
+        model = label_blind(as_dtype(model, lanes.query.dtype))
+        weights, tokens = attention(model, model.kq()[:, :dim], lanes)
+        u, v = output_circuits(model, labels, dim)
+        seen = weights[:, : lanes.tokens.shape[0]]  # the query's own token has no label
+        m = over_tokens(seen, lanes.tokens)
+        attended = over_tokens(weights, tokens) if model.self_attention else m
+        own = jnp.eye(len(labels.noise), dtype=m.dtype)[..., None, None] * lanes.query
+        r = jnp.einsum("hij,hdp->ijdp", v, m) - own
+        offset = jnp.einsum("jd,ijdp->ip", labels.mean, r)
+        offset = offset + jnp.einsum("hid,hdp->ip", u, attended)
+        spread = jnp.einsum("jde,ijdp,ijep->p", labels.covariance, r, r)
+        shares = jnp.einsum("hij,hnp->ijnp", v, seen)
+        noise = jnp.einsum("j,ijnp->p", labels.noise, shares**2)
+        return jnp.sum(offset**2, 0) + spread + noise + jnp.sum(labels.query_noise)
+
+
+def output_circuits(
+    model: AbstractAttention | AbstractMultiAttention, labels: LabelMoments, dim: int
+) -> tuple[Float[Array, "H I D"], Float[Array, "H I J"]]:
+    """What each head reads from inputs and from labels, in coordinates where labels are
+    independent of each other."""
+    ov = model.ov()
+    ov = ov[:, None] if ov.ndim == 2 else ov
+    u, v = ov[..., :dim], ov[..., dim:]
+    if labels.rotation is None:
+        return u, v
+    rotation = labels.rotation
+    return jnp.einsum("ki,hkd->hid", rotation, u), jnp.einsum(
+        "ki,hkl,lj->hij", rotation, v, rotation
+    )
+
+
+def label_blind(model: AbstractModel) -> AbstractAttention | AbstractMultiAttention:
+    if isinstance(model, AbstractAttention | AbstractMultiAttention) and model.label_blind:
+        return model
+    raise TypeError(
+        f"The attention weights of {type(model).__name__} depend on the labels, which then cannot "
+        "be integrated out: use SampledRisk."
+    )

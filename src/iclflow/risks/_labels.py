@@ -1,0 +1,116 @@
+"""Labels of random contexts, drawn or averaged over."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ..tasks import LinearRegression, MultiTaskRegression
+from ._batch import as_dtype
+from ._draws import Inputs, Root, normals
+from ._lanes import Lanes, summed
+
+
+class LabelledInputs(eqx.Module):
+    """Contexts with labels y = w·x + ε, w ~ N(w₀, Γ): the law of `LinearRegression`, in lanes.
+
+    `noisy` says that σ² > 0 is certain; then the posterior needs no eigenvectors.
+    """
+
+    task: LinearRegression
+    inputs: Inputs
+    prior: Root
+    noisy: bool = eqx.field(static=True)
+
+    @staticmethod
+    def of(task: LinearRegression) -> "LabelledInputs":
+        known = not isinstance(task.noise, Tracer)
+        noisy = known and bool(np.all(task.noise > 0))
+        return LabelledInputs(task, Inputs.of(task), Root.of(task.prior_covariance), noisy)
+
+    def draw(self, key: PRNGKeyArray, count: int, dtype) -> tuple[Lanes, Float[Array, " P"]]:
+        """`count` sequences with tokens (x; y), and their query labels."""
+        key_inputs, key_weights = jr.split(key)
+        lanes, spare = self.inputs.draw(key_inputs, count, dtype, extra=1)
+        task = as_dtype(self.task, dtype)
+        noise = jnp.sqrt(task.noise) * spare[:, 0]
+        w = self.prior.times(normals(key_weights, (task.dim, count), dtype))
+        w = w + task.prior_mean[:, None]
+        y = _dot(lanes.tokens, w) + noise[:-1]
+        y = y if lanes.keep is None else jnp.where(lanes.keep, y, 0.0)
+        y_query = _dot(lanes.query, w) + (noise[-1] if task.noisy_query else 0.0)
+        tokens = jnp.concatenate([lanes.tokens, y[:, None]], 1)
+        return eqx.tree_at(lambda lanes: lanes.tokens, lanes, tokens), y_query
+
+    def posterior(self, lanes: Lanes) -> tuple[Float[Array, " P"], Float[Array, " P"]]:
+        """Mean of the noiseless query label and variance of the query label, given the context.
+
+        With Γ = FFᵀ, x̃ = Fᵀx and S = Σ x̃x̃ᵀ + σ²I, the weights have mean w₀ + F S⁻¹ Σ x̃(y − w₀·x)
+        and covariance σ² F S⁻¹ Fᵀ. One solution of S u = q̃ gives both numbers.
+        """
+        task = as_dtype(self.task, lanes.query.dtype)
+        if not self.noisy:
+            sequences = lanes.sequences(jnp.zeros_like(lanes.length))
+            return task.bayes_predict(sequences), task.bayes_variance(sequences)
+        x, y, mean = lanes.tokens[:, :-1], lanes.tokens[:, -1], task.prior_mean[:, None]
+        residual = y - _dot(x, mean)
+        x, query = self.prior.times(x), self.prior.times(lanes.query)
+        noise = task.noise * jnp.eye(task.dim, dtype=x.dtype)[..., None]
+        solution = _solved(summed(x[:, :, None] * x[:, None], 0) + noise, query)
+        along = summed(x * residual[:, None], 0)
+        target = _dot(lanes.query, mean) + _dot(along, solution)
+        return target, task.noise * _dot(solution, query) + task.query_noise
+
+
+class LabelMoments(eqx.Module):
+    """What the mean over all labels of a context depends on: label j is w_j·x + ε_j, with
+    w_j ~ N(mean_j, covariance_j) and independent of the others, as is its noise.
+
+    With `rotation` R the labels that a model sees are R times these.
+    """
+
+    mean: Float[Array, "J D"]
+    covariance: Float[Array, "J D D"]
+    noise: Float[Array, " J"]
+    query_noise: Float[Array, " J"]
+    rotation: Float[Array, "J J"] | None
+
+    @staticmethod
+    def of(task: LinearRegression | MultiTaskRegression) -> "LabelMoments":
+        if isinstance(task, LinearRegression):
+            parts, rotation = [task], None
+        else:
+            parts, rotation = [task.part(i) for i in range(task.labels)], task.output_rotation
+        stacked = lambda name: jnp.stack([getattr(part, name) for part in parts])
+        return LabelMoments(
+            stacked("prior_mean"),
+            stacked("prior_covariance"),
+            stacked("noise"),
+            stacked("query_noise"),
+            rotation,
+        )
+
+
+def _dot(first: Float[Array, "*rows D P"], second: Float[Array, "D #P"]) -> Array:
+    """Σ_d a_d b_d in every lane, written as a sum of products so that it fuses."""
+    products = [first[..., d, :] * second[d] for d in range(second.shape[0])]
+    return sum(products[1:], products[0])
+
+
+def _solved(matrix: Float[Array, "D D P"], right: Float[Array, "D P"]) -> Float[Array, "D P"]:
+    """The solutions of many small systems with positive-definite matrices, lane by lane.
+
+    Gauss–Jordan elimination; without pivots, which such matrices do not need.
+    """
+    dim = matrix.shape[0]
+    rows = jnp.concatenate([matrix, right[:, None]], 1)
+
+    def eliminate(i, rows):
+        pivot = rows[i] / rows[i, i]
+        factors = rows[:, i].at[i].set(0.0)
+        return (rows - factors[:, None] * pivot).at[i].set(pivot)
+
+    return jax.lax.fori_loop(0, dim, eliminate, rows)[:, -1]

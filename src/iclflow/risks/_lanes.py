@@ -1,0 +1,125 @@
+"""One pass of attention over many sequences, each in a lane of its own.
+
+The axis over sequences comes last, so that every operation runs over it in full vectors. Two
+contractions with the tokens carry all the work, and each is the transpose of the other: the
+backward pass costs what the forward pass does, and keeps nothing but the attention weights.
+"""
+
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from ..models import AbstractAttention, AbstractMultiAttention, attention_length
+from ..tasks import Sequences
+
+_SLICES = 8
+
+
+class Lanes(eqx.Module):
+    """Sequences side by side.
+
+    **Fields:**
+
+    - `tokens`: x, or (x; y) where the labels are drawn too; zero at padding.
+    - `query`: x_q.
+    - `length`: of each context.
+    - `keep`: False at padding; None where all contexts are as long.
+    """
+
+    tokens: Float[Array, "N A P"]
+    query: Float[Array, "D P"]
+    length: Float[Array, " P"]
+    keep: Bool[Array, "N P"] | None
+
+    def sequences(self, y_query: Float[Array, " P"]) -> Sequences:
+        """The same, with the sequences along the first axis."""
+        tokens = jnp.moveaxis(self.tokens, -1, 0)
+        return Sequences(tokens[..., :-1], tokens[..., -1], self.query.T, y_query, self.length)
+
+
+def attention(
+    model: AbstractAttention | AbstractMultiAttention,
+    key_query: Float[Array, "H A D"],
+    lanes: Lanes,
+) -> tuple[Float[Array, "H M P"], Float[Array, "M A P"]]:
+    """What each head gives to each token, and these tokens: those of the context, then the
+    query's where the model attends to it.
+
+    **Arguments:**
+
+    - `model`: only its kind of attention is read.
+    - `key_query`: from query inputs to the entries that the tokens of `lanes` have.
+    """
+    tokens, keep = lanes.tokens, lanes.keep
+    if model.self_attention:
+        idle = tokens.shape[1] - lanes.query.shape[0]
+        query = jnp.pad(lanes.query, ((0, idle), (0, 0)))
+        tokens = jnp.concatenate([tokens, query[None]])
+        keep = None if keep is None else jnp.concatenate([keep, jnp.ones_like(keep[:1])])
+    scores = over_entries(jnp.einsum("had,dp->hap", key_query, lanes.query), tokens)
+    if model.activation == "linear":
+        return scores / attention_length(lanes.length, model.normaliser), tokens
+    return _softmax(scores if keep is None else jnp.where(keep, scores, -jnp.inf)), tokens
+
+
+@jax.custom_vjp
+def over_entries(
+    vectors: Float[Array, "H A P"], tokens: Float[Array, "M A P"]
+) -> Float[Array, "H M P"]:
+    """The scalar product of each head's vector with each token. Only `vectors` has a gradient."""
+    return summed(vectors[:, None] * tokens, 2)
+
+
+@jax.custom_vjp
+def over_tokens(
+    weights: Float[Array, "H M P"], tokens: Float[Array, "M A P"]
+) -> Float[Array, "H A P"]:
+    """The weighted sum of all tokens for each head. Only `weights` has a gradient."""
+    return summed(weights[:, :, None] * tokens, 1)
+
+
+# The transpose of a sum of slices would be a sum of padded slices, and not run over full vectors.
+over_entries.defvjp(
+    lambda vectors, tokens: (over_entries(vectors, tokens), tokens),
+    lambda tokens, slope: (over_tokens(slope, tokens), None),
+)
+over_tokens.defvjp(
+    lambda weights, tokens: (over_tokens(weights, tokens), tokens),
+    lambda tokens, slope: (over_entries(slope, tokens), None),
+)
+
+
+def summed(array: Array, axis: int) -> Array:
+    """The sum along one axis, in the way that is fast where it runs."""
+    return jax.lax.platform_dependent(
+        array, cpu=partial(_sum_of_slices, axis=axis), default=partial(jnp.sum, axis=axis)
+    )
+
+
+def _sum_of_slices(array: Array, axis: int) -> Array:
+    """A sum for which XLA writes vector instructions on a CPU: so many slices are added before
+    what is left is summed. A sum of products along an axis that is not the last gets none."""
+    size = array.shape[axis]
+    part = lambda start, stop: jax.lax.slice_in_dim(array, start, stop, axis=axis)
+    slices = min(_SLICES, size)
+    width = size // slices
+    total = sum((part(i * width, (i + 1) * width) for i in range(1, slices)), part(0, width))
+    total, rest = jnp.sum(total, axis), slices * width
+    return total if rest == size else total + jnp.sum(part(rest, size), axis)
+
+
+# Written out, so that the derivative is made of the weights: else the exponentials are computed
+# once for every use.
+@jax.custom_jvp
+def _softmax(scores: Float[Array, "H M P"]) -> Float[Array, "H M P"]:
+    exponentials = jnp.exp(scores - jnp.max(scores, 1, keepdims=True))
+    return exponentials / jnp.sum(exponentials, 1, keepdims=True)
+
+
+@_softmax.defjvp
+def _softmax_jvp(primals, tangents):
+    weights, (slope,) = _softmax(*primals), tangents
+    return weights, weights * (slope - jnp.sum(weights * slope, 1, keepdims=True))

@@ -1,0 +1,168 @@
+"""Risk on fresh queries: the context is averaged over too, by quadrature.
+
+Given the query q, a head sees a random context through its score vector W_h q alone, and all that a
+quadratic loss asks of two heads is the first and second moments of what they return.
+"""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ..models import AbstractAttention, AbstractModel, AbstractMultiAttention
+from ..precision import require_float64
+from ..tasks import AbstractTask, LinearRegression, MultiTaskRegression
+from ._batch import AbstractBatchRisk, AbstractSampledRisk, check_batch
+from ._draws import Inputs, normals
+from ._integrated import label_blind, labels_can_be_integrated, output_circuits
+from ._labels import LabelMoments
+from ._query_quadrature import Resolution, head_moments, pair_moments
+
+
+def contexts_can_be_integrated(task: AbstractTask, model: AbstractModel) -> bool:
+    """Whether `QuerySampledRisk` exists for this task and this model."""
+    if not labels_can_be_integrated(task, model):
+        return False
+    assert isinstance(model, AbstractAttention | AbstractMultiAttention)
+    return model.activation == "softmax" and not model.self_attention
+
+
+class QuerySampledRisk(AbstractSampledRisk):
+    """The mean over `batch` fresh queries of the loss averaged over contexts and labels.
+
+    Far less noise than any other sampled risk, at a far higher cost for each sample: it pays
+    where few samples must do. It exists for softmax attention that does not see the labels and
+    in which the query does not attend to itself, with any key-query matrices, on linear
+    regression with one label or several. `resolution`: of the quadrature.
+    """
+
+    task: LinearRegression | MultiTaskRegression
+    inputs: Inputs
+    labels: LabelMoments
+    batch: int = eqx.field(static=True)
+    resolution: Resolution = eqx.field(static=True)
+
+    def __init__(
+        self,
+        task: LinearRegression | MultiTaskRegression,
+        batch: int = 64,
+        resolution: Resolution = Resolution(),
+    ):
+        require_float64("The mean over contexts")
+        check_batch(batch)
+        self.task = task
+        self.inputs = Inputs.of(task)
+        self.labels = LabelMoments.of(task)
+        self.batch = batch
+        self.resolution = resolution
+
+    def draw(self, key: PRNGKeyArray, count: int) -> "QueryBatchRisk":
+        white = normals(key, (self.inputs.dim, count), jnp.float64)
+        return QueryBatchRisk(
+            self.inputs.root.times(white).T, self.inputs, self.labels, self.resolution
+        )
+
+
+class QueryBatchRisk(AbstractBatchRisk):
+    """The loss at given queries, averaged over contexts and labels."""
+
+    kind: ClassVar[str] = "sampled"
+
+    queries: Float[Array, "P D"]
+    inputs: Inputs
+    labels: LabelMoments
+    resolution: Resolution = eqx.field(static=True)
+
+    def evaluate(self, model: AbstractModel) -> Float[Array, " count"]:
+        model = label_blind(model)
+        if model.activation != "softmax" or model.self_attention:
+            raise TypeError(
+                "Contexts are averaged over for softmax attention in which the query does not "
+                "attend to itself: use IntegratedRisk."
+            )
+        heads = _WhiteHeads.of(model, self.inputs.root.matrix, self.labels, self.queries)
+        length = jnp.asarray(self.inputs.contexts, self.queries.dtype)
+        mean = lambda moments: moments @ self.inputs.probabilities  # over the lengths
+        norms = jnp.sum(heads.scores**2, -1)
+        single = head_moments(norms[..., None], length, self.resolution)
+        square, centre, along = (mean(x) for x in (single.square, single.mean, single.along))
+        first, second = np.triu_indices(norms.shape[1], 1)
+        product = jnp.sum(heads.scores[:, first] * heads.scores[:, second], -1)
+        pair = pair_moments(
+            norms[:, first, None], norms[:, second, None], product[..., None], length,
+            self.resolution,
+        )  # fmt: skip
+        pick = lambda index: type(single)(*(moment[:, index] for moment in single))
+        coefficients = mean(pair.coefficients(pick(first), pick(second)))
+        overlap = mean(pair.overlap)
+        forms = heads.forms(first, second)
+        own = np.arange(norms.shape[1])
+        return (
+            heads.constant
+            - 2 * jnp.einsum("ph,ph->p", centre, heads.slope)
+            + square @ heads.traces[own, own]
+            + jnp.einsum("ph,ph->p", along, heads.form(own, own, own, own))
+            + 2 * overlap @ heads.traces[first, second]
+            + 2 * jnp.einsum("cpk,cpk->p", coefficients, forms)
+        )
+
+
+class _WhiteHeads(eqx.Module):
+    """What the loss asks of each head and each pair, in coordinates where tokens are N(0, I).
+
+    With outputs m_h the loss given the query is `constant` − 2 Σ ℓ_h·m_h + Σ m_hᵀ Q_hk m_k +
+    Σ N_hk p_h·p_k.
+
+    **Fields:**
+
+    - `scores`: v_h, at each query.
+    - `slope`: ℓ_h·v_h, at each query.
+    - `quadratic`: Q_hk.
+    - `traces`: tr Q_hk + N_hk.
+    """
+
+    scores: Float[Array, "P H D"]
+    constant: Float[Array, " P"]
+    slope: Float[Array, "P H"]
+    quadratic: Float[Array, "H H D D"]
+    traces: Float[Array, "H H"]
+
+    @staticmethod
+    def of(
+        model: AbstractAttention | AbstractMultiAttention,
+        root: Float[Array, "D D"],
+        labels: LabelMoments,
+        queries: Float[Array, "P D"],
+    ) -> "_WhiteHeads":
+        dim = queries.shape[1]
+        u, v = output_circuits(model, labels, dim)
+        scores = jnp.einsum("de,hef,pf->phd", root, model.kq()[:, :dim], queries)
+        values = jnp.einsum("de,hie->hid", root, u + jnp.einsum("hij,jd->hid", v, labels.mean))
+        offset = queries @ labels.mean.T  # the known part of each query label
+        spread = jnp.einsum("jde,pe->pjd", labels.covariance, queries)
+        constant = jnp.sum(offset**2, 1) + jnp.einsum("pjd,pd->p", spread, queries)
+        linear = jnp.einsum("pi,hid->phd", offset, values)
+        linear = linear + jnp.einsum("hii,de,pie->phd", v, root, spread)
+        shared = jnp.einsum("hij,kij->hkj", v, v)
+        prior = jnp.einsum("da,jde,eb->jab", root, labels.covariance, root)
+        quadratic = jnp.einsum("hid,kie->hkde", values, values)
+        quadratic = quadratic + jnp.einsum("hkj,jde->hkde", shared, prior)
+        return _WhiteHeads(
+            scores,
+            constant + jnp.sum(labels.query_noise),
+            jnp.einsum("phd,phd->ph", linear, scores),
+            quadratic,
+            jnp.trace(quadratic, axis1=-2, axis2=-1) + shared @ labels.noise,
+        )
+
+    def form(self, left, right, first, second) -> Float[Array, "P n"]:
+        """v_leftᵀ Q_{first,second} v_right, for lists of heads."""
+        vectors = self.scores[:, left], self.quadratic[first, second], self.scores[:, right]
+        return jnp.einsum("pnd,nde,pne->pn", *vectors)
+
+    def forms(self, first, second) -> Float[Array, "4 P n"]:
+        """What the four coefficients of a pair multiply."""
+        sides = ((first, second), (first, first), (second, first), (second, second))
+        return jnp.stack([self.form(*side, first, second) for side in sides])

@@ -1,0 +1,166 @@
+"""The exact population risk of softmax attention at finite context length."""
+
+from typing import ClassVar, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ..models import AbstractModel
+from ..precision import require_float64
+from ..tasks import AbstractTask
+from ._base import AbstractRisk
+from ._isotropic import Isotropic
+from ._softmax_quadrature import head_moments, pair_moments
+from ._softmax_radius import radius_nodes
+
+_DIGITS = (6, 12)
+
+
+class QuadraticForm(NamedTuple):
+    """constant − 2 linear·μ + μᵀ square μ."""
+
+    constant: Float[Array, ""]
+    linear: Float[Array, " H"]
+    square: Float[Array, "H H"]
+
+
+class Refined(NamedTuple):
+    """A risk with a bound on its quadrature error, and the digits it took."""
+
+    value: float
+    error: float
+    digits: int
+
+
+class ExactSoftmaxRisk(AbstractRisk):
+    """The risk of ŷ = Σ_h μ_h Σ_ℓ softmax_ℓ(ω_h x_ℓ·x_q) y_ℓ on an isotropic task, by quadrature.
+
+    Weights and noise integrate out by hand, and so do the D − 1 directions of x_ℓ orthogonal to
+    x_q. With r = |x_q|, s_ℓ = x_ℓ·x_q/r ~ N(0, 1), p_h = softmax(ω_h r s), and in units in which
+    inputs are white and E(w·x)² = 1, this is left (docs/theory/softmax.md):
+
+        L = σ² + 1 − 2μ·b + μᵀ[M/D + ((D−1)/D + σ²) G] μ,
+        b_h = E[r p_h·s]/D,   G_hk = E[p_h·p_k],   M_hk = E[(p_h·s)(p_k·s)].
+
+    There is no sampling; the cost does not depend on the context length, which may be any real
+    number from 1 up. The grids follow the weights, so that steep, saturated heads are as right as
+    flat ones, and cost more. Losses are right to about 10^−`digits` times (Σ|μ|)², or better.
+    """
+
+    kind: ClassVar[str] = "exact"
+    costly: ClassVar[bool] = True
+
+    task: Isotropic
+    digits: int = eqx.field(static=True, default=10)
+
+    def __check_init__(self):
+        if not _DIGITS[0] <= self.digits <= _DIGITS[1]:
+            raise ValueError(
+                f"`digits` = {self.digits}: must lie between {_DIGITS[0]} and {_DIGITS[1]}."
+            )
+        require_float64("The exact risk")
+
+    def __call__(self, model: AbstractModel, key: PRNGKeyArray | None = None) -> Float[Array, ""]:
+        return self._value_and_defect(model, self.digits)[0]
+
+    def at_length(self, length) -> "ExactSoftmaxRisk":
+        """The risk of the same models at another context length, any real number from 1 up."""
+        return ExactSoftmaxRisk(self.task.at_length(length), self.digits)
+
+    def of_zero(self, model: AbstractModel) -> Float[Array, ""]:
+        return self.task.signal + self.task.query_noise
+
+    def with_error(self, model: AbstractModel) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """The risk, and an estimate of its quadrature error.
+
+        The error is the difference from a grid of two digits more, whose value is returned, and
+        not less than what the identity Σ_ℓ Σ_ℓ′ p_ℓ p′_ℓ′ = 1 lacks on the coarser grid.
+        """
+        fine, _ = self._value_and_defect(model, self.digits + 2)
+        coarse, defect = self._value_and_defect(model, self.digits, True)
+        return fine, jnp.maximum(jnp.abs(fine - coarse), defect)
+
+    def refined(self, model: AbstractModel, tolerance: float = 1e-8) -> Refined:
+        """The risk of weights that are at hand (not traced), on finer and finer grids until the
+        error is at most `tolerance`."""
+        error = jnp.inf
+        for digits in range(self.digits, _DIGITS[1] + 1):
+            value, error = ExactSoftmaxRisk(self.task, digits).with_error(model)
+            if error <= tolerance:
+                return Refined(float(value), float(error), digits)
+        raise RuntimeError(
+            f"The quadrature error is {float(error):.3g} on the finest grid: more than "
+            f"`tolerance` = {tolerance:g}."
+        )
+
+    def quadratic_form(self, omega: Float[Array, " H"]) -> QuadraticForm:
+        """The risk as a function of μ, at fixed ω: constant − 2 linear·μ + μᵀ square μ."""
+        return self._form(self.task.input_variance * omega, self.digits, False)[0]
+
+    def _value_and_defect(
+        self, model: AbstractModel, digits: int, check: bool = False
+    ) -> tuple[Array, Array]:
+        omega, mu = self.task.heads(model)
+        form, defect = self._form(omega, digits, check)
+        value = form.constant - 2 * form.linear @ mu + mu @ form.square @ mu
+        return value, jnp.abs(mu) @ defect @ jnp.abs(mu)
+
+    def _form(
+        self, omega: Array, digits: int, check: bool
+    ) -> tuple[QuadraticForm, Float[Array, "H H"]]:
+        """The quadratic form for white inputs, and what its terms lack on this grid."""
+        task = self.task
+        r, weight = radius_nodes(omega, task.dim, digits)
+        moments = jnp.einsum(
+            "k,khjrm->hjrm", task.probabilities, self._moments(omega, r, weight, digits, check)
+        )
+        gain = omega * ((1 - jnp.diagonal(moments[..., 0]).T) @ (weight * r**2)) / task.dim
+        overlap, product, *total = jnp.moveaxis(jnp.einsum("r,hjrm->hjm", weight, moments), -1, 0)
+        share = task.signal * (1 - 1 / task.dim) + task.noise
+        form = QuadraticForm(
+            task.query_noise + task.signal,
+            task.signal * gain,
+            share * overlap + task.signal / task.dim * product,
+        )
+        lacking = (
+            jnp.einsum("r,hjr->hj", weight, jnp.abs(moments[..., -1] - 1)) if check else 0 * overlap
+        )
+        return form, share * lacking
+
+    def _moments(
+        self, omega: Array, r: Array, weight: Array, digits: int, check: bool
+    ) -> Float[Array, "K H H R moments"]:
+        """Moments of each pair of heads, at each context length and each r."""
+        lengths, heads = self.task.lengths, len(omega)
+        slopes = omega[:, None] * r
+        # Some moments are multiplied by r² before they are added up.
+        weight = weight * (1 + r**2)
+
+        def spread(*arrays: Array) -> list[Array]:
+            shape = (len(lengths), *arrays[0].shape)
+            each = (*arrays, lengths[:, None, None], weight)
+            return [jnp.broadcast_to(x, shape).reshape(-1) for x in each]
+
+        own = head_moments(*spread(slopes), digits=digits, check=check)
+        own = own.reshape(len(lengths), *slopes.shape, -1)
+        found = jnp.zeros((len(lengths), heads, heads, *own.shape[2:]))
+        found = found.at[:, *np.diag_indices(heads)].set(own)
+        if heads == 1:
+            return found
+        first, second = np.triu_indices(heads, 1)
+        pairs = spread(slopes[first], slopes[second])
+        both = pair_moments(*pairs, digits=digits, check=check)
+        both = both.reshape(len(lengths), len(first), *own.shape[2:])
+        return found.at[:, first, second].set(both).at[:, second, first].set(both)
+
+
+def exact_softmax_risk(task: AbstractTask, digits: int = 10) -> ExactSoftmaxRisk:
+    """The exact risk of structured softmax attention on an isotropic linear regression.
+
+    **Arguments:**
+
+    - `digits`: of precision; see `ExactSoftmaxRisk`.
+    """
+    return ExactSoftmaxRisk(Isotropic.require(task, "The exact softmax risk"), digits)

@@ -1,0 +1,104 @@
+"""Anisotropic inputs: small softmax heads implement centred, preconditioned gradient descent.
+
+Inputs x, q ~ N(0, Λ), M = E[ββᵀ], noise σ². Small heads with Σμ_h = 0 return
+ŷ = (1/L) Σ y_l (x_l − x̄)·Γq with Γ = Σ μ_hW_h (arXiv 2503.12734). The optimum is exact at finite L.
+Uncentred steps are those of linear attention: `optimal_matrix` and `optimal_loss`. Derived in
+docs/theory/softmax.md.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import ArrayLike, Float
+
+from ..tasks import LinearRegression
+from ._moments import Moments, moments
+from ._optimum import checked_matrix
+from ._softmax_setting import only_length
+
+
+class OneHeadMatrix(NamedTuple):
+    """The best single head by the large-context loss: W and μ, Γ = μW, and the loss."""
+
+    key_query: Float[np.ndarray, "D D"]
+    mu: float
+    matrix: Float[np.ndarray, "D D"]
+    loss: float
+
+
+def debiased_matrix(task: LinearRegression) -> Float[np.ndarray, "D D"]:
+    """Γ* = [MΛ + (tr(MΛ) + σ²)/L · I]⁻¹ M, the best preconditioner of a centred step.
+
+    For β ~ N(0, I/d) it is [Λ + (tr Λ + dσ²)/L · I]⁻¹.
+    """
+    return _shrunk(moments(task), _spread(task))
+
+
+def debiased_matrix_risk(task: LinearRegression, matrix: Float[ArrayLike, "D D"]) -> float:
+    """Risk of ŷ = (1/L) Σ y_l (x_l − x̄)·Γq for any Γ, exact at finite L."""
+    m, length = moments(task), only_length(task)
+    matrix = checked_matrix(task, matrix)
+    kept = (length - 1) / length
+    signal = m.covariance @ m.weight_second_moment @ m.covariance
+    second = kept * (signal + _spread(task) * m.covariance)
+    quadratic = np.sum(matrix * (second @ matrix @ m.covariance))
+    return float(m.label_variance - 2 * kept * np.sum(signal * matrix) + quadratic)
+
+
+def debiased_matrix_optimum(task: LinearRegression) -> float:
+    """The risk at Γ*; for β ~ N(0, I/d), with λ_j the eigenvalues of Λ and ρ = (tr Λ + dσ²)/L,
+
+    σ² + (1/d) Σ λ_j (1 − (L−1)/L · λ_j/(λ_j + ρ)).
+    """
+    return debiased_matrix_risk(task, debiased_matrix(task))
+
+
+def one_head_matrix(task: LinearRegression) -> OneHeadMatrix:
+    """One head by the large-context loss: Γ* with the regulariser times e, scores of variance one.
+
+    Γ = [MΛ + e(tr(MΛ) + σ²)/L · I]⁻¹ M, W = Γ/μ with μ² = tr(ΛΓᵀΛΓ).
+    """
+    m = moments(task)
+    matrix = _shrunk(m, np.e * _spread(task))
+    mu = float(np.sqrt(np.sum(matrix * (m.covariance @ matrix @ m.covariance))))
+    loss = m.label_variance - np.sum(m.drive * matrix)
+    return OneHeadMatrix(matrix / mu, mu, matrix, float(loss))
+
+
+def softmax_matrix_loss(
+    task: LinearRegression,
+    key_query: Float[ArrayLike, "H D D"],
+    mu: Float[ArrayLike, " H"],
+) -> float:
+    """The large-context loss of heads with any W_h: what L̃ is for inputs of any covariance.
+
+    tr[M(I − ΛΓ)Λ(I − ΛΓ)ᵀ] + σ_q² + (tr(MΛ) + σ²)/L Σ_hk μ_hμ_k exp tr(ΛW_hᵀΛW_k), Γ = Σ μ_hW_h.
+    """
+    m = moments(task)
+    heads, mu = np.asarray(key_query, dtype=np.float64), np.asarray(mu, dtype=np.float64)
+    if heads.shape != (len(mu), task.dim, task.dim):
+        raise ValueError(
+            f"`key_query` has shape {heads.shape}: must be ({len(mu)}, {task.dim}, {task.dim}) for "
+            "these `mu` and this `task`."
+        )
+    matrix = np.einsum("h,hde->de", mu, heads)
+    spread = m.covariance @ heads @ m.covariance
+    overlap = np.exp(np.einsum("hde,kde->hk", spread, heads))
+    quadratic = np.sum(matrix * (m.drive @ matrix @ m.covariance))
+    bias = m.label_variance - 2 * np.sum(m.drive * matrix) + quadratic
+    return float(bias + _spread(task) * mu @ overlap @ mu)
+
+
+def _spread(task: LinearRegression) -> float:
+    """(tr(MΛ) + σ²)/L."""
+    m = moments(task)
+    power = np.sum(m.covariance * m.weight_second_moment)
+    return float(power + float(task.noise)) / only_length(task)
+
+
+def _shrunk(m: Moments, penalty: float) -> np.ndarray:
+    """[MΛ + penalty · I]⁻¹ M."""
+    if penalty == 0:
+        raise ValueError("`task` has labels that are always zero: every matrix is optimal.")
+    product = m.weight_second_moment @ m.covariance
+    return np.linalg.solve(product + penalty * np.eye(len(product)), m.weight_second_moment)

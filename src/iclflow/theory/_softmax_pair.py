@@ -1,0 +1,165 @@
+"""Two opposite heads (±w, ±μ) at finite L and d: the exact loss, and its minimum inside.
+
+With the gain η = 2μw the loss is σ² + 1 − 2ηb(w²) + η²c(w²), where b and c are smooth in w² and at
+w = 0 those of debiased gradient descent. The slope in w² there is negative: the optimum sits at a
+finite w*, where the large-context loss would send it to 0. Derived in docs/theory/softmax.md.
+"""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import scipy.optimize
+from numpy.polynomial import chebyshev
+
+from ._softmax_integrals import slope_moments
+from ._softmax_powers import attention_powers, chi_rule
+from ._softmax_setting import Setting, checked_setting
+from ._softmax_steps import debiased_optimum
+
+
+class PairForm(NamedTuple):
+    """The loss of the pair, σ² + 1 − 2ηb + η²c, at one z = w²; `db`, `dc` are derivatives by z."""
+
+    b: float
+    c: float
+    db: float
+    dc: float
+
+    @property
+    def gain(self) -> float:
+        """The best η = 2μw at this w."""
+        return self.b / self.c
+
+    @property
+    def slope(self) -> float:
+        """d/dz of the loss at the best η, −2ηb′ + η²c′: η itself need not be varied."""
+        return self.gain * (self.gain * self.dc - 2 * self.db)
+
+
+class BestPair(NamedTuple):
+    """w, μ, the gain η = 2μw and the loss of the best pair of opposite heads."""
+
+    w: float
+    mu: float
+    gain: float
+    loss: float
+
+
+def pair_loss(w: float, mu: float, dim: int, length: float, noise: float) -> float:
+    """The exact loss of the heads (w, μ), (−w, −μ) at finite L and d."""
+    at = checked_setting(dim, length, noise)
+    form, gain = exact_pair(at, w).form(w**2), 2 * mu * w
+    return at.noise + 1 - 2 * gain * form.b + gain**2 * form.c
+
+
+def pair_effective_loss(w: float, dim: int, length: float, noise: float) -> float:
+    """The exact loss of the pair with the best μ at this w; at w = 0 that of debiased GD."""
+    at = checked_setting(dim, length, noise, shortest=2)
+    form = exact_pair(at, w).form(w**2)
+    return at.noise + 1 - form.b * form.gain
+
+
+def pair_optimum(dim: int, length: float, noise: float) -> BestPair:
+    """The exact optimum of two opposite heads at finite L and d, which sits at w > 0.
+
+    Its loss is exact to 1e-12. It is flat: w is found to 1e-6 for L up to some thousands, and
+    contexts that leave fewer than three digits of it are refused.
+
+    **Arguments:**
+
+    - `length`: L from 2 up.
+    """
+    at = checked_setting(dim, length, noise, shortest=2)
+    if abs(pair_slope(debiased_optimum(dim, length, noise).step, dim, length, noise)) < 1e-8:
+        raise ValueError(
+            f"`length` = {length}: the minimum is too flat to be found in float64; its width is "
+            "`leading_pair_width`, its loss that of `debiased_optimum`."
+        )
+    # From the known sign at 0 upward until the slope has changed: the first minimum.
+    widest = leading_pair_width(dim, length, noise)
+    while exact_pair(at, widest).form(widest**2).slope < 0:
+        widest *= 1.5
+    table = exact_pair(at, widest)
+    found = scipy.optimize.root_scalar(
+        lambda z: table.form(z).slope, bracket=(0.0, widest**2), xtol=1e-14, rtol=1e-12
+    )
+    form, w = table.form(found.root), float(found.root**0.5)
+    return BestPair(w, form.gain / (2 * w), form.gain, at.noise + 1 - form.b * form.gain)
+
+
+def pair_slope(gain: float, dim: int, length: float, noise: float) -> float:
+    """∂L/∂w² at w = 0 and fixed η = 2μw, exact in d and L.
+
+    −2η(d + 2)(L − 1)/L² · [η(L + d + 2 + dσ²)/L − 1]; at the best step of debiased GD it is
+    −4(d + 2)(L − 1)/(L(L + d + dσ²)²) < 0.
+    """
+    at = checked_setting(dim, length, noise)
+    outer = 2 * gain * (at.dim + 2) * (at.length - 1) / at.length**2
+    return outer * (1 - gain * (at.length + at.dim + 2 + at.dim * at.noise) / at.length)
+
+
+def leading_pair_width(dim: int, length: float, noise: float) -> float:
+    """w* for L ≫ d: w*² = 12/(L(d + 4)(d(1 + σ²) + 3)). The gain in loss is ∝ L⁻³: nearly flat."""
+    at = checked_setting(dim, length, noise)
+    scale = at.length * (at.dim + 4) * (at.dim * (1 + at.noise) + 3)
+    return (12 / scale) ** 0.5
+
+
+class PairTable:
+    """b and c of the pair as functions of w², from fits in the slope a = w|q|.
+
+    The fits hold E Σp² and, divided by a², the differences G₊₊ − G₊₋ and M₊₊ − M₊₋, which would
+    cancel at small w.
+    """
+
+    def __init__(self, at: Setting, steepest: float):
+        radii, self.weights = chi_rule(at.dim)
+        self.squares = radii**2
+        self.at = at
+        self.top = np.log1p(steepest**2)
+        fits = _slope_fits(at.length, steepest)
+        slopes = chebyshev.chebder(fits, scl=2 / self.top)
+        self.fits = np.hstack([fits, np.vstack([slopes, np.zeros((1, 3))])])
+
+    def form(self, z: float) -> PairForm:
+        """b, c and their derivatives at z = w²."""
+        at, squares, weights = self.at, self.squares, self.weights
+        # Solvers try steps beyond the table before they take smaller ones.
+        angle = np.arccos(np.minimum(2 * np.log1p(z * squares) / self.top - 1, 1.0))
+        basis = np.cos(np.arange(len(self.fits))[:, None] * angle)
+        spread, overlap, signal, *slopes = self.fits.T @ basis
+        # d/dz at fixed |q|, through log(1 + z|q|²).
+        dspread, doverlap, dsignal = slopes * (squares / (1 + z * squares))
+        weights = weights * squares
+        return PairForm(
+            float(weights @ (1 - spread) / at.dim),
+            float(weights @ (signal / at.dim + at.across * overlap) / 2),
+            float(-weights @ dspread / at.dim),
+            float(weights @ (dsignal / at.dim + at.across * doverlap) / 2),
+        )
+
+
+def exact_pair(at: Setting, widest: float) -> PairTable:
+    """The table that serves w up to `widest`."""
+    steepest = max(abs(widest), 0.5 * at.dim**-0.5) * chi_rule(at.dim)[0][-1]
+    # Rounded up, so that few tables are made.
+    return PairTable(at, float(2 ** (np.ceil(2 * np.log2(1.001 * steepest)) / 2)))
+
+
+@lru_cache(maxsize=64)
+def _slope_fits(length: float, steepest: float) -> np.ndarray:
+    """Chebyshev coefficients in log(1 + a²) of E Σp², (G₊₊ − G₊₋)/a² and (M₊₊ − M₊₋)/a²."""
+    # Enough for the coefficients to have fallen to rounding.
+    count = int(np.ceil(24 + 3 * steepest))
+    nodes = np.cos(np.pi * (np.arange(count) + 0.5) / count)
+    squares = np.expm1((1 + nodes) / 2 * np.log1p(steepest**2))
+    rows = []
+    for square in squares:
+        slope = square**0.5
+        powers = attention_powers(slope, length)
+        opposite = slope_moments(slope, -slope, length)
+        overlap = (powers.second - opposite.overlap) / square
+        signal = (powers.signal(slope) - opposite.signal) / square
+        rows.append((powers.second, overlap, signal))
+    return chebyshev.chebfit(nodes, np.asarray(rows), count - 1)

@@ -1,0 +1,213 @@
+"""Gradient flow of two opposite heads: growth, landing on a slow manifold, drift along it.
+
+The heads (w, μ), (−w, −μ) stay opposite. With L = σ² + 1 − 2ηb(z) + η²c(z), η = 2μw and z = w²,
+each head moves by −½∂L/∂(ω, μ):
+
+    ẇ = μ(b − ηc) + ½wη(2b′ − ηc′),     μ̇ = w(b − ηc).
+
+The first terms close the gap to η = b/c within a time of order one; w² − μ² is kept meanwhile. The
+rest is a slow drift on the curve η = b/c, which the large-context loss continues for ever
+(w ∝ t^−⅙) and the exact loss stops at w*. Derived in docs/theory/softmax.md.
+"""
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import numpy as np
+import scipy.integrate
+import scipy.optimize
+from jaxtyping import ArrayLike, Float, Real
+
+from ._softmax_pair import PairForm, exact_pair
+from ._softmax_setting import Setting, checked_setting, checked_times
+
+PairLoss = Literal["exact", "large_context"]
+
+
+class PairFlow(NamedTuple):
+    """w(t), μ(t) and the loss of the pair (±w, ±μ) at `times`."""
+
+    times: Float[np.ndarray, " T"]
+    w: Float[np.ndarray, " T"]
+    mu: Float[np.ndarray, " T"]
+    loss: Float[np.ndarray, " T"]
+
+
+class Landing(NamedTuple):
+    """Where the pair reaches the slow manifold."""
+
+    w: float
+    mu: float
+
+
+def pair_flow(
+    times: Real[ArrayLike, " T"],
+    w: float,
+    mu: float,
+    dim: int,
+    length: float,
+    noise: float,
+    loss: PairLoss = "exact",
+) -> PairFlow:
+    """Gradient flow of the pair from (w, μ) at t = 0, of the exact or the large-context loss."""
+    at, times = checked_setting(dim, length, noise), checked_times(times)
+    form = pair_form(at, _widest(w, mu), loss)
+
+    def velocity(_, state):
+        w, mu = state
+        now, gain = form(w**2), 2 * w * mu
+        left = now.b - gain * now.c
+        return mu * left + w * gain * (2 * now.db - gain * now.dc) / 2, w * left
+
+    path_w, path_mu = _solved(velocity, times, [w, mu])
+    return _measured(times, path_w, path_mu, form, at)
+
+
+def slow_manifold(
+    times: Real[ArrayLike, " T"],
+    w: float,
+    dim: int,
+    length: float,
+    noise: float,
+    loss: PairLoss = "exact",
+) -> PairFlow:
+    """The reduced flow on the curve μ = μ*(w), from w at t = 0: ẇ = −¼L_eff′(w)/(1 + μ*′(w)²)."""
+    at, times = checked_setting(dim, length, noise, shortest=2), checked_times(times)
+    form = pair_form(at, 1.1 * abs(w), loss)
+    (path,) = _solved(lambda _, state: [_drift(form, state[0])], times, [_positive(w)])
+    mu = np.array([form(v**2).gain / (2 * v) for v in path])
+    return _measured(times, path, mu, form, at)
+
+
+def drift_time(
+    start: float,
+    end: float,
+    dim: int,
+    length: float,
+    noise: float,
+    loss: PairLoss = "exact",
+) -> float:
+    """The time that the drift along the slow manifold takes from one w to another.
+
+    Both must lie on one side of the optimum w*, which is reached only as t → ∞.
+    """
+    at = checked_setting(dim, length, noise, shortest=2)
+    form = pair_form(at, 1.01 * max(start, end), loss)
+    low, high = sorted((np.log(_positive(start)), np.log(_positive(end))))
+    speeds = np.array([_drift(form, v) for v in np.exp(np.linspace(low, high, 200))])
+    if np.any(speeds * np.sign(end - start) <= 0):
+        raise ValueError(
+            f"`start` = {start} and `end` = {end}: the drift does not lead from one to the other; "
+            "both must lie on one side of the optimum, `end` nearer to it."
+        )
+    time, _ = scipy.integrate.quad(
+        lambda x: np.exp(x) / abs(_drift(form, np.exp(x))), low, high, epsrel=1e-10, limit=200
+    )
+    return time
+
+
+def drift_law(
+    times: Real[ArrayLike, " T"],
+    dim: int,
+    length: float,
+    noise: float,
+    start: float = np.inf,
+) -> Float[np.ndarray, " T"]:
+    """w(t) = (w₀⁻⁶ + 4(1 + σ²)d³t/L)^−⅙: the drift by the large-context loss while dw² ≪ 1."""
+    at, times = checked_setting(dim, length, noise), checked_times(times)
+    return (start**-6.0 + 4 * at.spread * at.dim**3 * times) ** (-1 / 6)
+
+
+def final_rate(dim: int, length: float, noise: float, w: float) -> float:
+    """The rate at which the exact flow approaches the optimum `w`: that of w − w* ∝ e^−rate·t."""
+    at = checked_setting(dim, length, noise, shortest=2)
+    form, step = pair_form(at, 2 * w, "exact"), 1e-3 * w
+    # The drift is smooth and known to about 1e-12: a fourth-order difference keeps six digits.
+    near, far = (_drift(form, w + k * step) - _drift(form, w - k * step) for k in (1, 2))
+    return float(-(8 * near - far) / (12 * step))
+
+
+def landing(
+    w: float,
+    mu: float,
+    dim: int,
+    length: float,
+    noise: float,
+    loss: PairLoss = "exact",
+) -> Landing:
+    """Where the pair that starts at (w, μ) meets the curve μ = μ*(w), w² − μ² being kept.
+
+    An estimate: it leaves out the drift during the time of order one that landing takes. wμ > 0,
+    or weights so small that they grow to have the same sign.
+    """
+    at = checked_setting(dim, length, noise, shortest=2)
+    kept = w**2 - mu**2
+    widest = _widest(w, mu)
+    form = pair_form(at, widest, loss)
+
+    def gap(w: float) -> float:
+        return 2 * w * np.sqrt(max(w**2 - kept, 0.0)) - form(w**2).gain
+
+    bracket = (max(kept, 0.0) ** 0.5, widest)
+    end = float(scipy.optimize.root_scalar(gap, bracket=bracket, xtol=1e-14).root)
+    return Landing(end, float(form(end**2).gain / (2 * end)))
+
+
+def pair_form(at: Setting, widest: float, loss: PairLoss) -> Callable[[float], PairForm]:
+    """b and c of the chosen loss as a function of z = w², for w up to `widest`."""
+    if loss == "exact":
+        return exact_pair(at, widest).form
+    if loss != "large_context":
+        raise ValueError(f'`loss` = {loss!r}: must be "exact" or "large_context".')
+
+    def form(z: float) -> PairForm:
+        x = at.dim * z
+        # sinh(x)/x and its derivative, which cancels near 0.
+        ratio = np.sinh(x) / x if x > 0 else 1.0
+        slope = (np.cosh(x) - ratio) / x if x > 1e-3 else x / 3 + x**3 / 30
+        odds = at.spread * at.dim
+        return PairForm(1.0, 1 + odds * ratio, 0.0, odds * at.dim * slope)
+
+    return form
+
+
+def _drift(form: Callable[[float], PairForm], w: float) -> float:
+    """ẇ on the curve η = b/c."""
+    now = form(w**2)
+    # d(η/2w)/dw with dη/dw = 2w η′, η′ = (b′ − ηc′)/c.
+    turn = (now.db - now.gain * now.dc) / now.c - now.gain / (2 * w**2)
+    return -0.25 * 2 * w * now.slope / (1 + turn**2)
+
+
+def _solved(velocity, times: np.ndarray, start) -> np.ndarray:
+    # Two time scales that differ by 10⁶ and more: an implicit method.
+    solution = scipy.integrate.solve_ivp(
+        velocity,
+        (0.0, max(times[-1], 1e-300)),
+        start,
+        method="LSODA",
+        t_eval=times,
+        rtol=1e-10,
+        atol=1e-13,
+    )
+    if not solution.success:
+        raise RuntimeError(f"The flow of the pair could not be integrated: {solution.message}")
+    return solution.y
+
+
+def _measured(times, w, mu, form, at: Setting) -> PairFlow:
+    gains, forms = 2 * w * mu, [form(v**2) for v in w]
+    b, c = (np.array([getattr(f, name) for f in forms]) for name in "bc")
+    return PairFlow(times, w, mu, at.noise + 1 - 2 * gains * b + gains**2 * c)
+
+
+def _widest(w: float, mu: float) -> float:
+    """More than the w that the flow can reach: where w² − μ² is kept and 2wμ = 1.5."""
+    kept = w**2 - mu**2
+    return float(max(abs(w), np.sqrt((kept + np.hypot(kept, 1.5)) / 2)))
+
+
+def _positive(w: float) -> float:
+    if not (np.isfinite(w) and w > 0):
+        raise ValueError(f"w = {w}: must be positive and finite on the slow manifold.")
+    return float(w)

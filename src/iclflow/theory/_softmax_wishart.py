@@ -1,0 +1,119 @@
+"""Ridge regression and Bayes at every d and L: traces of the resolvent of a Wishart matrix.
+
+The risk of ridge regression on an isotropic task needs T_k = E tr(XXᵀ + ρI)⁻ᵏ alone, an average
+over single eigenvalues. Their joint density |Π(x_i − x_j)| Π x_i^{(m−1)/2} e^{−x_i/2}, m = |L − d|,
+is integrated by de Bruijn's formula: averages of products are Pfaffians, and the logarithmic
+derivative of a Pfaffian is the density of one eigenvalue. Derived in docs/theory/softmax.md.
+"""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import scipy.special
+from jaxtyping import Float
+
+from ._softmax_setting import checked_setting, checked_whole
+
+# Gauss–Legendre nodes a panel: exact to rounding for functions that turn a few times in it.
+_NODES = 16
+
+
+class WishartSpectrum(NamedTuple):
+    """A rule for E Σ g(x_i) over the eigenvalues of XXᵀ, X being d × L with entries N(0, 1).
+
+    E Σ g = `weights`·g(`values`) + `zeros`·g(0): the min(d, L) eigenvalues that are not zero have a
+    density, and `zeros` = max(d − L, 0) are zero. The nodes crowd at 0, so that g may vary on any
+    scale down to 1e-14.
+    """
+
+    values: Float[np.ndarray, " Q"]
+    weights: Float[np.ndarray, " Q"]
+    zeros: int
+
+
+@lru_cache(maxsize=256)
+def wishart_spectrum(dim: int, length: int) -> WishartSpectrum:
+    """The density of the eigenvalues of XXᵀ, exact at finite d and L, as a quadrature rule."""
+    dim, length = checked_whole("dim", dim), checked_whole("length", length)
+    size, power = min(dim, length), abs(length - dim)
+    nodes, weights, running = _panels(np.sqrt(dim) + np.sqrt(length) + 9)
+    phi = _laguerre_functions(size, power, nodes)
+    # ψ_k(y) = ∫ sgn(y′ − y) φ_k(y′) dy′, with the integral up to y panel by panel.
+    totals = phi @ weights
+    psi = totals[:, None] - 2 * running(phi)
+    skew = (phi * weights) @ psi.T
+    skew = (skew - skew.T) / 2
+    if size % 2:  # a Pfaffian needs an even size: the extra function pairs with integrals
+        skew = np.block([[skew, totals[:, None]], [-totals[None, :], np.zeros((1, 1))]])
+        psi = np.vstack([psi, np.ones_like(nodes)])
+        phi = np.vstack([phi, np.zeros_like(nodes)])
+    density = np.sum(phi * np.linalg.solve(skew.T, psi), axis=0)
+    return WishartSpectrum(nodes**2, weights * density, max(dim - length, 0))
+
+
+def resolvent_traces(dim: int, length: int, penalty: float) -> tuple[float, float]:
+    """T₁ = E tr(XXᵀ + ρI)⁻¹ and T₂ = E tr(XXᵀ + ρI)⁻² for X of d rows and L columns, ρ > 0."""
+    if not np.isfinite(penalty) or penalty <= 0:
+        raise ValueError(f"`penalty` = {penalty}: must be finite and positive.")
+    spectrum = wishart_spectrum(dim, length)
+    inverse = 1 / (spectrum.values + penalty)
+    first = spectrum.weights @ inverse + spectrum.zeros / penalty
+    second = spectrum.weights @ inverse**2 + spectrum.zeros / penalty**2
+    return float(first), float(second)
+
+
+def ridge_risk(penalty: float, dim: int, length: int, noise: float) -> float:
+    """Risk of the minimiser of Σ(y_l − w·x_l)² + ρ|w|²: σ² + ρ²T₂/d + σ²(T₁ − ρT₂)."""
+    at = checked_setting(dim, length, noise)
+    first, second = resolvent_traces(dim, length, penalty)
+    return at.noise + penalty**2 * second / at.dim + at.noise * (first - penalty * second)
+
+
+def bayes_risk_isotropic(dim: int, length: int, noise: float) -> float:
+    """The smallest risk of any predictor: ridge with ρ = dσ², σ² + σ²E tr(XXᵀ + dσ²I)⁻¹.
+
+    Without noise the part of β outside the span of the context is all that is left: (1 − L/d)₊.
+    """
+    at = checked_setting(dim, length, noise)
+    if at.noise == 0:
+        return max(1 - length / dim, 0.0)
+    first, _ = resolvent_traces(dim, length, at.dim * at.noise)
+    return at.noise + at.noise * first
+
+
+def _laguerre_functions(count: int, power: int, y: np.ndarray) -> np.ndarray:
+    """y^m e^{−y²/2} L_j^{(m)}(y²), j < `count`, of unit length in d(y²), by the recurrence."""
+    x = y**2
+    rows = np.empty((count, len(y)))
+    rows[0] = np.exp(power * np.log(y) - x / 2 - scipy.special.gammaln(power + 1) / 2)
+    before, off = np.zeros_like(y), 0.0
+    for j in range(count - 1):
+        following = np.sqrt((j + 1) * (j + 1 + power))
+        new = ((2 * j + 1 + power - x) * rows[j] - off * before) / following
+        before, off, rows[j + 1] = rows[j], following, new
+    return rows
+
+
+def _panels(end: float):
+    """Gauss–Legendre panels on (0, `end`): nodes, weights, and the integral from 0 to each node."""
+    fine = 2.0 ** np.arange(-23, 0)
+    edges = np.concatenate([[0.0], fine, np.linspace(1, end, int(np.ceil(2 * (end - 1))) + 1)])
+    unit, weight = scipy.special.roots_legendre(_NODES)
+    half = np.diff(edges) / 2
+    nodes = (edges[:-1, None] + half[:, None] * (1 + unit)).ravel()
+    weights = (half[:, None] * weight).ravel()
+    # Integrals of the interpolating polynomial from −1 to the nodes of one panel.
+    legendre = np.polynomial.legendre
+    powers = legendre.legvander(unit, _NODES - 1)
+    integrals = legendre.legval(unit, legendre.legint(np.eye(_NODES), lbnd=-1)).T
+    inside = integrals @ np.linalg.inv(powers)
+
+    def running(functions: np.ndarray) -> np.ndarray:
+        pieces = functions.reshape(len(functions), len(half), _NODES)
+        local = np.einsum("jpn,mn->jpm", pieces, inside) * half[:, None]
+        whole = np.einsum("jpn,n->jp", pieces, weight) * half
+        start = np.cumsum(whole, axis=1) - whole
+        return (local + start[:, :, None]).reshape(functions.shape)
+
+    return nodes, weights, running

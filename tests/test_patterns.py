@@ -1,0 +1,97 @@
+"""What the heads of a model do: roles, patterns of the circuits, tasks in superposition."""
+
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+from iclflow.analysis import head_roles, patterns, superposition
+from iclflow.models import (
+    FullMergedKQ,
+    MergedKQ,
+    MultiMergedKQ,
+    MultiStructured,
+    StructuredAttention,
+    TwoLayerLinear,
+)
+from iclflow.tasks import MultiTaskRegression
+
+
+def pair(omega=(0.13, -0.13), mu=(3.45, -3.45)):
+    return StructuredAttention(omega=jnp.asarray(omega), mu=jnp.asarray(mu), dim=5)
+
+
+def test_an_exact_pair_has_every_pattern():
+    found = patterns(pair())
+    assert found.roles == ("positive", "negative")
+    assert found.diagonal_share == found.last_entry_share == 1
+    assert found.zero_sum == found.pair_balance == found.magnitude_spread == 0
+    assert found.step_size == pytest.approx(2 * 0.13 * 3.45)
+    assert all(head.homogeneity == 1 for head in found.heads)
+
+
+@pytest.mark.parametrize(
+    ("omega", "mu", "roles"),
+    [
+        ((0.2, -0.2, 0.0), (1.0, -1.0, 5.0), ("positive", "negative", "dummy")),
+        ((0.2, -0.2, 0.2), (1.0, -1.0, 0.01), ("positive", "negative", "dummy")),
+        ((0.2, -0.2, 0.2), (1.0, -1.0, -0.5), ("positive", "negative", "opposing")),
+        ((0.5,), (1.5,), ("positive",)),
+        ((0.0, 0.0), (0.0, 0.0), ("dummy", "dummy")),
+    ],
+)
+def test_roles_follow_the_signs_and_the_share_of_the_step(omega, mu, roles):
+    assert head_roles(np.asarray(omega), np.asarray(mu)) == roles
+
+
+def test_stray_entries_lower_the_shares_by_what_they_weigh():
+    value = jnp.zeros((1, 4)).at[0].set(jnp.asarray([0.0, 3.0, 0.0, 4.0]))
+    block = jnp.zeros((1, 4, 3)).at[0, :3].set(jnp.diag(jnp.asarray([2.0, 2.0, 2.0])))
+    block = block.at[0, 3, 0].set(4.0)
+    found = patterns(FullMergedKQ(value, block, activation="softmax"))
+    assert found.heads[0].last_entry_share == pytest.approx(4 / 5)
+    assert found.heads[0].diagonal_share == pytest.approx(np.sqrt(12 / 28))
+    assert found.heads[0].omega == pytest.approx(2) and found.heads[0].homogeneity == 1
+
+
+def test_diagonal_is_meant_in_the_basis_that_is_given():
+    basis, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(5, 5)))
+    turned = basis @ np.diag([1.0, 2.0, 3.0, 4.0, 5.0]) @ basis.T
+    block = jnp.pad(jnp.asarray(turned)[None], ((0, 0), (0, 1), (0, 0)))
+    model = FullMergedKQ(jnp.asarray([[0.0] * 5 + [1.0]]), block, activation="softmax")
+    assert patterns(model).diagonal_share < 0.99
+    found = patterns(model, basis=basis)
+    assert found.diagonal_share == pytest.approx(1, abs=1e-12)
+    assert found.heads[0].omega == pytest.approx(3)
+    assert found.heads[0].homogeneity == pytest.approx(1 - np.sqrt(2) / 3)
+
+
+def test_a_model_without_circuits_is_refused():
+    with pytest.raises(TypeError, match="no circuits"):
+        patterns(TwoLayerLinear.from_attention(MergedKQ.init(jr.key(0), 3, 2)))
+
+
+def two_tasks(**options):
+    return MultiTaskRegression([[0, 1, 2], [3, 4, 5]], context=20, noise=0.1, **options)
+
+
+def test_heads_that_serve_one_task_are_told_from_those_that_serve_both():
+    omega = jnp.asarray([[1.0] * 3 + [0.0] * 3, [0.0] * 3 + [1.0] * 3, [1.0] * 6, [1e-3] * 6])
+    mu = jnp.asarray([[1.0, 0.0], [0.0, 2.0], [1.0, 1.0], [0.01, 0.0]])
+    found = superposition(MultiStructured(omega=omega, mu=mu, dim=6), two_tasks())
+    assert found.owners == (0, 1, 0, -1) and found.superposed == 1
+    assert found.tasks_per_head[:3] == pytest.approx([1, 1, 2])
+    assert found.shares[2] == pytest.approx([0.5, 0.5])
+
+
+def test_rotations_of_the_task_are_undone():
+    generator = np.random.default_rng(1)
+    turn, _ = np.linalg.qr(generator.normal(size=(6, 6)))
+    mix, _ = np.linalg.qr(generator.normal(size=(2, 2)))
+    block = turn @ np.diag([1.0] * 3 + [0.0] * 3) @ turn.T
+    value = np.zeros((1, 2, 8))
+    value[0, :, 6:] = mix @ np.diag([1.0, 0.0]) @ mix.T
+    model = MultiMergedKQ(jnp.asarray(value), jnp.asarray(np.pad(block, ((0, 2), (0, 0))))[None])
+    task = two_tasks(input_rotation=turn, output_rotation=mix)
+    found = superposition(model, task)
+    assert found.strength == pytest.approx(np.asarray([[1.0, 0.0]]), abs=1e-12)

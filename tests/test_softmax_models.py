@@ -1,0 +1,393 @@
+"""Softmax attention in all its forms, against loops over heads and tokens in plain NumPy."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+from iclflow.flows import init_many
+from iclflow.models import (
+    MODELS,
+    AbstractMultiAttention,
+    AttentionStack,
+    FactoredAttention,
+    FullMergedKQ,
+    MergedKQ,
+    MultiFactored,
+    MultiMergedKQ,
+    MultiStructured,
+    StructuredAttention,
+)
+from iclflow.risks import risk
+from iclflow.tasks import MultiTaskRegression, isotropic
+from iclflow.trajectory import Trajectory
+
+DIM = 3
+ONE = isotropic(DIM, [2, 6]).sample(jr.key(1), 12)
+SEVERAL = MultiTaskRegression([[0, 1], [1, 2]], context=[2, 6]).sample(jr.key(2), 12)
+# Loops and einsums round differently; values are of order one.
+CLOSE = {"rtol": 1e-10, "atol": 1e-12}
+
+
+def numbers(seed: int):
+    """Weights of order one, without compiling anything."""
+    rng = np.random.default_rng(seed)
+    return lambda *shape: jnp.asarray(rng.normal(size=shape))
+
+
+def one_label(**options):
+    """One of each form with one label."""
+    w = numbers(0)
+    return [
+        StructuredAttention(w(2), w(2), dim=DIM, **options),
+        StructuredAttention(w(2, DIM), w(2), dim=DIM, **options),
+        FactoredAttention(w(2, 5, 4), w(2, 5, 4), w(2, 5, 4), w(2, 5), **options),
+        FullMergedKQ(w(2, 4), w(2, 4, DIM), **{"self_attention": False, **options}),
+    ]
+
+
+def two_labels(**options):
+    """One of each form with two labels."""
+    w = numbers(1)
+    return [
+        MultiMergedKQ(w(3, 2, 5), w(3, 5, DIM), **options),
+        MultiFactored(w(3, 6, 5), w(3, 6, 5), w(3, 6, 5), w(3, 2, 6), **options),
+        MultiStructured(w(3, DIM), w(3, 2), dim=DIM, **options),
+        MultiStructured(w(3), w(3, 2), dim=DIM, **options),
+    ]
+
+
+def stack(depth=3, layers=3, **options):
+    """Small enough that three layers do not run away."""
+    w = numbers(2)
+    return AttentionStack(0.4 * w(layers, 2, 4, 4), 0.4 * w(layers, 2, 4, 4), depth, **options)
+
+
+@eqx.filter_jit
+def predict(models, sequences):
+    """The predictions of several models, compiled as one program."""
+    return [model.predict(sequences) for model in models]
+
+
+def circuits(model) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(key-query, output-value) of each head over whole tokens, from the stored weights alone."""
+    token = DIM + (model.mu.shape[1] if isinstance(model, MultiStructured) else 1)
+    heads = []
+    if isinstance(model, StructuredAttention | MultiStructured):
+        for omega, mu in zip(np.asarray(model.omega), np.asarray(model.mu)):
+            kq = np.zeros((token, token))
+            kq[np.arange(DIM), np.arange(DIM)] = omega
+            ov = np.zeros((token - DIM, token))
+            for i, weight in enumerate(np.atleast_1d(mu)):
+                ov[i, DIM + i] = weight
+            heads.append((kq, ov))
+    elif isinstance(model, FactoredAttention | MultiFactored):
+        for K, Q, V, O in zip(*(np.asarray(w) for w in (model.K, model.Q, model.V, model.O))):  # noqa: E741
+            heads.append((K.T @ Q / np.sqrt(len(K)), np.atleast_2d(O) @ V))
+    else:
+        for value, block in zip(np.asarray(model.value), np.asarray(model.key_query)):
+            idle = np.full((len(block), len(block) - DIM), 7.0)  # multiplies the query's zeros
+            heads.append((np.hstack([block, idle]), np.atleast_2d(value)))
+    return heads
+
+
+def attention_by_hand(model, sequences, index) -> np.ndarray:
+    length = int(sequences.length[index])
+    x = np.asarray(sequences.x[index])[:length]
+    y = np.asarray(sequences.y[index]).reshape(x.shape[0] and sequences.y.shape[1], -1)[:length]
+    query = np.concatenate([np.asarray(sequences.x_query[index]), np.zeros(y.shape[1])])
+    tokens = np.hstack([x, y])
+    if model.self_attention:
+        tokens = np.vstack([tokens, query])
+    total = np.zeros(y.shape[1])
+    for kq, ov in circuits(model):
+        scores = np.array([token @ kq @ query for token in tokens])
+        if model.activation == "softmax":
+            weights = np.exp(scores) / np.exp(scores).sum()
+        else:
+            weights = (
+                scores / {"context": length, "tokens": length + 1, "none": 1}[model.normaliser]
+            )
+        for weight, token in zip(weights, tokens):
+            total = total + weight * (ov @ token)
+    return total
+
+
+@pytest.mark.parametrize("activation, self_attention", [("linear", True), ("softmax", False)])
+def test_predictions_equal_loops_over_heads_and_tokens(activation, self_attention):
+    options = {"activation": activation, "self_attention": self_attention, "normaliser": "tokens"}
+    for models, sequences in ((one_label(**options), ONE), (two_labels(**options), SEVERAL)):
+        for model, predicted in zip(models, predict(models, sequences)):
+            for i in (0, 3, 11):
+                by_hand = np.squeeze(attention_by_hand(model, sequences, i))
+                np.testing.assert_allclose(predicted[i], by_hand, **CLOSE)
+    assert set(np.asarray(ONE.length)[[0, 3, 11]]) == {2.0, 6.0}  # padding was there
+
+
+def test_softmax_that_attends_to_the_query_equals_the_loops_too():
+    options = {"activation": "softmax", "self_attention": True}
+    for model, sequences in ((one_label(**options)[3], ONE), (two_labels(**options)[0], SEVERAL)):
+        by_hand = np.squeeze(attention_by_hand(model, sequences, 3))
+        np.testing.assert_allclose(predict([model], sequences)[0][3], by_hand, **CLOSE)
+
+
+def test_the_query_attends_to_the_context_alone_unless_told_otherwise():
+    models = [*one_label(), *two_labels(), stack()]
+    assert not any(model.self_attention for model in models)
+    assert all(m.activation == "softmax" for m in models if not isinstance(m, FullMergedKQ))
+
+
+# Stacks ---------------------------------------------------------------------------------------
+
+
+def stack_by_hand(model, sequences, index) -> float:
+    """Every layer, head and pair of tokens, one after the other."""
+    length = int(sequences.length[index])
+    x, y = (np.asarray(leaf[index])[:length] for leaf in (sequences.x, sequences.y))
+    query = np.append(np.asarray(sequences.x_query[index]), 0.0)
+    stream = np.vstack([np.column_stack([x, y]), query])
+    for layer in range(model.depth):
+        place = min(layer, model.key_query.shape[0] - 1)
+        moved = stream.copy()
+        for b in range(length + 1):
+            keys = [a for a in range(length + int(model.self_attention))]
+            keys = [a for a in keys if a <= b or not model.causal]
+            for kq, ov in zip(*(np.asarray(w[place]) for w in (model.key_query, model.value))):
+                scores = np.array([stream[a] @ kq @ stream[b] for a in keys])
+                weights = scores / length
+                if model.activation == "softmax":
+                    weights = np.exp(scores) / np.exp(scores).sum()
+                moved[b] += sum(w * (ov @ stream[a]) for w, a in zip(weights, keys))
+        stream = moved
+    return stream[-1, -1]
+
+
+def test_stacks_equal_loops_over_layers_heads_and_pairs_of_tokens():
+    models = [
+        stack(layers=1),
+        stack(causal=True),
+        stack(causal=True, self_attention=True),
+        stack(self_attention=True, activation="linear"),
+        stack(layers=1, causal=True, activation="linear"),
+    ]
+    assert [model.tied for model in models] == [True, False, False, False, True]
+    for model, predicted in zip(models, predict(models, ONE)):
+        for i in (0, 3, 11):
+            assert float(predicted[i]) == pytest.approx(stack_by_hand(model, ONE, i), rel=1e-10)
+
+
+def test_a_stack_of_one_layer_is_merged_attention():
+    one = stack(depth=1, layers=1)
+    merged = FullMergedKQ(
+        value=one.value[0, :, -1],
+        key_query=one.key_query[0, :, :, :-1],
+        activation="softmax",
+        self_attention=False,
+    )
+    np.testing.assert_allclose(*predict([one, merged], ONE), **CLOSE)
+
+
+def test_weights_for_the_wrong_number_of_layers_are_refused(getkey):
+    weights = jnp.zeros((2, 1, 4, 4))
+    with pytest.raises(ValueError, match="holds weights for 2 layers: must be 1 .tied. or `depth`"):
+        AttentionStack(weights, weights, depth=3)
+
+
+# Invariances ----------------------------------------------------------------------------------
+
+
+def shuffled(sequences):
+    """The context in another order; only for sequences without padding."""
+    order = np.array([3, 0, 5, 1, 4, 2])
+    return eqx.tree_at(
+        lambda s: (s.x, s.y), sequences, (sequences.x[:, order], sequences.y[:, order])
+    )
+
+
+def test_the_order_of_the_context_matters_to_causal_stacks_alone():
+    long = np.flatnonzero(ONE.length == 6), np.flatnonzero(SEVERAL.length == 6)
+    for models, sequences in (
+        ([*one_label(activation="softmax"), stack(), stack(causal=True)], ONE[long[0][:4]]),
+        (two_labels(), SEVERAL[long[1][:4]]),
+    ):
+        here, there = predict(models, sequences), predict(models, shuffled(sequences))
+        for model, before, after in zip(models, here, there):
+            causal = getattr(model, "causal", False)
+            moved = np.max(np.abs(before - after)) / np.max(np.abs(before))
+            # Sums in another order differ by rounding alone.
+            assert moved > 1e-2 if causal else moved < 1e-12, type(model)
+
+
+def test_one_omega_a_head_knows_no_direction():
+    rotation, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(DIM, DIM)))
+    turned = eqx.tree_at(
+        lambda s: (s.x, s.x_query), ONE, (ONE.x @ rotation.T, ONE.x_query @ rotation.T)
+    )
+    models = one_label()[:2]
+    here, there = predict(models, ONE), predict(models, turned)
+    np.testing.assert_allclose(here[0], there[0], **CLOSE)
+    assert np.max(np.abs(here[1] - there[1])) > 1e-2
+
+
+def test_padding_and_batch_axes_change_nothing():
+    for models, sequences in (
+        ([*one_label(activation="softmax"), stack(), stack(causal=True)], ONE),
+        (two_labels(), SEVERAL),
+    ):
+        short = int(np.argmin(sequences.length))
+        cut = eqx.tree_at(
+            lambda s: (s.x, s.y), sequences[short], (sequences.x[short, :2], sequences.y[short, :2])
+        )
+        square = jax.tree.map(lambda leaf: leaf.reshape(3, 4, *leaf.shape[1:]), sequences)
+        everywhere = zip(predict(models, sequences), predict(models, cut), predict(models, square))
+        for whole, alone, boxed in everywhere:
+            np.testing.assert_allclose(alone, whole[short], **CLOSE)
+            np.testing.assert_allclose(boxed, whole.reshape(boxed.shape), **CLOSE)
+
+
+# Linear twins ---------------------------------------------------------------------------------
+
+
+def test_linear_twins_have_exact_risks():
+    task = isotropic(DIM, 5, noise=0.2)
+    drawn = task.sample(jr.key(3), 40_000)
+    models = one_label(activation="linear")[:3]
+    for model, predicted in zip(models, predict(models, drawn)):
+        assert model.form == ("cubic" if isinstance(model, FactoredAttention) else "bilinear")
+        exact = float(risk(task, model, "exact")(model))
+        squared = np.asarray(drawn.y_query - predicted) ** 2
+        error = squared.std() / np.sqrt(len(squared))
+        assert abs(squared.mean() - exact) < 4 * error
+
+
+def test_softmax_forms_have_no_coefficients():
+    for model in one_label(activation="softmax"):
+        assert model.form == "general"
+
+
+# Initial weights ------------------------------------------------------------------------------
+
+
+def test_identity_schemes_give_the_circuits_they_name(getkey):
+    signs = {"small_identity": [1, 1, 1], "opposite": [1, -1, 1]}
+    for scheme, sign in signs.items():
+        for model, size in (
+            (StructuredAttention.init(getkey(), DIM, 3, 0.1, scheme), 0.1),
+            (MergedKQ.init(getkey(), DIM, 3, 0.1, scheme), 0.1),
+            # K, Q, V and O are 0.1 times the identity each; the width is 4.
+            (FactoredAttention.init(getkey(), DIM, 3, scale=0.1, scheme=scheme), 0.01),
+        ):
+            scale = size / 2 if isinstance(model, FactoredAttention) else size
+            blocks = np.einsum("h,de->hde", sign, scale * np.eye(DIM))
+            np.testing.assert_allclose(model.kq()[:, :-1], blocks, atol=1e-15)
+            np.testing.assert_allclose(model.kq()[:, -1], 0, atol=1e-15)
+            np.testing.assert_allclose(model.ov()[:, -1], size * np.asarray(sign), atol=1e-15)
+            np.testing.assert_allclose(model.ov()[:, :-1], 0, atol=1e-15)
+        several = [
+            MultiMergedKQ.init(getkey(), DIM, 2, 3, 0.1, scheme),
+            MultiFactored.init(getkey(), DIM, 2, 3, scale=0.1**0.5, scheme=scheme),
+            MultiStructured.init(getkey(), DIM, 2, 3, 0.1, scheme),
+        ]
+        for model in several:
+            ov = np.einsum("h,ij->hij", sign, np.hstack([np.zeros((2, DIM)), 0.1 * np.eye(2)]))
+            np.testing.assert_allclose(model.ov(), ov, atol=1e-15)
+            width = 5**0.5 if isinstance(model, MultiFactored) else 1
+            kq = np.einsum("h,de->hde", sign, 0.1 / width * np.eye(DIM + 2, DIM))
+            np.testing.assert_allclose(model.kq(), kq, atol=1e-15)
+
+
+def test_default_weights_are_those_of_linear_layers(getkey):
+    model = FactoredAttention.init(getkey(), DIM, 40, 30)
+    for weights, inputs in ((model.K, 4), (model.Q, 4), (model.V, 4), (model.O, 40 * 30)):
+        bound = 1 / np.sqrt(inputs)
+        # 1200 and more numbers: the largest misses the bound by more than 1 % once in 1e5 times,
+        # and the mean square has a standard error of 0.9/√1200 = 2.6 % of its value.
+        assert 0.99 * bound < np.max(np.abs(weights)) <= bound
+        assert np.mean(np.square(weights)) == pytest.approx(bound**2 / 3, rel=0.11)
+    full = FullMergedKQ.init(getkey(), DIM, 400, 1.0, "default")
+    for block in (full.value[:, :-1], full.value[:, -1], full.key_query):
+        assert 0.98 / 2 < np.max(np.abs(block)) <= 1 / 2  # T = 4
+
+
+def test_random_weights_are_proportional_to_the_scale():
+    # The schemes that draw nothing are compared with what they name, above.
+    key = jr.key(4)
+    inits = [
+        lambda scale: StructuredAttention.init(key, 2, 2, scale),
+        lambda scale: MultiStructured.init(key, 2, 2, 2, scale, per_coordinate=False),
+        lambda scale: FactoredAttention.init(key, 1, 2, 2, scale, "gaussian"),
+        lambda scale: MultiMergedKQ.init(key, 1, 1, 2, scale, "gaussian"),
+        lambda scale: AttentionStack.init(key, 1, 2, 2, scale, "default"),
+    ]
+    for init in inits:
+        small, large = init(0.1), init(0.2)
+        for leaf, twice in zip(jax.tree.leaves(small), jax.tree.leaves(large)):
+            np.testing.assert_allclose(2 * leaf, twice, rtol=1e-14)
+            assert np.all(leaf != 0)
+
+
+@pytest.mark.parametrize(
+    ("init", "words"),
+    [
+        (lambda key: StructuredAttention.init(key, 3, 2, scheme="balanced"), "`scheme` = 'bal"),
+        (lambda key: StructuredAttention.init(key, 3, 0), "`heads` = 0"),
+        (
+            lambda key: StructuredAttention(jnp.zeros((2, 4)), jnp.zeros(2), dim=3),
+            r"`omega` has shape \(2, 4\): must be \(heads,\) or \(heads, 3\)",
+        ),
+        (
+            lambda key: FactoredAttention.init(key, 3, 2, 3, scheme="opposite"),
+            "`width` = 3: must be at least 4, the size of a token",
+        ),
+        (lambda key: FactoredAttention.init(key, 3, 2, 0), "`width` = 0"),
+        (lambda key: MultiMergedKQ.init(key, 3, 0, 2), "`labels` = 0"),
+        (lambda key: AttentionStack.init(key, 3, 2, 0), "`depth` = 0"),
+    ],
+)
+def test_impossible_models_are_refused(getkey, unchecked, init, words):
+    with pytest.raises(ValueError, match=words):
+        init(getkey())
+
+
+# Citizenship ----------------------------------------------------------------------------------
+
+
+def every_model():
+    return [*one_label()[:3], *two_labels(), stack(layers=1, causal=True)]
+
+
+def test_every_form_is_registered_and_survives_being_saved(tmp_path):
+    for i, model in enumerate(every_model()):
+        assert MODELS[type(model).__name__] is type(model)
+        saved = jax.tree.map(lambda leaf: np.stack([leaf, 2 * leaf]), model)
+        run = Trajectory(np.array([0.0, 1.0]), np.array([1.0, 0.5]), saved)
+        run.save(tmp_path / str(i))
+        back = Trajectory.load(tmp_path / str(i)).at(1)
+        doubled = jax.tree.map(lambda leaf: 2 * leaf, model)
+        # Equal structures have equal static fields.
+        assert jax.tree.structure(back) == jax.tree.structure(doubled)
+        assert jax.tree.all(jax.tree.map(np.array_equal, back, doubled))
+
+
+def test_ensembles_start_as_their_members_do():
+    keys, scales = jr.split(jr.key(5), 3), jnp.asarray([0.1, 0.2, 0.3])
+    many = init_many(lambda key, scale: StructuredAttention.init(key, DIM, 2, scale), keys, scales)
+    one = StructuredAttention.init(keys[1], DIM, 2, 0.2)
+    np.testing.assert_allclose(many.omega[1], one.omega, rtol=1e-14)
+    predicted = eqx.filter_jit(eqx.filter_vmap(lambda m: m.predict(ONE)))(many)
+    np.testing.assert_allclose(predicted[1], predict([one], ONE)[0], **CLOSE)
+
+
+def test_gradients_reach_every_weight():
+    def loss(models):
+        several = [isinstance(model, AbstractMultiAttention) for model in models]
+        drawn = [SEVERAL if multi else ONE for multi in several]
+        return sum(jnp.sum(d.squared_error(m.predict(d))) for m, d in zip(models, drawn))
+
+    gradients = eqx.filter_jit(jax.grad(loss))(every_model())
+    for gradient in gradients:
+        for name, leaf in vars(gradient).items():
+            if eqx.is_array(leaf):
+                assert np.all(np.isfinite(leaf)) and np.any(leaf != 0), (type(gradient), name)

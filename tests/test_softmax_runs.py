@@ -1,0 +1,218 @@
+"""Runs of softmax attention from a config: what is built, trained, saved, drawn and loaded."""
+
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+from iclflow.cli import main
+from iclflow.config import InputError, parse_config, read_toml, with_flags
+from iclflow.experiment import build_task, overlay, prepare, train
+from iclflow.experiment._build_model import build_model
+from iclflow.models import FactoredAttention, FullMergedKQ, MultiMergedKQ, StructuredAttention
+from iclflow.trajectory import Trajectory
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+WHITE = {"kind": "linear_regression", "eigenvalues": [1.0, 1.0], "prior_variance": 0.5}
+TWO = {"kind": "multi_task", "coordinates": [[0, 1], [1, 2]], "context": 6}
+STEPS = {"kind": "adam", "learning_rate": 1e-2, "steps": 4}
+
+
+@pytest.fixture(autouse=True)
+def quiet(tmp_path, monkeypatch):
+    """Works in an empty folder, and leaves the user's compile cache alone."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("iclflow.compile_cache.enable_compile_cache", lambda: None)
+
+
+def config(task, model, **sections):
+    return parse_config({"task": task, "model": model, "flow": STEPS, **sections})
+
+
+# Building -------------------------------------------------------------------------------------
+
+MODELS = {
+    "structured": ("StructuredAttention", {"omega": (3,), "mu": (3,)}),
+    "factored": ("FactoredAttention", {"K": (3, 4, 3), "O": (3, 4)}),
+    "stack": ("AttentionStack", {"key_query": (1, 3, 3, 3)}),
+    "multi_merged": ("MultiMergedKQ", {"value": (3, 2, 5), "key_query": (3, 5, 3)}),
+    "multi_factored": ("MultiFactored", {"K": (3, 5, 5), "O": (3, 2, 5)}),
+    "multi_structured": ("MultiStructured", {"omega": (3, 3), "mu": (3, 2)}),
+}
+OPTIONS = {
+    "factored": {"width": 4, "scheme": "gaussian"},
+    "stack": {"depth": 3, "causal": True, "tied": True},
+    "multi_factored": {"scheme": "opposite", "scale": 0.2},
+    "multi_structured": {"activation": "linear", "self_attention": True},
+}
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_every_kind_of_model_is_built_as_the_config_says(kind):
+    name, shapes = MODELS[kind]
+    options = OPTIONS.get(kind, {})
+    settings = {"kind": kind, "heads": 3, "scale": 0.1, **options}
+    task = TWO if kind.startswith("multi") else WHITE
+    model, attention = build_model(config(task, settings), jr.key(0))
+    assert type(model).__name__ == name and attention is None
+    for weight, shape in shapes.items():
+        assert getattr(model, weight).shape == shape
+    for setting in ("depth", "causal", "tied", "activation", "self_attention"):
+        if setting in options:
+            assert getattr(model, setting) == options[setting]
+    if "opposite" in options.values():
+        np.testing.assert_allclose(model.O[1], -0.2 * np.eye(2, 5, 3))
+
+
+TASKS = {
+    "multi_task": ({**TWO, "noise": [0.1, 0.2], "signal": 0.3, "inputs": 4}, (4, 2)),
+    "quadratic": ({"kind": "quadratic", "inputs": 3, "variance": 2.0}, (3, 2.0)),
+    "sparse": ({"kind": "sparse", "inputs": 4, "sparsity": 2}, (4, 2)),
+    "two_layer_relu": ({"kind": "two_layer_relu", "inputs": 3, "hidden": 7}, (3, 7)),
+    "decision_tree": ({"kind": "decision_tree", "inputs": 3, "depth": 2}, (3, 2)),
+    "hermite": ({"kind": "hermite", "inputs": 3, "degree": 3}, (3, 3)),
+}
+READ = {
+    "multi_task": "labels",
+    "quadratic": "variance",
+    "sparse": "sparsity",
+    "two_layer_relu": "hidden",
+    "decision_tree": "depth",
+    "hermite": "degree",
+}
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_every_kind_of_task_is_built_as_the_config_says(kind):
+    settings, (dim, number) = TASKS[kind]
+    model = {"kind": "multi_merged" if kind == "multi_task" else "structured", "heads": 1}
+    task = build_task(config(settings, model))
+    assert task.dim == dim and getattr(task, READ[kind]) == number
+
+
+def test_a_prior_variance_is_a_prior_covariance():
+    task = build_task(config(WHITE, {"kind": "structured", "heads": 1}))
+    np.testing.assert_allclose(task.prior_covariance, 0.5 * np.eye(2))
+
+
+def test_default_weights_of_the_full_form_fill_all_blocks():
+    settings = {"kind": "merged", "form": "full", "heads": 2, "scheme": "default"}
+    model, attention = build_model(config(WHITE, settings), jr.key(0))
+    assert isinstance(model, FullMergedKQ) and np.all(model.value != 0) and attention is None
+    assert np.all(model.key_query != 0)
+
+
+@pytest.mark.parametrize(
+    "task, model, sentence",
+    [
+        (
+            {**TWO, "coordinates": [[0, 0], [1]]},
+            {"kind": "multi_merged"},
+            "`task.coordinates` holds [0, 0]: must be whole numbers from 0 up, each listed once a "
+            "task.",
+        ),
+        (
+            {**TWO, "noise": [1.0, 2.0, 3.0]},
+            {"kind": "multi_merged"},
+            "`task.noise` = (1.0, 2.0, 3.0): must be one number, or 2 of them.",
+        ),
+        (
+            {**TWO, "output_rotation": [[1.0, 1.0], [0.0, 1.0]]},
+            {"kind": "multi_merged"},
+            "`task.output_rotation` is not orthogonal: its transpose must be its inverse.",
+        ),
+        (
+            WHITE,
+            {"kind": "factored", "width": 2, "scheme": "opposite"},
+            "`model.width` = 2: must be at least 3, the size of a token, for `model.scheme` = "
+            '"opposite".',
+        ),
+    ],
+)
+def test_what_only_the_library_sees_is_refused_by_the_name_in_the_file(task, model, sentence):
+    with pytest.raises(InputError) as caught:
+        prepare(config(task, {"heads": 2, **model}))
+    assert str(caught.value) == sentence
+
+
+# Running --------------------------------------------------------------------------------------
+
+
+def test_the_run_of_the_paper_is_an_ordinary_run(capsys):
+    flags = ("--flow.steps", "300", "--flow.learning_rate", "1e-2", "--risk.batch", "32")
+    words = ["run", str(EXAMPLES / "softmax_paper.toml"), "--out", "result", "--json", *flags]
+    assert main([*words, "--save.count", "5"]) == 0, capsys.readouterr().err
+    files = sorted(path.name for path in Path("result").iterdir())
+    assert files == [
+        *("config.toml", "loss.pdf", "loss.png", "manifest.json", "trajectory.safetensors")
+    ]
+    summary, run = json.loads(capsys.readouterr().out), Trajectory.load("result")
+    assert isinstance(run.final, FactoredAttention) and run.final.K.shape == (2, 6, 6)
+    assert summary["theory"] is None and summary["result"] == "finished"
+    # A short run with large steps learns something; what is learnt in the end is a claim.
+    assert summary["final_loss"] < 0.9 * summary["initial_loss"]
+
+
+def trained(name: str, *flags) -> Trajectory:
+    """An example of the project, made short by flags."""
+    data = with_flags(read_toml(EXAMPLES / f"{name}.toml"), flags)
+    return train(prepare(parse_config(data)))
+
+
+def test_two_tasks_with_shared_heads_are_an_ordinary_run():
+    flags = ("--flow.steps", "200", "--flow.learning_rate", "3e-2", "--risk.batch", "32")
+    run = trained("two_tasks", *flags, "--save.count", "5")
+    assert isinstance(run.final, MultiMergedKQ) and run.final.value.shape == (3, 2, 8)
+    # The loss is the sum of both tasks: 2(1 + σ²) for a model that predicts zero.
+    assert run.losses[0] == pytest.approx(2.2, rel=0.1)
+    assert run.losses[-1] < 0.9 * run.losses[0]
+
+
+def test_the_flow_of_a_pair_is_an_ordinary_run():
+    flags = ("--risk.kind", "large_context", "--flow.end", "20", "--save.count", "3")
+    run = trained("softmax_pair", *flags)
+    assert isinstance(run.final, StructuredAttention) and run.final.dim == 5
+    omega, mu = np.asarray(run.final.omega), np.asarray(run.final.mu)
+    # An odd pair stays an odd pair: both heads see the same numbers with other signs.
+    assert omega[0] > 0.1 and mu[0] > 0.1
+    np.testing.assert_allclose([omega[0], mu[0]], [-omega[1], -mu[1]], rtol=1e-9)
+    # The approximate loss of arXiv 2503.12734 at d = 5, L = 40, σ² = 0.1, head by head.
+    expected = 1.1
+    for w, m in zip(omega, mu):
+        expected -= 2 * m * w
+        for v, n in zip(omega, mu):
+            expected += m * n * (w * v + 1.1 / 40 * np.exp(5 * w * v))
+    assert run.losses[-1] == pytest.approx(expected, rel=1e-9)
+    assert run.losses[-1] < 0.5 * run.losses[0]
+
+
+def test_structured_attention_on_isotropic_tasks_has_the_exact_risk_by_default():
+    data = read_toml(EXAMPLES / "softmax_pair.toml")
+    del data["risk"]
+    experiment = prepare(parse_config(data))
+    assert experiment.risk.kind == "exact" and experiment.monitor is experiment.risk
+
+
+def test_theory_of_linear_attention_is_not_drawn_over_others():
+    for task, model in (
+        (WHITE, {"kind": "structured", "heads": 2, "activation": "linear"}),
+        (WHITE, {"kind": "factored", "heads": 2, "activation": "linear"}),
+    ):
+        experiment = prepare(config(task, model))
+        assert overlay(experiment) is None
+        assert experiment.monitor.kind == "exact"
+
+
+def test_what_is_reported_of_a_sampled_run_is_measured_on_other_sequences():
+    model = {"kind": "stack", "heads": 1}
+    task = {"kind": "decision_tree", "inputs": 2, "context": 5}
+    experiment = prepare(config(task, model, risk={"kind": "sampled", "batch": 8}))
+    assert experiment.risk.stochastic and not experiment.monitor.stochastic
+    measure = jax.jit(lambda model: experiment.monitor(model))
+    zero = jax.tree.map(jnp.zeros_like, experiment.model)
+    # Labels have variance 1: 4096 squares of them have a standard error of √2/64.
+    assert float(measure(zero)) == pytest.approx(1.0, abs=4 * 2**0.5 / 64)
