@@ -9,6 +9,15 @@ os.environ.setdefault(
     str(Path(__file__).resolve().parent.parent / ".pytest_cache" / "compiled"),
 )
 
+# They are compiled quickly rather than well: the arithmetic is the same, and few of them run long.
+os.environ["XLA_FLAGS"] = " ".join(
+    [
+        "--xla_backend_optimization_level=1",
+        "--xla_cpu_use_fusion_emitters=false",
+        os.environ.get("XLA_FLAGS", ""),
+    ]
+)
+
 import jax
 import jax.random as jr
 import jaxtyping

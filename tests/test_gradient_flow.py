@@ -195,6 +195,34 @@ def test_flow_of_a_risk_with_unknown_floor_asks_for_an_end():
         gradient_flow(model, risk(four_components(), model))
 
 
+def test_flow_rests_where_the_gradient_is_small_enough():
+    model = FullMergedKQ.init(jr.key(0), 4, 2, 0.3)  # too few heads to know the smallest loss
+    exact = risk(four_components(), model)
+    norm = lambda m: np.linalg.norm(jax.flatten_util.ravel_pytree(exact.gradient(m))[0])
+    run = gradient_flow(model, exact, gradient_tolerance=1e-6)
+    assert run.result is Result.stationary
+    assert norm(run.final) <= 1e-6
+    before = run.model_at(0.9 * run.times[-1])
+    assert norm(before) > 1e-6  # and not long before
+    again = gradient_flow(run.final, exact, gradient_tolerance=1e-6)
+    assert again.result is Result.stationary and len(again) == 1
+    short = gradient_flow(model, exact, gradient_tolerance=1e-6, end=3.0)
+    assert short.result is Result.finished and short.times[-1] == 3.0
+
+
+def test_members_of_an_ensemble_rest_one_by_one():
+    init = lambda key, scale: MergedKQ.init(key, 4, 3, scale)
+    models = init_many(init, jr.split(jr.key(3), 2), jnp.array([0.05, 0.4]))
+    exact = risk(four_components(), models)
+    runs = gradient_flow_ensemble(models, exact, gradient_tolerance=1e-4)
+    assert all(result is Result.stationary for result in runs.results)
+    ends = [run.times[-1] for run in runs]
+    assert ends[0] != ends[1]
+    for run in runs:
+        slope = jax.flatten_util.ravel_pytree(exact.gradient(run.final))[0]
+        assert np.linalg.norm(slope) <= 1e-4
+
+
 def test_flow_refuses_a_sampled_risk():
     model = deterministic_merged()
     with pytest.raises(ValueError, match="without randomness"):
@@ -206,6 +234,7 @@ def test_flow_refuses_a_sampled_risk():
     [
         ({"end": -1.0}, "`end` = -1.0"),
         ({"rtol": 0.0}, "`rtol` = 0.0"),
+        ({"gradient_tolerance": -1.0}, "`gradient_tolerance` = -1.0"),
         ({"solver": "euler"}, "`solver` = 'euler'"),
         ({"end": 5.0, "save": Linear(1)}, "`save.count` = 1"),
         ({"end": 5.0, "save": Explicit([3.0, 2.0])}, "increase strictly"),

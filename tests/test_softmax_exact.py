@@ -124,15 +124,15 @@ def simulated(rng, omega, mu, dim: int, length: int, noises, count: int, chunk: 
     ("dim", "length", "omega", "mu", "count"),
     [
         (1, 1, (2.0, -0.3), (1.0, 0.5), 500_000),
-        (1, 2, (2.0, -2.0), (0.7, -0.4), 1_000_000),
-        (1, 10, (-1.7, 0.2, 0.9, 0.0), (0.8, -0.5, 0.3, 0.2), 1_000_000),
-        (1, 40, (-2.0,), (0.9,), 1_000_000),
-        (2, 10, (2.0, 2.0), (0.3, 0.4), 600_000),
-        (2, 200, (0.4, -1.3), (0.8, 0.6), 300_000),
-        (5, 40, (1.75, -1.75, 0.07, -0.07), (0.04, -0.04, 5.6, -5.6), 400_000),
-        (20, 2, (-2.0, -0.4, 1.1), (0.5, 0.5, -0.6), 600_000),
-        (20, 40, (2.0, -2.0), (0.5, 0.3), 300_000),
-        (20, 200, (-0.6, 0.3), (0.7, 1.0), 150_000),
+        (1, 2, (2.0, -2.0), (0.7, -0.4), 400_000),
+        (1, 10, (-1.7, 0.2, 0.9, 0.0), (0.8, -0.5, 0.3, 0.2), 300_000),
+        (1, 40, (-2.0,), (0.9,), 200_000),
+        (2, 10, (2.0, 2.0), (0.3, 0.4), 300_000),
+        (2, 200, (0.4, -1.3), (0.8, 0.6), 100_000),
+        (5, 40, (1.75, -1.75, 0.07, -0.07), (0.04, -0.04, 5.6, -5.6), 150_000),
+        (20, 2, (-2.0, -0.4, 1.1), (0.5, 0.5, -0.6), 300_000),
+        (20, 40, (2.0, -2.0), (0.5, 0.3), 150_000),
+        (20, 200, (-0.6, 0.3), (0.7, 1.0), 50_000),
     ],
 )
 def test_risk_agrees_with_simulation(dim, length, omega, mu, count):
@@ -140,7 +140,7 @@ def test_risk_agrees_with_simulation(dim, length, omega, mu, count):
     mean, error = simulated(rng, omega, mu, dim, length, noises, count)
     model = four_heads(omega, mu, dim)
     found = [float(exact_softmax_risk(isotropic(dim, length, n))(model)) for n in noises]
-    assert np.max(error / mean) < 2.5e-3  # a simulation that could not fail would be no test
+    assert np.max(error / mean) < 5e-3  # a simulation that could not fail would be no test
     # A sample of one token has no variance left where the noise does not enter.
     assert np.all(np.abs(found - mean) < 4 * error + 1e-9)
 
@@ -294,7 +294,7 @@ def test_pair_flows_along_the_slow_manifold_to_its_interior_optimum():
     model = structured([0.1, -0.1], [0.1, -0.1])
     exact = risk(isotropic(5, 40, 0.1), model)
     times = (20.0, 200.0, 2e3, 2e4)
-    run = gradient_flow(model, exact, gradient_tolerance=1e-10, rtol=1e-7, save=Explicit(times))
+    run = gradient_flow(model, exact, gradient_tolerance=1e-10, rtol=1e-6, save=Explicit(times))
     # Reference: w at 10, 100, 10³, 10⁴ of a flow along −∂L/∂ω, twice as fast as −½ ∂L/∂ω.
     assert run.models.omega[1:5, 0] == pytest.approx([0.48594, 0.26684, 0.16615, 0.11301], abs=2e-5)
     assert run.result is Result.stationary
