@@ -9,22 +9,16 @@ os.environ.setdefault(
     str(Path(__file__).resolve().parent.parent / ".pytest_cache" / "compiled"),
 )
 
-# They are compiled quickly rather than well: the arithmetic is the same, and few of them run long.
-os.environ["XLA_FLAGS"] = " ".join(
-    [
-        "--xla_backend_optimization_level=1",
-        "--xla_cpu_use_fusion_emitters=false",
-        os.environ.get("XLA_FLAGS", ""),
-    ]
-)
-
 import jax
 import jax.random as jr
 import jaxtyping
 import pytest
 
 from iclflow.compile_cache import enable_compile_cache
+from iclflow.quick_compile import compile_quickly
 
+# Few of them run long.
+compile_quickly(optimise=False)
 jax.config.update("jax_enable_x64", True)
 enable_compile_cache()
 

@@ -26,6 +26,7 @@ ORDER = (
         "files",
         "eigen",
         "compile_cache",
+        "quick_compile",
         "tasks",
         "models",
         "risks",

@@ -2,13 +2,14 @@
 
 import contextlib
 import io
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ..claims import Lab
 from ..report import ReportFigure
-from ._activity import Activity
 
 # Pictures with very many points are smaller as pixels than as curves.
 _LARGEST_SVG = 600_000
@@ -18,23 +19,51 @@ _FULL_WIDTH = 7.0
 _SUFFIXES = ("pdf", "png", "npz", "toml")
 
 
-def draw_figures(
-    names: Sequence[str], lab: Lab, folder: Path, activity: Activity
-) -> list[ReportFigure]:
-    """Draws figures by name. One that cannot be drawn says so on the page and stops nobody else."""
+def draw(name: str, lab: Lab, folder: Path) -> ReportFigure:
+    """Draws a figure and saves it. One that cannot be drawn says so on the page, and stops nobody
+    else."""
+    from ..figures import FIGURES, save_drawing
+
+    figure, begin = FIGURES[name], time.perf_counter()
+    try:
+        drawing = figure.draw(lab)
+        save_drawing(drawing, folder, _stem(name))
+        share = min(1.0, drawing.figure.get_figwidth() / _FULL_WIDTH)
+        image, media_type = _image(drawing.figure)
+    except Exception as error:
+        problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        return not_drawn(name, problem, time.perf_counter() - begin)
+    return ReportFigure(
+        **_shown(figure),
+        image=image,
+        media_type=media_type,
+        config=drawing.config,
+        seconds=time.perf_counter() - begin,
+        share=share,
+    )
+
+
+def not_drawn(name: str, problem: str, seconds: float = 0.0) -> ReportFigure:
+    """A figure of which there is nothing but the reason."""
     from ..figures import FIGURES
 
-    drawn = []
-    for i, name in enumerate(name for name in names if name in FIGURES):
-        activity.update(f"figure {name}", i / len(names))
-        drawn.append(_draw(FIGURES[name], lab, folder))
-        if drawn[-1].problem:
-            activity.line(f"✗ figure {name}: {drawn[-1].problem}")
-    return drawn
+    return ReportFigure(**_shown(FIGURES[name]), image=None, media_type="", config={},
+                        seconds=seconds, problem=problem)  # fmt: skip
 
 
-def remove_others(drawn: Sequence[ReportFigure], folder: Path) -> None:
-    """Removes figures of an earlier report that are not in this one, and nothing else."""
+def keep(drawn: Sequence[ReportFigure], workshop: Path, folder: Path) -> None:
+    """Moves figures to where they stay, and removes those of an earlier report that are not in
+    this one, and nothing else."""
+    folder.mkdir(exist_ok=True)
+    for figure in drawn:
+        if not figure.problem:
+            for suffix in _SUFFIXES:
+                name = f"{_stem(figure.name)}.{suffix}"
+                os.replace(workshop / name, folder / name)
+    _remove_others(drawn, folder)
+
+
+def _remove_others(drawn: Sequence[ReportFigure], folder: Path) -> None:
     from ..figures import FIGURES
 
     kept = {figure.name for figure in drawn if not figure.problem}
@@ -49,29 +78,8 @@ def _stem(name: str) -> str:
     return name.replace("/", "-")
 
 
-def _draw(figure, lab: Lab, folder: Path) -> ReportFigure:
-    from ..figures import save_drawing
-
-    begin = time.perf_counter()
-    shown = {key: getattr(figure, key) for key in ("name", "title", "caption", "paper")}
-    try:
-        drawing = figure.draw(lab)
-        save_drawing(drawing, folder, _stem(figure.name))
-        share = min(1.0, drawing.figure.get_figwidth() / _FULL_WIDTH)
-        image, media_type = _image(drawing.figure)
-    except Exception as error:
-        problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        seconds = time.perf_counter() - begin
-        return ReportFigure(**shown, image=None, media_type="", config={}, seconds=seconds,
-                            problem=problem)  # fmt: skip
-    return ReportFigure(
-        **shown,
-        image=image,
-        media_type=media_type,
-        config=drawing.config,
-        seconds=time.perf_counter() - begin,
-        share=share,
-    )
+def _shown(figure) -> dict[str, Any]:
+    return {key: getattr(figure, key) for key in ("name", "title", "caption", "paper")}
 
 
 def _image(figure) -> tuple[bytes, str]:

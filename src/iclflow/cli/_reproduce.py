@@ -24,7 +24,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if not options.list and options.name is None:
         raise InputError("`NAME` is missing: `iclflow reproduce --list` lists the figures.")
-    start()
+    start(briefly=True)
     from ..figures import FIGURES
 
     if options.list:

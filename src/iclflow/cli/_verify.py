@@ -2,6 +2,7 @@
 
 import json
 import os
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -26,8 +27,10 @@ _VERBS = {
 def main(arguments: Sequence[str]) -> int:
     """Runs claims; 1 if one fails (with --falsify: if one does not)."""
     options = _parser().parse_args(arguments)
-    start()
-    from ..claims import Lab, select_claims
+    if options.jobs is not None and options.jobs < 1:
+        raise InputError(f"`--jobs` = {options.jobs}: must be at least 1.")
+    start(briefly=True)
+    from ..claims import select_claims
     from ..experiment import result_folder
 
     try:
@@ -36,7 +39,6 @@ def main(arguments: Sequence[str]) -> int:
         raise InputError(str(error)) from None
     if not chosen:
         raise InputError("No claim was selected: `iclflow claims` lists them.")
-    lab = Lab(options.tier, options.falsify)
     quiet = options.json == "-"
     if options.json and not quiet:
         _check_writable(Path(options.json))
@@ -47,19 +49,7 @@ def main(arguments: Sequence[str]) -> int:
         Activity("verifying") as activity,
         alone(),
     ):
-        outcomes = []
-        for i, claim in enumerate(chosen):
-            activity.update(f"{i + 1}/{len(chosen)} {claim.id}", i / len(chosen))
-            outcomes.append(_run(claim, lab))
-            interrupts.check()
-            if not quiet:
-                activity.line(_line(outcomes[-1], max(len(c.id) for c in chosen)))
-        from ._gallery import draw_figures, remove_others
-
-        names = () if options.falsify else _figure_names(chosen)
-        figures = draw_figures(names, lab, folder / "figures", activity)
-        interrupts.check()
-        remove_others(figures, folder / "figures")
+        outcomes, figures = _computed(chosen, options, folder, activity, interrupts, quiet)
         result = _write(folder, outcomes, figures, options, time.perf_counter() - begin)
     if quiet:
         print(_as_text(result))
@@ -80,6 +70,7 @@ def _parser() -> Parser:
     add("--tier", choices=("smoke", "default", "paper"), default="default", help="how much to do")
     add("--falsify", action="store_true", help="against wrong predictions: every claim must fail")
     add("--json", nargs="?", const="-", metavar="FILE", help="results as JSON, printed or in FILE")
+    add("--jobs", type=int, metavar="N", help="processes at once (default: one a core, up to four)")
     add("--out", metavar="DIR", help="where to write (default: out/verify; out/verify-part for a "
         "part of the claims; out/falsify and out/falsify-part with --falsify)")  # fmt: skip
     return parser
@@ -94,18 +85,35 @@ def _folder(options) -> Path:
     return Path("out") / (kind if whole else f"{kind}-part")
 
 
-def _run(claim, lab):
-    """The outcome of one claim. An error in it is a verdict too, and stops nobody else."""
-    from ..claims import Outcome, run_claim
+def _computed(chosen, options, folder: Path, activity: Activity, interrupts, quiet: bool):
+    """Outcomes and figures in the order of the report; verdicts are shown as they come."""
+    from ..figures import FIGURES
+    from ._gallery import keep
+    from ._jobs import Outcome, Settings, compute, sensible_jobs, topics_of
 
-    begin = time.perf_counter()
-    try:
-        return run_claim(claim, lab)
-    except Exception as error:
-        reason = f"stopped with {type(error).__name__}: {' '.join(str(error).split())}"
-        # Against wrong predictions failing is what is hoped for, and this is not that.
-        verdict = "inconclusive" if lab.falsify else "fails"
-        return Outcome(claim, (), verdict, reason, time.perf_counter() - begin, lab.config)
+    named = dict.fromkeys(name for claim in chosen for name in claim.figures)
+    names = [] if options.falsify else [name for name in named if name in FIGURES]
+    width = max(len(claim.id) for claim in chosen)
+    jobs = options.jobs or sensible_jobs()
+    outcomes, figures = {}, {}
+    with tempfile.TemporaryDirectory(prefix=".figures-", dir=folder) as workshop:
+        settings = Settings(options.tier, options.falsify, Path(workshop))
+        for result in compute(topics_of(chosen, names), settings, jobs):
+            interrupts.check()
+            if isinstance(result, Outcome):
+                outcomes[result.claim.id] = result
+                if not quiet:
+                    activity.line(_line(result, width))
+            else:
+                figures[result.name] = result
+                if result.problem and not quiet:
+                    activity.line(f"✗ figure {result.name}: {result.problem}")
+            done = f"{len(outcomes)}/{len(chosen)} claims, {len(figures)}/{len(names)} figures"
+            share = (len(outcomes) + len(figures)) / (len(chosen) + len(names))
+            activity.update(done, share)
+        figures = [figures[name] for name in names]
+        keep(figures, settings.figures, folder / "figures")
+    return [outcomes[claim.id] for claim in chosen], figures
 
 
 def _line(outcome, width: int) -> str:
@@ -128,10 +136,6 @@ def _closing(outcomes, falsify: bool) -> str:
         must = {"fails": ", as they must", "holds": ", though none may"}
         return "; ".join(words[v] + must.get(v, "") for v in words)
     return ", ".join(words.values())
-
-
-def _figure_names(claims) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for claim in claims for name in claim.figures))
 
 
 def _write(folder: Path, outcomes, figures, options, seconds: float) -> dict:
