@@ -1,6 +1,4 @@
-"""Models in files: ours, and state dicts with stacked projections; `iclflow inspect` on both."""
-
-import json
+"""Models in files: ours, and state dicts with stacked projections."""
 
 import jax.numpy as jnp
 import jax.random as jr
@@ -9,32 +7,9 @@ import pytest
 from safetensors.numpy import save_file
 
 from iclflow.checkpoints import from_state_dict, load_model, save_model
-from iclflow.cli import main
 from iclflow.models import FactoredAttention, MultiFactored, StructuredAttention
 from iclflow.tasks import LinearRegression, MultiTaskRegression
-
-DIM = 5
-OMEGA, MU = (0.13, -0.13, 0.0), (3.45, -3.45, 0.01)
-
-
-def stacked(omega=OMEGA, mu=MU, dim=DIM, outputs=1, seed=0) -> dict[str, np.ndarray]:
-    """A state dict as the authors of arXiv 2503.12734 train it: heads as wide as a token, queries,
-    keys and values stacked by rows, scores divided by the square root of the width."""
-    generator, token = np.random.default_rng(seed), dim + 1
-    parts = {name: [] for name in "qkvo"}
-    for w, m in zip(omega, mu):
-        turn, _ = np.linalg.qr(generator.normal(size=(token, token)))
-        mix, _ = np.linalg.qr(generator.normal(size=(token, token)))
-        product = np.zeros((token, token))
-        product[:dim, :dim] = w * np.sqrt(token) * np.eye(dim)
-        row = np.zeros(token)
-        row[-1] = m
-        parts["k"].append(turn)
-        parts["q"].append(turn @ product)
-        parts["v"].append(mix)
-        parts["o"].append(np.vstack([generator.normal(size=(outputs - 1, token)), row @ mix.T]))
-    tensors = {f"layer.{n}_proj.weight": np.concatenate(parts[n]) for n in "qkv"}
-    return tensors | {"layer.o_proj.weight": np.concatenate(parts["o"], axis=1)}
+from state_dicts import DIM, MU, OMEGA, stacked, two_labels
 
 
 def sequences(count=50):
@@ -63,31 +38,50 @@ def plain_layer(tensors, batch, heads):
 @pytest.mark.parametrize("outputs", [1, DIM + 1])
 def test_a_state_dict_predicts_what_its_own_layer_does(outputs):
     tensors, batch = stacked(outputs=outputs), sequences()
-    model = from_state_dict(tensors)
+    model = from_state_dict(tensors, heads=3)
     expected = plain_layer(tensors, batch, 3)[:, -1]
     assert np.asarray(model.predict(batch)) == pytest.approx(expected, abs=1e-12)
 
 
-def test_heads_narrower_than_a_token_are_counted_by_the_user():
-    generator = np.random.default_rng(1)
-    shapes = {"q": (8, 6), "k": (8, 6), "v": (8, 6), "o": (1, 8)}
-    tensors = {f"layer.{n}_proj.weight": generator.normal(size=s) for n, s in shapes.items()}
-    with pytest.raises(ValueError, match="say how many heads"):
+@pytest.mark.parametrize("width", [DIM + 1, 2 * (DIM + 1), 10])
+def test_how_rows_are_divided_into_heads_is_never_guessed(width):
+    tensors, batch = stacked(OMEGA[:2], MU[:2], width=width), sequences()
+    with pytest.raises(ValueError, match=f"{2 * width} rows .* does not say how many heads"):
         from_state_dict(tensors)
-    batch = sequences()
-    for heads in (2, 4):
+    with pytest.raises(ValueError, match="`heads` = 7: must divide"):
+        from_state_dict(tensors, heads=7)
+    model = from_state_dict(tensors, heads=2)
+    omega = np.diagonal(model.kq()[:, :DIM], axis1=1, axis2=2)
+    assert omega == pytest.approx(np.outer(OMEGA[:2], np.ones(DIM)), abs=1e-12)
+    # The same rows in four heads, or in one, are another layer: the user alone knows.
+    for heads in (1, 2, 4):
         prediction = np.asarray(from_state_dict(tensors, heads=heads).predict(batch))
         assert prediction == pytest.approx(plain_layer(tensors, batch, heads)[:, 0], abs=1e-12)
 
 
+def test_as_many_rows_as_a_token_has_entries_are_one_head():
+    assert from_state_dict(stacked(OMEGA[:1], MU[:1])).kq().shape == (1, DIM + 1, DIM)
+
+
 def test_several_outputs_make_a_model_of_several_labels():
-    generator = np.random.default_rng(2)
-    shapes = {"q": (16, 8), "k": (16, 8), "v": (16, 8), "o": (2, 16)}
-    tensors = {f"{n}_proj.weight": generator.normal(size=s) for n, s in shapes.items()}
-    model = from_state_dict(tensors)
+    model = from_state_dict(two_labels(), heads=2)
     assert isinstance(model, MultiFactored)
     task = MultiTaskRegression([[0, 1, 2], [3, 4, 5]], context=7)
     assert model.predict(task.sample(jr.key(0), 4)).shape == (4, 2)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "labels", "words"),
+    [
+        (two_labels(), 1, "`labels` = 1: must be 2, as `state dict` has 2 outputs"),
+        (stacked(), 2, "`labels` = 2: must be 1, as `state dict` has 1 output\\."),
+        (stacked(outputs=6), 6, "`labels` = 6: must lie between 1 and 5"),
+        (stacked(outputs=7), None, "7 outputs for tokens of size 6"),
+    ],
+)
+def test_labels_that_do_not_fit_the_outputs_are_refused(tensors, labels, words):
+    with pytest.raises(ValueError, match=words):
+        from_state_dict(tensors, 1, labels)
 
 
 @pytest.mark.parametrize(
@@ -118,71 +112,22 @@ def test_a_model_comes_back_from_its_file(tmp_path):
         assert np.array_equal(again.predict(sequences()), model.predict(sequences()))
 
 
-def inspected(capsys, *arguments):
-    code = main(["inspect", *map(str, arguments)])
-    out, err = capsys.readouterr()
-    return code, out, err
-
-
-def test_inspect_tells_roles_and_algorithm_of_a_foreign_state_dict(tmp_path, capsys):
-    path = tmp_path / "trained.safetensors"
-    save_file({k: v.astype(np.float32) for k, v in stacked().items()}, path)
-    code, out, _ = inspected(capsys, path, "--sequences", 3000, "--json")
-    found = json.loads(out)
-    label = found["labels"][0]
-    assert code == 0 and found["context"] == [40]
-    assert [head["role"] for head in label["heads"]] == ["positive", "negative", "dummy"]
-    assert label["algorithm"].startswith("one debiased gradient step, η = 0.8")
-    # The exact loss of this pair is .243244; the dummy head hardly changes it.
-    assert abs(found["loss"] - 0.24324) < 4 * found["loss_standard_error"] + 1e-4
-
-
-def test_inspect_draws_the_circuits_and_prints_a_table(tmp_path, capsys):
-    path = tmp_path / "one.safetensors"
-    model = StructuredAttention(omega=jnp.asarray([0.518]), mu=jnp.asarray([1.497]), dim=DIM)
-    save_model(model, path)
-    code, out, _ = inspected(capsys, path, "--sequences", 500, "--out", tmp_path / "picture")
-    assert code == 0 and "kernel regression" in out and "positive" in out
-    assert {p.name for p in (tmp_path / "picture").iterdir()} == {"heads.pdf", "heads.png"}
-
-
-def test_inspect_reads_a_pytorch_file_through_the_loader_for_weights(tmp_path, capsys):
-    torch = pytest.importorskip("torch")
-    path = tmp_path / "trained.pth"
-    torch.save({k: torch.tensor(v) for k, v in stacked().items()}, path)
-    code, out, _ = inspected(capsys, path, "--sequences", 500, "--json")
-    assert code == 0 and json.loads(out)["model"] == "FactoredAttention"
-    path.write_bytes(b"no such thing")
-    code, _, err = inspected(capsys, path)
-    assert code == 2 and "cannot be read as weights alone" in err
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "words"),
-    [
-        ("missing.safetensors", None, "does not exist"),
-        ("text.safetensors", b"hello there, this is no such file", "not a safetensors file"),
-        ("empty.safetensors", b"", "not a safetensors file"),
-    ],
-)
-def test_inspect_refuses_what_is_no_checkpoint_in_one_sentence(
-    tmp_path, capsys, name, content, words
-):
-    if content is not None:
-        (tmp_path / name).write_bytes(content)
-    code, out, err = inspected(capsys, tmp_path / name, "--out", tmp_path / "picture")
-    assert code == 2 and out == "" and words in err and err.count("\n") == 1
-    assert not (tmp_path / "picture").exists()
-
-
-def test_inspect_refuses_tasks_that_do_not_fit(tmp_path, capsys):
+def test_what_a_file_of_ours_says_itself_cannot_be_given(tmp_path):
     path = tmp_path / "model.safetensors"
     save_model(StructuredAttention(jnp.asarray(OMEGA), jnp.asarray(MU), dim=DIM), path)
-    for arguments, words in (
-        (("--eigenvalues", 1, 2), "must have 5"),
-        (("--noise", -1), "`noise` = -1"),
-        (("--context", 0), "`context`"),
-        (("--sequences", 1), "must be at least 2"),
-    ):
-        code, _, err = inspected(capsys, path, *arguments)
-        assert code == 2 and words in err
+    with pytest.raises(ValueError, match="`heads` = 3: .* says itself how many heads"):
+        load_model(path, heads=3)
+    with pytest.raises(ValueError, match="`labels` = 1: .* says itself how many labels"):
+        load_model(path, labels=1)
+
+
+@pytest.mark.parametrize("name", ["config.toml", "manifest.json", "weights.safetensors"])
+def test_files_that_hold_no_weights_are_refused_in_words_of_our_own(tmp_path, name):
+    (tmp_path / name).write_text('{"name": "hello there, this is no such file"}')
+    with pytest.raises(ValueError, match=r"is not a safetensors file of numbers: give one, a PyT"):
+        load_model(tmp_path / name)
+
+
+def test_a_safetensors_file_without_our_mark_is_read_as_a_state_dict(tmp_path):
+    save_file(stacked(), tmp_path / "foreign.safetensors")
+    assert isinstance(load_model(tmp_path / "foreign.safetensors", heads=3), FactoredAttention)

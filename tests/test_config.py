@@ -250,8 +250,13 @@ REFUSED = {
     ),
     "a setting of another kind": (
         changed(flow={"kind": "gradient_flow", "learning_rate": 0.1}),
-        "`flow.learning_rate` is not a setting of [flow]: allowed are atol, end, kind, max_steps, "
-        "rtol, solver, tolerance.",
+        '`flow.learning_rate` is not a setting of [flow] of kind "gradient_flow": allowed are '
+        "atol, end, kind, max_steps, rtol, solver, tolerance.",
+    ),
+    "a kind that cannot be had, beside settings of another": (
+        changed(model={"activation": "softmax"}, risk={"kind": "exact", "batch": 8}),
+        '`risk.kind` = "exact" does not exist for softmax attention: must be "dataset", '
+        '"minibatch" or "sampled".',
     ),
     "an unknown section": (
         changed(optimiser={}),
@@ -494,6 +499,15 @@ def test_flags_read_numbers_lists_and_choices():
     assert config.model.scheme == "balanced" and config.flow.end == 1000.0
 
 
+def test_a_whole_number_may_have_an_exponent():
+    flags = ("--flow.kind", "adam", "--flow.learning_rate", "1e-3", "--flow.steps")
+    assert put_over(*flags, "1e4").flow.steps == 10_000
+    assert put_over(*flags, "2.5e+1").flow.steps == 25
+    for text in ("2.5e0", "1e-3", "4.0", "1e999"):
+        with pytest.raises(InputError, match=f"`flow.steps` = '{text}': must be a whole number."):
+            put_over(*flags, text)
+
+
 def test_a_flag_can_choose_another_kind():
     config = put_over("--flow.kind", "adam", "--flow.steps", "9", "--flow.learning_rate", "1e-3")
     assert (config.flow.kind, config.flow.steps) == ("adam", 9)
@@ -508,6 +522,10 @@ def test_a_flag_can_choose_another_kind():
         (
             ("--model.headz", "8"),
             "'--model.headz' is not a setting of this config: did you mean --model.heads?",
+        ),
+        (
+            ("--task.covariance", "1", "0"),
+            "`task.covariance` is a list of lists, which has no flag: give it in the file.",
         ),
         (
             ("--flow.kind", "newton"),

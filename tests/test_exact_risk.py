@@ -205,3 +205,16 @@ def test_exact_risk_without_float64_says_how_to_switch_it_on():
             risk(LinearRegression(EIGENVALUES, 31), model)
     finally:
         jax.config.update("jax_enable_x64", True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "said"),
+    [
+        ("exact", {"batch": 4}, "`batch` = 4 is no option of `kind` = 'exact': allowed are digits"),
+        ("sampled", {"digits": 9}, "`digits` = 9 is no option of `kind` = 'sampled'"),
+        ("best", {"chunk": 3}, "`chunk` = 3 is no option of `kind` = 'best'"),
+    ],
+)
+def test_options_that_a_kind_of_risk_does_not_have_are_refused(kind, options, said):
+    with pytest.raises(ValueError, match=said):
+        risk(four_components(), MergedKQ.init(jr.key(0), 4, 1), kind, **options)

@@ -182,6 +182,25 @@ def test_a_run_saved_too_sparsely_gives_no_times():
     assert summary.plateaus[-1].start is None and summary.plateaus[-1].end == 6000.0
 
 
+def test_a_slow_drift_is_no_plateau():
+    experiment = prepare(config())
+    times = np.concatenate([[0.0], np.geomspace(0.01, 1e5, 400)])
+    # A drop at a rate of 1; then either nothing, or a drift a thousand times slower.
+    quick, slow = np.exp(-times), np.exp(-times / 1e3)
+    models = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (401, *leaf.shape)), experiment.model)
+    summaries = []
+    for losses in (quick, 0.97 * quick + 0.03 * slow):
+        run = Trajectory(times, 0.2 + losses, models)
+        summaries.append(summarise(experiment.config, run, None, None).plateaus[-1])
+    assert summaries[0].drift == 0.0 and 2 < summaries[0].start < 4
+    # 0.03 e^(−t/1000) has come to half a per cent of the drop, 0.005, at t = 1792; points are 4 %
+    # apart there.
+    assert summaries[1].start == pytest.approx(1792, rel=0.05)
+    # The margin within which a plateau begins is 0.05 of the drop.
+    assert summaries[1].drift == pytest.approx(0.05, rel=0.1)
+    assert summaries[1].end == 1e5 and summaries[1].level == pytest.approx(0.2, abs=1e-6)
+
+
 def test_deviations_are_relative_to_the_prediction():
     assert Drop(predicted=200.0, measured=150.0).error == 0.25
 

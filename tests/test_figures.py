@@ -2,32 +2,55 @@
 
 import dataclasses
 import importlib
+import json
 import pkgutil
 import subprocess
 import sys
 import tomllib
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 import pytest
 from scipy.stats import binomtest
 
+import iclflow as icl
 import iclflow.claims
+import iclflow.figures
 from iclflow.claims import Lab, all_claims
 from iclflow.figures import FIGURES, Drawing, save_drawing
 from iclflow.figures._base import DrawnBy
-from iclflow.models import MergedKQ
+from iclflow.flows import Ensemble
+from iclflow.models import FactoredAttention, MergedKQ, MultiStructured
+from iclflow.tasks import Estimate
 from iclflow.trajectory import Result, Trajectory
 
 PAPERS = {"linear": "arXiv 2501.16265", "softmax": "arXiv 2503.12734"}
 CHEAP = ("linear/white", "linear/scalar-ode", "linear/staircase")
 
 
-def test_every_figure_that_a_claim_names_exists():
+# Drawn from weights at random in the place of trained ones: what is tested is the drawing.
+UNTRAINED = tuple(
+    f"softmax/{name}" for name in ("heads", "evolution", "seeds", "tasks", "dynamics")
+)
+
+
+@pytest.fixture(scope="module")
+def claims():
     for module in pkgutil.iter_modules(iclflow.claims.__path__, "iclflow.claims."):
         importlib.import_module(module.name)
-    named = {name for claim in all_claims() for name in claim.figures}
+    return {claim.id: claim for claim in all_claims()}
+
+
+def test_the_claims_on_approximate_losses_show_the_map_of_their_errors(claims):
+    for name in ("softmax/first-order", "softmax/approximate-loss-map"):
+        assert claims[name].figures == ("softmax/approximation",)
+
+
+def test_every_figure_that_a_claim_names_exists(claims):
+    named = {name for claim in claims.values() for name in claim.figures}
     assert named
     assert named <= set(FIGURES)
 
@@ -54,8 +77,44 @@ def test_a_figure_says_what_it_is_and_can_be_drawn(name):
 
 @pytest.fixture(scope="module")
 def drawings() -> dict[str, Drawing]:
-    lab = Lab("smoke")
-    return {name: FIGURES[name].draw(lab) for name in CHEAP}
+    lab = untrained_lab()
+    return {name: FIGURES[name].draw(lab) for name in CHEAP + UNTRAINED}
+
+
+def untrained_lab() -> Lab:
+    """A lab that takes models at random for those that were trained at length."""
+    lab, memory, rng = Lab("smoke"), {}, np.random.default_rng(0)
+
+    def run(init) -> Trajectory:
+        # The shapes alone of a model: to draw its weights with JAX would take seconds to compile.
+        shapes = jax.eval_shape(init, jr.key(0))
+        models = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=(4, *x.shape))), shapes)
+        return Trajectory(np.linspace(0.0, 1500, 4), np.ones(4), models, clock="step")
+
+    for heads in (1, 2, 4):
+        memory[f"softmax trained {heads}"] = run(
+            lambda key, heads=heads: FactoredAttention.init(key, 5, heads)
+        )
+    for heads in (2, 3, 5):
+        memory[f"softmax two tasks {heads} 0"] = run(
+            lambda key: MultiStructured(omega=jnp.zeros((5, 6)), mu=jnp.zeros((5, 2)), dim=6)
+        )
+        memory[f"softmax two tasks excess {heads} 0"] = Estimate(jnp.array(0.1), jnp.array(1e-3))
+
+    def merged(signs: np.ndarray) -> Trajectory:
+        random = run(lambda key: MergedKQ(v=jnp.zeros(2), U=jnp.zeros((2, 5, 5))))
+        U = signs[:, None, None] * (0.4 * np.eye(5) + 0.05 * random.models.U)
+        weights = jnp.asarray(np.tile(signs, (4, 1))), U
+        models = eqx.tree_at(lambda model: (model.v, model.U), random.models, weights)
+        return dataclasses.replace(random, models=models)
+
+    pairs, traps = merged(np.array([1.0, -1.0])), merged(np.ones(2))
+    memory["softmax dynamics"] = pairs
+    for heads in (2, 3):
+        memory[f"softmax blind ensemble {heads} 16 1500 8"] = Ensemble((pairs, traps) * 8)
+    for name, value in memory.items():
+        lab.once(name, lambda value=value: value)
+    return lab
 
 
 @pytest.mark.parametrize("name", CHEAP)
@@ -105,7 +164,54 @@ def test_staircase_prediction_drops_where_the_simulation_does(drawings):
     assert data["loss"][-1] == pytest.approx(levels[-1], abs=1e-5)
 
 
-@pytest.mark.parametrize("name", CHEAP)
+@pytest.mark.parametrize("name", UNTRAINED)
+def test_the_settings_of_a_softmax_figure_are_enough_to_do_it_again(drawings, name):
+    settings = drawings[name].config
+    for key in ("dim", "context", "noise", "heads", "steps", "batch", "optimiser", "weights"):
+        assert key in settings, key
+    assert any(key.startswith("seed") for key in settings)
+
+
+@pytest.mark.parametrize("name", ("softmax/heads", "softmax/tasks"))
+def test_heat_maps_have_scales_and_cells_of_one_size(drawings, name):
+    figure = drawings[name].figure
+    figure.draw_without_rendering()
+    maps = [axes for axes in figure.axes if axes.images]
+    scales = [axes for axes in figure.axes if hasattr(axes, "_colorbar")]
+    assert len(scales) == 2
+    sizes = [m.get_window_extent().width / m.images[0].get_size()[1] for m in maps]
+    ratio = 6 / 5 if name == "softmax/heads" else 1  # rows are one cell longer there
+    assert max(sizes) / min(sizes) == pytest.approx(ratio, rel=1e-6)
+
+
+def test_predicted_curves_are_smooth_and_apart_from_what_was_recorded(drawings):
+    data = drawings["softmax/dynamics"].data
+    assert len(data["step"]) == 4 and len(data["theory_step"]) == len(data["theory_omega"]) == 200
+
+
+@pytest.mark.parametrize("name", CHEAP + UNTRAINED)
+def test_no_two_texts_overlap(drawings, name):
+    from matplotlib.text import Text
+
+    figure = drawings[name].figure
+    figure.draw_without_rendering()
+    texts = [t for t in figure.findobj(Text) if t.get_text().strip() and t.get_visible()]
+    # Ticks beyond the ends of an axis are kept, and not drawn.
+    unseen = {
+        label
+        for axes in figure.axes
+        for axis, ends in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim()))
+        for tick in axis.get_major_ticks() + axis.get_minor_ticks()
+        for label in (tick.label1, tick.label2)
+        if not min(ends) <= tick.get_loc() <= max(ends)
+    }
+    boxes = [(t, t.get_window_extent().padded(-1)) for t in texts if t not in unseen]
+    for i, (text, box) in enumerate(boxes):
+        for other, beside in boxes[:i]:
+            assert not box.overlaps(beside), (text, other)
+
+
+@pytest.mark.parametrize("name", CHEAP + UNTRAINED)
 def test_all_text_is_readable_in_print_and_inside_the_page(drawings, name):
     from matplotlib.text import Text
 
@@ -137,7 +243,19 @@ def test_a_drawing_is_saved_in_four_plain_formats(drawings, tmp_path):
         assert set(data) == set(drawing.data)
         for key, values in drawing.data.items():
             np.testing.assert_array_equal(data[key], values)
-    assert tomllib.loads(toml.read_text()) == drawing.config
+    assert drawing.caption == FIGURES["linear/white"].caption
+    assert tomllib.loads(toml.read_text()) == {"caption": drawing.caption} | drawing.config
+
+
+def test_reproduce_says_what_is_to_be_seen(drawings, tmp_path, capsys, monkeypatch):
+    from iclflow.cli._reproduce import _draw
+
+    monkeypatch.setattr(iclflow.figures, "save_drawing", lambda *_: [])
+    figure = dataclasses.replace(FIGURES["linear/white"], draw=lambda _: drawings["linear/white"])
+    assert _draw(figure, tmp_path, "smoke", as_json=False) == 0
+    assert figure.caption in " ".join(capsys.readouterr().out.split())
+    assert _draw(figure, tmp_path, "smoke", as_json=True) == 0
+    assert json.loads(capsys.readouterr().out)["caption"] == figure.caption
 
 
 def test_the_same_drawing_gives_the_same_bytes(drawings, tmp_path):
@@ -154,6 +272,35 @@ def test_a_drawing_that_cannot_be_saved_leaves_nothing_behind(drawings, tmp_path
     with pytest.raises(TypeError):
         save_drawing(dataclasses.replace(drawings["linear/white"], **broken), tmp_path, "white")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_one_loss_and_its_slope_give_the_whole_column_of_a_landscape(monkeypatch):
+    from iclflow.claims._softmax_exact_runs import Point
+    from iclflow.figures import _softmax_pair
+
+    def loss(omega, mu):
+        return icl.theory.pair_loss(float(omega[0]), float(mu[0]), 5, 40, 0.1)
+
+    def point(omega, mu):
+        signs, step = np.array([1.0, -1.0]), 1e-4
+        slope = (loss(omega, mu + step * signs) - loss(omega, mu - step * signs)) / (2 * step)
+        return Point(loss(omega, mu), omega, slope * signs / 2)
+
+    monkeypatch.setattr(_softmax_pair, "exact_point", point)
+    omega, mu = np.array([0.05, 0.4]), np.array([0.1, 1.0, 7.0])
+    found = _softmax_pair._exact_map(omega, mu)
+    direct = [[loss([w], [m]) for w in omega] for m in mu]
+    # A loss of up to 100, and slopes by differences of 1e-4.
+    np.testing.assert_allclose(found, direct, rtol=1e-6)
+
+
+def test_curves_between_computed_points_are_smooth():
+    from iclflow.figures._style import smooth_curve
+
+    x, fine = np.geomspace(8, 1000, 11), np.geomspace(8, 1000, 60)
+    law = lambda n: 3 / (n + 20)
+    # A spline of third order with steps of half a unit in log L.
+    np.testing.assert_allclose(smooth_curve(x, law(x), fine), law(fine), rtol=1e-3)
 
 
 def test_settings_of_the_user_neither_matter_nor_change():

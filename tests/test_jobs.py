@@ -2,10 +2,14 @@
 
 import json
 import os
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
-from iclflow.claims import Outcome, select_claims
+from iclflow.claims import Lab, Outcome, run_claim, select_claims
 from iclflow.cli import _jobs as jobs
 from iclflow.cli import main
 from iclflow.cli._jobs import Settings, Topic, compute, next_topic, topics_of
@@ -20,37 +24,59 @@ def die(pipe, settings):
     os.kill(os.getpid(), 9)
 
 
+def die_unread(pipe, settings):
+    """A process that is killed before it heard of a claim."""
+    os.kill(os.getpid(), 9)
+
+
 def test_several_processes_find_what_one_finds(tmp_path, capsys):
-    found = {}
-    for count in (1, 2):
-        flags = [word for id in CLAIMS for word in ("--claim", id)]
-        out = tmp_path / str(count)
-        assert main(["verify", *flags, "--jobs", str(count), "--out", str(out)]) == 0
-        claims = json.loads((out / "claims.json").read_text())["claims"]
-        found[count] = [(c["id"], c["predicted"], c["measured"], c["verdict"]) for c in claims]
-        figures = sorted(path.name for path in (out / "figures").iterdir())
-        assert "linear-scalar-ode.pdf" in figures and "softmax-context.png" in figures
-        assert sorted(path.name for path in out.iterdir()) == [
-            "claims.json",
-            "figures",
-            "report.html",
-        ]
-    assert found[1] == found[2]
-    assert [id for id, *_ in found[2]] == list(CLAIMS)
+    flags = [word for id in CLAIMS for word in ("--claim", id)]
+    assert main(["verify", *flags, "--jobs", "2", "--out", str(tmp_path)]) == 0
     assert "2 hold" in capsys.readouterr().out
+    claims = json.loads((tmp_path / "claims.json").read_text())["claims"]
+    alone = [run_claim(claim, Lab()).as_json() for claim in select_claims(CLAIMS)]
+    for ours, theirs in zip(claims, alone, strict=True):
+        for key in ("id", "predicted", "measured", "verdict", "config"):
+            assert ours[key] == theirs[key]
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["claims.json", "figures", "report.html"]
+    figures = sorted(path.name for path in (tmp_path / "figures").iterdir())
+    assert "linear-scalar-ode.pdf" in figures and "softmax-context.png" in figures
 
 
-def test_what_a_dead_process_owes_is_reported(tmp_path, monkeypatch):
-    monkeypatch.setattr(jobs, "_serve", die)
+@pytest.mark.parametrize("death", [die, die_unread])
+def test_what_a_dead_process_owes_is_reported(death, tmp_path, monkeypatch):
+    monkeypatch.setattr(jobs, "_serve", death)
     topics = [Topic((id,), ("linear/scalar-ode",) if id == CLAIMS[0] else ()) for id in CLAIMS]
-    for falsify, verdict in ((False, "fails"), (True, "inconclusive")):
-        results = list(compute(topics, Settings("smoke", falsify, tmp_path), 2))
-        outcomes = {r.claim.id: r for r in results if isinstance(r, Outcome)}
-        assert set(outcomes) == set(CLAIMS)
-        assert all(outcome.verdict == verdict for outcome in outcomes.values())
-        assert "process ended with -9 (out of memory?)" in outcomes[CLAIMS[0]].reason
-        (figure,) = (r for r in results if not isinstance(r, Outcome))
-        assert figure.name == "linear/scalar-ode" and "-9" in figure.problem
+    falsify, verdict = (False, "fails") if death is die else (True, "inconclusive")
+    results = list(compute(topics, Settings("smoke", falsify, tmp_path), 2))
+    outcomes = {r.claim.id: r for r in results if isinstance(r, Outcome)}
+    assert set(outcomes) == set(CLAIMS)
+    assert all(outcome.verdict == verdict for outcome in outcomes.values())
+    assert "process ended with -9 (out of memory?)" in outcomes[CLAIMS[0]].reason
+    (figure,) = (r for r in results if not isinstance(r, Outcome))
+    assert figure.name == "linear/scalar-ode" and "-9" in figure.problem
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_command_that_is_told_to_end_leaves_nothing_behind(number, tmp_path):
+    out = tmp_path / "o"
+    words = ["verify", "--claim", "linear/", "--jobs", "2", "--out", str(out)]
+    command = [sys.executable, "-m", "iclflow", *words]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    while not list(tmp_path.glob("o/.figures-*")):
+        time.sleep(0.1)
+        assert process.poll() is None
+    time.sleep(1)  # the others are loading modules
+    os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
+    error = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert error == "iclflow: interrupted; no report was written.\n"
+    assert not out.exists()
+    with pytest.raises(ProcessLookupError):  # soon nobody of the family is left
+        for _ in range(50):
+            os.killpg(process.pid, 0)
+            time.sleep(0.1)
 
 
 def test_claims_go_with_those_beside_them_and_figures_with_the_first_that_names_them():

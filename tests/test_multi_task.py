@@ -7,6 +7,8 @@ import jax.random as jr
 import numpy as np
 import pytest
 
+from iclflow.models import MergedKQ, MultiMergedKQ, MultiStructured
+from iclflow.risks import SampledRisk, risk
 from iclflow.tasks import MultiSequences, MultiTaskRegression, Sequences, isotropic
 
 OVERLAP = ((0, 1, 2), (2, 3))
@@ -201,3 +203,23 @@ def test_isotropic_tasks_have_labels_of_unit_variance():
     assert float(task.label_variance) == pytest.approx(1.1)
     with pytest.raises(ValueError, match="`dim` = 0"):
         isotropic(0)
+
+
+@pytest.mark.parametrize(
+    ("task", "model", "said"),
+    [
+        # One label on an axis of its own would broadcast against one without.
+        (MultiTaskRegression([[0, 1]]), MergedKQ.init(jr.key(0), 2, 2), "has 1 label "),
+        (isotropic(2), MultiStructured.init(jr.key(0), 2, 1, 2), "predicts 1 label "),
+        (
+            MultiTaskRegression([[0, 1], [2]]),
+            MultiMergedKQ.init(jr.key(0), 3, 3, 2),
+            "predicts 3 labels .* has 2 labels",
+        ),
+    ],
+)
+def test_models_of_another_number_of_labels_are_refused(task, model, said):
+    with pytest.raises(ValueError, match=said):
+        risk(task, model)
+    with pytest.raises((ValueError, TypeError)):
+        SampledRisk(task).estimate(model, jr.key(0), 300)

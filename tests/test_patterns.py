@@ -5,8 +5,9 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from iclflow.analysis import head_roles, patterns, superposition
+from iclflow.analysis import circuits, head_roles, patterns, superposition
 from iclflow.models import (
+    AttentionStack,
     FullMergedKQ,
     MergedKQ,
     MultiMergedKQ,
@@ -14,7 +15,7 @@ from iclflow.models import (
     StructuredAttention,
     TwoLayerLinear,
 )
-from iclflow.tasks import MultiTaskRegression
+from iclflow.tasks import LinearRegression, MultiTaskRegression
 
 
 def pair(omega=(0.13, -0.13), mu=(3.45, -3.45)):
@@ -67,8 +68,42 @@ def test_diagonal_is_meant_in_the_basis_that_is_given():
 
 
 def test_a_model_without_circuits_is_refused():
+    layers = TwoLayerLinear.from_attention(MergedKQ.init(jr.key(0), 3, 2))
+    with pytest.raises(TypeError, match="must be one layer of attention"):
+        patterns(layers)
     with pytest.raises(TypeError, match="no circuits"):
-        patterns(TwoLayerLinear.from_attention(MergedKQ.init(jr.key(0), 3, 2)))
+        superposition(layers, two_tasks())
+    with pytest.raises(TypeError, match="`key_query` and a `value` matrix in each of its layers"):
+        patterns(AttentionStack.init(jr.key(0), 3, 2, 2))
+
+
+def test_a_model_and_a_task_of_different_sizes_are_refused():
+    with pytest.raises(ValueError, match="predicts 1 label: must predict the 2"):
+        superposition(StructuredAttention(jnp.ones(2), jnp.ones(2), dim=6), two_tasks())
+    with pytest.raises(ValueError, match="inputs of dimension 5: the task has 6"):
+        patterns(pair(), task=two_tasks())
+    with pytest.raises(ValueError, match="`label` = 1: must lie between 0 and 0"):
+        patterns(pair(), label=1)
+
+
+def test_heads_that_one_number_does_not_describe_are_told():
+    assert all(head.structured for head in patterns(pair()).heads)
+    wild = jr.normal(jr.key(0), (1, 9, 8))
+    (head,) = patterns(FullMergedKQ(jnp.ones((1, 9)), wild)).heads
+    assert head.diagonal_share < 0.5 and not head.structured
+    torn = StructuredAttention(jnp.asarray([[1.0, -1.0, 1.0, -1.0, 1.0]]), jnp.ones(1), dim=5)
+    (head,) = patterns(torn).heads
+    assert head.diagonal_share == 1 and head.homogeneity == 0 and not head.structured
+
+
+def test_the_basis_of_a_covariance_that_is_not_diagonal_is_found():
+    turn, _ = np.linalg.qr(np.random.default_rng(2).normal(size=(3, 3)))
+    values = np.diag([1.0, 2.0, 3.0])
+    task = LinearRegression(covariance=turn @ values @ turn.T, context=9)
+    block = jnp.pad(jnp.asarray(turn @ values @ turn.T)[None], ((0, 0), (0, 1), (0, 0)))
+    model = FullMergedKQ(jnp.asarray([[0.0, 0.0, 0.0, 1.0]]), block, activation="softmax")
+    assert patterns(model, task=task).diagonal_share == pytest.approx(1, abs=1e-12)
+    assert circuits(model).attention == pytest.approx(np.asarray(block))
 
 
 def two_tasks(**options):
@@ -84,14 +119,43 @@ def test_heads_that_serve_one_task_are_told_from_those_that_serve_both():
     assert found.shares[2] == pytest.approx([0.5, 0.5])
 
 
+def test_attention_to_a_label_is_the_mean_over_the_inputs_that_it_depends_on():
+    task = MultiTaskRegression([[0, 1, 2, 3], [2, 3, 4, 5]], context=20, noise=0.1)
+    omega = jnp.asarray([[0.9] * 4 + [0.0] * 2, [-1.0, -1.0, 1.0, 1.0, 1.0, 1.0]])
+    model = MultiStructured(omega=omega, mu=jnp.ones((2, 2)), dim=6)
+    first, second = (patterns(model, label, task=task) for label in (0, 1))
+    assert [head.omega for head in first.heads] == pytest.approx([0.9, 0.0])
+    assert [head.omega for head in second.heads] == pytest.approx([0.45, 1.0])
+    assert first.heads[0].homogeneity == pytest.approx(1) and first.roles == ("positive", "dummy")
+    assert second.heads[1].homogeneity == pytest.approx(1)
+    assert first.step_size == pytest.approx(0.9)
+    # Nothing but the task says which inputs these are.
+    assert patterns(model, 0).heads[0].omega == pytest.approx(0.6)
+
+
+def test_a_label_that_no_head_serves_has_dummies_alone():
+    omega = jnp.asarray([[0.3] * 3 + [1e-3] * 3, [-0.3] * 3 + [-1e-3] * 3])
+    mu = jnp.asarray([[2.0, 1.0], [-2.0, -1.0]])
+    model = MultiStructured(omega=omega, mu=mu, dim=6)
+    assert patterns(model, 0, task=two_tasks()).roles == ("positive", "negative")
+    assert patterns(model, 1, task=two_tasks()).roles == ("dummy", "dummy")
+
+
 def test_rotations_of_the_task_are_undone():
     generator = np.random.default_rng(1)
     turn, _ = np.linalg.qr(generator.normal(size=(6, 6)))
     mix, _ = np.linalg.qr(generator.normal(size=(2, 2)))
-    block = turn @ np.diag([1.0] * 3 + [0.0] * 3) @ turn.T
-    value = np.zeros((1, 2, 8))
-    value[0, :, 6:] = mix @ np.diag([1.0, 0.0]) @ mix.T
-    model = MultiMergedKQ(jnp.asarray(value), jnp.asarray(np.pad(block, ((0, 2), (0, 0))))[None])
+    signs = np.asarray([1.0, -1.0])[:, None, None]
+    block = signs * (turn @ np.diag([0.3] * 3 + [0.0] * 3) @ turn.T)
+    value = np.zeros((2, 2, 8))
+    value[:, :, 6:] = signs * (mix @ np.diag([2.0, 0.0]) @ mix.T)
+    attention = jnp.asarray(np.pad(block, ((0, 0), (0, 2), (0, 0))))
+    model = MultiMergedKQ(value=jnp.asarray(value), key_query=attention)
     task = two_tasks(input_rotation=turn, output_rotation=mix)
     found = superposition(model, task)
-    assert found.strength == pytest.approx(np.asarray([[1.0, 0.0]]), abs=1e-12)
+    assert found.strength == pytest.approx(np.asarray([[0.6, 0.0]] * 2), abs=1e-12)
+    first, second = (patterns(model, label, task=task) for label in (0, 1))
+    assert first.roles == ("positive", "negative") and second.roles == ("dummy", "dummy")
+    assert first.diagonal_share == pytest.approx(1) == first.last_entry_share
+    assert [head.omega for head in first.heads] == pytest.approx([0.3, -0.3])
+    assert first.step_size == pytest.approx(1.2) and abs(second.step_size) < 1e-12

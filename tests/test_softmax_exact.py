@@ -209,9 +209,10 @@ def test_derivatives_equal_finite_differences(omega):
     # Central differences err by step²/6 times third derivatives, of up to a hundred.
     slope = jax.grad(value)
     assert np.allclose(slope(weights), [between(value, weights, w) for w in ways], atol=2e-6)
-    hessian = jax.jacfwd(slope)(weights)
-    assert np.allclose(hessian, [between(slope, weights, w) for w in ways], atol=1e-5)
-    assert np.allclose(hessian, hessian.T, atol=1e-9)
+    if omega == (0.07, -0.07):  # second derivatives take long to compile
+        hessian = jax.jacfwd(slope)(weights)
+        assert np.allclose(hessian, [between(slope, weights, w) for w in ways], atol=1e-5)
+        assert np.allclose(hessian, hessian.T, atol=1e-9)
     # All that μ and σ² enter is polynomial; L is the one argument left.
     by_length = jax.grad(lambda length: value(weights, length))(40.0)
     by_noise = jax.grad(lambda noise: value(weights, 40.0, noise))(0.1)
@@ -239,8 +240,11 @@ def test_many_heads_at_once_equal_one_at_a_time():
 
 @pytest.mark.parametrize(
     ("dim", "length", "omega"),
-    [(1, 200, (2.0, -1.1)), (5, 40, (0.13, -0.13)), (20, 2, (2.0, 1.9)), (20, 40, (2.0, -2.0))],
-)
+    [
+        (1, 2, (-1.8, 1.6)), (1, 40, (3.0, 0.0)), (1, 200, (2.0, -1.1)), (2, 2, (1.9, 1.6)),
+        (5, 2, (1.07, 1.11)), (5, 40, (0.13, -0.13)), (20, 2, (2.0, 1.9)), (20, 40, (2.0, -2.0)),
+    ],
+)  # fmt: skip
 def test_error_estimates_hold_and_errors_fall_with_the_digits(dim, length, omega):
     task = isotropic(dim, length, 0.1)
     model = four_heads(omega, (1.3, -0.9), dim)
@@ -248,8 +252,7 @@ def test_error_estimates_hold_and_errors_fall_with_the_digits(dim, length, omega
     found, error = exact_softmax_risk(task).with_error(model)
     assert float(found) == values[2]
     assert abs(values[1] - values[2]) <= float(error) < 1e-8
-    # What the digits promise: (Σ|μ|)² in that digit, three times that in one dimension.
-    unit = (1.3 + 0.9) ** 2 * (3 if dim == 1 else 1)
+    unit = (1.3 + 0.9) ** 2  # what the digits promise: (Σ|μ|)² in that digit
     assert abs(values[0] - values[2]) < 1e-8 * unit
     assert abs(values[1] - values[2]) < 1e-10 * unit
     assert exact_softmax_risk(task).refined(model, 1e-8) == (values[2], float(error), 10)
@@ -285,8 +288,9 @@ def test_what_has_no_exact_risk_is_refused():
         exact(structured([0.1], [0.1], 3))
     with pytest.raises(ValueError, match="`digits` = 20"):
         exact_softmax_risk(isotropic(5), 20)
-    with pytest.raises(ValueError, match="`length` = 0.5"):
-        exact.at_length(0.5)
+    for length in (0.5, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match=f"`length` = {length}: must be at least 1 and finite"):
+            exact.at_length(length)
 
 
 @pytest.mark.slow

@@ -1,5 +1,8 @@
 """Softmax attention in all its forms, against loops over heads and tokens in plain NumPy."""
 
+import dataclasses
+import re
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -391,3 +394,38 @@ def test_gradients_reach_every_weight():
         for name, leaf in vars(gradient).items():
             if eqx.is_array(leaf):
                 assert np.all(np.isfinite(leaf)) and np.any(leaf != 0), (type(gradient), name)
+
+
+@pytest.mark.parametrize(
+    ("omega", "mu", "said"),
+    [
+        ([0.1, -0.1], [3.0], "`mu` has shape (1,) and `omega` has 2 heads: must be (heads,)"),
+        ([[0.1] * 4], [3.0], "`omega` has shape (1, 4): must be (heads,) or (heads, 5)"),
+        ([0.1], [[3.0]], "`mu` has shape (1, 1)"),
+        (0.1, 3.0, "`omega` has shape ()"),
+    ],
+)
+def test_structured_numbers_that_are_not_one_row_a_head_are_refused(omega, mu, said, unchecked):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        StructuredAttention(omega, mu, 5)
+
+
+def test_structured_heads_can_be_given_as_lists():
+    pair = StructuredAttention([0.13, -0.13], [3.45, -3.45], 5)
+    assert pair.mu.dtype == float and pair.kq().shape == (2, 6, 5)
+    with pytest.raises(ValueError, match=r"must be \(heads, labels\)"):
+        MultiStructured([[0.1] * 6] * 4, [[1.0] * 4] * 2, 6)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("activation", "foo", "must be one of 'linear', 'softmax'"),
+        ("normaliser", "foo", "must be one of 'context', 'tokens', 'none'"),
+        ("self_attention", "no", "must be one of True, False"),
+    ],
+)
+def test_words_that_mean_nothing_are_refused(field, value, said, unchecked):
+    for model in (StructuredAttention([0.1], [1.0], 3), MultiStructured([0.1], [[1.0]], 3)):
+        with pytest.raises(ValueError, match=f"`{field}` = '{value}': {said}"):
+            dataclasses.replace(model, **{field: value})

@@ -1,8 +1,10 @@
 """Runs of softmax attention from a config: what is built, trained, saved, drawn and loaded."""
 
 import json
+import re
 from pathlib import Path
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -11,9 +13,13 @@ import pytest
 
 from iclflow.cli import main
 from iclflow.config import InputError, parse_config, read_toml, with_flags
-from iclflow.experiment import build_task, overlay, prepare, train
+from iclflow.experiment import build_task, overlay, prepare, summarise, train
 from iclflow.experiment._build_model import build_model
+from iclflow.experiment._comparison import rounded, told_loss
 from iclflow.models import FactoredAttention, FullMergedKQ, MultiMergedKQ, StructuredAttention
+from iclflow.risks import sampled_risk
+from iclflow.tasks import MultiTaskRegression
+from iclflow.theory import pair_optimum, task_floors
 from iclflow.trajectory import Trajectory
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -152,7 +158,18 @@ def test_the_run_of_the_paper_is_an_ordinary_run(capsys):
     ]
     summary, run = json.loads(capsys.readouterr().out), Trajectory.load("result")
     assert isinstance(run.final, FactoredAttention) and run.final.K.shape == (2, 6, 6)
-    assert summary["theory"] is None and summary["result"] == "finished"
+    assert summary["result"] == "finished"
+    known = {each["name"]: each for each in summary["comparisons"]}
+    pair = known["best opposite pair"]
+    assert pair["loss"] == pair_optimum(5, 40, 0.1).loss
+    assert pair["difference"] == pytest.approx(summary["final_loss"] / pair["loss"] - 1)
+    assert known["Bayes"]["loss"] < pair["loss"] < known["best single head"]["loss"]
+    assert "known losses on this task: best single head 0.403963 (the run ends" in summary["theory"]
+    # The bound is for heads with one ω each.
+    assert "lower bound, any heads" not in known
+    assert 0 < summary["standard_error"] < 0.01 * summary["final_loss"]
+    digits = r"\d\.\d+ ± 0\.\d+"
+    assert re.fullmatch(f"{digits} → {digits}, on 16384 other sequences", told_loss(run))
     # A short run with large steps learns something; what is learnt in the end is a claim.
     assert summary["final_loss"] < 0.9 * summary["initial_loss"]
 
@@ -207,6 +224,62 @@ def test_theory_of_linear_attention_is_not_drawn_over_others():
         assert experiment.monitor.kind == "exact"
 
 
+def test_the_flow_of_an_opposite_pair_lies_on_its_prediction():
+    data = with_flags(read_toml(EXAMPLES / "softmax_pair.toml"), ("--flow.end", "40"))
+    experiment = prepare(parse_config(with_flags(data, ("--risk.kind", "large_context"))))
+    predicted, run = overlay(experiment), train(experiment)
+    # Two solvers with tolerances of 1e-9 and 1e-10.
+    np.testing.assert_allclose(predicted.curve(run.times), run.losses, rtol=1e-7)
+    drawn = predicted.drawn(run.times)
+    assert len(drawn.times) == len(drawn.loss) > 2 * len(run) and drawn.times[-1] > 40
+    summary = summarise(experiment.config, run, None, predicted)
+    (end,) = summary.comparisons
+    assert end.name == "predicted end" and abs(end.difference) < 1e-7
+    assert "from the initial weights alone: predicted end 0." in summary.theory
+    # The approximate loss has no best pair; the exact one has, and it is where the run ends.
+    exact = overlay(prepare(parse_config(data)))
+    assert exact.references == (("best opposite pair", pair_optimum(5, 40, 0.1).loss),)
+    assert exact.at(1e6) == pytest.approx(exact.references[0][1], rel=1e-6)
+
+
+def test_known_losses_are_those_of_the_task_in_its_own_units():
+    model = {"kind": "structured", "heads": 3}
+    steps = {"flow": STEPS, "risk": {"kind": "sampled"}}
+    # Labels four times as large, noise included: losses sixteen times as large.
+    plain, scaled = (
+        dict(overlay(prepare(config({**WHITE, **change}, model, **steps))).references)
+        for change in (
+            {"noise": 0.2},
+            {"eigenvalues": [4.0, 4.0], "prior_variance": 2.0, "noise": 3.2},
+        )
+    )
+    assert list(plain) == [
+        *("best single head", "best debiased step", "best opposite pair"),
+        *("lower bound, any heads", "Bayes"),
+    ]
+    assert sorted(plain.values(), reverse=True) == list(plain.values())
+    for name, loss in plain.items():
+        assert scaled[name] == pytest.approx(16 * loss, rel=1e-12)
+    quiet = {"noise": 0.2, "noisy_query": False}
+    silent = dict(overlay(prepare(config({**WHITE, **quiet}, model, **steps))).references)
+    assert silent["Bayes"] == pytest.approx(plain["Bayes"] - 0.2, rel=1e-12)
+
+
+def test_several_tasks_have_the_floors_that_their_heads_allow():
+    known = {}
+    for heads in (2, 3):
+        settings = config({**TWO, "noise": 0.1}, {"kind": "multi_structured", "heads": heads})
+        known[heads] = overlay(prepare(settings)).references
+    task = MultiTaskRegression([[0, 1], [1, 2]], context=6, noise=0.1)
+    ((name, floor),) = known[3]
+    assert name == "each task its own debiased step (from 3 heads on)"
+    assert floor == pytest.approx(task_floors(task).sum() + 0.2, rel=1e-12)
+    assert [loss > floor for _, loss in known[2]] == [True, False]
+    # One ω a head: no coordinate can be left out, so the floors do not hold.
+    plain = {"kind": "multi_structured", "heads": 3, "per_coordinate": False}
+    assert overlay(prepare(config(TWO, plain))) is None
+
+
 def test_what_is_reported_of_a_sampled_run_is_measured_on_other_sequences():
     model = {"kind": "stack", "heads": 1}
     task = {"kind": "decision_tree", "inputs": 2, "context": 5}
@@ -214,5 +287,29 @@ def test_what_is_reported_of_a_sampled_run_is_measured_on_other_sequences():
     assert experiment.risk.stochastic and not experiment.monitor.stochastic
     measure = jax.jit(lambda model: experiment.monitor(model))
     zero = jax.tree.map(jnp.zeros_like, experiment.model)
-    # Labels have variance 1: 4096 squares of them have a standard error of √2/64.
-    assert float(measure(zero)) == pytest.approx(1.0, abs=4 * 2**0.5 / 64)
+    # Labels have variance 1: so many squares of them have a standard error of √(2/count).
+    error = (2 / experiment.monitor.count) ** 0.5
+    assert experiment.monitor.count == 32_768
+    assert float(measure(zero)) == pytest.approx(1.0, abs=4 * error)
+    assert experiment.monitor.standard_error(zero) == pytest.approx(error, rel=0.1)
+
+
+@pytest.mark.parametrize("kind", ["factored", "multi_merged"])
+def test_comparing_with_linear_attention_leaves_the_mean_and_takes_the_noise(kind):
+    task = {**TWO, "noise": 0.1} if kind.startswith("multi") else {**WHITE, "noise": 0.1}
+    settings = config(task, {"kind": kind, "heads": 2, "scale": 0.1})
+    experiment = prepare(settings)
+    held_out, model = experiment.monitor, experiment.model
+    assert held_out.count == 16_384 and len(held_out.known) == (6 if "multi" in kind else 3)
+    measure = eqx.filter_jit(
+        lambda held_out, model: (held_out.batch.losses(model), held_out(model))
+    )
+    plain, loss = (np.asarray(part, float) for part in measure(held_out, model))
+    error = held_out.standard_error(model)
+    assert error < 0.5 * plain.std() / 128
+    # Independent sequences, and nothing but their plain mean.
+    fresh = sampled_risk(experiment.task, model, integrate="none", batch=8192)
+    other = fresh.estimate(model, jr.key(5), 32_768)
+    assert abs(float(other.value) - loss) < 4 * np.hypot(error, float(other.standard_error))
+    assert rounded(0.24338914, 0.00060058) == "0.2434 ± 0.0006"
+    assert rounded(1.1270, 0.0123) == "1.127 ± 0.012"

@@ -1,5 +1,6 @@
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 from helpers import deterministic_separate
+from iclflow.theory import debiased_optimum, pair_flow
 from iclflow.trajectory import Result, Trajectory
 
 
@@ -163,6 +165,21 @@ def test_a_run_that_never_moves_is_drawn_as_a_level(run, axes):
     assert drawn(axes, "simulation")[:, 1].tolist() == [1.0, 1.0]
 
 
+def test_a_prediction_at_moments_of_its_own_is_drawn_as_it_is(run, axes):
+    predicted = pair_flow(np.array([0.0, 0.5, 2.0]), 0.1, 0.1, 5, 40, 0.1, "large_context")
+    run.plot(axes, theory=predicted)
+    assert np.array_equal(drawn(axes, "theory").T, [predicted.times, predicted.loss])
+
+
+def test_losses_that_are_known_beside_a_run_are_lines_with_their_names(run, axes):
+    run.plot(axes, theory=SimpleNamespace(references=(("one head", 0.4), ("pair", 0.3))))
+    assert drawn(axes, "one head")[:, 1].tolist() == [0.4, 0.4]
+    assert drawn(axes, "pair")[:, 1].tolist() == [0.3, 0.3]
+
+
 def test_what_is_no_prediction_is_not_drawn(run):
     with pytest.raises(TypeError, match="`theory` = 3: must be a prediction with `levels`"):
         run.plot(theory=3)
+    for one in (debiased_optimum(5, 40, 0.1), SimpleNamespace(loss=0.2, times=(0.0, 1.0))):
+        with pytest.raises(TypeError, match="^`theory` = .*: .*must be .*[.]$"):
+            run.plot(theory=one)

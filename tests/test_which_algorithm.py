@@ -8,7 +8,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from iclflow.analysis import known_estimators, plateaus, which_algorithm
+from iclflow.analysis import Algorithm, Match, known_estimators, plateaus, which_algorithm
 from iclflow.estimators import (
     GradientStep,
     PopulationPCR,
@@ -19,7 +19,12 @@ from iclflow.estimators import (
 from iclflow.flows import gradient_flow
 from iclflow.models import MergedKQ, SeparateKQ, StructuredAttention
 from iclflow.risks import exact_bilinear_risk
-from iclflow.tasks import LinearRegression, in_context_in_weight, isotropic
+from iclflow.tasks import (
+    LinearRegression,
+    MultiTaskRegression,
+    in_context_in_weight,
+    isotropic,
+)
 from iclflow.trajectory import Trajectory
 
 COUNT = 2000
@@ -147,8 +152,40 @@ def test_draws_repeat_and_can_be_changed():
     assert other.best.distance != first.best.distance
 
 
+def match(distance, error=0.0):
+    return Match("zero", distance, error, Zero())
+
+
+@pytest.mark.parametrize(
+    ("distance", "error", "words"),
+    [
+        (1.0005, 0.0004, "100.05 ± 0.04 %"),
+        (0.123, 0.021, "12 ± 2 %"),
+        (0.0123, 0.0021, "1.2 ± 0.2 %"),
+        (0.0123, 1e-6, "1.23 %"),
+        (0.2, 0.0, "20.00 %"),
+        (3e-7, 1e-9, "below 0.01 %"),
+        (25.3, 0.4, "25 times its size"),
+    ],
+)
+def test_distances_are_readable(distance, error, words):
+    assert str(match(distance, error)) == f"zero, relative distance {words}"
+
+
+def test_no_algorithm_is_named_when_none_is_near():
+    near, far = Algorithm((match(0.3), match(0.5))), Algorithm((match(0.31), match(0.5)))
+    assert near.known and str(near).startswith("zero, relative distance 30")
+    assert not far.known
+    assert str(far).startswith("none of the known estimators; nearest: zero, relative distance 31")
+
+
 def test_bad_input_is_refused():
     task = four_components()
+    several = MultiTaskRegression([[0, 1], [2, 3]], context=31)
+    with pytest.raises(ValueError, match="predicts one label .* the task has 2 labels"):
+        which_algorithm(MergedKQ.init(jr.key(0), 4, 2), several)
+    with pytest.raises(ValueError, match="The model has D = 3 and the task D = 4"):
+        which_algorithm(MergedKQ.init(jr.key(0), 3, 2), task)
     with pytest.raises(ValueError, match="at least 2"):
         which_algorithm(Zero(), task, count=1)
     with pytest.raises(KeyError, match="No estimator is called"):

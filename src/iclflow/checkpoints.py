@@ -36,15 +36,17 @@ def load_model(
     - `path`: the folder of a run; a file that `save_model` wrote; or a state dict with
       projections `q_proj.weight`, `k_proj.weight`, `v_proj.weight` (heads stacked along the rows)
       and `o_proj.weight` (along the columns), as safetensors or as a PyTorch file.
-    - `heads`: of a state dict; by default as many as there are if a head is as wide as a token.
-    - `labels`: how many of a state dict's token entries are labels; by default as many as
-      `o_proj` has outputs, or 1 if it has one for every entry.
+    - `heads`: of a state dict, which does not say how its rows are divided; scores are divided by
+      the square root of the rows of a head. By default 1, if there are as many rows as a token
+      has entries; otherwise it must be given.
+    - `labels`: how many of a state dict's token entries are labels, the last ones; by default as
+      many as `o_proj` has outputs, or 1 if it has one for every entry.
     """
     path = Path(path)
-    if path.is_dir():
-        return Trajectory.load(path).final
-    if path.name == "trajectory.safetensors":
-        return Trajectory.load(path.parent).final
+    folder = path.parent if path.name == "trajectory.safetensors" else path
+    if folder.is_dir():
+        _check_ours(path, heads, labels)
+        return Trajectory.load(folder).final
     if not path.exists():
         raise ValueError(f"`{path}` does not exist.")
     if path.suffix in _TORCH_SUFFIXES:
@@ -52,6 +54,7 @@ def load_model(
     tensors, about = _read_safetensors(path)
     if about is None:
         return from_state_dict(tensors, heads, labels, str(path))
+    _check_ours(path, heads, labels)
     return _own(tensors, about, path)
 
 
@@ -70,27 +73,49 @@ def from_state_dict(
             f"`{name}` has projections of shapes {shapes}: q, k and v must have one shape, and o "
             "as many columns as these have rows."
         )
-    if heads is None and rows % token:
+    if heads is None and rows != token:
         raise ValueError(
-            f"`{name}` has {rows} rows of queries for tokens of size {token}: say how many heads "
-            "these are (`heads`)."
+            f"`{name}` has {rows} rows of queries for tokens of size {token}, and does not say how "
+            "many heads these are: give `heads`, which must divide the rows."
         )
-    count = rows // token if heads is None else heads
+    count = 1 if heads is None else heads
     if count < 1 or rows % count:
         raise ValueError(f"`heads` = {heads}: must divide {rows}, the rows of `{name}`'s queries.")
-    outputs = o.shape[0]
-    read = (1 if outputs == token else outputs) if labels is None else labels
-    if not 1 <= read < token or outputs not in (read, token):
-        raise ValueError(
-            f"`labels` = {read}: must lie between 1 and {token - 1} for tokens of size {token}, "
-            f"and fit the {outputs} outputs of `{name}`."
-        )
+    read = _read_labels(labels, o.shape[0], token, name)
     split = lambda matrix: as_float(matrix.reshape(count, -1, token))
     # Of outputs for every token entry, only those of the labels are read.
     output = as_float(o[-read:].reshape(read, count, -1).swapaxes(0, 1))
     if read == 1:
         return FactoredAttention(K=split(k), Q=split(q), V=split(v), O=output[:, 0])
     return MultiFactored(K=split(k), Q=split(q), V=split(v), O=output)
+
+
+def _read_labels(labels: int | None, outputs: int, token: int, name: str) -> int:
+    """How many of the outputs are predicted labels."""
+    several = f"{outputs} output{'' if outputs == 1 else 's'}"
+    read = (1 if outputs == token else outputs) if labels is None else labels
+    if labels is None and read >= token:
+        raise ValueError(
+            f"`{name}` has {several} for tokens of size {token}: must have fewer than a token has "
+            "entries (all of them labels), or one for every entry."
+        )
+    if not 1 <= read < token:
+        raise ValueError(
+            f"`labels` = {read}: must lie between 1 and {token - 1} for tokens of size {token}."
+        )
+    if outputs not in (read, token):
+        raise ValueError(f"`labels` = {read}: must be {outputs}, as `{name}` has {several}.")
+    return read
+
+
+def _check_ours(path: Path, heads: int | None, labels: int | None) -> None:
+    """Refuses to count what a file of ours says itself."""
+    for name, value in (("heads", heads), ("labels", labels)):
+        if value is not None:
+            raise ValueError(
+                f"`{name}` = {value}: `{path}` is one of ours and says itself how many {name} it "
+                "has; only a state dict needs to be told."
+            )
 
 
 def _projection(tensors: Mapping[str, np.ndarray], letter: str, name: str) -> np.ndarray:
@@ -137,10 +162,10 @@ def _read_safetensors(path: Path) -> tuple[dict[str, np.ndarray], dict | None]:
             tensors = {key: file.get_tensor(key) for key in file.keys()}
             text = (file.metadata() or {}).get(_OWN)
         return tensors, None if text is None else json.loads(text)
-    except (SafetensorError, ValueError, TypeError) as error:
+    except (SafetensorError, ValueError, TypeError):
         raise ValueError(
-            f"`{path}` is not a safetensors file of numbers ({str(error).splitlines()[0]}): give "
-            "one, a PyTorch file (.pth, .pt) or the folder of a run."
+            f"`{path}` is not a safetensors file of numbers: give one, a PyTorch file "
+            f"({', '.join(_TORCH_SUFFIXES)}) or the folder of a run."
         ) from None
 
 

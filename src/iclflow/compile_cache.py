@@ -8,6 +8,7 @@ cache, so errors need not be turned into NaN for this (`EQX_ON_ERROR` stays as i
 
 import os
 import sys
+import warnings
 from pathlib import Path
 
 
@@ -39,6 +40,8 @@ def enable_compile_cache() -> Path | None:
     if not os.access(folder, os.W_OK):
         return None
     jax.config.update("jax_compilation_cache_dir", str(folder))
+    # Two processes that share the folder: an entry that the other is still writing is compiled.
+    warnings.filterwarnings("ignore", "Error reading persistent compilation cache entry")
     # By default only what takes a second to compile is kept; our programs are many small ones.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

@@ -1,7 +1,7 @@
 """How the loss of a run is drawn, with theory on top of it."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,17 +32,25 @@ def draw_loss(ax: "Axes", times: np.ndarray, losses: np.ndarray) -> None:
         ax.set(xlim=(0, 1), xticks=())
 
 
-def draw_theory(ax: "Axes", theory, times: np.ndarray) -> None:
+def draw_theory(ax: "Axes", theory: Any, times: np.ndarray) -> None:
     """Whatever a prediction offers, a curve, levels, drop times, for a run saved at `times`."""
     drops = np.asarray(getattr(theory, "drop_times", ()), float)
     end = reach(times[-1], drops)
     if hasattr(theory, "loss") and end > 0:
-        curve = _smooth(theory.loss, np.union1d(times, _grid(times, end)))
+        if callable(theory.loss):
+            curve = _smooth(lambda t: theory.loss(t), np.union1d(times, _grid(times, end)))
+        else:
+            curve = np.asarray(theory.times, float), np.asarray(theory.loss, float)
         ax.plot(*curve, ls="--", color="black", lw=1.2, label="theory")
     for i, level in enumerate(getattr(theory, "levels", ())):
         ax.axhline(level, ls=":", lw=0.9, color="0.45", label=None if i else "predicted levels")
     for i, time in enumerate(drops[drops <= end]):
         ax.axvline(time, ls=":", lw=0.9, color="C1", label=None if i else "predicted drops")
+    references: Any = getattr(theory, "references", ())
+    for i, (name, level) in enumerate(references):
+        # Dashes that take turns: of levels that coincide every one is seen.
+        style = (-3 * i, (3, 6)) if len(references) > 1 else ":"
+        ax.axhline(level, ls=style, lw=1.3, color=f"C{1 + i % 8}", label=name)
 
 
 def reach(last: float, drops: np.ndarray) -> float:
@@ -62,13 +70,30 @@ def framed_legend(ax: "Axes", **options) -> None:
     ax.legend(frameon=True, framealpha=1.0, edgecolor="none", **options)
 
 
-def check_theory(theory) -> None:
+def check_theory(theory: Any) -> None:
     """Refuses what is no prediction."""
-    if not any(hasattr(theory, name) for name in ("loss", "levels", "drop_times")):
+    loss = getattr(theory, "loss", None)
+    known = ("levels", "drop_times", "references")
+    if loss is None and not any(hasattr(theory, name) for name in known):
         raise TypeError(
-            f"`theory` = {theory!r}: must be a prediction with `levels`, `drop_times` or "
-            "`loss(times)`, such as `iclflow.theory.staircase(task, model)`."
+            f"`theory` = {_short(theory)}: must be a prediction with `levels`, `drop_times`, "
+            "`loss(times)`, or `times` and the `loss` at them, such as "
+            "`iclflow.theory.staircase(task, model)`."
         )
+    if loss is None or callable(loss):
+        return
+    times, shape = getattr(theory, "times", ()), np.shape(loss)
+    if len(shape) != 1 or np.shape(times) != shape:
+        raise TypeError(
+            f"`theory` = {_short(theory)}: its `loss` must be a function of the times, or a vector "
+            "with one entry for each of its `times`, as that of `iclflow.theory.pair_flow`."
+        )
+
+
+def _short(value) -> str:
+    """A value as it can stand in a sentence: on one line, not too long."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else f"{text[:59]}…"
 
 
 def _grid(times: np.ndarray, end: float) -> np.ndarray:

@@ -24,5 +24,7 @@ def compile_quickly(optimise: bool = True) -> None:
     )
     if not optimise:
         options.append("--xla_backend_optimization_level=1")
-    # The last of two that differ counts.
-    os.environ["XLA_FLAGS"] = " ".join([*options, os.environ.get("XLA_FLAGS", "")]).strip()
+    said = os.environ.get("XLA_FLAGS", "")
+    # The last of two that differ counts; what is said already need not be said again.
+    new = [option for option in options if option not in said.split()]
+    os.environ["XLA_FLAGS"] = " ".join([*new, said]).strip()

@@ -138,8 +138,9 @@ class Trajectory(Generic[M]):
 
         **Arguments:**
 
-        - `theory`: any prediction with `levels`, `drop_times` or `loss(times)`; what it has is
-          drawn, the curve at moments of its own and to a little past the run.
+        - `theory`: any prediction with `levels`, `drop_times` or a `loss`; what it has is drawn. A
+          `loss(times)` is drawn at moments of its own and to a little past the run; a `loss` that
+          is a vector, as that of `iclflow.theory.pair_flow`, at the `times` beside it.
         - `log_time`: a logarithmic time axis.
         """
         if theory is not None:

@@ -7,6 +7,9 @@ from ._alignment import learning_order as learning_order
 from ._alignment import learning_times as learning_times
 from ._balance import Balance as Balance
 from ._balance import balancedness as balancedness
+from ._circuits import Circuits as Circuits
+from ._circuits import circuits as circuits
+from ._circuits import has_circuits as has_circuits
 from ._drops import drop_times as drop_times
 from ._drops import passage_times as passage_times
 from ._drops import resolves as resolves

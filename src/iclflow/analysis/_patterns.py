@@ -1,17 +1,21 @@
 """The patterns of trained heads: what each attends to, what it reads, which role it plays."""
 
 import dataclasses
-from typing import Any, Literal
+from typing import Literal
 
-import jax
 import numpy as np
 from jaxtyping import Float
 
 from ..models import AbstractModel
+from ..tasks import AbstractTask
+from ._circuits import circuits
 
 Role = Literal["positive", "negative", "opposing", "dummy"]
 # A head that adds less than this share of what the strongest adds is a dummy.
 DUMMY_SHARE = 0.1
+# With less of the key-query circuit than this on its diagonal, one number ω does not describe it.
+# (Matrices without any structure have 1/√(D + 1).)
+_LEAST_DIAGONAL = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,10 +24,12 @@ class Head:
 
     With W the D × D block of its key-query circuit and (u; μ) its output-value row:
 
-    - `omega`: ω = tr W / D, the strength of its attention.
-    - `mu`: μ, what it reads from a label.
+    - `omega`: ω, the mean of diag W over the inputs that the label depends on: the strength of
+      its attention.
+    - `mu`: μ, what it reads from the label.
     - `diagonal_share`: ‖diag W‖ / ‖key-query circuit‖, the rows that look at labels included.
-    - `homogeneity`: 1 − (spread of diag W) / |ω|, not below 0: 1 for a multiple of the identity.
+    - `homogeneity`: 1 − (spread of diag W over those inputs) / |ω|, not below 0: 1 for a multiple
+      of the identity.
     - `last_entry_share`: |μ| / ‖(u; μ)‖.
     - `role`: see `head_roles`.
     """
@@ -34,6 +40,12 @@ class Head:
     homogeneity: float
     last_entry_share: float
     role: Role
+
+    @property
+    def structured(self) -> bool:
+        """Whether ω describes what the head attends to: half of the norm of its key-query circuit
+        lies on the diagonal, and the diagonal varies by less than its mean."""
+        return self.diagonal_share >= _LEAST_DIAGONAL and self.homogeneity > 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +84,7 @@ def patterns(
     label: int = 0,
     basis: Float[np.ndarray, "D D"] | None = None,
     dummy_share: float = DUMMY_SHARE,
+    task: AbstractTask | None = None,
 ) -> Patterns:
     """Measures the circuits of a model.
 
@@ -80,24 +93,25 @@ def patterns(
     - `model`: any attention layer with circuits `kq()` and `ov()`.
     - `label`: which label is predicted, for models of several tasks.
     - `basis`: the columns are the directions in which "diagonal" is meant: the eigenvectors of
-      an anisotropic covariance. By default the coordinates.
-    - `dummy_share`: see `head_roles`.
+      an anisotropic covariance. By default those of the task, or the coordinates.
+    - `dummy_share`: see `head_roles`; of the strongest head on any label.
+    - `task`: says which inputs each label depends on, and which rotations to undo; see
+      `circuits`. Without it ω is the mean over all inputs.
     """
-    attention, rows = _circuits(model, label)
-    dim = attention.shape[2]
-    labels = rows.shape[1] - dim
-    blocks = attention[:, :dim]
-    if basis is not None:
-        blocks = np.asarray(basis).T @ blocks @ np.asarray(basis)
-    diagonals = np.diagonal(blocks, axis1=1, axis2=2)
-    omega, mu = diagonals.mean(1), rows[:, dim + label if labels > 1 else dim]
-    roles = head_roles(omega, mu, dummy_share)
+    found = circuits(model, task, basis)
+    labels = found.values.shape[1]
+    if not 0 <= label < labels:
+        raise ValueError(f"`label` = {label}: must lie between 0 and {labels - 1}.")
+    attention, rows, diagonals = found.attention, found.values[:, label], found.diagonals
+    read = diagonals[:, found.masks[label] > 0]
+    omega, mu = found.omega[:, label], found.mu[:, label]
+    roles = head_roles(omega, mu, dummy_share, float(found.strength.max(initial=0.0)))
     heads = tuple(
         Head(
             omega=float(omega[h]),
             mu=float(mu[h]),
             diagonal_share=_share(diagonals[h], attention[h]),
-            homogeneity=_homogeneity(diagonals[h]),
+            homogeneity=_homogeneity(read[h]),
             last_entry_share=_share(mu[h], rows[h]),
             role=roles[h],
         )
@@ -117,38 +131,29 @@ def patterns(
 
 
 def head_roles(
-    omega: Float[np.ndarray, " H"], mu: Float[np.ndarray, " H"], dummy_share: float = DUMMY_SHARE
+    omega: Float[np.ndarray, " H"],
+    mu: Float[np.ndarray, " H"],
+    dummy_share: float = DUMMY_SHARE,
+    largest: float | None = None,
 ) -> tuple[Role, ...]:
     """The role of each head, from its attention ω and its output μ.
 
     To first order head h adds μ_h ω_h to the step η = Σ μω. A head is a **dummy** if |μ_h ω_h| is
-    below `dummy_share` of the largest; otherwise **positive** if ω > 0 and μ > 0, **negative** if
-    ω < 0 and μ < 0, and **opposing** if their signs differ, so that it works against the others.
+    below `dummy_share` of the `largest` (by default that of these heads); otherwise **positive** if
+    ω > 0 and μ > 0, **negative** if ω < 0 and μ < 0, and **opposing** if their signs differ, so
+    that it works against the others.
     """
     strengths = np.abs(np.asarray(mu) * np.asarray(omega))
-    largest = strengths.max(initial=0.0)
+    least = dummy_share * (strengths.max(initial=0.0) if largest is None else largest)
 
     def role(strength: float, w: float, m: float) -> Role:
-        if strength <= dummy_share * largest:
+        if strength <= least:
             return "dummy"
         if (w > 0) != (m > 0):
             return "opposing"
         return "positive" if w > 0 else "negative"
 
     return tuple(role(s, w, m) for s, w, m in zip(strengths, omega, mu))
-
-
-def _circuits(model: AbstractModel, label: int) -> tuple[np.ndarray, np.ndarray]:
-    """Key-query circuits (H, T, D) and the output-value rows (H, T) of one label."""
-    source: Any = model
-    if not (hasattr(source, "kq") and hasattr(source, "ov")):
-        raise TypeError(f"{type(model).__name__} has no circuits `kq()` and `ov()`.")
-    attention, rows = (np.asarray(x) for x in jax.device_get((source.kq(), source.ov())))
-    if rows.ndim == 3:
-        if not 0 <= label < rows.shape[1]:
-            raise ValueError(f"`label` = {label}: must lie between 0 and {rows.shape[1] - 1}.")
-        rows = rows[:, label]
-    return attention, rows
 
 
 def _share(part, whole) -> float:

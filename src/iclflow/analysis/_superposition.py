@@ -1,13 +1,14 @@
 """Which tasks a head works for: one, or several at once."""
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from ..models import AbstractModel
 from ..tasks import MultiTaskRegression
+from ._circuits import circuits
+from ._patterns import DUMMY_SHARE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Superposition:
 
 
 def superposition(
-    model: AbstractModel, task: MultiTaskRegression, dummy_share: float = 0.1
+    model: AbstractModel, task: MultiTaskRegression, dummy_share: float = DUMMY_SHARE
 ) -> Superposition:
     """Measures which tasks each head of a multi-task model works for.
 
@@ -50,25 +51,7 @@ def superposition(
     - `dummy_share`: a head whose strongest task gets less than this share of what that of the
       strongest head gets is a dummy.
     """
-    source: Any = model
-    attention, values = np.asarray(source.kq()), np.asarray(source.ov())
-    if values.ndim != 3 or values.shape[1] != task.labels:
-        raise ValueError(
-            f"{type(model).__name__} predicts {values.shape[1] if values.ndim == 3 else 1} labels: "
-            f"must predict the {task.labels} of the task."
-        )
-    dim = task.dim
-    blocks, outputs = attention[:, :dim], values[:, :, dim:]
-    if task.input_rotation is not None:
-        turn = np.asarray(task.input_rotation)
-        blocks = turn.T @ blocks @ turn
-    if task.output_rotation is not None:
-        turn = np.asarray(task.output_rotation)
-        outputs = turn.T @ outputs @ turn
-    masks = np.asarray(task.masks)
-    diagonals = np.diagonal(blocks, axis1=1, axis2=2)
-    omega = diagonals @ masks.T / masks.sum(1)
-    strength = np.abs(np.diagonal(outputs, axis1=1, axis2=2) * omega)
+    strength = circuits(model, task).strength
     total = strength.sum(1)
     safe = np.where(total > 0, total, 1.0)
     squares = np.where(total > 0, np.sum(strength**2, 1), 1.0)

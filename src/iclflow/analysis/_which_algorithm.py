@@ -23,12 +23,16 @@ from ..estimators import (
 )
 from ..models import AbstractModel, Normaliser
 from ..precision import as_float
+from ..risks import available_kinds
 from ..tasks import AbstractTask, LinearRegression, MultiTaskRegression
 from ._fitted_estimators import ALMOST_NOTHING, fitted_estimators, is_white
 from ._one_label import one_label_sequences, one_label_task, unrotated_labels
 
 # Sequences predicted at a time: bounds the memory.
 _BATCH = 5000
+# Farther than this from an estimator, a model is not called by its name: a tenth of the mean square
+# of what it predicts is then something else.
+_FAR = 0.3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,8 +55,20 @@ class Match:
 
     def __str__(self) -> str:
         step = "" if self.step_size is None else f", η = {self.step_size:.3g}"
-        distance = f"{_per_cent(self.distance)} ± {_per_cent(self.standard_error)}"
-        return f"{self.name}{step}, relative distance {distance}"
+        return f"{self.name}{step}, relative distance {self.words}"
+
+    @property
+    def words(self) -> str:
+        """The distance in per cent, and its standard error with one digit, down to 0.01 %."""
+        percent, error = 100 * self.distance, 100 * self.standard_error
+        if percent >= 1000:
+            return f"{self.distance:.2g} times its size"
+        if percent < 0.01:
+            return "below 0.01 %"
+        if error < 0.005:
+            return f"{percent:.2f} %"
+        places = min(max(-int(np.floor(np.log10(error))), 0), 2)
+        return f"{percent:.{places}f} ± {error:.{places}f} %"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +81,11 @@ class Algorithm:
     def best(self) -> Match:
         return self.matches[0]
 
+    @property
+    def known(self) -> bool:
+        """Whether the nearest estimator is near: at a relative distance of at most 0.3."""
+        return self.best.distance <= _FAR
+
     def __getitem__(self, name: str) -> Match:
         """The match with the estimator of this name."""
         for match in self.matches:
@@ -76,7 +97,8 @@ class Algorithm:
 
     def __str__(self) -> str:
         following = f"; next: {self.matches[1]}" if len(self.matches) > 1 else ""
-        return f"{self.best}{following}"
+        opening = "" if self.known else "none of the known estimators; nearest: "
+        return f"{opening}{self.best}{following}"
 
 
 def which_algorithm(
@@ -103,6 +125,8 @@ def which_algorithm(
     if count < 2:
         raise ValueError(f"`count` = {count}: a standard error needs at least 2 sequences.")
     key = jr.key(0) if key is None else key
+    if not isinstance(model, AbstractEstimator):
+        available_kinds(task, model)  # refuses a model and a task of different sizes
     if isinstance(task, MultiTaskRegression) and not 0 <= label < task.labels:
         raise ValueError(f"`label` = {label}: must lie between 0 and {task.labels - 1}.")
     if estimators is None:
@@ -195,7 +219,3 @@ def _predictions(
         sequences = one_label_sequences(task, sequences, label)
     rows = [sequences.y_query, own, *(each.predict(sequences) for each in estimators)]
     return np.stack([np.asarray(row) for row in rows])
-
-
-def _per_cent(share: float) -> str:
-    return f"{100 * share:.2g} %" if share < 10 else f"{share:.2g} times its size"

@@ -16,6 +16,7 @@ from . import softmax_trained as softmax_trained
 from . import softmax_seeds as softmax_seeds
 from . import softmax_one_head as softmax_one_head
 from . import softmax_exact as softmax_exact
+from . import softmax_quadrature as softmax_quadrature
 from . import softmax_more_heads as softmax_more_heads
 from . import softmax_dynamics as softmax_dynamics
 from . import softmax_estimators as softmax_estimators

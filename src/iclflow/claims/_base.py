@@ -14,7 +14,7 @@ Paper = Literal["linear", "softmax", "multitask"]
 Tier = Literal["smoke", "default", "paper"]
 TIERS: tuple[Tier, ...] = ("smoke", "default", "paper")
 Verdict = Literal["holds", "fails", "inconclusive", "misstated"]
-Comparison = Literal["absolute", "relative", "equal", "at least", "at most"]
+Comparison = Literal["absolute", "relative", "standard errors", "equal", "at least", "at most"]
 
 
 class Inconclusive(Exception):
@@ -28,8 +28,9 @@ class Check:
     **Fields:**
 
     - `comparison`: `"absolute"` and `"relative"`: the largest deviation must stay within
-      `tolerance`; `"equal"`: the same to the last digit; `"at least"`, `"at most"`: the measurement
-      must be on the right side of the prediction, with `tolerance` to spare in its favour.
+      `tolerance`; `"standard errors"`: the same in units of `standard_error`; `"equal"`: the same
+      to the last digit; `"at least"`, `"at most"`: the measurement must be on the right side of
+      the prediction, with `tolerance` to spare in its favour.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Check:
     measured: Any
     tolerance: float = 0.0
     comparison: Comparison = "absolute"
+    standard_error: Any = None
 
     @property
     def error(self) -> float:
@@ -54,12 +56,23 @@ class Check:
             difference = np.maximum(difference, 0)
         elif self.comparison == "relative":
             difference = np.abs(difference) / np.abs(predicted)
+        elif self.comparison == "standard errors":
+            with np.errstate(
+                divide="ignore", invalid="ignore"
+            ):  # nothing but equality is within no error at all
+                share = np.abs(difference) / np.asarray(self.standard_error, float)
+            difference = np.where(difference == 0, 0.0, share)
         worst = float(np.max(np.abs(difference), initial=0.0))
         return worst if math.isfinite(worst) else math.inf
 
     @property
     def passed(self) -> bool:
         return self.error <= self.tolerance
+
+    @staticmethod
+    def sampled(name: str, predicted: Any, measured: Any, standard_error: Any) -> "Check":
+        """A measurement that was drawn: it must be within four standard errors."""
+        return Check(name, predicted, measured, 4.0, "standard errors", standard_error)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,6 +144,7 @@ class Outcome:
                     "error": _plain(check.error),
                     "tolerance": check.tolerance,
                     "comparison": check.comparison,
+                    "standard_error": _plain(check.standard_error),
                     "passed": check.passed,
                 }
                 for check in self.checks
@@ -153,6 +167,8 @@ def run_claim(claim: Claim, lab: Lab) -> Outcome:
             claim, (), "inconclusive", str(stop), time.perf_counter() - start, lab.config
         )
     seconds = time.perf_counter() - start
+    # Plain data, as the report has it: what a claim noted may be an object of any kind.
+    config = _plain(lab.config)
     if not checks:
         raise ValueError(f"The claim {claim.id} made no check.")
     failed = [check for check in checks if not check.passed]
@@ -166,7 +182,7 @@ def run_claim(claim: Claim, lab: Lab) -> Outcome:
     else:
         verdict = "fails" if failed else "holds"
         reason = f"failed: {'; '.join(check.name for check in failed)}" if failed else ""
-    return Outcome(claim, checks, verdict, reason, seconds, lab.config)
+    return Outcome(claim, checks, verdict, reason, seconds, config)
 
 
 def _strain(check: Check) -> float:
@@ -185,4 +201,4 @@ def _plain(value: Any) -> Any:
         return _plain(np.asarray(value).tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
-    return value
+    return value if isinstance(value, str | int | float | bool | None) else str(value)

@@ -10,6 +10,7 @@ from ..tasks import isotropic
 from ._base import Check
 from ._lab import Lab
 from ._registry import claim
+from ._softmax_exact_runs import pair_loss
 from ._softmax_runs import CONTEXT, DIM, NOISE, paper_task
 from ._softmax_sampling import (
     Sampled,
@@ -46,15 +47,12 @@ def centring(lab: Lab) -> list[Check]:
     """The risk of the debiased step, drawn, against the closed form of the plain one at L − 1."""
     count = lab.scaled(80_000, 100_000, 1_000_000)
     lab.note(settings=_CENTRED, contexts=count)
-    deviations, other = [], []
-    for dim, length, noise in _CENTRED:
-        at = _centred_loss(lab, dim, length, noise, count)
-        shorter = theory.gradient_step_optimum(dim, length - 1, noise).risk
-        same = theory.gradient_step_optimum(dim, length, noise).risk
-        deviations.append((at.value - lab.predict(shorter)) / at.standard_error)
-        other.append((at.value - same) / at.standard_error)
+    values, errors = np.array([_centred_loss(lab, *at, count) for at in _CENTRED]).T
+    best = lambda dim, length, noise: theory.gradient_step_optimum(dim, length, noise).risk
+    risk_with = lambda less: np.array([best(d, n - less, noise) for d, n, noise in _CENTRED])
+    other = (values - risk_with(0)) / errors
     return [
-        Check("risk, in standard errors from that of L − 1", np.zeros(3), deviations, 4.0),
+        Check.sampled("risk, against that of L − 1", lab.predict(risk_with(1)), values, errors),
         Check("least distance from that of L, in standard errors",
               lab.predict(4.0, wrong=4000.0), min(other), 0.0, "at least"),
     ]  # fmt: skip
@@ -86,11 +84,13 @@ def linear_attention(lab: Lab) -> list[Check]:
     model = lab.once("softmax linear twin", lambda: best_linear(DIM, CONTEXT))
     exact = risk(paper_task(), model, "exact")
     loss, slope = exact.value_and_gradient(model)
+    largest = max(np.abs(slope.U).max(), np.abs(slope.v).max())
     best = theory.gradient_step_optimum(DIM, CONTEXT, NOISE)
-    softmax = theory.pair_optimum(DIM, CONTEXT, NOISE).loss
+    heads = theory.pair_optimum(DIM, CONTEXT, NOISE)
+    softmax = pair_loss(heads.w, heads.mu)
     return [
         Check("step", lab.predict(best.step * np.eye(DIM)), model.coefficients(), 1e-9),
-        Check("largest slope there", lab.predict(0.0, wrong=0.01), np.abs(slope.U).max(), 1e-9),
+        Check("largest slope there", lab.predict(0.0, wrong=0.01), largest, 1e-9),
         Check("loss", lab.predict(best.risk), float(loss), 1e-9),
         Check("loss of the pair / loss of linear attention",
               lab.predict(theory.debiased_optimum(DIM, CONTEXT, NOISE).risk / best.risk),
@@ -151,8 +151,7 @@ def distance_from_bayes(lab: Lab) -> list[Check]:
     dim, _, noise = _DISTANCES[2]
     limit = 1 + 1 / noise + 1 / (dim * noise)
     return [
-        Check("ratio, in standard errors", np.zeros(len(exact)),
-              (values - lab.predict(exact)) / errors, 4.0),
+        Check.sampled("ratio", lab.predict(exact), values, errors),
         Check("limit of L ≫ d, at L/d = 80", lab.predict(limit, wrong=1 + noise), values[2], 0.05,
               "relative"),
     ]  # fmt: skip

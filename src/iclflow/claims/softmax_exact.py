@@ -20,6 +20,7 @@ from ._softmax_exact_runs import (
 from ._softmax_runs import CONTEXT, DIM, NOISE
 
 _LANDSCAPE = ("softmax/landscape",)
+_APPROXIMATION = ("softmax/approximation",)
 _MANIFOLD = ("softmax/manifold",)
 _QUADRATURE = "Two quadratures that share no code agree to 1e-8; "
 # Two uneven heads for the first orders in 1/L: at opposite ones some terms would cancel.
@@ -38,7 +39,7 @@ def _note(lab: Lab, **settings) -> None:
     tolerance_reason="What is missing at L = 20 000 is known up to its own first correction, a few "
     "parts in 10⁴; the order of the rest, taken between L = 2 000 and 8 000, is 2 up to terms of "
     "relative order 30/L.",
-    figures=_LANDSCAPE,
+    figures=_APPROXIMATION,
 )
 def first_order(lab: Lab) -> list[Check]:
     """L(exact − large-context) at a long context, and the order of exact − first order."""
@@ -68,7 +69,7 @@ def first_order(lab: Lab) -> list[Check]:
     tolerance_reason="At ω√d = 0.1 the share is that of ω → 0, a ratio of closed forms, up to "
     "dω² = 0.01 of itself and the next order. The rest are bounds, read off a map of d = 5 that "
     "holds for this d; they have no tolerance.",
-    figures=_LANDSCAPE,
+    figures=_APPROXIMATION,
 )
 def approximate_loss_map(lab: Lab) -> list[Check]:
     """Relative errors of both approximations over L/d and ω√d, with the best μ by the paper."""

@@ -57,11 +57,12 @@ def multi_head_gain(lab: Lab) -> list[Check]:
 
 @claim(
     "softmax/more-heads",
-    "More than two heads gain next to nothing: at d = 5, L = 40, σ² = 0.1 the best three found "
-    "gain 0.31 %, the best four 0.50 %, each a vanishing pair beside saturated heads.",
-    source="Observation 2; derived in docs/theory/softmax.md",
-    tolerance_reason="The best heads are approached as the pair vanishes; at the finite ones taken "
-    "here 0.01 % of the loss is left, and the stated gains are rounded to that.",
+    "More than two heads gain next to nothing: at d = 5, L = 40, σ² = 0.1 the best three and four "
+    "that searches found, a vanishing pair beside saturated heads, gain 0.31 % and 0.50 %.",
+    source="Observation 2; docs/theory/softmax.md, whose searches are not repeated here",
+    tolerance_reason="The heads are given, their best μ and their losses computed. The best heads "
+    "are approached as the pair vanishes; at the finite ones taken here 0.01 % of the loss is "
+    "left, and the stated gains are rounded to that.",
     figures=_FIGURES,
 )
 def more_heads(lab: Lab) -> list[Check]:
@@ -99,10 +100,9 @@ def any_heads_bound(lab: Lab) -> list[Check]:
     _note(lab, draws=count)
     bound = theory.any_heads_bound(DIM, CONTEXT, NOISE)
     drawn = lab.once("softmax bound", lambda: bound_losses(DIM, CONTEXT, NOISE, count))
-    deviation = (drawn.value - lab.predict(bound)) / drawn.standard_error
     best = min(best_single_head(lab)[2], pair_path(lab).loss[-1], *_more_losses(lab))
     return [
-        Check("loss of the best weights, in standard errors", 0.0, deviation, 4.0),
+        Check.sampled("loss of the best weights", lab.predict(bound), *drawn),
         Check("best loss of one to four heads", lab.predict(bound, wrong=1.2 * bound), best, 0.0,
               "at least"),
     ]  # fmt: skip

@@ -29,8 +29,8 @@ _CURVED, _DEGREES = 0.36, (2, 3)
 
 @claim(
     "softmax/preconditioner",
-    "With correlated inputs the pair learns preconditioned gradient descent on centred inputs, "
-    "with the matrix Γ* = [Σ + (tr Σ + dσ²)/L]⁻¹.",
+    "With correlated inputs, of covariance Λ, the pair learns preconditioned gradient descent on "
+    "centred inputs, with the matrix Γ* = [Λ + (tr Λ + dσ²)/L]⁻¹.",
     source="the extension to anisotropic covariates; derived in docs/theory/softmax.md",
     tolerance_reason="Weights are averaged over the second half of the run. Finite attention "
     "changes what a head of given matrix returns by about 1 %, and a few thousandths are left of "
@@ -39,7 +39,7 @@ _CURVED, _DEGREES = 0.36, (2, 3)
     figures=("softmax/anisotropic",),
 )
 def preconditioner(lab: Lab) -> list[Check]:
-    """Σ μ_h W_h of the trained pair in the eigenbasis of Σ, and its loss."""
+    """Σ μ_h W_h of the trained pair in the eigenbasis of Λ, and its loss."""
     task, model = anisotropic_task(), anisotropic_mean(lab)
     batch, steps = dynamics_sizes(lab)
     lab.note(
@@ -178,20 +178,20 @@ def curved_labels(lab: Lab) -> list[Check]:
     )
     best = theory.pair_optimum(DIM, CONTEXT, NOISE)
     predictors = {"pair": heads((best.w, -best.w), (best.mu, -best.mu))}
-    deviations, plain = [], []
+    sampled, expected, plain = [], [], []
     for degree in _DEGREES:
         task = HermiteRegression(DIM, CONTEXT, degree=degree, variance=_CURVED, noise=NOISE)
         setting = (DIM, CONTEXT, NOISE, count, task)
         found = lab.once(
             f"softmax curved {degree}", lambda at=setting: sampled_losses(predictors, *at)["pair"]
         )
-        expected = theory.transfer_risk(best.gain, DIM, CONTEXT, NOISE, {degree: _CURVED})
-        deviations.append((found.value - lab.predict(expected)) / found.standard_error)
+        sampled.append(found)
+        expected.append(theory.transfer_risk(best.gain, DIM, CONTEXT, NOISE, {degree: _CURVED}))
         # As if the component were noise like any other.
         naive = theory.debiased_risk(best.gain, DIM, CONTEXT, NOISE + _CURVED)
         plain.append((found.value - naive) / found.standard_error)
     return [
-        Check("risk, in standard errors", np.zeros(len(_DEGREES)), deviations, 4.0),
+        Check.sampled("risk", lab.predict(np.array(expected)), *np.array(sampled).T),
         Check("least distance from that of plain noise, in standard errors",
               lab.predict(4.0, wrong=4000.0), min(plain), 0.0, "at least"),
     ]  # fmt: skip

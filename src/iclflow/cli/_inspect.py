@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,11 @@ from typing import Any
 from ..config import InputError
 from ._activity import Activity
 from ._errors import Parser, add_json
+from ._inspected import print_inspected
 from ._start import start
+
+# Flags that change the task which a model is judged on.
+_OF_THE_TASK = ("context", "noise", "eigenvalues")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -20,20 +25,24 @@ def main(arguments: Sequence[str]) -> int:
     start()
     with Activity(f"reading {options.file}") as activity:
         try:
+            from ..analysis import has_circuits
             from ..checkpoints import load_model
 
             model = load_model(options.file, options.heads, options.labels)
+            if options.out and not has_circuits(model):
+                raise InputError(
+                    f"`--out` = {options.out}: {type(model).__name__} has no circuits to draw."
+                )
             task = _task(options, model)
-            activity.update("comparing predictions with known estimators")
-            found = _measured(model, task, options)
+            found = _measured(model, task, options, activity)
         except (ValueError, TypeError) as error:
-            raise InputError(" ".join(str(error).split())) from None
+            raise InputError(_naming_flags(" ".join(str(error).split()))) from None
         if options.out:
-            found["files"] = _draw(model, options)
+            found["files"] = _draw(model, task, options)
     if options.json:
         print(json.dumps(found, indent=2))
     else:
-        _print(found)
+        print_inspected(found)
     return 0
 
 
@@ -49,10 +58,11 @@ def _parser() -> Parser:
         help="the folder of a run, a model file of ours, or a PyTorch state dict with q_proj, "
         "k_proj, v_proj and o_proj (.safetensors, .pth)",
     )
-    parser.add_argument("--heads", type=int, help="of a state dict whose heads are not as wide as "
-                        "a token")  # fmt: skip
-    parser.add_argument("--labels", type=int, help="of a state dict: how many token entries are "
-                        "labels (default: the number of outputs)")  # fmt: skip
+    parser.add_argument("--heads", type=int, help="of a state dict: how many, needed unless there "
+                        "is one as wide as a token")  # fmt: skip
+    parser.add_argument("--labels", type=int, help="of a state dict: how many token entries, the "
+                        "last ones, are labels (default: the number of outputs, or 1 if every "
+                        "entry has one)")  # fmt: skip
     parser.add_argument("--context", type=int, metavar="L", help="length of the sequences to "
                         "compare on (default: the run's own, else 8 D)")  # fmt: skip
     parser.add_argument("--noise", type=float, metavar="VARIANCE", help="of their labels (default: "
@@ -68,88 +78,80 @@ def _parser() -> Parser:
 
 
 def _task(options, model) -> Any:
-    """The task that a model is judged on: that of its run, or in-context linear regression with a
-    task vector of mean squared length 1."""
+    """The task that a model is judged on: that of its run, with what flags say put over it; or
+    in-context linear regression with a task vector of mean squared length 1. None if the model
+    has several labels and nothing says which inputs they depend on."""
     import numpy as np
 
+    from ..config import named, parse_config, read_toml
     from ..experiment import build_task
     from ..tasks import LinearRegression
-    from ._run import read_config
 
     folder = Path(options.file)
     folder = folder.parent if folder.name == "trajectory.safetensors" else folder
-    given = (options.context, options.noise, options.eigenvalues)
-    if (folder / "config.toml").is_file() and given == (None, None, None):
-        return build_task(read_config(str(folder / "config.toml")))
-    attention, values = model.kq(), model.ov()
-    dim = attention.shape[2]
-    if values.ndim == 3:
-        raise InputError(
-            f"`{options.file}` predicts {values.shape[1]} labels, and which inputs each depends on "
-            "is not in the file: give the folder of its run."
-        )
-    if options.eigenvalues and len(options.eigenvalues) != dim:
+    given = {name: getattr(options, name) for name in _OF_THE_TASK}
+    given = {name: value for name, value in given.items() if value is not None}
+    dim = _inputs(model)
+    if len(given.get("eigenvalues", ())) not in (0, dim):
         raise InputError(
             f"`--eigenvalues` has {len(options.eigenvalues)} numbers: must have {dim}."
         )
+    file = folder / "config.toml"
+    if file.is_file():
+        data = named(read_toml(str(file)), str(file))
+        return build_task(parse_config({**data, "task": {**data.get("task", {}), **given}}))
+    if model.labels is not None:
+        if given:
+            name, value = next(iter(given.items()))
+            raise InputError(
+                f"`--{name}` = {value}: `{options.file}` predicts {model.labels} labels, and which "
+                "inputs each depends on is not in it, so that no sequences can be drawn; give the "
+                "folder of its run."
+            )
+        return None
     return LinearRegression(
-        options.eigenvalues or np.ones(dim),
-        8 * dim if options.context is None else options.context,
-        noise=0.1 if options.noise is None else options.noise,
+        given.get("eigenvalues", np.ones(dim)),
+        given.get("context", 8 * dim),
+        noise=given.get("noise", 0.1),
         prior_covariance=np.eye(dim) / dim,
     )
 
 
-def _measured(model: Any, task: Any, options) -> dict[str, Any]:
-    import jax.random as jr
+def _measured(model: Any, task: Any, options, activity: Activity) -> dict[str, Any]:
     import numpy as np
 
-    from ..analysis import patterns, superposition, which_algorithm
-    from ..risks import SampledRisk
-    from ..tasks import LinearRegression, MultiTaskRegression
+    from ..analysis import circuits, has_circuits, superposition
+    from ..tasks import MultiTaskRegression
 
-    if model.kq().shape[2] != task.dim:
-        raise InputError(
-            f"`{options.file}` has inputs of dimension {model.kq().shape[2]}: the task has "
-            f"{task.dim}."
-        )
-    key = jr.key(options.seed)
-    several = task.labels if isinstance(task, MultiTaskRegression) else 0
-    basis = None
-    if isinstance(task, LinearRegression):
-        covariance = np.asarray(task.covariance)
-        if np.any(covariance != np.diag(np.diagonal(covariance))):
-            basis = np.linalg.eigh(covariance)[1]
-    labels = []
-    for label in range(several or 1):
-        algorithm = which_algorithm(model, task, key, options.sequences, label=label)
-        labels.append(
-            {
-                **dataclasses.asdict(patterns(model, label, basis)),
-                "algorithm": str(algorithm),
-                "matches": [
-                    {
-                        "name": match.name,
-                        "distance": match.distance,
-                        "standard_error": match.standard_error,
-                        "step_size": match.step_size,
-                    }
-                    for match in algorithm.matches
-                ],
-            }
-        )
-    loss = SampledRisk(task).estimate(model, jr.fold_in(key, 2), options.sequences)
-    found = {
+    count = model.labels or 1
+    found: dict[str, Any] = {
         "file": str(options.file),
         "model": type(model).__name__,
-        "dim": task.dim,
+        "dim": _inputs(model),
+        "outputs": count,
+        "heads": circuits(model, task).attention.shape[0] if has_circuits(model) else None,
+        # Scores are divided by the square root of the width of a head, where it has one.
+        "width": model.K.shape[1] if hasattr(model, "K") and hasattr(model, "Q") else None,
+        "labels": [_label(model, task, label, options, activity) for label in range(count)],
+    }
+    if not has_circuits(model):
+        found["missing"] = (
+            f"{found['model']} is not one layer of attention: there are no circuits to show, and "
+            "its predictions alone are judged"
+        )
+    if task is None:
+        found["missing"] = (
+            f"which inputs each of the {count} labels depends on is not in the file: no loss and "
+            "no algorithm, and ω is the mean over all inputs; the folder of a run says it"
+        )
+        return found
+    activity.update("computing the loss")
+    found |= {
         "context": list(getattr(task, "contexts", (task.max_context,))),
         "noise": np.asarray(getattr(task, "noise", 0.0)).tolist(),
-        "loss": float(loss.value),
-        "loss_standard_error": float(loss.standard_error),
-        "labels": labels,
+        **_loss(model, task, options),
     }
-    if isinstance(task, MultiTaskRegression):
+    if isinstance(task, MultiTaskRegression) and has_circuits(model):
         shared = superposition(model, task)
         found["shares"] = shared.shares.tolist()
         found["tasks_per_head"] = shared.tasks_per_head.tolist()
@@ -157,46 +159,84 @@ def _measured(model: Any, task: Any, options) -> dict[str, Any]:
     return found
 
 
-def _draw(model, options) -> list[str]:
+def _label(model: Any, task: Any, label: int, options, activity: Activity) -> dict[str, Any]:
+    """What the heads do for one label, and which estimator the predictions of it are."""
+    import jax.random as jr
+
+    from ..analysis import has_circuits, patterns, which_algorithm
+
+    found: dict[str, Any] = {}
+    if has_circuits(model):
+        measured = patterns(model, label, task=task)
+        found = dataclasses.asdict(measured)
+        for numbers, head in zip(found["heads"], measured.heads):
+            if head.role != "dummy" and not head.structured:
+                numbers["role"] = "unstructured"
+    if task is not None:
+        activity.update("comparing predictions with known estimators")
+        algorithm = which_algorithm(
+            model, task, jr.key(options.seed), options.sequences, label=label
+        )
+        names = ("name", "distance", "standard_error", "step_size")
+        found["algorithm"], found["known"] = str(algorithm), algorithm.known
+        found["matches"] = [{n: getattr(match, n) for n in names} for match in algorithm.matches]
+    return found
+
+
+def _loss(model: Any, task: Any, options) -> dict[str, Any]:
+    """The loss: exact where it can be, else from fresh sequences with its standard error."""
+    import equinox as eqx
+    import jax.random as jr
+
+    from ..risks import available_kinds, risk, sampled_risk
+
+    if "exact" in available_kinds(task, model):
+        value = eqx.filter_jit(risk(task, model, "exact"))(model)
+        return {"loss": float(value), "loss_standard_error": 0.0, "loss_kind": "exact"}
+    key = jr.fold_in(jr.key(options.seed), 2)
+    estimate = sampled_risk(task, model).estimate(model, key, options.sequences)
+    return {
+        "loss": float(estimate.value),
+        "loss_standard_error": float(estimate.standard_error),
+        "loss_kind": "sampled",
+    }
+
+
+def _inputs(model: Any) -> int:
+    """D, the dimension of the inputs that a model reads."""
+    from ..analysis import has_circuits
+    from ..models import AttentionStack
+
+    if has_circuits(model):
+        return model.kq().shape[2]
+    if isinstance(model, AttentionStack):
+        return model.key_query.shape[-1] - 1
+    return model.coefficients().shape[-1]
+
+
+def _naming_flags(text: str) -> str:
+    """A sentence that names arguments of the library, or settings of a config, as flags."""
+    names = "|".join(("heads", "labels", *_OF_THE_TASK))
+    return re.sub(rf"`(?:task\.)?({names})`", r"`--\1`", text)
+
+
+def _draw(model: Any, task: Any, options) -> list[str]:
+    import jax.numpy as jnp
+
+    from ..analysis import circuits
     from ..experiment import result_folder
     from ..figures import save_figure
     from ..figures._heads import heads_figure
     from ..figures._style import style
+    from ..models import FullMergedKQ, MultiMergedKQ
 
+    # Drawn as they are measured: in the coordinates of the task.
+    attention, values, _ = map(jnp.asarray, circuits(model, task))
+    if model.labels is None:
+        drawn: Any = FullMergedKQ(value=values[:, 0], key_query=attention, activation="softmax")
+    else:
+        drawn = MultiMergedKQ(value=values, key_query=attention)
     folder = Path(options.out)
     with result_folder(folder), style():
-        figure = heads_figure(model, Path(options.file).name)
+        figure = heads_figure(drawn, Path(options.file).name)
         return [str(path) for path in save_figure(figure, folder, "heads")]
-
-
-def _print(found: dict[str, Any]) -> None:
-    from rich.console import Console
-
-    from ._tables import plain_table
-
-    console = Console(highlight=False)
-    several = len(found["labels"]) > 1
-    console.print(
-        f"{found['model']}, inputs of dimension {found['dim']}; loss {found['loss']:.5g} ± "
-        f"{found['loss_standard_error']:.1g} at context {', '.join(map(str, found['context']))}, "
-        f"noise {found['noise']}"
-    )
-    for i, label in enumerate(found["labels"]):
-        if several:
-            console.print(f"\nlabel {i + 1}")
-        table = plain_table("head", "role", "ω", "μ", "diagonal", "homogeneous", "last entry")
-        for h, head in enumerate(label["heads"]):
-            numbers = (head[k] for k in ("diagonal_share", "homogeneity", "last_entry_share"))
-            table.add_row(
-                str(h + 1), head["role"], f"{head['omega']:.4g}", f"{head['mu']:.4g}",
-                *(f"{number:.4f}" for number in numbers),
-            )  # fmt: skip
-        console.print(table)
-        console.print(f"step Σμω          {label['step_size']:.4g}")
-        console.print(f"|Σμ| / Σ|μ|       {label['zero_sum']:.3g}")
-        console.print(f"spread of |ω|     {label['magnitude_spread']:.3g}")
-        console.print(f"algorithm         {label['algorithm']}")
-    if several:
-        console.print(f"\nheads that serve several labels: {found['superposed_heads']}")
-    for file in found.get("files", ()):
-        console.print(f"written to {file}")

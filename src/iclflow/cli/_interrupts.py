@@ -1,4 +1,4 @@
-"""Ctrl-C: heard wherever it comes, and for a command of many runs the end of it."""
+"""Ctrl-C and requests to end: heard wherever they come."""
 
 import os
 import signal
@@ -7,6 +7,8 @@ from types import FrameType
 from typing import Any
 
 INTERRUPTED = 130
+# Ctrl-C, and what a time limit or a scheduler sends: both want the end, and what there is kept.
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 # Python drops what is raised in finalisers, of which JAX's is often the first to run after a long
 # computation: an interrupt there comes back so many seconds later.
@@ -38,18 +40,18 @@ class Interrupts:
     def __init__(self, kept: str | None = None, at_once: bool = False):
         self._kept = kept
         self._at_once = at_once
-        self._before: Any = None
+        self._before: dict[int, Any] = {}
         self._pressed = False
 
     def __enter__(self) -> "Interrupts":
         # Only the main thread may say what a signal does.
         if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGINT, self._heard)
+            self._before = {number: signal.signal(number, self._heard) for number in _SIGNALS}
         return self
 
     def __exit__(self, *_) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
+        for number, before in self._before.items():
+            signal.signal(number, before)
 
     def check(self) -> None:
         """Stops if Ctrl-C was pressed and something on the way made another error of it."""

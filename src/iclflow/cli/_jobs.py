@@ -4,12 +4,14 @@ Claims of one topic share the runs that they test, and figures show them: a topi
 one process, which then takes a topic beside it, since those share some runs too.
 """
 
+import contextlib
 import multiprocessing
 import multiprocessing.connection
 import os
 import signal
+import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +21,8 @@ from ._gallery import draw, not_drawn
 
 # Further processes would compute more of what topics share than they save.
 _MOST = 4
+# Seconds between two looks at whether the process that wants the results is still there.
+_LOOK_AGAIN = 1.0
 
 
 class Topic(NamedTuple):
@@ -63,10 +67,13 @@ def sensible_jobs() -> int:
 
     if jax.default_backend() != "cpu":
         return 1
-    return min(_MOST, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(_MOST, cores or 1)
 
 
-def compute(topics: Sequence[Topic], settings: Settings, jobs: int) -> Iterator[Result]:
+def compute(
+    topics: Sequence[Topic], settings: Settings, jobs: int
+) -> Generator[Result, None, None]:
     """Outcomes and figures as they come, each once."""
     if min(jobs, len(topics)) == 1:
         lab = settings.lab()
@@ -124,7 +131,8 @@ class _Worker:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs, settings), daemon=True)
-        self.process.start()
+        with _deaf():
+            self.process.start()
         theirs.close()
         self.last: int | None = None
         self.claims: list[str] = []
@@ -133,10 +141,9 @@ class _Worker:
     def begin(self, number: int, topic: Topic) -> None:
         self.last = number
         self.claims, self.figures = list(topic.claims), list(topic.figures)
-        try:
+        # Where it has died, reading from it says so.
+        with contextlib.suppress(OSError):
             self.pipe.send(topic)
-        except OSError:
-            pass  # It died: reading from it says so.
 
     def told(self, result: Result) -> None:
         if isinstance(result, Outcome):
@@ -172,7 +179,7 @@ def _together(topics: Sequence[Topic], settings: Settings, jobs: int) -> Iterato
             for worker in [worker for worker in workers if worker.pipe in ready]:
                 try:
                     result = worker.pipe.recv()
-                except EOFError:
+                except (EOFError, OSError):  # the second where it never read what it was sent
                     yield from worker.untold(settings.falsify)
                     workers.remove(worker)
                     if left:
@@ -185,7 +192,7 @@ def _together(topics: Sequence[Topic], settings: Settings, jobs: int) -> Iterato
                     if left:
                         employ(worker)
                     else:
-                        worker.pipe.send(None)
+                        worker.pipe.close()
                         workers.remove(worker)
                         worker.process.join()
     finally:
@@ -194,16 +201,39 @@ def _together(topics: Sequence[Topic], settings: Settings, jobs: int) -> Iterato
             worker.process.join()
 
 
+@contextlib.contextmanager
+def _deaf() -> Iterator[None]:
+    """Processes that are started here never hear Ctrl-C, not even while they load modules.
+
+    It reaches every process of a terminal; the first one decides, and ends the others.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Only the main thread may say what a signal does.
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _serve(pipe: multiprocessing.connection.Connection, settings: Settings) -> None:
-    """The life of a process: topics in, results out."""
-    # Ctrl-C reaches every process of a terminal; the first one decides, and ends the others.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """The life of a process: topics in, results out, until nobody listens."""
     from ._activity import alone
     from ._start import start
 
     start(briefly=True)
     lab = settings.lab()
-    with alone():
-        while (topic := pipe.recv()) is not None:
-            for result in _work(topic, lab, settings):
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    # The other end is closed when nothing is left to do.
+    with alone(), contextlib.suppress(EOFError):
+        while True:
+            for result in _work(pipe.recv(), lab, settings):
                 pipe.send(result)
+
+
+def _end_with(parent: int) -> None:
+    """Ends this process soon after its parent, however that ended."""
+    while os.getppid() == parent:
+        time.sleep(_LOOK_AGAIN)
+    os._exit(1)

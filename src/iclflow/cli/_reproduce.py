@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import textwrap
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -60,10 +61,13 @@ def _draw(figure, folder: Path, tier: str, as_json: bool) -> int:
         files = [str(path) for path in save_drawing(drawing, folder, stem)]
     seconds = time.perf_counter() - begin
     if as_json:
-        result = {"name": figure.name, "title": figure.title, "files": files}
-        print(json.dumps({**result, "seconds": round(seconds, 3)}, indent=2))
+        result = {key: getattr(figure, key) for key in ("name", "title", "caption")}
+        result |= {"files": files, "seconds": round(seconds, 3)}
+        print(json.dumps(result, indent=2))
     else:
         print(f"{figure.title} ({seconds:.1f} s)")
+        wrap = textwrap.TextWrapper(80, "  ", "  ", break_on_hyphens=False)
+        print(wrap.fill(figure.caption))
         for file in files:
             print(f"  {file}")
     return 0

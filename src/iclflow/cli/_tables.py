@@ -21,7 +21,7 @@ def print_summary(summary: Summary, closing: str) -> None:
     if run.result is not Result.stationary:
         end = f"{run.times[-1]:.6g} {unit}"
         grid.add_row("ended at", end + (f", {steps} steps" if steps else ""))
-    grid.add_row("loss", f"{run.losses[0]:.6g} → {run.losses[-1]:.8g}")
+    grid.add_row("loss", summary.loss)
     grid.add_row("smallest reachable", _number(summary.floor, "not known"))
     grid.add_row("theory", summary.theory or "none that applies")
     grid.add_row("seconds", f"{run.statistics.get('seconds', 0.0):.2f}")

@@ -1,5 +1,6 @@
 """`iclflow verify`: computes the claims, shows verdicts as they come, writes the report."""
 
+import contextlib
 import json
 import os
 import tempfile
@@ -98,19 +99,21 @@ def _computed(chosen, options, folder: Path, activity: Activity, interrupts, qui
     outcomes, figures = {}, {}
     with tempfile.TemporaryDirectory(prefix=".figures-", dir=folder) as workshop:
         settings = Settings(options.tier, options.falsify, Path(workshop))
-        for result in compute(topics_of(chosen, names), settings, jobs):
-            interrupts.check()
-            if isinstance(result, Outcome):
-                outcomes[result.claim.id] = result
-                if not quiet:
-                    activity.line(_line(result, width))
-            else:
-                figures[result.name] = result
-                if result.problem and not quiet:
-                    activity.line(f"✗ figure {result.name}: {result.problem}")
-            done = f"{len(outcomes)}/{len(chosen)} claims, {len(figures)}/{len(names)} figures"
-            share = (len(outcomes) + len(figures)) / (len(chosen) + len(names))
-            activity.update(done, share)
+        # Closed before the folder is removed: other processes write into it.
+        with contextlib.closing(compute(topics_of(chosen, names), settings, jobs)) as results:
+            for result in results:
+                interrupts.check()
+                if isinstance(result, Outcome):
+                    outcomes[result.claim.id] = result
+                    line = _line(result, width)
+                else:
+                    figures[result.name] = result
+                    line = f"✗ figure {result.name}: {result.problem}" if result.problem else ""
+                if line and not quiet:
+                    activity.line(line)
+                done = f"{len(outcomes)}/{len(chosen)} claims, {len(figures)}/{len(names)} figures"
+                share = (len(outcomes) + len(figures)) / (len(chosen) + len(names))
+                activity.update(done, share)
         figures = [figures[name] for name in names]
         keep(figures, settings.figures, folder / "figures")
     return [outcomes[claim.id] for claim in chosen], figures

@@ -125,7 +125,9 @@ def _unknown_key(path: list[str | int], data: Any, allowed: Mapping[str, Sequenc
     close = difflib.get_close_matches(key, keys, n=1)
     name = _dotted([*path[:-1], key if key.isidentifier() else shown(key)])
     place = f"[{section}]" if section else "the top level"
-    if section in allowed and section and "kind" not in data[section] and len(keys) > 1:
+    if section in allowed and section and len(keys) > 1 and "kind" not in data[section]:
         place += f' of kind "{allowed[f"{section}.kind"][0]}", the default'
+    elif section in allowed and section and not close and "kind" in data[section]:
+        place += f' of kind "{data[section]["kind"]}"'
     remedy = f"did you mean `{close[0]}`?" if close else f"allowed are {', '.join(keys)}."
     return f"`{name}` is not a setting of {place}: {remedy}"

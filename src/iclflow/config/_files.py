@@ -47,7 +47,23 @@ def parse_config(data: Mapping[str, Any]) -> Config:
     try:
         return Config.model_validate(dict(data))
     except ValidationError as error:
-        raise InputError(one_sentence(error, data, known_keys(data))) from None
+        sentence = _about_the_kind(data) or one_sentence(error, data, known_keys(data))
+        raise InputError(sentence) from None
+
+
+def _about_the_kind(data: Mapping[str, Any]) -> str | None:
+    """What is wrong with the kind of a risk whose other settings are those of another kind: that
+    they do not belong to it is beside the point if that kind cannot be had at all."""
+    section, known = data.get("risk"), known_keys(data).get("risk", ())
+    if not isinstance(section, Mapping) or not known or set(section) <= set(known):
+        return None
+    left = {key: value for key, value in section.items() if key in known}
+    try:
+        Config.model_validate({**data, "risk": left})
+    except ValidationError as error:
+        sentence = one_sentence(error, data, known_keys(data))
+        return sentence if sentence.startswith("`risk.kind`") else None
+    return None
 
 
 def load_config(path: Path | str) -> Config:

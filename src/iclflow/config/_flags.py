@@ -10,6 +10,7 @@ import difflib
 import io
 import re
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
@@ -20,6 +21,7 @@ from ._errors import InputError, shown
 from ._files import known_keys, section_class, sections
 
 _PROGRAM = "iclflow run FILE"
+_TRUTH = {"true": True, "false": False}
 
 
 def with_flags(data: Mapping[str, Any], flags: Sequence[str]) -> dict[str, Any]:
@@ -136,11 +138,21 @@ def _read(text: Any, field: FieldInfo) -> Any:
 
 
 def _read_one(text: str, wanted: Any) -> Any:
-    readers = {int: (int,), float: (float,), bool: ({"true": True, "false": False}.__getitem__,)}
+    readers = {int: (int, _whole), float: (float,), bool: (_TRUTH.__getitem__,)}
     for reader in readers.get(_bare(wanted), ()):
         with contextlib.suppress(ValueError, KeyError):
             return reader(text.strip().lower() if wanted is bool else text)
     return text
+
+
+def _whole(text: str) -> int:
+    """A whole number as `1e4`. One with a point but no exponent is no whole number: `4.0`."""
+    if not re.fullmatch(r"[+-]?\d+(\.\d+)?[eE]\+?\d{1,2}", text.strip()):
+        raise ValueError(text)
+    number = Fraction(text.strip())
+    if number.denominator != 1:
+        raise ValueError(text)
+    return int(number)
 
 
 def _plain_type(field: FieldInfo) -> Any:
@@ -167,7 +179,11 @@ def _unknown_flag(word: str, data: Mapping[str, Any]) -> str:
     for section, keys in known_keys(data).items():
         if not section.endswith(".kind"):
             flags += [f"--{section}.{key}".replace("--.", "--") for key in keys]
-    close = difflib.get_close_matches(word.replace("-", "_").replace("__", "--", 1), flags, n=1)
+    wanted = word.partition("=")[0].replace("-", "_").replace("__", "--", 1)
+    if wanted in flags:
+        setting = wanted.removeprefix("--")
+        return f"`{setting}` is a list of lists, which has no flag: give it in the file."
+    close = difflib.get_close_matches(wanted, flags, n=1)
     remedy = f"did you mean {close[0]}?" if close else f"`{_PROGRAM} --help` lists the settings."
     return f"{shown(word)} is not a setting of this config: {remedy}"
 

@@ -8,8 +8,8 @@ from ._folder import check_free as check_free
 from ._folder import keeps_its_run as keeps_its_run
 from ._folder import result_folder as result_folder
 from ._folder import write_run as write_run
-from ._overlay import Overlay as Overlay
 from ._overlay import overlay as overlay
+from ._prediction import Overlay as Overlay
 from ._summary import Summary as Summary
 from ._summary import summarise as summarise
 from ._train import train as train

@@ -13,14 +13,11 @@ from jaxtyping import PRNGKeyArray
 from ..config import Config, InputError
 from ..models import AbstractModel, MergedKQ, SeparateKQ
 from ..precision import require_float64
-from ..risks import AbstractRisk, risk, sampled_risk
+from ..risks import AbstractRisk, risk
 from ..tasks import AbstractTask
 from ._build_model import build_model
 from ._build_task import TASKS
-
-# Where there is no exact loss to report while a model trains on fresh sequences, it is measured on
-# so many that it never trains on.
-TEST_SEQUENCES = 4096
+from ._held_out import held_out_risk
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,8 +81,7 @@ def _monitor(config: Config, task, model, chosen: AbstractRisk, key_data, key_te
     if config.exact_exists:
         with contextlib.suppress(ValueError):  # more features than moments are kept for
             return risk(task, model, "exact")
-    fresh = sampled_risk(task, model)
-    return eqx.filter_jit(lambda risk, key: risk.draw(key, TEST_SEQUENCES))(fresh, key_test)
+    return held_out_risk(config, task, model, key_test)
 
 
 @contextlib.contextmanager

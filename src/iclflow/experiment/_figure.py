@@ -7,7 +7,7 @@ import numpy as np
 
 from ..loss_plot import framed_legend
 from ..trajectory import Result, Trajectory
-from ._overlay import Overlay
+from ._prediction import Overlay
 
 _LATEST = 1e200
 _LARGEST = 1e150

@@ -1,13 +1,9 @@
 """Whatever theory says about a run, from its task and its weights at t = 0."""
 
 import contextlib
-import dataclasses
-from collections.abc import Callable
-from types import SimpleNamespace
 
 import numpy as np
 
-from ..loss_plot import reach
 from ..models import MergedKQ
 from ..tasks import LinearRegression
 from ..theory import (
@@ -22,6 +18,9 @@ from ..theory import (
     white_loss,
 )
 from ._build import Experiment
+from ._clock import clock_unit
+from ._prediction import Overlay
+from ._softmax_overlay import softmax_overlay
 
 # Drop times are for small weights: those that leave the loss within this share of the way down.
 _SMALL = 0.05
@@ -31,37 +30,11 @@ _LARGEST_REDUCED = 16
 _FROM_START = ", from the initial weights alone"
 
 
-@dataclasses.dataclass(frozen=True)
-class Overlay:
-    """A prediction in the units of a run's clock.
-
-    **Fields:**
-
-    - `levels`: the plateaus of the loss, one after the other.
-    - `drop_times`: when half of each step between them is gone, as far as it is predicted.
-    - `curve`: the loss as a function of the clock, where there is one.
-    - `source`: what the prediction rests on, in words.
-    """
-
-    levels: np.ndarray
-    drop_times: np.ndarray
-    curve: Callable[[np.ndarray], np.ndarray] | None
-    source: str
-
-    def drawn(self, clock: np.ndarray) -> SimpleNamespace:
-        """The prediction as `Trajectory.plot` takes it: with a `loss` only if there is one, and if
-        it can be computed for a run with this `clock`."""
-        parts: dict = {"levels": self.levels, "drop_times": self.drop_times}
-        if self.curve is not None:
-            with contextlib.suppress(ValueError, RuntimeError):
-                self.curve(np.append(clock, reach(clock[-1], self.drop_times)))
-                parts["loss"] = self.curve
-        return SimpleNamespace(**parts)
-
-
 def overlay(experiment: Experiment) -> Overlay | None:
     """The prediction for a run, or None where theory says nothing about it."""
     task, attention = experiment.task, experiment.attention
+    if experiment.config.theory and experiment.config.model.softmax:
+        return softmax_overlay(experiment)
     if attention is None or not isinstance(task, LinearRegression) or not _applies(experiment):
         return None
     normaliser = attention.normaliser
@@ -71,7 +44,7 @@ def overlay(experiment: Experiment) -> Overlay | None:
             levels = levels[[0, -1]]
         else:
             levels = levels[: attention.K.shape[0] * attention.K.shape[2] + 1]
-        unit = _clock_unit(experiment)
+        unit = clock_unit(experiment)
         if unit is not None and _starts_small(task, attention, levels):
             timed = _merged if isinstance(attention, MergedKQ) else _separate
             with contextlib.suppress(ValueError, RuntimeError, np.linalg.LinAlgError):
@@ -88,15 +61,6 @@ def _applies(experiment: Experiment) -> bool:
     if not config.theory or config.model.softmax or not population:
         return False
     return config.model.bilinear or not np.any(getattr(task, "prior_mean", 1.0))
-
-
-def _clock_unit(experiment: Experiment) -> float | None:
-    """How much time of gradient flow one unit of the run's clock is; None where it is not that."""
-    flow = experiment.config.flow
-    if flow.kind == "gradient_flow":
-        return 1.0
-    plain = flow.kind == "gradient_descent" or getattr(flow, "momentum", 1.0) == 0.0
-    return 2 * flow.learning_rate if plain else None
 
 
 def _starts_small(task: LinearRegression, attention, levels: np.ndarray) -> bool:

@@ -5,11 +5,16 @@ from typing import Any
 
 import numpy as np
 
-from ..analysis import drop_times, plateaus, resolves
+from ..analysis import Plateau, drop_times, plateaus, resolves
 from ..config import Config
 from ..trajectory import Trajectory
-from ._overlay import Overlay
+from ._comparison import Comparison, compared, last_error, told_loss
+from ._prediction import Overlay
 
+# A plateau is reached slowly if its last tenth of the way takes so many times as long as the way
+# from the middle of the drop until that; a decay at one rate takes as long for both.
+_SLOW = 5.0
+_NEAR = 0.005
 TOO_SPARSE = "saved too sparsely to time this drop"
 
 
@@ -41,17 +46,26 @@ class Rest:
     **Fields:**
 
     - `start`, `end`: None where the run was saved too sparsely to tell.
+    - `drift`: where the loss comes near the level quickly and then drifts to it slowly, how much
+      is left when the drift begins; `start` is when it has settled. Else 0.
     """
 
     start: float | None
     end: float | None
     level: float
     predicted: float | None
+    drift: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """The result of a run, its losses, plateaus and drops."""
+    """The result of a run, its losses, plateaus and drops.
+
+    **Fields:**
+
+    - `theory`: what was predicted, in words, and how far from that the run ends.
+    - `comparisons`: the same in numbers, for losses that are known beside plateaus and drops.
+    """
 
     config: Config
     run: Trajectory
@@ -59,6 +73,12 @@ class Summary:
     theory: str | None
     plateaus: tuple[Rest, ...]
     drops: tuple[Drop, ...]
+    comparisons: tuple[Comparison, ...] = ()
+
+    @property
+    def loss(self) -> str:
+        """The first and the last loss, with standard errors where they were measured."""
+        return told_loss(self.run)
 
     def as_json(self) -> dict[str, Any]:
         """The summary as plain data."""
@@ -72,8 +92,10 @@ class Summary:
             "points": len(self.run),
             "initial_loss": float(self.run.losses[0]),
             "final_loss": float(self.run.losses[-1]),
+            "standard_error": last_error(self.run),
             "floor": self.floor,
             "theory": self.theory,
+            "comparisons": [dataclasses.asdict(each) for each in self.comparisons],
             "plateaus": [dataclasses.asdict(rest) for rest in self.plateaus],
             "drops": [{**dataclasses.asdict(drop), "error": drop.error} for drop in self.drops],
             "statistics": dict(self.run.statistics),
@@ -84,27 +106,55 @@ def summarise(
     config: Config, run: Trajectory, floor: float | None, predicted: Overlay | None
 ) -> Summary:
     """Plateaus and drops of a run beside what was predicted."""
+    comparisons = compared(run, predicted)
     source = None if predicted is None else predicted.source
+    if source is not None and comparisons:
+        source = f"{source}: {', '.join(str(each) for each in comparisons)}"
     # A run that ran away has losses whose squares overflow.
     with np.errstate(all="ignore"):
         rests, drops = _plateaus(run, predicted), _drops(run, predicted)
-    return Summary(config, run, floor, source, rests, drops)
+    return Summary(config, run, floor, source, rests, drops, comparisons)
 
 
 def _plateaus(run: Trajectory, predicted: Overlay | None) -> tuple[Rest, ...]:
     if len(run) < 3:
         return ()
-    levels = np.zeros(0) if predicted is None else predicted.levels
     found = plateaus(run)
     # Beside the first and the last plateau lies the way to the end of the curve.
     sides = [run.losses[0], *(rest.level for rest in found), run.losses[-1]]
     rests = []
     for i, rest in enumerate(found):
         before, after = (abs(side - rest.level) for side in (sides[i], sides[i + 2]))
-        near = float(levels[np.argmin(np.abs(levels - rest.level))]) if levels.size else None
-        start, end = _told(run, rest.start, before), _told(run, rest.end, after)
-        rests.append(Rest(start, end, float(rest.level), near))
+        near = _nearest(predicted, rest)
+        settled, drift = _settled(run, rest, before)
+        start, end = _told(run, settled, drift or before), _told(run, rest.end, after)
+        rests.append(Rest(start, end, float(rest.level), near, drift))
     return tuple(rests)
+
+
+def _nearest(predicted: Overlay | None, rest: Plateau) -> float | None:
+    """The predicted level nearest to a plateau."""
+    # A flow whose end alone is known says nothing about where the run dwells before.
+    if predicted is None or not len(predicted.levels) or (predicted.whole and not rest.final):
+        return None
+    return float(predicted.levels[np.argmin(np.abs(predicted.levels - rest.level))])
+
+
+def _settled(run: Trajectory, rest: Plateau, drop: float) -> tuple[float, float]:
+    """When the loss has come to its level, and how much of the way to it was a slow drift."""
+    inside = run.between(rest.start, rest.end)
+    away = np.abs(inside.losses - rest.level)
+    late = inside.losses[inside.times > (rest.start + rest.end) / 2]
+    noise = float(np.std(late)) if late.size > 1 else 0.0
+    outside = np.flatnonzero(away > max(_NEAR * drop, 3 * noise))
+    if rest.initial or not outside.size or outside[-1] + 1 == len(inside):
+        return rest.start, 0.0
+    settled = float(inside.times[outside[-1] + 1])
+    above = (run.times < rest.start) & (np.abs(run.losses - rest.level) > drop / 2)
+    middle = float(run.times[above].max(initial=run.times[0]))
+    if settled - rest.start <= _SLOW * (rest.start - middle):
+        return rest.start, 0.0
+    return settled, float(away[0])
 
 
 def _told(run: Trajectory, time: float, height: float) -> float | None:

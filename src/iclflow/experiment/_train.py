@@ -1,5 +1,7 @@
 """Runs an experiment: the flow that its config asks for."""
 
+import dataclasses
+import math
 from collections.abc import Callable
 
 from ..config import Config
@@ -14,8 +16,10 @@ from ..flows import (
     gradient_flow,
     sgd,
 )
+from ..risks import AbstractRisk
 from ..trajectory import Trajectory
 from ._build import Experiment, naming
+from ._held_out import HeldOutRisk
 
 
 def train(
@@ -36,7 +40,20 @@ def train(
             return gradient_flow(model, experiment.risk, **options)
         descend = {"gradient_descent": gradient_descent, "sgd": sgd, "adam": adam}
         options |= {"key": experiment.key, "monitor": experiment.monitor}
-        return descend[config.flow.kind](model, experiment.risk, **options)
+        run = descend[config.flow.kind](model, experiment.risk, **options)
+    return _with_errors(run, experiment.monitor)
+
+
+def _with_errors(run: Trajectory, monitor: AbstractRisk) -> Trajectory:
+    """The run, with the standard errors of its first and its last loss if they were measured on
+    sequences."""
+    if not isinstance(monitor, HeldOutRisk) or not len(run):
+        return run
+    errors = [monitor.standard_error(run.at(i)) for i in (0, -1)]
+    # A run that ran away has squares that overflow: its error is not known.
+    known = [error if math.isfinite(error) else None for error in errors]
+    measured = {"test_sequences": monitor.count, "standard_errors": known}
+    return dataclasses.replace(run, statistics={**run.statistics, **measured})
 
 
 def save_points(config: Config) -> Drops | Linear | LogSpaced | Explicit:

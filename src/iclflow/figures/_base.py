@@ -25,11 +25,13 @@ class Drawing:
 
     - `data`: every number that is in the picture, by name.
     - `config`: the settings that it was computed with.
+    - `caption`: what is to be seen in it; it is saved with the settings.
     """
 
     figure: "matplotlib.figure.Figure"
     data: dict[str, np.ndarray]
     config: dict[str, Any]
+    caption: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +63,7 @@ class DrawnBy:
     module: str
     function: str
     name: str
+    caption: str
 
     def resolve(self) -> "Callable[[Lab], Drawing]":
         """The function itself."""
@@ -72,12 +75,14 @@ class DrawnBy:
         with style():
             drawing = self.resolve()(lab)
         return dataclasses.replace(
-            drawing, config={"figure": self.name, "tier": lab.tier} | drawing.config
+            drawing,
+            config={"figure": self.name, "tier": lab.tier} | drawing.config,
+            caption=self.caption,
         )
 
 
 def save_drawing(drawing: Drawing, folder: Path | str, stem: str) -> list[Path]:
-    """Writes a drawing as `stem`.pdf, .png, .npz (its data) and .toml (its settings).
+    """Writes a drawing as `stem`.pdf, .png, .npz (its data) and .toml (its caption and settings).
 
     All four are made before the first is written, so that a failure leaves nothing behind. The
     same drawing gives the same bytes.
@@ -91,7 +96,8 @@ def save_drawing(drawing: Drawing, folder: Path | str, stem: str) -> list[Path]:
     stream = io.BytesIO()
     np.savez_compressed(stream, **drawing.data)  # pyright: ignore[reportArgumentType]
     contents["npz"] = stream.getvalue()
-    contents["toml"] = to_toml(drawing.config).encode()
+    caption = {"caption": drawing.caption} if drawing.caption else {}
+    contents["toml"] = to_toml(caption | drawing.config).encode()
     return _written(contents, folder, stem)
 
 

@@ -31,9 +31,9 @@ def heads_figure(model: AbstractModel, title: str | None = None) -> Figure:
     figure.colorbar(lower, ax=panels[1].tolist(), shrink=1.0, pad=0.02, aspect=5, label="out-value")
     for h in range(heads):
         panels[0, h].set_title(f"head {h + 1}" + (f"\n{roles[h]}" if roles[h] else ""))
-        _name_tokens(panels[0, h].set_yticks, dim, labels, h == 0)
-        _name_tokens(panels[0, h].set_xticks, dim, 0, True)
-        _name_tokens(panels[1, h].set_xticks, dim, labels, True)
+        name_tokens(panels[0, h].set_yticks, dim, labels, h == 0)
+        name_tokens(panels[0, h].set_xticks, dim, 0, True)
+        name_tokens(panels[1, h].set_xticks, dim, labels, True)
         panels[1, h].set_yticks([])
     panels[0, 0].set_ylabel("key token")
     panels[1, 0].set_ylabel("label")
@@ -53,7 +53,7 @@ def _heat(panels, matrices: np.ndarray):
     return [draw_circuit(panel, matrix, limit) for panel, matrix in zip(panels, matrices)][-1]
 
 
-def _name_tokens(set_ticks, dim: int, labels: int, named: bool) -> None:
+def name_tokens(set_ticks, dim: int, labels: int, named: bool) -> None:
     """Ticks at the first and the last input, and at every label."""
     places = sorted({0, dim - 1} | set(range(dim, dim + labels)))
     names = [f"$x_{{{i + 1}}}$" for i in range(dim)]

@@ -1,67 +1,103 @@
 """Figures of arXiv 2503.12734: what trained heads look like, and how they came about."""
 
-import jax
 import numpy as np
 
-from ..analysis import patterns
+from ..analysis import Patterns, patterns
 from ..claims import Lab
-from ..claims._softmax_runs import (
-    BATCH,
-    CONTEXT,
-    DIM,
-    NOISE,
-    blind_ensemble,
-    trained,
-    training_steps,
-)
-from ..claims.softmax_seeds import blind_sizes, final_patterns, is_one_sign, is_zero_sum
-from ..theory import one_head_optimum, one_sign_share, pair_optimum
+from ..claims._softmax_runs import BATCH, CONTEXT, DIM, NOISE, trained, training_steps
+from ..theory import head_integrals, one_head_optimum, optimal_mu_from, pair_optimum
 from ._base import Drawing
-from ._heads import draw_circuit
-from ._style import COLOURS, LEVEL, THEORY, canvas, legend_above, shades
+from ._heads import draw_circuit, name_tokens
+from ._style import COLOURS, LEVEL, WIDTHS, canvas, colour_bar, fixed_canvas, legend_above
 
 _SHOWN = (1, 2, 4)
+# Inches: a cell of a circuit, the space from head to head and from model to model, the margin.
+_CELL, _GAP, _WIDE_GAP, _LEFT = 0.126, 0.12, 0.26, 0.75
 
 
 def _config(lab: Lab, **settings) -> dict:
+    rate = 1e-3 if lab.tier == "paper" else 1e-2
     return {
         "dim": DIM, "context": CONTEXT, "noise": NOISE, "batch": BATCH,
-        "steps": training_steps(lab), "optimiser": "Adam, annealed", **settings,
+        "steps": training_steps(lab), "optimiser": "Adam, annealed along a cosine", "rate": rate,
+        "weights": "Q, K, V, O of width d + 1", "seed_weights": 1, "seed_sequences": 2, **settings,
     }  # fmt: skip
 
 
 def heads(lab: Lab) -> Drawing:
     """Heat maps of the circuits of trained models with one, two and four heads."""
-    total = sum(_SHOWN)
-    widths = [2.0] * total
-    figure, panels = canvas(
-        "double", 2.5, 2, total, squeeze=False, height_ratios=(DIM + 1, 1.6), width_ratios=widths
+    models = {count: trained(lab, count).final for count in _SHOWN}
+    circuits = {h: (np.asarray(m.kq()), np.asarray(m.ov())) for h, m in models.items()}
+    largest, widest = (
+        max(float(np.abs(pair[i]).max()) for pair in circuits.values()) for i in (0, 1)
     )
-    panels = panels.reshape(2, total)
-    data, place = {}, 0
-    for count in _SHOWN:
-        model = trained(lab, count).final
-        attention, values = np.asarray(model.kq()), np.asarray(model.ov())
-        largest, widest = np.max(np.abs(attention)), np.max(np.abs(values))
-        for h, head in enumerate(patterns(model).heads):
-            upper, lower = panels[0, place], panels[1, place]
-            draw_circuit(upper, attention[h], largest)
-            draw_circuit(lower, values[h][None], widest)
-            upper.set_title(f"H = {count}\n{head.role}" if h == 0 else f"\n{head.role}", fontsize=8)
-            lower.set_xlabel(f"ω {head.omega:+.2f}\nμ {head.mu:+.2f}", fontsize=7)
-            for panel in (upper, lower):
-                panel.set(xticks=[], yticks=[])
-                panel.set_title("", loc="left")
-            place += 1
+    figure, place = fixed_canvas(WIDTHS["double"], 2.65)
+    upper_at, lower_at, left = 1.36, 0.98, _LEFT
+    width, data = DIM * _CELL, {}
+    for letter, (count, (attention, values)) in zip("abc", circuits.items()):
+        found = patterns(models[count])
+        predicted = _predicted(found)
+        largest_step = max(abs(head.omega * head.mu) for head in found.heads)
+        for h, head in enumerate(found.heads):
+            upper = place(left, upper_at, width, (DIM + 1) * _CELL)
+            lower = place(left, lower_at, width, width / (DIM + 1))
+            image = draw_circuit(upper, attention[h], largest)
+            row = draw_circuit(lower, values[h][None], widest)
+            upper.set_title(head.role)
+            name_tokens(upper.set_yticks, DIM, 1, left == _LEFT)
+            name_tokens(upper.set_xticks, DIM, 0, True)
+            lower.set_xticks([0, DIM], ["$x_1$", "$y$"])
+            lower.set_yticks([])
+            if h == 0:
+                upper.text(0, -2.4, letter, weight="bold", va="bottom", ha="right")
+                upper.text(0.3, -2.4, f"H = {count}", va="bottom")
+            share = abs(head.omega * head.mu) / largest_step
+            expected = predicted[h]
+            lines = (
+                _signed(head.omega),
+                _signed(head.mu),
+                _signed(expected) if np.isfinite(expected) else "–",
+                f"{share:.0%}".replace("%", " %"),
+            )
+            lower.text(0.5, -2.2, "\n".join(lines), transform=lower.transAxes, ha="center",
+                       va="top", linespacing=1.35)  # fmt: skip
+            if left == _LEFT:
+                upper.set_ylabel("key token")
+                lower.text(-0.25, 0.5, "label", transform=lower.transAxes, ha="right", va="center")
+                lower.text(-0.25, -2.2, "ω\nμ\nμ, theory\nshare", transform=lower.transAxes,
+                           ha="right", va="top", linespacing=1.35)  # fmt: skip
+            left += width + _GAP
+        left += _WIDE_GAP - _GAP
         data |= {f"kq_{count}": attention, f"ov_{count}": values}
-    panels[0, 0].set_ylabel("key-query")
-    panels[1, 0].set_ylabel("out-\nvalue")
+        if np.all(np.isfinite(predicted)):
+            data[f"theory_mu_{count}"] = predicted
+    bar = place(left - 0.1, upper_at, 0.09, (DIM + 1) * _CELL)
+    colour_bar(figure, image, bar, "key-query")
+    bar = place(left - 0.1, 0.24, 0.09, (DIM + 1) * _CELL)
+    colour_bar(figure, row, bar, "out-value")
     return Drawing(figure, data, _config(lab, heads=_SHOWN))
+
+
+def _predicted(found: Patterns) -> np.ndarray:
+    """μ by theory: of the best single head; of a pair, the best for the ω that it has reached.
+
+    Where heads are not multiples of the identity there is no prediction.
+    """
+    omega = np.asarray([head.omega for head in found.heads])
+    if len(omega) == 1:
+        return np.sign(omega) * one_head_optimum(DIM, CONTEXT, NOISE).mu
+    if "dummy" in found.roles:
+        return np.full(len(omega), np.nan)
+    return optimal_mu_from(head_integrals(omega, DIM, CONTEXT), DIM, NOISE)
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.2f}".replace("-", "−")
 
 
 def evolution(lab: Lab) -> Drawing:
     """ω, μ and shares of the circuits of trained models against steps."""
-    figure, panels = canvas("double", 4.6, 3, 2, sharex="row")
+    figure, panels = canvas("double", 5.0, 3, 2, sharex="col", sharey="row")
     data: dict[str, np.ndarray] = {}
     optimum = pair_optimum(DIM, CONTEXT, NOISE)
     for column, count in enumerate((2, 4)):
@@ -75,67 +111,24 @@ def evolution(lab: Lab) -> Drawing:
             b.plot(run.times, mu[:, h], color=COLOURS[h], label=f"head {h + 1}")
         for panel in (a, b):
             panel.axhline(0, color="0.8", lw=0.7, zorder=0)
-        b.plot(run.times, mu.sum(1), **THEORY, label="Σμ")
-        c.plot(run.times, [each.diagonal_share for each in found], color=COLOURS[3],
-               label="diagonal share of KQ")  # fmt: skip
-        c.plot(run.times, [each.last_entry_share for each in found], color=COLOURS[4],
-               label="last-entry share of OV")  # fmt: skip
-        c.plot(run.times, [each.step_size for each in found], color=COLOURS[5], label="step Σμω")
-        c.axhline(optimum.gain, label="best step of a pair", **LEVEL)
+        b.plot(run.times, mu.sum(1), color="0.2", lw=1.0, label="Σμ")
+        # Other colours than those of heads: these belong to all heads together.
+        shares = {
+            "diagonal_share": (COLOURS[4], "share of key-query on the diagonal"),
+            "last_entry_share": (COLOURS[5], "share of out-value on the label"),
+            "step_size": ("0.2", "step Σμω"),
+        }
+        for name, (colour, label) in shares.items():
+            values = np.asarray([getattr(each, name) for each in found])
+            c.plot(run.times, values, color=colour, lw=1.6, label=label)
+            data[f"{name}_{count}"] = values
+        c.axhline(optimum.gain, label="step of the best pair (theory)",
+                  **{**LEVEL, "lw": 1.2, "zorder": 5})  # fmt: skip
         a.set_title(f"H = {count}")
         a.set(ylabel="ω" if column == 0 else None)
         b.set(ylabel="μ" if column == 0 else None)
         c.set(xlabel="step", ylabel="share, step" if column == 0 else None, ylim=(-0.05, 1.1))
         data |= {f"step_{count}": run.times, f"omega_{count}": omega, f"mu_{count}": mu}
-    legend_above(figure, panels[3], panels[4], columns=5)
+    legend_above(figure, panels[3])
+    legend_above(figure, panels[4], columns=2, loc="outside lower center")
     return Drawing(figure, data, _config(lab, heads=(2, 4)))
-
-
-def seeds(lab: Lab) -> Drawing:
-    """Where random initialisations of merged heads end."""
-    sizes = blind_sizes(lab)
-    figure, panels = canvas("double", 2.7, 1, 3)
-    a, b, c = panels
-    data: dict[str, np.ndarray] = {}
-    runs = blind_ensemble(lab, 2, *sizes)
-    found = final_patterns(runs)
-    one = np.asarray([is_one_sign(each) for each in found])
-    ends = np.asarray([[(h.omega, h.mu) for h in each.heads] for each in found])
-    for flag, name, colour in ((False, "both signs", 0), (True, "one sign: the trap", 1)):
-        points = ends[one == flag].reshape(-1, 2)
-        a.plot(*points.T, "o", ms=3, mfc="none", color=COLOURS[colour], label=name)
-    best = one_head_optimum(DIM, CONTEXT, NOISE)
-    for sign in (1, -1):
-        shared = np.linspace(0, sign * best.mu, 2)
-        a.plot([sign * best.omega] * 2, shared, label="one head, shared" if sign > 0 else None,
-               **THEORY)  # fmt: skip
-    a.set(xlabel="ω", ylabel="μ")
-    sums = np.asarray([_sums(run) for run in runs])
-    for i, colour in enumerate(COLOURS[j] for j in one.astype(int)):
-        b.plot(runs[0].times, sums[i], color=colour, lw=0.8, alpha=0.6)
-    b.set(xlabel="step", ylabel="|Σμ| / Σ|μ|", ylim=(-0.03, 1.05))
-    counts = (2, 3)
-    shares, expected = [], [one_sign_share(h) for h in counts]
-    for h in counts:
-        final = final_patterns(blind_ensemble(lab, h, *sizes))
-        shares.append([np.mean([is_one_sign(p) for p in final]),
-                       np.mean([is_zero_sum(p) for p in final])])  # fmt: skip
-    lost, kept = np.asarray(shares).T
-    error = np.sqrt(lost * (1 - lost) / sizes[0])
-    c.bar(counts, lost, 0.5, yerr=error, capsize=3, color=shades(2)[1], label="measured")
-    for h, value in zip(counts, expected):
-        c.plot([h - 0.35, h + 0.35], [value, value], label=None if h > 2 else r"$2^{1-H}$",
-               **THEORY)  # fmt: skip
-    c.set(xlabel="heads H", ylabel="share that ends with one sign", xticks=counts, ylim=(0, 0.8))
-    c.legend(loc="upper right")
-    legend_above(figure, a)
-    data |= {"omega_mu": ends, "one_sign": one, "step": runs[0].times, "zero_sum": sums}
-    data |= {"share_one_sign": lost, "share_both": kept, "theory_share": np.asarray(expected)}
-    config = {"dim": DIM, "context": CONTEXT, "noise": NOISE, "heads": counts}
-    return Drawing(figure, data, config | dict(zip(("seeds", "steps", "batch"), sizes)))
-
-
-def _sums(run) -> np.ndarray:
-    """|Σμ| / Σ|μ| along a run."""
-    mu = np.asarray(jax.device_get(run.models.v))
-    return np.abs(mu.sum(1)) / np.abs(mu).sum(1)

@@ -1,6 +1,6 @@
 """The one look of all figures: sizes, colours, and how theory and simulation are told apart."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -8,7 +8,10 @@ import matplotlib
 import numpy as np
 from cycler import cycler
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
+from scipy.interpolate import CubicSpline
 
 from ..trajectory import Result, Trajectory
 
@@ -88,6 +91,26 @@ def canvas(
     return figure, panels
 
 
+def fixed_canvas(width: float, height: float) -> tuple[Figure, Callable[..., Axes]]:
+    """An empty figure, and a function that puts a panel at (left, bottom, width, height).
+
+    All in inches: for heat maps side by side whose cells are to be of one size.
+    """
+    figure = Figure(figsize=(width, height))
+
+    def place(left: float, bottom: float, across: float, up: float) -> Axes:
+        return figure.add_axes((left / width, bottom / height, across / width, up / height))
+
+    return figure, place
+
+
+def colour_bar(figure: Figure, image: Any, panel: Axes, name: str, flat: bool = False) -> None:
+    """The scale of a heat map in a panel of its own."""
+    bar = figure.colorbar(image, cax=panel, orientation="horizontal" if flat else "vertical")
+    bar.set_label(name)
+    bar.outline.set_linewidth(0.7)  # pyright: ignore[reportCallIssue]
+
+
 def shades(count: int) -> list[tuple[float, float, float, float]]:
     """Colours for an ordered family of curves, from dark to light, none too faint."""
     return [tuple(c) for c in matplotlib.colormaps["viridis"](np.linspace(0.0, 0.85, count))]  # pyright: ignore[reportReturnType]
@@ -101,8 +124,31 @@ def power_of_ten(value: float) -> str:
     return rf"${digits}\times10^{{{int(exponent)}}}$"
 
 
-def legend_above(figure: Figure, *panels: Axes, columns: int | None = None) -> None:
-    """One legend of these panels above all of them, where it can hide no data."""
+def log_ticks(axis: Axis, values: Iterable[float]) -> None:
+    """Labels at these values of a logarithmic axis, and at no others: many would overlap."""
+    shown = list(values)
+    axis.set_ticks(shown, [f"{value:g}" for value in shown])
+    axis.set_minor_formatter(NullFormatter())
+
+
+def smooth_curve(x: np.ndarray, y: np.ndarray, fine: np.ndarray) -> np.ndarray:
+    """A smooth positive function, known at `x`, at points between: a cubic spline in logarithms.
+
+    For predictions that take too long to be computed at every point of a curve.
+    """
+    return np.exp(CubicSpline(np.log(x), np.log(y))(np.log(fine)))
+
+
+Outside = Literal["outside upper center", "outside lower center", "outside right upper"]
+
+
+def legend_above(
+    figure: Figure,
+    *panels: Axes,
+    columns: int | None = None,
+    loc: Outside = "outside upper center",
+) -> None:
+    """One legend of these panels above all of them, or at `loc`, where it can hide no data."""
     found: dict[str, Any] = {}
     for each in panels:
         for handle, label in zip(*each.get_legend_handles_labels()):
@@ -110,7 +156,7 @@ def legend_above(figure: Figure, *panels: Axes, columns: int | None = None) -> N
     figure.legend(
         list(found.values()),
         list(found),
-        loc="outside upper center",
+        loc=loc,  # pyright: ignore[reportArgumentType]
         ncols=columns or len(found),
     )
 

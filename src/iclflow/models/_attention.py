@@ -1,7 +1,7 @@
 """One layer of attention, linear or softmax, from a value row and a key-query block per head."""
 
 import abc
-from typing import Literal
+from typing import Literal, get_args
 
 import equinox as eqx
 import jax
@@ -12,6 +12,18 @@ from ..tasks import AbstractSequences, Sequences
 from ._base import AbstractModel, Form, Normaliser, attention_length
 
 Activation = Literal["linear", "softmax"]
+
+
+def check_fields(activation, normaliser, self_attention) -> None:
+    """Refuses words that would be taken for others."""
+    for name, value, allowed in (
+        ("activation", activation, get_args(Activation)),
+        ("normaliser", normaliser, get_args(Normaliser)),
+        ("self_attention", self_attention, (True, False)),
+    ):
+        if not any(value is word or value == word for word in allowed):
+            words = ", ".join(repr(word) for word in allowed)
+            raise ValueError(f"`{name}` = {value!r}: must be one of {words}.")
 
 
 class AbstractAttention(AbstractModel[Sequences]):
@@ -26,6 +38,9 @@ class AbstractAttention(AbstractModel[Sequences]):
     activation: eqx.AbstractVar[Activation]
     normaliser: eqx.AbstractVar[Normaliser]
     self_attention: eqx.AbstractVar[bool]
+
+    def __check_init__(self):
+        check_fields(self.activation, self.normaliser, self.self_attention)
 
     @abc.abstractmethod
     def ov(self) -> Float[Array, "H T"]:

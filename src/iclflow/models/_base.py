@@ -46,6 +46,11 @@ class AbstractModel(eqx.Module, Generic[S]):
         """
 
     @property
+    def labels(self) -> int | None:
+        """I, where predictions have an axis of labels; None: one label, without axis."""
+        return None
+
+    @property
     def form(self) -> Form:
         """How the prediction depends on the sequence.
 

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, ScalarLike
 
 from ..precision import as_float
 from ..tasks import MultiSequences
-from ._attention import Activation, attended_tokens, softmax_weights
+from ._attention import Activation, attended_tokens, check_fields, softmax_weights
 from ._base import AbstractModel, Normaliser, attention_length
 from ._factored import factored_kq
 from ._initialise import (
@@ -25,7 +25,7 @@ from ._initialise import (
     start_signs,
     uniform,
 )
-from ._structured import diagonal_blocks
+from ._structured import as_weights, check_structured, diagonal_blocks
 
 
 class AbstractMultiAttention(AbstractModel[MultiSequences]):
@@ -38,6 +38,14 @@ class AbstractMultiAttention(AbstractModel[MultiSequences]):
     activation: eqx.AbstractVar[Activation]
     normaliser: eqx.AbstractVar[Normaliser]
     self_attention: eqx.AbstractVar[bool]
+
+    def __check_init__(self):
+        check_fields(self.activation, self.normaliser, self.self_attention)
+
+    @property
+    def labels(self) -> int:
+        """I, the number of labels."""
+        return eqx.filter_eval_shape(self.ov).shape[-2]
 
     @abc.abstractmethod
     def ov(self) -> Float[Array, "H I T"]:
@@ -110,6 +118,10 @@ class MultiMergedKQ(AbstractMultiAttention):
             block = signs * jnp.eye(token, dim, dtype=size.dtype)
         return MultiMergedKQ(value=value, key_query=block, **options)
 
+    @property
+    def labels(self) -> int:
+        return self.value.shape[-2]
+
     def ov(self) -> Float[Array, "H I T"]:
         return self.value
 
@@ -143,6 +155,10 @@ class MultiFactored(AbstractMultiAttention):
         K, Q, V, O = factored_weights(key, dim, labels, heads, width, scale, scheme)  # noqa: E741
         return MultiFactored(K=K, Q=Q, V=V, O=O, **options)
 
+    @property
+    def labels(self) -> int:
+        return self.O.shape[-2]
+
     def ov(self) -> Float[Array, "H I T"]:
         return jnp.einsum("hie,heb->hib", self.O, self.V)
 
@@ -153,18 +169,15 @@ class MultiFactored(AbstractMultiAttention):
 class MultiStructured(AbstractMultiAttention):
     """Key-query diag(ω_h) and label i read with weight μ_hi: a few numbers a head."""
 
-    omega: Float[Array, " H"] | Float[Array, "H D"]
-    mu: Float[Array, "H I"]
+    omega: Float[Array, " H"] | Float[Array, "H D"] = eqx.field(converter=as_weights)
+    mu: Float[Array, "H I"] = eqx.field(converter=as_weights)
     dim: int = eqx.field(static=True)
     activation: Activation = eqx.field(static=True, default="softmax")
     normaliser: Normaliser = eqx.field(static=True, default="context")
     self_attention: bool = eqx.field(static=True, default=False)
 
     def __check_init__(self):
-        if self.omega.ndim == 2 and self.omega.shape[1] != self.dim:
-            raise ValueError(
-                f"`omega` has shape {self.omega.shape}: must be (heads,) or (heads, {self.dim})."
-            )
+        check_structured(self.omega, self.mu, self.dim, axes=2)
 
     @staticmethod
     def init(
@@ -192,6 +205,10 @@ class MultiStructured(AbstractMultiAttention):
             mu = jnp.broadcast_to(signs[:, None], (heads, labels))
             omega = jnp.broadcast_to(signs[:, None], shape) if per_coordinate else signs
         return MultiStructured(omega=omega, mu=mu, dim=dim, **options)
+
+    @property
+    def labels(self) -> int:
+        return self.mu.shape[-1]
 
     @property
     def label_blind(self) -> bool:

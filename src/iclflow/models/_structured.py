@@ -11,6 +11,22 @@ from ._base import Normaliser
 from ._initialise import STRUCTURED_SCHEMES, StructuredScheme, check_key, check_sizes, start_signs
 
 
+def as_weights(x) -> Array:
+    """Numbers as an array; one that is an array already keeps its type."""
+    return jnp.asarray(x) if hasattr(x, "dtype") else as_float(x)
+
+
+def check_structured(omega: Array, mu: Array, dim: int, axes: int) -> None:
+    """Refuses numbers that are not one row a head; `axes` is how many μ must have."""
+    if omega.ndim not in (1, 2) or (omega.ndim == 2 and omega.shape[1] != dim):
+        raise ValueError(f"`omega` has shape {omega.shape}: must be (heads,) or (heads, {dim}).")
+    if mu.ndim != axes or mu.shape[0] != omega.shape[0]:
+        shape = "(heads,)" if axes == 1 else "(heads, labels)"
+        raise ValueError(
+            f"`mu` has shape {mu.shape} and `omega` has {omega.shape[0]} heads: must be {shape}."
+        )
+
+
 class StructuredAttention(AbstractAttention):
     """Key-query diag(ω_h) and output-value (0; μ_h): head h adds μ_h Σₙ softmaxₙ(ω_h xₙ·x_q) yₙ.
 
@@ -18,18 +34,15 @@ class StructuredAttention(AbstractAttention):
     number cannot: on how many coordinates the identity acts.
     """
 
-    omega: Float[Array, " H"] | Float[Array, "H D"]
-    mu: Float[Array, " H"]
+    omega: Float[Array, " H"] | Float[Array, "H D"] = eqx.field(converter=as_weights)
+    mu: Float[Array, " H"] = eqx.field(converter=as_weights)
     dim: int = eqx.field(static=True)
     activation: Activation = eqx.field(static=True, default="softmax")
     normaliser: Normaliser = eqx.field(static=True, default="context")
     self_attention: bool = eqx.field(static=True, default=False)
 
     def __check_init__(self):
-        if self.omega.ndim == 2 and self.omega.shape[1] != self.dim:
-            raise ValueError(
-                f"`omega` has shape {self.omega.shape}: must be (heads,) or (heads, {self.dim})."
-            )
+        check_structured(self.omega, self.mu, self.dim, axes=1)
 
     @staticmethod
     def init(

@@ -16,6 +16,7 @@ VERDICTS = {
 _COMPARISONS = {
     "absolute": "within",
     "relative": "within, relative",
+    "standard errors": "within, in standard errors",
     "equal": "equal",
     "at least": "at least",
     "at most": "at most",

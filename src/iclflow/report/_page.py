@@ -51,7 +51,8 @@ def render_report(
         "<title>iclflow: claims and what was measured</title>"
         f"<style>{style}</style></head><body>"
         f"<header><h1>How attention learns in context: claims, computed</h1>{_header(info)}"
-        f"{counts_html(outcomes)}{_contents(papers, figures)}{overview_html(outcomes)}</header>"
+        f"{_whose(outcomes)}{counts_html(outcomes)}{_contents(papers, figures)}"
+        f"{overview_html(outcomes)}</header>"
         f"<main>{sections}{gallery}</main>"
         f"<script>{_SCRIPT}</script></body></html>\n"
     )
@@ -69,6 +70,16 @@ def _header(info: RunInfo) -> str:
         f"<p>Every number on this page was computed in one run, on {escape(info.date)}, in "
         f"{escape(duration(info.seconds))}, at tier “{escape(info.tier)}”.</p>"
         f'<p class="source">{escape(info.machine)} · {escape(versions)}</p>{bent}'
+    )
+
+
+def _whose(outcomes: Sequence[Outcome]) -> str:
+    """Whose sentences are judged, where one is found wrong."""
+    if not any(outcome.verdict == "misstated" for outcome in outcomes):
+        return ""
+    return (
+        '<p class="source">≠ misstated: wrong as it stands in the source that the claim names. '
+        "“A summary” is a summary of the paper by others; a verdict on it is none on the paper.</p>"
     )
 
 

@@ -82,7 +82,8 @@ def error_text(check: Check) -> str:
     if check.comparison == "equal":
         return "equal" if check.passed else "not equal"
     relation = "≤" if check.passed else ">"
-    return f"{number(check.error, 2)} {relation} {number(check.tolerance, 2)}"
+    unit = " s.e." if check.comparison == "standard errors" else ""
+    return f"{number(check.error, 2)} {relation} {number(check.tolerance, 2)}{unit}"
 
 
 def duration(seconds: float) -> str:

@@ -26,6 +26,18 @@ def check_task_and_model(task: AbstractTask, model: AbstractModel) -> None:
     dim = _inputs(model)
     if dim is not None and dim != task.dim:
         raise ValueError(f"The model has D = {dim} and the task D = {task.dim}: must be equal.")
+    if model.labels != task.labels:
+        raise ValueError(
+            f"The model predicts {_counted(model.labels)} and the task has "
+            f"{_counted(task.labels)}: must be equal."
+        )
+
+
+def _counted(labels: int | None) -> str:
+    """As two shapes of one label differ: on an axis of its own, or without."""
+    if labels is None:
+        return "one label (without an axis of labels)"
+    return f"{labels} label{'' if labels == 1 else 's'} (on an axis of labels)"
 
 
 def check_own_model(task: AbstractTask, model: AbstractModel) -> None:

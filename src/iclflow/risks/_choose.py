@@ -1,6 +1,6 @@
 """The one function that picks the best risk that exists for a task and a model."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import jax.random as jr
 from jaxtyping import PRNGKeyArray
@@ -31,6 +31,13 @@ from ._token_moments import exact_quadratic_risk
 Kind = Literal["best", "exact", "large_context", "first_order", "dataset", "minibatch", "sampled"]
 KINDS = ("exact", "large_context", "first_order", "dataset", "minibatch", "sampled")
 
+_OPTIONS: dict[str, tuple[str, ...]] = {
+    "exact": ("digits",),
+    "dataset": ("sequences", "chunk"),
+    "minibatch": ("sequences", "batch"),
+    "sampled": ("batch", "integrate", "precision"),
+}
+
 
 def available_kinds(task: AbstractTask, model: AbstractModel) -> tuple[str, ...]:
     """The kinds of risk that exist for this task and this model, best first."""
@@ -56,11 +63,11 @@ def risk(
     *,
     sequences: AbstractSequences | int | None = None,
     key: PRNGKeyArray | None = None,
-    batch: int = 256,
-    integrate: Integrate = "auto",
-    precision: Precision = "float64",
+    batch: int | None = None,
+    integrate: Integrate | None = None,
+    precision: Precision | None = None,
     chunk: int | None = None,
-    digits: int = 10,
+    digits: int | None = None,
 ) -> AbstractRisk:
     """The risk of models like `model` on `task`.
 
@@ -71,13 +78,19 @@ def risk(
       (random picks from a fixed set) or `"sampled"` (fresh sequences at every call). `"best"` is
       exact where that exists, else sampled: the others are choices that only the user can make.
     - `sequences`: for `"dataset"` and `"minibatch"`: the sequences, or how many to draw.
-    - `key`: the random key that draws the data set; by default `jax.random.key(0)`.
-    - `batch`: for `"sampled"` and `"minibatch"`.
+    - `key`: the random key that draws a data set; by default `jax.random.key(0)`.
+    - `batch`: for `"sampled"` and `"minibatch"`; by default 256, or 64 queries.
     - `integrate`, `precision`: for `"sampled"`; see `sampled_risk`.
     - `chunk`: for `"dataset"`: how many sequences to hold in memory at a time.
     - `digits`: for `"exact"` with softmax; see `ExactSoftmaxRisk`.
+
+    An option that the kind does not have is refused; `"best"` takes those of both its kinds.
     """
     existing = available_kinds(task, model)
+    given = {"sequences": sequences, "batch": batch, "integrate": integrate,
+             "precision": precision, "chunk": chunk, "digits": digits}  # fmt: skip
+    given = {name: value for name, value in given.items() if value is not None}
+    _check_options(kind, given)
     if kind == "best":
         kind = "exact" if "exact" in existing else "sampled"
     if kind not in existing:
@@ -89,13 +102,13 @@ def risk(
     if kind in ("exact", "dataset") and model.form != "general":
         check_own_model(task, model)
     if kind == "sampled":
-        return sampled_risk(task, model, batch, integrate, precision)
+        return sampled_risk(task, model, **_those(given, kind))
     if kind == "large_context":
         return large_context_risk(task)
     if kind == "first_order":
         return first_order_risk(task)
     if kind == "exact" and is_scalar_softmax(model):
-        return exact_softmax_risk(task, digits)
+        return exact_softmax_risk(task, **_those(given, kind))
     if kind == "exact":
         chosen = exact_bilinear_risk(task, model) if model.form == "bilinear" else None
         return exact_quadratic_risk(task, model) if chosen is None else chosen
@@ -108,5 +121,19 @@ def risk(
     else:
         data = sequences
     if kind == "minibatch":
-        return MinibatchRisk(data, batch)
+        return MinibatchRisk(data, 256 if batch is None else batch)
     return dataset_risk(data, model, chunk)
+
+
+def _those(given: dict[str, Any], kind: str) -> dict[str, Any]:
+    """The options that a kind has."""
+    return {name: given[name] for name in _OPTIONS[kind] if name in given}
+
+
+def _check_options(kind: str, given: dict[str, Any]) -> None:
+    """Refuses options that a kind does not have: they would be ignored."""
+    own = _OPTIONS["exact"] + _OPTIONS["sampled"] if kind == "best" else _OPTIONS.get(kind, ())
+    for name, value in given.items():
+        if name not in own:
+            allowed = f"allowed are {', '.join(own)}" if own else "it has none"
+            raise ValueError(f"`{name}` = {value!r} is no option of `kind` = {kind!r}: {allowed}.")

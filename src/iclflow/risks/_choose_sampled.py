@@ -17,7 +17,7 @@ _MODES = ("auto", "labels", "posterior", "none", "context")
 def sampled_risk(
     task: AbstractTask,
     model: AbstractModel,
-    batch: int = 256,
+    batch: int | None = None,
     integrate: Integrate = "auto",
     precision: Precision = "float64",
 ) -> AbstractSampledRisk:
@@ -30,6 +30,7 @@ def sampled_risk(
       them); `"context"`, inputs and labels of the context (softmax attention of that kind: few
       samples, each of them expensive). `"auto"` is `"labels"` where that exists, else
       `"posterior"` on linear regression with label noise, where it costs little, else `"none"`.
+    - `batch`: by default that of the risk: 256 sequences, or 64 queries for `"context"`.
     - `precision`: as in `SampledRisk`; `"context"` is always in float64.
     """
     if integrate not in _MODES:
@@ -38,6 +39,8 @@ def sampled_risk(
         noisy = isinstance(task, LinearRegression) and bool(task.noise > 0)
         blind = labels_can_be_integrated(task, model)
         integrate = "labels" if blind else "posterior" if noisy else "none"
+    if batch is None:
+        batch = 64 if integrate == "context" else 256
     if integrate in ("posterior", "none"):
         return SampledRisk(task, batch, integrate == "posterior", precision)
     if isinstance(task, LinearRegression | MultiTaskRegression):

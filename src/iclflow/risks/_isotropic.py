@@ -1,5 +1,6 @@
 """What softmax risks in closed form need to know of a task: isotropic inputs and weights."""
 
+import math
 from typing import TypeGuard
 
 import equinox as eqx
@@ -60,8 +61,11 @@ class Isotropic(eqx.Module):
 
     def at_length(self, length) -> "Isotropic":
         """The same task with another context length, any real number from 1 up."""
-        if not isinstance(length, Tracer) and not float(length) >= 1:
-            raise ValueError(f"`length` = {length}: must be at least 1.")
+        if not isinstance(length, Tracer) and not 1 <= float(length) < math.inf:
+            raise ValueError(
+                f"`length` = {length}: must be at least 1 and finite; "
+                "`theory.infinite_length_loss` is the limit."
+            )
         lengths = jnp.reshape(as_float(length), (1,))
         return eqx.tree_at(
             lambda t: (t.lengths, t.probabilities), self, (lengths, jnp.ones_like(lengths))

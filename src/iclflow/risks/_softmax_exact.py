@@ -45,9 +45,11 @@ class ExactSoftmaxRisk(AbstractRisk):
         b_h = E[r p_h·s]/D,   G_hk = E[p_h·p_k],   M_hk = E[(p_h·s)(p_k·s)].
 
     There is no sampling; the cost does not depend on the context length, which may be any real
-    number from 1 up. The grids follow the weights, so that steep, saturated heads are as right as
-    flat ones, and cost more. Losses are right to about 10^−`digits` times (Σ|μ|)², or better; to
-    three times that in the worst case known, a steep head in one dimension.
+    number from 1 up. The grids follow the weights: steep, saturated heads cost more. For white
+    inputs losses are right to 10^−`digits` times (Σ|μ|)² while |ω| ≤ 3, and to a few times that up
+    to |ω| = 20 and D ≥ 5 (measured); in one or two dimensions steeper heads lose up to three
+    digits. Rounding adds about 10⁻¹⁶ times the context length. `with_error` says how right a value
+    is, and `refined` makes it as right as asked.
     """
 
     kind: ClassVar[str] = "exact"

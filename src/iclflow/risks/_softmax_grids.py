@@ -118,18 +118,24 @@ class ScoreGrid(NamedTuple):
 
     @staticmethod
     def of(
-        slope: Scalar, length: Scalar, accuracy: Accuracy, wide: bool, even: Boolean = False
+        slope: Scalar,
+        length: Scalar,
+        accuracy: Accuracy,
+        wide: bool,
+        even: Boolean = False,
+        room: float = 0.0,
     ) -> "ScoreGrid":
         """**Arguments:**
 
         - `wide`: whether steps may grow with the slope: they may where the integrand has been
           smoothed by the normal density, not where it is a function of x + as.
         - `even`: where True, equidistant.
+        - `room`: how far from the usual scores long steps begin.
         """
         a = jnp.abs(slope)
         low, high = ends(a, length, accuracy)
         width = _width(a, length) if wide else jnp.ones_like(a)
-        knee = -jnp.minimum(jnp.maximum(_typical(a, length), a**2), -low)
+        knee = -jnp.minimum(jnp.maximum(_typical(a, length) + room, a**2), -low)
         first = jnp.where(even, low - knee, -jnp.log1p((knee - low) / width) * width) / width
         # A fifth less than the strip allows: an even grid serves a tail on both its sides.
         step = jnp.where(even, 0.8 * accuracy.step, accuracy.mapped_step)
@@ -194,7 +200,8 @@ def _spread(a: Scalar, b: Scalar, length: Scalar, accuracy: Accuracy) -> GapGrid
     high = jnp.minimum(high, -b_low - ratio * a_low)
     low = jnp.maximum(-(1 + ratio) * jnp.log(tail), -b_high - ratio * a_high)
     width = _width(slope, length)
-    turn = jnp.maximum(2 * slope**2, 2 * jnp.log(length))
+    usual = ratio * _typical(a, length) + _typical(slope, length)
+    turn = jnp.maximum(2 * slope**2, usual)
     narrow = lambda z: jnp.where(z < _WIDEN, z, _WIDEN + (z - _WIDEN) / width)
     knee = narrow(turn)
     last = jnp.minimum(narrow(high), knee + jnp.log1p(jnp.maximum(high - turn, 0) / width))

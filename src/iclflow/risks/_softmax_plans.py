@@ -26,6 +26,9 @@ from ._softmax_grids import (
 # exp(−exp(8)) is zero in float64.
 _LARGEST = 8.0
 
+# How far beyond its usual score the first of two steep heads may usually be.
+_ROOM = 8.0
+
 # Which average ⟨sⁿ e⁽ⁱ⁾ e′⁽ʲ⁾⟩: (n, i, j).
 Index = tuple[int, int, int]
 
@@ -113,7 +116,8 @@ class RidgePlan(NamedTuple):
     def of(a: Scalar, b: Scalar, length: Scalar, accuracy: Accuracy) -> "RidgePlan":
         a, b = jnp.maximum(jnp.abs(a), 1e-3), jnp.where(a < 0, -b, b)
         return RidgePlan(
-            ScoreGrid.of(a, length, accuracy, wide=True, even=b < 0),
+            # At a gap z < 0 the second head is where it usually is when the first is beyond.
+            ScoreGrid.of(a, length, accuracy, wide=True, even=b < 0, room=_ROOM),
             GapGrid.of(a, b, length, accuracy),
             NormalGrid.shifted(a, length, accuracy),
         )

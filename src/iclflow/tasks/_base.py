@@ -55,7 +55,17 @@ class Sequences(AbstractSequences):
     length: Float[Array, "*batch"]
 
     def squared_error(self, prediction: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
+        check_prediction(prediction, self.y_query)
         return (self.y_query - prediction) ** 2
+
+
+def check_prediction(prediction: Array, label: Array) -> None:
+    """Refuses predictions that would be compared with labels of other sequences, or of others."""
+    if jnp.shape(prediction) != jnp.shape(label):
+        raise ValueError(
+            f"The prediction has shape {jnp.shape(prediction)} and the label shape "
+            f"{jnp.shape(label)}: a model must predict as many labels as the task has."
+        )
 
 
 class Estimate(NamedTuple):
@@ -80,6 +90,11 @@ class AbstractTask(eqx.Module, Generic[S]):
     @abc.abstractmethod
     def dim(self) -> int:
         """D, the dimension of the inputs."""
+
+    @property
+    def labels(self) -> int | None:
+        """I, the number of labels of a token, on an axis of their own; None: one, without axis."""
+        return None
 
     @property
     @abc.abstractmethod

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..precision import as_float
-from ._base import AbstractSequences, AbstractTask, Sequences
+from ._base import AbstractSequences, AbstractTask, Sequences, check_prediction
 from ._check import checked_array, checked_contexts, is_whole
 from ._lengths import cut_to_length
 from ._linear_regression import LinearRegression, white_regression
@@ -36,6 +36,7 @@ class MultiSequences(AbstractSequences):
         )
 
     def squared_error(self, prediction: Float[Array, "*batch I"]) -> Float[Array, "*batch"]:
+        check_prediction(prediction, self.y_query)
         return jnp.sum((self.y_query - prediction) ** 2, -1)
 
 

@@ -1,0 +1,83 @@
+"""What `iclflow inspect` found, as text for people."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+_LEGEND = """\
+ω: attention to similar inputs, the mean of the diagonal of key-query over the inputs that the label
+depends on; μ: weight of the label in output-value. Shares of the norms: diagonal (1: nothing beside
+it), homogeneous (1: the diagonal is constant), last entry (1: nothing but the label is read)."""
+
+
+def print_inspected(found: dict[str, Any]) -> None:
+    """The heads, the loss and the algorithm of a model."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+
+    def say(text: str = "") -> None:
+        console.print(Text(text), soft_wrap=True)
+
+    say(_opening(found))
+    if "loss" in found:
+        context = ", ".join(map(str, found["context"]))
+        say(f"loss {_loss(found)} at context {context}, noise {found['noise']}")
+    if "missing" in found:
+        say(f"{found['missing']}.")
+    several = len(found["labels"]) > 1
+    for i, label in enumerate(found["labels"]):
+        if several:
+            say(f"\nlabel {i + 1}")
+        if "heads" in label:
+            console.print(_heads(label["heads"]))
+            say(f"step Σμω          {label['step_size']:.4g}")
+            say(f"|Σμ| / Σ|μ|       {label['zero_sum']:.4f}")
+            say(f"spread of |ω|     {label['magnitude_spread']:.4f}")
+        if "algorithm" in label:
+            say(f"algorithm         {label['algorithm']}")
+    if "superposed_heads" in found:
+        say(f"\nheads that serve several labels: {found['superposed_heads']}")
+    if found["heads"] is not None:
+        say(f"\n{_LEGEND}")
+    for file in found.get("files", ()):
+        say(f"written to {file}")
+
+
+def _opening(found: dict[str, Any]) -> str:
+    """Model, heads and tokens: what the weights were taken for."""
+    heads = ""
+    if found["heads"] is not None:
+        heads = f" {_counted(found['heads'], 'head')}"
+        if found["width"] is not None:
+            heads += f" of width {found['width']} (scores are divided by √{found['width']})"
+        heads += ";"
+    tokens = f"{_counted(found['dim'], 'input')} and {_counted(found['outputs'], 'label')}"
+    return f"{found['model']}:{heads} tokens of {tokens}"
+
+
+def _loss(found: dict[str, Any]) -> str:
+    """The loss to as many digits as are known."""
+    value, error = found["loss"], found["loss_standard_error"]
+    if error == 0:
+        return f"{value:.6g} ({found['loss_kind']})"
+    places = max(1 - math.floor(math.log10(error)), 0)
+    return f"{value:.{places}f} ± {error:.{places}f} ({found['loss_kind']})"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _heads(heads: Sequence[dict[str, Any]]):
+    from ._tables import plain_table
+
+    table = plain_table("head", "role", "ω", "μ", "diagonal", "homogeneous", "last entry")
+    for h, head in enumerate(heads):
+        numbers = (head[k] for k in ("diagonal_share", "homogeneity", "last_entry_share"))
+        table.add_row(
+            str(h + 1), head["role"], f"{head['omega']:.4g}", f"{head['mu']:.4g}",
+            *(f"{number:.4f}" for number in numbers),
+        )  # fmt: skip
+    return table

@@ -1,0 +1,122 @@
+"""The loss that is reported of a run on fresh sequences: measured on sequences of its own.
+
+A model is compared, sequence by sequence, with linear attention, whose risk is known exactly: what
+chance does to both alike drops out (control variates). Near a gradient step, where softmax
+attention ends up, and near zero, where it starts, that is most of it.
+"""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ..config import Config
+from ..models import AbstractModel, MergedKQ
+from ..risks import AbstractBatchRisk, AbstractRisk, IntegratedRisk, risk, sampled_risk
+from ..tasks import AbstractTask, LinearRegression, MultiTaskRegression, Sequences
+from ..theory import optimal_matrix
+
+# So many sequences where models are compared with linear attention, and where they cannot be.
+COMPARED, ALONE = 16_384, 32_768
+# Never more numbers than this at once, and never fewer sequences.
+_LARGEST, FEWEST = 2**27, 4096
+# (t − sp)² for three s spans t², tp and p²: whatever multiple of p a model predicts is compared.
+_SCALES = (0.0, 1.0, 2.0)
+
+
+class HeldOutRisk(AbstractRisk):
+    """The mean loss on a batch that a run never trains on, and its standard error.
+
+    **Fields:**
+
+    - `batch`: the losses of a model on these sequences.
+    - `known`: combinations of losses whose exact mean is 0, uncorrelated and of one size.
+    """
+
+    kind: ClassVar[str] = "sampled"
+
+    batch: AbstractBatchRisk
+    known: Float[Array, "C P"]
+
+    def losses(self, model: AbstractModel) -> Float[Array, " P"]:
+        """One sample of the risk for each sequence, with what `known` explains taken out."""
+        losses = self.batch.losses(model).astype(self.known.dtype)
+        centred = self.known - jnp.mean(self.known, 1, keepdims=True)
+        return losses - (centred @ losses) @ self.known
+
+    def __call__(self, model: AbstractModel, key: PRNGKeyArray | None = None) -> Float[Array, ""]:
+        return jnp.mean(self.losses(model))
+
+    @property
+    def count(self) -> int:
+        """How many sequences there are."""
+        return self.known.shape[1]
+
+    def standard_error(self, model: AbstractModel) -> float:
+        """Of the loss of `model`."""
+        losses = eqx.filter_jit(lambda held_out, model: held_out.losses(model))(self, model)
+        return float(jnp.std(losses) / np.sqrt(self.count))
+
+
+def held_out_risk(
+    config: Config, task: AbstractTask, model: AbstractModel, key: PRNGKeyArray
+) -> HeldOutRisk:
+    """The risk of models like `model` on sequences that `key` draws."""
+    # Single precision rounds off a millionth of a loss: far below the error of a test set.
+    fresh = sampled_risk(task, model, precision="float32")
+    averaged = isinstance(fresh, IntegratedRisk)
+    # Averages over several labels cannot be taken apart into those of each.
+    parts = [] if averaged and isinstance(task, MultiTaskRegression) else _parts(task)
+    wanted = COMPARED if averaged or parts else ALONE
+    count = int(np.clip(_LARGEST // _size(config), FEWEST, wanted))
+    batch = eqx.filter_jit(lambda fresh, key: fresh.draw(key, count))(fresh, key)
+    known = [_compared(batch, part, label) for label, part in parts]
+    return HeldOutRisk(batch, _uncorrelated(np.reshape(known, (-1, count))))
+
+
+def _uncorrelated(known: np.ndarray) -> Float[Array, "C P"]:
+    """The same span, its parts about their sample means orthonormal."""
+    directions, sizes, _ = np.linalg.svd(known - known.mean(1, keepdims=True), full_matrices=False)
+    # What differs by rounding alone is left out.
+    kept = sizes > 1e-4 * sizes.max(initial=0.0)
+    return jnp.asarray((directions[:, kept] / sizes[kept]).T @ known)
+
+
+def _size(config: Config) -> int:
+    """About how many numbers one sequence takes while it is predicted."""
+    task, model = config.task, config.model
+    tokens = task.longest_context + 1
+    scores = model.heads * tokens * max(1, model.layers * tokens)
+    return tokens * (task.dim + task.labels) + scores + task.function_size
+
+
+def _parts(task: AbstractTask) -> list[tuple[int | None, LinearRegression]]:
+    """The linear regressions that a task consists of, by their label where there are several."""
+    parts: list[tuple[int | None, LinearRegression]] = []
+    if isinstance(task, LinearRegression):
+        parts = [(None, task)]
+    elif isinstance(task, MultiTaskRegression) and task.output_rotation is None:
+        parts = [(i, task.part(i)) for i in range(task.labels)]
+    return [(label, part) for label, part in parts if np.any(part.weight_second_moment)]
+
+
+def _compared(batch: AbstractBatchRisk, part: LinearRegression, label: int | None) -> np.ndarray:
+    """The losses of linear attention of several sizes, less their exact mean."""
+    matrix = jnp.asarray(optimal_matrix(part))[None]
+    exact = risk(part, MergedKQ(v=jnp.ones(1), U=matrix), "exact")
+    one = None if label is None else getattr(batch, "sequences").task(label)
+    rows = [_difference(batch, one, exact, MergedKQ(v=jnp.array([s]), U=matrix)) for s in _SCALES]
+    return np.stack([np.asarray(row) for row in rows])
+
+
+@eqx.filter_jit
+def _difference(batch, one: Sequences | None, exact: AbstractRisk, linear: MergedKQ) -> Array:
+    """The losses of linear attention on the sequences of `batch`, or on `one` label of them, less
+    their exact mean."""
+    if one is None:
+        return batch.losses(linear).astype(linear.v.dtype) - exact(linear)
+    wide: Sequences = jax.tree.map(lambda x: x.astype(linear.v.dtype), one)
+    return (wide.y_query - linear.predict(wide)) ** 2 - exact(linear)

@@ -1,0 +1,71 @@
+"""What theory says about a run, in the units of its clock."""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import numpy as np
+
+from ..loss_plot import reach
+
+# A curve that is solved as a whole is drawn at so many moments on each kind of axis.
+_DENSE = 400
+
+
+@dataclasses.dataclass(frozen=True)
+class Overlay:
+    """A prediction in the units of a run's clock.
+
+    **Fields:**
+
+    - `levels`: the plateaus of the loss, one after the other.
+    - `drop_times`: when half of each step between them is gone, as far as it is predicted.
+    - `curve`: the loss as a function of the clock, where there is one.
+    - `source`: what the prediction rests on, in words.
+    - `references`: losses that are known beside those of the run, by name.
+    - `whole`: whether each call of `curve` solves an equation from the start, so that one call
+      for all moments is cheaper than several.
+    """
+
+    levels: np.ndarray
+    drop_times: np.ndarray
+    curve: Callable[[np.ndarray], np.ndarray] | None
+    source: str
+    references: tuple[tuple[str, float], ...] = ()
+    whole: bool = False
+
+    def drawn(self, clock: np.ndarray) -> SimpleNamespace:
+        """The prediction as `Trajectory.plot` takes it: with a `loss` only if there is one, and if
+        it can be computed for a run with this `clock`."""
+        parts: dict = {"drop_times": self.drop_times, "references": self.references}
+        named = {loss for _, loss in self.references}
+        parts["levels"] = [level for level in self.levels if level not in named]
+        if self.curve is None:
+            return SimpleNamespace(**parts)
+        end = reach(clock[-1], self.drop_times)
+        with contextlib.suppress(ValueError, RuntimeError):
+            if self.whole:
+                parts["times"] = _grid(clock, end)
+                parts["loss"] = self.curve(parts["times"])
+            else:
+                self.curve(np.append(clock, end))
+                parts["loss"] = self.curve
+        return SimpleNamespace(**parts)
+
+    def at(self, moment: float) -> float | None:
+        """The predicted loss at one moment, where there is a curve that reaches it."""
+        if self.curve is None:
+            return None
+        with contextlib.suppress(ValueError, RuntimeError):
+            loss = float(self.curve(np.array([0.0, moment]))[-1])
+            return loss if np.isfinite(loss) else None
+        return None
+
+
+def _grid(clock: np.ndarray, end: float) -> np.ndarray:
+    """Moments that are dense on a linear and on a logarithmic axis, to the end of the drawing."""
+    later = clock[clock > 0]
+    first = min(float(later[0]), 1e-3 * end) if later.size else 1e-3 * end
+    straight, ratios = np.linspace(0.0, end, _DENSE), np.geomspace(first, end, _DENSE)
+    return np.unique(np.concatenate([straight, ratios]))

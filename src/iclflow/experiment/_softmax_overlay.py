@@ -1,0 +1,137 @@
+"""Whatever theory says about a run of softmax attention (arXiv 2503.12734)."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from ..models import StructuredAttention
+from ..tasks import AbstractTask, LinearRegression, MultiTaskRegression
+from ..theory import (
+    any_heads_bound,
+    bayes_risk_isotropic,
+    debiased_optimum,
+    heads_needed,
+    isotropic_numbers,
+    one_head_optimum,
+    pair_flow,
+    pair_optimum,
+    shared_steps,
+    task_floors,
+)
+from ._build import Experiment
+from ._clock import clock_unit
+from ._prediction import Overlay
+
+PAIR, BOUND = "best opposite pair", "lower bound, any heads"
+# The Bayes risk integrates over the eigenvalues of so large a matrix in well below a second.
+_LARGEST_BAYES = 100
+# Weights are an opposite pair if they are so to rounding.
+_ROUNDING = 1e-12
+
+Reference = tuple[str, float]
+
+
+def softmax_overlay(experiment: Experiment) -> Overlay | None:
+    """The prediction for a run of softmax attention, or None where theory says nothing."""
+    config, task = experiment.config, experiment.task
+    if config.risk.kind == "large_context" or config.exact:
+        moving = _pair(experiment)
+        if moving is not None:
+            return moving
+    if not (config.exact or config.sampled):
+        return None
+    if isinstance(task, MultiTaskRegression):
+        references, source = _several(experiment, task), "shared debiased steps"
+    else:
+        references, source = _isotropic(experiment, task), "known losses on this task"
+    return Overlay(np.zeros(0), np.zeros(0), None, source, references) if references else None
+
+
+def _pair(experiment: Experiment) -> Overlay | None:
+    """The flow of two opposite heads, which stay opposite."""
+    model, task, unit = experiment.model, experiment.task, clock_unit(experiment)
+    if unit is None or not isinstance(task, LinearRegression):
+        return None
+    if not isinstance(model, StructuredAttention) or not _opposite(model):
+        return None
+    try:
+        numbers = isotropic_numbers(task)
+    except ValueError:
+        return None
+    w, mu = float(model.omega[0]), float(model.mu[0])
+    loss = "exact" if experiment.config.exact else "large_context"
+
+    def curve(clock: np.ndarray) -> np.ndarray:
+        return pair_flow(np.asarray(clock) * unit, w, mu, *numbers, loss=loss).loss
+
+    references = ()
+    # The large-context loss has no best pair: its flow drifts for ever.
+    if loss == "exact":
+        references = tuple(_computed([(PAIR, lambda: pair_optimum(*numbers).loss)]))
+    source = "the flow of an opposite pair, from the initial weights alone"
+    levels = np.array([level for _, level in references])
+    return Overlay(levels, np.zeros(0), curve, source, references, whole=True)
+
+
+def _opposite(model: StructuredAttention) -> bool:
+    """Whether the model is two heads (w, μ) and (−w, −μ), one number ω each."""
+    if model.omega.shape != (2,) or model.self_attention:
+        return False
+    weights = np.stack([np.asarray(model.omega), np.asarray(model.mu)])
+    return bool(np.max(np.abs(weights.sum(1))) <= _ROUNDING * np.max(np.abs(weights)))
+
+
+def _isotropic(experiment: Experiment, task: AbstractTask) -> tuple[Reference, ...]:
+    """What estimators, one head and a pair reach on an isotropic task of any units."""
+    settings, model = experiment.config.task, experiment.config.model
+    alone = not getattr(model, "self_attention", False)
+    if not (isinstance(task, LinearRegression) and settings.isotropic and len(task.contexts) == 1):
+        return ()
+    dim, length = task.dim, task.contexts[0]
+    # In units where a noiseless label has variance 1 this is the task of the paper.
+    power = float(np.sum(np.asarray(task.covariance) * np.asarray(task.weight_second_moment)))
+    if power == 0:
+        return ()
+    numbers = dim, length, float(task.noise) / power
+    cheap = min(dim, length) <= _LARGEST_BAYES
+    losses: list[tuple[str, Callable[[], float]]] = []
+    if alone:
+        losses += [("best single head", lambda: one_head_optimum(*numbers).loss)]
+    losses += [("best debiased step", lambda: debiased_optimum(*numbers).risk)]
+    if alone:
+        losses += [(PAIR, lambda: pair_optimum(*numbers).loss)]
+    if alone and model.kind == "structured" and not model.per_coordinate:
+        losses += [(BOUND, lambda: any_heads_bound(*numbers))]
+    if cheap:
+        losses += [("Bayes", lambda: bayes_risk_isotropic(*numbers))]
+    unseen = 0.0 if task.noisy_query else float(task.noise)
+    return tuple((name, power * loss - unseen) for name, loss in _computed(losses))
+
+
+def _several(experiment: Experiment, task: MultiTaskRegression) -> tuple[Reference, ...]:
+    """What small heads reach for all tasks together: each its own debiased step, or less."""
+    model = experiment.config.model
+    # Heads must be free to read each coordinate with its own weight, in the basis of the tasks.
+    rotated = task.input_rotation is not None or task.output_rotation is not None
+    own = getattr(model, "per_coordinate", True)
+    if rotated or not own or getattr(model, "self_attention", False):
+        return ()
+    noise = float(np.sum(np.asarray(task.noise))) if task.noisy_query else 0.0
+    enough = heads_needed(task)
+    floors = (
+        f"each task its own debiased step (from {enough} heads on)",
+        lambda: float(task_floors(task).sum()) + noise,
+    )
+    losses = [floors]
+    if 2 <= model.heads < enough:
+        best = lambda: float(shared_steps(task, model.heads).excess.sum()) + noise
+        losses.insert(0, (f"best debiased steps of {model.heads} heads", best))
+    return tuple(_computed(losses))
+
+
+def _computed(losses: list[tuple[str, Callable[[], float]]]) -> Iterator[Reference]:
+    """Those losses that exist for these numbers: theory refuses the others, such as L = 1."""
+    for name, compute in losses:
+        with contextlib.suppress(ValueError):
+            yield name, float(compute())

@@ -1,0 +1,66 @@
+"""The loss of decomposable heads in the limit of long contexts and large blocks.
+
+Head h attends with ω_hi on block i and reads label i with weight μ_hi. With the overlaps of scores
+⟨h, k⟩ = Σ_j d_j ω_hj ω_kj and E = exp⟨h, k⟩ (entry by entry), beyond the noise of the labels
+
+    L = Σ_i λ_i d_i [(1 − μ_i·ω_i)² + (φ_i/L) μ_iᵀ E μ_i].
+
+At the best μ task i pays λ_i d_i/(1 + κ_i x_i), x_i = d_i ω_iᵀ E⁻¹ ω_i ≤ 1: attention is a choice
+of the shares x_i. Derived in docs/theory/multitask.md.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from ._blocks import Blocks
+
+Heads = Float[np.ndarray, "H I"]
+
+
+class Slopes(NamedTuple):
+    """∂L/∂ω and ∂L/∂μ."""
+
+    omega: Heads
+    mu: Heads
+
+
+def loss(omega: Heads, mu: Heads, blocks: Blocks) -> Float[np.ndarray, " I"]:
+    """The loss of each task."""
+    kernel = _kernel(omega, blocks)
+    missed = (1 - np.sum(mu * omega, 0)) ** 2
+    spread = np.einsum("hi,hk,ki->i", mu, kernel, mu)
+    return blocks.power * (missed + blocks.phi / blocks.length * spread)
+
+
+def slopes(omega: Heads, mu: Heads, blocks: Blocks) -> Slopes:
+    """The gradient of the total loss."""
+    kernel = _kernel(omega, blocks)
+    missed = 1 - np.sum(mu * omega, 0)
+    cost = blocks.power * blocks.phi / blocks.length
+    by_mu = 2 * (cost * (kernel @ mu) - blocks.power * omega * missed)
+    shared = kernel * ((mu * cost) @ mu.T)
+    by_omega = 2 * (blocks.sizes * (shared @ omega) - blocks.power * mu * missed)
+    return Slopes(by_omega, by_mu)
+
+
+def best_mu(omega: Heads, blocks: Blocks) -> Heads:
+    """The weights on labels with the smallest loss, at given attention."""
+    bent = _solved(omega, blocks)
+    gain = np.sum(omega * bent, 0)
+    return bent / (blocks.phi / blocks.length + gain)
+
+
+def shares(omega: Heads, blocks: Blocks) -> Float[np.ndarray, " I"]:
+    """x_i, between 0 and 1: how much of a context attention makes use of for each task."""
+    return blocks.sizes * np.sum(omega * _solved(omega, blocks), 0)
+
+
+def _kernel(omega: Heads, blocks: Blocks) -> Float[np.ndarray, "H H"]:
+    return np.exp((omega * blocks.sizes) @ omega.T)
+
+
+def _solved(omega: Heads, blocks: Blocks) -> Heads:
+    """E⁻¹ω, the shortest one where heads are equal."""
+    return np.linalg.pinv(_kernel(omega, blocks), hermitian=True) @ omega

@@ -1,0 +1,154 @@
+"""Gradient flow of the factors of decomposable heads, in their singular values alone.
+
+Key-query is KᵀQ/√E and output-value OV, with singular values ω_hj = k_hj q_hj/√E and
+μ_hi = o_hi v_hi in frames that do not move. The imbalances Δ = k² − q² and o² − v² are kept. With
+Ẇ = −½ ∂L/∂W for every factor, and ω = (Δ/2√E) sinh θ or, in balance, ω = ±exp θ,
+
+    θ̇_hj = −(1/√E d_j) ∂L/∂ω_hj,     and for μ     θ̇_hi = −∂L/∂μ_hi.
+
+In balance no singular value changes its sign; the smallest imbalance lets it. Derived in
+docs/theory/multitask.md.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import scipy.integrate
+import scipy.optimize
+from jaxtyping import ArrayLike, Float
+
+from ._blocks import Blocks
+from ._loss import Heads, loss, slopes
+from ._solutions import gradient_flow_limit
+
+# Relative, of the logarithm of a singular value: losses are right to 1e-8.
+_TOLERANCE = 1e-10
+
+
+class SpectralFlow(NamedTuple):
+    """Singular values and losses of all tasks along gradient flow."""
+
+    times: Float[np.ndarray, " T"]
+    omega: Float[np.ndarray, "T H I"]
+    mu: Float[np.ndarray, "T H I"]
+    losses: Float[np.ndarray, "T I"]
+
+    @property
+    def loss(self) -> Float[np.ndarray, " T"]:
+        """The total loss."""
+        return np.sum(self.losses, 1)
+
+
+def spectral_flow(
+    times: Sequence[float] | Float[np.ndarray, " T"],
+    omega: Heads,
+    mu: Heads,
+    blocks: Blocks,
+    width: int,
+    key_imbalance: ArrayLike = 0.0,
+    value_imbalance: ArrayLike = 0.0,
+) -> SpectralFlow:
+    """Singular values at `times`, from those at t = 0.
+
+    **Arguments:**
+
+    - `omega`, `mu`: at t = 0. Where there is balance they must not be zero: zeros would stay.
+    - `width`: E, the width of keys and values.
+    - `key_imbalance`, `value_imbalance`: k² − q² and o² − v², one number or one for each ω and μ.
+    """
+    times = np.asarray(times, float)
+    omega, mu = np.asarray(omega, float), np.asarray(mu, float)
+    ways = (
+        _Coordinate.of("omega", omega, key_imbalance, width**0.5),
+        _Coordinate.of("mu", mu, value_imbalance, 1.0),
+    )
+    solution = _solved(ways, omega.shape, blocks, width, float(times[-1]))
+    return _at(solution, times, ways, omega.shape, blocks)
+
+
+def phase_times(
+    omega: Heads,
+    mu: Heads,
+    blocks: Blocks,
+    width: int,
+    fractions: Sequence[float] = (0.05, 0.5, 0.95),
+) -> Float[np.ndarray, " F"]:
+    """When a balanced start has made given fractions of the way from its loss to that of the limit.
+
+    Warm-up ends at 5 % and emergence at 95 %; convergence is the rest.
+    """
+    omega, mu = np.asarray(omega, float), np.asarray(mu, float)
+    first, last = np.sum(loss(omega, mu, blocks)), gradient_flow_limit(blocks).loss
+    ways = (_Coordinate.of("omega", omega, 0.0, 1.0), _Coordinate.of("mu", mu, 0.0, 1.0))
+    wanted = np.asarray(fractions, float)
+    end = 10.0
+    while True:
+        solution = _solved(ways, omega.shape, blocks, width, end)
+
+        def done(time: float) -> float:
+            at = _at(solution, np.array([time]), ways, omega.shape, blocks)
+            return float((first - at.loss[0]) / (first - last))
+
+        if done(end) >= wanted.max():
+            return np.array(
+                [scipy.optimize.brentq(lambda t, f=f: done(t) - f, 0.0, end) for f in wanted]
+            )
+        if end > 1e6:
+            raise ValueError(
+                f"`fractions` = {list(wanted)}: must be reached; after t = {end:g} the flow has "
+                f"made {done(end):.3g} of the way to the loss of one head a task."
+            )
+        end *= 4
+
+
+class _Coordinate(NamedTuple):
+    """A singular value as a function of the coordinate θ in which the flow is simple."""
+
+    start: np.ndarray
+    value: Callable[[np.ndarray], np.ndarray]
+
+    @staticmethod
+    def of(name: str, at: np.ndarray, imbalance: ArrayLike, root: float) -> "_Coordinate":
+        imbalance = np.broadcast_to(np.asarray(imbalance, float), at.shape)
+        balanced = imbalance == 0
+        if np.any(balanced & (at == 0)):
+            raise ValueError(f"`{name}` has a zero without imbalance: it would stay for ever.")
+        scale = np.where(balanced, np.sign(at), np.abs(imbalance) / (2 * root))
+        safe = np.where(balanced, np.abs(at), 1.0)
+        start = np.where(balanced, np.log(safe), np.arcsinh(at / np.where(balanced, 1.0, scale)))
+
+        def value(theta: np.ndarray) -> np.ndarray:
+            # Each where it is meant: the other may overflow.
+            grown, bent = np.where(balanced, theta, 0), np.where(balanced, 0, theta)
+            return scale * np.where(balanced, np.exp(grown), np.sinh(bent))
+
+        return _Coordinate(start, value)
+
+
+def _solved(ways, shape, blocks: Blocks, width: int, end: float):
+    """The flow from 0 to `end`, as a function of time."""
+    size = int(np.prod(shape))
+
+    def velocity(_, theta):
+        omega, mu = (way.value(part.reshape(shape)) for way, part in zip(ways, np.split(theta, 2)))
+        force = slopes(omega, mu, blocks)
+        return -np.concatenate(
+            [(force.omega / (width**0.5 * blocks.sizes)).ravel(), force.mu.ravel()]
+        )
+
+    start = np.concatenate([way.start.ravel() for way in ways])
+    assert start.size == 2 * size
+    found = scipy.integrate.solve_ivp(
+        velocity, (0.0, end), start, "LSODA", dense_output=True, rtol=_TOLERANCE, atol=_TOLERANCE
+    )
+    if not found.success:
+        raise RuntimeError(f"The spectral flow could not be integrated: {found.message}")
+    return found.sol
+
+
+def _at(solution, times: np.ndarray, ways, shape, blocks: Blocks) -> SpectralFlow:
+    theta = solution(times).T.reshape(len(times), 2, *shape)
+    omega, mu = (np.stack([way.value(row) for row in theta[:, i]]) for i, way in enumerate(ways))
+    losses = np.stack([loss(w, m, blocks) for w, m in zip(omega, mu)])
+    return SpectralFlow(times, omega, mu, losses)

@@ -1,0 +1,209 @@
+"""`iclflow inspect`: what it says of state dicts, of models of ours, and of what is neither."""
+
+import inspect
+import json
+import re
+from typing import get_args
+
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from iclflow.analysis import Role
+from iclflow.checkpoints import load_model, save_model
+from iclflow.cli import _inspected, main
+from iclflow.models import AttentionStack, MergedKQ, StructuredAttention, TwoLayerLinear
+from iclflow.tasks import isotropic
+from iclflow.theory import kernel_regression_risk
+from state_dicts import DIM, MU, OMEGA, stacked, two_labels
+from test_docs import ROOT, blocks
+
+
+def inspected(capsys, *arguments):
+    code = main(["inspect", *map(str, arguments)])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def single_precision(tensors):
+    return {name: matrix.astype(np.float32) for name, matrix in tensors.items()}
+
+
+def test_inspect_tells_roles_and_algorithm_of_a_foreign_state_dict(tmp_path, capsys):
+    path = tmp_path / "trained.safetensors"
+    save_file(single_precision(stacked(width=12)), path)
+    code, out, _ = inspected(capsys, path, "--heads", 3, "--sequences", 3000, "--json")
+    found = json.loads(out)
+    label = found["labels"][0]
+    assert code == 0 and found["context"] == [40]
+    assert (found["heads"], found["width"], found["dim"], found["outputs"]) == (3, 12, DIM, 1)
+    assert [head["role"] for head in label["heads"]] == ["positive", "negative", "dummy"]
+    assert label["algorithm"].startswith("one debiased gradient step, η = 0.8") and label["known"]
+    # The exact loss of this pair is .243244; the dummy head hardly changes it.
+    assert found["loss_kind"] == "sampled"
+    assert abs(found["loss"] - 0.24324) < 4 * found["loss_standard_error"] + 1e-4
+
+
+def test_inspect_asks_for_the_heads_and_says_how_it_divided_the_rows(tmp_path, capsys):
+    path = tmp_path / "trained.safetensors"
+    save_file(stacked(OMEGA[:2], MU[:2], width=12), path)
+    code, out, err = inspected(capsys, path)
+    assert code == 2 and out == "" and "24 rows of queries" in err and "give `--heads`" in err
+    code, out, _ = inspected(capsys, path, "--heads", 2, "--sequences", 500)
+    assert code == 0 and "2 heads of width 12 (scores are divided by √12)" in out
+    assert "tokens of 5 inputs and 1 label\n" in out and " 0.1300 " in out.replace(
+        "0.13 ", "0.1300 "
+    )
+
+
+def test_inspect_prints_the_exact_loss_where_there_is_one_and_draws_the_circuits(tmp_path, capsys):
+    path = tmp_path / "one.safetensors"
+    model = StructuredAttention(omega=jnp.asarray([0.518]), mu=jnp.asarray([1.497]), dim=DIM)
+    save_model(model, path)
+    code, out, _ = inspected(capsys, path, "--sequences", 500, "--out", tmp_path / "picture")
+    assert code == 0 and "kernel regression" in out and "positive" in out and "ω: attention" in out
+    predicted = kernel_regression_risk(0.518, DIM, 40, 0.1, mu=1.497)
+    assert f"loss {float(predicted):.6g} (exact) at context 40, noise 0.1" in out
+    assert {p.name for p in (tmp_path / "picture").iterdir()} == {"heads.pdf", "heads.png"}
+
+
+def test_weights_that_do_nothing_known_get_no_name(tmp_path, capsys):
+    generator = np.random.default_rng(0)
+    shapes = {"q": (6, 6), "k": (6, 6), "v": (6, 6), "o": (1, 6)}
+    tensors = {f"{n}_proj.weight": generator.normal(size=s) for n, s in shapes.items()}
+    save_file(tensors, tmp_path / "random.safetensors")
+    code, out, _ = inspected(capsys, tmp_path / "random.safetensors", "--sequences", 500)
+    assert code == 0 and "none of the known estimators; nearest: " in out
+    assert "unstructured" in out and "e+" not in out
+
+
+def test_heads_of_several_labels_are_shown_without_their_task(tmp_path, capsys):
+    path = tmp_path / "two.safetensors"
+    save_file(two_labels(), path)
+    code, out, _ = inspected(capsys, path, "--heads", 2)
+    assert code == 0 and "which inputs each of the 2 labels depends on is not in the file" in out
+    assert "label 2" in out and "algorithm  " not in out and "loss 0" not in out
+    code, _, err = inspected(capsys, path, "--heads", 2, "--noise", 0.1)
+    assert code == 2 and "`--noise` = 0.1" in err and "folder of its run" in err
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: AttentionStack.init(jr.key(0), 3, 1, 2, 0.3),
+        lambda: TwoLayerLinear.from_attention(MergedKQ.init(jr.key(0), 3, 2, 0.5)),
+    ],
+)
+def test_models_without_circuits_are_judged_by_their_predictions(tmp_path, capsys, make):
+    path = tmp_path / "model.safetensors"
+    save_model(make(), path)
+    code, out, _ = inspected(capsys, path, "--sequences", 200)
+    assert code == 0 and "there are no circuits to show" in out and "algorithm   " in out
+    code, _, err = inspected(capsys, path, "--out", tmp_path / "picture")
+    assert code == 2 and "has no circuits to draw" in err
+    assert not (tmp_path / "picture").exists()
+
+
+def test_a_run_is_judged_on_its_own_task_with_flags_put_over_it(tmp_path, capsys):
+    mix = [[0.6, -0.8], [0.8, 0.6]]
+    text = f"""name = "two"
+        [task]
+        kind = "multi_task"
+        coordinates = [[0, 1], [1, 2]]
+        context = 6
+        noise = 0.1
+        output_rotation = {mix}
+        [model]
+        kind = "multi_merged"
+        heads = 2
+        [risk]
+        kind = "sampled"
+        batch = 8
+        [flow]
+        kind = "adam"
+        learning_rate = 0.01
+        steps = 2"""
+    (tmp_path / "two.toml").write_text(text)
+    run = tmp_path / "run"
+    assert main(["run", str(tmp_path / "two.toml"), "--out", str(run)]) == 0
+    capsys.readouterr()
+    code, out, _ = inspected(capsys, run, "--context", 9, "--sequences", 100, "--json")
+    found = json.loads(out)
+    assert code == 0 and found["context"] == [9] and found["noise"] == [0.1, 0.1]
+    assert len(found["labels"]) == 2 and np.shape(found["shares"]) == (2, 2)
+    for arguments, words in (
+        (("--heads", 3), "`--heads` = 3: "),
+        (("--context", 0), "`--context` = 0: "),
+        (("--eigenvalues", 1, 1, 1), "`--eigenvalues` is not a setting"),
+    ):
+        code, _, err = inspected(capsys, run, *arguments)
+        assert code == 2 and words in err and err.count("\n") == 1
+
+
+def test_inspect_reads_a_pytorch_file_through_the_loader_for_weights(tmp_path, capsys):
+    torch = pytest.importorskip("torch")
+    path = tmp_path / "trained.pth"
+    torch.save({"model": {k: torch.tensor(v) for k, v in stacked().items()}}, path)
+    code, out, _ = inspected(capsys, path, "--heads", 3, "--sequences", 500, "--json")
+    assert code == 0 and json.loads(out)["model"] == "FactoredAttention"
+    path.write_bytes(b"no such thing")
+    code, _, err = inspected(capsys, path)
+    assert code == 2 and "cannot be read as weights alone" in err
+
+
+def test_the_layer_of_the_documentation_is_read_as_it_predicts(tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    (program,) = blocks("docs/inspect.md", "py")
+    space = {"__name__": "layer"}
+    exec(program.source, space)
+    batch = isotropic(DIM, 12, 0.1).sample(jr.key(0), 6)
+    given = (torch.tensor(np.asarray(part)) for part in (batch.x, batch.y, batch.x_query))
+    expected = space["layer"].double()(*given).detach().numpy()
+    model = load_model("trained.pth", heads=2)
+    assert np.asarray(model.predict(batch)) == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_documentation_explains_every_column_row_and_role():
+    page = (ROOT / "docs/inspect.md").read_text().replace("\\", "")
+    (row,) = [r for r in re.findall(r"plain_table\((.*?)\)", inspect.getsource(_inspected))]
+    columns = set(re.findall(r'"(.*?)"', row)) - {"head", "role"}
+    rows = set(re.findall(r'f"(step Σμω|\|Σμ\| / Σ\|μ\||spread of \|ω\||algorithm) +\{',
+                          inspect.getsource(_inspected)))  # fmt: skip
+    assert len(columns) == 5 and len(rows) == 4
+    for name in columns | rows | {*get_args(Role), "unstructured"}:
+        assert f"\n| {name} |" in page
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("missing.safetensors", None, "does not exist"),
+        ("text.safetensors", b"hello there, this is no such file", "not a safetensors file"),
+        ("empty.safetensors", b"", "not a safetensors file"),
+    ],
+)
+def test_inspect_refuses_what_is_no_checkpoint_in_one_sentence(
+    tmp_path, capsys, name, content, words
+):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    code, out, err = inspected(capsys, tmp_path / name, "--out", tmp_path / "picture")
+    assert code == 2 and out == "" and words in err and err.count("\n") == 1
+    assert not (tmp_path / "picture").exists()
+
+
+def test_inspect_refuses_tasks_that_do_not_fit(tmp_path, capsys):
+    path = tmp_path / "model.safetensors"
+    save_model(StructuredAttention(jnp.asarray(OMEGA), jnp.asarray(MU), dim=DIM), path)
+    for arguments, words in (
+        (("--eigenvalues", 1, 2), "`--eigenvalues` has 2 numbers: must have 5"),
+        (("--noise", -1), "`--noise` = -1"),
+        (("--context", 0), "`--context` = 0"),
+        (("--sequences", 1), "must be at least 2"),
+        (("--heads", 3), "`--heads` = 3: "),
+    ):
+        code, _, err = inspected(capsys, path, *arguments)
+        assert code == 2 and words in err
