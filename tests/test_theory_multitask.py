@@ -134,7 +134,9 @@ def test_no_heads_go_below_the_bound_and_some_come_near(heads):
         return multitask.loss(omega, mu, UNLIKE).sum(), slope.ravel()
 
     found = [
-        scipy.optimize.minimize(profile, 0.1 * start.ravel(), jac=True, method="L-BFGS-B").fun
+        scipy.optimize.minimize(
+            profile, 0.1 * start.ravel(), jac=True, method="L-BFGS-B", bounds=[(-1, 1)] * start.size
+        ).fun
         for start in np.random.default_rng(heads).normal(size=(6, *slot))
     ]
     assert min(found) > bound * (1 - 1e-6)  # approached by heads that are equal up to rounding
