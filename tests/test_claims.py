@@ -158,7 +158,9 @@ def test_settings_of_claims_are_numbers_not_names():
 @pytest.mark.slow
 def test_smoke_claims_hold_and_fail_against_wrong_predictions():
     lab = Lab("smoke")
-    for claim in select_claims(tier="smoke"):
+    # One of each topic: `iclflow verify` computes them all.
+    topics = {claim.test.__module__: claim for claim in reversed(select_claims(tier="smoke"))}
+    for claim in topics.values():
         outcome = run_claim(claim, lab)
         assert outcome.verdict == ("misstated" if claim.misstated else "holds"), outcome.reason
         assert run_claim(claim, lab.bent()).verdict == "fails", claim.id

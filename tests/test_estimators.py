@@ -300,12 +300,12 @@ def test_exact_risk_says_where_it_does_not_exist():
 def test_sampled_risk_agrees_with_the_exact_one_and_with_plain_squared_errors():
     task = general_task()
     estimator = SubspaceLeastSquares(task, 2)
-    estimate = estimator.risk(task, jr.key(6), 20_000)
+    estimate = estimator.risk(task, jr.key(6), 8_000)
     exact = float(estimator.exact_risk(task))
     assert abs(float(estimate.value) - exact) < 4 * float(estimate.standard_error)
-    plain = SampledRisk(task).losses(estimator, jr.key(6), 20_000)
+    plain = SampledRisk(task).losses(estimator, jr.key(6), 8_000)
     # Integrating out what cannot be predicted must pay.
-    assert float(estimate.standard_error) < 0.8 * float(jnp.std(plain)) / np.sqrt(20_000)
+    assert float(estimate.standard_error) < 0.8 * float(jnp.std(plain)) / np.sqrt(8_000)
 
 
 def test_bayes_beats_the_others():

@@ -48,11 +48,11 @@ def test_inspect_tells_roles_and_algorithm_of_a_foreign_state_dict(tmp_path, cap
 
 def test_inspect_asks_for_the_heads_and_says_how_it_divided_the_rows(tmp_path, capsys):
     path = tmp_path / "trained.safetensors"
-    save_file(stacked(OMEGA[:2], MU[:2], width=12), path)
+    save_file(single_precision(stacked(width=12)), path)
     code, out, err = inspected(capsys, path)
-    assert code == 2 and out == "" and "24 rows of queries" in err and "give `--heads`" in err
-    code, out, _ = inspected(capsys, path, "--heads", 2, "--sequences", 500)
-    assert code == 0 and "2 heads of width 12 (scores are divided by √12)" in out
+    assert code == 2 and out == "" and "36 rows of queries" in err and "give `--heads`" in err
+    code, out, _ = inspected(capsys, path, "--heads", 3, "--sequences", 3000)
+    assert code == 0 and "3 heads of width 12 (scores are divided by √12)" in out
     assert "tokens of 5 inputs and 1 label\n" in out and " 0.1300 " in out.replace(
         "0.13 ", "0.1300 "
     )
@@ -145,8 +145,9 @@ def test_a_run_is_judged_on_its_own_task_with_flags_put_over_it(tmp_path, capsys
 def test_inspect_reads_a_pytorch_file_through_the_loader_for_weights(tmp_path, capsys):
     torch = pytest.importorskip("torch")
     path = tmp_path / "trained.pth"
-    torch.save({"model": {k: torch.tensor(v) for k, v in stacked().items()}}, path)
-    code, out, _ = inspected(capsys, path, "--heads", 3, "--sequences", 500, "--json")
+    weights = single_precision(stacked(width=12))
+    torch.save({"model": {k: torch.tensor(v) for k, v in weights.items()}}, path)
+    code, out, _ = inspected(capsys, path, "--heads", 3, "--sequences", 3000, "--json")
     assert code == 0 and json.loads(out)["model"] == "FactoredAttention"
     path.write_bytes(b"no such thing")
     code, _, err = inspected(capsys, path)

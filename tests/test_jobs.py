@@ -15,7 +15,7 @@ from iclflow.cli import main
 from iclflow.cli._jobs import Settings, Topic, compute, next_topic, topics_of
 
 # Quick, from two topics, and with a figure each.
-CLAIMS = ("linear/scalar-ode", "softmax/linear-longer-contexts")
+CLAIMS = ("linear/white-sigmoid", "linear/scalar-ode")
 
 
 def die(pipe, settings):
@@ -41,13 +41,13 @@ def test_several_processes_find_what_one_finds(tmp_path, capsys):
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == ["claims.json", "figures", "report.html"]
     figures = sorted(path.name for path in (tmp_path / "figures").iterdir())
-    assert "linear-scalar-ode.pdf" in figures and "softmax-context.png" in figures
+    assert "linear-scalar-ode.pdf" in figures and "linear-white.png" in figures
 
 
 @pytest.mark.parametrize("death", [die, die_unread])
 def test_what_a_dead_process_owes_is_reported(death, tmp_path, monkeypatch):
     monkeypatch.setattr(jobs, "_serve", death)
-    topics = [Topic((id,), ("linear/scalar-ode",) if id == CLAIMS[0] else ()) for id in CLAIMS]
+    topics = [Topic((id,), ("linear/scalar-ode",) if id == CLAIMS[1] else ()) for id in CLAIMS]
     falsify, verdict = (False, "fails") if death is die else (True, "inconclusive")
     results = list(compute(topics, Settings("smoke", falsify, tmp_path), 2))
     outcomes = {r.claim.id: r for r in results if isinstance(r, Outcome)}

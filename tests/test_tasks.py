@@ -82,9 +82,9 @@ def test_bayes_predictor_matches_the_textbook_gaussian_posterior(getkey, noise, 
     ids=["noisy", "noiseless", "short", "mixture", "short mixture", "random labels"],
 )
 def test_bayes_risk_is_the_squared_error_of_the_bayes_predictor(getkey, task):
-    drawn = task.sample(getkey(), 20_000)
+    drawn = task.sample(getkey(), 8_000)
     squared = (drawn.y_query - task.bayes_predict(drawn)) ** 2
-    risk = task.bayes_risk(getkey(), 20_000)
+    risk = task.bayes_risk(getkey(), 8_000)
     mean, error = mean_and_error(squared)
     combined = np.hypot(error, risk.standard_error)
     # 1e-12: where the labels determine w, both are zero but for rounding.
