@@ -94,7 +94,7 @@ def phase_times(
             return np.array(
                 [scipy.optimize.brentq(lambda t, f=f: done(t) - f, 0.0, end) for f in wanted]
             )
-        if end > 1e6:
+        if end > 1e5:
             raise ValueError(
                 f"`fractions` = {list(wanted)}: must be reached; after t = {end:g} the flow has "
                 f"made {done(end):.3g} of the way to the loss of one head a task."
