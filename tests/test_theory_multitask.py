@@ -242,7 +242,7 @@ def test_the_smallest_imbalance_escapes_from_the_limit_to_the_lower_bound():
 def test_what_the_theory_does_not_cover_is_refused():
     with pytest.raises(ValueError, match="must not overlap"):
         multitask.blocks_of(MultiTaskRegression([[0, 1], [1, 2]]))
-    with pytest.raises(ValueError, match="must be one context length"):
+    with pytest.raises(ValueError, match="must have one context length"):
         multitask.blocks_of(MultiTaskRegression([[0], [1]], context=[3, 4]))
     with pytest.raises(ValueError, match="`heads` = 0"):
         multitask.lower_bound(EQUAL, 0)

@@ -67,6 +67,11 @@ class Form(NamedTuple):
         return NOISE + 1 - float(b @ np.linalg.solve(Q, b))
 
 
+def note_exact(lab: Lab, **settings) -> None:
+    """Records the paper's setting, in which exact losses are computed, and what is added."""
+    lab.note(dim=DIM, context=CONTEXT, noise=NOISE, risk="exact", **settings)
+
+
 def exact_point(omega, mu, length: float = CONTEXT) -> Point:
     """The exact loss of two heads at d = 5, σ² = 0.1, and its slopes."""
     loss, *slopes = _point(_risk(float(length)), np.asarray(omega, float), np.asarray(mu, float))

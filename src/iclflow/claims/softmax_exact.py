@@ -14,6 +14,7 @@ from ._softmax_exact_runs import (
     exact_flow,
     exact_point,
     loss_map,
+    note_exact,
     pair_loss,
     pair_path,
 )
@@ -25,10 +26,6 @@ _MANIFOLD = ("softmax/manifold",)
 _QUADRATURE = "Two quadratures that share no code agree to 1e-8; "
 # Two uneven heads for the first orders in 1/L: at opposite ones some terms would cancel.
 _UNEVEN = (np.array([0.25, -0.1]), np.array([2.0, -1.0]))
-
-
-def _note(lab: Lab, **settings) -> None:
-    lab.note(dim=DIM, context=CONTEXT, noise=NOISE, risk="exact", **settings)
 
 
 @claim(
@@ -43,7 +40,7 @@ def _note(lab: Lab, **settings) -> None:
 )
 def first_order(lab: Lab) -> list[Check]:
     """L(exact − large-context) at a long context, and the order of exact − first order."""
-    _note(lab, omega=_UNEVEN[0], mu=_UNEVEN[1], contexts=(2000, 8000, 20_000))
+    note_exact(lab, omega=_UNEVEN[0], mu=_UNEVEN[1], contexts=(2000, 8000, 20_000))
     long = (*_UNEVEN, DIM, 20_000, NOISE)
     large, first = theory.softmax_large_context_loss(*long), theory.softmax_first_order_loss(*long)
 
@@ -75,7 +72,7 @@ def approximate_loss_map(lab: Lab) -> list[Check]:
     """Relative errors of both approximations over L/d and ω√d, with the best μ by the paper."""
     found = loss_map(lab)
     large, first = found.large_context / found.exact - 1, found.first_order / found.exact - 1
-    _note(
+    note_exact(
         lab, ratios=found.ratios, widths=found.widths,
         large_context_error=np.round(large, 4), first_order_error=np.round(first, 4),
     )  # fmt: skip
@@ -116,7 +113,7 @@ def approximate_loss_map(lab: Lab) -> list[Check]:
 def approximate_loss_here(lab: Lab) -> list[Check]:
     """Large-context and exact loss of the reported pair, and of the paper's best single head."""
     head = theory.large_context_one_head(DIM, CONTEXT, NOISE)
-    _note(lab, pair=REPORTED, one_head=head[:2])
+    note_exact(lab, pair=REPORTED, one_head=head[:2])
     omega, mu = (np.array([v, -v]) for v in REPORTED)
     stated = theory.softmax_large_context_loss(omega, mu, DIM, CONTEXT, NOISE)
     one = exact_point([head.omega, 0.0], [head.mu, 0.0]).loss
@@ -138,7 +135,7 @@ def approximate_loss_here(lab: Lab) -> list[Check]:
 )
 def interior_optimum(lab: Lab) -> list[Check]:
     """The end of the flow from (0.1, 0.1)."""
-    _note(lab, start=START, end=FOREVER)
+    note_exact(lab, start=START, end=FOREVER)
     path, best = pair_path(lab), theory.pair_optimum(DIM, CONTEXT, NOISE)
     end = exact_point(path.omega[-1], path.mu[-1])
     slope = float(np.max(np.abs([*end.omega, *end.mu])))
@@ -161,7 +158,7 @@ def interior_optimum(lab: Lab) -> list[Check]:
 )
 def vanishing_optimum(lab: Lab) -> list[Check]:
     """Where the exact flow ends, against ω = 0, its loss, and the reported ω."""
-    _note(lab, start=START, end=FOREVER)
+    note_exact(lab, start=START, end=FOREVER)
     path = pair_path(lab)
     infimum = theory.large_context_pair(0.0, DIM, CONTEXT, NOISE)
     return [
@@ -184,7 +181,7 @@ def vanishing_optimum(lab: Lab) -> list[Check]:
 )
 def slow_manifold(lab: Lab) -> list[Check]:
     """w(t) of the exact flow against the flow by theory, and against the reduced equation."""
-    _note(lab, start=START, times=TIMES)
+    note_exact(lab, start=START, times=TIMES)
     path = pair_path(lab)
     w, mu = path.omega[1:-1, 0], path.mu[1:-1, 0]
     flow = lab.once(
@@ -213,7 +210,7 @@ def slow_manifold(lab: Lab) -> list[Check]:
 def transients(lab: Lab) -> list[Check]:
     """Slope and loss at the reported values, and where the flow is a time of 10⁴ later."""
     w, mu = REPORTED
-    _note(lab, start=REPORTED, time=1e4)
+    note_exact(lab, start=REPORTED, time=1e4)
     setting, step = (DIM, CONTEXT, NOISE), 1e-5
     best = theory.pair_optimum(*setting).loss
     slope = theory.pair_loss(w + step, mu, *setting) - theory.pair_loss(w - step, mu, *setting)

@@ -11,6 +11,7 @@ from ._softmax_exact_runs import (
     exact_flow,
     head_form,
     hessian,
+    note_exact,
     pair_path,
 )
 from ._softmax_runs import CONTEXT, DIM, NOISE
@@ -23,10 +24,6 @@ _THREE = (0.0124, -0.0379, 1.646)
 _FOUR = (0.02, -0.02, 1.76, -1.76)
 
 
-def _note(lab: Lab, **settings) -> None:
-    lab.note(dim=DIM, context=CONTEXT, noise=NOISE, risk="exact", **settings)
-
-
 @claim(
     "softmax/multi-head-gain",
     "Two heads beat one: at d = 5, L = 40, σ² = 0.1 the best single head has 1.66 times the loss "
@@ -37,7 +34,7 @@ def _note(lab: Lab, **settings) -> None:
 )
 def multi_head_gain(lab: Lab) -> list[Check]:
     """The optima of one head and of the pair, by minimisation and by the exact flow."""
-    _note(lab)
+    note_exact(lab)
     single, best = (
         theory.one_head_optimum(DIM, CONTEXT, NOISE),
         theory.pair_optimum(DIM, CONTEXT, NOISE),
@@ -67,7 +64,7 @@ def multi_head_gain(lab: Lab) -> list[Check]:
 )
 def more_heads(lab: Lab) -> list[Check]:
     """Gains of three and of four heads over the pair, with the best μ at given ω."""
-    _note(lab, omega_of_three=_THREE, omega_of_four=_FOUR)
+    note_exact(lab, omega_of_three=_THREE, omega_of_four=_FOUR)
     pair = pair_path(lab).loss[-1]
     three, four = (1 - loss / pair for loss in _more_losses(lab))
     return [
@@ -97,7 +94,7 @@ def _more_losses(lab: Lab) -> tuple[float, float]:
 def any_heads_bound(lab: Lab) -> list[Check]:
     """The loss of the best weights by Monte Carlo, and the losses of up to four heads."""
     count = lab.scaled(200_000, 1_000_000, 10_000_000)
-    _note(lab, draws=count)
+    note_exact(lab, draws=count)
     bound = theory.any_heads_bound(DIM, CONTEXT, NOISE)
     drawn = lab.once("softmax bound", lambda: bound_losses(DIM, CONTEXT, NOISE, count))
     best = min(best_single_head(lab)[2], pair_path(lab).loss[-1], *_more_losses(lab))
@@ -121,7 +118,7 @@ def any_heads_bound(lab: Lab) -> list[Check]:
 def one_sign_trap(lab: Lab) -> list[Check]:
     """The end of the exact flow from two heads of one sign, and the Hessian there."""
     start = (0.1, 0.15)
-    _note(lab, start=start, time=100)
+    note_exact(lab, start=start, time=100)
     path = lab.once("softmax trap path", lambda: exact_flow(start, start, (0.0, 100.0)))
     single = theory.one_head_optimum(DIM, CONTEXT, NOISE)
     shares = {"one sign": path.mu[-1], "two signs": np.array([1.0, -1.0])}

@@ -8,7 +8,7 @@ import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..precision import as_float
-from ._base import Sequences
+from ._base import AbstractTask, Sequences
 from ._check import checked_contexts, checked_nonnegative, is_whole
 from ._lengths import cut_to_length
 
@@ -47,6 +47,20 @@ class Design(eqx.Module):
             noise = noise.at[:, -1].set(0.0)
         y = values(key_function, x) + noise
         return Sequences(*cut_to_length(key_length, x, y, self.contexts))
+
+
+class AbstractDesignedTask(AbstractTask[Sequences]):
+    """A task whose inputs, noise and context lengths are those of its design."""
+
+    design: eqx.AbstractVar[Design]
+
+    @property
+    def dim(self) -> int:
+        return self.design.dim
+
+    @property
+    def max_context(self) -> int:
+        return max(self.design.contexts)
 
 
 def checked_count(name: str, value, largest: int | None = None) -> int:

@@ -9,18 +9,16 @@ import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..precision import as_float
-from ._base import AbstractTask, Sequences
+from ._base import Sequences
 from ._check import checked_nonnegative, is_whole
-from ._design import Design
+from ._design import AbstractDesignedTask, Design
 from ._linear_regression import LinearRegression, white_regression
 
 LARGEST_DEGREE = 12
 
 
-class AbstractFeatureRegression(AbstractTask[Sequences]):
+class AbstractFeatureRegression(AbstractDesignedTask):
     """Labels that are linear in known features of the inputs, with a fresh Gaussian w each time."""
-
-    design: eqx.AbstractVar[Design]
 
     @abc.abstractmethod
     def features(self, x: Float[Array, "*batch D"]) -> Float[Array, "*batch F"]:
@@ -29,14 +27,6 @@ class AbstractFeatureRegression(AbstractTask[Sequences]):
     @abc.abstractmethod
     def weight_variances(self) -> Float[Array, " F"]:
         """The prior variance of each entry of w."""
-
-    @property
-    def dim(self) -> int:
-        return self.design.dim
-
-    @property
-    def max_context(self) -> int:
-        return max(self.design.contexts)
 
     def sample(self, key: PRNGKeyArray, count: int) -> Sequences:
         def values(key, x):

@@ -7,14 +7,24 @@ import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..precision import as_float
-from ._base import AbstractTask, Sequences
+from ._base import Sequences
 from ._check import checked_nonnegative
-from ._design import Design, checked_count, no_bayes
+from ._design import AbstractDesignedTask, Design, checked_count, no_bayes
 
 LARGEST_DEPTH = 12
 
 
-class TwoLayerReLU(AbstractTask[Sequences]):
+class AbstractRandomFunction(AbstractDesignedTask):
+    """Labels of a function for which nobody knows the Bayes predictor."""
+
+    def bayes_predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
+        raise no_bayes(self)
+
+    def bayes_variance(self, sequences: Sequences) -> Float[Array, "*batch"]:
+        raise no_bayes(self)
+
+
+class TwoLayerReLU(AbstractRandomFunction):
     """f(x) = Σ_k a_k max(0, u_k·x), K hidden units, a fresh network in every sequence.
 
     u_k ~ N(0, I/D) and a_k ~ N(0, 2v/K), so that E f² = v (arXiv 2208.01066).
@@ -44,14 +54,6 @@ class TwoLayerReLU(AbstractTask[Sequences]):
         self.hidden = checked_count("hidden", hidden)
         self.variance = as_float(checked_nonnegative("variance", variance))
 
-    @property
-    def dim(self) -> int:
-        return self.design.dim
-
-    @property
-    def max_context(self) -> int:
-        return max(self.design.contexts)
-
     def sample(self, key: PRNGKeyArray, count: int) -> Sequences:
         def values(key, x):
             key_first, key_second = jr.split(key)
@@ -64,14 +66,8 @@ class TwoLayerReLU(AbstractTask[Sequences]):
 
         return self.design.sample(key, count, values)
 
-    def bayes_predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
-        raise no_bayes(self)
 
-    def bayes_variance(self, sequences: Sequences) -> Float[Array, "*batch"]:
-        raise no_bayes(self)
-
-
-class DecisionTree(AbstractTask[Sequences]):
+class DecisionTree(AbstractRandomFunction):
     """A full binary tree: each inner node asks for the sign of one coordinate, drawn at random.
 
     The leaves hold independent values N(0, v), so that E f² = v (arXiv 2208.01066).
@@ -101,14 +97,6 @@ class DecisionTree(AbstractTask[Sequences]):
         self.depth = checked_count("depth", depth, LARGEST_DEPTH)
         self.variance = as_float(checked_nonnegative("variance", variance))
 
-    @property
-    def dim(self) -> int:
-        return self.design.dim
-
-    @property
-    def max_context(self) -> int:
-        return max(self.design.contexts)
-
     def sample(self, key: PRNGKeyArray, count: int) -> Sequences:
         def values(key, x):
             key_tree, key_leaves = jr.split(key)
@@ -125,9 +113,3 @@ class DecisionTree(AbstractTask[Sequences]):
             return jnp.sqrt(self.variance) * values
 
         return self.design.sample(key, count, values)
-
-    def bayes_predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
-        raise no_bayes(self)
-
-    def bayes_variance(self, sequences: Sequences) -> Float[Array, "*batch"]:
-        raise no_bayes(self)

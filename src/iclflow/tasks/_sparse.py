@@ -11,16 +11,16 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..precision import as_float
-from ._base import AbstractTask, Sequences
+from ._base import Sequences
 from ._check import checked_nonnegative
-from ._design import Design, checked_count
+from ._design import AbstractDesignedTask, Design, checked_count
 from ._linear_regression import white_regression
 
 # The Bayes predictor weighs every possible set of coordinates.
 LARGEST_SUPPORTS = 4096
 
 
-class SparseRegression(AbstractTask[Sequences]):
+class SparseRegression(AbstractDesignedTask):
     """y = w·x + ε where s coordinates, drawn at random, have w_j ~ N(0, v/s), the others w_j = 0.
 
     E(w·x)² = v.
@@ -49,14 +49,6 @@ class SparseRegression(AbstractTask[Sequences]):
         self.design = Design(dim, context, noise, noisy_query)
         self.sparsity = checked_count("sparsity", sparsity, self.design.dim)
         self.variance = as_float(checked_nonnegative("variance", variance))
-
-    @property
-    def dim(self) -> int:
-        return self.design.dim
-
-    @property
-    def max_context(self) -> int:
-        return max(self.design.contexts)
 
     def sample(self, key: PRNGKeyArray, count: int) -> Sequences:
         def values(key, x):

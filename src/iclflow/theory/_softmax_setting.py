@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..tasks import LinearRegression
+from ..tasks import LinearRegression, MultiTaskRegression
 
 
 class Setting(NamedTuple):
@@ -65,7 +65,7 @@ def checked_times(times) -> np.ndarray:
     return times
 
 
-def only_length(task: LinearRegression) -> int:
+def only_length(task: LinearRegression | MultiTaskRegression) -> int:
     """The one context length of a task."""
     if len(task.contexts) != 1:
         raise ValueError(f"`task` has the lengths {task.contexts}: must have one context length.")

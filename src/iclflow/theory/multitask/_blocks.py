@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ...tasks import MultiTaskRegression
+from .._softmax_setting import only_length
 
 
 class Blocks(NamedTuple):
@@ -45,8 +46,6 @@ def blocks_of(task: MultiTaskRegression) -> Blocks:
     used = [c for coordinates in task.coordinates for c in coordinates]
     if len(set(used)) < len(used):
         raise ValueError(f"`task.coordinates` = {task.coordinates}: must not overlap.")
-    if len(task.contexts) != 1:
-        raise ValueError(f"`task.contexts` = {task.contexts}: must be one context length.")
     sizes = np.array([len(coordinates) for coordinates in task.coordinates], float)
     signal, noise = (np.asarray(value, float) for value in (task.signal, task.noise))
-    return Blocks(sizes, signal, noise, float(task.contexts[0]))
+    return Blocks(sizes, signal, noise, float(only_length(task)))

@@ -11,6 +11,7 @@ import numpy as np
 import scipy.optimize
 from jaxtyping import Float
 
+from .._softmax_setting import checked_whole
 from ._blocks import Blocks
 
 
@@ -43,9 +44,7 @@ def single_head(blocks: Blocks) -> Solution:
 
 def lower_bound(blocks: Blocks, heads: int) -> Solution:
     """What no equiangular heads go below, and some approach (LB-ICL)."""
-    if heads < 1:
-        raise ValueError(f"`heads` = {heads}: must be at least 1.")
-    if heads == 1:
+    if checked_whole("heads", heads) == 1:
         return single_head(blocks)
     return _with(_filled(min(heads - 1, len(blocks.sizes)), blocks), blocks)
 

@@ -18,6 +18,7 @@ import scipy.integrate
 import scipy.optimize
 from jaxtyping import ArrayLike, Float
 
+from .._softmax_setting import checked_times
 from ._blocks import Blocks
 from ._loss import Heads, loss, slopes
 from ._solutions import gradient_flow_limit
@@ -57,7 +58,7 @@ def spectral_flow(
     - `width`: E, the width of keys and values.
     - `key_imbalance`, `value_imbalance`: k² − q² and o² − v², one number or one for each ω and μ.
     """
-    times = np.asarray(times, float)
+    times = checked_times(times)
     omega, mu = np.asarray(omega, float), np.asarray(mu, float)
     ways = (
         _Coordinate.of("omega", omega, key_imbalance, width**0.5),
@@ -128,7 +129,6 @@ class _Coordinate(NamedTuple):
 
 def _solved(ways, shape, blocks: Blocks, width: int, end: float):
     """The flow from 0 to `end`, as a function of time."""
-    size = int(np.prod(shape))
 
     def velocity(_, theta):
         omega, mu = (way.value(part.reshape(shape)) for way, part in zip(ways, np.split(theta, 2)))
@@ -138,7 +138,6 @@ def _solved(ways, shape, blocks: Blocks, width: int, end: float):
         )
 
     start = np.concatenate([way.start.ravel() for way in ways])
-    assert start.size == 2 * size
     found = scipy.integrate.solve_ivp(
         velocity, (0.0, end), start, "LSODA", dense_output=True, rtol=_TOLERANCE, atol=_TOLERANCE
     )
