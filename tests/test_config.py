@@ -73,6 +73,7 @@ def test_the_examples_are_the_ones_that_are_promised():
         "finite_data",
         "in_context_in_weight",
         "merged",
+        "multitask_phases",
         "rank_two",
         "softmax_adam",
         "softmax_pair",
@@ -221,7 +222,7 @@ REFUSED = {
         changed(model={"kind": None}),
         "`model.kind` is missing: must be one of 'merged', 'separate', 'two_layer', "
         "'convolutional', 'structured', 'factored', 'multi_merged', 'multi_factored', "
-        "'multi_structured', 'stack'.",
+        "'multi_structured', 'multi_blind', 'multi_spectral', 'stack'.",
     ),
     "a setting that is needed": (
         changed(model={"heads": None}),
@@ -322,8 +323,9 @@ REFUSED = {
     ),
     "one label for several tasks": (
         changed(task=TWO_TASKS, model=MERGED),
-        '`model.kind` = "merged" does not fit `task.kind` = "multi_task": must be "multi_merged", '
-        '"multi_factored" or "multi_structured".',
+        '`model.kind` = "merged" does not fit `task.kind` = "multi_task": must be one of '
+        '"multi_merged", "multi_factored", "multi_structured", "multi_blind" and '
+        '"multi_spectral".',
     ),
     "several labels for one task": (
         changed(model={"kind": "multi_merged"}),

@@ -250,5 +250,10 @@ def assemble(model_class: type[AbstractModel], fields: dict[str, Any]) -> Abstra
     """A model with these fields. Not through its `__init__`, whose shapes know no time axis."""
     model = object.__new__(model_class)
     for name, value in fields.items():
-        object.__setattr__(model, name, value)
+        object.__setattr__(model, name, _hashable(value))
     return model
+
+
+def _hashable(value: Any) -> Any:
+    """Static fields that were tuples before JSON made lists of them."""
+    return tuple(map(_hashable, value)) if isinstance(value, list) else value

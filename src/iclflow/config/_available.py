@@ -11,8 +11,9 @@ def risk_kinds(task: TaskSettings, model: ModelSettings) -> tuple[str, ...]:
     one_number = model.structured and not getattr(model, "per_coordinate", True)
     alone = one_number and not model.multi and task.isotropic
     linear = (model.bilinear or model.cubic) and task.linear
-    kinds = ["exact"] if linear or alone else []
-    if model.structured and isinstance(task, LinearRegressionTask | MultiTask):
+    blocks = model.spectral and isinstance(task, MultiTask) and task.disjoint and not task.rotated
+    kinds = ["exact"] if linear or alone or blocks else []
+    if model.label_blind and isinstance(task, LinearRegressionTask | MultiTask):
         kinds.append("large_context")
     if alone:
         kinds.append("first_order")
@@ -24,6 +25,8 @@ def described(task: TaskSettings, model: ModelSettings, kind: str) -> str:
     for them."""
     if model.layers:
         return "stacks of attention"
+    if model.spectral:
+        return "decomposable attention on a rotated task"
     if model.multi:
         return "attention with several labels"
     if not model.softmax:

@@ -6,6 +6,7 @@ from ._available import ALWAYS, described, listed, risk_kinds
 from ._errors import shown
 from ._function_task import SparseTask
 from ._limits import GIB, memory_here, memory_needed
+from ._multi_model import MultiSpectralModel
 from ._task import InContextInWeightTask, LinearRegressionTask, MultiTask
 from ._training import (
     BestRisk,
@@ -50,15 +51,44 @@ def _check_sizes(config: "Config") -> None:
                 f"`task.coordinates` go up to {last}."
             )
     if model.multi != isinstance(task, MultiTask):
-        several = '"multi_merged", "multi_factored" or "multi_structured"'
+        several = 'one of "multi_merged", "multi_factored", "multi_structured", "multi_blind" and '
+        several += '"multi_spectral"'
         wanted = several if isinstance(task, MultiTask) else "a kind with one label"
         raise ValueError(
             f'`model.kind` = "{model.kind}" does not fit `task.kind` = "{task.kind}": must be '
             f"{wanted}."
         )
+    if isinstance(model, MultiSpectralModel) and isinstance(task, MultiTask):
+        _check_spectral(task, model)
     if model.widest_rank > task.dim:
         raise ValueError(
             f"`model.rank` = {model.widest_rank}: must not exceed the input dimension, {task.dim}."
+        )
+
+
+def _check_spectral(task: MultiTask, model: MultiSpectralModel) -> None:
+    if not task.disjoint:
+        raise ValueError(
+            '`model.kind` = "multi_spectral" needs tasks on coordinates of their own: those of '
+            "`task.coordinates` must not overlap."
+        )
+    matrices = model.weights in ("matrices", "tokens")
+    if task.rotated and not matrices:
+        raise ValueError(
+            f'`model.weights` = "{model.weights}" on a rotated task: must be "matrices" or '
+            '"tokens", or the task be without its rotation, which changes no loss.'
+        )
+    if model.weights == "balanced" and (model.key_imbalance or model.value_imbalance):
+        name = "key_imbalance" if model.key_imbalance else "value_imbalance"
+        raise ValueError(
+            f"`model.{name}` = {getattr(model, name):g}: must be 0 for `model.weights` = "
+            '"balanced".'
+        )
+    needed = max(task.dim, task.labels)
+    if matrices and model.width is not None and model.width < needed:
+        raise ValueError(
+            f"`model.width` = {model.width}: must be at least {needed}, the number of inputs and "
+            "of labels, for matrices with given singular values."
         )
 
 

@@ -6,14 +6,14 @@ from pydantic import Field
 
 from ._base import Count, Flag
 from ._model_base import ModelBase, Scale
-from ._softmax_model import (
-    FactoredModel,
+from ._multi_model import (
+    MultiBlindModel,
     MultiFactoredModel,
     MultiMergedModel,
+    MultiSpectralModel,
     MultiStructuredModel,
-    StackModel,
-    StructuredModel,
 )
+from ._softmax_model import FactoredModel, StackModel, StructuredModel
 
 
 class _Reduced(ModelBase):
@@ -45,6 +45,10 @@ class _Attention(_Reduced):
     @property
     def softmax(self) -> bool:
         return self.activation == "softmax"
+
+    @property
+    def label_blind(self) -> bool:
+        return self.softmax and self.form == "reduced" and not self.self_attention
 
     @property
     def bilinear(self) -> bool:
@@ -116,5 +120,7 @@ ModelSettings = (
     | MultiMergedModel
     | MultiFactoredModel
     | MultiStructuredModel
+    | MultiBlindModel
+    | MultiSpectralModel
     | StackModel
 )

@@ -42,6 +42,16 @@ class ModelBase(Settings):
         return False
 
     @property
+    def label_blind(self) -> bool:
+        """Whether the model is softmax over the context alone, whatever the labels are."""
+        return False
+
+    @property
+    def spectral(self) -> bool:
+        """Whether the weights are singular values of decomposable heads."""
+        return False
+
+    @property
     def multi(self) -> bool:
         """Whether the model has one output for each of several labels."""
         return False

@@ -8,7 +8,7 @@ from ._base import Count, Flag
 from ._model_base import ModelBase, Scale
 
 
-class _Softmax(ModelBase):
+class SoftmaxBase(ModelBase):
     """What the kinds of attention have that are softmax unless told otherwise."""
 
     activation: Literal["linear", "softmax"] = Field(
@@ -23,7 +23,7 @@ class _Softmax(ModelBase):
         return self.activation == "softmax"
 
 
-class StructuredModel(_Softmax):
+class StructuredModel(SoftmaxBase):
     """Attention with a few numbers a head: key-query diag(ω), output-value μ."""
 
     kind: Literal["structured"] = "structured"
@@ -41,16 +41,19 @@ class StructuredModel(_Softmax):
 
     @property
     def structured(self) -> bool:
+        return self.label_blind
+
+    @property
+    def label_blind(self) -> bool:
         return self.softmax and not self.self_attention
 
     def weight_count(self, dim: int, labels: int) -> int:
         return self.heads * (1 + (dim if self.per_coordinate else 1))
 
 
-class FactoredModel(_Softmax):
-    """Attention with separate Q, K, V and O of any width."""
+class FactoredBase(SoftmaxBase):
+    """What attention with separate Q, K, V and O has."""
 
-    kind: Literal["factored"] = "factored"
     width: Count | None = Field(
         default=None, description="Width of a head (default: the size of a token)."
     )
@@ -61,6 +64,12 @@ class FactoredModel(_Softmax):
     scheme: Literal["gaussian", "default", "small_identity", "opposite"] = Field(
         default="default", description="How the initial weights are drawn."
     )
+
+
+class FactoredModel(FactoredBase):
+    """Attention with separate Q, K, V and O of any width."""
+
+    kind: Literal["factored"] = "factored"
 
     @property
     def cubic(self) -> bool:
@@ -71,72 +80,7 @@ class FactoredModel(_Softmax):
         return self.heads * width * (3 * (dim + 1) + 1)
 
 
-class MultiMergedModel(_Softmax):
-    """Attention with several labels, and merged key-query and output-value matrices."""
-
-    kind: Literal["multi_merged"] = "multi_merged"
-    scale: Scale = Field(default=1e-2, description="Size of the initial weights.")
-    scheme: Literal["gaussian", "default", "small_identity", "opposite"] = Field(
-        default="gaussian", description="How the initial weights are drawn."
-    )
-
-    @property
-    def multi(self) -> bool:
-        return True
-
-    def weight_count(self, dim: int, labels: int) -> int:
-        return self.heads * (dim + labels) ** 2
-
-
-class MultiFactoredModel(_Softmax):
-    """Attention with several labels, and separate Q, K, V and O of any width."""
-
-    kind: Literal["multi_factored"] = "multi_factored"
-    width: Count | None = Field(
-        default=None, description="Width of a head (default: the size of a token)."
-    )
-    scale: Scale | None = Field(
-        default=None,
-        description='Size of the initial weights (default: 1 for the scheme "default", else 0.01).',
-    )
-    scheme: Literal["gaussian", "default", "small_identity", "opposite"] = Field(
-        default="default", description="How the initial weights are drawn."
-    )
-
-    @property
-    def multi(self) -> bool:
-        return True
-
-    def weight_count(self, dim: int, labels: int) -> int:
-        width = dim + labels if self.width is None else self.width
-        return self.heads * width * (3 * (dim + labels) + labels)
-
-
-class MultiStructuredModel(_Softmax):
-    """Attention with several labels, and a few numbers a head: ω, and one μ a label."""
-
-    kind: Literal["multi_structured"] = "multi_structured"
-    scale: Scale = Field(default=1e-2, description="Size of the initial weights.")
-    scheme: Literal["gaussian", "small_identity", "opposite"] = Field(
-        default="gaussian", description="How the initial weights are chosen."
-    )
-    per_coordinate: Flag = Field(
-        default=True, description="Whether a head has one ω for each coordinate."
-    )
-
-    @property
-    def structured(self) -> bool:
-        return self.softmax and not self.self_attention
-
-    @property
-    def multi(self) -> bool:
-        return True
-
-    def weight_count(self, dim: int, labels: int) -> int:
-        return self.heads * (labels + (dim if self.per_coordinate else 1))
-
-
-class StackModel(_Softmax):
+class StackModel(SoftmaxBase):
     """Several layers of attention between all tokens, with residual connections."""
 
     kind: Literal["stack"] = "stack"

@@ -104,6 +104,16 @@ class MultiTask(TaskBase):
     def labels(self) -> int:
         return len(self.coordinates)
 
+    @property
+    def disjoint(self) -> bool:
+        """Whether no coordinate is read by two tasks."""
+        used = [place for read in self.coordinates for place in read]
+        return len(set(used)) == len(used)
+
+    @property
+    def rotated(self) -> bool:
+        return self.input_rotation is not None or self.output_rotation is not None
+
 
 def _is_round(matrix: tuple[tuple[float, ...], ...] | None) -> bool:
     """Whether the matrix is a multiple of the identity, as it is if it is not given."""

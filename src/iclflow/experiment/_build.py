@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from ..config import Config, InputError
-from ..models import AbstractModel, MergedKQ, SeparateKQ
+from ..models import AbstractModel, MergedKQ, SeparateKQ, SpectralAttention
 from ..precision import require_float64
 from ..risks import AbstractRisk, risk
 from ..tasks import AbstractTask
@@ -26,8 +26,8 @@ class Experiment:
 
     **Fields:**
 
-    - `attention`: the reduced linear attention whose weights `model` starts with, if it is one
-      that has it; theory reads these.
+    - `attention`: the reduced linear attention or the singular values whose weights `model` starts
+      with, if it is one that has them; theory reads these.
     - `risk`: what is minimised.
     - `monitor`: what is reported, the same unless steps are random.
     - `key`: of the random stream of the steps.
@@ -36,7 +36,7 @@ class Experiment:
     config: Config
     task: AbstractTask
     model: AbstractModel
-    attention: MergedKQ | SeparateKQ | None
+    attention: MergedKQ | SeparateKQ | SpectralAttention | None
     risk: AbstractRisk
     monitor: AbstractRisk
     key: PRNGKeyArray

@@ -4,7 +4,7 @@ import contextlib
 
 import numpy as np
 
-from ..models import MergedKQ
+from ..models import MergedKQ, SeparateKQ
 from ..tasks import LinearRegression
 from ..theory import (
     drop_time,
@@ -19,6 +19,7 @@ from ..theory import (
 )
 from ._build import Experiment
 from ._clock import clock_unit
+from ._multitask_overlay import multitask_overlay
 from ._prediction import Overlay
 from ._softmax_overlay import softmax_overlay
 
@@ -34,8 +35,10 @@ def overlay(experiment: Experiment) -> Overlay | None:
     """The prediction for a run, or None where theory says nothing about it."""
     task, attention = experiment.task, experiment.attention
     if experiment.config.theory and experiment.config.model.softmax:
-        return softmax_overlay(experiment)
-    if attention is None or not isinstance(task, LinearRegression) or not _applies(experiment):
+        return multitask_overlay(experiment) or softmax_overlay(experiment)
+    if not isinstance(attention, MergedKQ | SeparateKQ) or not isinstance(task, LinearRegression):
+        return None
+    if not _applies(experiment):
         return None
     normaliser = attention.normaliser
     with contextlib.suppress(ValueError, np.linalg.LinAlgError), np.errstate(all="ignore"):

@@ -5,6 +5,8 @@ from ._base import AbstractModel as AbstractModel
 from ._base import Form as Form
 from ._base import Normaliser as Normaliser
 from ._base import attention_length as attention_length
+from ._blind_factored import BlindFactored as BlindFactored
+from ._decomposable import AbstractSpectral as AbstractSpectral
 from ._equivalents import ConvolutionalLinear as ConvolutionalLinear
 from ._equivalents import TwoLayerLinear as TwoLayerLinear
 from ._equivalents import cubic_features as cubic_features
@@ -21,6 +23,8 @@ from ._multi_attention import MultiMergedKQ as MultiMergedKQ
 from ._multi_attention import MultiStructured as MultiStructured
 from ._separate import FullSeparateKQ as FullSeparateKQ
 from ._separate import SeparateKQ as SeparateKQ
+from ._spectral import BalancedSpectral as BalancedSpectral
+from ._spectral import SpectralAttention as SpectralAttention
 from ._stack import AttentionStack as AttentionStack
 from ._structured import StructuredAttention as StructuredAttention
 
@@ -38,6 +42,9 @@ MODELS: dict[str, type[AbstractModel]] = {
         MultiMergedKQ,
         MultiFactored,
         MultiStructured,
+        BlindFactored,
+        SpectralAttention,
+        BalancedSpectral,
         AttentionStack,
     )
 }

@@ -62,12 +62,23 @@ def check_sizes(
             raise ValueError(f"`{name}` = {value}: must be a whole number from 1 up.")
     if rank > dim:
         raise ValueError(f"`rank` = {rank}: must not exceed `dim` = {dim}.")
+    check_scale("scale", scale)
+    if scheme not in schemes:
+        raise ValueError(f"`scheme` = {scheme!r}: must be one of {', '.join(schemes)}.")
+
+
+def check_scale(name: str, scale: ScalarLike) -> None:
+    """Refuses sizes of weights that are negative or no numbers."""
     # The values of a traced scale are not known here: `init_many` checks what it sweeps.
     traced = isinstance(scale, jax.core.Tracer)  # pyright: ignore[reportAttributeAccessIssue]
     if not traced and not 0 <= np.asarray(scale) < np.inf:
-        raise ValueError(f"`scale` = {scale}: must be finite and not negative.")
-    if scheme not in schemes:
-        raise ValueError(f"`scheme` = {scheme!r}: must be one of {', '.join(schemes)}.")
+        raise ValueError(f"`{name}` = {scale}: must be finite and not negative.")
+
+
+def check_heads(heads: int) -> None:
+    """Refuses numbers of heads that no model can have."""
+    if not is_whole(heads) or heads < 1:
+        raise ValueError(f"`heads` = {heads}: must be a whole number from 1 up.")
 
 
 def check_key(key: PRNGKeyArray) -> None:

@@ -17,6 +17,8 @@ from ._first_order import first_order_risk as first_order_risk
 from ._integrated import IntegratedRisk as IntegratedRisk
 from ._large_context import LargeContextRisk as LargeContextRisk
 from ._large_context import large_context_risk as large_context_risk
+from ._multi_exact import ExactMultiRisk as ExactMultiRisk
+from ._multi_exact import exact_multi_risk as exact_multi_risk
 from ._quadratic import FeatureLayout as FeatureLayout
 from ._quadratic import QuadraticRisk as QuadraticRisk
 from ._query_quadrature import Resolution as Resolution
@@ -26,4 +28,6 @@ from ._sampled import SampledRisk as SampledRisk
 from ._softmax_exact import ExactSoftmaxRisk as ExactSoftmaxRisk
 from ._softmax_exact import Refined as Refined
 from ._softmax_exact import exact_softmax_risk as exact_softmax_risk
+from ._spectral import SpectralRisk as SpectralRisk
+from ._spectral import spectral_risk as spectral_risk
 from ._token_moments import exact_quadratic_risk as exact_quadratic_risk

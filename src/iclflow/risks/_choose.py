@@ -5,7 +5,7 @@ from typing import Any, Literal
 import jax.random as jr
 from jaxtyping import PRNGKeyArray
 
-from ..models import AbstractModel, MultiStructured
+from ..models import AbstractModel, AbstractSpectral
 from ..tasks import (
     AbstractSequences,
     AbstractTask,
@@ -19,13 +19,16 @@ from ._bilinear import exact_bilinear_risk
 from ._check import check_own_model, check_task_and_model
 from ._choose_sampled import Integrate, sampled_risk
 from ._dataset import dataset_risk
+from ._disjoint import Disjoint
 from ._draws import Precision
 from ._first_order import first_order_risk
 from ._isotropic import Isotropic, is_scalar_softmax
-from ._large_context import is_structured_softmax, large_context_risk
+from ._large_context import is_blind_softmax, large_context_risk
+from ._multi_exact import exact_multi_risk
 from ._quadratic import MAX_FEATURES, FeatureLayout
 from ._sampled import MinibatchRisk
 from ._softmax_exact import exact_softmax_risk
+from ._spectral import spectral_risk
 from ._token_moments import exact_quadratic_risk
 
 Kind = Literal["best", "exact", "large_context", "first_order", "dataset", "minibatch", "sampled"]
@@ -47,10 +50,10 @@ def available_kinds(task: AbstractTask, model: AbstractModel) -> tuple[str, ...]
         model.form == "cubic" and FeatureLayout.of(model).size <= MAX_FEATURES
     )
     scalar = is_scalar_softmax(model) and Isotropic.of(task) is not None
-    labels = MultiTaskRegression if isinstance(model, MultiStructured) else LinearRegression
+    regression = isinstance(task, LinearRegression | MultiTaskRegression)
     missing = {
-        "exact": not (known and fits or scalar),
-        "large_context": not (is_structured_softmax(model) and isinstance(task, labels)),
+        "exact": not (known and fits or scalar or Disjoint.of(task, model) is not None),
+        "large_context": not (is_blind_softmax(model) and regression),
         "first_order": not scalar,
     }
     return tuple(kind for kind in KINDS if not missing.get(kind))
@@ -104,11 +107,13 @@ def risk(
     if kind == "sampled":
         return sampled_risk(task, model, **_those(given, kind))
     if kind == "large_context":
-        return large_context_risk(task)
+        return spectral_risk(task, model) or large_context_risk(task)
     if kind == "first_order":
         return first_order_risk(task)
     if kind == "exact" and is_scalar_softmax(model):
         return exact_softmax_risk(task, **_those(given, kind))
+    if kind == "exact" and isinstance(model, AbstractSpectral):
+        return exact_multi_risk(task, model, **_those(given, kind))
     if kind == "exact":
         chosen = exact_bilinear_risk(task, model) if model.form == "bilinear" else None
         return exact_quadratic_risk(task, model) if chosen is None else chosen

@@ -1,4 +1,4 @@
-"""The large-context approximation of the risk of structured softmax attention."""
+"""The large-context approximation of the risk of softmax attention that does not see labels."""
 
 from typing import ClassVar, Literal, TypeGuard
 
@@ -7,9 +7,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..models import AbstractModel, MultiStructured, StructuredAttention
+from ..models import (
+    AbstractAttention,
+    AbstractModel,
+    AbstractMultiAttention,
+    MultiStructured,
+    StructuredAttention,
+)
 from ..tasks import AbstractTask, LinearRegression, MultiTaskRegression
 from ._base import AbstractRisk
+from ._draws import Inputs
+from ._integrated import output_circuits
+from ._labels import LabelMoments
 
 # Of covariances and second moments, all of them: whether they are multiples of the identity.
 Shape = Literal["isotropic", "diagonal", "full"]
@@ -18,14 +27,16 @@ Shape = Literal["isotropic", "diagonal", "full"]
 class LargeContextRisk(AbstractRisk):
     """L̃ of arXiv 2503.12734 and of arXiv 2402.19442, for any covariances and several labels.
 
-    In a long context a head reads the mean of x tilted by the query, ΛW_h x_q with
-    W_h = diag(ω_h), and the noise of that mean has variance proportional to 1/N. With
-    Γ_i = Σ_h μ_ih W_h, v_i the variance of a context label, and M_i = E[w_i w_iᵀ],
+    In a long context a head reads the mean of x tilted by the query, ΛW_h x_q, and the noise of
+    that mean has variance proportional to 1/N. With labels j of weights w_j, M_j = E[w_j w_jᵀ], v_j
+    the variance of a context label, and U_hij what head h reads from label j into prediction i,
 
-        L̃ = Σ_i σ² + tr M_i (I − ΛΓ_i) Λ (I − ΛΓ_i)ᵀ + (v_i/N) Σ_hk μ_ih μ_ik exp(tr W_h Λ W_k Λ).
+        L̃ = Σ_i σ_i² + Σ_ij tr M_j T_ij Λ T_ijᵀ + (1/N) Σ_hk e^{tr W_hᵀΛW_kΛ} Σ_ij v_j U_hij U_kij,
+        T_ij = δ_ij I − Λ Σ_h U_hij W_h.
 
-    On one isotropic task and with one ω a head this is Eq. (A4) of docs/theory/softmax.md. It is
-    what is left as N and D grow with Dω² fixed; at fixed D its 1/N term is off (`FirstOrderRisk`).
+    Both papers have it for diagonal W and U. On one isotropic task and with one ω a head this is
+    Eq. (A4) of docs/theory/softmax.md. It is what is left as N and D grow with Dω² fixed; at fixed
+    D its 1/N term is off (`FirstOrderRisk`).
     """
 
     kind: ClassVar[str] = "large_context"
@@ -33,95 +44,95 @@ class LargeContextRisk(AbstractRisk):
     covariance: Float[Array, "D D"]
     second_moments: Float[Array, "I D D"]
     label_variances: Float[Array, " I"]
-    query_noise: Float[Array, " I"]
+    labels: LabelMoments
     inverse_length: Float[Array, ""]
     shape: Shape = eqx.field(static=True, default="full")
 
     def __call__(self, model: AbstractModel, key: PRNGKeyArray | None = None) -> Float[Array, ""]:
-        blocks, mu = self._circuits(model)
-        covariance = self.covariance
-        missed = jnp.eye(len(covariance)) - covariance @ jnp.einsum("ih,hde->ide", mu, blocks)
-        bias = jnp.einsum("iab,ibc,cd,iad->i", self.second_moments, missed, covariance, missed)
+        blocks, values = self._circuits(model)
+        covariance, labels = self.covariance, values.shape[1]
+        own = jnp.eye(labels)[:, :, None, None] * jnp.eye(len(covariance))
+        missed = own - covariance @ jnp.einsum("hij,hde->ijde", values, blocks)
+        bias = jnp.sum((self.second_moments @ missed) * (missed @ covariance))
         both_sides = jnp.einsum("ab,hbc,cd->had", covariance, blocks, covariance)
         tilt = jnp.exp(jnp.einsum("hab,kab->hk", blocks, both_sides))
-        spread = self.label_variances * jnp.einsum("ih,hk,ik->i", mu, tilt, mu)
-        return jnp.sum(self.query_noise + bias + self.inverse_length * spread)
+        spread = jnp.einsum("hk,hij,kij,j->", tilt, values, values, self.label_variances)
+        return jnp.sum(self.labels.query_noise) + bias + self.inverse_length * spread
 
     def of_zero(self, model: AbstractModel) -> Float[Array, ""]:
-        return jnp.sum(
-            self.query_noise + jnp.einsum("iab,ab->i", self.second_moments, self.covariance)
-        )
+        signal = jnp.einsum("iab,ab->", self.second_moments, self.covariance)
+        return jnp.sum(self.labels.query_noise) + signal
 
     def floor(self, model: AbstractModel) -> Float[Array, ""] | None:
-        """The infimum, where weights of this shape can come close to it.
+        """The infimum, where weights of this shape are known to come close to it.
 
         exp(K) ⪰ K entry by entry for every Gram matrix K, so that L̃ is at least what the
         preconditioner Γ_i costs with K in place of exp(K), which is quadratic. Pairs of heads
         with small ω reach it for each of I labels if there are I + 1 heads. A single head pays
         e‖ΛΓ‖² instead of ‖ΛΓ‖².
         """
-        _, mu = self._circuits(model)
-        labels, heads = mu.shape
-        each = model.omega.ndim == 2  # pyright: ignore
+        blocks, values = self._circuits(model)
+        heads, labels = len(blocks), values.shape[1]
+        if not isinstance(model, StructuredAttention | MultiStructured):
+            return None
+        each = model.omega.ndim == 2
         fits = ("isotropic", "diagonal") if each else ("isotropic",)
-        if self.shape not in fits or 1 < labels >= heads:
+        if self.shape not in fits or 1 < labels >= heads or self.labels.rotation is not None:
             return None
         signal = jnp.diagonal(self.second_moments, axis1=1, axis2=2) * jnp.diag(self.covariance)
         cost = self.label_variances * self.inverse_length * (jnp.e if heads == 1 else 1.0)
         share = signal * cost[:, None] / (signal + cost[:, None])
-        return jnp.sum(self.query_noise) + jnp.sum(jnp.where(signal > 0, share, 0.0))
+        return jnp.sum(self.labels.query_noise) + jnp.sum(jnp.where(signal > 0, share, 0.0))
 
-    def _circuits(self, model: AbstractModel) -> tuple[Float[Array, "H D D"], Float[Array, "I H"]]:
-        if not is_structured_softmax(model):
+    def _circuits(
+        self, model: AbstractModel
+    ) -> tuple[Float[Array, "H D D"], Float[Array, "H I J"]]:
+        """Key-query between inputs, and output-value between labels that are independent."""
+        if not is_blind_softmax(model):
             raise TypeError(
-                "This risk is of StructuredAttention and MultiStructured with softmax and "
+                "This risk is of softmax attention whose weights do not depend on the labels, with "
                 f"`self_attention` = False; got {type(model).__name__}."
             )
-        dim, labels = len(self.covariance), len(self.query_noise)
-        mu = model.mu[None] if isinstance(model, StructuredAttention) else model.mu.T
-        if model.dim != dim or len(mu) != labels:
+        dim, labels = len(self.covariance), len(self.label_variances)
+        blocks = model.kq()
+        if blocks.shape[2] != dim or (model.labels or 1) != labels:
             raise ValueError(
-                f"The model has D = {model.dim} and {len(mu)} labels, the task D = {dim} and "
-                f"{labels}: must be equal."
+                f"The model has D = {blocks.shape[2]} and {model.labels or 1} labels, the task "
+                f"D = {dim} and {labels}: must be equal."
             )
-        return model.kq()[:, :dim], mu
+        _, values = output_circuits(model, self.labels, dim)
+        return blocks[:, :dim], values
 
 
 def large_context_risk(task: AbstractTask) -> LargeContextRisk:
-    """The large-context risk of structured softmax attention on linear regressions."""
-    if isinstance(task, MultiTaskRegression):
-        parts = [task.part(i) for i in range(task.labels)]
-    elif isinstance(task, LinearRegression):
-        parts = [task]
-    else:
+    """The large-context risk of softmax attention that does not see labels, on linear
+    regressions."""
+    if not isinstance(task, LinearRegression | MultiTaskRegression):
         raise ValueError(
             f"The large-context risk needs a LinearRegression or a MultiTaskRegression: got "
             f"{type(task).__name__}."
         )
-    moments = jnp.stack([part.weight_second_moment for part in parts])
-    variances = jnp.stack([part.label_variance for part in parts])
-    query_noise = jnp.stack([part.query_noise for part in parts])
-    if isinstance(task, MultiTaskRegression) and task.output_rotation is not None:
-        # The tasks are independent: a label that mixes them has the mixed second moments.
-        mixing = task.output_rotation**2
-        moments, variances, query_noise = (
-            jnp.tensordot(mixing, each, 1) for each in (moments, variances, query_noise)
-        )
-    lengths = jnp.asarray(task.contexts, variances.dtype)
+    inputs, labels = Inputs.of(task), LabelMoments.of(task)
+    covariance = inputs.root.matrix @ inputs.root.matrix.T
+    moments = labels.covariance + labels.mean[:, :, None] * labels.mean[:, None, :]
+    lengths = jnp.asarray(task.contexts, covariance.dtype)
     return LargeContextRisk(
-        covariance=parts[0].covariance,
+        covariance=covariance,
         second_moments=moments,
-        label_variances=variances,
-        query_noise=query_noise,
-        inverse_length=jnp.sum(parts[0].context_probabilities / lengths),
-        shape=_shape([parts[0].covariance, *moments]),
+        label_variances=jnp.einsum("iab,ab->i", moments, covariance) + labels.noise,
+        labels=labels,
+        inverse_length=jnp.sum(inputs.probabilities / lengths),
+        shape=_shape([covariance, *moments]),
     )
 
 
-def is_structured_softmax(model: AbstractModel) -> TypeGuard[StructuredAttention | MultiStructured]:
-    """Whether heads are diag(ω_h) and μ_h, with softmax over the context alone."""
+def is_blind_softmax(
+    model: AbstractModel,
+) -> TypeGuard[AbstractAttention | AbstractMultiAttention]:
+    """Whether attention is softmax over the context alone, and the same whatever the labels are."""
     return (
-        isinstance(model, StructuredAttention | MultiStructured)
+        isinstance(model, AbstractAttention | AbstractMultiAttention)
+        and model.label_blind
         and model.activation == "softmax"
         and not model.self_attention
     )

@@ -106,10 +106,13 @@ def _each(function, *arguments: Array) -> Array:
     """The numbers of `function` for each element, along a new first axis."""
     shape = jnp.broadcast_shapes(*(argument.shape for argument in arguments))
     flat = tuple(jnp.broadcast_to(argument, shape).reshape(-1) for argument in arguments)
+    # A last batch of another size would be compiled by itself: it is filled up with ones.
+    fill = -flat[0].size % _TOGETHER
+    flat = tuple(jnp.pad(argument, (0, fill), constant_values=1.0) for argument in flat)
     # Computing the tables again on the way back keeps no more than some of them at a time.
     one = jax.checkpoint(lambda of: jnp.stack(function(*of)))
     found = jax.lax.map(one, flat, batch_size=_TOGETHER)
-    return found.T.reshape(-1, *shape)
+    return found[: len(found) - fill].T.reshape(-1, *shape)
 
 
 def _one_head(variance: Array, length: Array, resolution: Resolution) -> tuple[Array, ...]:

@@ -31,7 +31,7 @@ def radius_nodes(
 def _rules(dim: int, digits: int) -> tuple[np.ndarray, np.ndarray]:
     """The rules for growing |ω|, a row each, filled up with nodes of weight zero."""
     counts = [round(share * digits) for share in (0.9, 2.4, 4.0, 6.3)]
-    rules = [_laguerre(dim, n, digits) for n in counts[:2]]
+    rules = [gauss_radius(dim, digits, n) for n in counts[:2]]
     rules += [_legendre(dim, n, digits) for n in counts[2:]]
     size = max(len(nodes) for nodes, _ in rules)
     fill = lambda row, value: np.pad(row, (0, size - len(row)), constant_values=value)
@@ -41,7 +41,7 @@ def _rules(dim: int, digits: int) -> tuple[np.ndarray, np.ndarray]:
     )
 
 
-def _laguerre(dim: int, count: int, digits: int) -> tuple[np.ndarray, np.ndarray]:
+def gauss_radius(dim: int, digits: int, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Gauss nodes for t = r²/2, which has density t^(D/2−1) exp(−t), by Golub and Welsch."""
     k, power = np.arange(count), dim / 2 - 1
     off = np.sqrt(k[1:] * (k[1:] + power))

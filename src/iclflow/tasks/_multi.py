@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from ..precision import as_float
 from ._base import AbstractSequences, AbstractTask, Sequences, check_prediction
@@ -63,8 +63,8 @@ class MultiTaskRegression(AbstractTask[MultiSequences]):
         dim: int | None = None,
         context=48,
         *,
-        noise=0.1,
-        signal=None,
+        noise: ArrayLike | Sequence[float] = 0.1,
+        signal: ArrayLike | Sequence[float] | None = None,
         input_rotation=None,
         output_rotation=None,
         noisy_query: bool = True,

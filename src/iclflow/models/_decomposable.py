@@ -1,0 +1,126 @@
+"""Decomposable attention in its singular values: a few numbers a head and task
+(arXiv 2402.19442).
+
+On a task whose labels read blocks of coordinates of their own, heads with key-query ω_hi·I on
+block i and output-value μ_hi on label i stay such heads in gradient flow, and so do their factors:
+K_h = Ψ diag(k), Q_h = Ψ diag(q) with ω = kq/√E, O_hᵀ = Ξ diag(o), V_h = Ξ diag(v) with μ = ov, in
+frames Ψ and Ξ that do not move. The weights here are lengths of such factors, block by block, so
+that their gradient flow is that of the factors themselves.
+"""
+
+import abc
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ..tasks import is_whole
+from ._blind_factored import BlindFactored
+from ._initialise import check_key
+from ._multi_attention import AbstractMultiAttention
+
+
+class AbstractSpectral(AbstractMultiAttention):
+    """Heads that are ω_hi on block i and μ_hi on label i.
+
+    **Fields:**
+
+    - `coordinates`: the coordinates (from 0) of each block.
+    - `dim`: D, the number of inputs.
+    - `width`: E, the width of keys and values.
+    """
+
+    coordinates: eqx.AbstractVar[tuple[tuple[int, ...], ...]]
+    dim: eqx.AbstractVar[int]
+    width: eqx.AbstractVar[int]
+
+    def __check_init__(self):
+        used = [place for read in self.coordinates for place in read]
+        if not used or not all(self.coordinates) or len(set(used)) < len(used):
+            raise ValueError(
+                f"`coordinates` = {self.coordinates}: must be sets that do not overlap, one a task."
+            )
+        if min(used) < 0 or not is_whole(self.dim) or self.dim <= max(used):
+            raise ValueError(
+                f"`dim` = {self.dim}: must be a whole number, larger than every coordinate."
+            )
+        if not is_whole(self.width) or self.width < 1:
+            raise ValueError(f"`width` = {self.width}: must be a whole number from 1 up.")
+
+    @abc.abstractmethod
+    def omega(self) -> Float[Array, "H I"]:
+        """The singular values of key-query, one a block."""
+
+    @abc.abstractmethod
+    def mu(self) -> Float[Array, "H I"]:
+        """The singular values of output-value, one a label."""
+
+    @abc.abstractmethod
+    def factors(self) -> tuple[Array, Array, Array, Array]:
+        """k, q, o and v of each head and task, (H, I), for each single coordinate."""
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """d_i, the sizes of the blocks."""
+        return tuple(len(read) for read in self.coordinates)
+
+    @property
+    def labels(self) -> int:
+        return len(self.coordinates)
+
+    @property
+    def label_blind(self) -> bool:
+        return True
+
+    def ov(self) -> Float[Array, "H I T"]:
+        mu = self.mu()
+        blocks = mu[:, :, None] * jnp.eye(self.labels, dtype=mu.dtype)
+        return jnp.pad(blocks, ((0, 0), (0, 0), (self.dim, 0)))
+
+    def kq(self) -> Float[Array, "H T D"]:
+        diagonal = self._spread(self.omega())
+        blocks = diagonal[:, :, None] * jnp.eye(self.dim, dtype=diagonal.dtype)
+        return jnp.pad(blocks, ((0, 0), (0, self.labels), (0, 0)))
+
+    def factored(
+        self,
+        key: PRNGKeyArray,
+        input_rotation: Float[Array, "D D"] | None = None,
+        output_rotation: Float[Array, "I I"] | None = None,
+    ) -> BlindFactored:
+        """Full factors K, Q, V and O with these singular values, in random frames.
+
+        **Arguments:**
+
+        - `input_rotation`, `output_rotation`: those of the task, whose tokens hold Rx and Py.
+        """
+        check_key(key)
+        heads = eqx.filter_eval_shape(self.omega).shape[0]
+        if self.width < max(self.dim, self.labels):
+            raise ValueError(
+                f"`width` = {self.width}: must be at least {max(self.dim, self.labels)} for "
+                f"frames of {self.dim} inputs and {self.labels} labels."
+            )
+        k, q, o, v = self.factors()
+        frames, _ = jnp.linalg.qr(jr.normal(key, (2, heads, self.width, self.width), k.dtype))
+        keys, values = frames[0, :, :, : self.dim], frames[1, :, :, : self.labels]
+        turned = lambda factor, rotation: factor if rotation is None else factor @ rotation.T
+        scaled = lambda frame, lengths, rotation: turned(frame * lengths[:, None, :], rotation)
+        return BlindFactored(
+            K=scaled(keys, self._spread(k), input_rotation),
+            Q=scaled(keys, self._spread(q), input_rotation),
+            V=scaled(values, v, output_rotation),
+            O=scaled(values, o, output_rotation).swapaxes(1, 2),
+            activation=self.activation,
+            normaliser=self.normaliser,
+            self_attention=self.self_attention,
+        )
+
+    def _spread(self, each: Float[Array, "H I"]) -> Float[Array, "H D"]:
+        """One number a block as one number a coordinate; 0 where no task reads."""
+        place = np.full(self.dim, self.labels)
+        for block, read in enumerate(self.coordinates):
+            place[list(read)] = block
+        return jnp.pad(each, ((0, 0), (0, 1)))[:, place]

@@ -1,0 +1,202 @@
+"""Approximate dynamics of emergence: a head alone with its own task (arXiv 2402.19442, Figure 3).
+
+Near the start every task is taken by the head that is ahead on it. Neglecting all others leaves two
+equations for its ω and μ; and where μ follows ω, at its best value μ = ω/(ω² + c),
+c = (φ/L)e^{dω²}, one is left:
+
+    ω̇ = (2λ/√E) ω² c (1 − dω²)/(ω² + c)².
+
+Slow, then fast, then slow: as ω²L/φ at first, and to rest at d^−½. Derived in
+docs/theory/multitask.md.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import scipy.integrate
+import scipy.optimize
+from jaxtyping import Float
+
+from .._softmax_setting import checked_times
+from ._blocks import Blocks
+from ._loss import Heads
+from ._solutions import gradient_flow_limit
+from ._spectral_flow import phase_times
+
+PerTask = Float[np.ndarray, " I"]
+
+
+class OwnHeads(NamedTuple):
+    """The one head of each task over time: its ω and μ, and the loss of its task."""
+
+    times: Float[np.ndarray, " T"]
+    omega: Float[np.ndarray, "T I"]
+    mu: Float[np.ndarray, "T I"]
+    losses: Float[np.ndarray, "T I"]
+
+    @property
+    def loss(self) -> Float[np.ndarray, " T"]:
+        """The total loss."""
+        return np.sum(self.losses, 1)
+
+
+class PhaseTimes(NamedTuple):
+    """When the loss has made given fractions of its way, by three descriptions.
+
+    - `full`: all heads and tasks (`phase_times`).
+    - `own_heads`: each head alone with its own task.
+    - `emergence`: the same with μ at its best from the start: a head start of the time that μ
+      needs to get there. Differences between fractions are what it predicts.
+    """
+
+    full: Float[np.ndarray, " F"]
+    own_heads: Float[np.ndarray, " F"]
+    emergence: Float[np.ndarray, " F"]
+
+
+def own_head_flow(
+    times: Sequence[float] | Float[np.ndarray, " T"],
+    omega: PerTask,
+    mu: PerTask,
+    blocks: Blocks,
+    width: int,
+) -> OwnHeads:
+    """Head i alone with task i, for every i: positive ω_i and μ_i from those at t = 0."""
+    times = checked_times(times)
+    return _own_heads(times, _pair(omega, mu, blocks, width, float(times[-1])), blocks)
+
+
+def quasi_stationary_mu(omega: Float[np.ndarray, "*T I"], blocks: Blocks) -> np.ndarray:
+    """The best μ of a head alone with its task: ω/(ω² + (φ/L)e^{dω²})."""
+    return omega / (omega**2 + _cost(omega, blocks))
+
+
+def emergence_velocity(
+    omega: Float[np.ndarray, "*T I"], blocks: Blocks, width: int
+) -> Float[np.ndarray, "*T I"]:
+    """ω̇ by the emergence equation, as a function of ω; the velocity curve of Figure 3c."""
+    cost = _cost(omega, blocks)
+    rest = cost * (1 - blocks.sizes * omega**2) / (omega**2 + cost) ** 2
+    return 2 * blocks.signal / width**0.5 * omega**2 * rest
+
+
+def emergence_estimate(omega: PerTask, blocks: Blocks, width: int) -> PerTask:
+    """√E φ/(2λLω): when ω̇ = (2λL/φ√E)ω², its start, would blow up; about where the loss falls."""
+    return width**0.5 * blocks.phi / (2 * blocks.signal * blocks.length * omega)
+
+
+def emergence_flow(
+    times: Sequence[float] | Float[np.ndarray, " T"], omega: PerTask, blocks: Blocks, width: int
+) -> OwnHeads:
+    """Positive ω_i by the emergence equation, from those at t = 0."""
+    times = checked_times(times)
+    return _own_heads(times, _alone(omega, blocks, width, float(times[-1])), blocks)
+
+
+def approximate_phase_times(
+    omega: Heads,
+    mu: Heads,
+    blocks: Blocks,
+    width: int,
+    fractions: Sequence[float] = (0.05, 0.5, 0.95),
+) -> PhaseTimes:
+    """Phase times of a balanced start by the full flow and by both approximations.
+
+    Task i is taken by head i: ω_ii must be the largest in its column, H ≥ I. Fractions are of the
+    way from λd, the loss without any prediction, for the emergence equation, and of the way from
+    its own start for the others; to `gradient_flow_limit` for all.
+    """
+    omega, mu = np.asarray(omega, float), np.asarray(mu, float)
+    count = len(blocks.sizes)
+    if len(omega) < count or np.any(np.argmax(omega, 0) != np.arange(count)):
+        raise ValueError("`omega` must have head i ahead of all others on task i.")
+    full = phase_times(omega, mu, blocks, width, fractions)
+    omega, mu = np.diag(omega[:count]).copy(), np.diag(mu[:count]).copy()
+    pair = lambda end: _pair(omega, mu, blocks, width, end)
+    alone = lambda end: _alone(omega, blocks, width, end)
+    start = float(own_head_flow([0.0], omega, mu, blocks, width).loss[0])
+    last = gradient_flow_limit(blocks).loss
+
+    def when(solved, start: float) -> np.ndarray:
+        def ahead(time: float, part: float) -> float:
+            loss = _own_heads(np.array([time]), solution, blocks).loss[0]
+            return float((start - loss) / (start - last)) - part
+
+        end = float(full.max())
+        solution = solved(end)
+        while ahead(end, max(fractions)) < 0:
+            if end > 1e5:
+                raise ValueError(
+                    f"`fractions` = {list(fractions)}: must be reached; heads alone have not by "
+                    f"t = {end:g}."
+                )
+            end *= 4
+            solution = solved(end)
+        # What μ at its best has from the start is reached at once.
+        return np.array(
+            [
+                scipy.optimize.brentq(ahead, 0.0, end, (part,)) if ahead(0.0, part) < 0 else 0.0
+                for part in fractions
+            ]
+        )
+
+    return PhaseTimes(full, when(pair, start), when(alone, float(np.sum(blocks.power))))
+
+
+def _pair(omega: PerTask, mu: PerTask, blocks: Blocks, width: int, end: float):
+    """log ω and log μ of heads alone with their tasks, as functions of time."""
+
+    def velocity(_, logs):
+        omega, mu = np.exp(logs).reshape(2, -1)
+        missed, cost = 1 - mu * omega, _cost(omega, blocks)
+        pull = mu * missed - cost * blocks.sizes * omega * mu**2
+        gain = omega * missed - cost * mu
+        by_omega, by_mu = 2 * blocks.signal / width**0.5 * pull, 2 * blocks.power * gain
+        return np.concatenate([by_omega, by_mu])
+
+    return _integrated(velocity, {"omega": omega, "mu": mu}, end)
+
+
+def _alone(omega: PerTask, blocks: Blocks, width: int, end: float):
+    """log ω and log μ by the emergence equation, as functions of time."""
+
+    def velocity(_, log):
+        return emergence_velocity(np.exp(log), blocks, width) / np.exp(log)
+
+    solution = _integrated(velocity, {"omega": omega}, end)
+
+    def both(times: np.ndarray) -> np.ndarray:
+        log = solution(times)
+        return np.vstack([log, np.log(quasi_stationary_mu(np.exp(log.T), blocks)).T])
+
+    return both
+
+
+def _integrated(velocity, start: dict[str, PerTask], end: float):
+    """Logarithms of positive numbers along a flow: they stay positive."""
+    for name, value in start.items():
+        if not np.all(np.asarray(value) > 0):
+            raise ValueError(f"`{name}` = {value}: must be positive; zero would stay for ever.")
+    found = scipy.integrate.solve_ivp(
+        velocity,
+        (0.0, max(end, 1e-9)),
+        np.log(np.concatenate(list(start.values()))),
+        "LSODA",
+        dense_output=True,
+        rtol=1e-10,
+        atol=1e-10,
+    )
+    if not found.success:
+        raise RuntimeError(f"Heads alone could not be integrated: {found.message}")
+    return found.sol
+
+
+def _own_heads(times: np.ndarray, solution, blocks: Blocks) -> OwnHeads:
+    omega, mu = np.exp(solution(times)).T.reshape(len(times), 2, -1).swapaxes(0, 1)
+    spread = _cost(omega, blocks) * mu**2
+    return OwnHeads(times, omega, mu, blocks.power * ((1 - mu * omega) ** 2 + spread))
+
+
+def _cost(omega: np.ndarray, blocks: Blocks) -> np.ndarray:
+    return blocks.phi / blocks.length * np.exp(blocks.sizes * omega**2)

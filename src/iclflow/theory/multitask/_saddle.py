@@ -1,0 +1,83 @@
+"""How weights approach and leave the limit of gradient flow: tails, and a half-stable saddle.
+
+At one head a task the loss falls with a weight on a label of another task, of which it wants a
+negative one. With μ = (Δ/2) sinh θ, Δ = o² − v², the flow there is θ̇ = −g_i: a positive μ decays as
+e^{−gt}, crosses zero after a time of (1/g) log(4μ/Δ), and grows as e^{gt} on the other side. In
+balance it never gets there. Derived in docs/theory/multitask.md.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import ArrayLike, Float
+
+from ._blocks import Blocks
+from ._loss import Heads
+
+
+class ConvergenceRates(NamedTuple):
+    """Rates of what is left beside the own task, as flow in balance approaches its limit.
+
+    - `omega`: ϱ_h for the head of task h: its ω on other tasks falls as 1/(const + ϱ_h t).
+    - `mu`: g_i for label i: weights of other heads on it fall as e^{−g_i t}.
+    """
+
+    omega: Float[np.ndarray, " I"]
+    mu: Float[np.ndarray, " I"]
+
+
+def limit_heads(blocks: Blocks) -> tuple[Heads, Heads]:
+    """ω and μ of `gradient_flow_limit`: d_i^−½ and √d_i/(1 + e/κ_i) on the own task, else zero."""
+    own = np.sqrt(blocks.sizes) / (1 + np.e / blocks.samples)
+    return np.diag(blocks.sizes**-0.5), np.diag(own)
+
+
+def convergence_rates(blocks: Blocks, width: int) -> ConvergenceRates:
+    """ϱ_h = 2e λ_h d_h φ_h μ_h²/(L√E) and g_i = 2λ_i d_i φ_i μ_i/L at the limit."""
+    mu = np.diag(limit_heads(blocks)[1])
+    spread = 2 * blocks.power * blocks.phi / blocks.length * mu
+    return ConvergenceRates(np.e / width**0.5 * mu * spread, spread)
+
+
+def tail_excess(omega: Heads, blocks: Blocks) -> float:
+    """The loss beyond the limit that small ω on other tasks cost.
+
+    (e/L) Σ_hj λ_h d_h φ_h μ_h² d_j ω_hj² over j ≠ h. Along `convergence_rates` it falls as 1/t².
+    """
+    mu = np.diag(limit_heads(blocks)[1])
+    off = np.where(np.eye(len(mu)) > 0, 0.0, omega)
+    cost = np.e / blocks.length * blocks.power * blocks.phi * mu**2
+    return float(np.sum(cost[:, None] * blocks.sizes * off**2))
+
+
+def escape_rate(blocks: Blocks) -> Float[np.ndarray, " I"]:
+    """g_i = ∂L/∂μ_hi at the limit: the rate at which weights of other heads on label i leave it.
+
+    For h ≠ i it is 2λ_i d_i φ_i μ_i/L, the same for all other heads. Where Δ = 0 they never do.
+    """
+    return convergence_rates(blocks, 1).mu
+
+
+def relative_imbalance(mu: ArrayLike, delta: float) -> np.ndarray:
+    """Δ = o² − v² of o = √μ(1 + δ) and v = √μ/(1 + δ), as `spectral_flow` takes it."""
+    if not -1 < delta < np.inf:
+        raise ValueError(f"`delta` = {delta}: must be finite and above -1.")
+    return np.asarray(mu, float) * 2 * np.sinh(2 * np.log1p(delta))
+
+
+def escape_time(
+    start: float, end: float, imbalance: float, blocks: Blocks
+) -> Float[np.ndarray, " I"]:
+    """How long weights on labels of others take from `start` > 0 to −`end` < 0, near the limit.
+
+    [arcsinh(2 start/Δ) + arcsinh(2 end/Δ)]/g_i: about (2/g_i) log(1/Δ), and for ever in balance.
+
+    **Arguments:**
+
+    - `imbalance`: Δ = o² − v² of these weights; `relative_imbalance` makes it of a relative one.
+    """
+    if min(start, end) < 0 or not np.isfinite([start, end]).all():
+        raise ValueError(f"`start` = {start} and `end` = {end}: must be sizes, not negative.")
+    with np.errstate(divide="ignore"):
+        way = np.arcsinh(np.divide(2 * np.array([start, end]), abs(imbalance)))
+    return np.sum(way) / escape_rate(blocks)

@@ -1,0 +1,305 @@
+"""Decomposable attention: its forms, its risks in closed form and exact, and its flow."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+from iclflow.checkpoints import load_model, save_model
+from iclflow.flows import Explicit, gradient_flow
+from iclflow.models import (
+    BalancedSpectral,
+    BlindFactored,
+    MergedKQ,
+    MultiStructured,
+    SpectralAttention,
+    StructuredAttention,
+)
+from iclflow.risks import (
+    ExactMultiRisk,
+    IntegratedRisk,
+    LargeContextRisk,
+    SpectralRisk,
+    available_kinds,
+    exact_multi_risk,
+    risk,
+    spectral_risk,
+)
+from iclflow.tasks import LinearRegression, MultiTaskRegression, isotropic
+from iclflow.theory import multitask
+
+SETS = ((0, 1, 2), (3, 4, 5, 6))
+OMEGA, MU = [[0.4, 0.1], [-0.2, 0.35]], [[1.2, 0.3], [-0.4, 1.0]]
+# The example of reference value 36: losses without the noise of the query.
+TASK = MultiTaskRegression(SETS, context=20, noise=0.2, signal=[0.5, 0.3], noisy_query=False)
+HEADS = SpectralAttention.of(OMEGA, MU, SETS, value_imbalance=0.3, key_imbalance=-0.1)
+
+
+def rotation(size: int, seed: int) -> jax.Array:
+    return jnp.asarray(np.linalg.qr(np.random.default_rng(seed).normal(size=(size, size)))[0])
+
+
+def numbers(run) -> tuple[np.ndarray, np.ndarray]:
+    """ω and μ along a run of singular values."""
+    both = eqx.filter_vmap(lambda model: (model.omega(), model.mu()))(run.models)
+    return np.asarray(both[0]), np.asarray(both[1])
+
+
+def test_all_forms_of_decomposable_heads_predict_alike():
+    drawn = TASK.sample(jr.key(0), 5)
+    wanted = HEADS.predict(drawn)
+    factored = HEADS.factored(jr.key(1))
+    each = np.repeat(np.asarray(OMEGA), [3, 4], axis=1)
+    for model in (
+        BalancedSpectral.of(OMEGA, MU, SETS),
+        factored,
+        factored.embedded(),
+        MultiStructured(each, jnp.asarray(MU), 7),
+    ):
+        np.testing.assert_allclose(model.predict(drawn), wanted, rtol=1e-12)
+
+
+def test_singular_values_and_imbalances_are_those_asked_for():
+    np.testing.assert_allclose(HEADS.omega(), OMEGA, rtol=1e-14)
+    np.testing.assert_allclose(HEADS.mu(), MU, rtol=1e-14)
+    k, q, o, v = HEADS.factors()
+    np.testing.assert_allclose(k**2 - q**2, np.full((2, 2), -0.1), rtol=1e-12)
+    np.testing.assert_allclose(o**2 - v**2, np.full((2, 2), 0.3), rtol=1e-12)
+    balanced = BalancedSpectral.of(OMEGA, MU, SETS)
+    np.testing.assert_allclose(balanced.omega(), OMEGA, rtol=1e-14)
+    np.testing.assert_allclose(balanced.mu(), MU, rtol=1e-14)
+    full = HEADS.factored(jr.key(0))
+    gram = lambda factor: np.einsum("hea,heb->hab", factor, factor)
+    difference = gram(full.K) - gram(full.Q)
+    np.testing.assert_allclose(difference, np.broadcast_to(-0.1 * np.eye(7), (2, 7, 7)), atol=1e-14)
+
+
+def test_rotated_factors_predict_rotated_labels_from_rotated_inputs():
+    turn, mix = rotation(7, 0), rotation(2, 1)
+    plain = TASK.sample(jr.key(0), 4)
+    turned = eqx.tree_at(
+        lambda s: (s.x, s.x_query, s.y),
+        plain,
+        (plain.x @ turn.T, plain.x_query @ turn.T, plain.y @ mix.T),
+    )
+    model = HEADS.factored(jr.key(1), turn, mix)
+    np.testing.assert_allclose(model.predict(turned), HEADS.predict(plain) @ mix.T, rtol=1e-11)
+
+
+def test_random_starts_lie_in_the_stated_range_and_distinct_ones_where_they_should():
+    drawn = BalancedSpectral.init(jr.key(0), SETS, 500, omega=0.02, mu=0.3, spread=0.4)
+    omega = np.asarray(drawn.omega())
+    assert 0.012 < omega.min() < 0.0121 and 0.0199 < omega.max() < 0.02
+    np.testing.assert_allclose(drawn.mu(), np.full((500, 2), 0.3), rtol=1e-14)
+    distinct = BalancedSpectral.init(jr.key(0), SETS, 3, scheme="distinct").omega()
+    ahead = [[0.01, 0.008], [0.008, 0.01], [0.01, 0.008]]
+    np.testing.assert_allclose(distinct, ahead, rtol=1e-14)
+
+
+def test_closed_form_is_one_number_in_all_forms_and_by_theory():
+    spectral = risk(TASK, HEADS, "large_context")
+    factored = HEADS.factored(jr.key(1))
+    general = risk(TASK, factored, "large_context")
+    assert isinstance(spectral, SpectralRisk) and isinstance(general, LargeContextRisk)
+    value = float(spectral(HEADS))
+    assert value == pytest.approx(1.0862, abs=1e-4)
+    assert float(general(factored)) == pytest.approx(value, rel=1e-13)
+    assert float(general(HEADS)) == pytest.approx(value, rel=1e-13)
+    theory = multitask.loss(np.asarray(OMEGA), np.asarray(MU), multitask.blocks_of(TASK))
+    np.testing.assert_allclose(spectral.losses(HEADS), theory, rtol=1e-13)
+
+
+def test_closed_form_of_rotated_tasks_is_that_of_plain_ones():
+    turn, mix = rotation(7, 0), rotation(2, 1)
+    turned = MultiTaskRegression(
+        SETS, context=20, noise=0.2, signal=[0.5, 0.3], noisy_query=False,
+        input_rotation=turn, output_rotation=mix,
+    )  # fmt: skip
+    model = HEADS.factored(jr.key(1), turn, mix)
+    value = risk(turned, model, "large_context")(model)
+    plain = risk(TASK, HEADS, "large_context")(HEADS)
+    assert float(value) == pytest.approx(float(plain), rel=1e-12)
+
+
+def test_closed_form_holds_for_full_matrices_in_long_contexts():
+    # Weights so small that what the closed form neglects in its 1/N term is 2 % of that term.
+    task = LinearRegression(covariance=[[1.0, 0.3], [0.3, 0.6]], context=200, noise=0.3)
+    options = {"activation": "softmax", "self_attention": False}
+    model = MergedKQ.init(jr.key(2), 2, 2, 1.0, **options)
+    model = eqx.tree_at(lambda m: (m.v, m.U), model, (4 * model.v, 0.15 * model.U))
+    closed = float(risk(task, model, "large_context")(model))
+    losses = IntegratedRisk(task, 20_000).draw(jr.key(3), 20_000).evaluate(model)
+    error = float(jnp.std(losses) / len(losses) ** 0.5)
+    assert abs(closed - float(jnp.mean(losses))) < 4 * error + 0.02 * closed / 200
+
+
+def test_exact_risk_has_its_reference_value_and_says_how_right_it_is():
+    exact = risk(TASK, HEADS, "exact")
+    assert isinstance(exact, ExactMultiRisk)
+    losses = np.asarray(jax.jit(lambda m: exact.losses(m))(HEADS))
+    np.testing.assert_allclose(losses, [0.5327687, 0.6962013], atol=2e-7)
+    value, error = eqx.filter_jit(exact.with_error)(HEADS)
+    assert float(value) == pytest.approx(1.22896999, abs=3e-8)
+    assert abs(losses.sum() - float(value)) <= float(error) < 1e-6
+
+
+def test_exact_risk_of_one_task_is_that_of_the_single_task_quadrature():
+    # Another engine, with grids and identities of its own.
+    task = MultiTaskRegression([range(5)], context=30, noise=0.1, signal=0.2)
+    omega, mu = np.array([[0.5], [-0.3], [0.2]]), np.array([[0.8], [-0.9], [0.3]])
+    model = SpectralAttention.of(omega, mu, task.coordinates)
+    single = StructuredAttention(omega[:, 0], mu[:, 0], 5)
+    wanted = risk(isotropic(5, 30, 0.1), single, "exact")(single)
+    found = eqx.filter_jit(risk(task, model, "exact"))(model)
+    assert float(found) == pytest.approx(float(wanted), abs=1e-7)
+
+
+UNLIKE = MultiTaskRegression(
+    [(0, 1), (2, 3, 4, 5), (6,)], context=12, noise=[0.3, 0.0, 0.1], signal=[0.5, 0.3, 1.0]
+)
+
+
+def unlike_heads() -> SpectralAttention:
+    omega = np.array([[0.7, 0.2, -0.3], [-0.4, 0.5, 0.3], [0.1, -0.3, 0.9]])
+    mu = np.array([[0.9, 0.3, -0.2], [-0.4, 0.8, 0.3], [0.2, -0.3, 0.6]])
+    return SpectralAttention.of(omega, mu, UNLIKE.coordinates)
+
+
+def test_exact_risk_of_unlike_tasks_is_the_mean_over_random_contexts():
+    model = unlike_heads()
+    value = eqx.filter_jit(risk(UNLIKE, model, "exact", digits=4))(model)
+    losses = IntegratedRisk(UNLIKE, 60_000).draw(jr.key(0), 60_000).evaluate(model)
+    spread = float(jnp.std(losses) / len(losses) ** 0.5)
+    assert spread < 0.01
+    assert abs(float(value) - float(jnp.mean(losses))) < 4 * spread
+
+
+def test_exact_risk_has_the_slope_of_its_differences():
+    model, exact = HEADS, risk(TASK, HEADS, "exact", digits=4)
+    value = eqx.filter_jit(exact)
+    slope = eqx.filter_jit(exact.gradient)(model)
+    for name in ("K", "O"):
+        step = lambda size: eqx.tree_at(
+            lambda m: getattr(m, name), model, getattr(model, name).at[0, 1].add(size)
+        )
+        difference = (float(value(step(1e-4))) - float(value(step(-1e-4)))) / 2e-4
+        # Grids follow the weights without being part of the slope: errors of the grid remain.
+        assert float(getattr(slope, name)[0, 1]) == pytest.approx(difference, rel=1e-4)
+
+
+def test_exact_risk_of_many_tasks_is_the_sum_of_those_that_heads_attend_to():
+    # Heads that leave two of four tasks alone: points spread over four norms against the product
+    # rule over two.
+    sets = [(0, 1, 2), (3, 4, 5, 6), (7, 8), (9,)]
+    four = MultiTaskRegression(sets, context=20, noise=0.2, signal=[0.5, 0.3, 0.4, 0.9])
+    wide = lambda rows: np.pad(np.asarray(rows), ((0, 0), (0, 2)))
+    model = SpectralAttention.of(wide(OMEGA), wide(MU), sets)
+    losses = eqx.filter_jit(exact_multi_risk(four, model, digits=4).losses)(model)
+    # 512 points whose weights make polynomials of degree 4 in the squares exact: what is left is
+    # of the fifth order in fluctuations of ω²r², about 0.3.
+    np.testing.assert_allclose(losses[:2], [0.5327687 + 0.2, 0.6962013 + 0.2], atol=5e-5)
+    np.testing.assert_allclose(losses[2:], [0.8 + 0.2, 0.9 + 0.2], rtol=1e-10)
+
+
+def test_exact_risk_exists_where_it_holds_alone():
+    assert "exact" in available_kinds(TASK, HEADS)
+    other = MultiTaskRegression([(0, 1), (2, 3, 4, 5, 6)], context=20)
+    turned = MultiTaskRegression(SETS, context=20, input_rotation=rotation(7, 0))
+    for task in (other, turned):
+        kinds = available_kinds(task, HEADS)
+        assert "exact" not in kinds and "large_context" in kinds
+    model = HEADS.factored(jr.key(0))
+    assert "exact" not in available_kinds(TASK, model)
+    assert "large_context" not in available_kinds(TASK, model.embedded())
+
+
+def test_length_of_a_risk_can_be_any_number():
+    closed = spectral_risk(TASK, HEADS)
+    assert closed is not None
+    for found in (closed, exact_multi_risk(TASK, HEADS)):
+        longer = found.at_length(20.0)
+        assert float(longer.task.lengths[0]) == 20.0
+        with pytest.raises(ValueError, match="`length` = 0.5: must be at least 1"):
+            longer.at_length(0.5)
+
+
+THIRDS = (range(10), range(10, 20), range(20, 30))
+PAPER = MultiTaskRegression(THIRDS, context=100, noise=0.0, signal=1.0)
+
+
+def test_singular_values_follow_the_full_factors_moment_by_moment():
+    start = BalancedSpectral.init(jr.key(0), THIRDS, 3, scheme="distinct")
+    full = start.factored(jr.key(3))
+    times = np.linspace(0.0, 60.0, 31)
+    options = {"end": 60.0, "save": Explicit(times), "progress": False}
+    small = gradient_flow(start, risk(PAPER, start, "large_context"), **options)
+    large = gradient_flow(full, risk(PAPER, full, "large_context"), atol=1e-14, **options)
+    omega, mu = numbers(small)
+    keys, values = eqx.filter_vmap(lambda model: (model.kq(), model.ov()))(large.models)
+    diagonal = np.diagonal(np.asarray(keys)[:, :, :30], axis1=2, axis2=3)
+    blocks = diagonal.reshape(*diagonal.shape[:2], 3, 10)
+    np.testing.assert_allclose(blocks, np.broadcast_to(omega[..., None], blocks.shape), rtol=1e-6)
+    read = np.diagonal(np.asarray(values)[..., 30:], axis1=2, axis2=3)
+    np.testing.assert_allclose(read, mu, rtol=1e-6)
+    # And the independent integration by theory, in other coordinates.
+    flow = multitask.spectral_flow(times, omega[0], mu[0], multitask.blocks_of(PAPER), 30)
+    np.testing.assert_allclose(omega, flow.omega, rtol=1e-6)
+    np.testing.assert_allclose(mu, flow.mu, rtol=1e-6)
+
+
+def test_imbalance_lets_signs_change_and_balance_does_not():
+    # The limit of balanced flow wants negative weights on labels of other tasks.
+    omega, mu = np.where(np.eye(3) > 0, 0.01, 0.008), np.full((3, 3), 0.2)
+    options = {"end": 200.0, "save": Explicit((0.0, 100.0, 200.0)), "progress": False}
+    balanced = BalancedSpectral.of(omega, mu, THIRDS)
+    tilted = SpectralAttention.of(omega, mu, THIRDS, value_imbalance=4e-4)
+    ends = []
+    for model in (balanced, tilted):
+        run = gradient_flow(model, risk(PAPER, model, "large_context"), **options)
+        ends.append((run.losses[-1], run.final.mu()))
+    assert ends[0][0] > multitask.gradient_flow_limit(multitask.blocks_of(PAPER)).loss
+    assert np.all(np.asarray(ends[0][1]) >= 0)
+    assert ends[1][0] < 4.2 and np.min(np.asarray(ends[1][1])) < -0.1
+    k, q, o, v = run.final.factors()  # the last run
+    np.testing.assert_allclose(o**2 - v**2, np.full((3, 3), 4e-4), rtol=1e-5)
+
+
+def test_decomposable_models_survive_being_saved(tmp_path):
+    signed = BalancedSpectral.of(OMEGA, MU, SETS)
+    for number, model in enumerate((HEADS, signed, HEADS.factored(jr.key(0)))):
+        save_model(model, tmp_path / f"{number}.safetensors")
+        found = load_model(tmp_path / f"{number}.safetensors")
+        assert type(found) is type(model)
+        # Equal and hashable settings: the same compiled programs serve both.
+        assert eqx.tree_equal(found, model)
+        eqx.filter_jit(lambda m: m.ov())(found)
+
+
+@pytest.mark.parametrize(
+    "build, said",
+    [
+        (lambda: SpectralAttention.of([[0.1]], MU, SETS), r"`omega` has shape \(1, 1\)"),
+        (lambda: SpectralAttention.of(OMEGA, MU, [(0, 1), (1, 2)]), "must be sets that do not ov"),
+        (lambda: SpectralAttention.of(OMEGA, MU, SETS, dim=6), "`dim` = 6: must be a whole number"),
+        (lambda: SpectralAttention.of(OMEGA, MU, SETS, width=0), "`width` = 0: must be a whole"),
+        (lambda: SpectralAttention.of(OMEGA, MU, [(), (1,)]), "each with at least one"),
+        (lambda: BalancedSpectral.init(jr.key(0), SETS, 0), "`heads` = 0: must be a whole"),
+        (lambda: BalancedSpectral.init(jr.key(0), SETS, 2, omega=-1.0), "`omega` = -1.0: must be"),
+        (
+            lambda: SpectralAttention.of(OMEGA, MU, SETS, width=6).factored(jr.key(0)),
+            "`width` = 6: must be at least 7",
+        ),
+        (lambda: risk(TASK, HEADS, "exact", digits=2), "`digits` = 2: must lie between 3 and 10"),
+    ],
+)
+def test_impossible_heads_are_refused_in_one_sentence(build, said, unchecked):
+    with pytest.raises(ValueError, match=said):
+        build()
+
+
+def test_label_blind_factors_start_as_those_over_whole_tokens_do():
+    blind = BlindFactored.init(jr.key(0), 7, 2, 3, scheme="small_identity", scale=0.1)
+    np.testing.assert_allclose(blind.ov()[:, :, 7:], np.broadcast_to(0.01 * np.eye(2), (3, 2, 2)))
+    assert blind.label_blind and blind.K.shape == (3, 9, 7)
