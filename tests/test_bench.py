@@ -147,7 +147,7 @@ def test_an_unknown_suite_is_refused():
 @pytest.mark.parametrize("loop", [EveryPosition, QueryPosition])
 def test_the_engine_takes_the_same_steps_as_a_plain_loop(loop):
     pytest.importorskip("torch")
-    problem, steps = Problem.make(count=20, scale=1e-3), 2000
+    problem, steps = Problem.make(count=20, scale=1e-2), 1000
     peer = loop(problem.sequences, problem.model, LEARNING_RATE, "float64")
     theirs = time_loop(peer, float("inf"), steps).losses
     ours = engine_losses(problem, steps)[:steps]

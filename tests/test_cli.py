@@ -558,6 +558,7 @@ def test_bench_says_first_that_peers_are_missing(suite, capsys, monkeypatch):
 def test_compiled_programs_are_kept_between_runs(small, tmp_path):
     program = "import sys; from iclflow.cli import main; sys.exit(main(sys.argv[1:]))"
     environment = {"PATH": "", "XDG_CACHE_HOME": str(tmp_path / "cache"), "HOME": str(tmp_path)}
+    environment["XLA_FLAGS"] = os.environ["XLA_FLAGS"]  # as little optimised as all other tests
     kept = []
     for _ in range(2):
         done = python(program, "run", str(small), "--out", str(tmp_path / "o"), env=environment)

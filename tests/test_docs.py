@@ -28,7 +28,8 @@ PAGES = (
 MARK = "----- next block -----\n"
 # Empty lines before each block, so that a traceback names the line in the page.
 RUNNER = """
-import json, sys
+import json, sys, warnings
+warnings.filterwarnings("ignore", "Error reading persistent compilation cache entry")
 page, mark, blocks = json.loads(sys.argv[1])
 space = {"__name__": "__main__"}
 for line, source in blocks:

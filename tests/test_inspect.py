@@ -20,6 +20,9 @@ from iclflow.theory import kernel_regression_risk
 from state_dicts import DIM, MU, OMEGA, stacked, two_labels
 from test_docs import ROOT, blocks
 
+# As many as the documentation takes: then both share what is compiled.
+SEQUENCES = 2000
+
 
 def inspected(capsys, *arguments):
     code = main(["inspect", *map(str, arguments)])
@@ -34,7 +37,7 @@ def single_precision(tensors):
 def test_inspect_tells_roles_and_algorithm_of_a_foreign_state_dict(tmp_path, capsys):
     path = tmp_path / "trained.safetensors"
     save_file(single_precision(stacked(width=12)), path)
-    code, out, _ = inspected(capsys, path, "--heads", 3, "--sequences", 3000, "--json")
+    code, out, _ = inspected(capsys, path, "--heads", 3, "--sequences", SEQUENCES, "--json")
     found = json.loads(out)
     label = found["labels"][0]
     assert code == 0 and found["context"] == [40]
@@ -51,7 +54,7 @@ def test_inspect_asks_for_the_heads_and_says_how_it_divided_the_rows(tmp_path, c
     save_file(single_precision(stacked(width=12)), path)
     code, out, err = inspected(capsys, path)
     assert code == 2 and out == "" and "36 rows of queries" in err and "give `--heads`" in err
-    code, out, _ = inspected(capsys, path, "--heads", 3, "--sequences", 3000)
+    code, out, _ = inspected(capsys, path, "--heads", 3, "--sequences", SEQUENCES)
     assert code == 0 and "3 heads of width 12 (scores are divided by √12)" in out
     assert "tokens of 5 inputs and 1 label\n" in out and " 0.1300 " in out.replace(
         "0.13 ", "0.1300 "
@@ -62,7 +65,7 @@ def test_inspect_prints_the_exact_loss_where_there_is_one_and_draws_the_circuits
     path = tmp_path / "one.safetensors"
     model = StructuredAttention(omega=jnp.asarray([0.518]), mu=jnp.asarray([1.497]), dim=DIM)
     save_model(model, path)
-    code, out, _ = inspected(capsys, path, "--sequences", 500, "--out", tmp_path / "picture")
+    code, out, _ = inspected(capsys, path, "--sequences", SEQUENCES, "--out", tmp_path / "picture")
     assert code == 0 and "kernel regression" in out and "positive" in out and "ω: attention" in out
     predicted = kernel_regression_risk(0.518, DIM, 40, 0.1, mu=1.497)
     assert f"loss {float(predicted):.6g} (exact) at context 40, noise 0.1" in out
@@ -74,7 +77,7 @@ def test_weights_that_do_nothing_known_get_no_name(tmp_path, capsys):
     shapes = {"q": (6, 6), "k": (6, 6), "v": (6, 6), "o": (1, 6)}
     tensors = {f"{n}_proj.weight": generator.normal(size=s) for n, s in shapes.items()}
     save_file(tensors, tmp_path / "random.safetensors")
-    code, out, _ = inspected(capsys, tmp_path / "random.safetensors", "--sequences", 500)
+    code, out, _ = inspected(capsys, tmp_path / "random.safetensors", "--sequences", SEQUENCES)
     assert code == 0 and "none of the known estimators; nearest: " in out
     assert "unstructured" in out and "e+" not in out
 
@@ -147,7 +150,7 @@ def test_inspect_reads_a_pytorch_file_through_the_loader_for_weights(tmp_path, c
     path = tmp_path / "trained.pth"
     weights = single_precision(stacked(width=12))
     torch.save({"model": {k: torch.tensor(v) for k, v in weights.items()}}, path)
-    code, out, _ = inspected(capsys, path, "--heads", 3, "--sequences", 3000, "--json")
+    code, out, _ = inspected(capsys, path, "--heads", 3, "--sequences", SEQUENCES, "--json")
     assert code == 0 and json.loads(out)["model"] == "FactoredAttention"
     path.write_bytes(b"no such thing")
     code, _, err = inspected(capsys, path)

@@ -6,7 +6,7 @@ import pytest
 
 from iclflow.config import InputError, parse_config
 from iclflow.config._available import risk_kinds
-from iclflow.experiment import build_task, overlay, prepare
+from iclflow.experiment import build_task, overlay, prepare, summarise, train
 from iclflow.experiment._build_model import build_model
 from iclflow.models import BalancedSpectral, BlindFactored, MultiFactored, SpectralAttention
 from iclflow.risks import available_kinds
@@ -121,6 +121,22 @@ def test_theory_says_nothing_about_one_head_a_task_where_heads_are_too_few():
     assert found is not None
     assert [name for name, _ in found.references] == ["best single head", "lower bound, 1 head"]
     assert found.references[0][1] == found.references[1][1]
+
+
+def test_the_summary_tells_phases_and_which_head_has_which_task():
+    model = {"scheme": "distinct", "mu": 0.05}
+    experiment = prepare(config(model=model, flow={"kind": "gradient_flow", "end": 60.0}))
+    run = train(experiment)
+    summary = summarise(experiment.config, run, None, None, experiment.task)
+    told = summary.division
+    assert told is not None and told.owners == (0, 1) and told.one_task_a_head
+    assert 0 < told.emergence < told.convergence < 60
+    assert told.heads.startswith("task 0 head 0 (") and "warm-up until" in told.phases
+    assert summary.as_json()["tasks"]["owners"] == (0, 1)
+    # Half-way through the drop nobody knows where it will end.
+    early = run.between(0.0, (told.emergence + told.convergence) / 2)
+    unsettled = summarise(experiment.config, early, None, None, experiment.task).division
+    assert unsettled is not None and "not at rest" in unsettled.phases
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,10 @@ def structured(omega, mu, dim: int = 5) -> StructuredAttention:
     return StructuredAttention(omega=jnp.asarray(omega, float), mu=jnp.asarray(mu, float), dim=dim)
 
 
-def four_heads(omega, mu, dim: int) -> StructuredAttention:
-    """With heads that read nothing added: then every number of heads shares one program."""
-    fill = lambda x: [*x, *[0.0] * (4 - len(x))]
+def few_heads(omega, mu, dim: int, least: int = 2) -> StructuredAttention:
+    """With heads that read nothing added, up to two or four: then all share two programs."""
+    count = 4 if len(omega) > 2 else least
+    fill = lambda x: [*x, *[0.0] * (count - len(x))]
     return structured(fill(omega), fill(mu), dim)
 
 
@@ -94,7 +95,7 @@ _REFERENCE = [
 )
 def test_risk_and_gradient_equal_reference_values(dim, length, noise, omega, mu, loss, tol, slope):
     exact = exact_softmax_risk(isotropic(dim, length, noise))
-    value, gradient = exact.value_and_gradient(four_heads(omega, mu, dim))
+    value, gradient = exact.value_and_gradient(few_heads(omega, mu, dim, least=4))
     assert abs(float(value) - loss) < tol
     if slope is not None:
         heads = len(omega)
@@ -138,7 +139,7 @@ def simulated(rng, omega, mu, dim: int, length: int, noises, count: int, chunk: 
 def test_risk_agrees_with_simulation(dim, length, omega, mu, count):
     rng, noises = np.random.default_rng(length + 7 * dim), (0.0, 0.1, 3.0)
     mean, error = simulated(rng, omega, mu, dim, length, noises, count)
-    model = four_heads(omega, mu, dim)
+    model = few_heads(omega, mu, dim)
     found = [float(exact_softmax_risk(isotropic(dim, length, n))(model)) for n in noises]
     assert np.max(error / mean) < 5e-3  # a simulation that could not fail would be no test
     # A sample of one token has no variance left where the noise does not enter.
@@ -164,16 +165,16 @@ def test_risk_agrees_with_the_model_itself_for_any_scale_of_inputs_and_weights(g
 def test_closed_forms_of_heads_that_do_not_look_and_of_a_single_token():
     for dim, length, noise in ((1, 2.5, 0.0), (5, 40, 0.1), (20, 7, 3.0)):
         exact = exact_softmax_risk(isotropic(dim, 2, noise)).at_length(length)
-        blind = four_heads([0.0, 0.0], [0.8, 0.5], dim)
+        blind = few_heads([0.0, 0.0], [0.8, 0.5], dim)
         uniform = noise + 1 + 1.3**2 * (1 + noise) / length
         assert float(exact(blind)) == pytest.approx(uniform, abs=1e-10)
-        alone = exact.at_length(1.0)(four_heads([0.9, -0.4], [0.8, 0.5], dim))
+        alone = exact.at_length(1.0)(few_heads([0.9, -0.4], [0.8, 0.5], dim))
         assert float(alone) == pytest.approx(noise + 1 + 1.3**2 * (1 + noise), abs=1e-9)
 
 
 def test_heads_may_be_permuted_mirrored_and_merged():
     exact = exact_softmax_risk(isotropic(5, 40, 0.1))
-    value = lambda omega, mu: float(exact(four_heads(omega, mu, 5)))
+    value = lambda omega, mu: float(exact(few_heads(omega, mu, 5)))
     one = value([1.2, 1.2, -0.4], [0.3, 0.5, 0.7])
     assert value([-0.4, 1.2, 1.2], [0.7, 0.5, 0.3]) == pytest.approx(one, abs=1e-9)
     assert value([-1.2, -1.2, 0.4], [-0.3, -0.5, -0.7]) == pytest.approx(one, abs=1e-9)
@@ -182,7 +183,7 @@ def test_heads_may_be_permuted_mirrored_and_merged():
 
 def test_any_real_length_lies_on_one_smooth_curve_through_the_whole_ones():
     exact = exact_softmax_risk(isotropic(5, 40, 0.1))
-    model = four_heads([0.5, -0.2], [1.0, -1.5], 5)
+    model = few_heads([0.5, -0.2], [1.0, -1.5], 5)
     at = lambda length: float(exact.at_length(length)(model))
     lengths = (38, 39, 40, 41)
     whole = [float(exact_softmax_risk(isotropic(5, n, 0.1))(model)) for n in lengths]
@@ -193,26 +194,32 @@ def test_any_real_length_lies_on_one_smooth_curve_through_the_whole_ones():
     assert abs(at(39.5) - (whole[1] + whole[2]) / 2) > 1e-6  # and it is no straight line
 
 
-@pytest.mark.parametrize("omega", [(0.07, -0.07), (0.6, -0.3), (1.7, -1.7)])
-def test_derivatives_equal_finite_differences(omega):
+@pytest.fixture(scope="module")
+def value_and_slopes():
+    """The risk of two heads as a function of all that it depends on, and its first derivatives."""
     setting = exact_softmax_risk(isotropic(5, 40, 0.1))
 
-    def value(weights, length=40.0, noise=0.1):
+    def value(weights, length, noise):
         exact = setting.at_length(length)
-        noises = (jnp.asarray(noise), jnp.asarray(noise))
-        exact = eqx.tree_at(lambda r: (r.task.noise, r.task.query_noise), exact, noises)
+        exact = eqx.tree_at(lambda r: (r.task.noise, r.task.query_noise), exact, (noise, noise))
         return exact(structured(weights[:2], weights[2:]))
 
+    return jax.jit(value), jax.jit(jax.grad(value, argnums=(0, 1, 2)))
+
+
+@pytest.mark.parametrize("omega", [(0.07, -0.07), (0.6, -0.3), (1.7, -1.7)])
+def test_derivatives_equal_finite_differences(value_and_slopes, omega):
+    compiled_value, slopes = value_and_slopes
     weights, step = jnp.asarray([*omega, 1.1, -0.7]), 1e-4
     ways = step * np.eye(4)
     between = lambda f, x, way: (f(x + way) - f(x - way)) / (2 * step)
-    # Central differences err by step²/6 times third derivatives, of up to a hundred.
-    slopes = jax.grad(value, argnums=(0, 1, 2))
+    value = lambda w, length=40.0, noise=0.1: compiled_value(w, length, noise)
     slope = lambda w: slopes(w, 40.0, 0.1)[0]
+    # Central differences err by step²/6 times third derivatives, of up to a hundred.
     by_weights, by_length, by_noise = slopes(weights, 40.0, 0.1)
     assert np.allclose(by_weights, [between(value, weights, w) for w in ways], atol=2e-6)
     if omega == (0.07, -0.07):  # second derivatives take long to compile
-        hessian = jax.jacfwd(slope)(weights)
+        hessian = jax.jit(jax.jacfwd(slope))(weights)
         assert np.allclose(hessian, [between(slope, weights, w) for w in ways], atol=1e-5)
         assert np.allclose(hessian, hessian.T, atol=1e-9)
     # All that μ and σ² enter is polynomial; L is the one argument left.
@@ -224,18 +231,16 @@ def test_derivatives_equal_finite_differences(omega):
     )
 
 
-def test_many_heads_at_once_equal_one_at_a_time():
+def test_many_heads_at_once_equal_one_at_a_time(value_and_slopes):
     exact = exact_softmax_risk(isotropic(5, 40, 0.1))
-    omega = jnp.asarray([[0.1, -0.1], [0.6, 0.2], [1.9, -0.3]])
-    mu = jnp.asarray([[3.0, -3.0], [1.0, 0.4], [0.2, 1.0]])
-    values, gradients = eqx.filter_vmap(lambda *w: exact.value_and_gradient(structured(*w)))(
-        omega, mu
-    )
+    weights = jnp.asarray([[0.1, -0.1, 3, -3], [0.6, 0.2, 1, 0.4], [1.9, -0.3, 0.2, 1]])
+    many = jax.vmap(lambda w: exact.value_and_gradient(structured(w[:2], w[2:])))
+    values, gradients = jax.jit(many)(weights)
     for k in range(3):
-        value, gradient = exact.value_and_gradient(structured(omega[k], mu[k]))
+        value, (slope, *_) = (f(weights[k], 40.0, 0.1) for f in value_and_slopes)
         # Another order of summation, nothing else.
         assert float(values[k]) == pytest.approx(float(value), abs=1e-12)
-        assert np.allclose(gradients.omega[k], gradient.omega, atol=1e-12)
+        assert np.allclose(gradients.omega[k], slope[:2], atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -247,7 +252,7 @@ def test_many_heads_at_once_equal_one_at_a_time():
 )  # fmt: skip
 def test_error_estimates_hold_and_errors_fall_with_the_digits(dim, length, omega):
     task = isotropic(dim, length, 0.1)
-    model = four_heads(omega, (1.3, -0.9), dim)
+    model = few_heads(omega, (1.3, -0.9), dim)
     values = [float(exact_softmax_risk(task, digits)(model)) for digits in (8, 10, 12)]
     found, error = exact_softmax_risk(task).with_error(model)
     assert float(found) == values[2]
@@ -262,7 +267,7 @@ def test_errors_that_no_grid_brings_down_are_said(monkeypatch):
     monkeypatch.setattr("iclflow.risks._softmax_exact._DIGITS", (6, 10))
     exact = exact_softmax_risk(isotropic(5, 40, 0.1))
     with pytest.raises(RuntimeError, match="on the finest grid: more than `tolerance` = 1e-30"):
-        exact.refined(four_heads((0.13, -0.13), (3.45, -3.45), 5), 1e-30)
+        exact.refined(few_heads((0.13, -0.13), (3.45, -3.45), 5), 1e-30)
 
 
 def test_best_risk_of_structured_heads_is_exact_on_isotropic_tasks_alone():

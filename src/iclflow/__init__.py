@@ -14,9 +14,13 @@ if TYPE_CHECKING:
     from . import risks as risks
     from . import tasks as tasks
     from . import theory as theory
+    from .analysis import allocation as allocation
+    from .analysis import decomposition as decomposition
     from .analysis import drop_times as drop_times
+    from .analysis import learning_phases as learning_phases
     from .analysis import patterns as patterns
     from .analysis import plateaus as plateaus
+    from .analysis import softmax_regimes as softmax_regimes
     from .analysis import which_algorithm as which_algorithm
     from .checkpoints import load_model as load_model
     from .checkpoints import save_model as save_model
@@ -38,6 +42,8 @@ if TYPE_CHECKING:
     from .flows import sgd_rule as sgd_rule
     from .models import AbstractModel as AbstractModel
     from .models import AttentionStack as AttentionStack
+    from .models import BalancedSpectral as BalancedSpectral
+    from .models import BlindFactored as BlindFactored
     from .models import ConvolutionalLinear as ConvolutionalLinear
     from .models import FactoredAttention as FactoredAttention
     from .models import FullMergedKQ as FullMergedKQ
@@ -47,10 +53,12 @@ if TYPE_CHECKING:
     from .models import MultiMergedKQ as MultiMergedKQ
     from .models import MultiStructured as MultiStructured
     from .models import SeparateKQ as SeparateKQ
+    from .models import SpectralAttention as SpectralAttention
     from .models import StructuredAttention as StructuredAttention
     from .models import TwoLayerLinear as TwoLayerLinear
     from .precision import enable_float64 as enable_float64
     from .risks import AbstractRisk as AbstractRisk
+    from .risks import ExactMultiRisk as ExactMultiRisk
     from .risks import ExactSoftmaxRisk as ExactSoftmaxRisk
     from .risks import FirstOrderRisk as FirstOrderRisk
     from .risks import IntegratedRisk as IntegratedRisk
@@ -58,6 +66,7 @@ if TYPE_CHECKING:
     from .risks import MinibatchRisk as MinibatchRisk
     from .risks import QuerySampledRisk as QuerySampledRisk
     from .risks import SampledRisk as SampledRisk
+    from .risks import SpectralRisk as SpectralRisk
     from .risks import available_kinds as available_kinds
     from .risks import risk as risk
     from .tasks import AbstractTask as AbstractTask
@@ -81,9 +90,13 @@ if TYPE_CHECKING:
 # not wait for JAX.
 _HOMES = {
     "analysis": (
+        "allocation",
+        "decomposition",
         "drop_times",
+        "learning_phases",
         "patterns",
         "plateaus",
+        "softmax_regimes",
         "which_algorithm",
     ),
     "checkpoints": (
@@ -111,6 +124,8 @@ _HOMES = {
     "models": (
         "AbstractModel",
         "AttentionStack",
+        "BalancedSpectral",
+        "BlindFactored",
         "ConvolutionalLinear",
         "FactoredAttention",
         "FullMergedKQ",
@@ -120,12 +135,14 @@ _HOMES = {
         "MultiMergedKQ",
         "MultiStructured",
         "SeparateKQ",
+        "SpectralAttention",
         "StructuredAttention",
         "TwoLayerLinear",
     ),
     "precision": ("enable_float64",),
     "risks": (
         "AbstractRisk",
+        "ExactMultiRisk",
         "ExactSoftmaxRisk",
         "FirstOrderRisk",
         "IntegratedRisk",
@@ -133,6 +150,7 @@ _HOMES = {
         "MinibatchRisk",
         "QuerySampledRisk",
         "SampledRisk",
+        "SpectralRisk",
         "available_kinds",
         "risk",
     ),

@@ -79,7 +79,7 @@ def _run(config: Config, folder: Path, force: bool, as_json: bool) -> int:
         activity.update(f"{config.name}: drawing")
         predicted, floor = overlay(experiment), experiment.floor()
         figures = loss_figure(run, predicted, floor, config.name)
-        summary = summarise(config, run, floor, predicted)
+        summary = summarise(config, run, floor, predicted, experiment.task)
         written = not keeps_its_run(folder, config, run)
         if written:
             write_run(folder, config, run, figures)

@@ -24,6 +24,9 @@ def print_summary(summary: Summary, closing: str) -> None:
     grid.add_row("loss", summary.loss)
     grid.add_row("smallest reachable", _number(summary.floor, "not known"))
     grid.add_row("theory", summary.theory or "none that applies")
+    if summary.division is not None:
+        grid.add_row("phases", summary.division.phases)
+        grid.add_row("tasks", summary.division.heads)
     grid.add_row("seconds", f"{run.statistics.get('seconds', 0.0):.2f}")
     console.print(grid)
     if summary.plateaus:

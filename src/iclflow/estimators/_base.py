@@ -2,6 +2,7 @@
 
 import abc
 
+import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
@@ -39,8 +40,14 @@ class AbstractEstimator(AbstractModel):
         sampled = SampledRisk(task, batch=min(_BATCH, count), posterior_target=True)
         keys = jr.split(key, -(-count // sampled.batch))
         return estimate_mean(
-            jnp.concatenate([sampled.losses(self, k, sampled.batch) for k in keys])
+            jnp.concatenate([_losses(sampled, self, k, sampled.batch) for k in keys])
         )
+
+
+@eqx.filter_jit
+def _losses(sampled: SampledRisk, estimator: AbstractEstimator, key: PRNGKeyArray, count: int):
+    """Compiled as a whole: one by one, its hundreds of operations would each be compiled."""
+    return sampled.losses(estimator, key, count)
 
 
 class Bayes(AbstractEstimator):

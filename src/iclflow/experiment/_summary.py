@@ -7,8 +7,10 @@ import numpy as np
 
 from ..analysis import Plateau, drop_times, plateaus, resolves
 from ..config import Config
+from ..tasks import AbstractTask
 from ..trajectory import Trajectory
 from ._comparison import Comparison, compared, last_error, told_loss
+from ._division import Division, divided
 from ._prediction import Overlay
 
 # A plateau is reached slowly if its last tenth of the way takes so many times as long as the way
@@ -65,6 +67,7 @@ class Summary:
 
     - `theory`: what was predicted, in words, and how far from that the run ends.
     - `comparisons`: the same in numbers, for losses that are known beside plateaus and drops.
+    - `division`: phases and heads of the tasks, where there are several.
     """
 
     config: Config
@@ -74,6 +77,7 @@ class Summary:
     plateaus: tuple[Rest, ...]
     drops: tuple[Drop, ...]
     comparisons: tuple[Comparison, ...] = ()
+    division: Division | None = None
 
     @property
     def loss(self) -> str:
@@ -98,14 +102,20 @@ class Summary:
             "comparisons": [dataclasses.asdict(each) for each in self.comparisons],
             "plateaus": [dataclasses.asdict(rest) for rest in self.plateaus],
             "drops": [{**dataclasses.asdict(drop), "error": drop.error} for drop in self.drops],
+            "tasks": None if self.division is None else self.division.as_json(),
             "statistics": dict(self.run.statistics),
         }
 
 
 def summarise(
-    config: Config, run: Trajectory, floor: float | None, predicted: Overlay | None
+    config: Config,
+    run: Trajectory,
+    floor: float | None,
+    predicted: Overlay | None,
+    task: AbstractTask | None = None,
 ) -> Summary:
-    """Plateaus and drops of a run beside what was predicted."""
+    """Plateaus and drops of a run beside what was predicted; with several tasks in `task`, which
+    head has which."""
     comparisons = compared(run, predicted)
     source = None if predicted is None else predicted.source
     if source is not None and comparisons:
@@ -113,7 +123,8 @@ def summarise(
     # A run that ran away has losses whose squares overflow.
     with np.errstate(all="ignore"):
         rests, drops = _plateaus(run, predicted), _drops(run, predicted)
-    return Summary(config, run, floor, source, rests, drops, comparisons)
+    division = None if task is None else divided(run, task)
+    return Summary(config, run, floor, source, rests, drops, comparisons, division)
 
 
 def _plateaus(run: Trajectory, predicted: Overlay | None) -> tuple[Rest, ...]:

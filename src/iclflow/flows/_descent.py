@@ -16,12 +16,13 @@ from ..models import AbstractModel
 from ..risks import AbstractRisk, AbstractSampledRisk
 from ..trajectory import Result, Trajectory
 from ._ahead import Blocks, drawn_ahead, steps_at_once
+from ._checkpoint import Checkpoint, leaves_of, owner_of, packed, unpack, with_leaves
 from ._ensemble import Ensemble, Members, over_members
 from ._jit import jit_ahead
 from ._layout import Layout
 from ._options import check_model_and_risk
 from ._progress import Monitor, Status
-from ._recorder import Recorder
+from ._recorder import Recorder, Snapshot
 from ._rules import Rule, adam_rule, sgd_rule
 from ._save import Drops, Explicit, SavePoints, save_times
 
@@ -92,6 +93,7 @@ def descend(
     save: SavePoints = Drops(),
     progress: bool | None = None,
     callback: Callable[[Status], bool | None] | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> Trajectory:
     """`steps` updates of any optimiser.
 
@@ -102,12 +104,13 @@ def descend(
     - `monitor`: the risk whose values are recorded, if not `risk` itself: a run on sampled
       sequences can report its exact loss.
     - `save`: which steps to keep: `Drops`, `Linear`, `LogSpaced` or `Explicit`.
-    - `progress`, `callback`: as in `gradient_flow`.
+    - `progress`, `callback`, `checkpoint`: as in `gradient_flow`. (An optimiser of one's own is
+      taken to be the same when a run is taken up.)
     """
     check_model_and_risk(model, risk)
     if key is not None:
         key = key[None]
-    driver = _Driver(Layout.of(model), risk, monitor, None, optimiser, steps, save)
+    driver = _Driver(Layout.of(model), risk, monitor, None, optimiser, steps, save, checkpoint)
     run = Monitor("training", progress, callback)
     return driver.run(driver.layout.vectors(model), key, run)[0]
 
@@ -122,6 +125,7 @@ def descend_ensemble(
     save: SavePoints = Drops(),
     progress: bool | None = None,
     callback: Callable[[Status], bool | None] | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> Ensemble:
     """Many models of one shape trained as one program.
 
@@ -132,7 +136,8 @@ def descend_ensemble(
     """
     members = Members.of(models, risks)
     risk, layout = members.risk, Layout.of(members.first)
-    driver = _Driver(layout, risk, None, members.swept_risk, optimiser, steps, save)
+    swept = members.swept_risk
+    driver = _Driver(layout, risk, None, swept, optimiser, steps, save, checkpoint)
     run = Monitor(f"training {members.count} models", progress, callback)
     return Ensemble(tuple(driver.run(layout.vectors(members.models), keys, run)))
 
@@ -140,7 +145,7 @@ def descend_ensemble(
 class _Driver:
     """Loops over chunks of save points, on one run (`swept` None) or on an ensemble."""
 
-    def __init__(self, layout, risk, monitor, swept, optimiser, steps, save):
+    def __init__(self, layout, risk, monitor, swept, optimiser, steps, save, checkpoint):
         if steps < 1 or steps != int(steps):
             raise ValueError(f"`steps` = {steps}: must be a whole number from 1 up.")
         self.layout = layout
@@ -152,6 +157,7 @@ class _Driver:
         self._rule = optimiser
         self._steps = int(steps)
         self._save = save
+        self._checkpoint: Checkpoint | None = checkpoint
 
     def run(self, vectors, keys, monitor: Monitor) -> list[Trajectory]:
         marks = self._marks()
@@ -163,11 +169,17 @@ class _Driver:
         chunks = self._chunks(np.append(strides, 1), vectors.size)
         states = self._start(vectors, keys)
         blocks = self._blocks(states, strides)
-        recorders, seen = [], 0
+        recorders, seen, size = [], 0, len(chunks[0])
+        snapshot = self._found(states)
+        if snapshot is not None:
+            recorders = self._restored(snapshot, kept)
+            moved = with_leaves(states._replace(key=None), snapshot.arrays)
+            states = moved._replace(key=states.key)
+            seen = snapshot.about["seen"]
         try:
-            for record in self._advanced(states, chunks, blocks):
+            for states, record in self._advanced(states, chunks[seen // size :], blocks):
                 # What the last chunk computes beyond the end is dropped.
-                valid = min(len(chunks[0]), len(looks) - seen)
+                valid = min(size, len(looks) - seen)
                 seen += valid
                 clock, losses, weights = (np.asarray(part)[:, :valid] for part in record)
                 clock = clock.astype(float)
@@ -181,7 +193,10 @@ class _Driver:
                     recorder.add(*points)
                 done = float(looks[seen - 1])
                 status = Status(done, recorders[0].last_loss, int(done), done / self._steps)
-                if not monitor.update(status):
+                going = monitor.update(status)
+                if self._checkpoint is not None and (self._checkpoint.due or not going):
+                    self._checkpoint.save(_snapshot(states, recorders, seen))
+                if not going:  # only now: a run that is taken up again has not been cancelled
                     _finish(recorders)
                 if all(recorder.result is not None for recorder in recorders):
                     break
@@ -193,6 +208,25 @@ class _Driver:
             monitor.close()
         statistics = {"seconds": monitor.seconds, "members": len(recorders)}
         return [recorder.trajectory("step", statistics) for recorder in recorders]
+
+    def _found(self, start: State) -> Snapshot | None:
+        """Where this run stood when it was stopped, if it was."""
+        if self._checkpoint is None:
+            return None
+        settings = self._steps, repr(self._save), self._rule.factor
+        parts = self._risk, self._monitored, self._swept, start, settings
+        return self._checkpoint.load(owner_of(parts))
+
+    def _restored(self, snapshot: Snapshot, kept: SavePoints) -> list[Recorder]:
+        counts = snapshot.arrays["kept.counts"]
+        first = np.cumsum(counts) - counts
+        starts = zip(snapshot.arrays["kept.losses"][first], snapshot.arrays["kept.weights"][first])
+        recorders = [
+            Recorder(self.layout, kept, float(loss), weights, self._steps, None)
+            for loss, weights in starts
+        ]
+        unpack(recorders, snapshot)
+        return recorders
 
     def _start(self, vectors: np.ndarray, keys) -> State:
         optimiser = eqx.filter_vmap(self._rule.transform.init)(jnp.asarray(vectors))
@@ -225,12 +259,13 @@ class _Driver:
         return Blocks.cut(strides, most)
 
     def _advanced(self, states: State, chunks: np.ndarray, blocks: Blocks):
-        """The record of each chunk. The next chunk is under way while one is looked at."""
+        """The state after each chunk, and its record. The next is under way while one is looked
+        at."""
         parts = self.layout, self._rule, self._swept
         records = collections.deque()
         for counts in chunks:
             states, record = _advance(parts, self._risk, self._monitored, states, counts, blocks)
-            records.append(record)
+            records.append((states, record))
             if len(records) > 1:
                 yield records.popleft()
         yield records.popleft()
@@ -298,6 +333,13 @@ def _advance(parts, risk, monitored, states, counts, blocks: Blocks):
 def _report_key(risk: AbstractRisk, state: State) -> PRNGKeyArray | None:
     """A key of its own: what is reported must not be what is trained on."""
     return jr.fold_in(state.fresh_key(), 1) if risk.stochastic else None
+
+
+def _snapshot(states: State, recorders: list[Recorder], seen: int) -> Snapshot:
+    """Keys need not be kept: they do not change."""
+    kept = packed(recorders)
+    arrays = leaves_of(states._replace(key=None)) | kept.arrays
+    return Snapshot(arrays, {"seen": seen, **kept.about})
 
 
 def _finish(recorders) -> None:

@@ -1,5 +1,7 @@
 """Gradient flow by an adaptive solver: τ dW/dt = −½ ∂L/∂W with τ = 1."""
 
+import dataclasses
+
 import diffrax
 import equinox as eqx
 import jax
@@ -10,11 +12,12 @@ from ..models import AbstractModel
 from ..precision import require_float64
 from ..risks import AbstractRisk
 from ..trajectory import Result, Trajectory
+from ._checkpoint import leaves_of, owner_of, packed, unpack, with_leaves
 from ._ensemble import Ensemble, Members, over_members
 from ._layout import Layout
 from ._options import FlowOptions, check_model_and_risk, flow_options
 from ._progress import Monitor, Status
-from ._recorder import Recorder
+from ._recorder import Recorder, Snapshot
 from ._rodas5p import Rodas5P
 from ._save import save_times
 from ._stepper import State, Stepper, stuck
@@ -41,7 +44,7 @@ def gradient_flow(model: AbstractModel, risk: AbstractRisk, **options) -> Trajec
     **Arguments:**
 
     - `options`: the fields of `FlowOptions`: `end`, `gradient_tolerance`, `save`, `solver`,
-      `rtol`, `atol`, `tolerance`, `max_steps`, `progress`, `callback`.
+      `rtol`, `atol`, `tolerance`, `max_steps`, `progress`, `callback`, `checkpoint`.
     """
     check_model_and_risk(model, risk)
     driver = _Driver(Layout.of(model), risk, None, flow_options(**options), "gradient flow")
@@ -93,7 +96,14 @@ class _Driver:
         # What the usual heuristic for a first step starts from; all of it takes two gradients.
         first = 0.02 * np.linalg.norm(vectors, axis=1) / np.maximum(slopes, 1e-300)
         first = jnp.asarray(np.clip(first, 1e-6, 1e6)) if kind == "implicit" else None
+        snapshot = self._found(vectors, atol)
+        if snapshot is not None:
+            unpack(recorders, snapshot)
+            tried, solvers = snapshot.about["tried"], snapshot.about["solvers"]
+            kind = solvers[-1]
         stepper, state = self._begin(kind, atol, jnp.zeros(len(vectors)), vectors, first)
+        if snapshot is not None:
+            state = with_leaves(state, snapshot.arrays)
         size = max(8, min(512, _CHUNK_BYTES // (8 * vectors.size)))
         size = min(size, _COSTLY_CHUNK) if self._risk.costly else size
         try:
@@ -106,12 +116,17 @@ class _Driver:
                         record.accepted[i], record.time[i], record.loss[i], record.weights[i]
                     )
                 self._stop_where_hopeless(recorders, state, tried)
-                if not self._monitor.update(self._status(recorders, state, tried)):
-                    _finish(recorders, Result.cancelled)
+                going = self._monitor.update(self._status(recorders, state, tried))
                 if kind == "explicit" and self._should_switch(tried):
                     kind = "implicit"
                     solvers.append(kind)
                     stepper, state = self._begin(kind, atol, state.time, state.weights, state.step)
+                if options.checkpoint is not None and (options.checkpoint.due or not going):
+                    kept = packed(recorders)
+                    about = {"tried": tried, "solvers": solvers, **kept.about}
+                    options.checkpoint.save(Snapshot(leaves_of(state) | kept.arrays, about))
+                if not going:  # only now: a run that is taken up again has not been cancelled
+                    _finish(recorders, Result.cancelled)
         except KeyboardInterrupt:
             _finish(recorders, Result.cancelled)
         finally:
@@ -129,6 +144,16 @@ class _Driver:
             )
             for recorder in recorders
         ]
+
+    def _found(self, vectors, atol: float) -> Snapshot | None:
+        """Where this run stood when it was stopped, if it was."""
+        options = self._options
+        if options.checkpoint is None:
+            return None
+        plain = dataclasses.replace(options, checkpoint=None, callback=None, progress=None)
+        return options.checkpoint.load(
+            owner_of(self._risk, self._swept, vectors, atol, repr(plain))
+        )
 
     def _recorders(self, vectors) -> tuple[list[Recorder], np.ndarray]:
         """What keeps each run, and ‖∂L/∂W‖ at its start."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..models import AbstractModel
 from ..risks import AbstractRisk
+from ._checkpoint import Checkpoint
 from ._progress import Status
 from ._save import Drops, SavePoints
 
@@ -35,6 +36,8 @@ class FlowOptions:
     - `max_steps`: gives up after so many attempted steps.
     - `progress`: show a bar (default: on a terminal, after two seconds).
     - `callback`: called between chunks; the run is cancelled when it returns False.
+    - `checkpoint`: a `Checkpoint`: where the run stands is written there between chunks, and a run
+      that finds itself there goes on from where it stood.
     """
 
     end: float | None = None
@@ -47,6 +50,7 @@ class FlowOptions:
     max_steps: int = 2_000_000
     progress: bool | None = None
     callback: Callable[[Status], bool | None] | None = None
+    checkpoint: Checkpoint | None = None
 
     def __post_init__(self):
         if self.end is not None and not (np.isfinite(self.end) and self.end > 0):

@@ -1,13 +1,20 @@
 """What is kept of one run while it goes on, and how it ended."""
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..trajectory import Result, Trajectory
 from ._layout import Layout
 from ._save import Drops, SavePoints, Thinner, save_times
+
+
+class Snapshot(NamedTuple):
+    """A run between two chunks: numbers, and what else must be known, as plain data."""
+
+    arrays: dict[str, np.ndarray]
+    about: dict[str, Any]
 
 
 class Recorder:
@@ -97,6 +104,36 @@ class Recorder:
     def finish(self, result: Result) -> None:
         """Ends the run for a reason from outside, unless it has already ended."""
         self.result = self.result or result
+
+    def snapshot(self) -> Snapshot:
+        """All that is kept so far, and what decides what will be."""
+        time, loss, weights = self._last
+        arrays = {
+            "times": np.concatenate(self._times),
+            "losses": np.concatenate(self._losses),
+            "weights": np.concatenate(self._weights),
+            "last": np.asarray([[time, loss]]),
+            "last_weights": weights[None],
+        }
+        about = {
+            "result": None if self.result is None else self.result.name,
+            "steps": self.steps,
+            "rejected": self.rejected,
+            "thinner": None if self._thinner is None else self._thinner.state(),
+        }
+        return Snapshot(arrays, about)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Goes back to a snapshot."""
+        arrays, about = snapshot
+        self._times, self._losses = [arrays["times"]], [arrays["losses"]]
+        self._weights = [arrays["weights"]]
+        time, loss = arrays["last"][0].tolist()
+        self._last = (time, loss, arrays["last_weights"][0])
+        self.result = None if about["result"] is None else Result[about["result"]]
+        self.steps, self.rejected = about["steps"], about["rejected"]
+        if self._thinner is not None:
+            self._thinner.go_to(about["thinner"])
 
     def trajectory(self, clock: str, statistics: dict[str, Any]) -> Trajectory:
         """Everything that was kept; the last point always is."""

@@ -80,6 +80,14 @@ class Thinner:
         self._loss = loss
         self._low = self._high = loss
 
+    def state(self) -> list[str]:
+        """What the next decision depends on, to the last bit."""
+        return [float(x).hex() for x in (self._time, self._loss, self._low, self._high)]
+
+    def go_to(self, state: list[str]) -> None:
+        """Goes back to what `state` gave."""
+        self._time, self._loss, self._low, self._high = map(float.fromhex, state)
+
     def keep(self, times: np.ndarray, losses: np.ndarray) -> np.ndarray:
         """The indices to keep among the next points."""
         kept = []

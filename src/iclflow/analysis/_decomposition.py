@@ -1,0 +1,249 @@
+"""How far attention is from decomposable: one number a head and task, and nothing else
+(arXiv 2402.19442)."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from ..models import (
+    AbstractModel,
+    AbstractSpectral,
+    BlindFactored,
+    MultiFactored,
+    MultiMergedKQ,
+)
+from ..tasks import MultiTaskRegression
+from ..trajectory import Trajectory
+from ._circuits import Circuits, circuits
+
+# Points of a run that are looked at together: one program serves runs of every length.
+_POINTS = 64
+_BYTES = 2**26
+
+
+class Preservation(NamedTuple):
+    """Singular values and defects at each saved point of a run (T of them)."""
+
+    times: Float[np.ndarray, " T"]
+    omega: Float[np.ndarray, "T H I"]
+    mu: Float[np.ndarray, "T H I"]
+    defects: dict[str, Float[np.ndarray, " T"]]
+
+    @property
+    def largest(self) -> Float[np.ndarray, " T"]:
+        """The largest defect at each point."""
+        return np.max(list(self.defects.values()), axis=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Decomposition:
+    """The singular values of a model in the coordinates of its task, and what they leave out.
+
+    A decomposable head has the key-query circuit ω_hi on the diagonal of block i and the
+    output-value circuit μ_hi on label i. Its factors are K = Ψ diag(k), Q = Ψ diag(q), with
+    ω = kq/√E, and Oᵀ = Ξ diag(o), V = Ξ diag(v), with μ = ov, for orthonormal columns Ψ and Ξ.
+
+    **Fields:**
+
+    - `omega`, `mu`: ω_hi, the mean over the block, with its sign, and μ_hi.
+    - `defects`: by name, the norm of what has no place in a decomposable model, as a share of the
+      norm of what it is part of, over all heads. Of the circuits: `"labels in key-query"`,
+      `"off-diagonal key-query"`, `"uneven key-query"` (within blocks, or on inputs that no task
+      reads), `"inputs in output-value"`, `"off-diagonal output-value"`. Of factors, for models that
+      have them: `"labels in K"`, `"inputs in V"`; `"K"`, `"Q"`, `"V"` and `"O"` (KᵀK, QᵀQ, VᵀV and
+      OOᵀ where they are off-diagonal or uneven); `"frame of K and Q"` and `"frame of O and V"` (the
+      part of K, and of O, across the columns of Q and of V).
+    - `key_imbalance`, `value_imbalance`: k² − q² and o² − v², the means over blocks; None for
+      models without factors.
+    - `preservation`: the same along a run; None for a model.
+    """
+
+    omega: Float[np.ndarray, "H I"]
+    mu: Float[np.ndarray, "H I"]
+    defects: dict[str, float]
+    key_imbalance: Float[np.ndarray, "H I"] | None
+    value_imbalance: Float[np.ndarray, "H I"] | None
+    preservation: Preservation | None = None
+
+    @property
+    def largest(self) -> float:
+        """The largest defect."""
+        return max(self.defects.values())
+
+    def is_decomposable(self, tolerance: float = 1e-6) -> bool:
+        """Whether no defect is above `tolerance`."""
+        if not tolerance >= 0:
+            raise ValueError(f"`tolerance` = {tolerance}: must not be negative.")
+        return self.largest <= tolerance
+
+
+def decomposition(source: AbstractModel | Trajectory, task: MultiTaskRegression) -> Decomposition:
+    """Measures the singular values of a model, and how far it is from decomposable.
+
+    **Arguments:**
+
+    - `source`: a model of several labels, with circuits `kq()` and `ov()`; or a run, whose end is
+      measured, and whose points are in `preservation`.
+    - `task`: with blocks that do not overlap; its rotations are undone.
+    """
+    blocks = np.asarray(task.masks, float)
+    if np.any(blocks.sum(0) > 1):
+        raise ValueError(
+            f"`coordinates` of `task` = {task.coordinates}: must be blocks that do not overlap."
+        )
+    parts = [_measured(points, task, blocks) for points in circuits_along(source, task)]
+    whole = _Measures(*(_joined(each) for each in zip(*parts)))
+    return Decomposition(
+        omega=whole.omega[-1],
+        mu=whole.mu[-1],
+        defects={name: float(values[-1]) for name, values in whole.defects.items()},
+        key_imbalance=None if whole.key_imbalance is None else whole.key_imbalance[-1],
+        value_imbalance=None if whole.value_imbalance is None else whole.value_imbalance[-1],
+        preservation=Preservation(np.asarray(source.times), whole.omega, whole.mu, whole.defects)
+        if isinstance(source, Trajectory)
+        else None,
+    )
+
+
+class Points(NamedTuple):
+    """Some points of a run, with a leading axis, and the heads of all of them side by side."""
+
+    models: Any
+    count: int
+    circuits: Circuits
+
+    def each(self, values: np.ndarray) -> np.ndarray:
+        """What the heads have, by point and head."""
+        return values.reshape(self.count, -1, *values.shape[1:])
+
+
+def circuits_along(
+    source: AbstractModel | Trajectory, task: MultiTaskRegression
+) -> Iterator[Points]:
+    """The points of a run, some at a time, or a model as one point, in the task's coordinates."""
+    if not isinstance(task, MultiTaskRegression):
+        raise TypeError(f"`task` is a {type(task).__name__}: must be a MultiTaskRegression.")
+    is_run = isinstance(source, Trajectory)
+    if is_run and len(source) == 0:
+        raise ValueError("`source` is a run without points: must have at least one.")
+    # One alone first: that says what is wrong with it, and how large a point is.
+    one = circuits(source.final if is_run else source, task)
+    if not is_run:
+        yield Points(jax.tree.map(lambda leaf: np.asarray(leaf)[None], source), 1, one)
+        return
+    size = max(1, min(_POINTS, _BYTES // (one.attention.nbytes + one.values.nbytes)))
+    for begin in range(0, len(source), size):
+        count = min(size, len(source) - begin)
+        # The last point stands in for those that are missing, for the sake of one shape.
+        places = np.minimum(np.arange(begin, begin + size), len(source) - 1)
+        models = jax.tree.map(lambda leaf: np.asarray(leaf)[places], source.models)
+        attention, values = _stacked(models)
+        heads = count * len(one.values)
+        merged = MultiMergedKQ(
+            value=values.reshape(-1, *one.values.shape[1:])[:heads],
+            key_query=attention.reshape(-1, *one.attention.shape[1:])[:heads],
+        )
+        first = jax.tree.map(lambda leaf: leaf[:count], models)
+        yield Points(first, count, circuits(merged, task))
+
+
+@eqx.filter_jit
+def _stacked(models):
+    """The circuits of models with a leading axis."""
+    return eqx.filter_vmap(lambda model: (model.kq(), model.ov()))(models)
+
+
+class _Measures(NamedTuple):
+    """What `Decomposition` holds, with a leading axis over points."""
+
+    omega: np.ndarray
+    mu: np.ndarray
+    defects: dict[str, np.ndarray]
+    key_imbalance: np.ndarray | None
+    value_imbalance: np.ndarray | None
+
+
+def _joined(parts) -> Any:
+    if parts[0] is None:
+        return None
+    if isinstance(parts[0], dict):
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return np.concatenate(parts)
+
+
+def _measured(points: Points, task: MultiTaskRegression, blocks: np.ndarray) -> _Measures:
+    found, models = points.circuits, points.models
+    dim = found.dim
+    attention, values = points.each(found.attention), points.each(found.values)
+    _, crossed, uneven = _split(attention[:, :, :dim], blocks)
+    _, mixed, _ = _split(values[..., dim:], np.eye(len(blocks)))
+    defects = {
+        "labels in key-query": _share(attention[:, :, dim:], attention),
+        "off-diagonal key-query": _share(crossed, attention),
+        "uneven key-query": _share(uneven, attention),
+        "inputs in output-value": _share(values[..., :dim], values),
+        "off-diagonal output-value": _share(mixed, values),
+    }
+    keys = outputs = None
+    if isinstance(models, AbstractSpectral):
+        k, q, o, v = (np.asarray(x) for x in eqx.filter_vmap(lambda m: m.factors())(models))
+        keys, outputs = k**2 - q**2, o**2 - v**2
+    elif isinstance(models, BlindFactored | MultiFactored):
+        added, keys, outputs = _of_factors(models, task, blocks)
+        defects |= added
+    omega, mu = points.each(found.omega), points.each(found.mu)
+    return _Measures(omega, mu, defects, keys, outputs)
+
+
+def _of_factors(models: BlindFactored | MultiFactored, task: MultiTaskRegression, blocks):
+    """Defects of K, Q, V and O, and their imbalances."""
+    dim, labels = blocks.shape[1], len(blocks)
+    turn = np.eye(dim) if task.input_rotation is None else np.asarray(task.input_rotation)
+    mix = np.eye(labels) if task.output_rotation is None else np.asarray(task.output_rotation)
+    K, V = np.asarray(models.K), np.asarray(models.V)
+    defects = {
+        "labels in K": _share(K[..., dim:], K),
+        "inputs in V": _share(V[..., : V.shape[-1] - labels], V),
+    }
+    columns = {
+        "K": (K[..., :dim] @ turn, blocks),
+        # A query has no labels: what Q reads from them has no part in anything.
+        "Q": (np.asarray(models.Q)[..., :dim] @ turn, blocks),
+        "V": (V[..., V.shape[-1] - labels :] @ mix, np.eye(labels)),
+        "O": (np.swapaxes(np.asarray(models.O), -1, -2) @ mix, np.eye(labels)),
+    }
+    squares = {}
+    for name, (factor, sets) in columns.items():
+        gram = np.swapaxes(factor, -1, -2) @ factor
+        squares[name], crossed, uneven = _split(gram, sets)
+        defects[name] = np.hypot(_share(crossed, gram), _share(uneven, gram))
+    for one, other in (("K", "Q"), ("O", "V")):
+        across = _across(columns[one][0], columns[other][0])
+        defects[f"frame of {one} and {other}"] = _share(across, columns[one][0])
+    return defects, squares["K"] - squares["Q"], squares["O"] - squares["V"]
+
+
+def _split(square: np.ndarray, blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The means of a diagonal over blocks, what is off it, and what it is beside these means."""
+    diagonal = np.diagonal(square, axis1=-2, axis2=-1)
+    means = diagonal @ blocks.T / blocks.sum(1)
+    return means, square * (1 - np.eye(square.shape[-1])), diagonal - means @ blocks
+
+
+def _across(columns: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """The part of each column at right angles to the other one; none where that is zero."""
+    lengths = np.linalg.norm(others, axis=-2, keepdims=True)
+    along = others / np.where(lengths > 0, lengths, 1.0)
+    part = columns - along * np.sum(columns * along, -2, keepdims=True)
+    return np.where(lengths > 0, part, 0.0)
+
+
+def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """The norm of a part as a share of that of the whole, by point; 0 of nothing is 0."""
+    sizes = [np.linalg.norm(x.reshape(len(x), -1), axis=1) for x in (part, whole)]
+    return sizes[0] / np.where(sizes[1] > 0, sizes[1], 1.0)

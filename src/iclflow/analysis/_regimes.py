@@ -1,0 +1,155 @@
+"""How concentrated the attention of each head is: on many tokens, on some, on a few
+(arXiv 2402.19442)."""
+
+import dataclasses
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ..models import AbstractMultiAttention
+from ..tasks import MultiSequences, MultiTaskRegression, is_whole
+from ._circuits import circuits
+
+Regime = Literal["exponential", "crossover", "saturated"]
+# Of the tokens and the weights of one batch of sequences.
+_BYTES = 2**26
+
+
+@dataclasses.dataclass(frozen=True)
+class SoftmaxRegimes:
+    """The scores of each head, and how many tokens it attends to.
+
+    **Fields:**
+
+    - `length`: N, of the contexts.
+    - `deviation`: the standard deviation of the scores of each head over queries and contexts.
+    - `exponential`, `saturated`: √(½ log N) and √(2 log N). Up to the first, E|p|² is about
+      exp(deviation²)/N; beyond the second a few tokens hold all weight.
+    - `regimes`: of each head.
+    - `concentration`: E|p|² of the attention weights p of each head, measured.
+    - `error`: its standard error.
+    """
+
+    length: int
+    deviation: Float[np.ndarray, " H"]
+    exponential: float
+    saturated: float
+    regimes: tuple[Regime, ...]
+    concentration: Float[np.ndarray, " H"]
+    error: Float[np.ndarray, " H"]
+
+    @property
+    def attended(self) -> Float[np.ndarray, " H"]:
+        """1/E|p|², the number of tokens that a head attends to, in effect."""
+        return 1 / self.concentration
+
+    @property
+    def attended_error(self) -> Float[np.ndarray, " H"]:
+        """The standard error of `attended`."""
+        return self.error / self.concentration**2
+
+
+def softmax_regimes(
+    model: AbstractMultiAttention,
+    task: MultiTaskRegression,
+    length: int | None = None,
+    sequences: int = 1000,
+    key: PRNGKeyArray | None = None,
+) -> SoftmaxRegimes:
+    """Measures how concentrated the attention of each head is on the sequences of a task.
+
+    The deviation is √(Σ_i d_i ω_hi²) for decomposable heads. In general it is √(‖W_X‖² + Σ_i v_i
+    ‖W_Yi‖²) with the parts of the key-query circuit on inputs and on labels, whose variances are
+    v_i. A single query has scores of deviation ‖W x_q‖, which is the same only for many inputs.
+
+    **Arguments:**
+
+    - `model`: softmax attention with several labels.
+    - `length`: N; by default that of the task, which must then have one alone.
+    - `sequences`: how many are drawn.
+    - `key`: the random key that draws them; by default `jax.random.key(0)`.
+    """
+    if not isinstance(model, AbstractMultiAttention) or model.activation != "softmax":
+        raise TypeError(
+            f"`model` is a {type(model).__name__} with {getattr(model, 'activation', 'own')} "
+            "attention: must be softmax attention with several labels."
+        )
+    if not is_whole(sequences) or sequences < 2:
+        raise ValueError(f"`sequences` = {sequences}: must be a whole number from 2 up.")
+    found = circuits(model, task)
+    task = _of_length(task, length)
+    length = task.max_context
+    variances = np.asarray(task.signal) * found.masks.sum(1) + np.asarray(task.noise)
+    inputs, labels = found.attention[:, : found.dim], found.attention[:, found.dim :]
+    power = np.sum(inputs**2, (1, 2)) + np.sum(labels**2, 2) @ variances
+    deviation = np.sqrt(power)
+    first, second = float(np.sqrt(np.log(length) / 2)), float(np.sqrt(2 * np.log(length)))
+    squares = _squares(model, task, sequences, jr.key(0) if key is None else key)
+    return SoftmaxRegimes(
+        length=length,
+        deviation=deviation,
+        exponential=first,
+        saturated=second,
+        regimes=tuple(_regime(a, first, second) for a in deviation),
+        concentration=squares.mean(0),
+        error=squares.std(0, ddof=1) / sequences**0.5,
+    )
+
+
+def _regime(deviation: float, first: float, second: float) -> Regime:
+    if deviation <= first:
+        return "exponential"
+    return "saturated" if deviation > second else "crossover"
+
+
+def _of_length(task: MultiTaskRegression, length: int | None) -> MultiTaskRegression:
+    """The same task with contexts of one length, above 1."""
+    if length is None and len(task.contexts) > 1:
+        raise ValueError(
+            f"`length` is missing: must be given, because `task` has {len(task.contexts)} lengths."
+        )
+    length = task.max_context if length is None else length
+    if not is_whole(length) or length < 2:
+        raise ValueError(f"`length` = {length}: must be a whole number from 2 up.")
+    noise: Any = task.noise
+    return MultiTaskRegression(
+        task.coordinates,
+        task.dim,
+        int(length),
+        noise=noise,
+        signal=task.signal,
+        input_rotation=task.input_rotation,
+        output_rotation=task.output_rotation,
+        noisy_query=task.noisy_query,
+    )
+
+
+def _squares(
+    model: AbstractMultiAttention, task: MultiTaskRegression, count: int, key: PRNGKeyArray
+) -> np.ndarray:
+    """|p|² of each head on many sequences, drawn some at a time."""
+    heads = eqx.filter_eval_shape(model.kq).shape[0]
+    each = 8 * (task.max_context + 1) * (2 * (task.dim + task.labels) + 3 * heads)
+    batch = int(np.clip(_BYTES // each, 1, count))
+    keys = jr.split(key, -(-count // batch))
+    return np.concatenate([jax.device_get(_drawn(model, task, one, batch)) for one in keys])[:count]
+
+
+@eqx.filter_jit
+def _drawn(
+    model: AbstractMultiAttention, task: MultiTaskRegression, key: PRNGKeyArray, count: int
+) -> Float[Array, "count H"]:
+    sequences: MultiSequences = task.sample(key, count)
+    tokens = jnp.concatenate([sequences.x, sequences.y], -1)
+    if model.self_attention:
+        query = jnp.pad(sequences.x_query, ((0, 0), (0, task.labels)))
+        tokens = jnp.concatenate([tokens, query[:, None]], 1)
+    # Through one vector a head and query: cheaper than a matrix for each token.
+    looks = jnp.einsum("hab,pb->pha", model.kq(), sequences.x_query)
+    scores = jnp.einsum("pna,pha->phn", tokens, looks)
+    return jnp.sum(jax.nn.softmax(scores) ** 2, -1)
