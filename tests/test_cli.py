@@ -196,7 +196,7 @@ def test_a_run_that_is_interrupted_keeps_what_it_has(small, tmp_path, capsys, im
     assert kept.result is Result.cancelled and 0 < kept.times[-1] < 2000
 
 
-@pytest.mark.parametrize("flags", [(), ("--seed", "9", "--force")])
+@pytest.mark.parametrize("flags", [("--fresh",), ("--seed", "9", "--force")])
 def test_a_run_that_is_interrupted_does_not_replace_one_that_reached_its_end(
     flags, small, tmp_path, capsys, impatient
 ):

@@ -6,21 +6,18 @@ import jax
 import numpy as np
 import pytest
 
-from iclflow.config import InputError, load_config, parse_config
+from iclflow.config import InputError, parse_config
 from iclflow.experiment import (
     Overlay,
     build_task,
-    check_free,
     loss_figure,
     overlay,
     prepare,
-    result_folder,
     summarise,
     train,
-    write_run,
 )
 from iclflow.experiment._summary import Drop
-from iclflow.models import FullMergedKQ, SeparateKQ
+from iclflow.models import FullMergedKQ
 from iclflow.tasks import Mixture
 from iclflow.trajectory import Result, Trajectory
 
@@ -263,68 +260,6 @@ def test_levels_are_drawn_without_times_where_only_they_are_known(sections):
     predicted = overlay(prepare(config(**sections)))
     assert len(predicted.levels) == 3 and len(predicted.drop_times) == 0
     assert not hasattr(predicted.drawn(np.arange(3.0)), "loss")
-
-
-# Folders --------------------------------------------------------------------------------------
-
-
-def finished(folder, settings):
-    experiment = prepare(settings)
-    run = train(experiment)
-    figures = loss_figure(run, overlay(experiment), experiment.floor(), settings.name)
-    with result_folder(folder):
-        write_run(folder, settings, run, figures)
-    return run
-
-
-def test_a_folder_holds_all_that_is_needed_to_go_on(tmp_path):
-    settings = config(flow=DESCENT, name="small")
-    run = finished(tmp_path / "a" / "b", settings)
-    folder = tmp_path / "a" / "b"
-    assert sorted(path.name for path in folder.iterdir()) == [
-        *("config.toml", "loss.pdf", "loss.png", "manifest.json", "trajectory.safetensors")
-    ]
-    assert load_config(folder / "config.toml") == settings
-    loaded = Trajectory.load(folder)
-    assert isinstance(loaded.models, SeparateKQ) and np.array_equal(loaded.losses, run.losses)
-    assert (folder / "loss.png").read_bytes().startswith(b"\x89PNG")
-    assert (folder / "loss.pdf").read_bytes().startswith(b"%PDF")
-    assert json.loads((folder / "manifest.json").read_text())["result"] == "finished"
-
-
-def test_equal_runs_draw_equal_figures(tmp_path):
-    settings = config(flow=DESCENT)
-    for name in ("one", "two"):
-        finished(tmp_path / name, settings)
-    for kind in ("png", "pdf"):
-        one, two = ((tmp_path / n / f"loss.{kind}").read_bytes() for n in ("one", "two"))
-        assert one == two
-
-
-def test_another_run_is_not_overwritten(tmp_path):
-    finished(tmp_path, config(flow=DESCENT))
-    check_free(tmp_path, config(flow=DESCENT, name="renamed"), force=False)
-    with pytest.raises(InputError, match="holds another run"):
-        check_free(tmp_path, config(flow=DESCENT, seed=1), force=False)
-    check_free(tmp_path, config(flow=DESCENT, seed=1), force=True)
-
-
-def test_what_is_not_a_run_is_not_overwritten(tmp_path):
-    (tmp_path / "thesis.tex").write_text("…")
-    with pytest.raises(InputError, match="holds something that is not a run"):
-        check_free(tmp_path, config(), force=False)
-    with pytest.raises(InputError, match="is a file: must be a folder"):
-        check_free(tmp_path / "thesis.tex", config(), force=True)
-
-
-def test_folders_made_for_a_run_that_fails_are_removed_again(tmp_path):
-    with pytest.raises(RuntimeError), result_folder(tmp_path / "a" / "b"):
-        raise RuntimeError
-    assert list(tmp_path.iterdir()) == []
-    (tmp_path / "mine").mkdir()
-    with pytest.raises(RuntimeError), result_folder(tmp_path / "mine"):
-        raise RuntimeError
-    assert (tmp_path / "mine").is_dir()
 
 
 @pytest.mark.parametrize(

@@ -325,7 +325,7 @@ def test_regimes_lie_where_their_edges_are():
     edges = multitask.regime_edges(100)
     assert edges == pytest.approx((np.sqrt(np.log(100) / 2), np.sqrt(2 * np.log(100))))
     names = [multitask.attention_regime(a, 100) for a in (0, 1.5, 1.6, 3, 3.1)]
-    assert names == ["exponential", "exponential", "between", "between", "saturated"]
+    assert names == ["exponential", "exponential", "crossover", "crossover", "saturated"]
     # The expansion is off by half before the first edge: the closer to it, the longer the context.
     parts = [
         multitask.expansion_reach(n, 0.5) / multitask.regime_edges(n)[0] for n in (1e2, 1e4, 1e6)

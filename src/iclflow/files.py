@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import tempfile
 from pathlib import Path
 
@@ -11,6 +12,9 @@ def _read_umask() -> int:
     os.umask(current)
     return current
 
+
+# A name as `mkstemp` makes it below.
+_TEMPORARY = re.compile(r"\..+\.[a-z0-9_]{8}\.part")
 
 # Read once: it can only be read by setting it, for all threads.
 _UMASK = _read_umask()
@@ -24,7 +28,7 @@ def write_atomic(path: Path | str, content: bytes | str) -> None:
     path = Path(path)
     data = content.encode() if isinstance(content, str) else content
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    handle, temporary = tempfile.mkstemp(".part", f".{path.name}.", path.parent)
     try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(data)
@@ -41,6 +45,19 @@ def write_atomic(path: Path | str, content: bytes | str) -> None:
         os.fsync(folder)  # the rename itself must survive a crash too
     finally:
         os.close(folder)
+
+
+def leftovers(folder: Path) -> list[Path]:
+    """Half-written files that `write_atomic` left in a folder when its process was killed."""
+    return [
+        path for path in folder.glob(".*") if _TEMPORARY.fullmatch(path.name) and path.is_file()
+    ]
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Removes them. Nobody else may be writing into the folder."""
+    for path in leftovers(folder):
+        path.unlink(missing_ok=True)
 
 
 def sha256(data: bytes) -> str:

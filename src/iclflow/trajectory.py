@@ -164,27 +164,43 @@ class Trajectory(Generic[M]):
         framed_legend(ax)
         return ax
 
-    def save(self, folder: Path | str) -> None:
-        """Writes `trajectory.safetensors`, then `manifest.json`, which makes the run complete."""
+    def save(
+        self,
+        folder: Path | str,
+        *,
+        files: Mapping[str, bytes] | None = None,
+        about: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Writes `trajectory.safetensors`, then `manifest.json`, which makes the run complete.
+
+        **Arguments:**
+
+        - `files`: others that belong to the run; the manifest has a hash of each.
+        - `about`: what else the manifest says, as plain data.
+        """
         from safetensors.numpy import save
 
         arrays = {"times": np.asarray(self.times), "losses": np.asarray(self.losses)}
         arrays |= {f"model.{name}": array for name, array in model_arrays(self.models).items()}
         data = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+        contents = {**(files or {}), "trajectory.safetensors": data}
         manifest = {
             "format": FORMAT,
             "model": {"class": type(self.models).__name__, **model_settings(self.models)},
             "clock": self.clock,
             "result": self.result.name,
             "statistics": dict(self.statistics),
-            "files": {"trajectory.safetensors": sha256(data)},
+            "loss": float(self.losses[-1]) if np.isfinite(self.losses[-1:]).any() else None,
+            "files": {name: sha256(content) for name, content in contents.items()},
+            **(about or {}),
         }
         folder = Path(folder)
         if folder.exists() and not folder.is_dir():
             raise ValueError(f"`folder` = {folder} is a file: must be a folder, or free.")
         # An older manifest must not vouch for the new file if we stop between the two writes.
         (folder / "manifest.json").unlink(missing_ok=True)
-        write_atomic(folder / "trajectory.safetensors", data)
+        for name, content in contents.items():
+            write_atomic(folder / name, content)
         write_atomic(folder / "manifest.json", json.dumps(manifest, indent=2) + "\n")
 
     @staticmethod

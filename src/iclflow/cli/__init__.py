@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 COMMANDS = {
     "run": "run one experiment of your own from a TOML file",
+    "runs": "list, check and tidy the runs on disk",
+    "show": "show one of them again",
     "claims": "list the claims of the papers",
     "verify": "compute the claims and write a report",
     "reproduce": "draw one figure of a paper, with its data and its settings",

@@ -224,11 +224,11 @@ def _draw(model: Any, task: Any, options) -> list[str]:
     import jax.numpy as jnp
 
     from ..analysis import circuits
-    from ..experiment import result_folder
     from ..figures import save_figure
     from ..figures._heads import heads_figure
     from ..figures._style import style
     from ..models import FullMergedKQ, MultiMergedKQ
+    from ..store import result_folder
 
     # Drawn as they are measured: in the coordinates of the task.
     attention, values, _ = map(jnp.asarray, circuits(model, task))

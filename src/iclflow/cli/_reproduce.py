@@ -50,8 +50,8 @@ def _list(figures, as_json: bool) -> int:
 
 def _draw(figure, folder: Path, tier: str, as_json: bool) -> int:
     from ..claims import Lab
-    from ..experiment import result_folder
     from ..figures import save_drawing
+    from ..store import result_folder
 
     begin = time.perf_counter()
     stem = figure.name.replace("/", "-")

@@ -1,7 +1,8 @@
 """`iclflow run FILE`: one experiment, its folder, and a summary."""
 
+import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..config import Config, InputError, named, parse_config, read_toml, with_flags
@@ -25,7 +26,11 @@ def main(arguments: Sequence[str]) -> int:
         parser.print_help()  # the settings of the file follow
     config = read_config(file, flags)
     folder = Path(options.out) if options.out else Path("runs") / config.folder_name
-    return _run(config, folder, options.force, options.json)
+    if options.checkpoint_every < 0:
+        raise InputError(
+            f"`--checkpoint-every` = {options.checkpoint_every:g}: must not be negative."
+        )
+    return _run(config, folder, options)
 
 
 def read_config(file: str, flags: Sequence[str] = ()) -> Config:
@@ -38,59 +43,74 @@ def _parser() -> Parser:
     parser = Parser(
         "run",
         "Runs the experiment that a TOML file describes, and writes a folder with its resolved "
-        "config, its trajectory and a figure of its loss with whatever theory applies.",
-        usage="iclflow run FILE [--out DIR] [--force] [--json] [--SECTION.SETTING VALUE …]",
+        "config, its trajectory and a figure of its loss with whatever theory applies. A run that "
+        "is there already is shown at once; one that was stopped goes on where it stood.",
+        usage="iclflow run FILE [--out DIR] [--fresh] [--force] [--json] "
+        "[--SECTION.SETTING VALUE …]",
         epilog="Every setting of the file can be put over by a flag, such as --seed 3 or "
         "--model.heads 8; `iclflow run FILE --help` lists those of that file.",
         add_help=False,
     )
     parser.add_argument("--out", metavar="DIR", help="where to write (default: runs/NAME-HASH)")
+    parser.add_argument("--fresh", action="store_true", help="compute it again if it is there")
     parser.add_argument("--force", action="store_true", help="overwrite another run there")
+    parser.add_argument(
+        "--checkpoint-every", type=float, default=10.0, metavar="SECONDS",
+        help="how often to write how far the run is (default: 10)",
+    )  # fmt: skip
     add_json(parser)
     return parser
 
 
-def _run(config: Config, folder: Path, force: bool, as_json: bool) -> int:
-    from ..experiment import (
-        build_task,
-        check_free,
-        keeps_its_run,
-        loss_figure,
-        overlay,
-        prepare,
-        result_folder,
-        summarise,
-        train,
-        write_run,
-    )
+def _run(config: Config, path: Path, options) -> int:
+    from ..experiment import build_task, loss_figure, overlay, prepare, summarise, train
+    from ..store import RunFolder, check_free
     from ..trajectory import Result
 
     start()
-    check_free(folder, config, force)
+    check_free(path, config, options.force)
     build_task(config)
-    with Interrupts(), result_folder(folder), Activity(config.name) as activity:
+    activity = Activity(config.name)
 
-        def show(status) -> None:
-            state = f"{status.clock:.4g}, {status.steps} steps, loss {status.loss:.5g}"
-            activity.update(config.name, status.fraction, state)
+    def waiting() -> None:
+        activity.update(f"{config.name}: waiting for another process that computes it")
 
+    def show(status) -> None:
+        state = f"{status.clock:.4g}, {status.steps} steps, loss {status.loss:.5g}"
+        activity.update(config.name, status.fraction, state)
+
+    with Interrupts(), activity, RunFolder.locked(path, config, waiting) as folder:
+        run = None if options.fresh else folder.stored()
+        closing = "was already in" if run is not None else "written to"
         experiment = prepare(config)
-        run = train(experiment, show)
-        activity.update(f"{config.name}: drawing")
+        if run is None:
+            checkpoint = folder.checkpoint(options.checkpoint_every, options.fresh)
+            with refusing(checkpoint.path):
+                run = train(experiment, show, checkpoint)
+            activity.update(f"{config.name}: drawing")
         predicted, floor = overlay(experiment), experiment.floor()
-        figures = loss_figure(run, predicted, floor, config.name)
         summary = summarise(config, run, floor, predicted, experiment.task)
-        written = not keeps_its_run(folder, config, run)
-        if written:
-            write_run(folder, config, run, figures)
-    if as_json:
-        result = {**summary.as_json(), "folder": str(folder), "written": written}
+        written = closing == "written to"
+        if written and not folder.keep(run, loss_figure(run, predicted, floor, config.name)):
+            closing, written = "not written: the run that reached its end stays in", False
+    if options.json:
+        result = {**summary.as_json(), "folder": str(path), "written": written}
         print(json.dumps(result, indent=2))
     else:
         from ._tables import print_summary
 
-        words = "written to" if written else "not written: the run that reached its end stays in"
-        print_summary(summary, f"{words} {folder}")
+        print_summary(summary, f"{closing} {path}")
     if run.result is Result.cancelled:
         return INTERRUPTED
     return 0 if run.result.ok else 1
+
+
+@contextlib.contextmanager
+def refusing(path: Path) -> Iterator[None]:
+    """Turns a checkpoint that cannot be used into bad input."""
+    try:
+        yield
+    except ValueError as error:
+        if str(path) not in str(error):
+            raise
+        raise InputError(f"{error} (`--fresh` does that.)") from None

@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
         raise InputError(f"`--jobs` = {options.jobs}: must be at least 1.")
     start(briefly=True)
     from ..claims import select_claims
-    from ..experiment import result_folder
+    from ..store import result_folder
 
     try:
         chosen = select_claims(options.claim or (), options.paper, options.tier)

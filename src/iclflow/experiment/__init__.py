@@ -4,10 +4,6 @@ from ._build import Experiment as Experiment
 from ._build import build_task as build_task
 from ._build import prepare as prepare
 from ._figure import loss_figure as loss_figure
-from ._folder import check_free as check_free
-from ._folder import keeps_its_run as keeps_its_run
-from ._folder import result_folder as result_folder
-from ._folder import write_run as write_run
 from ._overlay import overlay as overlay
 from ._prediction import Overlay as Overlay
 from ._summary import Summary as Summary

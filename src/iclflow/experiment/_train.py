@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ..config import Config
 from ..flows import (
+    Checkpoint,
     Drops,
     Explicit,
     Linear,
@@ -23,7 +24,9 @@ from ._held_out import HeldOutRisk
 
 
 def train(
-    experiment: Experiment, callback: Callable[[Status], bool | None] | None = None
+    experiment: Experiment,
+    callback: Callable[[Status], bool | None] | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> Trajectory:
     """The run of an experiment.
 
@@ -31,10 +34,12 @@ def train(
 
     - `callback`: called between chunks with a `Status`; the run is cancelled when it returns
       False.
+    - `checkpoint`: where the run writes how far it is, and finds how far it was.
     """
     config, model = experiment.config, experiment.model
     settings = {k: v for k, v in config.flow if k != "kind"}
     options = {"save": save_points(config), "progress": False, "callback": callback, **settings}
+    options |= {"checkpoint": checkpoint}
     with naming(config, "flow"):
         if config.flow.kind == "gradient_flow":
             return gradient_flow(model, experiment.risk, **options)

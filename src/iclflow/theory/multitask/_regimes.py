@@ -11,7 +11,7 @@ import scipy.optimize
 
 from .._softmax_powers import STEEPEST, attention_powers
 
-AttentionRegime = Literal["exponential", "between", "saturated"]
+AttentionRegime = Literal["exponential", "crossover", "saturated"]
 
 
 class RegimeEdges(NamedTuple):
@@ -36,7 +36,7 @@ def attention_regime(deviation: float, length: float) -> AttentionRegime:
     edges = regime_edges(length)
     if _checked_deviation(deviation) <= edges.exponential:
         return "exponential"
-    return "saturated" if deviation > edges.saturated else "between"
+    return "saturated" if deviation > edges.saturated else "crossover"
 
 
 def concentration(deviation: float, length: float) -> float:

@@ -1,13 +1,11 @@
-"""The folder of a run: made and checked before the run, filled after it, or removed again."""
+"""A folder for results: made and checked before they are computed, or removed again."""
 
 import contextlib
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..config import Config, InputError, parse_config, read_toml, to_toml
-from ..files import write_atomic
-from ..trajectory import Result, Trajectory
+from ..config import Config, InputError, parse_config, read_toml
 
 
 @contextlib.contextmanager
@@ -36,7 +34,7 @@ def check_free(path: Path, config: Config, force: bool) -> None:
             return
     except OSError as error:
         raise InputError(f"`{path}` cannot be used: {error.strerror}.") from None
-    there = _hash_of(path)
+    there = hash_in(path)
     if there is None:
         raise InputError(
             f"`{path}` holds something that is not a run: choose another folder with --out, or "
@@ -49,27 +47,7 @@ def check_free(path: Path, config: Config, force: bool) -> None:
         )
 
 
-def keeps_its_run(folder: Path, config: Config, run: Trajectory) -> bool:
-    """Whether a folder holds a run that reached its end, and `run`, which did not, must not take
-    its place: one of the same config, or any if `run` was cancelled."""
-    if run.result.ok or (_hash_of(folder) != config.hash and run.result is not Result.cancelled):
-        return False
-    try:
-        return Trajectory.load(folder).result.ok
-    except (OSError, ValueError):
-        return False
-
-
-def write_run(folder: Path, config: Config, run: Trajectory, figures: dict[str, bytes]) -> None:
-    """Writes config, figures and trajectory; the manifest comes last and makes it complete."""
-    (folder / "manifest.json").unlink(missing_ok=True)
-    write_atomic(folder / "config.toml", to_toml(config.given()))
-    for name, data in figures.items():
-        write_atomic(folder / name, data)
-    run.save(folder)
-
-
-def _hash_of(folder: Path) -> str | None:
+def hash_in(folder: Path) -> str | None:
     """The hash of the config that a folder holds."""
     try:
         return parse_config(read_toml(folder / "config.toml")).hash

@@ -1,0 +1,59 @@
+"""`iclflow show RUN`: the summary and the figure of a run on disk."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..config import InputError
+from ..files import write_atomic
+from ._errors import Parser, add_json
+from ._start import start
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Shows a run again, and draws it anew if asked."""
+    parser = Parser(
+        "show",
+        "Shows the summary of a run on disk: a folder, the name of a run, or the beginning of its "
+        "hash.",
+    )
+    parser.add_argument("run", metavar="RUN", help="folder, name or hash")
+    parser.add_argument("--root", default="runs", metavar="DIR", help="where (default: runs)")
+    parser.add_argument(
+        "--figure", metavar="FILE", help="draw the loss with theory to this .png or .pdf"
+    )
+    add_json(parser)
+    options = parser.parse_args(arguments)
+    kind = Path(options.figure).suffix if options.figure else ".png"
+    if kind not in (".png", ".pdf"):
+        raise InputError(f"`--figure` = {options.figure}: must end in .png or .pdf.")
+    from ..store import damage, find_run
+
+    found = find_run(Path(options.root), options.run)
+    if found.status == "unfinished":
+        raise InputError(
+            f"`{found.folder}` is not complete: `iclflow run {found.folder}/config.toml --out "
+            f"{found.folder}` goes on with it."
+        )
+    harm = damage(found.folder)
+    if harm:
+        raise InputError(harm[0])
+    from ..experiment import loss_figure, overlay, prepare, summarise
+    from ..trajectory import Trajectory
+
+    start()
+    run, experiment = Trajectory.load(found.folder), prepare(found.config)
+    predicted, floor = overlay(experiment), experiment.floor()
+    summary = summarise(found.config, run, floor, predicted, experiment.task)
+    drawn = found.folder / "loss.png"
+    if options.figure:
+        drawn = Path(options.figure)
+        figures = loss_figure(run, predicted, floor, found.config.name)
+        write_atomic(drawn, figures[f"loss{kind}"])
+    if options.json:
+        print(json.dumps({**summary.as_json(), "folder": str(found.folder)}, indent=2))
+        return 0
+    from ._tables import print_summary
+
+    print_summary(summary, f"in {found.folder}; its loss is drawn in {drawn}")
+    return 0

@@ -1,0 +1,63 @@
+"""The manifest of a run: what made it, how it ended, and a hash of every file. Written last."""
+
+import json
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from ..files import sha256
+
+NAME = "manifest.json"
+_PACKAGES = ("iclflow", "jax", "jaxlib", "equinox", "diffrax", "optax", "numpy")
+
+
+def made_by() -> dict[str, Any]:
+    """The versions and the devices that decide the bits of a run."""
+    import jax
+
+    devices = jax.devices()
+    return {
+        "versions": {"python": platform.python_version()} | {p: _version(p) for p in _PACKAGES},
+        "device": {
+            "backend": jax.default_backend(),
+            "kind": devices[0].device_kind,
+            "count": len(devices),
+            "machine": platform.machine(),
+        },
+    }
+
+
+def read_manifest(folder: Path) -> dict[str, Any] | None:
+    """The manifest of a folder; None if there is none, or none that can be read."""
+    try:
+        content = json.loads((folder / NAME).read_text())
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) and "files" in content else None
+
+
+def damage(folder: Path) -> list[str]:
+    """What is wrong with the files of a run that calls itself complete, a sentence each."""
+    if not (folder / NAME).exists():
+        return []
+    manifest = read_manifest(folder)
+    if manifest is None:
+        return [f"`{folder / NAME}` cannot be read as a manifest."]
+    found = []
+    for name, wanted in manifest["files"].items():
+        try:
+            content = (folder / name).read_bytes()
+        except OSError as error:
+            found.append(f"`{folder / name}` cannot be read: {error.strerror}.")
+            continue
+        if sha256(content) != wanted:
+            found.append(f"`{folder / name}` does not match its hash: it is damaged.")
+    return found
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,321 @@
+"""Runs on disk: complete or to be taken up, found again, checked, tidied, used by one at a time."""
+
+import errno
+import io
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from iclflow.cli import main
+from iclflow.config import InputError, load_config, parse_config, to_toml
+from iclflow.experiment import loss_figure, overlay, prepare, train
+from iclflow.store import RunFolder, check_free, damage, list_runs, result_folder
+from iclflow.trajectory import Result, Trajectory
+
+DATA = {
+    "task": {"kind": "linear_regression", "eigenvalues": [0.8, 0.5], "context": 20},
+    "model": {"kind": "separate", "heads": 3, "scale": 0.01},
+    "flow": {"kind": "gradient_descent", "learning_rate": 0.05, "steps": 60},
+}
+
+
+def config(**settings):
+    return parse_config(DATA | settings)
+
+
+@pytest.fixture(autouse=True)
+def away_from_home(tmp_path, monkeypatch):
+    """Works in an empty folder, and leaves the user's compile cache alone."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("iclflow.compile_cache.enable_compile_cache", lambda: None)
+
+
+def finished(folder: Path, settings) -> Trajectory:
+    experiment = prepare(settings)
+    with RunFolder.locked(folder, settings) as place:
+        run = train(experiment)
+        place.keep(run, loss_figure(run, overlay(experiment), experiment.floor(), settings.name))
+    return run
+
+
+def command(*words, capsys) -> tuple[int, str, str]:
+    code = main([str(word) for word in words])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.fixture
+def file(tmp_path) -> Path:
+    path = tmp_path / "small.toml"
+    path.write_text(to_toml(config(name="small").given()))
+    return path
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+# Folders --------------------------------------------------------------------------------------
+
+
+def test_a_folder_holds_all_that_is_needed_to_go_on(tmp_path):
+    settings = config(name="small")
+    run = finished(tmp_path / "a" / "b", settings)
+    folder = tmp_path / "a" / "b"
+    assert sorted(path.name for path in folder.iterdir()) == [
+        *("config.toml", "loss.pdf", "loss.png", "manifest.json", "trajectory.safetensors")
+    ]
+    assert load_config(folder / "config.toml") == settings
+    loaded = Trajectory.load(folder)
+    assert (loaded.losses == run.losses).all()
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["result"] == "finished" and manifest["seed"] == 0
+    assert manifest["config_hash"] == settings.hash
+    assert set(manifest["files"]) == {
+        *("config.toml", "loss.pdf", "loss.png", "trajectory.safetensors")
+    }
+    assert manifest["versions"]["jax"] and manifest["device"]["backend"] == "cpu"
+    assert damage(folder) == []
+
+
+def test_equal_runs_leave_equal_files_but_for_the_manifest(tmp_path):
+    for name in ("one", "two"):
+        finished(tmp_path / name, config())
+    one, two = contents(tmp_path / "one"), contents(tmp_path / "two")
+    assert {name for name in one if one[name] != two[name]} <= {"manifest.json"}
+
+
+def test_another_run_is_not_overwritten(tmp_path):
+    finished(tmp_path, config())
+    check_free(tmp_path, config(name="renamed"), force=False)
+    with pytest.raises(InputError, match="holds another run"):
+        check_free(tmp_path, config(seed=1), force=False)
+    check_free(tmp_path, config(seed=1), force=True)
+
+
+def test_what_is_not_a_run_is_not_overwritten(tmp_path):
+    (tmp_path / "thesis.tex").write_text("…")
+    with pytest.raises(InputError, match="holds something that is not a run"):
+        check_free(tmp_path, config(), force=False)
+    with pytest.raises(InputError, match="is a file: must be a folder"):
+        check_free(tmp_path / "thesis.tex", config(), force=True)
+
+
+def test_folders_made_for_a_run_that_fails_are_removed_again(tmp_path):
+    for inside in (result_folder, lambda path: RunFolder.locked(path, config())):
+        with pytest.raises(RuntimeError), inside(tmp_path / "a" / "b"):
+            raise RuntimeError
+        assert list(tmp_path.iterdir()) == []
+        (tmp_path / "mine").mkdir()
+        with pytest.raises(RuntimeError), inside(tmp_path / "mine"):
+            raise RuntimeError
+        assert (tmp_path / "mine").is_dir()
+        (tmp_path / "mine").rmdir()
+
+
+# The same command again -----------------------------------------------------------------------
+
+
+def test_a_run_that_is_there_comes_back_at_once_and_fresh_computes_it_again(
+    file, capsys, monkeypatch
+):
+    words = ("run", file, "--out", "here")
+    assert "written to here" in command(*words, capsys=capsys)[1]
+    before = contents(Path("here"))
+    trained = []
+    monkeypatch.setattr(
+        "iclflow.experiment.train", lambda *a, **k: trained.append(1) or train(*a, **k)
+    )
+    code, out, _ = command(*words, capsys=capsys)
+    assert code == 0 and "was already in here" in out and not trained
+    assert contents(Path("here")) == before
+    code, out, _ = command(*words, "--fresh", capsys=capsys)
+    assert code == 0 and "written to here" in out and trained
+    after = contents(Path("here"))
+    assert {name for name in after if after[name] != before[name]} <= {"manifest.json"}
+
+
+def test_a_damaged_run_is_refused_and_fresh_mends_it(file, capsys):
+    words = ("run", file, "--out", "here")
+    command(*words, capsys=capsys)
+    for name in ("trajectory.safetensors", "loss.png", "config.toml"):
+        path = Path("here") / name
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+        code, out, err = command("runs", "verify", "--root", ".", capsys=capsys)
+        assert code == 2 and f"here/{name}` does not match its hash" in err or name == "config.toml"
+        code, _, err = command(*words, capsys=capsys)
+        assert code == 2 and err.count("\n") == 1
+        flags = ("--force",) if name == "config.toml" else ()
+        assert command(*words, "--fresh", *flags, capsys=capsys)[0] == 0
+    assert command("runs", "verify", "--root", ".", capsys=capsys)[0] == 0
+
+
+KILLED = """
+import os, signal, sys
+from iclflow.flows import Checkpoint
+write, left = Checkpoint.save, [int(sys.argv[1])]
+def save(self, snapshot):
+    write(self, snapshot)
+    left[0] -= 1
+    if not left[0]:
+        os.kill(os.getpid(), signal.SIGKILL)
+Checkpoint.save = save
+from iclflow.cli import main
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_goes_on_and_ends_with_the_same_bits(tmp_path, capsys):
+    # Adam with its random stream; one chunk is 1000 looks.
+    flow = {"kind": "adam", "learning_rate": 1e-3, "steps": 4000}
+    model = {"kind": "merged", "heads": 2}
+    save = {"kind": "linear", "count": 4001}
+    risk = {"kind": "sampled", "batch": 2}
+    settings = config(name="killed", flow=flow, model=model, save=save, risk=risk)
+    Path("killed.toml").write_text(to_toml(settings.given()))
+    words = ["run", "killed.toml", "--out", "killed", "--checkpoint-every", "0"]
+    died = subprocess.run([sys.executable, "-c", KILLED, "1", *words], timeout=120)
+    assert died.returncode == -9
+    assert sorted(contents(Path("killed"))) == ["checkpoint.safetensors", "config.toml"]
+    (unfinished,) = list_runs(Path("."))
+    assert unfinished.status == "unfinished" and unfinished.resumable
+    # What a process that dies while it writes leaves is removed by the next one.
+    Path("killed/.manifest.json.abcdefgh.part").write_text("{")
+    assert command(*words, capsys=capsys)[0] == 0
+    assert command("run", "killed.toml", "--out", "whole", capsys=capsys)[0] == 0
+    killed, whole = contents(Path("killed")), contents(Path("whole"))
+    assert set(killed) == set(whole)
+    assert {name for name in whole if killed[name] != whole[name]} <= {"manifest.json"}
+
+
+def test_a_run_that_was_stopped_goes_on(file, capsys, monkeypatch):
+    words = ("run", file, "--flow.steps", "3000", "--out", "here", "--checkpoint-every", "0")
+    import iclflow.cli._run as module
+
+    class Impatient(module.Activity):
+        def update(self, title, fraction=None, state=""):
+            if fraction is not None and fraction > 0.5:
+                raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "Activity", Impatient)
+        assert command(*words, capsys=capsys)[0] == 130
+    assert Trajectory.load("here").result is Result.cancelled
+    assert [run.status for run in list_runs(Path("."))] == ["stopped"]
+    assert command(*words, capsys=capsys)[0] == 0
+    assert Trajectory.load("here").result is Result.finished
+    assert not Path("here/checkpoint.safetensors").exists()
+
+
+def test_the_second_process_on_a_run_waits_for_the_first(tmp_path):
+    settings, order = config(), []
+
+    def second() -> None:
+        with RunFolder.locked(tmp_path / "a", settings, lambda: order.append("waits")) as place:
+            order.append("second")
+            assert place.stored() is not None
+
+    with RunFolder.locked(tmp_path / "a", settings) as place:
+        other = threading.Thread(target=second)
+        other.start()
+        while "waits" not in order:
+            time.sleep(0.01)
+        order.append("first")
+        experiment = prepare(settings)
+        place.keep(train(experiment), {})
+    other.join()
+    assert order == ["waits", "first", "second"]
+
+
+# What can go wrong with a disk ----------------------------------------------------------------
+
+
+def test_a_full_disk_is_one_sentence_and_leaves_earlier_results_alone(file, capsys, monkeypatch):
+    assert command("run", file, "--out", "here", capsys=capsys)[0] == 0
+    before = contents(Path("here"))
+    real = os.fsync
+
+    def full(handle):
+        if Path(os.readlink(f"/proc/self/fd/{handle}")).name.startswith(".trajectory"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", full)
+    code, out, err = command("run", file, "--out", "there", capsys=capsys)
+    assert (code, out) == (2, "") and "No space left on device" in err and err.count("\n") == 1
+    assert not list(Path("there").glob(".*")) and not Path("there/manifest.json").exists()
+    assert contents(Path("here")) == before
+
+
+# Lists ----------------------------------------------------------------------------------------
+
+
+def test_runs_are_listed_filtered_shown_and_found(tmp_path, capsys):
+    for seed in (0, 1):
+        finished(tmp_path / "runs" / f"seed-{seed}", config(name=f"seed-{seed}", seed=seed))
+    (tmp_path / "runs" / "begun").mkdir()
+    begun = config(name="begun", seed=5)
+    (tmp_path / "runs" / "begun" / "config.toml").write_text(to_toml(begun.given()))
+    code, out, _ = command("runs", capsys=capsys)
+    assert code == 0 and all(name in out for name in ("runs/seed-0", "runs/begun", "unfinished"))
+    listed = lambda *flags: [
+        run["name"] for run in json.loads(command("runs", *flags, "--json", capsys=capsys)[1])
+    ]
+    assert listed() == ["begun", "seed-0", "seed-1"]
+    assert listed("--status", "complete") == ["seed-0", "seed-1"]
+    assert listed("--name", "*-1") == ["seed-1"]
+    assert listed("--where", "seed=5") == ["begun"]
+    assert listed("--where", "model.heads=3", "--where", "flow.steps=60", "--name", "seed*") == [
+        *("seed-0", "seed-1")
+    ]
+    assert listed("--where", "model.heads=9") == []
+    code, out, _ = command("show", "seed-1", "--figure", "again.png", capsys=capsys)
+    assert code == 0 and "in runs/seed-1" in out
+    assert Path("again.png").read_bytes() == Path("runs/seed-1/loss.png").read_bytes()
+    by_hash = config(name="seed-0", seed=0).hash[:8]
+    shown = json.loads(command("show", by_hash, "--json", capsys=capsys)[1])
+    assert shown["folder"] == "runs/seed-0"
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (("runs", "--root", "nowhere"), "`nowhere` is not a folder"),
+        (("runs", "tidy"), "`runs tidy`: must be"),
+        (("runs", "--root", ".", "--where", "heads"), "`where` = 'heads': must be SETTING=VALUE"),
+        (("show", "nothing"), "`RUN` = 'nothing' is no run below `runs`"),
+        (("show", "nothing", "--figure", "a.gif"), "`--figure` = a.gif: must end in"),
+        (("run", "small.toml", "--checkpoint-every", "-1"), "`--checkpoint-every` = -1: must not"),
+    ],
+)
+def test_what_cannot_be_listed_or_shown_is_refused_in_one_sentence(words, said, file, capsys):
+    code, out, err = command(*words, capsys=capsys)
+    assert (code, out, err.count("\n")) == (2, "", 1) and said in err
+
+
+def test_tidying_asks_first_and_removes_what_is_incomplete_alone(tmp_path, capsys, monkeypatch):
+    finished(tmp_path / "runs" / "whole", config())
+    begun = tmp_path / "runs" / "begun"
+    begun.mkdir()
+    (begun / "config.toml").write_text(to_toml(config(seed=5).given()))
+    left = tmp_path / "runs" / "whole" / ".loss.png.abcdefgh.part"
+    left.write_text("half")
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    code, _, err = command("runs", "gc", capsys=capsys)
+    assert code == 2 and "nothing was removed" in err and begun.exists() and left.exists()
+    code, out, _ = command("runs", "gc", "--yes", "--json", capsys=capsys)
+    assert code == 0 and json.loads(out) == {
+        "files": ["runs/whole/.loss.png.abcdefgh.part"],
+        "runs": ["runs/begun"],
+    }
+    assert not begun.exists() and not left.exists() and damage(tmp_path / "runs" / "whole") == []
+    assert "Nothing to remove" in command("runs", "gc", capsys=capsys)[1]
