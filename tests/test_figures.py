@@ -19,7 +19,7 @@ from scipy.stats import binomtest
 import iclflow as icl
 import iclflow.claims
 import iclflow.figures
-from iclflow.claims import Lab, all_claims
+from iclflow.claims import Lab, _multitask_runs, all_claims
 from iclflow.figures import FIGURES, Drawing, save_drawing
 from iclflow.figures._base import DrawnBy
 from iclflow.flows import Ensemble
@@ -27,13 +27,25 @@ from iclflow.models import FactoredAttention, MergedKQ, MultiStructured
 from iclflow.tasks import Estimate
 from iclflow.trajectory import Result, Trajectory
 
-PAPERS = {"linear": "arXiv 2501.16265", "softmax": "arXiv 2503.12734"}
+PAPERS = {
+    "linear": "arXiv 2501.16265",
+    "softmax": "arXiv 2503.12734",
+    "multitask": "arXiv 2402.19442",
+}
 CHEAP = ("linear/white", "linear/scalar-ode", "linear/staircase")
 
 
 # Drawn from weights at random in the place of trained ones: what is tested is the drawing.
 UNTRAINED = tuple(
     f"softmax/{name}" for name in ("heads", "evolution", "seeds", "tasks", "dynamics")
+)
+# Those of several tasks that need no training, or training as theory has it.
+MULTITASK = tuple(
+    f"multitask/{name}"
+    for name in (
+        *("phases", "architecture", "approximate-dynamics", "bound-and-bayes", "losses"),
+        *("regimes", "regularisation"),
+    )
 )
 
 
@@ -78,7 +90,7 @@ def test_a_figure_says_what_it_is_and_can_be_drawn(name):
 @pytest.fixture(scope="module")
 def drawings() -> dict[str, Drawing]:
     lab = untrained_lab()
-    return {name: FIGURES[name].draw(lab) for name in CHEAP + UNTRAINED}
+    return {name: FIGURES[name].draw(lab) for name in CHEAP + UNTRAINED + MULTITASK}
 
 
 def untrained_lab() -> Lab:
@@ -112,9 +124,24 @@ def untrained_lab() -> Lab:
     memory["softmax dynamics"] = pairs
     for heads in (2, 3):
         memory[f"softmax blind ensemble {heads} 16 1500 8"] = Ensemble((pairs, traps) * 8)
+    memory["multitask full flow"] = flow_by_theory()
     for name, value in memory.items():
         lab.once(name, lambda value=value: value)
     return lab
+
+
+def flow_by_theory() -> Trajectory:
+    """The paper's three phases as a run whose weights are those that theory predicts."""
+    blocks = icl.theory.multitask.blocks_of(_multitask_runs.paper_task())
+    times, start = np.linspace(0.0, 60.0, 241), _multitask_runs.paper_values()
+    flow = icl.theory.multitask.spectral_flow(times, *start, blocks, 30)
+    key, value = jnp.sqrt(30**0.5 * 10 * flow.omega), jnp.sqrt(flow.mu)
+    models = eqx.tree_at(
+        lambda model: (model.K, model.Q, model.V, model.O),
+        _multitask_runs.paper_start(),
+        (key, key, value, value),
+    )
+    return Trajectory(times, flow.loss, models)
 
 
 @pytest.mark.parametrize("name", CHEAP)
@@ -164,6 +191,47 @@ def test_staircase_prediction_drops_where_the_simulation_does(drawings):
     assert data["loss"][-1] == pytest.approx(levels[-1], abs=1e-5)
 
 
+def test_phases_are_shaded_where_theory_has_them(drawings):
+    data = drawings["multitask/phases"].data
+    # Read between points 0.25 apart.
+    np.testing.assert_allclose(data["phase_times"], data["theory_phase_times"], rtol=2e-3)
+    np.testing.assert_allclose(data["omega"], data["theory_omega"][::2], rtol=1e-6)
+    np.testing.assert_allclose(np.diag(data["final_omega"]), data["limit_omega"], rtol=1e-2)
+
+
+def test_heads_and_bayes_lie_on_the_lines_of_losses(drawings):
+    data = drawings["multitask/bound-and-bayes"].data
+    at = np.log(data["size"] / 100)
+    for key in [key for key in data if key.startswith("bound")]:
+        line = np.interp(at, np.log(data["ratio"]), data[key])
+        # Small heads are 1e-4 above, and the line has 60 points.
+        np.testing.assert_allclose(data[key.replace("bound", "attained")], line, rtol=1e-3)
+    data = drawings["multitask/losses"].data
+    for name in ("ridge_0.05", "ridge_5", "Bayes"):
+        line = np.interp(at, np.log(data["ratio"]), data[f"{name}_a_task"])
+        # Of order 1/L.
+        np.testing.assert_allclose(data[f"{name}_finite_a_task"], line, rtol=0.02)
+    # Double descent is the property of the weak penalty alone.
+    peaks = {name: data[f"{name}_a_task"].max() for name in ("ridge_0.05", "one_head_a_task")}
+    assert peaks["ridge_0.05"] > 1.8 and peaks["one_head_a_task"] < 1
+
+
+def test_what_is_sampled_lies_on_the_lines(drawings):
+    data = drawings["multitask/regimes"].data
+    for length in (100, 10_000):
+        spots, lines = data[f"sampled_deviation_L{length}"], data[f"deviation_L{length}"]
+        exact = np.exp(np.interp(spots, lines, np.log(data[f"concentration_L{length}"])))
+        mean, error, signal, signal_error = data[f"sampled_L{length}"].T
+        assert np.max(np.abs(mean - exact) / error) < 5
+        assert np.max(np.abs(signal - spots * (1 - exact)) / signal_error) < 5
+    data = drawings["multitask/regularisation"].data
+    for key in ("ridge_0.05", "ridge_5", "Bayes"):
+        at = np.log(data["marked_ratio"])
+        line = np.interp(at, np.log(data["ratio"]), data[f"returned_{key}"])
+        # Two contexts of 100 tokens, with d rounded to a whole number.
+        np.testing.assert_allclose(data[f"sampled_{key}"], line, atol=0.02)
+
+
 @pytest.mark.parametrize("name", UNTRAINED)
 def test_the_settings_of_a_softmax_figure_are_enough_to_do_it_again(drawings, name):
     settings = drawings[name].config
@@ -189,7 +257,7 @@ def test_predicted_curves_are_smooth_and_apart_from_what_was_recorded(drawings):
     assert len(data["step"]) == 4 and len(data["theory_step"]) == len(data["theory_omega"]) == 200
 
 
-@pytest.mark.parametrize("name", CHEAP + UNTRAINED)
+@pytest.mark.parametrize("name", CHEAP + UNTRAINED + MULTITASK)
 def test_no_two_texts_overlap(drawings, name):
     from matplotlib.text import Text
 
@@ -211,7 +279,7 @@ def test_no_two_texts_overlap(drawings, name):
             assert not box.overlaps(beside), (text, other)
 
 
-@pytest.mark.parametrize("name", CHEAP + UNTRAINED)
+@pytest.mark.parametrize("name", CHEAP + UNTRAINED + MULTITASK)
 def test_all_text_is_readable_in_print_and_inside_the_page(drawings, name):
     from matplotlib.text import Text
 

@@ -1,15 +1,21 @@
 """Runs of attention with several labels from a config: kinds of risk, starts, theory over them."""
 
+import json
+
 import jax.random as jr
 import numpy as np
 import pytest
 
-from iclflow.config import InputError, parse_config
+from iclflow.analysis import which_algorithm
+from iclflow.cli import main
+from iclflow.config import InputError, parse_config, to_toml
 from iclflow.config._available import risk_kinds
+from iclflow.estimators import KernelRegression
 from iclflow.experiment import build_task, overlay, prepare, summarise, train
 from iclflow.experiment._build_model import build_model
 from iclflow.models import BalancedSpectral, BlindFactored, MultiFactored, SpectralAttention
 from iclflow.risks import available_kinds
+from iclflow.tasks import MultiTaskRegression
 
 WHITE = {"kind": "linear_regression", "eigenvalues": [1.0, 1.0], "context": 5}
 BLOCKS = {"kind": "multi_task", "coordinates": [[0, 1], [2]], "context": 5}
@@ -131,12 +137,45 @@ def test_the_summary_tells_phases_and_which_head_has_which_task():
     told = summary.division
     assert told is not None and told.owners == (0, 1) and told.one_task_a_head
     assert 0 < told.emergence < told.convergence < 60
-    assert told.heads.startswith("task 0 head 0 (") and "warm-up until" in told.phases
+    assert told.heads.startswith("1 head 1 (") and "warm-up until" in told.phases
     assert summary.as_json()["tasks"]["owners"] == (0, 1)
     # Half-way through the drop nobody knows where it will end.
     early = run.between(0.0, (told.emergence + told.convergence) / 2)
     unsettled = summarise(experiment.config, early, None, None, experiment.task).division
     assert unsettled is not None and "not at rest" in unsettled.phases
+
+
+def test_one_head_a_task_is_kernel_regression_on_the_coordinates_of_its_task():
+    task = MultiTaskRegression([(0, 1), (2,)], context=20, noise=0.1)
+    model = SpectralAttention.of(
+        [[0.8, 0.0], [0.0, 1.1]], [[0.9, 0.0], [0.0, 0.7]], task.coordinates
+    )
+    for label, (omega, mu) in enumerate(((0.8, 0.9), (1.1, 0.7))):
+        found = which_algorithm(model, task, count=500, label=label).best
+        assert found.name == "kernel regression" and found.distance < 1e-3
+        assert isinstance(found.estimator, KernelRegression)
+        assert float(found.estimator.omega) == pytest.approx(omega, rel=1e-3)
+        assert float(found.estimator.factor) == pytest.approx(mu, rel=1e-3)
+
+
+def test_inspect_tells_which_head_has_which_label(tmp_path, capsys):
+    data = BLOCKS | {"context": 40, "signal": 1.0}
+    model = {"kind": "multi_spectral", "heads": 2, "scheme": "distinct", "width": 4}
+    file = tmp_path / "two.toml"
+    file.write_text(
+        to_toml({"task": data, "model": model, "risk": {"kind": "large_context"},
+                 "flow": {"kind": "gradient_flow", "end": 60.0}})
+    )  # fmt: skip
+    assert main(["run", str(file), "--out", str(tmp_path / "two")]) == 0
+    assert "1 head 1 (100 %), 2 head 2" in " ".join(capsys.readouterr().out.split())
+    words = ["inspect", str(tmp_path / "two"), "--sequences", "500"]
+    assert main(words) == 0
+    out = capsys.readouterr().out
+    assert "heads of width 4" in out and "heads of the labels: 1 head 1 (100 %), 2 head 2" in out
+    assert "softmax of the heads: 1 exponential" in out and "kernel regression" in out
+    assert main([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["owners"] == [0, 1] and max(found["defects"].values()) < 1e-12
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ from ..estimators import (
 )
 from ..models import AbstractModel
 from ..precision import as_float
-from ..tasks import AbstractTask, LinearRegression, Sequences
+from ..tasks import AbstractTask, LinearRegression, MultiTaskRegression, Sequences
+from ._one_label import one_label_sequences, one_label_task, unrotated_labels
 
 _COUNT = 2000
 # Predictions below this share of the size of the labels are no algorithm yet.
@@ -27,19 +28,23 @@ _RANGE = np.geomspace(0.05, 3.0, 12)
 
 
 def fitted_estimators(
-    model: AbstractModel, task: AbstractTask, key: PRNGKeyArray, count: int = _COUNT
+    model: AbstractModel,
+    task: AbstractTask,
+    key: PRNGKeyArray,
+    count: int = _COUNT,
+    label: int = 0,
 ) -> tuple[AbstractEstimator, ...]:
     """Kernel regression with its width and its factor, and a debiased step with its matrix, each
     as near to the predictions of `model` as can be.
 
     The matrix is fitted only where inputs are anisotropic: it could do all that a step size does,
     and would always win. Linear attention is a step with a matrix by construction, so nothing is
-    fitted to it; nor to a model that predicts almost nothing.
+    fitted to it; nor to a model that predicts almost nothing. With several labels in `task`, one
+    `label` alone is looked at, on the coordinates that it depends on.
     """
-    if model.form != "general" or not isinstance(task, LinearRegression):
+    if model.form != "general" or not isinstance(task, LinearRegression | MultiTaskRegression):
         return ()
-    sequences = task.sample(key, count)
-    own = np.asarray(model.predict(sequences))
+    own, sequences, task = _seen(model, task, key, count, label)
     power, labels = np.mean(own**2), float(np.mean(sequences.y_query**2))
     if not np.all(np.isfinite(own)) or power < ALMOST_NOTHING**2 * labels:
         return ()
@@ -47,6 +52,22 @@ def fitted_estimators(
     if not is_white(task):
         found.append(_preconditioned(own, sequences))
     return tuple(found)
+
+
+def _seen(
+    model: AbstractModel,
+    task: LinearRegression | MultiTaskRegression,
+    key: PRNGKeyArray,
+    count: int,
+    label: int,
+) -> tuple[np.ndarray, Sequences, LinearRegression]:
+    """Predictions of one label, and the sequences and the task as an estimator of it sees them."""
+    if isinstance(task, LinearRegression):
+        sequences = task.sample(key, count)
+        return np.asarray(model.predict(sequences)), sequences, task
+    several = task.sample(key, count)
+    own = unrotated_labels(task, model.predict(several))[..., label]
+    return np.asarray(own), one_label_sequences(task, several, label), one_label_task(task, label)
 
 
 def is_white(task: LinearRegression) -> bool:

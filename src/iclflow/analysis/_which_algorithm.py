@@ -133,7 +133,8 @@ def which_algorithm(
         single = one_label_task(task, label) if isinstance(task, MultiTaskRegression) else task
         known = known_estimators(single, getattr(model, "normaliser", "context"))
         # Fitted on sequences of their own, so that what is measured is not what was fitted.
-        estimators = (*known, *fitted_estimators(model, task, jr.fold_in(key, 1)))
+        fitted = fitted_estimators(model, task, jr.fold_in(key, 1), label=label)
+        estimators = (*known, *fitted)
     batch = min(count, _BATCH)
     keys = jr.split(key, -(-count // batch))
     parts = [_predictions(model, estimators, task, k, batch, label) for k in keys]

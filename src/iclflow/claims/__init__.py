@@ -23,6 +23,17 @@ from . import softmax_estimators as softmax_estimators
 from . import softmax_table as softmax_table
 from . import softmax_context as softmax_context
 from . import softmax_tasks as softmax_tasks
+from . import multitask_dynamics as multitask_dynamics
+from . import multitask_allocation as multitask_allocation
+from . import multitask_saddle as multitask_saddle
+from . import multitask_sampled as multitask_sampled
+from . import multitask_optimality as multitask_optimality
+from . import multitask_separation as multitask_separation
+from . import multitask_finite_length as multitask_finite_length
+from . import multitask_attention as multitask_attention
+from . import multitask_estimators as multitask_estimators
+from . import multitask_linear as multitask_linear
+from . import multitask_transfer as multitask_transfer
 
 # isort: on
 from ._base import TIERS as TIERS

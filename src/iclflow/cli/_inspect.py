@@ -131,7 +131,7 @@ def _measured(model: Any, task: Any, options, activity: Activity) -> dict[str, A
         "outputs": count,
         "heads": circuits(model, task).attention.shape[0] if has_circuits(model) else None,
         # Scores are divided by the square root of the width of a head, where it has one.
-        "width": model.K.shape[1] if hasattr(model, "K") and hasattr(model, "Q") else None,
+        "width": _width(model),
         "labels": [_label(model, task, label, options, activity) for label in range(count)],
     }
     if not has_circuits(model):
@@ -156,7 +156,40 @@ def _measured(model: Any, task: Any, options, activity: Activity) -> dict[str, A
         found["shares"] = shared.shares.tolist()
         found["tasks_per_head"] = shared.tasks_per_head.tolist()
         found["superposed_heads"] = shared.superposed
+        found |= _division(model, task)
     return found
+
+
+def _division(model: Any, task: Any) -> dict[str, Any]:
+    """Which head has which task, how far the heads are from decomposable, and their regimes."""
+    import jax.random as jr
+
+    from ..analysis import allocation, decomposition, softmax_regimes
+
+    used = [place for read in task.coordinates for place in read]
+    if len(set(used)) < len(used):
+        return {}
+    owned = allocation(model, task)
+    found: dict[str, Any] = {
+        "owners": list(owned.owners),
+        "own_shares": owned.own_share.tolist(),
+        "one_task_a_head": owned.one_task_a_head,
+        "defects": dict(decomposition(model, task).defects),
+    }
+    if model.activation == "softmax":
+        regimes = softmax_regimes(model, task, key=jr.key(0))
+        found["regimes"] = list(regimes.regimes)
+        found["score_deviations"] = regimes.deviation.tolist()
+        found["attended_tokens"] = regimes.attended.tolist()
+    return found
+
+
+def _width(model: Any) -> int | None:
+    from ..models import AbstractSpectral
+
+    if isinstance(model, AbstractSpectral):
+        return model.width
+    return model.K.shape[1] if hasattr(model, "K") and hasattr(model, "Q") else None
 
 
 def _label(model: Any, task: Any, label: int, options, activity: Activity) -> dict[str, Any]:

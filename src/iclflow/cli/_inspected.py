@@ -1,7 +1,7 @@
 """What `iclflow inspect` found, as text for people."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 _LEGEND = """\
@@ -39,10 +39,31 @@ def print_inspected(found: dict[str, Any]) -> None:
             say(f"algorithm         {label['algorithm']}")
     if "superposed_heads" in found:
         say(f"\nheads that serve several labels: {found['superposed_heads']}")
+    if "owners" in found:
+        _say_division(found, say)
     if found["heads"] is not None:
         say(f"\n{_LEGEND}")
     for file in found.get("files", ()):
         say(f"written to {file}")
+
+
+def _say_division(found: dict[str, Any], say: Callable[[str], None]) -> None:
+    """Which head has which task, and what its softmax does."""
+    owners = [
+        f"{i + 1} none" if owner < 0 else f"{i + 1} head {owner + 1} ({100 * share:.3g} %)"
+        for i, (owner, share) in enumerate(zip(found["owners"], found["own_shares"]))
+    ]
+    one = "" if found["one_task_a_head"] else "; not one task a head"
+    say(f"heads of the labels: {', '.join(owners)}{one}")
+    worst = max(found["defects"], key=lambda name: found["defects"][name])
+    say(f"decomposable to {found['defects'][worst]:.2g} (largest: {worst})")
+    if "regimes" in found:
+        heads = zip(found["regimes"], found["score_deviations"], found["attended_tokens"])
+        told = [
+            f"{h + 1} {regime} (scores ± {deviation:.3g}, {tokens:.3g} tokens attended)"
+            for h, (regime, deviation, tokens) in enumerate(heads)
+        ]
+        say(f"softmax of the heads: {', '.join(told)}")
 
 
 def _opening(found: dict[str, Any]) -> str:

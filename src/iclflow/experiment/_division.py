@@ -43,9 +43,9 @@ class Division:
 
     @property
     def heads(self) -> str:
-        """The owners in words."""
+        """The owners in words, counted from 1 as in `iclflow inspect`."""
         told = [
-            f"task {i} none" if owner < 0 else f"task {i} head {owner} ({100 * share:.3g} %)"
+            f"{i + 1} none" if owner < 0 else f"{i + 1} head {owner + 1} ({100 * share:.3g} %)"
             for i, (owner, share) in enumerate(zip(self.owners, self.shares))
         ]
         return f"{', '.join(told)}{'' if self.one_task_a_head else '; not one task a head'}"

@@ -2,6 +2,7 @@
 
 from ._base import Figure
 from ._linear_catalogue import LINEAR
+from ._multitask_catalogue import MULTITASK
 from ._softmax_catalogue import SOFTMAX
 
-FIGURES: dict[str, Figure] = {figure.name: figure for figure in (*LINEAR, *SOFTMAX)}
+FIGURES: dict[str, Figure] = {figure.name: figure for figure in (*LINEAR, *SOFTMAX, *MULTITASK)}

@@ -1,0 +1,161 @@
+"""Claims on arXiv 2402.19442 on training with sampled sequences of a finite length."""
+
+import equinox as eqx
+import jax.random as jr
+import numpy as np
+
+from .. import theory
+from ..analysis import allocation, decomposition
+from ..flows import Linear, sgd
+from ..models import SpectralAttention
+from ..risks import IntegratedRisk, risk
+from ..theory import multitask
+from ..trajectory import Trajectory
+from ._base import Check
+from ._lab import Lab
+from ._multitask_runs import (
+    CONTEXT,
+    SIZES,
+    WIDTH,
+    blocks_of_sizes,
+    paper_start,
+    paper_task,
+    paper_values,
+)
+from ._registry import claim
+
+# A step of this rate is a time of twice as much.
+_RATE, _STEPS = 0.02, 1000
+# Heads have come to rest by then.
+_RESTED = 30.0
+# Values of ω on the own task: late in the warm-up, in the emergence, after it.
+_LEVELS = (0.03, 0.158, 0.25)
+
+
+def sampled_run(lab: Lab) -> Trajectory:
+    """Full factors trained by stochastic gradient descent on fresh sequences of Figure 1.
+
+    Labels are integrated out of every step, contexts and queries are drawn.
+    """
+
+    def compute() -> Trajectory:
+        data = IntegratedRisk(paper_task(), _batch(lab), precision="float32")
+        model = paper_start().factored(jr.key(3))
+        steps = _STEPS
+        return sgd(model, data, _RATE, steps, key=jr.key(6), save=Linear(201), progress=False)
+
+    return lab.once("multitask sampled run", compute)
+
+
+def _batch(lab: Lab) -> int:
+    return lab.scaled(64, 64, 512)
+
+
+def _note(lab: Lab) -> None:
+    omega, mu = paper_values()
+    lab.note(
+        sizes=SIZES, context=CONTEXT, noise=0.0, heads=3, width=WIDTH, omega=omega, mu=mu,
+        rate=_RATE, steps=_STEPS, batch=_batch(lab), weights="full K, Q, V and O in random frames",
+        optimiser="stochastic gradient descent, labels integrated out",
+    )  # fmt: skip
+
+
+def _own(values: np.ndarray) -> np.ndarray:
+    """The mean over tasks of what is on the own head, over time."""
+    return np.einsum("tii->t", values) / values.shape[1]
+
+
+@claim(
+    "multitask/sampled-training",
+    "Full factors that are trained on sampled sequences follow the spectral flow, a step of rate η "
+    "being a time of 2η: each head selects the task on which it is ahead, and ω rises when it "
+    "should.",
+    source="Figure 1, 'numerical simulations based on data' in the caption of Figure 3",
+    tolerance_reason="The flow is that of the closed form, whose exact counterpart at L = 100 is "
+    "up to 10 % higher after the emergence (`multitask/closed-form-error`). In batches of 1024, "
+    "with little noise, ω passes the three levels late by 1.6, 1.8 and 3.0 %, and is 3.7 % larger "
+    "on other tasks at the end: 4 % and 5 %, as between seeds the rise moves by 1 %.",
+)
+def sampled_training(lab: Lab) -> list[Check]:
+    """Owners, and when the mean ω of the own heads passes three levels."""
+    _note(lab)
+    run, task = sampled_run(lab), paper_task()
+    times = 2 * _RATE * run.times
+    found = decomposition(run, task).preservation
+    assert found is not None
+    expected = multitask.spectral_flow(times, *paper_values(), multitask.blocks_of(task), WIDTH)
+    passed = lambda omega: np.array([np.interp(level, _own(omega), times) for level in _LEVELS])
+    other = lambda omega: (omega.sum((1, 2)) / 3 - _own(omega)) / 2
+    late = passed(expected.omega)
+    return [
+        Check("owners", lab.predict([0, 1, 2], wrong=[1, 2, 0]), allocation(run, task).owners,
+              comparison="equal"),
+        Check("times at which ω passes 0.03, 0.158 and 0.25", lab.predict(late, wrong=1.1 * late),
+              passed(found.omega), 0.04, "relative"),
+        Check("ω on other tasks at all times",
+              lab.predict(other(expected.omega), wrong=1.1 * other(expected.omega)),
+              other(found.omega), 0.05, "relative"),
+    ]  # fmt: skip
+
+
+@claim(
+    "multitask/sampled-end",
+    "Training on sampled sequences ends at the exact optimum of one head for each task at the "
+    "length L, whose loss is 10 % above that of the closed form.",
+    source="Theorem 2; the exact optimum is derived in docs/theory/softmax.md",
+    tolerance_reason="Heads on different tasks are orthogonal, so that each solves a problem of "
+    "one head. What is left of ω on other tasks, and noise of steps that do not shrink, shift "
+    "means over the last quarter of the run: ω by up to 0.5 %, μ by 1 %, the loss by 1 to 2 %. The "
+    "prediction of the closed form is the wrong one that the loss must tell apart.",
+)
+def sampled_end(lab: Lab) -> list[Check]:
+    """Means over the last quarter of the run, beside the exact optimum of one head."""
+    _note(lab)
+    run, task = sampled_run(lab), paper_task()
+    rested = 2 * _RATE * run.times >= _RESTED
+    found = decomposition(run, task).preservation
+    assert found is not None
+    best = theory.one_head_optimum(dim=SIZES[0], length=CONTEXT, noise=0.0)
+    closed = multitask.gradient_flow_limit(multitask.blocks_of(task)).loss
+    return [
+        Check("ω of the own heads", lab.predict(best.omega), _own(found.omega)[rested].mean(), 0.01,
+              "relative"),
+        Check("μ of the own heads", lab.predict(best.mu), _own(found.mu)[rested].mean(), 0.015,
+              "relative"),
+        Check("loss", lab.predict(sum(SIZES) * best.loss, wrong=closed), run.losses[rested].mean(),
+              0.025, "relative"),
+    ]  # fmt: skip
+
+
+@claim(
+    "multitask/closed-form-error",
+    "Along the flow the closed form of the loss is right to 0.1 % until the emergence; at its "
+    "limit it is 9.2 % too low for blocks of 10 and 100 samples.",
+    source="Lemma 2, an approximation for long contexts and large blocks",
+    tier="paper",
+    tolerance_reason="The exact risk is right to four digits; the loss of one head, by other code, "
+    "to more. The bounds are what is measured, rounded up.",
+)
+def closed_form_error(lab: Lab) -> list[Check]:
+    """The exact risk beside the closed form along theory's flow, and at its limit."""
+    task = paper_task()
+    blocks, times = multitask.blocks_of(task), np.array([0.0, 4.0, 8.0, 12.0, 16.0, 24.0, 40.0])
+    lab.note(sizes=SIZES, context=CONTEXT, noise=0.0, heads=3, width=WIDTH, times=times)
+    flow = multitask.spectral_flow(times, *paper_values(), blocks, WIDTH)
+    heads = lambda omega, mu: SpectralAttention.of(omega, mu, blocks_of_sizes(SIZES), width=WIDTH)
+    exact = risk(task, paper_start(), "exact", digits=4)
+    value = eqx.filter_jit(lambda model: exact(model))
+    along = np.array([float(value(heads(w, m))) for w, m in zip(flow.omega, flow.mu)])
+    omega, mu = multitask.limit_heads(blocks)
+    alone = theory.kernel_regression_risk(omega[0, 0], SIZES[0], CONTEXT, 0.0, mu[0, 0])
+    limit = float(value(heads(omega, mu)))
+    closed = multitask.gradient_flow_limit(blocks).loss
+    error = along / flow.loss - 1
+    return [
+        Check("exact loss of the limit", lab.predict(sum(SIZES) * alone), limit, 1e-4, "relative"),
+        Check("closed form over exact loss there", lab.predict(0.9077), closed / limit, 1e-3),
+        Check("error until t = 8, at most", lab.predict(1e-3, wrong=1e-5), error[:3],
+              comparison="at most"),
+        Check("error later, at most", lab.predict(0.11, wrong=0.01), error[3:],
+              comparison="at most"),
+    ]  # fmt: skip

@@ -1,0 +1,182 @@
+"""Figures of arXiv 2402.19442 on where training ends: a saddle, and starts that share heads."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from scipy.stats import binomtest
+
+from ..claims import Lab
+from ..claims._multitask_runs import (
+    OWN,
+    READ,
+    SIZES,
+    WIDTH,
+    balanced_flow,
+    blocks_of_sizes,
+    full_flow,
+    paper_task,
+    paper_values,
+)
+from ..claims._multitask_starts import SPREAD, random_ends, split_loss
+from ..claims.multitask_saddle import imbalanced_flows
+from ..flows import Explicit, gradient_flow_ensemble, init_many
+from ..models import BalancedSpectral
+from ..risks import risk
+from ..theory import multitask
+from ._base import Drawing
+from ._multitask_phases import SETTING, blocks
+from ._style import COLOURS, LEVEL, THEORY, canvas, legend_above, level_names, levels, shades
+
+# Where the law of the saddle takes over from the balanced flow, and how far weights are to go.
+_FROM, _GONE = 20.0, 0.1
+_NAMES = {0.0: "0", 1e-6: "10⁻⁶", 1e-3: "10⁻³", 0.1: "0.1"}
+_OUTCOMES = ("one task a head", "two share a head", "all on one head")
+
+
+def saddle(lab: Lab) -> Drawing:
+    """The loss of starts in balance and out of it, and when weights leave the saddle."""
+    runs, at = imbalanced_flows(lab), blocks()
+    omega, mu = paper_values()
+    found = {float(delta): run for delta, run in zip(_imbalances(runs), runs)}
+    drawn = tuple(_NAMES)
+    limit, bound = multitask.gradient_flow_limit(at).loss, multitask.lower_bound(at, 3).loss
+    fine = np.append(0.0, np.geomspace(2.0, 1000.0, 400))
+    figure, (a, b) = canvas("double", 3.0, 1, 2, width_ratios=(1.5, 1))
+    data: dict[str, np.ndarray] = {"theory_time": fine, "imbalance": np.asarray(drawn)}
+    for delta, colour in zip(drawn, shades(len(drawn))):
+        imbalance = multitask.relative_imbalance(mu, delta)
+        flow = multitask.spectral_flow(fine, omega, mu, at, WIDTH, value_imbalance=imbalance)
+        times, losses = _saved(lab, found.get(delta))
+        # Points are dense up to here, and few beyond.
+        dense = times < 100
+        a.plot(times[dense], losses[dense], color=colour, label=f"δ = {_NAMES[delta]}")
+        a.plot(times[~dense], losses[~dense], "o", mfc="none", color=colour, zorder=6)
+        a.plot(fine[1:], flow.loss[1:], **THEORY)
+        data |= {f"theory_loss_{delta:g}": flow.loss}
+        data |= {f"time_{delta:g}": times, f"loss_{delta:g}": losses}
+        if 0 < delta < 0.01:
+            a.plot(_law(delta), 3.3, "^", ms=6, color=colour)
+    a.plot([], [], "^", ms=6, color="0.5", label="predicted escape")
+    a.plot([], [], label="theory", **THEORY)
+    levels(a, [limit, bound])
+    level_names(a, [limit, bound], [f"one head\na task {limit:.2f}", f"bound {bound:.2f}"])
+    a.set(xscale="log", xlim=(3, 1000), ylim=(3, 32), yscale="log", xlabel="time", ylabel="loss")
+    a.set_yticks([4, 6, 10, 20, 30], ["4", "6", "10", "20", "30"])
+    a.minorticks_off()
+    _draw_escapes(b, found, data)
+    legend_above(figure, a, b, columns=4)
+    settings = {"heads": 3, "gone_at": -_GONE, "law_from": _FROM, "weights": "four factors"}
+    return Drawing(figure, data, SETTING | settings)
+
+
+def _imbalances(runs) -> np.ndarray:
+    """δ of each run, from the factors that it starts with: o/v = (1 + δ)²."""
+    starts = [run.at(0) for run in runs]
+    return np.asarray([float(f"{np.sqrt(m.O[0, 0] / m.V[0, 0]) - 1:.6g}") for m in starts])
+
+
+def _saved(lab: Lab, run) -> tuple[np.ndarray, np.ndarray]:
+    """Times and losses of a run; in balance those of two, of which the second is the longer."""
+    if run is not None:
+        return np.asarray(run.times), np.asarray(run.losses)
+    early, late = full_flow(lab), balanced_flow(lab)
+    later = late.times > early.times[-1]
+    return np.append(early.times, late.times[later]), np.append(early.losses, late.losses[later])
+
+
+def _law(delta: float) -> float:
+    """When weights on labels of others have left the saddle, by its slope there."""
+    at, (omega, mu) = blocks(), paper_values()
+    start = multitask.spectral_flow([0.0, _FROM], omega, mu, at, WIDTH).mu[-1, 0, 1]
+    imbalance = float(multitask.relative_imbalance(READ, delta))
+    return float(_FROM + multitask.escape_time(float(start), _GONE, imbalance, at)[0])
+
+
+def _draw_escapes(panel, found: dict, data: dict[str, np.ndarray]) -> None:
+    """When weights on labels of others have left, against the imbalance."""
+    deltas = np.asarray([delta for delta in sorted(found) if delta < 0.01])
+    left = []
+    for delta in deltas:
+        run = found[float(delta)]
+        other = np.asarray(eqx.filter_vmap(lambda model: model.mu())(run.models))[:, 0, 1]
+        first = int(np.argmax(other < -_GONE))
+        pair = slice(first - 1, first + 1)
+        left.append(np.interp(_GONE, -other[pair], run.times[pair]))
+    fine = np.geomspace(1e-8, 1e-2, 25)
+    panel.plot(deltas, left, "s", color="0.3", mfc="none", label="measured escape")
+    by_law = np.asarray([_law(delta) for delta in fine])
+    panel.plot(fine, by_law, **THEORY)
+    panel.set(xscale="log", xlabel="relative imbalance δ", ylabel="time of escape")
+    panel.set(ylim=(20, 90), xlim=(1e-8, 1e-2))
+    data |= {"escape_imbalance": deltas, "escape_time": np.asarray(left)}
+    data |= {"law_imbalance": fine, "law_time": by_law}
+
+
+def outcomes(lab: Lab) -> Drawing:
+    """Losses at the end of random starts, by how many heads have a task."""
+    at = blocks()
+    three = random_ends(lab).with_heads(3)
+    ends = {2: random_ends(lab).with_heads(2)[2:], 3: three[2:], 6: _six_heads(lab)}
+    owners = ([0, 1, 2], [0, 0, 1], [0, 0, 0])
+    expected = np.asarray([split_loss(np.asarray(row), at) for row in owners])
+    figure, (a, b, c) = canvas("double", 2.9, 1, 3)
+    data = {"predicted_losses": expected}
+    colours = COLOURS[3:6]
+    for heads, (omega, mu, losses) in ends.items():
+        kinds = 3 - np.asarray([len(set(row)) for row in np.argmax(omega * mu, 1).tolist()])
+        data |= {f"loss_H{heads}": losses, f"outcome_H{heads}": kinds}
+    kinds, losses = data["outcome_H3"], data["loss_H3"]
+    edges, tails = np.arange(6.05, 14.1, 0.25), np.linspace(-14, -1, 40)
+    for k, (name, colour) in enumerate(zip(_OUTCOMES, colours)):
+        of = losses[kinds == k]
+        a.hist(of, edges, color=colour, label=name)
+        beyond = np.log10(np.maximum(of / expected[k] - 1, 1e-14))
+        b.hist(beyond, tails, color=colour)
+    for value in expected:
+        a.axvline(value, **LEVEL)
+    a.plot([], [], label="predicted loss", **LEVEL)
+    a.set(yscale="log", ylim=(0.7, 1500), xlabel="loss at t = 200", ylabel="starts, H = 3")
+    a.set_xticks(expected, [f"{value:.2f}" for value in expected])
+    b.set(yscale="log", xlabel="loss / predicted − 1", ylabel="starts, H = 3")
+    b.set_xticks([-12, -9, -6, -3], [f"$10^{{{n}}}$" for n in (-12, -9, -6, -3)])
+    for place, heads in enumerate(ends):
+        kinds = data[f"outcome_H{heads}"]
+        hits = np.bincount(kinds, minlength=3)
+        share = hits / len(kinds)
+        low, high = np.asarray(
+            [binomtest(n, len(kinds)).proportion_ci(method="wilson") for n in hits.tolist()]
+        ).T
+        x = place + 0.27 * (np.arange(3) - 1)
+        c.bar(x, share, 0.25, color=colours)
+        c.errorbar(x, share, (share - low, high - share), fmt="none", ecolor="black", lw=1)
+        data[f"share_H{heads}"] = np.stack([share, low, high], 1)
+    c.set_xticks(range(len(ends)), [f"H = {h}\n({len(data[f'loss_H{h}'])})" for h in ends])
+    c.set(ylabel="share of starts", ylim=(0, 1))
+    legend_above(figure, a)
+    settings = {"spread": SPREAD, "starts": [len(data[f"loss_H{h}"]) for h in ends], "end": 200.0}
+    settings |= {"heads": list(ends), "weights": "balanced singular values", "seeds": [5, 6]}
+    return Drawing(figure, data, SETTING | settings)
+
+
+def _six_heads(lab: Lab) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """ω, μ and the loss at the end of random starts like those of the claims, with six heads."""
+    sets, task = blocks_of_sizes(SIZES), paper_task()
+
+    def start(key) -> BalancedSpectral:
+        first, second = jr.split(key)
+        model = BalancedSpectral.init(first, sets, 6, OWN, READ, SPREAD, width=WIDTH)
+        uneven = model.read * jnp.sqrt(1 - SPREAD * jr.uniform(second, model.read.shape))
+        return eqx.tree_at(lambda each: each.read, model, uneven)
+
+    def compute():
+        models = init_many(start, jr.split(jr.key(6), lab.scaled(16, 256, 1024)))
+        runs = gradient_flow_ensemble(
+            models, risk(task, start(jr.key(0)), "large_context"), end=200.0,
+            save=Explicit((0.0, 200.0)), rtol=1e-6, progress=False,
+        )  # fmt: skip
+        values = [(np.asarray(run.final.omega()), np.asarray(run.final.mu())) for run in runs]
+        omega, mu = (np.stack(each) for each in zip(*values))
+        return omega, mu, np.asarray(runs.final_losses)
+
+    return lab.once("multitask random ends six", compute)
