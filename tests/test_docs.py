@@ -96,7 +96,7 @@ def test_claims_that_the_documentation_names_exist():
     known = {claim.id for claim in all_claims()}
     for page in sorted(path.relative_to(ROOT) for path in (ROOT / "docs").rglob("*.md")):
         prose = re.sub(r"^```.*?^```$", "", (ROOT / page).read_text(), flags=re.M | re.S)
-        assert set(re.findall(r"`((?:linear|softmax)/[a-z-]+)`", prose)) <= known, page
+        assert set(re.findall(r"`((?:linear|softmax|multitask)/[a-z-]+)`", prose)) <= known, page
 
 
 def test_every_misstated_claim_is_explained_beside_its_correction():

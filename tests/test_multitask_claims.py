@@ -3,7 +3,6 @@
 import jax.random as jr
 import numpy as np
 import pytest
-import scipy.integrate
 
 from iclflow.claims._multitask_runs import (
     closed_under_symmetries,
@@ -11,13 +10,10 @@ from iclflow.claims._multitask_runs import (
     rotated_task,
     small_task,
     turned,
-    unequal_task,
 )
-from iclflow.claims._multitask_starts import head_start, split_loss
 from iclflow.models import SpectralAttention
 from iclflow.risks import risk
 from iclflow.tasks import MultiTaskRegression
-from iclflow.theory import multitask
 
 
 def rows(data) -> np.ndarray:
@@ -52,30 +48,6 @@ def test_closed_data_without_noise_are_still_linear_regressions():
             beta = np.linalg.lstsq(inputs, task_labels, rcond=None)[0]
             assert inputs @ beta == pytest.approx(task_labels, abs=1e-10)
             assert float(np.asarray(query)[list(block)] @ beta) == pytest.approx(float(value))
-
-
-def test_splits_cost_what_the_named_solutions_cost():
-    blocks = multitask.blocks_of(unequal_task())
-    limit, alone = multitask.gradient_flow_limit(blocks).loss, multitask.single_head(blocks).loss
-    assert split_loss(np.array([2, 0, 1]), blocks) == pytest.approx(limit, rel=1e-12)
-    assert split_loss(np.array([1, 1, 1]), blocks) == pytest.approx(alone, rel=1e-12)
-    assert limit < split_loss(np.array([0, 0, 1]), blocks) < alone
-
-
-def test_a_head_start_is_one_over_the_time_of_running_away():
-    blocks, width = multitask.blocks_of(paper_task()), 30
-    omega, mu = np.full((1, 3), [0.01, 0.009, 0.004]), np.full((1, 3), [0.2, 0.18, 0.2])
-    a, b = 2 * blocks.signal[0] / width**0.5, 2 * blocks.power[0]
-    for task, found in enumerate(head_start(omega, mu, blocks, width)[0]):
-        run_away = lambda _, z: z[0] - 15.0
-        run_away.terminal = True
-        flow = lambda _, z: [a * np.exp(z[1]), b * np.exp(z[0])]
-        start = np.log([omega[0, task], mu[0, task]])
-        solved = scipy.integrate.solve_ivp(
-            flow, (0.0, 100.0), start, events=run_away, rtol=1e-10, atol=1e-10
-        )
-        # At ω = e¹⁵ what is left of the way takes 1e-8.
-        assert 1 / found == pytest.approx(float(solved.t_events[0][0]), rel=1e-6)
 
 
 def test_turned_factors_are_those_of_the_model_in_turned_coordinates():

@@ -678,3 +678,39 @@ def test_noise_hardly_moves_the_attention_of_the_best_head():
     weights = np.exp(best.omega * (inputs @ query)[..., 0])
     squares = np.sum((weights / weights.sum(1, keepdims=True)) ** 2, 1)
     assert abs(squares.mean() - rows[100][4]) < 4 * squares.std() / 5000**0.5
+
+
+def test_splits_cost_what_the_named_solutions_cost():
+    blocks = UNLIKE
+    limit, alone = multitask.gradient_flow_limit(blocks).loss, multitask.single_head(blocks).loss
+    assert multitask.divided_limit([2, 0, 1], blocks).loss == pytest.approx(limit, rel=1e-12)
+    assert multitask.divided_limit([1, 1, 1], blocks).loss == pytest.approx(alone, rel=1e-12)
+    assert limit < multitask.divided_limit([0, 0, 1], blocks).loss < alone
+
+
+def test_a_head_start_is_one_over_the_time_of_running_away():
+    blocks, width = EQUAL, 30
+    omega, mu = np.full((1, 3), [0.01, 0.009, 0.004]), np.full((1, 3), [0.2, 0.18, 0.2])
+    a, b = 2 * blocks.signal[0] / width**0.5, 2 * blocks.power[0]
+    for task, found in enumerate(multitask.head_starts(omega, mu, blocks, width)[0]):
+        run_away = lambda _, z: z[0] - 15.0
+        run_away.terminal = True
+        flow = lambda _, z: [a * np.exp(z[1]), b * np.exp(z[0])]
+        start = np.log([omega[0, task], mu[0, task]])
+        solved = scipy.integrate.solve_ivp(
+            flow, (0.0, 100.0), start, events=run_away, rtol=1e-10, atol=1e-10
+        )
+        # At ω = e¹⁵ what is left of the way takes 1e-8.
+        assert 1 / found == pytest.approx(float(solved.t_events[0][0]), rel=1e-6)
+
+
+def test_a_head_start_has_no_gap_where_both_means_are_one():
+    # bω = aμ: the logarithmic mean is the number itself.
+    omega = np.array([[0.01, 0.01 * (1 + 1e-9), 0.01 * (1 + 1e-4)]])
+    mu = np.full((1, 3), 0.01 * 10 * WIDTH**0.5)
+    found = multitask.head_starts(omega, mu, EQUAL, WIDTH)[0]
+    np.testing.assert_allclose(found, [0.2, 0.2, 0.2 * (1 + 0.5e-4)], rtol=1e-8)
+    with pytest.raises(ValueError, match="must be positive"):
+        multitask.head_starts(-omega, mu, EQUAL, WIDTH)
+    with pytest.raises(ValueError, match="must name a head for each task"):
+        multitask.divided_limit([0, 1], EQUAL)

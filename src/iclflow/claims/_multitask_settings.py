@@ -140,13 +140,15 @@ def _minimised(evaluate, starts: np.ndarray, steps: int, gain: float) -> np.ndar
     for _ in range(steps):
         new = x + share[:, None] * way
         new_loss, new_slope = evaluate(new)
-        good = going & (new_loss <= loss + 1e-4 * share * np.sum(slope * way, 1))
+        enough = new_loss <= loss + 1e-4 * share * np.sum(slope * way, 1)
+        good = going & enough & np.isfinite(new_loss)
         moved, turned = new - x, np.where(np.isfinite(new_slope), new_slope, 0.0) - slope
         product = np.sum(moved * turned, 1)
         lengths = np.linalg.norm(moved, axis=1) * np.linalg.norm(turned, axis=1)
         usable = good & (product > 1e-12 * lengths)
         inverse = inverse + _update(inverse, moved, turned, np.where(usable, product, np.inf))
-        going &= ~(good & (loss - new_loss < gain * np.abs(loss)))
+        gained = loss - np.where(good, new_loss, 0.0)
+        going &= ~(good & (gained < gain * np.abs(new_loss)))
         x, slope = (np.where(good[:, None], *pair) for pair in ((new, x), (new_slope, slope)))
         loss = np.where(good, new_loss, loss)
         # Where no share of the way is good enough, it begins anew along the slope.

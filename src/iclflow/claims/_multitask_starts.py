@@ -13,7 +13,6 @@ from ..flows import Explicit, gradient_flow_ensemble, init_many, stack
 from ..models import BalancedSpectral
 from ..risks import risk
 from ..tasks import MultiTaskRegression
-from ..theory import multitask
 from ._lab import Lab
 from ._multitask_runs import (
     OTHER,
@@ -111,32 +110,6 @@ def unequal_ends(lab: Lab) -> Mixed:
         return _mixed(models, ahead, heads, unequal_task(), 1e4, "implicit")
 
     return lab.once("multitask unequal ends", compute)
-
-
-def split_loss(owners: np.ndarray, blocks: multitask.Blocks) -> float:
-    """The loss if each head does its best for the tasks that it owns, alone.
-
-    The tasks of one head fill its score variance of 1 by water-filling, like those of a single
-    head for all; heads that attend to different tasks are orthogonal and do not meet.
-    """
-    total = 0.0
-    for head in np.unique(owners):
-        own = owners == head
-        parts = (blocks.sizes[own], blocks.signal[own], blocks.noise[own])
-        total += multitask.single_head(multitask.Blocks(*parts, blocks.length)).loss
-    return total
-
-
-def head_start(omega, mu, blocks: multitask.Blocks, width: int) -> np.ndarray:
-    """How early each head would take off on each task by itself: one over the time it needs.
-
-    While a task is not learned, ω̇ = aωμ and μ̇ = bωμ with a = 2λ/√E and b = 2λd: bω − aμ stays, and
-    both run away at the time log(bω/aμ)/(bω − aμ), one over the logarithmic mean of bω and aμ at
-    the start. (What is neglected, the noise of μ, holds all heads of a task back alike.)
-    """
-    attend = 2 * blocks.power * omega
-    read = 2 * blocks.signal / width**0.5 * mu
-    return (attend - read) / np.log(attend / read)
 
 
 def _random_start(key, heads, sets, most: int, width: int) -> BalancedSpectral:

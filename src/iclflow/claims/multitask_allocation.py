@@ -20,10 +20,8 @@ from ._multitask_runs import (
 )
 from ._multitask_starts import (
     SPREAD,
-    head_start,
     random_counts,
     random_ends,
-    split_loss,
     unequal_counts,
     unequal_ends,
 )
@@ -120,7 +118,7 @@ def heads_ahead(lab: Lab) -> list[Check]:
     everyone = random_ends(lab)
     found, turned = everyone.with_heads(3), everyone.special
     blocks, owners = multitask.blocks_of(paper_task()), found.owners
-    early = head_start(found.omega_start, found.mu_start, blocks, WIDTH)
+    early = multitask.head_starts(found.omega_start, found.mu_start, blocks, WIDTH)
     ahead, ranked = np.argmax(early, 1), np.sort(early, 1)
     decided = np.all(ranked[:, -1] >= (1 + _LEAD) * ranked[:, -2], 1)
     clear = decided & (_counts(ahead) == 3)
@@ -173,7 +171,7 @@ def shared_heads(lab: Lab) -> list[Check]:
         found = everyone.with_heads(heads)
         counts = _counts(found.owners)
         seen[heads] = np.bincount(counts, minlength=4)[1:].tolist()
-        predicted = np.asarray([split_loss(row, blocks) for row in found.owners])
+        predicted = np.asarray([multitask.divided_limit(row, blocks).loss for row in found.owners])
         ratio = found.losses / predicted
         near = float(np.mean(np.abs(ratio - 1) < 0.01))
         checks += [
@@ -211,7 +209,7 @@ def fewer_heads(lab: Lab) -> list[Check]:
     _note_unequal(lab, heads=(3, 2, 1), starts=(*unequal_counts(lab), 1), spread=SPREAD)
     two, one, three = (everyone.with_heads(count) for count in (2, 1, 3))
     splits = ([0, 1, 1], [0, 1, 0], [0, 0, 1], [0, 0, 0])
-    best = min(split_loss(np.asarray(split), blocks) for split in splits)
+    best = min(multitask.divided_limit(split, blocks).loss for split in splits)
     alone = multitask.single_head(blocks)
     attention = np.sqrt(np.e * alone.shares / blocks.sizes)
     strongest = int(np.argmax(blocks.power))

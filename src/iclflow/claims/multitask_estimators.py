@@ -202,7 +202,7 @@ def other_convention(lab: Lab) -> list[Check]:
     source="Figure 4, with noise as large as the signal of a task; the factors are derived in "
     "docs/theory/multitask.md",
     tolerance_reason="The Bayes risk is drawn: four standard errors, each up to 2 % of it. "
-    "Searches leave 1e-6 of the bound. At d/L = 0.01 the limit is left by 4 %.",
+    "Searches leave 1e-6 of the bound. At d/L = 0.01 the limit is left by 4 %: 6 %.",
 )
 def bayes_gap(lab: Lab) -> list[Check]:
     """Losses of 2 and 3 searched heads on two tasks over the Bayes risk, beside theory's ratio."""
@@ -225,7 +225,7 @@ def bayes_gap(lab: Lab) -> list[Check]:
                       ratio * error / bayes),
         Check("least ratio", lab.predict(1.0, wrong=1.1), ratio.min(), 0.0, "at least"),
         Check("limit of long contexts, 2 heads and 3", lab.predict(np.array([4.0, 2.0]),
-              wrong=np.array([4.4, 2.2])), ratio[:, 0], 0.05, "relative"),
+              wrong=np.array([4.4, 2.2])), ratio[:, 0], 0.06, "relative"),
     ]  # fmt: skip
 
 

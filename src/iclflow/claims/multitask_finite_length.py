@@ -162,8 +162,8 @@ def _above(size: int) -> float:
 @claim(
     "multitask/closed-form-mixed-heads",
     "For heads that attend to several tasks the closed form is quantitative on large blocks and "
-    "long contexts: at d = 40, L = 2000 it is within 0.3 % of the loss, where it lacks 3.5 % at d = 10, "
-    "L = 100.",
+    "long contexts: at d = 40, L = 2000 it is within 0.3 % of the loss, where it lacks 3.5 % at "
+    "d = 10, L = 100.",
     source="Lemma 2; the sizes are those at which the closed form was checked by drawing",
     tier="paper",
     tolerance_reason="A bound on what is lacking, with no tolerance; the exact risk has four "

@@ -76,8 +76,8 @@ def _best_single(tasks) -> Found:
     "heads around their mean attain it.",
     source="Theorem 4 and Definition 2; that it is attained is derived in docs/theory/multitask.md",
     tolerance_reason="The bound is approached as scores vanish, and searches stop at steps that "
-    "improve by 1e-8, or where terms that cancel are 10⁷ times the loss, of which rounding may then "
-    "take 1e-8: 1e-4, and 1e-7 below.",
+    "improve by 1e-8, or where terms that cancel are 10⁷ times the loss, of which rounding may "
+    "then take 1e-8: 1e-4, and 1e-7 below.",
 )
 def lower_bound(lab: Lab) -> list[Check]:
     """Searches among equiangular heads, H = 2, 3 and 4, from random starts on unequal tasks."""

@@ -18,7 +18,7 @@ from ..claims._multitask_runs import (
     paper_task,
     paper_values,
 )
-from ..claims._multitask_starts import SPREAD, random_ends, split_loss
+from ..claims._multitask_starts import SPREAD, random_ends
 from ..claims.multitask_saddle import imbalanced_flows
 from ..flows import Explicit, gradient_flow_ensemble, init_many
 from ..models import BalancedSpectral
@@ -119,7 +119,7 @@ def outcomes(lab: Lab) -> Drawing:
     three = random_ends(lab).with_heads(3)
     ends = {2: random_ends(lab).with_heads(2)[2:], 3: three[2:], 6: _six_heads(lab)}
     owners = ([0, 1, 2], [0, 0, 1], [0, 0, 0])
-    expected = np.asarray([split_loss(np.asarray(row), at) for row in owners])
+    expected = np.asarray([multitask.divided_limit(row, at).loss for row in owners])
     figure, (a, b, c) = canvas("double", 2.9, 1, 3)
     data = {"predicted_losses": expected}
     colours = COLOURS[3:6]

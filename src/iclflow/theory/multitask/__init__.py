@@ -59,3 +59,5 @@ from ._solutions import single_head as single_head
 from ._spectral_flow import SpectralFlow as SpectralFlow
 from ._spectral_flow import phase_times as phase_times
 from ._spectral_flow import spectral_flow as spectral_flow
+from ._winners import divided_limit as divided_limit
+from ._winners import head_starts as head_starts
