@@ -3,6 +3,7 @@
 import io
 import json
 import sys
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from iclflow import bench
-from iclflow.bench import Bar, Row, linear, softmax
+from iclflow.bench import Bar, Row, _large, _softmax_speed, _staircase, linear, softmax
 from iclflow.bench._finite_data import (
     EVERY_POSITION,
     LEARNING_RATE,
@@ -25,15 +26,28 @@ from iclflow.bench._loops import EveryPosition, QueryPosition, time_loop
 from iclflow.bench._row import Timing, measure
 from iclflow.bench._softmax_loop import EagerLoop
 from iclflow.bench._softmax_noise import noise_rows
-from iclflow.bench._softmax_speed import PEER, speed_rows
+from iclflow.bench._softmax_speed import PEER, Contestant, speed_rows
 from iclflow.bench._table import print_table
 from iclflow.models import FactoredAttention
 from iclflow.tasks import isotropic
+from iclflow.trajectory import Trajectory
 
 
 @pytest.fixture(scope="module")
 def quick_rows() -> list[Row]:
-    return linear.run(quick=True)
+    """A quick run in which each flow is computed once, and steps of large inputs not at all."""
+    asked, flow = [], cache(_staircase._flow)
+
+    def flow_once(scale: float) -> Trajectory:
+        asked.append(scale)
+        return flow(scale)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_staircase, "_flow", flow_once)
+        patch.setattr(_large, "_step_cost", lambda dim, dense, _: Timing((dim ** (2.0 + dense),)))
+        rows = linear.run(quick=True)
+    assert set(asked) == {1e-2, 1e-3}
+    return rows
 
 
 def text_of(rows: list[Row]) -> str:
@@ -67,6 +81,16 @@ def test_a_quick_run_judges_nothing_and_agrees_with_theory(quick_rows):
     # full run, the drop times to the known error of the cascade at weights of 1e-3, 8.4e-4.
     assert found["the four-plateau run", "plateau losses: largest relative error"] < 1e-4
     assert found["the cascade", "drop times: largest relative error"] < 1e-3
+    group = "large inputs, merged attention"
+    for power, words in ((2, "diagonal covariance"), (3, "full covariance matrix")):
+        assert found[group, f"a step at D = 8, {words}"] == pytest.approx(1e3 * 8**power)
+        assert found[group, f"growth of a step, {words}: power of D"] == pytest.approx(power)
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_steps_of_large_inputs_are_timed_chunk_by_chunk(dense):
+    timing = _large._step_cost(4, dense, seconds=0.0)
+    assert len(timing.seconds) == 4 and min(timing.seconds) > 0
 
 
 def test_results_are_json_and_name_the_machine(monkeypatch, capsys):
@@ -176,9 +200,16 @@ def test_integrating_labels_out_removes_most_of_the_noise(noise):
 
 def test_a_quick_run_of_softmax_times_both_sides(noise, monkeypatch):
     pytest.importorskip("torch")
+    calls = []
+    for name, steps in (("plain", 20), ("integrated", 10), ("ensemble", 5)):
+        run = lambda name=name: calls.append(name)
+        made = lambda _, name=name, run=run, steps=steps: Contestant(f"as {name}", run, steps)
+        monkeypatch.setattr(_softmax_speed, f"_{name}", made)
     rows = speed_rows(softmax.QUICK, noise[1])
+    # Once to compile, then in turns.
+    assert calls == ["plain", "integrated", "ensemble"] * (1 + softmax.QUICK.rounds)
     names = [row.name for row in rows]
-    assert names[:2] == [PEER, "ours: plain"] and len(set(names)) == len(names) == 8
+    assert names[:2] == [PEER, "ours: as plain"] and len(set(names)) == len(names) == 8
     assert all(row.met is None and row.value > 0 for row in rows)
     plain, integrated, equal, _ = rows[4:]
     assert plain.value == pytest.approx(rows[0].value / rows[1].value)
@@ -187,6 +218,31 @@ def test_a_quick_run_of_softmax_times_both_sides(noise, monkeypatch):
     without = speed_rows(softmax.QUICK, noise[1])
     assert [row.name for row in without] == [*names[1:4], PEER]
     assert without[-1].value is None and "PyTorch" in without[-1].note
+
+
+def test_contestants_train_as_many_steps_as_they_are_timed_for(monkeypatch):
+    trained = []
+
+    def adam(model, risk, _, steps, **__):
+        trained.append((risk, model, steps))
+
+    def descend_ensemble(models, risk, _, steps, *, keys, **__):
+        trained.append((risk, jax.tree.map(lambda leaf: leaf[0], models), steps * len(keys)))
+
+    monkeypatch.setattr(_softmax_speed, "adam", adam)
+    monkeypatch.setattr(_softmax_speed, "descend_ensemble", descend_ensemble)
+    contestants = [
+        _softmax_speed._plain(20),
+        _softmax_speed._integrated(20),
+        _softmax_speed._ensemble(softmax.QUICK),
+    ]
+    for contestant in contestants:
+        contestant.run()
+    assert [steps for *_, steps in trained] == [c.steps for c in contestants] == [20, 20, 20]
+    for risk, model, _ in trained:
+        loss, gradient = jax.eval_shape(risk.value_and_gradient, model, jr.key(0))
+        assert loss.shape == () and jax.tree.structure(gradient) == jax.tree.structure(model)
+        assert risk.precision == "float32" and risk.batch == 256
 
 
 def test_the_softmax_peer_trains_the_same_model():

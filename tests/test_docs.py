@@ -21,20 +21,37 @@ DERIVATIONS = {
     "docs/theory/softmax.md": "pair_optimum",
     "docs/theory/multitask.md": "spectral_flow",
 }
-PAGES = (
-    *("README.md", "docs/quickstart.md", "docs/concepts.md", "docs/config.md", "docs/inspect.md"),
-    *DERIVATIONS,
-)
+# Pages of one group share most of what they compile.
+GROUPS = {
+    "start": (
+        *("README.md", "docs/quickstart.md", "docs/inspect.md"),
+        "docs/theory/softmax.md",
+    ),
+    "more": (
+        *("docs/concepts.md", "docs/config.md"),
+        *("docs/theory/linear.md", "docs/theory/multitask.md"),
+    ),
+}
 MARK = "----- next block -----\n"
-# Empty lines before each block, so that a traceback names the line in the page.
+# Each page starts as a program does: without float64, in an empty folder. Empty lines before
+# each block, so that a traceback names the line in the page.
 RUNNER = """
-import json, sys, warnings
+import json, os, sys, tempfile, traceback, warnings
 warnings.filterwarnings("ignore", "Error reading persistent compilation cache entry")
-page, mark, blocks = json.loads(sys.argv[1])
-space = {"__name__": "__main__"}
-for line, source in blocks:
-    exec(compile("\\n" * line + source, page, "exec"), space)
-    print(mark, end="", flush=True)
+import jax
+here, (pages, mark) = os.getcwd(), json.loads(sys.argv[1])
+for page, blocks in pages.items():
+    jax.config.update("jax_enable_x64", False)
+    os.chdir(tempfile.mkdtemp(dir=here))
+    space = {"__name__": "__main__"}
+    print(mark + page)
+    try:
+        for line, source in blocks:
+            print(mark, end="")
+            exec(compile("\\n" * line + source, page, "exec"), space)
+    except Exception:
+        print(mark, end="")
+        traceback.print_exc(file=sys.stdout)
 """
 
 
@@ -59,23 +76,32 @@ def blocks(page: str, language: str = "python") -> list[Block]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES)
-def test_the_programs_of_a_page_run_and_print_what_it_shows(page, tmp_path):
-    found = blocks(page)
-    assert found
-    work = json.dumps([page, MARK, [(block.line, block.source) for block in found]])
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_programs_of_all_pages_run_and_print_what_they_show(group, tmp_path):
+    found = {page: blocks(page) for page in GROUPS[group]}
+    assert all(found.values())
+    sources = {page: [(b.line, b.source) for b in parts] for page, parts in found.items()}
     # A process of their own: they switch on float64 themselves, and one registers a claim.
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", RUNNER, work],
+        [sys.executable, "-W", "error", "-c", RUNNER, json.dumps([sources, MARK])],
         cwd=tmp_path,
         env=os.environ | {"MPLBACKEND": "agg"},
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    printed = done.stdout.split(MARK)[:-1]
-    for block, output in zip(found, printed, strict=True):
-        assert output == (block.output or ""), f"{page}, line {block.line}"
+    shown = "".join(
+        f"{MARK}{page}\n" + "".join(MARK + (block.output or "") for block in parts)
+        for page, parts in found.items()
+    )
+    # By block, so that what differs is named by its page.
+    assert done.stdout.split(MARK) == shown.split(MARK)
+
+
+def test_every_page_with_a_program_is_run():
+    pages = ["README.md", *(str(p.relative_to(ROOT)) for p in (ROOT / "docs").rglob("*.md"))]
+    run = [page for group in GROUPS.values() for page in group]
+    assert sorted(run) == sorted(page for page in pages if blocks(page))
 
 
 def test_a_block_is_found_with_the_output_that_follows_it():

@@ -258,7 +258,7 @@ def test_predicted_curves_are_smooth_and_apart_from_what_was_recorded(drawings):
 
 
 @pytest.mark.parametrize("name", CHEAP + UNTRAINED + MULTITASK)
-def test_no_two_texts_overlap(drawings, name):
+def test_all_text_is_readable_inside_the_page_and_overlaps_no_other(drawings, name):
     from matplotlib.text import Text
 
     figure = drawings[name].figure
@@ -278,14 +278,6 @@ def test_no_two_texts_overlap(drawings, name):
         for other, beside in boxes[:i]:
             assert not box.overlaps(beside), (text, other)
 
-
-@pytest.mark.parametrize("name", CHEAP + UNTRAINED + MULTITASK)
-def test_all_text_is_readable_in_print_and_inside_the_page(drawings, name):
-    from matplotlib.text import Text
-
-    figure = drawings[name].figure
-    figure.draw_without_rendering()
-    texts = [t for t in figure.findobj(Text) if t.get_text().strip() and t.get_visible()]
     assert len(texts) > 10
     assert min(text.get_fontsize() for text in texts) >= 8
     page = figure.bbox.padded(1)  # a pixel for rounding

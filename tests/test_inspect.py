@@ -95,14 +95,14 @@ def test_heads_of_several_labels_are_shown_without_their_task(tmp_path, capsys):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: AttentionStack.init(jr.key(0), 3, 1, 2, 0.3),
-        lambda: TwoLayerLinear.from_attention(MergedKQ.init(jr.key(0), 3, 2, 0.5)),
+        lambda: AttentionStack.init(jr.key(0), DIM, 1, 2, 0.3),
+        lambda: TwoLayerLinear.from_attention(MergedKQ.init(jr.key(0), DIM, 2, 0.5)),
     ],
 )
 def test_models_without_circuits_are_judged_by_their_predictions(tmp_path, capsys, make):
     path = tmp_path / "model.safetensors"
     save_model(make(), path)
-    code, out, _ = inspected(capsys, path, "--sequences", 200)
+    code, out, _ = inspected(capsys, path, "--sequences", SEQUENCES)
     assert code == 0 and "there are no circuits to show" in out and "algorithm   " in out
     code, _, err = inspected(capsys, path, "--out", tmp_path / "picture")
     assert code == 2 and "has no circuits to draw" in err

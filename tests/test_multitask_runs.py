@@ -137,7 +137,7 @@ def test_the_summary_tells_phases_and_which_head_has_which_task():
     told = summary.division
     assert told is not None and told.owners == (0, 1) and told.one_task_a_head
     assert 0 < told.emergence < told.convergence < 60
-    assert told.heads.startswith("1 head 1 (") and "warm-up until" in told.phases
+    assert told.heads.startswith("task 1: head 1 (") and "warm-up until" in told.phases
     assert summary.as_json()["tasks"]["owners"] == (0, 1)
     # Half-way through the drop nobody knows where it will end.
     early = run.between(0.0, (told.emergence + told.convergence) / 2)
@@ -167,7 +167,7 @@ def test_inspect_tells_which_head_has_which_label(tmp_path, capsys):
                  "flow": {"kind": "gradient_flow", "end": 60.0}})
     )  # fmt: skip
     assert main(["run", str(file), "--out", str(tmp_path / "two")]) == 0
-    assert "1 head 1 (100 %), 2 head 2" in " ".join(capsys.readouterr().out.split())
+    assert "task 1: head 1 (100 %); task 2: head 2 (" in " ".join(capsys.readouterr().out.split())
     words = ["inspect", str(tmp_path / "two"), "--sequences", "500"]
     assert main(words) == 0
     out = capsys.readouterr().out

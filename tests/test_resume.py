@@ -1,5 +1,9 @@
 """Runs that are stopped and taken up again: the same to the bit as if nothing had happened."""
 
+import dataclasses
+import errno
+import os
+
 import jax
 import jax.random as jr
 import numpy as np
@@ -8,6 +12,7 @@ import pytest
 from helpers import deterministic_separate, four_components
 from iclflow.flows import (
     Checkpoint,
+    CheckpointError,
     Linear,
     adam,
     adam_rule,
@@ -16,9 +21,12 @@ from iclflow.flows import (
     gradient_flow,
     gradient_flow_ensemble,
     init_many,
+    sgd_rule,
 )
-from iclflow.models import MergedKQ, SeparateKQ
-from iclflow.risks import risk
+from iclflow.flows._checkpoint import owner_of
+from iclflow.models import MergedKQ, SeparateKQ, SpectralAttention
+from iclflow.risks import exact_multi_risk, risk, spectral_risk
+from iclflow.tasks import MultiTaskRegression
 
 TASK = four_components()
 SEPARATE = deterministic_separate()
@@ -30,7 +38,7 @@ QUIET = {"progress": False}
 
 RUNS = {
     "flow": lambda **o: gradient_flow(SEPARATE, EXACT, end=5000.0, **QUIET, **o),
-    "flow that turns implicit": lambda **o: gradient_flow(
+    "implicit flow": lambda **o: gradient_flow(
         SEPARATE, EXACT, end=5000.0, solver="implicit", save=Linear(9), **QUIET, **o
     ),
     "descent": lambda **o: gradient_descent(SEPARATE, EXACT, 0.05, 5000, **QUIET, **o),
@@ -80,14 +88,106 @@ def test_what_was_computed_before_the_stop_is_not_computed_again(tmp_path):
     stopped(run, path, 1)
     tried = []
     run(checkpoint=Checkpoint(path), callback=lambda status: tried.append(status.steps))
-    assert tried[0] == 3 * 512  # two chunks were done
+    first = []
+    run(callback=lambda status: first.append(status.steps))
+    assert tried == first[2:]  # two chunks were done
 
 
-def test_the_checkpoint_of_another_run_is_refused(tmp_path):
+def test_a_run_that_is_taken_up_at_its_end_is_there_at_once(tmp_path):
+    # One chunk that is full, and one that is not; the checkpoint is of the last.
+    for steps, count in ((40, 41), (3000, 2001)):
+        path = tmp_path / f"{steps}.safetensors"
+        run = lambda **o: gradient_descent(
+            SEPARATE, EXACT, 0.05, steps, save=Linear(count), **QUIET, **o
+        )
+        whole = run()
+        stopped(run, path, 100)
+        again = run(checkpoint=Checkpoint(path, every=0.0))
+        assert same(whole, again)
+
+
+def test_a_flow_is_taken_up_after_its_solver_was_changed(tmp_path, monkeypatch):
+    monkeypatch.setattr("iclflow.flows._gradient_flow._EXPLICIT_TRIES", 600)
+    run, path = RUNS["flow"], tmp_path / "checkpoint.safetensors"
+    whole = run()
+    assert whole.statistics["solver"] == "explicit then implicit"
+    stopped(run, path, 2)
+    assert same(whole, run(checkpoint=Checkpoint(path)))
+
+
+def test_seconds_count_what_came_before_the_stop(tmp_path):
+    run, path = RUNS["flow"], tmp_path / "checkpoint.safetensors"
+    first = stopped(run, path, 1).statistics["seconds"]
+    assert run(checkpoint=Checkpoint(path)).statistics["seconds"] > first
+
+
+def test_ctrl_c_keeps_where_a_run_stands(tmp_path):
+    def pressed(_):
+        raise KeyboardInterrupt
+
+    for name in ("flow", "descent"):
+        run, path = RUNS[name], tmp_path / f"{name}.safetensors"
+        whole = run()
+        run(checkpoint=Checkpoint(path, every=1000.0), callback=pressed)
+        assert path.exists()
+        assert same(whole, run(checkpoint=Checkpoint(path)))
+
+
+BLOCKS = MultiTaskRegression([[0, 1], [2, 3]], context=9)
+SPECTRAL = SpectralAttention.of([[0.1, 0.2]], [[0.3, 0.4]], BLOCKS.coordinates)
+
+
+def test_fingerprints_see_classes_static_fields_and_blocks():
+    closed, exact = spectral_risk(BLOCKS, SPECTRAL), exact_multi_risk(BLOCKS, SPECTRAL)
+    other = MultiTaskRegression([[0, 1, 2], [3]], context=9, signal=np.asarray(BLOCKS.signal))
+    wide = SpectralAttention.of([[0.1, 0.2]], [[0.3, 0.4]], [[0, 1, 2], [3]])
+    parts = [
+        (closed, SPECTRAL),
+        (exact, SPECTRAL),
+        (exact_multi_risk(BLOCKS, SPECTRAL, digits=5), SPECTRAL),
+        (spectral_risk(other, wide), SPECTRAL),
+        (closed, dataclasses.replace(SPECTRAL, width=9)),
+        (closed, dataclasses.replace(SPECTRAL, activation="linear")),
+        *((closed, rule) for rule in (adam_rule(0.1), adam_rule(0.1, b1=0.5))),
+        *((closed, rule) for rule in (sgd_rule(0.1), sgd_rule(0.1, 0.9))),
+    ]
+    prints = [owner_of(part) for part in parts]
+    assert len(set(prints)) == len(prints)
+    assert prints == [owner_of(part) for part in parts]
+
+
+@pytest.mark.parametrize("other", ["end", "optimiser"])
+def test_the_checkpoint_of_another_run_is_refused(other, tmp_path):
     path = tmp_path / "checkpoint.safetensors"
-    stopped(RUNS["flow"], path, 0)
-    with pytest.raises(ValueError, match="belongs to another run"):
-        gradient_flow(SEPARATE, EXACT, end=4000.0, checkpoint=Checkpoint(path), **QUIET)
+    if other == "end":
+        stopped(RUNS["flow"], path, 0)
+        run = lambda: gradient_flow(SEPARATE, EXACT, end=4e3, checkpoint=Checkpoint(path), **QUIET)
+    else:
+        first = lambda **o: adam(SEPARATE, EXACT, 1e-3, 3000, save=Linear(3001), **QUIET, **o)
+        stopped(first, path, 0)
+        run = lambda: adam(
+            SEPARATE, EXACT, 1e-3, 3000, b1=0.5, save=Linear(3001), checkpoint=Checkpoint(path),
+            **QUIET,
+        )  # fmt: skip
+    with pytest.raises(CheckpointError, match="belongs to another run"):
+        run()
+
+
+def test_a_checkpoint_serves_one_run(tmp_path):
+    checkpoint = Checkpoint(tmp_path / "checkpoint.safetensors")
+    checkpoint.load("one")
+    with pytest.raises(CheckpointError, match="serves another run"):
+        checkpoint.load("two")
+
+
+def test_a_disk_that_is_full_stops_no_run(tmp_path, monkeypatch):
+    def full(path, content):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("iclflow.flows._checkpoint.write_atomic", full)
+    with pytest.warns(UserWarning, match="No space left on device.: the run goes on"):
+        run = RUNS["flow"](checkpoint=Checkpoint(tmp_path / "c", every=0.0))
+    assert run.result.ok
 
 
 @pytest.mark.parametrize("harm", ["flipped", "truncated"])
@@ -100,7 +200,7 @@ def test_a_damaged_checkpoint_is_refused_with_a_remedy(harm, tmp_path):
     else:
         content = content[:-20]
     path.write_bytes(bytes(content))
-    with pytest.raises(ValueError, match="damaged.*remove it|Remove it"):
+    with pytest.raises(ValueError, match="damaged: remove it"):
         RUNS["flow"](checkpoint=Checkpoint(path))
 
 

@@ -298,14 +298,18 @@ def test_what_has_no_exact_risk_is_refused():
             exact.at_length(length)
 
 
-@pytest.mark.slow
 def test_pair_flows_along_the_slow_manifold_to_its_interior_optimum():
-    model = structured([0.1, -0.1], [0.1, -0.1])
+    # Where the flow from ω = μ = 0.1 is at t = 2000: after its steep part, in which gradients cost
+    # twenty times as much. Theory's own flow has the reference values of that part.
+    omega, mu = 0.166153130, 2.654127789
+    model = structured([omega, -omega], [mu, -mu])
     exact = risk(isotropic(5, 40, 0.1), model)
-    times = (20.0, 200.0, 2e3, 2e4)
-    run = gradient_flow(model, exact, gradient_tolerance=1e-10, rtol=1e-5, save=Explicit(times))
-    # Reference: w at 10, 100, 10³, 10⁴ of a flow along −∂L/∂ω, twice as fast as −½ ∂L/∂ω.
-    assert run.models.omega[1:5, 0] == pytest.approx([0.48594, 0.26684, 0.16615, 0.11301], abs=2e-5)
+    save = Explicit((2e4 - 2e3,))
+    run = gradient_flow(
+        model, exact, gradient_tolerance=1e-10, rtol=1e-5, save=save, solver="implicit"
+    )
+    # Reference: w at 10³ and 10⁴ of a flow along −∂L/∂ω, twice as fast as −½ ∂L/∂ω.
+    assert run.models.omega[:2, 0] == pytest.approx([0.16615, 0.11301], abs=2e-5)
     assert run.result is Result.stationary
     slope = exact.gradient(run.final)
     assert np.linalg.norm([*slope.omega, *slope.mu]) <= 1e-10

@@ -1,5 +1,6 @@
 """Runs on disk: complete or to be taken up, found again, checked, tidied, used by one at a time."""
 
+import dataclasses
 import errno
 import io
 import json
@@ -7,7 +8,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -150,9 +150,10 @@ def test_a_damaged_run_is_refused_and_fresh_mends_it(file, capsys):
         content[len(content) // 2] ^= 1
         path.write_bytes(content)
         code, out, err = command("runs", "verify", "--root", ".", capsys=capsys)
-        assert code == 2 and f"here/{name}` does not match its hash" in err or name == "config.toml"
+        assert code == 2 and f"here/{name}` does not match its hash" in err
         code, _, err = command(*words, capsys=capsys)
         assert code == 2 and err.count("\n") == 1
+        # A config that is damaged may be any: it is not overwritten unasked.
         flags = ("--force",) if name == "config.toml" else ()
         assert command(*words, "--fresh", *flags, capsys=capsys)[0] == 0
     assert command("runs", "verify", "--root", ".", capsys=capsys)[0] == 0
@@ -185,7 +186,7 @@ def test_a_run_that_is_killed_goes_on_and_ends_with_the_same_bits(tmp_path, caps
     words = ["run", "killed.toml", "--out", "killed", "--checkpoint-every", "0"]
     died = subprocess.run([sys.executable, "-c", KILLED, "1", *words], timeout=120)
     assert died.returncode == -9
-    assert sorted(contents(Path("killed"))) == ["checkpoint.safetensors", "config.toml"]
+    assert set(contents(Path("killed"))) == {".lock", "checkpoint.safetensors", "config.toml"}
     (unfinished,) = list_runs(Path("."))
     assert unfinished.status == "unfinished" and unfinished.resumable
     # What a process that dies while it writes leaves is removed by the next one.
@@ -217,23 +218,103 @@ def test_a_run_that_was_stopped_goes_on(file, capsys, monkeypatch):
 
 
 def test_the_second_process_on_a_run_waits_for_the_first(tmp_path):
-    settings, order = config(), []
+    settings, order, waits = config(), [], threading.Event()
 
     def second() -> None:
-        with RunFolder.locked(tmp_path / "a", settings, lambda: order.append("waits")) as place:
+        with RunFolder.locked(tmp_path / "a", settings, waits.set) as place:
             order.append("second")
             assert place.stored() is not None
 
     with RunFolder.locked(tmp_path / "a", settings) as place:
         other = threading.Thread(target=second)
         other.start()
-        while "waits" not in order:
-            time.sleep(0.01)
+        assert waits.wait(30)
         order.append("first")
         experiment = prepare(settings)
         place.keep(train(experiment), {})
     other.join()
-    assert order == ["waits", "first", "second"]
+    assert order == ["first", "second"]
+
+
+def test_who_waits_for_a_folder_that_is_removed_makes_it_again(tmp_path):
+    waits, got = threading.Event(), []
+
+    def second() -> None:
+        with RunFolder.locked(tmp_path / "a", config(), waits.set) as place:
+            got.append((place.path / "config.toml").exists())
+
+    other = threading.Thread(target=second)
+    with pytest.raises(RuntimeError), RunFolder.locked(tmp_path / "a", config()):
+        other.start()
+        assert waits.wait(30)
+        raise RuntimeError  # which removes the folder
+    other.join()
+    assert got == [True]
+
+
+def test_who_waited_does_not_overwrite_another_run(tmp_path):
+    waits, refused = threading.Event(), []
+
+    def second() -> None:
+        try:
+            with RunFolder.locked(tmp_path / "a", config(seed=1), waits.set):
+                refused.append(False)
+        except InputError as error:
+            refused.append("holds another run" in str(error))
+
+    with RunFolder.locked(tmp_path / "a", config()) as place:
+        other = threading.Thread(target=second)
+        other.start()
+        assert waits.wait(30)
+        place.keep(train(prepare(config())), {})
+    other.join()
+    assert refused == [True]
+
+
+def test_a_folder_in_which_a_first_file_was_half_written_is_free(tmp_path):
+    (tmp_path / ".config.toml.abcdefgh.part").write_text("half")
+    with RunFolder.locked(tmp_path, config()):
+        assert [path.name for path in tmp_path.glob(".*")] == [".lock"]
+    assert not (tmp_path / ".lock").exists()
+
+
+def test_a_run_that_was_forced_into_a_folder_is_taken_up_too(file, capsys, monkeypatch):
+    import iclflow.cli._run as module
+
+    class Impatient(module.Activity):
+        def update(self, title, fraction=None, state=""):
+            if fraction is not None and fraction > 0.5:
+                raise KeyboardInterrupt
+
+    finished(Path("here"), config())
+    words = ("run", file, "--flow.steps", "3000", "--out", "here", "--checkpoint-every", "0")
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "Activity", Impatient)
+        assert command(*words, "--force", capsys=capsys)[0] == 130
+    out = json.loads(command(*words, "--force", "--json", capsys=capsys)[1])
+    assert out["resumed"] and out["written"] and out["result"] == "finished"
+
+
+def test_a_run_that_is_there_is_shown_from_a_disk_that_cannot_be_written(file, capsys, monkeypatch):
+    assert command("run", file, "--out", "here", capsys=capsys)[0] == 0
+
+    def read_only(*_, **__):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr("iclflow.store._result_folder.tempfile.TemporaryFile", read_only)
+    code, out, _ = command("run", file, "--out", "here", capsys=capsys)
+    assert code == 0 and "was already in here" in out
+    code, out, err = command("run", file, "--out", "there", capsys=capsys)
+    assert code == 2 and "cannot be written to" in err and not Path("there").exists()
+
+
+def test_a_run_of_other_versions_says_so(file, capsys):
+    assert command("run", file, "--out", "here", capsys=capsys)[0] == 0
+    manifest = json.loads(Path("here/manifest.json").read_text())
+    manifest["versions"]["jax"] = "0.1.0"
+    Path("here/manifest.json").write_text(json.dumps(manifest))
+    out = command("run", file, "--out", "here", capsys=capsys)[1]
+    assert "was already in here (computed by jax 0.1.0)" in " ".join(out.split())
 
 
 # What can go wrong with a disk ----------------------------------------------------------------
@@ -262,9 +343,8 @@ def test_a_full_disk_is_one_sentence_and_leaves_earlier_results_alone(file, caps
 def test_runs_are_listed_filtered_shown_and_found(tmp_path, capsys):
     for seed in (0, 1):
         finished(tmp_path / "runs" / f"seed-{seed}", config(name=f"seed-{seed}", seed=seed))
-    (tmp_path / "runs" / "begun").mkdir()
-    begun = config(name="begun", seed=5)
-    (tmp_path / "runs" / "begun" / "config.toml").write_text(to_toml(begun.given()))
+    with RunFolder.locked(tmp_path / "runs" / "begun", config(name="begun", seed=5)):
+        pass
     code, out, _ = command("runs", capsys=capsys)
     assert code == 0 and all(name in out for name in ("runs/seed-0", "runs/begun", "unfinished"))
     listed = lambda *flags: [
@@ -302,20 +382,54 @@ def test_what_cannot_be_listed_or_shown_is_refused_in_one_sentence(words, said, 
     assert (code, out, err.count("\n")) == (2, "", 1) and said in err
 
 
+def begun(folder: Path, seed: int) -> Path:
+    """A run that was killed before its first checkpoint."""
+    with RunFolder.locked(folder, config(seed=seed)):
+        pass
+    return folder
+
+
 def test_tidying_asks_first_and_removes_what_is_incomplete_alone(tmp_path, capsys, monkeypatch):
     finished(tmp_path / "runs" / "whole", config())
-    begun = tmp_path / "runs" / "begun"
-    begun.mkdir()
-    (begun / "config.toml").write_text(to_toml(config(seed=5).given()))
+    unfinished = begun(tmp_path / "runs" / "begun", 5)
     left = tmp_path / "runs" / "whole" / ".loss.png.abcdefgh.part"
     left.write_text("half")
-    monkeypatch.setattr("sys.stdin", io.StringIO())
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     code, _, err = command("runs", "gc", capsys=capsys)
-    assert code == 2 and "nothing was removed" in err and begun.exists() and left.exists()
+    assert code == 0 and "Nothing was removed." in err and unfinished.exists() and left.exists()
     code, out, _ = command("runs", "gc", "--yes", "--json", capsys=capsys)
     assert code == 0 and json.loads(out) == {
         "files": ["runs/whole/.loss.png.abcdefgh.part"],
         "runs": ["runs/begun"],
+        "busy": [],
     }
-    assert not begun.exists() and not left.exists() and damage(tmp_path / "runs" / "whole") == []
+    assert not unfinished.exists() and not left.exists()
+    assert damage(tmp_path / "runs" / "whole") == []
     assert "Nothing to remove" in command("runs", "gc", capsys=capsys)[1]
+
+
+def test_tidying_leaves_what_is_not_ours_what_was_stopped_and_what_is_under_way(tmp_path, capsys):
+    # Somebody's own config, with a run below it.
+    (tmp_path / "config.toml").write_text(to_toml(config().given()))
+    finished(tmp_path / "runs" / "whole", config())
+    notes = begun(tmp_path / "runs" / "begun", 5) / "notes.txt"
+    notes.write_text("precious")
+    stopped = begun(tmp_path / "runs" / "stopped", 6)
+    experiment = prepare(config(seed=6))
+    with RunFolder.locked(stopped, config(seed=6)) as place:
+        place.keep(dataclasses.replace(train(experiment), result=Result.cancelled), {})
+    with RunFolder.locked(tmp_path / "runs" / "busy", config(seed=7)):
+        _, out, _ = command("runs", "gc", "--root", ".", "--yes", "--json", capsys=capsys)
+        removed = json.loads(out)
+    assert removed == {"files": [], "runs": ["runs/begun"], "busy": ["runs/busy"]}
+    assert notes.read_text() == "precious" and sorted(contents(notes.parent)) == ["notes.txt"]
+    assert Trajectory.load(stopped).result is Result.cancelled
+    assert Trajectory.load(tmp_path / "runs" / "whole").result.ok and Path("config.toml").exists()
+    _, out, _ = command("runs", "gc", "--yes", "--stopped", "--json", capsys=capsys)
+    assert "runs/stopped" in json.loads(out)["runs"] and not stopped.exists()
+
+
+def test_lists_of_runs_load_nothing_that_computes(tmp_path):
+    program = "import sys, iclflow.store; print('jax' in sys.modules, 'diffrax' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.split() == ["False", "False"]

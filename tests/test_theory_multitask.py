@@ -2,6 +2,7 @@
 
 import itertools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -37,10 +38,9 @@ def test_loss_is_that_of_the_large_context_risk():
     omega, mu = random_heads(0, 4, 3)
     model = MultiStructured(np.repeat(omega, [4, 6, 10], 1), mu, 20)
     large = risk(task, model, "large_context")
-    assert multitask.loss(omega, mu, blocks).sum() + 1.7 == pytest.approx(
-        float(large(model)), rel=1e-12
-    )
-    slope, ours = large.gradient(model), multitask.slopes(omega, mu, blocks)
+    value, slope = eqx.filter_jit(large.value_and_gradient)(model)
+    assert multitask.loss(omega, mu, blocks).sum() + 1.7 == pytest.approx(float(value), rel=1e-12)
+    ours = multitask.slopes(omega, mu, blocks)
     summed = np.add.reduceat(np.asarray(slope.omega), [0, 4, 10], axis=1)
     np.testing.assert_allclose(ours.omega, summed, rtol=1e-11)
     np.testing.assert_allclose(ours.mu, slope.mu, rtol=1e-11)
@@ -91,9 +91,9 @@ def random_blocks(rng) -> Blocks:
     )  # fmt: skip
 
 
-def test_water_filling_is_the_best_single_head_of_200_random_sets_of_tasks():
-    rng = np.random.default_rng(0)
-    for _ in range(200):
+def test_water_filling_is_the_best_single_head_of_random_sets_of_tasks():
+    rng, left_out = np.random.default_rng(0), []
+    for _ in range(50):
         blocks = random_blocks(rng)
         found = multitask.single_head(blocks)
 
@@ -105,12 +105,14 @@ def test_water_filling_is_the_best_single_head_of_200_random_sets_of_tasks():
 
         start = np.log(np.maximum(np.e * found.shares, 1e-3))
         best = scipy.optimize.minimize(loss_of, start + 0.1, method="BFGS", options={"gtol": 1e-12})
+        left_out.append(found.shares.min() == 0)
         # Tasks that are left out are approached from above only.
         floor = loss_of(np.log(np.maximum(np.e * found.shares, 1e-300)))
         assert found.loss == pytest.approx(floor, rel=1e-10)
         assert found.loss <= best.fun * (1 + 1e-8)
         if found.shares.min() > 1e-3:
             assert found.loss == pytest.approx(best.fun, rel=1e-8)
+    assert 5 < sum(left_out) < 45  # both kinds are part of the sample
 
 
 def test_tasks_that_are_too_weak_are_left_out():
@@ -225,8 +227,9 @@ def test_spectral_flow_is_gradient_flow_of_the_factors(imbalance):
 def test_phases_have_their_reference_times():
     times = multitask.phase_times(OMEGA, MU, EQUAL, WIDTH, (0.05, 0.5, 0.95, 0.999))
     np.testing.assert_allclose(times / 2, [4.344, 5.783, 6.999, 26.33], rtol=3e-3)
+    # One head for three tasks does not get there.
     with pytest.raises(ValueError, match="must be reached; after t = "):
-        multitask.phase_times(OMEGA, MU, EQUAL, WIDTH, (1.01,))
+        multitask.phase_times(OMEGA[:1], MU[:1], EQUAL, WIDTH)
 
 
 def test_the_smallest_imbalance_escapes_from_the_limit_to_the_lower_bound():

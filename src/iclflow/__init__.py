@@ -104,6 +104,7 @@ _HOMES = {
         "save_model",
     ),
     "flows": (
+        "Checkpoint",
         "Drops",
         "Ensemble",
         "Explicit",

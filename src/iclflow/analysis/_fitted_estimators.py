@@ -5,7 +5,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray
 from scipy.optimize import minimize_scalar
 
 from ..estimators import (
@@ -78,11 +78,10 @@ def is_white(task: LinearRegression) -> bool:
 
 def _kernel(own: np.ndarray, sequences: Sequences, task: LinearRegression) -> KernelRegression:
     unit = task.dim / float(jnp.trace(task.covariance))
-    predict = eqx.filter_jit(lambda estimator, sequences: estimator.predict(sequences))
 
     def fit(logarithm: float, sign: float) -> tuple[float, float]:
         """The mean squared distance at this width with the best factor, and that factor."""
-        other = np.asarray(predict(KernelRegression(sign * np.exp(logarithm)), sequences))
+        other = np.asarray(_predict(KernelRegression(sign * np.exp(logarithm)), sequences))
         power = float(np.mean(other**2))
         factor = float(np.mean(own * other)) / power if power > 0 else 0.0
         return float(np.mean((own - factor * other) ** 2)), factor
@@ -96,6 +95,12 @@ def _kernel(own: np.ndarray, sequences: Sequences, task: LinearRegression) -> Ke
     found: Any = minimize_scalar(lambda p: fit(p, sign)[0], bounds=near, method="bounded")
     chosen = float(found.x)
     return KernelRegression(sign * np.exp(chosen), fit(chosen, sign)[1])
+
+
+@eqx.filter_jit
+def _predict(estimator: AbstractEstimator, sequences: Sequences) -> Array:
+    """Compiled once for all widths and all models."""
+    return estimator.predict(sequences)
 
 
 def _preconditioned(own: np.ndarray, sequences: Sequences) -> DebiasedPreconditionedStep:

@@ -1,9 +1,10 @@
 """From errors to exit codes: one sentence on standard error, never a traceback for bad input."""
 
 import argparse
+import contextlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from ..config import InputError
 from ._interrupts import INTERRUPTED, Interrupted
@@ -41,6 +42,17 @@ def _answered(error: BaseException) -> int:
         text = "this needs more memory than the machine has."
     print(f"iclflow: {text}", file=sys.stderr)
     return 2
+
+
+@contextlib.contextmanager
+def usable_checkpoints() -> Iterator[None]:
+    """Turns a checkpoint that cannot be used into bad input."""
+    from ..flows import CheckpointError
+
+    try:
+        yield
+    except CheckpointError as error:
+        raise InputError(f"{error} (`--fresh` does that.)") from None
 
 
 class Parser(argparse.ArgumentParser):

@@ -1,13 +1,13 @@
 """`iclflow run FILE`: one experiment, its folder, and a summary."""
 
-import contextlib
 import json
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..config import Config, InputError, named, parse_config, read_toml, with_flags
 from ._activity import Activity
-from ._errors import Parser, add_json
+from ._errors import Parser, add_json, usable_checkpoints
 from ._interrupts import INTERRUPTED, Interrupts
 from ._start import start
 
@@ -45,8 +45,8 @@ def _parser() -> Parser:
         "Runs the experiment that a TOML file describes, and writes a folder with its resolved "
         "config, its trajectory and a figure of its loss with whatever theory applies. A run that "
         "is there already is shown at once; one that was stopped goes on where it stood.",
-        usage="iclflow run FILE [--out DIR] [--fresh] [--force] [--json] "
-        "[--SECTION.SETTING VALUE …]",
+        usage="iclflow run FILE [--out DIR] [--fresh] [--force] [--checkpoint-every SECONDS] "
+        "[--json] [--SECTION.SETTING VALUE …]",
         epilog="Every setting of the file can be put over by a flag, such as --seed 3 or "
         "--model.heads 8; `iclflow run FILE --help` lists those of that file.",
         add_help=False,
@@ -63,54 +63,73 @@ def _parser() -> Parser:
 
 
 def _run(config: Config, path: Path, options) -> int:
-    from ..experiment import build_task, loss_figure, overlay, prepare, summarise, train
+    from ..experiment import build_task, prepare, summarise
     from ..store import RunFolder, check_free
     from ..trajectory import Result
 
     start()
     check_free(path, config, options.force)
     build_task(config)
-    activity = Activity(config.name)
-
-    def waiting() -> None:
-        activity.update(f"{config.name}: waiting for another process that computes it")
-
-    def show(status) -> None:
-        state = f"{status.clock:.4g}, {status.steps} steps, loss {status.loss:.5g}"
-        activity.update(config.name, status.fraction, state)
-
-    with Interrupts(), activity, RunFolder.locked(path, config, waiting) as folder:
+    with Interrupts(), Activity(config.name) as activity:
+        folder = RunFolder(path, config)
+        # A run that is over is shown as it is: that needs no lock, and no disk to write on.
         run = None if options.fresh else folder.stored()
-        closing = "was already in" if run is not None else "written to"
         experiment = prepare(config)
-        if run is None:
-            checkpoint = folder.checkpoint(options.checkpoint_every, options.fresh)
-            with refusing(checkpoint.path):
-                run = train(experiment, show, checkpoint)
-            activity.update(f"{config.name}: drawing")
-        predicted, floor = overlay(experiment), experiment.floor()
+        if run is not None:
+            made = folder.made_elsewhere()
+            outcome = f"was already in {path}" + (f" (computed by {made})" if made else "")
+            written, resumed = False, False
+        else:
+            run, written, resumed = _computed(experiment, path, options, activity)
+            stays = "not written: the run that reached its end stays in"
+            outcome = f"{'written to' if written else stays} {path}"
+        predicted, floor = _theory(experiment)
         summary = summarise(config, run, floor, predicted, experiment.task)
-        written = closing == "written to"
-        if written and not folder.keep(run, loss_figure(run, predicted, floor, config.name)):
-            closing, written = "not written: the run that reached its end stays in", False
     if options.json:
-        result = {**summary.as_json(), "folder": str(path), "written": written}
-        print(json.dumps(result, indent=2))
+        facts = {"folder": str(path), "written": written, "resumed": resumed}
+        print(json.dumps({**summary.as_json(), **facts}, indent=2))
     else:
         from ._tables import print_summary
 
-        print_summary(summary, f"{closing} {path}")
+        print_summary(summary, f"{'taken up where it stood; ' if resumed else ''}{outcome}")
     if run.result is Result.cancelled:
         return INTERRUPTED
     return 0 if run.result.ok else 1
 
 
-@contextlib.contextmanager
-def refusing(path: Path) -> Iterator[None]:
-    """Turns a checkpoint that cannot be used into bad input."""
-    try:
-        yield
-    except ValueError as error:
-        if str(path) not in str(error):
-            raise
-        raise InputError(f"{error} (`--fresh` does that.)") from None
+def _computed(experiment, path: Path, options, activity: Activity):
+    """The run, whether it was written, and whether it had been begun before."""
+    from ..experiment import loss_figure, train
+    from ..store import RunFolder
+
+    config = experiment.config
+
+    def waiting() -> None:
+        words = "waiting for another process that computes this run"
+        activity.update(f"{config.name}: {words}")
+        if not sys.stderr.isatty():
+            print(f"iclflow: {words}.", file=sys.stderr)
+
+    def show(status) -> None:
+        state = f"{status.clock:.4g}, {status.steps} steps, loss {status.loss:.5g}"
+        activity.update(config.name, status.fraction, state)
+
+    with RunFolder.locked(path, config, waiting, options.force) as folder:
+        run = None if options.fresh else folder.stored()
+        if run is not None:  # the process that was waited for has made it
+            return run, True, False
+        checkpoint = folder.checkpoint(options.checkpoint_every, options.fresh)
+        resumed = checkpoint.path.exists()
+        activity.update(f"{config.name}: {'taking it up' if resumed else 'compiling'}")
+        with usable_checkpoints():
+            run = train(experiment, show, checkpoint)
+        activity.update(f"{config.name}: drawing")
+        figures = loss_figure(run, *_theory(experiment), config.name)
+        return run, folder.keep(run, figures), resumed
+
+
+def _theory(experiment):
+    """What theory says about a run, and the smallest loss that it could reach."""
+    from ..experiment import overlay
+
+    return overlay(experiment), experiment.floor()

@@ -1,15 +1,16 @@
 """`iclflow runs`: what is on disk; `runs verify` checks it and `runs gc` tidies it."""
 
 import json
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from ..config import InputError
+from ..store import STATUSES
 from ._errors import Parser, add_json
 
 ACTIONS = ("list", "verify", "gc")
+_REMOVED = ("files", "runs", "busy")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -28,7 +29,8 @@ def _parser(action: str) -> Parser:
     words = {
         "list": "Lists the runs below a folder.",
         "verify": "Reads every file of every complete run, and compares it with its hash.",
-        "gc": "Removes what processes that died left behind, and runs that are not complete.",
+        "gc": "Removes what processes that died left behind, and runs that are not complete. Files "
+        "that no run wrote stay, and so do runs that a process is computing.",
     }
     command = "runs" if action == "list" else f"runs {action}"
     parser = Parser(command, words[action], epilog=None if action != "list" else (
@@ -37,15 +39,16 @@ def _parser(action: str) -> Parser:
     parser.add_argument("--root", default="runs", metavar="DIR", help="where (default: runs)")
     if action == "list":
         parser.add_argument("--name", metavar="PATTERN", help="only names like this, with * and ?")
-        parser.add_argument(
-            "--status", choices=("complete", "stopped", "unfinished"), help="only these"
-        )
+        parser.add_argument("--status", choices=STATUSES, help="only these")
         parser.add_argument(
             "--where", action="append", default=[], metavar="SETTING=VALUE",
             help="only runs with this setting, such as model.heads=4; may be repeated",
         )  # fmt: skip
     if action == "gc":
         parser.add_argument("--yes", action="store_true", help="do not ask")
+        parser.add_argument(
+            "--stopped", action="store_true", help="remove runs that were stopped by their user too"
+        )
     add_json(parser)
     return parser
 
@@ -64,14 +67,18 @@ def _list(root: Path, options) -> int:
 
     from ._tables import plain_table
 
-    table = plain_table("run", "status", "result", "task", "model", "heads", "loss", "seconds")
+    columns = ("status", "result", "task", "model", "heads", "risk", "flow", "seed", "loss")
+    table = plain_table("run", *columns, "seconds")
+    number = lambda value, form: "–" if value is None else format(value, form)
     for run in runs:
-        number = lambda value, form: "–" if value is None else format(value, form)
-        table.add_row(
-            str(run.folder), run.status, run.result or "–", run.config.task.kind,
-            run.config.model.kind, str(run.config.model.heads), number(run.final_loss, ".6g"),
-            number(run.seconds, ".2f"),
-        )  # fmt: skip
+        config = run.config
+        kinds = ("–",) * 6
+        if config is not None:
+            sections = (config.task, config.model, config.risk, config.flow)
+            task, model, risk, flow = (section.kind for section in sections)
+            kinds = (task, model, str(config.model.heads), risk, flow, str(config.seed))
+        numbers = number(run.final_loss, ".6g"), number(run.seconds, ".2f")
+        table.add_row(str(run.folder), run.status, run.result or "–", *kinds, *numbers)
     # Off a terminal there is no width to keep to, and names must stay whole.
     Console(highlight=False, width=None if sys.stdout.isatty() else 240).print(table)
     return 0
@@ -85,41 +92,43 @@ def _verify(root: Path, options) -> int:
     if options.json:
         print(json.dumps({"runs": len(runs), "damage": found}, indent=2))
     else:
-        print(f"{len(runs)} run{'' if len(runs) == 1 else 's'} read, {len(found)} damaged files.")
-    if found and not options.json:
+        print(f"{_counted(len(runs), 'run')} read, {_counted(len(found), 'file')} damaged.")
         for sentence in found:
             print(f"iclflow: {sentence}", file=sys.stderr)
     return 2 if found else 0
 
 
 def _gc(root: Path, options) -> int:
-    from ..store import list_runs, litter
+    from ..store import litter, remove
 
-    files = litter(root)
-    folders = [run.folder for run in list_runs(root) if run.status != "complete"]
-    removed = {"files": [str(path) for path in files], "runs": [str(path) for path in folders]}
-    if not files and not folders:
-        print(json.dumps(removed) if options.json else f"Nothing to remove below {root}.")
+    found = litter(root, options.stopped)
+    if not (found.files or found.runs):
+        empty = {"files": [], "runs": [], "busy": []}
+        print(json.dumps(empty) if options.json else f"Nothing to remove below {root}.")
         return 0
-    if not options.yes and not _agreed(files, folders):
-        raise InputError("nothing was removed: answer y, or give --yes.")
-    for path in files:
-        path.unlink(missing_ok=True)
-    for folder in folders:
-        shutil.rmtree(folder)
+    if not options.yes and not _agreed(found.files, found.runs):
+        print("Nothing was removed.", file=sys.stderr)
+        return 0
+    removed = remove(found)
+    told = {name: [str(path) for path in getattr(removed, name)] for name in _REMOVED}
     if options.json:
-        print(json.dumps(removed, indent=2))
-    else:
-        print(f"Removed {len(files)} files and {len(folders)} incomplete runs.")
+        print(json.dumps(told, indent=2))
+        return 0
+    files, runs = _counted(len(removed.files), "file"), _counted(len(removed.runs), "run")
+    print(f"Removed {files} and {runs}.")
+    for folder in removed.busy:
+        print(f"Left {folder}: a process is computing it.")
     return 0
 
 
-def _agreed(files: list[Path], folders: list[Path]) -> bool:
+def _agreed(files: Sequence[Path], folders: Sequence[Path]) -> bool:
     """Whether the user agrees that these are removed."""
     for path in (*files, *folders):
         print(path, file=sys.stderr)
-    print(
-        f"Remove {len(files)} leftover files and {len(folders)} incomplete runs? [y/N] ",
-        end="", file=sys.stderr, flush=True,
-    )  # fmt: skip
+    what = f"{_counted(len(files), 'leftover file')} and {_counted(len(folders), 'incomplete run')}"
+    print(f"Remove {what}? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -30,6 +30,8 @@ def main(arguments: Sequence[str]) -> int:
     from ..store import damage, find_run
 
     found = find_run(Path(options.root), options.run)
+    if found.config is None:
+        raise InputError(f"`{found.folder}/config.toml` is not a config of this version.")
     if found.status == "unfinished":
         raise InputError(
             f"`{found.folder}` is not complete: `iclflow run {found.folder}/config.toml --out "
@@ -38,17 +40,18 @@ def main(arguments: Sequence[str]) -> int:
     harm = damage(found.folder)
     if harm:
         raise InputError(harm[0])
+    config = found.config
     from ..experiment import loss_figure, overlay, prepare, summarise
     from ..trajectory import Trajectory
 
     start()
-    run, experiment = Trajectory.load(found.folder), prepare(found.config)
+    run, experiment = Trajectory.load(found.folder), prepare(config)
     predicted, floor = overlay(experiment), experiment.floor()
-    summary = summarise(found.config, run, floor, predicted, experiment.task)
+    summary = summarise(config, run, floor, predicted, experiment.task)
     drawn = found.folder / "loss.png"
     if options.figure:
         drawn = Path(options.figure)
-        figures = loss_figure(run, predicted, floor, found.config.name)
+        figures = loss_figure(run, predicted, floor, config.name)
         write_atomic(drawn, figures[f"loss{kind}"])
     if options.json:
         print(json.dumps({**summary.as_json(), "folder": str(found.folder)}, indent=2))

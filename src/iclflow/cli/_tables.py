@@ -26,7 +26,7 @@ def print_summary(summary: Summary, closing: str) -> None:
     grid.add_row("theory", summary.theory or "none that applies")
     if summary.division is not None:
         grid.add_row("phases", summary.division.phases)
-        grid.add_row("tasks", summary.division.heads)
+        grid.add_row("shares of heads", summary.division.heads)
     grid.add_row("seconds", f"{run.statistics.get('seconds', 0.0):.2f}")
     console.print(grid)
     if summary.plateaus:

@@ -27,6 +27,8 @@ def described(task: TaskSettings, model: ModelSettings, kind: str) -> str:
         return "stacks of attention"
     if model.spectral:
         return "decomposable attention on a rotated task"
+    if model.multi and not model.label_blind:
+        return "attention with several labels whose weights depend on them"
     if model.multi:
         return "attention with several labels"
     if not model.softmax:

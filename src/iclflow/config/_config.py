@@ -82,8 +82,15 @@ class Config(Settings):
 
     @property
     def hash(self) -> str:
-        """The SHA-256 of everything that decides the result; the name does not."""
-        content = {k: v for k, v in self.given().items() if k != "name"}
+        """The SHA-256 of everything that decides the result; the name does not.
+
+        Of settings that have their default nothing is said, so that one that is new does not make
+        other runs of those that are there.
+        """
+        content = self.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
+        for section in ("task", "model", "risk", "flow", "save"):
+            kind = getattr(self, section).kind
+            content[section] = {**content.get(section, {}), "kind": kind}
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 

@@ -62,7 +62,12 @@ def _with_kinds(data: Mapping[str, Any], flags: Sequence[str]) -> dict[str, Any]
                     name = f"`{section}.kind` = {shown(value)}"
                     raise InputError(f"{name}: must be one of {choices}.")
                 inside = merged.get(section)
-                merged[section] = {**(inside if isinstance(inside, Mapping) else {}), "kind": value}
+                inside = inside if isinstance(inside, Mapping) else {}
+                # What the file says for another kind is not meant for this one.
+                known = known_keys({section: {"kind": value}})[section]
+                other = inside.get("kind", value) != value
+                kept = {k: v for k, v in inside.items() if not other or k in known}
+                merged[section] = {**kept, "kind": value}
     return merged
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, ScalarLike
 
@@ -75,11 +76,12 @@ class EmpiricalPCR(AbstractEstimator):
 def projected_least_squares(
     sequences: Sequences, basis: Float[Array, "D m"]
 ) -> Float[Array, "*batch"]:
-    """Least squares on the coordinates along `basis` alone."""
-    if basis.shape[1] == 0:
-        return jnp.zeros_like(sequences.y_query)
+    """Least squares on the coordinates along the orthonormal columns of `basis` alone."""
     x, y = masked_context(sequences)
-    return _fitted(x @ basis, y, sequences.x_query @ basis, _inverse)
+    # What is projected spans fewer directions, and of all that fit the shortest is taken: then
+    # one program serves every number of coordinates.
+    projection = basis @ basis.T
+    return _fitted(x @ projection, y, sequences.x_query @ projection, _inverse)
 
 
 def subspace_risk(task: AbstractTask, basis: Float[Array, "D m"]) -> Float[Array, ""] | None:
@@ -125,6 +127,13 @@ def _inverse(values: Array) -> Array:
 
 def _fitted(x: Array, y: Array, query: Array, spectrum: Callable[[Array], Array]) -> Array:
     """wᵀ x_q with w = V f(S) Uᵀ y from the singular value decomposition of the context."""
+    values, products = _decomposed(x, y, query)
+    return jnp.sum(products * spectrum(values), -1)
+
+
+@jax.jit
+def _decomposed(x: Array, y: Array, query: Array) -> tuple[Array, Array]:
+    """S, and the products of Vᵀ x_q with Uᵀ y."""
     squares, vectors = eigh(jnp.einsum("...nd,...ne->...de", x, x))
     squares, vectors = squares[..., ::-1], vectors[..., ::-1]  # the largest first
     real = squares > 1e3 * jnp.finfo(squares.dtype).eps * squares[..., :1]
@@ -133,4 +142,4 @@ def _fitted(x: Array, y: Array, query: Array, spectrum: Callable[[Array], Array]
     along = jnp.einsum("...dk,...nd,...n->...k", vectors, x, y)
     along = jnp.where(real, along / jnp.where(real, values, 1.0), 0.0)
     seen = jnp.einsum("...dk,...d->...k", vectors, query)
-    return jnp.sum(seen * spectrum(values) * along, -1)
+    return values, seen * along

@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from ..models import Form, Normaliser
-from ..risks import exact_bilinear_risk
+from ..risks import BilinearRisk, exact_bilinear_risk
 from ..tasks import AbstractTask, LinearRegression, Mixture, RandomLabels, Sequences
 from ._base import AbstractEstimator, checked_components
 from ._gradient import PreconditionedStep
@@ -44,21 +46,16 @@ class PopulationPCR(AbstractEstimator):
         vectors = eigenvectors(task)
         self.which = _selected(components, task.dim)
         self.normaliser = normaliser
-        self.basis = vectors[:, jnp.asarray(self.which, int)]
         moments = exact_bilinear_risk(task, PreconditionedStep(jnp.zeros_like(vectors), normaliser))
         if moments is None:
             raise ValueError(
                 f"The parts of this {type(task).__name__} differ in input covariance: the inverse "
                 "variances of its components are not defined."
             )
-        # L(Σ a_d e_d e_dᵀ) = c − 2 Σ a_d T_dd + Σ a_d² λ_d C_dd in the basis of the e_d.
-        zero = jnp.zeros_like(vectors)
-        linear = self._along(-moments.slope(zero)) / 2
-        square = [
-            self._along(moments.slope(jnp.outer(e, e)) - moments.slope(zero))[i] / 2
-            for i, e in enumerate(self.basis.T)
-        ]
-        self.gains = linear / jnp.asarray(square) if square else jnp.zeros(0, zero.dtype)
+        # Chosen by NumPy: JAX would compile a program for every number of components.
+        chosen = np.asarray(self.which, int)
+        self.basis = jnp.asarray(np.asarray(vectors)[:, chosen])
+        self.gains = jnp.asarray(np.asarray(_gains(moments, vectors))[chosen])
 
     @property
     def name(self) -> str:
@@ -80,9 +77,6 @@ class PopulationPCR(AbstractEstimator):
     def exact_risk(self, task: AbstractTask) -> Float[Array, ""] | None:
         return PreconditionedStep(self.coefficients(), self.normaliser).exact_risk(task)
 
-    def _along(self, matrix: Array) -> Array:
-        return jnp.einsum("dk,de,ek->k", self.basis, matrix, self.basis)
-
 
 class SubspaceLeastSquares(AbstractEstimator):
     """Least squares in the span of the m leading eigenvectors of the input covariance."""
@@ -90,7 +84,8 @@ class SubspaceLeastSquares(AbstractEstimator):
     basis: Float[Array, "D m"]
 
     def __init__(self, task: AbstractTask, components: int):
-        self.basis = eigenvectors(task)[:, : checked_components(components, task.dim)]
+        count = checked_components(components, task.dim)
+        self.basis = jnp.asarray(np.asarray(eigenvectors(task))[:, :count])
 
     @property
     def name(self) -> str:
@@ -117,6 +112,19 @@ def eigenvectors(task: AbstractTask) -> Float[Array, "D D"]:
     else:
         raise TypeError(f"{type(task).__name__} has no input covariance that is known.")
     return jnp.linalg.eigh(covariance)[1][:, ::-1]
+
+
+@eqx.filter_jit
+def _gains(moments: BilinearRisk, vectors: Float[Array, "D D"]) -> Float[Array, " D"]:
+    """The best a_d of every eigenvector e_d, each a column of `vectors`.
+
+    L(Σ a_d e_d e_dᵀ) = c − 2 Σ a_d T_dd + Σ a_d² λ_d C_dd in the basis of the e_d.
+    """
+    zero = moments.slope(jnp.zeros_like(vectors))
+    along = lambda e, matrix: e @ matrix @ e / 2
+    linear = jax.vmap(lambda e: along(e, -zero))(vectors.T)
+    square = jax.vmap(lambda e: along(e, moments.slope(jnp.outer(e, e)) - zero))(vectors.T)
+    return linear / square
 
 
 def _selected(components: int | Sequence[int], dim: int) -> tuple[int, ...]:

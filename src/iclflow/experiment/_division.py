@@ -11,6 +11,10 @@ from ..analysis import allocation, learning_phases
 from ..tasks import AbstractTask, MultiTaskRegression
 from ..trajectory import Trajectory
 
+# A drop counts if it is so many standard errors; a head is named from this share on.
+_CLEAR = 6.0
+_TENTH = 0.1
+
 
 @dataclasses.dataclass(frozen=True)
 class Division:
@@ -22,33 +26,30 @@ class Division:
       loss never drops, or not so far.
     - `settled`: whether the loss has come to rest, so that the drop is known.
     - `owners`: the head of each task (from 0), −1 if none works for it.
-    - `shares`: of each owner in the gradient step on its task.
+    - `shares`: of all heads, by task, in the gradient step on it.
     """
 
     emergence: float | None
     convergence: float | None
     settled: bool
     owners: tuple[int, ...]
-    shares: tuple[float, ...]
+    shares: tuple[tuple[float, ...], ...]
     one_task_a_head: bool
 
     @property
     def phases(self) -> str:
         """The phases in words."""
         if self.emergence is None:
-            return "the loss never drops"
+            return "none: the loss does not drop by more than its noise"
         until = "" if self.convergence is None else f", emergence until {self.convergence:.4g}"
         rest = "" if self.settled else "; the loss is not at rest, so these may move"
         return f"warm-up until {self.emergence:.4g}{until}{rest}"
 
     @property
     def heads(self) -> str:
-        """The owners in words, counted from 1 as in `iclflow inspect`."""
-        told = [
-            f"{i + 1} none" if owner < 0 else f"{i + 1} head {owner + 1} ({100 * share:.3g} %)"
-            for i, (owner, share) in enumerate(zip(self.owners, self.shares))
-        ]
-        return f"{', '.join(told)}{'' if self.one_task_a_head else '; not one task a head'}"
+        """The heads of each task with their shares in words, counted from 1 as in `inspect`."""
+        told = [f"task {i + 1}: {_named(shares)}" for i, shares in enumerate(self.shares)]
+        return f"{'; '.join(told)}{'' if self.one_task_a_head else '; not one task a head'}"
 
     def as_json(self) -> dict[str, Any]:
         """The same as plain data."""
@@ -66,10 +67,25 @@ def divided(run: Trajectory, task: AbstractTask) -> Division | None:
     emergence, convergence, settled = None, None, False
     with contextlib.suppress(ValueError):  # a loss that never drops has no phases
         phases = learning_phases(run)
-        emergence, convergence = _reached(phases.emergence), _reached(phases.convergence)
-        settled = phases.settled
-    shares = tuple(float(share) for share in found.own_share)
+        if phases.first - phases.last > _CLEAR * max(_errors(run)):
+            emergence, convergence = _reached(phases.emergence), _reached(phases.convergence)
+            settled = phases.settled
+    shares = tuple(tuple(map(float, column)) for column in found.output.T)
     return Division(emergence, convergence, settled, found.owners, shares, found.one_task_a_head)
+
+
+def _errors(run: Trajectory) -> list[float]:
+    """The standard errors of the first and the last loss, where they were measured."""
+    return [error for error in run.statistics.get("standard_errors", ()) if error] or [0.0]
+
+
+def _named(shares: tuple[float, ...]) -> str:
+    """The heads that make a tenth of a step or more."""
+    order = sorted(range(len(shares)), key=lambda head: -shares[head])
+    told = [f"{head + 1} ({100 * shares[head]:.3g} %)" for head in order if shares[head] >= _TENTH]
+    if not told:
+        return "no head"
+    return f"head{'s' if len(told) > 1 else ''} {', '.join(told)}"
 
 
 def _reached(time: float) -> float | None:

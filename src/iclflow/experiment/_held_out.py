@@ -37,6 +37,9 @@ class HeldOutRisk(AbstractRisk):
     """
 
     kind: ClassVar[str] = "sampled"
+    # Every look is at thousands of sequences.
+    tries_at_once: ClassVar[int] = 20
+    looks: ClassVar[int] = 400
 
     batch: AbstractBatchRisk
     known: Float[Array, "C P"]

@@ -1,6 +1,7 @@
 """Flows: how weights move."""
 
 from ._checkpoint import Checkpoint as Checkpoint
+from ._checkpoint import CheckpointError as CheckpointError
 from ._descent import adam as adam
 from ._descent import descend as descend
 from ._descent import descend_ensemble as descend_ensemble

@@ -6,9 +6,13 @@ its results are the same to the bit.
 
 import hashlib
 import json
+import re
 import time
+import warnings
 from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,28 +21,37 @@ import numpy as np
 from ..files import write_atomic
 from ._recorder import Recorder, Snapshot
 
-FORMAT = 1
+FORMAT = 2
 # Writing may take up to this share of a run.
 _SHARE = 0.05
+# What decides the bits of a run beside its numbers.
+_PACKAGES = ("iclflow", "jax", "jaxlib", "equinox", "diffrax", "optax")
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be used; the text says what to do."""
 
 
 class Checkpoint:
-    """A file that holds where a run stands.
+    """A file that holds where a run stands. One object serves one run.
 
     **Arguments:**
 
     - `path`: of the file; it is written in one step, so that it is never half there.
     - `every`: seconds between two writings; more where writing takes long.
+    - `label`: of the run, for those who look at the file from outside; see `label_in`.
     """
 
-    def __init__(self, path: Path | str, every: float = 10.0):
+    def __init__(self, path: Path | str, every: float = 10.0, label: str = ""):
         if not every >= 0:
             raise ValueError(f"`every` = {every}: must not be negative.")
         self.path = Path(path)
         self.every = every
-        self._owner = ""
+        self.label = label
+        self._owner: str | None = None
         self._last = time.monotonic()
         self._cost = 0.0
+        self._warned = False
 
     def load(self, owner: str) -> Snapshot | None:
         """Where the run of this `owner` stood, or None if nothing was written yet.
@@ -47,29 +60,16 @@ class Checkpoint:
 
         - `owner`: a fingerprint of all that decides the run. The file of another run is refused.
         """
-        from safetensors import SafetensorError, safe_open
-
+        if self._owner not in (None, owner):
+            raise CheckpointError(f"The checkpoint `{self.path}` serves another run already.")
         self._owner = owner
         if not self.path.exists():
             return None
-        try:
-            with safe_open(self.path, framework="numpy") as file:
-                about = json.loads((file.metadata() or {}).get("iclflow", "null"))
-                arrays = {name: file.get_tensor(name) for name in file.keys()}
-        except (SafetensorError, ValueError, OSError):
-            raise ValueError(
-                f"`{self.path}` is damaged: remove it, and the run starts from the beginning."
-            ) from None
-        if not isinstance(about, dict) or about.get("format") != FORMAT:
-            raise ValueError(f"`{self.path}` is no checkpoint of this version: remove it.")
-        if about["hash"] != _hash(arrays):
-            raise ValueError(
-                f"`{self.path}` does not match its hash: it is damaged. Remove it, and the run "
-                "starts from the beginning."
-            )
+        arrays, about = _read(self.path)
         if about["owner"] != owner:
-            raise ValueError(
-                f"`{self.path}` belongs to another run: choose another file, or remove it."
+            raise CheckpointError(
+                f"`{self.path}` belongs to another run, or to other versions of the library: "
+                "choose another file, or remove it."
             )
         return Snapshot(arrays, about["state"])
 
@@ -79,15 +79,26 @@ class Checkpoint:
         return time.monotonic() - self._last >= max(self.every, self._cost / _SHARE)
 
     def save(self, snapshot: Snapshot) -> None:
-        """Writes where the run stands."""
+        """Writes where the run stands. A disk that refuses is told of once; the run goes on."""
         from safetensors.numpy import save
 
         start = time.monotonic()
         arrays = {name: np.ascontiguousarray(x) for name, x in snapshot.arrays.items()}
         about = {
-            "format": FORMAT, "owner": self._owner, "state": snapshot.about, "hash": _hash(arrays)
-        }  # fmt: skip
-        write_atomic(self.path, save(arrays, metadata={"iclflow": json.dumps(about)}))
+            "format": FORMAT,
+            "owner": self._owner,
+            "label": self.label,
+            "state": snapshot.about,
+            "hash": _hash(arrays, snapshot.about),
+        }
+        try:
+            write_atomic(self.path, save(arrays, metadata={"iclflow": json.dumps(about)}))
+        except OSError as error:
+            # The run is worth more than the possibility to take it up.
+            if not self._warned:
+                words = f"`{self.path}` could not be written ({error.strerror}): the run goes on."
+                warnings.warn(words, stacklevel=2)
+            self._warned = True
         self._last = time.monotonic()
         self._cost = self._last - start
 
@@ -97,16 +108,26 @@ class Checkpoint:
 
 
 def owner_of(*parts) -> str:
-    """A fingerprint of everything that decides a run: pytrees of arrays and plain settings."""
+    """A fingerprint of everything that decides a run: pytrees of arrays and plain settings, with
+    their classes, and the versions and the kind of device that compute."""
     digest = hashlib.sha256()
+
+    def add(content: bytes) -> None:
+        digest.update(len(content).to_bytes(8, "little") + content)
+
+    # Structures tell classes and static fields. Functions are told apart by name alone: where they
+    # lie in memory is another in every process.
+    add(re.sub(r" at 0x[0-9a-f]+", "", str(jax.tree.structure(parts))).encode())
+    add(json.dumps([_versions(), jax.default_backend()]).encode())
     for leaf in jax.tree.leaves(parts):
         if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             leaf = jax.random.key_data(leaf)
         if hasattr(leaf, "dtype"):
             array = np.ascontiguousarray(leaf)
-            digest.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
+            add(f"{array.dtype}{array.shape}".encode())
+            add(array.tobytes())
         else:
-            digest.update(repr(leaf).encode())
+            add(repr(leaf).encode())
     return digest.hexdigest()
 
 
@@ -122,13 +143,17 @@ def with_leaves(state, arrays: dict[str, np.ndarray]):
     return jax.tree.unflatten(structure, found)
 
 
-def packed(recorders: Sequence[Recorder]) -> Snapshot:
-    """What recorders hold, those of an ensemble one after the other in few arrays."""
-    states = [recorder.snapshot() for recorder in recorders]
-    names = states[0].arrays
-    arrays = {f"kept.{n}": np.concatenate([s.arrays[n] for s in states]) for n in names}
-    arrays["kept.counts"] = np.asarray([len(state.arrays["times"]) for state in states])
-    return Snapshot(arrays, {"recorders": [state.about for state in states]})
+def packed(recorders: Sequence[Recorder], state, **about: Any) -> Snapshot:
+    """A state and what recorders hold, those of an ensemble one after the other in few arrays."""
+    held = [recorder.snapshot() for recorder in recorders]
+    arrays = {
+        f"kept.{name}": np.concatenate([each.arrays[name] for each in held])
+        for name in held[0].arrays
+    }
+    arrays["kept.counts"] = np.asarray([len(each.arrays["times"]) for each in held])
+    return Snapshot(
+        leaves_of(state) | arrays, {**about, "recorders": [each.about for each in held]}
+    )
 
 
 def unpack(recorders: Sequence[Recorder], snapshot: Snapshot) -> None:
@@ -143,8 +168,37 @@ def unpack(recorders: Sequence[Recorder], snapshot: Snapshot) -> None:
         recorder.restore(Snapshot(several | single, snapshot.about["recorders"][i]))
 
 
-def _hash(arrays: dict[str, np.ndarray]) -> str:
-    digest = hashlib.sha256()
+def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The content of a checkpoint that is whole."""
+    from safetensors import SafetensorError, safe_open
+
+    remedy = "remove it, and the run starts from the beginning."
+    try:
+        with safe_open(path, framework="numpy") as file:
+            about = json.loads((file.metadata() or {}).get("iclflow", "null"))
+            arrays = {name: file.get_tensor(name) for name in file.keys()}
+    except (SafetensorError, ValueError, OSError):
+        raise CheckpointError(f"`{path}` is damaged: {remedy}") from None
+    if not isinstance(about, dict) or about.get("format") != FORMAT:
+        raise CheckpointError(f"`{path}` is no checkpoint of this version: {remedy}")
+    if about.get("hash") != _hash(arrays, about.get("state")):
+        raise CheckpointError(f"`{path}` does not match its hash, so it is damaged: {remedy}")
+    return arrays, about
+
+
+def _hash(arrays: dict[str, np.ndarray], about: Any) -> str:
+    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
     for name in sorted(arrays):
-        digest.update(name.encode() + np.ascontiguousarray(arrays[name]).tobytes())
+        array = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name}{array.dtype}{array.shape}".encode() + array.tobytes())
     return digest.hexdigest()
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "unknown"
+    return found

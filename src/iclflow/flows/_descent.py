@@ -16,7 +16,7 @@ from ..models import AbstractModel
 from ..risks import AbstractRisk, AbstractSampledRisk
 from ..trajectory import Result, Trajectory
 from ._ahead import Blocks, drawn_ahead, steps_at_once
-from ._checkpoint import Checkpoint, leaves_of, owner_of, packed, unpack, with_leaves
+from ._checkpoint import Checkpoint, owner_of, packed, unpack, with_leaves
 from ._ensemble import Ensemble, Members, over_members
 from ._jit import jit_ahead
 from ._layout import Layout
@@ -26,11 +26,9 @@ from ._recorder import Recorder, Snapshot
 from ._rules import Rule, adam_rule, sgd_rule
 from ._save import Drops, Explicit, SavePoints, save_times
 
-# Looks in one call: enough that calling costs nothing, few enough to see the run move.
+# Looks in one call, at most: enough that calling costs nothing, few enough to see the run move.
 _CHUNK = 1000
 _CHUNK_BYTES = 2**25
-# Descent with `Drops` looks at the loss this often, evenly, and keeps what moved.
-_LOOKS = 20_000
 _LONGEST_STRETCH = 50_000
 
 
@@ -159,6 +157,11 @@ class _Driver:
         self._save = save
         self._checkpoint: Checkpoint | None = checkpoint
 
+    @property
+    def _reported(self) -> AbstractRisk:
+        """The risk whose values are recorded."""
+        return self._risk if self._monitored is None else self._monitored
+
     def run(self, vectors, keys, monitor: Monitor) -> list[Trajectory]:
         marks = self._marks()
         kept = self._kept(marks)
@@ -176,10 +179,14 @@ class _Driver:
             moved = with_leaves(states._replace(key=None), snapshot.arrays)
             states = moved._replace(key=states.key)
             seen = snapshot.about["seen"]
+            monitor.add(snapshot.about["seconds"])
+        # What a run could go on from; None while a chunk is being taken in.
+        reached = None
         try:
-            for states, record in self._advanced(states, chunks[seen // size :], blocks):
+            for after, record in self._advanced(states, chunks[-(-seen // size) :], blocks):
                 # What the last chunk computes beyond the end is dropped.
                 valid = min(size, len(looks) - seen)
+                reached = None
                 seen += valid
                 clock, losses, weights = (np.asarray(part)[:, :valid] for part in record)
                 clock = clock.astype(float)
@@ -191,11 +198,12 @@ class _Driver:
                     clock, losses, weights = (part[:, 1:] for part in (clock, losses, weights))
                 for recorder, *points in zip(recorders, clock, losses, weights):
                     recorder.add(*points)
+                reached = after
                 done = float(looks[seen - 1])
                 status = Status(done, recorders[0].last_loss, int(done), done / self._steps)
                 going = monitor.update(status)
-                if self._checkpoint is not None and (self._checkpoint.due or not going):
-                    self._checkpoint.save(_snapshot(states, recorders, seen))
+                if not going or (self._checkpoint is not None and self._checkpoint.due):
+                    self._keep(reached, recorders, seen, monitor)
                 if not going:  # only now: a run that is taken up again has not been cancelled
                     _finish(recorders)
                 if all(recorder.result is not None for recorder in recorders):
@@ -203,6 +211,8 @@ class _Driver:
         except KeyboardInterrupt:
             if not recorders:
                 raise
+            if reached is not None:
+                self._keep(reached, recorders, seen, monitor)
             _finish(recorders)
         finally:
             monitor.close()
@@ -213,9 +223,15 @@ class _Driver:
         """Where this run stood when it was stopped, if it was."""
         if self._checkpoint is None:
             return None
-        settings = self._steps, repr(self._save), self._rule.factor
-        parts = self._risk, self._monitored, self._swept, start, settings
+        settings = self._steps, repr(self._save), self._rule
+        parts = self.layout, self._risk, self._monitored, self._swept, start, settings
         return self._checkpoint.load(owner_of(parts))
+
+    def _keep(self, states: State, recorders: list[Recorder], seen: int, monitor: Monitor) -> None:
+        """Writes where the run stands. Keys need not be kept: they do not change."""
+        if self._checkpoint is not None:
+            plain, seconds = states._replace(key=None), monitor.seconds
+            self._checkpoint.save(packed(recorders, plain, seen=seen, seconds=seconds))
 
     def _restored(self, snapshot: Snapshot, kept: SavePoints) -> list[Recorder]:
         counts = snapshot.arrays["kept.counts"]
@@ -242,7 +258,9 @@ class _Driver:
 
     def _chunks(self, counts: np.ndarray, numbers: int) -> np.ndarray:
         """Steps from each look to the next, as rows for one call each."""
-        size = min(_CHUNK, _CHUNK_BYTES // (8 * numbers), _LONGEST_STRETCH // int(counts.max()))
+        # Risks that are looked at as often as one likes are those of the usual size.
+        most = _CHUNK if self._reported.tries_at_once >= 512 else self._reported.tries_at_once
+        size = min(most, _CHUNK_BYTES // (8 * numbers), _LONGEST_STRETCH // int(counts.max()))
         size = min(len(counts), max(1, size))
         # Every chunk of one shape means one compilation: chunks are made as equal as can be.
         size = -(-len(counts) // -(-len(counts) // size))
@@ -268,13 +286,15 @@ class _Driver:
             records.append((states, record))
             if len(records) > 1:
                 yield records.popleft()
-        yield records.popleft()
+        if records:  # a run that is taken up at its end has none
+            yield records.popleft()
 
     def _marks(self) -> np.ndarray:
         """The step numbers at which the loss is looked at."""
         fixed = save_times(self._save, float(self._steps))
         if fixed is None:
-            looks = min(self._steps, _LOOKS)
+            # Evenly; what moved is kept.
+            looks = min(self._steps, self._reported.looks)
             fixed = np.linspace(0, self._steps, looks + 1)[1:]
         elif isinstance(self._save, Explicit) and np.any(fixed != np.round(fixed)):
             raise ValueError("`save`: explicit moments of a descent must be whole step numbers.")
@@ -333,13 +353,6 @@ def _advance(parts, risk, monitored, states, counts, blocks: Blocks):
 def _report_key(risk: AbstractRisk, state: State) -> PRNGKeyArray | None:
     """A key of its own: what is reported must not be what is trained on."""
     return jr.fold_in(state.fresh_key(), 1) if risk.stochastic else None
-
-
-def _snapshot(states: State, recorders: list[Recorder], seen: int) -> Snapshot:
-    """Keys need not be kept: they do not change."""
-    kept = packed(recorders)
-    arrays = leaves_of(states._replace(key=None)) | kept.arrays
-    return Snapshot(arrays, {"seen": seen, **kept.about})
 
 
 def _finish(recorders) -> None:

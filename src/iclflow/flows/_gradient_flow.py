@@ -12,7 +12,7 @@ from ..models import AbstractModel
 from ..precision import require_float64
 from ..risks import AbstractRisk
 from ..trajectory import Result, Trajectory
-from ._checkpoint import leaves_of, owner_of, packed, unpack, with_leaves
+from ._checkpoint import owner_of, packed, unpack, with_leaves
 from ._ensemble import Ensemble, Members, over_members
 from ._layout import Layout
 from ._options import FlowOptions, check_model_and_risk, flow_options
@@ -30,7 +30,6 @@ from ._tsit5 import Tsit5
 _EXPLICIT_TRIES = 100_000
 _LARGEST_IMPLICIT = 512
 _CHUNK_BYTES = 2**25
-_COSTLY_CHUNK = 32
 _FOREVER = 1e300
 # Weights that start at nothing have no size of their own to take a share of: then that of learned
 # ones counts, which is of order one and known to 1e-16.
@@ -101,33 +100,38 @@ class _Driver:
             unpack(recorders, snapshot)
             tried, solvers = snapshot.about["tried"], snapshot.about["solvers"]
             kind = solvers[-1]
+            self._monitor.add(snapshot.about["seconds"])
         stepper, state = self._begin(kind, atol, jnp.zeros(len(vectors)), vectors, first)
         if snapshot is not None:
             state = with_leaves(state, snapshot.arrays)
         size = max(8, min(512, _CHUNK_BYTES // (8 * vectors.size)))
-        size = min(size, _COSTLY_CHUNK) if self._risk.costly else size
+        size = min(size, self._risk.tries_at_once)
+        whole = True
         try:
             while any(recorder.result is None for recorder in recorders):
                 state, record = _advance(stepper, self._swept, self._risk, state, stops, size)
                 record = jax.tree.map(np.asarray, record)
+                # Until all of this chunk is taken in, there is nothing to go on from.
+                whole = False
                 tried += size
                 for i, recorder in enumerate(recorders):
                     recorder.add_tries(
                         record.accepted[i], record.time[i], record.loss[i], record.weights[i]
                     )
                 self._stop_where_hopeless(recorders, state, tried)
-                going = self._monitor.update(self._status(recorders, state, tried))
                 if kind == "explicit" and self._should_switch(tried):
                     kind = "implicit"
                     solvers.append(kind)
                     stepper, state = self._begin(kind, atol, state.time, state.weights, state.step)
+                whole = True
+                going = self._monitor.update(self._status(recorders, state, tried))
                 if options.checkpoint is not None and (options.checkpoint.due or not going):
-                    kept = packed(recorders)
-                    about = {"tried": tried, "solvers": solvers, **kept.about}
-                    options.checkpoint.save(Snapshot(leaves_of(state) | kept.arrays, about))
+                    options.checkpoint.save(self._snapshot(recorders, state, tried, solvers))
                 if not going:  # only now: a run that is taken up again has not been cancelled
                     _finish(recorders, Result.cancelled)
         except KeyboardInterrupt:
+            if options.checkpoint is not None and whole:
+                options.checkpoint.save(self._snapshot(recorders, state, tried, solvers))
             _finish(recorders, Result.cancelled)
         finally:
             self._monitor.close()
@@ -151,9 +155,12 @@ class _Driver:
         if options.checkpoint is None:
             return None
         plain = dataclasses.replace(options, checkpoint=None, callback=None, progress=None)
-        return options.checkpoint.load(
-            owner_of(self._risk, self._swept, vectors, atol, repr(plain))
-        )
+        parts = self.layout, self._risk, self._swept, np.asarray(vectors), atol, repr(plain)
+        return options.checkpoint.load(owner_of(parts))
+
+    def _snapshot(self, recorders, state: State, tried: int, solvers: list[str]) -> Snapshot:
+        seconds = self._monitor.seconds
+        return packed(recorders, state, tried=tried, solvers=solvers, seconds=seconds)
 
     def _recorders(self, vectors) -> tuple[list[Recorder], np.ndarray]:
         """What keeps each run, and ‖∂L/∂W‖ at its start."""

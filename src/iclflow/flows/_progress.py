@@ -38,6 +38,10 @@ class Monitor:
         self._start = time.perf_counter()
         self._bar = None
 
+    def add(self, seconds: float) -> None:
+        """Counts what a run that is taken up has taken before."""
+        self._start -= seconds
+
     @property
     def seconds(self) -> float:
         return time.perf_counter() - self._start

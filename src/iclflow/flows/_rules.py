@@ -18,13 +18,15 @@ class Rule(eqx.Module):
 
     transform: optax.GradientTransformation = eqx.field(static=True)
     factor: Array
+    # Tells one transformation from another where a run is taken up: functions say nothing.
+    name: str = eqx.field(static=True, default="")
 
 
 def sgd_rule(learning_rate: float, momentum: float = 0.0) -> Rule:
     """Plain steps down the gradient, with momentum if asked."""
     if not 0 <= momentum < 1:
         raise ValueError(f"`momentum` = {momentum}: must be at least 0 and below 1.")
-    return Rule(_trace(momentum), _downhill(learning_rate))
+    return Rule(_trace(momentum), _downhill(learning_rate), f"sgd {momentum!r}")
 
 
 def adam_rule(learning_rate: float, b1: float = 0.9, b2: float = 0.999) -> Rule:
@@ -32,7 +34,7 @@ def adam_rule(learning_rate: float, b1: float = 0.9, b2: float = 0.999) -> Rule:
     for name, value in (("b1", b1), ("b2", b2)):
         if not 0 <= value < 1:
             raise ValueError(f"`{name}` = {value}: must be at least 0 and below 1.")
-    return Rule(_scale_by_adam(b1, b2), _downhill(learning_rate))
+    return Rule(_scale_by_adam(b1, b2), _downhill(learning_rate), f"adam {b1!r} {b2!r}")
 
 
 # Cached: a transformation is compiled in by identity, and equal ones must be the same object.

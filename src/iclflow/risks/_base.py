@@ -19,6 +19,10 @@ class AbstractRisk(eqx.Module):
     stochastic: ClassVar[bool] = False
     # Whether a gradient takes longer than all else in a step of a solver: milliseconds.
     costly: ClassVar[bool] = False
+    # How many tries of a solver may pass before a run is looked at, shown and kept.
+    tries_at_once: ClassVar[int] = 512
+    # How often descent looks at it, at most, to keep what moves.
+    looks: ClassVar[int] = 20_000
 
     @abc.abstractmethod
     def __call__(self, model: AbstractModel, key: PRNGKeyArray | None = None) -> Float[Array, ""]:

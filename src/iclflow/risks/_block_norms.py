@@ -30,7 +30,7 @@ def block_norms(sizes: tuple[int, ...], digits: int) -> BlockNorms:
     return BlockNorms(jnp.asarray(radii), jnp.asarray(weights))
 
 
-@functools.cache
+@functools.lru_cache(maxsize=32)
 def _rule(sizes: tuple[int, ...], digits: int) -> tuple[np.ndarray, np.ndarray]:
     if len(sizes) > _PRODUCT:
         return _spread(sizes, digits)
@@ -57,7 +57,11 @@ def _exact_for_polynomials(halves: np.ndarray, shapes: np.ndarray) -> np.ndarray
     that so many points allow, is that of the Gamma distributions."""
     count, dim = halves.shape
     degree = next(k for k in (5, 4, 3, 2, 1) if k == 1 or comb(dim + k, k) <= count // 8)
-    orders = [k for k in itertools.product(range(degree + 1), repeat=dim) if sum(k) <= degree]
+    orders = [
+        tuple(chosen.count(i) for i in range(dim))
+        for k in range(degree + 1)
+        for chosen in itertools.combinations_with_replacement(range(dim), k)
+    ]
     # Laguerre polynomials, each with mean zero but for the constant, are far from dependent.
     tables = [
         [eval_genlaguerre(k, shape - 1, t) for k in range(degree + 1)]

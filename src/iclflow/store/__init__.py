@@ -1,12 +1,29 @@
 """Runs on disk: folders that are complete or can be taken up, lists of them, and their upkeep."""
 
+import importlib
+from typing import TYPE_CHECKING
+
+from ._catalogue import STATUSES as STATUSES
 from ._catalogue import StoredRun as StoredRun
 from ._catalogue import find_run as find_run
 from ._catalogue import list_runs as list_runs
-from ._catalogue import litter as litter
 from ._catalogue import matching as matching
+from ._lock import Held as Held
+from ._lock import folder_lock as folder_lock
 from ._manifest import damage as damage
+from ._manifest import made_by as made_by
 from ._manifest import read_manifest as read_manifest
 from ._result_folder import check_free as check_free
 from ._result_folder import result_folder as result_folder
-from ._run_folder import RunFolder as RunFolder
+from ._tidy import litter as litter
+from ._tidy import remove as remove
+
+if TYPE_CHECKING:
+    from ._run_folder import RunFolder as RunFolder
+
+
+def __getattr__(name: str):
+    # A list of runs need not load what computes them.
+    if name == "RunFolder":
+        return importlib.import_module("._run_folder", __name__).RunFolder
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

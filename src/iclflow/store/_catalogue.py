@@ -3,16 +3,17 @@
 import dataclasses
 import fnmatch
 import json
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 from ..config import Config, InputError, parse_config, read_toml
-from ..files import leftovers
-from ._manifest import NAME, read_manifest
-from ._run_folder import CHECKPOINT
+from ._manifest import read_manifest
+from ._names import CHECKPOINT, CONFIG, HEADER, MANIFEST
 
-Status = Literal["complete", "stopped", "unfinished"]
+Status = Literal["complete", "stopped", "unfinished", "unreadable"]
+STATUSES: tuple[Status, ...] = ("complete", "stopped", "unfinished", "unreadable")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,39 +22,75 @@ class StoredRun:
 
     **Fields:**
 
-    - `status`: `"complete"`; `"stopped"`, cancelled by its user; `"unfinished"`, without a
-      manifest. The last two go on where they stood when they are asked for again.
+    - `config`: None where it cannot be read.
+    - `status`: `"complete"`, over, whatever its result; `"stopped"`, cancelled by its user;
+      `"unfinished"`, without a manifest; `"unreadable"`, with files that cannot be told. Runs that
+      were stopped or are unfinished go on where they stood when they are asked for again.
     """
 
     folder: Path
-    config: Config
+    config: Config | None
     status: Status
     result: str | None
     final_loss: float | None
     seconds: float | None
     resumable: bool
 
+    @property
+    def name(self) -> str:
+        return self.folder.name if self.config is None else self.config.name
+
     def as_json(self) -> dict[str, Any]:
         """The same as plain data."""
         return {
             "folder": str(self.folder),
-            "name": self.config.name,
-            "hash": self.config.hash,
+            "name": self.name,
+            "hash": None if self.config is None else self.config.hash,
             "status": self.status,
             "result": self.result,
             "final_loss": self.final_loss,
             "seconds": self.seconds,
             "resumable": self.resumable,
-            "config": self.config.given(),
+            "config": None if self.config is None else self.config.given(),
         }
 
 
 def list_runs(root: Path) -> list[StoredRun]:
     """The runs below a folder, by name."""
+    return [read_run(folder) for folder in sorted(run_folders(root))]
+
+
+def run_folders(root: Path) -> Iterator[Path]:
+    """The folders with runs below a folder, itself included; none is looked for inside a run, nor
+    in hidden folders."""
     if not root.is_dir():
         raise InputError(f"`{root}` is not a folder: give one with runs, by --root.")
-    found = [_read(path.parent) for path in sorted(root.rglob("config.toml"))]
-    return [run for run in found if run is not None]
+    for place, inside, files in os.walk(root):
+        folder = Path(place)
+        if _is_run(folder, files):
+            inside.clear()
+            yield folder
+        else:
+            inside[:] = [name for name in inside if not name.startswith(".")]
+
+
+def read_run(folder: Path) -> StoredRun:
+    """What is known of the run in a folder."""
+    try:
+        config = parse_config(read_toml(folder / CONFIG))
+    except InputError:
+        config = None
+    manifest = read_manifest(folder) or {}
+    result, seconds = manifest.get("result"), manifest.get("statistics", {}).get("seconds")
+    resumable = (folder / CHECKPOINT).exists()
+    status: Status = "complete"
+    if config is None or ((folder / MANIFEST).exists() and not manifest):
+        status = "unreadable"
+    elif not manifest:
+        status = "unfinished"
+    elif result == "cancelled":
+        status = "stopped"
+    return StoredRun(folder, config, status, result, manifest.get("loss"), seconds, resumable)
 
 
 def matching(
@@ -69,7 +106,7 @@ def matching(
     return [
         run
         for run in runs
-        if (names is None or fnmatch.fnmatch(run.config.name, names))
+        if (names is None or fnmatch.fnmatch(run.name, names))
         and (status is None or run.status == status)
         and all(_setting(run.config, key) == value for key, value in wanted)
     ]
@@ -78,17 +115,14 @@ def matching(
 def find_run(root: Path, name: str) -> StoredRun:
     """One run, by its folder, its name, or the beginning of its hash."""
     path = Path(name)
-    if (path / "config.toml").exists():
-        found = _read(path)
-        if found is not None:
-            return found
-        raise InputError(f"`{path}/config.toml` is not a config of this version.")
+    if path.is_dir() and _is_run(path, os.listdir(path)):
+        return read_run(path)
     runs = list_runs(root) if root.is_dir() else []
     fits = [
         run
         for run in runs
-        if name in (run.config.name, run.folder.name)
-        or (len(name) >= 4 and run.config.hash.startswith(name))
+        if name in (run.name, run.folder.name)
+        or (len(name) >= 4 and run.config is not None and run.config.hash.startswith(name))
     ]
     if len(fits) == 1:
         return fits[0]
@@ -98,34 +132,18 @@ def find_run(root: Path, name: str) -> StoredRun:
     raise InputError(f"`RUN` = {name!r} fits {len(fits)} runs ({folders}): give a folder.")
 
 
-def litter(root: Path) -> list[Path]:
-    """Files that a process which died left behind: half-written ones, and checkpoints of runs that
-    are complete."""
-    found = [path for folder in _folders(root) for path in leftovers(folder)]
-    for run in list_runs(root):
-        if run.status == "complete" and run.resumable:
-            found.append(run.folder / CHECKPOINT)
-    return sorted(found)
-
-
-def _folders(root: Path) -> list[Path]:
-    return [root, *(path for path in sorted(root.rglob("*")) if path.is_dir())]
-
-
-def _read(folder: Path) -> StoredRun | None:
+def _is_run(folder: Path, files: Iterable[str]) -> bool:
+    """Whether a folder holds a run: a config alone may be anybody's, unless we wrote it."""
+    names = set(files)
+    if CONFIG in names and (MANIFEST in names or CHECKPOINT in names):
+        return True
+    if CONFIG not in names:
+        return {MANIFEST, "trajectory.safetensors"} <= names
     try:
-        config = parse_config(read_toml(folder / "config.toml"))
-    except InputError:
-        return None
-    manifest = read_manifest(folder)
-    resumable = (folder / CHECKPOINT).exists()
-    if manifest is None and not (folder / NAME).exists():
-        return StoredRun(folder, config, "unfinished", None, None, None, resumable)
-    content = manifest or {}
-    result = content.get("result")
-    status: Status = "stopped" if result == "cancelled" else "complete"
-    seconds = content.get("statistics", {}).get("seconds")
-    return StoredRun(folder, config, status, result, content.get("loss"), seconds, resumable)
+        with open(folder / CONFIG, "rb") as file:
+            return file.read(len(HEADER.encode())) == HEADER.encode()
+    except OSError:
+        return False
 
 
 def _condition(text: str) -> tuple[str, Any]:
@@ -138,8 +156,8 @@ def _condition(text: str) -> tuple[str, Any]:
         return key, value
 
 
-def _setting(config: Config, key: str) -> Any:
-    value: Any = config.given()
+def _setting(config: Config | None, key: str) -> Any:
+    value: Any = {} if config is None else config.given()
     for step in key.split("."):
         value = value.get(step) if isinstance(value, dict) else None
     return value

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ..files import sha256
+from ._names import MANIFEST as NAME
 
-NAME = "manifest.json"
 _PACKAGES = ("iclflow", "jax", "jaxlib", "equinox", "diffrax", "optax", "numpy")
 
 

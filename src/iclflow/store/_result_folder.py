@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..config import Config, InputError, parse_config, read_toml
+from ..files import leftovers
+from ._names import LOCK
 
 
 @contextlib.contextmanager
@@ -30,7 +32,11 @@ def check_free(path: Path, config: Config, force: bool) -> None:
     try:
         if path.exists() and not path.is_dir():
             raise InputError(f"`{path}` is a file: must be a folder, or free.")
-        if force or not path.is_dir() or not any(path.iterdir()):
+        if force or not path.is_dir():
+            return
+        # What a process that died left half-written is nobody's.
+        ours = {LOCK, *(left.name for left in leftovers(path))}
+        if not any(file.name not in ours for file in path.iterdir()):
             return
     except OSError as error:
         raise InputError(f"`{path}` cannot be used: {error.strerror}.") from None

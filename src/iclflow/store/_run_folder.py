@@ -1,8 +1,6 @@
 """One run on disk: found, computed, taken up, and kept, by one process at a time."""
 
 import contextlib
-import fcntl
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +9,10 @@ from ..config import Config, InputError, to_toml
 from ..files import remove_leftovers, write_atomic
 from ..flows import Checkpoint
 from ..trajectory import Result, Trajectory
-from ._manifest import NAME, damage, made_by, read_manifest
-from ._result_folder import hash_in, result_folder
-
-CHECKPOINT = "checkpoint.safetensors"
+from ._lock import folder_lock
+from ._manifest import damage, made_by, read_manifest
+from ._names import CHECKPOINT, CONFIG, HEADER, LOCK, MANIFEST
+from ._result_folder import check_free, hash_in, result_folder
 
 
 class RunFolder:
@@ -31,7 +29,10 @@ class RunFolder:
     @staticmethod
     @contextlib.contextmanager
     def locked(
-        path: Path, config: Config, waiting: Callable[[], None] | None = None
+        path: Path,
+        config: Config,
+        waiting: Callable[[], None] | None = None,
+        force: bool = False,
     ) -> Iterator["RunFolder"]:
         """The folder, made if it is missing; another process that uses it is waited for.
 
@@ -40,53 +41,67 @@ class RunFolder:
         **Arguments:**
 
         - `waiting`: called if another process has the folder.
+        - `force`: whether a folder that holds another run, or anything else, may be written into.
         """
-        with result_folder(path), _lock(path, waiting):
+        with result_folder(path), folder_lock(path, waiting):
+            # Only now: whoever had the folder may have made another run in it.
+            check_free(path, config, force)
             remove_leftovers(path)
             found = RunFolder(path, config)
-            begun = not any(path.iterdir())
+            begun = not any(file.name != LOCK for file in path.iterdir())
             if begun:
-                write_atomic(path / "config.toml", to_toml(config.given()))
+                write_atomic(path / CONFIG, found._config_text())
             try:
                 yield found
             except BaseException:
                 if begun and not (path / CHECKPOINT).exists():
-                    (path / "config.toml").unlink(missing_ok=True)
+                    (path / CONFIG).unlink(missing_ok=True)
                 raise
 
     def stored(self) -> Trajectory | None:
         """The run, if it is here and over; an `InputError` if it is damaged."""
-        manifest = read_manifest(self.path)
-        if hash_in(self.path) != self.config.hash or not (self.path / NAME).exists():
+        if not (self.path / MANIFEST).exists():
             return None
-        if manifest is not None and manifest.get("result") == Result.cancelled.name:
+        manifest = read_manifest(self.path) or {}
+        # A config that was damaged has another hash, or none: the manifest knows which it was.
+        if self.config.hash not in (manifest.get("config_hash"), hash_in(self.path)):
+            return None
+        if manifest.get("result") == Result.cancelled.name:
             return None
         found = damage(self.path)
         if found:
             raise InputError(f"{found[0][:-1]}; `--fresh` computes the run again.")
         return Trajectory.load(self.path)
 
+    def made_elsewhere(self) -> str | None:
+        """The versions that made the run that is here, where they are not these."""
+        there, here = (read_manifest(self.path) or {}).get("versions", {}), made_by()["versions"]
+        other = [f"{name} {there[name]}" for name in there if there[name] != here.get(name)]
+        return ", ".join(other) or None
+
     def checkpoint(self, every: float, fresh: bool) -> Checkpoint:
         """Where the run writes how far it is; `fresh` forgets how far it was."""
-        found = Checkpoint(self.path / CHECKPOINT, every)
-        if fresh or hash_in(self.path) != self.config.hash:
+        found = Checkpoint(self.path / CHECKPOINT, every, self.config.hash)
+        if fresh or label_in(found.path) not in (None, self.config.hash):
             found.remove()
         return found
 
     def keep(self, run: Trajectory, figures: dict[str, bytes]) -> bool:
         """Writes a run; False if one that reached its end is here and must not be replaced by one
-        that did not."""
+        that did not. How far that one is stays, so that it can be taken up."""
         if self._keeps_its_own(run):
-            (self.path / CHECKPOINT).unlink(missing_ok=True)
             return False
         # An older manifest must not vouch for the new files if we stop between the two.
-        (self.path / NAME).unlink(missing_ok=True)
-        files = {"config.toml": to_toml(self.config.given()).encode(), **figures}
+        (self.path / MANIFEST).unlink(missing_ok=True)
+        files = {CONFIG: self._config_text().encode(), **figures}
         about: dict[str, Any] = {"config_hash": self.config.hash, "seed": self.config.seed}
         run.save(self.path, files=files, about=about | made_by())
         if run.result is not Result.cancelled:
             (self.path / CHECKPOINT).unlink(missing_ok=True)
         return True
+
+    def _config_text(self) -> str:
+        return HEADER + to_toml(self.config.given())
 
     def _keeps_its_own(self, run: Trajectory) -> bool:
         same = hash_in(self.path) == self.config.hash
@@ -98,19 +113,17 @@ class RunFolder:
         return Result[manifest["result"]].ok
 
 
-@contextlib.contextmanager
-def _lock(path: Path, waiting: Callable[[], None] | None) -> Iterator[None]:
-    """Holds a folder against other processes. The system lets go of it when a process dies."""
-    handle = os.open(path, os.O_RDONLY)
+def label_in(path: Path) -> str | None:
+    """The label of the run whose checkpoint a file is; "" if it cannot be told, None if there is
+    no file."""
+    import json
+
+    from safetensors import SafetensorError, safe_open
+
+    if not path.exists():
+        return None
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if waiting is not None:
-                waiting()
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        except OSError:
-            pass  # a file system without locks: two processes would do the same work twice
-        yield
-    finally:
-        os.close(handle)
+        with safe_open(path, framework="numpy") as file:
+            return str(json.loads((file.metadata() or {})["iclflow"])["label"])
+    except (SafetensorError, ValueError, KeyError, TypeError, OSError):
+        return ""
