@@ -4,6 +4,9 @@ import jax.random as jr
 import numpy as np
 import pytest
 
+from iclflow import theory
+from iclflow.claims import select_claims
+from iclflow.claims._multitask_curved import attention_moments, curved_loss
 from iclflow.claims._multitask_runs import (
     closed_under_symmetries,
     paper_task,
@@ -11,9 +14,11 @@ from iclflow.claims._multitask_runs import (
     small_task,
     turned,
 )
+from iclflow.claims.multitask_separation import DIVISIONS
 from iclflow.models import SpectralAttention
 from iclflow.risks import risk
 from iclflow.tasks import MultiTaskRegression
+from iclflow.theory import multitask
 
 
 def rows(data) -> np.ndarray:
@@ -63,3 +68,68 @@ def test_turned_factors_are_those_of_the_model_in_turned_coordinates():
         risk(hidden, moved, "large_context")(moved),
     )
     assert float(again) == pytest.approx(float(loss), rel=1e-12)
+
+
+# Labels that are not linear -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("slope", [0.3, 1.0, 3.0])
+def test_moments_of_attention_are_those_of_the_theory_of_linear_labels(slope):
+    whole, square, own = attention_moments(slope, 400, 0)
+    concentration = multitask.concentration(slope, 400)
+    # Attention adds up to 1.
+    assert (whole, square) == pytest.approx((1.0, 1.0), abs=1e-10)
+    assert own[0] == pytest.approx(concentration, rel=1e-8)
+    # Stein's identity.
+    assert attention_moments(slope, 400, 1)[0] == pytest.approx(slope * (1 - concentration))
+
+
+@pytest.mark.parametrize("omega, mu, dim, length", [(0.3, 2.9, 10, 400), (0.5, 1.2, 5, 40)])
+def test_curved_loss_of_degree_one_is_that_of_linear_labels(omega, mu, dim, length):
+    linear = theory.kernel_regression_risk(omega, dim, length, 0.0, mu)
+    assert curved_loss(omega, mu, dim, length, 1) == pytest.approx(linear, rel=1e-8)
+
+
+@pytest.mark.parametrize("degree", [2, 3])
+def test_curved_loss_is_the_mean_loss_on_contexts_that_are_drawn(degree):
+    omega, mu, dim, length = 0.3, 1.5, 6, 30
+    rng = np.random.default_rng(degree)
+    x, query = rng.normal(size=(20_000, length, dim)), rng.normal(size=(20_000, dim))
+    scores = omega * np.einsum("pnd,pd->pn", x, query)
+    weights = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+    label = {2: lambda z: (z**2 - 1) / 2**0.5, 3: lambda z: (z**3 - 3 * z) / 6**0.5}[degree]
+    predicted = mu * np.einsum("pn,pnd->pd", weights, label(x))
+    # Endless contexts return gain times qᵏ/√k!, whose loss is known: drawn is the difference.
+    gain, power = mu * omega**degree, {2: 3 / 2, 3: 15 / 6}[degree]
+    endless = gain * query**degree / {2: 2, 3: 6}[degree] ** 0.5
+    rest = np.mean((label(query) - predicted) ** 2 - (label(query) - endless) ** 2, 1)
+    drawn = rest.mean() + 1 - 2 * gain + power * gain**2
+    error = rest.std() / len(rest) ** 0.5
+    assert abs(drawn - curved_loss(omega, mu, dim, length, degree)) < 4 * error < 0.05
+
+
+# Numbers in sentences -------------------------------------------------------------------------
+
+
+def sentence(name: str) -> str:
+    return select_claims([f"multitask/{name}"])[0].statement
+
+
+def test_numbers_in_sentences_are_those_of_theory():
+    lengths = (1e2, 1e4, 1e6)
+    edges = [multitask.regime_edges(length).exponential for length in lengths]
+    units = [
+        length * multitask.concentration(edge, length) / np.exp(edge**2)
+        for edge, length in zip(edges, lengths)
+    ]
+    assert "{:.2f}, {:.2f} and {:.2f}".format(*units) in sentence("regimes")
+    omega, mu = 10**-0.5, 10**0.5 / (1 + np.e / 40)
+    finite = [curved_loss(omega, mu, 10, 400, degree) for degree in (2, 3)]
+    endless = [curved_loss(omega, mu, 10, 10**7, degree) for degree in (2, 3)]
+    transfer = sentence("hermite-transfer")
+    assert "{:.2f} on quadratic labels and {:.2f} on cubic".format(*finite) in transfer
+    assert "{:.2f} and {:.2f}".format(*endless) in transfer
+    blocks = multitask.Blocks(np.full(4, 10.0), np.full(4, 0.1), np.zeros(4), 1e9)
+    losses = [multitask.divided_limit(owners, blocks).loss for owners in DIVISIONS]
+    assert losses[0] / losses[3] == pytest.approx(8 / 3, rel=1e-6)
+    assert "8/3 where three heads have 2, 1 and 1" in sentence("separation")

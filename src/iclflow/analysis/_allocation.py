@@ -82,7 +82,7 @@ def allocation(
       heads have together.
     - `by`: the share that decides: `"output"` or `"attention"`.
     """
-    if not 0 < threshold <= 1:
+    if isinstance(threshold, str) or not 0 < threshold <= 1:
         raise ValueError(f"`threshold` = {threshold}: must be above 0 and at most 1.")
     if by not in ("output", "attention"):
         raise ValueError(f'`by` = {by!r}: must be "output" or "attention".')
@@ -91,6 +91,8 @@ def allocation(
         np.concatenate([points.each(getattr(points.circuits, name)) for points in parts])
         for name in ("omega", "mu")
     )
+    if not (np.all(np.isfinite(omega)) and np.all(np.isfinite(mu))):
+        raise ValueError("`source` has heads with NaN or infinity: every weight must be finite.")
     attention, output = _shares(omega), _shares(np.abs(mu * omega))
     deciding = np.abs(attention) if by == "attention" else output
     owners = np.where(deciding.max(1) > 0, deciding.argmax(1), -1)

@@ -91,6 +91,7 @@ def decomposition(source: AbstractModel | Trajectory, task: MultiTaskRegression)
       measured, and whose points are in `preservation`.
     - `task`: with blocks that do not overlap; its rotations are undone.
     """
+    _check_task(task)
     blocks = np.asarray(task.masks, float)
     if np.any(blocks.sum(0) > 1):
         raise ValueError(
@@ -126,8 +127,7 @@ def circuits_along(
     source: AbstractModel | Trajectory, task: MultiTaskRegression
 ) -> Iterator[Points]:
     """The points of a run, some at a time, or a model as one point, in the task's coordinates."""
-    if not isinstance(task, MultiTaskRegression):
-        raise TypeError(f"`task` is a {type(task).__name__}: must be a MultiTaskRegression.")
+    _check_task(task)
     is_run = isinstance(source, Trajectory)
     if is_run and len(source) == 0:
         raise ValueError("`source` is a run without points: must have at least one.")
@@ -150,6 +150,11 @@ def circuits_along(
         )
         first = jax.tree.map(lambda leaf: leaf[:count], models)
         yield Points(first, count, circuits(merged, task))
+
+
+def _check_task(task) -> None:
+    if not isinstance(task, MultiTaskRegression):
+        raise TypeError(f"`task` is a {type(task).__name__}: must be a MultiTaskRegression.")
 
 
 @eqx.filter_jit

@@ -28,8 +28,9 @@ class SoftmaxRegimes:
 
     - `length`: N, of the contexts.
     - `deviation`: the standard deviation of the scores of each head over queries and contexts.
-    - `exponential`, `saturated`: √(½ log N) and √(2 log N). Up to the first, E|p|² is about
-      exp(deviation²)/N; beyond the second a few tokens hold all weight.
+    - `exponential`, `saturated`: √(½ log N) and √(2 log N). Well below the first, E|p|² is about
+      exp(deviation²)/N, and at the first 0.63 (N = 100) to 0.80 (N = 10⁶) of that; beyond the
+      second a few tokens hold all weight.
     - `regimes`: of each head.
     - `concentration`: E|p|² of the attention weights p of each head, measured.
     - `error`: its standard error.

@@ -1,11 +1,14 @@
 """Claims of arXiv 2402.19442 on what heads do where they were not trained: other lengths, other
 labels."""
 
+import math
+
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import scipy.special
+from jaxtyping import Array
 
 from .. import theory
 from ..models import SpectralAttention
@@ -13,6 +16,7 @@ from ..tasks import MultiSequences, hermite
 from ..theory import multitask
 from ._base import Check
 from ._lab import Lab
+from ._multitask_curved import curved_loss
 from ._multitask_runs import CONTEXT, SIZES, balanced_flow, paper_task
 from ._multitask_settings import block_tasks, closed_form, exact_head, exact_loss, free_heads
 from ._registry import claim
@@ -32,8 +36,10 @@ _FINITE = 0.003
     "floor λd(1 − k)² of the part of the signal that they do not return: the loss at L′ is "
     "λd[(1 − k)² + k(1 − k)L/L′].",
     source="Proposition 1",
-    tolerance_reason="At t = 2·10⁴ what is left of the algebraic approach of gradient flow is "
-    "below 1e-6 of the loss; weights, which enter at first order at other lengths, are so too.",
+    tolerance_reason="At t = 2·10⁴ ω on other tasks is 8e-5, 1/ϱt. It adds 2dω² = 1e-7 to score "
+    "variances, and changes weights on labels, which enter at first order at other lengths, by as "
+    "much of themselves: the loss of long contexts by 1e-6, as 1 − k is a quarter of k. At "
+    "L′ = 10⁶ the law is above its floor by L/cL′ = 3.7e-4.",
 )
 def other_lengths(lab: Lab) -> list[Check]:
     """The closed-form risk at other lengths of the weights at the end of a balanced flow."""
@@ -44,9 +50,9 @@ def other_lengths(lab: Lab) -> list[Check]:
     expected = [multitask.at_length(length, blocks).losses.sum() for length in _LENGTHS]
     lab.note(sizes=SIZES, noise=0.0, trained_at=CONTEXT, tested_at=_LENGTHS, losses=measured)
     return [
-        Check("loss", lab.predict(np.array(expected)), measured, 1e-3, "relative"),
+        Check("loss", lab.predict(np.array(expected)), measured, 2e-6, "relative"),
         Check("floor", lab.predict(multitask.at_length(np.inf, blocks).floor.sum()), measured[-1],
-              2e-3, "relative"),
+              5e-4, "relative"),
         Check("largest step from one length to the next", lab.predict(0.0, wrong=-10.0),
               np.diff(measured).max(), 0.0, "at most"),
     ]  # fmt: skip
@@ -78,7 +84,7 @@ def length_law(lab: Lab) -> list[Check]:
     source="Proposition 1, corrected",
     tier="smoke",
     tolerance_reason="Two quadratures and two searches that share no code: the head is known to "
-    "1e-5, the loss to 1e-6. How far the law is off is told to 1 %.",
+    "1e-5, the loss to 1e-6. At L′ = 10⁶ the loss is above its floor by less than 2e-4.",
 )
 def exact_lengths(lab: Lab) -> list[Check]:
     """Exact losses at other lengths; the floor; what the head returns."""
@@ -93,8 +99,11 @@ def exact_lengths(lab: Lab) -> list[Check]:
     returned = 1 - np.sqrt(np.array([limit, floor]) - noise)
     return [
         Check("loss", lab.predict(np.array(expected)), measured, 1e-5, "relative"),
-        Check("law over loss at L′ = 1000", lab.predict(1.23, wrong=1.1), 1 + off[4], 0.01),
+        Check("law over loss at L′ = 1000", lab.predict(law[4] / expected[4]), 1 + off[4], 1e-5,
+              "relative"),
         Check("floor", lab.predict(limit), measured[-1], 2e-4, "relative"),
+        Check("floor of the law over that of the loss", lab.predict(floor / limit),
+              floor / measured[-1], 2e-4, "relative"),
         Check("part of the signal that is returned, above that of the law",
               lab.predict(returned[1], wrong=0.7), head.omega * head.mu, 0.0, "at least"),
         Check("largest step from one length to the next", lab.predict(0.0, wrong=-0.1),
@@ -136,30 +145,43 @@ def _short_lengths(lab: Lab) -> np.ndarray:
     "contexts still 0.54 and 0.83; pairs lose more than predicting zero on quadratic ones.",
     source="'limits of transfer to nonlinear tasks'; gains are derived in docs/theory/softmax.md",
     tolerance_reason="Gains are drawn: four standard errors, each up to 0.01; and contexts of 400 "
-    "leave up to 0.01 of a gain, which counts as a further standard error of 0.003. The rest are "
-    "bounds.",
+    "leave up to 0.01 of a gain, which counts as a further standard error of 0.003. Losses are "
+    "drawn too: what contexts of 400 add to those of endless ones, on the same sequences, which "
+    "has the smaller error; and losses of endless contexts follow from gains, with their errors.",
 )
 def hermite_transfer(lab: Lab) -> list[Check]:
     """Regression of predictions on parts of degree 1 to 4, and losses; two tasks."""
     count = lab.scaled(1000, 1250, 20_000)
     heads = _transfer_heads()
-    gains, losses, errors = lab.once("multitask transfer", lambda: _transferred(heads, count))
+    first = [(omega[:, 0], mu[:, 0]) for omega, mu in heads]
+    expected = np.array([[theory.hermite_gain(*at, k) for k in _DEGREES] for at in first])
+    gains, losses, added, errors, rough, fine = lab.once(
+        "multitask transfer", lambda: _transferred(heads, expected, count)
+    )
+    errors = np.hypot(errors, _FINITE)
     lab.note(
         sizes=_CURVED, context=_LONG, degrees=_DEGREES, sequences=count, noise=0.0,
         gains=np.round(gains, 4), losses=np.round(losses, 4), standard_errors=np.round(errors, 4),
     )  # fmt: skip
-    first = [(omega[:, 0], mu[:, 0]) for omega, mu in heads]
-    expected = np.array([[theory.hermite_gain(*at, k) for k in _DEGREES] for at in first])
     # What is returned is a monomial, of which E q²ᵏ/k! is the power.
     power = scipy.special.factorial2(2 * np.array(_DEGREES) - 1) / scipy.special.factorial(_DEGREES)
-    endless = (1 - 2 * expected + power * expected**2)[0, 1:3]
+    over, bent = slice(1, 3), (0, slice(1, 3))
+    endless = lambda gain: 1 - 2 * gain + power[over] * gain**2
+    steep = np.abs(2 * power[over] * gains[bent] - 2)
+    (omega,), (mu,) = first[0][0][:1], first[0][1][:1]
+    exact = [curved_loss(omega, mu, _CURVED[0], _LONG, k) for k in _DEGREES[over]]
     return [
         Check.sampled("gains of one head a task, and of pairs", lab.predict(expected), gains,
-                      np.hypot(errors, _FINITE)),
-        Check("losses of one head a task on quadratic and cubic labels, above endless contexts",
-              lab.predict(endless, wrong=endless + 0.3), losses[0, 1:3], 0.0, "at least"),
-        Check("the first of them, below that of predicting zero", lab.predict(1.0, wrong=0.5),
-              losses[0, 1], 0.0, "at most"),
+                      errors),
+        Check.sampled("losses of one head a task on quadratic and cubic labels",
+                      lab.predict(np.array(exact), wrong=np.array([0.9, 0.8])), losses[bent],
+                      rough[bent]),
+        Check.sampled("what contexts of 400 add to them",
+                      lab.predict(exact - endless(expected[bent]), wrong=np.zeros(2)), added[bent],
+                      fine[bent]),
+        Check.sampled("losses on endless contexts, from the gains",
+                      lab.predict(endless(expected[bent]), wrong=np.array([0.65, 0.95])),
+                      endless(gains[bent]), steep * errors[bent]),
         Check("loss of pairs on quadratic labels", lab.predict(1.0, wrong=1.5), losses[1, 1], 0.0,
               "at least"),
     ]  # fmt: skip
@@ -176,22 +198,24 @@ def _transfer_heads() -> list[tuple[np.ndarray, np.ndarray]]:
     return [(omega, mu), (both(omega / 2), both(mu))]
 
 
-def _transferred(heads, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The gain, E[ŷf]/E[f²], the loss, E(f − ŷ)²/E[f²], and the standard error of the gain, of each
+def _transferred(heads, gains: np.ndarray, count: int) -> tuple[np.ndarray, ...]:
+    """The gain, E[ŷf]/E[f²], the loss, E(f − ŷ)²/E[f²], and how much of it endless contexts, which
+    return monomials with these gains, do not have; then the standard errors of all three; of each
     model and degree."""
     models = [free_heads(omega, mu, _transfer_task().coordinates) for omega, mu in heads]
     batch = 125
     keys = jr.split(jr.key(6), count // batch)
-    parts = np.array([_batch(models, key, batch) for key in keys])
-    product, square, error = parts.sum(0)
-    gain = product / square
-    rest = (parts[:, 0] - gain * parts[:, 1]) * len(keys) / square
-    return gain, error / square, rest.std(0, ddof=1) / len(keys) ** 0.5
+    parts = np.array([_batch(models, jnp.asarray(gains), key, batch) for key in keys])
+    square, others = parts[:, :1], parts[:, 1:]
+    ratio = others.sum(0) / square.sum(0)
+    rest = (others - ratio * square) / square.mean(0)
+    return (*ratio, *(rest.std(0, ddof=1) / len(keys) ** 0.5))
 
 
 @eqx.filter_jit
-def _batch(models: list[SpectralAttention], key, count: int):
-    """Sums over sequences and both tasks of ŷf, f² and (f − ŷ)², for each model and degree."""
+def _batch(models: list[SpectralAttention], gains: Array, key, count: int):
+    """Sums over sequences and both tasks of f², ŷf, (f − ŷ)² and what endless contexts lack of it,
+    for each model and degree."""
     key_inputs, key_weights = jr.split(key)
     drawn: MultiSequences = _transfer_task().sample(key_inputs, count)
     tasks, size = len(_CURVED), _CURVED[0]
@@ -204,7 +228,10 @@ def _batch(models: list[SpectralAttention], key, count: int):
         target = jnp.sum(hermite(query, degree) * weights, -1)
         labelled = eqx.tree_at(lambda s: (s.y, s.y_query), drawn, (labels, target))
         predicted = jnp.stack([model.predict(labelled) for model in models])
-        parts = predicted * target, 0 * predicted + target**2, (target - predicted) ** 2
+        monomial = jnp.sum(query**degree * weights, -1) / math.factorial(degree) ** 0.5
+        endless = target - gains[:, degree - 1, None, None] * monomial
+        error = (target - predicted) ** 2
+        parts = 0 * error + target**2, predicted * target, error, error - endless**2
         return jnp.stack([jnp.sum(part, (1, 2)) for part in parts])
 
     return jnp.stack([one(degree) for degree in _DEGREES], -1)

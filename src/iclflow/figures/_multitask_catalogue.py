@@ -107,8 +107,9 @@ MULTITASK = (
         much as one head a task: in proportion to d̄/L, about 5.4 times that of Bayes for small
         d̄/L and 4.4 for large ones; the penalty 5 at d̄ = 1.1 L. Signal and noise of a task are 1.
         (c) The score variance dω² and (d) the concentration E|p|² of the best single head (d = 10,
-        exact) relative to no noise. The paper says that noise favours spread-out attention: so it
-        is for L = 20, by some per cent; for L = 100 noise makes attention sharper.""",
+        exact) relative to no noise. That noise favours spread-out attention, as a summary of the
+        paper says, is so for L = 20, by some per cent; for L = 100 noise makes attention
+        sharper.""",
     ),
     _multitask(
         "saddle",

@@ -43,9 +43,15 @@ class Checkpoint:
     """
 
     def __init__(self, path: Path | str, every: float = 10.0, label: str = ""):
+        if isinstance(every, str):
+            raise ValueError(f"`every` = {every!r}: must be a number of seconds.")
         if not every >= 0:
             raise ValueError(f"`every` = {every}: must not be negative.")
+        if not isinstance(path, str | Path):
+            raise ValueError(f"`path` = {path!r}: must be the path of a file.")
         self.path = Path(path)
+        if self.path.is_dir():
+            raise ValueError(f"`path` = {str(path)!r} is a folder: must be the path of a file.")
         self.every = every
         self.label = label
         self._owner: str | None = None

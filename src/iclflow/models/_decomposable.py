@@ -14,9 +14,10 @@ import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..tasks import is_whole
+from ..tasks import checked_rotation, is_whole
 from ._blind_factored import BlindFactored
 from ._initialise import check_key
 from ._multi_attention import AbstractMultiAttention
@@ -37,17 +38,7 @@ class AbstractSpectral(AbstractMultiAttention):
     width: eqx.AbstractVar[int]
 
     def __check_init__(self):
-        used = [place for read in self.coordinates for place in read]
-        if not used or not all(self.coordinates) or len(set(used)) < len(used):
-            raise ValueError(
-                f"`coordinates` = {self.coordinates}: must be sets that do not overlap, one a task."
-            )
-        if min(used) < 0 or not is_whole(self.dim) or self.dim <= max(used):
-            raise ValueError(
-                f"`dim` = {self.dim}: must be a whole number, larger than every coordinate."
-            )
-        if not is_whole(self.width) or self.width < 1:
-            raise ValueError(f"`width` = {self.width}: must be a whole number from 1 up.")
+        check_blocks(self.coordinates, self.dim, self.width)
 
     @abc.abstractmethod
     def omega(self) -> Float[Array, "H I"]:
@@ -103,6 +94,8 @@ class AbstractSpectral(AbstractMultiAttention):
                 f"`width` = {self.width}: must be at least {max(self.dim, self.labels)} for "
                 f"frames of {self.dim} inputs and {self.labels} labels."
             )
+        input_rotation = _rotation("input_rotation", input_rotation, self.dim)
+        output_rotation = _rotation("output_rotation", output_rotation, self.labels)
         k, q, o, v = self.factors()
         frames, _ = jnp.linalg.qr(jr.normal(key, (2, heads, self.width, self.width), k.dtype))
         keys, values = frames[0, :, :, : self.dim], frames[1, :, :, : self.labels]
@@ -124,3 +117,21 @@ class AbstractSpectral(AbstractMultiAttention):
         for block, read in enumerate(self.coordinates):
             place[list(read)] = block
         return jnp.pad(each, ((0, 0), (0, 1)))[:, place]
+
+
+def check_blocks(coordinates: tuple[tuple[int, ...], ...], dim: int, width: int) -> None:
+    """Refuses blocks that overlap, and sizes that no heads on them can have."""
+    used = [place for read in coordinates for place in read]
+    if len(set(used)) < len(used):
+        raise ValueError(
+            f"`coordinates` = {coordinates}: must be sets that do not overlap, one a task."
+        )
+    if not is_whole(dim) or dim <= max(used):
+        raise ValueError(f"`dim` = {dim!r}: must be a whole number, larger than every coordinate.")
+    if not is_whole(width) or width < 1:
+        raise ValueError(f"`width` = {width!r}: must be a whole number from 1 up.")
+
+
+def _rotation(name: str, matrix: Array | None, size: int) -> Array | None:
+    """A rotation that was checked where its numbers are known."""
+    return matrix if isinstance(matrix, Tracer) else checked_rotation(name, matrix, size)

@@ -1,27 +1,23 @@
 """Decomposable attention with factors as weights: all four of them, or one for each pair."""
 
 from collections.abc import Sequence
-from typing import Literal, get_args
 
 import equinox as eqx
 import jax.numpy as jnp
-import jax.random as jr
-import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray, ScalarLike
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, ScalarLike
 
-from ..precision import as_float
+from ..tasks import checked_coordinates
 from ._attention import Activation
 from ._base import Normaliser
 from ._decomposable import AbstractSpectral
-from ._initialise import check_heads, check_key, check_scale
-from ._structured import as_weights
-
-Coordinates = tuple[tuple[int, ...], ...]
-SpectralScheme = Literal["random", "distinct"]
-
-
-def _as_coordinates(sets) -> Coordinates:
-    return tuple(tuple(int(place) for place in read) for read in sets)
+from ._singular_values import (
+    Coordinates,
+    Signs,
+    SpectralScheme,
+    Start,
+    checked_imbalance,
+    signs_of,
+)
 
 
 class SpectralAttention(AbstractSpectral):
@@ -34,7 +30,7 @@ class SpectralAttention(AbstractSpectral):
     Q: Float[Array, "H I"]
     V: Float[Array, "H I"]
     O: Float[Array, "H I"]  # noqa: E741
-    coordinates: Coordinates = eqx.field(static=True, converter=_as_coordinates)
+    coordinates: Coordinates = eqx.field(static=True, converter=checked_coordinates)
     dim: int = eqx.field(static=True)
     width: int = eqx.field(static=True)
     activation: Activation = eqx.field(static=True, default="softmax")
@@ -48,8 +44,8 @@ class SpectralAttention(AbstractSpectral):
         coordinates: Sequence[Sequence[int]],
         dim: int | None = None,
         width: int | None = None,
-        key_imbalance: ScalarLike | Float[Array, "H I"] = 0.0,
-        value_imbalance: ScalarLike | Float[Array, "H I"] = 0.0,
+        key_imbalance: ArrayLike = 0.0,
+        value_imbalance: ArrayLike = 0.0,
         **options,
     ) -> "SpectralAttention":
         """Factors with given singular values. `options` are fields.
@@ -59,15 +55,39 @@ class SpectralAttention(AbstractSpectral):
         - `omega`, `mu`: (H, I), one number a head and task.
         - `dim`: by default just enough for `coordinates`.
         - `width`: by default D.
-        - `key_imbalance`, `value_imbalance`: k² − q² and o² − v², which gradient flow keeps.
+        - `key_imbalance`, `value_imbalance`: k² − q² and o² − v², which gradient flow keeps; one
+          number, or (H, I).
         """
-        sets, dim, width, omega, mu = _checked(coordinates, dim, width, omega, mu)
-        sizes = jnp.asarray([len(read) for read in sets], omega.dtype)
-        k, q = _factors(width**0.5 * omega, as_float(key_imbalance))
-        o, v = _factors(mu, as_float(value_imbalance))
-        root = jnp.sqrt(sizes)
+        at = Start.of(coordinates, dim, width, omega, mu)
+        key_imbalance = checked_imbalance("key_imbalance", key_imbalance, at.omega.shape)
+        value_imbalance = checked_imbalance("value_imbalance", value_imbalance, at.omega.shape)
+        k, q = _factors(at.width**0.5 * at.omega, key_imbalance)
+        o, v = _factors(at.mu, value_imbalance)
+        root = jnp.sqrt(at.sizes)
         return SpectralAttention(
-            K=root * k, Q=root * q, V=v, O=o, coordinates=sets, dim=dim, width=width,
+            K=root * k, Q=root * q, V=v, O=o,
+            coordinates=at.coordinates, dim=at.dim, width=at.width, **options,
+        )  # fmt: skip
+
+    @staticmethod
+    def init(
+        key: PRNGKeyArray,
+        coordinates: Sequence[Sequence[int]],
+        heads: int,
+        omega: ScalarLike = 0.01,
+        mu: ScalarLike = 0.2,
+        spread: ScalarLike = 0.2,
+        dim: int | None = None,
+        width: int | None = None,
+        scheme: SpectralScheme = "random",
+        key_imbalance: ArrayLike = 0.0,
+        value_imbalance: ArrayLike = 0.0,
+        **options,
+    ) -> "SpectralAttention":
+        """The start of `BalancedSpectral.init` as four factors, with imbalances as in `of`."""
+        at = Start.drawn(key, coordinates, heads, omega, mu, spread, dim, width, scheme)
+        return SpectralAttention.of(
+            at.omega, at.mu, at.coordinates, at.dim, at.width, key_imbalance, value_imbalance,
             **options,
         )  # fmt: skip
 
@@ -97,10 +117,10 @@ class BalancedSpectral(AbstractSpectral):
 
     attend: Float[Array, "H I"]
     read: Float[Array, "H I"]
-    coordinates: Coordinates = eqx.field(static=True, converter=_as_coordinates)
+    coordinates: Coordinates = eqx.field(static=True, converter=checked_coordinates)
     dim: int = eqx.field(static=True)
     width: int = eqx.field(static=True)
-    signs: tuple[Coordinates, Coordinates] | None = eqx.field(static=True, default=None)
+    signs: Signs | None = eqx.field(static=True, default=None)
     activation: Activation = eqx.field(static=True, default="softmax")
     normaliser: Normaliser = eqx.field(static=True, default="context")
     self_attention: bool = eqx.field(static=True, default=False)
@@ -112,19 +132,18 @@ class BalancedSpectral(AbstractSpectral):
         coordinates: Sequence[Sequence[int]],
         dim: int | None = None,
         width: int | None = None,
+        signs: Signs | None = None,
         **options,
     ) -> "BalancedSpectral":
-        """Balanced factors with given singular values; arguments as in `SpectralAttention.of`."""
-        sets, dim, width, omega, mu = _checked(coordinates, dim, width, omega, mu)
-        sizes = jnp.asarray([len(read) for read in sets], omega.dtype)
-        signs = None
-        if bool(np.any(np.asarray(omega) < 0) or np.any(np.asarray(mu) < 0)):
-            signs = _signs_of(omega), _signs_of(mu)
-        return BalancedSpectral(
-            attend=jnp.sqrt(2 * width**0.5 * sizes * jnp.abs(omega)),
-            read=jnp.sqrt(2 * jnp.abs(mu)),
-            coordinates=sets, dim=dim, width=width, signs=signs, **options,
-        )  # fmt: skip
+        """Balanced factors with given singular values; arguments as in `SpectralAttention.of`.
+
+        **Arguments:**
+
+        - `signs`: 1 or −1 for every ω, and for every μ. Needed within `jit` and `vmap` alone, where
+          signs cannot be seen: without it they count as positive there.
+        """
+        at = Start.of(coordinates, dim, width, omega, mu)
+        return BalancedSpectral._from(at, signs_of(at.omega, at.mu, signs), options)
 
     @staticmethod
     def init(
@@ -143,27 +162,21 @@ class BalancedSpectral(AbstractSpectral):
 
         **Arguments:**
 
-        - `scheme`: `"random"`: every ω_hi is drawn evenly between the two; `"distinct"`: head h
-          has the larger on task h mod I and the smaller on the others.
+        - `spread`: from 0 up, below 1.
+        - `scheme`: `"random"`: every ω_hi is drawn evenly between the two; `"distinct"`: one head
+          is ahead on each task. Task i has the larger ω in head i mod H, and the smaller in all
+          others: heads beyond the number of tasks start behind everywhere.
         """
-        check_key(key)
-        sets, dim, width = _sizes(coordinates, dim, width)
-        check_heads(heads)
-        for name, size in (("omega", omega), ("mu", mu), ("spread", spread)):
-            check_scale(name, size)
-        shape = (heads, len(sets))
-        start = as_float(omega)
-        if scheme not in get_args(SpectralScheme):
-            words = ", ".join(get_args(SpectralScheme))
-            raise ValueError(f"`scheme` = {scheme!r}: must be one of {words}.")
-        ahead = np.arange(heads)[:, None] % len(sets) == np.arange(len(sets))
-        drawn = jr.uniform(key, shape, start.dtype) if scheme == "random" else 1.0 * ~ahead
-        each = start * (1 - as_float(spread) * drawn)
-        lengths = jnp.asarray([len(read) for read in sets], each.dtype)
+        at = Start.drawn(key, coordinates, heads, omega, mu, spread, dim, width, scheme)
+        return BalancedSpectral._from(at, None, options)
+
+    @staticmethod
+    def _from(at: Start, signs: Signs | None, options: dict) -> "BalancedSpectral":
+        """Heads with the sizes of these singular values, and the signs given."""
         return BalancedSpectral(
-            attend=jnp.sqrt(2 * width**0.5 * lengths * each),
-            read=jnp.broadcast_to(jnp.sqrt(2 * as_float(mu)), shape),
-            coordinates=sets, dim=dim, width=width, **options,
+            attend=jnp.sqrt(2 * at.width**0.5 * at.sizes * jnp.abs(at.omega)),
+            read=jnp.sqrt(2 * jnp.abs(at.mu)),
+            coordinates=at.coordinates, dim=at.dim, width=at.width, signs=signs, **options,
         )  # fmt: skip
 
     def factors(self) -> tuple[Array, Array, Array, Array]:
@@ -193,30 +206,3 @@ def _factors(product: Array, imbalance: Array) -> tuple[Array, Array]:
     smaller = jnp.abs(product) / jnp.where(larger > 0, larger, 1.0)
     first, second = jnp.where(half >= 0, larger, smaller), jnp.where(half >= 0, smaller, larger)
     return first, jnp.where(product < 0, -second, second)
-
-
-def _signs_of(values: Array) -> Coordinates:
-    return tuple(tuple(1 if x >= 0 else -1 for x in row) for row in np.asarray(values).tolist())
-
-
-def _checked(coordinates, dim, width, omega, mu):
-    """Sizes with their defaults, and the singular values as arrays of one shape."""
-    sets, dim, width = _sizes(coordinates, dim, width)
-    omega, mu = as_weights(omega), as_weights(mu)
-    if omega.ndim != 2 or omega.shape != mu.shape or omega.shape[1] != len(sets):
-        raise ValueError(
-            f"`omega` has shape {omega.shape} and `mu` {mu.shape}: both must be (heads, "
-            f"{len(sets)})."
-        )
-    return sets, dim, width, omega, mu
-
-
-def _sizes(coordinates, dim: int | None, width: int | None) -> tuple[Coordinates, int, int]:
-    sets = _as_coordinates(coordinates)
-    if not sets or not all(sets):
-        raise ValueError(
-            f"`coordinates` = {coordinates}: must hold at least one task, each with at least one "
-            "coordinate."
-        )
-    dim = 1 + max(max(read) for read in sets) if dim is None else dim
-    return sets, dim, dim if width is None else width

@@ -55,8 +55,11 @@ class Disjoint(eqx.Module):
 
     def at_length(self, length) -> "Disjoint":
         """The same tasks with another context length, any real number from 1 up."""
-        if not isinstance(length, Tracer) and not 1 <= float(length) < math.inf:
-            raise ValueError(f"`length` = {length}: must be at least 1 and finite.")
+        known = not isinstance(length, Tracer)
+        plain = not isinstance(length, str) and np.ndim(length) == 0
+        if known and not (plain and 1 <= float(length) < math.inf):
+            told = repr(length) if isinstance(length, str) else length
+            raise ValueError(f"`length` = {told}: must be at least 1 and finite.")
         lengths = jnp.reshape(as_float(length), (1,))
         return eqx.tree_at(
             lambda t: (t.lengths, t.probabilities), self, (lengths, jnp.ones_like(lengths))

@@ -15,6 +15,8 @@ from ._mixture import Mixture as Mixture
 from ._mixture import in_context_in_weight as in_context_in_weight
 from ._multi import MultiSequences as MultiSequences
 from ._multi import MultiTaskRegression as MultiTaskRegression
+from ._multi import checked_coordinates as checked_coordinates
+from ._multi import checked_rotation as checked_rotation
 from ._random_functions import DecisionTree as DecisionTree
 from ._random_functions import TwoLayerReLU as TwoLayerReLU
 from ._random_labels import RandomLabels as RandomLabels

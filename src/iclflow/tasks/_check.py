@@ -32,8 +32,8 @@ def checked_nonnegative(name: str, value) -> float:
 
 
 def is_whole(value) -> bool:
-    """Whether `value` is a whole number, of whatever type; True and False are not."""
-    if isinstance(value, bool | np.bool_):
+    """Whether `value` is a whole number, of whatever type; True, False and "3" are not."""
+    if isinstance(value, bool | np.bool_ | str | bytes):
         return False
     try:
         return float(value).is_integer()

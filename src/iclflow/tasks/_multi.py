@@ -80,7 +80,7 @@ class MultiTaskRegression(AbstractTask[MultiSequences]):
         - `input_rotation`, `output_rotation`: R and P, orthogonal; by default none.
         - `noisy_query`: whether the query labels carry noise too.
         """
-        self.coordinates = _checked_coordinates(coordinates)
+        self.coordinates = checked_coordinates(coordinates)
         count = len(self.coordinates)
         needed = 1 + max(max(read) for read in self.coordinates)
         dim = needed if dim is None else dim
@@ -94,8 +94,10 @@ class MultiTaskRegression(AbstractTask[MultiSequences]):
         self.contexts = checked_contexts(context)
         self.signal = _one_each("signal", 1 / sizes if signal is None else signal, count)
         self.noise = _one_each("noise", noise, count)
-        self.input_rotation = _checked_rotation("input_rotation", input_rotation, self.inputs)
-        self.output_rotation = _checked_rotation("output_rotation", output_rotation, count)
+        self.input_rotation = checked_rotation("input_rotation", input_rotation, self.inputs)
+        self.output_rotation = checked_rotation("output_rotation", output_rotation, count)
+        if not isinstance(noisy_query, bool | np.bool_):
+            raise ValueError(f"`noisy_query` = {noisy_query!r}: must be True or False.")
         self.noisy_query = bool(noisy_query)
 
     @property
@@ -175,8 +177,19 @@ class MultiTaskRegression(AbstractTask[MultiSequences]):
         )
 
 
-def _checked_coordinates(coordinates) -> tuple[tuple[int, ...], ...]:
-    sets = tuple(tuple(read) for read in coordinates)
+def checked_coordinates(coordinates) -> tuple[tuple[int, ...], ...]:
+    """The coordinates that each task reads, whole numbers from 0 up."""
+    if isinstance(coordinates, AbstractTask):
+        raise ValueError(
+            f"`coordinates` is a {type(coordinates).__name__}: must be sets of coordinates; give "
+            "`task.coordinates`."
+        )
+    try:
+        sets = tuple(tuple(read) for read in coordinates)
+    except TypeError:
+        raise ValueError(
+            f"`coordinates` = {coordinates!r}: must be a list for each task, such as [[0, 1], [2]]."
+        ) from None
     if not sets or not all(sets):
         raise ValueError(
             f"`coordinates` = {coordinates}: must hold at least one task, each with at least one "
@@ -202,7 +215,8 @@ def _one_each(name: str, value, count: int) -> Array:
     return as_float(np.broadcast_to(numbers, (count,)))
 
 
-def _checked_rotation(name: str, matrix, size: int) -> Array | None:
+def checked_rotation(name: str, matrix, size: int) -> Array | None:
+    """An orthogonal matrix of a given size, or None."""
     if matrix is None:
         return None
     rotation = checked_array(name, matrix, 2)

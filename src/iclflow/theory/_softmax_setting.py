@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..tasks import LinearRegression, MultiTaskRegression
+from ..tasks import LinearRegression, MultiTaskRegression, is_whole
 
 
 class Setting(NamedTuple):
@@ -40,8 +40,10 @@ def checked_setting(dim, length, noise, shortest: float = 1) -> Setting:
 
 def checked_whole(name: str, value, least: int = 1) -> int:
     """`value` as a whole number from `least` up."""
-    if isinstance(value, bool) or value != int(value) or value < least:
-        raise ValueError(f"`{name}` = {value}: must be a whole number from {least} up.")
+    # A string of digits is told with its quotes: it looks like a number without them.
+    if isinstance(value, str) or not is_whole(value) or value < least:
+        told = repr(value) if isinstance(value, str) else value
+        raise ValueError(f"`{name}` = {told}: must be a whole number from {least} up.")
     return int(value)
 
 
@@ -58,10 +60,11 @@ def checked_softmax_heads(omega, mu) -> tuple[np.ndarray, np.ndarray]:
 
 
 def checked_times(times) -> np.ndarray:
-    """A vector of times that does not decrease, from 0 up."""
+    """A vector of finite times that does not decrease, from 0 up."""
     times = np.asarray(times, dtype=np.float64)
-    if times.ndim != 1 or not len(times) or times[0] < 0 or np.any(np.diff(times) < 0):
-        raise ValueError("`times` must be a vector that does not decrease, from 0 up.")
+    rising = times.ndim == 1 and len(times) > 0 and times[0] >= 0 and np.all(np.diff(times) >= 0)
+    if not rising or not np.isfinite(times[-1]):
+        raise ValueError("`times` must be a vector that does not decrease, from 0 up, and finite.")
     return times
 
 

@@ -20,11 +20,21 @@ from jaxtyping import Float
 
 from .._softmax_setting import checked_times
 from ._blocks import Blocks
-from ._loss import Heads
+from ._check import (
+    HeadsLike,
+    TasksLike,
+    checked_blocks,
+    checked_fractions,
+    checked_heads,
+    checked_numbers,
+    checked_positive,
+    checked_width,
+)
 from ._solutions import gradient_flow_limit
 from ._spectral_flow import phase_times
 
 PerTask = Float[np.ndarray, " I"]
+AnyTasks = Sequence[float] | Float[np.ndarray, "*T I"]
 
 
 class OwnHeads(NamedTuple):
@@ -57,46 +67,48 @@ class PhaseTimes(NamedTuple):
 
 def own_head_flow(
     times: Sequence[float] | Float[np.ndarray, " T"],
-    omega: PerTask,
-    mu: PerTask,
+    omega: TasksLike,
+    mu: TasksLike,
     blocks: Blocks,
     width: int,
 ) -> OwnHeads:
     """Head i alone with task i, for every i: positive ω_i and μ_i from those at t = 0."""
-    times = checked_times(times)
+    times, blocks, width = checked_times(times), checked_blocks(blocks), checked_width(width)
+    omega, mu = checked_positive("omega", omega, blocks), checked_positive("mu", mu, blocks)
     return _own_heads(times, _pair(omega, mu, blocks, width, float(times[-1])), blocks)
 
 
-def quasi_stationary_mu(omega: Float[np.ndarray, "*T I"], blocks: Blocks) -> np.ndarray:
+def quasi_stationary_mu(omega: AnyTasks, blocks: Blocks) -> Float[np.ndarray, "*T I"]:
     """The best μ of a head alone with its task: ω/(ω² + (φ/L)e^{dω²})."""
-    return omega / (omega**2 + _cost(omega, blocks))
+    blocks = checked_blocks(blocks)
+    return _quasi_stationary(_checked_omega(omega, blocks), blocks)
 
 
-def emergence_velocity(
-    omega: Float[np.ndarray, "*T I"], blocks: Blocks, width: int
-) -> Float[np.ndarray, "*T I"]:
+def emergence_velocity(omega: AnyTasks, blocks: Blocks, width: int) -> Float[np.ndarray, "*T I"]:
     """ω̇ by the emergence equation, as a function of ω; the velocity curve of Figure 3c."""
-    cost = _cost(omega, blocks)
-    rest = cost * (1 - blocks.sizes * omega**2) / (omega**2 + cost) ** 2
-    return 2 * blocks.signal / width**0.5 * omega**2 * rest
+    blocks, width = checked_blocks(blocks), checked_width(width)
+    return _velocity(_checked_omega(omega, blocks), blocks, width)
 
 
-def emergence_estimate(omega: PerTask, blocks: Blocks, width: int) -> PerTask:
+def emergence_estimate(omega: TasksLike, blocks: Blocks, width: int) -> PerTask:
     """√E φ/(2λLω): when ω̇ = (2λL/φ√E)ω², its start, would blow up; about where the loss falls."""
+    blocks, width = checked_blocks(blocks), checked_width(width)
+    omega = checked_positive("omega", omega, blocks)
     return width**0.5 * blocks.phi / (2 * blocks.signal * blocks.length * omega)
 
 
 def emergence_flow(
-    times: Sequence[float] | Float[np.ndarray, " T"], omega: PerTask, blocks: Blocks, width: int
+    times: Sequence[float] | Float[np.ndarray, " T"], omega: TasksLike, blocks: Blocks, width: int
 ) -> OwnHeads:
     """Positive ω_i by the emergence equation, from those at t = 0."""
-    times = checked_times(times)
+    times, blocks, width = checked_times(times), checked_blocks(blocks), checked_width(width)
+    omega = checked_positive("omega", omega, blocks)
     return _own_heads(times, _alone(omega, blocks, width, float(times[-1])), blocks)
 
 
 def approximate_phase_times(
-    omega: Heads,
-    mu: Heads,
+    omega: HeadsLike,
+    mu: HeadsLike,
     blocks: Blocks,
     width: int,
     fractions: Sequence[float] = (0.05, 0.5, 0.95),
@@ -107,7 +119,10 @@ def approximate_phase_times(
     way from λd, the loss without any prediction, for the emergence equation, and of the way from
     its own start for the others; to `gradient_flow_limit` for all.
     """
-    omega, mu = np.asarray(omega, float), np.asarray(mu, float)
+    blocks, width, fractions = (
+        checked_blocks(blocks), checked_width(width), checked_fractions(fractions).tolist()
+    )  # fmt: skip
+    omega, mu = checked_heads(blocks, omega=omega, mu=mu)
     count = len(blocks.sizes)
     if len(omega) < count or np.any(np.argmax(omega, 0) != np.arange(count)):
         raise ValueError("`omega` must have head i ahead of all others on task i.")
@@ -155,33 +170,30 @@ def _pair(omega: PerTask, mu: PerTask, blocks: Blocks, width: int, end: float):
         by_omega, by_mu = 2 * blocks.signal / width**0.5 * pull, 2 * blocks.power * gain
         return np.concatenate([by_omega, by_mu])
 
-    return _integrated(velocity, {"omega": omega, "mu": mu}, end)
+    return _integrated(velocity, np.concatenate([omega, mu]), end)
 
 
 def _alone(omega: PerTask, blocks: Blocks, width: int, end: float):
     """log ω and log μ by the emergence equation, as functions of time."""
 
     def velocity(_, log):
-        return emergence_velocity(np.exp(log), blocks, width) / np.exp(log)
+        return _velocity(np.exp(log), blocks, width) / np.exp(log)
 
-    solution = _integrated(velocity, {"omega": omega}, end)
+    solution = _integrated(velocity, omega, end)
 
     def both(times: np.ndarray) -> np.ndarray:
         log = solution(times)
-        return np.vstack([log, np.log(quasi_stationary_mu(np.exp(log.T), blocks)).T])
+        return np.vstack([log, np.log(_quasi_stationary(np.exp(log.T), blocks)).T])
 
     return both
 
 
-def _integrated(velocity, start: dict[str, PerTask], end: float):
+def _integrated(velocity, start: np.ndarray, end: float):
     """Logarithms of positive numbers along a flow: they stay positive."""
-    for name, value in start.items():
-        if not np.all(np.asarray(value) > 0):
-            raise ValueError(f"`{name}` = {value}: must be positive; zero would stay for ever.")
     found = scipy.integrate.solve_ivp(
         velocity,
         (0.0, max(end, 1e-9)),
-        np.log(np.concatenate(list(start.values()))),
+        np.log(start),
         "LSODA",
         dense_output=True,
         rtol=1e-10,
@@ -196,6 +208,25 @@ def _own_heads(times: np.ndarray, solution, blocks: Blocks) -> OwnHeads:
     omega, mu = np.exp(solution(times)).T.reshape(len(times), 2, -1).swapaxes(0, 1)
     spread = _cost(omega, blocks) * mu**2
     return OwnHeads(times, omega, mu, blocks.power * ((1 - mu * omega) ** 2 + spread))
+
+
+def _velocity(omega: np.ndarray, blocks: Blocks, width: int) -> np.ndarray:
+    cost = _cost(omega, blocks)
+    rest = cost * (1 - blocks.sizes * omega**2) / (omega**2 + cost) ** 2
+    return 2 * blocks.signal / width**0.5 * omega**2 * rest
+
+
+def _quasi_stationary(omega: np.ndarray, blocks: Blocks) -> np.ndarray:
+    return omega / (omega**2 + _cost(omega, blocks))
+
+
+def _checked_omega(omega: AnyTasks, blocks: Blocks) -> np.ndarray:
+    found = checked_numbers("omega", omega)
+    if found.shape[-1:] != blocks.sizes.shape:
+        raise ValueError(
+            f"`omega` has shape {found.shape}: the last axis must be the {len(blocks.sizes)} tasks."
+        )
+    return found
 
 
 def _cost(omega: np.ndarray, blocks: Blocks) -> np.ndarray:

@@ -42,10 +42,17 @@ class Blocks(NamedTuple):
 
 
 def blocks_of(task: MultiTaskRegression) -> Blocks:
-    """The numbers of a task whose coordinate sets do not overlap; rotations change nothing."""
+    """The numbers of a task whose coordinate sets do not overlap; rotations change nothing.
+
+    The task needs one context length, and signal in every label.
+    """
+    if not isinstance(task, MultiTaskRegression):
+        raise TypeError(f"`task` is a {type(task).__name__}: must be a MultiTaskRegression.")
     used = [c for coordinates in task.coordinates for c in coordinates]
     if len(set(used)) < len(used):
         raise ValueError(f"`task.coordinates` = {task.coordinates}: must not overlap.")
     sizes = np.array([len(coordinates) for coordinates in task.coordinates], float)
     signal, noise = (np.asarray(value, float) for value in (task.signal, task.noise))
+    if not np.all(signal > 0):
+        raise ValueError(f"`task.signal` = {signal.tolist()}: must be positive, for every task.")
     return Blocks(sizes, signal, noise, float(only_length(task)))

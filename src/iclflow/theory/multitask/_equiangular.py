@@ -14,8 +14,12 @@ from jaxtyping import Float
 
 from .._softmax_setting import checked_whole
 from ._blocks import Blocks
+from ._check import HeadsLike, checked_blocks, checked_heads, checked_number, checked_numbers
 from ._loss import Heads
 from ._solutions import lower_bound
+
+# The smallest size of heads: here rounding in E⁻¹ moves the loss by 2e-8 of it, as the size does.
+_SMALLEST = 1e-8
 
 
 class Angles(NamedTuple):
@@ -51,7 +55,7 @@ def equiangular_heads(
     covariance: float,
     heads: int,
     blocks: Blocks,
-    frame: Float[np.ndarray, "I I"] | None = None,
+    frame: HeadsLike | None = None,
 ) -> Heads:
     """ω of heads with a given variance a and covariance b of scores.
 
@@ -61,6 +65,7 @@ def equiangular_heads(
     - `frame`: an orthogonal matrix that turns them among the tasks; as they come without one. Its
       first row is what the mean of all heads attends to, where there is one.
     """
+    blocks = checked_blocks(blocks)
     alone, together = _eigenvalues(variance, covariance, heads)
     count = len(blocks.sizes)
     parts = [np.full((heads, int(together > 0)), np.sqrt(together / heads))]
@@ -71,14 +76,16 @@ def equiangular_heads(
             f"`heads` = {heads} with a = {variance:g} and b = {covariance:g} span "
             f"{shape.shape[1]} dimensions: must be at most {count}, the number of tasks."
         )
-    frame = np.eye(count) if frame is None else frame
+    frame = checked_numbers("frame", np.eye(count) if frame is None else frame, 2, (count, count))
     if np.max(np.abs(frame @ frame.T - np.eye(count))) > 1e-10:
         raise ValueError("`frame` must be orthogonal: its rows have other products than 0 and 1.")
     return shape @ frame[: shape.shape[1]] / np.sqrt(blocks.sizes)
 
 
-def angles(omega: Heads, blocks: Blocks) -> Angles:
+def angles(omega: HeadsLike, blocks: Blocks) -> Angles:
     """The variance and covariance of scores of given heads, and how equal they are."""
+    blocks = checked_blocks(blocks)
+    (omega,) = checked_heads(blocks, omega=omega)
     gram = (omega * blocks.sizes) @ omega.T
     same = np.eye(len(omega), dtype=bool)
     variance = float(np.mean(gram[same]))
@@ -93,12 +100,18 @@ def approach(blocks: Blocks, heads: int, size: float = 1e-4) -> Heads:
     They are equiangular with a = size·(1 − 1/H) and b = −size/H, so that they add up to nothing,
     and turned so that task i gets the share that water-filling gives it. From I + 2 heads on the
     rest are idle. The one head of H = 1 needs no limit: it attains `single_head` as it is.
+
+    **Arguments:**
+
+    - `size`: from 1e-8 up. The loss is above the bound by a share of about `size`; rounding adds
+      2e-16/`size`, to either side.
     """
+    blocks = checked_blocks(blocks)
     wanted = lower_bound(blocks, heads).shares
     if heads == 1:
         return np.sqrt(np.e * wanted / blocks.sizes)[None]
-    if not 0 < size < np.inf:
-        raise ValueError(f"`size` = {size}: must be finite and positive.")
+    allowed = f"finite and at least {_SMALLEST:g}; rounding takes over below"
+    size = checked_number("size", size, allowed, lambda x: _SMALLEST <= x < np.inf)
     busy = min(heads, len(wanted) + 1)
     omega = np.sqrt(size / blocks.sizes) * (around_mean(busy) @ rows_with(wanted))
     return np.vstack([omega, np.zeros((heads - busy, len(wanted)))])
@@ -141,6 +154,8 @@ def rows_with(diagonal: Float[np.ndarray, " I"]) -> Float[np.ndarray, "r I"]:
 def _eigenvalues(variance: float, covariance: float, heads: int) -> tuple[float, float]:
     """a − b and a + (H − 1)b, the eigenvalues of the Gram matrix, checked."""
     checked_whole("heads", heads)
+    for name, value in (("variance", variance), ("covariance", covariance)):
+        checked_number(name, value, "a number", lambda x: True)
     alone = variance - covariance if heads > 1 else 0.0
     together = variance + (heads - 1) * covariance
     # A simplex around zero has b = −a/(H − 1), which is not a number of the computer.

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ._blocks import Blocks
+from ._check import checked_blocks, checked_number
 from ._solutions import Solution, gradient_flow_limit
 
 
@@ -20,7 +21,8 @@ class OtherLength(NamedTuple):
 
     - `steps`: k_i, the part of the signal that is returned, at every length.
     - `losses`: with weights as trained.
-    - `retuned`: with the same attention and the best weights on labels for the test length.
+    - `retuned`: with each head's weight on its own label retuned for the test length. With one head
+      a task that is not the best for its attention: weights on other labels help (`best_mu`).
     - `floor`: λ_i d_i (1 − k_i)², what is left on contexts without end.
     """
 
@@ -36,11 +38,13 @@ def at_length(test_length: float, blocks: Blocks, solution: Solution | None = No
     **Arguments:**
 
     - `test_length`: L′, any number from 1 up, or infinity.
-    - `solution`: any choice of shares with the best weights on labels; `gradient_flow_limit`
-      without one. A task without a share is not predicted, at any length.
+    - `solution`: any choice of shares, each task with the weight that is best for its share;
+      `gradient_flow_limit` without one. A task without a share is not predicted, at any length.
     """
-    if not test_length >= 1:
-        raise ValueError(f"`test_length` = {test_length}: must be at least 1, or infinity.")
+    blocks = checked_blocks(blocks)
+    test_length = checked_number(
+        "test_length", test_length, "at least 1, or infinity", lambda x: x >= 1
+    )
     shares = (solution or gradient_flow_limit(blocks)).shares
     odds = blocks.samples * shares
     steps = odds / (1 + odds)

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ._blocks import Blocks
+from ._check import HeadsLike, checked_blocks, checked_heads
 
 Heads = Float[np.ndarray, "H I"]
 
@@ -26,34 +27,58 @@ class Slopes(NamedTuple):
     mu: Heads
 
 
-def loss(omega: Heads, mu: Heads, blocks: Blocks) -> Float[np.ndarray, " I"]:
+def loss(omega: HeadsLike, mu: HeadsLike, blocks: Blocks) -> Float[np.ndarray, " I"]:
     """The loss of each task."""
+    blocks = checked_blocks(blocks)
+    omega, mu = checked_heads(blocks, omega=omega, mu=mu)
+    return quick_loss(omega, mu, blocks)
+
+
+def slopes(omega: HeadsLike, mu: HeadsLike, blocks: Blocks) -> Slopes:
+    """The gradient of the total loss."""
+    blocks = checked_blocks(blocks)
+    omega, mu = checked_heads(blocks, omega=omega, mu=mu)
+    return Slopes(*slopes_at(blocks)(omega, mu))
+
+
+def quick_loss(omega: Heads, mu: Heads, blocks: Blocks) -> Float[np.ndarray, " I"]:
+    """`loss` of what was checked before: for integrations."""
     kernel = _kernel(omega, blocks)
     missed = (1 - np.sum(mu * omega, 0)) ** 2
     spread = np.einsum("hi,hk,ki->i", mu, kernel, mu)
     return blocks.power * (missed + blocks.phi / blocks.length * spread)
 
 
-def slopes(omega: Heads, mu: Heads, blocks: Blocks) -> Slopes:
-    """The gradient of the total loss."""
-    kernel = _kernel(omega, blocks)
-    missed = 1 - np.sum(mu * omega, 0)
-    cost = blocks.power * blocks.phi / blocks.length
-    by_mu = 2 * (cost * (kernel @ mu) - blocks.power * omega * missed)
-    shared = kernel * ((mu * cost) @ mu.T)
-    by_omega = 2 * (blocks.sizes * (shared @ omega) - blocks.power * mu * missed)
-    return Slopes(by_omega, by_mu)
+def slopes_at(blocks: Blocks):
+    """∂L/∂ω and ∂L/∂μ as a function of ω and μ, for integrations that ask thousands of times: what
+    does not change is computed once, and no types are checked."""
+    sizes, power = blocks.sizes, blocks.power
+    cost = power * blocks.phi / blocks.length
+
+    def found(omega, mu):
+        kernel = np.exp((omega * sizes) @ omega.T)
+        missed = 1 - np.sum(mu * omega, 0)
+        by_mu = 2 * (cost * (kernel @ mu) - power * omega * missed)
+        shared = kernel * ((mu * cost) @ mu.T)
+        by_omega = 2 * (sizes * (shared @ omega) - power * mu * missed)
+        return by_omega, by_mu
+
+    return found
 
 
-def best_mu(omega: Heads, blocks: Blocks) -> Heads:
+def best_mu(omega: HeadsLike, blocks: Blocks) -> Heads:
     """The weights on labels with the smallest loss, at given attention."""
+    blocks = checked_blocks(blocks)
+    (omega,) = checked_heads(blocks, omega=omega)
     bent = _solved(omega, blocks)
     gain = np.sum(omega * bent, 0)
     return bent / (blocks.phi / blocks.length + gain)
 
 
-def shares(omega: Heads, blocks: Blocks) -> Float[np.ndarray, " I"]:
+def shares(omega: HeadsLike, blocks: Blocks) -> Float[np.ndarray, " I"]:
     """x_i, between 0 and 1: how much of a context attention makes use of for each task."""
+    blocks = checked_blocks(blocks)
+    (omega,) = checked_heads(blocks, omega=omega)
     return blocks.sizes * np.sum(omega * _solved(omega, blocks), 0)
 
 

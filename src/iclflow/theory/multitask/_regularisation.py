@@ -16,6 +16,7 @@ from jaxtyping import Float
 from .._softmax_one_head import one_head_optimum
 from .._softmax_powers import attention_powers, chi_rule
 from ._blocks import Blocks
+from ._check import checked_blocks
 
 
 class Shrinkage(NamedTuple):
@@ -48,6 +49,7 @@ class Spread(NamedTuple):
 
 def same_shrinkage(blocks: Blocks) -> Shrinkage:
     """The ridge penalty and the stopping time that shrink as `gradient_flow_limit` does."""
+    blocks = checked_blocks(blocks)
     odds = np.e / blocks.samples
     step, ratio = 1 / (1 + odds), blocks.sizes / blocks.length
     times = np.array([_stopped(k, gamma) for k, gamma in zip(step, ratio)])

@@ -14,6 +14,7 @@ from .._softmax_limits import proportional_risks, ridge_risk_limit
 from .._softmax_setting import checked_whole
 from .._softmax_wishart import bayes_risk_isotropic, resolvent_traces
 from ._blocks import Blocks
+from ._check import checked_blocks, checked_number
 
 Counted = Literal["once", "per sample"]
 Losses = Float[np.ndarray, " I"]
@@ -27,6 +28,7 @@ def ridge(penalty: float, blocks: Blocks, counted: Counted) -> Losses:
     - `counted`: `"once"` for Σ_ℓ (y − w·x)² + penalty·|w|²; `"per sample"` for
       Σ_ℓ [(y − w·x)² + penalty·|w|²], that is ρ = penalty·L.
     """
+    blocks, penalty = checked_blocks(blocks), _checked_penalty(penalty)
     length = checked_whole("blocks.length", blocks.length)
     strength = penalty * _multiple(counted, blocks)
 
@@ -40,6 +42,7 @@ def ridge(penalty: float, blocks: Blocks, counted: Counted) -> Losses:
 
 def ridge_limit(penalty: float, blocks: Blocks, counted: Counted) -> Losses:
     """The same for d_i, L → ∞ at given d_i/L, by the Marchenko–Pastur law; any real sizes."""
+    blocks, penalty = checked_blocks(blocks), _checked_penalty(penalty)
     per_sample = penalty * _multiple(counted, blocks) / blocks.length
 
     def one(size: float, signal: float, noise: float) -> float:
@@ -53,6 +56,7 @@ def ridge_limit(penalty: float, blocks: Blocks, counted: Counted) -> Losses:
 
 def bayes(blocks: Blocks) -> Losses:
     """The smallest loss of any predictor on each task (MMSE), exact: ridge with ρ = σ_i²/λ_i."""
+    blocks = checked_blocks(blocks)
     length = checked_whole("blocks.length", blocks.length)
 
     def one(size: float, signal: float, noise: float) -> float:
@@ -65,6 +69,7 @@ def bayes(blocks: Blocks) -> Losses:
 
 def bayes_limit(blocks: Blocks) -> Losses:
     """The same for d_i, L → ∞ at given d_i/L."""
+    blocks = checked_blocks(blocks)
 
     def one(size: float, signal: float, noise: float) -> float:
         power = signal * size
@@ -72,6 +77,10 @@ def bayes_limit(blocks: Blocks) -> Losses:
         return power * (proportional_risks(size / blocks.length, relative).bayes - relative)
 
     return _each(one, blocks)
+
+
+def _checked_penalty(penalty: float) -> float:
+    return checked_number("penalty", penalty, "finite and positive", lambda x: 0 < x < np.inf)
 
 
 def _multiple(counted: Counted, blocks: Blocks) -> float:

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import ArrayLike, Float
 
 from ._blocks import Blocks
+from ._check import HeadsLike, checked_blocks, checked_number, checked_numbers, checked_width
 from ._loss import Heads
 
 
@@ -28,23 +29,27 @@ class ConvergenceRates(NamedTuple):
 
 def limit_heads(blocks: Blocks) -> tuple[Heads, Heads]:
     """ω and μ of `gradient_flow_limit`: d_i^−½ and √d_i/(1 + e/κ_i) on the own task, else zero."""
+    blocks = checked_blocks(blocks)
     own = np.sqrt(blocks.sizes) / (1 + np.e / blocks.samples)
     return np.diag(blocks.sizes**-0.5), np.diag(own)
 
 
 def convergence_rates(blocks: Blocks, width: int) -> ConvergenceRates:
     """ϱ_h = 2e λ_h d_h φ_h μ_h²/(L√E) and g_i = 2λ_i d_i φ_i μ_i/L at the limit."""
+    blocks, width = checked_blocks(blocks), checked_width(width)
     mu = np.diag(limit_heads(blocks)[1])
     spread = 2 * blocks.power * blocks.phi / blocks.length * mu
     return ConvergenceRates(np.e / width**0.5 * mu * spread, spread)
 
 
-def tail_excess(omega: Heads, blocks: Blocks) -> float:
+def tail_excess(omega: HeadsLike, blocks: Blocks) -> float:
     """The loss beyond the limit that small ω on other tasks cost.
 
     (e/L) Σ_hj λ_h d_h φ_h μ_h² d_j ω_hj² over j ≠ h. Along `convergence_rates` it falls as 1/t².
     """
+    blocks = checked_blocks(blocks)
     mu = np.diag(limit_heads(blocks)[1])
+    omega = checked_numbers("omega", omega, 2, (len(mu), len(mu)))
     off = np.where(np.eye(len(mu)) > 0, 0.0, omega)
     cost = np.e / blocks.length * blocks.power * blocks.phi * mu**2
     return float(np.sum(cost[:, None] * blocks.sizes * off**2))
@@ -60,9 +65,8 @@ def escape_rate(blocks: Blocks) -> Float[np.ndarray, " I"]:
 
 def relative_imbalance(mu: ArrayLike, delta: float) -> np.ndarray:
     """Δ = o² − v² of o = √μ(1 + δ) and v = √μ/(1 + δ), as `spectral_flow` takes it."""
-    if not -1 < delta < np.inf:
-        raise ValueError(f"`delta` = {delta}: must be finite and above -1.")
-    return np.asarray(mu, float) * 2 * np.sinh(2 * np.log1p(delta))
+    delta = checked_number("delta", delta, "finite and above -1", lambda x: -1 < x < np.inf)
+    return checked_numbers("mu", mu) * 2 * np.sinh(2 * np.log1p(delta))
 
 
 def escape_time(
@@ -76,8 +80,14 @@ def escape_time(
 
     - `imbalance`: Δ = o² − v² of these weights; `relative_imbalance` makes it of a relative one.
     """
-    if min(start, end) < 0 or not np.isfinite([start, end]).all():
-        raise ValueError(f"`start` = {start} and `end` = {end}: must be sizes, not negative.")
-    with np.errstate(divide="ignore"):
-        way = np.arcsinh(np.divide(2 * np.array([start, end]), abs(imbalance)))
-    return np.sum(way) / escape_rate(blocks)
+    rate = escape_rate(blocks)
+    sizes = {"start": start, "end": end}
+    way = [
+        checked_number(name, size, "a size: finite, not negative", lambda x: 0 <= x < np.inf)
+        for name, size in sizes.items()
+    ]
+    imbalance = checked_number("imbalance", imbalance, "finite", lambda x: abs(x) < np.inf)
+    # Without imbalance there is no way across zero, not even from zero itself.
+    if imbalance == 0:
+        return np.full_like(rate, np.inf)
+    return np.sum(np.arcsinh(2 * np.array(way) / abs(imbalance))) / rate

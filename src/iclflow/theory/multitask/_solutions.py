@@ -13,6 +13,7 @@ from jaxtyping import Float
 
 from .._softmax_setting import checked_whole
 from ._blocks import Blocks
+from ._check import checked_blocks
 
 
 class Solution(NamedTuple):
@@ -29,22 +30,26 @@ class Solution(NamedTuple):
 
 def gradient_flow_limit(blocks: Blocks) -> Solution:
     """One head a task, attending with ω = d_i^−½: where positive balanced starts end (GF-ICL)."""
+    blocks = checked_blocks(blocks)
     return _with(np.full(len(blocks.sizes), np.exp(-1.0)), blocks)
 
 
 def debiased_steps(blocks: Blocks) -> Solution:
     """A debiased gradient step for every task: what I + 1 small heads approach."""
+    blocks = checked_blocks(blocks)
     return _with(np.ones(len(blocks.sizes)), blocks)
 
 
 def single_head(blocks: Blocks) -> Solution:
     """The best that one head can do for all tasks (OptS-ICL)."""
+    blocks = checked_blocks(blocks)
     return _with(_filled(np.exp(-1.0), blocks), blocks)
 
 
 def lower_bound(blocks: Blocks, heads: int) -> Solution:
     """What no equiangular heads go below, and some approach (LB-ICL)."""
-    if checked_whole("heads", heads) == 1:
+    blocks, heads = checked_blocks(blocks), checked_whole("heads", heads)
+    if heads == 1:
         return single_head(blocks)
     return _with(_filled(min(heads - 1, len(blocks.sizes)), blocks), blocks)
 

@@ -20,7 +20,15 @@ from jaxtyping import ArrayLike, Float
 
 from .._softmax_setting import checked_times
 from ._blocks import Blocks
-from ._loss import Heads, loss, slopes
+from ._check import (
+    HeadsLike,
+    checked_blocks,
+    checked_fractions,
+    checked_heads,
+    checked_imbalance,
+    checked_width,
+)
+from ._loss import quick_loss, slopes_at
 from ._solutions import gradient_flow_limit
 
 # Relative, of the logarithm of a singular value: losses are right to 1e-8.
@@ -43,8 +51,8 @@ class SpectralFlow(NamedTuple):
 
 def spectral_flow(
     times: Sequence[float] | Float[np.ndarray, " T"],
-    omega: Heads,
-    mu: Heads,
+    omega: HeadsLike,
+    mu: HeadsLike,
     blocks: Blocks,
     width: int,
     key_imbalance: ArrayLike = 0.0,
@@ -58,19 +66,21 @@ def spectral_flow(
     - `width`: E, the width of keys and values.
     - `key_imbalance`, `value_imbalance`: k² − q² and o² − v², one number or one for each ω and μ.
     """
-    times = checked_times(times)
-    omega, mu = np.asarray(omega, float), np.asarray(mu, float)
+    times, blocks, width = checked_times(times), checked_blocks(blocks), checked_width(width)
+    omega, mu = checked_heads(blocks, omega=omega, mu=mu)
+    keys = checked_imbalance("key_imbalance", key_imbalance, omega.shape)
+    values = checked_imbalance("value_imbalance", value_imbalance, omega.shape)
     ways = (
-        _Coordinate.of("omega", omega, key_imbalance, width**0.5),
-        _Coordinate.of("mu", mu, value_imbalance, 1.0),
+        _Coordinate.of("omega", omega, keys, width**0.5),
+        _Coordinate.of("mu", mu, values, 1.0),
     )
     solution = _solved(ways, omega.shape, blocks, width, float(times[-1]))
     return _at(solution, times, ways, omega.shape, blocks)
 
 
 def phase_times(
-    omega: Heads,
-    mu: Heads,
+    omega: HeadsLike,
+    mu: HeadsLike,
     blocks: Blocks,
     width: int,
     fractions: Sequence[float] = (0.05, 0.5, 0.95),
@@ -79,10 +89,15 @@ def phase_times(
 
     Warm-up ends at 5 % and emergence at 95 %; convergence is the rest.
     """
-    omega, mu = np.asarray(omega, float), np.asarray(mu, float)
-    first, last = np.sum(loss(omega, mu, blocks)), gradient_flow_limit(blocks).loss
-    ways = (_Coordinate.of("omega", omega, 0.0, 1.0), _Coordinate.of("mu", mu, 0.0, 1.0))
-    wanted = np.asarray(fractions, float)
+    blocks, width, wanted = (
+        checked_blocks(blocks),
+        checked_width(width),
+        checked_fractions(fractions),
+    )
+    omega, mu = checked_heads(blocks, omega=omega, mu=mu)
+    first, last = np.sum(quick_loss(omega, mu, blocks)), gradient_flow_limit(blocks).loss
+    even = np.zeros_like(omega)
+    ways = (_Coordinate.of("omega", omega, even, 1.0), _Coordinate.of("mu", mu, even, 1.0))
     end = 10.0
     while True:
         solution = _solved(ways, omega.shape, blocks, width, end)
@@ -97,7 +112,7 @@ def phase_times(
             )
         if end > 1e5:
             raise ValueError(
-                f"`fractions` = {list(wanted)}: must be reached; after t = {end:g} the flow has "
+                f"`fractions` = {wanted.tolist()}: must be reached; after t = {end:g} the flow has "
                 f"made {done(end):.3g} of the way to the loss of one head a task."
             )
         end *= 4
@@ -110,8 +125,7 @@ class _Coordinate(NamedTuple):
     value: Callable[[np.ndarray], np.ndarray]
 
     @staticmethod
-    def of(name: str, at: np.ndarray, imbalance: ArrayLike, root: float) -> "_Coordinate":
-        imbalance = np.broadcast_to(np.asarray(imbalance, float), at.shape)
+    def of(name: str, at: np.ndarray, imbalance: np.ndarray, root: float) -> "_Coordinate":
         balanced = imbalance == 0
         if np.any(balanced & (at == 0)):
             raise ValueError(f"`{name}` has a zero without imbalance: it would stay for ever.")
@@ -130,12 +144,12 @@ class _Coordinate(NamedTuple):
 def _solved(ways, shape, blocks: Blocks, width: int, end: float):
     """The flow from 0 to `end`, as a function of time."""
 
+    slopes, unit = slopes_at(blocks), width**0.5 * blocks.sizes
+
     def velocity(_, theta):
         omega, mu = (way.value(part.reshape(shape)) for way, part in zip(ways, np.split(theta, 2)))
-        force = slopes(omega, mu, blocks)
-        return -np.concatenate(
-            [(force.omega / (width**0.5 * blocks.sizes)).ravel(), force.mu.ravel()]
-        )
+        by_omega, by_mu = slopes(omega, mu)
+        return -np.concatenate([(by_omega / unit).ravel(), by_mu.ravel()])
 
     start = np.concatenate([way.start.ravel() for way in ways])
     found = scipy.integrate.solve_ivp(
@@ -149,5 +163,5 @@ def _solved(ways, shape, blocks: Blocks, width: int, end: float):
 def _at(solution, times: np.ndarray, ways, shape, blocks: Blocks) -> SpectralFlow:
     theta = solution(times).T.reshape(len(times), 2, *shape)
     omega, mu = (np.stack([way.value(row) for row in theta[:, i]]) for i, way in enumerate(ways))
-    losses = np.stack([loss(w, m, blocks) for w, m in zip(omega, mu)])
+    losses = np.stack([quick_loss(w, m, blocks) for w, m in zip(omega, mu)])
     return SpectralFlow(times, omega, mu, losses)

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Int
 
 from ._blocks import Blocks
+from ._check import HeadsLike, checked_blocks, checked_heads, checked_owners, checked_width
 from ._loss import Heads
 from ._solutions import Solution, single_head
 
@@ -18,7 +19,7 @@ from ._solutions import Solution, single_head
 _EQUAL = 1e-6
 
 
-def head_starts(omega: Heads, mu: Heads, blocks: Blocks, width: int) -> Heads:
+def head_starts(omega: HeadsLike, mu: HeadsLike, blocks: Blocks, width: int) -> Heads:
     """One over the time in which each head would run away on each task if it were alone.
 
     **Arguments:**
@@ -26,7 +27,9 @@ def head_starts(omega: Heads, mu: Heads, blocks: Blocks, width: int) -> Heads:
     - `omega`, `mu`: at t = 0, all positive.
     - `width`: E, the width of keys and values.
     """
-    if not (np.all(np.asarray(omega) > 0) and np.all(np.asarray(mu) > 0)):
+    blocks, width = checked_blocks(blocks), checked_width(width)
+    omega, mu = checked_heads(blocks, omega=omega, mu=mu)
+    if not (np.all(omega > 0) and np.all(mu > 0)):
         raise ValueError("`omega` and `mu` must be positive: others do not run away.")
     attend = 2 * blocks.power * omega
     read = 2 * blocks.signal / width**0.5 * mu
@@ -43,9 +46,8 @@ def divided_limit(owners: Sequence[int] | Int[np.ndarray, " I"], blocks: Blocks)
     all; heads of different tasks are orthogonal and do not meet. With one task a head this is
     `gradient_flow_limit`.
     """
-    owners = np.asarray(owners)
-    if owners.shape != blocks.sizes.shape:
-        raise ValueError(f"`owners` = {owners.tolist()}: must name a head for each task.")
+    blocks = checked_blocks(blocks)
+    owners = checked_owners(owners, blocks)
     shares, losses = np.empty_like(blocks.sizes), np.empty_like(blocks.sizes)
     for head in np.unique(owners):
         own = owners == head

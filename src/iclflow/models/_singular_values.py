@@ -1,0 +1,133 @@
+"""The singular values that decomposable heads start from, checked where they are known."""
+
+from typing import Literal, NamedTuple, get_args
+
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, Float, PRNGKeyArray, ScalarLike
+
+from ..precision import as_float
+from ..tasks import checked_coordinates
+from ._decomposable import check_blocks
+from ._initialise import check_heads, check_key, check_scale
+from ._structured import as_weights
+
+Coordinates = tuple[tuple[int, ...], ...]
+Signs = tuple[Coordinates, Coordinates]
+SpectralScheme = Literal["random", "distinct"]
+
+
+class Start(NamedTuple):
+    """What decomposable heads are made of: checked blocks and sizes, and singular values."""
+
+    coordinates: Coordinates
+    dim: int
+    width: int
+    omega: Float[Array, "H I"]
+    mu: Float[Array, "H I"]
+
+    @property
+    def sizes(self) -> Float[Array, " I"]:
+        return jnp.asarray([len(read) for read in self.coordinates], self.omega.dtype)
+
+    @staticmethod
+    def of(coordinates, dim: int | None, width: int | None, omega, mu) -> "Start":
+        """Given singular values; `dim` and `width` with their defaults."""
+        sets, dim, width = _sizes(coordinates, dim, width)
+        omega, mu = _numbers("omega", omega), _numbers("mu", mu)
+        if omega.ndim != 2 or omega.shape != mu.shape or omega.shape[1] != len(sets):
+            raise ValueError(
+                f"`omega` has shape {omega.shape} and `mu` {mu.shape}: both must be (heads, "
+                f"{len(sets)})."
+            )
+        return Start(sets, dim, width, omega, mu)
+
+    @staticmethod
+    def drawn(
+        key: PRNGKeyArray,
+        coordinates,
+        heads: int,
+        omega: ScalarLike,
+        mu: ScalarLike,
+        spread: ScalarLike,
+        dim: int | None,
+        width: int | None,
+        scheme: SpectralScheme,
+    ) -> "Start":
+        """A positive start: see `BalancedSpectral.init`."""
+        check_key(key)
+        sets, dim, width = _sizes(coordinates, dim, width)
+        check_heads(heads)
+        omega, mu, spread = (
+            _number(name, size) for name, size in (("omega", omega), ("mu", mu), ("spread", spread))
+        )
+        if not isinstance(spread, Tracer) and not spread < 1:
+            raise ValueError(f"`spread` = {spread}: must be at least 0 and below 1.")
+        if scheme not in get_args(SpectralScheme):
+            words = ", ".join(get_args(SpectralScheme))
+            raise ValueError(f"`scheme` = {scheme!r}: must be one of {words}.")
+        shape = (heads, len(sets))
+        ahead = np.arange(heads)[:, None] == np.arange(len(sets)) % heads
+        drawn = jr.uniform(key, shape, omega.dtype) if scheme == "random" else 1.0 * ~ahead
+        return Start(sets, dim, width, omega * (1 - spread * drawn), jnp.broadcast_to(mu, shape))
+
+
+def signs_of(omega: Array, mu: Array, given: Signs | None) -> Signs | None:
+    """The signs of ω and μ; None where all are positive, as far as they can be seen."""
+    seen = [np.ones(x.shape) if isinstance(x, Tracer) else np.asarray(x) for x in (omega, mu)]
+    if given is None:
+        if all(np.all(x >= 0) for x in seen):
+            return None
+        return _as_signs(seen[0] >= 0), _as_signs(seen[1] >= 0)
+    both = np.asarray(given)
+    if both.shape != (2, *omega.shape) or not np.all(np.abs(both) == 1):
+        raise ValueError(
+            f"`signs` = {given}: must be 1 or -1 for each ω, and for each μ, {omega.shape} each."
+        )
+    for name, values, sign in zip(("omega", "mu"), seen, both):
+        traced = isinstance({"omega": omega, "mu": mu}[name], Tracer)
+        if not traced and np.any(values * sign < 0):
+            raise ValueError(f"`signs` = {given}: must be those of `{name}` = {values.tolist()}.")
+    return _as_signs(both[0] > 0), _as_signs(both[1] > 0)
+
+
+def _as_signs(positive: np.ndarray) -> Coordinates:
+    return tuple(tuple(1 if up else -1 for up in row) for row in positive.tolist())
+
+
+def _numbers(name: str, value) -> Array:
+    """Finite numbers as an array; those that are traced are not known here."""
+    try:
+        found = as_weights(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"`{name}` = {value!r}: must be numbers.") from None
+    if not isinstance(found, Tracer) and not np.all(np.isfinite(found)):
+        raise ValueError(f"`{name}` = {np.asarray(found).tolist()}: every number must be finite.")
+    return found
+
+
+def _number(name: str, value) -> Float[Array, ""]:
+    """One number that is not negative."""
+    found = _numbers(name, value)
+    if found.ndim:
+        raise ValueError(f"`{name}` has shape {found.shape}: must be one number.")
+    check_scale(name, value)
+    return as_float(found)
+
+
+def checked_imbalance(name: str, value, shape: tuple[int, ...]) -> Array:
+    """One number, or one for each singular value."""
+    found = _numbers(name, value)
+    if found.shape not in ((), shape):
+        raise ValueError(f"`{name}` has shape {found.shape}: must be one number, or {shape}.")
+    return as_float(found)
+
+
+def _sizes(coordinates, dim: int | None, width: int | None) -> tuple[Coordinates, int, int]:
+    sets = checked_coordinates(coordinates)
+    dim = 1 + max(max(read) for read in sets) if dim is None else dim
+    width = dim if width is None else width
+    check_blocks(sets, dim, width)
+    return sets, int(dim), int(width)
