@@ -93,7 +93,7 @@ def random_blocks(rng) -> Blocks:
 
 def test_water_filling_is_the_best_single_head_of_random_sets_of_tasks():
     rng, left_out = np.random.default_rng(0), []
-    for _ in range(50):
+    for _ in range(200):
         blocks = random_blocks(rng)
         found = multitask.single_head(blocks)
 

@@ -1,0 +1,57 @@
+"""`iclflow plot SWEEP --x … --y …`: curves and phase diagrams of a sweep."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..config import InputError
+from ..files import write_atomic
+from ._errors import Parser, add_json
+from ._query import add_sweep, table_of
+
+_LOG = ("x", "y", "hue")
+_FORMATS = (".png", ".pdf", ".svg")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Draws one figure of a sweep."""
+    parser = Parser(
+        "plot",
+        "Draws the table of a sweep: the median over all runs with the same x, with quartiles; or, "
+        "where y is a swept setting too, a phase diagram whose colour is the median of hue.",
+        epilog="x, y, hue and facet are columns, or anything that SQL makes of them, such as "
+        "'task.eigenvalues[2] / task.eigenvalues[1]'.",
+    )
+    add_sweep(parser)
+    parser.add_argument("--x", required=True, metavar="COLUMN", help="what goes to the right")
+    parser.add_argument("--y", required=True, metavar="COLUMN", help="what goes up")
+    parser.add_argument("--hue", metavar="COLUMN", help="one curve for each; or the colour")
+    parser.add_argument("--facet", metavar="COLUMN", help="one panel for each")
+    parser.add_argument("--where", metavar="CONDITION", help="only runs such as seed < 4")
+    parser.add_argument("--kind", choices=("auto", "line", "heat"), default="auto", help="how")
+    parser.add_argument("--log", default="", metavar="x,y,hue", help="logarithmic axes")
+    parser.add_argument("--out", metavar="FILE", help="a .png, .pdf or .svg (default: by name)")
+    add_json(parser)
+    options = parser.parse_args(arguments)
+    logarithmic = tuple(part for part in options.log.split(",") if part)
+    for part in logarithmic:
+        if part not in _LOG:
+            raise InputError(f"`--log` = {options.log}: must be some of x, y and hue, with commas.")
+    out = Path(options.out) if options.out else None
+    if out is not None and out.suffix not in _FORMATS:
+        raise InputError(f"`--out` = {out}: must end in .png, .pdf or .svg.")
+    table = table_of(options)
+    from ..sweep import Plot
+
+    plot = Plot(
+        options.x, options.y, options.hue, options.facet, options.where, options.kind, logarithmic
+    )
+    if out is None:
+        out = Path(f"{Path(options.sweep).name}-{plot.name}.png")
+    content = plot.drawn(table, out.suffix.removeprefix("."))
+    write_atomic(out, content)
+    if options.json:
+        print(json.dumps({"file": str(out), "kind": plot.kind_of(table)}))
+    else:
+        print(f"drawn in {out}")
+    return 0

@@ -1,0 +1,75 @@
+"""The engine of one machine: a batch at a time on each of its devices."""
+
+import concurrent.futures
+import threading
+from collections.abc import Generator, Sequence
+from pathlib import Path
+
+import jax
+
+from ..flows import Status
+from ..sweep import Batch, Finished, Stopped, Sweep, Workshop, compute_batch
+from ._base import Engine, Progress
+
+# Every device compiles for itself: with fewer batches that takes longer than it saves.
+_WORTH_A_DEVICE = 4
+
+
+class LocalEngine(Engine):
+    """All local devices, each with a thread and a batch of its own.
+
+    Members of a batch never wait for another device, and the bits of a batch do not depend on how
+    many devices there are.
+    """
+
+    def compute(
+        self, sweep: Sweep, batches: Sequence[Batch], folder: Path, every: float, progress: Progress
+    ) -> Generator[Finished, None, None]:
+        workshop, stop = Workshop(), threading.Event()
+        devices = jax.local_devices()[: max(1, len(batches) // _WORTH_A_DEVICE)]
+        free = list(devices)
+
+        def work(batch: Batch) -> Finished:
+            device = free.pop()
+            try:
+                with jax.default_device(device):
+                    return compute_batch(sweep, batch, folder, every, workshop, heard(batch))
+            finally:
+                free.append(device)
+
+        def heard(batch: Batch):
+            def update(status: Status) -> bool:
+                progress(batch.number, status.fraction or 0.0)
+                return not stop.is_set()
+
+            return update
+
+        with concurrent.futures.ThreadPoolExecutor(len(devices), "sweep") as pool:
+            waiting = iter(batches)
+            running: set[concurrent.futures.Future[Finished]] = set()
+            try:
+                while True:
+                    # No more than one is handed out ahead: results wait in memory.
+                    for batch in waiting:
+                        running.add(pool.submit(work, batch))
+                        if len(running) == len(devices):
+                            break
+                    if not running:
+                        return
+                    done, running = concurrent.futures.wait(
+                        running, return_when=concurrent.futures.FIRST_COMPLETED
+                    )
+                    for future in done:
+                        yield future.result()
+            finally:
+                stop.set()
+                for future in running:
+                    _finish(future)
+
+
+def _finish(future: concurrent.futures.Future[Finished]) -> None:
+    """Waits for a batch that was told to stop."""
+    try:
+        future.result()
+    except Stopped:
+        pass

@@ -1,0 +1,146 @@
+"""The axes of a sweep: which settings vary, over which values, and how they go together."""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..config import InputError
+from ..config._errors import shown
+
+_RANGE = ("from", "to", "count", "log")
+# What has a key of its own in a sweep.
+_ELSEWHERE = {"seed": "`seeds`", "name": "`name` of the sweep"}
+LARGEST = 10**7
+
+
+@dataclasses.dataclass(frozen=True)
+class Axis:
+    """One setting, by its dotted name, and the values that it takes, in order."""
+
+    setting: str
+    values: tuple[Any, ...]
+
+
+def parse_axes(data: Any) -> tuple[Axis, ...]:
+    """The section `[axes]`: a list of values, or a range, for each dotted setting."""
+    if not isinstance(data, Mapping):
+        raise InputError(f"`axes` = {shown(data)}: must be a section of settings.")
+    return tuple(Axis(name, _values(name, given)) for name, given in _flattened(data, ""))
+
+
+def _flattened(data: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    """Settings by dotted name, whether the file writes `"model.scale"` or a table in a table."""
+    for key, value in data.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping) and not set(value) & set(_RANGE):
+            if not value:
+                raise InputError(f"`axes.{name}` is empty: must be a list of values, or a range.")
+            yield from _flattened(value, f"{name}.")
+        else:
+            yield name, value
+
+
+def _values(name: str, given: Any) -> tuple[Any, ...]:
+    if name in _ELSEWHERE:
+        raise InputError(f"`axes.{name}` cannot be an axis: {_ELSEWHERE[name]} says it.")
+    if isinstance(given, Mapping):
+        return _range(name, given)
+    if not isinstance(given, list | tuple) or not given:
+        raise InputError(
+            f"`axes.{name}` = {shown(given)}: must be a list of values, or a range such as "
+            "{from = 1e-3, to = 1, count = 7, log = true}."
+        )
+    for i, value in enumerate(given):
+        if value in given[:i]:
+            raise InputError(f"`axes.{name}` holds {shown(value)} twice: values must differ.")
+        if isinstance(value, Mapping):
+            raise InputError(f"`axes.{name}` holds {shown(value)}: must be a value, not a section.")
+    return tuple(given)
+
+
+def _range(name: str, given: Mapping[str, Any]) -> tuple[Any, ...]:
+    for key in given:
+        if key not in _RANGE:
+            raise InputError(f"`axes.{name}.{key}` is unknown: allowed are {', '.join(_RANGE)}.")
+    for key in _RANGE[:3]:
+        if key not in given:
+            raise InputError(f"`axes.{name}.{key}` is missing: a range needs from, to and count.")
+    first, last, count, log = (given.get(key, False) for key in _RANGE)
+    for key, value in (("from", first), ("to", last)):
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not math.isfinite(value)
+        ):
+            raise InputError(f"`axes.{name}.{key}` = {shown(value)}: must be a finite number.")
+    if isinstance(count, bool) or not isinstance(count, int) or not 2 <= count <= LARGEST:
+        raise InputError(
+            f"`axes.{name}.count` = {shown(count)}: must be a whole number from 2 to {LARGEST}."
+        )
+    if not isinstance(log, bool):
+        raise InputError(f"`axes.{name}.log` = {shown(log)}: must be true or false.")
+    if first == last:
+        raise InputError(f"`axes.{name}` goes from {first} to {last}: the two must differ.")
+    if log and min(first, last) <= 0:
+        raise InputError(
+            f"`axes.{name}.from` = {first}, `to` = {last}: both must be positive for log = true."
+        )
+    spaced = np.geomspace(first, last, count) if log else np.linspace(first, last, count)
+    rounded = np.round(spaced)
+    # Whole ends with whole numbers between are whole numbers, as counts of heads must be.
+    if isinstance(first, int) and isinstance(last, int) and np.allclose(spaced, rounded, 1e-9, 0):
+        return tuple(int(value) for value in rounded)
+    return (float(first), *spaced[1:-1].tolist(), float(last))
+
+
+def parse_zips(data: Any, axes: Sequence[Axis]) -> tuple[tuple[str, ...], ...]:
+    """The key `zip`: groups of axes that advance together."""
+    if not isinstance(data, list | tuple) or not all(isinstance(g, list | tuple) for g in data):
+        raise InputError(
+            f'`zip` = {shown(data)}: must be a list of lists of axes, such as [["a.b", "a.c"]].'
+        )
+    known, used = {axis.setting: axis for axis in axes}, set()
+    for group in data:
+        if len(group) < 2:
+            raise InputError(f"`zip` holds {shown(group)}: must name at least two axes.")
+        for name in group:
+            if name not in known:
+                allowed = f"allowed are {', '.join(known)}" if known else "there are none"
+                raise InputError(f"`zip` names {shown(name)}, which is no axis: {allowed}.")
+            if name in used:
+                raise InputError(f"`zip` names `{name}` twice: an axis advances with one group.")
+            used.add(name)
+            first, count = group[0], len(known[name].values)
+            if count != len(known[first].values):
+                raise InputError(
+                    f"`axes.{name}` has {count} values: must have as many as `axes.{first}`, "
+                    f"{len(known[first].values)}, because `zip` joins them."
+                )
+    return tuple(tuple(group) for group in data)
+
+
+def expanded(axes: Sequence[Axis], zips: Sequence[tuple[str, ...]]) -> Iterator[dict[str, Any]]:
+    """The settings of every point, the last axis fastest; a zipped axis moves with its first."""
+    group_of = {name: group for group in zips for name in group}
+    known = {axis.setting: axis.values for axis in axes}
+    tracks, seen = [], set()
+    for axis in axes:
+        group = group_of.get(axis.setting, (axis.setting,))
+        if group not in seen:
+            seen.add(group)
+            tracks.append([dict(zip(group, row)) for row in zip(*(known[n] for n in group))])
+    for steps in itertools.product(*tracks):
+        together: dict[str, Any] = {}
+        for step in steps:
+            together |= step
+        yield {axis.setting: together[axis.setting] for axis in axes}
+
+
+def point_count(axes: Sequence[Axis], zips: Sequence[tuple[str, ...]]) -> int:
+    """How many points there are, without making them."""
+    behind = {name for group in zips for name in group[1:]}
+    return math.prod(len(axis.values) for axis in axes if axis.setting not in behind)

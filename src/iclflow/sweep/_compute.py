@@ -1,0 +1,193 @@
+"""One batch: its runs computed as one program, measured, and made into rows."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from ..config import Config, InputError
+from ..experiment import Experiment, prepare
+from ..experiment._build import naming
+from ..experiment._train import save_points
+from ..flows import (
+    Checkpoint,
+    Status,
+    adam_rule,
+    descend_ensemble,
+    gradient_flow_ensemble,
+    sgd_rule,
+)
+from ..models import AbstractModel
+from ..risks import AbstractRisk
+from ..trajectory import Result, Trajectory
+from ._batches import Batch, seeded, shape_of
+from ._file import Sweep
+from ._measurements import Measured, measure, plain
+from ._members import Workshop, first_models, step_keys
+from ._trajectories import packed
+
+
+class Stopped(Exception):
+    """The batch was stopped from outside; where it stands is in its checkpoint."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Finished:
+    """A batch that is done: a row a run, and the trajectories as a file if they were asked for."""
+
+    batch: Batch
+    rows: list[dict[str, Any]]
+    trajectories: bytes | None
+
+
+def check_ends(sweep: Sweep, batches: Sequence[Batch]) -> None:
+    """Refuses runs that are to end when they have converged where nobody knows when that is."""
+    shapes = {shape_of(c): c for c in (sweep.config(batch.runs[0]) for batch in batches)}
+    for config in shapes.values():
+        if config.flow.kind == "gradient_flow" and getattr(config.flow, "end") is None:
+            experiment = prepare(config)
+            if Workshop().floor(config, experiment) is None:
+                raise InputError(
+                    "`flow.end` is missing: the smallest loss that these weights can reach is not "
+                    "known, so the runs must be told when to end."
+                )
+
+
+def compute_batch(
+    sweep: Sweep,
+    batch: Batch,
+    folder: Path,
+    every: float,
+    workshop: Workshop,
+    callback: Callable[[Status], bool | None],
+) -> Finished:
+    """Computes a batch, or goes on with it.
+
+    **Arguments:**
+
+    - `folder`: where it writes how far it is, every `every` seconds.
+    - `workshop`: builds tasks and risks; one serves all batches of a process.
+    - `callback`: called between chunks; the batch stops, with `Stopped`, if it returns False.
+    """
+    going = True
+
+    def heard(status: Status) -> bool:
+        nonlocal going
+        going = callback(status) is not False
+        return going
+
+    configs = [sweep.config(run) for run in batch.runs]
+    configs += configs[-1:] * (batch.size - len(configs))
+    experiments = _experiments(configs, workshop)
+    models = first_models(configs)
+    runs: dict[int, Trajectory] = {}
+    for number, members in enumerate(_of_one_structure(experiments)):
+        path = folder / f"{batch.number:04d}-{number}.checkpoint.safetensors"
+        part = _together(
+            [configs[i] for i in members],
+            [experiments[i] for i in members],
+            jax.tree.map(lambda leaf: leaf[np.asarray(members)], models),
+            batch.one_risk,
+            Checkpoint(path, every),
+            heard,
+        )
+        runs |= dict(zip(members, part))
+        if not going or any(run.result is Result.cancelled for run in part):
+            raise Stopped
+    kept = [runs[i] for i in range(len(batch.runs))]
+    if configs[0].stochastic:
+        kept = [_monitored(config, run) for config, run in zip(configs, kept)]
+    rows = [
+        _row(sweep, number, config, run, experiment, workshop)
+        for number, config, run, experiment in zip(batch.runs, configs, kept, experiments)
+    ]
+    return Finished(batch, rows, packed(batch.runs, kept) if sweep.trajectories else None)
+
+
+def _experiments(configs: Sequence[Config], workshop: Workshop) -> list[Experiment]:
+    """For each config an experiment with its task and its risk; runs of one point share it."""
+    points = [
+        (id(config.task), id(config.model), config.seed if seeded(config) else 0)
+        for config in configs
+    ]
+    found = {
+        point: workshop.experiment(config) for point, config in dict(zip(points, configs)).items()
+    }
+    return [found[point] for point in points]
+
+
+def _of_one_structure(experiments: Sequence[Experiment]) -> list[list[int]]:
+    """Members whose risks can be stacked: nearly always all. (Settings do not tell all, such as
+    which integrals a risk needs.)"""
+    found: dict[Any, list[int]] = {}
+    names: dict[int, Any] = {}  # of each object once: most members share theirs
+    for i, experiment in enumerate(experiments):
+        risk = experiment.risk
+        if id(risk) not in names:
+            leaves, structure = jax.tree.flatten(risk)
+            names[id(risk)] = structure, tuple(np.shape(leaf) for leaf in leaves)
+        found.setdefault(names[id(risk)], []).append(i)
+    return list(found.values())
+
+
+def _together(
+    configs: Sequence[Config],
+    experiments: Sequence[Experiment],
+    models: AbstractModel,
+    one_risk: bool,
+    checkpoint: Checkpoint,
+    callback: Callable[[Status], bool],
+) -> Sequence[Trajectory]:
+    config, first = configs[0], experiments[0]
+    risks = first.risk if one_risk else [experiment.risk for experiment in experiments]
+    settings: dict[str, Any] = {k: v for k, v in config.flow if k != "kind"}
+    options: dict[str, Any] = {"save": save_points(config), "progress": False}
+    options |= {"callback": callback, "checkpoint": checkpoint}
+    with naming(config, "flow"):
+        if config.flow.kind == "gradient_flow":
+            return gradient_flow_ensemble(models, risks, **options, **settings).runs
+        steps, rate = settings.pop("steps"), settings.pop("learning_rate")
+        rule = adam_rule if config.flow.kind == "adam" else sgd_rule
+        keys = step_keys(configs) if config.stochastic else None
+        return descend_ensemble(
+            models, risks, rule(rate, **settings), steps, keys=keys, **options
+        ).runs
+
+
+def _monitored(config: Config, run: Trajectory) -> Trajectory:
+    """A random run with the losses that are reported of it, without the noise of its steps where
+    that can be had, as `iclflow run` reports them."""
+    losses = np.asarray(_losses(prepare(config).monitor, run.models))
+    finite = np.isfinite(losses)
+    if finite.all():
+        return dataclasses.replace(run, losses=losses)
+    last = int(np.argmin(finite))
+    return dataclasses.replace(run[:last], losses=losses[:last], result=Result.diverged)
+
+
+@eqx.filter_jit
+def _losses(risk: AbstractRisk, models: AbstractModel):
+    return jax.lax.map(risk, models)
+
+
+def _row(
+    sweep: Sweep,
+    number: int,
+    config: Config,
+    run: Trajectory,
+    experiment: Experiment,
+    workshop: Workshop,
+) -> dict[str, Any]:
+    ends = [run.times[-1], run.losses[0], run.losses[-1]] if len(run) else [None] * 3
+    row = {"run": number, **sweep.settings(number), "seed": config.seed, "hash": config.hash}
+    row |= {"result": run.result.name}
+    row |= {k: plain(v) for k, v in zip(("end", "initial_loss", "final_loss"), ends)}
+    floor = functools.partial(workshop.floor, config, experiment)
+    if len(run):
+        return row | measure(sweep.names, Measured(config, run, experiment.task, floor))
+    return row | {"not_measured": "The run has no point with a finite loss."}

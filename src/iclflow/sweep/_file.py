@@ -1,0 +1,203 @@
+"""A sweep: a base config, axes, seeds and what to measure, all checked before anything is run."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..config import Config, InputError, parse_config
+from ..config._errors import shown
+from ..experiment import build_task
+from ._axes import LARGEST, expanded, parse_axes, parse_zips, point_count
+from ._measurements import check_measurements
+
+_KEYS = ("name", "seeds", "batch", "zip", "base", "axes", "measure")
+_MEASURE = ("names", "trajectories")
+_LARGEST_SEED = 2**32 - 1
+# So many runs as one program: more cost a laptop no less each, and keep more in memory.
+BATCH = 256
+# What pydantic checks of a task without building it.
+_CHECKED = ("kind", "eigenvalues", "context", "coordinates")
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """One combination of the swept settings, and its config (with the first seed)."""
+
+    settings: dict[str, Any]
+    config: Config
+
+
+@dataclasses.dataclass(frozen=True)
+class Sweep:
+    """Everything that decides the table of a sweep. Run number i is point i // S with seed i % S,
+    for S seeds.
+
+    **Fields:**
+
+    - `data`: the sweep as plain data, all flags and defaults in it; `parse_sweep` gives it back.
+    - `batch`: the largest number of runs in one program.
+    - `names`: of the measurements.
+    - `trajectories`: whether times, losses and weights are kept too.
+    """
+
+    name: str
+    data: dict[str, Any]
+    points: tuple[Point, ...]
+    seeds: tuple[int, ...]
+    batch: int
+    names: tuple[str, ...]
+    trajectories: bool
+
+    def __len__(self) -> int:
+        return len(self.points) * len(self.seeds)
+
+    def config(self, run: int) -> Config:
+        """The config of one run."""
+        point, seed = divmod(run, len(self.seeds))
+        return self.points[point].config.model_copy(update={"seed": self.seeds[seed]})
+
+    def settings(self, run: int) -> dict[str, Any]:
+        """The swept settings of one run."""
+        return self.points[run // len(self.seeds)].settings
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The names of the swept settings."""
+        return tuple(self.points[0].settings)
+
+    @property
+    def hash(self) -> str:
+        """The SHA-256 of everything that decides the table; the name does not."""
+        digest = hashlib.sha256()
+        rest = [self.seeds, self.batch, self.names, self.trajectories, self.axes]
+        digest.update(json.dumps(rest).encode())
+        for point in self.points:
+            digest.update(point.config.hash.encode())
+        return digest.hexdigest()
+
+    @property
+    def folder_name(self) -> str:
+        return f"{self.name}-{self.hash[:8]}"
+
+
+def parse_sweep(data: Mapping[str, Any]) -> Sweep:
+    """A sweep from plain data; an `InputError` of one sentence if anything in it cannot work."""
+    for key in data:
+        if key not in _KEYS:
+            raise InputError(
+                f"`{key}` is not a key of a sweep: allowed are {', '.join(_KEYS)} (settings of the "
+                "runs go into [base])."
+            )
+    base = data.get("base")
+    if not isinstance(base, Mapping):
+        raise InputError("`base` is missing: a sweep needs a section [base] with a config.")
+    for key, place in (("seed", "seeds"), ("name", "name")):
+        if key in base:
+            raise InputError(f"`base.{key}` = {shown(base[key])}: give `{place}` of the sweep.")
+    axes = parse_axes(data.get("axes", {}))
+    zips = parse_zips(data.get("zip", []), axes)
+    seeds, batch = _seeds(data.get("seeds", 1)), _batch(data.get("batch", BATCH))
+    count = point_count(axes, zips) * len(seeds)
+    if count > LARGEST:
+        raise InputError(f"The axes and seeds make {count} runs: must be at most {LARGEST}.")
+    names, trajectories = _measure(data.get("measure", {}))
+    name = data.get("name", "sweep")
+    common = {**base, "name": name, "seed": seeds[0]}
+    points = tuple(Point(at, _config(common, at)) for at in expanded(axes, zips))
+    _check_tasks(points)
+    check_measurements(names, [point.config for point in points])
+    resolved = {
+        "name": name,
+        "seeds": len(seeds) if seeds == tuple(range(len(seeds))) else list(seeds),
+        "batch": batch,
+        "zip": [list(group) for group in zips],
+        "base": dict(base),
+        "axes": {axis.setting: list(axis.values) for axis in axes},
+        "measure": {"names": list(names), "trajectories": trajectories},
+    }
+    return Sweep(name, resolved, points, seeds, batch, names, trajectories)
+
+
+def _config(base: Mapping[str, Any], settings: Mapping[str, Any]) -> Config:
+    data = dict(base)
+    for name, value in settings.items():
+        *path, last = name.split(".")
+        inside = data
+        for step in path:
+            nested = inside.get(step)
+            inside[step] = dict(nested) if isinstance(nested, Mapping) else {}
+            inside = inside[step]
+        inside[last] = list(value) if isinstance(value, tuple) else value
+    try:
+        return _allowed(parse_config(data))
+    except InputError as error:
+        if not settings:
+            raise
+        where = ", ".join(f"{name} = {shown(value)}" for name, value in settings.items())
+        raise InputError(f"{str(error).rstrip('.')} (in [axes], at {where}).") from None
+
+
+def _allowed(config: Config) -> Config:
+    """The config, unless a sweep has no use for it."""
+    if config.stochastic and config.save.kind == "drops":
+        raise InputError(
+            '`save.kind` = "drops" keeps every step of a random run: must be "linear", "log" or '
+            '"explicit" in a sweep.'
+        )
+    return config
+
+
+def _check_tasks(points: Sequence[Point]) -> None:
+    """Builds the tasks of which settings alone do not tell that they can be built."""
+    unsure = {
+        repr(point.config.task): point
+        for point in points
+        for name, value in point.config.task
+        if name not in _CHECKED and isinstance(value, tuple)
+    }
+    for point in unsure.values():
+        build_task(point.config)
+
+
+def _seeds(given: Any) -> tuple[int, ...]:
+    whole = lambda x: isinstance(x, int) and not isinstance(x, bool)
+    if whole(given) and 1 <= given <= LARGEST:
+        return tuple(range(given))
+    if not isinstance(given, list | tuple) or not given:
+        raise InputError(
+            f"`seeds` = {shown(given)}: must be a number from 1 to {LARGEST}, or a list of seeds."
+        )
+    seen: set[int] = set()
+    for seed in given:
+        if not whole(seed) or not 0 <= seed <= _LARGEST_SEED:
+            raise InputError(
+                f"`seeds` holds {shown(seed)}: must be whole numbers from 0 to {_LARGEST_SEED}."
+            )
+        if seed in seen:
+            raise InputError(f"`seeds` holds {seed} twice: seeds must differ.")
+        seen.add(seed)
+    return tuple(given)
+
+
+def _batch(given: Any) -> int:
+    if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= LARGEST:
+        raise InputError(f"`batch` = {shown(given)}: must be a whole number from 1 to {LARGEST}.")
+    return given
+
+
+def _measure(given: Any) -> tuple[tuple[str, ...], bool]:
+    if not isinstance(given, Mapping):
+        raise InputError(f"`measure` = {shown(given)}: must be a section of settings.")
+    for key in given:
+        if key not in _MEASURE:
+            raise InputError(
+                f"`measure.{key}` is not a setting of [measure]: allowed are {', '.join(_MEASURE)}."
+            )
+    names, kept = given.get("names", []), given.get("trajectories", False)
+    if not isinstance(names, list | tuple) or not all(isinstance(n, str) for n in names):
+        raise InputError(f"`measure.names` = {shown(names)}: must be a list of names.")
+    if not isinstance(kept, bool):
+        raise InputError(f"`measure.trajectories` = {shown(kept)}: must be true or false.")
+    return tuple(names), kept

@@ -1,0 +1,123 @@
+"""The members of a batch: models, risks and keys, made together."""
+
+import collections
+import dataclasses
+import functools
+import json
+import threading
+from collections.abc import Callable, Sequence
+
+import equinox as eqx
+import jax
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Key
+
+from ..config import Config
+from ..experiment import Experiment, prepare
+from ..experiment._build_model import build_model
+from ..models import AbstractModel
+from ..risks import AbstractRisk
+from ._batches import risk_of, seeded
+
+# Tasks and risks that are kept for the next batch.
+_KEPT = 512
+
+
+class Workshop:
+    """Builds what runs have in common once: tasks, risks, the smallest losses."""
+
+    def __init__(self):
+        self._built: collections.OrderedDict[str, Experiment] = collections.OrderedDict()
+        self._floors: dict[str, float | None] = {}
+        self._lock = threading.Lock()
+
+    def experiment(self, config: Config) -> Experiment:
+        """An experiment with the task and the risk of this config. Its weights, its random stream
+        and, in random runs, its monitor may be those of another seed."""
+        name = _name(config)
+        with self._lock:
+            if name not in self._built:
+                self._built[name] = prepare(config)
+            self._built.move_to_end(name)
+            # Data sets are as many as there are runs, and large.
+            while len(self._built) > (1 if seeded(config) else _KEPT):
+                self._built.popitem(last=False)
+            return self._built[name]
+
+    def floor(self, config: Config, experiment: Experiment) -> float | None:
+        """The smallest loss that the weights can reach, where it is known."""
+        name = _name(config)
+        if name not in self._floors:
+            found = _floor(experiment.monitor, experiment.model)
+            self._floors[name] = None if found is None else float(found)
+        return self._floors[name]
+
+
+def _name(config: Config) -> str:
+    return f"{risk_of(config)} {config.seed if seeded(config) else ''}"
+
+
+@eqx.filter_jit
+def _floor(risk: AbstractRisk, model: AbstractModel):
+    return risk.floor(model)
+
+
+def step_keys(configs: Sequence[Config]) -> Key[Array, " members"]:
+    """The keys of the random streams of the steps, as `prepare` derives them from seeds."""
+    return _keys(np.asarray([config.seed for config in configs], np.uint32))[:, 2]
+
+
+def first_models(configs: Sequence[Config]) -> AbstractModel:
+    """The models of configs of one shape, each array with a leading axis over them."""
+    keys = _keys(np.asarray([config.seed for config in configs], np.uint32))[:, 0]
+    # A size that is the default of its scheme stays with the config.
+    scales = [getattr(config.model, "scale", None) for config in configs]
+    traced = None if None in scales else np.asarray(scales, float)
+    points = [(id(config.task), id(config.model)) for config in configs]
+    starts = {p: _start(c, traced is not None) for p, c in dict(zip(points, configs)).items()}
+    kinds = [starts[point] for point in points]
+    found: dict[_Start, AbstractModel] = {}
+    for kind in kinds:
+        if kind not in found:  # all of them, for one program whatever the shares
+            found[kind] = _initialiser(kind)(keys, traced)
+    if len(found) == 1:
+        return found[kinds[0]]
+    order = list(found)
+    rows = np.asarray([order.index(kind) for kind in kinds]), np.arange(len(kinds))
+    return jax.tree.map(lambda *leaves: np.stack(leaves)[rows], *found.values())
+
+
+@dataclasses.dataclass(frozen=True)
+class _Start:
+    """How first weights are drawn, their size aside; any config that says so stands for it."""
+
+    name: str
+    config: Config = dataclasses.field(compare=False)
+
+
+def _start(config: Config, traced: bool) -> _Start:
+    given = config.given()
+    model = {k: v for k, v in given["model"].items() if not (traced and k == "scale")}
+    # Decomposable heads are drawn in the coordinates of their task.
+    sizes = given["task"] if model["kind"] == "multi_spectral" else None
+    name = [model, sizes, config.task.dim, config.task.labels, traced]
+    return _Start(json.dumps(name, sort_keys=True), config)
+
+
+@functools.lru_cache(maxsize=64)
+def _initialiser(start: _Start) -> Callable[..., AbstractModel]:
+    config = start.config
+
+    def one(key, scale):
+        model = config.model
+        if scale is not None:
+            model = model.model_copy(update={"scale": scale})
+        return build_model(config.model_copy(update={"model": model}), key)[0]
+
+    return eqx.filter_jit(eqx.filter_vmap(one))
+
+
+@jax.jit
+def _keys(seeds):
+    return jax.vmap(lambda seed: jr.split(jr.key(seed), 4))(seeds)

@@ -1,0 +1,139 @@
+"""The table of a sweep: Parquet files, written and read through DuckDB."""
+
+import json
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..config import InputError
+from ._file import Sweep
+from ._measurements import columns_of
+
+RESULTS = "results.parquet"
+_TYPES = {bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE", str: "VARCHAR"}
+
+
+def schema_of(sweep: Sweep) -> dict[str, str]:
+    """The columns of the table with their DuckDB types."""
+    swept = {name: _type([point.settings[name] for point in sweep.points]) for name in sweep.axes}
+    columns = {"run": "BIGINT", **swept, "seed": "BIGINT", "hash": "VARCHAR", "result": "VARCHAR"}
+    columns |= {"end": "DOUBLE", "initial_loss": "DOUBLE", "final_loss": "DOUBLE"}
+    return columns | columns_of(sweep.names) | {"not_measured": "VARCHAR"}
+
+
+def _type(values: Sequence[Any]) -> str:
+    """The type that holds all values of an axis; text (JSON) where there is no other."""
+    if all(isinstance(value, list | tuple) for value in values):
+        inner = _type([entry for value in values for entry in value])
+        return "VARCHAR" if inner == "VARCHAR" else f"{inner}[]"
+    kinds = {type(value) for value in values}
+    if kinds == {int, float}:
+        return "DOUBLE"
+    return _TYPES.get(kinds.pop(), "VARCHAR") if len(kinds) == 1 else "VARCHAR"
+
+
+def part_bytes(schema: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """Rows as a Parquet file."""
+    texts = [name for name, kind in schema.items() if kind == "VARCHAR"]
+    with tempfile.TemporaryDirectory() as folder:
+        lines, table = Path(folder) / "rows.json", Path(folder) / "rows.parquet"
+        with open(lines, "w") as stream:
+            for row in rows:
+                row = {name: row.get(name) for name in schema}
+                row |= {name: _text(row[name]) for name in texts}
+                stream.write(json.dumps(row, allow_nan=False) + "\n")
+        columns = ", ".join(f"{_quoted(name)}: '{kind}'" for name, kind in schema.items())
+        source = f"read_json('{lines}', format = 'newline_delimited', columns = {{{columns}}})"
+        return _copied(f"SELECT * FROM {source}", table)
+
+
+def joined_bytes(parts: Sequence[Path]) -> bytes:
+    """The parts as one Parquet file, in the order of the runs."""
+    with tempfile.TemporaryDirectory() as folder:
+        table = Path(folder) / RESULTS
+        rows = f"SELECT * FROM {_parquet(parts)} ORDER BY run"
+        return _copied(rows, table)
+
+
+def _copied(query: str, table: Path) -> bytes:
+    """What a query gives as a Parquet file, made at `table`."""
+    import duckdb
+
+    try:
+        _connection().execute(f"COPY ({query}) TO '{table}' (FORMAT parquet)")
+    except duckdb.IOException as error:  # such as a full disk
+        raise OSError(_reason(error)) from None
+    return table.read_bytes()
+
+
+class Table:
+    """The results of a sweep, to be asked in SQL: they are called `results`, and can be read and
+    not changed."""
+
+    def __init__(self, files: Sequence[Path]):
+        import duckdb
+
+        self._connection = _connection()
+        try:
+            self._connection.execute(f"CREATE TABLE results AS SELECT * FROM {_parquet(files)}")
+        except duckdb.Error as error:
+            raise InputError(f"`{files[0]}` cannot be read as a table: {_reason(error)}.") from None
+        # From here on no statement reads or writes a file.
+        self._connection.execute("SET enable_external_access = false")
+        self._connection.execute("SET lock_configuration = true")
+        described = self._connection.execute("DESCRIBE results").fetchall()
+        self.columns = {row[0]: row[1] for row in described}
+
+    def ask(self, query: str) -> tuple[list[str], list[tuple]]:
+        """The names of the columns and the rows that a SELECT gives. Dotted settings need no
+        quotes: `model.scale`."""
+        import duckdb
+
+        query = self.spelled(query)
+        try:
+            statements = self._connection.extract_statements(query)
+            kinds = [statement.type for statement in statements]
+            if kinds != [duckdb.StatementType.SELECT]:
+                raise InputError(f"`{query}` is not one SELECT: results can be read only.")
+            found = self._connection.execute(statements[0])
+            return [column[0] for column in found.description or ()], found.fetchall()
+        except duckdb.Error as error:
+            raise InputError(f"`{query}` cannot be answered: {_reason(error)}.") from None
+
+    def spelled(self, text: str) -> str:
+        """SQL with dotted settings in the quotes that SQL wants around them."""
+        dotted = sorted((name for name in self.columns if "." in name), key=len, reverse=True)
+        if not dotted:
+            return text
+        names = "|".join(re.escape(name) for name in dotted)
+        # Texts and names that are quoted already are left as they are.
+        pattern = rf"""('[^']*'|"[^"]*")|(?<![\w.])({names})(?![\w.])"""
+        return re.sub(pattern, lambda found: found[1] or _quoted(found[2]), text)
+
+
+def _connection():
+    import duckdb
+
+    connection = duckdb.connect(config={"threads": 1})
+    connection.execute("SET enable_progress_bar = false")
+    return connection
+
+
+def _parquet(files: Sequence[Path]) -> str:
+    names = ", ".join("'" + str(file).replace("'", "''") + "'" for file in files)
+    return f"read_parquet([{names}])"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else json.dumps(value)
+
+
+def _reason(error: Exception) -> str:
+    """The first line of what DuckDB says, which is the error; then come hints."""
+    return " ".join(str(error).split("\n")[0].split()).rstrip(".")

@@ -1,0 +1,633 @@
+"""Sweeps: expanded and checked first, computed in batches, taken up to the bit, asked in SQL."""
+
+import copy
+import json
+import re
+import threading
+import tomllib
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from iclflow.cli import main
+from iclflow.config import InputError, load_config, parse_config, read_toml, to_toml
+from iclflow.engines import LocalEngine
+from iclflow.experiment import prepare, train
+from iclflow.experiment._build_model import build_model
+from iclflow.flows._stepper import Stepper
+from iclflow.sweep import (
+    MEASUREMENTS,
+    Plot,
+    Stopped,
+    SweepFolder,
+    Table,
+    Workshop,
+    batches_of,
+    compute_batch,
+    load_trajectory,
+    parse_sweep,
+    sweep_tables,
+)
+from iclflow.sweep._axes import parse_axes
+from iclflow.sweep._batches import BUDGET
+from iclflow.sweep._measurements import Measured, measure
+from iclflow.sweep._members import first_models, step_keys
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+DESCENT = {"kind": "gradient_descent", "learning_rate": 0.05, "steps": 60}
+BASE = {
+    "task": {"kind": "linear_regression", "eigenvalues": [0.8, 0.5], "context": 20},
+    "model": {"kind": "separate", "heads": 2, "scale": 0.1},
+    "flow": DESCENT,
+    "save": {"kind": "linear", "count": 11},
+}
+SCALES = {"model.scale": [0.3, 0.1]}
+
+
+def data(axes=SCALES, seeds=3, **rest):
+    """A small sweep; nearly all have batches of one size, and so one program."""
+    return {"name": "small", "seeds": seeds, "batch": 2, "base": BASE, "axes": axes} | rest
+
+
+@pytest.fixture(autouse=True)
+def away_from_home(tmp_path, monkeypatch):
+    """Works in an empty folder, and leaves the user's compile cache and devices alone."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("iclflow.compile_cache.enable_compile_cache", lambda: None)
+    monkeypatch.setattr("iclflow.cli._sweep._use_all_cores", lambda: None)
+
+
+@pytest.fixture
+def no_computing(monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("Something was computed.")
+
+    monkeypatch.setattr("iclflow.engines._local.compute_batch", refuse)
+
+
+def command(*words, capsys) -> tuple[int, str, str]:
+    code = main([str(word) for word in words])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def written(content, name="small.toml") -> Path:
+    path = Path(name)
+    path.write_text(to_toml(content))
+    return path
+
+
+def computed(content, folder="out") -> tuple[list[str], list[tuple]]:
+    assert main(["sweep", str(written(content)), "--out", folder]) == 0
+    return Table(sweep_tables(Path(folder))[0]).ask("SELECT * FROM results")
+
+
+# Axes -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "given, values",
+    [
+        ([1, 2.5], (1, 2.5)),
+        ({"from": 0, "to": 1, "count": 5}, (0.0, 0.25, 0.5, 0.75, 1.0)),
+        ({"from": 1, "to": 6, "count": 6}, (1, 2, 3, 4, 5, 6)),
+        ({"from": 1, "to": 8, "count": 4, "log": True}, (1, 2, 4, 8)),
+        ({"from": 1e-3, "to": 1.0, "count": 4, "log": True}, (1e-3, 1e-2, 1e-1, 1.0)),
+    ],
+)
+def test_axes_are_lists_and_ranges(given, values):
+    (axis,) = parse_axes({"a.b": given})
+    assert axis.setting == "a.b" and axis.values == pytest.approx(values, rel=1e-15)
+    assert [type(value) for value in axis.values] == [type(value) for value in values]
+
+
+def test_axes_are_crossed_zipped_ones_advance_together_and_seeds_are_fastest():
+    axes = {"model": {"heads": [2, 3], "rank": [1, 2]}, "model.scale": [0.1, 0.2]}
+    sweep = parse_sweep(data(axes, [7, 5], zip=[["model.heads", "model.rank"]]))
+    found = [tuple(sweep.settings(i).values()) + (sweep.config(i).seed,) for i in range(len(sweep))]
+    wanted = [(2, 1), (3, 2)]
+    assert found == [(h, r, s, seed) for h, r in wanted for s in (0.1, 0.2) for seed in (7, 5)]
+    config = sweep.config(7)
+    assert (config.model.heads, config.model.scale, config.seed) == (3, 0.2, 5)
+    assert config == parse_config(config.given())
+
+
+def test_a_sweep_survives_being_written_and_read(tmp_path):
+    sweep = parse_sweep(data({"model.heads": {"from": 1, "to": 3, "count": 3}} | SCALES))
+    path = written(sweep.data)
+    again = parse_sweep(read_toml(path))
+    assert again == sweep and again.hash == sweep.hash
+    assert parse_sweep(data(seeds=4)).hash != parse_sweep(data(seeds=3)).hash
+    assert parse_sweep(data(name="other")).hash == parse_sweep(data()).hash
+
+
+@pytest.mark.parametrize(
+    "changes, sentence",
+    [
+        ({"axes": {"model.scale": []}}, "`axes.model.scale` = []: must be a list of values"),
+        ({"axes": {"model.scale": [0.1, 0.1]}}, "`axes.model.scale` holds 0.1 twice"),
+        ({"axes": {"model.heads": [2, 0]}}, "`model.heads` = 0: must be at least 1 (in [axes], at"),
+        ({"axes": {"model.depth": [2]}}, "`model.depth` is not a setting of [model]"),
+        ({"axes": {"model.rank": [1, 3]}}, "`model.rank` = 3: must not exceed the input dimension"),
+        ({"axes": {"seed": [1]}}, "`axes.seed` cannot be an axis"),
+        ({"axes": {"a.b": {"from": 1, "to": 2}}}, "`axes.a.b.count` is missing"),
+        ({"axes": {"a.b": {"from": 0, "to": 2, "count": 3, "log": True}}}, "must be positive"),
+        ({"axes": {"a.b": {"from": 1, "to": 2, "count": 1}}}, "`axes.a.b.count` = 1: must be"),
+        ({"axes": {"a.b": {"from": 1, "to": 2, "count": 3, "step": 1}}}, "`axes.a.b.step`"),
+        ({"axes": {"a.b": {"from": "x", "to": 2, "count": 3}}}, "`axes.a.b.from` = 'x'"),
+        ({"zip": [["model.scale"]]}, "must name at least two axes"),
+        ({"zip": [["model.scale", "model.heads"]]}, "'model.heads', which is no axis"),
+        ({"seeds": 0}, "`seeds` = 0: must be a number from 1"),
+        ({"seeds": [1, 1]}, "`seeds` holds 1 twice"),
+        ({"seeds": [-1]}, "`seeds` holds -1"),
+        ({"batch": 0}, "`batch` = 0: must be a whole number"),
+        ({"speed": 1}, "`speed` is not a key of a sweep"),
+        ({"base": BASE | {"seed": 1}}, "`base.seed` = 1: give `seeds`"),
+        ({"measure": {"names": ["plateau"]}}, "did you mean 'plateaus'?"),
+        ({"measure": {"names": ["floor", "floor"]}}, "holds 'floor' twice"),
+        ({"measure": {"names": ["allocation"]}}, "'allocation', which needs several tasks"),
+        ({"measure": {"claims": []}}, "`measure.claims` is not a setting of [measure]"),
+        (
+            {"base": BASE | {"flow": {}, "model": {"kind": "separate", "heads": 2, "form": "full"},
+                             "save": {"kind": "drops"}}},
+            "`flow.end` is missing: the smallest loss",
+        ),
+        ({"seeds": 10**7}, "make 20000000 runs: must be at most"),
+        (
+            {"axes": {"task.covariance": [[[1.0, 2.0], [2.0, 1.0]]]},
+             "base": BASE | {"task": {"kind": "linear_regression"}}},
+            "must be positive definite",
+        ),
+        ({"base": BASE | {"flow": DESCENT | {"kind": "sgd"}, "risk": {"kind": "sampled"},
+                          "save": {"kind": "drops"}}}, '`save.kind` = "drops" keeps every step'),
+    ],
+)  # fmt: skip
+def test_what_cannot_work_is_refused_in_one_sentence_and_leaves_nothing(
+    changes, sentence, no_computing, capsys
+):
+    code, out, error = command("sweep", written(data() | changes), capsys=capsys)
+    assert code == 2 and out == "" and sentence in error
+    assert error.count("\n") == 1 and error.rstrip().endswith((".", "?"))
+    assert [path.name for path in Path().iterdir()] == ["small.toml"]
+
+
+JUNK = (
+    *(-1, 0, 2, 10**30, 0.5, -2.5, 1e300, float("nan"), float("inf"), True, "", "x", "ε\x7f", None),
+    *([], [0], [1.0, -1.0], ["x"], [[]], [[1.0]], [None], [{}], [float("nan")], {}, {"from": 1}),
+    *({"from": 1, "to": 3, "count": 3}, {"from": "a", "to": 3, "count": 3}, {"kind": "adam"}),
+    *({"from": 1, "to": float("inf"), "count": 3}, {"from": 1, "to": 1e300, "count": 3}),
+)
+
+
+def places(content: dict, above: tuple = ()):
+    """The way to every key of nested sections."""
+    for key, value in content.items():
+        yield (*above, key)
+        yield from places(value, (*above, key)) if isinstance(value, dict) else ()
+
+
+def test_fuzzed_sweeps_are_taken_or_refused_in_one_sentence():
+    content = data({"model.scale": [0.3, 0.1], "task.noise": [0.1, 0.2], "model": {"heads": [1]}})
+    content |= {"zip": [["model.scale", "task.noise"]], "measure": {"names": ["floor"]}}
+    taken, refused = 0, 0
+    for path in places(content):
+        for junk in JUNK:
+            changed = copy.deepcopy(content)
+            inside = changed
+            for step in path[:-1]:
+                inside = inside[step]
+            inside[path[-1]] = junk
+            try:
+                batches_of(parse_sweep(changed))
+                taken += 1
+            except InputError as error:
+                refused += 1
+                assert str(error).endswith((".", "?")) and "\n" not in str(error)
+    assert taken > 20 and refused > 500
+
+
+def test_zipped_axes_must_be_of_one_length():
+    axes = {"model.heads": [2, 3, 4], "model.rank": [1, 2]}
+    with pytest.raises(InputError, match="`axes.model.rank` has 2 values: must have as many"):
+        parse_sweep(data(axes, zip=[["model.heads", "model.rank"]]))
+
+
+def test_flags_go_over_the_base_but_not_over_an_axis(no_computing, capsys):
+    file = written(data())
+    code, _, error = command("sweep", file, "--model.scale", "2", capsys=capsys)
+    assert code == 2 and "is an axis of this sweep" in error
+    code, _, error = command("sweep", file, "--model.heads", "0", capsys=capsys)
+    assert code == 2 and "`model.heads` = 0: must be at least 1" in error
+
+
+@pytest.mark.parametrize("path", sorted((EXAMPLES / "sweeps").glob("*.toml")), ids=lambda p: p.stem)
+def test_examples_are_valid(path):
+    assert len(parse_sweep(read_toml(path))) > 1
+
+
+def test_the_documentation_has_a_valid_sweep_and_every_measurement():
+    page = (EXAMPLES.parent / "docs" / "sweeps.md").read_text()
+    (example,) = re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert len(parse_sweep(tomllib.loads(example))) == 9 * 3 * 2 * 8
+    rows = re.findall(r"^\| `(\w+)` \| (`.*`) \|$", page.split("## Measurements")[1], re.MULTILINE)
+    documented = {name: re.findall(r"`(\w+)`", columns) for name, columns in rows}
+    assert documented == {name: list(entry.columns) for name, entry in MEASUREMENTS.items()}
+
+
+# Batches --------------------------------------------------------------------------------------
+
+
+def test_batches_have_one_shape_and_one_size_and_hold_every_run_once():
+    axes = {"model.heads": [2, 3], "model.scale": [0.5, 0.1, 0.9], "task.noise": [0.1, 0.2]}
+    sweep = parse_sweep(data(axes, seeds=5, batch=8))
+    batches = batches_of(sweep)
+    assert sorted(run for batch in batches for run in batch.runs) == list(range(len(sweep)))
+    assert [batch.number for batch in batches] == list(range(len(batches)))
+    assert {batch.size for batch in batches} == {8}  # 30 runs of each shape: 8, 8, 8, 6
+    for batch in batches:
+        assert len({sweep.config(run).model.heads for run in batch.runs}) == 1
+        scales = [sweep.config(run).model.scale for run in batch.runs]
+        assert scales == sorted(scales)
+        assert not batch.one_risk
+    assert batches == batches_of(parse_sweep(data(axes, seeds=5, batch=8)))
+    assert all(batch.one_risk for batch in batches_of(parse_sweep(data())))
+
+
+def test_batches_are_cut_to_fit_memory_however_many_runs_there_are():
+    wide = BASE | {"model": {"kind": "merged", "heads": 64}}
+    wide |= {"task": BASE["task"] | {"eigenvalues": [1.0] * 32}, "save": {"kind": "drops"}}
+    large = parse_sweep(data({"model.scale": [0.1]}, seeds=1000) | {"base": wide})
+    sizes = {batch.size for batch in batches_of(large)}
+    # Of each run up to 3000 points are kept, twice while they are joined: that alone bounds it.
+    kept = 2 * 3000 * 8 * 64 * (1 + 32**2)
+    assert max(sizes) == max(1, BUDGET // kept)
+
+
+def test_ten_thousand_configs_are_expanded_in_moments():
+    axes = {"model.scale": {"from": 1e-3, "to": 1, "count": 100, "log": True}}
+    sweep = parse_sweep(data(axes, seeds=100, batch=256))
+    assert len(sweep) == 10_000 and len(batches_of(sweep)) == 40
+
+
+# Members --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda p: p.stem)
+def test_first_models_are_those_of_single_runs(path):
+    config = load_config(path)
+    configs = [config.model_copy(update={"seed": seed}) for seed in (0, 2**32 - 1)]
+    together, last = first_models(configs), configs[-1]
+    alone, _ = build_model(last, jax.random.split(jax.random.key(last.seed), 4)[0])
+    for many, one in zip(jax.tree.leaves(together), jax.tree.leaves(alone), strict=True):
+        # A product may be rounded otherwise inside one program.
+        np.testing.assert_allclose(many[1], one, rtol=1e-12, atol=1e-15)
+
+
+def test_first_models_of_several_schemes_and_sizes_are_mixed_in_order():
+    models = [
+        {"kind": "separate", "heads": 2, "scale": scale, "scheme": scheme}
+        for scale, scheme in ((0.1, "gaussian"), (0.2, "balanced"), (0.3, "gaussian"))
+    ]
+    configs = [parse_config(BASE | {"model": model, "seed": i}) for i, model in enumerate(models)]
+    together = first_models(configs)
+    for i, config in enumerate(configs):
+        single = prepare(config)
+        np.testing.assert_allclose(together.K[i], single.model.K, rtol=1e-12)
+        assert step_keys(configs)[i] == single.key
+
+
+# Results --------------------------------------------------------------------------------------
+
+FLOWS = {
+    "descent": {},
+    "flow": {"flow": {"kind": "gradient_flow", "end": 20.0}},
+    "adam": {
+        "flow": {"kind": "adam", "learning_rate": 0.01, "steps": 40},
+        "risk": {"kind": "sampled", "batch": 8},
+    },
+    "dataset": {"risk": {"kind": "dataset", "sequences": 50}},
+}
+
+
+@pytest.mark.parametrize("name", FLOWS)
+def test_rows_are_those_of_single_runs(name):
+    content = data({"model.scale": [0.3, 0.1], "task.noise": [0.1, 0.2]}, 1)
+    content |= {"base": BASE | FLOWS[name], "measure": {"trajectories": True}}
+    sweep = parse_sweep(content)
+    names, rows = computed(content)
+    assert names[:4] == ["run", "model.scale", "task.noise", "seed"] and len(rows) == 4
+    for number in (0, 3):
+        row, config = dict(zip(names, rows[number])), sweep.config(number)
+        run = train(prepare(config))
+        assert row["hash"] == config.hash and row["run"] == number
+        assert (row["model.scale"], row["seed"]) == (config.model.scale, config.seed)
+        assert (row["result"], row["end"]) == (run.result.name, run.times[-1])
+        # Tolerance of the solver (an ensemble takes other steps); rounding for the others.
+        loose = 1e-6 if name == "flow" else 1e-10
+        assert row["final_loss"] == pytest.approx(run.losses[-1], rel=loose)
+        kept = load_trajectory(Path("out"), number)
+        np.testing.assert_allclose(kept.losses, run.losses, rtol=loose)
+        np.testing.assert_allclose(kept.final.K, run.final.K, atol=100 * loose)
+    with pytest.raises(InputError, match="no trajectory of run 4"):
+        load_trajectory(Path("out"), 4)
+
+
+def test_batches_of_one_shape_compile_once(monkeypatch):
+    traces, chunk = [], Stepper.chunk
+
+    def counted(*arguments):
+        traces.append(1)
+        return chunk(*arguments)
+
+    monkeypatch.setattr(Stepper, "chunk", counted)
+    flow = BASE | {"flow": {"kind": "gradient_flow", "end": 3.0}}
+    flow |= {"model": {"kind": "separate", "heads": 3}}
+    axes = {"model.scale": [0.1, 0.2], "task.noise": [0.1, 0.2, 0.3]}
+    _, rows = computed(data(axes, batch=4) | {"base": flow})
+    assert len(rows) == 18 and len(traces) == 1  # five batches: 4, 4, 4, 4, 2
+
+
+def test_a_config_that_diverges_is_a_row_and_no_crash():
+    content = data({"flow.learning_rate": [0.05, 1e6]}, 2, measure={"names": ["plateaus"]})
+    names, rows = computed(content)
+    results = [dict(zip(names, row)) for row in rows]
+    assert [row["result"] for row in results] == ["finished"] * 2 + ["diverged"] * 2
+    assert all(row["not_measured"] for row in results[2:]) and results[3]["plateaus"] is None
+    assert json.loads(Path("out/manifest.json").read_text())["results"] == {
+        "diverged": 2, "finished": 2
+    }  # fmt: skip
+
+
+def test_settings_of_every_kind_are_columns():
+    axes = {
+        "task.eigenvalues": [[0.8, 0.5], [1, 0.5]],
+        "model.scheme": ["gaussian", "balanced"],
+        "task.noisy_query": [True, False],
+        "task.noise": [0, 0.5],
+    }
+    names, rows = computed(data(axes, 1))
+    assert names[1:5] == list(axes)
+    assert rows[0][1:5] == ([0.8, 0.5], "gaussian", True, 0.0)
+    assert rows[-1][1:5] == ([1.0, 0.5], "balanced", False, 0.5)
+
+
+# Stopping and going on ------------------------------------------------------------------------
+
+LASTING = data({"model.scale": [0.3, 0.1]}, 3, measure={"trajectories": True}) | {
+    "base": BASE | {"flow": {"kind": "adam", "learning_rate": 0.01, "steps": 100},
+                    "risk": {"kind": "sampled", "batch": 8},
+                    "save": {"kind": "linear", "count": 51}}
+}  # fmt: skip
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    found = {str(p.relative_to(folder)): p for p in folder.rglob("*") if p.is_file()}
+    return {name: path.read_bytes() for name, path in found.items() if name != "manifest.json"}
+
+
+def test_a_sweep_that_was_stopped_goes_on_and_gives_the_same_bits(monkeypatch, capsys):
+    monkeypatch.setattr("iclflow.flows._descent._CHUNK", 5)
+    computed(LASTING, "whole")
+    heard = 0
+
+    class Killed(Exception):
+        pass
+
+    def dies(sweep, batch, folder, every, workshop, callback):
+        def dies_in_the_middle(status):
+            nonlocal heard
+            heard += 1
+            if heard % 13 == 0:
+                raise Killed
+            return callback(status)
+
+        return compute_batch(sweep, batch, folder, every, workshop, dies_in_the_middle)
+
+    words = ("sweep", written(LASTING), "--out", "stopped", "--checkpoint-every", "0")
+    with monkeypatch.context() as patch:
+        patch.setattr("iclflow.engines._local.compute_batch", dies)
+        for _ in range(2):
+            with pytest.raises(Killed):
+                command(*words, capsys=capsys)
+    assert list(Path("stopped/parts").glob("*.checkpoint.safetensors"))
+    assert command(*words, capsys=capsys)[0] == 0
+    assert contents(Path("stopped")) == contents(Path("whole"))
+
+
+def test_an_interrupt_keeps_what_is_done(monkeypatch, capsys):
+    keep = SweepFolder.keep
+
+    def pressed(folder, finished):
+        keep(folder, finished)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SweepFolder, "keep", pressed)
+        code, _, error = command("sweep", written(data()), "--out", "out", capsys=capsys)
+    assert code == 130 and "2 of 6 runs are in out, and the same command goes on" in error
+    assert len(list(Path("out/parts").glob("*.parquet"))) == 1
+    _, rows = computed(data())
+    assert [row[0] for row in rows] == list(range(6))
+
+
+def test_a_batch_that_is_told_to_stop_writes_where_it_stands(monkeypatch):
+    monkeypatch.setattr("iclflow.flows._descent._CHUNK", 5)
+    sweep, stop = parse_sweep(LASTING), threading.Event()
+    batches = batches_of(sweep)[:1]
+    (whole,) = LocalEngine().compute(sweep, batches, Path("whole"), 1e9, lambda *_: None)
+    assert not Path("whole").exists()  # nothing was due
+
+    def stopped(status):
+        stop.set()
+        return False
+
+    with pytest.raises(Stopped):
+        compute_batch(sweep, batches[0], Path("parts"), 1e9, Workshop(), stopped)
+    assert stop.is_set() and len(list(Path("parts").iterdir())) == 1
+    (again,) = LocalEngine().compute(sweep, batches, Path("parts"), 1e9, lambda *_: None)
+    assert again.rows == whole.rows and again.trajectories == whole.trajectories
+
+
+def test_every_device_takes_a_batch_and_the_rows_stay_the_same(monkeypatch):
+    sweep = parse_sweep(data())
+    batches = batches_of(sweep)
+    compute = lambda: LocalEngine().compute(sweep, batches, Path("parts"), 1e9, lambda *_: None)
+    alone = {each.batch.number: each.rows for each in compute()}
+    both, meeting = set(), threading.Barrier(2, timeout=60)
+
+    def met(sweep, batch, *rest):
+        both.add(threading.current_thread().name)
+        if batch.number < 2:
+            meeting.wait()  # goes on only if both are under way at once
+        return compute_batch(sweep, batch, *rest)
+
+    monkeypatch.setattr("iclflow.engines._local.compute_batch", met)
+    monkeypatch.setattr("iclflow.engines._local._WORTH_A_DEVICE", 1)
+    devices = jax.local_devices()[:1] * 2
+    monkeypatch.setattr("jax.local_devices", lambda: devices)
+    assert {each.batch.number: each.rows for each in compute()} == alone
+    assert len(both) == 2
+
+
+def test_a_sweep_that_is_there_is_found_at_once(no_computing, monkeypatch, capsys):
+    with monkeypatch.context() as patch:
+        patch.setattr("iclflow.engines._local.compute_batch", compute_batch)
+        computed(data())
+        capsys.readouterr()
+    before = contents(Path("out"))
+    assert set(before) == {"sweep.toml", "results.parquet"}
+    code, out, _ = command("sweep", "small.toml", "--out", "out", "--json", capsys=capsys)
+    answer = json.loads(out)
+    assert code == 0 and not answer["written"] and answer["results"] == {"finished": 6}
+    assert contents(Path("out")) == before
+    # The resolved file in the folder is the same sweep.
+    assert command("sweep", "out/sweep.toml", "--out", "out", capsys=capsys)[0] == 0
+    other = written(data(seeds=2), "other.toml")
+    code, _, error = command("sweep", other, "--out", "out", capsys=capsys)
+    assert code == 2 and "holds another sweep" in error
+    table = Path("out/results.parquet")
+    table.write_bytes(before["results.parquet"][:-1] + b"x")
+    for words in (("sweep", "small.toml", "--out", "out"), ("query", "out")):
+        code, _, error = command(*words, capsys=capsys)
+        assert code == 2 and "results.parquet` does not match its hash" in error
+    monkeypatch.setattr("iclflow.engines._local.compute_batch", compute_batch)
+    assert command("sweep", "small.toml", "--out", "out", "--fresh", capsys=capsys)[0] == 0
+    assert contents(Path("out")) == before
+
+
+def test_a_damaged_part_is_named_and_nothing_is_lost(monkeypatch, capsys):
+    content = data()
+    sweep = parse_sweep(content)
+    with SweepFolder.locked(Path("out"), sweep) as folder:
+        batch = batches_of(sweep)[0]
+        workshop = Workshop()
+        part = folder.keep(
+            compute_batch(sweep, batch, folder.parts, 1.0, workshop, lambda status: True)
+        )
+    code, out, error = command("query", "out", "SELECT run FROM results", "--csv", capsys=capsys)
+    assert (code, out) == (0, "run\n3\n4\n") and "not complete" in error
+    whole = part.read_bytes()
+    part.write_bytes(whole[:-1] + b"x")
+    code, _, error = command("sweep", written(content), "--out", "out", capsys=capsys)
+    assert code == 2 and f"`{part}` does not match its hash" in error
+    part.write_bytes(whole)
+    assert command("sweep", "small.toml", "--out", "out", capsys=capsys)[0] == 0
+    assert not Path("out/parts").exists()
+
+
+def test_one_process_at_a_time(capsys):
+    sweep, codes = parse_sweep(data()), []
+    file = written(data())
+    with SweepFolder.locked(Path("out"), sweep):
+        second = threading.Thread(
+            target=lambda: codes.append(main(["sweep", str(file), "--out", "out"]))
+        )
+        second.start()
+        second.join(0.3)
+        assert second.is_alive()
+    second.join(60)
+    assert codes == [0]
+
+
+def test_a_folder_with_something_else_is_refused(no_computing, capsys):
+    Path("out").mkdir()
+    Path("out/mine.txt").write_text("mine")
+    code, _, error = command("sweep", written(data()), "--out", "out", capsys=capsys)
+    assert code == 2 and "holds something that is not a sweep" in error
+    code, _, error = command("sweep", "small.toml", "--out", "small.toml", capsys=capsys)
+    assert code == 2 and "is a file" in error
+    assert Path("out/mine.txt").read_text() == "mine"
+
+
+# Measurements ---------------------------------------------------------------------------------
+
+
+def test_every_measurement_gives_its_columns_or_a_reason():
+    linear = prepare(parse_config(BASE | {"model": {"kind": "separate", "heads": 2, "scale": 0.5}}))
+    tasks = {"kind": "multi_task", "coordinates": [[0], [1]], "context": 16}
+    several = prepare(
+        parse_config({
+            "task": tasks,
+            "model": {"kind": "multi_blind", "heads": 2, "scale": 0.5},
+            "risk": {"kind": "large_context"},
+            "flow": DESCENT,
+        })
+    )  # fmt: skip
+    for name, entry in MEASUREMENTS.items():
+        assert entry.words.endswith(".") and entry.columns
+        fits = next(e for e in (linear, several) if entry.refuses(e.config) is None)
+        run = train(fits)
+        measured = Measured(fits.config, run, fits.task, fits.floor)
+        found = measure([name], measured)
+        assert set(found) == {*entry.columns, "not_measured"}
+        assert found.pop("not_measured") is None and None not in found.values(), name
+        json.dumps(found, allow_nan=False)
+    short = Measured(linear.config, train(linear)[:2], linear.task, lambda: None)
+    found = measure(["floor", "plateaus"], short)
+    assert found["plateaus"] is None and found["floor"] is None
+    assert "floor: The smallest loss" in found["not_measured"]
+    assert "plateaus: The run has 2 points" in found["not_measured"]
+
+
+def test_measurements_are_listed(capsys):
+    code, out, _ = command("sweep", "--measurements", capsys=capsys)
+    assert code == 0 and all(name in out for name in MEASUREMENTS)
+    code, out, _ = command("sweep", "--measurements", "--json", capsys=capsys)
+    assert [each["name"] for each in json.loads(out)] == list(MEASUREMENTS)
+
+
+# Asking and drawing ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_sweep(tmp_path):
+    axes = {"model.scale": [0.1, 0.2, 0.4], "task.noise": [0.1, 0.2]}
+    computed(data(axes, 3), "sweeps/small-0")
+    return "sweeps/small-0"
+
+
+def test_tables_are_asked_in_sql_and_never_changed(small_sweep, capsys):
+    before = contents(Path(small_sweep))
+    query = 'SELECT model.scale, count(*) AS runs FROM results WHERE "task.noise" = 0.2 GROUP BY '
+    query += "ALL ORDER BY 1"
+    code, out, _ = command("query", "small", query, "--json", capsys=capsys)
+    assert code == 0
+    assert json.loads(out) == [{"model.scale": s, "runs": 3} for s in (0.1, 0.2, 0.4)]
+    code, out, _ = command("query", small_sweep, query, capsys=capsys)
+    assert code == 0 and "model.scale" in out and "0.4" in out
+    for wrong in (
+        *("DROP TABLE results", "COPY results TO 'x.csv'", "SELECT 1; SELECT 2", ""),
+        *("SELECT nothing FROM results", "SELEC", "SELECT * FROM 'small.toml'", "PRAGMA version"),
+    ):
+        code, out, error = command("query", small_sweep, wrong, capsys=capsys)
+        assert (code, out) == (2, "") and error.count("\n") == 1, wrong
+    assert contents(Path(small_sweep)) == before and not Path("x.csv").exists()
+    for name in ("other", "small.toml"):
+        assert command("query", name, "SELECT 1", capsys=capsys)[0] == 2
+
+
+def test_curves_and_phase_diagrams_are_drawn(small_sweep, capsys):
+    table = Table(sweep_tables(Path(small_sweep))[0])
+    for plot, kind in (
+        (Plot("model.scale", "final_loss", "task.noise", log=["x"]), "line"),
+        (Plot("task.noise", "final_loss", facet="model.scale", where="seed < 2"), "line"),
+        (Plot("task.noise", "model.scale", "final_loss", log=["hue"]), "heat"),
+    ):
+        assert plot.kind_of(table) == kind
+        assert plot.drawn(table, "png").startswith(b"\x89PNG")
+    words = ("plot", small_sweep, "--x", "model.scale", "--y", "final_loss * 2")
+    code, out, _ = command(*words, "--out", "a.pdf", capsys=capsys)
+    assert code == 0 and Path("a.pdf").read_bytes().startswith(b"%PDF") and "a.pdf" in out
+    for wrong, sentence in (
+        (("--log", "z"), "must be some of x, y and hue"),
+        (("--out", "a.gif"), "must end in .png, .pdf or .svg"),
+        (("--hue", "nothing"), "cannot be answered"),
+        (("--where", "seed > 9"), "nothing to draw"),
+        (("--y", "result"), "must be a column of numbers"),
+        (("--kind", "heat"), "`--hue` is missing"),
+        (("--x", "seed", "--log", "x"), "must be positive"),
+    ):
+        code, _, error = command(*words, *wrong, capsys=capsys)
+        assert code == 2 and sentence in error and error.count("\n") == 1
