@@ -23,7 +23,7 @@ def compile_quickly(optimise: bool = True) -> None:
         ["--xla_cpu_use_fusion_emitters=false"] if _TWO_WAYS[0] <= known < _TWO_WAYS[1] else []
     )
     if not optimise:
-        options.append("--xla_backend_optimization_level=1")
+        options.append("--xla_backend_optimization_level=0")
     said = os.environ.get("XLA_FLAGS", "")
     # The last of two that differ counts; what is said already need not be said again.
     new = [option for option in options if option not in said.split()]

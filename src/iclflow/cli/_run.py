@@ -74,13 +74,12 @@ def _run(config: Config, path: Path, options) -> int:
         folder = RunFolder(path, config)
         # A run that is over is shown as it is: that needs no lock, and no disk to write on.
         run = None if options.fresh else folder.stored()
-        experiment = prepare(config)
+        written, resumed = False, False
         if run is not None:
-            made = folder.made_elsewhere()
+            experiment, made = prepare(config), folder.made_elsewhere()
             outcome = f"was already in {path}" + (f" (computed by {made})" if made else "")
-            written, resumed = False, False
         else:
-            run, written, resumed = _computed(experiment, path, options, activity)
+            experiment, run, written, resumed = _computed(config, path, options, activity)
             stays = "not written: the run that reached its end stays in"
             outcome = f"{'written to' if written else stays} {path}"
         predicted, floor = _theory(experiment)
@@ -97,12 +96,10 @@ def _run(config: Config, path: Path, options) -> int:
     return 0 if run.result.ok else 1
 
 
-def _computed(experiment, path: Path, options, activity: Activity):
-    """The run, whether it was written, and whether it had been begun before."""
-    from ..experiment import loss_figure, train
+def _computed(config: Config, path: Path, options, activity: Activity):
+    """The experiment, its run, whether it was written, and whether it had been begun before."""
+    from ..experiment import loss_figure, prepare, train
     from ..store import RunFolder
-
-    config = experiment.config
 
     def waiting() -> None:
         words = "waiting for another process that computes this run"
@@ -114,10 +111,12 @@ def _computed(experiment, path: Path, options, activity: Activity):
         state = f"{status.clock:.4g}, {status.steps} steps, loss {status.loss:.5g}"
         activity.update(config.name, status.fraction, state)
 
+    # A folder that cannot be used is refused before anything is computed.
     with RunFolder.locked(path, config, waiting, options.force) as folder:
+        experiment = prepare(config)
         run = None if options.fresh else folder.stored()
         if run is not None:  # the process that was waited for has made it
-            return run, True, False
+            return experiment, run, True, False
         checkpoint = folder.checkpoint(options.checkpoint_every, options.fresh)
         resumed = checkpoint.path.exists()
         activity.update(f"{config.name}: {'taking it up' if resumed else 'compiling'}")
@@ -125,7 +124,7 @@ def _computed(experiment, path: Path, options, activity: Activity):
             run = train(experiment, show, checkpoint)
         activity.update(f"{config.name}: drawing")
         figures = loss_figure(run, *_theory(experiment), config.name)
-        return run, folder.keep(run, figures), resumed
+        return experiment, run, folder.keep(run, figures), resumed
 
 
 def _theory(experiment):
