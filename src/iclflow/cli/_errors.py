@@ -70,3 +70,19 @@ class Parser(argparse.ArgumentParser):
 def add_json(parser: argparse.ArgumentParser) -> None:
     """The flag that every command with results has."""
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
+
+
+def add_lasting(parser: argparse.ArgumentParser) -> None:
+    """The flags of commands whose work is kept, and taken up where it stood."""
+    parser.add_argument("--fresh", action="store_true", help="compute it again if it is there")
+    parser.add_argument(
+        "--checkpoint-every", type=float, default=10.0, metavar="SECONDS",
+        help="how often to write how far it is (default: 10)",
+    )  # fmt: skip
+
+
+def check_lasting(options: argparse.Namespace) -> None:
+    """Refuses what `add_lasting` cannot."""
+    every = options.checkpoint_every
+    if not every >= 0:
+        raise InputError(f"`--checkpoint-every` = {every:g}: must not be negative.")

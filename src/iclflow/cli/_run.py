@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..config import Config, InputError, named, parse_config, read_toml, with_flags
 from ._activity import Activity
-from ._errors import Parser, add_json, usable_checkpoints
+from ._errors import Parser, add_json, add_lasting, check_lasting, usable_checkpoints
 from ._interrupts import INTERRUPTED, Interrupts
 from ._start import start
 
@@ -26,10 +26,7 @@ def main(arguments: Sequence[str]) -> int:
         parser.print_help()  # the settings of the file follow
     config = read_config(file, flags)
     folder = Path(options.out) if options.out else Path("runs") / config.folder_name
-    if options.checkpoint_every < 0:
-        raise InputError(
-            f"`--checkpoint-every` = {options.checkpoint_every:g}: must not be negative."
-        )
+    check_lasting(options)
     return _run(config, folder, options)
 
 
@@ -52,12 +49,8 @@ def _parser() -> Parser:
         add_help=False,
     )
     parser.add_argument("--out", metavar="DIR", help="where to write (default: runs/NAME-HASH)")
-    parser.add_argument("--fresh", action="store_true", help="compute it again if it is there")
+    add_lasting(parser)
     parser.add_argument("--force", action="store_true", help="overwrite another run there")
-    parser.add_argument(
-        "--checkpoint-every", type=float, default=10.0, metavar="SECONDS",
-        help="how often to write how far the run is (default: 10)",
-    )  # fmt: skip
     add_json(parser)
     return parser
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..config import InputError, named, read_toml, with_flags
 from ._activity import Activity
-from ._errors import Parser, add_json
+from ._errors import Parser, add_json, add_lasting, check_lasting
 from ._interrupts import Interrupted, Interrupts
 from ._start import start
 
@@ -31,10 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     options, flags = parser.parse_known_args(rest)
     if {"-h", "--help"} & set(flags):
         parser.print_help()  # the settings of the base follow
-    if options.checkpoint_every < 0:
-        raise InputError(
-            f"`--checkpoint-every` = {options.checkpoint_every:g}: must not be negative."
-        )
+    check_lasting(options)
     data = _with_base_flags(named(read_toml(file), file), flags)
     _use_all_cores()
     start()
@@ -61,11 +58,7 @@ def _parser() -> Parser:
     )
     parser.add_argument("--out", metavar="DIR", help="where to write (default: sweeps/NAME-HASH)")
     parser.add_argument("--engine", choices=ENGINES, default="local", help="where to compute")
-    parser.add_argument("--fresh", action="store_true", help="compute it again if it is there")
-    parser.add_argument(
-        "--checkpoint-every", type=float, default=10.0, metavar="SECONDS",
-        help="how often to write how far a batch is (default: 10)",
-    )  # fmt: skip
+    add_lasting(parser)
     add_json(parser)
     return parser
 
