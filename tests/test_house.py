@@ -24,6 +24,7 @@ ORDER = (
     *(
         "precision",
         "files",
+        "versions",
         "eigen",
         "compile_cache",
         "quick_compile",

@@ -93,7 +93,7 @@ def decomposition(source: AbstractModel | Trajectory, task: MultiTaskRegression)
     """
     _check_task(task)
     blocks = np.asarray(task.masks, float)
-    if np.any(blocks.sum(0) > 1):
+    if not task.disjoint:
         raise ValueError(
             f"`coordinates` of `task` = {task.coordinates}: must be blocks that do not overlap."
         )

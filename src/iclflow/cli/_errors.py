@@ -1,10 +1,9 @@
 """From errors to exit codes: one sentence on standard error, never a traceback for bad input."""
 
 import argparse
-import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 
 from ..config import InputError
 from ._interrupts import INTERRUPTED, Interrupted
@@ -44,17 +43,6 @@ def _answered(error: BaseException) -> int:
     return 2
 
 
-@contextlib.contextmanager
-def usable_checkpoints() -> Iterator[None]:
-    """Turns a checkpoint that cannot be used into bad input."""
-    from ..flows import CheckpointError
-
-    try:
-        yield
-    except CheckpointError as error:
-        raise InputError(f"{error} (`--fresh` does that.)") from None
-
-
 class Parser(argparse.ArgumentParser):
     """Arguments of one command; what is wrong with them becomes an `InputError`."""
 
@@ -81,8 +69,17 @@ def add_lasting(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def check_lasting(options: argparse.Namespace) -> None:
-    """Refuses what `add_lasting` cannot."""
-    every = options.checkpoint_every
-    if not every >= 0:
+def lasting_options(
+    parser: Parser, arguments: Sequence[str]
+) -> tuple[str, argparse.Namespace, list[str]]:
+    """FILE, the options after it, and the flags that are none of these but settings of the file."""
+    file, *rest = arguments
+    if file.startswith("-"):
+        raise InputError(f"`FILE` comes first, before {file}: give the path of a TOML file.")
+    options, flags = parser.parse_known_args(rest)
+    if {"-h", "--help"} & set(flags):
+        parser.print_help()  # the settings of the file follow
+    if not options.checkpoint_every >= 0:
+        every = options.checkpoint_every
         raise InputError(f"`--checkpoint-every` = {every:g}: must not be negative.")
+    return file, options, flags

@@ -166,8 +166,7 @@ def _division(model: Any, task: Any) -> dict[str, Any]:
 
     from ..analysis import allocation, decomposition, softmax_regimes
 
-    used = [place for read in task.coordinates for place in read]
-    if len(set(used)) < len(used):
+    if not task.disjoint:
         return {}
     owned = allocation(model, task)
     found: dict[str, Any] = {

@@ -68,13 +68,15 @@ def _say_division(found: dict[str, Any], say: Callable[[str], None]) -> None:
 
 def _opening(found: dict[str, Any]) -> str:
     """Model, heads and tokens: what the weights were taken for."""
+    from ._tables import counted
+
     heads = ""
     if found["heads"] is not None:
-        heads = f" {_counted(found['heads'], 'head')}"
+        heads = f" {counted(found['heads'], 'head')}"
         if found["width"] is not None:
             heads += f" of width {found['width']} (scores are divided by √{found['width']})"
         heads += ";"
-    tokens = f"{_counted(found['dim'], 'input')} and {_counted(found['outputs'], 'label')}"
+    tokens = f"{counted(found['dim'], 'input')} and {counted(found['outputs'], 'label')}"
     return f"{found['model']}:{heads} tokens of {tokens}"
 
 
@@ -85,10 +87,6 @@ def _loss(found: dict[str, Any]) -> str:
         return f"{value:.6g} ({found['loss_kind']})"
     places = max(1 - math.floor(math.log10(error)), 0)
     return f"{value:.{places}f} ± {error:.{places}f} ({found['loss_kind']})"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _heads(heads: Sequence[dict[str, Any]]):

@@ -72,16 +72,12 @@ def table_of(options):
 
 
 def _print(names: list[str], rows: list[tuple]) -> None:
-    from rich.console import Console
-
-    from ._tables import plain_table
+    from ._tables import plain_table, print_wide
 
     table = plain_table(*names)
     for row in rows:
         table.add_row(*(_shown(value) for value in row))
-    # Off a terminal there is no width to keep to, and names must stay whole.
-    width = None if sys.stdout.isatty() else 80 + 40 * len(names)
-    Console(highlight=False, width=width, markup=False).print(table)
+    print_wide(table, 80 + 40 * len(names))
 
 
 def _shown(value: Any) -> str:

@@ -4,10 +4,11 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from ..config import Config, InputError, named, parse_config, read_toml, with_flags
+from ..config import Config, named, parse_config, read_toml, with_flags
 from ._activity import Activity
-from ._errors import Parser, add_json, add_lasting, check_lasting, usable_checkpoints
+from ._errors import Parser, add_json, add_lasting, lasting_options
 from ._interrupts import INTERRUPTED, Interrupts
 from ._start import start
 
@@ -18,15 +19,9 @@ def main(arguments: Sequence[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         parser.print_help()
         return 0 if arguments else 2
-    file, *rest = arguments
-    if file.startswith("-"):
-        raise InputError(f"`FILE` comes first, before {file}: give the path of a TOML file.")
-    options, flags = parser.parse_known_args(rest)
-    if {"-h", "--help"} & set(flags):
-        parser.print_help()  # the settings of the file follow
+    file, options, flags = lasting_options(parser, arguments)
     config = read_config(file, flags)
     folder = Path(options.out) if options.out else Path("runs") / config.folder_name
-    check_lasting(options)
     return _run(config, folder, options)
 
 
@@ -69,14 +64,13 @@ def _run(config: Config, path: Path, options) -> int:
         run = None if options.fresh else folder.stored()
         written, resumed = False, False
         if run is not None:
-            experiment, made = prepare(config), folder.made_elsewhere()
+            theory, made = _theory(prepare(config)), folder.made_elsewhere()
             outcome = f"was already in {path}" + (f" (computed by {made})" if made else "")
         else:
-            experiment, run, written, resumed = _computed(config, path, options, activity)
+            theory, run, written, resumed = _computed(config, path, options, activity)
             stays = "not written: the run that reached its end stays in"
             outcome = f"{'written to' if written else stays} {path}"
-        predicted, floor = _theory(experiment)
-        summary = summarise(config, run, floor, predicted, experiment.task)
+        summary = summarise(config, run, theory.floor, theory.predicted, theory.task)
     if options.json:
         facts = {"folder": str(path), "written": written, "resumed": resumed}
         print(json.dumps({**summary.as_json(), **facts}, indent=2))
@@ -89,8 +83,22 @@ def _run(config: Config, path: Path, options) -> int:
     return 0 if run.result.ok else 1
 
 
+class _Theory(NamedTuple):
+    """The task of a run, what theory says about it, and the smallest loss that it could reach."""
+
+    task: Any
+    predicted: Any
+    floor: float | None
+
+
+def _theory(experiment) -> _Theory:
+    from ..experiment import overlay
+
+    return _Theory(experiment.task, overlay(experiment), experiment.floor())
+
+
 def _computed(config: Config, path: Path, options, activity: Activity):
-    """The experiment, its run, whether it was written, and whether it had been begun before."""
+    """The theory of the run, the run, whether it was written, and whether it had been begun."""
     from ..experiment import loss_figure, prepare, train
     from ..store import RunFolder
 
@@ -109,19 +117,12 @@ def _computed(config: Config, path: Path, options, activity: Activity):
         experiment = prepare(config)
         run = None if options.fresh else folder.stored()
         if run is not None:  # the process that was waited for has made it
-            return experiment, run, True, False
+            return _theory(experiment), run, True, False
         checkpoint = folder.checkpoint(options.checkpoint_every, options.fresh)
         resumed = checkpoint.path.exists()
         activity.update(f"{config.name}: {'taking it up' if resumed else 'compiling'}")
-        with usable_checkpoints():
-            run = train(experiment, show, checkpoint)
+        run = train(experiment, show, checkpoint)
         activity.update(f"{config.name}: drawing")
-        figures = loss_figure(run, *_theory(experiment), config.name)
-        return experiment, run, folder.keep(run, figures), resumed
-
-
-def _theory(experiment):
-    """What theory says about a run, and the smallest loss that it could reach."""
-    from ..experiment import overlay
-
-    return overlay(experiment), experiment.floor()
+        theory = _theory(experiment)
+        figures = loss_figure(run, theory.predicted, theory.floor, config.name)
+        return theory, run, folder.keep(run, figures), resumed

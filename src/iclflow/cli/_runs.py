@@ -63,9 +63,7 @@ def _list(root: Path, options) -> int:
     if not runs:
         print(f"No such runs below {root}.")
         return 0
-    from rich.console import Console
-
-    from ._tables import plain_table
+    from ._tables import plain_table, print_wide
 
     columns = ("status", "result", "task", "model", "heads", "risk", "flow", "seed", "loss")
     table = plain_table("run", *columns, "seconds")
@@ -79,20 +77,20 @@ def _list(root: Path, options) -> int:
             kinds = (task, model, str(config.model.heads), risk, flow, str(config.seed))
         numbers = number(run.final_loss, ".6g"), number(run.seconds, ".2f")
         table.add_row(str(run.folder), run.status, run.result or "–", *kinds, *numbers)
-    # Off a terminal there is no width to keep to, and names must stay whole.
-    Console(highlight=False, width=None if sys.stdout.isatty() else 240).print(table)
+    print_wide(table, 240)
     return 0
 
 
 def _verify(root: Path, options) -> int:
     from ..store import damage, list_runs
+    from ._tables import counted
 
     runs = [run for run in list_runs(root) if run.status != "unfinished"]
     found = [sentence for run in runs for sentence in damage(run.folder)]
     if options.json:
         print(json.dumps({"runs": len(runs), "damage": found}, indent=2))
     else:
-        print(f"{_counted(len(runs), 'run')} read, {_counted(len(found), 'file')} damaged.")
+        print(f"{counted(len(runs), 'run')} read, {counted(len(found), 'file')} damaged.")
         for sentence in found:
             print(f"iclflow: {sentence}", file=sys.stderr)
     return 2 if found else 0
@@ -100,6 +98,7 @@ def _verify(root: Path, options) -> int:
 
 def _gc(root: Path, options) -> int:
     from ..store import litter, remove
+    from ._tables import counted
 
     found = litter(root, options.stopped)
     if not (found.files or found.runs):
@@ -114,7 +113,7 @@ def _gc(root: Path, options) -> int:
     if options.json:
         print(json.dumps(told, indent=2))
         return 0
-    files, runs = _counted(len(removed.files), "file"), _counted(len(removed.runs), "run")
+    files, runs = counted(len(removed.files), "file"), counted(len(removed.runs), "run")
     print(f"Removed {files} and {runs}.")
     for folder in removed.busy:
         print(f"Left {folder}: a process is computing it.")
@@ -123,12 +122,10 @@ def _gc(root: Path, options) -> int:
 
 def _agreed(files: Sequence[Path], folders: Sequence[Path]) -> bool:
     """Whether the user agrees that these are removed."""
+    from ._tables import counted
+
     for path in (*files, *folders):
         print(path, file=sys.stderr)
-    what = f"{_counted(len(files), 'leftover file')} and {_counted(len(folders), 'incomplete run')}"
+    what = f"{counted(len(files), 'leftover file')} and {counted(len(folders), 'incomplete run')}"
     print(f"Remove {what}? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"

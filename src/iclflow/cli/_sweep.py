@@ -10,7 +10,7 @@ from typing import Any
 
 from ..config import InputError, named, read_toml, with_flags
 from ._activity import Activity
-from ._errors import Parser, add_json, add_lasting, check_lasting
+from ._errors import Parser, add_json, add_lasting, lasting_options
 from ._interrupts import Interrupted, Interrupts
 from ._start import start
 
@@ -25,13 +25,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0 if arguments else 2
     if arguments[0] == "--measurements":
         return _list_measurements("--json" in arguments)
-    file, *rest = arguments
-    if file.startswith("-"):
-        raise InputError(f"`FILE` comes first, before {file}: give the path of a TOML file.")
-    options, flags = parser.parse_known_args(rest)
-    if {"-h", "--help"} & set(flags):
-        parser.print_help()  # the settings of the base follow
-    check_lasting(options)
+    file, options, flags = lasting_options(parser, arguments)
     data = _with_base_flags(named(read_toml(file), file), flags)
     _use_all_cores()
     start()

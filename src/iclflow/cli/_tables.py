@@ -1,5 +1,7 @@
 """Results as text, for people."""
 
+import sys
+
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.padding import Padding
@@ -61,6 +63,18 @@ def plain_table(*columns: str) -> Table:
     for i, column in enumerate(columns):
         table.add_column(column, justify="left" if i == 0 else "right")
     return table
+
+
+def print_wide(table: Table, width: int) -> None:
+    """Prints a table; off a terminal so wide, since there is none to keep to and names must stay
+    whole."""
+    known = None if sys.stdout.isatty() else width
+    Console(highlight=False, width=known, markup=False).print(table)
+
+
+def counted(count: int, noun: str) -> str:
+    """A number with its noun."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _number(value: float | None, missing: str = "–") -> str:

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from ._base import BelowOne, Count, Flag
 from ._model_base import Scale
-from ._softmax_model import FactoredBase, SoftmaxBase
+from ._softmax_model import FactoredBase, SoftmaxBase, StructuredBase
 
 
 class MultiMergedModel(SoftmaxBase):
@@ -51,32 +51,20 @@ class MultiBlindModel(FactoredBase):
 
     @property
     def label_blind(self) -> bool:
-        return self.softmax and not self.self_attention
+        return self.alone
 
     def weight_count(self, dim: int, labels: int) -> int:
         width = dim + labels if self.width is None else self.width
         return self.heads * width * 2 * (dim + labels)
 
 
-class MultiStructuredModel(SoftmaxBase):
+class MultiStructuredModel(StructuredBase):
     """Attention with several labels, and a few numbers a head: ω, and one μ a label."""
 
     kind: Literal["multi_structured"] = "multi_structured"
-    scale: Scale = Field(default=1e-2, description="Size of the initial weights.")
-    scheme: Literal["gaussian", "small_identity", "opposite"] = Field(
-        default="gaussian", description="How the initial weights are chosen."
-    )
     per_coordinate: Flag = Field(
         default=True, description="Whether a head has one ω for each coordinate."
     )
-
-    @property
-    def structured(self) -> bool:
-        return self.label_blind
-
-    @property
-    def label_blind(self) -> bool:
-        return self.softmax and not self.self_attention
 
     @property
     def multi(self) -> bool:
@@ -120,7 +108,7 @@ class MultiSpectralModel(SoftmaxBase):
 
     @property
     def label_blind(self) -> bool:
-        return self.softmax and not self.self_attention and self.weights != "tokens"
+        return self.alone and self.weights != "tokens"
 
     @property
     def spectral(self) -> bool:

@@ -22,15 +22,33 @@ class SoftmaxBase(ModelBase):
     def softmax(self) -> bool:
         return self.activation == "softmax"
 
+    @property
+    def alone(self) -> bool:
+        """Whether attention is softmax over the context alone."""
+        return self.softmax and not self.self_attention
 
-class StructuredModel(SoftmaxBase):
-    """Attention with a few numbers a head: key-query diag(ω), output-value μ."""
 
-    kind: Literal["structured"] = "structured"
+class StructuredBase(SoftmaxBase):
+    """What attention with a few numbers a head has."""
+
     scale: Scale = Field(default=1e-2, description="Size of the initial weights.")
     scheme: Literal["gaussian", "small_identity", "opposite"] = Field(
         default="gaussian", description="How the initial weights are chosen."
     )
+
+    @property
+    def structured(self) -> bool:
+        return self.alone
+
+    @property
+    def label_blind(self) -> bool:
+        return self.alone
+
+
+class StructuredModel(StructuredBase):
+    """Attention with a few numbers a head: key-query diag(ω), output-value μ."""
+
+    kind: Literal["structured"] = "structured"
     per_coordinate: Flag = Field(
         default=False, description="Whether a head has one ω for each coordinate."
     )
@@ -38,14 +56,6 @@ class StructuredModel(SoftmaxBase):
     @property
     def bilinear(self) -> bool:
         return not self.softmax
-
-    @property
-    def structured(self) -> bool:
-        return self.label_blind
-
-    @property
-    def label_blind(self) -> bool:
-        return self.softmax and not self.self_attention
 
     def weight_count(self, dim: int, labels: int) -> int:
         return self.heads * (1 + (dim if self.per_coordinate else 1))

@@ -4,11 +4,12 @@ import contextlib
 import dataclasses
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import equinox as eqx
 import jax.random as jr
 import numpy as np
-from jaxtyping import PRNGKeyArray
+from jaxtyping import ArrayLike, PRNGKeyArray
 
 from ..config import Config, InputError
 from ..models import AbstractModel, MergedKQ, SeparateKQ, SpectralAttention
@@ -47,22 +48,36 @@ class Experiment:
         return None if floor is None else float(floor)
 
 
+class Keys(NamedTuple):
+    """The random keys of a run: of its first weights, its data set, its steps, and its test."""
+
+    weights: PRNGKeyArray
+    data: PRNGKeyArray
+    steps: PRNGKeyArray
+    test: PRNGKeyArray
+
+
+def keys_of(seed: ArrayLike) -> Keys:
+    """The keys that a seed stands for."""
+    return Keys(*jr.split(jr.key(seed), 4))
+
+
 def prepare(config: Config) -> Experiment:
     """Builds what the config describes; an `InputError` of one sentence where it cannot be."""
     require_float64("An experiment")
-    key_weights, key_data, key_steps, key_test = jr.split(jr.key(config.seed), 4)
+    keys = keys_of(config.seed)
     with naming(config, "task"):
         task = build_task(config)
     with naming(config, "model"):
-        model, attention = build_model(config, key_weights)
+        model, attention = build_model(config, keys.weights)
     with naming(config, "risk"):
         options = {k: v for k, v in config.risk if k != "kind"}
         kind = config.risk.kind
         if kind == "best":
             kind = "exact" if config.exact else "sampled"
-        chosen = risk(task, model, kind, key=key_data, **options)
-        monitor = _monitor(config, task, model, chosen, key_data, key_test)
-    return Experiment(config, task, model, attention, chosen, monitor, key_steps)
+        chosen = risk(task, model, kind, key=keys.data, **options)
+        monitor = _monitor(config, task, model, chosen, keys)
+    return Experiment(config, task, model, attention, chosen, monitor, keys.steps)
 
 
 def build_task(config: Config) -> AbstractTask:
@@ -71,17 +86,17 @@ def build_task(config: Config) -> AbstractTask:
         return TASKS[config.task.kind](**{k: v for k, v in config.task if k != "kind"})
 
 
-def _monitor(config: Config, task, model, chosen: AbstractRisk, key_data, key_test) -> AbstractRisk:
+def _monitor(config: Config, task, model, chosen: AbstractRisk, keys: Keys) -> AbstractRisk:
     """The risk that is reported: without noise where that can be had."""
     if not config.stochastic:
         return chosen
     if config.risk.kind == "minibatch":
         sequences = getattr(config.risk, "sequences")
-        return risk(task, model, "dataset", sequences=sequences, key=key_data)
+        return risk(task, model, "dataset", sequences=sequences, key=keys.data)
     if config.exact_exists:
         with contextlib.suppress(ValueError):  # more features than moments are kept for
             return risk(task, model, "exact")
-    return held_out_risk(config, task, model, key_test)
+    return held_out_risk(config, task, model, keys.test)
 
 
 @contextlib.contextmanager

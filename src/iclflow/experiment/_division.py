@@ -60,8 +60,7 @@ def divided(run: Trajectory, task: AbstractTask) -> Division | None:
     """How a run divided the tasks, if it had several with coordinates of their own."""
     if not isinstance(task, MultiTaskRegression) or len(run) < 3:
         return None
-    used = [place for read in task.coordinates for place in read]
-    if len(set(used)) < len(used) or not np.all(np.isfinite(run.losses)):
+    if not task.disjoint or not np.all(np.isfinite(run.losses)):
         return None
     found = allocation(run.final, task)
     emergence, convergence, settled = None, None, False

@@ -38,7 +38,7 @@ class HeldOutRisk(AbstractRisk):
 
     kind: ClassVar[str] = "sampled"
     # Every look is at thousands of sequences.
-    tries_at_once: ClassVar[int] = 20
+    tries_at_once: ClassVar[int | None] = 20
     looks: ClassVar[int] = 400
 
     batch: AbstractBatchRisk

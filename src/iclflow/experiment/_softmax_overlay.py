@@ -113,9 +113,8 @@ def _several(experiment: Experiment, task: MultiTaskRegression) -> tuple[Referen
     """What small heads reach for all tasks together: each its own debiased step, or less."""
     model = experiment.config.model
     # Heads must be free to read each coordinate with its own weight, in the basis of the tasks.
-    rotated = task.input_rotation is not None or task.output_rotation is not None
     own = getattr(model, "per_coordinate", True)
-    if rotated or not own or getattr(model, "self_attention", False):
+    if task.rotated or not own or getattr(model, "self_attention", False):
         return ()
     noise = float(np.sum(np.asarray(task.noise))) if task.noisy_query else 0.0
     enough = heads_needed(task)

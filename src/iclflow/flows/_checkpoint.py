@@ -9,8 +9,7 @@ import json
 import re
 import time
 import warnings
-from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..files import write_atomic
+from ..versions import NUMERICAL, installed
 from ._recorder import Recorder, Snapshot
 
 FORMAT = 2
 # Writing may take up to this share of a run.
 _SHARE = 0.05
-# What decides the bits of a run beside its numbers.
-_PACKAGES = ("iclflow", "jax", "jaxlib", "equinox", "diffrax", "optax")
+_REMEDY = "remove it, and the run starts from the beginning."
 
 
 class CheckpointError(ValueError):
@@ -113,6 +112,17 @@ class Checkpoint:
         self.path.unlink(missing_ok=True)
 
 
+def label_in(path: Path) -> str | None:
+    """The label of the run whose checkpoint a file is; "" if it cannot be told, None if there is
+    no file."""
+    if not path.exists():
+        return None
+    try:
+        return str(_opened(path, lambda file: None)[1]["label"])
+    except (CheckpointError, KeyError):
+        return ""
+
+
 def owner_of(*parts) -> str:
     """A fingerprint of everything that decides a run: pytrees of arrays and plain settings, with
     their classes, and the versions and the kind of device that compute."""
@@ -124,7 +134,7 @@ def owner_of(*parts) -> str:
     # Structures tell classes and static fields. Functions are told apart by name alone: where they
     # lie in memory is another in every process.
     add(re.sub(r" at 0x[0-9a-f]+", "", str(jax.tree.structure(parts))).encode())
-    add(json.dumps([_versions(), jax.default_backend()]).encode())
+    add(json.dumps([installed(*NUMERICAL), jax.default_backend()]).encode())
     for leaf in jax.tree.leaves(parts):
         if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             leaf = jax.random.key_data(leaf)
@@ -176,20 +186,25 @@ def unpack(recorders: Sequence[Recorder], snapshot: Snapshot) -> None:
 
 def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """The content of a checkpoint that is whole."""
+    arrays, about = _opened(path, lambda file: {n: file.get_tensor(n) for n in file.keys()})
+    if about.get("hash") != _hash(arrays, about.get("state")):
+        raise CheckpointError(f"`{path}` does not match its hash, so it is damaged: {_REMEDY}")
+    return arrays, about
+
+
+def _opened(path: Path, content: Callable[[Any], Any]) -> tuple[Any, dict[str, Any]]:
+    """What `content` takes out of a checkpoint, and what the file says of itself."""
     from safetensors import SafetensorError, safe_open
 
-    remedy = "remove it, and the run starts from the beginning."
     try:
         with safe_open(path, framework="numpy") as file:
             about = json.loads((file.metadata() or {}).get("iclflow", "null"))
-            arrays = {name: file.get_tensor(name) for name in file.keys()}
+            found = content(file)
     except (SafetensorError, ValueError, OSError):
-        raise CheckpointError(f"`{path}` is damaged: {remedy}") from None
+        raise CheckpointError(f"`{path}` is damaged: {_REMEDY}") from None
     if not isinstance(about, dict) or about.get("format") != FORMAT:
-        raise CheckpointError(f"`{path}` is no checkpoint of this version: {remedy}")
-    if about.get("hash") != _hash(arrays, about.get("state")):
-        raise CheckpointError(f"`{path}` does not match its hash, so it is damaged: {remedy}")
-    return arrays, about
+        raise CheckpointError(f"`{path}` is no checkpoint of this version: {_REMEDY}")
+    return found, about
 
 
 def _hash(arrays: dict[str, np.ndarray], about: Any) -> str:
@@ -198,13 +213,3 @@ def _hash(arrays: dict[str, np.ndarray], about: Any) -> str:
         array = np.ascontiguousarray(arrays[name])
         digest.update(f"{name}{array.dtype}{array.shape}".encode() + array.tobytes())
     return digest.hexdigest()
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for package in _PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "unknown"
-    return found

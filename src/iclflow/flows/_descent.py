@@ -258,8 +258,7 @@ class _Driver:
 
     def _chunks(self, counts: np.ndarray, numbers: int) -> np.ndarray:
         """Steps from each look to the next, as rows for one call each."""
-        # Risks that are looked at as often as one likes are those of the usual size.
-        most = _CHUNK if self._reported.tries_at_once >= 512 else self._reported.tries_at_once
+        most = self._reported.tries_at_once or _CHUNK
         size = min(most, _CHUNK_BYTES // (8 * numbers), _LONGEST_STRETCH // int(counts.max()))
         size = min(len(counts), max(1, size))
         # Every chunk of one shape means one compilation: chunks are made as equal as can be.

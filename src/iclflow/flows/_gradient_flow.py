@@ -105,7 +105,7 @@ class _Driver:
         if snapshot is not None:
             state = with_leaves(state, snapshot.arrays)
         size = max(8, min(512, _CHUNK_BYTES // (8 * vectors.size)))
-        size = min(size, self._risk.tries_at_once)
+        size = min(size, self._risk.tries_at_once or size)
         whole = True
         try:
             while any(recorder.result is None for recorder in recorders):

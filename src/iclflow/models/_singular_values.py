@@ -86,10 +86,9 @@ def signs_of(omega: Array, mu: Array, given: Signs | None) -> Signs | None:
         raise ValueError(
             f"`signs` = {given}: must be 1 or -1 for each ω, and for each μ, {omega.shape} each."
         )
-    for name, values, sign in zip(("omega", "mu"), seen, both):
-        traced = isinstance({"omega": omega, "mu": mu}[name], Tracer)
-        if not traced and np.any(values * sign < 0):
-            raise ValueError(f"`signs` = {given}: must be those of `{name}` = {values.tolist()}.")
+    for name, values, seen_as, sign in zip(("omega", "mu"), (omega, mu), seen, both):
+        if not isinstance(values, Tracer) and np.any(seen_as * sign < 0):
+            raise ValueError(f"`signs` = {given}: must be those of `{name}` = {seen_as.tolist()}.")
     return _as_signs(both[0] > 0), _as_signs(both[1] > 0)
 
 

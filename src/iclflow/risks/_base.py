@@ -19,8 +19,8 @@ class AbstractRisk(eqx.Module):
     stochastic: ClassVar[bool] = False
     # Whether a gradient takes longer than all else in a step of a solver: milliseconds.
     costly: ClassVar[bool] = False
-    # How many tries of a solver may pass before a run is looked at, shown and kept.
-    tries_at_once: ClassVar[int] = 512
+    # After how many tries of a solver, or looks, a run must be shown and kept; None: after many.
+    tries_at_once: ClassVar[int | None] = None
     # How often descent looks at it, at most, to keep what moves.
     looks: ClassVar[int] = 20_000
 

@@ -1,17 +1,15 @@
 """What risks of decomposable attention need to know of a task: labels on blocks of their own."""
 
-import math
-
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from ..models import AbstractModel, AbstractSpectral
 from ..precision import as_float
 from ..tasks import AbstractTask, MultiTaskRegression
 from ._large_context import is_blind_softmax
+from ._one_length import one_length
 
 
 class Disjoint(eqx.Module):
@@ -29,9 +27,8 @@ class Disjoint(eqx.Module):
         """What `task` is, if `model` is decomposable on its blocks, and these are not rotated."""
         if not isinstance(task, MultiTaskRegression) or not isinstance(model, AbstractSpectral):
             return None
-        turned = task.input_rotation is not None or task.output_rotation is not None
         same = [set(read) for read in task.coordinates] == [set(r) for r in model.coordinates]
-        if turned or not same or not is_blind_softmax(model):
+        if task.rotated or not same or not is_blind_softmax(model):
             return None
         count = len(task.contexts)
         return Disjoint(
@@ -55,15 +52,7 @@ class Disjoint(eqx.Module):
 
     def at_length(self, length) -> "Disjoint":
         """The same tasks with another context length, any real number from 1 up."""
-        known = not isinstance(length, Tracer)
-        plain = not isinstance(length, str) and np.ndim(length) == 0
-        if known and not (plain and 1 <= float(length) < math.inf):
-            told = repr(length) if isinstance(length, str) else length
-            raise ValueError(f"`length` = {told}: must be at least 1 and finite.")
-        lengths = jnp.reshape(as_float(length), (1,))
-        return eqx.tree_at(
-            lambda t: (t.lengths, t.probabilities), self, (lengths, jnp.ones_like(lengths))
-        )
+        return eqx.tree_at(lambda t: (t.lengths, t.probabilities), self, one_length(length))
 
     def heads(self, model: AbstractModel) -> tuple[Float[Array, "H I"], Float[Array, "H I"]]:
         """ω and μ of a model that fits."""

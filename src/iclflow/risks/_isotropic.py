@@ -1,17 +1,15 @@
 """What softmax risks in closed form need to know of a task: isotropic inputs and weights."""
 
-import math
 from typing import TypeGuard
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from ..models import AbstractModel, StructuredAttention
 from ..precision import as_float
 from ..tasks import AbstractTask, LinearRegression
+from ._one_length import one_length
 
 
 class Isotropic(eqx.Module):
@@ -61,15 +59,8 @@ class Isotropic(eqx.Module):
 
     def at_length(self, length) -> "Isotropic":
         """The same task with another context length, any real number from 1 up."""
-        if not isinstance(length, Tracer) and not 1 <= float(length) < math.inf:
-            raise ValueError(
-                f"`length` = {length}: must be at least 1 and finite; "
-                "`theory.infinite_length_loss` is the limit."
-            )
-        lengths = jnp.reshape(as_float(length), (1,))
-        return eqx.tree_at(
-            lambda t: (t.lengths, t.probabilities), self, (lengths, jnp.ones_like(lengths))
-        )
+        found = one_length(length, "; `theory.infinite_length_loss` is the limit")
+        return eqx.tree_at(lambda t: (t.lengths, t.probabilities), self, found)
 
     def heads(self, model: AbstractModel) -> tuple[Float[Array, " H"], Float[Array, " H"]]:
         """ω for white inputs, and μ, of a model that fits."""

@@ -15,7 +15,7 @@ from ..tasks import AbstractTask, is_whole
 from ._base import AbstractRisk
 from ._block_norms import BlockNorms, block_norms
 from ._disjoint import Disjoint
-from ._query_quadrature import Resolution, head_moments, pair_moments
+from ._query_quadrature import Averages, Resolution
 
 _DIGITS = (3, 10)
 # The steepness up to which grids are made: a few values, each a program of its own.
@@ -53,7 +53,7 @@ class ExactMultiRisk(AbstractRisk):
     kind: ClassVar[str] = "exact"
     # A gradient takes seconds: a step is shown as soon as it is done, and is explicit, since the
     # Jacobian of an implicit one would take as many gradients as there are weights.
-    tries_at_once: ClassVar[int] = 1
+    tries_at_once: ClassVar[int | None] = 1
 
     task: Disjoint
     digits: int = eqx.field(static=True, default=4)
@@ -132,31 +132,22 @@ class _Moments(eqx.Module):
     def of(
         omega: Float[Array, "H I"], norms: BlockNorms, task: Disjoint, resolution: Resolution
     ) -> "_Moments":
-        heads = len(omega)
         scores = omega * norms.radii[:, None, :]
-        squares = jnp.sum(scores**2, -1)
-        mean = lambda moments: moments @ task.probabilities  # over the lengths
-        single = head_moments(squares[..., None], task.lengths, resolution)
-        spot = np.arange(heads)
+        found = Averages.of(scores, task.lengths, task.probabilities, resolution)
+        heads = np.arange(len(omega))
         # Row and column h of the matrices are heads; the diagonal is a head with itself.
-        overlap = jnp.zeros((len(scores), heads, heads)).at[:, spot, spot].set(mean(single.square))
-        own = mean(single.square)[..., None] + mean(single.along)[..., None] * scores**2
-        product = jnp.zeros((len(scores), heads, heads, omega.shape[1])).at[:, spot, spot].set(own)
-        first, second = np.triu_indices(heads, 1)
-        if len(first):
-            covariance = jnp.sum(scores[:, first] * scores[:, second], -1)
-            pair = pair_moments(
-                squares[:, first, None], squares[:, second, None], covariance[..., None],
-                task.lengths, resolution,
-            )  # fmt: skip
-            pick = lambda index: type(single)(*(moment[:, index] for moment in single))
-            a, b, c, d = mean(pair.coefficients(pick(first), pick(second)))[..., None]
-            shared = mean(pair.overlap)
-            v, w = scores[:, first], scores[:, second]
-            both = shared[..., None] + (a + c) * v * w + b * v**2 + d * w**2
-            overlap = overlap.at[:, first, second].set(shared).at[:, second, first].set(shared)
-            product = product.at[:, first, second].set(both).at[:, second, first].set(both)
-        return _Moments(mean(single.mean)[..., None] * scores, product, overlap)
+        overlap = jnp.zeros((len(scores), len(heads), len(heads)))
+        overlap = overlap.at[:, heads, heads].set(found.square)
+        product = jnp.zeros((*overlap.shape, omega.shape[1]))
+        own = found.square[..., None] + found.along[..., None] * scores**2
+        product = product.at[:, heads, heads].set(own)
+        a, b, c, d = found.coefficients[..., None]
+        v, w = scores[:, found.first], scores[:, found.second]
+        both = found.overlap[..., None] + (a + c) * v * w + b * v**2 + d * w**2
+        for i, j in ((found.first, found.second), (found.second, found.first)):
+            overlap = overlap.at[:, i, j].set(found.overlap)
+            product = product.at[:, i, j].set(both)
+        return _Moments(found.centre[..., None] * scores, product, overlap)
 
 
 def exact_multi_risk(

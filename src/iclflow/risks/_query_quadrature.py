@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 # Variances of scores below this count as this: directions of zero length have no gradient.
@@ -102,6 +103,56 @@ def pair_moments(
     return PairMoments(*_each(one, first, second, product, length))
 
 
+class Averages(NamedTuple):
+    """What heads with given scores return, averaged over contexts and their lengths.
+
+    **Fields:**
+
+    - `first`, `second`: the pairs of heads, each once.
+    - `square`, `centre`, `along`: of each head E|p|², and the coefficients of v in E m and of
+      v vᵀ in E[m mᵀ].
+    - `overlap`, `coefficients`: E[p·p′], and A, B, C and D, of each pair.
+    """
+
+    first: np.ndarray
+    second: np.ndarray
+    square: Float[Array, "P H"]
+    centre: Float[Array, "P H"]
+    along: Float[Array, "P H"]
+    overlap: Float[Array, "P pairs"]
+    coefficients: Float[Array, "4 P pairs"]
+
+    @staticmethod
+    def of(
+        scores: Float[Array, "P H D"],
+        lengths: Float[Array, " K"],
+        probabilities: Float[Array, " K"],
+        resolution: Resolution,
+    ) -> "Averages":
+        """**Arguments:**
+
+        - `scores`: v, at each of P queries and of each head.
+        """
+        norms = jnp.sum(scores**2, -1)
+        first, second = np.triu_indices(norms.shape[1], 1)
+        product = jnp.sum(scores[:, first] * scores[:, second], -1)
+        single = head_moments(norms[..., None], lengths, resolution)
+        pair = pair_moments(
+            norms[:, first, None], norms[:, second, None], product[..., None], lengths, resolution
+        )
+        pick = lambda index: HeadMoments(*(moment[:, index] for moment in single))
+        mean = lambda moments: moments @ probabilities
+        return Averages(
+            first,
+            second,
+            square=mean(single.square),
+            centre=mean(single.mean),
+            along=mean(single.along),
+            overlap=mean(pair.overlap),
+            coefficients=mean(pair.coefficients(pick(first), pick(second))),
+        )
+
+
 def _each(function, *arguments: Array) -> Array:
     """The numbers of `function` for each element, along a new first axis."""
     shape = jnp.broadcast_shapes(*(argument.shape for argument in arguments))
@@ -112,7 +163,7 @@ def _each(function, *arguments: Array) -> Array:
     # Computing the tables again on the way back keeps no more than some of them at a time.
     one = jax.checkpoint(lambda of: jnp.stack(function(*of)))
     found = jax.lax.map(one, flat, batch_size=_TOGETHER)
-    return found[: len(found) - fill].T.reshape(-1, *shape)
+    return found[: len(found) - fill].T.reshape(found.shape[1], *shape)
 
 
 def _one_head(variance: Array, length: Array, resolution: Resolution) -> tuple[Array, ...]:

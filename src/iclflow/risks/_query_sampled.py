@@ -18,7 +18,7 @@ from ._batch import AbstractBatchRisk, AbstractSampledRisk, check_batch
 from ._draws import Inputs, normals
 from ._integrated import label_blind, labels_can_be_integrated, output_circuits
 from ._labels import LabelMoments
-from ._query_quadrature import Resolution, head_moments, pair_moments
+from ._query_quadrature import Averages, Resolution
 
 
 def contexts_can_be_integrated(task: AbstractTask, model: AbstractModel) -> bool:
@@ -84,28 +84,16 @@ class QueryBatchRisk(AbstractBatchRisk):
             )
         heads = _WhiteHeads.of(model, self.inputs.root.matrix, self.labels, self.queries)
         length = jnp.asarray(self.inputs.contexts, self.queries.dtype)
-        mean = lambda moments: moments @ self.inputs.probabilities  # over the lengths
-        norms = jnp.sum(heads.scores**2, -1)
-        single = head_moments(norms[..., None], length, self.resolution)
-        square, centre, along = (mean(x) for x in (single.square, single.mean, single.along))
-        first, second = np.triu_indices(norms.shape[1], 1)
-        product = jnp.sum(heads.scores[:, first] * heads.scores[:, second], -1)
-        pair = pair_moments(
-            norms[:, first, None], norms[:, second, None], product[..., None], length,
-            self.resolution,
-        )  # fmt: skip
-        pick = lambda index: type(single)(*(moment[:, index] for moment in single))
-        coefficients = mean(pair.coefficients(pick(first), pick(second)))
-        overlap = mean(pair.overlap)
+        found = Averages.of(heads.scores, length, self.inputs.probabilities, self.resolution)
+        first, second, own = found.first, found.second, np.arange(heads.scores.shape[1])
         forms = heads.forms(first, second)
-        own = np.arange(norms.shape[1])
         return (
             heads.constant
-            - 2 * jnp.einsum("ph,ph->p", centre, heads.slope)
-            + square @ heads.traces[own, own]
-            + jnp.einsum("ph,ph->p", along, heads.form(own, own, own, own))
-            + 2 * overlap @ heads.traces[first, second]
-            + 2 * jnp.einsum("cpk,cpk->p", coefficients, forms)
+            - 2 * jnp.einsum("ph,ph->p", found.centre, heads.slope)
+            + found.square @ heads.traces[own, own]
+            + jnp.einsum("ph,ph->p", found.along, heads.form(own, own, own, own))
+            + 2 * found.overlap @ heads.traces[first, second]
+            + 2 * jnp.einsum("cpk,cpk->p", found.coefficients, forms)
         )
 
 

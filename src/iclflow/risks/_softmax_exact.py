@@ -54,7 +54,7 @@ class ExactSoftmaxRisk(AbstractRisk):
 
     kind: ClassVar[str] = "exact"
     costly: ClassVar[bool] = True
-    tries_at_once: ClassVar[int] = 32
+    tries_at_once: ClassVar[int | None] = 32
 
     task: Isotropic
     digits: int = eqx.field(static=True, default=10)

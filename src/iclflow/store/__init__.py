@@ -13,7 +13,9 @@ from ._lock import folder_lock as folder_lock
 from ._manifest import damage as damage
 from ._manifest import made_by as made_by
 from ._manifest import read_manifest as read_manifest
+from ._names import MANIFEST as MANIFEST
 from ._result_folder import check_free as check_free
+from ._result_folder import is_empty as is_empty
 from ._result_folder import result_folder as result_folder
 from ._tidy import litter as litter
 from ._tidy import remove as remove

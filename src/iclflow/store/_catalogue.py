@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from ..config import Config, InputError, parse_config, read_toml
 from ._manifest import read_manifest
-from ._names import CHECKPOINT, CONFIG, HEADER, MANIFEST
+from ._names import CHECKPOINT, CONFIG, HEADER, MANIFEST, TRAJECTORY
 
 Status = Literal["complete", "stopped", "unfinished", "unreadable"]
 STATUSES: tuple[Status, ...] = ("complete", "stopped", "unfinished", "unreadable")
@@ -138,7 +138,7 @@ def _is_run(folder: Path, files: Iterable[str]) -> bool:
     if CONFIG in names and (MANIFEST in names or CHECKPOINT in names):
         return True
     if CONFIG not in names:
-        return {MANIFEST, "trajectory.safetensors"} <= names
+        return {MANIFEST, TRAJECTORY} <= names
     try:
         with open(folder / CONFIG, "rb") as file:
             return file.read(len(HEADER.encode())) == HEADER.encode()

@@ -2,14 +2,12 @@
 
 import json
 import platform
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from ..files import sha256
+from ..versions import NUMERICAL, installed
 from ._names import MANIFEST as NAME
-
-_PACKAGES = ("iclflow", "jax", "jaxlib", "equinox", "diffrax", "optax", "numpy")
 
 
 def made_by() -> dict[str, Any]:
@@ -18,7 +16,7 @@ def made_by() -> dict[str, Any]:
 
     devices = jax.devices()
     return {
-        "versions": {"python": platform.python_version()} | {p: _version(p) for p in _PACKAGES},
+        "versions": {"python": platform.python_version()} | installed(*NUMERICAL, "numpy"),
         "device": {
             "backend": jax.default_backend(),
             "kind": devices[0].device_kind,
@@ -54,10 +52,3 @@ def damage(folder: Path) -> list[str]:
         if sha256(content) != wanted:
             found.append(f"`{folder / name}` does not match its hash: it is damaged.")
     return found
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "unknown"

@@ -32,11 +32,7 @@ def check_free(path: Path, config: Config, force: bool) -> None:
     try:
         if path.exists() and not path.is_dir():
             raise InputError(f"`{path}` is a file: must be a folder, or free.")
-        if force or not path.is_dir():
-            return
-        # What a process that died left half-written is nobody's.
-        ours = {LOCK, *(left.name for left in leftovers(path))}
-        if not any(file.name not in ours for file in path.iterdir()):
+        if force or not path.is_dir() or is_empty(path):
             return
     except OSError as error:
         raise InputError(f"`{path}` cannot be used: {error.strerror}.") from None
@@ -51,6 +47,12 @@ def check_free(path: Path, config: Config, force: bool) -> None:
             f"`{path}` holds another run ({there[:8]}): choose another folder with --out, or "
             "overwrite it with --force."
         )
+
+
+def is_empty(folder: Path) -> bool:
+    """Whether nothing is there but a lock, and what a process that died left half-written."""
+    ours = {LOCK, *(left.name for left in leftovers(folder))}
+    return all(file.name in ours for file in folder.iterdir())
 
 
 def hash_in(folder: Path) -> str | None:

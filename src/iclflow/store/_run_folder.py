@@ -7,12 +7,12 @@ from typing import Any
 
 from ..config import Config, InputError, to_toml
 from ..files import remove_leftovers, write_atomic
-from ..flows import Checkpoint
+from ..flows import Checkpoint, label_in
 from ..trajectory import Result, Trajectory
 from ._lock import folder_lock
 from ._manifest import damage, made_by, read_manifest
-from ._names import CHECKPOINT, CONFIG, HEADER, LOCK, MANIFEST
-from ._result_folder import check_free, hash_in, result_folder
+from ._names import CHECKPOINT, CONFIG, HEADER, MANIFEST
+from ._result_folder import check_free, hash_in, is_empty, result_folder
 
 
 class RunFolder:
@@ -48,7 +48,7 @@ class RunFolder:
             check_free(path, config, force)
             remove_leftovers(path)
             found = RunFolder(path, config)
-            begun = not any(file.name != LOCK for file in path.iterdir())
+            begun = is_empty(path)
             if begun:
                 write_atomic(path / CONFIG, found._config_text())
             try:
@@ -111,19 +111,3 @@ class RunFolder:
         if manifest is None or damage(self.path):
             return False
         return Result[manifest["result"]].ok
-
-
-def label_in(path: Path) -> str | None:
-    """The label of the run whose checkpoint a file is; "" if it cannot be told, None if there is
-    no file."""
-    import json
-
-    from safetensors import SafetensorError, safe_open
-
-    if not path.exists():
-        return None
-    try:
-        with safe_open(path, framework="numpy") as file:
-            return str(json.loads((file.metadata() or {})["iclflow"])["label"])
-    except (SafetensorError, ValueError, KeyError, TypeError, OSError):
-        return ""

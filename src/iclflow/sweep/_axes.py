@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..config import InputError
-from ..config._errors import shown
+from ..config import InputError, shown
 
 _RANGE = ("from", "to", "count", "log")
 # What has a key of its own in a sweep.

@@ -5,8 +5,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..config import Config
-from ..config._limits import memory_needed
+from ..config import Config, memory_needed
 from ._file import Sweep
 
 # Bytes that a batch may take: the same on every machine, since other batches are other bits.

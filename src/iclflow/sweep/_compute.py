@@ -11,9 +11,7 @@ import jax
 import numpy as np
 
 from ..config import Config, InputError
-from ..experiment import Experiment, prepare
-from ..experiment._build import naming
-from ..experiment._train import save_points
+from ..experiment import Experiment, naming, prepare, save_points
 from ..flows import (
     Checkpoint,
     Status,

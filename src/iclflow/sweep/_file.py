@@ -6,8 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..config import Config, InputError, parse_config
-from ..config._errors import shown
+from ..config import Config, InputError, parse_config, shown
 from ..experiment import build_task
 from ._axes import LARGEST, expanded, parse_axes, parse_zips, point_count
 from ._measurements import check_measurements

@@ -5,15 +5,14 @@ import contextlib
 import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from ..config import InputError, read_toml, to_toml
-from ..files import leftovers, remove_leftovers, sha256, write_atomic
-from ..store import damage, folder_lock, made_by, read_manifest, result_folder
-from ..store._names import LOCK
-from ..store._names import MANIFEST as NAME
+from ..files import remove_leftovers, sha256, write_atomic
+from ..store import MANIFEST as NAME
+from ..store import damage, folder_lock, is_empty, made_by, read_manifest, result_folder
+from ..versions import installed
 from ._compute import Finished
 from ._file import Sweep, parse_sweep
 from ._table import RESULTS, joined_bytes, part_bytes, schema_of
@@ -56,7 +55,7 @@ class SweepFolder:
             found = SweepFolder(path, sweep)
             for folder in (path, found.parts, path / TRAJECTORIES):
                 remove_leftovers(folder)
-            begun = _is_empty(path)
+            begun = is_empty(path)
             if fresh:
                 found._forget()
             write_atomic(path / SWEEP, to_toml(sweep.data))
@@ -113,7 +112,7 @@ class SweepFolder:
         files = {str(p.relative_to(self.path)): sha256(p.read_bytes()) for p in kept}
         files |= {SWEEP: sha256((self.path / SWEEP).read_bytes()), RESULTS: sha256(content)}
         made = made_by()
-        made["versions"] |= {"duckdb": version("duckdb")}
+        made["versions"] |= installed("duckdb")
         manifest = {
             "format": FORMAT,
             "name": self.sweep.name,
@@ -166,18 +165,12 @@ def _counted(table: Path) -> dict[str, int]:
     return dict(sorted(collections.Counter(row[0] for row in rows).items()))
 
 
-def _is_empty(path: Path) -> bool:
-    """Whether nothing is there but what a process that died left half-written."""
-    ours = {LOCK, *(left.name for left in leftovers(path))}
-    return all(file.name in ours for file in path.iterdir())
-
-
 def _check_free(path: Path, sweep: Sweep) -> None:
     """Refuses a folder that holds another sweep, or anything else."""
     try:
         if path.exists() and not path.is_dir():
             raise InputError(f"`{path}` is a file: must be a folder, or free.")
-        if not path.is_dir() or _is_empty(path):
+        if not path.is_dir() or is_empty(path):
             return
     except OSError as error:
         raise InputError(f"`{path}` cannot be used: {error.strerror}.") from None

@@ -9,13 +9,11 @@ from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import jax
-import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Key
 
 from ..config import Config
-from ..experiment import Experiment, prepare
-from ..experiment._build_model import build_model
+from ..experiment import Experiment, Keys, build_model, keys_of, prepare
 from ..models import AbstractModel
 from ..risks import AbstractRisk
 from ._batches import risk_of, seeded
@@ -64,13 +62,13 @@ def _floor(risk: AbstractRisk, model: AbstractModel):
 
 
 def step_keys(configs: Sequence[Config]) -> Key[Array, " members"]:
-    """The keys of the random streams of the steps, as `prepare` derives them from seeds."""
-    return _keys(np.asarray([config.seed for config in configs], np.uint32))[:, 2]
+    """The keys of the random streams of the steps."""
+    return _keys(configs).steps
 
 
 def first_models(configs: Sequence[Config]) -> AbstractModel:
     """The models of configs of one shape, each array with a leading axis over them."""
-    keys = _keys(np.asarray([config.seed for config in configs], np.uint32))[:, 0]
+    keys = _keys(configs).weights
     # A size that is the default of its scheme stays with the config.
     scales = [getattr(config.model, "scale", None) for config in configs]
     traced = None if None in scales else np.asarray(scales, float)
@@ -118,6 +116,9 @@ def _initialiser(start: _Start) -> Callable[..., AbstractModel]:
     return eqx.filter_jit(eqx.filter_vmap(one))
 
 
-@jax.jit
-def _keys(seeds):
-    return jax.vmap(lambda seed: jr.split(jr.key(seed), 4))(seeds)
+def _keys(configs: Sequence[Config]) -> Keys:
+    """The keys of many runs, each with a leading axis over them."""
+    return _many_keys(np.asarray([config.seed for config in configs], np.uint32))
+
+
+_many_keys = jax.jit(jax.vmap(keys_of))

@@ -14,8 +14,7 @@ from ..analysis import (
     superposition,
     which_algorithm,
 )
-from ..config import Config
-from ..config._task import MultiTask
+from ..config import Config, MultiTask
 from ..models import AbstractMultiAttention
 from ..tasks import MultiTaskRegression
 from ._measurements import Measured, measurement

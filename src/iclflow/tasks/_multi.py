@@ -122,6 +122,17 @@ class MultiTaskRegression(AbstractTask[MultiSequences]):
         return jnp.asarray(masks, self.signal.dtype)
 
     @property
+    def disjoint(self) -> bool:
+        """Whether no coordinate is read by two tasks."""
+        used = [place for read in self.coordinates for place in read]
+        return len(set(used)) == len(used)
+
+    @property
+    def rotated(self) -> bool:
+        """Whether tokens hold inputs or labels that are rotated."""
+        return self.input_rotation is not None or self.output_rotation is not None
+
+    @property
     def query_noise(self) -> Float[Array, " I"]:
         """Variance of the noise on each query label."""
         return self.noise if self.noisy_query else jnp.zeros_like(self.noise)

@@ -10,12 +10,11 @@ Slow, then fast, then slow: as ω²L/φ at first, and to rest at d^−½. Derive
 docs/theory/multitask.md.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import scipy.integrate
-import scipy.optimize
 from jaxtyping import Float
 
 from .._softmax_setting import checked_times
@@ -30,6 +29,7 @@ from ._check import (
     checked_positive,
     checked_width,
 )
+from ._first_times import first_times
 from ._solutions import gradient_flow_limit
 from ._spectral_flow import phase_times
 
@@ -119,42 +119,36 @@ def approximate_phase_times(
     way from λd, the loss without any prediction, for the emergence equation, and of the way from
     its own start for the others; to `gradient_flow_limit` for all.
     """
-    blocks, width, fractions = (
-        checked_blocks(blocks), checked_width(width), checked_fractions(fractions).tolist()
+    blocks, width, wanted = (
+        checked_blocks(blocks), checked_width(width), checked_fractions(fractions)
     )  # fmt: skip
     omega, mu = checked_heads(blocks, omega=omega, mu=mu)
     count = len(blocks.sizes)
     if len(omega) < count or np.any(np.argmax(omega, 0) != np.arange(count)):
         raise ValueError("`omega` must have head i ahead of all others on task i.")
-    full = phase_times(omega, mu, blocks, width, fractions)
+    full = phase_times(omega, mu, blocks, width, wanted.tolist())
     omega, mu = np.diag(omega[:count]).copy(), np.diag(mu[:count]).copy()
     pair = lambda end: _pair(omega, mu, blocks, width, end)
     alone = lambda end: _alone(omega, blocks, width, end)
     start = float(own_head_flow([0.0], omega, mu, blocks, width).loss[0])
     last = gradient_flow_limit(blocks).loss
 
-    def when(solved, start: float) -> np.ndarray:
-        def ahead(time: float, part: float) -> float:
-            loss = _own_heads(np.array([time]), solution, blocks).loss[0]
-            return float((start - loss) / (start - last)) - part
+    complaint = lambda end, made: (
+        f"`fractions` = {wanted.tolist()}: must be reached; heads alone have not by t = {end:g}."
+    )
 
-        end = float(full.max())
-        solution = solved(end)
-        while ahead(end, max(fractions)) < 0:
-            if end > 1e5:
-                raise ValueError(
-                    f"`fractions` = {list(fractions)}: must be reached; heads alone have not by "
-                    f"t = {end:g}."
-                )
-            end *= 4
+    def when(solved, start: float) -> np.ndarray:
+        def followed(end: float) -> Callable[[float], float]:
             solution = solved(end)
+
+            def made(time: float) -> float:
+                loss = _own_heads(np.array([time]), solution, blocks).loss[0]
+                return float((start - loss) / (start - last))
+
+            return made
+
         # What μ at its best has from the start is reached at once.
-        return np.array(
-            [
-                scipy.optimize.brentq(ahead, 0.0, end, (part,)) if ahead(0.0, part) < 0 else 0.0
-                for part in fractions
-            ]
-        )
+        return first_times(followed, wanted, float(full.max()), complaint)
 
     return PhaseTimes(full, when(pair, start), when(alone, float(np.sum(blocks.power))))
 

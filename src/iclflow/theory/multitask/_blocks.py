@@ -48,8 +48,7 @@ def blocks_of(task: MultiTaskRegression) -> Blocks:
     """
     if not isinstance(task, MultiTaskRegression):
         raise TypeError(f"`task` is a {type(task).__name__}: must be a MultiTaskRegression.")
-    used = [c for coordinates in task.coordinates for c in coordinates]
-    if len(set(used)) < len(used):
+    if not task.disjoint:
         raise ValueError(f"`task.coordinates` = {task.coordinates}: must not overlap.")
     sizes = np.array([len(coordinates) for coordinates in task.coordinates], float)
     signal, noise = (np.asarray(value, float) for value in (task.signal, task.noise))

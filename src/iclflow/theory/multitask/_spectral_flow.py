@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.integrate
-import scipy.optimize
 from jaxtyping import ArrayLike, Float
 
 from .._softmax_setting import checked_times
@@ -28,6 +27,7 @@ from ._check import (
     checked_imbalance,
     checked_width,
 )
+from ._first_times import first_times
 from ._loss import quick_loss, slopes_at
 from ._solutions import gradient_flow_limit
 
@@ -98,24 +98,21 @@ def phase_times(
     first, last = np.sum(quick_loss(omega, mu, blocks)), gradient_flow_limit(blocks).loss
     even = np.zeros_like(omega)
     ways = (_Coordinate.of("omega", omega, even, 1.0), _Coordinate.of("mu", mu, even, 1.0))
-    end = 10.0
-    while True:
+
+    def followed(end: float) -> Callable[[float], float]:
         solution = _solved(ways, omega.shape, blocks, width, end)
 
-        def done(time: float) -> float:
+        def made(time: float) -> float:
             at = _at(solution, np.array([time]), ways, omega.shape, blocks)
             return float((first - at.loss[0]) / (first - last))
 
-        if done(end) >= wanted.max():
-            return np.array(
-                [scipy.optimize.brentq(lambda t, f=f: done(t) - f, 0.0, end) for f in wanted]
-            )
-        if end > 1e5:
-            raise ValueError(
-                f"`fractions` = {wanted.tolist()}: must be reached; after t = {end:g} the flow has "
-                f"made {done(end):.3g} of the way to the loss of one head a task."
-            )
-        end *= 4
+        return made
+
+    complaint = lambda end, made: (
+        f"`fractions` = {wanted.tolist()}: must be reached; after t = {end:g} the flow has "
+        f"made {made:.3g} of the way to the loss of one head a task."
+    )
+    return first_times(followed, wanted, 10.0, complaint)
 
 
 class _Coordinate(NamedTuple):
