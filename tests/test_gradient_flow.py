@@ -16,7 +16,7 @@ from iclflow.flows import (
     gradient_flow_ensemble,
     init_many,
 )
-from iclflow.flows._gradient_flow import _advance
+from iclflow.flows._flow_program import _advance
 from iclflow.models import AbstractModel, FullMergedKQ, MergedKQ, SeparateKQ
 from iclflow.risks import SampledRisk, risk
 from iclflow.tasks import LinearRegression
@@ -276,7 +276,7 @@ def test_own_models_have_exact_risks_and_flow_too(getkey):
     assert float(run.final.w) == pytest.approx(1 / (1 + 5 / 31), abs=1e-8)
 
 
-def test_the_smallest_member_sets_the_tolerance_of_an_ensemble():
+def test_every_member_of_an_ensemble_has_the_tolerance_of_its_own_size():
     init = lambda key, scale: MergedKQ.init(key, 4, 3, scale)
     scales = jnp.array([1e-7, 1.0])
     models = init_many(init, jr.split(jr.key(0), 2), scales)
@@ -284,6 +284,7 @@ def test_the_smallest_member_sets_the_tolerance_of_an_ensemble():
     together = gradient_flow_ensemble(models, exact, end=90.0, save=Linear(10))
     alone = gradient_flow(init(jr.split(jr.key(0), 2)[0], 1e-7), exact, end=90.0, save=Linear(10))
     assert np.max(np.abs(together[0].losses - alone.losses)) < 1e-7
+    assert [run.statistics["atol"] for run in together] == [1e-17, 1e-10]
 
 
 def test_members_of_different_shapes_are_refused():

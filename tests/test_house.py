@@ -48,7 +48,7 @@ ORDER = (
         "store",
         "sweep",
     ),
-    *("engines", "explorer", "bench", "cli", "__main__"),
+    *("engines", "diagrams", "explorer", "bench", "cli", "__main__"),
 )
 # Prediction and measurement share no code.
 EXCEPTIONS = {"theory": {"precision", "tasks"}}

@@ -4,6 +4,7 @@ import copy
 import json
 import re
 import threading
+import time
 import tomllib
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from iclflow.config import InputError, load_config, parse_config, read_toml, to_
 from iclflow.engines import LocalEngine
 from iclflow.experiment import prepare, train
 from iclflow.experiment._build_model import build_model
+from iclflow.flows import Status
 from iclflow.flows._stepper import Stepper
 from iclflow.sweep import (
     MEASUREMENTS,
@@ -56,7 +58,6 @@ def away_from_home(tmp_path, monkeypatch):
     """Works in an empty folder, and leaves the user's compile cache and devices alone."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("iclflow.compile_cache.enable_compile_cache", lambda: None)
-    monkeypatch.setattr("iclflow.cli._sweep._use_all_cores", lambda: None)
 
 
 @pytest.fixture
@@ -249,7 +250,7 @@ def test_batches_have_one_shape_and_one_size_and_hold_every_run_once():
     for batch in batches:
         assert len({sweep.config(run).model.heads for run in batch.runs}) == 1
         scales = [sweep.config(run).model.scale for run in batch.runs]
-        assert scales == sorted(scales)
+        assert scales == sorted(scales, reverse=True)
         assert not batch.one_risk
     assert batches == batches_of(parse_sweep(data(axes, seeds=5, batch=8)))
     assert all(batch.one_risk for batch in batches_of(parse_sweep(data())))
@@ -450,25 +451,43 @@ def test_a_batch_that_is_told_to_stop_writes_where_it_stands(monkeypatch):
     assert again.rows == whole.rows and again.trajectories == whole.trajectories
 
 
-def test_every_device_takes_a_batch_and_the_rows_stay_the_same(monkeypatch):
+def test_every_core_takes_a_batch_and_the_rows_stay_the_same(monkeypatch):
     sweep = parse_sweep(data())
     batches = batches_of(sweep)
+    device = jax.local_devices()[0]
     compute = lambda: LocalEngine().compute(sweep, batches, Path("parts"), 1e9, lambda *_: None)
+    monkeypatch.setattr("iclflow.engines._local._places", lambda: [device])
     alone = {each.batch.number: each.rows for each in compute()}
     both, meeting = set(), threading.Barrier(2, timeout=60)
 
-    def met(sweep, batch, *rest):
+    def met(sweep, batch, folder, every, workshop, callback):
         both.add(threading.current_thread().name)
+        callback(Status(0.0, 0.0, 0, 0.0))  # as one that has compiled what it needs
         if batch.number < 2:
             meeting.wait()  # goes on only if both are under way at once
-        return compute_batch(sweep, batch, *rest)
+        return compute_batch(sweep, batch, folder, every, workshop, callback)
 
     monkeypatch.setattr("iclflow.engines._local.compute_batch", met)
-    monkeypatch.setattr("iclflow.engines._local._WORTH_A_DEVICE", 1)
-    devices = jax.local_devices()[:1] * 2
-    monkeypatch.setattr("jax.local_devices", lambda: devices)
+    monkeypatch.setattr("iclflow.engines._local._places", lambda: [device] * 2)
     assert {each.batch.number: each.rows for each in compute()} == alone
     assert len(both) == 2
+
+
+def test_one_batch_compiles_before_others_begin(monkeypatch):
+    sweep, events = parse_sweep(data()), []
+
+    def compiling(sweep, batch, folder, every, workshop, callback):
+        events.append(f"{batch.number} begins")
+        if batch.number == 0:
+            time.sleep(0.2)
+            events.append("0 has compiled")
+        return compute_batch(sweep, batch, folder, every, workshop, callback)
+
+    monkeypatch.setattr("iclflow.engines._local.compute_batch", compiling)
+    monkeypatch.setattr("iclflow.engines._local._places", lambda: jax.local_devices()[:1] * 2)
+    engine = LocalEngine()
+    assert len(list(engine.compute(sweep, batches_of(sweep), Path("parts"), 1e9, lambda *_: 0))) > 1
+    assert events[:2] == ["0 begins", "0 has compiled"]
 
 
 def test_a_sweep_that_is_there_is_found_at_once(no_computing, monkeypatch, capsys):
@@ -507,7 +526,7 @@ def test_a_damaged_part_is_named_and_nothing_is_lost(monkeypatch, capsys):
             compute_batch(sweep, batch, folder.parts, 1.0, workshop, lambda status: True)
         )
     code, out, error = command("query", "out", "SELECT run FROM results", "--csv", capsys=capsys)
-    assert (code, out) == (0, "run\n3\n4\n") and "not complete" in error
+    assert (code, out) == (0, "run\n0\n1\n") and "not complete" in error
     whole = part.read_bytes()
     part.write_bytes(whole[:-1] + b"x")
     code, _, error = command("sweep", written(content), "--out", "out", capsys=capsys)

@@ -35,6 +35,13 @@ from . import multitask_estimators as multitask_estimators
 from . import multitask_linear as multitask_linear
 from . import multitask_transfer as multitask_transfer
 
+# What claims say about runs that somebody made, once all claims are there.
+from . import on_runs_merged as on_runs_merged
+from . import on_runs_separate as on_runs_separate
+from . import on_runs_softmax as on_runs_softmax
+from . import on_runs_softmax_pair as on_runs_softmax_pair
+from . import on_runs_multitask as on_runs_multitask
+
 # isort: on
 from ._base import TIERS as TIERS
 from ._base import Check as Check
@@ -43,6 +50,14 @@ from ._base import Inconclusive as Inconclusive
 from ._base import Outcome as Outcome
 from ._base import run_claim as run_claim
 from ._lab import Lab as Lab
+from ._on_runs import Given as Given
+from ._on_runs import RunCheck as RunCheck
+from ._on_runs import all_run_checks as all_run_checks
+from ._on_runs import check_run as check_run
+from ._on_runs import find_run_check as find_run_check
+from ._on_runs import on_run as on_run
+from ._on_runs import run_checks as run_checks
+from ._on_runs import strain as strain
 from ._registry import all_claims as all_claims
 from ._registry import claim as claim
 from ._registry import select_claims as select_claims

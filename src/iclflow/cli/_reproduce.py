@@ -12,11 +12,20 @@ from ._activity import Activity, alone
 from ._errors import Parser, add_json
 from ._interrupts import Interrupts
 from ._start import start
+from ._sweep_progress import completed, use_one_thread
+
+# Figures whose names begin so are drawn from sweeps.
+_SWEEPS = "sweeps/"
 
 
 def main(arguments: Sequence[str]) -> int:
     """Draws one figure into a folder, or lists all."""
-    parser = Parser("reproduce", "Draws one figure of a paper: PDF, PNG, its data, its settings.")
+    parser = Parser(
+        "reproduce",
+        "Draws one figure: PDF, PNG, its data, its settings. Those called sweeps/… compute a sweep "
+        "first, which stays beside them: one that was stopped goes on where it stood, and one that "
+        "is there is drawn at once.",
+    )
     parser.add_argument("name", nargs="?", metavar="NAME", help="such as linear/staircase")
     parser.add_argument("--list", action="store_true", help="list the figures")
     parser.add_argument("--out", metavar="DIR", default="figures", help="where to write")
@@ -25,16 +34,23 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if not options.list and options.name is None:
         raise InputError("`NAME` is missing: `iclflow reproduce --list` lists the figures.")
+    if options.name is not None and options.name.startswith(_SWEEPS):
+        use_one_thread()
     start(briefly=True)
+    from ..diagrams import DIAGRAMS
     from ..figures import FIGURES
 
+    everything = {**FIGURES, **DIAGRAMS}
     if options.list:
-        return _list(FIGURES, options.json)
-    if options.name not in FIGURES:
-        close = difflib.get_close_matches(options.name, FIGURES, n=1)
+        return _list(everything, options.json)
+    if options.name not in everything:
+        close = difflib.get_close_matches(str(options.name), everything, n=1)
         remedy = f"did you mean {close[0]}?" if close else "`--list` lists the figures."
         raise InputError(f"`NAME` = {options.name!r} is not a figure: {remedy}")
-    return _draw(FIGURES[options.name], Path(options.out), options.tier, options.json)
+    folder = Path(options.out)
+    if options.name in DIAGRAMS:
+        return _sweep(DIAGRAMS[options.name], folder, options.tier, options.json)
+    return _draw(FIGURES[options.name], folder, options.tier, options.json)
 
 
 def _list(figures, as_json: bool) -> int:
@@ -54,20 +70,52 @@ def _draw(figure, folder: Path, tier: str, as_json: bool) -> int:
     from ..store import result_folder
 
     begin = time.perf_counter()
-    stem = figure.name.replace("/", "-")
     stop = Interrupts("nothing was kept")
     with stop, result_folder(folder), Activity(f"drawing {figure.name}"), alone():
         drawing = figure.draw(Lab(tier))
-        files = [str(path) for path in save_drawing(drawing, folder, stem)]
-    seconds = time.perf_counter() - begin
-    if as_json:
-        result = {key: getattr(figure, key) for key in ("name", "title", "caption")}
-        result |= {"files": files, "seconds": round(seconds, 3)}
-        print(json.dumps(result, indent=2))
-    else:
-        print(f"{figure.title} ({seconds:.1f} s)")
-        wrap = textwrap.TextWrapper(80, "  ", "  ", break_on_hyphens=False)
-        print(wrap.fill(figure.caption))
-        for file in files:
-            print(f"  {file}")
+        files = [str(path) for path in save_drawing(drawing, folder, _stem(figure))]
+    _say(figure, figure.caption, files, time.perf_counter() - begin, as_json)
     return 0
+
+
+def _sweep(diagram, folder: Path, tier: str, as_json: bool) -> int:
+    """Computes what is missing of a sweep, and draws it."""
+    from ..diagrams import Swept
+    from ..engines import LocalEngine
+    from ..figures import save_drawing
+    from ..store import result_folder
+    from ..sweep import SweepFolder, batches_of
+
+    begin = time.perf_counter()
+    sweep = diagram.sweep(tier)
+    activity, path = Activity(diagram.name), folder / sweep.folder_name
+
+    def waiting() -> None:
+        activity.update(f"{sweep.name}: waiting for another process that computes it")
+
+    with result_folder(folder), activity:
+        with Interrupts(), SweepFolder.locked(path, sweep, waiting) as locked:
+            completed(sweep, batches_of(sweep), locked, LocalEngine(), activity)
+        activity.update(f"drawing {diagram.name}")
+        with Interrupts(f"the sweep is in {path}, and the same command draws it"), alone():
+            drawing = diagram.draw(Swept(sweep, path), tier)
+            files = [str(file) for file in save_drawing(drawing, folder, _stem(diagram))]
+    seconds = time.perf_counter() - begin
+    _say(diagram, drawing.caption, [*files, str(path)], seconds, as_json)
+    return 0
+
+
+def _stem(figure) -> str:
+    return figure.name.replace("/", "-")
+
+
+def _say(figure, caption: str, files: list[str], seconds: float, as_json: bool) -> None:
+    if as_json:
+        result = {"name": figure.name, "title": figure.title, "caption": caption}
+        print(json.dumps(result | {"files": files, "seconds": round(seconds, 3)}, indent=2))
+        return
+    print(f"{figure.title} ({seconds:.1f} s)")
+    wrap = textwrap.TextWrapper(80, "  ", "  ", break_on_hyphens=False)
+    print(wrap.fill(caption))
+    for file in files:
+        print(f"  {file}")

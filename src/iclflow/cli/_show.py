@@ -22,6 +22,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--figure", metavar="FILE", help="draw the loss with theory to this .png or .pdf"
     )
+    parser.add_argument(
+        "--claims", action="store_true", help="say which claims the run tests, with the verdicts"
+    )
     add_json(parser)
     options = parser.parse_args(arguments)
     kind = Path(options.figure).suffix if options.figure else ".png"
@@ -53,10 +56,37 @@ def main(arguments: Sequence[str]) -> int:
         drawn = Path(options.figure)
         figures = loss_figure(run, predicted, floor, config.name)
         write_atomic(drawn, figures[f"loss{kind}"])
+    outcomes = ()
+    if options.claims:
+        from ..claims import check_run
+
+        outcomes = check_run(config, run, experiment.task)
     if options.json:
-        print(json.dumps({**summary.as_json(), "folder": str(found.folder)}, indent=2))
+        told = {**summary.as_json(), "folder": str(found.folder)}
+        if options.claims:
+            told["claims"] = [outcome.as_json() for outcome in outcomes]
+        print(json.dumps(told, indent=2))
         return 0
     from ._tables import print_summary
 
     print_summary(summary, f"in {found.folder}; its loss is drawn in {drawn}")
+    if options.claims:
+        print(_told(outcomes))
     return 0
+
+
+def _told(outcomes) -> str:
+    """The verdicts of the claims that a run tests, one a line."""
+    if not outcomes:
+        return "no claim speaks of this run"
+    from ..report import error_text
+    from ._verify import MARKS
+
+    width = max(len(outcome.claim.id) for outcome in outcomes)
+    lines = []
+    for outcome in outcomes:
+        error = "" if outcome.worst is None else error_text(outcome.worst)
+        mark = f"{MARKS[outcome.verdict]} {outcome.verdict:<12}"
+        told = f"{mark} {outcome.claim.id:<{width}}  {error:<19} {outcome.reason}"
+        lines.append(told.rstrip())
+    return "\n".join(lines)

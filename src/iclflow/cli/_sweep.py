@@ -1,9 +1,6 @@
 """`iclflow sweep FILE`: many runs, one table."""
 
-import contextlib
 import json
-import os
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,10 +8,12 @@ from typing import Any
 from ..config import InputError, named, read_toml, with_flags
 from ._activity import Activity
 from ._errors import Parser, add_json, add_lasting, lasting_options
-from ._interrupts import Interrupted, Interrupts
+from ._interrupts import Interrupts
 from ._start import start
+from ._sweep_progress import completed
+from ._sweep_progress import use_one_thread as _use_one_thread
 
-ENGINES = ("local",)
+ENGINES = ("local", "ray")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -26,16 +25,21 @@ def main(arguments: Sequence[str]) -> int:
     if arguments[0] == "--measurements":
         return _list_measurements("--json" in arguments)
     file, options, flags = lasting_options(parser, arguments)
+    if options.address is not None and options.engine != "ray":
+        raise InputError(f"`--address` = {options.address} needs --engine ray.")
     data = _with_base_flags(named(read_toml(file), file), flags)
-    _use_all_cores()
+    _use_one_thread()
+    if options.engine == "ray":
+        _use_one_core()
     start()
+    engine = _engine(options)
     from ..sweep import batches_of, check_ends, parse_sweep
 
     sweep = parse_sweep(data)
     batches = batches_of(sweep)
     check_ends(sweep, batches)
     path = Path(options.out) if options.out else Path("sweeps") / sweep.folder_name
-    return _run(sweep, batches, path, options)
+    return _run(sweep, batches, path, options, engine)
 
 
 def _parser() -> Parser:
@@ -44,14 +48,22 @@ def _parser() -> Parser:
         "Runs every combination of the swept settings and seeds of a TOML file, those of one shape "
         "as one program, and writes one table with a row a run. A sweep that is there already is "
         "shown at once; one that was stopped goes on where it stood.",
-        usage="iclflow sweep FILE [--out DIR] [--engine local] [--fresh] [--json] "
-        "[--SECTION.SETTING VALUE …]\n       iclflow sweep --measurements",
+        usage="iclflow sweep FILE [--out DIR] [--engine local|ray] [--address ADDRESS] "
+        "[--fresh] [--json] [--SECTION.SETTING VALUE …]\n       iclflow sweep --measurements",
         epilog="Every setting of [base] can be put over by a flag, such as --model.heads 8; "
         "`iclflow sweep --measurements` lists what can be measured.",
         add_help=False,
     )
     parser.add_argument("--out", metavar="DIR", help="where to write (default: sweeps/NAME-HASH)")
-    parser.add_argument("--engine", choices=ENGINES, default="local", help="where to compute")
+    parser.add_argument(
+        "--engine", choices=ENGINES, default="local",
+        help="where to compute: on the devices of this machine (default), or as tasks of Ray",
+    )  # fmt: skip
+    parser.add_argument(
+        "--address", metavar="ADDRESS",
+        help="HOST:PORT of a Ray cluster that this machine is a node of, or auto for the one that "
+        "runs here (default: Ray on this machine alone, for as long as it takes)",
+    )  # fmt: skip
     add_lasting(parser)
     add_json(parser)
     return parser
@@ -74,31 +86,42 @@ def _with_base_flags(data: dict[str, Any], flags: Sequence[str]) -> dict[str, An
     return data | {"base": merged}
 
 
-def _use_all_cores() -> None:
-    """A device for every core, where the processor is what computes: each takes a batch."""
+def _use_one_core() -> None:
+    """Leaves the devices to the processes of Ray: this one only checks and gathers."""
     import jax
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    # Once there are devices, as in a program that calls this one, there are as many as there are.
-    with contextlib.suppress(RuntimeError):
-        jax.config.update("jax_num_cpu_devices", cores or 1)
+    jax.config.update("jax_platforms", "cpu")
 
 
-def _run(sweep, batches, path: Path, options) -> int:
+def _engine(options):
+    from ..engines import LocalEngine, RayEngine
+
+    return RayEngine(options.address) if options.engine == "ray" else LocalEngine()
+
+
+def _facts(engine) -> dict[str, Any]:
+    """What the manifest says of the engine: its `device` is that of this process, which with Ray
+    only gathers."""
+    from ..engines import RayEngine
+
+    if isinstance(engine, RayEngine):
+        return {"engine": "ray", "devices": dict(engine.devices)}
+    return {}
+
+
+def _run(sweep, batches, path: Path, options, engine) -> int:
     from ..sweep import SweepFolder
 
-    activity, begin = Activity(sweep.name), time.perf_counter()
+    activity = Activity(sweep.name)
 
     def waiting() -> None:
         activity.update(f"{sweep.name}: waiting for another process that computes it")
 
     with Interrupts(), activity, SweepFolder.locked(path, sweep, waiting, options.fresh) as folder:
-        manifest = folder.manifest
-        written = manifest is None
-        if manifest is None:
-            manifest = _computed(sweep, batches, folder, activity, begin, options.checkpoint_every)
-        else:
-            folder.tidy()
+        written = folder.manifest is None
+        every = options.checkpoint_every
+        facts = lambda: _facts(engine)
+        manifest = completed(sweep, batches, folder, engine, activity, every, facts)
     result = {key: manifest[key] for key in ("name", "runs", "batches", "results", "statistics")}
     result |= {"hash": sweep.hash, "folder": str(path), "written": written}
     if options.json:
@@ -110,36 +133,6 @@ def _run(sweep, batches, path: Path, options) -> int:
         print(f"{'written to' if written else 'was already in'} {path}; ask it with")
         print(f'iclflow query {path} "SELECT * FROM results LIMIT 5"')
     return 0
-
-
-def _computed(sweep, batches, folder, activity: Activity, begin: float, every: float) -> dict:
-    from ..engines import LocalEngine
-
-    parts = folder.done()
-    left = [batch for batch in batches if batch.number not in parts]
-    shares = {number: 1.0 for number in parts}
-
-    def progress(number: int, share: float) -> None:
-        shares[number] = share
-        done = sum(len(batch.runs) * shares.get(batch.number, 0.0) for batch in batches)
-        state = f"{len(parts)} of {len(batches)} batches"
-        activity.update(sweep.name, done / len(sweep), state)
-
-    finished = LocalEngine().compute(sweep, left, folder.parts, every, progress)
-    try:
-        with contextlib.closing(finished):
-            for each in finished:
-                parts[each.batch.number] = folder.keep(each)
-                progress(each.batch.number, 1.0)
-    except KeyboardInterrupt:
-        parts = folder.done()  # it may have come between the writing of a part and our noting it
-        kept = sum(len(batch.runs) for batch in batches if batch.number in parts)
-        raise Interrupted(
-            f"{kept} of {len(sweep)} runs are in {folder.path}, and the same command goes on"
-        ) from None
-    activity.update(f"{sweep.name}: joining the results")
-    seconds = time.perf_counter() - begin
-    return folder.complete([parts[n] for n in sorted(parts)], {"seconds": seconds})
 
 
 def _list_measurements(as_json: bool) -> int:

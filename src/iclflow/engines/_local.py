@@ -1,6 +1,7 @@
 """The engine of one machine: a batch at a time on each of its devices."""
 
 import concurrent.futures
+import os
 import threading
 from collections.abc import Generator, Sequence
 from pathlib import Path
@@ -11,12 +12,9 @@ from ..flows import Status
 from ..sweep import Batch, Finished, Stopped, Sweep, Workshop, compute_batch
 from ._base import Engine, Progress
 
-# Every device compiles for itself: with fewer batches that takes longer than it saves.
-_WORTH_A_DEVICE = 4
-
 
 class LocalEngine(Engine):
-    """All local devices, each with a thread and a batch of its own.
+    """All local devices, each with a thread and a batch of its own; of a processor, every core.
 
     Members of a batch never wait for another device, and the bits of a batch do not depend on how
     many devices there are.
@@ -26,8 +24,10 @@ class LocalEngine(Engine):
         self, sweep: Sweep, batches: Sequence[Batch], folder: Path, every: float, progress: Progress
     ) -> Generator[Finished, None, None]:
         workshop, stop = Workshop(), threading.Event()
-        devices = jax.local_devices()[: max(1, len(batches) // _WORTH_A_DEVICE)]
-        free = list(devices)
+        places = _places()[: len(batches)]
+        free = list(places)
+        # Cores share what is compiled: the first batch compiles it, then the others begin.
+        compiled = threading.Event()
 
         def work(batch: Batch) -> Finished:
             device = free.pop()
@@ -35,16 +35,18 @@ class LocalEngine(Engine):
                 with jax.default_device(device):
                     return compute_batch(sweep, batch, folder, every, workshop, heard(batch))
             finally:
+                compiled.set()
                 free.append(device)
 
         def heard(batch: Batch):
             def update(status: Status) -> bool:
+                compiled.set()
                 progress(batch.number, status.fraction or 0.0)
                 return not stop.is_set()
 
             return update
 
-        with concurrent.futures.ThreadPoolExecutor(len(devices), "sweep") as pool:
+        with concurrent.futures.ThreadPoolExecutor(len(places), "sweep") as pool:
             waiting = iter(batches)
             running: set[concurrent.futures.Future[Finished]] = set()
             try:
@@ -52,7 +54,8 @@ class LocalEngine(Engine):
                     # No more than one is handed out ahead: results wait in memory.
                     for batch in waiting:
                         running.add(pool.submit(work, batch))
-                        if len(running) == len(devices):
+                        compiled.wait()
+                        if len(running) == len(places):
                             break
                     if not running:
                         return
@@ -65,6 +68,16 @@ class LocalEngine(Engine):
                 stop.set()
                 for future in running:
                     _finish(future)
+
+
+def _places() -> list:
+    """The devices, each as often as it takes batches at a time."""
+    devices = jax.local_devices()
+    if devices[0].platform != "cpu":
+        return devices
+    available = getattr(os, "sched_getaffinity", None)
+    cores = len(available(0)) if available else os.cpu_count() or 1
+    return devices[:1] * cores
 
 
 def _finish(future: concurrent.futures.Future[Finished]) -> None:

@@ -9,9 +9,9 @@ import json
 import re
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,12 +19,18 @@ import numpy as np
 
 from ..files import write_atomic
 from ..versions import NUMERICAL, installed
-from ._recorder import Recorder, Snapshot
 
-FORMAT = 2
+FORMAT = 3
 # Writing may take up to this share of a run.
 _SHARE = 0.05
 _REMEDY = "remove it, and the run starts from the beginning."
+
+
+class Snapshot(NamedTuple):
+    """A run between two chunks: numbers, and what else must be known, as plain data."""
+
+    arrays: dict[str, np.ndarray]
+    about: dict[str, Any]
 
 
 class CheckpointError(ValueError):
@@ -147,41 +153,16 @@ def owner_of(*parts) -> str:
     return digest.hexdigest()
 
 
-def leaves_of(state) -> dict[str, np.ndarray]:
+def leaves_of(state, name: str = "state") -> dict[str, np.ndarray]:
     """The arrays of a state, numbered."""
-    return {f"state.{i}": np.asarray(x) for i, x in enumerate(jax.tree.leaves(state))}
+    return {f"{name}.{i}": np.asarray(x) for i, x in enumerate(jax.tree.leaves(state))}
 
 
-def with_leaves(state, arrays: dict[str, np.ndarray]):
+def with_leaves(state, arrays: dict[str, np.ndarray], name: str = "state"):
     """A state of the same structure with the arrays that `leaves_of` gave."""
     leaves, structure = jax.tree.flatten(state)
-    found = [jnp.asarray(arrays[f"state.{i}"], x.dtype) for i, x in enumerate(leaves)]
+    found = [jnp.asarray(arrays[f"{name}.{i}"], x.dtype) for i, x in enumerate(leaves)]
     return jax.tree.unflatten(structure, found)
-
-
-def packed(recorders: Sequence[Recorder], state, **about: Any) -> Snapshot:
-    """A state and what recorders hold, those of an ensemble one after the other in few arrays."""
-    held = [recorder.snapshot() for recorder in recorders]
-    arrays = {
-        f"kept.{name}": np.concatenate([each.arrays[name] for each in held])
-        for name in held[0].arrays
-    }
-    arrays["kept.counts"] = np.asarray([len(each.arrays["times"]) for each in held])
-    return Snapshot(
-        leaves_of(state) | arrays, {**about, "recorders": [each.about for each in held]}
-    )
-
-
-def unpack(recorders: Sequence[Recorder], snapshot: Snapshot) -> None:
-    """Gives recorders back what they held."""
-    counts = snapshot.arrays["kept.counts"]
-    ends = np.cumsum(counts)
-    for i, recorder in enumerate(recorders):
-        rows = slice(int(ends[i] - counts[i]), int(ends[i]))
-        held = lambda names, rows: {n: snapshot.arrays[f"kept.{n}"][rows] for n in names}
-        several = held(("times", "losses", "weights"), rows)
-        single = held(("last", "last_weights"), slice(i, i + 1))
-        recorder.restore(Snapshot(several | single, snapshot.about["recorders"][i]))
 
 
 def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

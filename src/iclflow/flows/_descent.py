@@ -16,15 +16,16 @@ from ..models import AbstractModel
 from ..risks import AbstractRisk, AbstractSampledRisk
 from ..trajectory import Result, Trajectory
 from ._ahead import Blocks, drawn_ahead, steps_at_once
-from ._checkpoint import Checkpoint, owner_of, packed, unpack, with_leaves
+from ._checkpoint import Checkpoint, Snapshot, leaves_of, owner_of, with_leaves
 from ._ensemble import Ensemble, Members, over_members
 from ._jit import jit_ahead
 from ._layout import Layout
 from ._options import check_model_and_risk
 from ._progress import Monitor, Status
-from ._recorder import Recorder, Snapshot
+from ._records import Points, Records
 from ._rules import Rule, adam_rule, sgd_rule
 from ._save import Drops, Explicit, SavePoints, save_times
+from ._thinning import Thinned, Thinning
 
 # Looks in one call, at most: enough that calling costs nothing, few enough to see the run move.
 _CHUNK = 1000
@@ -40,6 +41,7 @@ class State(NamedTuple):
     weights: Array | np.ndarray
     optimiser: Any
     key: PRNGKeyArray | None
+    thinned: Thinned | None
 
     def fresh_key(self, ahead: Array | int = 0) -> PRNGKeyArray:
         """The key of this step, or of one `ahead`."""
@@ -137,7 +139,7 @@ def descend_ensemble(
     swept = members.swept_risk
     driver = _Driver(layout, risk, None, swept, optimiser, steps, save, checkpoint)
     run = Monitor(f"training {members.count} models", progress, callback)
-    return Ensemble(tuple(driver.run(layout.vectors(members.models), keys, run)))
+    return driver.run(layout.vectors(members.models), keys, run)
 
 
 class _Driver:
@@ -155,6 +157,7 @@ class _Driver:
         self._rule = optimiser
         self._steps = int(steps)
         self._save = save
+        self._thinning = Thinning.of(save)
         self._checkpoint: Checkpoint | None = checkpoint
 
     @property
@@ -162,20 +165,21 @@ class _Driver:
         """The risk whose values are recorded."""
         return self._risk if self._monitored is None else self._monitored
 
-    def run(self, vectors, keys, monitor: Monitor) -> list[Trajectory]:
+    def run(self, vectors, keys, monitor: Monitor) -> Ensemble:
         marks = self._marks()
-        kept = self._kept(marks)
         # Between two looks a run can be neither stopped nor shown, so none is far from the next.
         pauses = np.arange(_LONGEST_STRETCH, self._steps, _LONGEST_STRETCH)
         looks = np.concatenate([[0], np.union1d(marks, pauses) if len(pauses) else marks])
+        wanted = np.isin(looks, marks) | (self._thinning is not None)
         strides = np.diff(looks)
         chunks = self._chunks(np.append(strides, 1), vectors.size)
         states = self._start(vectors, keys)
         blocks = self._blocks(states, strides)
-        recorders, seen, size = [], 0, len(chunks[0])
+        records = Records(self.layout, len(vectors), self._steps)
+        everyone, seen, size = np.arange(len(vectors)), 0, len(chunks[0])
         snapshot = self._found(states)
         if snapshot is not None:
-            recorders = self._restored(snapshot, kept)
+            records.restore(snapshot.arrays)
             moved = with_leaves(states._replace(key=None), snapshot.arrays)
             states = moved._replace(key=states.key)
             seen = snapshot.about["seen"]
@@ -187,37 +191,36 @@ class _Driver:
                 # What the last chunk computes beyond the end is dropped.
                 valid = min(size, len(looks) - seen)
                 reached = None
+                clock, losses, weights, kept = (np.asarray(part)[:, :valid] for part in record)
+                kept = kept & wanted[seen : seen + valid]
+                if seen == 0:
+                    records.begin(everyone, losses[:, 0], weights[:, 0])
+                    clock, losses, weights, kept = (
+                        part[:, 1:] for part in (clock, losses, weights, kept)
+                    )
                 seen += valid
-                clock, losses, weights = (np.asarray(part)[:, :valid] for part in record)
-                clock = clock.astype(float)
-                if not recorders:
-                    recorders = [
-                        Recorder(self.layout, kept, float(loss[0]), weight[0], self._steps, None)
-                        for loss, weight in zip(losses, weights)
-                    ]
-                    clock, losses, weights = (part[:, 1:] for part in (clock, losses, weights))
-                for recorder, *points in zip(recorders, clock, losses, weights):
-                    recorder.add(*points)
+                every = np.ones(clock.shape, bool)
+                points = Points(clock.astype(float), losses, weights, every, every, kept)
+                records.add(everyone, points, everyone)
                 reached = after
                 done = float(looks[seen - 1])
-                status = Status(done, recorders[0].last_loss, int(done), done / self._steps)
-                going = monitor.update(status)
+                loss = float(records.last_losses[0])
+                going = monitor.update(Status(done, loss, int(done), done / self._steps))
                 if not going or (self._checkpoint is not None and self._checkpoint.due):
-                    self._keep(reached, recorders, seen, monitor)
-                if not going:  # only now: a run that is taken up again has not been cancelled
-                    _finish(recorders)
-                if all(recorder.result is not None for recorder in recorders):
+                    self._keep(reached, records, seen, monitor)
+                # Cancelled only now: a run that is taken up again has not been.
+                if not going or not records.running.any():
                     break
         except KeyboardInterrupt:
-            if not recorders:
+            if not seen:
                 raise
             if reached is not None:
-                self._keep(reached, recorders, seen, monitor)
-            _finish(recorders)
+                self._keep(reached, records, seen, monitor)
         finally:
             monitor.close()
-        statistics = {"seconds": monitor.seconds, "members": len(recorders)}
-        return [recorder.trajectory("step", statistics) for recorder in recorders]
+        records.finish(np.flatnonzero(records.running), Result.cancelled)
+        statistics = {"seconds": monitor.seconds, "members": len(vectors)}
+        return Ensemble(records.series("step", [statistics] * len(vectors)))
 
     def _found(self, start: State) -> Snapshot | None:
         """Where this run stood when it was stopped, if it was."""
@@ -227,27 +230,19 @@ class _Driver:
         parts = self.layout, self._risk, self._monitored, self._swept, start, settings
         return self._checkpoint.load(owner_of(parts))
 
-    def _keep(self, states: State, recorders: list[Recorder], seen: int, monitor: Monitor) -> None:
+    def _keep(self, states: State, records: Records, seen: int, monitor: Monitor) -> None:
         """Writes where the run stands. Keys need not be kept: they do not change."""
         if self._checkpoint is not None:
-            plain, seconds = states._replace(key=None), monitor.seconds
-            self._checkpoint.save(packed(recorders, plain, seen=seen, seconds=seconds))
-
-    def _restored(self, snapshot: Snapshot, kept: SavePoints) -> list[Recorder]:
-        counts = snapshot.arrays["kept.counts"]
-        first = np.cumsum(counts) - counts
-        starts = zip(snapshot.arrays["kept.losses"][first], snapshot.arrays["kept.weights"][first])
-        recorders = [
-            Recorder(self.layout, kept, float(loss), weights, self._steps, None)
-            for loss, weights in starts
-        ]
-        unpack(recorders, snapshot)
-        return recorders
+            arrays = leaves_of(states._replace(key=None)) | records.arrays()
+            about = {"seen": seen, "seconds": monitor.seconds}
+            self._checkpoint.save(Snapshot(arrays, about))
 
     def _start(self, vectors: np.ndarray, keys) -> State:
         optimiser = eqx.filter_vmap(self._rule.transform.init)(jnp.asarray(vectors))
         steps = np.zeros(len(vectors), int)
-        return State(steps, vectors, optimiser, self._checked_keys(keys, len(vectors)))
+        nothing = np.full(len(vectors), np.nan)  # until the first look
+        thinned = None if self._thinning is None else Thinned(*[jnp.asarray(nothing)] * 4)
+        return State(steps, vectors, optimiser, self._checked_keys(keys, len(vectors)), thinned)
 
     def _checked_keys(self, keys, count: int):
         if self._risk.stochastic and keys is None:
@@ -278,7 +273,7 @@ class _Driver:
     def _advanced(self, states: State, chunks: np.ndarray, blocks: Blocks):
         """The state after each chunk, and its record. The next is under way while one is looked
         at."""
-        parts = self.layout, self._rule, self._swept
+        parts = self.layout, self._rule, self._swept, self._thinning
         records = collections.deque()
         for counts in chunks:
             states, record = _advance(parts, self._risk, self._monitored, states, counts, blocks)
@@ -301,14 +296,11 @@ class _Driver:
         marks = np.unique(np.append(np.round(fixed).astype(np.int64), self._steps))
         return marks[marks > 0]
 
-    def _kept(self, marks: np.ndarray) -> SavePoints:
-        return self._save if isinstance(self._save, Drops | Explicit) else Explicit(marks)
-
 
 @jit_ahead
 def _advance(parts, risk, monitored, states, counts, blocks: Blocks):
     """Looks at the loss, then takes the next of `counts` steps; and so on."""
-    layout, rule, swept = parts
+    layout, rule, swept, thinning = parts
 
     def moved(state: State, gradient: AbstractModel) -> State:
         updates, memory = rule.transform.update(
@@ -344,7 +336,18 @@ def _advance(parts, risk, monitored, states, counts, blocks: Blocks):
                 after = jax.lax.fori_loop(1, count, one_step, after)
             return after, (state.step, loss, state.weights)
 
-        return jax.lax.scan(to_next_look, state, counts)
+        def look(state: State, count):
+            after, (step, loss, weights) = to_next_look(state, count)
+            if thinning is None:
+                return after, (step, loss, weights, jnp.ones((), bool))
+            time, before = jnp.asarray(step, float), state.thinned
+            assert before is not None
+            first = Thinned(time, loss, loss, loss)
+            before = jax.tree.map(lambda new, old: jnp.where(step == 0, new, old), first, before)
+            thinned, kept = thinning.look(before, time, loss.astype(float))
+            return after._replace(thinned=thinned), (step, loss, weights, kept)
+
+        return jax.lax.scan(look, state, counts)
 
     return over_members(chunk, swept, (risk, monitored), states)
 
@@ -352,8 +355,3 @@ def _advance(parts, risk, monitored, states, counts, blocks: Blocks):
 def _report_key(risk: AbstractRisk, state: State) -> PRNGKeyArray | None:
     """A key of its own: what is reported must not be what is trained on."""
     return jr.fold_in(state.fresh_key(), 1) if risk.stochastic else None
-
-
-def _finish(recorders) -> None:
-    for recorder in recorders:
-        recorder.finish(Result.cancelled)

@@ -11,41 +11,66 @@ import numpy as np
 from ..models import AbstractModel
 from ..risks import AbstractRisk
 from ..trajectory import Result, Trajectory
+from ._records import Series
 
 
 @dataclasses.dataclass(frozen=True)
 class Ensemble:
-    """The runs of an ensemble, in the order in which their models were given."""
+    """The runs of an ensemble, in the order in which their models were given. A run that was
+    cancelled before it began has no points."""
 
-    runs: tuple[Trajectory, ...]
+    series: Series
 
     def __len__(self) -> int:
-        return len(self.runs)
+        return len(self.series)
 
     def __getitem__(self, index: int) -> Trajectory:
-        return self.runs[index]
+        return self.series.run(index)
 
     def __iter__(self) -> Iterator[Trajectory]:
-        return iter(self.runs)
+        return (self[i] for i in range(len(self)))
+
+    @property
+    def runs(self) -> tuple[Trajectory, ...]:
+        return tuple(self)
 
     @property
     def results(self) -> tuple[Result, ...]:
-        return tuple(run.result for run in self.runs)
+        return self.series.results
 
     @property
     def final_losses(self) -> np.ndarray:
-        return np.asarray([run.losses[-1] for run in self.runs])
+        return self.series.losses[self._ends]
+
+    @property
+    def finals(self) -> AbstractModel:
+        """The models at the end of every run, each array with a leading axis over them."""
+        return self.series.layout.models(self.series.weights[self._ends])
+
+    @property
+    def _ends(self) -> np.ndarray:
+        if np.any(np.diff(self.series.offsets) == 0):
+            raise ValueError("Some runs were cancelled before they began: they have no end.")
+        return self.series.offsets[1:] - 1
 
 
 def stack(members: Sequence):
     """Models or risks of one shape as one, every array with a leading axis over the members."""
-    shapes = [(jax.tree.structure(m), [jnp.shape(x) for x in jax.tree.leaves(m)]) for m in members]
+    distinct = {id(member): member for member in members}
+    shapes = [
+        (jax.tree.structure(m), [jnp.shape(x) for x in jax.tree.leaves(m)])
+        for m in distinct.values()
+    ]
     if any(shape != shapes[0] for shape in shapes):
         raise ValueError(
             "The members of an ensemble must all be of one kind and size. (Tasks with a diagonal "
             "covariance and full ones are stored differently: run them as two ensembles.)"
         )
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *members)
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *distinct.values())
+    # Most ensembles share a few risks: each is stacked once.
+    places = {name: place for place, name in enumerate(distinct)}
+    order = np.asarray([places[id(member)] for member in members])
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf[order]), stacked)
 
 
 def init_many(init: Callable[..., AbstractModel], keys, *swept, **options) -> AbstractModel:

@@ -1,27 +1,25 @@
 """Gradient flow by an adaptive solver: τ dW/dt = −½ ∂L/∂W with τ = 1."""
 
 import dataclasses
+from typing import Any
 
-import diffrax
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ..models import AbstractModel
 from ..precision import require_float64
 from ..risks import AbstractRisk
 from ..trajectory import Result, Trajectory
-from ._checkpoint import owner_of, packed, unpack, with_leaves
-from ._ensemble import Ensemble, Members, over_members
+from ._checkpoint import Snapshot, leaves_of, owner_of, with_leaves
+from ._ensemble import Ensemble, Members
+from ._flow_program import Beginning, FlowProgram
 from ._layout import Layout
 from ._options import FlowOptions, check_model_and_risk, flow_options
 from ._progress import Monitor, Status
-from ._recorder import Recorder, Snapshot
-from ._rodas5p import Rodas5P
+from ._records import Points, Records
 from ._save import save_times
-from ._stepper import State, Stepper, stuck
-from ._tsit5 import Tsit5
+from ._stepper import State, stuck
 
 # An explicit step costs microseconds, an implicit one factorises a matrix. On a plateau the
 # explicit solver is limited by stability and needs a number of steps that grows as 1/s; the
@@ -31,6 +29,13 @@ _EXPLICIT_TRIES = 100_000
 _LARGEST_IMPLICIT = 512
 _CHUNK_BYTES = 2**25
 _FOREVER = 1e300
+# Tries between two looks at a run; of an ensemble fewer, since a lane that is free waits for it.
+_TRIES, _TRIES_OF_MANY = 512, 128
+# How many runs of an ensemble go on side by side: their state should stay in a processor's cache.
+_LANES, _LANES_OF_CARD = 64, 4096
+# Lanes that wait before the next runs are begun, as a share of all: beginning some costs what
+# beginning all does.
+_FREE_SHARE = 8
 # Weights that start at nothing have no size of their own to take a share of: then that of learned
 # ones counts, which is of order one and known to 1e-16.
 _ATOL_FROM_ZERO = 1e-14
@@ -46,8 +51,9 @@ def gradient_flow(model: AbstractModel, risk: AbstractRisk, **options) -> Trajec
       `rtol`, `atol`, `tolerance`, `max_steps`, `progress`, `callback`, `checkpoint`.
     """
     check_model_and_risk(model, risk)
-    driver = _Driver(Layout.of(model), risk, None, flow_options(**options), "gradient flow")
-    return driver.run(driver.layout.vector(model)[None])[0]
+    layout = Layout.of(model)
+    driver = _Driver(layout, risk, None, layout.vectors(model), flow_options(**options))
+    return driver.run("gradient flow")[0]
 
 
 def gradient_flow_ensemble(models, risks, **options) -> Ensemble:
@@ -61,212 +67,302 @@ def gradient_flow_ensemble(models, risks, **options) -> Ensemble:
     """
     members = Members.of(models, risks)
     layout = Layout.of(members.first)
-    title = f"{members.count} gradient flows"
-    driver = _Driver(layout, members.risk, members.swept_risk, flow_options(**options), title)
-    return Ensemble(tuple(driver.run(eqx.filter_vmap(layout.vector)(members.models))))
+    vectors = layout.vectors(members.models)
+    driver = _Driver(layout, members.risk, members.swept_risk, vectors, flow_options(**options))
+    return driver.run(f"{members.count} gradient flows")
 
 
 class _Driver:
-    """Loops over chunks, on one run (`swept` None) or on an ensemble."""
+    """Loops over chunks, on one run (`swept` None) or on an ensemble.
 
-    def __init__(self, layout: Layout, risk: AbstractRisk, swept, options: FlowOptions, title: str):
+    An ensemble runs in lanes: where a run is over, the next one that waits takes its lane. Runs
+    for which the explicit solver takes too long wait again, for the implicit one, until only such
+    are left.
+    """
+
+    def __init__(self, layout: Layout, risk, swept: bool | None, vectors, options: FlowOptions):
         require_float64("Gradient flow")
         if risk.stochastic:
             raise ValueError(
                 "Gradient flow needs a risk without randomness: choose `exact` or `dataset`, or "
                 "train with `sgd` or `adam`."
             )
-        self.layout = layout
-        self._risk = risk
-        self._swept = swept
         self._options = options
-        self._monitor = Monitor(title, options.progress, options.callback)
+        self._layout, self._risk, self._swept = layout, risk, swept
+        self._vectors = vectors
+        self._atol = _default_atol(vectors)
+        if options.atol is not None:
+            self._atol[:] = options.atol
+        self._records = Records(layout, len(vectors), options.end)
+        self._count = min(len(vectors), options.at_once or _default_lanes())
+        self._tried = np.zeros(len(vectors), int)
+        # Which runs wait, how many of them have begun, who is in each lane (-1: nobody any more),
+        # and who was there last.
+        self._waiting, self._begun = np.arange(len(vectors)), 0
+        self._lanes = np.full(self._count, -1)
+        self._held = np.zeros(self._count, int)
+        self._parked: dict[int, Beginning] = {}
+        self._kinds = [self._first_kind()]
+        self._state: Any = None
 
-    def run(self, vectors) -> list[Trajectory]:
+    def run(self, title: str) -> Ensemble:
+        options, records = self._options, self._records
+        monitor = Monitor(title, options.progress, options.callback)
+        self._program = self._make_program()
+        snapshot = self._found()
+        if snapshot is not None:
+            self._restore(snapshot)
+            monitor.add(snapshot.about["seconds"])
+        # Until all of a chunk is taken in, there is nothing to go on from.
+        whole = False
+        try:
+            while True:
+                whole = False
+                if not self._fill():
+                    break
+                whole = True
+                state, record = self._program.advance(*self._settings(), self._state, self._tries)
+                record = self._program.by_member(record)
+                whole = False
+                self._state = state
+                self._take(Points(*record))
+                whole = True
+                going = monitor.update(self._status())
+                if options.checkpoint is not None and (options.checkpoint.due or not going):
+                    options.checkpoint.save(self._snapshot(monitor.seconds))
+                if not going:  # only now: a run that is taken up again has not been cancelled
+                    break
+        except KeyboardInterrupt:
+            if options.checkpoint is not None and whole:
+                options.checkpoint.save(self._snapshot(monitor.seconds))
+        finally:
+            monitor.close()
+        records.finish(np.flatnonzero(records.running), Result.cancelled)
+        return Ensemble(records.series("time", self._statistics(monitor.seconds)))
+
+    def _fill(self) -> bool:
+        """Gives free lanes to runs that wait; False when no run is left."""
+        while True:
+            left, free = len(self._waiting) - self._begun, self._lanes < 0
+            if left and free.sum() >= min(left, max(1, self._count // _FREE_SHARE)):
+                self._begin(np.flatnonzero(free)[:left])
+            elif not free.all():
+                return True
+            elif self._parked and len(self._kinds) == 1:
+                # Those that are left take long: with a solver whose steps stability does not limit.
+                self._kinds.append("implicit")
+                self._waiting, self._begun = np.asarray(sorted(self._parked)), 0
+                self._state = None
+                self._program = self._make_program()
+            else:
+                return False
+
+    def _begin(self, lanes: np.ndarray) -> None:
+        """Begins the next runs that wait, in these lanes."""
+        members = self._waiting[self._begun : self._begun + len(lanes)]
+        self._begun += len(members)
+        self._lanes[lanes] = self._held[lanes] = members
+        self._arranged = None
+        parked = [self._parked.get(member) for member in self._held.tolist()]
+        taken = len(self._kinds) > 1
+        if taken:
+            beginning = _stacked([run or parked[lanes[0]] for run in parked])
+        else:
+            beginning = Beginning(np.zeros(self._count), self._vectors[self._held])
+        first, fresh = self._program.begin(*self._settings(), self._program.arrange(beginning))
+        if self._state is None:
+            self._state = fresh
+        else:
+            chosen = np.zeros(self._count, bool)
+            chosen[lanes] = True
+            self._state = self._program.replaced(self._state, chosen, fresh)
+        if not taken:
+            loss, floor, start, slope = (part[lanes] for part in self._program.by_member(first))
+            targets = self._targets(floor, start)
+            self._records.begin(members, loss, self._vectors[members], targets)
+            rests = slope <= (self._options.gradient_tolerance or 0)
+            self._records.finish(members[rests], Result.stationary)
+            self._free()
+
+    def _targets(self, floors: np.ndarray, starts: np.ndarray) -> np.ndarray | None:
+        """The losses at which runs count as converged, if they end there."""
+        if not self._lasting:
+            return None
+        if np.any(np.isnan(floors)):
+            raise ValueError(
+                "`end` is needed, or `gradient_tolerance`: the smallest loss that these weights "
+                "can reach is not known, so the run cannot tell when it has converged."
+            )
+        # A start at the minimum has no way down of which to take a share: allow for rounding.
+        return floors + np.maximum(self._options.tolerance * (starts - floors), 1e-14)
+
+    def _take(self, points: Points) -> None:
+        """Takes in a chunk, and frees the lanes of runs that are over."""
+        busy = np.flatnonzero(self._lanes >= 0)
+        members = self._lanes[busy]
+        self._records.add(members, points, busy)
+        self._tried[members] += self._tries
+        state: State = self._state
+        time, lost, resting = (
+            np.asarray(x)[busy] for x in (state.time, stuck(state), state.resting)
+        )
+        self._records.finish(members[(time >= _FOREVER) | resting], Result.stationary)
+        self._records.finish(members[lost], Result.step_underflow)
+        spent = self._tried[members] >= self._options.max_steps
+        self._records.finish(members[spent], Result.step_limit)
+        self._free()
+        self._park()
+
+    def _free(self) -> None:
+        held = self._lanes >= 0
+        self._lanes[held & ~self._records.running[self._lanes]] = -1
+
+    def _park(self) -> None:
+        """Takes runs out of their lanes that the explicit solver would take too long for."""
+        slow = (self._lanes >= 0) & (self._tried[self._lanes] >= _EXPLICIT_TRIES)
+        if not (self._may_switch and slow.any()):
+            return
+        state = self._program.by_member(self._state)
+        for lane in np.flatnonzero(slow):
+            own = jax.tree.map(lambda x: x[lane], state)
+            parked = Beginning(own.time, own.weights, own.step, own.thinned)
+            self._parked[int(self._lanes[lane])] = parked
+            self._lanes[lane] = -1
+
+    @property
+    def _lasting(self) -> bool:
+        """Whether runs end when they have converged."""
+        return self._options.end is None and self._options.gradient_tolerance is None
+
+    @property
+    def _may_switch(self) -> bool:
+        wanted = self._options.solver == "auto" and self._kinds[-1] == "explicit"
+        return wanted and self._layout.size <= _LARGEST_IMPLICIT
+
+    def _first_kind(self) -> str:
+        # Where gradients are all that counts, an implicit step costs no more than two explicit.
+        if self._options.solver == "auto":
+            small = self._layout.size <= _LARGEST_IMPLICIT
+            return "implicit" if self._risk.costly and small else "explicit"
+        return self._options.solver
+
+    def _make_program(self) -> FlowProgram:
         options = self._options
-        recorders, slopes = self._recorders(vectors)
-        atol = _default_atol(vectors) if options.atol is None else options.atol
         fixed = save_times(options.save, options.end)
         end = _FOREVER if options.end is None else options.end
         stops = np.append(() if fixed is None else fixed[fixed < end], end)
-        kind = self._first_kind()
-        tried = 0
-        solvers = [kind]
-        # What the usual heuristic for a first step starts from; all of it takes two gradients.
-        first = 0.02 * np.linalg.norm(vectors, axis=1) / np.maximum(slopes, 1e-300)
-        first = jnp.asarray(np.clip(first, 1e-6, 1e6)) if kind == "implicit" else None
-        snapshot = self._found(vectors, atol)
-        if snapshot is not None:
-            unpack(recorders, snapshot)
-            tried, solvers = snapshot.about["tried"], snapshot.about["solvers"]
-            kind = solvers[-1]
-            self._monitor.add(snapshot.about["seconds"])
-        stepper, state = self._begin(kind, atol, jnp.zeros(len(vectors)), vectors, first)
-        if snapshot is not None:
-            state = with_leaves(state, snapshot.arrays)
-        size = max(8, min(512, _CHUNK_BYTES // (8 * vectors.size)))
-        size = min(size, self._risk.tries_at_once or size)
-        whole = True
-        try:
-            while any(recorder.result is None for recorder in recorders):
-                state, record = _advance(stepper, self._swept, self._risk, state, stops, size)
-                record = jax.tree.map(np.asarray, record)
-                # Until all of this chunk is taken in, there is nothing to go on from.
-                whole = False
-                tried += size
-                for i, recorder in enumerate(recorders):
-                    recorder.add_tries(
-                        record.accepted[i], record.time[i], record.loss[i], record.weights[i]
-                    )
-                self._stop_where_hopeless(recorders, state, tried)
-                if kind == "explicit" and self._should_switch(tried):
-                    kind = "implicit"
-                    solvers.append(kind)
-                    stepper, state = self._begin(kind, atol, state.time, state.weights, state.step)
-                whole = True
-                going = self._monitor.update(self._status(recorders, state, tried))
-                if options.checkpoint is not None and (options.checkpoint.due or not going):
-                    options.checkpoint.save(self._snapshot(recorders, state, tried, solvers))
-                if not going:  # only now: a run that is taken up again has not been cancelled
-                    _finish(recorders, Result.cancelled)
-        except KeyboardInterrupt:
-            if options.checkpoint is not None and whole:
-                options.checkpoint.save(self._snapshot(recorders, state, tried, solvers))
-            _finish(recorders, Result.cancelled)
-        finally:
-            self._monitor.close()
-        statistics = {
-            "solver": " then ".join(solvers),
-            "rtol": self._options.rtol,
-            "atol": atol,
-            "seconds": self._monitor.seconds,
-            "members": len(recorders),
-        }
-        return [
-            recorder.trajectory(
-                "time", statistics | {"steps": recorder.steps, "rejected": recorder.rejected}
-            )
-            for recorder in recorders
-        ]
+        self._arranged = None
+        most = _TRIES if self._swept is None else _TRIES_OF_MANY
+        numbers = self._count * self._layout.size
+        self._tries = max(8, min(most, _CHUNK_BYTES // (8 * numbers)))
+        self._tries = min(self._tries, self._risk.tries_at_once or self._tries)
+        return FlowProgram(
+            self._layout, self._kinds[-1], self._swept, stops, options.save, options.rtol,
+            options.gradient_tolerance, self._risk.costly, self._lasting,
+        )  # fmt: skip
 
-    def _found(self, vectors, atol: float) -> Snapshot | None:
+    def _settings(self) -> tuple[Any, Any]:
+        """The risk and the absolute tolerance of every lane."""
+        if self._arranged is None:
+            risk, atol = self._risk, self._atol[self._held]
+            if self._swept:
+                pick = lambda x: np.asarray(x)[self._held] if eqx.is_array(x) else x
+                arrays, rest = eqx.partition(jax.tree.map(pick, risk), eqx.is_array)
+                risk = eqx.combine(self._program.arrange(arrays), rest)
+            self._arranged = jax.tree.map(
+                lambda x: jax.numpy.asarray(x) if eqx.is_array(x) else x, (risk, atol)
+            )
+        return self._arranged
+
+    def _found(self) -> Snapshot | None:
         """Where this run stood when it was stopped, if it was."""
         options = self._options
         if options.checkpoint is None:
             return None
         plain = dataclasses.replace(options, checkpoint=None, callback=None, progress=None)
-        parts = self.layout, self._risk, self._swept, np.asarray(vectors), atol, repr(plain)
+        settings = self._atol, self._count, repr(plain)
+        parts = self._layout, self._risk, self._swept, self._vectors, settings
         return options.checkpoint.load(owner_of(parts))
 
-    def _snapshot(self, recorders, state: State, tried: int, solvers: list[str]) -> Snapshot:
-        seconds = self._monitor.seconds
-        return packed(recorders, state, tried=tried, solvers=solvers, seconds=seconds)
+    def _snapshot(self, seconds: float) -> Snapshot:
+        arrays = leaves_of(self._state) | self._records.arrays()
+        arrays |= {f"lanes.{name}": values for name, values in self._places().items()}
+        if self._parked:
+            stacked = _stacked(list(self._parked.values()))
+            arrays |= leaves_of(stacked, "parked")
+            arrays["parked.members"] = np.asarray(list(self._parked))
+        arrays["waiting"] = self._waiting
+        about = {"kinds": self._kinds, "begun": self._begun, "seconds": seconds}
+        return Snapshot(arrays, about)
 
-    def _recorders(self, vectors) -> tuple[list[Recorder], np.ndarray]:
-        """What keeps each run, and ‖∂L/∂W‖ at its start."""
-        measured = _measure(self.layout, self._swept, self._risk, vectors)
-        losses, floors, starts, slopes = (np.asarray(values).tolist() for values in measured)
-        lasting = self._options.end is None and self._options.gradient_tolerance is None
-        if lasting and np.any(np.isnan(floors)):
-            raise ValueError(
-                "`end` is needed, or `gradient_tolerance`: the smallest loss that these weights "
-                "can reach is not known, so the run cannot tell when it has converged."
+    def _restore(self, snapshot: Snapshot) -> None:
+        arrays = snapshot.arrays
+        self._kinds, self._begun = snapshot.about["kinds"], snapshot.about["begun"]
+        self._waiting = arrays["waiting"]
+        self._records.restore(arrays)
+        for name, values in self._places().items():
+            values[...] = arrays[f"lanes.{name}"]
+        self._program = self._make_program()
+        self._state = with_leaves(self._blank(), arrays)
+        if "parked.members" in arrays:
+            members = arrays["parked.members"]
+            state = self._program.by_member(self._state)
+            like = Beginning(state.time, state.weights, state.step, state.thinned)
+            found = with_leaves(like, arrays, "parked")
+            for i, member in enumerate(members.tolist()):
+                self._parked[member] = jax.tree.map(lambda x: np.asarray(x)[i], found)
+
+    def _places(self) -> dict[str, np.ndarray]:
+        return {"members": self._lanes, "held": self._held, "tried": self._tried}
+
+    def _blank(self) -> State:
+        """A state of the right structure."""
+        nothing = Beginning(np.zeros(self._count), self._vectors[self._held])
+        return self._program.begin(*self._settings(), self._program.arrange(nothing))[1]
+
+    def _statistics(self, seconds: float) -> list[dict]:
+        count, kinds = len(self._vectors), self._kinds
+        common = {"rtol": self._options.rtol, "seconds": seconds, "members": count}
+        return [
+            {"solver": " then ".join(kinds if i in self._parked else kinds[:1]), "atol": atol}
+            | common
+            | {"steps": steps, "rejected": rejected}
+            for i, (atol, steps, rejected) in enumerate(
+                zip(
+                    self._atol.tolist(),
+                    self._records.steps.tolist(),
+                    self._records.rejected.tolist(),
+                )
             )
-        targets = [None] * len(losses)
-        if lasting:
-            # A start at the minimum has no way down of which to take a share: allow for rounding.
-            targets = [
-                f + max(self._options.tolerance * (l - f), 1e-14) for l, f in zip(starts, floors)
-            ]
-        recorders = [
-            Recorder(self.layout, self._options.save, loss, vector, self._options.end, target)
-            for vector, loss, target in zip(np.asarray(vectors), losses, targets)
         ]
-        for recorder, slope in zip(recorders, slopes):
-            if slope <= (self._options.gradient_tolerance or 0):
-                recorder.finish(Result.stationary)
-        return recorders, np.asarray(slopes)
 
-    def _begin(self, kind: str, atol: float, times, vectors, step) -> tuple[Stepper, State]:
-        rest = self._options.gradient_tolerance
-        rest = None if rest is None else jnp.asarray(rest)
-        stepper = Stepper(*_solver(kind, self._options.rtol, atol), self.layout, rest)
-        return stepper, _start(stepper, self._swept, self._risk, times, vectors, step)
-
-    def _first_kind(self) -> str:
-        # Where gradients are all that counts, an implicit step costs no more than two explicit.
-        if self._options.solver == "auto":
-            small = self.layout.size <= _LARGEST_IMPLICIT
-            return "implicit" if self._risk.costly and small else "explicit"
-        return self._options.solver
-
-    def _should_switch(self, tried: int) -> bool:
-        wanted = self._options.solver == "auto" and tried >= _EXPLICIT_TRIES
-        return wanted and self.layout.size <= _LARGEST_IMPLICIT
-
-    def _stop_where_hopeless(self, recorders, state: State, tried: int) -> None:
-        lost = np.asarray(stuck(state))
-        resting = (np.asarray(state.time) >= _FOREVER) | np.asarray(state.resting)
-        for recorder, is_lost, is_resting in zip(recorders, lost, resting):
-            if is_resting:
-                recorder.finish(Result.stationary)
-            elif is_lost:
-                recorder.finish(Result.step_underflow)
-        if tried >= self._options.max_steps:
-            _finish(recorders, Result.step_limit)
-
-    def _status(self, recorders, state: State, tried: int) -> Status:
-        running = [i for i, recorder in enumerate(recorders) if recorder.result is None] or [0]
-        clock = float(np.asarray(state.time)[running].min())
-        done = 1 - len(running) / len(recorders)
-        fraction = done if self._options.end is None else max(done, clock / self._options.end)
-        known = self._options.end is not None or len(recorders) > 1
-        return Status(clock, recorders[running[0]].last_loss, tried, fraction if known else None)
+    def _status(self) -> Status:
+        busy = np.flatnonzero(self._lanes >= 0)
+        running, end = self._records.running, self._options.end
+        shown = busy if len(busy) else np.arange(self._count)
+        times = np.asarray(self._state.time)
+        clock = float(times[shown].min())
+        fraction = 1 - running.sum() / len(running)
+        if end is not None and len(running) == 1:
+            fraction = max(fraction, clock / end)
+        known = end is not None or len(running) > 1
+        loss = float(self._records.last_losses[self._held[shown[0]]])
+        return Status(clock, loss, int(self._tried.sum()), float(fraction) if known else None)
 
 
-def _default_atol(vectors) -> float:
-    # The smallest member of an ensemble sets it: on a plateau the small weights are what matters.
-    scale = float(jnp.min(jnp.sqrt(jnp.mean(vectors**2, axis=-1))))
-    if scale == 0:
-        return _ATOL_FROM_ZERO
-    # Rounded to a decade: a number that reads well in the statistics of a run.
-    return max(10.0 ** float(np.floor(np.log10(1e-9 * scale))), _SMALLEST_ATOL)
+def _default_lanes() -> int:
+    return _LANES if jax.default_backend() == "cpu" else _LANES_OF_CARD
 
 
-def _finish(recorders: list[Recorder], result: Result) -> None:
-    for recorder in recorders:
-        recorder.finish(result)
+def _default_atol(vectors: np.ndarray) -> np.ndarray:
+    """A share of the size of the weights of each run: on a plateau small ones are what matters."""
+    sizes = np.sqrt(np.mean(vectors**2, axis=1))
+    # Rounded to a decade: a number that reads well in the statistics of a run. (NumPy's own powers
+    # of ten are off by a bit.)
+    orders = np.floor(np.log10(1e-9 * np.where(sizes > 0, sizes, 1.0)))
+    decades = np.asarray([10.0**order for order in orders.tolist()])
+    return np.where(sizes > 0, np.maximum(decades, _SMALLEST_ATOL), _ATOL_FROM_ZERO)
 
 
-def _solver(kind: str, rtol: float, atol: float):
-    # As arrays: other tolerances do not mean another compilation.
-    tolerances = jnp.asarray(rtol), jnp.asarray(atol)
-    if kind == "implicit":
-        return Rodas5P(), diffrax.PIDController(*tolerances)
-    # With the default controller a fifth of the steps at the limit of stability are rejected.
-    return Tsit5(), diffrax.PIDController(*tolerances, pcoeff=0.4, icoeff=0.3)
-
-
-@eqx.filter_jit
-def _measure(layout: Layout, swept, risk, vectors):
-    def measure(risk, vector):
-        model = layout.model(vector)
-        loss, gradient = risk.value_and_gradient(model)
-        floor, zero = risk.floor(model), risk.of_zero(model)
-        slope = jnp.linalg.norm(layout.vector(gradient))
-        # The way down is that of a predictor: huge weights start far above predicting zero.
-        start = loss if zero is None else jnp.minimum(loss, zero)
-        return loss, jnp.nan if floor is None else floor, start, slope
-
-    return over_members(measure, swept, risk, vectors)
-
-
-@eqx.filter_jit
-def _start(stepper: Stepper, swept, risk, times, vectors, steps):
-    return over_members(stepper.start, swept, risk, times, vectors, steps)
-
-
-@eqx.filter_jit
-def _advance(stepper: Stepper, swept, risk, state, stops, tries: int):
-    chunk = lambda risk, state: stepper.chunk(risk, state, stops, tries)
-    return over_members(chunk, swept, risk, state)
+def _stacked(runs: list[Beginning]) -> Beginning:
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *runs)

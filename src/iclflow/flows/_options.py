@@ -34,6 +34,8 @@ class FlowOptions:
       weights, rounded down to a power of ten, since on a plateau the small weights are what
       matters; at least 1e-24, and 1e-14 for weights that are all zero.
     - `max_steps`: gives up after so many attempted steps.
+    - `at_once`: how many runs of an ensemble go on side by side, the others waiting for one of
+      them to be over (default: 64, on a GPU 4096).
     - `progress`: show a bar (default: on a terminal, after two seconds).
     - `callback`: called between chunks; the run is cancelled when it returns False.
     - `checkpoint`: a `Checkpoint`: where the run stands is written there between chunks, and a run
@@ -48,6 +50,7 @@ class FlowOptions:
     atol: float | None = None
     tolerance: float = 1e-6
     max_steps: int = 2_000_000
+    at_once: int | None = None
     progress: bool | None = None
     callback: Callable[[Status], bool | None] | None = None
     checkpoint: Checkpoint | None = None
@@ -69,6 +72,8 @@ class FlowOptions:
             raise ValueError(f"`atol` = {self.atol}: must lie between 0 and 1.")
         if self.max_steps < 1:
             raise ValueError(f"`max_steps` = {self.max_steps}: must be at least 1.")
+        if self.at_once is not None and self.at_once < 1:
+            raise ValueError(f"`at_once` = {self.at_once}: must be at least 1.")
 
 
 def flow_options(**options) -> FlowOptions:

@@ -11,11 +11,13 @@ import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PyTree
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..models import AbstractModel
 from ..risks import AbstractRisk
 from ._layout import Layout
+from ._thinning import Thinned, Thinning
 
 # Solvers give up when a step no longer changes the clock.
 _SMALLEST_STEP = 1e-14
@@ -26,7 +28,7 @@ _LARGEST_VECTOR = 2**16
 
 class State(NamedTuple):
     """Everything that the next step depends on. The weights are one vector, or the arrays of the
-    model where there are many."""
+    model where there are many. `stop` is the number of the next stop."""
 
     time: Float[Array, ""]
     step: Float[Array, ""]
@@ -34,32 +36,58 @@ class State(NamedTuple):
     solver: Any
     controller: Any
     resting: Bool[Array, ""]
+    stop: Int[Array, ""]
+    loss: Float[Array, ""]
+    thinned: Thinned | None
 
 
 class Record(NamedTuple):
-    """What one try left behind."""
+    """What one try left behind: whether it was one (a run that is over tries no more), whether
+    the step was accepted, and whether the point that it led to is kept."""
 
     time: Float[Array, ""]
     loss: Float[Array, ""]
     weights: Float[Array, " n"]
+    tried: Bool[Array, ""]
     accepted: Bool[Array, ""]
+    kept: Bool[Array, ""]
 
 
 class Stepper(eqx.Module):
-    """An adaptive solver on the flow τ dW/dt = −½ ∂L/∂W of the flattened weights. With `rest`,
-    weights at which ‖∂L/∂W‖ is no larger stay where they are."""
+    """An adaptive solver on the flow τ dW/dt = −½ ∂L/∂W of the flattened weights.
+
+    **Fields:**
+
+    - `thinning`: which points are kept; by default those on stops.
+    - `rest`: weights at which ‖∂L/∂W‖ is no larger stay where they are.
+    - `fence`: True, where the compiler must not merge gradients with what is around them. It would
+      compute a stage of the solver again for every entry of the gradient that depends on it.
+    """
 
     solver: diffrax.AbstractSolver
     controller: diffrax.PIDController
     layout: Layout
+    thinning: Thinning | None = None
     rest: Float[Array, ""] | None = None
+    fence: Bool[Array, ""] | None = None
 
     def _terms(self, risk: AbstractRisk) -> diffrax.ODETerm:
-        def velocity(time, weights, args):
+        def slope(weights):
             gradient = risk.gradient(self._model(weights))
             return jax.tree.map(lambda slope: -0.5 * slope, self._weights(gradient))
 
+        def velocity(time, weights, args):
+            if self.fence is None:
+                return slope(weights)
+            return jax.lax.cond(self.fence, slope, lambda weights: weights, weights)
+
         return diffrax.ODETerm(velocity)
+
+    def _loss(self, risk: AbstractRisk, weights: PyTree[Array]) -> Float[Array, ""]:
+        loss = lambda weights: risk(self._model(weights))
+        if self.fence is None:
+            return loss(weights)
+        return jax.lax.cond(self.fence, loss, lambda weights: jnp.zeros(()), weights)
 
     def _weights(self, model: AbstractModel) -> PyTree[Array]:
         """The weights of `model` as the solver sees them."""
@@ -72,37 +100,54 @@ class Stepper(eqx.Module):
             return self.layout.model(weights)
         return eqx.combine(weights, self.layout.rest)
 
+    def _controller(self, atol: Float[Array, ""]) -> diffrax.PIDController:
+        return eqx.tree_at(lambda controller: controller.atol, self.controller, atol)
+
     def start(
         self,
         risk: AbstractRisk,
-        time: Array,
+        atol: Float[Array, ""],
+        stops: Float[Array, " stops"],
+        time: Float[Array, ""],
         vector: Float[Array, " n"],
-        step: Array | None = None,
+        step: Float[Array, ""] | None = None,
     ) -> State:
         """The state before the first step, whose size is by the usual heuristic unless given."""
         terms = self._terms(risk)
         weights = self._weights(self.layout.model(vector))
         order = self.solver.error_order(terms)
-        end, controller = self.controller.init(
+        end, controller = self._controller(atol).init(
             terms, time, time + 1e12, weights, step, None, self.solver.func, order
         )
         solver = self.solver.init(terms, time, end, weights, None)
+        loss = risk(self._model(weights))
         state = State(
-            time, jnp.asarray(end - time), weights, solver, controller, jnp.zeros((), bool)
+            time=time,
+            step=jnp.asarray(end - time),
+            weights=weights,
+            solver=solver,
+            controller=controller,
+            resting=jnp.zeros((), bool),
+            stop=jnp.sum(stops[:-1] <= time),
+            loss=loss,
+            thinned=None if self.thinning is None else Thinned(time, loss, loss, loss),
         )
         # Weakly typed scalars would make the second chunk compile again.
         return jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.result_type(x)), state)
 
     def chunk(
-        self, risk: AbstractRisk, state: State, stops: Array, tries: int
+        self,
+        risk: AbstractRisk,
+        atol: Float[Array, ""],
+        stops: Float[Array, " stops"],
+        state: State,
+        tries: int,
     ) -> tuple[State, Record]:
         """`tries` attempted steps; one that would pass a stop ends on it. The last is the end."""
         terms = self._terms(risk)
         order = cast(int, self.solver.error_order(terms))
-
-        def next_stop(state: State) -> Float[Array, ""]:
-            after = jnp.searchsorted(stops, state.time, side="right")
-            return stops[jnp.minimum(after, len(stops) - 1)]
+        adapt = self._controller(atol).adapt_step_size
+        next_stop = lambda state: stops.at[state.stop].get(mode="promise_in_bounds")
 
         def attempt(state: State):
             stop = next_stop(state)
@@ -114,10 +159,9 @@ class Stepper(eqx.Module):
                 terms, state.time, end, state.weights, None, state.solver, False
             )
             error = jax.tree.map(lambda e: jnp.where(jnp.isnan(e), jnp.inf, e), error)
-            accepted, _, after, _, controller, _ = self.controller.adapt_step_size(
-                state.time, end, state.weights, weights, None, error,
-                order, state.controller,
-            )  # fmt: skip
+            accepted, _, after, _, controller, _ = adapt(
+                state.time, end, state.weights, weights, None, error, order, state.controller
+            )
             accepted = jnp.asarray(accepted) & active
             reached = jnp.where(accepted, end, state.time)
             # A step cut short by a stop says nothing against the step size that was planned.
@@ -125,32 +169,47 @@ class Stepper(eqx.Module):
             step = jnp.where(accepted & clipped, jnp.maximum(step, state.step), step)
             choose = lambda new, old: jax.tree.map(lambda a, b: jnp.where(accepted, a, b), new, old)
             moved = State(
-                reached,
-                jnp.where(active, step, state.step),
-                choose(weights, state.weights),
-                choose(solver, state.solver),
-                jax.tree.map(lambda a, b: jnp.where(active, a, b), controller, state.controller),
-                state.resting,
+                time=reached,
+                step=jnp.where(active, step, state.step),
+                weights=choose(weights, state.weights),
+                solver=choose(solver, state.solver),
+                controller=jax.tree.map(
+                    lambda a, b: jnp.where(active, a, b), controller, state.controller
+                ),
+                resting=state.resting,
+                stop=jnp.minimum(state.stop + (accepted & clipped), len(stops) - 1),
+                loss=state.loss,
+                thinned=state.thinned,
             )
-            model = self._model(moved.weights)
             if self.rest is None:
-                loss = risk(model)
+                loss = choose(self._loss(risk, weights), state.loss)
             else:
-                loss, gradient = risk.value_and_gradient(model)
+                loss, gradient = risk.value_and_gradient(self._model(moved.weights))
                 slope = jnp.linalg.norm(self.layout.vector(gradient))
                 moved = moved._replace(resting=slope <= self.rest)
-            return moved, Record(moved.time, loss, self.layout.vector(model), accepted)
+            kept = accepted & clipped
+            if self.thinning is not None:
+                assert state.thinned is not None
+                thinned, worth = self.thinning.look(state.thinned, reached, loss)
+                moved = moved._replace(thinned=choose(thinned, state.thinned))
+                kept = accepted & worth
+            vector = self.layout.vector(self._model(moved.weights))
+            record = Record(reached, loss, vector, active, accepted, kept)
+            return moved._replace(loss=loss), record
 
         def idle(state: State):
+            no = jnp.zeros((), bool)
             weights = self.layout.vector(self._model(state.weights))
-            return state, Record(state.time, jnp.zeros(()), weights, jnp.zeros((), bool))
+            return state, Record(state.time, state.loss, weights, no, no, no)
 
         # What is over need not be computed; it matters where a single try takes a while.
         over = lambda state: (state.time >= next_stop(state)) | state.resting
         step = lambda state, _: jax.lax.cond(over(state), idle, attempt, state)
+        if self.fence is not None:  # in lanes both sides would be computed
+            step = lambda state, _: attempt(state)
         return jax.lax.scan(step, state, length=tries)
 
 
-def stuck(state: State) -> Bool[Array, "*members"]:
-    """Whether the step has become too small to move the clock."""
-    return state.step < _SMALLEST_STEP * jnp.maximum(state.time, 1e-300)
+def stuck(state: State) -> np.ndarray:
+    """Whether the step of each run has become too small to move the clock."""
+    return np.asarray(state.step) < _SMALLEST_STEP * np.maximum(np.asarray(state.time), 1e-300)

@@ -38,7 +38,7 @@ class MergedKQ(AbstractAttention):
         return True
 
     def ov(self) -> Float[Array, "H T"]:
-        return jnp.zeros((self.v.shape[0], self.U.shape[1] + 1), self.v.dtype).at[:, -1].set(self.v)
+        return jnp.pad(self.v[:, None], ((0, 0), (self.U.shape[1], 0)))
 
     def kq(self) -> Float[Array, "H T D"]:
         return jnp.pad(self.U, ((0, 0), (0, 1), (0, 0)))

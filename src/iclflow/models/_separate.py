@@ -38,7 +38,7 @@ class SeparateKQ(AbstractAttention):
         return True
 
     def ov(self) -> Float[Array, "H T"]:
-        return jnp.zeros((self.v.shape[0], self.K.shape[1] + 1), self.v.dtype).at[:, -1].set(self.v)
+        return jnp.pad(self.v[:, None], ((0, 0), (self.K.shape[1], 0)))
 
     def kq(self) -> Float[Array, "H T D"]:
         blocks = jnp.einsum("hdr,her->hde", self.K, self.Q)

@@ -80,7 +80,7 @@ class StructuredAttention(AbstractAttention):
         return True
 
     def ov(self) -> Float[Array, "H T"]:
-        return jnp.zeros((self.mu.shape[0], self.dim + 1), self.mu.dtype).at[:, -1].set(self.mu)
+        return jnp.pad(self.mu[:, None], ((0, 0), (self.dim, 0)))
 
     def kq(self) -> Float[Array, "H T D"]:
         return jnp.pad(diagonal_blocks(self.omega, self.dim), ((0, 0), (0, 1), (0, 0)))

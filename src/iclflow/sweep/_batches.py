@@ -37,8 +37,8 @@ class Batch:
 def batches_of(sweep: Sweep) -> tuple[Batch, ...]:
     """The batches of a sweep: the same for the same sweep, on every machine.
 
-    Runs of one shape come together, in the order of the size of their first weights, which decides
-    how long most runs take: in a batch everybody waits for the slowest.
+    Runs of one shape come together, those with the largest first weights first: they take longest,
+    and a batch is over when its last run is.
     """
     groups: dict[str, list[int]] = {}
     for i, point in enumerate(sweep.points):
@@ -59,7 +59,7 @@ def batches_of(sweep: Sweep) -> tuple[Batch, ...]:
 
 def _in_order(sweep: Sweep, points: Sequence[int]) -> Iterator[int]:
     seeds = len(sweep.seeds)
-    for i in sorted(points, key=lambda i: (_slowness(sweep.points[i].config), i)):
+    for i in sorted(points, key=lambda i: (-_slowness(sweep.points[i].config), i)):
         yield from range(i * seeds, (i + 1) * seeds)
 
 

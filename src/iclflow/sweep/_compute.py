@@ -14,6 +14,7 @@ from ..config import Config, InputError
 from ..experiment import Experiment, naming, prepare, save_points
 from ..flows import (
     Checkpoint,
+    Ensemble,
     Status,
     adam_rule,
     descend_ensemble,
@@ -83,7 +84,7 @@ def compute_batch(
     configs += configs[-1:] * (batch.size - len(configs))
     experiments = _experiments(configs, workshop)
     models = first_models(configs)
-    runs: dict[int, Trajectory] = {}
+    runs: dict[int, _Run] = {}
     for number, members in enumerate(_of_one_structure(experiments)):
         path = folder / f"{batch.number:04d}-{number}.checkpoint.safetensors"
         part = _together(
@@ -94,17 +95,46 @@ def compute_batch(
             Checkpoint(path, every),
             heard,
         )
-        runs |= dict(zip(members, part))
-        if not going or any(run.result is Result.cancelled for run in part):
+        if not going or Result.cancelled in part.results:
             raise Stopped
+        runs |= {member: _Run(part, i, configs[member]) for i, member in enumerate(members)}
     kept = [runs[i] for i in range(len(batch.runs))]
-    if configs[0].stochastic:
-        kept = [_monitored(config, run) for config, run in zip(configs, kept)]
     rows = [
         _row(sweep, number, config, run, experiment, workshop)
         for number, config, run, experiment in zip(batch.runs, configs, kept, experiments)
     ]
-    return Finished(batch, rows, packed(batch.runs, kept) if sweep.trajectories else None)
+    trajectories = None
+    if sweep.trajectories:
+        trajectories = packed(batch.runs, [run.trajectory for run in kept])
+    return Finished(batch, rows, trajectories)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Run:
+    """One run of an ensemble. Most of them are only asked for how they ended."""
+
+    ensemble: Ensemble
+    index: int
+    config: Config
+
+    @functools.cached_property
+    def trajectory(self) -> Trajectory:
+        run = self.ensemble[self.index]
+        return _monitored(self.config, run) if self.config.stochastic else run
+
+    @property
+    def result(self) -> Result:
+        if self.config.stochastic:
+            return self.trajectory.result
+        return self.ensemble.results[self.index]
+
+    @property
+    def ends(self) -> tuple[float, float, float] | None:
+        """The last moment, the first and the last loss, if there is a point."""
+        if not self.config.stochastic:
+            return self.ensemble.series.ends(self.index)
+        run = self.trajectory
+        return (run.times[-1], run.losses[0], run.losses[-1]) if len(run) else None
 
 
 def _experiments(configs: Sequence[Config], workshop: Workshop) -> list[Experiment]:
@@ -140,7 +170,7 @@ def _together(
     one_risk: bool,
     checkpoint: Checkpoint,
     callback: Callable[[Status], bool],
-) -> Sequence[Trajectory]:
+) -> Ensemble:
     config, first = configs[0], experiments[0]
     risks = first.risk if one_risk else [experiment.risk for experiment in experiments]
     settings: dict[str, Any] = {k: v for k, v in config.flow if k != "kind"}
@@ -148,13 +178,11 @@ def _together(
     options |= {"callback": callback, "checkpoint": checkpoint}
     with naming(config, "flow"):
         if config.flow.kind == "gradient_flow":
-            return gradient_flow_ensemble(models, risks, **options, **settings).runs
+            return gradient_flow_ensemble(models, risks, **options, **settings)
         steps, rate = settings.pop("steps"), settings.pop("learning_rate")
         rule = adam_rule if config.flow.kind == "adam" else sgd_rule
         keys = step_keys(configs) if config.stochastic else None
-        return descend_ensemble(
-            models, risks, rule(rate, **settings), steps, keys=keys, **options
-        ).runs
+        return descend_ensemble(models, risks, rule(rate, **settings), steps, keys=keys, **options)
 
 
 def _monitored(config: Config, run: Trajectory) -> Trajectory:
@@ -177,15 +205,17 @@ def _row(
     sweep: Sweep,
     number: int,
     config: Config,
-    run: Trajectory,
+    run: _Run,
     experiment: Experiment,
     workshop: Workshop,
 ) -> dict[str, Any]:
-    ends = [run.times[-1], run.losses[0], run.losses[-1]] if len(run) else [None] * 3
+    ends = run.ends or (None,) * 3
     row = {"run": number, **sweep.settings(number), "seed": config.seed, "hash": config.hash}
     row |= {"result": run.result.name}
     row |= {k: plain(v) for k, v in zip(("end", "initial_loss", "final_loss"), ends)}
     floor = functools.partial(workshop.floor, config, experiment)
-    if len(run):
-        return row | measure(sweep.names, Measured(config, run, experiment.task, floor))
-    return row | {"not_measured": "The run has no point with a finite loss."}
+    if run.ends is None:
+        return row | {"not_measured": "The run has no point with a finite loss."}
+    if not sweep.names:
+        return row | {"not_measured": None}
+    return row | measure(sweep.names, Measured(config, run.trajectory, experiment.task, floor))

@@ -15,7 +15,7 @@ _KEYS = ("name", "seeds", "batch", "zip", "base", "axes", "measure")
 _MEASURE = ("names", "trajectories")
 _LARGEST_SEED = 2**32 - 1
 # So many runs as one program: more cost a laptop no less each, and keep more in memory.
-BATCH = 256
+BATCH = 1024
 # What pydantic checks of a task without building it.
 _CHECKED = ("kind", "eigenvalues", "context", "coordinates")
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..config import Config, InputError
-from ..config._errors import shown
+from ..config import Config, InputError, shown
 from ..tasks import AbstractTask
 from ..trajectory import Trajectory
 
@@ -48,6 +47,14 @@ class Measurement:
     refuses: Callable[[Config], str | None]
 
 
+class NotMeasured(ValueError):
+    """Says why something is missing of a run where something else, `found`, is there."""
+
+    def __init__(self, reason: str, found: Mapping[str, Any]):
+        super().__init__(reason)
+        self.found = found
+
+
 MEASUREMENTS: dict[str, Measurement] = {}
 
 
@@ -70,16 +77,21 @@ def measurement(
 
 
 def check_measurements(names: Sequence[str], configs: Sequence[Config]) -> None:
-    """Refuses names that are unknown or given twice, and measurements that cannot be made of one
-    of the configs."""
+    """Refuses names that are unknown or given twice, measurements that cannot be made of one of the
+    configs, and claims that speak of none."""
+    from ._claim_measurements import check_claim, is_claim
+
     for i, name in enumerate(names):
+        if name in names[:i]:
+            raise InputError(f"`measure.names` holds {name!r} twice: names must differ.")
+        if is_claim(name):
+            check_claim(name, configs)
+            continue
         if name not in MEASUREMENTS:
             close = difflib.get_close_matches(name, MEASUREMENTS, n=1)
             known = f"allowed are {', '.join(MEASUREMENTS)}."
             remedy = f"did you mean {close[0]!r}?" if close else known
             raise InputError(f"`measure.names` holds {shown(name)}, which is unknown: {remedy}")
-        if name in names[:i]:
-            raise InputError(f"`measure.names` holds {name!r} twice: names must differ.")
         for config in configs:
             reason = MEASUREMENTS[name].refuses(config)
             if reason is not None:
@@ -90,7 +102,7 @@ def columns_of(names: Sequence[str]) -> dict[str, str]:
     """The columns that measurements add, with their types."""
     found: dict[str, str] = {}
     for name in names:
-        found |= MEASUREMENTS[name].columns
+        found |= _entry(name).columns
     return found
 
 
@@ -99,14 +111,23 @@ def measure(names: Sequence[str], measured: Measured) -> dict[str, Any]:
     `not_measured` says why."""
     values, reasons = {}, []
     for name in names:
-        entry = MEASUREMENTS[name]
+        entry = _entry(name)
         try:
             found = entry.measure(measured)
         except (ValueError, np.linalg.LinAlgError) as error:
             reasons.append(f"{name}: {' '.join(str(error).split())}")
-            found = {}
+            found = error.found if isinstance(error, NotMeasured) else {}
         values |= {column: plain(found.get(column)) for column in entry.columns}
     return values | {"not_measured": " ".join(reasons) or None}
+
+
+def _entry(name: str) -> Measurement:
+    """A measurement of the registry, or a claim as one."""
+    if name in MEASUREMENTS:
+        return MEASUREMENTS[name]
+    from ._claim_measurements import claim_measurement
+
+    return claim_measurement(name)
 
 
 def plain(value: Any) -> Any:

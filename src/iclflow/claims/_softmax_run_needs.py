@@ -1,0 +1,62 @@
+"""What a config must have for claims on softmax attention to speak of its run, in words."""
+
+from .. import theory
+from ..config import Config
+from ._on_runs import Need
+from ._run_needs import regression
+
+
+def softmax_attention(*kinds: str) -> Need:
+    """Softmax attention over the context alone, on the isotropic task of the paper."""
+
+    def need(config: Config) -> str | None:
+        model, words = config.model, " or ".join(kinds)
+        if model.kind not in kinds:
+            return f'speaks of {words} softmax attention: `model.kind` = "{model.kind}"'
+        if not model.softmax:
+            return 'speaks of softmax attention: `model.activation` = "linear"'
+        if getattr(model, "self_attention"):
+            return "speaks of attention over the context alone: `model.self_attention` = true"
+        if config.task.kind != "linear_regression":
+            return f'speaks of linear regression: `task.kind` = "{config.task.kind}"'
+        try:
+            theory.isotropic_numbers(regression(config))
+        except ValueError as error:
+            return f"speaks of the isotropic task: {str(error).rstrip('.')}"
+        return None
+
+    return need
+
+
+def heads(least: int, most: int | None = None) -> Need:
+    """So many heads."""
+
+    def need(config: Config) -> str | None:
+        count = config.model.heads
+        if least <= count <= (most or count):
+            return None
+        wanted = f"{least}" if most == least else f"{least} or more"
+        return f"speaks of {wanted} head{'s' if least > 1 else ''}: `model.heads` = {count}"
+
+    return need
+
+
+def any_population(config: Config) -> str | None:
+    """Training on the population, exactly or on fresh sequences."""
+    if config.exact or config.sampled:
+        return None
+    return f'speaks of the population risk: `risk.kind` = "{config.risk.kind}"'
+
+
+def followed_risk(config: Config) -> str | None:
+    """A risk whose flow of opposite heads theory follows."""
+    if config.exact or config.risk.kind == "large_context":
+        return None
+    return f'speaks of the exact or the large-context risk: `risk.kind` = "{config.risk.kind}"'
+
+
+def one_number(config: Config) -> str | None:
+    """One ω a head."""
+    if getattr(config.model, "per_coordinate", False):
+        return "speaks of heads with one ω: `model.per_coordinate` = true"
+    return None
