@@ -122,20 +122,15 @@ def _solver(kind: str, rtol: float):
     return Tsit5(), diffrax.PIDController(*tolerances, pcoeff=0.4, icoeff=0.3)
 
 
-def _over(function, how: bool | str | None, risk, *rest):
-    """`function(risk, …)` of every member, as rows or in lanes."""
-    if not isinstance(how, str):
-        return over_members(function, how, risk, *rest)
+def _in_lanes(function, swept: bool, risk, *rest):
+    """`function(risk, …)` of every lane; `swept` says whether each has a risk of its own."""
     arrays, static = eqx.partition((risk, *rest), eqx.is_array)
-    shared, swept = (None, arrays) if how == "swept" else (arrays[0], (None, *arrays[1:]))
+    shared, own = (None, arrays) if swept else (arrays[0], (None, *arrays[1:]))
 
-    def one(shared, swept):
-        if shared is not None:
-            swept = (shared, *swept[1:])
-        return function(*eqx.combine(swept, static))
+    def one(shared, own):
+        return function(*eqx.combine(own if swept else (shared, *own[1:]), static))
 
-    count = jax.tree.leaves(rest)[0].shape[-1]
-    return over_lanes(one, count, shared, swept)
+    return over_lanes(one, jax.tree.leaves(rest)[0].shape[-1], shared, own)
 
 
 @eqx.filter_jit
@@ -180,5 +175,10 @@ def _replaced(state, lanes, fresh, axis: int):
 
 @eqx.filter_jit
 def _advance(stepper: Stepper, how, stops, risk, atol, state: State, tries: int):
-    chunk = lambda risk, atol, state: stepper.chunk(risk, atol, stops, state, tries)
-    return _over(chunk, how, risk, atol, state)
+    if not isinstance(how, str):
+        chunk = lambda risk, atol, state: stepper.chunk(risk, atol, stops, state, tries)
+        return over_members(chunk, how, risk, atol, state)
+    # Lanes that are over try on in vain: there is no branch that one of them could take alone.
+    attempt = lambda risk, atol, state: stepper.attempt(risk, atol, stops, state)
+    step = lambda state, _: _in_lanes(attempt, how == "swept", risk, atol, state)
+    return jax.lax.scan(step, state, length=tries)

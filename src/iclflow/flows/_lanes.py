@@ -176,7 +176,9 @@ def _without(shape: Sequence[int], axes: Sequence[int]) -> list[int]:
 
 def _cond(equation, inputs, count):
     chosen, *operands = inputs
-    branches = equation.params["branches"]
+    branches = equation.params.get("branches")
+    if branches is None:
+        return None
     evaluate = lambda branch, values: [
         _spread(result, count) for result in _evaluate(branch.jaxpr, branch.consts, values, count)
     ]
@@ -193,27 +195,6 @@ def _cond(equation, inputs, count):
         for branch in branches
     ]
     return lax.switch(jnp.asarray(chosen, int), made, *bare)
-
-
-def _scan(equation, inputs, count):
-    settings = equation.params
-    body, first = settings["jaxpr"], settings["num_consts"]
-    last = first + settings["num_carry"]
-    constants, carried, stacked = inputs[:first], inputs[first:last], inputs[last:]
-    swept = [isinstance(value, _Lanes) for value in stacked]
-
-    def step(carry, entries):
-        entries = [_Lanes(x) if lanes else x for x, lanes in zip(entries, swept)]
-        values = [*constants, *map(_Lanes, carry), *entries]
-        found = [_spread(x, count) for x in _evaluate(body.jaxpr, body.consts, values, count)]
-        return found[: len(carry)], found[len(carry) :]
-
-    start = [_spread(value, count) for value in carried]
-    along = [value.values if lanes else value for value, lanes in zip(stacked, swept)]
-    end, results = lax.scan(
-        step, start, along, length=settings["length"], reverse=settings["reverse"]
-    )
-    return [*end, *results]
 
 
 _CALLS = {
@@ -240,5 +221,4 @@ _RULES: dict[str, Callable] = {
     "reduce_sum": _sum,
     "dot_general": _product,
     "cond": _cond,
-    "scan": _scan,
 }

@@ -143,59 +143,7 @@ class Stepper(eqx.Module):
         state: State,
         tries: int,
     ) -> tuple[State, Record]:
-        """`tries` attempted steps; one that would pass a stop ends on it. The last is the end."""
-        terms = self._terms(risk)
-        order = cast(int, self.solver.error_order(terms))
-        adapt = self._controller(atol).adapt_step_size
-        next_stop = lambda state: stops.at[state.stop].get(mode="promise_in_bounds")
-
-        def attempt(state: State):
-            stop = next_stop(state)
-            active = (state.time < stop) & ~state.resting
-            clipped = state.time + state.step >= stop
-            # The stop itself, not time + step: the clock must read the stop to the last bit.
-            end = jnp.where(clipped & active, stop, state.time + state.step)
-            weights, error, _, solver, _ = self.solver.step(
-                terms, state.time, end, state.weights, None, state.solver, False
-            )
-            error = jax.tree.map(lambda e: jnp.where(jnp.isnan(e), jnp.inf, e), error)
-            accepted, _, after, _, controller, _ = adapt(
-                state.time, end, state.weights, weights, None, error, order, state.controller
-            )
-            accepted = jnp.asarray(accepted) & active
-            reached = jnp.where(accepted, end, state.time)
-            # A step cut short by a stop says nothing against the step size that was planned.
-            step = after - reached
-            step = jnp.where(accepted & clipped, jnp.maximum(step, state.step), step)
-            choose = lambda new, old: jax.tree.map(lambda a, b: jnp.where(accepted, a, b), new, old)
-            moved = State(
-                time=reached,
-                step=jnp.where(active, step, state.step),
-                weights=choose(weights, state.weights),
-                solver=choose(solver, state.solver),
-                controller=jax.tree.map(
-                    lambda a, b: jnp.where(active, a, b), controller, state.controller
-                ),
-                resting=state.resting,
-                stop=jnp.minimum(state.stop + (accepted & clipped), len(stops) - 1),
-                loss=state.loss,
-                thinned=state.thinned,
-            )
-            if self.rest is None:
-                loss = choose(self._loss(risk, weights), state.loss)
-            else:
-                loss, gradient = risk.value_and_gradient(self._model(moved.weights))
-                slope = jnp.linalg.norm(self.layout.vector(gradient))
-                moved = moved._replace(resting=slope <= self.rest)
-            kept = accepted & clipped
-            if self.thinning is not None:
-                assert state.thinned is not None
-                thinned, worth = self.thinning.look(state.thinned, reached, loss)
-                moved = moved._replace(thinned=choose(thinned, state.thinned))
-                kept = accepted & worth
-            vector = self.layout.vector(self._model(moved.weights))
-            record = Record(reached, loss, vector, active, accepted, kept)
-            return moved._replace(loss=loss), record
+        """`tries` attempted steps of one run."""
 
         def idle(state: State):
             no = jnp.zeros((), bool)
@@ -203,11 +151,72 @@ class Stepper(eqx.Module):
             return state, Record(state.time, state.loss, weights, no, no, no)
 
         # What is over need not be computed; it matters where a single try takes a while.
-        over = lambda state: (state.time >= next_stop(state)) | state.resting
+        over = lambda state: (state.time >= _next(stops, state)) | state.resting
+        attempt = lambda state: self.attempt(risk, atol, stops, state)
         step = lambda state, _: jax.lax.cond(over(state), idle, attempt, state)
-        if self.fence is not None:  # in lanes both sides would be computed
-            step = lambda state, _: attempt(state)
         return jax.lax.scan(step, state, length=tries)
+
+    def attempt(
+        self,
+        risk: AbstractRisk,
+        atol: Float[Array, ""],
+        stops: Float[Array, " stops"],
+        state: State,
+    ) -> tuple[State, Record]:
+        """One attempted step; one that would pass a stop ends on it. The last stop is the end."""
+        terms = self._terms(risk)
+        order = cast(int, self.solver.error_order(terms))
+        stop = _next(stops, state)
+        active = (state.time < stop) & ~state.resting
+        clipped = state.time + state.step >= stop
+        # The stop itself, not time + step: the clock must read the stop to the last bit.
+        end = jnp.where(clipped & active, stop, state.time + state.step)
+        weights, error, _, solver, _ = self.solver.step(
+            terms, state.time, end, state.weights, None, state.solver, False
+        )
+        error = jax.tree.map(lambda e: jnp.where(jnp.isnan(e), jnp.inf, e), error)
+        accepted, _, after, _, controller, _ = self._controller(atol).adapt_step_size(
+            state.time, end, state.weights, weights, None, error, order, state.controller
+        )
+        accepted = jnp.asarray(accepted) & active
+        reached = jnp.where(accepted, end, state.time)
+        # A step cut short by a stop says nothing against the step size that was planned.
+        step = after - reached
+        step = jnp.where(accepted & clipped, jnp.maximum(step, state.step), step)
+        choose = lambda new, old: jax.tree.map(lambda a, b: jnp.where(accepted, a, b), new, old)
+        moved = State(
+            time=reached,
+            step=jnp.where(active, step, state.step),
+            weights=choose(weights, state.weights),
+            solver=choose(solver, state.solver),
+            controller=jax.tree.map(
+                lambda a, b: jnp.where(active, a, b), controller, state.controller
+            ),
+            resting=state.resting,
+            stop=jnp.minimum(state.stop + (accepted & clipped), len(stops) - 1),
+            loss=state.loss,
+            thinned=state.thinned,
+        )
+        if self.rest is None:
+            loss = choose(self._loss(risk, weights), state.loss)
+        else:
+            loss, gradient = risk.value_and_gradient(self._model(moved.weights))
+            slope = jnp.linalg.norm(self.layout.vector(gradient))
+            moved = moved._replace(resting=slope <= self.rest)
+        kept = accepted & clipped
+        if self.thinning is not None:
+            assert state.thinned is not None
+            thinned, worth = self.thinning.look(state.thinned, reached, loss)
+            moved = moved._replace(thinned=choose(thinned, state.thinned))
+            kept = accepted & worth
+        vector = self.layout.vector(self._model(moved.weights))
+        record = Record(reached, loss, vector, active, accepted, kept)
+        return moved._replace(loss=loss), record
+
+
+def _next(stops: Float[Array, " stops"], state: State) -> Float[Array, ""]:
+    """The moment that the next step must not pass."""
+    return stops.at[state.stop].get(mode="promise_in_bounds")
 
 
 def stuck(state: State) -> np.ndarray:
