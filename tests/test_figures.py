@@ -123,7 +123,7 @@ def untrained_lab() -> Lab:
     pairs, traps = merged(np.array([1.0, -1.0])), merged(np.ones(2))
     memory["softmax dynamics"] = pairs
     for heads in (2, 3):
-        memory[f"softmax blind ensemble {heads} 16 1500 8"] = Ensemble((pairs, traps) * 8)
+        memory[f"softmax blind ensemble {heads} 16 1500 8"] = Ensemble.of((pairs, traps) * 8)
     memory["multitask full flow"] = flow_by_theory()
     for name, value in memory.items():
         lab.once(name, lambda value=value: value)

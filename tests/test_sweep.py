@@ -336,13 +336,13 @@ def test_rows_are_those_of_single_runs(name):
 
 
 def test_batches_of_one_shape_compile_once(monkeypatch):
-    traces, chunk = [], Stepper.chunk
+    traces, attempt = [], Stepper.attempt
 
     def counted(*arguments):
         traces.append(1)
-        return chunk(*arguments)
+        return attempt(*arguments)
 
-    monkeypatch.setattr(Stepper, "chunk", counted)
+    monkeypatch.setattr(Stepper, "attempt", counted)
     flow = BASE | {"flow": {"kind": "gradient_flow", "end": 3.0}}
     flow |= {"model": {"kind": "separate", "heads": 3}}
     axes = {"model.scale": [0.1, 0.2], "task.noise": [0.1, 0.2, 0.3]}

@@ -1,10 +1,14 @@
 """Writing files so that a reader sees the old content or the new, never half of it."""
 
+import contextlib
 import hashlib
+import json
 import os
 import re
 import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 
 def _read_umask() -> int:
@@ -13,11 +17,16 @@ def _read_umask() -> int:
     return current
 
 
+_ENDING = ".part"
 # A name as `mkstemp` makes it below.
 _TEMPORARY = re.compile(r"\..+\.[a-z0-9_]{8}\.part")
 
 # Read once: it can only be read by setting it, for all threads.
 _UMASK = _read_umask()
+
+# Stands where the hash of a sealed text comes.
+_NO_HASH = "0" * 64
+_SEAL = '"hash": "'
 
 
 def write_atomic(path: Path | str, content: bytes | str) -> None:
@@ -28,7 +37,7 @@ def write_atomic(path: Path | str, content: bytes | str) -> None:
     path = Path(path)
     data = content.encode() if isinstance(content, str) else content
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(".part", f".{path.name}.", path.parent)
+    handle, temporary = tempfile.mkstemp(_ENDING, f".{path.name}.", path.parent)
     try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(data)
@@ -47,8 +56,20 @@ def write_atomic(path: Path | str, content: bytes | str) -> None:
         os.close(folder)
 
 
+@contextlib.contextmanager
+def temporary_file(folder: Path, name: str) -> Iterator[Path]:
+    """An empty file for others to write to, gone at the end; one that is left is a leftover."""
+    folder.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(_ENDING, f".{name}.", folder)
+    os.close(handle)
+    try:
+        yield Path(temporary)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
 def leftovers(folder: Path) -> list[Path]:
-    """Half-written files that `write_atomic` left in a folder when its process was killed."""
+    """Half-written files that were left in a folder when their process was killed."""
     return [
         path for path in folder.glob(".*") if _TEMPORARY.fullmatch(path.name) and path.is_file()
     ]
@@ -63,3 +84,17 @@ def remove_leftovers(folder: Path) -> None:
 def sha256(data: bytes) -> str:
     """The SHA-256 of `data`, in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
+
+
+def sealed(content: Mapping[str, Any]) -> str:
+    """An object as JSON whose last entry, `hash`, is the hash of every other byte of it."""
+    text = json.dumps({**content, "hash": _NO_HASH}, indent=2) + "\n"
+    head, seal, tail = text.rpartition(_SEAL)
+    return head + seal + sha256(text.encode()) + tail.removeprefix(_NO_HASH)
+
+
+def is_sealed(text: str) -> bool:
+    """Whether a text is as `sealed` made it, to the byte."""
+    head, seal, tail = text.rpartition(_SEAL)
+    mark, rest = tail[: len(_NO_HASH)], tail[len(_NO_HASH) :]
+    return sha256((head + seal + _NO_HASH + rest).encode()) == mark

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .files import sha256, write_atomic
+from .files import is_sealed, sealed, sha256, write_atomic
 from .loss_plot import check_theory, draw_loss, draw_theory, first_shown, framed_legend
 from .models import MODELS, AbstractModel
 
@@ -201,7 +201,7 @@ class Trajectory(Generic[M]):
         (folder / "manifest.json").unlink(missing_ok=True)
         for name, content in contents.items():
             write_atomic(folder / name, content)
-        write_atomic(folder / "manifest.json", json.dumps(manifest, indent=2) + "\n")
+        write_atomic(folder / "manifest.json", sealed(manifest))
 
     @staticmethod
     def load(folder: Path | str, model_class: type[AbstractModel] | None = None) -> "Trajectory":
@@ -215,7 +215,8 @@ class Trajectory(Generic[M]):
 
         folder = Path(folder)
         try:
-            manifest = json.loads((folder / "manifest.json").read_text())
+            text = (folder / "manifest.json").read_text()
+            manifest = json.loads(text)
             data = (folder / "trajectory.safetensors").read_bytes()
         except FileNotFoundError as error:
             raise ValueError(
@@ -225,6 +226,8 @@ class Trajectory(Generic[M]):
             raise ValueError(f"`{folder}/manifest.json` is not valid JSON.") from None
         if manifest.get("format") != FORMAT:
             raise ValueError(f"`{folder}` has format {manifest.get('format')}: must be {FORMAT}.")
+        if not is_sealed(text):
+            raise ValueError(f"`{folder}/manifest.json` does not match its hash: damaged.")
         if sha256(data) != manifest["files"]["trajectory.safetensors"]:
             raise ValueError(f"`{folder}/trajectory.safetensors` does not match its hash: damaged.")
         arrays = load(data)

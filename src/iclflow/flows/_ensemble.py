@@ -11,6 +11,7 @@ import numpy as np
 from ..models import AbstractModel
 from ..risks import AbstractRisk
 from ..trajectory import Result, Trajectory
+from ._layout import Layout
 from ._records import Series
 
 
@@ -20,6 +21,22 @@ class Ensemble:
     cancelled before it began has no points."""
 
     series: Series
+
+    @staticmethod
+    def of(runs: Sequence[Trajectory]) -> "Ensemble":
+        """Runs of one shape as an ensemble."""
+        layout = Layout.of(runs[0].at(0))
+        series = Series(
+            layout,
+            runs[0].clock,
+            np.append(0, np.cumsum([len(run) for run in runs])),
+            np.concatenate([run.times for run in runs]),
+            np.concatenate([run.losses for run in runs]),
+            np.concatenate([layout.vectors(run.models) for run in runs]),
+            tuple(run.result for run in runs),
+            tuple(run.statistics for run in runs),
+        )
+        return Ensemble(series)
 
     def __len__(self) -> int:
         return len(self.series)

@@ -1,4 +1,4 @@
-"""Runs on disk: folders that are complete or can be taken up, lists of them, and their upkeep."""
+"""Runs and sweeps on disk: folders that are complete or can be taken up, lists, and upkeep."""
 
 import importlib
 from typing import TYPE_CHECKING
@@ -14,9 +14,21 @@ from ._manifest import damage as damage
 from ._manifest import made_by as made_by
 from ._manifest import read_manifest as read_manifest
 from ._names import MANIFEST as MANIFEST
+from ._names import PARTS as PARTS
+from ._names import RESULTS as RESULTS
+from ._names import SWEEP as SWEEP
+from ._names import SWEEP_HEADER as SWEEP_HEADER
+from ._names import TRAJECTORIES as TRAJECTORIES
 from ._result_folder import check_free as check_free
 from ._result_folder import is_empty as is_empty
 from ._result_folder import result_folder as result_folder
+from ._sweeps import StoredSweep as StoredSweep
+from ._sweeps import list_sweeps as list_sweeps
+from ._sweeps import part_damage as part_damage
+from ._sweeps import part_name as part_name
+from ._sweeps import parts_in as parts_in
+from ._sweeps import sweep_damage as sweep_damage
+from ._sweeps import sweep_leftovers as sweep_leftovers
 from ._tidy import litter as litter
 from ._tidy import remove as remove
 

@@ -4,7 +4,7 @@ import dataclasses
 import fnmatch
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -61,13 +61,18 @@ def list_runs(root: Path) -> list[StoredRun]:
 
 
 def run_folders(root: Path) -> Iterator[Path]:
-    """The folders with runs below a folder, itself included; none is looked for inside a run, nor
-    in hidden folders."""
+    """The folders with runs below a folder, itself included."""
+    return folders_with(_is_run, root)
+
+
+def folders_with(holds: Callable[[Path, Iterable[str]], bool], root: Path) -> Iterator[Path]:
+    """The folders below one, itself included, that hold something, as is told by their files;
+    nothing is looked for inside these, nor in hidden folders."""
     if not root.is_dir():
         raise InputError(f"`{root}` is not a folder: give one with runs, by --root.")
     for place, inside, files in os.walk(root):
         folder = Path(place)
-        if _is_run(folder, files):
+        if holds(folder, files):
             inside.clear()
             yield folder
         else:
@@ -139,9 +144,14 @@ def _is_run(folder: Path, files: Iterable[str]) -> bool:
         return True
     if CONFIG not in names:
         return {MANIFEST, TRAJECTORY} <= names
+    return begins_with(folder / CONFIG, HEADER)
+
+
+def begins_with(path: Path, header: str) -> bool:
+    """Whether a file is one of ours, as its first line tells."""
     try:
-        with open(folder / CONFIG, "rb") as file:
-            return file.read(len(HEADER.encode())) == HEADER.encode()
+        with open(path, "rb") as file:
+            return file.read(len(header.encode())) == header.encode()
     except OSError:
         return False
 

@@ -5,7 +5,7 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from ..files import sha256
+from ..files import is_sealed, sha256
 from ..versions import NUMERICAL, installed
 from ._names import MANIFEST as NAME
 
@@ -27,21 +27,24 @@ def made_by() -> dict[str, Any]:
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
-    """The manifest of a folder; None if there is none, or none that can be read."""
+    """The manifest of a folder; None if there is none, or none that is as it was written."""
     try:
-        content = json.loads((folder / NAME).read_text())
+        text = (folder / NAME).read_text()
+        content = json.loads(text)
     except (OSError, ValueError):
         return None
-    return content if isinstance(content, dict) and "files" in content else None
+    whole = isinstance(content, dict) and "files" in content and is_sealed(text)
+    return content if whole else None
 
 
 def damage(folder: Path) -> list[str]:
-    """What is wrong with the files of a run that calls itself complete, a sentence each."""
+    """What is wrong with the files of a run or a sweep that calls itself complete, a sentence
+    each."""
     if not (folder / NAME).exists():
         return []
     manifest = read_manifest(folder)
     if manifest is None:
-        return [f"`{folder / NAME}` cannot be read as a manifest."]
+        return [f"`{folder / NAME}` does not match its hash: it is damaged."]
     found = []
     for name, wanted in manifest["files"].items():
         try:

@@ -15,7 +15,8 @@ def result_folder(path: Path) -> Iterator[Path]:
     """A folder that can be written to. If the block fails, folders made for it are removed."""
     made = _make(path)
     try:
-        with tempfile.TemporaryFile(dir=path):
+        # On a disk that has no files without names, a process that dies here leaves one.
+        with tempfile.TemporaryFile(dir=path, prefix=".probe.", suffix=".part"):
             pass
     except OSError as error:
         _remove(made)

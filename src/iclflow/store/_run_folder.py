@@ -82,7 +82,8 @@ class RunFolder:
     def checkpoint(self, every: float, fresh: bool) -> Checkpoint:
         """Where the run writes how far it is; `fresh` forgets how far it was."""
         found = Checkpoint(self.path / CHECKPOINT, every, self.config.hash)
-        if fresh or label_in(found.path) not in (None, self.config.hash):
+        # One that is damaged has no label: it is refused when it is read, not thrown away.
+        if fresh or label_in(found.path) not in (None, "", self.config.hash):
             found.remove()
         return found
 

@@ -2,31 +2,44 @@
 
 import collections
 import contextlib
-import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..config import InputError, read_toml, to_toml
-from ..files import remove_leftovers, sha256, write_atomic
+from ..files import sealed, sha256, write_atomic
 from ..store import MANIFEST as NAME
-from ..store import damage, folder_lock, is_empty, made_by, read_manifest, result_folder
+from ..store import (
+    PARTS,
+    RESULTS,
+    SWEEP,
+    SWEEP_HEADER,
+    TRAJECTORIES,
+    damage,
+    folder_lock,
+    is_empty,
+    made_by,
+    part_damage,
+    part_name,
+    parts_in,
+    read_manifest,
+    result_folder,
+    sweep_leftovers,
+)
 from ..versions import installed
 from ._compute import Finished
 from ._file import Sweep, parse_sweep
-from ._table import RESULTS, joined_bytes, part_bytes, schema_of
+from ._table import joined_bytes, part_bytes, schema_of
 
 FORMAT = 1
-SWEEP = "sweep.toml"
-PARTS, TRAJECTORIES = "parts", "trajectories"
 
 
 class SweepFolder:
     """The folder of a sweep, while this process alone may use it.
 
     It holds `sweep.toml` from the start; a file in `parts` for each batch that is done, whose name
-    has the beginning of its hash; and at the end `results.parquet`, trajectories if they were
+    has the beginning of its hash, and of that of its trajectories; and at the end `results.parquet`, trajectories if they were
     asked for, and `manifest.json`, which makes it complete.
     """
 
@@ -53,12 +66,14 @@ class SweepFolder:
         with result_folder(path), folder_lock(path, waiting):
             _check_free(path, sweep)  # another process may have been quicker
             found = SweepFolder(path, sweep)
-            for folder in (path, found.parts, path / TRAJECTORIES):
-                remove_leftovers(folder)
+            for left in sweep_leftovers(path):
+                left.unlink(missing_ok=True)
             begun = is_empty(path)
             if fresh:
                 found._forget()
-            write_atomic(path / SWEEP, to_toml(sweep.data))
+            # Not over what a manifest vouches for: there the sweep may have another name.
+            if not (path / NAME).exists():
+                write_atomic(path / SWEEP, SWEEP_HEADER + to_toml(sweep.data))
             try:
                 yield found
             except BaseException:
@@ -80,33 +95,28 @@ class SweepFolder:
     def done(self) -> dict[int, Path]:
         """The parts that are here, by the number of their batch; an `InputError` if one is
         damaged."""
-        found = {}
-        for path in sorted(self.parts.glob("*.parquet")):
-            number, _, mark = path.stem.partition("-")
-            if not sha256(path.read_bytes()).startswith(mark):
-                raise InputError(
-                    f"`{path}` does not match its hash: it is damaged. Without it, its batch is "
-                    "computed again."
-                )
-            found[int(number)] = path
-        return found
+        found = part_damage(self.path)
+        if found:
+            raise InputError(
+                f"{found[0]} Without its file in `{self.parts}`, a batch is computed again."
+            )
+        return dict(parts_in(self.path))
 
     def keep(self, finished: Finished) -> Path:
         """Writes a batch that is done, its part last; then its checkpoints are not needed."""
-        number = f"{finished.batch.number:04d}"
-        if finished.trajectories is not None:
-            path = self.path / TRAJECTORIES / f"{number}.safetensors"
-            write_atomic(path, finished.trajectories)
-        content = part_bytes(schema_of(self.sweep), finished.rows)
-        path = self.parts / f"{number}-{sha256(content)[:16]}.parquet"
+        number, trajectories = finished.batch.number, finished.trajectories
+        if trajectories is not None:
+            write_atomic(self.path / TRAJECTORIES / f"{number:04d}.safetensors", trajectories)
+        content = part_bytes(schema_of(self.sweep), finished.rows, self.parts)
+        path = self.parts / part_name(number, content, trajectories)
         write_atomic(path, content)
-        for checkpoint in self.parts.glob(f"{number}-*.checkpoint.safetensors"):
+        for checkpoint in self.parts.glob(f"{number:04d}-*.checkpoint.safetensors"):
             checkpoint.unlink(missing_ok=True)
         return path
 
     def complete(self, parts: Sequence[Path], statistics: dict[str, Any]) -> dict[str, Any]:
         """Joins the parts to one table, and writes the manifest."""
-        content = joined_bytes(parts)
+        content = joined_bytes(parts, self.parts)
         write_atomic(self.path / RESULTS, content)
         kept = sorted((self.path / TRAJECTORIES).glob("*.safetensors"))
         files = {str(p.relative_to(self.path)): sha256(p.read_bytes()) for p in kept}
@@ -124,7 +134,7 @@ class SweepFolder:
             "files": files,
             **made,
         }
-        write_atomic(self.path / NAME, json.dumps(manifest, indent=2) + "\n")
+        write_atomic(self.path / NAME, sealed(manifest))
         self.tidy()
         return manifest
 
@@ -151,9 +161,12 @@ def sweep_tables(folder: Path) -> tuple[list[Path], bool]:
         if harm:
             raise InputError(harm[0])
         return [folder / RESULTS], True
-    parts = sorted((folder / PARTS).glob("*.parquet"))
+    parts = [path for _, path in parts_in(folder)]
     if not parts:
         raise InputError(f"`{folder}` holds no results yet: no batch of the sweep is done.")
+    harm = part_damage(folder)
+    if harm:
+        raise InputError(harm[0])
     return parts, False
 
 

@@ -2,16 +2,15 @@
 
 import json
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..config import InputError
+from ..files import temporary_file
 from ._file import Sweep
 from ._measurements import columns_of
 
-RESULTS = "results.parquet"
 _TYPES = {bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE", str: "VARCHAR"}
 
 
@@ -34,38 +33,38 @@ def _type(values: Sequence[Any]) -> str:
     return _TYPES.get(kinds.pop(), "VARCHAR") if len(kinds) == 1 else "VARCHAR"
 
 
-def part_bytes(schema: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """Rows as a Parquet file."""
+def part_bytes(schema: Mapping[str, str], rows: Sequence[Mapping[str, Any]], folder: Path) -> bytes:
+    """Rows as a Parquet file, made in a folder and gone from there."""
     texts = [name for name, kind in schema.items() if kind == "VARCHAR"]
-    with tempfile.TemporaryDirectory() as folder:
-        lines, table = Path(folder) / "rows.json", Path(folder) / "rows.parquet"
+    with temporary_file(folder, "rows.json") as lines:
         with open(lines, "w") as stream:
             for row in rows:
                 row = {name: row.get(name) for name in schema}
                 row |= {name: _text(row[name]) for name in texts}
                 stream.write(json.dumps(row, allow_nan=False) + "\n")
         columns = ", ".join(f"{_quoted(name)}: '{kind}'" for name, kind in schema.items())
-        source = f"read_json('{lines}', format = 'newline_delimited', columns = {{{columns}}})"
-        return _copied(f"SELECT * FROM {source}", table)
+        options = f"format = 'newline_delimited', columns = {{{columns}}}"
+        return _copied(f"SELECT * FROM read_json({_path(lines)}, {options})", folder)
 
 
-def joined_bytes(parts: Sequence[Path]) -> bytes:
-    """The parts as one Parquet file, in the order of the runs."""
-    with tempfile.TemporaryDirectory() as folder:
-        table = Path(folder) / RESULTS
-        rows = f"SELECT * FROM {_parquet(parts)} ORDER BY run"
-        return _copied(rows, table)
+def joined_bytes(parts: Sequence[Path], folder: Path) -> bytes:
+    """The parts as one Parquet file, in the order of the runs, made in a folder and gone from
+    there."""
+    return _copied(f"SELECT * FROM {_parquet(parts)} ORDER BY run", folder)
 
 
-def _copied(query: str, table: Path) -> bytes:
-    """What a query gives as a Parquet file, made at `table`."""
+def _copied(query: str, folder: Path) -> bytes:
+    """What a query gives as a Parquet file."""
     import duckdb
 
-    try:
-        _connection().execute(f"COPY ({query}) TO '{table}' (FORMAT parquet)")
-    except duckdb.IOException as error:  # such as a full disk
-        raise OSError(_reason(error)) from None
-    return table.read_bytes()
+    with temporary_file(folder, "rows.parquet") as table:
+        # DuckDB would write to a file of its own beside it, which nobody knows who kills us.
+        options = "FORMAT parquet, USE_TMP_FILE false"
+        try:
+            _connection().execute(f"COPY ({query}) TO {_path(table)} ({options})")
+        except duckdb.IOException as error:  # such as a full disk
+            raise OSError(_reason(error)) from None
+        return table.read_bytes()
 
 
 class Table:
@@ -122,8 +121,11 @@ def _connection():
 
 
 def _parquet(files: Sequence[Path]) -> str:
-    names = ", ".join("'" + str(file).replace("'", "''") + "'" for file in files)
-    return f"read_parquet([{names}])"
+    return f"read_parquet([{', '.join(map(_path, files))}])"
+
+
+def _path(file: Path) -> str:
+    return "'" + str(file).replace("'", "''") + "'"
 
 
 def _quoted(name: str) -> str:
