@@ -1,5 +1,8 @@
 """Problems that several test files share."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import jax.numpy as jnp
 import numpy as np
 
@@ -45,3 +48,15 @@ def deterministic_separate(scale: float = 1e-2) -> SeparateKQ:
     K = jnp.cos(2 + 3 * h[:, None] + d)
     Q = jnp.sin(1 + 2 * h[:, None] + 3 * d)
     return SeparateKQ(v=scale * jnp.cos(1 + h), K=scale * K[:, :, None], Q=scale * Q[:, :, None])
+
+
+def harmed(path: Path) -> Iterator[str]:
+    """Harms a file in one way after the other, and mends it again."""
+    whole = path.read_bytes()
+    for i in (0, len(whole) // 3, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:i] + bytes([whole[i] ^ 1]) + whole[i + 1 :])
+        yield f"flipped at {i}"
+    for length in (0, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        yield f"cut to {length}"
+    path.write_bytes(whole)

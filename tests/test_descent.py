@@ -53,6 +53,14 @@ def test_descent_goes_on_to_its_last_step_whatever_is_saved():
         gradient_descent(start(), exact(), 0.1, 100, save=Explicit([1.5]))
 
 
+def test_few_points_that_lie_far_apart_are_those_of_many():
+    steps = 30_000  # so many between two points that each is computed by itself
+    few = gradient_descent(start(), exact(), 1e-3, steps, save=Linear(2))
+    many = gradient_descent(start(), exact(), 1e-3, steps, save=Linear(21))
+    assert few.times.tolist() == [0, steps] and few.result is Result.finished
+    assert few.losses == pytest.approx(many.losses[[0, -1]], rel=1e-12)
+
+
 def test_descent_tends_to_gradient_flow_in_first_order():
     model, loss = start(), exact()
     flow = gradient_flow(model, loss, end=40.0, save=Linear(5))

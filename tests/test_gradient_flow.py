@@ -151,6 +151,17 @@ def test_step_limit_is_reported():
     assert run.result is Result.step_limit
 
 
+@pytest.mark.parametrize("most", [10, 700])
+def test_steps_are_limited_alike_alone_and_together(most):
+    models = [SeparateKQ.init(jr.key(i), 4, 4, 1, 1e-3) for i in range(3)]
+    exact = risk(four_components(), models[0])
+    alone = gradient_flow(models[0], exact, max_steps=most)
+    together = gradient_flow_ensemble(models, exact, max_steps=most, at_once=2)
+    for run in (alone, *together):
+        assert run.result is Result.step_limit
+        assert run.statistics["steps"] + run.statistics["rejected"] == most
+
+
 def test_ensemble_members_equal_single_runs():
     keys = jr.split(jr.key(1), 3)
     models = init_many(MergedKQ.init, keys, dim=4, heads=3, scale=0.05)

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import importlib.util
 import json
 import os
 import secrets
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import jax
@@ -20,30 +21,32 @@ import pytest
 
 from iclflow.cli import main
 from iclflow.config import InputError, to_toml
-from iclflow.engines import LocalEngine, RayEngine, _ray
+from iclflow.engines import LocalEngine, RayEngine, _ray, _ray_node
 from iclflow.store import folder_lock
 from iclflow.sweep import batches_of, parse_sweep
 
+needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray")
+
 DATA = {
     "name": "small",
-    "seeds": 24,
+    "seeds": 12,
     "batch": 2,
     "base": {
         "task": {"kind": "linear_regression", "eigenvalues": [0.8, 0.5], "context": 20},
         "model": {"kind": "separate", "heads": 2, "scale": 0.1},
-        "flow": {"kind": "gradient_descent", "learning_rate": 1e-4, "steps": 40_000},
+        "flow": {"kind": "gradient_descent", "learning_rate": 1e-4, "steps": 500_000},
         "save": {"kind": "linear", "count": 11},
     },
     "measure": {"trajectories": True},
 }
-COUNT = 12
+COUNT = 6
 
 
 # A cluster on this machine --------------------------------------------------------------------
 
 
 class Cluster:
-    """Three nodes, each a session of processes of its own."""
+    """Two nodes, each a session of processes of its own."""
 
     def __init__(self, folder: Path):
         # Nobody else on the network may use it; and the death of a node is noticed within seconds.
@@ -55,21 +58,25 @@ class Cluster:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.address = f"127.0.0.1:{free.getsockname()[1]}"
-        self._folder = folder
+        self.folder = folder
         self._sessions: list[int] = []
+
+    @property
+    def places(self) -> Path:
+        """Where batches write checkpoints: the nodes have one temporary folder."""
+        return self.folder / f"iclflow-{os.getuid()}"
 
     def start(self) -> None:
         port = self.address.partition(":")[2]
         head = ["--head", f"--port={port}", "--node-ip-address=127.0.0.1"]
-        self._start(*head, "--include-dashboard=false", f"--temp-dir={self._folder}")
-        # One after the other: two that start at once on one machine take each other's ports.
-        for _ in range(2):
-            self._start(f"--address={self.address}")
+        self._start(*head, "--include-dashboard=false", f"--temp-dir={self.folder}")
+        # Only now: two that start at once on one machine take each other's ports.
+        self._start(f"--address={self.address}")
 
     def _start(self, *words: str) -> None:
         command = [sys.executable, "-m", "ray.scripts.scripts", "start", *words]
         command += ["--num-cpus=1", "--num-gpus=0", "--object-store-memory=100000000"]
-        log = self._folder / f"start-{len(self._sessions)}.log"
+        log = self.folder / f"start-{len(self._sessions)}.log"
         with open(log, "w") as output:
             streams = {"stdout": output, "stderr": output, "start_new_session": True}
             node = subprocess.Popen(command, env=self.environment, **streams)
@@ -82,13 +89,31 @@ class Cluster:
 
     def kill(self, node: int) -> None:
         """All processes of a node at once, as when its machine loses power."""
-        for process in self._processes(node):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
+        send(signal.SIGKILL, self._processes(node))
 
-    def computes(self, node: int) -> bool:
-        """Whether a process of the node is at a batch: Ray calls it so while it is."""
-        return b"ray::batch_of_a_sweep" in self._processes(node).values()
+    @contextlib.contextmanager
+    def frozen(self, node: int, driver: subprocess.Popen) -> Iterator[None]:
+        """A node that is at a batch and stays there, however quick the machine is."""
+        stopped: list[int] = []
+
+        def caught() -> bool:
+            stopped[:] = self._at_a_batch(node)
+            send(signal.SIGSTOP, stopped)
+            if stopped and stopped == self._at_a_batch(node):
+                return True
+            send(signal.SIGCONT, stopped)  # it was over in the meantime
+            return False
+
+        wait_for(caught, driver)
+        try:
+            yield
+        finally:
+            send(signal.SIGCONT, stopped)
+
+    def _at_a_batch(self, node: int) -> list[int]:
+        """The processes that Ray calls so while they are at one."""
+        found = self._processes(node).items()
+        return [process for process, name in found if name == b"ray::batch_of_a_sweep"]
 
     def _processes(self, node: int) -> dict[int, bytes]:
         """What runs in the session of a node, and what it is called."""
@@ -102,8 +127,14 @@ class Cluster:
         return found
 
 
+def send(number: signal.Signals, processes: Sequence[int] | dict[int, bytes]) -> None:
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, number)
+
+
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
+def cluster(local) -> Iterator[Cluster]:
     # Sockets are in it: its path must be short.
     folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
     started = Cluster(folder)
@@ -123,11 +154,20 @@ def command(folder: Path, *words: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def table(tmp_path_factory) -> dict[str, bytes]:
-    """What the local engine leaves."""
+def local(tmp_path_factory) -> Iterator[tuple[Path, subprocess.Popen]]:
+    """The local engine at work, while the cluster starts."""
     folder = tmp_path_factory.mktemp("local") / "out"
-    done = subprocess.run(command(folder), capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command(folder), **pipes) as driver:
+        yield folder, driver
+
+
+@pytest.fixture(scope="module")
+def table(local) -> dict[str, bytes]:
+    """What the local engine leaves."""
+    folder, driver = local
+    _, errors = driver.communicate(timeout=120)
+    assert driver.returncode == 0, errors
     return contents(folder)
 
 
@@ -147,34 +187,46 @@ def wait_for(condition: Callable[[], bool], driver: subprocess.Popen) -> None:
         time.sleep(0.02)
 
 
+@needs_ray
 @pytest.mark.slow
-def test_a_node_that_dies_in_the_middle_changes_no_row(cluster, table, tmp_path):
+def test_deaths_of_a_node_and_of_the_command_change_no_row(cluster, table, tmp_path):
     folder = tmp_path / "out"
     words = command(folder, "--engine", "ray", "--address", cluster.address)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+
     with subprocess.Popen(words, env=cluster.environment, **pipes) as driver:
-        wait_for(lambda: parts(folder) > 0 and cluster.computes(2), driver)
-        cluster.kill(2)
-        assert 0 < parts(folder) < COUNT - 2  # at least two batches were still to come
-        output, errors = driver.communicate(timeout=120)
-    assert (driver.returncode, errors) == (0, "")  # nothing of Ray's own
-    assert json.loads(output)["statistics"]["devices"] == {"cpu": COUNT}
-    assert contents(folder) == table
+        with cluster.frozen(1, driver):
+            before = parts(folder)
+            cluster.kill(1)
+        wait_for(lambda: parts(folder) > before, driver)  # it goes on with the other node
+        with cluster.frozen(0, driver):
+            driver.terminate()
+            time.sleep(0.2)  # it is told to stop; only now can the batch end
+        _, errors = driver.communicate(timeout=60)
+    stopped = parts(folder)
+    assert before < stopped < COUNT and driver.returncode == 130
+    sentence = f"iclflow: interrupted; {2 * stopped} of {2 * COUNT} runs are in {folder}, and"
+    assert errors.startswith(sentence)  # and before it nothing of Ray's own
 
+    with subprocess.Popen(words, env=cluster.environment, **pipes) as driver:
+        with cluster.frozen(0, driver):
+            driver.kill()
+    killed = parts(folder)
+    assert stopped <= killed < COUNT
 
-@pytest.mark.slow
-def test_a_driver_that_dies_in_the_middle_goes_on_where_it_stood(cluster, table, tmp_path):
-    folder = tmp_path / "out"
-    words = command(folder, "--engine", "ray", "--address", cluster.address)
-    with subprocess.Popen(words, env=cluster.environment) as driver:
-        wait_for(lambda: parts(folder) > 1, driver)
-        driver.kill()
-    kept = parts(folder)
-    assert 1 < kept < COUNT
+    # Of a batch that died here and was computed elsewhere; other sweeps keep theirs.
+    left, other = (cluster.places / f"{name}-0-0001" for name in (sweep_hash()[:16], "other"))
+    left.mkdir(parents=True)
+    other.mkdir()
     done = subprocess.run(words, env=cluster.environment, capture_output=True, timeout=120)
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert json.loads(done.stdout)["statistics"]["devices"] == {"cpu": COUNT - kept}
+    assert (done.returncode, done.stderr) == (0, b"")  # nothing of Ray's own
+    assert json.loads(done.stdout)["statistics"]["devices"] == {"cpu": COUNT - killed}
     assert contents(folder) == table
+    assert list(cluster.places.iterdir()) == [other]
+
+
+def sweep_hash() -> str:
+    return parse_sweep(DATA).hash
 
 
 ERRORS = """
@@ -196,13 +248,14 @@ def refused(batch):
 address, data = sys.argv[1], json.loads(sys.argv[2])
 ray.init(address, log_to_driver=False, logging_level="CRITICAL")
 refused(Batch(0, (1000,), 2, True))
-_ray._versions = lambda: {"iclflow": "9.9"}
+_ray.versions = lambda: {"iclflow": "9.9"}
 refused(Batch(0, (0,), 2, True))
-_ray._task, _ray._RETRIES = lambda: dying, 1
+_ray.batch_task, _ray._RETRIES = lambda: dying, 1
 refused(Batch(7, (0,), 2, True))
 """
 
 
+@needs_ray
 @pytest.mark.slow
 def test_what_cannot_work_is_said_and_not_tried_forever(cluster):
     words = [sys.executable, "-c", ERRORS, cluster.address, json.dumps(DATA)]
@@ -235,9 +288,6 @@ def away_from_home(tmp_path, monkeypatch):
     [
         (["--address", "h:1"], "`--address` = h:1 needs --engine ray"),
         (["--engine", "rays"], "invalid choice: 'rays'"),
-        (["--engine", "ray", "--address", "ray://h:1"], "must be HOST:PORT"),
-        (["--engine", "ray", "--address", "h"], "must be HOST:PORT"),
-        (["--engine", "ray", "--address", "h:65536"], "must be HOST:PORT"),
     ],
 )
 def test_an_engine_that_cannot_be_is_refused(words, sentence, away_from_home, capsys):
@@ -246,6 +296,14 @@ def test_an_engine_that_cannot_be_is_refused(words, sentence, away_from_home, ca
     assert not Path("out").exists()
 
 
+@needs_ray
+@pytest.mark.parametrize("address", ["ray://h:1", "h", "h:65536"])
+def test_an_address_that_cannot_be_is_refused(address):
+    with pytest.raises(InputError, match=f"`--address` = {address}: must be HOST:PORT"):
+        RayEngine(address)
+
+
+@needs_ray
 def test_an_address_where_nobody_is_is_refused(away_from_home, capsys):
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))  # taken, and nobody listens
@@ -257,7 +315,7 @@ def test_an_address_where_nobody_is_is_refused(away_from_home, capsys):
 
 
 def test_without_ray_it_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(_ray.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(InputError, match=r"pip install 'iclflow\[ray\]'"):
         RayEngine()
 
@@ -265,9 +323,7 @@ def test_without_ray_it_says_what_to_install(monkeypatch):
 @pytest.fixture
 def node(monkeypatch, tmp_path):
     """This process as one of a node, and the folder for what it writes."""
-    monkeypatch.setattr(_ray, "_begun", lambda gpu: (["0"], jax.devices("cpu")[0]))
-    monkeypatch.setattr(_ray, "_gpus", lambda: ["0"])
-    monkeypatch.setattr(_ray, "_SWEEPS", {})
+    monkeypatch.setenv("NPROC", "1")  # so that what a node sets is as before in the end
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
 
@@ -279,66 +335,109 @@ SHORT = DATA | {
 
 
 def order(sweep, gpu=False):
-    return _ray._versions(), sweep.data, sweep.hash, 0.0, gpu
+    return _ray_node.versions(), sweep.data, sweep.hash, 0.0, gpu
+
+
+def computed_here(sweep, batches, folder, every=10.0):
+    return list(LocalEngine().compute(sweep, batches, folder, every, lambda *_: None))
 
 
 def test_a_node_computes_what_the_local_engine_does(node):
     sweep = parse_sweep(SHORT)
     batches = batches_of(sweep)
-    here = LocalEngine().compute(sweep, batches, node / "local", 10.0, lambda *_: None)
+    here = computed_here(sweep, batches, node / "local")
     for batch, finished in zip(batches, sorted(here, key=lambda each: each.batch.number)):
-        rows, trajectories, _ = _ray.work(order(sweep), dataclasses.asdict(batch))
+        rows, trajectories, _ = _ray_node.work(order(sweep), dataclasses.asdict(batch))
         assert (rows, trajectories) == (finished.rows, finished.trajectories)
-    assert len(_ray._SWEEPS) == 1  # built once for both
     left = [path for path in node.rglob("*") if path.is_file() and "local" not in path.parts]
     assert left == []
 
 
-def test_a_node_refuses_what_would_give_other_rows(node, monkeypatch):
+def test_a_node_refuses_what_would_give_other_rows(node):
     sweep = parse_sweep(SHORT)
     batch = dataclasses.asdict(batches_of(sweep)[0])
     versions, data, fingerprint, every, _ = order(sweep)
     with pytest.raises(InputError, match="has jax 0.* must be 1.2, as where the sweep"):
-        _ray.work((versions | {"jax": "1.2"}, data, fingerprint, every, False), batch)
+        _ray_node.work((versions | {"jax": "1.2"}, data, fingerprint, every, False), batch)
     with pytest.raises(InputError, match="reads the sweep otherwise"):
-        _ray.work((versions, data, "another", every, False), batch)
+        _ray_node.work((versions, data, "another", every, False), batch)
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="JAX can use a GPU here")
+def test_a_node_refuses_a_gpu_that_its_jax_cannot_use(node):
+    sweep = parse_sweep(SHORT)
     with pytest.raises(InputError, match="has a GPU that its JAX cannot use"):
-        _ray.work(order(sweep, gpu=True), batch)
+        _ray_node.work(order(sweep, gpu=True), dataclasses.asdict(batches_of(sweep)[0]))
 
 
 def test_numpy_has_one_thread_in_every_process_of_a_node(monkeypatch):
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     for name in names:
         monkeypatch.setenv(name, "7")
-    monkeypatch.setattr(_ray, "work", lambda *_: [os.environ[name] for name in names])
-    assert _ray._task()((), {}) == ["1"] * 3  # other numbers of threads are other bits
+    monkeypatch.setattr(_ray_node, "work", lambda *_: [os.environ[name] for name in names])
+    assert _ray_node.batch_task()((), {}) == ["1"] * 3  # other numbers of threads are other bits
 
 
-def test_a_process_ends_rather_than_use_the_gpu_of_another(node, monkeypatch):
-    class Ended(Exception):
-        pass
+# What is left behind --------------------------------------------------------------------------
 
-    def end(code):
-        raise Ended
 
-    monkeypatch.setattr(os, "_exit", end)
-    _ray._device(True)
-    monkeypatch.setattr(_ray, "_gpus", lambda: ["1"])
-    _ray._device(False)
-    with pytest.raises(Ended):
-        _ray._device(True)
+@pytest.mark.parametrize("damage", ["cut", "another run"])
+def test_a_node_computes_anew_what_a_checkpoint_of_no_use_stands_for(damage, node):
+    sweep, other = parse_sweep(SHORT), parse_sweep(SHORT | {"seeds": [7, 8, 9]})
+    batch = batches_of(sweep)[0]
+    (finished,) = computed_here(sweep, [batch], node / "local")
+    folder = _ray_node.place(sweep.hash, batch.number)
+    folder.mkdir(parents=True)
+    computed_here(other, batches_of(other)[:1], folder, every=0.0)
+    (file,) = folder.iterdir()
+    if damage == "cut":
+        file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(InputError, match="is damaged|belongs to another run"):
+        computed_here(sweep, [batch], folder)
+    rows, trajectories, _ = _ray_node.work(order(sweep), dataclasses.asdict(batch))
+    assert (rows, trajectories) == (finished.rows, finished.trajectories)
+    assert not folder.exists()
 
 
 def test_a_batch_goes_on_from_what_a_dead_process_of_its_node_left(node):
     class Killed(Exception):
         pass
 
-    with pytest.raises(Killed), _ray._place("sweep-0000") as folder:
+    place = node / "place"
+    with pytest.raises(Killed), _ray_node.held(place) as folder:
         (folder / "checkpoint").write_text("half")
         raise Killed
-    with _ray._place("sweep-0000") as folder:
+    with _ray_node.held(place) as folder:
         assert (folder / "checkpoint").read_text() == "half"
     assert not folder.exists()
-    with folder_lock(folder), _ray._place("sweep-0000") as other:  # one that is not dead yet
-        assert other != folder and list(other.iterdir()) == []
+    with folder_lock(place), _ray_node.held(place) as other:  # one that is not dead yet
+        assert other != place and list(other.iterdir()) == []
     assert not other.exists()
+
+
+def test_other_versions_have_other_places_and_a_complete_sweep_has_none(node, monkeypatch):
+    places = [_ray_node.place("a" * 64, 1)]
+    monkeypatch.setattr(_ray_node, "versions", lambda: {"iclflow": "9.9"})
+    places += [_ray_node.place("a" * 64, 1), _ray_node.place("a" * 64, 2)]
+    another = _ray_node.place("b" * 64, 1)
+    assert len({*places, another}) == 4
+    for folder in (*places, another):
+        folder.mkdir(parents=True)
+    with folder_lock(places[2]):  # another command computes the same sweep
+        _ray_node.remove_places("a" * 64)
+        assert [folder.exists() for folder in (*places, another)] == [False, False, True, True]
+    _ray_node.remove_places("a" * 64)
+    assert list(another.parent.iterdir()) == [another]
+    _ray_node.remove_places("b" * 64)
+    assert list(node.iterdir()) == []
+
+
+def test_what_a_killed_command_left_of_its_own_ray_is_removed_by_the_next(node):
+    dead = node / "iclflow-ray-dead"
+    (dead / "session").mkdir(parents=True)
+    with _ray._own_folder() as first:
+        assert not dead.exists()
+        with _ray._own_folder() as second:
+            assert first != second and first.exists() and second.exists()
+        assert first.exists() and not second.exists()
+    assert list(node.iterdir()) == []

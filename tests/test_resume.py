@@ -2,7 +2,9 @@
 
 import dataclasses
 import errno
+import inspect
 import os
+import sys
 
 import jax
 import jax.random as jr
@@ -24,9 +26,11 @@ from iclflow.flows import (
     sgd_rule,
 )
 from iclflow.flows._checkpoint import owner_of
+from iclflow.flows._records import Records
 from iclflow.models import MergedKQ, SeparateKQ, SpectralAttention
 from iclflow.risks import exact_multi_risk, risk, spectral_risk
-from iclflow.tasks import MultiTaskRegression
+from iclflow.tasks import LinearRegression, MultiTaskRegression
+from iclflow.trajectory import Result
 
 TASK = four_components()
 SEPARATE = deterministic_separate()
@@ -131,6 +135,72 @@ def test_ctrl_c_keeps_where_a_run_stands(tmp_path):
         run(checkpoint=Checkpoint(path, every=1000.0), callback=pressed)
         assert path.exists()
         assert same(whole, run(checkpoint=Checkpoint(path)))
+
+
+@pytest.mark.parametrize("options", [{}, {"end": 3000.0, "save": Linear(50)}])
+def test_lanes_that_were_filled_again_are_taken_up_to_the_bit(options, tmp_path, monkeypatch):
+    # More runs than lanes, of very different lengths, some of which the implicit solver ends.
+    monkeypatch.setattr("iclflow.flows._gradient_flow._EXPLICIT_TRIES", 300)
+    tasks = [LinearRegression([0.4, value], 31) for value in (0.1, 0.15, 0.2, 0.25, 0.3)]
+    scales = (1e-3, 1.0, 0.3, 1e-4, 0.2)
+    models = [SeparateKQ.init(jr.key(i), 2, 2, 1, scale) for i, scale in enumerate(scales)]
+    risks = [risk(task, model) for task, model in zip(tasks, models)]
+    run = lambda **more: gradient_flow_ensemble(models, risks, at_once=2, **options, **more)
+    whole, path, rounds = run(), tmp_path / "checkpoint.safetensors", 0
+    assert {run.statistics["solver"] for run in whole} == {"explicit", "explicit then implicit"}
+    resumed = stopped(run, path, 2)
+    while Result.cancelled in resumed.results:
+        resumed, rounds = stopped(run, path, 2), rounds + 1
+    assert 1 < rounds < 50
+    assert all(same(*pair) for pair in zip(whole, resumed))
+    for one, alone, exact in zip(whole, models, risks):
+        single = gradient_flow(alone, exact, **options)
+        assert one.result is single.result
+        # Without an end it is over within 1e-6 of the way down, which is some times the last loss.
+        assert one.losses[-1] == pytest.approx(single.losses[-1], rel=1e-7 if options else 5e-6)
+
+
+def interrupted_at(line: int, function, run):
+    """What `run` gives if Ctrl-C is pressed at one line of `function`; None if it never comes
+    there, or if the interrupt is passed on."""
+    place, pressed = function.__code__, False
+
+    def trace(frame, event, _):
+        nonlocal pressed
+        if frame.f_code is not place:
+            return None
+        if event == "line" and frame.f_lineno == line and not pressed:
+            pressed = True
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        return run() if not pressed else None
+    except KeyboardInterrupt:
+        return None
+    finally:
+        sys.settrace(before)
+
+
+def test_ctrl_c_at_any_line_never_makes_a_run_seem_finished():
+    model = deterministic_separate()
+    exact = risk(four_components(), model)
+    function = inspect.unwrap(Records.add)
+    code = function.__code__
+    lines = sorted({line for *_, line in code.co_lines() if line})[1:]
+    ended = 0
+    for descent in (False, True):
+        run = lambda: gradient_flow(model, exact, end=1.0)
+        if descent:
+            run = lambda: gradient_descent(model, exact, 0.1, 20)
+        for line in lines:
+            found = interrupted_at(line, function, run)
+            if found is not None:
+                ended += 1
+                assert found.result is Result.cancelled, line
+    assert ended > 20
 
 
 BLOCKS = MultiTaskRegression([[0, 1], [2, 3]], context=9)

@@ -8,13 +8,16 @@ import os
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from helpers import harmed
 from iclflow.cli import main
 from iclflow.config import InputError, load_config, parse_config, to_toml
 from iclflow.experiment import loss_figure, overlay, prepare, train
+from iclflow.files import is_sealed, sealed
 from iclflow.store import RunFolder, check_free, damage, list_runs, result_folder
 from iclflow.trajectory import Result, Trajectory
 
@@ -312,7 +315,8 @@ def test_a_run_of_other_versions_says_so(file, capsys):
     assert command("run", file, "--out", "here", capsys=capsys)[0] == 0
     manifest = json.loads(Path("here/manifest.json").read_text())
     manifest["versions"]["jax"] = "0.1.0"
-    Path("here/manifest.json").write_text(json.dumps(manifest))
+    del manifest["hash"]
+    Path("here/manifest.json").write_text(sealed(manifest))
     out = command("run", file, "--out", "here", capsys=capsys)[1]
     assert "was already in here (computed by jax 0.1.0)" in " ".join(out.split())
 
@@ -333,8 +337,54 @@ def test_a_full_disk_is_one_sentence_and_leaves_earlier_results_alone(file, caps
     monkeypatch.setattr(os, "fsync", full)
     code, out, err = command("run", file, "--out", "there", capsys=capsys)
     assert (code, out) == (2, "") and "No space left on device" in err and err.count("\n") == 1
-    assert not list(Path("there").glob(".*")) and not Path("there/manifest.json").exists()
+    assert "`there/trajectory.safetensors`" in err and not Path("there").exists()
     assert contents(Path("here")) == before
+
+
+def test_harm_to_any_file_of_a_run_is_one_sentence_and_loses_nothing(file, capsys):
+    words = ("run", file, "--out", "here")
+    assert command(*words, capsys=capsys)[0] == 0
+    before = contents(Path("here"))
+    assert len(before) == 5
+    for name in before:
+        for harm in harmed(Path("here") / name):
+            now = contents(Path("here"))
+            for again in (words, ("runs", "verify", "--root", "here")):
+                code, _, err = command(*again, capsys=capsys)
+                assert (code, err.count("\n")) == (2, 1) and "here" in err, (name, harm, again)
+            assert contents(Path("here")) == now
+            with pytest.raises(ValueError) if name[-4:] in ("json", "sors") else nullcontext():
+                Trajectory.load("here")
+    assert contents(Path("here")) == before
+    assert command(*words, capsys=capsys)[0] == 0
+
+
+def test_harm_to_a_checkpoint_is_one_sentence_and_loses_nothing(file, capsys, monkeypatch):
+    words = ("run", file, "--out", "here", "--checkpoint-every", "0")
+    assert command("run", file, "--out", "whole", capsys=capsys)[0] == 0
+
+    def never(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "keep", never)
+        assert command(*words, capsys=capsys)[0] == 2
+    before = contents(Path("here"))
+    for harm in harmed(Path("here/checkpoint.safetensors")):
+        code, _, err = command(*words, capsys=capsys)
+        assert (code, err.count("\n")) == (2, 1) and "checkpoint.safetensors`" in err, harm
+    assert contents(Path("here")) == before
+    assert command(*words, capsys=capsys)[0] == 0
+    for name in ("trajectory.safetensors", "loss.png"):
+        assert Path("here", name).read_bytes() == Path("whole", name).read_bytes()
+
+
+def test_a_seal_sees_every_byte():
+    text = sealed({"a": 1, "b": {"hash": "0" * 64}})
+    assert is_sealed(text) and json.loads(text)["b"] == {"hash": "0" * 64}
+    for i in range(len(text)):
+        assert not is_sealed(text[:i] + chr(ord(text[i]) ^ 1) + text[i + 1 :])
+        assert not is_sealed(text[:i])
 
 
 # Lists ----------------------------------------------------------------------------------------
@@ -401,6 +451,7 @@ def test_tidying_asks_first_and_removes_what_is_incomplete_alone(tmp_path, capsy
     assert code == 0 and json.loads(out) == {
         "files": ["runs/whole/.loss.png.abcdefgh.part"],
         "runs": ["runs/begun"],
+        "sweeps": [],
         "busy": [],
     }
     assert not unfinished.exists() and not left.exists()
@@ -421,7 +472,12 @@ def test_tidying_leaves_what_is_not_ours_what_was_stopped_and_what_is_under_way(
     with RunFolder.locked(tmp_path / "runs" / "busy", config(seed=7)):
         _, out, _ = command("runs", "gc", "--root", ".", "--yes", "--json", capsys=capsys)
         removed = json.loads(out)
-    assert removed == {"files": [], "runs": ["runs/begun"], "busy": ["runs/busy"]}
+    assert removed == {
+        "files": [],
+        "runs": ["runs/begun"],
+        "sweeps": [],
+        "busy": ["runs/busy"],
+    }
     assert notes.read_text() == "precious" and sorted(contents(notes.parent)) == ["notes.txt"]
     assert Trajectory.load(stopped).result is Result.cancelled
     assert Trajectory.load(tmp_path / "runs" / "whole").result.ok and Path("config.toml").exists()

@@ -1,8 +1,11 @@
 """Sweeps: expanded and checked first, computed in batches, taken up to the bit, asked in SQL."""
 
 import copy
+import errno
 import json
+import os
 import re
+import shutil
 import threading
 import time
 import tomllib
@@ -12,6 +15,7 @@ import jax
 import numpy as np
 import pytest
 
+from helpers import harmed
 from iclflow.cli import main
 from iclflow.config import InputError, load_config, parse_config, read_toml, to_toml
 from iclflow.engines import LocalEngine
@@ -230,7 +234,7 @@ def test_examples_are_valid(path):
 
 def test_the_documentation_has_a_valid_sweep_and_every_measurement():
     page = (EXAMPLES.parent / "docs" / "sweeps.md").read_text()
-    (example,) = re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    example, *_ = re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert len(parse_sweep(tomllib.loads(example))) == 9 * 3 * 2 * 8
     rows = re.findall(r"^\| `(\w+)` \| (`.*`) \|$", page.split("## Measurements")[1], re.MULTILINE)
     documented = {name: re.findall(r"`(\w+)`", columns) for name, columns in rows}
@@ -324,7 +328,7 @@ def test_rows_are_those_of_single_runs(name):
         run = train(prepare(config))
         assert row["hash"] == config.hash and row["run"] == number
         assert (row["model.scale"], row["seed"]) == (config.model.scale, config.seed)
-        assert (row["result"], row["end"]) == (run.result.name, run.times[-1])
+        assert (row["result"], row["last_time"]) == (run.result.name, run.times[-1])
         # Tolerance of the solver (an ensemble takes other steps); rounding for the others.
         loose = 1e-6 if name == "flow" else 1e-10
         assert row["final_loss"] == pytest.approx(run.losses[-1], rel=loose)
@@ -548,6 +552,144 @@ def test_one_process_at_a_time(capsys):
         assert second.is_alive()
     second.join(60)
     assert codes == [0]
+
+
+def test_harm_to_any_file_of_a_sweep_is_one_sentence_and_loses_nothing(capsys):
+    content = data(seeds=1, measure={"trajectories": True})
+    computed(content)
+    before = {**contents(Path("out")), "manifest.json": b""}
+    assert len(before) == 4
+    words = ("sweep", "small.toml", "--out", "out")
+    for name in before:
+        for harm in harmed(Path("out") / name):
+            now = contents(Path("out"))
+            for again in (words, ("runs", "verify", "--root", "out")):
+                code, _, error = command(*again, capsys=capsys)
+                assert (code, error.count("\n")) == (2, 1) and "`out" in error, (name, harm, again)
+            if name in ("manifest.json", "results.parquet"):
+                assert command("query", "out", "SELECT 1", capsys=capsys)[0] == 2, (name, harm)
+            assert contents(Path("out")) == now
+    assert command(*words, capsys=capsys)[0] == 0
+    assert command("runs", "verify", "--root", "out", capsys=capsys)[0] == 0
+
+
+def begun(content, folder="out") -> None:
+    """A sweep that died with its first batch done and its second one under way."""
+    sweep = parse_sweep(content)
+    with SweepFolder.locked(Path(folder), sweep) as place:
+        first, second = batches_of(sweep)[:2]
+        options = (place.parts, 0.0, Workshop())
+        place.keep(compute_batch(sweep, first, *options, lambda status: True))
+        with pytest.raises(Stopped):
+            compute_batch(sweep, second, *options, lambda status: False)
+
+
+def test_harm_to_any_file_of_a_sweep_under_way_is_one_sentence_and_loses_nothing(capsys):
+    content = data(seeds=2, measure={"trajectories": True})
+    computed(content, "whole")
+    begun(content)
+    before = contents(Path("out"))
+    kinds = {re.sub(r"[0-9a-f-]{4,}", "N", name) for name in before}
+    assert kinds == {
+        *("sweep.toml", "parts/N.parquet", "parts/N.checkpoint.safetensors"),
+        "trajectories/N.safetensors",
+    }
+    words = ("sweep", "small.toml", "--out", "out")
+    for name in sorted(before.keys() - {"sweep.toml"}):
+        for harm in harmed(Path("out") / name):
+            code, _, error = command(*words, capsys=capsys)
+            assert (code, error.count("\n")) == (2, 1) and f"`out/{name}`" in error, (name, harm)
+            if "checkpoint" not in name:
+                code, _, error = command("runs", "verify", "--root", "out", capsys=capsys)
+                assert (code, error.count("\n")) == (2, 1) and f"`out/{name}`" in error
+    assert contents(Path("out")) == before
+    assert command(*words, capsys=capsys)[0] == 0
+    assert contents(Path("out")) == contents(Path("whole"))
+
+
+def test_a_sweep_found_again_under_another_name_stays_as_it_is(no_computing, monkeypatch, capsys):
+    monkeypatch.setattr("iclflow.engines._local.compute_batch", compute_batch)
+    computed(data())
+    before = contents(Path("out"))
+    renamed = written(data(name="renamed"), "renamed.toml")
+    for _ in range(2):
+        assert command("sweep", renamed, "--out", "out", capsys=capsys)[0] == 0
+    assert contents(Path("out")) == before
+
+
+def test_a_full_disk_is_one_sentence_and_keeps_the_batches_that_are_done(monkeypatch, capsys):
+    computed(data(), "whole")
+    capsys.readouterr()
+    real = os.fsync
+
+    def full(handle):
+        if Path(os.readlink(f"/proc/self/fd/{handle}")).name.startswith(".results.parquet"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(handle)
+
+    words = ("sweep", "small.toml", "--out", "out")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        code, out, error = command(*words, capsys=capsys)
+    assert (code, out) == (2, "") and "No space left on device" in error and error.count("\n") == 1
+    assert len(list(Path("out/parts").iterdir())) == 3
+    monkeypatch.setattr("iclflow.engines._local.compute_batch", None)
+    assert command(*words, capsys=capsys)[0] == 0
+    assert contents(Path("out")) == contents(Path("whole"))
+
+
+def test_a_sweep_that_is_there_is_shown_from_a_disk_that_cannot_be_written(monkeypatch, capsys):
+    computed(data(), "there")
+    before = contents(Path("there"))
+    monkeypatch.setattr("iclflow.engines._local.compute_batch", None)
+
+    def read_only(*_, **__):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr("iclflow.store._result_folder.tempfile.TemporaryFile", read_only)
+    code, out, _ = command("sweep", "small.toml", "--out", "there", capsys=capsys)
+    assert code == 0 and "was already in there" in out and contents(Path("there")) == before
+    code, out, error = command("sweep", "small.toml", "--out", "out", capsys=capsys)
+    assert (code, out) == (2, "") and error.count("\n") == 1
+    assert "`out` cannot be written to: Read-only file system" in error and not Path("out").exists()
+
+
+def test_tidying_a_sweep_removes_what_is_left_and_the_rest_on_request_alone(capsys):
+    begun(data(), "sweeps/begun")
+    computed(data(seeds=2), "sweeps/whole")
+    # Somebody's own, with nothing of ours beside it.
+    Path("sweeps/mine").mkdir()
+    written(data(), "sweeps/mine/sweep.toml")
+    whole, parts = contents(Path("sweeps/whole")), Path("sweeps/begun/parts")
+    left = [
+        *(parts / ".rows.json.abcdefgh.part", Path("sweeps/begun/.lock")),
+        parts / "0000-0.checkpoint.safetensors",
+        Path("sweeps/whole/parts/0000-0123456789abcdef.parquet"),
+    ]
+    for path in left:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("left")
+    begun_files = contents(Path("sweeps/begun")).keys() - {
+        str(path.relative_to("sweeps/begun")) for path in left[:3]
+    }
+    code, out, _ = command("runs", capsys=capsys)
+    assert code == 0 and "mine" not in out
+    assert re.search(r"sweeps/begun +unfinished +– +1", out)
+    assert re.search(r"sweeps/whole +complete +4 +2", out)
+    tidy = lambda *flags: json.loads(
+        command("runs", "gc", "--yes", "--json", *flags, capsys=capsys)[1]
+    )
+    with SweepFolder.locked(Path("sweeps/busy"), parse_sweep(data(seeds=4))):
+        removed = tidy("--stopped", "--root", "sweeps/busy")
+        assert removed["busy"] == ["sweeps/busy"] and not removed["sweeps"]
+    shutil.rmtree("sweeps/busy")
+    removed = tidy()
+    assert sorted(removed["files"]) == sorted(map(str, left)) and not removed["sweeps"]
+    assert contents(Path("sweeps/whole")) == whole and not Path("sweeps/whole/parts").exists()
+    assert contents(Path("sweeps/begun")).keys() == begun_files
+    assert "Nothing to remove" in command("runs", "gc", capsys=capsys)[1]
+    assert tidy("--stopped")["sweeps"] == ["sweeps/begun"]
+    assert sorted(path.name for path in Path("sweeps").iterdir()) == ["mine", "whole"]
 
 
 def test_a_folder_with_something_else_is_refused(no_computing, capsys):

@@ -57,7 +57,7 @@ def test_many_weights_flow_as_few_do(monkeypatch):
     model = MergedKQ.init(jr.key(0), 3, 2, 0.1)
     exact = risk(task, model)
     as_vector = gradient_flow(model, exact, end=40.0, save=Linear(9))
-    stepper = _stepper.Stepper(Tsit5(), diffrax.PIDController(1e-9, 1e-9), Layout.of(model))
+    stepper = _stepper.Stepper(Tsit5(), diffrax.PIDController(1e-9, 1e-9), Layout.of(model), 1000)
     settings = exact, jnp.asarray(1e-9), jnp.asarray([40.0])
     state = lambda: stepper.start(*settings, jnp.zeros(()), stepper.layout.vector(model))
     assert isinstance(state().weights, jax.Array)

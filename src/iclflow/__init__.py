@@ -7,11 +7,14 @@ if TYPE_CHECKING:
     from . import analysis as analysis
     from . import claims as claims
     from . import config as config
+    from . import diagrams as diagrams
+    from . import engines as engines
     from . import estimators as estimators
     from . import experiment as experiment
     from . import flows as flows
     from . import models as models
     from . import risks as risks
+    from . import sweep as sweep
     from . import tasks as tasks
     from . import theory as theory
     from .analysis import allocation as allocation
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from .analysis import which_algorithm as which_algorithm
     from .checkpoints import load_model as load_model
     from .checkpoints import save_model as save_model
+    from .flows import Checkpoint as Checkpoint
     from .flows import Drops as Drops
     from .flows import Ensemble as Ensemble
     from .flows import Explicit as Explicit
@@ -178,8 +182,8 @@ _HOMES = {
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _MODULES = (
-    *("analysis", "claims", "config", "estimators", "experiment", "flows", "models", "risks"),
-    *("tasks", "theory"),
+    *("analysis", "claims", "config", "diagrams", "engines", "estimators", "experiment", "flows"),
+    *("models", "risks", "sweep", "tasks", "theory"),
 )
 
 __all__ = [*_MODULES, *_HOME_OF, "__version__"]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -46,8 +46,10 @@ def write_atomic(path: Path | str, content: bytes | str) -> None:
         # mkstemp makes private files; results are as readable as any other file of the user.
         os.chmod(temporary, 0o666 & ~_UMASK)
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            error.filename = str(path)  # else nobody knows which disk is full
         raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:

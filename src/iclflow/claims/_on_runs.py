@@ -6,7 +6,7 @@ and checks a run of one of them.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..config import Config, InputError
@@ -15,6 +15,7 @@ from ..tasks import AbstractTask
 from ..trajectory import Result, Trajectory
 from ._base import Check, Claim, Inconclusive, Outcome, run_claim
 from ._lab import Lab
+from ._refusals import is_refusal
 from ._registry import all_claims, select_claims
 
 # What a config must have; the answer is the end of a sentence that begins with the claim, or None.
@@ -60,6 +61,21 @@ class RunCheck:
         """Why the claim does not speak of runs of this config; None if it does."""
         return next((reason for need in self.needs if (reason := need(config)) is not None), None)
 
+    def refuses_all(self, configs: Sequence[Config]) -> str | None:
+        """Why the claim speaks of no run of these configs, for the one that comes nearest; None if
+        it speaks of one."""
+        # Needs are asked one after the other: the more a config meets, the nearer it is. Of several
+        # the first is taken: values mostly rise, and most claims are about small ones.
+        best, nearest = -1, None
+        for config in configs:
+            told = ((i, reason) for i, need in enumerate(self.needs) if (reason := need(config)))
+            met, reason = next(told, (len(self.needs), None))
+            if reason is None:
+                return None
+            if met > best:
+                best, nearest = met, reason
+        return nearest
+
     def check(
         self,
         run: Trajectory,
@@ -90,6 +106,8 @@ class RunCheck:
             try:
                 return self.test(given, lab)
             except ValueError as refusal:
+                if not is_refusal(refusal):
+                    raise
                 # Theory and analysis refuse what they cannot say of a run in a sentence.
                 raise Inconclusive(" ".join(str(refusal).split()).rstrip(".")) from None
 

@@ -1,8 +1,11 @@
 """What a config must have for claims on softmax attention to speak of its run, in words."""
 
+import numpy as np
+
 from .. import theory
 from ..config import Config
 from ._on_runs import Need
+from ._refusals import is_refusal
 from ._run_needs import regression
 
 
@@ -22,10 +25,27 @@ def softmax_attention(*kinds: str) -> Need:
         try:
             theory.isotropic_numbers(regression(config))
         except ValueError as error:
-            return f"speaks of the isotropic task: {str(error).rstrip('.')}"
+            if not is_refusal(error):
+                raise
+            return f"speaks of the isotropic task: {str(error).rstrip('.')}{_remedy(config)}"
         return None
 
     return need
+
+
+def _remedy(config: Config) -> str:
+    """The settings that make a task isotropic, if it is not."""
+    task = regression(config)
+    given = {
+        "task.eigenvalues": (task.covariance, 1.0, "1 each"),
+        "task.prior_variance": (task.weight_second_moment, 1 / task.dim, f"1/{task.dim}"),
+    }
+    wrong = [
+        f"`{name}` = {words}"
+        for name, (matrix, value, words) in given.items()
+        if not np.allclose(np.asarray(matrix), value * np.eye(task.dim), rtol=0, atol=1e-10)
+    ]
+    return f" (give {' and '.join(wrong)})" if wrong else ""
 
 
 def heads(least: int, most: int | None = None) -> Need:

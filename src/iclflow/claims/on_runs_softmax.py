@@ -10,6 +10,7 @@ from ..estimators import DebiasedGradientStep, GradientStep, LeastSquares
 from ._base import Check, Inconclusive
 from ._lab import Lab
 from ._on_runs import Given, on_run
+from ._refusals import is_refusal
 from ._softmax_run_needs import any_population, heads, softmax_attention
 from .softmax_seeds import is_one_sign, is_zero_sum
 
@@ -234,7 +235,9 @@ def _error(given: Given) -> float:
 def _at_rest(given: Given) -> bool:
     try:
         return learning_phases(given.run, tolerance=1e-3).settled
-    except ValueError:
+    except ValueError as error:
+        if not is_refusal(error):
+            raise
         return False
 
 

@@ -11,7 +11,7 @@ from ._activity import Activity, alone
 from ._errors import Parser, add_json
 from ._start import start
 
-SUITES = ("linear", "softmax", "sweeps")
+SUITES = ("linear", "softmax", "sweeps", "scale")
 _INSTALL = "To install it from a clone: pip install -c constraints.txt -e '.[bench]'."
 
 

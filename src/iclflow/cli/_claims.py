@@ -1,7 +1,8 @@
-"""`iclflow claims`: the registry, and what it says about the run of a config."""
+"""`iclflow claims`: the registry, and what it says about the runs of a config or a sweep."""
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from ._errors import Parser, add_json
 from ._start import start
@@ -16,7 +17,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--on",
         metavar="FILE",
-        help="those that a run of this config tests, and why the others say nothing about it",
+        help="those that a run of this config tests, or the runs of this sweep, and why others "
+        "that speak of single runs say nothing about it",
     )
     add_json(parser)
     options = parser.parse_args(arguments)
@@ -38,14 +40,15 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _on(path: str, paper: str | None, as_json: bool) -> int:
-    """Which claims a run of the config tests."""
-    from ..config import load_config
+    """Which claims the run of a config tests, or the runs of a sweep."""
+    from ..config import named, parse_config, read_toml
 
-    config = load_config(path)
+    data = named(read_toml(path), path)
+    if "base" in data:
+        return _on_sweep(data, path, paper, as_json)
+    config = parse_config(data)
     start()
-    from ..claims import all_run_checks
-
-    checks = [check for check in all_run_checks() if paper in (None, check.claim.paper)]
+    checks = _chosen(paper)
     reasons = {check: check.refuses(config) for check in checks}
     if as_json:
         rows = [
@@ -57,9 +60,55 @@ def _on(path: str, paper: str | None, as_json: bool) -> int:
     from ._tables import counted, print_claims
 
     tested = tuple(check.claim for check, reason in reasons.items() if reason is None)
-    print(f"A run of {path} tests {counted(len(tested), 'claim')} of {len(checks)}:")
+    print(f"A run of {path} tests {counted(len(tested), 'claim')} {_of_how_many(paper)}:")
     print_claims(tested)
     for check, reason in reasons.items():
         if reason is not None:
             print(f"– {check.id} {reason}")
     return 0
+
+
+def _on_sweep(data: dict[str, Any], path: str, paper: str | None, as_json: bool) -> int:
+    """Which claims the runs of a sweep test, and how many of them each."""
+    start()
+    from ..sweep import parse_sweep
+
+    # Who asks for claims may have named some that the sweep would be refused for.
+    sweep = parse_sweep({key: value for key, value in data.items() if key != "measure"})
+    configs = [point.config for point in sweep.points]
+    rows = []
+    for check in _chosen(paper):
+        # Needs are about settings: all seeds of a point are alike.
+        runs = len(sweep.seeds) * sum(check.refuses(config) is None for config in configs)
+        row = {"id": check.id, "statement": check.claim.statement, "runs": runs}
+        rows.append(row | {"reason": None if runs else check.refuses_all(configs)})
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return 0
+    from ._tables import counted
+
+    tested = [row for row in rows if row["runs"]]
+    count = counted(len(tested), "claim")
+    print(f"The {counted(len(sweep), 'run')} of {path} test {count} {_of_how_many(paper)}:")
+    width = max((len(row["id"]) for row in tested), default=0)
+    for row in tested:
+        print(f"{row['id']:<{width}}  {counted(row['runs'], 'run')}")
+    for row in rows:
+        if not row["runs"]:
+            print(f"– {row['id']} {row['reason']}")
+    return 0
+
+
+def _chosen(paper: str | None):
+    """The claims that speak of runs: all, or those of a paper."""
+    from ..claims import all_run_checks
+
+    return [check for check in all_run_checks() if paper in (None, check.claim.paper)]
+
+
+def _of_how_many(paper: str | None) -> str:
+    """How many claims speak of single runs, and how many there are."""
+    from ..claims import all_claims
+
+    total = sum(paper in (None, claim.paper) for claim in all_claims())
+    return f"of the {len(_chosen(paper))} that speak of single runs ({total} in all)"

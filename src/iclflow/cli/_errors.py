@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 
 from ..config import InputError
@@ -11,6 +12,7 @@ from ._interrupts import INTERRUPTED, Interrupted
 
 def guarded(command: Callable[[], int]) -> int:
     """The exit code of a command, with bad input reported in one sentence."""
+    warnings.showwarning = _warned
     try:
         code = command()
         sys.stdout.flush()
@@ -21,6 +23,14 @@ def guarded(command: Callable[[], int]) -> int:
         return INTERRUPTED
     except (InputError, OSError, MemoryError, SystemExit) as error:
         return _answered(error)
+
+
+def _warned(message, category, filename, lineno, file=None, line=None) -> None:
+    """Shows a warning of ours as the sentence that it is; others with the place they come from."""
+    text = f"iclflow: {message}\n"
+    if category is not UserWarning:
+        text = warnings.formatwarning(message, category, filename, lineno, line)
+    print(text, end="", file=file or sys.stderr)
 
 
 def _answered(error: BaseException) -> int:

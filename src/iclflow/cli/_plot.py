@@ -1,6 +1,7 @@
 """`iclflow plot SWEEP --x … --y …`: curves and phase diagrams of a sweep."""
 
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,9 +19,10 @@ def main(arguments: Sequence[str]) -> int:
     parser = Parser(
         "plot",
         "Draws the table of a sweep: the median over all runs with the same x, with quartiles; or, "
-        "where y is a swept setting too, a phase diagram whose colour is the median of hue.",
+        "where y is a swept setting too, a phase diagram whose colour is the median of hue. What "
+        "is true or false is drawn as the share of runs.",
         epilog="x, y, hue and facet are columns, or anything that SQL makes of them, such as "
-        "'task.eigenvalues[2] / task.eigenvalues[1]'.",
+        "'task.eigenvalues[2] / task.eigenvalues[1]', or \"result = 'converged'\".",
     )
     add_sweep(parser)
     parser.add_argument("--x", required=True, metavar="COLUMN", help="what goes to the right")
@@ -29,6 +31,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--facet", metavar="COLUMN", help="one panel for each")
     parser.add_argument("--where", metavar="CONDITION", help="only runs such as seed < 4")
     parser.add_argument("--kind", choices=("auto", "line", "heat"), default="auto", help="how")
+    parser.add_argument(
+        "--statistic", choices=("auto", "median", "mean", "share"), default="auto",
+        help="of runs at one place: the median with quartiles, the mean with its standard error, "
+        "or the share where it is true with its 95 %% interval",
+    )  # fmt: skip
     parser.add_argument("--log", default="", metavar="x,y,hue", help="logarithmic axes")
     parser.add_argument("--out", metavar="FILE", help="a .png, .pdf or .svg (default: by name)")
     add_json(parser)
@@ -43,15 +50,18 @@ def main(arguments: Sequence[str]) -> int:
     table = table_of(options)
     from ..sweep import Plot
 
-    plot = Plot(
-        options.x, options.y, options.hue, options.facet, options.where, options.kind, logarithmic
-    )
+    columns = (options.x, options.y, options.hue, options.facet, options.where)
+    plot = Plot(*columns, options.kind, logarithmic, options.statistic)
     if out is None:
         out = Path(f"{Path(options.sweep).name}-{plot.name}.png")
-    content = plot.drawn(table, out.suffix.removeprefix("."))
+    content = plot.drawn(table, out.suffix.removeprefix("."), _note)
     write_atomic(out, content)
     if options.json:
         print(json.dumps({"file": str(out), "kind": plot.kind_of(table)}))
     else:
         print(f"drawn in {out}")
     return 0
+
+
+def _note(words: str) -> None:
+    print(f"iclflow: {words}", file=sys.stderr)

@@ -1,7 +1,10 @@
 """`iclflow query SWEEP "SELECT …"`: the table of a sweep, asked in SQL."""
 
 import csv
+import decimal
 import json
+import math
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +12,9 @@ from typing import Any
 
 from ..config import InputError
 from ._errors import Parser, add_json
+
+# So many rows show what a table is like; so many characters fit a line, where there is no terminal.
+_FIRST, _WIDEST, _LONGEST = 5, 240, 16
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -20,20 +26,22 @@ def main(arguments: Sequence[str]) -> int:
     )
     add_sweep(parser)
     parser.add_argument(
-        "query", metavar="SQL", nargs="?", default="SELECT * FROM results",
-        help='such as "SELECT model.scale, median(final_loss) FROM results GROUP BY ALL"',
+        "query", metavar="SQL", nargs="?",
+        help='such as "SELECT model.scale, median(final_loss) FROM results GROUP BY ALL" (default: '
+        "the columns and the first runs; all runs with --csv and --json)",
     )  # fmt: skip
     parser.add_argument("--csv", action="store_true", help="print the answer as CSV")
     add_json(parser)
     options = parser.parse_args(arguments)
     if options.json and options.csv:
         raise InputError("`--json` and `--csv`: both are given, must be at most one.")
-    names, rows = table_of(options).ask(options.query)
+    table = table_of(options)
+    if options.query is None and not (options.json or options.csv):
+        return _overview(table)
+    names, rows = table.ask("SELECT * FROM results" if options.query is None else options.query)
     if options.json:
-        from ..sweep import plain
-
-        answer = [dict(zip(names, map(plain, row))) for row in rows]
-        print(json.dumps(answer, indent=2, default=str))
+        _check_names(names)
+        print(json.dumps([_json(dict(zip(names, row))) for row in rows], indent=2, default=str))
     elif options.csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(names)
@@ -41,6 +49,34 @@ def main(arguments: Sequence[str]) -> int:
     else:
         _print(names, rows)
     return 0
+
+
+def _overview(table) -> int:
+    """Shows which columns there are, and the first rows."""
+    from ._tables import counted
+
+    _, [(count,)] = table.ask("SELECT count(*) FROM results")
+    kinds = ", ".join(f"{name} ({kind.lower()})" for name, kind in table.columns.items())
+    print(f"{counted(count, 'run')}, {counted(len(table.columns), 'column')}: {kinds}\n")
+    _print(*table.ask(f"SELECT * FROM results ORDER BY run LIMIT {_FIRST}"))
+    return 0
+
+
+def _check_names(names: Sequence[str]) -> None:
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            raise InputError(f"`{name}` names two columns: name each by AS, since JSON has one.")
+
+
+def _json(value: Any) -> Any:
+    """A value as JSON has it: numbers that are not finite become null."""
+    if isinstance(value, dict):
+        return {str(key): _json(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json(entry) for entry in value]
+    if isinstance(value, decimal.Decimal):
+        value = float(value)
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def add_sweep(parser: Parser) -> None:
@@ -56,14 +92,17 @@ def table_of(options):
     folder = Path(options.sweep)
     if not folder.is_dir():
         root = Path(options.root)
+        known = [path.parent for path in sorted(root.glob("*/sweep.toml"))]
         found = [
-            path.parent
-            for path in sorted(root.glob("*/sweep.toml"))
-            if options.sweep in (path.parent.name, path.parent.name.rpartition("-")[0])
+            path for path in known if options.sweep in (path.name, path.name.rpartition("-")[0])
         ]
         if len(found) != 1:
             fits = f"fits {len(found)} sweeps" if found else "is no sweep"
-            raise InputError(f"`SWEEP` = {options.sweep!r} {fits} in `{root}`: give a folder.")
+            names = [path.name for path in found or known]
+            allowed = f", or one of {', '.join(names)}" if names else ""
+            raise InputError(
+                f"`SWEEP` = {options.sweep!r} {fits} in `{root}`: give a folder{allowed}."
+            )
         folder = found[0]
     files, complete = sweep_tables(folder)
     if not complete:
@@ -74,10 +113,34 @@ def table_of(options):
 def _print(names: list[str], rows: list[tuple]) -> None:
     from ._tables import plain_table, print_wide
 
+    cells = [[_shown(value) for value in row] for row in rows]
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDEST
+    if _width(names, cells) > room:
+        cells = [[_cut(text) for text in row] for row in cells]
+        kept = len(names)
+        while kept > 1 and _width(names[:kept], cells) > room:
+            kept -= 1
+        dropped = f"the last {len(names) - kept} of {len(names)} columns are left out and " * (
+            kept < len(names)
+        )
+        words = f"{dropped}long values are cut: name columns, or give --csv or --json."
+        print(f"iclflow: the table is wide: {words}", file=sys.stderr)
+        names = names[:kept]
     table = plain_table(*names)
-    for row in rows:
-        table.add_row(*(_shown(value) for value in row))
-    print_wide(table, 80 + 40 * len(names))
+    for row in cells:
+        table.add_row(*row[: len(names)])
+    print_wide(table, _width(names, cells) + 2)
+
+
+def _width(names: Sequence[str], cells: Sequence[Sequence[str]]) -> int:
+    """Of a table of these columns, with a space on each side and one between them."""
+    return sum(
+        max(len(name), *(len(row[i]) for row in cells), 0) + 3 for i, name in enumerate(names)
+    )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
 def _shown(value: Any) -> str:

@@ -1,6 +1,7 @@
 """`iclflow sweep FILE`: many runs, one table."""
 
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from ._sweep_progress import completed
 from ._sweep_progress import use_one_thread as _use_one_thread
 
 ENGINES = ("local", "ray")
+# What a file says of the sweep itself, and what one might give for it.
+_IN_FILE = {"seed": "seeds"} | {key: key for key in ("seeds", "name", "batch", "zip", "measure")}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -74,6 +77,10 @@ def _with_base_flags(data: dict[str, Any], flags: Sequence[str]) -> dict[str, An
     base = data.get("base")
     if not flags or not isinstance(base, dict):
         return data
+    for flag in flags:
+        name = flag.removeprefix("--").partition("=")[0]
+        if flag.startswith("--") and name in _IN_FILE:
+            raise InputError(f"`{flag}` is no flag: `{_IN_FILE[name]}` stands in the sweep's file.")
     merged = with_flags(base, flags)
     axes = data.get("axes", {})
     axes = axes if isinstance(axes, dict) else {}
@@ -115,20 +122,29 @@ def _run(sweep, batches, path: Path, options, engine) -> int:
     activity = Activity(sweep.name)
 
     def waiting() -> None:
-        activity.update(f"{sweep.name}: waiting for another process that computes it")
+        words = "waiting for another process that computes this sweep"
+        activity.update(f"{sweep.name}: {words}")
+        if not sys.stderr.isatty():
+            print(f"iclflow: {words}.", file=sys.stderr)
 
-    with Interrupts(), activity, SweepFolder.locked(path, sweep, waiting, options.fresh) as folder:
-        written = folder.manifest is None
-        every = options.checkpoint_every
-        facts = lambda: _facts(engine)
-        manifest = completed(sweep, batches, folder, engine, activity, every, facts)
+    with Interrupts(), activity:
+        manifest, written = None if options.fresh else SweepFolder.found(path, sweep), False
+        if manifest is None:
+            with SweepFolder.locked(path, sweep, waiting, options.fresh) as folder:
+                written = folder.manifest is None
+                every = options.checkpoint_every
+                facts = lambda: _facts(engine)
+                manifest = completed(sweep, batches, folder, engine, activity, every, facts)
     result = {key: manifest[key] for key in ("name", "runs", "batches", "results", "statistics")}
     result |= {"hash": sweep.hash, "folder": str(path), "written": written}
     if options.json:
         print(json.dumps(result, indent=2))
     else:
+        from ._tables import counted
+
         counts = ", ".join(f"{count} {name}" for name, count in manifest["results"].items())
-        print(f"{manifest['runs']} runs in {manifest['batches']} batches: {counts}")
+        batches = f"{manifest['batches']} batch{'es' * (manifest['batches'] != 1)}"
+        print(f"{counted(manifest['runs'], 'run')} in {batches}: {counts}")
         print(f"{manifest['statistics']['seconds']:.1f} seconds")
         print(f"{'written to' if written else 'was already in'} {path}; ask it with")
         print(f'iclflow query {path} "SELECT * FROM results LIMIT 5"')

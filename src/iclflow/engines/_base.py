@@ -21,7 +21,8 @@ class Engine(abc.ABC):
         """Yields every batch once, as they finish.
 
         A batch that is the same gives the same rows, whoever computes it. When the generator is
-        closed, batches under way stop where they are, and write that down.
+        closed, batches under way are told to stop and to write down where they are. An engine may
+        end those that take long to do so: they go on from the checkpoint before.
 
         **Arguments:**
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 
 from ..flows import Status
-from ..sweep import Batch, Finished, Stopped, Sweep, Workshop, compute_batch
+from ..sweep import Batch, Finished, Sweep, Workshop, compute_batch
 from ._base import Engine, Progress
 
 
@@ -23,6 +23,8 @@ class LocalEngine(Engine):
     def compute(
         self, sweep: Sweep, batches: Sequence[Batch], folder: Path, every: float, progress: Progress
     ) -> Generator[Finished, None, None]:
+        if not batches:  # a sweep may have died when all were done, and not yet joined
+            return
         workshop, stop = Workshop(), threading.Event()
         places = _places()[: len(batches)]
         free = list(places)
@@ -62,7 +64,8 @@ class LocalEngine(Engine):
                     done, running = concurrent.futures.wait(
                         running, return_when=concurrent.futures.FIRST_COMPLETED
                     )
-                    for future in done:
+                    # Of what is done nothing is lost, whatever happened to others.
+                    for future in sorted(done, key=lambda future: future.exception() is not None):
                         yield future.result()
             finally:
                 stop.set()
@@ -81,8 +84,5 @@ def _places() -> list:
 
 
 def _finish(future: concurrent.futures.Future[Finished]) -> None:
-    """Waits for a batch that was told to stop."""
-    try:
-        future.result()
-    except Stopped:
-        pass
+    """Waits for a batch that was told to stop; what stopped the others is told already."""
+    concurrent.futures.wait([future])

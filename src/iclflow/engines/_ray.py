@@ -9,12 +9,10 @@ need no common file system, and one with another version can say so.
 import collections
 import contextlib
 import dataclasses
-import functools
 import importlib.metadata
 import importlib.util
 import logging
 import os
-import shutil
 import signal
 import socket
 import tempfile
@@ -23,15 +21,11 @@ from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
-
-from ..compile_cache import enable_compile_cache
 from ..config import InputError
-from ..precision import enable_float64
-from ..store import Held, folder_lock
-from ..sweep import Batch, Finished, Sweep, Workshop, compute_batch, parse_sweep
-from ..versions import NUMERICAL, installed
+from ..store import folder_lock
+from ..sweep import Batch, Finished, Sweep
 from ._base import Engine, Progress
+from ._ray_node import batch_task, remove_places, remove_unheld, tidy_task, versions
 
 # How often a batch is given to another process after its own died: a cluster may lose many nodes,
 # but a batch that kills whoever takes it must end some time.
@@ -40,6 +34,10 @@ _RETRIES = 10
 _LOOK = 2.0
 # Seconds to reach a cluster.
 _REACH = 10.0
+# Seconds that batches have to write down where they are, and nodes to tidy up.
+_LAST = 5.0
+# What the folders of our own instances of Ray begin with.
+_OWN = "iclflow-ray-"
 
 
 class RayEngine(Engine):
@@ -67,19 +65,22 @@ class RayEngine(Engine):
     def compute(
         self, sweep: Sweep, batches: Sequence[Batch], folder: Path, every: float, progress: Progress
     ) -> Generator[Finished, None, None]:
-        if not batches:
+        if not batches:  # a sweep may have died when all were done, and not yet joined
+            remove_places(sweep.hash)
             return
         # Read when Ray is loaded: what it says of dead workers would go among our own output.
         os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
         import ray
 
         with _connected(self.address):
-            kind = "GPU" if ray.cluster_resources().get("GPU", 0) else "CPU"
-            # A process keeps what it has built and compiled (Ray would end one with a GPU).
+            gpu = bool(ray.cluster_resources().get("GPU", 0))
+            kind = "GPU" if gpu else "CPU"
+            # A process keeps what it has built and compiled for its next batch. With GPUs it ends
+            # after each: JAX cannot move to another GPU, which Ray may give to the next batch.
             task = ray.remote(
-                num_cpus=1, num_gpus=int(kind == "GPU"), max_calls=0, max_retries=_RETRIES
-            )(_task())
-            order = ray.put((_versions(), sweep.data, sweep.hash, every, kind == "GPU"))
+                num_cpus=1, num_gpus=int(gpu), max_calls=int(gpu), max_retries=_RETRIES
+            )(batch_task())
+            order = ray.put((versions(), sweep.data, sweep.hash, every, gpu))
             waiting, running = collections.deque(batches), {}
             try:
                 while waiting or running:
@@ -96,8 +97,32 @@ class RayEngine(Engine):
                         self.devices[device] += 1
                         yield Finished(batch, rows, trajectories)
             finally:
-                for reference in running:
-                    ray.cancel(reference, force=True)
+                _stop(list(running))
+            _tidy(sweep.hash)
+
+
+def _stop(running: list) -> None:
+    """Stops tasks: first as Ctrl-C does, at which a flow writes down where it is."""
+    import ray
+
+    for force in (False, True):
+        for reference in running:
+            ray.cancel(reference, force=force)
+        if running:
+            _, running = ray.wait(running, num_returns=len(running), timeout=_LAST)
+
+
+def _tidy(fingerprint: str) -> None:
+    """Removes what a complete sweep has left on its nodes: places of batches that died there, and
+    were computed elsewhere. A node that does not answer keeps them."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    task = ray.remote(num_cpus=0, max_retries=0)(tidy_task())
+    nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+    there = [NodeAffinitySchedulingStrategy(node, soft=False) for node in nodes]
+    told = [task.options(scheduling_strategy=node).remote(fingerprint) for node in there]
+    ray.wait(told, num_returns=len(told), timeout=_LAST)
 
 
 def _checked(address: str | None) -> str | None:
@@ -127,9 +152,8 @@ def _connected(address: str | None) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if address is None:
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-            # Its logs, and sockets, whose paths must be short.
-            place = stack.enter_context(tempfile.TemporaryDirectory(prefix="iclflow-ray-"))
-            options |= {"include_dashboard": False, "_temp_dir": place}
+            place = stack.enter_context(_own_folder())
+            options |= {"include_dashboard": False, "_temp_dir": str(place)}
             if hasattr(os, "sched_getaffinity"):
                 options["num_cpus"] = len(os.sched_getaffinity(0))
             if not importlib.metadata.entry_points(group="jax_plugins"):
@@ -148,6 +172,20 @@ def _connected(address: str | None) -> Iterator[None]:
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, before)
         yield
+
+
+@contextlib.contextmanager
+def _own_folder() -> Iterator[Path]:
+    """A folder for an instance of Ray of our own: its logs, and sockets, whose paths must be short.
+    Those of instances whose driver was killed are removed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_OWN}*"):
+        with contextlib.suppress(FileNotFoundError):  # another start was quicker
+            if folder.lstat().st_uid == os.getuid() and folder.is_dir():
+                remove_unheld(folder)
+    # A process of Ray may write a last line while we remove it; the next start finds the rest.
+    with tempfile.TemporaryDirectory(prefix=_OWN, ignore_cleanup_errors=True) as name:
+        with folder_lock(Path(name)):
+            yield Path(name)
 
 
 def _reach(address: str) -> None:
@@ -178,7 +216,7 @@ def _answer(reference: Any, batch: Batch) -> tuple[list[dict[str, Any]], bytes |
         if isinstance(error.cause, ImportError):
             raise InputError(
                 f"Node {error.ip} cannot load the Ray engine ({error.cause}): install iclflow[ray] "
-                f"{_versions()['iclflow']} there."
+                f"{versions()['iclflow']} there."
             ) from None
         raise (error.cause or error) from error
     except ray.exceptions.RayError as error:
@@ -187,99 +225,3 @@ def _answer(reference: Any, batch: Batch) -> tuple[list[dict[str, Any]], bytes |
             f"that computed it died each time ({_first_sentence(error)}). What is finished is "
             "kept, and the same command goes on"
         ) from error
-
-
-def _versions() -> dict[str, str]:
-    """What decides the bits of a batch."""
-    return installed(*NUMERICAL, "numpy")
-
-
-# On the nodes ---------------------------------------------------------------------------------
-
-
-def _task():
-    """What Ray runs. It is inside a function so that Ray sends its code and not its name: a node
-    without this module can then say so."""
-
-    def batch_of_a_sweep(order, batch):
-        import os
-
-        # One thread for NumPy, as in the command, before it is loaded: Ray says so by the first.
-        os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
-        from iclflow.engines._ray import work
-
-        return work(order, batch)
-
-    return batch_of_a_sweep
-
-
-def work(order: tuple, plain: dict[str, Any]) -> tuple[list[dict[str, Any]], bytes | None, str]:
-    """Computes a batch in a process of a node: rows, trajectories and the kind of device. An
-    `InputError` says why this node must not."""
-    versions, data, fingerprint, every, gpu = order
-    node, here = socket.gethostname(), _versions()
-    for name, wanted in versions.items():
-        if here.get(name) != wanted:
-            raise InputError(
-                f"Node {node} has {name} {here.get(name)}: must be {wanted}, as where the sweep "
-                "was started, because versions decide the bits of a result."
-            )
-    device = _device(gpu)
-    if gpu and device.platform == "cpu":
-        raise InputError(
-            f"Node {node} has a GPU that its JAX cannot use: install JAX for GPUs there, or start "
-            "Ray with --num-gpus 0 on every node."
-        )
-    if fingerprint not in _SWEEPS:
-        _SWEEPS[fingerprint] = parse_sweep(data), Workshop()
-    sweep, workshop = _SWEEPS[fingerprint]
-    if sweep.hash != fingerprint:
-        raise InputError(f"Node {node} reads the sweep otherwise: must have the same iclflow.")
-    batch = Batch(**plain)
-    with _place(f"{fingerprint[:16]}-{batch.number:04d}") as folder:
-        finished = compute_batch(sweep, batch, folder, every, workshop, lambda _: True)
-    return finished.rows, finished.trajectories, device.device_kind
-
-
-# What this process has built; it belongs to one driver, which has one sweep at a time.
-_SWEEPS: dict[str, tuple[Sweep, Workshop]] = {}
-
-
-def _device(gpu: bool) -> Any:
-    """The device of this process."""
-    assigned, device = _begun(gpu)
-    if gpu and _gpus() != assigned:
-        # JAX cannot move to another GPU, where it would find others: Ray takes a new process.
-        os._exit(1)
-    return device
-
-
-@functools.cache
-def _begun(gpu: bool) -> tuple[list[str], Any]:
-    """Starts JAX as the command does; on one core, since Ray has given us one."""
-    if not gpu:
-        jax.config.update("jax_platforms", "cpu")
-        os.environ.setdefault("NPROC", "1")
-    enable_float64()
-    enable_compile_cache()
-    return _gpus() if gpu else [], jax.local_devices()[0]
-
-
-def _gpus() -> list[str]:
-    import ray
-
-    return list(ray.get_runtime_context().get_accelerator_ids().get("GPU", []))
-
-
-@contextlib.contextmanager
-def _place(name: str) -> Iterator[Path]:
-    """A folder of this node for the checkpoints of a batch. It outlives the process, so that
-    another on this node can go on, and is removed when the batch is done."""
-    folder = Path(tempfile.gettempdir()) / f"iclflow-{os.getuid()}" / name
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(folder_lock(folder, wait=False))
-        except Held:  # a process that Ray has given up is still at it
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        yield folder
-        shutil.rmtree(folder, ignore_errors=True)

@@ -15,7 +15,14 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..config import Config
 from ..models import AbstractModel, MergedKQ
-from ..risks import AbstractBatchRisk, AbstractRisk, IntegratedRisk, risk, sampled_risk
+from ..risks import (
+    AbstractBatchRisk,
+    AbstractRisk,
+    AbstractSampledRisk,
+    IntegratedRisk,
+    risk,
+    sampled_risk,
+)
 from ..tasks import AbstractTask, LinearRegression, MultiTaskRegression, Sequences
 from ..theory import optimal_matrix
 
@@ -60,8 +67,19 @@ class HeldOutRisk(AbstractRisk):
 
     def standard_error(self, model: AbstractModel) -> float:
         """Of the loss of `model`."""
-        losses = eqx.filter_jit(lambda held_out, model: held_out.losses(model))(self, model)
+        losses = _losses(self, model)
         return float(jnp.std(losses) / np.sqrt(self.count))
+
+
+# Functions of the module: one made at every call would be compiled at every call.
+@eqx.filter_jit
+def _drawn(fresh: AbstractSampledRisk, key: PRNGKeyArray, count: int) -> AbstractBatchRisk:
+    return fresh.draw(key, count)
+
+
+@eqx.filter_jit
+def _losses(held_out: HeldOutRisk, model: AbstractModel) -> Float[Array, " P"]:
+    return held_out.losses(model)
 
 
 def held_out_risk(
@@ -75,7 +93,7 @@ def held_out_risk(
     parts = [] if averaged and isinstance(task, MultiTaskRegression) else _parts(task)
     wanted = COMPARED if averaged or parts else ALONE
     count = int(np.clip(_LARGEST // _size(config), FEWEST, wanted))
-    batch = eqx.filter_jit(lambda fresh, key: fresh.draw(key, count))(fresh, key)
+    batch = _drawn(fresh, key, count)
     known = [_compared(batch, part, label) for label, part in parts]
     return HeldOutRisk(batch, _uncorrelated(np.reshape(known, (-1, count))))
 

@@ -201,7 +201,8 @@ class _Driver:
                 seen += valid
                 every = np.ones(clock.shape, bool)
                 points = Points(clock.astype(float), losses, weights, every, every, kept)
-                records.add(everyone, points, everyone)
+                if clock.shape[1]:  # the first chunk may be the first point alone
+                    records.add(everyone, points, everyone)
                 reached = after
                 done = float(looks[seen - 1])
                 loss = float(records.last_losses[0])

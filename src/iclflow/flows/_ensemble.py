@@ -15,7 +15,7 @@ from ._layout import Layout
 from ._records import Series
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Ensemble:
     """The runs of an ensemble, in the order in which their models were given. A run that was
     cancelled before it began has no points."""
@@ -25,6 +25,13 @@ class Ensemble:
     @staticmethod
     def of(runs: Sequence[Trajectory]) -> "Ensemble":
         """Runs of one shape as an ensemble."""
+        if not runs:
+            raise ValueError("`runs` is empty: an ensemble has at least one run.")
+        shapes = [[leaf.shape[1:] for leaf in jax.tree.leaves(run.models)] for run in runs]
+        if any(
+            shape != shapes[0] or run.clock != runs[0].clock for shape, run in zip(shapes, runs)
+        ):
+            raise ValueError("`runs` differ in shape: those of an ensemble have one kind and size.")
         layout = Layout.of(runs[0].at(0))
         series = Series(
             layout,
@@ -73,6 +80,8 @@ class Ensemble:
 
 def stack(members: Sequence):
     """Models or risks of one shape as one, every array with a leading axis over the members."""
+    if not members:
+        raise ValueError("An ensemble has at least one member.")
     distinct = {id(member): member for member in members}
     shapes = [
         (jax.tree.structure(m), [jnp.shape(x) for x in jax.tree.leaves(m)])

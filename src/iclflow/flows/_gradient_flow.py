@@ -48,7 +48,8 @@ def gradient_flow(model: AbstractModel, risk: AbstractRisk, **options) -> Trajec
     **Arguments:**
 
     - `options`: the fields of `FlowOptions`: `end`, `gradient_tolerance`, `save`, `solver`,
-      `rtol`, `atol`, `tolerance`, `max_steps`, `progress`, `callback`, `checkpoint`.
+      `rtol`, `atol`, `tolerance`, `max_steps`, `progress`, `callback`, `checkpoint`; of an
+      ensemble also `at_once`.
     """
     check_model_and_risk(model, risk)
     layout = Layout.of(model)
@@ -133,6 +134,8 @@ class _Driver:
                 if not going:  # only now: a run that is taken up again has not been cancelled
                     break
         except KeyboardInterrupt:
+            if not records.begun:
+                raise
             if options.checkpoint is not None and whole:
                 options.checkpoint.save(self._snapshot(monitor.seconds))
         finally:
@@ -201,8 +204,8 @@ class _Driver:
         busy = np.flatnonzero(self._lanes >= 0)
         members = self._lanes[busy]
         self._records.add(members, points, busy)
-        self._tried[members] += self._tries
         state: State = self._state
+        self._tried[members] = np.asarray(state.tried)[busy]
         time, lost, resting = (
             np.asarray(x)[busy] for x in (state.time, stuck(state), state.resting)
         )
@@ -225,7 +228,7 @@ class _Driver:
         state = self._program.by_member(self._state)
         for lane in np.flatnonzero(slow):
             own = jax.tree.map(lambda x: x[lane], state)
-            parked = Beginning(own.time, own.weights, own.step, own.thinned)
+            parked = Beginning(own.time, own.weights, own.step, own.tried, own.thinned)
             self._parked[int(self._lanes[lane])] = parked
             self._lanes[lane] = -1
 
@@ -258,7 +261,7 @@ class _Driver:
         self._tries = min(self._tries, self._risk.tries_at_once or self._tries)
         return FlowProgram(
             self._layout, self._kinds[-1], self._swept, stops, options.save, options.rtol,
-            options.gradient_tolerance, self._risk.costly, self._lasting,
+            options.gradient_tolerance, options.max_steps, self._risk.costly, self._lasting,
         )  # fmt: skip
 
     def _settings(self) -> tuple[Any, Any]:
@@ -307,7 +310,7 @@ class _Driver:
         if "parked.members" in arrays:
             members = arrays["parked.members"]
             state = self._program.by_member(self._state)
-            like = Beginning(state.time, state.weights, state.step, state.thinned)
+            like = Beginning(state.time, state.weights, state.step, state.tried, state.thinned)
             found = with_leaves(like, arrays, "parked")
             for i, member in enumerate(members.tolist()):
                 self._parked[member] = jax.tree.map(lambda x: np.asarray(x)[i], found)
@@ -356,7 +359,9 @@ def _default_lanes() -> int:
 
 def _default_atol(vectors: np.ndarray) -> np.ndarray:
     """A share of the size of the weights of each run: on a plateau small ones are what matters."""
-    sizes = np.sqrt(np.mean(vectors**2, axis=1))
+    largest = np.max(np.abs(vectors), axis=1, initial=0)
+    scaled = vectors / np.where(largest > 0, largest, 1)[:, None]  # squares of huge ones overflow
+    sizes = largest * np.sqrt(np.mean(scaled**2, axis=1))
     # Rounded to a decade: a number that reads well in the statistics of a run. (NumPy's own powers
     # of ten are off by a bit.)
     orders = np.floor(np.log10(1e-9 * np.where(sizes > 0, sizes, 1.0)))

@@ -49,7 +49,8 @@ def over_lanes(function: Callable, count: int, shared, swept):
 
 def _evaluate(jaxpr, constants: Sequence, arguments: Sequence, count: int) -> list:
     known = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*constants, *arguments)))
-    read = lambda name: name.val if isinstance(name, Literal) else known[name]
+    fixed = lambda name: jnp.asarray(name.val, name.aval.dtype)
+    read = lambda name: fixed(name) if isinstance(name, Literal) else known[name]
     for equation in jaxpr.eqns:
         results = _apply(equation, [read(name) for name in equation.invars], count)
         known.update(zip(equation.outvars, results))
@@ -145,7 +146,7 @@ def _sum(equation, inputs, count):
     values, axes = inputs[0].values, tuple(equation.params["axes"])
     terms = prod(values.shape[axis] for axis in axes)
     if not 0 < terms <= _LONGEST_SUM:
-        return [jnp.sum(values, axes)]
+        return [jnp.sum(values, axes, dtype=values.dtype)]
     parts = _front(values, axes).reshape(terms, *_without(values.shape, axes))
     return [reduce(add, parts)]
 
@@ -153,6 +154,9 @@ def _sum(equation, inputs, count):
 def _product(equation, inputs, count):
     (left_sum, right_sum), (left_batch, right_batch) = equation.params["dimension_numbers"]
     left, right = _loose(inputs[0]), _loose(inputs[1])
+    wanted = equation.params["preferred_element_type"]
+    if wanted is not None:
+        left, right = left.astype(wanted), right.astype(wanted)
     terms = prod(left.shape[axis] for axis in left_sum)
     if not 0 < terms <= _LONGEST_SUM:
         return None
@@ -198,8 +202,7 @@ def _cond(equation, inputs, count):
 
 
 _CALLS = {
-    *("jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat2"),
-    *("remat", "checkpoint"),
+    *("jit", "call", "closed_call", "eval_jaxpr", "custom_jvp_call", "custom_vjp_call", "remat2"),
 }
 _ELEMENTWISE = (
     *("add", "sub", "mul", "div", "neg", "abs", "sign", "max", "min", "rem", "add_any", "square"),

@@ -72,8 +72,8 @@ class FlowOptions:
             raise ValueError(f"`atol` = {self.atol}: must lie between 0 and 1.")
         if self.max_steps < 1:
             raise ValueError(f"`max_steps` = {self.max_steps}: must be at least 1.")
-        if self.at_once is not None and self.at_once < 1:
-            raise ValueError(f"`at_once` = {self.at_once}: must be at least 1.")
+        if self.at_once is not None and not (isinstance(self.at_once, int) and self.at_once > 0):
+            raise ValueError(f"`at_once` = {self.at_once}: must be a whole number from 1 up.")
 
 
 def flow_options(**options) -> FlowOptions:

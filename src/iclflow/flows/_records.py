@@ -57,8 +57,8 @@ class Records:
         """Takes the first point of runs. A run counts as converged at the loss that is its target,
         if it has one."""
         losses = np.asarray(losses, float)
-        self._kept.append(_Block(members, np.zeros(len(members)), losses, weights))
         self.last_losses[members], self._last_weights[members] = losses, weights
+        self._kept.append(_Block(members, np.zeros(len(members)), losses, weights))
         self._codes[members[~np.isfinite(losses)]] = _RESULTS.index(Result.diverged)
         if targets is not None:
             self._targets[members] = targets
@@ -77,22 +77,23 @@ class Records:
         running = (self._codes[members] == _RUNNING)[:, None]
         accepted, losses = accepted & running, np.asarray(losses, float)
         codes, first = self._ends_among(members, times, losses, accepted)
-        self._codes[members] = np.where(codes == _RUNNING, self._codes[members], codes)
         place = np.arange(times.shape[1])
         # A loss that is not finite is no point of the run any more; any other end is.
         own = accepted & (place <= first[:, None]) & np.isfinite(losses)
-        self.steps[members] += own.sum(1)
-        self.rejected[members] += (tried & ~accepted & running & (place < first[:, None])).sum(1)
         moved = np.flatnonzero(own.any(1))
         newest = times.shape[1] - 1 - own[moved, ::-1].argmax(1)
-        self._last_times[members[moved]] = times[moved, newest]
-        self.last_losses[members[moved]] = losses[moved, newest]
-        self._last_weights[members[moved]] = points.weights[rows[moved], newest]
         whose, which = np.nonzero(own & kept)
         if len(whose):
             weights = points.weights[rows[whose], which]
             block = _Block(members[whose], times[whose, which], losses[whose, which], weights)
             self._kept.append(block)
+        self._last_times[members[moved]] = times[moved, newest]
+        self.last_losses[members[moved]] = losses[moved, newest]
+        self._last_weights[members[moved]] = points.weights[rows[moved], newest]
+        self.steps[members] += own.sum(1)
+        self.rejected[members] += (tried & ~accepted & running & (place < first[:, None])).sum(1)
+        # At last: an interrupt before leaves runs that are not over, never ones that seem to be.
+        self._codes[members] = np.where(codes == _RUNNING, self._codes[members], codes)
 
     def _ends_among(
         self, members: np.ndarray, times: np.ndarray, losses: np.ndarray, accepted: np.ndarray
@@ -114,6 +115,11 @@ class Records:
         """Ends runs for a reason from outside, unless they have already ended."""
         codes = self._codes[members]
         self._codes[members] = np.where(codes == _RUNNING, _RESULTS.index(result), codes)
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a point of any run."""
+        return bool(self._kept)
 
     @property
     def running(self) -> np.ndarray:

@@ -28,7 +28,7 @@ _LARGEST_VECTOR = 2**16
 
 class State(NamedTuple):
     """Everything that the next step depends on. The weights are one vector, or the arrays of the
-    model where there are many. `stop` is the number of the next stop."""
+    model where there are many. `stop` is the number of the next stop, `tried` that of the tries."""
 
     time: Float[Array, ""]
     step: Float[Array, ""]
@@ -39,6 +39,7 @@ class State(NamedTuple):
     stop: Int[Array, ""]
     loss: Float[Array, ""]
     thinned: Thinned | None
+    tried: Int[Array, ""]
 
 
 class Record(NamedTuple):
@@ -59,6 +60,7 @@ class Stepper(eqx.Module):
     **Fields:**
 
     - `thinning`: which points are kept; by default those on stops.
+    - `most`: after so many tries a run stays where it is.
     - `rest`: weights at which ‖∂L/∂W‖ is no larger stay where they are.
     - `fence`: True, where the compiler must not merge gradients with what is around them. It would
       compute a stage of the solver again for every entry of the gradient that depends on it.
@@ -67,6 +69,7 @@ class Stepper(eqx.Module):
     solver: diffrax.AbstractSolver
     controller: diffrax.PIDController
     layout: Layout
+    most: Int[Array, ""] | int
     thinning: Thinning | None = None
     rest: Float[Array, ""] | None = None
     fence: Bool[Array, ""] | None = None
@@ -131,6 +134,7 @@ class Stepper(eqx.Module):
             stop=jnp.sum(stops[:-1] <= time),
             loss=loss,
             thinned=None if self.thinning is None else Thinned(time, loss, loss, loss),
+            tried=jnp.zeros((), int),
         )
         # Weakly typed scalars would make the second chunk compile again.
         return jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.result_type(x)), state)
@@ -151,10 +155,13 @@ class Stepper(eqx.Module):
             return state, Record(state.time, state.loss, weights, no, no, no)
 
         # What is over need not be computed; it matters where a single try takes a while.
-        over = lambda state: (state.time >= _next(stops, state)) | state.resting
+        over = lambda state: ~self._goes_on(stops, state)
         attempt = lambda state: self.attempt(risk, atol, stops, state)
         step = lambda state, _: jax.lax.cond(over(state), idle, attempt, state)
         return jax.lax.scan(step, state, length=tries)
+
+    def _goes_on(self, stops: Float[Array, " stops"], state: State) -> Bool[Array, ""]:
+        return (state.time < _next(stops, state)) & ~state.resting & (state.tried < self.most)
 
     def attempt(
         self,
@@ -167,7 +174,7 @@ class Stepper(eqx.Module):
         terms = self._terms(risk)
         order = cast(int, self.solver.error_order(terms))
         stop = _next(stops, state)
-        active = (state.time < stop) & ~state.resting
+        active = self._goes_on(stops, state)
         clipped = state.time + state.step >= stop
         # The stop itself, not time + step: the clock must read the stop to the last bit.
         end = jnp.where(clipped & active, stop, state.time + state.step)
@@ -196,6 +203,7 @@ class Stepper(eqx.Module):
             stop=jnp.minimum(state.stop + (accepted & clipped), len(stops) - 1),
             loss=state.loss,
             thinned=state.thinned,
+            tried=state.tried + active,
         )
         if self.rest is None:
             loss = choose(self._loss(risk, weights), state.loss)

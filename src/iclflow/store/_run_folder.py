@@ -11,7 +11,7 @@ from ..flows import Checkpoint, label_in
 from ..trajectory import Result, Trajectory
 from ._lock import folder_lock
 from ._manifest import damage, made_by, read_manifest
-from ._names import CHECKPOINT, CONFIG, HEADER, MANIFEST
+from ._names import CHECKPOINT, CONFIG, HEADER, MANIFEST, OWN
 from ._result_folder import check_free, hash_in, is_empty, result_folder
 
 
@@ -54,8 +54,9 @@ class RunFolder:
             try:
                 yield found
             except BaseException:
-                if begun and not (path / CHECKPOINT).exists():
-                    (path / CONFIG).unlink(missing_ok=True)
+                if begun and not any((path / name).exists() for name in (CHECKPOINT, MANIFEST)):
+                    for name in OWN:
+                        (path / name).unlink(missing_ok=True)
                 raise
 
     def stored(self) -> Trajectory | None:

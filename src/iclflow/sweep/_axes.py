@@ -11,8 +11,12 @@ import numpy as np
 from ..config import InputError, shown
 
 _RANGE = ("from", "to", "count", "log")
-# What has a key of its own in a sweep.
-_ELSEWHERE = {"seed": "`seeds`", "name": "`name` of the sweep"}
+# What has a key of its own in a sweep, or changes no run.
+_NO_AXIS = {
+    "seed": "`seeds` says it",
+    "name": "`name` of the sweep says it",
+    "theory": "it changes what is drawn of a run, and not the run",
+}
 LARGEST = 10**7
 
 
@@ -28,7 +32,14 @@ def parse_axes(data: Any) -> tuple[Axis, ...]:
     """The section `[axes]`: a list of values, or a range, for each dotted setting."""
     if not isinstance(data, Mapping):
         raise InputError(f"`axes` = {shown(data)}: must be a section of settings.")
-    return tuple(Axis(name, _values(name, given)) for name, given in _flattened(data, ""))
+    axes: dict[str, Axis] = {}
+    for name, given in _flattened(data, ""):
+        if name in axes:
+            raise InputError(
+                f'`axes.{name}` is given twice: must be "{name}" or a section in [axes], not both.'
+            )
+        axes[name] = Axis(name, _values(name, given))
+    return tuple(axes.values())
 
 
 def _flattened(data: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
@@ -44,8 +55,8 @@ def _flattened(data: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]
 
 
 def _values(name: str, given: Any) -> tuple[Any, ...]:
-    if name in _ELSEWHERE:
-        raise InputError(f"`axes.{name}` cannot be an axis: {_ELSEWHERE[name]} says it.")
+    if name in _NO_AXIS:
+        raise InputError(f"`axes.{name}` cannot be an axis: {_NO_AXIS[name]}.")
     if isinstance(given, Mapping):
         return _range(name, given)
     if not isinstance(given, list | tuple) or not given:
@@ -70,11 +81,7 @@ def _range(name: str, given: Mapping[str, Any]) -> tuple[Any, ...]:
             raise InputError(f"`axes.{name}.{key}` is missing: a range needs from, to and count.")
     first, last, count, log = (given.get(key, False) for key in _RANGE)
     for key, value in (("from", first), ("to", last)):
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or not math.isfinite(value)
-        ):
+        if not _is_finite(value):
             raise InputError(f"`axes.{name}.{key}` = {shown(value)}: must be a finite number.")
     if isinstance(count, bool) or not isinstance(count, int) or not 2 <= count <= LARGEST:
         raise InputError(
@@ -83,17 +90,42 @@ def _range(name: str, given: Mapping[str, Any]) -> tuple[Any, ...]:
     if not isinstance(log, bool):
         raise InputError(f"`axes.{name}.log` = {shown(log)}: must be true or false.")
     if first == last:
-        raise InputError(f"`axes.{name}` goes from {first} to {last}: the two must differ.")
+        raise InputError(
+            f"`axes.{name}` goes from {shown(first)} to {shown(last)}: the two must differ."
+        )
     if log and min(first, last) <= 0:
         raise InputError(
             f"`axes.{name}.from` = {first}, `to` = {last}: both must be positive for log = true."
         )
-    spaced = np.geomspace(first, last, count) if log else np.linspace(first, last, count)
-    rounded = np.round(spaced)
+    # Ends far apart overflow in between, which is refused below in a sentence.
+    with np.errstate(all="ignore"):
+        ends = float(first), float(last)
+        spaced = np.geomspace(*ends, count) if log else np.linspace(*ends, count)
+    values = (ends[0], *spaced[1:-1].tolist(), ends[1])
+    if not np.isfinite(values).all() or len(set(values)) < count:
+        raise InputError(
+            f"`axes.{name}` goes from {shown(first)} to {shown(last)} in {count} values: must have "
+            "ends between which so many different numbers can be stored."
+        )
+    rounded = np.round(values)
     # Whole ends with whole numbers between are whole numbers, as counts of heads must be.
-    if isinstance(first, int) and isinstance(last, int) and np.allclose(spaced, rounded, 1e-9, 0):
+    if (
+        isinstance(first, int)
+        and isinstance(last, int)
+        and np.allclose(values, rounded, 1e-14, 1e-9)
+    ):
         return tuple(int(value) for value in rounded)
-    return (float(first), *spaced[1:-1].tolist(), float(last))
+    return values
+
+
+def _is_finite(value: Any) -> bool:
+    """Whether a value is a number that a float can hold."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number of hundreds of digits
+        return False
 
 
 def parse_zips(data: Any, axes: Sequence[Axis]) -> tuple[tuple[str, ...], ...]:
@@ -107,7 +139,7 @@ def parse_zips(data: Any, axes: Sequence[Axis]) -> tuple[tuple[str, ...], ...]:
         if len(group) < 2:
             raise InputError(f"`zip` holds {shown(group)}: must name at least two axes.")
         for name in group:
-            if name not in known:
+            if not isinstance(name, str) or name not in known:
                 allowed = f"allowed are {', '.join(known)}" if known else "there are none"
                 raise InputError(f"`zip` names {shown(name)}, which is no axis: {allowed}.")
             if name in used:

@@ -50,11 +50,8 @@ def check_claim(name: str, configs: Sequence[Config]) -> None:
     claim_measurement(name)
     from ..claims import find_run_check
 
-    found, reason = find_run_check(name), None
-    for config in configs:
-        reason = found.refuses(config)
-        if reason is None:
-            return
-    raise InputError(
-        f"`measure.names` holds {name!r}, which is about no run of this sweep: it {reason}."
-    )
+    reason = find_run_check(name).refuses_all(configs)
+    if reason is not None:
+        raise InputError(
+            f"`measure.names` holds {name!r}, which is about no run of this sweep: it {reason}."
+        )

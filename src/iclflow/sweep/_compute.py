@@ -73,11 +73,11 @@ def compute_batch(
     - `workshop`: builds tasks and risks; one serves all batches of a process.
     - `callback`: called between chunks; the batch stops, with `Stopped`, if it returns False.
     """
-    going = True
+    going, latest = True, Status(0.0, 0.0, 0, None)
 
     def heard(status: Status) -> bool:
-        nonlocal going
-        going = callback(status) is not False
+        nonlocal going, latest
+        going, latest = callback(status) is not False, status
         return going
 
     configs = [sweep.config(run) for run in batch.runs]
@@ -99,10 +99,11 @@ def compute_batch(
             raise Stopped
         runs |= {member: _Run(part, i, configs[member]) for i, member in enumerate(members)}
     kept = [runs[i] for i in range(len(batch.runs))]
-    rows = [
-        _row(sweep, number, config, run, experiment, workshop)
-        for number, config, run, experiment in zip(batch.runs, configs, kept, experiments)
-    ]
+    rows = []
+    for number, config, run, experiment in zip(batch.runs, configs, kept, experiments):
+        rows.append(_row(sweep, number, config, run, experiment, workshop))
+        if not heard(latest):  # some measurements take seconds
+            raise Stopped
     trajectories = None
     if sweep.trajectories:
         trajectories = packed(batch.runs, [run.trajectory for run in kept])
@@ -212,7 +213,7 @@ def _row(
     ends = run.ends or (None,) * 3
     row = {"run": number, **sweep.settings(number), "seed": config.seed, "hash": config.hash}
     row |= {"result": run.result.name}
-    row |= {k: plain(v) for k, v in zip(("end", "initial_loss", "final_loss"), ends)}
+    row |= {k: plain(v) for k, v in zip(("last_time", "initial_loss", "final_loss"), ends)}
     floor = functools.partial(workshop.floor, config, experiment)
     if run.ends is None:
         return row | {"not_measured": "The run has no point with a finite loss."}

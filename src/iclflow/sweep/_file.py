@@ -94,7 +94,9 @@ def parse_sweep(data: Mapping[str, Any]) -> Sweep:
         raise InputError("`base` is missing: a sweep needs a section [base] with a config.")
     for key, place in (("seed", "seeds"), ("name", "name")):
         if key in base:
-            raise InputError(f"`base.{key}` = {shown(base[key])}: give `{place}` of the sweep.")
+            raise InputError(
+                f"`base.{key}` = {shown(base[key])}: give `{place}` at the top of the sweep's file."
+            )
     axes = parse_axes(data.get("axes", {}))
     zips = parse_zips(data.get("zip", []), axes)
     seeds, batch = _seeds(data.get("seeds", 1)), _batch(data.get("batch", BATCH))
@@ -120,6 +122,16 @@ def parse_sweep(data: Mapping[str, Any]) -> Sweep:
 
 
 def _config(base: Mapping[str, Any], settings: Mapping[str, Any]) -> Config:
+    try:
+        return _allowed(parse_config(_with(base, settings)))
+    except InputError as error:
+        if str(error) == _refusal(base):  # the values of the axes have no part in it
+            raise
+        where = ", ".join(f"{name} = {shown(value)}" for name, value in settings.items())
+        raise InputError(f"{str(error).rstrip('.')} (in [axes], at {where}).") from None
+
+
+def _with(base: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     data = dict(base)
     for name, value in settings.items():
         *path, last = name.split(".")
@@ -129,13 +141,16 @@ def _config(base: Mapping[str, Any], settings: Mapping[str, Any]) -> Config:
             inside[step] = dict(nested) if isinstance(nested, Mapping) else {}
             inside = inside[step]
         inside[last] = list(value) if isinstance(value, tuple) else value
+    return data
+
+
+def _refusal(base: Mapping[str, Any]) -> str | None:
+    """Why the base alone is no config, if it is none."""
     try:
-        return _allowed(parse_config(data))
+        _allowed(parse_config(base))
     except InputError as error:
-        if not settings:
-            raise
-        where = ", ".join(f"{name} = {shown(value)}" for name, value in settings.items())
-        raise InputError(f"{str(error).rstrip('.')} (in [axes], at {where}).") from None
+        return str(error)
+    return None
 
 
 def _allowed(config: Config) -> Config:

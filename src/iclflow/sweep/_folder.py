@@ -39,8 +39,8 @@ class SweepFolder:
     """The folder of a sweep, while this process alone may use it.
 
     It holds `sweep.toml` from the start; a file in `parts` for each batch that is done, whose name
-    has the beginning of its hash, and of that of its trajectories; and at the end `results.parquet`, trajectories if they were
-    asked for, and `manifest.json`, which makes it complete.
+    has the beginning of its hash, and of that of its trajectories if they were asked for; and at
+    the end `results.parquet` and `manifest.json`, which makes it complete.
     """
 
     def __init__(self, path: Path, sweep: Sweep):
@@ -82,6 +82,13 @@ class SweepFolder:
                     (path / SWEEP).unlink(missing_ok=True)
                 raise
 
+    @staticmethod
+    def found(path: Path, sweep: Sweep) -> dict[str, Any] | None:
+        """The manifest of a sweep that is over and tidy: that needs no lock, and no disk to write
+        on."""
+        _check_free(path, sweep)
+        return None if (path / PARTS).exists() else SweepFolder(path, sweep).manifest
+
     @property
     def manifest(self) -> dict[str, Any] | None:
         """The manifest of the sweep, if it is here and over; an `InputError` if it is damaged."""
@@ -98,7 +105,7 @@ class SweepFolder:
         found = part_damage(self.path)
         if found:
             raise InputError(
-                f"{found[0]} Without its file in `{self.parts}`, a batch is computed again."
+                f"{found[0]} Without the file of its batch in `{self.parts}`, it is computed again."
             )
         return dict(parts_in(self.path))
 

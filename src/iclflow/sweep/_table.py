@@ -1,5 +1,6 @@
 """The table of a sweep: Parquet files, written and read through DuckDB."""
 
+import difflib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,8 @@ from ..files import temporary_file
 from ._file import Sweep
 from ._measurements import columns_of
 
+# What SQL does not read as names of its own: texts, names in quotes, comments.
+QUOTED = r"""'[^']*'|"[^"]*"|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$|--[^\n]*|/\*.*?\*/"""
 _TYPES = {bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE", str: "VARCHAR"}
 
 
@@ -18,7 +21,7 @@ def schema_of(sweep: Sweep) -> dict[str, str]:
     """The columns of the table with their DuckDB types."""
     swept = {name: _type([point.settings[name] for point in sweep.points]) for name in sweep.axes}
     columns = {"run": "BIGINT", **swept, "seed": "BIGINT", "hash": "VARCHAR", "result": "VARCHAR"}
-    columns |= {"end": "DOUBLE", "initial_loss": "DOUBLE", "final_loss": "DOUBLE"}
+    columns |= {"last_time": "DOUBLE", "initial_loss": "DOUBLE", "final_loss": "DOUBLE"}
     return columns | columns_of(sweep.names) | {"not_measured": "VARCHAR"}
 
 
@@ -95,21 +98,50 @@ class Table:
             statements = self._connection.extract_statements(query)
             kinds = [statement.type for statement in statements]
             if kinds != [duckdb.StatementType.SELECT]:
-                raise InputError(f"`{query}` is not one SELECT: results can be read only.")
+                raise InputError(f"`{_line(query)}` is not one SELECT: results can be read only.")
             found = self._connection.execute(statements[0])
             return [column[0] for column in found.description or ()], found.fetchall()
         except duckdb.Error as error:
-            raise InputError(f"`{query}` cannot be answered: {_reason(error)}.") from None
+            reason = self._misspelled(str(error), query) or f"{_reason(error)}."
+            raise InputError(f"`{_line(query)}` cannot be answered: {reason}") from None
+
+    def _misspelled(self, error: str, query: str) -> str | None:
+        """What is meant by a column that there is none of, if DuckDB says that this is wrong."""
+        found = re.search(r'Referenced (column|table) "([^"]*)" not found', error)
+        found = found or re.search(r'does not have a (column) named "([^"]*)"', error)
+        if not found:
+            return None
+        kind, name = found.groups()
+        if kind == "table" or f"{name}." in query:  # of a dotted name DuckDB tells the beginning
+            dotted = re.search(rf"(?<!\w){re.escape(name)}\.[\w.]+", query)
+            if kind == "table" and not dotted:
+                return None
+            name = dotted[0] if dotted else name
+        known = {column.lower(): column for column in self.columns}
+        close = difflib.get_close_matches(name.lower(), known, n=1)
+        allowed = f"did you mean `{known[close[0]]}`?" if close else f"there are {self._names}."
+        return f"there is no column `{name}`: {allowed}"
+
+    @property
+    def _names(self) -> str:
+        return ", ".join(self.columns)
 
     def spelled(self, text: str) -> str:
         """SQL with dotted settings in the quotes that SQL wants around them."""
         dotted = sorted((name for name in self.columns if "." in name), key=len, reverse=True)
         if not dotted:
             return text
-        names = "|".join(re.escape(name) for name in dotted)
-        # Texts and names that are quoted already are left as they are.
-        pattern = rf"""('[^']*'|"[^"]*")|(?<![\w.])({names})(?![\w.])"""
-        return re.sub(pattern, lambda found: found[1] or _quoted(found[2]), text)
+        names, known = "|".join(map(re.escape, dotted)), {name.lower(): name for name in dotted}
+        # A name of the table may come first, as in results.model.scale; capitals are as good.
+        pattern = (
+            rf"(?P<quoted>{QUOTED})|(?<![\w.])(?P<table>(?:\w+\.)??)(?P<name>{names})(?![\w.])"
+        )
+        return re.sub(
+            pattern,
+            lambda found: found["quoted"] or found["table"] + _quoted(known[found["name"].lower()]),
+            text,
+            flags=re.IGNORECASE | re.DOTALL,
+        )
 
 
 def _connection():
@@ -138,4 +170,8 @@ def _text(value: Any) -> str | None:
 
 def _reason(error: Exception) -> str:
     """The first line of what DuckDB says, which is the error; then come hints."""
-    return " ".join(str(error).split("\n")[0].split()).rstrip(".")
+    return _line(str(error).split("\n")[0]).rstrip(".!")
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())

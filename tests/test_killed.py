@@ -1,0 +1,77 @@
+"""A sweep that is killed again and again, each time at another of the moments that matter."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from iclflow.cli import main
+from iclflow.config import to_toml
+from iclflow.files import leftovers
+
+SWEEP = {
+    "name": "killed",
+    "seeds": 2,
+    "batch": 2,
+    "base": {
+        "task": {"kind": "linear_regression", "eigenvalues": [0.8, 0.5], "context": 20},
+        "model": {"kind": "merged", "heads": 2},
+        "risk": {"kind": "sampled", "batch": 4},
+        "flow": {"kind": "adam", "learning_rate": 0.01, "steps": 40},
+        "save": {"kind": "linear", "count": 11},
+    },
+    "axes": {"model.scale": [0.3, 0.1]},
+    "measure": {"trajectories": True},
+}
+# Compiles as the tests do, since other programs are other bits.
+PROGRAM = """
+import os, re, signal, sys
+from iclflow.quick_compile import compile_quickly
+compile_quickly(optimise=False)
+when, pattern, replace = *sys.argv[1:3], os.replace
+def dying(source, target):
+    for moment in ("before", "after"):
+        if moment == when and re.search(pattern, str(target)):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if moment == "before":
+            replace(source, target)
+os.replace = dying
+from iclflow.cli import main
+sys.exit(main(sys.argv[3:]))
+"""
+# A batch half written; trajectories without their part; a table nobody vouches for; not yet tidy.
+DEATHS = (
+    ("before", r"parts/\d+-\w+-\w+\.parquet"),
+    ("after", r"trajectories/"),
+    ("after", r"results\.parquet"),
+    ("after", r"manifest\.json"),
+)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    found = {str(p.relative_to(folder)): p for p in folder.rglob("*") if p.is_file()}
+    return {name: path.read_bytes() for name, path in found.items() if name != "manifest.json"}
+
+
+@pytest.mark.slow
+def test_a_sweep_that_is_killed_while_it_writes_ends_with_the_same_bits(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("iclflow.compile_cache.enable_compile_cache", lambda: None)
+    Path("killed.toml").write_text(to_toml(SWEEP))
+    words = ["sweep", "killed.toml", "--out"]
+    assert main([*words, "whole"]) == 0
+    for when, pattern in DEATHS:
+        program = [sys.executable, "-c", PROGRAM, when, pattern, *words, "killed"]
+        died = subprocess.run(program, timeout=120, capture_output=True)
+        assert died.returncode == -signal.SIGKILL, died.stderr
+        assert Path("killed/.lock").exists()
+        if when == "before":
+            assert leftovers(Path("killed/parts"))
+    assert Path("killed/manifest.json").exists() and Path("killed/parts").exists()
+    assert main([*words, "killed"]) == 0
+    assert main(["runs", "gc", "--yes", "--root", "killed"]) == 0
+    assert contents(Path("killed")) == contents(Path("whole"))
+    assert sorted(os.listdir("killed")) == sorted(os.listdir("whole"))
