@@ -46,7 +46,7 @@ COUNT = 6
 
 
 class Cluster:
-    """Two nodes, each a session of processes of its own."""
+    """Three nodes, each a session of processes of its own."""
 
     def __init__(self, folder: Path):
         # Nobody else on the network may use it; and the death of a node is noticed within seconds.
@@ -70,7 +70,8 @@ class Cluster:
         port = self.address.partition(":")[2]
         head = ["--head", f"--port={port}", "--node-ip-address=127.0.0.1"]
         self._start(*head, "--include-dashboard=false", f"--temp-dir={self.folder}")
-        # Only now: two that start at once on one machine take each other's ports.
+        # One after the other: two that start at once on one machine take each other's ports.
+        self._start(f"--address={self.address}")
         self._start(f"--address={self.address}")
 
     def _start(self, *words: str) -> None:
@@ -198,7 +199,7 @@ def test_deaths_of_a_node_and_of_the_command_change_no_row(cluster, table, tmp_p
         with cluster.frozen(1, driver):
             before = parts(folder)
             cluster.kill(1)
-        wait_for(lambda: parts(folder) > before, driver)  # it goes on with the other node
+        wait_for(lambda: parts(folder) > before, driver)  # it goes on with the others
         with cluster.frozen(0, driver):
             driver.terminate()
             time.sleep(0.2)  # it is told to stop; only now can the batch end
