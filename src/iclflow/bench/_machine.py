@@ -3,6 +3,8 @@
 import importlib.metadata
 import os
 import platform
+import resource
+import sys
 from pathlib import Path
 
 from ._row import load_average
@@ -19,6 +21,12 @@ def machine() -> dict[str, str | int | float]:
         "torch": _version("torch"),
         "load": load_average(),
     }
+
+
+def peak_memory() -> int:
+    """The most memory that this process has had, in bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
 
 
 def missing_torch() -> str | None:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ..sweep import Finished, SweepFolder, batches_of, parse_sweep
+from ._machine import peak_memory
 from ._row import Row
 from ._small_sweeps import Flow, computed, flow_sweep, workers
-from .sweeps import _peak_memory as peak_memory
 
 TABLE = "around the runs"
 

@@ -1,10 +1,11 @@
 """Small sweeps of one size each, timed through all that a sweep does."""
 
+import contextlib
 import dataclasses
 import json
 import tempfile
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -136,13 +137,20 @@ def measured(size: Flow | Adam, repeats: int, quick: bool = False) -> Measured:
 def _swept(data: dict[str, Any]) -> tuple[float, tuple[float, float, float]]:
     """Seconds of a sweep from its settings to its table; and tries, points and bytes a run."""
     begin = time.perf_counter()
-    sweep = parse_sweep(data)
+    with written(parse_sweep(data)) as folder:
+        seconds = time.perf_counter() - begin
+        return seconds, _facts(sorted((folder / "trajectories").glob("*.safetensors")))
+
+
+@contextlib.contextmanager
+def written(sweep: Sweep) -> Iterator[Path]:
+    """The folder of a sweep that is computed on all devices of this machine, its table written; it
+    is removed in the end."""
     with tempfile.TemporaryDirectory() as folder:
         with SweepFolder.locked(Path(folder) / "sweep", sweep) as kept:
             parts = {done.batch.number: kept.keep(done) for done in computed(sweep, kept.parts)}
             kept.complete([parts[number] for number in sorted(parts)], {})
-            seconds = time.perf_counter() - begin
-            return seconds, _facts(sorted((kept.path / "trajectories").glob("*.safetensors")))
+            yield kept.path
 
 
 def computed(sweep: Sweep, folder: Path) -> Generator[Finished, None, None]:

@@ -1,20 +1,17 @@
 """The benchmark of sweeps: `iclflow bench sweeps`."""
 
-import resource
-import sys
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from ..engines import LocalEngine
 from ..experiment import prepare, train
-from ..sweep import Sweep, SweepFolder, batches_of, parse_sweep
+from ..sweep import Sweep, parse_sweep
+from ._machine import peak_memory
 from ._row import Bar, Row, Timing, measure
+from ._small_sweeps import written
 from ._suite import report
 
 GROUP = "ten thousand gradient flows"
@@ -61,9 +58,9 @@ def run(progress: Callable[[str], None] | None = None, quick: bool = False) -> l
     mean = sum(loop.seconds) / alone
     say("the sweep")
     first = _swept(some)
-    before = _peak_memory()
+    before = peak_memory()
     times = [_swept(sweep) for _ in range(1 if quick else 3)]
-    grown = _peak_memory() - before
+    grown = peak_memory() - before
     swept = Timing(tuple(times))
     device = jax.local_devices()[0].device_kind
     return [
@@ -96,19 +93,8 @@ def _single(sweep: Sweep, number: int) -> None:
 def _swept(sweep: Sweep) -> float:
     """Seconds of a sweep on all devices of this machine, from its settings to its table."""
     begin = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder:
-        with SweepFolder.locked(Path(folder) / "sweep", sweep) as kept:
-            batches = batches_of(sweep)
-            engine = LocalEngine().compute(sweep, batches, kept.parts, 10.0, lambda *_: None)
-            parts = {done.batch.number: kept.keep(done) for done in engine}
-            kept.complete([parts[number] for number in sorted(parts)], {})
-            return time.perf_counter() - begin
-
-
-def _peak_memory() -> int:
-    """The most memory that this process has had, in bytes."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else 1024 * peak
+    with written(sweep):
+        return time.perf_counter() - begin
 
 
 def main(quiet: bool = False, quick: bool = False) -> dict[str, Any]:

@@ -89,6 +89,8 @@ class _Driver:
                 "train with `sgd` or `adam`."
             )
         self._options = options
+        if swept:  # on this side, since lanes are filled from it again and again
+            risk = jax.tree.map(lambda x: np.asarray(x) if eqx.is_array(x) else x, risk)
         self._layout, self._risk, self._swept = layout, risk, swept
         self._vectors = vectors
         self._atol = _default_atol(vectors)
@@ -96,7 +98,6 @@ class _Driver:
             self._atol[:] = options.atol
         self._records = Records(layout, len(vectors), options.end)
         self._count = min(len(vectors), options.at_once or _default_lanes())
-        self._tried = np.zeros(len(vectors), int)
         # Which runs wait, how many of them have begun, who is in each lane (-1: nobody any more),
         # and who was there last.
         self._waiting, self._begun = np.arange(len(vectors)), 0
@@ -205,13 +206,12 @@ class _Driver:
         members = self._lanes[busy]
         self._records.add(members, points, busy)
         state: State = self._state
-        self._tried[members] = np.asarray(state.tried)[busy]
         time, lost, resting = (
             np.asarray(x)[busy] for x in (state.time, stuck(state), state.resting)
         )
         self._records.finish(members[(time >= _FOREVER) | resting], Result.stationary)
         self._records.finish(members[lost], Result.step_underflow)
-        spent = self._tried[members] >= self._options.max_steps
+        spent = self._records.tried[members] >= self._options.max_steps
         self._records.finish(members[spent], Result.step_limit)
         self._free()
         self._park()
@@ -222,7 +222,7 @@ class _Driver:
 
     def _park(self) -> None:
         """Takes runs out of their lanes that the explicit solver would take too long for."""
-        slow = (self._lanes >= 0) & (self._tried[self._lanes] >= _EXPLICIT_TRIES)
+        slow = (self._lanes >= 0) & (self._records.tried[self._lanes] >= _EXPLICIT_TRIES)
         if not (self._may_switch and slow.any()):
             return
         state = self._program.by_member(self._state)
@@ -269,9 +269,9 @@ class _Driver:
         if self._arranged is None:
             risk, atol = self._risk, self._atol[self._held]
             if self._swept:
-                pick = lambda x: np.asarray(x)[self._held] if eqx.is_array(x) else x
-                arrays, rest = eqx.partition(jax.tree.map(pick, risk), eqx.is_array)
-                risk = eqx.combine(self._program.arrange(arrays), rest)
+                arrays, rest = eqx.partition(risk, eqx.is_array)
+                held = jax.tree.map(lambda x: x[self._held], arrays)
+                risk = eqx.combine(self._program.arrange(held), rest)
             self._arranged = jax.tree.map(
                 lambda x: jax.numpy.asarray(x) if eqx.is_array(x) else x, (risk, atol)
             )
@@ -316,12 +316,13 @@ class _Driver:
                 self._parked[member] = jax.tree.map(lambda x: np.asarray(x)[i], found)
 
     def _places(self) -> dict[str, np.ndarray]:
-        return {"members": self._lanes, "held": self._held, "tried": self._tried}
+        return {"members": self._lanes, "held": self._held}
 
     def _blank(self) -> State:
         """A state of the right structure."""
         nothing = Beginning(np.zeros(self._count), self._vectors[self._held])
-        return self._program.begin(*self._settings(), self._program.arrange(nothing))[1]
+        begin = self._program.begin
+        return eqx.filter_eval_shape(begin, *self._settings(), self._program.arrange(nothing))[1]
 
     def _statistics(self, seconds: float) -> list[dict]:
         count, kinds = len(self._vectors), self._kinds
@@ -350,7 +351,8 @@ class _Driver:
             fraction = max(fraction, clock / end)
         known = end is not None or len(running) > 1
         loss = float(self._records.last_losses[self._held[shown[0]]])
-        return Status(clock, loss, int(self._tried.sum()), float(fraction) if known else None)
+        tried = int(self._records.tried.sum())
+        return Status(clock, loss, tried, float(fraction) if known else None)
 
 
 def _default_lanes() -> int:

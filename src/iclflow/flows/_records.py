@@ -117,6 +117,11 @@ class Records:
         self._codes[members] = np.where(codes == _RUNNING, _RESULTS.index(result), codes)
 
     @property
+    def tried(self) -> np.ndarray:
+        """How many steps each run has tried, as long as it goes on."""
+        return self.steps + self.rejected
+
+    @property
     def begun(self) -> bool:
         """Whether there is a point of any run."""
         return bool(self._kept)
