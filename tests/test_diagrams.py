@@ -9,8 +9,9 @@ import pytest
 from scipy.stats import binomtest
 
 from iclflow import cli, diagrams, theory
+from iclflow.analysis import wilson
 from iclflow.diagrams import DIAGRAMS, Swept
-from iclflow.diagrams._panels import log_edges, wilson
+from iclflow.diagrams._panels import log_edges
 from iclflow.engines import LocalEngine
 from iclflow.figures import FIGURES, Drawing
 from iclflow.sweep import SweepFolder, batches_of, check_ends, parse_sweep

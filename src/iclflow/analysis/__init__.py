@@ -40,6 +40,7 @@ from ._shape import ExponentialFit as ExponentialFit
 from ._shape import exponential_fit as exponential_fit
 from ._shape import plateau_fraction as plateau_fraction
 from ._shape import sharpness as sharpness
+from ._shares import wilson as wilson
 from ._superposition import Superposition as Superposition
 from ._superposition import superposition as superposition
 from ._which_algorithm import Algorithm as Algorithm

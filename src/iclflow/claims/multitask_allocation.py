@@ -1,8 +1,8 @@
 """Claims of arXiv 2402.19442 on which head learns which task."""
 
 import numpy as np
-from scipy.stats import binomtest
 
+from ..analysis import wilson
 from ..theory import multitask
 from ._base import Check
 from ._lab import Lab
@@ -97,7 +97,7 @@ def every_start(lab: Lab) -> list[Check]:
     """The share of random starts after which no head has two tasks."""
     found = random_ends(lab).with_heads(3)
     alone = _counts(found.owners) == 3
-    low, high = binomtest(int(alone.sum()), len(alone)).proportion_ci(method="wilson")
+    low, high = wilson(int(alone.sum()), len(alone))
     _note_equal(lab, heads=3, starts=len(alone), share=float(alone.mean()), interval=[low, high])
     return [Check("share of starts", lab.predict(1.0, wrong=1.03), high, comparison="at least")]
 

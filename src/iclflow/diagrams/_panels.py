@@ -23,14 +23,6 @@ def log_edges(centres: np.ndarray) -> np.ndarray:
     return np.concatenate([centres[:1] / half[:1], centres[:-1] * half, centres[-1:] * half[-1:]])
 
 
-def wilson(hits: int, count: int) -> tuple[float, float]:
-    """The 95 % interval of a share (Wilson), as claims have it."""
-    from scipy.stats import binomtest
-
-    found = binomtest(hits, count).proportion_ci(method="wilson")
-    return float(found.low), float(found.high)
-
-
 def cells(
     panel: Axes,
     values: np.ndarray,

@@ -3,10 +3,10 @@
 import numpy as np
 
 from .. import theory
+from ..analysis import wilson
 from ..figures import Drawing
 from ..figures._style import COLOURS, THEORY, canvas
 from ._base import Swept
-from ._panels import wilson
 
 # The output-value entries of a pattern cancel to 5 %, as in the claims; those of one head do not.
 _CANCELS, _STAYS = 0.05, 0.5

@@ -5,13 +5,14 @@ from typing import cast
 
 import numpy as np
 
+from ..analysis import wilson
 from ..experiment import build_task
 from ..figures import Drawing
 from ..figures._style import COLOURS, THEORY, canvas
 from ..tasks import MultiTaskRegression
 from ..theory import multitask
 from ._base import Swept
-from ._panels import cells, wilson
+from ._panels import cells
 
 
 @dataclasses.dataclass(frozen=True)

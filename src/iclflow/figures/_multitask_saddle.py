@@ -4,8 +4,8 @@ import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from scipy.stats import binomtest
 
+from ..analysis import wilson
 from ..claims import Lab
 from ..claims._multitask_runs import (
     OWN,
@@ -144,9 +144,7 @@ def outcomes(lab: Lab) -> Drawing:
         kinds = data[f"outcome_H{heads}"]
         hits = np.bincount(kinds, minlength=3)
         share = hits / len(kinds)
-        low, high = np.asarray(
-            [binomtest(n, len(kinds)).proportion_ci(method="wilson") for n in hits.tolist()]
-        ).T
+        low, high = np.asarray([wilson(n, len(kinds)) for n in hits.tolist()]).T
         x = place + 0.27 * (np.arange(3) - 1)
         c.bar(x, share, 0.25, color=colours)
         c.errorbar(x, share, (share - low, high - share), fmt="none", ecolor="black", lw=1)

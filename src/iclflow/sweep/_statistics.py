@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from ..analysis import wilson
 from ..config import InputError
 
 Values = Sequence[float] | Float[np.ndarray, " runs"]
@@ -24,11 +25,9 @@ def _mean(values: Values) -> Sequence[float]:
 
 def _share(values: Values) -> Sequence[float]:
     """With the 95 % interval (Wilson)."""
-    from scipy.stats import binomtest
-
     hits = round(float(np.sum(values)))
-    found = binomtest(hits, len(values)).proportion_ci(method="wilson")
-    return found.low, hits / len(values), found.high
+    low, high = wilson(hits, len(values))
+    return low, hits / len(values), high
 
 
 # From values to the lower end of the spread, the middle and the upper end.
