@@ -169,3 +169,26 @@ def test_impossible_options_are_refused(options, words):
 def test_a_sampled_risk_needs_a_key():
     with pytest.raises(ValueError, match="random `key`"):
         sgd(start(), SampledRisk(four_components()), 0.1, 10)
+
+
+def test_a_run_can_be_watched_while_it_goes_on():
+    model, loss = start(), exact()
+    plain = gradient_descent(model, loss, 0.1, 400, save=Linear(41))
+    seen = []
+    watched = gradient_descent(
+        model, loss, 0.1, 400, save=Linear(41),
+        callback=lambda status: seen.append(status.so_far()), stretch=50,
+    )  # fmt: skip
+    assert len(seen) >= 8 and seen[0].result is Result.cancelled
+    np.testing.assert_array_equal(watched.losses, plain.losses)
+    np.testing.assert_array_equal(watched.times, plain.times)
+    for part in seen:  # the last point of each may be one that is not kept
+        kept = len(part) - 1
+        np.testing.assert_array_equal(part.losses[:kept], plain.losses[:kept])
+    assert len(seen[-1]) == len(plain) and seen[-1].result is Result.finished
+
+
+@pytest.mark.parametrize("stretch", [0, -3])
+def test_a_stretch_of_no_steps_is_refused(stretch):
+    with pytest.raises(ValueError, match=f"`stretch` = {stretch}: must be at least 1"):
+        gradient_descent(start(), exact(), 0.1, 10, stretch=stretch)

@@ -53,6 +53,16 @@ class Overlay:
                 parts["loss"] = self.curve
         return SimpleNamespace(**parts)
 
+    def sampled(self, end: float) -> tuple[np.ndarray, np.ndarray] | None:
+        """Moments up to `end` that are dense on both kinds of axis, and the predicted losses there;
+        None where there is no curve, or it cannot be computed so far."""
+        if self.curve is None or not 0 < end < np.inf:
+            return None
+        moments = _grid(np.zeros(1), end)
+        with contextlib.suppress(ValueError, RuntimeError), np.errstate(all="ignore"):
+            return moments, np.asarray(self.curve(moments), float)
+        return None
+
     def at(self, moment: float) -> float | None:
         """The predicted loss at one moment, where there is a curve that reaches it."""
         if self.curve is None:

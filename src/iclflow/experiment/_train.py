@@ -27,6 +27,7 @@ def train(
     experiment: Experiment,
     callback: Callable[[Status], bool | None] | None = None,
     checkpoint: Checkpoint | None = None,
+    stretch: int | None = None,
 ) -> Trajectory:
     """The run of an experiment.
 
@@ -35,6 +36,7 @@ def train(
     - `callback`: called between chunks with a `Status`; the run is cancelled when it returns
       False.
     - `checkpoint`: where the run writes how far it is, and finds how far it was.
+    - `stretch`: of a descent, the most steps from one call of `callback` to the next.
     """
     config, model = experiment.config, experiment.model
     settings = {k: v for k, v in config.flow if k != "kind"}
@@ -45,6 +47,8 @@ def train(
             return gradient_flow(model, experiment.risk, **options)
         descend = {"gradient_descent": gradient_descent, "sgd": sgd, "adam": adam}
         options |= {"key": experiment.key, "monitor": experiment.monitor}
+        if stretch is not None:
+            options["stretch"] = stretch
         run = descend[config.flow.kind](model, experiment.risk, **options)
     return _with_errors(run, experiment.monitor)
 

@@ -30,7 +30,8 @@ from ._thinning import Thinned, Thinning
 # Looks in one call, at most: enough that calling costs nothing, few enough to see the run move.
 _CHUNK = 1000
 _CHUNK_BYTES = 2**25
-_LONGEST_STRETCH = 50_000
+# Between two looks a run can be neither stopped nor shown.
+LONGEST_STRETCH = 50_000
 
 
 class State(NamedTuple):
@@ -94,6 +95,7 @@ def descend(
     progress: bool | None = None,
     callback: Callable[[Status], bool | None] | None = None,
     checkpoint: Checkpoint | None = None,
+    stretch: int = LONGEST_STRETCH,
 ) -> Trajectory:
     """`steps` updates of any optimiser.
 
@@ -106,11 +108,16 @@ def descend(
     - `save`: which steps to keep: `Drops`, `Linear`, `LogSpaced` or `Explicit`.
     - `progress`, `callback`, `checkpoint`: as in `gradient_flow`. (An optimiser of one's own is
       taken to be the same when a run is taken up.)
+    - `stretch`: the most steps from one call of `callback` to the next; fewer make a run that can
+      be watched and stopped sooner, and is a little slower.
     """
     check_model_and_risk(model, risk)
+    if stretch < 1:
+        raise ValueError(f"`stretch` = {stretch}: must be at least 1.")
     if key is not None:
         key = key[None]
-    driver = _Driver(Layout.of(model), risk, monitor, None, optimiser, steps, save, checkpoint)
+    parts = Layout.of(model), risk, monitor, None, optimiser, steps, save, checkpoint
+    driver = _Driver(*parts, int(stretch))
     run = Monitor("training", progress, callback)
     return driver.run(driver.layout.vectors(model), key, run)[0]
 
@@ -137,7 +144,8 @@ def descend_ensemble(
     members = Members.of(models, risks)
     risk, layout = members.risk, Layout.of(members.first)
     swept = members.swept_risk
-    driver = _Driver(layout, risk, None, swept, optimiser, steps, save, checkpoint)
+    parts = layout, risk, None, swept, optimiser, steps, save, checkpoint
+    driver = _Driver(*parts, LONGEST_STRETCH)
     run = Monitor(f"training {members.count} models", progress, callback)
     return driver.run(layout.vectors(members.models), keys, run)
 
@@ -145,7 +153,7 @@ def descend_ensemble(
 class _Driver:
     """Loops over chunks of save points, on one run (`swept` None) or on an ensemble."""
 
-    def __init__(self, layout, risk, monitor, swept, optimiser, steps, save, checkpoint):
+    def __init__(self, layout, risk, monitor, swept, optimiser, steps, save, checkpoint, stretch):
         if steps < 1 or steps != int(steps):
             raise ValueError(f"`steps` = {steps}: must be a whole number from 1 up.")
         self.layout = layout
@@ -159,6 +167,7 @@ class _Driver:
         self._save = save
         self._thinning = Thinning.of(save)
         self._checkpoint: Checkpoint | None = checkpoint
+        self._stretch = stretch
 
     @property
     def _reported(self) -> AbstractRisk:
@@ -167,8 +176,9 @@ class _Driver:
 
     def run(self, vectors, keys, monitor: Monitor) -> Ensemble:
         marks = self._marks()
-        # Between two looks a run can be neither stopped nor shown, so none is far from the next.
-        pauses = np.arange(_LONGEST_STRETCH, self._steps, _LONGEST_STRETCH)
+        # Where looks decide what is kept, more of them would make another run of it.
+        longest = self._stretch if self._thinning is None else LONGEST_STRETCH
+        pauses = np.arange(longest, self._steps, longest)
         looks = np.concatenate([[0], np.union1d(marks, pauses) if len(pauses) else marks])
         wanted = np.isin(looks, marks) | (self._thinning is not None)
         strides = np.diff(looks)
@@ -206,7 +216,9 @@ class _Driver:
                 reached = after
                 done = float(looks[seen - 1])
                 loss = float(records.last_losses[0])
-                going = monitor.update(Status(done, loss, int(done), done / self._steps))
+                so_far = lambda: records.so_far("step")
+                status = Status(done, loss, int(done), done / self._steps, so_far)
+                going = monitor.update(status)
                 if not going or (self._checkpoint is not None and self._checkpoint.due):
                     self._keep(reached, records, seen, monitor)
                 # Cancelled only now: a run that is taken up again has not been.
@@ -228,6 +240,8 @@ class _Driver:
         if self._checkpoint is None:
             return None
         settings = self._steps, repr(self._save), self._rule
+        if self._stretch != LONGEST_STRETCH:  # the runs of one stretch stand where others do not
+            settings = *settings, self._stretch
         parts = self.layout, self._risk, self._monitored, self._swept, start, settings
         return self._checkpoint.load(owner_of(parts))
 
@@ -255,7 +269,7 @@ class _Driver:
     def _chunks(self, counts: np.ndarray, numbers: int) -> np.ndarray:
         """Steps from each look to the next, as rows for one call each."""
         most = self._reported.tries_at_once or _CHUNK
-        size = min(most, _CHUNK_BYTES // (8 * numbers), _LONGEST_STRETCH // int(counts.max()))
+        size = min(most, _CHUNK_BYTES // (8 * numbers), self._stretch // int(counts.max()))
         size = min(len(counts), max(1, size))
         # Every chunk of one shape means one compilation: chunks are made as equal as can be.
         size = -(-len(counts) // -(-len(counts) // size))

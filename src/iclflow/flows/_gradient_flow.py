@@ -352,7 +352,8 @@ class _Driver:
         known = end is not None or len(running) > 1
         loss = float(self._records.last_losses[self._held[shown[0]]])
         tried = int(self._records.tried.sum())
-        return Status(clock, loss, tried, float(fraction) if known else None)
+        so_far = lambda: self._records.so_far("time")
+        return Status(clock, loss, tried, float(fraction) if known else None, so_far)
 
 
 def _default_lanes() -> int:

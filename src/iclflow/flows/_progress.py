@@ -5,14 +5,23 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from ..trajectory import Trajectory
+
 
 class Status(NamedTuple):
-    """Where a run stands, as a callback sees it."""
+    """Where a run stands, as a callback sees it.
+
+    **Fields:**
+
+    - `so_far`: gives the run up to here, as one that was cancelled now would be; of an ensemble its
+      first run. Its last point is always there, whether it will be kept or not.
+    """
 
     clock: float
     loss: float
     steps: int
     fraction: float | None
+    so_far: Callable[[], Trajectory] | None = None
 
 
 class Monitor:

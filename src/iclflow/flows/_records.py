@@ -156,6 +156,11 @@ class Records:
             "last_weights": self._last_weights,
         }
 
+    def so_far(self, clock: str) -> Trajectory:
+        """The first run up to here, as one that was cancelled now would be."""
+        run = self.series(clock, [{}] * len(self._codes)).run(0)
+        return dataclasses.replace(run, result=Result.cancelled) if self.running[0] else run
+
     def series(self, clock: str, statistics: Sequence[Mapping[str, Any]]) -> "Series":
         """Everything that was kept; the last point of a run always is."""
         kept = _joined(self._kept)
