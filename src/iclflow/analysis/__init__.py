@@ -1,5 +1,6 @@
 """Analysis: measurements on runs and models, without any help from theory."""
 
+from ._algorithm_watch import AlgorithmWatch as AlgorithmWatch
 from ._alignment import Alignment as Alignment
 from ._alignment import alignment as alignment
 from ._alignment import learned_components as learned_components
