@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 OUT ?=
+# `--required`: tests without a browser are a failure, not a line that says so.
+BROWSER ?=
 REPORTS := $(foreach kind,verify falsify,out/$(kind) out/$(kind)-part)
 ARGS ?=
 
@@ -25,6 +27,7 @@ verify: $(TEST_READY) ## compute every claim of the papers, write a report (OUT=
 	@$(BIN)/iclflow verify $(if $(OUT),--out $(OUT)) $(ARGS)
 
 test: $(TEST_READY) ## run all tests (ARGS='-k staircase' picks some)
+	@$(PYTHON) tools/browser.py $(BROWSER)
 	@$(BIN)/python -m pytest '$(TYPES)' $(ARGS)
 
 lint: $(DEV_READY) ## check style, formatting and types; change nothing

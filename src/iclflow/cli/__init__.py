@@ -17,6 +17,7 @@ COMMANDS = {
     "claims": "list the claims of the papers",
     "verify": "compute the claims and write a report",
     "reproduce": "draw one figure of a paper, with its data and its settings",
+    "explore": "change settings in the browser and watch attention learn",
     "inspect": "say what the heads of a trained model do, and which algorithm they are",
     "bench": "measure speed against a plain training loop",
 }

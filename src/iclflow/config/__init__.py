@@ -3,10 +3,13 @@
 from ._config import Config as Config
 from ._errors import InputError as InputError
 from ._errors import shown as shown
+from ._files import known_keys as known_keys
 from ._files import load_config as load_config
 from ._files import named as named
 from ._files import parse_config as parse_config
 from ._files import read_toml as read_toml
+from ._files import section_class as section_class
+from ._files import sections as sections
 from ._files import to_toml as to_toml
 from ._flags import with_flags as with_flags
 from ._limits import memory_needed as memory_needed

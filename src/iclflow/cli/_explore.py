@@ -1,0 +1,77 @@
+"""`iclflow explore`: the explorer in the browser."""
+
+import json
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..config import InputError
+from ._errors import Parser
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Serves the explorer until Ctrl-C."""
+    parser = Parser(
+        "explore",
+        "Opens a page in your browser on which you change settings and watch attention learn: the "
+        "loss with theory on top, the weights, what is happening in words, and the claims that the "
+        "run tests. Ctrl-C ends it.",
+    )
+    parser.add_argument(
+        "--root", action="append", metavar="DIR",
+        help="where stored runs and sweeps are (may be repeated; default: runs and sweeps)",
+    )  # fmt: skip
+    parser.add_argument("--port", type=int, metavar="N", help="port (default: the first free one)")
+    parser.add_argument(
+        "--host", default="127.0.0.1", metavar="HOST",
+        help="address to listen at (default: 127.0.0.1, which only this machine can reach)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--allow-host", action="append", default=[], metavar="NAME",
+        help="another name under which browsers may ask for the page (may be repeated)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--workers", type=int, metavar="N",
+        help="processes that compute (default: one a core, at most 4)",
+    )  # fmt: skip
+    parser.add_argument("--no-browser", action="store_true", help="do not open a browser")
+    parser.add_argument(
+        "--json", action="store_true", help="print the address as JSON once the page answers"
+    )
+    options = parser.parse_args(arguments)
+    _check(options)
+    from ..explorer import explore, is_local
+
+    roots = [Path(root) for root in options.root or ("runs", "sweeps")]
+
+    def ready(address: str) -> None:
+        if not is_local(options.host):
+            words = "everybody who can reach this machine can start runs on it"
+            print(f"iclflow: `--host` = {options.host}: {words}.", file=sys.stderr)
+        if options.json:
+            print(json.dumps({"address": address}), flush=True)
+        else:
+            print(f"The explorer is at {address} (Ctrl-C ends it)", flush=True)
+        if not options.no_browser:
+            _open(address)
+
+    explore(options.host, options.port, roots, options.workers, options.allow_host, ready)
+    return 0
+
+
+def _check(options) -> None:
+    if options.port is not None and not 0 <= options.port <= 65535:
+        raise InputError(f"`--port` = {options.port}: must be from 0 (any that is free) to 65535.")
+    if options.workers is not None and not 1 <= options.workers <= 64:
+        raise InputError(f"`--workers` = {options.workers}: must be from 1 to 64.")
+    for root in options.root or ():
+        if not Path(root).is_dir():
+            raise InputError(f"`--root` = {root!r} is not a folder: give one with runs or sweeps.")
+
+
+def _open(address: str) -> None:
+    """Opens the page, without waiting for a browser that may take its time."""
+    import webbrowser
+
+    threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()

@@ -1,0 +1,169 @@
+"""Configs that change under a hand: checked, and made to work again after a change of kind."""
+
+import copy
+import itertools
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from ..config import Config, InputError, known_keys, parse_config, section_class, sections
+from ._limits import Refusal, check_limits
+
+# What a kind must be told and its defaults do not say.
+_NEEDED: dict[tuple[str, str], dict[str, Any]] = {
+    ("flow", "gradient_descent"): {"learning_rate": 0.05, "steps": 5000},
+    ("flow", "sgd"): {"learning_rate": 0.02, "steps": 3000},
+    ("flow", "adam"): {"learning_rate": 3e-3, "steps": 2000},
+    ("risk", "dataset"): {"sequences": 2000},
+    ("risk", "minibatch"): {"sequences": 2000},
+    ("task", "linear_regression"): {"eigenvalues": [0.4, 0.3, 0.2, 0.1]},
+    ("task", "in_context_in_weight"): {"eigenvalues": [0.25] * 4, "fraction": 0.6},
+    ("task", "multi_task"): {"coordinates": [[0, 1, 2], [3, 4, 5]], "context": 40},
+    ("task", "quadratic"): {"inputs": 4},
+    ("task", "sparse"): {"inputs": 6},
+    ("task", "two_layer_relu"): {"inputs": 4},
+    ("task", "decision_tree"): {"inputs": 4},
+    ("task", "hermite"): {"inputs": 4},
+    ("save", "explicit"): {"times": [0.0, 1.0, 10.0, 100.0]},
+}
+# What may be changed as well so that a config works again, the mildest first.
+_REPAIRS: tuple[dict[str, Any], ...] = (
+    {"save.kind": "drops"},
+    {"risk.kind": "best"},
+    {"flow.end": 300.0},
+    {"flow.kind": "gradient_flow"},
+    {"model.rank": 1},
+    {"flow.steps": 20_000},
+    {"model.width": None},
+    {"task.prior_mean": None, "task.prior_covariance": None, "task.fixed_weight": None},
+    {"model.key_imbalance": 0.0, "model.value_imbalance": 0.0},
+    {"risk.kind": "exact"},
+    {"risk.kind": "large_context"},
+    {"flow.kind": "adam"},
+    {"risk.kind": "sampled"},
+    {"risk.kind": "dataset"},
+    {"model.kind": "merged"},
+    {"model.kind": "multi_merged"},
+    {"task.kind": "linear_regression"},
+    {"task.kind": "multi_task"},
+)
+_MOST_REPAIRS = 3
+
+
+def checked(config: Any) -> Config:
+    """The config that a page sent; a `Refusal` that names the setting where it cannot run."""
+    if not isinstance(config, Mapping):
+        raise Refusal("`config` must be a table of settings, as a TOML file holds.", "config")
+    try:
+        found = parse_config(dict(config))
+    except Refusal:
+        raise
+    except InputError as error:
+        raise Refusal(str(error), field_in(str(error))) from None
+    check_limits(found)
+    return found
+
+
+def field_in(message: str) -> str | None:
+    """The setting that a sentence is about: the first that it names."""
+    found = re.search(r"`((?:task|model|risk|flow|save)\.\w+|seed|name|theory)\b", message)
+    return found[1] if found else None
+
+
+def changed(config: Any, field: Any, value: Any) -> tuple[Config, list[str]]:
+    """The config with one setting changed, and the other settings that had to change with it.
+
+    Where the change alone does not give a config that works, the fewest and mildest further
+    changes are made that do; if there are none, the refusal of the change alone is raised.
+    """
+    if not isinstance(config, Mapping) or not isinstance(field, str):
+        raise Refusal("`field` and `config` are needed: the name of a setting and all settings.")
+    given = {key: copy.deepcopy(part) for key, part in config.items() if part is not None}
+    wanted = _with(given, field, value)
+    try:
+        first = checked(wanted)
+    except Refusal as refusal:
+        for repairs in _combinations(field):
+            tried = wanted
+            for repair in repairs:
+                for name, new in repair.items():
+                    tried = _with(tried, name, new)
+            try:
+                found = checked(tried)
+            except Refusal:
+                continue
+            if not _has(found, field, value):
+                continue
+            return found, _differences(given, found, field)
+        raise refusal from None
+    return first, _differences(given, first, field)
+
+
+def _combinations(field: str) -> Iterator[tuple[dict[str, Any], ...]]:
+    """Repairs that leave the setting alone that was asked for, few before many."""
+    usable = [repair for repair in _REPAIRS if field not in repair]
+    if not field.endswith(".kind"):  # who moves a slider wants the same model and task
+        usable = [r for r in usable if not {"model.kind", "task.kind"} & set(r)]
+    for count in range(1, _MOST_REPAIRS + 1):
+        for chosen in itertools.combinations(usable, count):
+            names = [name for repair in chosen for name in repair]
+            if len(set(names)) == len(names):
+                yield chosen
+
+
+def _has(config: Config, field: str, value: Any) -> bool:
+    """Whether a setting still is what was asked for."""
+    section, _, key = field.partition(".")
+    here = config.given().get(section)
+    return (here.get(key) if key and isinstance(here, dict) else here) == value
+
+
+def _with(data: dict[str, Any], field: str, value: Any) -> dict[str, Any]:
+    """The settings with one of them changed. A section of another kind keeps what that knows."""
+    section, _, key = field.partition(".")
+    if not key:
+        return {**data, field: value}
+    here = data.get(section)
+    here = dict(here) if isinstance(here, Mapping) else {}
+    if key != "kind":
+        here.pop(key, None)
+        return {**data, section: here if value is None else {**here, key: value}}
+    if section not in sections() or not isinstance(value, str):
+        raise Refusal(f"`{field}` is not a setting.", field)
+    known = known_keys({section: {"kind": value}}).get(section)
+    if known is None:
+        kinds = ", ".join(known_keys({})[f"{section}.kind"])
+        raise Refusal(f"`{field}` = {value!r}: must be one of {kinds}.", field)
+    needed = _NEEDED.get((section, value), {})
+    same = here.get("kind") == value
+    kept = {k: v for k, v in here.items() if k in known and (same or _fits(section, value, k, v))}
+    return {**data, section: {**needed, **kept, "kind": value}}
+
+
+def _fits(section: str, kind: str, key: str, value: Any) -> bool:
+    """Whether a value of another kind may stay: sizes do; choices only if they exist there."""
+    alone = {**_NEEDED.get((section, kind), {}), "kind": kind, key: value}
+    wanted = section_class(section, alone)
+    assert wanted is not None  # the kind is known by now
+    try:
+        wanted.model_validate(alone)
+    except ValidationError as error:
+        return all(problem["loc"][0] != key for problem in error.errors())
+    return True
+
+
+def _differences(before: Mapping[str, Any], after: Config, field: str) -> list[str]:
+    """The names of the settings that differ, the one that was asked for left out."""
+    names = []
+    for section, settings in after.given().items():
+        old = before.get(section)
+        if not isinstance(settings, dict):
+            names += [section] if section in before and old != settings else []
+            continue
+        old = old if isinstance(old, Mapping) else {}
+        for key, value in settings.items():
+            if (key == "kind" or key in old) and old.get(key, value) != value:
+                names.append(f"{section}.{key}")
+    return [name for name in names if name != field]

@@ -1,0 +1,201 @@
+"""Jobs of a worker: runs and sweeps that are on disk."""
+
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ..config import InputError, parse_config, read_toml
+from ..store import SWEEP
+from ..sweep import MEASUREMENTS, Sweep, Table, load_trajectory, parse_sweep, sweep_tables
+from ..trajectory import Trajectory
+from ._desk import Desk
+from ._job_run import tell_whole_run
+
+# What a table has besides swept settings and measurements.
+_OTHERS = ("run", "seed", "hash", "result", "not_measured")
+_NUMBERS = ("DOUBLE", "BIGINT", "BOOLEAN", "INTEGER")
+_PLAIN = {
+    "final_loss": "loss at the end",
+    "initial_loss": "loss at the start",
+    "last_time": "last moment",
+}
+
+
+def tell_stored_run(desk: Desk, config: dict, folder: str) -> dict:
+    """Tells of a run that is on disk."""
+    try:
+        run = Trajectory.load(folder)
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    return tell_whole_run(desk, parse_config(config), run)
+
+
+def tell_stored_member(desk: Desk, config: dict, folder: str, number: int) -> dict:
+    """Tells of a run of a sweep that kept its trajectories."""
+    return tell_whole_run(desk, parse_config(config), load_trajectory(folder, number))
+
+
+def describe_sweep(desk: Desk, folder: str) -> dict[str, Any]:
+    """The swept settings of a sweep, and what was measured."""
+    sweep, table = _opened(folder)
+    swept = [{"name": name, "values": _told(_values(sweep, name))} for name in sweep.axes]
+    if len(sweep.seeds) > 1:
+        swept.append({"name": "seed", "values": list(sweep.seeds)})
+    measures = [
+        {"name": name, "words": _words(name, kind)}
+        for name, kind in table.columns.items()
+        if name not in sweep.axes and name not in _OTHERS and _drawable(table, name, kind)
+    ]
+    names = [axis["name"] for axis in swept]
+    chosen = [measure["name"] for measure in measures if measure["name"] not in _PLAIN]
+    defaults = {
+        "x": names[0] if names else "seed",
+        "y": names[1] if len(names) > 1 else None,
+        "value": (chosen or ["final_loss"])[0],
+    }
+    return {
+        "name": sweep.name,
+        "swept": swept,
+        "measures": measures,
+        "runs": len(sweep),
+        "defaults": defaults,
+        "trajectories": sweep.trajectories,
+    }
+
+
+def sweep_diagram(desk: Desk, folder: str, x: str, y: str | None, value: str) -> dict[str, Any]:
+    """One measurement over two swept settings: medians over all the rest."""
+    sweep, table = _opened(folder)
+    allowed = [*sweep.axes, "seed"]
+    for name, given in {"x": x, "y": y}.items():
+        if given is not None and given not in allowed:
+            raise InputError(f"`{name}` = {given!r}: must be one of {', '.join(allowed)}.")
+    kind = table.columns.get(value)
+    if kind is None or value in _OTHERS or not _drawable(table, value, kind):
+        raise InputError(f"`value` = {value!r} is not a measurement of this sweep.")
+    number = f"(\"{value}\" = 'holds')::DOUBLE" if kind == "VARCHAR" else f'"{value}"::DOUBLE'
+    share = kind in ("VARCHAR", "BOOLEAN")
+    statistic = "avg" if share else "median"
+    second = '""' if y is None else f'"{y}"'
+    columns = f'"{x}"' + ("" if y is None else f", {second}")
+    query = (
+        f"SELECT {columns}, {statistic}({number}), quantile_cont({number}, 0.9) - "
+        f"quantile_cont({number}, 0.1), count({number}) FROM results "
+        f'WHERE "{value}" IS NOT NULL GROUP BY {columns}'
+    )
+    _, rows = table.ask(query)
+    xs = _values(sweep, x)
+    ys = [None] if y is None else _values(sweep, y)
+    places = {
+        (_key(row[0]), None if y is None else _key(row[1])): row[1 if y is None else 2 :]
+        for row in rows
+    }
+    grid = [[places.get((_key(a), None if y is None else _key(b))) for a in xs] for b in ys]
+    others = [name for name in allowed if name not in (x, y)]
+    per_cell = max((cell[2] for line in grid for cell in line if cell), default=0)
+    what = "share of" if share else "median over"
+    words = f"{what} {per_cell} runs" if per_cell > 1 else "one run a cell"
+    if per_cell > 1 and others:
+        words += f" ({', '.join(others)})"
+    return {
+        "x": {"name": x, "values": _told(xs)},
+        "y": {"name": y, "values": _told(ys)},
+        **{
+            name: [[_finite(cell[i]) if cell else None for cell in line] for line in grid]
+            for i, name in enumerate(("z", "spread", "count"))
+        },
+        "words": words,
+    }
+
+
+def find_cell(desk: Desk, folder: str, cell: dict[str, Any]) -> dict[str, Any]:
+    """The first run of a sweep with these settings: its number, its config, and whether it was
+    kept."""
+    sweep, _ = _opened(folder)
+    wanted = {name: _key(value) for name, value in cell.items()}
+    unknown = [name for name in wanted if name not in (*sweep.axes, "seed")]
+    if unknown:
+        raise InputError(f"`{unknown[0]}` is not swept: must be one of {', '.join(sweep.axes)}.")
+    for number in range(len(sweep)):
+        config = sweep.config(number)
+        settings = {**sweep.settings(number), "seed": config.seed}
+        if all(_key(_told([settings[name]])[0]) == value for name, value in wanted.items()):
+            kept = sweep.trajectories and _is_kept(folder, number)
+            return {"number": number, "config": config.given(), "kept": kept}
+    raise InputError("No run of this sweep has these settings.")
+
+
+def _is_kept(folder: str, number: int) -> bool:
+    try:
+        load_trajectory(folder, number)
+    except InputError:  # its batch is not done
+        return False
+    return True
+
+
+def _opened(folder: str) -> tuple[Sweep, Table]:
+    files, _ = sweep_tables(Path(folder))
+    return parse_sweep(read_toml(Path(folder) / SWEEP)), Table(files)
+
+
+def _values(sweep: Sweep, name: str) -> list[Any]:
+    """The values of a swept setting, each once, in the order of the sweep."""
+    if name == "seed" and "seed" not in sweep.axes:
+        return list(sweep.seeds)
+    found: dict[str, Any] = {}
+    for point in sweep.points:
+        found.setdefault(_key(point.settings[name]), point.settings[name])
+    return list(found.values())
+
+
+def _told(values: Iterable[Any]) -> list[Any]:
+    """Numbers and texts as they are; anything else as text."""
+    return [
+        value if isinstance(value, str | int | float | bool | None) else json.dumps(value)
+        for value in values
+    ]
+
+
+def _key(value: Any) -> str:
+    """A name for a value that is the same in the file, in the table and in the page."""
+    if isinstance(value, bool) or value is None:
+        return json.dumps(value)
+    if isinstance(value, int | float):
+        return f"{float(value):.12g}"
+    if isinstance(value, str):
+        return value
+    return json.dumps(value if not hasattr(value, "tolist") else value.tolist())
+
+
+def _drawable(table: Table, name: str, kind: str) -> bool:
+    """Whether a column holds numbers, or verdicts, whose share can be drawn."""
+    if kind in _NUMBERS:
+        return True
+    if kind != "VARCHAR":
+        return False
+    _, rows = table.ask(f'SELECT DISTINCT "{name}" FROM results LIMIT 8')
+    return {row[0] for row in rows} <= {"holds", "fails", "inconclusive", "misstated", None}
+
+
+def _words(name: str, kind: str) -> str:
+    if name in _PLAIN:
+        return _PLAIN[name]
+    for measurement in MEASUREMENTS.values():
+        if name in measurement.columns:
+            return measurement.words
+    return f"share of runs in which {name} holds" if kind == "VARCHAR" else name
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+JOBS = {
+    "stored": tell_stored_run,
+    "member": tell_stored_member,
+    "sweep": describe_sweep,
+    "diagram": sweep_diagram,
+    "cell": find_cell,
+}

@@ -1,0 +1,119 @@
+"""What a run in the explorer may cost: more is for `iclflow run`."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from ..config import Config, InputError, memory_needed
+
+# Seconds that a run may compute for; what it has then is kept.
+LONGEST_RUN = 120.0
+# Runs that one page may have waiting or under way, and that it may keep.
+MOST_WAITING = 8
+MOST_KEPT = 12
+# Of all pages together.
+MOST_WAITING_IN_ALL = 200
+MOST_SESSIONS = 256
+# Bytes of a request, and of what is kept of all runs.
+LARGEST_BODY = 2**18
+MOST_BYTES = 2**29
+_MEMORY = 2 * 2**30
+
+
+@dataclasses.dataclass(frozen=True)
+class Limit:
+    """The most that a setting, or something that follows from several, may be."""
+
+    name: str
+    field: str
+    most: int
+    value: Callable[[Config], Any]
+
+    @property
+    def words(self) -> str:
+        return f"at most {grouped(self.most)} {self.name}"
+
+
+def _setting(path: str) -> Callable[[Config], Any]:
+    section, key = path.split(".")
+    return lambda config: getattr(getattr(config, section), key, None) or 0
+
+
+LIMITS = (
+    Limit("input coordinates", "task.eigenvalues", 32, lambda config: config.task.dim),
+    Limit("labels", "task.coordinates", 8, lambda config: config.task.labels),
+    Limit("pairs in a context", "task.context", 2000, lambda config: config.task.longest_context),
+    Limit("lengths of contexts", "task.context", 64, lambda config: len(config.task.context)),
+    Limit("hidden units", "task.hidden", 1000, _setting("task.hidden")),
+    Limit("heads", "model.heads", 16, _setting("model.heads")),
+    Limit("columns in a head", "model.width", 64, _setting("model.width")),
+    Limit("layers", "model.layers", 4, lambda config: config.model.layers),
+    Limit("sequences in a step", "risk.batch", 4096, _setting("risk.batch")),
+    Limit("sequences in a data set", "risk.sequences", 20_000, _setting("risk.sequences")),
+    Limit("steps", "flow.steps", 200_000, _setting("flow.steps")),
+    Limit("saved moments", "save.count", 2000, _setting("save.count")),
+    Limit("saved moments", "save.times", 2000, lambda config: len(_times(config))),
+    Limit(
+        "weights",
+        "model.heads",
+        20_000,
+        lambda config: config.model.weight_count(config.task.dim, config.task.labels),
+    ),
+)
+
+
+def check_limits(config: Config) -> None:
+    """Refuses what is too large for a page that answers at once; `Refusal` names the setting."""
+    for limit in LIMITS:
+        value = limit.value(config)
+        if value > limit.most:
+            raise Refusal(
+                f"`{limit.field}`: the explorer runs {limit.words}, and this has {grouped(value)}; "
+                "`iclflow run` has no such limit.",
+                limit.field,
+            )
+    needed = memory_needed(config)
+    if sum(needed.values()) > _MEMORY:
+        field = max(needed, key=lambda name: needed[name])
+        raise Refusal(
+            f"`{field}`: the run would need about {sum(needed.values()) / 2**30:.3g} GiB, and the "
+            f"explorer gives one {_MEMORY / 2**30:g}; `iclflow run` has no such limit.",
+            field,
+        )
+
+
+def told_limits() -> list[dict[str, Any]]:
+    """All limits as the page states them."""
+    told = [
+        {"name": limit.name, "words": limit.words, "field": limit.field, "value": limit.most}
+        for limit in LIMITS
+    ]
+    others = {
+        "seconds": (f"at most {LONGEST_RUN:g} seconds of computing a run", LONGEST_RUN),
+        "waiting": (f"at most {MOST_WAITING} runs of a page at once, in a queue", MOST_WAITING),
+        "kept": (f"the last {MOST_KEPT} runs of a page are kept", MOST_KEPT),
+        "memory": (f"at most {_MEMORY / 2**30:g} GiB of memory a run", _MEMORY),
+    }
+    return told + [
+        {"name": name, "words": words, "field": None, "value": value}
+        for name, (words, value) in others.items()
+    ]
+
+
+class Refusal(InputError):
+    """Something that cannot be done, as one sentence, with the setting that it is about and the
+    status with which it is answered."""
+
+    def __init__(self, message: str, field: str | None = None, status: int = 422):
+        super().__init__(message)
+        self.field = field
+        self.status = status
+
+
+def grouped(number: int) -> str:
+    """A whole number as it reads well: 20 000."""
+    return f"{number:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+
+
+def _times(config: Config) -> tuple[float, ...]:
+    return getattr(config.save, "times", ())

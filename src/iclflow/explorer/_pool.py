@@ -1,0 +1,149 @@
+"""Worker processes: started, watched, and started again when one dies."""
+
+import asyncio
+import itertools
+import multiprocessing
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ._desk import Asked, Stop, Told
+from ._worker import main
+
+
+class Worker:
+    """One process, as the server sees it.
+
+    **Fields:**
+
+    - `ready`: whether it has loaded what it needs.
+    - `leaving`: whether it has said that it ends, so that another can take its place.
+    - `job`: the number of what it does; None while it waits for work.
+    - `since`: when it was given that.
+    - `shapes`: of runs for which it has compiled programs.
+    """
+
+    def __init__(self, process, pipe):
+        self.process, self.pipe = process, pipe
+        self.ready = self.leaving = False
+        self.job: int | None = None
+        self.since = 0.0
+        self.told_to_stop: float | None = None
+        self.shapes: set[str] = set()
+
+    @property
+    def free(self) -> bool:
+        return self.ready and self.job is None and not self.leaving
+
+
+class Pool:
+    """A fixed number of workers.
+
+    **Arguments:**
+
+    - `heard`: called in the event loop with a worker and what it told.
+    - `lost`: called in the event loop with the number of the job that a process had when it died
+      (None if it had none) and its exit code.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        heard: Callable[[Worker, Told], None],
+        lost: Callable[[int | None, int | None], None],
+    ):
+        self._count, self._heard, self._lost = count, heard, lost
+        self._numbers = itertools.count(1)
+        self.workers: list[Worker] = []
+        self._closing = False
+
+    def start(self) -> None:
+        """Starts all processes; to be called in the event loop."""
+        self._loop = asyncio.get_running_loop()
+        for _ in range(self._count):
+            self._start_one()
+
+    def _start_one(self) -> None:
+        # Spawned: a process that has threads or JAX must not be forked.
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        process = context.Process(target=main, args=(theirs,), daemon=True, name="explorer")
+        process.start()
+        theirs.close()
+        worker = Worker(process, ours)
+        self.workers.append(worker)
+        threading.Thread(target=self._listen, args=(worker,), daemon=True).start()
+
+    def _listen(self, worker: Worker) -> None:
+        """Hands on what a worker tells, until it dies; in a thread of its own."""
+        while True:
+            try:
+                told = worker.pipe.recv()
+            except (EOFError, OSError):
+                break
+            self._post(self._told, worker, told)
+        worker.process.join(5)
+        self._post(self._died, worker)
+
+    def _post(self, call: Callable, *arguments: Any) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(call, *arguments)
+
+    def _told(self, worker: Worker, told: Told) -> None:
+        if told.kind == "ready":
+            worker.ready = True
+        elif told.number != worker.job:
+            return
+        if told.kind in ("done", "refused", "broke"):
+            worker.job = worker.told_to_stop = None
+            worker.leaving = told.last
+        self._heard(worker, told)
+
+    def _died(self, worker: Worker) -> None:
+        if self._closing or worker not in self.workers:
+            return
+        self.workers.remove(worker)
+        worker.pipe.close()
+        job, was_ready = worker.job, worker.ready
+        # One that dies before it can do anything would die again at once.
+        if was_ready:
+            self._start_one()
+        else:
+            self._loop.call_later(2.0, self._start_one)
+        self._lost(job, worker.process.exitcode)
+
+    def give(self, worker: Worker, name: str, needs: dict[str, Any]) -> int:
+        """Gives a free worker something to do, and returns its number."""
+        number = next(self._numbers)
+        worker.job, worker.since, worker.told_to_stop = number, time.monotonic(), None
+        self._send(worker, Asked(number, name, needs))
+        return number
+
+    def stop(self, number: int, why: str) -> None:
+        """Asks the worker that does something to leave it."""
+        for worker in self.workers:
+            if worker.job == number:
+                worker.told_to_stop = time.monotonic()
+                self._send(worker, Stop(number, why))
+
+    def kill(self, number: int) -> None:
+        """Ends the process that does something; another takes its place."""
+        for worker in self.workers:
+            if worker.job == number:
+                worker.process.kill()
+
+    def _send(self, worker: Worker, message: Any) -> None:
+        try:
+            worker.pipe.send(message)
+        except (BrokenPipeError, OSError):
+            worker.process.kill()  # its death is heard of, and told
+
+    def close(self) -> None:
+        """Ends all processes."""
+        self._closing = True
+        for worker in self.workers:
+            worker.process.kill()
+        for worker in self.workers:
+            worker.process.join(5)
+            worker.pipe.close()

@@ -1,0 +1,151 @@
+"""The server: an address, the application behind it, and an orderly end."""
+
+import asyncio
+import contextlib
+import ipaddress
+import os
+import signal
+import socket
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ..config import InputError
+
+# Tried one after the other when no port is asked for.
+FIRST_PORT, _PORTS = 8765, 20
+# More processes than this learn nothing faster on one page.
+_MOST_WORKERS = 4
+
+
+def explore(
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    roots: Sequence[Path] = (Path("runs"), Path("sweeps")),
+    workers: int | None = None,
+    names: Sequence[str] = (),
+    ready: Callable[[str], None] | None = None,
+) -> None:
+    """Serves the explorer until it is interrupted.
+
+    **Arguments:**
+
+    - `port`: None for the first that is free from `FIRST_PORT` on, 0 for any.
+    - `roots`: where runs and sweeps are looked for.
+    - `workers`: processes that compute (default: one a core, at most 4).
+    - `names`: further host names under which the server may be asked for.
+    - `ready`: called with the address once it answers.
+    """
+    with _listening(host, port) as listener:
+        asyncio.run(_serve(listener, host, roots, workers, names, ready))
+
+
+@contextlib.contextmanager
+def _listening(host: str, port: int | None):
+    """A socket that listens; an `InputError` where there can be none."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    tried = range(FIRST_PORT, FIRST_PORT + _PORTS) if port is None else [port]
+    failure: OSError | None = None
+    for number in tried:
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, number))
+        except (OSError, OverflowError) as error:
+            listener.close()
+            failure = error if isinstance(error, OSError) else None
+            continue
+        try:
+            yield listener
+        finally:
+            listener.close()
+        return
+    where = f"`--host` = {host}, `--port` = {'any of ' if port is None else ''}{_named(tried)}"
+    reason = failure.strerror if failure is not None else "not a port"
+    raise InputError(f"{where} cannot be used ({reason}): choose another.")
+
+
+def _named(ports: Sequence[int]) -> str:
+    return str(ports[0]) if len(ports) == 1 else f"{ports[0]} to {ports[-1]}"
+
+
+async def _serve(listener, host, roots, workers, names, ready) -> None:
+    import uvicorn
+
+    from ._app import application
+    from ._presets import presets
+    from ._stored import Shelf
+    from ._studio import Studio
+
+    port = listener.getsockname()[1]
+    known = presets()
+    first = next((p.config for p in known if p.id == "linear/staircase"), known[0].config)
+    count = min(_MOST_WORKERS, os.cpu_count() or 1) if workers is None else workers
+    studio = Studio(count, (first,))
+    app = application(studio, Shelf(list(roots)), [*_hosts(host, port), *_with_port(names, port)])
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        timeout_graceful_shutdown=2,
+        ws="none",
+        h11_max_incomplete_event_size=2**16,
+    )
+    server = uvicorn.Server(config)
+    # Signals are ours: the streams of events have to end before the server can.
+    setattr(server, "capture_signals", contextlib.nullcontext)
+    loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        studio.end_streams()
+        server.should_exit = True
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, end)
+    await studio.start()
+    try:
+        serving = asyncio.create_task(server.serve([listener]))
+        while not server.started and not serving.done():
+            await asyncio.sleep(0.01)
+        if ready is not None:
+            ready(f"http://{_in_address(_shown(host))}:{port}/")
+        await serving
+    finally:
+        await studio.close()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+
+def _hosts(host: str, port: int) -> list[str]:
+    """The names by which a browser on this machine, or on the network, may ask."""
+    names = ["127.0.0.1", "localhost", "[::1]"]
+    if not is_local(host) and host not in ("0.0.0.0", "::"):
+        names.append(_in_address(host))
+    elif not is_local(host):
+        names += [socket.gethostname(), socket.getfqdn()]
+    else:
+        names.append(_in_address(host))
+    return _with_port(names, port)
+
+
+def _with_port(names: Sequence[str], port: int) -> list[str]:
+    return [f"{name}:{port}" for name in names] + (list(names) if port == 80 else [])
+
+
+def is_local(host: str) -> bool:
+    """Whether only this machine can reach a host."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _shown(host: str) -> str:
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+
+
+def _in_address(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

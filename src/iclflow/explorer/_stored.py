@@ -1,0 +1,84 @@
+"""Runs and sweeps on disk, opened by id and never by path."""
+
+import hashlib
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..store import StoredRun, StoredSweep, damage, list_runs, list_sweeps
+from ._limits import Refusal
+
+# Folders are looked through again after so many seconds.
+_FRESH = 2.0
+_MOST_LISTED = 1000
+
+
+class Shelf:
+    """What lies below some folders.
+
+    **Arguments:**
+
+    - `roots`: the folders; those that are not there are left out.
+    """
+
+    def __init__(self, roots: Sequence[Path]):
+        self._roots = [root.resolve() for root in roots]
+        self._looked = -_FRESH
+        self._runs: dict[str, StoredRun] = {}
+        self._sweeps: dict[str, StoredSweep] = {}
+
+    def listed(self) -> dict[str, Any]:
+        """All runs and sweeps, as the page lists them."""
+        self._look()
+        runs = [
+            {
+                "id": id,
+                "name": run.name,
+                "status": run.status,
+                "result": run.result,
+                "final_loss": run.final_loss,
+                "hash": None if run.config is None else run.config.hash,
+            }
+            for id, run in self._runs.items()
+        ]
+        sweeps = [
+            {"id": id, "name": sweep.folder.name, "status": sweep.status, "runs": sweep.runs}
+            for id, sweep in self._sweeps.items()
+        ]
+        return {"runs": runs[:_MOST_LISTED], "sweeps": sweeps[:_MOST_LISTED]}
+
+    def run(self, id: str) -> StoredRun:
+        """A run that can be shown."""
+        self._look()
+        found = self._runs.get(id)
+        if found is None:
+            raise Refusal("There is no such stored run.", "id", 404)
+        if found.config is None:
+            raise Refusal("The config of this run is not one of this version.", "id")
+        if found.status == "unfinished":
+            raise Refusal("This run is not complete: `iclflow run` goes on with it.", "id")
+        harm = damage(found.folder)
+        if harm:
+            raise Refusal(
+                "The files of this run are damaged: `iclflow runs verify` says how.", "id"
+            )
+        return found
+
+    def sweep(self, id: str) -> StoredSweep:
+        self._look()
+        if id not in self._sweeps:
+            raise Refusal("There is no such sweep.", "id", 404)
+        return self._sweeps[id]
+
+    def _look(self) -> None:
+        if time.monotonic() - self._looked < _FRESH:
+            return
+        places = [root for root in self._roots if root.is_dir()]
+        self._runs = {_id(run.folder): run for root in places for run in list_runs(root)}
+        self._sweeps = {_id(one.folder): one for root in places for one in list_sweeps(root)}
+        self._looked = time.monotonic()
+
+
+def _id(folder: Path) -> str:
+    return hashlib.sha256(str(folder).encode()).hexdigest()[:20]

@@ -1,0 +1,74 @@
+"""A worker process: the only place of the explorer that has JAX."""
+
+import contextlib
+import os
+import signal
+import sys
+import traceback
+import warnings
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+
+from ._desk import Asked, Desk, Told, end_with_server
+
+# Processes that compute leave the right of way to the one that answers, and to the browser.
+_NICE = 5
+# Programs that were compiled stay in memory: one that has compiled many gives way to a fresh one.
+_LARGEST = 3 * 2**29
+
+
+def main(pipe: Connection) -> None:
+    """Does what it is asked, one thing after the other, until the server goes."""
+    # Ctrl-C reaches every process of a terminal: the server decides when its workers end.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(OSError, AttributeError):
+        os.nice(_NICE)
+    end_with_server(pipe)
+    os.environ.setdefault("MPLBACKEND", "Agg")
+    from ..compile_cache import enable_compile_cache
+    from ..precision import enable_float64
+    from ..quick_compile import compile_quickly
+
+    compile_quickly()
+    enable_float64()
+    enable_compile_cache()
+    warnings.simplefilter("ignore")  # nobody reads the terminal: what counts goes to the page
+    from . import _job_run, _job_stored
+
+    jobs: dict[str, Callable] = {**_job_run.JOBS, **_job_stored.JOBS}
+    with contextlib.suppress(EOFError, OSError):  # the server has gone
+        pipe.send(Told(0, "ready", os.getpid()))
+        going = True
+        while going and (asked := pipe.recv()) is not None:
+            if isinstance(asked, Asked):
+                going = _do(Desk(pipe, asked), jobs[asked.name], asked)
+
+
+def _do(desk: Desk, job: Callable, asked: Asked) -> bool:
+    """Does one thing and tells how it went; False if it was the last that this process does."""
+    from ..config import InputError
+
+    try:
+        answer = "done", job(desk, **asked.needs)
+    except InputError as refusal:
+        answer = "refused", str(refusal)
+    except MemoryError:
+        answer = "refused", "The run needs more memory than this machine has."
+    except (EOFError, BrokenPipeError):
+        raise
+    except Exception as error:
+        # The page gets one sentence; whoever runs the server gets to see where it comes from.
+        traceback.print_exc(file=sys.stderr)
+        answer = "broke", f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    last = _size() > _LARGEST
+    desk.tell(*answer, last)
+    return not last
+
+
+def _size() -> int:
+    """Bytes that this process holds; 0 where the system does not say."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return 0

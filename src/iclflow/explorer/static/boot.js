@@ -1,0 +1,146 @@
+// From an empty page to a run: the start data, the address, a reload; and the wish for a run on every change.
+import { app, byId, emit } from "./app.js";
+import * as api from "./api.js";
+import { foreign, load, reloaded, save } from "./address.js";
+import { clearRefusals, drawControls, drawLimits, showRefusal } from "./controls.js";
+import { openStored, record, show, startPinned, startRun, watchStream } from "./lifecycle.js";
+import { buildPresets, drawPreset } from "./presets.js";
+import { complain } from "./status.js";
+import { openWindow } from "./stored.js";
+
+const PAUSE = 200; // ms without a change before a run starts
+let timer = null;
+let checks = 0;
+let drawToggles = () => {};
+
+/** After a change: starts a run soon, or only checks the config when runs start by hand. */
+export function wish() {
+  clearTimeout(timer);
+  timer = setTimeout(app.auto ? runNow : () => fits().catch(refused), PAUSE);
+}
+
+/** Whether the server takes the config; if not, says why. A later question makes an earlier one void. */
+async function fits() {
+  const mine = ++checks;
+  const answer = await api.post("/api/check", { config: app.config });
+  if (mine !== checks) return false;
+  if (answer.ok) clearRefusals();
+  else showRefusal(answer);
+  return answer.ok;
+}
+
+export async function runNow() {
+  clearTimeout(timer);
+  complain("command", "");
+  if (!app.config) return;
+  try {
+    if (await fits()) await startRun(app.config);
+  } catch (problem) {
+    refused(problem);
+  }
+}
+
+function refused(problem) {
+  if (!(problem instanceof api.Refusal)) throw problem;
+  emit("status");
+  if (problem.status) showRefusal(problem);
+}
+
+/** Takes the config of a preset and runs it. */
+export function choosePreset(preset) {
+  app.preset = preset.id;
+  app.config = structuredClone(preset.config);
+  app.source = null;
+  app.wantedTime = null;
+  app.following = true;
+  app.zoom = null;
+  // Points saved in equal ratios are meant for a log axis.
+  app.logTime = preset.config.save?.kind === "log";
+  drawToggles();
+  clearRefusals();
+  drawPreset();
+  drawControls();
+  if (matchMedia("(max-width: 760px)").matches) byId("fold-presets").open = false;
+  save();
+  runNow();
+}
+
+/** A stored run was opened: the controls show its config. */
+export function openedStored() {
+  const run = app.current;
+  if (run?.config) {
+    app.config = structuredClone(run.config);
+    drawControls();
+    save();
+  } else setTimeout(openedStored, 100);
+}
+
+async function restore(held) {
+  const preset = app.start.presets.find((one) => one.id === held.p);
+  app.preset = preset?.id ?? null;
+  app.config = held.c ?? structuredClone(preset?.config ?? app.start.presets[0].config);
+  app.wantedTime = Number.isFinite(held.t) ? held.t : null;
+  app.following = app.wantedTime === null;
+  app.logTime = Boolean(held.x);
+  app.logLoss = Boolean(held.y);
+  app.wholeRun = !held.m;
+  app.sweep = held.s ?? null;
+  drawToggles();
+  drawPreset();
+  drawControls();
+  if (await found(held)) return;
+  try {
+    if (held.a) await startPinned(held.a);
+    if (held.o) {
+      await openStored(held.o);
+      openedStored();
+    } else await startRun(app.config);
+  } catch (problem) {
+    refused(problem);
+  }
+  if (app.sweep && !held.o) openWindow();
+}
+
+/** After a reload: takes up the runs of this tab where they are. Answers whether it found them. */
+async function found(held) {
+  const tab = reloaded();
+  if (!tab?.current || !api.oldSession() || !(await api.openStream())) return false;
+  const give = performance.now() + 1500;
+  while (!app.runs.has(tab.current) || (tab.pinned && !app.runs.has(tab.pinned))) {
+    if (performance.now() > give) return false;
+    await new Promise((go) => setTimeout(go, 30));
+  }
+  app.source = held.o ?? null;
+  app.pinnedSource = held.a?.o ?? null;
+  if (tab.pinned) app.pinned = record(tab.pinned);
+  app.current = record(tab.current);
+  if (app.current.times.length) show(app.current);
+  if (app.pinned) emit("pin");
+  emit("status");
+  watchStream();
+  return true;
+}
+
+/** Asks the server what there is, fills the page and takes up the state of the address. */
+export async function boot(toggles, loadPlots) {
+  drawToggles = toggles;
+  try {
+    app.start = await api.get("/api/start");
+  } catch (problem) {
+    if (!(problem instanceof api.Refusal)) throw problem;
+    complain("start", problem.status ? problem.message : "");
+    setTimeout(() => boot(toggles, loadPlots), 1000);
+    return;
+  }
+  complain("start", "");
+  loadPlots(app.start.plotly);
+  if (matchMedia("(max-width: 760px)").matches) byId("fold-controls").open = false;
+  buildPresets(choosePreset);
+  drawLimits();
+  const held = load((text) => complain("address", text));
+  if (held) await restore(held);
+  else if (app.start.presets.length) choosePreset(app.start.presets[0]);
+  window.addEventListener("hashchange", () => {
+    if (foreign()) location.reload();
+  });
+}

@@ -1,0 +1,113 @@
+// The controls of the chosen preset, all settings below them, and refusals where they belong.
+import { app, byId, emit, make } from "./app.js";
+import { post, Refusal } from "./api.js";
+import { fieldFor } from "./fields.js";
+import { SECTIONS, everySetting, exists, kindsOf, valueAt, withValue } from "./schema.js";
+import { complain, tell } from "./status.js";
+import { title } from "./text.js";
+
+const main = byId("controls");
+const rest = byId("settings");
+let built = "";
+let fields = [];
+let wish = 0;
+
+const choicesOf = (section) => app.start.kinds?.[section] ?? kindsOf(app.start.schema, section).map((value) => ({ value, label: value.replaceAll("_", " ") }));
+
+/** The control of a path: what the server says, filled up from the schema. */
+function specOf(path) {
+  const said = app.start.controls?.[path] ?? {};
+  const [section, name] = path.split(".");
+  if (name === "kind") return { label: title(section), words: "", ...said, shape: "choice", choices: said.choices ?? choicesOf(section) };
+  const settings = everySetting(app.start.schema, app.config).flatMap((part) => part.settings);
+  const known = settings.find((one) => one.path === path)?.spec;
+  const spec = { ...known, ...said };
+  const value = valueAt(app.config, path);
+  // Of choices for several kinds those that this kind knows, and no bound beyond what can work.
+  if (said.choices && known?.choices) spec.choices = said.choices.filter((one) => known.choices.some((other) => other.value === one.value));
+  if (path === "model.rank") spec.high = Math.max(2, Math.min(spec.high, app.config.task.eigenvalues?.length ?? spec.high));
+  if (spec.shape === "bars") spec.most = app.start.limits?.find((limit) => limit.field === path)?.value;
+  // A list of several numbers does not fit on a slider.
+  if (["slider", "number"].includes(spec.shape) && Array.isArray(value) && value.length > 1) spec.shape = "list";
+  if (spec.shape === "bars" && !Array.isArray(value)) spec.shape = "list";
+  return spec;
+}
+
+/** Builds the controls anew when preset or kinds changed, and sets their values. */
+export function drawControls() {
+  if (!app.start || !app.config) return;
+  const preset = app.start.presets.find((one) => one.id === app.preset);
+  const paths = (preset?.controls ?? []).filter((path) => exists(app.start.schema, app.config, path));
+  const shapes = paths.map(specOf).map((spec) => [spec.shape, spec.high]);
+  const key = JSON.stringify([paths, shapes, SECTIONS.map((section) => app.config[section]?.kind)]);
+  if (key !== built) {
+    built = key;
+    build(paths);
+  }
+  for (const field of fields) field.set(valueAt(app.config, field.path));
+}
+
+function build(paths) {
+  fields = [];
+  const add = (path, spec) => {
+    const field = fieldFor(path, spec, (value) => choose(path, value));
+    fields.push(field);
+    return field.element;
+  };
+  main.replaceChildren(...paths.map((path) => add(path, specOf(path))));
+  const parts = everySetting(app.start.schema, app.config).map(({ section, words, settings }) => {
+    const kind = section && !paths.includes(`${section}.kind`) ? [add(`${section}.kind`, { ...specOf(`${section}.kind`), label: "Kind" })] : [];
+    const others = settings.filter(({ path }) => !paths.includes(path)).map(({ path, spec }) => add(path, spec));
+    if (!kind.length && !others.length) return null;
+    const head = make("legend", { text: section ? title(section) : "Run" });
+    return make("fieldset", {}, head, words ? make("p", { class: "help", text: words }) : null, ...kind, ...others);
+  });
+  rest.replaceChildren(...parts.filter(Boolean));
+}
+
+/** A choice of the reader: a change of kind goes through the server, everything else is made here. */
+async function choose(path, value) {
+  const mine = ++wish;
+  complain("field", "");
+  if (!path.endsWith(".kind")) {
+    app.config = withValue(app.config, path, value);
+    emit("config");
+    return;
+  }
+  try {
+    const answer = await post("/api/change", { config: app.config, field: path, value });
+    if (mine !== wish) return;
+    if (!answer.ok) throw new Refusal(answer.message, answer.field ?? path, 422);
+    app.config = answer.config;
+    const others = (answer.changed ?? []).filter((one) => one !== path);
+    if (others.length) tell(`Changed with it: ${others.join(", ")}.`);
+    emit("config");
+    drawControls();
+  } catch (problem) {
+    if (!(problem instanceof Refusal)) throw problem;
+    drawControls();
+    showRefusal(problem, path);
+  }
+}
+
+/** Says a refusal at the control that it names, or at the top of the page where there is none. */
+export function showRefusal({ message, field }, otherwise = null) {
+  const named = field ?? otherwise;
+  // The server may name a part of a setting, as in task.eigenvalues.2.
+  const found = named && fields.filter((one) => named === one.path || named.startsWith(`${one.path}.`) || named.startsWith(`${one.path}[`))[0];
+  if (!found) {
+    complain("field", message);
+    return;
+  }
+  found.refuse(message);
+  for (let fold = found.element.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
+}
+
+export function clearRefusals() {
+  complain("field", "");
+  for (const field of fields) field.refuse("");
+}
+
+export function drawLimits() {
+  byId("limit-list").replaceChildren(...(app.start.limits ?? []).map((limit) => make("li", { text: limit.words })));
+}

@@ -1,0 +1,39 @@
+// Keyboard shortcuts; they are silent where somebody writes.
+import { byId, make } from "./app.js";
+
+const SHORTCUTS = [
+  ["r", "run", () => byId("run").click()],
+  ["p", "pause or continue", () => (byId("continue").disabled ? byId("pause") : byId("continue")).click()],
+  ["c", "cancel", () => byId("cancel").click()],
+  ["k", "pin this run, to compare the next one with it", () => byId("pin").click()],
+  ["Space", "play or stop", () => byId("play").click()],
+  ["l", "linear or log time", () => byId("log-time").click()],
+  ["?", "this list", () => byId("help").click()],
+];
+
+const MORE = [
+  ["← →", "on the time slider: one point back or on; Home and End: first and last"],
+  ["↑ ↓", "on an eigenvalue: larger or smaller; with Shift, or Page up and Page down, ten times as much"],
+  ["Esc", "close a window"],
+];
+
+const writes = (target) => target.closest("textarea, select, [contenteditable], input:not([type=range]):not([type=checkbox])");
+const presses = (target) => target.closest("button, a, summary, input[type=checkbox]");
+
+export function wireKeys() {
+  const dialog = byId("keys");
+  const rows = [...SHORTCUTS, ...MORE].flatMap(([key, words]) => [make("dt", {}, make("kbd", { text: key })), make("dd", { text: words })]);
+  byId("key-list").append(...rows);
+  byId("help").addEventListener("click", () => dialog.showModal());
+  for (const close of document.querySelectorAll("dialog .close")) close.addEventListener("click", () => close.closest("dialog").close());
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || event.repeat) return;
+    if (writes(event.target) || document.querySelector("dialog[open]")) return;
+    const key = event.key === " " ? "Space" : event.key.toLowerCase();
+    if (key === "Space" && presses(event.target)) return; // Space presses what has the focus
+    const found = SHORTCUTS.find(([name]) => name === key || name.toLowerCase() === key);
+    if (!found) return;
+    event.preventDefault();
+    found[2]();
+  });
+}

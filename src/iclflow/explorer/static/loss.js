@@ -1,0 +1,168 @@
+// The loss as it is computed, with theory on top.
+import { app, byId, make, momentTime } from "./app.js";
+import { axis, chooseMoment, hasPlotly, ink, layout, placeCursor, timeAxis } from "./plots.js";
+import { labels } from "./labels.js";
+import { number } from "./text.js";
+import { logTicks } from "./ticks.js";
+
+const plot = byId("loss");
+const box = plot.parentElement;
+let made = false;
+let revision = 0;
+
+/** Margins: the names of levels and references stand in the right one. */
+export function margins() {
+  return box.clientWidth < 520 ? { l: 48, r: 98, t: 8, b: 42 } : { l: 58, r: 168, t: 8, b: 42 };
+}
+
+/** Horizontal lines of a run: plateaus, references, the smallest loss; each {y, text, kind}. */
+export function lines(run) {
+  const theory = run?.theory;
+  if (!theory) return [];
+  const found = (theory.levels ?? []).map((y) => ({ y, text: `plateau ${number(y)}`, kind: "level" }));
+  for (const [name, y] of theory.references ?? []) found.push({ y, text: `${name} ${number(y)}`, kind: "reference" });
+  if (Number.isFinite(theory.floor)) found.push({ y: theory.floor, text: `smallest ${number(theory.floor)}`, kind: "floor" });
+  return found.filter((line) => Number.isFinite(line.y));
+}
+
+/** The loss axis: all curves, and the lines of theory that do not lie far above them. */
+function lossRange(runs) {
+  let low = Infinity;
+  let high = -Infinity;
+  const see = (value) => {
+    if (!Number.isFinite(value) || (app.logLoss && value <= 0)) return;
+    low = Math.min(low, value);
+    high = Math.max(high, value);
+  };
+  for (const run of runs) for (const value of run.losses) see(value);
+  const top = high;
+  for (const run of runs) for (const line of lines(run)) if (line.y <= 1.1 * top) see(line.y);
+  if (!Number.isFinite(low)) return app.logLoss ? [-2, 0] : [0, 1];
+  if (!app.logLoss) {
+    const pad = 0.06 * (high - low || high || 1);
+    return [low - pad, high + pad];
+  }
+  low = Math.log10(Math.max(low, high * 1e-10));
+  const pad = 0.06 * (Math.log10(high) - low || 1);
+  return [low - pad, Math.log10(high) + pad];
+}
+
+function curves(run, colour, name, colours) {
+  const drawn = [];
+  const curve = run.theory?.curve;
+  drawn.push({ x: run.times, y: run.losses, mode: "lines", name, line: { color: colour, width: 3.5 }, hoverinfo: "skip" });
+  if (curve) {
+    const line = { color: colours.theory, width: 1.8, dash: name === "A" ? "dot" : "dash" };
+    drawn.push({ x: curve.times, y: curve.losses, mode: "lines", name: "theory", line, hoverinfo: "skip" });
+  }
+  return drawn;
+}
+
+function shapes(run, compared, colours) {
+  const drawn = [];
+  const style = {
+    level: { color: compared ? colours.a : colours.level, width: 1 },
+    reference: { color: colours.reference, width: 1.2, dash: "dot" },
+    floor: { color: colours.text, width: 1, dash: "longdashdot" },
+  };
+  for (const { y, kind } of lines(run)) {
+    if (compared && kind === "reference") continue; // those of B are enough where tasks are alike
+    if (app.logLoss && y <= 0) continue;
+    drawn.push({ type: "line", xref: "paper", x0: 0, x1: 1, yref: "y", y0: y, y1: y, line: style[kind], layer: "below" });
+  }
+  for (const time of run?.theory?.drop_times ?? []) {
+    if (!Number.isFinite(time) || (app.logTime && time <= 0)) continue;
+    const base = { type: "line", xref: "x", x0: time, x1: time, yref: "paper" };
+    const colour = compared ? colours.a : colours.theory;
+    drawn.push({ ...base, y0: 0, y1: 0.07, line: { color: colour, width: 2 } });
+    drawn.push({ ...base, y0: 0.07, y1: 1, line: { color: colours.level, width: 0.7, dash: "dot" }, layer: "below" });
+  }
+  return drawn;
+}
+
+export function drawLoss() {
+  const run = app.shown;
+  byId("loss-empty").hidden = Boolean(run);
+  if (!hasPlotly() || !run) return;
+  const colours = ink();
+  const other = app.pinned && app.pinned !== run && app.pinned.times.length ? app.pinned : null;
+  const runs = other ? [other, run] : [run];
+  const range = lossRange(runs);
+  const margin = margins();
+  const traces = [...(other ? curves(other, colours.a, "A", colours) : []), ...curves(run, colours.b, other ? "B" : "simulated", colours)];
+  const narrow = box.clientWidth < 520;
+  const shown = layout(colours, {
+    margin,
+    width: box.clientWidth,
+    height: box.clientHeight,
+    dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
+    xaxis: timeAxis(colours, narrow ? 4 : 8, { title: { text: run.clock === "step" ? "step" : "time", standoff: 6, font: { size: 12 } } }),
+    yaxis: axis(colours, {
+      type: app.logLoss ? "log" : "linear",
+      range,
+      fixedrange: true,
+      title: narrow ? undefined : { text: "loss", standoff: 4, font: { size: 12 } },
+      ...(app.logLoss ? logTicks(range) : {}),
+    }),
+    datarevision: ++revision, // points are appended to the same arrays
+    shapes: [...(other ? shapes(other, true, colours) : []), ...shapes(run, false, colours)],
+    annotations: labels(lines(run), range, box.clientHeight - margin.t - margin.b, app.logLoss, colours, narrow),
+  });
+  window.Plotly.react(plot, traces, shown, { displayModeBar: false, doubleClick: false, responsive: false });
+  if (!made) watchZoom();
+  made = true;
+  plot.setAttribute("aria-label", summary(run));
+  legend(run, other);
+  byId("theory-source").textContent = run.theory?.source ? `Theory: ${run.theory.source}` : "";
+  if (!run.drawn && run.times.length > 1) {
+    run.drawn = true;
+    performance.mark("first-curve", { detail: run.id });
+  }
+  drawCursor();
+}
+
+export function drawCursor() {
+  placeCursor(box, margins(), momentTime());
+}
+
+function summary(run) {
+  const last = run.times.length - 1;
+  return `Loss against ${run.clock}: ${number(run.losses[0])} at the start, ${number(run.losses[last])} at ${number(run.times[last])}.`;
+}
+
+function legend(run, other) {
+  const key = (kind, text) => make("span", { class: "key" }, make("i", { class: `swatch ${kind}` }), text);
+  const keys = other ? [key("a", "A, pinned"), key("b", "B")] : [key("b", "simulated")];
+  if (run.theory?.curve) keys.push(key("theory", "theory"));
+  if (run.theory?.levels?.length) keys.push(key("level", "plateau of theory"));
+  if (run.theory?.drop_times?.length) keys.push(key("drop", "predicted drop"));
+  if (run.theory?.references?.length) keys.push(key("reference", "estimator"));
+  const text = keys.map((one) => one.textContent).join();
+  const place = byId("loss-legend");
+  if (place.dataset.keys !== text) {
+    place.dataset.keys = text;
+    place.replaceChildren(...keys);
+  }
+}
+
+let zoomed = () => {};
+export const onZoom = (act) => {
+  zoomed = act;
+};
+
+function watchZoom() {
+  plot.on("plotly_relayout", (change) => {
+    if ("xaxis.range[0]" in change) {
+      app.zoom = [change["xaxis.range[0]"], change["xaxis.range[1]"]];
+      zoomed();
+    }
+  });
+  plot.on("plotly_doubleclick", () => {
+    app.zoom = null;
+    zoomed();
+  });
+}
+
+export function pickMoments(act) {
+  chooseMoment(box, margins, act);
+}

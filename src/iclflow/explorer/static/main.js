@@ -1,0 +1,149 @@
+// The page: what is drawn when, and what the buttons do.
+import { app, byId, emit, on } from "./app.js";
+import * as api from "./api.js";
+import { boot, openedStored, runNow, wish } from "./boot.js";
+import { save, saveNow } from "./address.js";
+import { goToTime, syncClock, wireClock } from "./clock.js";
+import { drawDifferences } from "./compare.js";
+import { clearRefusals } from "./controls.js";
+import { drawDiagram } from "./diagram.js";
+import { buildHeads, drawHeads, moveHeads } from "./heads.js";
+import { wireKeys } from "./keys.js";
+import { command, pin, sessionLost, take, unpin } from "./lifecycle.js";
+import { drawCursor, drawLoss, onZoom, pickMoments } from "./loss.js";
+import { buildPanels, markPanels, movePanels } from "./panels.js";
+import { loadPlotly, watchSize } from "./plots.js";
+import { drawing, mark, whenDrawn } from "./schedule.js";
+import { complain, drawStatus, tell } from "./status.js";
+import { wireStored } from "./stored.js";
+import { wireTheme } from "./theme.js";
+import { drawClaims, drawWords } from "./words.js";
+
+// Every drawing has its own pace; the moment of the slider is the quickest.
+drawing("loss", drawLoss, 125, 1);
+drawing("clock", syncClock, 0);
+drawing("cursor", () => (drawCursor(), movePanels()), 0);
+drawing("weights", moveHeads, 90);
+drawing("words", drawWords, 60);
+drawing("claims", drawClaims, 200);
+drawing("status", drawStatus, 60);
+
+let lastState = "";
+const everything = () => {
+  mark("clock", "loss", "cursor", "weights", "words", "claims", "status");
+  markPanels();
+};
+const build = () => {
+  buildPanels(goToTime);
+  buildHeads();
+};
+
+on("points", () => (mark("clock", "loss", "cursor", "words"), markPanels()));
+on("theory", () => mark("loss"));
+on("safe", () => mark("weights"));
+on("panels run pin", () => (build(), everything()));
+on("run pin status", drawDifferences);
+on("words", () => mark("words"));
+on("claims", () => mark("claims"));
+on("moment", () => (mark("clock", "cursor", "weights", "words"), save()));
+on("scales pin", save);
+on("config", () => (save(), wish()));
+on("size theme", () => (everything(), drawDiagram(), drawHeads()));
+on("opened", openedStored);
+on("status", () => {
+  mark("status");
+  const state = `${app.current?.id} ${app.current?.status}`;
+  if (state === lastState) return; // progress alone moves no curve
+  lastState = state;
+  mark("loss", "clock");
+  markPanels();
+  noteEnd();
+});
+
+/** Marks the moment at which a run that has ended is on screen as a whole. */
+function noteEnd() {
+  const run = app.current;
+  if (!run || run.complete || !["ended", "settled"].includes(run.status) || app.shown !== run || !window.Plotly) return;
+  run.complete = true;
+  everything();
+  whenDrawn(() => performance.mark("run-shown", { detail: run.id }));
+}
+
+function toggle(id, name, then) {
+  byId(id).addEventListener("click", () => {
+    app[name] = !app[name];
+    app.zoom = null;
+    drawToggles();
+    emit("scales");
+    then();
+  });
+}
+
+function drawToggles() {
+  byId("log-time").setAttribute("aria-pressed", String(app.logTime));
+  byId("log-loss").setAttribute("aria-pressed", String(app.logLoss));
+  byId("whole-run").setAttribute("aria-pressed", String(app.wholeRun));
+}
+
+function refused(problem) {
+  if (!(problem instanceof api.Refusal)) throw problem;
+  if (problem.status) complain("command", problem.message);
+}
+
+function ask(id, word) {
+  byId(id).addEventListener("click", () => {
+    complain("command", "");
+    command(word).catch(refused);
+  });
+}
+
+async function share() {
+  saveNow();
+  try {
+    await navigator.clipboard.writeText(location.href);
+    tell("The link is copied: it holds the whole state of this page.");
+  } catch {
+    tell("The browser does not let the page copy. The address above holds the whole state: copy it from there.");
+  }
+}
+
+byId("run").addEventListener("click", () => {
+  clearRefusals();
+  runNow();
+});
+ask("pause", "pause");
+ask("continue", "continue");
+ask("cancel", "cancel");
+byId("pin").addEventListener("click", pin);
+byId("unpin").addEventListener("click", unpin);
+byId("share").addEventListener("click", share);
+byId("auto").addEventListener("change", (event) => {
+  app.auto = event.target.checked;
+});
+toggle("log-time", "logTime", everything);
+toggle("log-loss", "logLoss", () => mark("loss"));
+toggle("whole-run", "wholeRun", () => (mark("weights"), drawHeads()));
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the part of the address behind the # belongs to the state
+  byId("loss-title").focus();
+});
+document.addEventListener("click", (event) => {
+  const menu = byId("exports");
+  if (menu.open && !menu.contains(event.target)) menu.open = false;
+});
+
+wireTheme();
+wireKeys();
+wireClock();
+wireStored();
+watchSize();
+onZoom(everything);
+pickMoments(goToTime);
+api.listen({
+  event: take,
+  reach: (now) => complain("server", now ? "" : "The server does not answer; the page tries again."),
+  lost: sessionLost,
+});
+boot(drawToggles, (version) =>
+  loadPlotly(version).then(() => (everything(), noteEnd()), (problem) => complain("plotly", problem.message)),
+);

@@ -1,0 +1,121 @@
+// The linked line panels: small multiples below the loss, with the numbers of the moment as their legend.
+import { app, byId, indexAt, make, momentTime } from "./app.js";
+import { axis, chooseMoment, hasPlotly, ink, layout, placeCursor, styleOf, timeAxis } from "./plots.js";
+import { drawing, forgetDrawing, mark } from "./schedule.js";
+import { number } from "./text.js";
+import { logRange, logTicks } from "./ticks.js";
+
+const margin = { l: 50, r: 10, t: 8, b: 30 };
+const MOST_POINTS = 6000; // in all lines of one panel together
+const place = byId("panels");
+let built = ""; // what the panels on the page are for
+let cells = []; // {panel, which, box, plot, values}
+
+const runOf = (which) => (which === "A" ? app.pinned : app.shown);
+
+/** Which runs have a column: only the shown one, or A and B. */
+export function columns() {
+  const two = app.pinned && app.shown && app.pinned !== app.shown && app.pinned.times.length;
+  return two ? ["A", "B"] : ["B"];
+}
+
+/** Builds the panels of the run anew if they are others than those on the page. */
+export function buildPanels(pick) {
+  const panels = app.shown?.panels ?? [];
+  const key = JSON.stringify([columns(), panels, columns().length > 1 ? app.pinned.panels : null]);
+  if (key === built || !panels.length) return;
+  built = key;
+  for (const cell of cells) {
+    forgetDrawing(`panel ${cell.name}`);
+    if (hasPlotly() && cell.made) window.Plotly.purge(cell.plot);
+  }
+  cells = [];
+  place.classList.toggle("two", columns().length > 1);
+  place.replaceChildren(...panels.map((panel) => panelOf(panel, pick)));
+}
+
+function panelOf(panel, pick) {
+  const parts = columns().map((which) => {
+    const plot = make("div");
+    const values = make("div", { class: "values" });
+    const box = make("div", { class: "plotbox small" }, plot, make("i", { class: "cursor", hidden: true }));
+    const own = runOf(which).panels.find((one) => one.id === panel.id);
+    const cell = { name: `${which} ${panel.id}`, panel: own ?? null, which, box, plot, values, made: false, texts: [] };
+    cells.push(cell);
+    drawing(`panel ${cell.name}`, () => drawPanel(cell), 160);
+    chooseMoment(box, () => margin, pick);
+    if (own) values.append(...own.series.map((name, k) => seriesKey(cell, name, k)));
+    else values.textContent = "This run has no such panel.";
+    return make("div", { class: "part", "data-run": which }, values, box);
+  });
+  const head = make("h3", { text: panel.title });
+  const words = make("p", { class: "quiet", text: panel.words ?? "", title: panel.words ?? "" });
+  return make("section", { class: "panel", "data-panel": panel.id, "aria-label": panel.title }, head, words, make("div", { class: "parts" }, ...parts));
+}
+
+function seriesKey(cell, name, k) {
+  const shown = make("b");
+  cell.texts.push(shown);
+  return make("span", { class: "key" }, make("i", { class: `series s${(k % 7) + 1} dash${Math.floor(k / 7) % 4}` }), name, " ", shown);
+}
+
+export function markPanels() {
+  mark(...cells.map((cell) => `panel ${cell.name}`));
+}
+
+function drawPanel(cell) {
+  const run = runOf(cell.which);
+  if (!hasPlotly() || !run || !cell.panel || !cell.box.clientWidth) return;
+  const colours = ink();
+  const { panel } = cell;
+  const values = run.lines[panel.id] ?? [];
+  const count = Math.min(values.length, run.times.length);
+  const stride = Math.max(1, Math.ceil((count * panel.series.length) / MOST_POINTS));
+  const kept = [];
+  for (let k = 0; k < count; k += stride) kept.push(k);
+  if (count && kept[kept.length - 1] !== count - 1) kept.push(count - 1);
+  const times = kept.map((k) => run.times[k]);
+  const traces = panel.series.map((name, s) => ({
+    x: times,
+    y: kept.map((k) => values[k]?.[s] ?? null),
+    mode: "lines",
+    name,
+    line: { ...styleOf(s, colours), width: 1.8 },
+    hoverinfo: "skip",
+  }));
+  const shown = layout(colours, {
+    margin,
+    width: cell.box.clientWidth,
+    height: cell.box.clientHeight,
+    xaxis: timeAxis(colours, 5),
+    yaxis: axis(colours, { title: yTitle(panel), ...scaleOf(panel, traces, colours) }),
+  });
+  window.Plotly.react(cell.plot, traces, shown, { staticPlot: true, displayModeBar: false });
+  cell.made = true;
+  moveIn(cell);
+}
+
+function scaleOf(panel, traces, colours) {
+  if (!panel.log) return { nticks: 5, zeroline: true, zerolinecolor: colours.line };
+  const range = logRange(traces.map((trace) => trace.y));
+  return { type: "log", range, ...logTicks(range, 4) };
+}
+
+const yTitle = (panel) => (panel.y ? { text: panel.y, standoff: 2, font: { size: 11 } } : undefined);
+
+function moveIn(cell) {
+  const run = runOf(cell.which);
+  if (!run || !cell.panel) return;
+  const time = momentTime();
+  placeCursor(cell.box, margin, time);
+  const row = run.lines[cell.panel.id]?.[indexAt(run, time)] ?? [];
+  cell.texts.forEach((shown, k) => {
+    const text = number(row[k] ?? null);
+    if (shown.textContent !== text) shown.textContent = text;
+  });
+}
+
+/** Moves the cursor and the numbers of every panel to the moment. */
+export function movePanels() {
+  for (const cell of cells) moveIn(cell);
+}

@@ -1,0 +1,98 @@
+// What the run is doing, in words; the buttons that fit; errors; short notes.
+import { app, byId } from "./app.js";
+import { LIVE } from "./runs.js";
+import { number, plural, seconds } from "./text.js";
+
+const status = byId("status");
+const message = byId("message");
+const note = byId("note");
+let noteTimer = null;
+const problems = new Map(); // what is wrong, by who says it; the last one is shown
+
+/** Shows or (with an empty text) takes back an error; `owner` says whose it is. */
+export function complain(owner, text) {
+  problems.delete(owner);
+  if (text) problems.set(owner, text);
+  const shown = [...problems.values()].pop() ?? "";
+  if (message.textContent !== shown) message.textContent = shown;
+  message.hidden = !shown;
+}
+
+/** A short note that goes away by itself. */
+export function tell(text) {
+  note.textContent = text;
+  clearTimeout(noteTimer);
+  noteTimer = setTimeout(() => {
+    note.textContent = "";
+  }, 4000);
+}
+
+function progress(run) {
+  const { loss, steps, seconds: spent } = run.progress ?? {};
+  const parts = [];
+  if (Number.isFinite(loss)) parts.push(`loss ${number(loss)}`);
+  if (Number.isFinite(steps)) parts.push(`${steps} steps`);
+  if (Number.isFinite(spent)) parts.push(seconds(spent));
+  return parts.length ? `: ${parts.join(", ")}` : "";
+}
+
+function words(run) {
+  switch (run.status) {
+    case "queued":
+      if (run.started) return "Goes on as soon as a worker is free.";
+      return run.place > 0 ? `Waits: ${plural(run.place, "run")} before this one.` : "Starts.";
+    case "running":
+      if (!run.times.length) return "Compiling: the first run of a shape takes a few seconds.";
+      return `Runs${progress(run)}.`;
+    case "paused":
+      return `Paused${progress(run)}. Continue goes on from here.`;
+    case "ended":
+    case "settled": {
+      const time = run.seconds === null ? "" : ` after ${seconds(run.seconds)}`;
+      const what = run.result ? run.result.replaceAll("_", " ") : "done";
+      const more = run.message ? ` ${run.message}` : "";
+      return `Ended${time}: ${what}, ${plural(run.times.length, "point")}.${more}`;
+    }
+    case "cancelled":
+      return `Cancelled. ${run.message}`;
+    case "failed":
+      return "Failed.";
+    default:
+      return "";
+  }
+}
+
+export function drawStatus() {
+  const run = app.current;
+  const state = run?.status ?? "empty";
+  document.documentElement.dataset.state = state;
+  const text = run ? words(run) : "No run yet.";
+  if (status.textContent !== text) status.textContent = text;
+  const live = LIVE.has(state);
+  byId("pause").disabled = state !== "running" && state !== "queued";
+  byId("continue").disabled = state !== "paused";
+  byId("cancel").disabled = !live;
+  byId("pin").disabled = !run?.times.length || run === app.pinned;
+  complain("run", state === "failed" ? run.message : "");
+  const fraction = run?.progress?.fraction;
+  const bar = byId("progress");
+  bar.classList.toggle("busy", state === "queued" || (state === "running" && !Number.isFinite(fraction)));
+  const share = live ? (Number.isFinite(fraction) ? fraction : 0) : state === "empty" ? 0 : 1;
+  bar.firstElementChild.style.transform = `scaleX(${share})`;
+  byId("centre").classList.toggle("stale", Boolean(app.shown && run && app.shown !== run && live));
+  exportsOf(run);
+}
+
+function exportsOf(run) {
+  for (const link of document.querySelectorAll("#exports a")) {
+    if (run?.times.length) {
+      const address = `/api/runs/${encodeURIComponent(run.id)}/export/${link.dataset.format}`;
+      if (link.getAttribute("href") !== address) link.setAttribute("href", address);
+      link.setAttribute("download", "");
+      link.removeAttribute("aria-disabled");
+    } else {
+      link.removeAttribute("href");
+      link.setAttribute("aria-disabled", "true");
+    }
+  }
+}

@@ -1,0 +1,163 @@
+"""A server of the explorer for tests, and what a page does with it."""
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+STAIRCASE = {
+    "name": "staircase",
+    "task": {"kind": "linear_regression", "eigenvalues": [0.4, 0.3, 0.2, 0.1], "context": 31},
+    "model": {"kind": "separate", "heads": 4, "scale": 1e-2},
+}
+# Half an hour of steps, if nobody stops it.
+ENDLESS = {
+    "name": "endless",
+    "task": {"kind": "linear_regression", "eigenvalues": [0.4, 0.3, 0.2, 0.1], "context": 31},
+    "model": {"kind": "merged", "activation": "softmax", "heads": 2},
+    "risk": {"kind": "sampled", "batch": 256},
+    "flow": {"kind": "adam", "learning_rate": 1e-3, "steps": 200_000},
+    "save": {"kind": "linear", "count": 2000},
+}
+
+
+class Server:
+    """A running `iclflow explore`."""
+
+    def __init__(self, process: subprocess.Popen, address: str):
+        self.process, self.address = process, address
+        self.host = address.removeprefix("http://").rstrip("/")
+
+    def request(
+        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+    ) -> tuple[int, dict[str, str], bytes]:
+        """One request with exactly these headers besides those that HTTP needs."""
+        connection = http.client.HTTPConnection(self.host, timeout=60)
+        try:
+            connection.request(method, path, body, headers or {})
+            answer = connection.getresponse()
+            named = {name.lower(): value for name, value in answer.getheaders()}
+            return answer.status, named, answer.read()
+        finally:
+            connection.close()
+
+    def get(self, path: str) -> Any:
+        status, _, body = self.request("GET", path)
+        assert status == 200, body
+        return json.loads(body)
+
+    def post(self, path: str, body: Any, status: int | None = None) -> Any:
+        """What the page does: JSON, from its own origin."""
+        headers = {"content-type": "application/json", "origin": self.address.rstrip("/")}
+        found, _, answer = self.request("POST", path, json.dumps(body), headers)
+        assert found == status or (status is None and found in (200, 201)), (found, answer)
+        return json.loads(answer)
+
+    def page(self) -> "Page":
+        return Page(self)
+
+    def memory(self) -> int:
+        """Bytes that the server process holds, its workers left out."""
+        text = Path(f"/proc/{self.process.pid}/status").read_text()
+        line = next(line for line in text.splitlines() if line.startswith("VmRSS"))
+        return 1024 * int(line.split()[1])
+
+    def workers(self) -> list[int]:
+        """The processes that compute."""
+        found = subprocess.run(
+            ["pgrep", "-P", str(self.process.pid), "-f", "spawn_main"],
+            capture_output=True,
+            text=True,
+        )
+        return [int(pid) for pid in found.stdout.split()]
+
+
+class Page:
+    """One page: a session, and its stream of events."""
+
+    def __init__(self, server: Server):
+        self.server = server
+        self.id = server.post("/api/sessions", {})["session"]
+        self.last = 0
+
+    def run(self, config: dict, **more: Any) -> str:
+        return self.server.post("/api/runs", {"session": self.id, "config": config, **more})["run"]
+
+    def wish(self, run: str, wish: str) -> None:
+        self.server.post(f"/api/runs/{run}/{wish}", {"session": self.id})
+
+    @contextlib.contextmanager
+    def stream(self, after: int = 0, timeout: float = 60) -> Iterator[Iterator[dict]]:
+        """The events from the one after number `after` on."""
+        connection = http.client.HTTPConnection(self.server.host, timeout=timeout)
+        connection.request("GET", f"/api/events?session={self.id}&after={after}")
+        answer = connection.getresponse()
+        assert answer.status == 200
+        try:
+            yield self._events(answer)
+        finally:
+            connection.close()
+
+    def _events(self, answer) -> Iterator[dict]:
+        number = 0
+        for line in answer:
+            if line.startswith(b"id: "):
+                number = int(line[4:])
+            elif line.startswith(b"data: "):
+                self.last = number
+                yield {"number": number, **json.loads(line[6:])}
+
+    def until(self, run: str, *types: str, after: int = 0, timeout: float = 60) -> list[dict]:
+        """The events of a run up to the first of one of these types."""
+        found = []
+        with self.stream(after, timeout) as events:
+            for event in events:
+                if event["run"] == run:
+                    found.append(event)
+                    if event["type"] in types:
+                        return found
+        raise AssertionError(f"the stream ended before {types}: {[e['type'] for e in found]}")
+
+
+@contextlib.contextmanager
+def serving(*options: str, folder: Path) -> Iterator[Server]:
+    """A server in a folder of its own, ended the way a user ends it."""
+    command = [sys.executable, "-m", "iclflow", "explore", "--port", "0", "--json", "--no-browser"]
+    process = subprocess.Popen(
+        [*command, *options],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
+    )
+    assert process.stdout is not None and process.stderr is not None
+    line = process.stdout.readline()
+    try:
+        assert line, process.stderr.read()
+        yield Server(process, json.loads(line)["address"])
+    finally:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(20)
+        finally:
+            process.kill()
+            process.stdout.close()
+            process.stderr.close()
+
+
+def wait_for(condition, seconds: float = 10.0) -> bool:
+    """Whether something becomes true in time."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False
