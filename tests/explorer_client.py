@@ -1,5 +1,6 @@
 """A server of the explorer for tests, and what a page does with it."""
 
+import base64
 import contextlib
 import http.client
 import json
@@ -26,6 +27,11 @@ ENDLESS = {
     "flow": {"kind": "adam", "learning_rate": 1e-3, "steps": 200_000},
     "save": {"kind": "linear", "count": 2000},
 }
+
+
+def fragment(state: dict) -> str:
+    """A state of the page as an address holds it."""
+    return "#" + base64.urlsafe_b64encode(json.dumps(state).encode()).decode().rstrip("=")
 
 
 class Server:

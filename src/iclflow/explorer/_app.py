@@ -51,6 +51,9 @@ class Site:
     async def start(self, request: Request) -> Response:
         return JSONResponse(await asyncio.to_thread(_start_facts))
 
+    async def health(self, request: Request) -> Response:
+        return JSONResponse(self._studio.facts())
+
     # Settings --------------------------------------------------------------------------------
 
     async def check(self, request: Request) -> Response:
@@ -213,6 +216,7 @@ def application(studio: Studio, shelf: Shelf, hosts: Sequence[str]) -> Guard:
     routes = [
         Route("/", site.page, methods=get),
         Route("/api/start", site.start, methods=get),
+        Route("/api/health", site.health, methods=get),
         Route("/api/check", site.check, methods=post),
         Route("/api/change", site.change, methods=post),
         Route("/api/sessions", site.new_session, methods=post),

@@ -364,6 +364,6 @@ class Studio:
             "runs": sum(len(session.runs) for session in self._sessions.values()),
             "waiting": len(self._queue),
             "computing": len(self._running),
-            "workers": [worker.process.pid for worker in self._pool.workers],
+            "workers": sum(worker.ready for worker in self._pool.workers),
             "bytes": sum(session.bytes for session in self._sessions.values()),
         }

@@ -58,8 +58,8 @@ export function moveHeads() {
   if (!cards.length) return;
   for (const which of columns()) {
     const run = runOf(which);
-    if (!run?.safe) continue;
-    const last = run.safe - 1;
+    if (!run?.times.length) continue;
+    const last = run.times.length - 1;
     const index = Math.min(which === "A" ? indexAt(run, momentTime()) : app.index, last);
     want(which, run, index, (moment) => {
       if (moment && runOf(which) === run) {
@@ -85,7 +85,7 @@ function scales() {
   for (const which of columns()) {
     see(shown[which]);
     const run = runOf(which);
-    if (app.wholeRun && run?.safe) see(known(run, run.safe - 1));
+    if (app.wholeRun && run?.times.length) see(known(run, run.times.length - 1));
   }
   return largest;
 }

@@ -24,9 +24,7 @@ export function take(event) {
   if (gone.has(event.run)) return;
   const run = record(event.run);
   if (event.type === "points" && event.from < run.times.length) dropMoments(run, event.from);
-  const safe = run.safe;
   const changed = apply(run, event);
-  if (run.safe !== safe && (run === app.shown || run === app.pinned)) emit("safe");
   if (changed === "status") watchStream();
   if (run === app.current && app.shown !== run && run.times.length) show(run);
   else if (run === app.shown || run === app.pinned) {

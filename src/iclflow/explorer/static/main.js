@@ -38,9 +38,8 @@ const build = () => {
   buildHeads();
 };
 
-on("points", () => (mark("clock", "loss", "cursor", "words"), markPanels()));
+on("points", () => (mark("clock", "loss", "cursor", "weights", "words"), markPanels()));
 on("theory", () => mark("loss"));
-on("safe", () => mark("weights"));
 on("panels run pin", () => (build(), everything()));
 on("run pin status", drawDifferences);
 on("words", () => mark("words"));

@@ -6,6 +6,7 @@ import { number } from "./text.js";
 import { logRange, logTicks } from "./ticks.js";
 
 const margin = { l: 50, r: 10, t: 8, b: 30 };
+const MANY = 6; // more series than this get more room for their names
 const MOST_POINTS = 6000; // in all lines of one panel together
 const place = byId("panels");
 let built = ""; // what the panels on the page are for
@@ -37,7 +38,7 @@ export function buildPanels(pick) {
 function panelOf(panel, pick) {
   const parts = columns().map((which) => {
     const plot = make("div");
-    const values = make("div", { class: "values" });
+    const values = make("div", { class: panel.series.length > MANY ? "values many" : "values" });
     const box = make("div", { class: "plotbox small" }, plot, make("i", { class: "cursor", hidden: true }));
     const own = runOf(which).panels.find((one) => one.id === panel.id);
     const cell = { name: `${which} ${panel.id}`, panel: own ?? null, which, box, plot, values, made: false, texts: [] };

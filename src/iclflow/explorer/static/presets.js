@@ -25,6 +25,7 @@ function card(preset, choose) {
 /** Marks the chosen preset and says its words. */
 export function drawPreset() {
   for (const one of document.querySelectorAll("#presets .card")) one.setAttribute("aria-pressed", String(one.dataset.preset === app.preset));
+  document.querySelector('#presets .card[aria-pressed="true"]')?.scrollIntoView({ block: "nearest" });
   const preset = app.start?.presets.find((one) => one.id === app.preset);
   byId("preset-words").textContent = preset?.words ?? "";
 }

@@ -27,7 +27,6 @@ export function newRun(id) {
     message: "",
     result: "",
     seconds: null,
-    safe: 0, // points whose weights the server has for sure: they follow the points of an event, before the next
     drawn: false, // whether its first points have been on screen
     complete: false, // whether it was on screen after its end
   };
@@ -125,7 +124,6 @@ const changes = {
 
 /** Changes `run` as `event` says and names what changed, or null for an event that says nothing new. */
 export function apply(run, event) {
-  run.safe = event.type === "points" ? Math.min(run.times.length, event.from) : run.times.length;
   return changes[event.type]?.(run, event) ?? null;
 }
 
