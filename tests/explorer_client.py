@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,8 +38,8 @@ def fragment(state: dict) -> str:
 class Server:
     """A running `iclflow explore`."""
 
-    def __init__(self, process: subprocess.Popen, address: str):
-        self.process, self.address = process, address
+    def __init__(self, process: subprocess.Popen, address: str, temporary: Path):
+        self.process, self.address, self.temporary = process, address, temporary
         self.host = address.removeprefix("http://").rstrip("/")
 
     def request(
@@ -77,12 +78,10 @@ class Server:
 
     def workers(self) -> list[int]:
         """The processes that compute."""
-        found = subprocess.run(
-            ["pgrep", "-P", str(self.process.pid), "-f", "spawn_main"],
-            capture_output=True,
-            text=True,
-        )
-        return [int(pid) for pid in found.stdout.split()]
+        pid = self.process.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        name = lambda child: Path(f"/proc/{child}/cmdline").read_bytes()
+        return [int(child) for child in children if b"spawn_main" in name(child)]
 
 
 class Page:
@@ -107,13 +106,16 @@ class Page:
         answer = connection.getresponse()
         assert answer.status == 200
         try:
-            yield self._events(answer)
+            yield self._events(answer, timeout)
         finally:
             connection.close()
 
-    def _events(self, answer) -> Iterator[dict]:
-        number = 0
+    def _events(self, answer, timeout: float) -> Iterator[dict]:
+        number, end = 0, time.monotonic() + timeout
         for line in answer:
+            # A quiet stream says now and then that it is there: that is no event.
+            if time.monotonic() > end:
+                raise TimeoutError(f"no end after {timeout:g} s")
             if line.startswith(b"id: "):
                 number = int(line[4:])
             elif line.startswith(b"data: "):
@@ -136,27 +138,30 @@ class Page:
 def serving(*options: str, folder: Path) -> Iterator[Server]:
     """A server in a folder of its own, ended the way a user ends it."""
     command = [sys.executable, "-m", "iclflow", "explore", "--port", "0", "--json", "--no-browser"]
-    process = subprocess.Popen(
-        [*command, *options],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONUNBUFFERED": "1"},
-    )
-    assert process.stdout is not None and process.stderr is not None
-    line = process.stdout.readline()
-    try:
-        assert line, process.stderr.read()
-        yield Server(process, json.loads(line)["address"])
-    finally:
-        process.send_signal(signal.SIGINT)
+    with tempfile.TemporaryDirectory() as temporary, open(f"{temporary}/log", "w+") as log:
+        environment = os.environ | {"PYTHONUNBUFFERED": "1", "TMPDIR": temporary}
+        process = subprocess.Popen(
+            [*command, *options],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env=environment,
+        )
+        assert process.stdout is not None
         try:
-            process.wait(20)
+            line = process.stdout.readline()
+            assert line, Path(log.name).read_text()
+            yield Server(process, json.loads(line)["address"], Path(temporary))
         finally:
-            process.kill()
-            process.stdout.close()
-            process.stderr.close()
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(20)
+            finally:
+                process.kill()
+                process.stdout.close()
+        # What went wrong without anybody being told.
+        assert "Traceback" not in Path(log.name).read_text(), Path(log.name).read_text()[-4000:]
 
 
 def wait_for(condition, seconds: float = 10.0) -> bool:

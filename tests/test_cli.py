@@ -35,6 +35,24 @@ def away_from_home(tmp_path, monkeypatch):
 
 
 @pytest.fixture
+def rendered():
+    """Figures as they are."""
+
+
+@pytest.fixture(autouse=True)
+def sketched(request, monkeypatch):
+    """Figures as the numbers that they show, where nobody looks: to render them takes longest."""
+
+    def numbers(figure, kind) -> bytes:
+        return repr(
+            [[line.get_xydata().tolist() for line in a.lines] for a in figure.axes]
+        ).encode()
+
+    if "rendered" not in request.fixturenames:
+        monkeypatch.setattr("iclflow.experiment._figure._rendered", numbers)
+
+
+@pytest.fixture
 def small(tmp_path) -> Path:
     """A config that runs in no time."""
     path = tmp_path / "small.toml"
@@ -96,7 +114,7 @@ def test_help_and_version_answer_at_once():
 
     # Half a second on a free machine; a busy one slows the bare interpreter just as much.
     for word in ("--help", "--version"):
-        assert min(seconds(word) - bare() for _ in range(3)) < 0.45
+        assert any(seconds(word) - bare() < 0.45 for _ in range(3))
 
 
 def test_version_is_that_of_the_package(capsys):
@@ -145,7 +163,7 @@ def test_bad_arguments_are_refused_in_one_line(words, part, capsys):
 # run ------------------------------------------------------------------------------------------
 
 
-def test_run_writes_a_folder_and_prints_a_summary(small, tmp_path, capsys):
+def test_run_writes_a_folder_and_prints_a_summary(rendered, small, tmp_path, capsys):
     code, out, err = result_of("run", small, "--out", tmp_path / "here", capsys=capsys)
     assert (code, err) == (0, "")
     assert "finished: The run reached its end." in out and "written to" in out
@@ -156,13 +174,13 @@ def test_run_writes_a_folder_and_prints_a_summary(small, tmp_path, capsys):
 
 
 def test_run_chooses_a_folder_by_name_and_hash_and_takes_flags(small, tmp_path, capsys):
-    words = ("run", small, "--seed", "3", "--model.heads", "3", "--json")
+    words = ("run", small, "--seed", "3", "--flow.steps", "30", "--json")
     code, out, _ = result_of(*words, capsys=capsys)
     summary = json.loads(out)
     assert code == 0 and summary["result"] == "finished"
     folder = Path("runs") / f"small-{summary['hash'][:8]}"
     assert summary["folder"] == str(folder)
-    assert Trajectory.load(folder).models.v.shape[1] == 3
+    assert Trajectory.load(folder).times[-1] == 30
     assert {"final_loss", "floor", "plateaus", "drops", "theory", "clock"} <= set(summary)
 
 
@@ -272,7 +290,9 @@ def miscounted(lab):
 
 
 CLAIMS = {
-    "honest": make_claim("honest", honest, figures=("linear/line",)),
+    "honest": make_claim("honest", honest),
+    # The same with a figure, which takes most of a second to write.
+    "drawn": make_claim("honest", honest, figures=("linear/line",)),
     "wrong": make_claim("wrong", wrong),
     "misstated": make_claim("misstated", wrong, misstated=True, corrected_by="linear/honest"),
     "broken": make_claim("broken", broken),
@@ -335,19 +355,33 @@ def test_a_paper_without_claims_says_so(registry, capsys):
     assert json.loads(result_of(*words, "--json", capsys=capsys)[1]) == []
 
 
-def test_a_reader_who_leaves_early_is_no_error():
-    program = "import sys; from iclflow.cli import main; sys.exit(main(sys.argv[1:]))"
-    for words in (("claims",), ("claims", "--json")):
-        read, write = os.pipe()
-        os.close(read)
-        command = [sys.executable, "-c", program, *words]
-        done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, timeout=120)
-        os.close(write)
-        assert (done.returncode, done.stderr) == (0, b"")
+# Each command is run by a copy of a process that has loaded what both need.
+LISTS = """
+import os, sys
+import iclflow.figures
+assert iclflow.figures.FIGURES and not any(name.startswith("matplotlib") for name in sys.modules)
+import iclflow.claims, iclflow.cli._claims, iclflow.cli._tables
+iclflow.claims.all_claims()
+for words in (["claims"], ["claims", "--json"]):
+    if (child := os.fork()) == 0:
+        sys.exit(iclflow.cli.main(words))
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert status == 0, (words, status)
+"""
+
+
+def test_the_list_of_figures_loads_no_matplotlib_and_a_reader_who_leaves_early_is_no_error():
+    read, write = os.pipe()
+    os.close(read)
+    # JAX warns that threads are not copied.
+    command = [sys.executable, "-W", "ignore::RuntimeWarning", "-c", LISTS]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, timeout=120)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_verify_writes_report_json_and_figures(registry, tmp_path, capsys):
-    registry("honest", "misstated", "undecided")
+    registry("drawn", "misstated", "undecided")
     out = tmp_path / "out"
     code, text, _ = result_of("verify", "--out", out, "--json", tmp_path / "r.json", capsys=capsys)
     assert code == 0
@@ -386,7 +420,7 @@ def test_a_report_never_takes_the_place_of_one_of_another_kind(registry, flags, 
 
 
 def test_figures_of_an_earlier_report_are_removed_and_nothing_else(registry, tmp_path, capsys):
-    registry("honest", "wrong")
+    registry("drawn", "wrong")
     words, figures = ("verify", "--out", tmp_path / "o"), tmp_path / "o" / "figures"
     result_of(*words, capsys=capsys)
     (figures / "mine.png").write_text("mine")
@@ -469,7 +503,7 @@ def test_a_claim_that_breaks_is_a_failure_with_its_reason_and_stops_nobody(
 
 @pytest.mark.parametrize(
     "names, code",
-    [(("honest", "wrong", "misstated"), 0), (("honest", "vain"), 1), (("honest", "broken"), 1)],
+    [(("drawn", "wrong", "misstated"), 0), (("drawn", "vain"), 1), (("drawn", "broken"), 1)],
 )
 def test_falsify_wants_every_claim_to_fail(registry, names, code, tmp_path, capsys):
     registry(*names)
@@ -557,15 +591,30 @@ def test_bench_says_first_that_peers_are_missing(suite, capsys, monkeypatch):
 # The compile cache ----------------------------------------------------------------------------
 
 
+# Two processes that compute, each a copy of one that has loaded modules and computed nothing.
+TWICE = """
+import json, os, sys
+from pathlib import Path
+import matplotlib.pyplot, iclflow.cli._run, iclflow.experiment
+for _ in range(2):
+    if (child := os.fork()) == 0:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.exit(iclflow.cli.main(sys.argv[2:]))
+    assert os.waitpid(child, 0)[1] == 0
+    print(json.dumps(sorted(path.name for path in Path(sys.argv[1]).glob("*-cache"))), flush=True)
+"""
+
+
 @pytest.mark.slow
 def test_compiled_programs_are_kept_between_runs(small, tmp_path):
-    program = "import sys; from iclflow.cli import main; sys.exit(main(sys.argv[1:]))"
     environment = {"PATH": "", "XDG_CACHE_HOME": str(tmp_path / "cache"), "HOME": str(tmp_path)}
     environment["XLA_FLAGS"] = os.environ["XLA_FLAGS"]  # as little optimised as all other tests
-    kept = []
-    for _ in range(2):
-        done = python(program, "run", str(small), "--out", str(tmp_path / "o"), env=environment)
-        assert (done.returncode, done.stderr) == (0, "")
-        folder = tmp_path / "cache" / "iclflow" / "compiled"
-        kept.append({path.name for path in folder.iterdir() if path.name.endswith("-cache")})
-    assert kept[0] and kept[0] == kept[1]
+    environment["MPLCONFIGDIR"] = matplotlib.get_cachedir()  # or it looks for all fonts
+    folder = tmp_path / "cache" / "iclflow" / "compiled"
+    words = ["run", str(small), "--out", str(tmp_path / "o"), "--fresh"]
+    # JAX warns that threads are not copied.
+    command = [sys.executable, "-W", "ignore::RuntimeWarning", "-c", TWICE, str(folder), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    first, second = map(json.loads, done.stdout.splitlines())
+    assert first and first == second

@@ -34,6 +34,7 @@ def draw(seed, count, contexts=(10,), dim=3):
 
 # Compiled as a whole: operation by operation, most of the time of these tests is compilation.
 value = eqx.filter_jit(lambda risk, model: risk(model))
+value_and_gradient = eqx.filter_jit(lambda risk, model: risk.value_and_gradient(model))
 
 
 @eqx.filter_jit
@@ -54,17 +55,16 @@ def descend(value_and_gradient, model, rate, steps):
 
 
 @pytest.mark.parametrize(
-    "model,rate",
+    "kind,seed,sizes",
     [
-        (FullMergedKQ.init(jr.key(0), 3, 4, 1e-2), 0.1),
-        (FullSeparateKQ.init(jr.key(1), 3, 4, 2, 0.2), 0.1),
-        (MergedKQ.init(jr.key(2), 3, 2, 1e-2), 0.1),
-        (SeparateKQ.init(jr.key(3), 3, 3, 1, 0.2), 0.1),
+        (FullMergedKQ, 0, (4, 1e-2)),
+        (FullSeparateKQ, 1, (4, 2, 0.2)),
+        (MergedKQ, 2, (2, 1e-2)),
+        (SeparateKQ, 3, (3, 1, 0.2)),
     ],
-    ids=lambda value: type(value).__name__ if isinstance(value, eqx.Module) else "",
 )
-def test_engine_makes_the_steps_of_a_plain_loop(model, rate):
-    sequences = draw(4, 200)
+def test_engine_makes_the_steps_of_a_plain_loop(kind, seed, sizes):
+    model, sequences, rate = kind.init(jr.key(seed), 3, *sizes), draw(4, 200), 0.1
     risk = dataset_risk(sequences, model)
     assert isinstance(risk, QuadraticRisk) and risk.kind == "dataset" and not risk.stochastic
     plain = lambda m: eqx.filter_value_and_grad(plain_loss)(m, sequences)
@@ -190,9 +190,8 @@ def test_softmax_gets_the_plain_mean():
 @pytest.mark.parametrize("chunk", [5, 22, 23, 100])
 def test_chunks_change_neither_the_plain_mean_nor_its_gradient(chunk):
     sequences = draw(20, 23)
-    both = eqx.filter_jit(lambda risk, model: risk.value_and_gradient(model))
-    whole = both(StoredSequencesRisk(sequences), softmax_model())
-    parts = both(StoredSequencesRisk(sequences, chunk), softmax_model())
+    whole = value_and_gradient(StoredSequencesRisk(sequences), softmax_model())
+    parts = value_and_gradient(StoredSequencesRisk(sequences, chunk), softmax_model())
     for a, b in zip(jax.tree.leaves(parts), jax.tree.leaves(whole), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-15)
 

@@ -21,17 +21,11 @@ DERIVATIONS = {
     "docs/theory/softmax.md": "pair_optimum",
     "docs/theory/multitask.md": "spectral_flow",
 }
-# Pages of one group share most of what they compile.
-GROUPS = {
-    "start": (
-        *("README.md", "docs/quickstart.md", "docs/inspect.md"),
-        "docs/theory/softmax.md",
-    ),
-    "more": (
-        *("docs/concepts.md", "docs/config.md"),
-        *("docs/theory/linear.md", "docs/theory/multitask.md"),
-    ),
-}
+# All in one process, which loads modules once; pages beside each other share what they compile.
+PAGES = (
+    *("README.md", "docs/quickstart.md", "docs/config.md", "docs/concepts.md", "docs/inspect.md"),
+    *("docs/theory/softmax.md", "docs/theory/linear.md", "docs/theory/multitask.md"),
+)
 MARK = "----- next block -----\n"
 # Each page starts as a program does: without float64, in an empty folder. Empty lines before
 # each block, so that a traceback names the line in the page.
@@ -76,9 +70,8 @@ def blocks(page: str, language: str = "python") -> list[Block]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("group", GROUPS)
-def test_the_programs_of_all_pages_run_and_print_what_they_show(group, tmp_path):
-    found = {page: blocks(page) for page in GROUPS[group]}
+def test_the_programs_of_all_pages_run_and_print_what_they_show(tmp_path):
+    found = {page: blocks(page) for page in PAGES}
     assert all(found.values())
     sources = {page: [(b.line, b.source) for b in parts] for page, parts in found.items()}
     # A process of their own: they switch on float64 themselves, and one registers a claim.
@@ -100,8 +93,7 @@ def test_the_programs_of_all_pages_run_and_print_what_they_show(group, tmp_path)
 
 def test_every_page_with_a_program_is_run():
     pages = ["README.md", *(str(p.relative_to(ROOT)) for p in (ROOT / "docs").rglob("*.md"))]
-    run = [page for group in GROUPS.values() for page in group]
-    assert sorted(run) == sorted(page for page in pages if blocks(page))
+    assert sorted(PAGES) == sorted(page for page in pages if blocks(page))
 
 
 def test_a_block_is_found_with_the_output_that_follows_it():

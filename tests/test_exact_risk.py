@@ -1,5 +1,6 @@
 """The exact risk of reduced linear attention against Monte Carlo and finite differences."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -40,6 +41,14 @@ def test_exact_risk_is_the_mean_of_sampled_losses(seed, shape):
     assert abs(exact - estimate.value) < 4 * estimate.standard_error
 
 
+@eqx.filter_jit
+def slopes_of(exact, model, direction, step: float = 1e-4):
+    """A central difference along a direction, the gradient in closed form, and by autodiff."""
+    shifted = lambda sign: jax.tree.map(lambda w, d: w + sign * step * d, model, direction)
+    difference = (exact(shifted(1)) - exact(shifted(-1))) / (2 * step)
+    return difference, exact.gradient(model), jax.grad(lambda m: exact(m))(model)
+
+
 @settings(max_examples=25, deadline=None, derandomize=True, database=None)
 @given(
     seed=st.integers(0, 10_000),
@@ -52,17 +61,14 @@ def test_closed_form_gradient_equals_finite_differences(seed, shape):
     model = random_model(rng, dim, heads, rank, "context")
     exact = risk(task, model, "exact")
     direction = jax.tree.map(lambda w: jnp.asarray(rng.normal(size=w.shape)), model)
-    step = 1e-4
-    shifted = lambda sign: jax.tree.map(lambda w, d: w + sign * step * d, model, direction)
-    difference = (exact(shifted(1)) - exact(shifted(-1))) / (2 * step)
-    gradient = exact.gradient(model)
-    along = sum(jax.tree.leaves(jax.tree.map(lambda g, d: jnp.sum(g * d), gradient, direction)))
+    difference, gradient, by_autodiff = slopes_of(exact, model, direction)
+    inner = lambda g, d: np.sum(np.asarray(g) * np.asarray(d))
+    along = sum(jax.tree.leaves(jax.tree.map(inner, gradient, direction)))
     # Central differences of a sextic: error step² f‴/6, with f‴ up to about 100 here.
     assert abs(along - difference) < 1e-6 * max(1.0, abs(float(along)))
     # And automatic differentiation of the value, to rounding.
-    by_autodiff = jax.grad(lambda m: exact(m))(model)
     same = jax.tree.map(
-        lambda a, b: jnp.allclose(a, b, rtol=1e-11, atol=1e-12), gradient, by_autodiff
+        lambda a, b: np.allclose(a, b, rtol=1e-11, atol=1e-12), gradient, by_autodiff
     )
     assert jax.tree.all(same)
 
@@ -118,7 +124,7 @@ def test_mixture_risk_is_the_average_of_its_parts(shared):
 
 def test_random_labels_leave_only_what_is_stored(getkey):
     task, model = RandomLabels(four_components(), np.ones(4), 0.5), deterministic_merged(2.0)
-    estimate = SampledRisk(task, 5000).estimate(model, getkey(), 100_000)
+    estimate = SampledRisk(task, 5000).estimate(model, getkey(), 20_000)
     assert abs(float(risk(task, model)(model)) - estimate.value) < 4 * estimate.standard_error
 
 
@@ -134,7 +140,7 @@ def test_posterior_target_has_the_same_mean_and_less_noise(getkey):
 
 def test_monte_carlo_error_falls_as_the_square_root_of_the_count(getkey):
     sampled = SampledRisk(four_components(), 1000)
-    few, many = (sampled.estimate(deterministic_merged(1.0), getkey(), n) for n in (4000, 64_000))
+    few, many = (sampled.estimate(deterministic_merged(1.0), getkey(), n) for n in (2000, 32_000))
     slope = np.log(float(many.standard_error / few.standard_error)) / np.log(16)
     assert slope == pytest.approx(-0.5, abs=0.1)  # heavy tails make the error itself noisy
 

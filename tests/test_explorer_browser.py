@@ -520,3 +520,15 @@ def test_the_first_line_of_the_tool_is_the_only_one_where_there_is_no_browser(tm
     assert done.returncode == 0 and done.stdout.count("\n") == 1 and "left out" in done.stdout
     required = [sys.executable, str(tool), "--required"]
     assert subprocess.run(required, env=env, capture_output=True).returncode == 1
+
+
+def test_a_change_while_time_plays_asks_for_no_weights_that_are_gone(tab):
+    tab.open()
+    tab.page.select_option("#speed", "0.5")
+    tab.page.click("#play")
+    tab.page.wait_for_timeout(300)
+    # A shape that nobody has compiled: the run before it stays on the screen, and plays on.
+    tab.set_number("model.heads", 7)
+    tab.restarted()
+    assert tab.page.locator("#heads [data-head]").count() == 7
+    # `tab` fails where the console had an error.

@@ -4,8 +4,6 @@ import dataclasses
 import importlib
 import json
 import pkgutil
-import subprocess
-import sys
 import tomllib
 
 import equinox as eqx
@@ -67,15 +65,6 @@ def test_every_figure_that_a_claim_names_exists(claims):
     assert named <= set(FIGURES)
 
 
-def test_the_list_of_figures_does_not_load_matplotlib():
-    program = (
-        "import sys, iclflow.figures as f; "
-        "print(len(f.FIGURES), [m for m in sys.modules if m.startswith('matplotlib')])"
-    )
-    listed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert (listed.returncode, listed.stdout.strip()) == (0, f"{len(FIGURES)} []"), listed.stderr
-
-
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_figure_says_what_it_is_and_can_be_drawn(name):
     figure = FIGURES[name]
@@ -89,8 +78,15 @@ def test_a_figure_says_what_it_is_and_can_be_drawn(name):
 
 @pytest.fixture(scope="module")
 def drawings() -> dict[str, Drawing]:
+    """Draws a figure when it is first asked for."""
     lab = untrained_lab()
-    return {name: FIGURES[name].draw(lab) for name in CHEAP + UNTRAINED + MULTITASK}
+
+    class Drawn(dict[str, Drawing]):
+        def __missing__(self, name: str) -> Drawing:
+            self[name] = FIGURES[name].draw(lab)
+            return self[name]
+
+    return Drawn()
 
 
 def untrained_lab() -> Lab:
@@ -319,7 +315,7 @@ def test_reproduce_says_what_is_to_be_seen(drawings, tmp_path, capsys, monkeypat
 
 
 def test_the_same_drawing_gives_the_same_bytes(drawings, tmp_path):
-    drawing = drawings["linear/scalar-ode"]
+    drawing = drawings["linear/white"]
     first, second = (save_drawing(drawing, tmp_path / name, "x") for name in "ab")
     for one, other in zip(first, second):
         assert one.read_bytes() == other.read_bytes(), one.suffix

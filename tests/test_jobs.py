@@ -1,6 +1,7 @@
 """Claims and figures in several processes."""
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -44,8 +45,17 @@ def test_several_processes_find_what_one_finds(tmp_path, capsys):
     assert "linear-scalar-ode.pdf" in figures and "linear-white.png" in figures
 
 
+@pytest.fixture
+def copies(monkeypatch):
+    """Processes that are copies of this one: they load no modules, but may not compute."""
+    copying = multiprocessing.get_context("fork")
+    monkeypatch.setattr(multiprocessing, "get_context", lambda method: copying)
+
+
+# Both JAX and Python warn that threads are not copied.
+@pytest.mark.filterwarnings("ignore:.*fork")
 @pytest.mark.parametrize("death", [die, die_unread])
-def test_what_a_dead_process_owes_is_reported(death, tmp_path, monkeypatch):
+def test_what_a_dead_process_owes_is_reported(death, tmp_path, monkeypatch, copies):
     monkeypatch.setattr(jobs, "_serve", death)
     topics = [Topic((id,), ("linear/scalar-ode",) if id == CLAIMS[1] else ()) for id in CLAIMS]
     falsify, verdict = (False, "fails") if death is die else (True, "inconclusive")

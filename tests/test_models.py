@@ -1,5 +1,6 @@
 import dataclasses
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -20,7 +21,9 @@ from iclflow.models import (
 
 @pytest.fixture
 def sequences(getkey):
-    return random_task(np.random.default_rng(0), 3, [2, 6]).sample(getkey(), 20)
+    task = random_task(np.random.default_rng(0), 3, [2, 6])
+    # In one compiled call: operation by operation, each would be compiled by itself.
+    return eqx.filter_jit(lambda task, key: task.sample(key, 20))(task, getkey())
 
 
 def attention_by_hand(model, sequences, index):

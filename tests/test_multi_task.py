@@ -3,6 +3,7 @@
 import functools
 
 import jax
+import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
@@ -32,9 +33,10 @@ HIDDEN = MultiTaskRegression(
 
 @functools.cache
 def drawn_from(task: str) -> MultiSequences:
-    """Many sequences of a task, drawn once for all tests."""
+    """Many sequences of a task as plain numbers, drawn once for all tests."""
     chosen = {"open": OPEN, "hidden": HIDDEN}[task]
-    return jax.jit(lambda t, key: t.sample(key, COUNT))(chosen, jr.key(0))
+    sample = jax.jit(lambda t, key: t.sample(key, COUNT))
+    return jax.tree.map(np.asarray, sample(chosen, jr.key(0)))
 
 
 @jax.jit
@@ -95,7 +97,7 @@ def test_signals_make_noiseless_labels_of_unit_variance_by_default():
 
 def test_lengths_and_query_noise_are_as_asked():
     task = MultiTaskRegression(OVERLAP, context=[2, 4], noise=9.0, signal=0.0, noisy_query=False)
-    drawn = task.sample(jr.key(1), 400)
+    drawn = jax.jit(lambda key: task.sample(key, 400))(jr.key(1))
     assert set(np.unique(drawn.length)) == {2.0, 4.0}
     padding = ~np.asarray(drawn.mask())
     assert np.all(np.asarray(drawn.x)[padding] == 0) and np.all(np.asarray(drawn.y)[padding] == 0)
@@ -151,9 +153,9 @@ def test_bayes_predictor_conditions_the_joint_gaussian():
 
 
 def test_bayes_risk_is_the_total_squared_error_of_the_bayes_predictor(monkeypatch):
-    drawn = drawn_from("hidden")
+    drawn = jax.tree.map(jnp.asarray, drawn_from("hidden"))
     mean, variance = bayes(HIDDEN, drawn)
-    total = np.sum(variance, -1)
+    total = np.sum(np.asarray(variance), -1)
     assert standard_errors_off(drawn.squared_error(mean) - total, 0.0) < 4
     # What remains is a mean over sequences: here over these.
     monkeypatch.setattr(MultiTaskRegression, "sample", lambda task, key, count: drawn)
@@ -163,7 +165,7 @@ def test_bayes_risk_is_the_total_squared_error_of_the_bayes_predictor(monkeypatc
 
 def test_one_task_on_all_coordinates_is_isotropic_regression():
     task, single = MultiTaskRegression([range(5)], context=6, noise=0.3), isotropic(5, 6, 0.3)
-    drawn = drawn_from("open")[:4]
+    drawn = jax.tree.map(jnp.asarray, drawn_from("open")[:4])
     alone = drawn.task(0)
     assert isinstance(alone, Sequences) and alone.y.shape == (4, 6)
     one = MultiSequences(
@@ -206,19 +208,20 @@ def test_isotropic_tasks_have_labels_of_unit_variance():
 
 
 @pytest.mark.parametrize(
-    ("task", "model", "said"),
+    ("task", "build", "said"),
     [
         # One label on an axis of its own would broadcast against one without.
-        (MultiTaskRegression([[0, 1]]), MergedKQ.init(jr.key(0), 2, 2), "has 1 label "),
-        (isotropic(2), MultiStructured.init(jr.key(0), 2, 1, 2), "predicts 1 label "),
+        (MultiTaskRegression([[0, 1]]), lambda: MergedKQ.init(jr.key(0), 2, 2), "has 1 label "),
+        (isotropic(2), lambda: MultiStructured.init(jr.key(0), 2, 1, 2), "predicts 1 label "),
         (
             MultiTaskRegression([[0, 1], [2]]),
-            MultiMergedKQ.init(jr.key(0), 3, 3, 2),
+            lambda: MultiMergedKQ.init(jr.key(0), 3, 3, 2),
             "predicts 3 labels .* has 2 labels",
         ),
     ],
 )
-def test_models_of_another_number_of_labels_are_refused(task, model, said):
+def test_models_of_another_number_of_labels_are_refused(task, build, said):
+    model = build()
     with pytest.raises(ValueError, match=said):
         risk(task, model)
     with pytest.raises((ValueError, TypeError)):

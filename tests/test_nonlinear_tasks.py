@@ -37,8 +37,9 @@ families = pytest.mark.parametrize("name", FAMILIES)
 
 @functools.cache
 def drawn_from(name: str) -> Sequences:
-    """Many sequences of a family, drawn once for all tests."""
-    return jax.jit(lambda task, key: task.sample(key, COUNT))(FAMILIES[name], jr.key(7))
+    """Many sequences of a family as plain numbers, drawn once for all tests."""
+    sample = jax.jit(lambda task, key: task.sample(key, COUNT))
+    return jax.tree.map(np.asarray, sample(FAMILIES[name], jr.key(7)))
 
 
 def standard_errors_off(samples, expected) -> float:
@@ -67,7 +68,7 @@ def test_one_function_serves_a_whole_sequence(name):
 
 def test_noise_lengths_and_padding_are_as_asked():
     task = QuadraticRegression(2, [2, 5], variance=0.0, noise=4.0, noisy_query=False)
-    drawn = task.sample(jr.key(1), 2000)
+    drawn = jax.tree.map(np.asarray, jax.jit(lambda key: task.sample(key, 2000))(jr.key(1)))
     assert set(np.unique(drawn.length)) == {2.0, 5.0}
     assert np.all(np.asarray(drawn.y)[~np.asarray(drawn.mask())] == 0)
     assert np.all(drawn.y_query == 0)
@@ -105,7 +106,8 @@ def test_trees_are_constant_on_the_cells_of_their_questions():
 
 
 def test_a_relu_unit_is_linear_where_it_is_active_and_zero_elsewhere():
-    drawn = TwoLayerReLU(2, 12, hidden=1).sample(jr.key(2), 40)
+    task = TwoLayerReLU(2, 12, hidden=1)
+    drawn = jax.jit(lambda key: task.sample(key, 40))(jr.key(2))
     for x, y in zip(np.asarray(drawn.x), np.asarray(drawn.y)):
         active = y != 0
         if active.sum() < 3:
@@ -190,8 +192,8 @@ def test_known_bayes_predictors_condition_on_the_context_and_reach_their_varianc
         np.asarray(labels) + np.sqrt(NOISE) * rng.normal(size=labels.shape)
         for labels in (clean.y[:, :4], clean.y_query)
     )
-    length = jnp.full(4000, 4.0)
-    drawn = Sequences(clean.x[:, :4], jnp.asarray(y), clean.x_query, jnp.asarray(y_query), length)
+    parts = (clean.x[:, :4], y, clean.x_query, y_query, np.full(4000, 4.0))
+    drawn = Sequences(*map(jnp.asarray, parts))
     mean, variance = jax.jit(lambda t, s: (t.bayes_predict(s), t.bayes_variance(s)))(task, drawn)
     for i in range(5):
         by_hand = BY_HAND[name](*(np.asarray(v[i]) for v in (drawn.x, drawn.y, drawn.x_query)))

@@ -69,7 +69,8 @@ class Cluster:
     def start(self) -> None:
         port = self.address.partition(":")[2]
         head = ["--head", f"--port={port}", "--node-ip-address=127.0.0.1"]
-        self._start(*head, "--include-dashboard=false", f"--temp-dir={self.folder}")
+        # What would ask for more machines is left out.
+        self._start(*head, "--include-dashboard=false", "--no-monitor", f"--temp-dir={self.folder}")
         # One after the other: two that start at once on one machine take each other's ports.
         self._start(f"--address={self.address}")
         self._start(f"--address={self.address}")
@@ -135,7 +136,7 @@ def send(number: signal.Signals, processes: Sequence[int] | dict[int, bytes]) ->
 
 
 @pytest.fixture(scope="module")
-def cluster(local) -> Iterator[Cluster]:
+def cluster() -> Iterator[Cluster]:
     # Sockets are in it: its path must be short.
     folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
     started = Cluster(folder)
@@ -155,21 +156,20 @@ def command(folder: Path, *words: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def local(tmp_path_factory) -> Iterator[tuple[Path, subprocess.Popen]]:
-    """The local engine at work, while the cluster starts."""
+def table(tmp_path_factory) -> dict[str, bytes]:
+    """What the local engine leaves, in this process: it compiles as the nodes do."""
     folder = tmp_path_factory.mktemp("local") / "out"
-    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command(folder), **pipes) as driver:
-        yield folder, driver
-
-
-@pytest.fixture(scope="module")
-def table(local) -> dict[str, bytes]:
-    """What the local engine leaves."""
-    folder, driver = local
-    _, errors = driver.communicate(timeout=120)
-    assert driver.returncode == 0, errors
+    with pytest.MonkeyPatch.context() as patch:
+        leave_alone(patch)
+        assert main(command(folder)[3:]) == 0
     return contents(folder)
+
+
+def leave_alone(patch: pytest.MonkeyPatch) -> None:
+    """Leaves this process and the user's compile cache as they are, whatever command runs here."""
+    patch.setattr("iclflow.compile_cache.enable_compile_cache", lambda: None)
+    for name in ("_use_one_core", "_use_one_thread"):
+        patch.setattr(f"iclflow.cli._sweep.{name}", lambda: None)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -186,6 +186,45 @@ def wait_for(condition: Callable[[], bool], driver: subprocess.Popen) -> None:
     while not condition():
         assert driver.poll() is None and time.monotonic() < end, "it never came to that"
         time.sleep(0.02)
+
+
+# A command in whose process some things that cannot work were tried first, on the same cluster.
+ERRORS = """
+import json, os, sys
+from pathlib import Path
+import ray
+from iclflow.cli import main
+from iclflow.engines import RayEngine, _ray
+from iclflow.sweep import Batch, parse_sweep
+
+def dying(order, batch):
+    os._exit(1)
+
+def refused(batch):
+    try:
+        next(RayEngine().compute(parse_sweep(data), [batch], Path("none"), 9.0, lambda *_: None))
+    except Exception as error:
+        print(type(error).__name__, error, sep=": ", flush=True)
+
+address, data, words = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3:]
+ray.init(address, log_to_driver=False, logging_level="CRITICAL")
+refused(Batch(0, (1000,), 2, True))
+real = _ray.versions, _ray.batch_task, _ray._RETRIES
+_ray.versions = lambda: {"iclflow": "9.9"}
+refused(Batch(0, (0,), 2, True))
+_ray.batch_task, _ray._RETRIES = lambda: dying, 1
+refused(Batch(7, (0,), 2, True))
+_ray.versions, _ray.batch_task, _ray._RETRIES = real
+sys.exit(main(words))
+"""
+
+
+def what_cannot_work_is_said_and_not_tried_forever(lines: list[str]) -> None:
+    raised, other, dead = lines
+    assert raised == "IndexError: tuple index out of range\n"  # as the local engine would say
+    assert other.startswith(f"InputError: Node {socket.gethostname()} has iclflow ")
+    assert "must be 9.9, as where the sweep was started" in other
+    assert dead.startswith("OSError: Batch 7 was given up after 2 attempts")
 
 
 @needs_ray
@@ -209,9 +248,17 @@ def test_deaths_of_a_node_and_of_the_command_change_no_row(cluster, table, tmp_p
     sentence = f"iclflow: interrupted; {2 * stopped} of {2 * COUNT} runs are in {folder}, and"
     assert errors.startswith(sentence)  # and before it nothing of Ray's own
 
-    with subprocess.Popen(words, env=cluster.environment, **pipes) as driver:
+    with subprocess.Popen(
+        [sys.executable, "-c", ERRORS, cluster.address, json.dumps(DATA), *words[3:]],
+        # Ray is loaded by the program that uses the engine, which then says how much Ray may say.
+        env=cluster.environment | {"RAY_DEDUP_LOGS_SKIP_REGEX": "."},
+        **pipes,
+    ) as driver:
+        assert driver.stdout is not None and driver.stderr is not None
+        what_cannot_work_is_said_and_not_tried_forever([driver.stdout.readline() for _ in range(3)])
         with cluster.frozen(0, driver):
             driver.kill()
+        assert driver.stderr.read() == ""
     killed = parts(folder)
     assert stopped <= killed < COUNT
 
@@ -230,47 +277,6 @@ def sweep_hash() -> str:
     return parse_sweep(DATA).hash
 
 
-ERRORS = """
-import json, os, sys
-from pathlib import Path
-import ray
-from iclflow.engines import RayEngine, _ray
-from iclflow.sweep import Batch, parse_sweep
-
-def dying(order, batch):
-    os._exit(1)
-
-def refused(batch):
-    try:
-        next(RayEngine().compute(parse_sweep(data), [batch], Path("none"), 9.0, lambda *_: None))
-    except Exception as error:
-        print(type(error).__name__, error, sep=": ")
-
-address, data = sys.argv[1], json.loads(sys.argv[2])
-ray.init(address, log_to_driver=False, logging_level="CRITICAL")
-refused(Batch(0, (1000,), 2, True))
-_ray.versions = lambda: {"iclflow": "9.9"}
-refused(Batch(0, (0,), 2, True))
-_ray.batch_task, _ray._RETRIES = lambda: dying, 1
-refused(Batch(7, (0,), 2, True))
-"""
-
-
-@needs_ray
-@pytest.mark.slow
-def test_what_cannot_work_is_said_and_not_tried_forever(cluster):
-    words = [sys.executable, "-c", ERRORS, cluster.address, json.dumps(DATA)]
-    # Here Ray is loaded by the program that uses the engine, which then says how much Ray may say.
-    quiet = cluster.environment | {"RAY_DEDUP_LOGS_SKIP_REGEX": "."}
-    done = subprocess.run(words, env=quiet, capture_output=True, text=True, timeout=120)
-    assert done.stderr == ""
-    raised, other, dead = done.stdout.splitlines()
-    assert raised == "IndexError: tuple index out of range"  # as the local engine would say
-    assert other.startswith(f"InputError: Node {socket.gethostname()} has iclflow ")
-    assert "must be 9.9, as where the sweep was started" in other
-    assert dead.startswith("OSError: Batch 7 was given up after 2 attempts")
-
-
 # Without a cluster ----------------------------------------------------------------------------
 
 
@@ -278,9 +284,7 @@ def test_what_cannot_work_is_said_and_not_tried_forever(cluster):
 def away_from_home(tmp_path, monkeypatch):
     """Works in an empty folder, and leaves this process and the user's compile cache alone."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("iclflow.compile_cache.enable_compile_cache", lambda: None)
-    for name in ("_use_one_core", "_use_one_thread"):
-        monkeypatch.setattr(f"iclflow.cli._sweep.{name}", lambda: None)
+    leave_alone(monkeypatch)
     Path("small.toml").write_text(to_toml(DATA))
 
 

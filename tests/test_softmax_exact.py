@@ -10,7 +10,7 @@ import scipy.optimize
 from scipy.stats import chi
 
 from iclflow.models import FullMergedKQ, StructuredAttention
-from iclflow.risks import SampledRisk, available_kinds, exact_softmax_risk, risk
+from iclflow.risks import IntegratedRisk, available_kinds, exact_softmax_risk, risk
 from iclflow.risks._softmax_quadrature import head_moments, pair_moments
 from iclflow.tasks import LinearRegression, isotropic
 
@@ -59,14 +59,16 @@ def test_overlap_of_a_head_with_itself_from_flat_to_saturated():
 
 def test_every_grid_adds_up_to_one_from_flat_to_saturated_heads():
     # Σ_ℓ Σ_ℓ′ E[p_ℓ p′_ℓ′] = 1 for slopes to 40 and L from 1 to 10⁶, all signs and ratios.
-    grid = np.meshgrid([0.01, 0.7, 1.6, 3, 8, 40], [-1, -0.3, 0, 0.01, 1], [1, 1.3, 2, 40, 1e6])
+    slopes, lengths = [0.01, 0.7, 1.6, 3, 8, 40], [1, 1.3, 2, 40, 1e6]
+    grid = np.meshgrid(slopes, [-1, -0.3, 0, 0.01, 1], lengths)
     slope, ratio, length = (axis.ravel() for axis in grid)
-    own = moments(head_moments, slope, length, check=True)
+    alone, tokens = (axis.ravel() for axis in np.meshgrid(slopes, lengths))
+    own = moments(head_moments, alone, tokens, check=True)
     both = moments(pair_moments, slope * ratio, -slope, length, check=True)
     # At L = 10⁶ the exponent alone turns rounding into 10⁶ · 10⁻¹⁶.
     assert np.max(np.abs(own[:, 2] - 1)) < 1e-9 and np.max(np.abs(both[:, 2] - 1)) < 1e-9
     # A pair of equal heads is a head with itself, by entirely different integrals.
-    equal = moments(pair_moments, slope, slope, length)
+    equal = moments(pair_moments, alone, alone, tokens)
     assert np.max(np.abs(equal - own[:, :2]) / own[:, :2]) < 1e-9
     # Saturated heads all read the token at the end of the sample.
     assert both[(slope == 40) & (ratio == -1) & (length == 2), 0] > 0.98
@@ -123,20 +125,21 @@ def simulated(rng, omega, mu, dim: int, length: int, noises, count: int, chunk: 
 @pytest.mark.parametrize(
     ("dim", "length", "omega", "mu", "count"),
     [
-        (1, 1, (2.0, -0.3), (1.0, 0.5), 500_000),
-        (1, 2, (2.0, -2.0), (0.7, -0.4), 400_000),
-        (1, 10, (-1.7, 0.2, 0.9, 0.0), (0.8, -0.5, 0.3, 0.2), 300_000),
-        (1, 40, (-2.0,), (0.9,), 200_000),
-        (2, 10, (2.0, 2.0), (0.3, 0.4), 300_000),
-        (2, 200, (0.4, -1.3), (0.8, 0.6), 100_000),
-        (5, 40, (1.75, -1.75, 0.07, -0.07), (0.04, -0.04, 5.6, -5.6), 150_000),
-        (20, 2, (-2.0, -0.4, 1.1), (0.5, 0.5, -0.6), 300_000),
-        (20, 40, (2.0, -2.0), (0.5, 0.3), 150_000),
+        (1, 1, (2.0, -0.3), (1.0, 0.5), 150_000),
+        (1, 2, (2.0, -2.0), (0.7, -0.4), 150_000),
+        (1, 10, (-1.7, 0.2, 0.9, 0.0), (0.8, -0.5, 0.3, 0.2), 100_000),
+        (1, 40, (-2.0,), (0.9,), 100_000),
+        (2, 10, (2.0, 2.0), (0.3, 0.4), 100_000),
+        (2, 200, (0.4, -1.3), (0.8, 0.6), 50_000),
+        (5, 40, (1.75, -1.75, 0.07, -0.07), (0.04, -0.04, 5.6, -5.6), 50_000),
+        (20, 2, (-2.0, -0.4, 1.1), (0.5, 0.5, -0.6), 50_000),
+        (20, 40, (2.0, -2.0), (0.5, 0.3), 50_000),
         (20, 200, (-0.6, 0.3), (0.7, 1.0), 50_000),
     ],
 )
 def test_risk_agrees_with_simulation(dim, length, omega, mu, count):
-    rng, noises = np.random.default_rng(length + 7 * dim), (0.0, 0.1, 3.0)
+    # The noise enters both sides linearly: two values of it stand for all.
+    rng, noises = np.random.default_rng(length + 7 * dim), (0.0, 3.0)
     mean, error = simulated(rng, omega, mu, dim, length, noises, count)
     model = few_heads(omega, mu, dim)
     found = [float(exact_softmax_risk(isotropic(dim, length, n))(model)) for n in noises]
@@ -156,7 +159,8 @@ def test_risk_agrees_with_the_model_itself_for_any_scale_of_inputs_and_weights(g
     )
     model = structured([0.35, -0.2], [1.1, -0.8], 3)
     exact = float(risk(task, model)(model))
-    estimate = SampledRisk(task, 50_000).estimate(model, getkey(), 1_000_000)
+    # With labels integrated out a fifth of the sequences will do.
+    estimate = IntegratedRisk(task, 10_000).estimate(model, getkey(), 200_000)
     assert estimate.standard_error < 3e-3 * exact
     assert abs(estimate.value - exact) < 4 * estimate.standard_error
 
@@ -195,7 +199,8 @@ def test_any_real_length_lies_on_one_smooth_curve_through_the_whole_ones():
 
 @pytest.fixture(scope="module")
 def value_and_slopes():
-    """The risk of two heads as a function of all that it depends on, and its first derivatives."""
+    """The risk of two heads as a function of all that it depends on; in one program, the same and
+    its first derivatives."""
     setting = exact_softmax_risk(isotropic(5, 40, 0.1))
 
     def value(weights, length, noise):
@@ -203,22 +208,23 @@ def value_and_slopes():
         exact = eqx.tree_at(lambda r: (r.task.noise, r.task.query_noise), exact, (noise, noise))
         return exact(structured(weights[:2], weights[2:]))
 
-    return jax.jit(value), jax.jit(jax.grad(value, argnums=(0, 1, 2)))
+    # The value by itself is not compiled as a whole: what it consists of is there already.
+    return value, jax.jit(jax.value_and_grad(value, argnums=(0, 1, 2)))
 
 
 @pytest.mark.parametrize("omega", [(0.07, -0.07), (0.6, -0.3), (1.7, -1.7)])
 def test_derivatives_equal_finite_differences(value_and_slopes, omega):
-    compiled_value, slopes = value_and_slopes
+    any_value, slopes = value_and_slopes
     weights, step = jnp.asarray([*omega, 1.1, -0.7]), 1e-4
     ways = step * np.eye(4)
     between = lambda f, x, way: (f(x + way) - f(x - way)) / (2 * step)
-    value = lambda w, length=40.0, noise=0.1: compiled_value(w, length, noise)
-    slope = lambda w: slopes(w, 40.0, 0.1)[0]
+    value = lambda w, length=40.0, noise=0.1: any_value(w, length, noise)
+    slope = lambda w: slopes(w, 40.0, 0.1)[1][0]
     # Central differences err by step²/6 times third derivatives, of up to a hundred.
-    by_weights, by_length, by_noise = slopes(weights, 40.0, 0.1)
+    _, (by_weights, by_length, by_noise) = slopes(weights, 40.0, 0.1)
     assert np.allclose(by_weights, [between(value, weights, w) for w in ways], atol=2e-6)
     if omega == (0.07, -0.07):  # second derivatives take long to compile
-        hessian = jax.jit(jax.jacfwd(slope))(weights)
+        hessian = jax.jit(jax.jacfwd(jax.grad(value)))(weights)
         assert np.allclose(hessian, [between(slope, weights, w) for w in ways], atol=1e-5)
         assert np.allclose(hessian, hessian.T, atol=1e-9)
     # All that μ and σ² enter is polynomial; L is the one argument left.
@@ -236,7 +242,7 @@ def test_many_heads_at_once_equal_one_at_a_time(value_and_slopes):
     many = jax.vmap(lambda w: exact.value_and_gradient(structured(w[:2], w[2:])))
     values, gradients = jax.jit(many)(weights)
     for k in range(3):
-        value, (slope, *_) = (f(weights[k], 40.0, 0.1) for f in value_and_slopes)
+        value, (slope, *_) = value_and_slopes[1](weights[k], 40.0, 0.1)
         # Another order of summation, nothing else.
         assert float(values[k]) == pytest.approx(float(value), abs=1e-12)
         assert np.allclose(gradients.omega[k], slope[:2], atol=1e-12)
@@ -259,7 +265,8 @@ def test_error_estimates_hold_and_errors_fall_with_the_digits(dim, length, omega
     unit = (1.3 + 0.9) ** 2  # what the digits promise: (Σ|μ|)² in that digit
     assert abs(values[0] - values[2]) < 1e-8 * unit
     assert abs(values[1] - values[2]) < 1e-10 * unit
-    assert exact_softmax_risk(task).refined(model, 1e-8) == (values[2], float(error), 10)
+    if (dim, length) == (5, 40):  # as good as that, it is taken as it is
+        assert exact_softmax_risk(task).refined(model, 1e-8) == (values[2], float(error), 10)
 
 
 def test_errors_that_no_grid_brings_down_are_said(monkeypatch):
@@ -297,10 +304,9 @@ def test_what_has_no_exact_risk_is_refused():
             exact.at_length(length)
 
 
-def test_the_slope_of_the_pair_vanishes_at_its_interior_optimum():
+def test_the_slope_of_the_pair_vanishes_at_its_interior_optimum(value_and_slopes):
     # (`softmax/interior-optimum` is the claim that gradient flow ends there.)
     exact = exact_softmax_risk(isotropic(5, 40, 0.1))
-    both = eqx.filter_jit(lambda model: exact.value_and_gradient(model))
 
     def best_mu(w: float) -> float:
         form, signs = exact.quadratic_form(jnp.asarray([w, -w])), np.array([1.0, -1.0])
@@ -308,12 +314,13 @@ def test_the_slope_of_the_pair_vanishes_at_its_interior_optimum():
 
     def at(w: float):
         mu = best_mu(w)
-        return both(structured([w, -w], [mu, -mu]))
+        loss, (slope, *_) = value_and_slopes[1](jnp.asarray([w, -w, mu, -mu]), 40.0, 0.1)
+        return loss, slope
 
     # Along the valley μ = μ*(w) the loss has one slope, that in w.
-    found = float(scipy.optimize.brentq(lambda w: float(at(w)[1].omega[0]), 0.06, 0.09, xtol=1e-8))
+    found = float(scipy.optimize.brentq(lambda w: float(at(w)[1][0]), 0.06, 0.09, xtol=1e-8))
     assert found == pytest.approx(0.071246, abs=2e-6)
     assert best_mu(found) == pytest.approx(6.1755, abs=2e-4)
     loss, slope = at(found)
     assert float(loss) == pytest.approx(0.24282410, abs=1e-8)
-    assert np.max(np.abs(slope.mu)) < 1e-9
+    assert np.max(np.abs(slope[2:])) < 1e-9

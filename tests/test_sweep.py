@@ -9,6 +9,7 @@ import shutil
 import threading
 import time
 import tomllib
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 
 from helpers import harmed
+from iclflow.analysis import which_algorithm
 from iclflow.cli import main
 from iclflow.config import InputError, load_config, parse_config, read_toml, to_toml
 from iclflow.engines import LocalEngine
@@ -279,9 +281,16 @@ def test_ten_thousand_configs_are_expanded_in_moments():
 # Members --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda p: p.stem)
-def test_first_models_are_those_of_single_runs(path):
-    config = load_config(path)
+# Of the examples that start alike, one: sizes, tasks and activations draw nothing.
+STARTS = (
+    *("finite_data", "merged", "rank_two", "softmax_pair", "softmax_paper"),
+    *("multitask_phases", "two_tasks"),
+)
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_first_models_are_those_of_single_runs(name):
+    config = load_config(EXAMPLES / f"{name}.toml")
     configs = [config.model_copy(update={"seed": seed}) for seed in (0, 2**32 - 1)]
     together, last = first_models(configs), configs[-1]
     alone, _ = build_model(last, jax.random.split(jax.random.key(last.seed), 4)[0])
@@ -307,7 +316,6 @@ def test_first_models_of_several_schemes_and_sizes_are_mixed_in_order():
 
 FLOWS = {
     "descent": {},
-    "flow": {"flow": {"kind": "gradient_flow", "end": 20.0}},
     "adam": {
         "flow": {"kind": "adam", "learning_rate": 0.01, "steps": 40},
         "risk": {"kind": "sampled", "batch": 8},
@@ -320,38 +328,43 @@ FLOWS = {
 def test_rows_are_those_of_single_runs(name):
     content = data({"model.scale": [0.3, 0.1], "task.noise": [0.1, 0.2]}, 1)
     content |= {"base": BASE | FLOWS[name], "measure": {"trajectories": True}}
-    sweep = parse_sweep(content)
-    names, rows = computed(content)
-    assert names[:4] == ["run", "model.scale", "task.noise", "seed"] and len(rows) == 4
+    rows_are_those_of_single_runs(content, computed(content), rounding=1e-10)
+    with pytest.raises(InputError, match="no trajectory of run 4"):
+        load_trajectory(Path("out"), 4)
+
+
+def rows_are_those_of_single_runs(content, table, rounding: float) -> None:
+    sweep, (names, rows) = parse_sweep(content), table
+    assert names[:4] == ["run", "model.scale", "task.noise", "seed"] and len(rows) == len(sweep)
     for number in (0, 3):
         row, config = dict(zip(names, rows[number])), sweep.config(number)
         run = train(prepare(config))
         assert row["hash"] == config.hash and row["run"] == number
         assert (row["model.scale"], row["seed"]) == (config.model.scale, config.seed)
         assert (row["result"], row["last_time"]) == (run.result.name, run.times[-1])
-        # Tolerance of the solver (an ensemble takes other steps); rounding for the others.
-        loose = 1e-6 if name == "flow" else 1e-10
-        assert row["final_loss"] == pytest.approx(run.losses[-1], rel=loose)
+        assert row["final_loss"] == pytest.approx(run.losses[-1], rel=rounding)
         kept = load_trajectory(Path("out"), number)
-        np.testing.assert_allclose(kept.losses, run.losses, rtol=loose)
-        np.testing.assert_allclose(kept.final.K, run.final.K, atol=100 * loose)
-    with pytest.raises(InputError, match="no trajectory of run 4"):
-        load_trajectory(Path("out"), 4)
+        np.testing.assert_allclose(kept.losses, run.losses, rtol=rounding)
+        np.testing.assert_allclose(kept.final.K, run.final.K, atol=100 * rounding)
 
 
-def test_batches_of_one_shape_compile_once(monkeypatch):
+def test_batches_of_one_shape_compile_once_and_rows_of_flows_are_those_of_single_runs(monkeypatch):
     traces, attempt = [], Stepper.attempt
 
     def counted(*arguments):
         traces.append(1)
         return attempt(*arguments)
 
-    monkeypatch.setattr(Stepper, "attempt", counted)
-    flow = BASE | {"flow": {"kind": "gradient_flow", "end": 3.0}}
+    flow = BASE | {"flow": {"kind": "gradient_flow", "end": 20.0}}
     flow |= {"model": {"kind": "separate", "heads": 3}}
-    axes = {"model.scale": [0.1, 0.2], "task.noise": [0.1, 0.2, 0.3]}
-    _, rows = computed(data(axes, batch=4) | {"base": flow})
-    assert len(rows) == 18 and len(traces) == 1  # five batches: 4, 4, 4, 4, 2
+    axes = {"model.scale": [0.3, 0.1], "task.noise": [0.1, 0.2]}
+    content = data(axes, 2, batch=3) | {"base": flow, "measure": {"trajectories": True}}
+    with monkeypatch.context() as patch:
+        patch.setattr(Stepper, "attempt", counted)
+        table = computed(content)
+    assert len(table[1]) == 8 and len(traces) == 1  # three batches: 3, 3, 2
+    # Tolerance of the solver: an ensemble takes other steps.
+    rows_are_those_of_single_runs(content, table, rounding=1e-6)
 
 
 def test_a_config_that_diverges_is_a_row_and_no_crash():
@@ -439,7 +452,7 @@ def test_an_interrupt_keeps_what_is_done(monkeypatch, capsys):
 
 def test_a_batch_that_is_told_to_stop_writes_where_it_stands(monkeypatch):
     monkeypatch.setattr("iclflow.flows._descent._CHUNK", 5)
-    sweep, stop = parse_sweep(LASTING), threading.Event()
+    sweep, stop = parse_sweep(data(measure={"trajectories": True})), threading.Event()
     batches = batches_of(sweep)[:1]
     (whole,) = LocalEngine().compute(sweep, batches, Path("whole"), 1e9, lambda *_: None)
     assert not Path("whole").exists()  # nothing was due
@@ -705,7 +718,18 @@ def test_a_folder_with_something_else_is_refused(no_computing, capsys):
 # Measurements ---------------------------------------------------------------------------------
 
 
-def test_every_measurement_gives_its_columns_or_a_reason():
+@pytest.fixture
+def few_sequences(monkeypatch):
+    """Measurements from few sequences: their columns do not depend on how many there are."""
+    room = "iclflow.sweep._curve_measurements"
+    for name, value in (("_BAYES_COUNT", 500), ("_FRESH_COUNT", 1000), ("_AT_A_TIME", 500)):
+        monkeypatch.setattr(f"{room}.{name}", value)
+    monkeypatch.setattr(f"{room}._BAYES", {})
+    few = partial(which_algorithm, count=500)
+    monkeypatch.setattr("iclflow.sweep._model_measurements.which_algorithm", few)
+
+
+def test_every_measurement_gives_its_columns_or_a_reason(few_sequences):
     linear = prepare(parse_config(BASE | {"model": {"kind": "separate", "heads": 2, "scale": 0.5}}))
     tasks = {"kind": "multi_task", "coordinates": [[0], [1]], "context": 16}
     several = prepare(
@@ -716,16 +740,16 @@ def test_every_measurement_gives_its_columns_or_a_reason():
             "flow": DESCENT,
         })
     )  # fmt: skip
+    trained = {experiment.config.hash: train(experiment) for experiment in (linear, several)}
     for name, entry in MEASUREMENTS.items():
         assert entry.words.endswith(".") and entry.columns
         fits = next(e for e in (linear, several) if entry.refuses(e.config) is None)
-        run = train(fits)
-        measured = Measured(fits.config, run, fits.task, fits.floor)
+        measured = Measured(fits.config, trained[fits.config.hash], fits.task, fits.floor)
         found = measure([name], measured)
         assert set(found) == {*entry.columns, "not_measured"}
         assert found.pop("not_measured") is None and None not in found.values(), name
         json.dumps(found, allow_nan=False)
-    short = Measured(linear.config, train(linear)[:2], linear.task, lambda: None)
+    short = Measured(linear.config, trained[linear.config.hash][:2], linear.task, lambda: None)
     found = measure(["floor", "plateaus"], short)
     assert found["plateaus"] is None and found["floor"] is None
     assert "floor: The smallest loss" in found["not_measured"]

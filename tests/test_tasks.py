@@ -1,4 +1,5 @@
-import jax.numpy as jnp
+import equinox as eqx
+import jax
 import jax.random as jr
 import numpy as np
 import pytest
@@ -7,6 +8,14 @@ from scipy.stats import multivariate_normal
 
 from helpers import four_components, random_task
 from iclflow.tasks import LinearRegression, Mixture, RandomLabels, in_context_in_weight
+
+# In one compiled call: operation by operation, each would be compiled by itself.
+_drawn = eqx.filter_jit(lambda task, key, count: task.sample(key, count))
+
+
+def drawn_from(task, key, count: int):
+    """Sequences of a task, as plain numbers."""
+    return jax.tree.map(np.asarray, _drawn(task, key, count))
 
 
 def mean_and_error(samples):
@@ -22,21 +31,22 @@ def within_errors(samples, expected, errors=4.5):
 
 def test_sampled_moments_are_those_of_the_task(getkey):
     task = random_task(np.random.default_rng(0), 3, 7, noise=0.3, noisy_query=True)
-    drawn = task.sample(getkey(), 40_000)
+    drawn = drawn_from(task, getkey(), 40_000)
+    covariance = np.asarray(task.covariance)
     x, y = drawn.x[:, 0], drawn.y[:, 0]
-    assert within_errors(x[:, :, None] * x[:, None, :], task.covariance)
-    assert within_errors(x * y[:, None], task.covariance @ task.prior_mean)
+    assert within_errors(x[:, :, None] * x[:, None, :], covariance)
+    assert within_errors(x * y[:, None], covariance @ np.asarray(task.prior_mean))
     assert within_errors(y**2, task.label_variance)
     # Two labels of one sequence share w: their product shows E[ww] and nothing of the noise.
-    products = drawn.y[:, 0] * drawn.y_query * jnp.einsum("pd,pd->p", x, drawn.x_query)
-    signal = task.covariance @ task.weight_second_moment @ task.covariance
-    assert within_errors(products, jnp.trace(signal))
+    products = drawn.y[:, 0] * drawn.y_query * np.einsum("pd,pd->p", x, drawn.x_query)
+    signal = covariance @ np.asarray(task.weight_second_moment) @ covariance
+    assert within_errors(products, np.trace(signal))
 
 
 def test_noise_on_the_query_is_optional(getkey):
     options = {"noise": 2.0, "prior_covariance": np.zeros((4, 4))}
-    noisy = four_components(**options).sample(getkey(), 2000)
-    clean = four_components(**options, noisy_query=False).sample(getkey(), 2000)
+    noisy = drawn_from(four_components(**options), getkey(), 2000)
+    clean = drawn_from(four_components(**options, noisy_query=False), getkey(), 2000)
     assert within_errors(noisy.y_query**2, 2.0)
     assert np.all(clean.y_query == 0)
     assert within_errors(clean.y[:, 0] ** 2, 2.0)
@@ -44,11 +54,18 @@ def test_noise_on_the_query_is_optional(getkey):
 
 def test_varying_context_pads_with_zeros_and_draws_the_lengths_asked_for(getkey):
     task = LinearRegression([1.0, 0.5], [2, 5], context_probabilities=[0.25, 0.75])
-    drawn = task.sample(getkey(), 8000)
+    drawn = drawn_from(task, getkey(), 8000)
     assert set(np.unique(drawn.length)) == {2.0, 5.0}
     assert within_errors(drawn.length == 5, 0.75)
-    assert np.all(np.asarray(drawn.x)[~np.asarray(drawn.mask())] == 0)
-    assert np.all(np.asarray(drawn.y)[~np.asarray(drawn.mask())] == 0)
+    padding = ~np.asarray(drawn.mask())
+    assert np.all(drawn.x[padding] == 0) and np.all(drawn.y[padding] == 0)
+
+
+@eqx.filter_jit
+def posteriors(task, key):
+    """A few sequences, with the mean and the variance of their query label."""
+    drawn = task.sample(key, 5)
+    return drawn, task.bayes_predict(drawn), task.bayes_variance(drawn)
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.3])
@@ -56,17 +73,22 @@ def test_varying_context_pads_with_zeros_and_draws_the_lengths_asked_for(getkey)
 def test_bayes_predictor_matches_the_textbook_gaussian_posterior(getkey, noise, context):
     rng = np.random.default_rng(1)
     task = random_task(rng, 3, context, noise=noise)
-    drawn = task.sample(getkey(), 5)
+    drawn, predicted, variances = jax.tree.map(np.asarray, posteriors(task, getkey()))
+    prior, mean = np.asarray(task.prior_covariance), np.asarray(task.prior_mean)
     for i in range(5):
-        x, y = np.asarray(drawn.x[i]), np.asarray(drawn.y[i])
-        prior, mean = np.asarray(task.prior_covariance), np.asarray(task.prior_mean)
+        x, y, query = drawn.x[i], drawn.y[i], drawn.x_query[i]
         gain = prior @ x.T @ np.linalg.pinv(x @ prior @ x.T + noise * np.eye(context), rcond=1e-11)
         weight = mean + gain @ (y - x @ mean)
         left = prior - gain @ x @ prior
-        query = np.asarray(drawn.x_query[i])
-        assert float(task.bayes_predict(drawn)[i]) == pytest.approx(weight @ query, abs=1e-8)
+        assert predicted[i] == pytest.approx(weight @ query, abs=1e-8)
         variance = query @ left @ query + float(task.query_noise)
-        assert float(task.bayes_variance(drawn)[i]) == pytest.approx(variance, abs=1e-8)
+        assert variances[i] == pytest.approx(variance, abs=1e-8)
+
+
+@eqx.filter_jit
+def squares_and_risk(task, first, second):
+    drawn = task.sample(first, 8_000)
+    return (drawn.y_query - task.bayes_predict(drawn)) ** 2, task.bayes_risk(second, 8_000)
 
 
 @pytest.mark.parametrize(
@@ -75,29 +97,30 @@ def test_bayes_predictor_matches_the_textbook_gaussian_posterior(getkey, noise, 
         four_components(noise=0.1),
         four_components(),
         LinearRegression([0.4, 0.3, 0.2, 0.1], [2, 3]),
-        in_context_in_weight(four_components(noise=0.1), 0.5),
+        in_context_in_weight(LinearRegression([0.4, 0.3, 0.2, 0.1], 2, noise=0.1), 0.5),
         in_context_in_weight(LinearRegression([0.4, 0.3, 0.2, 0.1], 2), 0.5),
         RandomLabels(four_components(), np.ones(4)),
     ],
-    ids=["noisy", "noiseless", "short", "mixture", "short mixture", "random labels"],
+    ids=["noisy", "noiseless", "short", "noisy mixture", "mixture", "random labels"],
 )
 def test_bayes_risk_is_the_squared_error_of_the_bayes_predictor(getkey, task):
-    drawn = task.sample(getkey(), 8_000)
-    squared = (drawn.y_query - task.bayes_predict(drawn)) ** 2
-    risk = task.bayes_risk(getkey(), 8_000)
+    squared, risk = squares_and_risk(task, getkey(), getkey())
     mean, error = mean_and_error(squared)
     combined = np.hypot(error, risk.standard_error)
     # 1e-12: where the labels determine w, both are zero but for rounding.
     assert abs(mean - risk.value) < 4 * combined + 1e-12
 
 
+component_posterior = eqx.filter_jit(lambda task, drawn: task.component_posterior(drawn))
+
+
 def test_mixture_knows_a_fixed_task_vector_when_it_sees_one(getkey):
     task = in_context_in_weight(four_components(), 0.5, fixed_weight=[1.0, 2.0, -1.0, 0.5])
     assert isinstance(task, Mixture)
-    fixed = task.components[1].sample(getkey(), 50)
-    random = task.components[0].sample(getkey(), 50)
-    assert np.all(task.component_posterior(fixed)[1] > 1 - 1e-9)
-    assert np.all(task.component_posterior(random)[0] > 1 - 1e-9)
+    fixed = drawn_from(task.components[1], getkey(), 50)
+    random = drawn_from(task.components[0], getkey(), 50)
+    assert np.all(np.asarray(component_posterior(task, fixed))[1] > 1 - 1e-9)
+    assert np.all(np.asarray(component_posterior(task, random))[0] > 1 - 1e-9)
 
 
 @pytest.mark.parametrize(
@@ -111,21 +134,22 @@ def test_mixture_knows_a_fixed_task_vector_when_it_sees_one(getkey):
 )
 def test_mixture_weighs_its_components_by_their_densities(getkey, components):
     task = Mixture(components, (0.5, 0.5))
-    drawn = task.sample(getkey(), 6)
+    drawn = drawn_from(task, getkey(), 6)
+    found = component_posterior(task, drawn)
     expected = []
     for c in components:
         logs = []
         for i in range(6):
             length = int(drawn.length[i])
-            x, y = np.asarray(drawn.x[i])[:length], np.asarray(drawn.y[i])[:length]
+            x, y = drawn.x[i][:length], drawn.y[i][:length]
             labels = x @ x.T + float(c.noise) * np.eye(length)
             log = multivariate_normal(np.zeros(length), labels).logpdf(y)
-            for point in (*x, np.asarray(drawn.x_query[i])):
+            for point in (*x, drawn.x_query[i]):
                 log += multivariate_normal(np.zeros(2), np.asarray(c.covariance)).logpdf(point)
             chance = 1 / len(c.contexts) if length in c.contexts else 0.0
             logs.append(log + np.log(chance) if chance else -np.inf)
         expected.append(logs)
-    assert np.allclose(task.component_posterior(drawn), softmax(expected, axis=0), atol=1e-9)
+    assert np.allclose(found, softmax(expected, axis=0), atol=1e-9)
 
 
 def test_mixture_at_its_ends_is_one_task():
@@ -160,5 +184,5 @@ def test_impossible_tasks_are_refused_in_one_sentence(options, words):
 
 def test_sampling_is_reproducible():
     task = four_components()
-    first, second = task.sample(jr.key(3), 4), task.sample(jr.key(3), 4)
+    first, second = (drawn_from(task, jr.key(3), 4) for _ in range(2))
     assert np.array_equal(first.x, second.x) and np.array_equal(first.y_query, second.y_query)

@@ -1,5 +1,6 @@
 """Other context lengths at test time, and several lengths in training."""
 
+import equinox as eqx
 import jax.random as jr
 import numpy as np
 import pytest
@@ -29,9 +30,13 @@ def general_task(context) -> LinearRegression:
     )
 
 
+# In one compiled call: operation by operation, each would be compiled by itself.
+drawn = eqx.filter_jit(lambda task, key, count: task.sample(key, count))
+
+
 def sampled_loss(task: LinearRegression, A, divisor, count: int, seed: int = 0):
     """Mean squared error of βᵀ A x_q with β = Σ y x / divisor(N), and its standard error."""
-    data = task.sample(jr.key(seed), count)
+    data = drawn(task, jr.key(seed), count)
     beta = np.einsum("pnd,pn->pd", np.asarray(data.x), np.asarray(data.y))
     beta = beta / divisor(np.asarray(data.length))[:, None]
     predicted = np.einsum("pd,de,pe->p", beta, A, np.asarray(data.x_query))

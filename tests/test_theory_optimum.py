@@ -2,6 +2,7 @@
 
 import itertools
 
+import equinox as eqx
 import jax.random as jr
 import numpy as np
 import pytest
@@ -79,9 +80,13 @@ def quadrature_loss(task: LinearRegression, A, normaliser: str) -> float:
     return total + float(task.query_noise)
 
 
+# In one compiled call: operation by operation, each would be compiled by itself.
+drawn = eqx.filter_jit(lambda task, key, count: task.sample(key, count))
+
+
 def sampled_loss(task: LinearRegression, predict, count: int, seed: int = 0):
     """Mean squared error over sampled sequences, and its standard error."""
-    data = task.sample(jr.key(seed), count)
+    data = drawn(task, jr.key(seed), count)
     x, y, query, target, length = map(
         np.asarray, (data.x, data.y, data.x_query, data.y_query, data.length)
     )
@@ -145,7 +150,7 @@ def test_loss_agrees_with_sampled_sequences(task):
 
 def test_second_moment_agrees_with_sampled_correlations():
     task = random_task(2, 3, 6)
-    data = task.sample(jr.key(1), 60_000)
+    data = drawn(task, jr.key(1), 60_000)
     beta = np.einsum("pnd,pn->pd", np.asarray(data.x), np.asarray(data.y)) / 6
     products = np.einsum("pd,pe->pde", beta, beta)
     z = (products.mean(0) - correlation_second_moment(task)) / (products.std(0) / 60_000**0.5)

@@ -1,5 +1,7 @@
 """Tsitouras' method written out is the one of diffrax, on a vector and on a model's arrays."""
 
+from dataclasses import fields
+
 import diffrax
 import jax
 import jax.numpy as jnp
@@ -52,6 +54,10 @@ def test_the_error_falls_with_the_fifth_power_of_the_step():
     assert np.all(slopes > 4.6)
 
 
+class ManyWeights(MergedKQ):
+    """The limit is compiled in: what belongs to another class is compiled anew."""
+
+
 def test_many_weights_flow_as_few_do(monkeypatch):
     task = LinearRegression([0.5, 0.3, 0.2], 7)
     model = MergedKQ.init(jr.key(0), 3, 2, 0.1)
@@ -63,10 +69,9 @@ def test_many_weights_flow_as_few_do(monkeypatch):
     assert isinstance(state().weights, jax.Array)
     monkeypatch.setattr(_stepper, "_LARGEST_VECTOR", 4)
     assert isinstance(state().weights, MergedKQ)
-    jax.clear_caches()  # the limit is compiled in
-    as_arrays = gradient_flow(model, exact, end=40.0, save=Linear(9))
-    jax.clear_caches()
+    many = ManyWeights(**{field.name: getattr(model, field.name) for field in fields(model)})
+    as_arrays = gradient_flow(many, exact, end=40.0, save=Linear(9))
     assert as_vector.losses[-1] < 0.7 * as_vector.losses[0]
     # Norms are summed in another order, so that steps differ at the level of the tolerance, 1e-9.
-    assert np.max(np.abs(as_arrays.losses - as_vector.losses)) < 1e-9
+    assert 0 < np.max(np.abs(as_arrays.losses - as_vector.losses)) < 1e-9
     assert np.max(np.abs(as_arrays.models.U - as_vector.models.U)) < 1e-8

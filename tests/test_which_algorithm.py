@@ -168,6 +168,9 @@ def match(distance, error=0.0):
         (0.2, 0.0, "20.00 %"),
         (3e-7, 1e-9, "below 0.01 %"),
         (25.3, 0.4, "25 times its size"),
+        (0.4, np.inf, "about 40 %"),
+        (np.inf, np.inf, "far"),
+        (np.nan, np.nan, "far"),
     ],
 )
 def test_distances_are_readable(distance, error, words):

@@ -12,6 +12,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from ..estimators import (
     AbstractEstimator,
+    Bayes,
     DebiasedPreconditionedStep,
     EmpiricalPCR,
     KernelRegression,
@@ -100,14 +101,26 @@ class AlgorithmWatch:
 
     def look(self, model: AbstractModel) -> tuple[Algorithm, ...] | None:
         """The estimators for each label of the task, the nearest first; None for a model that
-        predicts NaN or infinity."""
+        predicts NaN or infinity, or numbers whose squares cannot be compared."""
         own = self._predicted(model, self._sequences)
-        if not np.all(np.isfinite(own)):
-            return None
         fitting = any(known.solver is not None for known in self._labels)
         other = self._predicted(model, self._others) if fitting else own
+        if not (_usable(own) and _usable(other)):
+            return None
         return tuple(
             self._compared(known, own[:, i], other[:, i]) for i, known in enumerate(self._labels)
+        )
+
+    def sizes(self, model: AbstractModel) -> tuple[float, ...]:
+        """How large the predictions of each label are, as a share of those of the best predictor
+        where that is known, and of the labels elsewhere."""
+        own = self._predicted(model, self._sequences)
+        with np.errstate(over="ignore"):
+            powers = np.mean(own**2, axis=0)
+        whole = [float(np.mean(_worth_predicting(known) ** 2)) for known in self._labels]
+        return tuple(
+            float(np.sqrt(power / most)) if most > 0 else float(power > 0)
+            for power, most in zip(powers, whole)
         )
 
     def _predicted(self, model: AbstractModel, sequences: Any) -> np.ndarray:
@@ -158,6 +171,20 @@ class AlgorithmWatch:
         names, predictions = zip(*found)
         labels = np.asarray(sequences.y_query)
         return _Label(labels, names, np.stack(predictions), kernels, widths, features, solver)
+
+
+def _usable(predictions: np.ndarray) -> bool:
+    """Whether errors of predictions can be computed, which takes their fourth powers."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(np.sum(predictions**4)))
+
+
+def _worth_predicting(known: _Label) -> np.ndarray:
+    """What is worth predicting of a label."""
+    for estimator, prediction in zip(known.estimators, known.predictions):
+        if isinstance(estimator, Bayes):
+            return prediction
+    return known.labels
 
 
 def _any_components(task: AbstractTask, normaliser: Normaliser) -> list[PopulationPCR]:

@@ -61,10 +61,15 @@ class Match:
     def words(self) -> str:
         """The distance in per cent, and its standard error with one digit, down to 0.01 %."""
         percent, error = 100 * self.distance, 100 * self.standard_error
+        # Predictions can be so large that their squares are infinite.
+        if not np.isfinite(percent):
+            return "far"
         if percent >= 1000:
             return f"{self.distance:.2g} times its size"
         if percent < 0.01:
             return "below 0.01 %"
+        if not np.isfinite(error):
+            return f"about {percent:.0f} %"
         if error < 0.005:
             return f"{percent:.2f} %"
         places = min(max(-int(np.floor(np.log10(error))), 0), 2)

@@ -12,6 +12,9 @@ from ._on_runs import Given
 
 # What is compared with a limit must tell it from one that is a few per cent off.
 _LOOSEST = 0.01
+# Between two points of a run may lie less than a step of the loss, of those from this share of the
+# way down on: else a level that was passed was never seen.
+_SEEN, _JUMP = 0.05, 0.8
 
 
 def normaliser_of(given: Given):
@@ -57,6 +60,34 @@ def moved(given: Given, allowed: float) -> float:
     way = float(np.max(np.abs(given.run.losses - given.run.losses[0])))
     if way < 100 * allowed:
         raise Inconclusive(f"the loss has moved by {way:.2g}, too little to tell curves apart")
+    return allowed
+
+
+def dense(given: Given, steps: np.ndarray) -> None:
+    """Refuses to decide where the run keeps too few points to see its drops.
+
+    **Arguments:**
+
+    - `steps`: of the loss, from each level to the next.
+    """
+    seen = steps[steps >= _SEEN * steps.sum()]
+    jump = float(np.max(np.abs(np.diff(given.run.losses)), initial=0.0))
+    if seen.size and jump > _JUMP * seen.min():
+        raise Inconclusive(
+            f"the run keeps too few points: between two of them the loss moves by {jump:.2g}, and "
+            f"a step is {seen.min():.2g}"
+        )
+
+
+def told_apart(given: Given, allowed: float) -> float:
+    """A tolerance of what is conserved, if the weights have moved by much more."""
+    before, after = (given.run.at(i) for i in (0, -1))
+    change = max(
+        abs(float(np.sum(np.square(x)) - np.sum(np.square(y))))
+        for x, y in zip(jax.tree.leaves(before), jax.tree.leaves(after))
+    )
+    if change < 100 * allowed:
+        raise Inconclusive("the weights have hardly moved: anything would be conserved")
     return allowed
 
 

@@ -13,6 +13,7 @@ from ._linear_run_limits import (
     most_left,
     moved,
     normaliser_of,
+    told_apart,
 )
 from ._on_runs import Given, on_run
 from ._run_needs import (
@@ -46,9 +47,8 @@ def merged_conservation(given: Given, lab: Lab) -> list[Check]:
     before, after = (theory.merged_conserved(models.v[i], models.U[i]) for i in (0, -1))
     size = max(float(np.sum(np.square(w[i]))) for w in (models.v, models.U) for i in (0, -1))
     wrong = before + 0.03 * size
-    return [
-        Check("conserved matrix", lab.predict(before, wrong), after, allowed_drift(given) * size)
-    ]
+    allowed = told_apart(given, allowed_drift(given) * size)
+    return [Check("conserved matrix", lab.predict(before, wrong), after, allowed)]
 
 
 @on_run(

@@ -5,7 +5,14 @@ import numpy as np
 from .. import analysis, theory
 from ._base import Check, Inconclusive
 from ._lab import Lab
-from ._linear_run_limits import allowed_at_end, allowed_drift, moved, normaliser_of
+from ._linear_run_limits import (
+    allowed_at_end,
+    allowed_drift,
+    dense,
+    moved,
+    normaliser_of,
+    told_apart,
+)
 from ._on_runs import Given, on_run
 from ._run_needs import (
     alignable,
@@ -48,6 +55,8 @@ _CLOSE = 5e-5
 def plateau_losses(given: Given, lab: Lab) -> list[Check]:
     """The levels of plateaus found without help from theory, each beside the nearest predicted."""
     levels, resting = _rests(given, relaxed=2.0)
+    if not any(number for number, _ in resting):
+        raise Inconclusive("the loss has rested at its start alone, where every run begins")
     bent = np.asarray(lab.predict(levels))
     steps = -np.diff(levels)
     errors = []
@@ -77,6 +86,7 @@ def ordered_drops(given: Given, lab: Lab) -> list[Check]:
     steps = -np.diff(found.staircase.levels)
     if steps.min() < 0.02 * steps.sum():
         raise Inconclusive("a step is below 2 % of the way down, too low to be seen as a drop")
+    dense(given, steps)
     times, widths = found.staircase.drop_times, found.staircase.widths
     count = len(times)
     if run.result.name != "converged":
@@ -186,7 +196,7 @@ def separate_conservation(given: Given, lab: Lab) -> list[Check]:
     ends = [given.run.at(i) for i in (0, -1)]
     size = max(float(np.sum(np.square(w))) for m in ends for w in (m.v, m.K, m.Q))
     before, after = (theory.separate_conserved(m.v, m.K, m.Q) for m in ends)
-    allowed = allowed_drift(given) * size
+    allowed = told_apart(given, allowed_drift(given) * size)
     return [
         Check(name, lab.predict(b, wrong=b + 0.03 * size), a, allowed)
         for name, b, a in zip(("KᵀK − QᵀQ", "v² − ‖K‖²"), before, after)
@@ -244,6 +254,7 @@ def _rests(given: Given, relaxed: float):
     levels = theory.plateau_losses(task, room, normaliser)
     widths = 1 / (modes.growth_rates * np.cbrt(modes.strengths))
     close = getattr(given.config.flow, "tolerance") <= _CLOSE
+    dense(given, -np.diff(levels))
     found = []
     for rest in analysis.plateaus(given.run):
         number = int(np.argmin(np.abs(rest.level - levels)))

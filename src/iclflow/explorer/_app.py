@@ -2,7 +2,6 @@
 
 import asyncio
 import importlib.metadata
-import json
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,20 +13,19 @@ from starlette.responses import FileResponse, JSONResponse, Response, StreamingR
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from ..config import Config, InputError, to_toml
+from ..config import InputError, to_toml
 from . import _exports
 from ._changes import changed, checked
+from ._facts import moment_facts, start_facts
 from ._guard import Guard
-from ._limits import LARGEST_BODY, Refusal, told_limits
-from ._presets import CONTROLS, presets
-from ._session import Run
+from ._limits import Refusal
+from ._requests import broken, cell_in, gone, not_there, read_body, refused, title_in
+from ._session import OVER, Run
 from ._stored import Shelf
 from ._studio import Studio
 
 _STATIC = Path(__file__).parent / "static"
-_LONGEST_TITLE = 120
-# Seconds in which a body has to arrive, and after which a quiet stream says that it is there.
-_PATIENCE = 10.0
+# Seconds after which a quiet stream says that it is there.
 _SILENCE = 15.0
 _FOREVER = "public, max-age=31536000, immutable"
 
@@ -49,7 +47,7 @@ class Site:
         return FileResponse(_STATIC / "index.html", headers={"cache-control": "no-cache"})
 
     async def start(self, request: Request) -> Response:
-        return JSONResponse(await asyncio.to_thread(_start_facts))
+        return JSONResponse(await asyncio.to_thread(start_facts))
 
     async def health(self, request: Request) -> Response:
         return JSONResponse(self._studio.facts())
@@ -57,29 +55,29 @@ class Site:
     # Settings --------------------------------------------------------------------------------
 
     async def check(self, request: Request) -> Response:
-        body = await _body(request)
+        body = await read_body(request)
         return await asyncio.to_thread(_judged, lambda: (checked(body.get("config")), []))
 
     async def change(self, request: Request) -> Response:
-        body = await _body(request)
+        body = await read_body(request)
         asked = body.get("config"), body.get("field"), body.get("value")
         return await asyncio.to_thread(_judged, lambda: changed(*asked))
 
     # Runs ------------------------------------------------------------------------------------
 
     async def new_session(self, request: Request) -> Response:
-        await _body(request)
+        await read_body(request)
         return JSONResponse({"session": self._studio.new_session().id}, 201)
 
     async def new_run(self, request: Request) -> Response:
-        body = await _body(request)
+        body = await read_body(request)
         session = self._studio.session(body.get("session"))
         config = await asyncio.to_thread(checked, body.get("config"))
-        run = self._studio.submit(session, config, _title(body, config.name))
+        run = self._studio.submit(session, config, title_in(body, config.name))
         return JSONResponse({"run": run.id}, 201)
 
     async def wish(self, request: Request) -> Response:
-        body = await _body(request)
+        body = await read_body(request)
         session = self._studio.session(body.get("session"))
         wish = request.path_params["wish"]
         if wish not in ("cancel", "pause", "continue", "forget"):
@@ -117,13 +115,16 @@ class Site:
 
     async def moment(self, request: Request) -> Response:
         run = self._studio.run(request.path_params["run"])
-        index = request.path_params["index"]
+        given = request.path_params["index"]
+        plain = given.isascii() and given.isdecimal() and len(given) < 10
+        index = int(given) if plain else -1
         if not 0 <= index < run.data.count:
-            raise Refusal(
-                f"`index` = {index}: must be from 0 to {run.data.count - 1}, the saved points.",
-                "index",
-            )
-        return JSONResponse(await asyncio.to_thread(_moment, run, index))
+            last = run.data.count - 1
+            raise Refusal(f"`index` = {given[:20]}: must be from 0 to {last}.", "index")
+        # Taken here, on the loop: the thread reads what nobody writes any more.
+        data = run.data
+        held = *data.frame(index), data.points(), data.told.get("panels", "{}")
+        return JSONResponse(await asyncio.to_thread(moment_facts, index, *held))
 
     async def export(self, request: Request) -> Response:
         run, kind = self._studio.run(request.path_params["run"]), request.path_params["kind"]
@@ -133,7 +134,7 @@ class Site:
             await self._exported(run, kind),
             media_type=_exports.KINDS[kind],
             headers={
-                "content-disposition": f'attachment; filename="{_exports.file_name(run, kind)}"',
+                "content-disposition": f'attachment; filename="{run.config.folder_name}.{kind}"',
                 "cache-control": "no-store",
             },
         )
@@ -143,20 +144,26 @@ class Site:
             return _exports.as_toml(run.config)
         if kind == "py":
             return _exports.as_program(run.config, run.title)
-        if not run.data.count:
+        data = run.data
+        if not data.count:
             raise Refusal("The run has no point yet: wait until it has begun.", status=409)
+        # Taken here, on the loop: the thread reads what nobody writes any more.
+        points, told = data.points(), dict(data.told)
         if kind == "csv":
-            return await asyncio.to_thread(_exports.as_csv, run)
+            return await asyncio.to_thread(_exports.as_csv, points, told)
+        config = run.config.given()
         if kind == "json":
-            return await asyncio.to_thread(_exports.as_json, run)
-        if f"loss.{kind}" not in run.data.drawn:
-            data = run.data.joined()
-            needs = {"times": data["times"], "losses": data["losses"], "result": run.result}
-            drawn = await self._studio.ask("draw", {"config": run.config.given(), **needs})
-            if run.state in ("settled", "cancelled", "failed"):
-                run.data.drawn = drawn
-            return drawn[f"loss.{kind}"]
-        return run.data.drawn[f"loss.{kind}"]
+            about = {"title": run.title, "config": config, "hash": run.config.hash}
+            about |= {"state": run.state, "words": list(data.words)}
+            return await asyncio.to_thread(_exports.as_json, about, points, told)
+        if f"loss.{kind}" in data.drawn:
+            return data.drawn[f"loss.{kind}"]
+        whole = run.state in OVER
+        needs = {"times": points.times, "losses": points.losses, "result": run.result}
+        drawn = await self._studio.ask("draw", {"config": config, **needs})
+        if whole:
+            data.drawn = drawn
+        return drawn[f"loss.{kind}"]
 
     # What is on disk -------------------------------------------------------------------------
 
@@ -164,7 +171,7 @@ class Site:
         return JSONResponse(await asyncio.to_thread(self._shelf.listed))
 
     async def open_stored(self, request: Request) -> Response:
-        body = await _body(request)
+        body = await read_body(request)
         session = self._studio.session(body.get("session"))
         found = await asyncio.to_thread(self._shelf.run, request.path_params["id"])
         assert found.config is not None
@@ -189,11 +196,11 @@ class Site:
         return JSONResponse(await self._studio.ask("diagram", {**folder, **needs}))
 
     async def open_cell(self, request: Request) -> Response:
-        body = await _body(request)
+        body = await read_body(request)
         session = self._studio.session(body.get("session"))
         found = await asyncio.to_thread(self._shelf.sweep, request.path_params["id"])
         folder = str(found.folder)
-        cell = await self._studio.ask("cell", {"folder": folder, "cell": _cell(body)})
+        cell = await self._studio.ask("cell", {"folder": folder, "cell": cell_in(body)})
         number = cell["number"]
         config = await asyncio.to_thread(checked, cell["config"])
         title = f"run {number} of {found.folder.name}"
@@ -222,7 +229,7 @@ def application(studio: Studio, shelf: Shelf, hosts: Sequence[str]) -> Guard:
         Route("/api/sessions", site.new_session, methods=post),
         Route("/api/events", site.events, methods=get),
         Route("/api/runs", site.new_run, methods=post),
-        Route("/api/runs/{run}/moment/{index:int}", site.moment, methods=get),
+        Route("/api/runs/{run}/moment/{index}", site.moment, methods=get),
         Route("/api/runs/{run}/export/{kind}", site.export, methods=get),
         Route("/api/runs/{run}/{wish}", site.wish, methods=post),
         Route("/api/stored", site.stored, methods=get),
@@ -233,9 +240,8 @@ def application(studio: Studio, shelf: Shelf, hosts: Sequence[str]) -> Guard:
         Route("/static/plotly.min.js", _plotly, methods=get),
         Mount("/static", _Static(directory=_STATIC)),
     ]
-    handlers: Any = {Refusal: _refused, InputError: _refused, HTTPException: _not_there}
-    app = Starlette(routes=routes, exception_handlers={**handlers, ClientDisconnect: _gone})
-    app.add_exception_handler(Exception, _broken)
+    handlers: Any = {InputError: refused, HTTPException: not_there, Exception: broken}
+    app = Starlette(routes=routes, exception_handlers={**handlers, ClientDisconnect: gone})
     return Guard(app, hosts)
 
 
@@ -257,34 +263,6 @@ async def _plotly(request: Request) -> Response:
     return FileResponse(path, media_type="text/javascript", headers=headers)
 
 
-async def _body(request: Request) -> dict[str, Any]:
-    """The body of a request, of limited size, as a table."""
-
-    async def read() -> bytes:
-        content = b""
-        async for chunk in request.stream():
-            content += chunk
-            if len(content) > LARGEST_BODY:
-                raise Refusal(f"The body is larger than {LARGEST_BODY} bytes.", status=413)
-        return content
-
-    try:
-        content = await asyncio.wait_for(read(), _PATIENCE)
-    except TimeoutError:
-        raise Refusal(f"The body did not arrive in {_PATIENCE:g} seconds.", status=408) from None
-    try:
-        body = json.loads(content.decode("utf-8"), parse_constant=_no_constant)
-    except (ValueError, RecursionError):
-        raise Refusal("The body is not JSON.", status=400) from None
-    if not isinstance(body, dict):
-        raise Refusal("The body must be a JSON object.", status=400)
-    return body
-
-
-def _no_constant(name: str):
-    raise ValueError(name)
-
-
 def _judged(make) -> Response:
     """The answer to a config that is being changed: what is wrong is an answer too."""
     try:
@@ -293,104 +271,3 @@ def _judged(make) -> Response:
         return JSONResponse({"ok": False, "field": refusal.field, "message": str(refusal)})
     told = {"config": config.given(), "hash": config.hash, "toml": to_toml(config.given())}
     return JSONResponse({"ok": True, **told, "changed": others})
-
-
-def _start_facts() -> dict[str, Any]:
-    """All that the page needs to begin with."""
-    known = [
-        {
-            "id": preset.id,
-            "title": preset.title,
-            "paper": preset.paper,
-            "words": preset.words,
-            "picture": f"/static/presets/{preset.picture}",
-            "config": preset.config.given(),
-            "controls": list(preset.controls),
-        }
-        for preset in presets()
-    ]
-    return {
-        "version": importlib.metadata.version("iclflow"),
-        "plotly": importlib.metadata.version("plotly"),
-        "presets": known,
-        "schema": Config.model_json_schema(),
-        "controls": {name: control.data() for name, control in CONTROLS.items()},
-        "kinds": _kinds(),
-        "limits": told_limits(),
-    }
-
-
-def _kinds() -> dict[str, list[dict[str, str]]]:
-    from ..config import known_keys, section_class, sections
-
-    return {
-        section: [
-            {
-                "value": kind,
-                "label": kind.replace("_", " "),
-                "words": " ".join((section_class(section, {"kind": kind}).__doc__ or "").split()),
-            }
-            for kind in known_keys({})[f"{section}.kind"]
-        ]
-        for section in sections()
-    }
-
-
-def _moment(run: Run, index: int) -> dict[str, Any]:
-    """The weights at one saved point, head by head."""
-    from ._desk import plain
-
-    data, told = run.data.joined(), json.loads(run.data.told.get("panels", "{}"))
-    place, frame = run.data.frame(index) or (index, {})
-    labels = [head["label"] for head in told.get("heads", [])]
-    roles = data["roles"][index] if data["roles"] is not None else [None] * len(labels)
-    heads = [
-        {
-            "label": label,
-            "role": roles[i] if i < len(roles) else None,
-            "matrices": {name: part[i] for name, part in frame.items() if i < len(part)},
-        }
-        for i, label in enumerate(labels)
-    ]
-    time, loss = data["times"][index], data["losses"][index]
-    return plain({"index": place, "time": time, "loss": loss, "heads": heads})
-
-
-def _title(body: dict[str, Any], name: str) -> str:
-    title = body.get("title")
-    if not isinstance(title, str):
-        return name
-    return "".join(c if c.isprintable() else " " for c in title)[:_LONGEST_TITLE] or name
-
-
-def _cell(body: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a cell: {name: value}, from the axes that the page shows."""
-    cell = {}
-    for axis in ("x", "y"):
-        part = body.get(axis)
-        if isinstance(part, dict) and isinstance(part.get("name"), str):
-            if not isinstance(part.get("value"), str | int | float | bool):
-                raise Refusal(f"`{axis}.value` must be a number or a text.", axis)
-            cell[part["name"]] = part["value"]
-    if not cell:
-        raise Refusal("`x` is needed: the name of a swept setting and its value.", "x")
-    return cell
-
-
-async def _refused(request: Request, error: Exception) -> Response:
-    field, status = getattr(error, "field", None), getattr(error, "status", 422)
-    return JSONResponse({"message": str(error), "field": field}, status)
-
-
-async def _not_there(request: Request, error: Exception) -> Response:
-    status = getattr(error, "status_code", 404)
-    return JSONResponse({"message": "There is nothing at this address.", "field": None}, status)
-
-
-async def _broken(request: Request, error: Exception) -> Response:
-    """Answers when the program itself is at fault; the terminal shows where."""
-    return JSONResponse({"message": "The server made an error of its own.", "field": None}, 500)
-
-
-async def _gone(request: Request, error: Exception) -> Response:
-    return Response(status_code=499)  # nobody reads this

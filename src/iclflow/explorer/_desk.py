@@ -6,12 +6,16 @@ already, so that the server, which answers all pages, need not.
 
 import json
 import math
+import os
 import threading
+import time
 from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from ._run_data import Points
 
 
 class Asked(NamedTuple):
@@ -31,7 +35,7 @@ class Stop(NamedTuple):
 
 
 class Told(NamedTuple):
-    """An answer. `kind` is "ready", "event" (a text for the page), "arrays" (numbers that the
+    """An answer. `kind` is "ready", "event" (a text for the page), "points" (numbers that the
     server keeps), "done", "refused" (a sentence), or "broke" (what is wrong with the program).
     After one that is the `last` the process ends."""
 
@@ -39,6 +43,10 @@ class Told(NamedTuple):
     kind: str
     content: Any
     last: bool = False
+
+
+class ServerGone(Exception):
+    """Nobody is there any more to tell anything."""
 
 
 class Desk:
@@ -60,22 +68,31 @@ class Desk:
         text = json.dumps(plain({"type": type, **content}), separators=(",", ":"), allow_nan=False)
         self.tell("event", (type, text))
 
-    def arrays(self, start: int, **arrays: Any) -> None:
-        """Gives the server numbers to keep: points from `start` on."""
-        self.tell("arrays", (start, arrays))
+    def points(self, start: int, points: Points, frames: dict[int, dict[str, np.ndarray]]) -> None:
+        """Gives the server points to keep, from place `start` on, and the weights of some."""
+        self.tell("points", (start, points, frames))
 
     def tell(self, kind: str, content: Any, last: bool = False) -> None:
-        self._pipe.send(Told(self._asked.number, kind, content, last))
+        try:
+            self._pipe.send(Told(self._asked.number, kind, content, last))
+        except OSError:
+            raise ServerGone from None
 
     def stopped(self) -> str | None:
-        """Why this should be left, or None. A server that is gone ends the process."""
-        while self._pipe.poll():
-            wish = self._pipe.recv()
-            if isinstance(wish, Stop) and wish.number == self._asked.number:
-                self._why = wish.why
-            elif wish is None:
-                raise SystemExit(0)
+        """Why this should be left, or None; what was cancelled stays so."""
+        try:
+            while self._pipe.poll():
+                wish = self._pipe.recv()
+                if isinstance(wish, Stop) and wish.number == self._asked.number:
+                    self._why = wish.why if self._why != "cancel" else self._why
+        except (EOFError, OSError):
+            raise ServerGone from None
         return self._why
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether nobody wants to know any more."""
+        return self.stopped() == "cancel"
 
 
 def plain(value: Any) -> Any:
@@ -91,18 +108,12 @@ def plain(value: Any) -> Any:
     return value if isinstance(value, str | int | bool | None) else str(value)
 
 
-def end_with_server(pipe: Connection) -> threading.Thread:
+def end_with_server(server: int) -> None:
     """Ends this process when the server has gone, even while it computes for long."""
-    import os
-
-    server = os.getppid()
 
     def watch() -> None:
-        gone = threading.Event()
-        while not gone.wait(1.0):
-            if os.getppid() != server:
-                os._exit(1)
+        while os.getppid() == server:
+            time.sleep(1.0)
+        os._exit(1)
 
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    return thread
+    threading.Thread(target=watch, daemon=True).start()

@@ -3,11 +3,12 @@
 import csv
 import io
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from ..config import Config, to_toml
 from ._desk import plain
-from ._session import Run
+from ._run_data import Points
 
 KINDS = {
     "png": "image/png",
@@ -48,55 +49,47 @@ def as_toml(config: Config) -> bytes:
 def as_program(config: Config, title: str) -> bytes:
     """A Python program that makes the run again."""
     title = " ".join(title.replace("\\", " ").replace('"', "'").split()).rstrip(".")
-    name = repr(config.name).strip("'")
-    text = _PROGRAM.format(name=name, title=title, config=_literal(config.given(), 4))
+    text = _PROGRAM.format(name=config.name, title=title, config=_literal(config.given(), 4))
     return text.encode()
 
 
-def as_csv(run: Run) -> bytes:
-    """The points of a run: the clock, the loss, and every line of the panels."""
-    data = run.data.joined()
-    panels = _told(run, "panels").get("panels", [])
+def as_csv(points: Points, told: Mapping[str, str]) -> bytes:
+    """The points of a run: the clock, the loss, and every line of the panels.
+
+    **Arguments:**
+
+    - `told`: the last event of each kind, as text.
+    """
+    about = _event(told, "panels")
     columns = [
-        (f"{panel['id']}: {series}", data["lines"][panel["id"]][:, i])
-        for panel in panels
-        if panel["id"] in data["lines"]
+        (f"{panel['id']}: {series}", points.lines[panel["id"]][:, i])
+        for panel in about.get("panels", [])
+        if panel["id"] in points.lines
         for i, series in enumerate(panel["series"])
     ]
-    clock = _told(run, "panels").get("clock", "time")
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([clock, "loss", *(name for name, _ in columns)])
-    for row in zip(data["times"], data["losses"], *(values for _, values in columns)):
+    writer.writerow([about.get("clock", "time"), "loss", *(name for name, _ in columns)])
+    for row in zip(points.times, points.losses, *(values for _, values in columns)):
         writer.writerow([f"{value:.12g}" for value in row])
     return text.getvalue().encode()
 
 
-def as_json(run: Run) -> bytes:
-    """All that is known of a run: settings, theory, points, words, verdicts."""
-    data = run.data.joined()
-    content = {
-        "title": run.title,
-        "config": run.config.given(),
-        "hash": run.config.hash,
-        "state": run.state,
-        "times": data["times"],
-        "losses": data["losses"],
-        "lines": data["lines"],
-        "roles": data["roles"],
-        **{kind: _told(run, kind) for kind in ("panels", "theory", "claims", "ended")},
-    }
-    return json.dumps(plain(content), indent=1).encode()
+def as_json(about: Mapping[str, Any], points: Points, told: Mapping[str, str]) -> bytes:
+    """All that is known of a run: settings, theory, points, words, verdicts.
+
+    **Arguments:**
+
+    - `about`: its title, its config and so on.
+    """
+    events = {type: _event(told, type) for type in ("panels", "theory", "claims", "ended")}
+    return json.dumps(plain({**about, **points._asdict(), **events}), indent=1).encode()
 
 
-def file_name(run: Run, kind: str) -> str:
-    return f"{run.config.folder_name}.{kind}"
-
-
-def _told(run: Run, type: str) -> dict[str, Any]:
-    told = json.loads(run.data.told.get(type, "{}"))
-    told.pop("type", None)
-    return told
+def _event(told: Mapping[str, str], type: str) -> dict[str, Any]:
+    event = json.loads(told.get(type, "{}"))
+    event.pop("type", None)
+    return event
 
 
 def _literal(value: Any, indent: int) -> str:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from typing import Any
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
@@ -85,8 +84,7 @@ class Guard:
 
     def _unsafe(self, headers: Any) -> tuple[int, str] | None:
         """What is wrong with a request that changes something."""
-        origin = urlsplit(headers.get("origin", ""))
-        if origin.scheme != "http" or origin.netloc.lower() != headers["host"].lower():
+        if headers.get("origin", "").lower() != f"http://{headers['host'].lower()}":
             return (
                 403,
                 "What changes something must come from the page itself: `Origin` is another.",
@@ -94,6 +92,6 @@ class Guard:
         if headers.get("content-type", "").partition(";")[0].strip() != "application/json":
             return 415, "The body must be JSON, and say so in its `Content-Type`."
         length = headers.get("content-length", "0")
-        if not length.isdigit() or int(length) > LARGEST_BODY:
+        if not (length.isascii() and length.isdecimal()) or int(length) > LARGEST_BODY:
             return 413, f"The body is larger than {LARGEST_BODY} bytes, the most that is read."
         return None

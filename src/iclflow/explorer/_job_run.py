@@ -1,9 +1,11 @@
 """Jobs of a worker: a run that is watched, and its export."""
 
+import dataclasses
 import time
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from ..config import Config, parse_config
@@ -17,6 +19,8 @@ from ._teller import Teller
 # that a look comes after about so many tokens that attention reads.
 _STRETCH = 500
 _TOKENS = 1_500_000
+# Points of a stored run that are shown, and of one message about them.
+_MOST_SHOWN, _PIECE = 2000, 500
 # Seconds from one message about points to the next, and what words and claims may take of a run.
 _EVERY = 0.1
 _LIVE_EVERY, _LIVE_SHARE = 0.7, 0.2
@@ -35,13 +39,13 @@ def compute_run(
     - `told`: how many of its points the page knows already.
     """
     experiment = prepare(parse_config(config))
-    if desk.stopped():
-        return {"left": desk.stopped(), "seconds": seconds}
+    if why := desk.stopped():
+        return {"left": why, "seconds": seconds}
     teller = Teller(desk, experiment, overlay(experiment), experiment.floor(), told)
     if not told:
         teller.begin(_known_end(experiment.config))
     start = time.monotonic()
-    watch = _Watch(desk, teller, start + limit - seconds)
+    watch = _Watch(desk, teller, start - seconds, limit)
     run = train(
         experiment, watch, Checkpoint(Path(checkpoint), every=1e9), _stretch(experiment.config)
     )
@@ -65,9 +69,28 @@ def tell_whole_run(desk: Desk, config: Config, run: Trajectory) -> dict:
     experiment = prepare(config)
     teller = Teller(desk, experiment, overlay(experiment), experiment.floor())
     teller.begin(float(run.times[-1]))
-    teller.points(run)
-    _tell_end(desk, teller, experiment, run, float(run.statistics.get("seconds", 0.0)), None)
+    shown = _thinned(run)
+    for end in [*range(_PIECE, len(shown), _PIECE), len(shown)]:
+        teller.points(shown[:end])
+        if desk.cancelled:
+            return {"left": "cancel", "seconds": 0.0}
+    message = None
+    if len(shown) < len(run):
+        message = f"{run.result.value} Of {len(run)} points {len(shown)} are shown."
+    seconds = float(run.statistics.get("seconds", 0.0))
+    _tell_end(desk, teller, experiment, run, seconds, message, shown)
     return {"left": None, "seconds": 0.0}
+
+
+def _thinned(run: Trajectory) -> Trajectory:
+    """At most so many points of a run as a page can show, evenly, the first and the last too."""
+    if len(run) <= _MOST_SHOWN:
+        return run
+    places = np.unique(np.linspace(0, len(run) - 1, _MOST_SHOWN).astype(int))
+    models = jax.tree.map(lambda leaf: leaf[places], run.models)
+    return dataclasses.replace(
+        run, times=run.times[places], losses=run.losses[places], models=models
+    )
 
 
 def draw_loss(desk: Desk, config: dict, times: np.ndarray, losses: np.ndarray, result: str) -> Any:
@@ -81,35 +104,38 @@ def draw_loss(desk: Desk, config: dict, times: np.ndarray, losses: np.ndarray, r
 def warm_up(desk: Desk, config: dict) -> None:
     """Compiles what a run of this config needs, without telling anybody."""
     experiment = prepare(parse_config(config))
-    predicted, floor = overlay(experiment), experiment.floor()
-    Teller(desk, experiment, predicted, floor)
-    going = lambda _: desk.stopped() is None
-    train(experiment, going, None, _stretch(experiment.config))
+    teller = Teller(desk, experiment, overlay(experiment), experiment.floor())
+    run = train(experiment, lambda _: True, None, _stretch(experiment.config))
+    teller.measure(run)
 
 
 class _Watch:
     """Looks at a run between its chunks: shows it, and says when to stop."""
 
-    def __init__(self, desk: Desk, teller: Teller, until: float):
-        self._desk, self._teller, self._until = desk, teller, until
+    def __init__(self, desk: Desk, teller: Teller, start: float, limit: float):
+        self._desk, self._teller, self._start, self._limit = desk, teller, start, limit
         self._shown = self._lived = time.monotonic()
-        self._first = True
+        self._first, self._cost = True, 0.0
         self.why: str | None = None
         self.late = False
 
     def __call__(self, status: Status) -> bool:
         now = time.monotonic()
         assert status.so_far is not None
-        if self._first or now - self._shown >= _EVERY:
-            self._first, self._shown = False, now
-            self._teller.points(status.so_far())
-            self._teller.progress(status)
-        lately = max(_LIVE_EVERY, self._teller.cost / _LIVE_SHARE)
-        if now - self._lived >= lately:
-            self._teller.live(status.so_far())
-            self._lived = time.monotonic()
+        live = now - self._lived >= max(_LIVE_EVERY, self._teller.cost / _LIVE_SHARE)
+        # What takes long to tell is told less often.
+        if self._first or live or now - self._shown >= max(_EVERY, 3 * self._cost):
+            self._first = False
+            run = status.so_far()
+            self._teller.points(run)
+            self._teller.progress(status, now - self._start)
+            self._shown = time.monotonic()
+            self._cost = self._shown - now
+            if live:
+                self._teller.live(run)
+                self._lived = time.monotonic()
         self.why = self._desk.stopped()
-        self.late = now >= self._until
+        self.late = now - self._start >= self._limit
         return self.why is None and not self.late
 
 
@@ -134,6 +160,7 @@ def _tell_end(
     run: Trajectory,
     seconds: float,
     message: str | None,
+    shown: Trajectory | None = None,
 ) -> None:
     summary = summarise(
         experiment.config, run, teller.floor, teller.predicted, experiment.task
@@ -143,11 +170,11 @@ def _tell_end(
         result=run.result.name,
         message=message or run.result.value,
         seconds=seconds,
-        points=len(run),
+        points=len(run if shown is None else shown),
         summary=summary,
     )
     teller.theory(float(run.times[-1]))
-    teller.finish(run)
+    teller.finish(run if shown is None else shown, run)
 
 
 JOBS = {"run": compute_run, "draw": draw_loss, "warm": warm_up}

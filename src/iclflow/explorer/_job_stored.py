@@ -119,11 +119,11 @@ def find_cell(desk: Desk, folder: str, cell: dict[str, Any]) -> dict[str, Any]:
     if unknown:
         raise InputError(f"`{unknown[0]}` is not swept: must be one of {', '.join(sweep.axes)}.")
     for number in range(len(sweep)):
-        config = sweep.config(number)
-        settings = {**sweep.settings(number), "seed": config.seed}
+        seed = sweep.seeds[number % len(sweep.seeds)]
+        settings = {"seed": seed, **sweep.settings(number)}
         if all(_key(_told([settings[name]])[0]) == value for name, value in wanted.items()):
             kept = sweep.trajectories and _is_kept(folder, number)
-            return {"number": number, "config": config.given(), "kept": kept}
+            return {"number": number, "config": sweep.config(number).given(), "kept": kept}
     raise InputError("No run of this sweep has these settings.")
 
 

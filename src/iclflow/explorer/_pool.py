@@ -1,8 +1,11 @@
 """Worker processes: started, watched, and started again when one dies."""
 
 import asyncio
+import contextlib
 import itertools
 import multiprocessing
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -29,6 +32,8 @@ class Worker:
         self.ready = self.leaving = False
         self.job: int | None = None
         self.since = 0.0
+        # What it was told last, and when first, of leaving what it does.
+        self.wish: str | None = None
         self.told_to_stop: float | None = None
         self.shapes: set[str] = set()
 
@@ -68,7 +73,8 @@ class Pool:
         # Spawned: a process that has threads or JAX must not be forked.
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        process = context.Process(target=main, args=(theirs,), daemon=True, name="explorer")
+        given = theirs, os.getpid()
+        process = context.Process(target=main, args=given, daemon=True, name="explorer")
         process.start()
         theirs.close()
         worker = Worker(process, ours)
@@ -80,14 +86,14 @@ class Pool:
         while True:
             try:
                 told = worker.pipe.recv()
-            except (EOFError, OSError):
+            except (EOFError, OSError, TypeError):  # the last: closed while it was being read
                 break
             self._post(self._told, worker, told)
         worker.process.join(5)
         self._post(self._died, worker)
 
     def _post(self, call: Callable, *arguments: Any) -> None:
-        if not self._loop.is_closed():
+        with contextlib.suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(call, *arguments)
 
     def _told(self, worker: Worker, told: Told) -> None:
@@ -96,7 +102,7 @@ class Pool:
         elif told.number != worker.job:
             return
         if told.kind in ("done", "refused", "broke"):
-            worker.job = worker.told_to_stop = None
+            worker.job = worker.wish = worker.told_to_stop = None
             worker.leaving = told.last
         self._heard(worker, told)
 
@@ -110,21 +116,31 @@ class Pool:
         if was_ready:
             self._start_one()
         else:
-            self._loop.call_later(2.0, self._start_one)
+            self._loop.call_later(2.0, self._start_again)
         self._lost(job, worker.process.exitcode)
+        if not was_ready:
+            print(
+                "iclflow: a process that computes could not start; trying again.", file=sys.stderr
+            )
+
+    def _start_again(self) -> None:
+        if not self._closing:
+            self._start_one()
 
     def give(self, worker: Worker, name: str, needs: dict[str, Any]) -> int:
         """Gives a free worker something to do, and returns its number."""
         number = next(self._numbers)
-        worker.job, worker.since, worker.told_to_stop = number, time.monotonic(), None
+        worker.job, worker.since = number, time.monotonic()
+        worker.wish = worker.told_to_stop = None
         self._send(worker, Asked(number, name, needs))
         return number
 
     def stop(self, number: int, why: str) -> None:
         """Asks the worker that does something to leave it."""
         for worker in self.workers:
-            if worker.job == number:
-                worker.told_to_stop = time.monotonic()
+            # Said once: a worker that compiles does not listen, and its pipe must not fill up.
+            if worker.job == number and worker.wish not in (why, "cancel"):
+                worker.wish, worker.told_to_stop = why, time.monotonic()
                 self._send(worker, Stop(number, why))
 
     def kill(self, number: int) -> None:

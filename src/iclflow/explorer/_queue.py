@@ -9,7 +9,8 @@ from ._session import Run
 class FairQueue:
     """Runs that wait for a worker.
 
-    A page that asks for many runs waits for its own; one that asks for its first run is next.
+    A page that asks for many runs waits for its own: another page that asks for its first waits
+    for one run of each page before it, and no more.
     """
 
     def __init__(self):
@@ -20,9 +21,11 @@ class FairQueue:
     def __len__(self) -> int:
         return sum(map(len, self._lines.values()))
 
-    def add(self, run: Run) -> None:
-        """Puts a run at the end of the line of its page."""
-        self._lines.setdefault(run.session.id, collections.deque()).append(run)
+    def add(self, run: Run, first: bool = False) -> None:
+        """Puts a run at the end of the line of its page; `first` at its beginning, for one that
+        had begun."""
+        line = self._lines.setdefault(run.session.id, collections.deque())
+        line.appendleft(run) if first else line.append(run)
 
     def remove(self, run: Run) -> bool:
         """Takes a run out; False if it does not wait."""
@@ -51,6 +54,10 @@ class FairQueue:
             for line in lines:
                 if turn < len(line):
                     yield line[turn]
+
+    def place(self, run: Run) -> int:
+        """How many runs come before this one."""
+        return next(place for place, each in enumerate(self.order()) if each is run)
 
     def waits_besides(self, session: str) -> bool:
         """Whether a run of another page waits."""

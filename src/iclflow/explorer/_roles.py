@@ -1,14 +1,84 @@
-"""What a head does, in a word, at every saved point of a run."""
+"""What a head does, in a word, and what all heads have learned, at saved points of a run."""
+
+from typing import NamedTuple
 
 import numpy as np
 
 from ..analysis import head_roles
 
 # Less than this share of the best step is no work yet, and of a component none that is learned.
-_IDLE = 0.05
+IDLE = 0.05
 _LEARNED = 0.1
 # Who does this share of what the strongest head does works on the same thing.
 _SAME_WORK = 0.1
+# A direction is learned when its strength is so near to the best one, as a share of it, and what
+# the model does beside that is a smaller share of it than this.
+_OFF_BEST = 0.5
+_MIXING = 0.5
+# Up to here a direction is untouched.
+_UNTOUCHED = 0.25
+# Variances that differ by less than this share of the largest are equal.
+_ROUNDING = 1e-9
+
+
+class Directions(NamedTuple):
+    """What a linear model does along the directions of its inputs.
+
+    **Fields:**
+
+    - `spaces`: the numbers (from 0) of components with equal variance, one array a variance. Only
+      a component that is alone in its space is a direction of its own; in a larger space the
+      directions are those of the model.
+    - `strengths`: of each direction, as a share of the best one, in the order of `spaces`.
+    - `mixing`: the size of all else that the model does with each direction.
+    """
+
+    spaces: tuple[np.ndarray, ...]
+    strengths: np.ndarray
+    mixing: np.ndarray
+
+    @property
+    def learned(self) -> np.ndarray:
+        near = np.abs(self.strengths - 1) <= _OFF_BEST
+        return near & (self.mixing <= _MIXING * np.abs(self.strengths))
+
+    @property
+    def orderly(self) -> bool:
+        """Whether no direction is far too strong or turned into another."""
+        inside = (self.strengths >= -_UNTOUCHED) & (self.strengths <= 1 + _OFF_BEST)
+        return bool(np.all(inside & (self.mixing <= _MIXING)))
+
+    def between(self, first: int, last: int) -> bool:
+        """Whether so many directions are learned, all but so many are untouched, and the others
+        are on their way."""
+        ordered = np.sort(self.strengths)[::-1]
+        known = np.all(ordered[:first] >= 1 - _OFF_BEST)
+        return self.orderly and bool(known and np.all(ordered[last:] <= _UNTOUCHED))
+
+    @property
+    def settled(self) -> bool:
+        """Whether each direction is learned or untouched, as on a plateau."""
+        idle = (np.abs(self.strengths) <= _UNTOUCHED) & (self.mixing <= _UNTOUCHED)
+        return bool(np.all(self.learned | idle))
+
+
+def directions(matrix: np.ndarray, best: np.ndarray, variances: np.ndarray) -> Directions:
+    """The directions of the matrix (D, D) that a linear model applies, in the basis of components,
+    with the best strength and the variance of each."""
+    size = np.sqrt(np.abs(best))
+    matrix = matrix / np.outer(size, size)
+    same = lambda x: np.abs(np.diff(x)) <= _ROUNDING * np.max(np.abs(x))
+    spaces = np.split(np.arange(len(best)), np.flatnonzero(~(same(variances) & same(best))) + 1)
+    strengths, mixing = [], []
+    for space in spaces:
+        block = matrix[np.ix_(space, space)]
+        values, vectors = np.linalg.eigh((block + block.T) / 2)
+        along = np.zeros((len(best), len(space)))
+        along[space] = vectors
+        rest = [turned @ along - values * along for turned in (matrix, matrix.T)]
+        strengths.append(values)
+        mixing.append(np.max(np.linalg.norm(rest, axis=1), axis=0))
+    return Directions(tuple(spaces), np.concatenate(strengths), np.concatenate(mixing))
 
 
 def sign_roles(omega: np.ndarray, mu: np.ndarray, best: float) -> np.ndarray:
@@ -16,7 +86,7 @@ def sign_roles(omega: np.ndarray, mu: np.ndarray, best: float) -> np.ndarray:
     as long as they add less together than a share of the best step."""
     strengths = np.abs(mu * omega)
     roles = np.full(omega.shape, "idle", dtype=object)
-    for t in np.flatnonzero(strengths.sum(1) >= _IDLE * best):
+    for t in np.flatnonzero(strengths.sum(1) >= IDLE * best):
         roles[t] = head_roles(omega[t], mu[t])
     return roles
 
@@ -24,20 +94,28 @@ def sign_roles(omega: np.ndarray, mu: np.ndarray, best: float) -> np.ndarray:
 def component_roles(added: np.ndarray) -> np.ndarray:
     """The components that each head works on, (T, H), from what it adds to their strength as a
     share of the best one, (T, H, D)."""
+    return _listed(component_work(added), "component", None)
+
+
+def component_work(added: np.ndarray) -> np.ndarray:
+    """Which head works on which component, (T, H, D); arguments as for `component_roles`."""
     learned = added.sum(1, keepdims=True) >= _LEARNED
-    works = learned & (added >= _SAME_WORK * added.max(1, keepdims=True))
-    return _listed(works, "component", None)
+    return learned & (added >= _SAME_WORK * added.max(1, keepdims=True))
 
 
 def task_roles(omega: np.ndarray, mu: np.ndarray, best: np.ndarray) -> np.ndarray:
     """The tasks that each head works for, (T, H), from ω and μ by head and task, (T, H, I), and
     the best step of each task."""
-    strength = np.abs(mu * omega)
-    taken = strength.sum(1, keepdims=True) >= _IDLE * best
-    works = taken & (strength >= _SAME_WORK * strength.max(1, keepdims=True))
-    main = strength.argmax(-1)[..., None]
+    main = np.abs(mu * omega).argmax(-1)[..., None]
     negative = np.take_along_axis(omega, main, -1)[..., 0] < 0
-    return _listed(works, "task", negative)
+    return _listed(task_work(omega, mu, best), "task", negative)
+
+
+def task_work(omega: np.ndarray, mu: np.ndarray, best: np.ndarray) -> np.ndarray:
+    """Which head works for which task, (T, H, I); arguments as for `task_roles`."""
+    strength = np.abs(mu * omega)
+    taken = strength.sum(1, keepdims=True) >= IDLE * best
+    return taken & (strength >= _SAME_WORK * strength.max(1, keepdims=True))
 
 
 def _listed(works: np.ndarray, noun: str, negative: np.ndarray | None) -> np.ndarray:

@@ -50,6 +50,7 @@ def _listening(host: str, port: int | None):
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((host, number))
+            listener.listen(128)  # now: a port that is bound alone can be bound by another
         except (OSError, OverflowError) as error:
             listener.close()
             failure = error if isinstance(error, OSError) else None
@@ -80,7 +81,7 @@ async def _serve(listener, host, roots, workers, names, ready) -> None:
     known = presets()
     first = next((p.config for p in known if p.id == "linear/staircase"), known[0].config)
     count = min(_MOST_WORKERS, os.cpu_count() or 1) if workers is None else workers
-    studio = Studio(count, (first,))
+    studio = Studio(count, first)
     app = application(studio, Shelf(list(roots)), [*_hosts(host, port), *_with_port(names, port)])
     config = uvicorn.Config(
         app,
@@ -101,28 +102,27 @@ async def _serve(listener, host, roots, workers, names, ready) -> None:
         studio.end_streams()
         server.should_exit = True
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, end)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, lambda *_: loop.call_soon_threadsafe(end))
     await studio.start()
     try:
         serving = asyncio.create_task(server.serve([listener]))
         while not server.started and not serving.done():
             await asyncio.sleep(0.01)
-        if ready is not None:
+        if ready is not None and server.started:
             ready(f"http://{_in_address(_shown(host))}:{port}/")
         await serving
     finally:
         await studio.close()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _hosts(host: str, port: int) -> list[str]:
     """The names by which a browser on this machine, or on the network, may ask."""
     names = ["127.0.0.1", "localhost", "[::1]"]
-    if not is_local(host) and host not in ("0.0.0.0", "::"):
-        names.append(_in_address(host))
-    elif not is_local(host):
+    if host in ("0.0.0.0", "::"):
         names += [socket.gethostname(), socket.getfqdn()]
     else:
         names.append(_in_address(host))

@@ -1,6 +1,7 @@
 """Runs and sweeps on disk, opened by id and never by path."""
 
 import hashlib
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +26,7 @@ class Shelf:
     def __init__(self, roots: Sequence[Path]):
         self._roots = [root.resolve() for root in roots]
         self._looked = -_FRESH
+        self._lock = threading.Lock()
         self._runs: dict[str, StoredRun] = {}
         self._sweeps: dict[str, StoredSweep] = {}
 
@@ -72,8 +74,11 @@ class Shelf:
         return self._sweeps[id]
 
     def _look(self) -> None:
-        if time.monotonic() - self._looked < _FRESH:
-            return
+        with self._lock:
+            if time.monotonic() - self._looked >= _FRESH:
+                self._look_again()
+
+    def _look_again(self) -> None:
         places = [root for root in self._roots if root.is_dir()]
         self._runs = {_id(run.folder): run for root in places for run in list_runs(root)}
         self._sweeps = {_id(one.folder): one for root in places for one in list_sweeps(root)}

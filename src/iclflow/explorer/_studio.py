@@ -4,13 +4,13 @@ import asyncio
 import collections
 import json
 import shutil
-import tempfile
 import time
-from pathlib import Path
+import traceback
 from typing import Any
 
 from ..config import Config
 from ._desk import Told
+from ._folder import checkpoint_folder
 from ._limits import (
     LONGEST_RUN,
     MOST_BYTES,
@@ -22,7 +22,7 @@ from ._limits import (
 )
 from ._pool import Pool, Worker
 from ._queue import FairQueue
-from ._session import OVER, Run, Session
+from ._session import OVER, Run, Session, shape_of
 
 # Seconds: between two looks at everything; that a page may be away before its runs are cancelled;
 # that a run may compute while another page waits; that a worker has to leave what it was told to.
@@ -41,10 +41,10 @@ class Studio:
     **Arguments:**
 
     - `workers`: how many processes compute.
-    - `warm`: configs that workers compile when they start, before anybody asks.
+    - `warm`: a config that idle workers compile when they start, before anybody asks.
     """
 
-    def __init__(self, workers: int, warm: tuple[Config, ...] = ()):
+    def __init__(self, workers: int, warm: Config | None = None):
         self._pool = Pool(workers, self._heard, self._lost)
         self._warm = warm
         self._sessions: collections.OrderedDict[str, Session] = collections.OrderedDict()
@@ -57,7 +57,7 @@ class Studio:
     # The life of the server ------------------------------------------------------------------
 
     async def start(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="iclflow-explore-"))
+        self._folder = checkpoint_folder()
         self._pool.start()
         self._ticking = asyncio.create_task(self._tick_forever())
 
@@ -173,24 +173,19 @@ class Studio:
     # Workers ---------------------------------------------------------------------------------
 
     def _enqueue(self, run: Run) -> None:
-        run.state, run.place, run.wish = "queued", None, None
+        """Puts a run into the queue; one that had begun comes before the others of its page."""
+        run.state, run.wish = "queued", None
         run.asked_at = time.monotonic()
-        self._queue.add(run)
-        self._tell_place(run, sum(1 for _ in self._queue.order()) - 1)
+        self._queue.add(run, first=run.data.count > 0)
+        run.place = self._queue.place(run)
+        about = {"hash": run.config.hash, "title": run.title, "stored": run.stored}
+        run.session.publish(run, "queued", place=run.place, config=run.config.given(), **about)
 
-    def _tell_place(self, run: Run, place: int) -> None:
-        if run.place == place:
-            return
-        run.place = place
-        run.session.publish(
-            run,
-            "queued",
-            place=place,
-            config=run.config.given(),
-            hash=run.config.hash,
-            title=run.title,
-            stored=run.stored,
-        )
+    def _tell_places(self) -> None:
+        for place, run in enumerate(self._queue.order()):
+            if run.place != place:
+                run.place = place
+                run.session.publish(run, "queued", place=place)
 
     def _dispatch(self) -> None:
         """Gives free workers what waits: short questions first."""
@@ -216,18 +211,17 @@ class Studio:
             left = {"seconds": run.seconds, "limit": LONGEST_RUN}
             needs |= {"checkpoint": str(run.checkpoint), **left, "told": run.data.count}
         worker.shapes.add(run.shape)
-        run.state, run.place = "running", None
+        run.state, run.place, run.moved = "running", None, False
         run.number = self._pool.give(worker, run.job, needs)
         self._running[run.number] = run
         run.session.publish(run, "started", seconds_waited=time.monotonic() - run.asked_at)
 
     def _heard(self, worker: Worker, told: Told) -> None:
         if told.kind == "ready":
-            for config in self._warm:
-                worker.shapes.clear()
-                self._pool.give(worker, "warm", {"config": config.given()})
-                return
             self._dispatch()
+            if worker.free and self._warm is not None:
+                worker.shapes.add(shape_of(self._warm))
+                self._pool.give(worker, "warm", {"config": self._warm.given()})
             return
         run = self._running.get(told.number)
         if run is not None:
@@ -257,11 +251,15 @@ class Studio:
             type, text = told.content
             if type == "ended":
                 run.state, run.result = "ended", json.loads(text)["result"]
-            if type in ("panels", "theory", "words", "claims", "ended"):
+            if type == "words":
+                event = json.loads(text)
+                run.data.words[event["from"] :] = event["moments"]
+            elif type in ("panels", "theory", "claims", "ended"):
                 run.data.told[type] = text
             run.session.publish(run, type, text)
-        elif told.kind == "arrays":
+        elif told.kind == "points":
             run.data.add(*told.content)
+            run.moved = True
         elif told.kind == "done":
             self._left(run, told.content)
         else:
@@ -276,7 +274,7 @@ class Studio:
             self._over(run, "settled")
         elif why == "cancel":
             self._over(run, "cancelled", message="Cancelled; what was computed stays.")
-        elif why == "pause" and run.wish == "pause":
+        elif run.wish == "pause":  # whatever it was left for
             self._pause(run)
         else:  # others had their turn, or it was continued before it had paused
             self._enqueue(run)
@@ -296,7 +294,10 @@ class Studio:
         run = None if number is None else self._running.pop(number, None)
         if run is not None and run.state not in OVER:
             run.number = None
-            self._over(run, "failed", message=f"{words}: run it again.")
+            if run.state == "ended":  # all of it was told but the last words
+                self._over(run, "settled")
+            else:
+                self._over(run, "failed", message=f"{words}: run it again.")
         answer = None if number is None else self._answers.pop(number, None)
         if answer is not None and not answer.done():
             answer.set_exception(Refusal(f"{words}: try again.", status=500))
@@ -307,15 +308,18 @@ class Studio:
     async def _tick_forever(self) -> None:
         while True:
             await asyncio.sleep(_TICK)
-            self._tick(time.monotonic())
+            try:
+                self._tick(time.monotonic())
+            except Exception:
+                # Without it nothing would be cancelled any more: better to go on, and say so.
+                traceback.print_exc()
 
     def _tick(self, now: float) -> None:
         for session in list(self._sessions.values()):
             if not session.connections and now - session.seen > _AWAY:
                 for run in session.active:
                     self.wish(run, "cancel")
-        for place, run in enumerate(self._queue.order()):
-            self._tell_place(run, place)
+        self._tell_places()
         for worker in self._pool.workers:
             if worker.job is not None:
                 self._watch(worker, worker.job, now)
@@ -334,14 +338,11 @@ class Studio:
             self._pool.kill(number)
         elif now - worker.since > LONGEST_RUN + _OVERDUE:
             self._pool.kill(number)
-        elif (
-            run.job == "run"
-            and run.state == "running"
-            and stopping is None
-            and now - worker.since > _SLICE
-            and self._queue.waits_besides(run.session.id)
-        ):
-            self._pool.stop(number, "yield")
+        elif run.job == "run" and run.state == "running" and stopping is None and run.moved:
+            asked = len(self._questions) > sum(w.wish == "yield" for w in self._pool.workers)
+            others = now - worker.since > _SLICE and self._queue.waits_besides(run.session.id)
+            if asked or others:
+                self._pool.stop(number, "yield")
 
     def _make_room(self) -> None:
         """Forgets the oldest runs when all of them together take too much memory."""

@@ -1,6 +1,8 @@
 """Tells the page of a run: what theory says, its points, what they mean, and the claims."""
 
+import sys
 import time
+import traceback
 
 import numpy as np
 
@@ -11,6 +13,7 @@ from ..report import error_text, value_text
 from ..trajectory import Trajectory
 from ._desk import Desk
 from ._panels import panels_of
+from ._run_data import Points
 from ._words import Narrator, moments_to_tell
 
 # Bytes of the weights that are kept of one run; then those of every second, third … point.
@@ -95,23 +98,25 @@ class Teller:
             return
         measured = self._panels.measure(new)
         # First what the server keeps: a page that has heard of points may ask for their weights.
-        self._desk.arrays(
-            start,
-            times=new.times,
-            losses=new.losses,
-            lines=measured.lines,
-            roles=measured.roles,
-            frames=self._frames(start, measured.matrices),
-        )
+        roles = None if measured.roles is None else measured.roles.tolist()
+        points = Points(new.times, new.losses, measured.lines, roles)
+        self._desk.points(start, points, self._frames(start, measured.matrices))
         self._desk.event(
             "points",
             **{"from": start},
             times=new.times,
             losses=new.losses,
             lines=measured.lines,
-            roles=measured.roles,
+            roles=roles,
         )
         self._kept = max(0, len(run) - 1)
+
+    def measure(self, run: Trajectory) -> None:
+        """Computes what is told of a run and tells nobody, so that all is compiled."""
+        self._panels.measure(run)
+        self._narrator.sentences(run, len(run) - 1)
+        for check in self._checks:
+            check.check(run, self._experiment.task, self._experiment.config)
 
     def _frames(self, start: int, matrices: dict[str, np.ndarray]) -> dict[int, dict]:
         """The weights of those points for which there is room, by their place."""
@@ -127,9 +132,11 @@ class Teller:
             for i in places
         }
 
-    def progress(self, status: Status) -> None:
+    def progress(self, status: Status, seconds: float) -> None:
+        """Tells how far the run is."""
         self._desk.event(
             "progress",
+            seconds=seconds,
             clock=status.clock,
             loss=status.loss,
             steps=status.steps,
@@ -143,12 +150,13 @@ class Teller:
         self._claims(run, final=False)
         self.cost = time.monotonic() - start
 
-    def finish(self, run: Trajectory) -> None:
-        """Tells of a run that is over all that can be said."""
-        self._claims(run, final=True)
+    def finish(self, run: Trajectory, whole: Trajectory | None = None) -> None:
+        """Tells of a run that is over all that can be said; `whole` has the points that are not
+        shown too."""
+        self._claims(run if whole is None else whole, final=True)
         start = 0
         for place in moments_to_tell(run):
-            if self._desk.stopped():
+            if self._desk.cancelled:
                 return
             self._words(run, [int(place)], start)
             start += 1
@@ -157,21 +165,26 @@ class Teller:
 
     def _words(self, run: Trajectory, places: list[int], start: int) -> None:
         moments = [
-            {
-                "index": place,
-                "time": run.times[place],
-                "sentences": self._narrator.sentences(run, place),
-            }
+            {"index": place, "time": run.times[place], "sentences": self._said(run, place)}
             for place in places
         ]
         self._desk.event("words", **{"from": start}, moments=moments)
         self._moments = start + len(moments)
 
+    def _said(self, run: Trajectory, place: int) -> list[str]:
+        try:
+            return self._narrator.sentences(run, place)
+        except Exception:
+            # The run is worth more than its words; whoever runs the server sees what is wrong.
+            traceback.print_exc(file=sys.stderr)
+            return ["What is happening here could not be measured."]
+
     def _claims(self, run: Trajectory, final: bool) -> None:
         config, task = self._experiment.config, self._experiment.task
         outcomes = []
         for check in self._checks:
-            if self._desk.stopped():
+            # Others may wait for their turn, but a run that is over is told to its end.
+            if self._desk.cancelled if final else self._desk.stopped():
                 return
             outcomes.append(_as_checked(check.check(run, task, config)))
         self._desk.event("claims", final=final, claims=outcomes)

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 
-from ._desk import Asked, Desk, Told, end_with_server
+from ._desk import Asked, Desk, ServerGone, Told, end_with_server
 
 # Processes that compute leave the right of way to the one that answers, and to the browser.
 _NICE = 5
@@ -17,14 +17,16 @@ _NICE = 5
 _LARGEST = 3 * 2**29
 
 
-def main(pipe: Connection) -> None:
+def main(pipe: Connection, server: int) -> None:
     """Does what it is asked, one thing after the other, until the server goes."""
     # Ctrl-C reaches every process of a terminal: the server decides when its workers end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(OSError, AttributeError):
         os.nice(_NICE)
-    end_with_server(pipe)
+    end_with_server(server)
     os.environ.setdefault("MPLBACKEND", "Agg")
+    # Runs this small are slower on a card, and every process would take most of its memory.
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
     from ..compile_cache import enable_compile_cache
     from ..precision import enable_float64
     from ..quick_compile import compile_quickly
@@ -36,10 +38,12 @@ def main(pipe: Connection) -> None:
     from . import _job_run, _job_stored
 
     jobs: dict[str, Callable] = {**_job_run.JOBS, **_job_stored.JOBS}
-    with contextlib.suppress(EOFError, OSError):  # the server has gone
-        pipe.send(Told(0, "ready", os.getpid()))
+    with contextlib.suppress(EOFError, OSError, ServerGone):
+        pipe.send(Told(0, "ready", None))
         going = True
-        while going and (asked := pipe.recv()) is not None:
+        while going:
+            asked = pipe.recv()
+            # A wish to stop may come when what it is about is done.
             if isinstance(asked, Asked):
                 going = _do(Desk(pipe, asked), jobs[asked.name], asked)
 
@@ -54,7 +58,7 @@ def _do(desk: Desk, job: Callable, asked: Asked) -> bool:
         answer = "refused", str(refusal)
     except MemoryError:
         answer = "refused", "The run needs more memory than this machine has."
-    except (EOFError, BrokenPipeError):
+    except ServerGone:
         raise
     except Exception as error:
         # The page gets one sentence; whoever runs the server gets to see where it comes from.
@@ -66,9 +70,13 @@ def _do(desk: Desk, job: Callable, asked: Asked) -> bool:
 
 
 def _size() -> int:
-    """Bytes that this process holds; 0 where the system does not say."""
+    """Bytes that this process holds, or held at most where the system does not say."""
     try:
         with open("/proc/self/statm") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError):
-        return 0
+        import resource
+
+        # The most that it ever held, in bytes or in kilobytes.
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if sys.platform == "darwin" else 1024 * most

@@ -158,8 +158,16 @@ class Records:
 
     def so_far(self, clock: str) -> Trajectory:
         """The first run up to here, as one that was cancelled now would be."""
-        run = self.series(clock, [{}] * len(self._codes)).run(0)
-        return dataclasses.replace(run, result=Result.cancelled) if self.running[0] else run
+        self._kept = [_joined(self._kept)]
+        kept = self._kept[0]
+        own = slice(None) if len(self._codes) == 1 else kept.members == 0
+        points = [part[own] for part in kept[1:]]
+        if self._last_times[0] > points[0][-1]:
+            last = self._last_times[:1], self.last_losses[:1], self._last_weights[:1]
+            points = [np.concatenate(pair) for pair in zip(points, last)]
+        times, losses, weights = points
+        result = Result.cancelled if self.running[0] else _RESULTS[self._codes[0]]
+        return Trajectory(times, losses, self.layout.models(weights), clock, result)
 
     def series(self, clock: str, statistics: Sequence[Mapping[str, Any]]) -> "Series":
         """Everything that was kept; the last point of a run always is."""

@@ -1,5 +1,6 @@
 // The state of the page in its address: compact JSON as base64url behind the #.
 import { app, momentTime } from "./app.js";
+import { isReload, ofTab } from "./storage.js";
 
 function encode(value) {
   const bytes = new TextEncoder().encode(JSON.stringify(value));
@@ -32,9 +33,9 @@ function state() {
 let timer = null;
 let written = "";
 
-/** Writes the address soon; browsers slow a page down that does it at every move of a slider. */
+/** Writes the address soon, and not while time plays: browsers refuse more than about three a second. */
 export function save() {
-  timer ??= setTimeout(saveNow, 300);
+  if (!app.playing) timer ??= setTimeout(saveNow, 350);
 }
 
 export function saveNow() {
@@ -45,8 +46,10 @@ export function saveNow() {
   if (location.hash !== written) history.replaceState(null, "", written);
   // A reload finds the runs of this tab again, as long as the address is the one they belong to.
   const tab = { address: written, current: app.current?.id ?? null, pinned: app.pinned?.id ?? null };
-  sessionStorage.setItem("tab", JSON.stringify(tab));
+  ofTab.write("tab", JSON.stringify(tab));
 }
+
+const isTable = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
 
 /** The state in the address, or null where there is none; a damaged one is null too, and said to be. */
 export function load(complain) {
@@ -54,7 +57,7 @@ export function load(complain) {
   if (!text) return null;
   try {
     const held = decode(text);
-    if (held && typeof held === "object" && held.v === 1) return held;
+    if (isTable(held) && held.v === 1 && (held.c === undefined || isTable(held.c))) return held;
   } catch {
     // Falls through to the complaint below.
   }
@@ -64,8 +67,9 @@ export function load(complain) {
 
 /** The runs of this tab before a reload, if the address is still the same. */
 export function reloaded() {
+  if (!isReload()) return null;
   try {
-    const tab = JSON.parse(sessionStorage.getItem("tab"));
+    const tab = JSON.parse(ofTab.read("tab"));
     return tab && tab.address === location.hash ? tab : null;
   } catch {
     return null;

@@ -1,8 +1,10 @@
 // Talking to the server: requests, and the stream of events.
+import { ofTab } from "./storage.js";
 
 let session = null;
 let last = 0; // id of the last event seen, so that a new connection misses and repeats nothing
 let stream = null;
+let making = null; // the session that is being made
 let reachable = true;
 const hooks = { event: () => {}, reach: () => {}, lost: () => {} };
 
@@ -37,7 +39,9 @@ async function ask(address, options = {}) {
   }
   reach(true);
   const body = await answer.json().catch(() => null);
-  if (!answer.ok) throw new Refusal(body?.message ?? `The server answered ${answer.status}.`, body?.field, answer.status);
+  if (!answer.ok) {
+    throw new Refusal(body?.message ?? `The server answered ${answer.status}.`, body?.field, answer.status);
+  }
   return body;
 }
 
@@ -49,38 +53,43 @@ export const post = (address, body) =>
 /** A POST that names the session; when the server has forgotten it, once more with a new one. */
 export async function act(address, body = {}) {
   if (session === null) await newSession();
+  const asked = session;
   try {
-    return await post(address, { ...body, session });
+    return await post(address, { ...body, session: asked });
   } catch (problem) {
-    if (!(problem instanceof Refusal) || problem.status !== 404 || !(await sessionIsGone())) throw problem;
-    await renewSession();
+    // A 404 may also mean a run; the refusal names which.
+    if (!(problem instanceof Refusal) || problem.status !== 404 || problem.field !== "session") throw problem;
+    await renewSession(asked);
     return await post(address, { ...body, session });
   }
 }
 
-async function newSession() {
-  session = (await post("/api/sessions", {})).session;
+/** A new session; whoever asks while one is made gets that one, or a run and its stream would part. */
+function newSession() {
+  making ??= makeSession().finally(() => {
+    making = null;
+  });
+  return making;
+}
+
+async function makeSession() {
+  const made = (await post("/api/sessions", {})).session;
+  const lost = session !== null;
+  if (lost) closeStream();
+  session = made;
   last = 0;
-  sessionStorage.setItem("session", session);
+  ofTab.write("session", session);
+  if (lost) hooks.lost();
 }
 
-async function renewSession() {
-  closeStream();
-  await newSession();
-  hooks.lost();
-}
-
-/** Whether the server knows this session no more; a 404 may also mean a run. */
-async function sessionIsGone() {
-  const stop = new AbortController();
-  const answer = await fetch(`/api/events?session=${session}&after=${last}`, { signal: stop.signal });
-  stop.abort();
-  return answer.status === 404;
+/** A session in place of `old`, which the server has forgotten, unless there is one already. */
+async function renewSession(old) {
+  if (session === old) await newSession();
 }
 
 /** Takes up the session that this tab had before a reload, if it had one. */
 export function oldSession() {
-  session = sessionStorage.getItem("session");
+  session = ofTab.read("session");
   return session;
 }
 
@@ -92,22 +101,26 @@ export function closeStream() {
 /** Opens the stream unless it is open; resolves when it is, with whether the session was known. */
 export async function openStream() {
   if (stream) return true;
-  if (session === null) await newSession();
   const mine = new AbortController();
   stream = mine;
   try {
+    if (session === null) await newSession();
+    const asked = session;
     const after = last ? `&after=${last}` : "";
-    const answer = await fetch(`/api/events?session=${session}${after}`, { signal: mine.signal });
+    const answer = await fetch(`/api/events?session=${asked}${after}`, { signal: mine.signal });
     if (answer.status === 404) {
-      await renewSession();
+      await renewSession(asked);
+      if (stream === mine) stream = null;
       return false;
     }
-    if (!answer.ok) throw new Error(`status ${answer.status}`);
+    if (!answer.ok) throw new Refusal(`The server answered ${answer.status}.`, null, answer.status);
     reach(true);
     read(answer.body.getReader(), mine);
     return true;
   } catch (problem) {
+    // `fetch` says with a TypeError that nobody answers; anything else is a mistake of this page.
     if (!mine.signal.aborted) again(mine);
+    if (!(problem instanceof Refusal || problem instanceof TypeError || problem.name === "AbortError")) throw problem;
     return true;
   }
 }
@@ -122,18 +135,29 @@ function again(mine) {
 async function read(reader, mine) {
   const decoder = new TextDecoder();
   let rest = "";
-  try {
-    for (;;) {
-      const { done, value } = await reader.read();
-      if (done) break;
-      const blocks = (rest + decoder.decode(value, { stream: true })).replaceAll("\r\n", "\n").split("\n\n");
-      rest = blocks.pop();
-      for (const block of blocks) take(block);
+  for (;;) {
+    let part;
+    try {
+      part = await reader.read();
+    } catch {
+      break; // the connection is gone, or this page closed it
     }
-  } catch (problem) {
-    if (mine.signal.aborted) return;
+    if (part.done || stream !== mine) break;
+    const text = rest + decoder.decode(part.value, { stream: true });
+    const blocks = text.replaceAll("\r\n", "\n").split("\n\n");
+    rest = blocks.pop();
+    for (const block of blocks) attempt(block);
   }
-  again(mine);
+  if (!mine.signal.aborted) again(mine);
+}
+
+/** Takes one event. A mistake of this page in it is shown as one, and the events after it still come. */
+function attempt(block) {
+  try {
+    take(block);
+  } catch (problem) {
+    reportError(problem);
+  }
 }
 
 function take(block) {

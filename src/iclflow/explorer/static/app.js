@@ -18,6 +18,7 @@ export const app = {
   wholeRun: true, // colours of heat maps: of the whole run, or of the moment
   zoom: null, // [low, high] of time, in axis units, where the reader zoomed in
   auto: true,
+  playing: false, // whether time moves by itself
   sweep: null, // {id, x, y, value} of the diagram that is open
 };
 
@@ -31,9 +32,12 @@ export function on(names, act) {
   }
 }
 
-/** Says that something changed: config, run, points, theory, panels, moment, words, claims, scales, pin, theme. */
-export function emit(name) {
-  for (const act of listeners.get(name) ?? []) act();
+/**
+ * Says that something changed: config, run, points, theory, panels, moment, words, claims, scales, pin, theme;
+ * "opened" comes with the config of the stored run.
+ */
+export function emit(name, ...given) {
+  for (const act of listeners.get(name) ?? []) act(...given);
 }
 
 export const byId = (id) => document.getElementById(id);

@@ -17,6 +17,7 @@ function draw(tag, attributes) {
 /** The top of the axis: a round number somewhat above the largest bar. */
 function roof(values, spec) {
   const top = 1.2 * Math.max(...values);
+  if (!(top > 0)) return Math.min(1, spec.high ?? Infinity); // the server says what is wrong with such values
   const power = 10 ** Math.floor(Math.log10(top));
   const round = [1, 1.5, 2, 3, 4, 5, 6, 8, 10].find((step) => step * power >= top - 1e-12) * power;
   return Math.min(round, spec.high ?? Infinity);
@@ -81,7 +82,15 @@ export function barsFor({ spec, described, say, refuse }) {
     const wide = slot();
     const base = draw("line", { x1: 0, x2: WIDTH, y1: HEIGHT - FOOT + 0.5, y2: HEIGHT - FOOT + 0.5, class: "base" });
     const groups = values.map((value, k) => {
-      const group = draw("g", { class: "bar", tabindex: 0, role: "slider", "aria-label": `${spec.label}, component ${k + 1}`, "aria-orientation": "vertical", "aria-valuemin": low, "aria-describedby": described });
+      const group = draw("g", {
+        class: "bar",
+        tabindex: 0,
+        role: "slider",
+        "aria-label": `${spec.label}, component ${k + 1}`,
+        "aria-orientation": "vertical",
+        "aria-valuemin": low,
+        "aria-describedby": described,
+      });
       const inset = Math.min(8, wide * 0.15);
       const x = k * wide + inset;
       group.append(
@@ -98,7 +107,9 @@ export function barsFor({ spec, described, say, refuse }) {
     picture.replaceChildren(base, ...groups);
     numbers.replaceChildren(
       ...values.map((value, k) => {
-        const input = make("input", { type: "text", inputmode: "decimal", class: "number", "aria-label": `${spec.label}, component ${k + 1}, exact number`, "aria-describedby": described });
+        const label = `${spec.label}, component ${k + 1}, exact number`;
+        const options = { type: "text", inputmode: "decimal", class: "number" };
+        const input = make("input", { ...options, "aria-label": label, "aria-describedby": described });
         input.addEventListener("change", () => {
           const read = parsed(input.value, { label: `Component ${k + 1}` });
           if (read.wrong) refuse(read.wrong);

@@ -2,7 +2,7 @@
 import { app, byId, emit } from "./app.js";
 import * as api from "./api.js";
 import { foreign, load, reloaded, save } from "./address.js";
-import { clearRefusals, drawControls, drawLimits, showRefusal } from "./controls.js";
+import { clearRefusals, drawControls, drawLimits, overtake, showRefusal } from "./controls.js";
 import { openStored, record, show, startPinned, startRun, watchStream } from "./lifecycle.js";
 import { buildPresets, drawPreset } from "./presets.js";
 import { complain } from "./status.js";
@@ -48,6 +48,7 @@ function refused(problem) {
 
 /** Takes the config of a preset and runs it. */
 export function choosePreset(preset) {
+  overtake();
   app.preset = preset.id;
   app.config = structuredClone(preset.config);
   app.source = null;
@@ -66,16 +67,18 @@ export function choosePreset(preset) {
 }
 
 /** A stored run was opened: the controls show its config. */
-export function openedStored() {
-  const run = app.current;
-  if (run?.config) {
-    app.config = structuredClone(run.config);
-    drawControls();
-    save();
-  } else setTimeout(openedStored, 100);
+export function openedStored(config) {
+  overtake();
+  clearTimeout(timer);
+  checks++;
+  app.config = structuredClone(config);
+  clearRefusals();
+  drawControls();
+  save();
 }
 
 async function restore(held) {
+  overtake();
   const preset = app.start.presets.find((one) => one.id === held.p);
   app.preset = preset?.id ?? null;
   app.config = held.c ?? structuredClone(preset?.config ?? app.start.presets[0].config);
@@ -92,9 +95,9 @@ async function restore(held) {
   try {
     if (held.a) await startPinned(held.a);
     if (held.o) {
-      await openStored(held.o);
-      openedStored();
-    } else await startRun(app.config);
+      const opened = await openStored(held.o);
+      if (opened) openedStored(opened.answer.config);
+    } else if (await fits()) await startRun(app.config);
   } catch (problem) {
     refused(problem);
   }

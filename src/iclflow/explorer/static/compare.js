@@ -42,9 +42,10 @@ export function drawDifferences() {
     place.replaceChildren(make("p", { class: "quiet", text: "Nothing: the two configs are equal." }));
     return;
   }
-  const rows = found.map(([path, a, b]) =>
-    make("tr", { "data-difference": path }, make("th", { scope: "row" }, make("code", { text: path })), make("td", { text: setting(a) }), make("td", { text: setting(b) })),
-  );
+  const rows = found.map(([path, a, b]) => {
+    const name = make("th", { scope: "row" }, make("code", { text: path }));
+    return make("tr", { "data-difference": path }, name, make("td", { text: setting(a) }), make("td", { text: setting(b) }));
+  });
   const head = make("tr", {}, make("th", { text: "setting" }), make("th", { text: "A" }), make("th", { text: "B" }));
   place.replaceChildren(make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows)));
 }

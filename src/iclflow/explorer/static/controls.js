@@ -10,26 +10,40 @@ const main = byId("controls");
 const rest = byId("settings");
 let built = "";
 let fields = [];
-let wish = 0;
+let wish = 0; // rises with every change of kind: only the answer to the last one counts
+let edits = 0; // rises with every other change
 
-const choicesOf = (section) => app.start.kinds?.[section] ?? kindsOf(app.start.schema, section).map((value) => ({ value, label: value.replaceAll("_", " ") }));
+/** Another config comes from elsewhere: answers about the one before it are void. */
+export const overtake = () => {
+  wish++;
+};
+
+const choicesOf = (section) =>
+  app.start.kinds?.[section] ??
+  kindsOf(app.start.schema, section).map((value) => ({ value, label: value.replaceAll("_", " ") }));
 
 /** The control of a path: what the server says, filled up from the schema. */
 function specOf(path) {
   const said = app.start.controls?.[path] ?? {};
   const [section, name] = path.split(".");
-  if (name === "kind") return { label: title(section), words: "", ...said, shape: "choice", choices: said.choices ?? choicesOf(section) };
+  if (name === "kind") {
+    return { label: title(section), words: "", ...said, shape: "choice", choices: said.choices ?? choicesOf(section) };
+  }
   const settings = everySetting(app.start.schema, app.config).flatMap((part) => part.settings);
   const known = settings.find((one) => one.path === path)?.spec;
   const spec = { ...known, ...said };
   const value = valueAt(app.config, path);
   // Of choices for several kinds those that this kind knows, and no bound beyond what can work.
-  if (said.choices && known?.choices) spec.choices = said.choices.filter((one) => known.choices.some((other) => other.value === one.value));
-  if (path === "model.rank") spec.high = Math.max(2, Math.min(spec.high, app.config.task.eigenvalues?.length ?? spec.high));
+  if (said.choices && known?.choices) {
+    spec.choices = said.choices.filter((one) => known.choices.some((other) => other.value === one.value));
+  }
+  if (path === "model.rank") {
+    spec.high = Math.max(2, Math.min(spec.high, app.config.task?.eigenvalues?.length ?? spec.high));
+  }
   if (spec.shape === "bars") spec.most = app.start.limits?.find((limit) => limit.field === path)?.value;
   // A list of several numbers does not fit on a slider.
   if (["slider", "number"].includes(spec.shape) && Array.isArray(value) && value.length > 1) spec.shape = "list";
-  if (spec.shape === "bars" && !Array.isArray(value)) spec.shape = "list";
+  if (spec.shape === "bars" && !(Array.isArray(value) && value.every(Number.isFinite))) spec.shape = "list";
   return spec;
 }
 
@@ -56,7 +70,8 @@ function build(paths) {
   };
   main.replaceChildren(...paths.map((path) => add(path, specOf(path))));
   const parts = everySetting(app.start.schema, app.config).map(({ section, words, settings }) => {
-    const kind = section && !paths.includes(`${section}.kind`) ? [add(`${section}.kind`, { ...specOf(`${section}.kind`), label: "Kind" })] : [];
+    const own = `${section}.kind`;
+    const kind = section && !paths.includes(own) ? [add(own, { ...specOf(own), label: "Kind" })] : [];
     const others = settings.filter(({ path }) => !paths.includes(path)).map(({ path, spec }) => add(path, spec));
     if (!kind.length && !others.length) return null;
     const head = make("legend", { text: section ? title(section) : "Run" });
@@ -67,16 +82,19 @@ function build(paths) {
 
 /** A choice of the reader: a change of kind goes through the server, everything else is made here. */
 async function choose(path, value) {
-  const mine = ++wish;
   complain("field", "");
   if (!path.endsWith(".kind")) {
+    edits++;
     app.config = withValue(app.config, path, value);
     emit("config");
     return;
   }
+  const mine = ++wish;
+  const made = edits;
   try {
     const answer = await post("/api/change", { config: app.config, field: path, value });
     if (mine !== wish) return;
+    if (made !== edits) return choose(path, value); // something else was changed meanwhile: with that, too
     if (!answer.ok) throw new Refusal(answer.message, answer.field ?? path, 422);
     app.config = answer.config;
     const others = (answer.changed ?? []).filter((one) => one !== path);
@@ -85,6 +103,7 @@ async function choose(path, value) {
     drawControls();
   } catch (problem) {
     if (!(problem instanceof Refusal)) throw problem;
+    if (mine !== wish) return;
     drawControls();
     showRefusal(problem, path);
   }
@@ -94,7 +113,8 @@ async function choose(path, value) {
 export function showRefusal({ message, field }, otherwise = null) {
   const named = field ?? otherwise;
   // The server may name a part of a setting, as in task.eigenvalues.2.
-  const found = named && fields.filter((one) => named === one.path || named.startsWith(`${one.path}.`) || named.startsWith(`${one.path}[`))[0];
+  const isOf = (path) => named === path || named.startsWith(`${path}.`) || named.startsWith(`${path}[`);
+  const found = named && fields.find((one) => isOf(one.path));
   if (!found) {
     complain("field", message);
     return;

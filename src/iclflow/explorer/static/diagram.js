@@ -1,6 +1,6 @@
 // The phase diagram of a sweep: a heat map whose cells open their runs.
 import { app, byId, make } from "./app.js";
-import { get } from "./api.js";
+import { get, Refusal } from "./api.js";
 import { CIVIDIS } from "./colours.js";
 import { axis, ink, layout, loadPlotly } from "./plots.js";
 import { number, setting, title } from "./text.js";
@@ -25,9 +25,11 @@ export async function openSweep(wanted, act) {
   wire();
   sweep = await get(`/api/sweeps/${encodeURIComponent(wanted.id)}`);
   byId("sweep-name").textContent = sweep.name;
-  const names = sweep.swept.map((one) => ({ value: one.name, label: one.name }));
+  const swept = sweep.swept.length ? sweep.swept : [{ name: sweep.defaults.x }];
+  const names = swept.map((one) => ({ value: one.name, label: one.name }));
   fill(chosen.x, names, wanted.x ?? sweep.defaults.x);
-  fill(chosen.y, names, wanted.y ?? sweep.defaults.y);
+  fill(chosen.y, [{ value: "", label: "nothing" }, ...names], (wanted.x ? wanted.y : sweep.defaults.y) ?? "");
+  if (chosen.y.value === chosen.x.value) chosen.y.value = "";
   const measures = sweep.measures.map((one) => ({ value: one.name, label: one.words || one.name }));
   fill(chosen.value, measures, wanted.value ?? sweep.defaults.value);
   await refresh();
@@ -40,14 +42,24 @@ export function closeSweep() {
 
 function fill(select, options, value) {
   select.replaceChildren(...options.map((one) => make("option", { value: one.value, text: one.label })));
-  if (value) select.value = value;
+  select.value = value;
+  if (select.selectedIndex < 0) select.selectedIndex = 0; // an address may name what is not there
+}
+
+/** No setting can be both across and up: each choice leaves out that of the other. */
+function exclude() {
+  for (const [own, other] of [[chosen.x, chosen.y], [chosen.y, chosen.x]]) {
+    for (const option of own.options) option.disabled = option.value !== "" && option.value === other.value;
+  }
 }
 
 async function refresh() {
   const mine = ++asked;
-  const [x, y, value] = [chosen.x.value, chosen.y.value, chosen.value.value];
+  exclude();
+  const [x, y, value] = [chosen.x.value, chosen.y.value || null, chosen.value.value];
   app.sweep = { id: sweep.id, x, y, value };
-  const address = `/api/sweeps/${encodeURIComponent(sweep.id)}/diagram?${new URLSearchParams({ x, y, value })}`;
+  const wanted = new URLSearchParams(y ? { x, y, value } : { x, value });
+  const address = `/api/sweeps/${encodeURIComponent(sweep.id)}/diagram?${wanted}`;
   const [answer] = await Promise.all([get(address), loadPlotly()]);
   if (mine !== asked || !sweep) return;
   diagram = answer;
@@ -57,7 +69,18 @@ async function refresh() {
   if (byId("sweep-table").open) table();
 }
 
-function ticks(values) {
+/** The reader chose other axes or another value. */
+async function chose() {
+  try {
+    await refresh();
+  } catch (problem) {
+    if (!(problem instanceof Refusal)) throw problem;
+    byId("sweep-words").textContent = problem.message;
+  }
+}
+
+function ticks({ name, values }) {
+  if (name === null) return { tickvals: [], ticktext: [] };
   const stride = Math.ceil(values.length / 8);
   const at = values.map((_, k) => k).filter((k) => k % stride === 0);
   return { tickvals: at, ticktext: at.map((k) => short(values[k])) };
@@ -78,15 +101,19 @@ export function drawDiagram() {
     hoverinfo: "none",
     hoverongaps: false,
   };
-  const frame = cell && { type: "rect", x0: cell[0] - 0.5, x1: cell[0] + 0.5, y0: cell[1] - 0.5, y1: cell[1] + 0.5, line: { color: colours.b, width: 3 } };
+  const side = (at) => [at - 0.5, at + 0.5];
+  const [[x0, x1], [y0, y1]] = (cell ?? [0, 0]).map(side);
+  const frame = cell && { type: "rect", x0, x1, y0, y1, line: { color: colours.b, width: 3 } };
+  const axisOf = (shown, standoff) =>
+    axis(colours, { ...ticks(shown), showgrid: false, fixedrange: true, title: { text: shown.name ?? "", standoff } });
   const shown = layout(colours, {
     margin,
     width: box.clientWidth,
     height: box.clientHeight,
     hovermode: "closest",
     dragmode: false,
-    xaxis: axis(colours, { ...ticks(diagram.x.values), showgrid: false, fixedrange: true, title: { text: diagram.x.name, standoff: 8 } }),
-    yaxis: axis(colours, { ...ticks(diagram.y.values), showgrid: false, fixedrange: true, title: { text: diagram.y.name, standoff: 6 } }),
+    xaxis: axisOf(diagram.x, 8),
+    yaxis: axisOf(diagram.y, 6),
     shapes: frame ? [frame] : [],
   });
   window.Plotly.react(plot, [heat], shown, { displayModeBar: false });
@@ -113,28 +140,33 @@ function drawBar() {
 }
 
 function text(column, row) {
-  const where = `${diagram.x.name} ${short(diagram.x.values[column])}, ${diagram.y.name} ${short(diagram.y.values[row])}`;
+  const at = ({ name, values }, place) => (name === null ? null : `${name} ${short(values[place])}`);
+  const where = [at(diagram.x, column), at(diagram.y, row)].filter(Boolean).join(", ");
   const value = diagram.z[row]?.[column] ?? null;
   if (value === null) return `${where}: nothing stored`;
   const spread = diagram.spread?.[row]?.[column];
   const count = diagram.count?.[row]?.[column];
-  const more = [Number.isFinite(spread) ? `spread ${number(spread)}` : null, Number.isFinite(count) ? `runs ${count}` : null].filter(Boolean);
+  const more = [];
+  if (Number.isFinite(spread)) more.push(`spread ${number(spread)}`);
+  if (Number.isFinite(count)) more.push(`runs ${count}`);
   return `${where}: ${number(value, 4)}${more.length ? ` (${more.join(", ")})` : ""}`;
 }
 
-const say = (column, row) => {
+/** Says a cell; aloud only where the keyboard chose it, since a mouse passes over many. */
+const say = (column, row, aloud = false) => {
+  readout.setAttribute("aria-live", aloud ? "polite" : "off");
   readout.textContent = text(column, row);
 };
 
 async function go(column, row) {
-  say(column, row);
+  say(column, row, true);
   readout.textContent = `${text(column, row)}. Opening its run.`;
   const source = {
     kind: "cell",
     id: sweep.id,
     x: { name: diagram.x.name, value: diagram.x.values[column] },
-    y: { name: diagram.y.name, value: diagram.y.values[row] },
   };
+  if (diagram.y.name !== null) source.y = { name: diagram.y.name, value: diagram.y.values[row] };
   await open(source);
 }
 
@@ -147,7 +179,7 @@ function key(event) {
     const move = cell ? moves[event.key] : [0, 0];
     const clip = (at, count) => Math.min(Math.max(at, 0), count - 1);
     cell = [clip(column + move[0], diagram.x.values.length), clip(row + move[1], diagram.y.values.length)];
-    say(...cell);
+    say(...cell, true);
     drawDiagram();
   } else return;
   event.preventDefault();
@@ -155,17 +187,29 @@ function key(event) {
 
 /** The same numbers as a table of buttons, for those who cannot use the picture. */
 function table() {
-  const head = make("tr", {}, make("th", { text: `${diagram.y.name} \\ ${diagram.x.name}` }), ...diagram.x.values.map((value) => make("th", { scope: "col", text: short(value) })));
-  const rows = diagram.y.values.map((value, row) =>
-    make("tr", {}, make("th", { scope: "row", text: short(value) }), ...diagram.x.values.map((_, column) => make("td", {}, make("button", { type: "button", "aria-label": `Open: ${text(column, row)}`, text: number(diagram.z[row]?.[column] ?? null), onclick: () => go(column, row) })))),
-  );
-  byId("sweep-table").querySelector(".table-box").replaceChildren(make("table", {}, make("caption", { text: title(chosen.value.value) }), make("thead", {}, head), make("tbody", {}, ...rows)));
+  const { x, y, z } = diagram;
+  const corner = y.name === null ? x.name : `${y.name} \\ ${x.name}`;
+  const heads = x.values.map((value) => make("th", { scope: "col", text: short(value) }));
+  const button = (column, row) =>
+    make("button", {
+      type: "button",
+      "aria-label": `Open: ${text(column, row)}`,
+      text: number(z[row]?.[column] ?? null),
+      onclick: () => go(column, row),
+    });
+  const rows = y.values.map((value, row) => {
+    const name = make("th", { scope: "row", text: y.name === null ? "value" : short(value) });
+    return make("tr", {}, name, ...x.values.map((_, column) => make("td", {}, button(column, row))));
+  });
+  const head = make("thead", {}, make("tr", {}, make("th", { text: corner }), ...heads));
+  const caption = make("caption", { text: title(chosen.value.value) });
+  byId("sweep-table").querySelector(".table-box").replaceChildren(make("table", {}, caption, head, make("tbody", {}, ...rows)));
 }
 
 function wire() {
   if (wired) return;
   wired = true;
-  for (const select of Object.values(chosen)) select.addEventListener("change", refresh);
+  for (const select of Object.values(chosen)) select.addEventListener("change", chose);
   box.addEventListener("keydown", key);
   byId("sweep-table").addEventListener("toggle", (event) => {
     if (event.target.open && diagram) table();

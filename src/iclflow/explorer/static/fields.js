@@ -19,8 +19,11 @@ export function fieldFor(path, spec, commit) {
   };
   const build = { bars: barsFor, slider, choice, flag }[spec.shape] ?? written;
   const made = build({ id, spec, described, say, refuse });
-  const label = make(made.group ? "span" : "label", { class: "label", id: `${id}-label`, for: made.group ? null : id, text: spec.label });
-  field.element = make("div", { class: `field ${spec.shape}`, "data-field": path, role: made.group ? "group" : null, "aria-labelledby": made.group ? `${id}-label` : null }, label, ...made.parts, words, refusal);
+  const options = { class: "label", id: `${id}-label`, for: made.group ? null : id, text: spec.label };
+  const label = make(made.group ? "span" : "label", options);
+  const group = made.group ? { role: "group", "aria-labelledby": `${id}-label` } : {};
+  const held = { class: `field ${spec.shape}`, "data-field": path, ...group };
+  field.element = make("div", held, label, ...made.parts, words, refusal);
   field.set = (value) => {
     refuse("");
     made.set(value);
@@ -61,7 +64,16 @@ export function parsed(text, spec) {
 
 /** A text field for one number. */
 export function numberInput({ id, spec, described, label, say, refuse }) {
-  const input = make("input", { id, type: "text", inputmode: "decimal", autocomplete: "off", class: "number", "aria-describedby": described, "aria-label": label, placeholder: spec.nullable ? "default" : null });
+  const input = make("input", {
+    id,
+    type: "text",
+    inputmode: "decimal",
+    autocomplete: "off",
+    class: "number",
+    "aria-describedby": described,
+    "aria-label": label,
+    placeholder: spec.nullable ? "default" : null,
+  });
   input.addEventListener("change", () => {
     const { value, wrong } = parsed(input.value, spec);
     if (wrong) refuse(wrong);
@@ -83,7 +95,8 @@ function slider({ id, spec, described, say, refuse }) {
     const step = log ? 10 ** (Math.floor(Math.log10(raw)) - 1) : (spec.step ?? (high - low) / 100);
     return Math.min(high, Math.max(low, Number((Math.round(raw / step) * step).toPrecision(6))));
   };
-  const range = make("input", { type: "range", id, min: direct ? low : 0, max: direct ? high : STEPS, step: direct ? (spec.step ?? 1) : 1, "aria-describedby": described });
+  const span = direct ? { min: low, max: high, step: spec.step ?? 1 } : { min: 0, max: STEPS, step: 1 };
+  const range = make("input", { type: "range", id, ...span, "aria-describedby": described });
   const field = numberInput({ spec, described, label: `${spec.label}, exact number`, say: (value) => say(form.write(value)), refuse });
   range.addEventListener("input", () => {
     const value = toValue(Number(range.value));
@@ -93,7 +106,10 @@ function slider({ id, spec, described, say, refuse }) {
   });
   const set = (given) => {
     const value = form.read(given);
-    if (document.activeElement !== range) range.value = value === null || value === undefined ? range.min : String(toPlace(Math.min(Math.max(value, low), high)));
+    if (document.activeElement !== range) {
+      const inside = value === null || value === undefined ? null : Math.min(Math.max(value, low), high);
+      range.value = inside === null ? range.min : String(toPlace(inside));
+    }
     range.setAttribute("aria-valuetext", value === null ? "default" : number(value));
     field.value = exact(value);
   };
@@ -108,7 +124,9 @@ function diceFor(say) {
 
 function choice({ id, spec, described, say }) {
   const choices = spec.choices ?? [];
-  const select = make("select", { id, "aria-describedby": described }, ...(spec.nullable ? [make("option", { value: "null", text: "default" })] : []), ...choices.map(({ value, label }) => make("option", { value: JSON.stringify(value), text: label })));
+  const options = choices.map(({ value, label }) => make("option", { value: JSON.stringify(value), text: label }));
+  if (spec.nullable) options.unshift(make("option", { value: "null", text: "default" }));
+  const select = make("select", { id, "aria-describedby": described }, ...options);
   select.addEventListener("change", () => say(JSON.parse(select.value)));
   const set = (value) => {
     select.value = JSON.stringify(value ?? null);
@@ -136,7 +154,9 @@ function written({ id, spec, described, say, refuse }) {
     return { parts: [make("div", { class: "row" }, input, dice)], set: (value) => { input.value = exact(form.read(value)); } };
   }
   const rows = spec.shape === "rows";
-  const input = make(rows ? "textarea" : "input", { id, type: rows ? null : "text", rows: rows ? 3 : null, autocomplete: "off", "aria-describedby": described, placeholder: spec.nullable ? "default" : null });
+  const size = rows ? { rows: 3 } : { type: "text" };
+  const hints = { autocomplete: "off", "aria-describedby": described, placeholder: spec.nullable ? "default" : null };
+  const input = make(rows ? "textarea" : "input", { id, ...size, ...hints });
   const lineOf = (text) => text.split(/[\s,;]+/).filter(Boolean).map((word) => parsed(word, spec));
   input.addEventListener("change", () => {
     const text = input.value.trim();
@@ -152,7 +172,7 @@ function written({ id, spec, described, say, refuse }) {
     if (value === null || value === undefined) return "";
     if (spec.shape === "text") return String(value);
     const line = (held) => [held].flat().map(exact).join(", ");
-    return rows ? value.map(line).join("\n") : line(value);
+    return rows && Array.isArray(value) ? value.map(line).join("\n") : line(value);
   };
   return { parts: [input], set: (value) => { input.value = show(value); } };
 }

@@ -24,12 +24,15 @@ export function buildHeads() {
   cards = [];
   const two = columns().length > 1;
   place.classList.toggle("two", two);
-  place.replaceChildren(
-    ...columns().map((which) =>
-      make("div", { class: "head-column", "data-run": which }, two ? make("h3", { text: which === "A" ? "A, pinned" : "B" }) : null, make("div", { class: "head-cards" }, ...runOf(which).heads.map((head, k) => cardOf(which, runOf(which), head, k)))),
-    ),
-  );
+  place.replaceChildren(...columns().map((which) => columnOf(which, two)));
   buildBars(run.matrices);
+}
+
+function columnOf(which, two) {
+  const run = runOf(which);
+  const name = two ? make("h3", { text: which === "A" ? "A, pinned" : "B" }) : null;
+  const heads = make("div", { class: "head-cards" }, ...run.heads.map((head, k) => cardOf(which, run, head, k)));
+  return make("div", { class: "head-column", "data-run": which }, name, heads);
 }
 
 function cardOf(which, run, head, index) {
@@ -42,15 +45,22 @@ function cardOf(which, run, head, index) {
     return make("figure", {}, map.canvas, make("figcaption", { text: matrix.name }));
   });
   cards.push({ which, index, role, words, maps });
-  return make("section", { class: "head", "data-head": index, "aria-label": head.label }, make("div", { class: "head-top" }, make("h4", { text: head.label }), role), make("div", { class: "maps" }, ...figures), words);
+  const top = make("div", { class: "head-top" }, make("h4", { text: head.label }), role);
+  const shownMaps = make("div", { class: "maps" }, ...figures);
+  return make("section", { class: "head", "data-head": index, "aria-label": head.label }, top, shownMaps, words);
 }
 
 function buildBars(matrices) {
-  bars.replaceChildren(
-    ...matrices.map((matrix) =>
-      make("div", { class: "colourbar", "data-name": matrix.name }, make("span", { class: "bar-name", text: matrix.name }), make("span", { class: "low" }), make("canvas", { width: 120, height: 10, "aria-hidden": "true" }), make("span", { class: "high" })),
-    ),
-  );
+  const barOf = ({ name }) =>
+    make(
+      "div",
+      { class: "colourbar", "data-name": name },
+      make("span", { class: "bar-name", text: name }),
+      make("span", { class: "low" }),
+      make("canvas", { width: 120, height: 10, "aria-hidden": "true" }),
+      make("span", { class: "high" }),
+    );
+  bars.replaceChildren(...matrices.map(barOf));
 }
 
 /** Asks for the weights of the moment, and draws them when they are there. */

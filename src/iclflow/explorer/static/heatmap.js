@@ -58,7 +58,10 @@ export class Heatmap {
   summary() {
     if (!this.values) return `${this.label}: no weights yet`;
     const flat = this.values.flat().filter(Number.isFinite);
-    return `${this.label}: ${this.rows} by ${this.columns}, from ${number(Math.min(...flat))} to ${number(Math.max(...flat))}. Arrow keys read single numbers.`;
+    const size = `${this.label}: ${this.rows} by ${this.columns}`;
+    if (!flat.length) return `${size}, no finite numbers.`;
+    const range = `from ${number(Math.min(...flat))} to ${number(Math.max(...flat))}`;
+    return `${size}, ${range}. Arrow keys read single numbers.`;
   }
 
   draw() {
@@ -104,6 +107,7 @@ export class Heatmap {
     const value = this.values?.[row]?.[column] ?? null;
     const from = this.matrix.rows?.[row] ?? `row ${row + 1}`;
     const to = this.matrix.columns?.[column] ?? `column ${column + 1}`;
+    readout.setAttribute("aria-live", focused ? "polite" : "off"); // a mouse or a playing clock says too much
     readout.textContent = `${this.label}, ${from}, ${to}: ${number(value, 4)}`;
   }
 
@@ -113,7 +117,8 @@ export class Heatmap {
     if (!move) return;
     event.preventDefault();
     const [row, column] = this.at ?? [0, 0];
-    this.say([Math.min(Math.max(row + move[0], 0), this.rows - 1), Math.min(Math.max(column + move[1], 0), this.columns - 1)], true);
+    const clip = (at, count) => Math.min(Math.max(at, 0), count - 1);
+    this.say([clip(row + move[0], this.rows), clip(column + move[1], this.columns)], true);
   }
 }
 

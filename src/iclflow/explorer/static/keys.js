@@ -1,5 +1,6 @@
-// Keyboard shortcuts; they are silent where somebody writes.
+// Keyboard shortcuts; they are silent where somebody writes, and can be switched off.
 import { byId, make } from "./app.js";
+import { lasting } from "./storage.js";
 
 const SHORTCUTS = [
   ["r", "run", () => byId("run").click()],
@@ -17,18 +18,26 @@ const MORE = [
   ["Esc", "close a window"],
 ];
 
-const writes = (target) => target.closest("textarea, select, [contenteditable], input:not([type=range]):not([type=checkbox])");
+const writes = (target) =>
+  target.closest("textarea, select, [contenteditable], input:not([type=range]):not([type=checkbox])");
 const presses = (target) => target.closest("button, a, summary, input[type=checkbox]");
 
 export function wireKeys() {
   const dialog = byId("keys");
-  const rows = [...SHORTCUTS, ...MORE].flatMap(([key, words]) => [make("dt", {}, make("kbd", { text: key })), make("dd", { text: words })]);
+  const letters = byId("letters");
+  const rows = [...SHORTCUTS, ...MORE].flatMap(([key, words]) => {
+    return [make("dt", {}, make("kbd", { text: key })), make("dd", { text: words })];
+  });
   byId("key-list").append(...rows);
+  letters.checked = lasting.read("letters") !== "off";
+  letters.addEventListener("change", () => lasting.write("letters", letters.checked ? "on" : "off"));
   byId("help").addEventListener("click", () => dialog.showModal());
-  for (const close of document.querySelectorAll("dialog .close")) close.addEventListener("click", () => close.closest("dialog").close());
+  for (const close of document.querySelectorAll("dialog .close")) {
+    close.addEventListener("click", () => close.closest("dialog").close());
+  }
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || event.repeat) return;
-    if (writes(event.target) || document.querySelector("dialog[open]")) return;
+    if (!letters.checked || writes(event.target) || document.querySelector("dialog[open]")) return;
     const key = event.key === " " ? "Space" : event.key.toLowerCase();
     if (key === "Space" && presses(event.target)) return; // Space presses what has the focus
     const found = SHORTCUTS.find(([name]) => name === key || name.toLowerCase() === key);

@@ -27,7 +27,7 @@ export function take(event) {
   const changed = apply(run, event);
   if (changed === "status") watchStream();
   if (run === app.current && app.shown !== run && run.times.length) show(run);
-  else if (run === app.shown || run === app.pinned) {
+  else if (run === app.shown || run === app.pinned || (run === app.current && changed === "claims")) {
     if (changed && changed !== "status" && changed !== "progress") emit(changed);
   }
   if (run === app.current && (changed === "status" || changed === "progress")) emit("status");
@@ -40,6 +40,7 @@ export function show(run) {
   if (app.wantedTime === null && before !== run) app.following = true;
   app.zoom = before?.clock === run.clock ? app.zoom : null;
   emit("run");
+  if (before && before !== run && before !== app.current) drop(before);
 }
 
 /** Keeps the stream open exactly while the server has something left to say. */
@@ -50,17 +51,29 @@ export function watchStream() {
   else closing = setTimeout(api.closeStream, 1500);
 }
 
-async function drop(run) {
-  if (!run || run === app.pinned || gone.has(run.id)) return;
-  gone.add(run.id);
-  app.runs.delete(run.id);
+/** Says a word to the server about a run that this page needs no more. */
+async function dismiss(run, word) {
   try {
-    if (LIVE.has(run.status)) await api.act(`/api/runs/${run.id}/cancel`);
-    await api.act(`/api/runs/${run.id}/forget`);
+    await api.act(`/api/runs/${run.id}/${word}`);
   } catch (problem) {
     // The server may have let it go by itself; that it does not answer at all is said elsewhere.
     if (!(problem instanceof api.Refusal)) throw problem;
   }
+}
+
+/** Lets a run go, and the server forget it; one that is still computed is cancelled by that. */
+async function drop(run) {
+  if (run === app.pinned || gone.has(run.id)) return;
+  gone.add(run.id);
+  app.runs.delete(run.id);
+  await dismiss(run, "forget");
+}
+
+/** Another run takes the place of this one. While it is still drawn, its weights may be asked for. */
+async function leave(run) {
+  if (run === app.pinned) return;
+  if (run !== app.shown) await drop(run);
+  else if (LIVE.has(run.status)) await dismiss(run, "cancel");
 }
 
 /** Makes `begin()` (which answers with {run}) the current run, unless a later wish overtook it. */
@@ -77,13 +90,14 @@ async function adopt(begin, source) {
     return null;
   }
   const before = app.current;
+  run.config ??= answer.config ?? null;
   app.current = run;
   app.source = source;
   if (run.times.length) show(run);
   watchStream();
   saveNow();
   emit("status");
-  if (before && before !== run) drop(before);
+  if (before && before !== run) leave(before);
   return { run, answer };
 }
 
@@ -127,14 +141,15 @@ export function unpin() {
   const before = app.pinned;
   app.pinned = null;
   app.pinnedSource = null;
-  if (before && before !== app.current) drop(before);
+  if (before && before !== app.current && before !== app.shown) drop(before);
   emit("pin");
 }
 
 /** The server was started again: what ran there is lost, what is drawn stays. */
 export function sessionLost() {
   for (const run of app.runs.values()) {
-    if (!isOver(run)) apply(run, { type: "failed", message: "The server was started again, and this run is lost. Press Run." });
+    const message = "The server was started again, and this run is lost. Press Run.";
+    if (!isOver(run)) apply(run, { type: "failed", message });
   }
   emit("status");
 }

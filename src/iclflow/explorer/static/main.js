@@ -54,7 +54,7 @@ on("status", () => {
   const state = `${app.current?.id} ${app.current?.status}`;
   if (state === lastState) return; // progress alone moves no curve
   lastState = state;
-  mark("loss", "clock");
+  mark("loss", "clock", "claims");
   markPanels();
   noteEnd();
 });
@@ -62,7 +62,8 @@ on("status", () => {
 /** Marks the moment at which a run that has ended is on screen as a whole. */
 function noteEnd() {
   const run = app.current;
-  if (!run || run.complete || !["ended", "settled"].includes(run.status) || app.shown !== run || !window.Plotly) return;
+  if (!run || run.complete || app.shown !== run || !window.Plotly) return;
+  if (!["ended", "settled"].includes(run.status)) return;
   run.complete = true;
   everything();
   whenDrawn(() => performance.mark("run-shown", { detail: run.id }));

@@ -4,6 +4,7 @@ import { get, Refusal } from "./api.js";
 const KEPT = 80;
 const kept = new Map(); // "run/index" -> moment, oldest first
 const lanes = new Map(); // one request at a time for each place that shows weights
+const asked = new Set(); // wishes whose request is under way
 
 function remember(key, moment) {
   kept.delete(key);
@@ -18,8 +19,9 @@ export function known(run, index) {
   return moment ?? null;
 }
 
-/** Forgets the moments of a run from an index on: its points were replaced. */
+/** Forgets the moments of a run from an index on: its points were replaced. Answers under way are old, too. */
 export function dropMoments(run, from) {
+  for (const wish of asked) if (wish.run === run && wish.index >= from) wish.old = true;
   for (const key of [...kept.keys()]) {
     const [id, index] = key.split("/");
     if (id === run.id && Number(index) >= from) kept.delete(key);
@@ -39,24 +41,40 @@ export function want(lane, run, index, then) {
     then(moment);
     return;
   }
-  held.next = { run, index, then };
+  if (run.withoutWeights) return then(null);
+  held.next = { run, index, then, old: false };
   if (!held.busy) serve(held);
 }
 
 async function serve(held) {
   held.busy = true;
-  while (held.next) {
-    const { run, index, then } = held.next;
-    held.next = null;
-    try {
-      const moment = await get(`/api/runs/${encodeURIComponent(run.id)}/moment/${index}`);
-      remember(`${run.id}/${index}`, moment);
-      if (!held.next) then(moment);
-    } catch (problem) {
-      // A run that was replaced meanwhile has no weights any more; the last picture stays.
-      if (!(problem instanceof Refusal)) throw problem;
-      if (!held.next) then(null);
+  try {
+    while (held.next) {
+      const wish = held.next;
+      held.next = null;
+      const moment = await fetched(wish);
+      if (moment && !wish.old) remember(`${wish.run.id}/${wish.index}`, moment);
+      // Of a point that was replaced meanwhile the weights are asked for once more.
+      if (wish.old && wish.index < wish.run.times.length) held.next ??= { ...wish, old: false };
+      // Drawn even where the next wish waits: on a slow machine there always is one.
+      wish.then(moment);
     }
+  } finally {
+    held.busy = false;
   }
-  held.busy = false;
+}
+
+/** The moment of a wish, or null where there are no weights; then the last picture stays. */
+async function fetched(wish) {
+  asked.add(wish);
+  try {
+    return await get(`/api/runs/${encodeURIComponent(wish.run.id)}/moment/${wish.index}`);
+  } catch (problem) {
+    if (!(problem instanceof Refusal)) throw problem;
+    // The server has let the run go, or was started again: asking for other moments is of no use.
+    if (problem.status === 404) wish.run.withoutWeights = true;
+    return null;
+  } finally {
+    asked.delete(wish);
+  }
 }

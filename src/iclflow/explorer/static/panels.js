@@ -104,11 +104,11 @@ function scaleOf(panel, traces, colours) {
 
 const yTitle = (panel) => (panel.y ? { text: panel.y, standoff: 2, font: { size: 11 } } : undefined);
 
-function moveIn(cell) {
+function moveIn(cell, wide = cell.box.clientWidth) {
   const run = runOf(cell.which);
   if (!run || !cell.panel) return;
   const time = momentTime();
-  placeCursor(cell.box, margin, time);
+  placeCursor(cell.box, margin, time, wide);
   const row = run.lines[cell.panel.id]?.[indexAt(run, time)] ?? [];
   cell.texts.forEach((shown, k) => {
     const text = number(row[k] ?? null);
@@ -118,5 +118,7 @@ function moveIn(cell) {
 
 /** Moves the cursor and the numbers of every panel to the moment. */
 export function movePanels() {
-  for (const cell of cells) moveIn(cell);
+  // All widths are read before anything is written: in turn, every panel would lay the page out again.
+  const widths = cells.map((cell) => cell.box.clientWidth);
+  cells.forEach((cell, k) => moveIn(cell, widths[k]));
 }

@@ -30,7 +30,8 @@ export function loadPlotly(version = "") {
 async function warm(plotly) {
   const scratch = make("div");
   const line = { type: "line", x0: 0, x1: 1, y0: 0, y1: 1 };
-  await plotly.newPlot(scratch, [{ x: [0, 1], y: [0, 1], mode: "lines" }], { width: 200, height: 150, shapes: [line], annotations: [{ x: 0, y: 0, text: "0" }] });
+  const look = { width: 200, height: 150, shapes: [line], annotations: [{ x: 0, y: 0, text: "0" }] };
+  await plotly.newPlot(scratch, [{ x: [0, 1], y: [0, 1], mode: "lines" }], look);
   plotly.purge(scratch);
   warmed = true;
   return plotly;
@@ -135,12 +136,12 @@ export function timeAxis(colours, most, more = {}) {
 }
 
 /** Moves the cursor line of a plot box whose plot has these margins. */
-export function placeCursor(box, margin, time) {
+export function placeCursor(box, margin, time, wide = box.clientWidth) {
   const line = box.querySelector(".cursor");
   const share = time === null ? -1 : across(time);
   line.hidden = share < 0 || share > 1;
   if (!line.hidden) {
-    const width = box.clientWidth - margin.l - margin.r;
+    const width = wide - margin.l - margin.r;
     line.style.transform = `translateX(${margin.l + share * width}px)`;
     line.style.top = `${margin.t}px`;
     line.style.bottom = `${margin.b}px`;

@@ -11,7 +11,8 @@ export function buildPresets(choose) {
   const groups = PAPERS.map(([paper, name]) => {
     const own = app.start.presets.filter((preset) => preset.paper === paper);
     if (!own.length) return null;
-    return make("section", { class: "paper", "aria-label": name }, make("h3", { text: name }), make("div", { class: "cards" }, ...own.map((preset) => card(preset, choose))));
+    const cards = make("div", { class: "cards" }, ...own.map((preset) => card(preset, choose)));
+    return make("section", { class: "paper", "aria-label": name }, make("h3", { text: name }), cards);
   });
   byId("presets").replaceChildren(...groups.filter(Boolean));
 }
@@ -19,13 +20,26 @@ export function buildPresets(choose) {
 function card(preset, choose) {
   const picture = make("img", { src: preset.picture, alt: "", loading: "lazy", width: 128, height: 72 });
   picture.addEventListener("error", () => picture.classList.add("missing"));
-  return make("button", { type: "button", class: "card", "data-preset": preset.id, "aria-pressed": "false", onclick: () => choose(preset) }, picture, make("span", { text: preset.title }));
+  const options = { type: "button", class: "card", "data-preset": preset.id, "aria-pressed": "false" };
+  return make("button", { ...options, onclick: () => choose(preset) }, picture, make("span", { text: preset.title }));
+}
+
+/** Scrolls the list, and only the list: `scrollIntoView` would move the page as well. */
+function bringIntoList(one) {
+  if (!one) return;
+  const list = byId("presets");
+  const outer = list.getBoundingClientRect();
+  const inner = one.getBoundingClientRect();
+  if (inner.top < outer.top) list.scrollTop += inner.top - outer.top;
+  else if (inner.bottom > outer.bottom) list.scrollTop += inner.bottom - outer.bottom;
 }
 
 /** Marks the chosen preset and says its words. */
 export function drawPreset() {
-  for (const one of document.querySelectorAll("#presets .card")) one.setAttribute("aria-pressed", String(one.dataset.preset === app.preset));
-  document.querySelector('#presets .card[aria-pressed="true"]')?.scrollIntoView({ block: "nearest" });
+  for (const one of document.querySelectorAll("#presets .card")) {
+    one.setAttribute("aria-pressed", String(one.dataset.preset === app.preset));
+  }
+  bringIntoList(document.querySelector('#presets .card[aria-pressed="true"]'));
   const preset = app.start?.presets.find((one) => one.id === app.preset);
   byId("preset-words").textContent = preset?.words ?? "";
 }

@@ -22,12 +22,14 @@ export function newRun(id) {
     roles: [],
     words: [],
     claims: [],
+    claimsKnown: false, // whether the server has said which claims there are
     claimsFinal: false,
     progress: null,
     message: "",
     result: "",
     seconds: null,
     drawn: false, // whether its first points have been on screen
+    withoutWeights: false, // whether the server has none for it any more
     complete: false, // whether it was on screen after its end
   };
 }
@@ -53,7 +55,7 @@ const changes = {
     run.place = event.place ?? 0;
     if (event.config) run.config = event.config;
     run.title = event.title ?? run.title;
-    run.stored = event.stored ?? null;
+    if ("stored" in event) run.stored = event.stored; // only the first one says what the run is
     return "status";
   },
   started(run) {
@@ -86,6 +88,7 @@ const changes = {
   },
   claims(run, event) {
     run.claims = event.claims;
+    run.claimsKnown = true;
     run.claimsFinal = event.final;
     return "claims";
   },

@@ -45,10 +45,17 @@ function read(name, property) {
     held = { ...property, ...(options.find((one) => one.type === "array") ?? options[0]) };
   }
   const spec = { label: title(name), words: property.description ?? "", nullable, default: property.default };
-  if (held.enum) return { ...spec, shape: "choice", choices: held.enum.map((value) => ({ value, label: String(value).replaceAll("_", " ") })) };
+  if (held.enum) {
+    const choices = held.enum.map((value) => ({ value, label: String(value).replaceAll("_", " ") }));
+    return { ...spec, shape: "choice", choices };
+  }
   if (held.type === "boolean") return { ...spec, shape: "flag" };
-  if (held.type === "array") return { ...spec, shape: held.items?.type === "array" ? "rows" : "list", whole: held.items?.type === "integer" };
-  if (held.type === "integer" || held.type === "number") return { ...spec, shape: "number", whole: held.type === "integer", low: held.minimum, high: held.maximum };
+  if (held.type === "array") {
+    return { ...spec, shape: held.items?.type === "array" ? "rows" : "list", whole: held.items?.type === "integer" };
+  }
+  if (held.type === "integer" || held.type === "number") {
+    return { ...spec, shape: "number", whole: held.type === "integer", low: held.minimum, high: held.maximum };
+  }
   return { ...spec, shape: "text" };
 }
 

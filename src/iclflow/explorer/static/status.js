@@ -3,7 +3,8 @@ import { app, byId } from "./app.js";
 import { LIVE } from "./runs.js";
 import { number, plural, seconds } from "./text.js";
 
-const status = byId("status");
+const said = byId("status-words"); // read aloud
+const numbers = byId("status-numbers"); // only seen
 const message = byId("message");
 const note = byId("note");
 let noteTimer = null;
@@ -33,32 +34,34 @@ function progress(run) {
   if (Number.isFinite(loss)) parts.push(`loss ${number(loss)}`);
   if (Number.isFinite(steps)) parts.push(`${steps} steps`);
   if (Number.isFinite(spent)) parts.push(seconds(spent));
-  return parts.length ? `: ${parts.join(", ")}` : "";
+  return parts.length ? `: ${parts.join(", ")}.` : ".";
 }
 
+/** What the run does: what is said once, and the numbers that follow it. */
 function words(run) {
   switch (run.status) {
     case "queued":
-      if (run.started) return "Goes on as soon as a worker is free.";
-      return run.place > 0 ? `Waits: ${plural(run.place, "run")} before this one.` : "Starts.";
+      if (run.started) return ["Goes on as soon as a worker is free."];
+      return run.place > 0 ? ["Waits", `: ${plural(run.place, "run")} before this one.`] : ["Starts."];
     case "running":
-      if (!run.times.length) return "Compiling: the first run of a shape takes a few seconds.";
-      return `Runs${progress(run)}.`;
+      if (!run.times.length) return ["Compiling: the first run of a shape takes a few seconds."];
+      return ["Runs", progress(run)];
     case "paused":
-      return `Paused${progress(run)}. Continue goes on from here.`;
+      return [`Paused${progress(run)} Continue goes on from here.`];
     case "ended":
     case "settled": {
       const time = run.seconds === null ? "" : ` after ${seconds(run.seconds)}`;
       const what = run.result ? run.result.replaceAll("_", " ") : "done";
       const more = run.message ? ` ${run.message}` : "";
-      return `Ended${time}: ${what}, ${plural(run.times.length, "point")}.${more}`;
+      return [`Ended${time}: ${what}, ${plural(run.times.length, "point")}.${more}`];
     }
     case "cancelled":
-      return `Cancelled. ${run.message}`;
+      // The server's own sentence may begin with the same word.
+      return [/^Cancelled/.test(run.message) ? run.message : `Cancelled. ${run.message}`];
     case "failed":
-      return "Failed.";
+      return ["Failed."];
     default:
-      return "";
+      return [""];
   }
 }
 
@@ -66,8 +69,9 @@ export function drawStatus() {
   const run = app.current;
   const state = run?.status ?? "empty";
   document.documentElement.dataset.state = state;
-  const text = run ? words(run) : "No run yet.";
-  if (status.textContent !== text) status.textContent = text;
+  const [text, more = ""] = run ? words(run) : ["No run yet."];
+  if (said.textContent !== text) said.textContent = text;
+  if (numbers.textContent !== more) numbers.textContent = more;
   const live = LIVE.has(state);
   byId("pause").disabled = state !== "running" && state !== "queued";
   byId("continue").disabled = state !== "paused";
@@ -79,7 +83,9 @@ export function drawStatus() {
   bar.classList.toggle("busy", state === "queued" || (state === "running" && !Number.isFinite(fraction)));
   const share = live ? (Number.isFinite(fraction) ? fraction : 0) : state === "empty" ? 0 : 1;
   bar.firstElementChild.style.transform = `scaleX(${share})`;
-  byId("centre").classList.toggle("stale", Boolean(app.shown && run && app.shown !== run && live));
+  const stale = Boolean(app.shown && run && app.shown !== run);
+  byId("centre").classList.toggle("stale", stale);
+  byId("words").classList.toggle("stale", stale);
   exportsOf(run);
 }
 

@@ -9,11 +9,18 @@ const dialog = byId("stored");
 const lists = byId("stored-lists");
 
 function row(main, details, label, act) {
-  return make("li", {}, make("span", { class: "stored-name", text: main }), make("span", { class: "quiet", text: details }), make("button", { type: "button", text: "Open", "aria-label": label, onclick: act }));
+  const name = make("span", { class: "stored-name", text: main });
+  const button = make("button", { type: "button", text: "Open", "aria-label": label, onclick: act });
+  return make("li", {}, name, make("span", { class: "quiet", text: details }), button);
 }
 
 const section = (name, rows, empty) =>
-  make("section", {}, make("h3", { text: name }), rows.length ? make("ul", { class: "stored-list" }, ...rows) : make("p", { class: "quiet", text: empty }));
+  make(
+    "section",
+    {},
+    make("h3", { text: name }),
+    rows.length ? make("ul", { class: "stored-list" }, ...rows) : make("p", { class: "quiet", text: empty }),
+  );
 
 function runRow(run) {
   const details = [run.result ?? run.status, Number.isFinite(run.final_loss) ? `final loss ${number(run.final_loss)}` : null].filter(Boolean).join(", ");
@@ -29,10 +36,10 @@ function sweepRow(sweep) {
 export async function openSource(source) {
   try {
     const opened = await openStored(source);
+    if (!opened) return null; // a later wish overtook this one
     dialog.close();
-    const words = opened?.answer.words;
-    emit("opened");
-    return words ?? null;
+    emit("opened", opened.answer.config);
+    return opened.answer.words ?? null;
   } catch (problem) {
     if (!(problem instanceof Refusal)) throw problem;
     failure(problem.message);

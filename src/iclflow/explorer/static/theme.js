@@ -1,5 +1,6 @@
 // Light and dark: as the system says, unless the reader chose.
 import { byId, emit } from "./app.js";
+import { lasting } from "./storage.js";
 
 const system = matchMedia("(prefers-color-scheme: dark)");
 const ORDER = ["system", "light", "dark"];
@@ -7,7 +8,7 @@ const NAMES = { system: "as the system", light: "light", dark: "dark" };
 const button = byId("theme");
 
 const chosen = () => {
-  const held = localStorage.getItem("theme");
+  const held = lasting.read("theme");
   return ORDER.includes(held) ? held : "system";
 };
 
@@ -25,7 +26,7 @@ const next = (choice) => ORDER[(ORDER.indexOf(choice) + 1) % ORDER.length];
 export function wireTheme() {
   system.addEventListener("change", wear);
   button.addEventListener("click", () => {
-    localStorage.setItem("theme", next(chosen()));
+    lasting.write("theme", next(chosen()));
     wear();
   });
   wear();

@@ -1,6 +1,6 @@
 // The right column: what is happening at the moment, and the claims with their verdicts.
 import { app, byId, make, momentTime } from "./app.js";
-import { sentencesAt } from "./runs.js";
+import { isOver, sentencesAt } from "./runs.js";
 import { columns } from "./panels.js";
 import { number } from "./text.js";
 
@@ -12,7 +12,10 @@ const VERDICTS = {
   misstated: ["≠", "misstated"],
   inconclusive: ["?", "inconclusive"],
   waiting: ["…", "waiting"],
+  unmeasured: ["–", "not measured"],
 };
+// While a run goes on a verdict is about what it has computed; one that was stopped keeps such verdicts.
+const SO_FAR = new Set(["holds", "fails", "misstated"]);
 
 /** Writes the sentences of the moment. */
 export function drawWords() {
@@ -28,7 +31,12 @@ export function drawWords() {
   place.dataset.key = key;
   place.replaceChildren(
     ...blocks.map(({ which, sentences }) =>
-      make("div", { "data-run": which }, blocks.length > 1 ? make("h3", { text: which === "A" ? "A, pinned" : "B" }) : null, ...sentences.map((text, k) => make("p", { text, class: k ? null : "first" }))),
+      make(
+        "div",
+        { "data-run": which },
+        blocks.length > 1 ? make("h3", { text: which === "A" ? "A, pinned" : "B" }) : null,
+        ...sentences.map((text, k) => make("p", { text, class: k ? null : "first" })),
+      ),
     ),
   );
 }
@@ -37,6 +45,7 @@ const value = (shown) => (typeof shown === "number" ? number(shown, 4) : (shown 
 
 function rows(claim) {
   const found = [
+    ["what is compared", claim.what],
     ["predicted", value(claim.predicted)],
     ["measured", value(claim.measured)],
     ["error", value(claim.error)],
@@ -48,38 +57,61 @@ function rows(claim) {
   return found.filter(([, text]) => text !== null && text !== undefined && text !== "" && text !== "–");
 }
 
-/** Writes the claims; those that are on the page already keep their place and stay folded or open. */
+/**
+ * Writes the claims of the run that the controls describe, even while the picture is still that of the one before.
+ * Those that are on the page already keep their place and stay folded or open.
+ */
 export function drawClaims() {
-  const claims = app.shown?.claims ?? [];
+  const run = app.current ?? app.shown;
+  const claims = run?.claims ?? [];
   if (!claims.length) {
-    if (app.shown?.claimsFinal) list.replaceChildren(make("p", { class: "quiet", text: "No claim of the papers is about this setting." }));
+    if (run?.claimsKnown) none("No claim of the papers is about this setting.");
+    else none(run && isOver(run) ? "No claim was measured." : "Claims appear when a run has started.");
     return;
   }
   const here = new Map([...list.querySelectorAll("[data-claim]")].map((one) => [one.dataset.claim, one]));
   const wanted = claims.map((claim) => here.get(claim.id) ?? emptyClaim(claim.id));
   if (wanted.length !== list.children.length || wanted.some((one, k) => list.children[k] !== one)) list.replaceChildren(...wanted);
-  claims.forEach((claim, k) => fill(wanted[k], claim));
+  claims.forEach((claim, k) => fill(wanted[k], claim, run));
+}
+
+function none(text) {
+  if (list.children.length !== 1 || list.textContent !== text) list.replaceChildren(make("p", { class: "quiet", text }));
+}
+
+/** The verdict as it is shown: what no more will come for is not waiting. */
+const verdictOf = (claim, run) => (claim.verdict === "waiting" && isOver(run) ? "unmeasured" : claim.verdict);
+
+/** What follows a verdict that is not about a whole run. */
+function soFar(verdict, run) {
+  if (run.claimsFinal || !SO_FAR.has(verdict)) return "";
+  return isOver(run) ? " as far as it was computed" : " so far";
 }
 
 function emptyClaim(id) {
-  const summary = make("summary", {}, make("span", { class: "verdict" }), make("span", { class: "statement" }), make("span", { class: "numbers" }));
-  return make("details", { class: "claim", "data-claim": id }, summary, make("dl"));
+  const parts = ["verdict", "statement", "numbers"].map((name) => make("span", { class: name }));
+  return make("details", { class: "claim", "data-claim": id }, make("summary", {}, ...parts), make("dl"));
 }
 
-function fill(element, claim) {
-  const key = JSON.stringify(claim);
+function fill(element, claim, run) {
+  const found = verdictOf(claim, run);
+  const more = soFar(found, run);
+  const key = JSON.stringify([claim, found, more]);
   if (element.key === key) return;
   element.key = key;
-  const [icon, word] = VERDICTS[claim.verdict] ?? ["?", claim.verdict];
-  element.dataset.verdict = claim.verdict;
+  const [icon, word] = VERDICTS[found] ?? ["?", found];
+  element.dataset.verdict = found;
+  element.dataset.final = more ? "no" : "yes";
   const verdict = element.querySelector(".verdict");
-  verdict.replaceChildren(make("span", { class: "icon", "aria-hidden": "true", text: icon }), word);
+  verdict.replaceChildren(make("span", { class: "icon", "aria-hidden": "true", text: icon }), `${word}${more}`);
   element.querySelector(".statement").textContent = claim.statement;
   const numbers = [];
   if (claim.predicted !== null && claim.predicted !== undefined) numbers.push(`predicted ${value(claim.predicted)}`);
   if (claim.measured !== null && claim.measured !== undefined) numbers.push(`measured ${value(claim.measured)}`);
   if (claim.tolerance !== null && claim.tolerance !== undefined) numbers.push(`tolerance ${value(claim.tolerance)}`);
-  element.querySelector(".numbers").textContent = numbers.join(" · ");
+  const what = claim.what && numbers.length ? `${claim.what}: ` : "";
+  element.querySelector(".numbers").textContent = `${what}${numbers.join(" · ")}`;
   const details = rows(claim).flatMap(([name, text]) => [make("dt", { text: name }), make("dd", { text })]);
-  element.querySelector("dl").replaceChildren(...details, make("dt", { text: "claim" }), make("dd", {}, make("code", { text: claim.id })));
+  const id = [make("dt", { text: "claim" }), make("dd", {}, make("code", { text: claim.id }))];
+  element.querySelector("dl").replaceChildren(...details, ...id);
 }

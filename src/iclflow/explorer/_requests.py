@@ -1,0 +1,97 @@
+"""Reading requests, and refusing them in one sentence."""
+
+import asyncio
+import json
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from ._limits import LARGEST_BODY, Refusal
+
+# Seconds in which a body has to arrive.
+_PATIENCE = 10.0
+_LONGEST_TITLE = 120
+# A config has tables of lists of lists.
+_DEEPEST = 12
+
+
+async def read_body(request: Request) -> dict[str, Any]:
+    """The body of a request, of limited size, as a table."""
+
+    async def read() -> bytes:
+        content = b""
+        async for chunk in request.stream():
+            content += chunk
+            if len(content) > LARGEST_BODY:
+                raise Refusal(f"The body is larger than {LARGEST_BODY} bytes.", status=413)
+        return content
+
+    try:
+        content = await asyncio.wait_for(read(), _PATIENCE)
+    except TimeoutError:
+        raise Refusal(f"The body did not arrive in {_PATIENCE:g} seconds.", status=408) from None
+    try:
+        body = json.loads(content.decode("utf-8"), parse_constant=_no_constant)
+        # A half of a character, as JSON can spell it, cannot be written anywhere again.
+        json.dumps(body, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        raise Refusal("The body is not JSON.", status=400) from None
+    if not isinstance(body, dict):
+        raise Refusal("The body must be a JSON object.", status=400)
+    if _depth(body) > _DEEPEST:
+        raise Refusal(f"The body is nested deeper than {_DEEPEST} levels.", status=400)
+    return body
+
+
+def _depth(value: Any) -> int:
+    """How deep lists and tables are nested."""
+    level, depth = [value], 0
+    while level := [part for part in level if isinstance(part, dict | list)]:
+        inner = [part.values() if isinstance(part, dict) else part for part in level]
+        level, depth = [part for parts in inner for part in parts], depth + 1
+    return depth
+
+
+def _no_constant(name: str):
+    raise ValueError(name)
+
+
+def title_in(body: dict[str, Any], name: str) -> str:
+    title = body.get("title")
+    if not isinstance(title, str):
+        return name
+    return "".join(c if c.isprintable() else " " for c in title)[:_LONGEST_TITLE] or name
+
+
+def cell_in(body: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a cell: {name: value}, from the axes that the page shows."""
+    cell = {}
+    for axis in ("x", "y"):
+        part = body.get(axis)
+        if isinstance(part, dict) and isinstance(part.get("name"), str):
+            if not isinstance(part.get("value"), str | int | float | bool):
+                raise Refusal(f"`{axis}.value` must be a number or a text.", axis)
+            cell[part["name"]] = part["value"]
+    if not cell:
+        raise Refusal("`x` is needed: the name of a swept setting and its value.", "x")
+    return cell
+
+
+async def refused(request: Request, error: Exception) -> Response:
+    field, status = getattr(error, "field", None), getattr(error, "status", 422)
+    return JSONResponse({"message": str(error), "field": field}, status)
+
+
+async def not_there(request: Request, error: Exception) -> Response:
+    status = getattr(error, "status_code", 404)
+    return JSONResponse({"message": "There is nothing at this address.", "field": None}, status)
+
+
+async def broken(request: Request, error: Exception) -> Response:
+    """Answers when the program itself is at fault; the terminal shows where."""
+    return JSONResponse({"message": "The server made an error of its own.", "field": None}, 500)
+
+
+async def gone(request: Request, error: Exception) -> Response:
+    return Response(status_code=499)  # nobody reads this
