@@ -140,7 +140,8 @@ def _hash() -> str:
 def test_a_run_that_is_paused_goes_on_where_it_stood(server):
     page = server.page()
     run = page.run(ENDLESS)
-    page.until(run, "points")
+    with page.stream() as events:
+        next(event for event in events if event["type"] == "points" and event["times"][-1] > 0)
     page.wish(run, "pause")
     events = page.until(run, "paused", "settled")
     assert events[-1]["type"] == "paused"

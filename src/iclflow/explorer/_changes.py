@@ -13,8 +13,9 @@ from ._limits import Refusal, check_limits
 
 # What a kind must be told and its defaults do not say.
 _NEEDED: dict[tuple[str, str], dict[str, Any]] = {
-    ("flow", "gradient_descent"): {"learning_rate": 0.05, "steps": 5000},
-    ("flow", "sgd"): {"learning_rate": 0.02, "steps": 3000},
+    # About as long as the flow of the four plateaus.
+    ("flow", "gradient_descent"): {"learning_rate": 0.2, "steps": 15_000},
+    ("flow", "sgd"): {"learning_rate": 0.2, "steps": 15_000},
     ("flow", "adam"): {"learning_rate": 3e-3, "steps": 2000},
     ("risk", "dataset"): {"sequences": 2000},
     ("risk", "minibatch"): {"sequences": 2000},
@@ -142,6 +143,9 @@ def _with(data: dict[str, Any], field: str, value: Any) -> dict[str, Any]:
     needed = _NEEDED.get((section, value), {})
     same = here.get("kind") == value
     kept = {k: v for k, v in here.items() if k in known and (same or _fits(section, value, k, v))}
+    if "adam" in (value, here.get("kind")) and not same:
+        # Its steps are of another size than those along the gradient.
+        kept = {k: v for k, v in kept.items() if k not in needed}
     return {**data, section: {**needed, **kept, "kind": value}}
 
 

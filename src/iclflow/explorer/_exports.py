@@ -20,7 +20,7 @@ KINDS = {
 }
 
 _PROGRAM = '''\
-"""Makes the run {name} again: {title}."""
+"""Makes a run of the explorer again ({title}), and draws its loss into loss.png."""
 
 import iclflow as icl
 
@@ -32,7 +32,7 @@ experiment = icl.experiment.prepare(config)
 run = icl.experiment.train(experiment)
 
 print(run)
-# The loss with whatever theory applies, and what the run is at its end.
+# The loss, with whatever theory applies.
 predicted = icl.experiment.overlay(experiment)
 files = icl.experiment.loss_figure(run, predicted, experiment.floor(), config.name)
 with open("loss.png", "wb") as file:
@@ -49,7 +49,7 @@ def as_toml(config: Config) -> bytes:
 def as_program(config: Config, title: str) -> bytes:
     """A Python program that makes the run again."""
     title = " ".join(title.replace("\\", " ").replace('"', "'").split()).rstrip(".")
-    text = _PROGRAM.format(name=config.name, title=title, config=_literal(config.given(), 4))
+    text = _PROGRAM.format(title=title, config=_literal(config.given(), 4))
     return text.encode()
 
 

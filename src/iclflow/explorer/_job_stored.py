@@ -44,7 +44,7 @@ def describe_sweep(desk: Desk, folder: str) -> dict[str, Any]:
     if len(sweep.seeds) > 1:
         swept.append({"name": "seed", "values": list(sweep.seeds)})
     measures = [
-        {"name": name, "words": _words(name, kind)}
+        {"name": name, "words": name.replace("_", " "), "help": _words(name, kind)}
         for name, kind in table.columns.items()
         if name not in sweep.axes and name not in _OTHERS and _drawable(table, name, kind)
     ]

@@ -84,9 +84,10 @@ def check_limits(config: Config) -> None:
 
 def told_limits() -> list[dict[str, Any]]:
     """All limits as the page states them."""
+    unique = {limit.words: limit for limit in LIMITS}.values()
     told = [
         {"name": limit.name, "words": limit.words, "field": limit.field, "value": limit.most}
-        for limit in LIMITS
+        for limit in unique
     ]
     others = {
         "seconds": (f"at most {LONGEST_RUN:g} seconds of computing a run", LONGEST_RUN),

@@ -15,8 +15,10 @@ _SAME_WORK = 0.1
 # the model does beside that is a smaller share of it than this.
 _OFF_BEST = 0.5
 _MIXING = 0.5
-# Up to here a direction is untouched.
-_UNTOUCHED = 0.25
+# Up to here a direction is untouched, and nearly unmixed.
+_UNTOUCHED, _UNMIXED = 0.25, 0.1
+# So near to nothing and to the best strength, directions have not begun or are at their end.
+_BEGUN, _ENDED = 0.02, 0.1
 # Variances that differ by less than this share of the largest are equal.
 _ROUNDING = 1e-9
 
@@ -48,6 +50,13 @@ class Directions(NamedTuple):
         inside = (self.strengths >= -_UNTOUCHED) & (self.strengths <= 1 + _OFF_BEST)
         return bool(np.all(inside & (self.mixing <= _MIXING)))
 
+    @property
+    def resting(self) -> bool:
+        """Whether no direction is on its way."""
+        begun = np.abs(self.strengths) > _BEGUN
+        under_way = begun & (np.abs(self.strengths - 1) > _ENDED)
+        return not np.any(under_way | (self.mixing > _UNMIXED))
+
     def between(self, first: int, last: int) -> bool:
         """Whether so many directions are learned, all but so many are untouched, and the others
         are on their way."""
@@ -58,7 +67,7 @@ class Directions(NamedTuple):
     @property
     def settled(self) -> bool:
         """Whether each direction is learned or untouched, as on a plateau."""
-        idle = (np.abs(self.strengths) <= _UNTOUCHED) & (self.mixing <= _UNTOUCHED)
+        idle = (np.abs(self.strengths) <= _UNTOUCHED) & (self.mixing <= _UNMIXED)
         return bool(np.all(self.learned | idle))
 
 

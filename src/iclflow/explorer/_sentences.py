@@ -19,7 +19,7 @@ _EQUAL = 0.05
 # From here on nothing of the nearest estimator is in a model.
 _NOTHING_OF_IT = 0.9
 # Predictions below this share of the best ones are next to nothing.
-SMALL = 0.05
+SMALL = 0.03
 # Over the last tenth of the time a loss that moves by less than this share rests.
 _REST = 1e-3
 # So many things are named one by one.
@@ -36,9 +36,9 @@ def pace(run: Trajectory, index: int) -> str:
     earlier = float(known.loss_at(0.9 * time))
     change = (earlier - loss) / max(abs(earlier), np.finfo(float).tiny)
     moves = "at rest" if abs(change) < _REST else "falling" if change > 0 else "rising"
-    since = percent(abs(start - loss) / max(abs(start), np.finfo(float).tiny))
-    side = "below" if loss <= start else "above"
-    return f"The loss is {number(loss)}, {since} {side} its start, and {moves}."
+    since = abs(start - loss) / max(abs(start), np.finfo(float).tiny)
+    side = f"{done(since)} below" if loss <= start else f"{percent(since)} above"
+    return f"The loss is {number(loss)}, {side} its start, and {moves}."
 
 
 def _place(place: int, steps: int) -> str:
@@ -89,13 +89,15 @@ def on_stairs(
     if loss < levels[-1]:
         return f"The loss is {number(loss)}, below theory's last level {number(levels[-1])}."
     place = int(np.searchsorted(-levels, -loss)) - 1
+    target = "the bottom" if place + 1 == len(steps) else f"level {place + 2}"
+    if found is not None and found.resting:
+        return f"The loss is {number(loss)}, between theory's level {place + 1} and {target}."
     earlier = float(run[: index + 1].loss_at(0.9 * time))
     if earlier - loss < _DROPPING * steps[place]:
         return None
     if found is not None and not found.between(each * place, each * (place + 1)):
         return None
     share = (levels[place] - loss) / steps[place]
-    target = "the bottom" if place + 1 == len(steps) else f"level {place + 2}"
     told = f"Dropping: {percent(share)} of the way from level {place + 1} to {target}"
     if place < len(drop_times) and np.isfinite(drop_times[place]):
         name = "t =" if run.clock == "time" else "step"
@@ -116,7 +118,7 @@ def learned_told(found: Directions) -> str:
     if count == 0:
         return f"No {noun} is learned{strong or ' yet'}."
     if count == total > 1:
-        return f"All {total} {noun}s are learned."
+        return f"{'Both' if total == 2 else f'All {total}'} {noun}s are learned."
     if distinct:
         names = ", ".join(str(d + 1) for d in np.flatnonzero(learned))
         return f"Learned components: {names}{strong}."

@@ -62,7 +62,8 @@ class Run:
 
 
 def shape_of(config: Config) -> str:
-    """What decides which programs a run needs: all but the values of real numbers."""
+    """What decides which programs a run needs: all but the values of real numbers, and how long
+    contexts are."""
 
     def shape(value: Any) -> Any:
         if isinstance(value, dict):
@@ -72,7 +73,7 @@ def shape_of(config: Config) -> str:
         return "number" if isinstance(value, float) else value
 
     given = config.given()
-    del given["seed"], given["name"]
+    del given["seed"], given["name"], given["task"]["context"]
     return json.dumps(shape(given), sort_keys=True)
 
 

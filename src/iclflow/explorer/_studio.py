@@ -150,14 +150,14 @@ class Studio:
             if wish == "pause":
                 self._pause(run)
             else:
-                self._over(run, "cancelled", message="Cancelled.")
+                self._over(run, "cancelled", message="It had not begun.")
         elif run.state in ("running", "ended") and not (run.state == "ended" and wish == "pause"):
             run.wish = wish if run.wish != "forget" else run.wish
             if run.number is not None:
                 self._pool.stop(run.number, "pause" if wish == "pause" else "cancel")
             if wish in ("cancel", "forget") and run.state == "running":
                 # For the page it is over now; its worker is free when it has heard of it.
-                self._over(run, "cancelled", message="Cancelled; what was computed stays.")
+                self._over(run, "cancelled", message="What was computed stays.")
         if wish == "forget" and run.id in run.session.runs:
             run.session.forget(run)
 
@@ -273,7 +273,7 @@ class Studio:
         if why is None:
             self._over(run, "settled")
         elif why == "cancel":
-            self._over(run, "cancelled", message="Cancelled; what was computed stays.")
+            self._over(run, "cancelled", message="What was computed stays.")
         elif run.wish == "pause":  # whatever it was left for
             self._pause(run)
         else:  # others had their turn, or it was continued before it had paused

@@ -196,7 +196,7 @@ class Narrator:
         for h in np.flatnonzero(works.any(-1)):
             mine = [int(d) + 1 for d in np.flatnonzero(works[h])]
             equal = any(len(space) > 1 and works[h, space].any() for space in found.spaces)
-            what = "equal components" if equal else numbered("component", mine)
+            what = "components of equal variance" if equal else numbered("component", mine)
             carriers.append(f"head {h + 1} works on {what}")
         if not carriers or len(carriers) > MOST_NAMED:
             return [told]
@@ -230,7 +230,7 @@ class Narrator:
     def _without_steps(self, heads: Heads, sizes: tuple[float, ...] | None) -> str:
         """What heads do that add up to next to no gradient step."""
         if sizes is not None and max(sizes) < SMALL:
-            return "All heads are idle: the model predicts next to nothing."
+            return "All heads are idle."
         variance = 1.0 if self._variances is None else float(np.mean(self._variances))
         scores = variance * np.linalg.norm(heads.attention[0], axis=(-2, -1))
         summed = heads.values[0, :, 0].sum(0)

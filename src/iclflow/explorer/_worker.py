@@ -14,7 +14,7 @@ from ._desk import Asked, Desk, ServerGone, Told, end_with_server
 # Processes that compute leave the right of way to the one that answers, and to the browser.
 _NICE = 5
 # Programs that were compiled stay in memory: one that has compiled many gives way to a fresh one.
-_LARGEST = 3 * 2**29
+_LARGEST = 2**31
 
 
 def main(pipe: Connection, server: int) -> None:
