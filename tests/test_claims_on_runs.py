@@ -157,6 +157,33 @@ def test_a_run_under_way_never_fails_and_tells_more_and_more(staircase):
     assert decided[0] < decided[-1]
 
 
+def test_a_run_that_keeps_too_few_points_never_fails(staircase):
+    given, run = staircase
+    for kept in (2, 3, 5):
+        places = np.linspace(0, len(run) - 1, kept).astype(int)
+        models = jax.tree.map(lambda leaf: leaf[places], run.models)
+        sparse = dataclasses.replace(
+            run, times=run.times[places], losses=run.losses[places], models=models
+        )
+        verdicts = {o.claim.id: o.verdict for o in check_run(given, sparse)}
+        assert "fails" not in verdicts.values(), (kept, verdicts)
+        assert verdicts["linear/ordered-drops"] == "inconclusive"
+
+
+def test_weights_that_have_not_moved_conserve_nothing_that_counts(staircase):
+    given, run = staircase
+    verdicts = {o.claim.id: o.verdict for o in check_run(given, run[:2])}
+    assert verdicts["linear/separate-conservation"] == "inconclusive"
+
+
+def test_the_level_of_the_start_alone_says_nothing_about_plateaus(staircase):
+    given, run = staircase
+    first = run[: int(np.argmax(run.losses < 0.9 * run.losses[0]))]
+    stopped = dataclasses.replace(first, result=Result.cancelled)
+    verdicts = {o.claim.id: o.verdict for o in check_run(given, stopped)}
+    assert verdicts["linear/plateau-losses"] == "inconclusive"
+
+
 def test_a_run_that_diverged_decides_nothing(staircase):
     given, run = staircase
     outcomes = check_run(given, dataclasses.replace(run, result=Result.diverged))

@@ -127,6 +127,7 @@ def cascade(given: Given, lab: Lab) -> list[Check]:
     due = (times <= 0.95 * given.end) | (given.run.result.name == "converged")
     if not due.any():
         raise Inconclusive(f"the first drop is predicted at {times[0]:.4g}, after the run's end")
+    dense(given, -np.diff(found.staircase.levels))
     measured = analysis.drop_times(given.run, levels=found.staircase.levels)
     return [Check("drop times", lab.predict(times[due]), measured[due], 0.02, "relative")]
 
