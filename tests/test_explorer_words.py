@@ -121,7 +121,7 @@ def test_heads_that_add_little_are_told_from_heads_that_average_labels():
     )
     # Small predictions are called so by both sentences, whatever estimator they are nearest to.
     assert loud.sentences(runs[1], 0)[1:] == [
-        "All heads are idle: the model predicts next to nothing.",
+        "All heads are idle.",
         "This model predicts next to nothing.",
     ]
 
@@ -178,6 +178,8 @@ BEST, SPREAD = np.array([2.0, 2.5, 4.0, 5.0]), np.array([0.4, 0.3, 0.2, 0.1])
 def test_random_and_run_away_weights_have_learned_nothing():
     random = directions(np.random.default_rng(0).normal(size=(4, 4)) * 3, BEST, SPREAD)
     assert learned_told(random).startswith("No component is learned")
+    turned = directions(np.outer([0.7, 0.7, 0, 0], [0.7, 0.7, 0, 0]) * 2.5, BEST, SPREAD)
+    assert learned_told(turned) == "No component is learned by itself: the model mixes them."
     away = directions(np.diag([1.0, 50.0, 1.0, 1.0]) * BEST, BEST, SPREAD)
     told = "Learned components: 1, 3, 4; the strongest has 50 times its best strength."
     assert learned_told(away) == told and not away.orderly
@@ -200,7 +202,8 @@ def test_equal_components_are_counted_as_directions():
 def test_stairs_are_told_only_of_models_that_stand_on_them():
     levels, none = np.array([1.0, 0.7, 0.4, 0.2, 0.1]), np.zeros(0)
     state = lambda *strengths: directions(np.diag(strengths) * BEST, BEST, SPREAD)
-    run = Trajectory(np.array([1.0, 2.0, 3.0]), np.array([0.9, 0.8, 0.69]), np.zeros(3))
+    any_model = StructuredAttention(omega=jnp.zeros(3), mu=jnp.zeros(3), dim=4)
+    run = Trajectory(np.array([1.0, 2.0, 3.0]), np.array([0.9, 0.8, 0.69]), any_model)
     told = lambda run, found: on_stairs(levels, none, run, len(run) - 1, found, 1)
     leaving = told(run, state(1, 0.02, 0, 0))
     assert leaving == (
@@ -213,8 +216,10 @@ def test_stairs_are_told_only_of_models_that_stand_on_them():
     assert told(run[:2], state(0.4, 0, 0, 0)) == dropping
     assert told(run[:2], state(0.3, 0.3, 0, 0)) is None
     # A rest between two levels is no drop.
-    still = Trajectory(run.times, np.full(3, 0.8), np.zeros(3))
+    still = Trajectory(run.times, np.full(3, 0.8), any_model)
     assert told(still, state(0.4, 0, 0, 0)) is None
+    between = "The loss is 0.8, between theory's level 1 and level 2."
+    assert told(run[:2], state(0, 1, 0, 0)) == between
 
 
 def test_all_is_done_only_when_nothing_is_left():

@@ -1,9 +1,9 @@
 """Many browsers at one explorer: each starts and cancels runs for a while.
 
 Usage: `python tools/explorer_load.py [--sessions 50] [--seconds 60]`. Every second one has runs
-that take a moment, the others runs that take minutes. Prints what was done, how long answers took, the
-memory of the server, and whether every run that was cancelled has stopped. Exit code 1 if anything
-was wrong.
+that take a moment, the others runs that take minutes. Prints what was done, how long answers took,
+the memory of the server, and whether every run that was cancelled has stopped. Exit code 1 if
+anything was wrong.
 """
 
 import argparse

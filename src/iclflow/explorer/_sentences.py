@@ -22,6 +22,8 @@ _NOTHING_OF_IT = 0.9
 SMALL = 0.03
 # Over the last tenth of the time a loss that moves by less than this share rests.
 _REST = 1e-3
+# Directions that turn into others by more than this share of the best strength are mixed.
+_MIXED = 0.25
 # So many things are named one by one.
 MOST_NAMED = 4
 
@@ -115,6 +117,8 @@ def learned_told(found: Directions) -> str:
     strongest = float(np.max(np.abs(found.strengths)))
     much = strongest > 2
     strong = f"; the strongest has {number(strongest)} times its best strength" if much else ""
+    if count == 0 and not much and np.max(found.mixing) > _MIXED:
+        return f"No {noun} is learned by itself: the model mixes them."
     if count == 0:
         return f"No {noun} is learned{strong or ' yet'}."
     if count == total > 1:

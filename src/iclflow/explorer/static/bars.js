@@ -40,6 +40,11 @@ export function barsFor({ spec, described, say, refuse }) {
     return Number((Math.round(bounded / step()) * step() || bounded).toPrecision(6));
   };
   const slot = () => WIDTH / values.length;
+  // Components are numbered by size everywhere else on the page, the largest first, equal ones in their order.
+  const rank = (k) => {
+    if (!spec.ranked) return k + 1;
+    return 1 + values.filter((value, other) => value > values[k] || (value === values[k] && other < k)).length;
+  };
   const heightOf = (value) => Math.max(1.5, ((HEIGHT - FOOT) * Math.min(value, top)) / top);
 
   function change(next) {
@@ -55,6 +60,16 @@ export function barsFor({ spec, described, say, refuse }) {
     if (!quiet) say([...values]);
   }
 
+  function name() {
+    values.forEach((_, k) => {
+      const group = picture.children[k + 1];
+      const label = `${spec.label}, component ${rank(k)}`;
+      group.lastElementChild.textContent = String(rank(k));
+      group.setAttribute("aria-label", label);
+      numbers.children[k].setAttribute("aria-label", `${label}, exact number`);
+    });
+  }
+
   function place(k) {
     const group = picture.children[k + 1];
     const height = heightOf(values[k]);
@@ -66,6 +81,7 @@ export function barsFor({ spec, described, say, refuse }) {
     group.setAttribute("aria-valuetext", number(values[k]));
     group.setAttribute("aria-valuemax", spec.high ?? top);
     numbers.children[k].value = exact(values[k]);
+    name();
   }
 
   function key(event, k) {
@@ -86,7 +102,6 @@ export function barsFor({ spec, described, say, refuse }) {
         class: "bar",
         tabindex: 0,
         role: "slider",
-        "aria-label": `${spec.label}, component ${k + 1}`,
         "aria-orientation": "vertical",
         "aria-valuemin": low,
         "aria-describedby": described,
@@ -98,20 +113,17 @@ export function barsFor({ spec, described, say, refuse }) {
         draw("rect", { x, width: wide - 2 * inset, height: 5, rx: 2.5, class: "grip" }),
         draw("rect", { x: k * wide, y: 0, width: wide, height: HEIGHT, class: "reach" }),
       );
-      const label = draw("text", { x: (k + 0.5) * wide, y: HEIGHT - 3, class: "tick" });
-      label.textContent = String(k + 1);
-      group.append(label);
+      group.append(draw("text", { x: (k + 0.5) * wide, y: HEIGHT - 3, class: "tick" }));
       group.addEventListener("keydown", (event) => key(event, k));
       return group;
     });
     picture.replaceChildren(base, ...groups);
     numbers.replaceChildren(
       ...values.map((value, k) => {
-        const label = `${spec.label}, component ${k + 1}, exact number`;
         const options = { type: "text", inputmode: "decimal", class: "number" };
-        const input = make("input", { ...options, "aria-label": label, "aria-describedby": described });
+        const input = make("input", { ...options, "aria-describedby": described });
         input.addEventListener("change", () => {
-          const read = parsed(input.value, { label: `Component ${k + 1}` });
+          const read = parsed(input.value, { label: `Component ${rank(k)}` });
           if (read.wrong) refuse(read.wrong);
           else change(values.map((old, other) => (other === k ? read.value : old)));
         });

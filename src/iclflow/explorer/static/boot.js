@@ -5,22 +5,31 @@ import { foreign, load, reloaded, save } from "./address.js";
 import { clearRefusals, drawControls, drawLimits, overtake, showRefusal } from "./controls.js";
 import { openStored, record, show, startPinned, startRun, watchStream } from "./lifecycle.js";
 import { buildPresets, drawPreset } from "./presets.js";
+import { LIVE } from "./runs.js";
 import { complain } from "./status.js";
 import { openWindow } from "./stored.js";
 
 const PAUSE = 200; // ms without a change before a run starts
+const LONGEST = 600; // ms after which a run starts though a hand still moves
 let timer = null;
+let since = null; // when the changes began that no run has been started for
 let checks = 0;
 let drawToggles = () => {};
 
 /** After a change: starts a run soon, or only checks the config when runs start by hand. */
 export function wish() {
+  const now = performance.now();
+  since ??= now;
+  // A run that has no point yet is not replaced while the hand moves: else none would ever be seen.
+  const early = LIVE.has(app.current?.status) && !app.current.times.length;
+  const left = early ? PAUSE : Math.min(PAUSE, Math.max(0, since + LONGEST - now));
   clearTimeout(timer);
-  timer = setTimeout(app.auto ? runNow : () => fits().catch(refused), PAUSE);
+  timer = setTimeout(app.auto ? runNow : () => fits().catch(refused), left);
 }
 
 /** Whether the server takes the config; if not, says why. A later question makes an earlier one void. */
 async function fits() {
+  since = null;
   const mine = ++checks;
   const answer = await api.post("/api/check", { config: app.config });
   if (mine !== checks) return false;

@@ -4,7 +4,7 @@ import { post, Refusal } from "./api.js";
 import { fieldFor } from "./fields.js";
 import { SECTIONS, everySetting, exists, kindsOf, valueAt, withValue } from "./schema.js";
 import { complain, tell } from "./status.js";
-import { title } from "./text.js";
+import { setting, title } from "./text.js";
 
 const main = byId("controls");
 const rest = byId("settings");
@@ -40,6 +40,7 @@ function specOf(path) {
   if (path === "model.rank") {
     spec.high = Math.max(2, Math.min(spec.high, app.config.task?.eigenvalues?.length ?? spec.high));
   }
+  spec.ranked = path === "task.eigenvalues" && ["linear_regression", "in_context_in_weight"].includes(app.config.task?.kind);
   if (spec.shape === "bars") spec.most = app.start.limits?.find((limit) => limit.field === path)?.value;
   // A list of several numbers does not fit on a slider.
   if (["slider", "number"].includes(spec.shape) && Array.isArray(value) && value.length > 1) spec.shape = "list";
@@ -64,7 +65,7 @@ export function drawControls() {
 function build(paths) {
   fields = [];
   const add = (path, spec) => {
-    const field = fieldFor(path, spec, (value) => choose(path, value));
+    const field = fieldFor(path, spec, (value) => choose(path, value, spec.shape === "choice"));
     fields.push(field);
     return field.element;
   };
@@ -80,10 +81,16 @@ function build(paths) {
   rest.replaceChildren(...parts.filter(Boolean));
 }
 
-/** A choice of the reader: a change of kind goes through the server, everything else is made here. */
-async function choose(path, value) {
+/** A setting by the name that the page has for it, and its value. */
+function described(path) {
+  const label = app.start.controls?.[path]?.label ?? title(path.replace(".kind", "").replace(".", ", "));
+  return `${label} is now ${setting(valueAt(app.config, path))}`;
+}
+
+/** What the reader chose: a choice may need other changes, which the server makes; a number is set here. */
+async function choose(path, value, choice) {
   complain("field", "");
-  if (!path.endsWith(".kind")) {
+  if (!choice) {
     edits++;
     app.config = withValue(app.config, path, value);
     emit("config");
@@ -94,11 +101,11 @@ async function choose(path, value) {
   try {
     const answer = await post("/api/change", { config: app.config, field: path, value });
     if (mine !== wish) return;
-    if (made !== edits) return choose(path, value); // something else was changed meanwhile: with that, too
+    if (made !== edits) return choose(path, value, true); // something else was changed meanwhile: with that, too
     if (!answer.ok) throw new Refusal(answer.message, answer.field ?? path, 422);
     app.config = answer.config;
     const others = (answer.changed ?? []).filter((one) => one !== path);
-    if (others.length) tell(`Changed with it: ${others.join(", ")}.`);
+    if (others.length) tell(`Changed with it: ${others.map(described).join("; ")}.`);
     emit("config");
     drawControls();
   } catch (problem) {
@@ -129,5 +136,6 @@ export function clearRefusals() {
 }
 
 export function drawLimits() {
-  byId("limit-list").replaceChildren(...(app.start.limits ?? []).map((limit) => make("li", { text: limit.words })));
+  const words = new Set((app.start.limits ?? []).map((limit) => limit.words)); // one may hold for several settings
+  byId("limit-list").replaceChildren(...[...words].map((text) => make("li", { text })));
 }

@@ -30,7 +30,7 @@ export async function openSweep(wanted, act) {
   fill(chosen.x, names, wanted.x ?? sweep.defaults.x);
   fill(chosen.y, [{ value: "", label: "nothing" }, ...names], (wanted.x ? wanted.y : sweep.defaults.y) ?? "");
   if (chosen.y.value === chosen.x.value) chosen.y.value = "";
-  const measures = sweep.measures.map((one) => ({ value: one.name, label: one.words || one.name }));
+  const measures = sweep.measures.map((one) => ({ value: one.name, label: title(one.name) }));
   fill(chosen.value, measures, wanted.value ?? sweep.defaults.value);
   await refresh();
 }
@@ -64,7 +64,8 @@ async function refresh() {
   if (mine !== asked || !sweep) return;
   diagram = answer;
   cell = null;
-  byId("sweep-words").textContent = diagram.words ?? "";
+  const measure = sweep.measures.find((one) => one.name === value);
+  byId("sweep-words").textContent = [measure?.words, diagram.words].filter(Boolean).join(" – ");
   drawDiagram();
   if (byId("sweep-table").open) table();
 }
@@ -147,9 +148,10 @@ function text(column, row) {
   const spread = diagram.spread?.[row]?.[column];
   const count = diagram.count?.[row]?.[column];
   const more = [];
-  if (Number.isFinite(spread)) more.push(`spread ${number(spread)}`);
-  if (Number.isFinite(count)) more.push(`runs ${count}`);
-  return `${where}: ${number(value, 4)}${more.length ? ` (${more.join(", ")})` : ""}`;
+  if (count > 1 && Number.isFinite(spread)) more.push(`spread ${number(spread)}`);
+  if (count > 1) more.push(`runs ${count}`);
+  const name = title(app.sweep.value).toLowerCase();
+  return `${where}: ${name} ${number(value, 4)}${more.length ? ` (${more.join(", ")})` : ""}`;
 }
 
 /** Says a cell; aloud only where the keyboard chose it, since a mouse passes over many. */

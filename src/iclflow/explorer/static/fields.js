@@ -57,6 +57,7 @@ export function parsed(text, spec) {
   const clean = text.trim().replace("−", "-");
   if (clean === "") return spec.nullable ? { value: null } : { wrong: `${spec.label} needs a number.` };
   const value = Number(clean);
+  if (/^-?\d+,\d+$/.test(clean)) return { wrong: `${spec.label}: write ${clean.replace(",", ".")}, with a point.` };
   if (!Number.isFinite(value)) return { wrong: `${spec.label}: “${clean}” is not a number.` };
   if (spec.whole && !Number.isInteger(value)) return { wrong: `${spec.label}: ${clean} is not a whole number.` };
   return { value };

@@ -13,6 +13,7 @@ import { command, pin, sessionLost, take, unpin } from "./lifecycle.js";
 import { drawCursor, drawLoss, onZoom, pickMoments } from "./loss.js";
 import { buildPanels, markPanels, movePanels } from "./panels.js";
 import { loadPlotly, watchSize } from "./plots.js";
+import { drawOrigin } from "./presets.js";
 import { drawing, mark, whenDrawn } from "./schedule.js";
 import { complain, drawStatus, tell } from "./status.js";
 import { wireStored } from "./stored.js";
@@ -27,6 +28,7 @@ drawing("weights", moveHeads, 90);
 drawing("words", drawWords, 60);
 drawing("claims", drawClaims, 200);
 drawing("status", drawStatus, 60);
+drawing("origin", drawOrigin, 60);
 
 let lastState = "";
 const everything = () => {
@@ -46,7 +48,7 @@ on("words", () => mark("words"));
 on("claims", () => mark("claims"));
 on("moment", () => (mark("clock", "cursor", "weights", "words"), save()));
 on("scales pin", save);
-on("config", () => (save(), wish()));
+on("config", () => (mark("origin"), save(), wish()));
 on("size theme", () => (everything(), drawDiagram(), drawHeads()));
 on("opened", openedStored);
 on("status", () => {
@@ -54,7 +56,7 @@ on("status", () => {
   const state = `${app.current?.id} ${app.current?.status}`;
   if (state === lastState) return; // progress alone moves no curve
   lastState = state;
-  mark("loss", "clock", "claims");
+  mark("loss", "clock", "claims", "origin");
   markPanels();
   noteEnd();
 });

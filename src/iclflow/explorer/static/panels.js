@@ -97,7 +97,11 @@ function drawPanel(cell) {
 }
 
 function scaleOf(panel, traces, colours) {
-  if (!panel.log) return { nticks: 5, zeroline: true, zerolinecolor: colours.line };
+  if (!panel.log) {
+    const large = traces.some((trace) => trace.y.some((value) => Math.abs(value) >= 1e-3));
+    const short = large ? {} : { tickformat: "~e" }; // 0.0000005 would run into the title
+    return { nticks: 5, zeroline: true, zerolinecolor: colours.line, ...short };
+  }
   const range = logRange(traces.map((trace) => trace.y));
   return { type: "log", range, ...logTicks(range, 4) };
 }

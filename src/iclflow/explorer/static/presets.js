@@ -1,5 +1,6 @@
 // The presets as cards, by paper.
 import { app, byId, make } from "./app.js";
+import { differences } from "./compare.js";
 
 const PAPERS = [
   ["linear", "Linear attention"],
@@ -42,4 +43,16 @@ export function drawPreset() {
   bringIntoList(document.querySelector('#presets .card[aria-pressed="true"]'));
   const preset = app.start?.presets.find((one) => one.id === app.preset);
   byId("preset-words").textContent = preset?.words ?? "";
+}
+
+/** Says where the config is from, if it is not the preset's: one line, so that nothing below it moves. */
+export function drawOrigin() {
+  const preset = app.start?.presets.find((one) => one.id === app.preset);
+  const changed = preset && app.config ? differences(preset.config, app.config).map(([path]) => path) : [];
+  let text = changed.length ? `Changed from the preset: ${changed.join(", ")}` : "";
+  if (app.source) text = app.current?.title ? `Opened from the store: ${app.current.title}` : "Opened from the store";
+  const place = byId("preset-changes");
+  if (place.textContent === text) return;
+  place.textContent = text;
+  place.title = text;
 }

@@ -135,12 +135,12 @@ export function isOver(run) {
   return run.over || ["settled", "cancelled", "failed"].includes(run.status);
 }
 
-/** The sentences of the last moment at or before `time`. */
-export function sentencesAt(run, time) {
+/** The last moment at or before `time` that has words, or null: {time, sentences}. */
+export function wordsAt(run, time) {
   let found = null;
   for (const moment of run.words) {
     if (time !== null && moment.time > time * (1 + 1e-12)) break;
     found = moment;
   }
-  return found?.sentences ?? [];
+  return found;
 }

@@ -25,7 +25,7 @@ export function tell(text) {
   clearTimeout(noteTimer);
   noteTimer = setTimeout(() => {
     note.textContent = "";
-  }, 4000);
+  }, 3000 + 80 * text.length); // as long as reading it takes
 }
 
 function progress(run) {

@@ -1,6 +1,6 @@
 // The right column: what is happening at the moment, and the claims with their verdicts.
-import { app, byId, make, momentTime } from "./app.js";
-import { isOver, sentencesAt } from "./runs.js";
+import { app, byId, indexAt, make, momentTime } from "./app.js";
+import { isOver, wordsAt } from "./runs.js";
 import { columns } from "./panels.js";
 import { number } from "./text.js";
 
@@ -23,19 +23,25 @@ export function drawWords() {
   for (const which of columns().reverse()) {
     const run = which === "A" ? app.pinned : app.shown;
     if (!run?.times.length) continue;
-    const sentences = sentencesAt(run, momentTime());
-    blocks.push({ which, sentences: sentences.length ? sentences : ["Nothing measured yet at this moment."] });
+    const now = run.times[indexAt(run, momentTime())];
+    const found = wordsAt(run, momentTime());
+    const sentences = found?.sentences.length ? found.sentences : ["Nothing measured yet at this moment."];
+    // Words are measured at fewer moments than the curves have points.
+    const earlier = found && found.time < now && number(found.time) !== number(now);
+    const unit = run.clock === "step" ? "step" : "time";
+    blocks.push({ which, sentences, measured: earlier ? `Measured at ${unit} ${number(found.time)}.` : "" });
   }
   const key = JSON.stringify(blocks);
   if (!blocks.length || place.dataset.key === key) return;
   place.dataset.key = key;
   place.replaceChildren(
-    ...blocks.map(({ which, sentences }) =>
+    ...blocks.map(({ which, sentences, measured }) =>
       make(
         "div",
         { "data-run": which },
         blocks.length > 1 ? make("h3", { text: which === "A" ? "A, pinned" : "B" }) : null,
         ...sentences.map((text, k) => make("p", { text, class: k ? null : "first" })),
+        measured ? make("p", { class: "quiet", text: measured }) : null,
       ),
     ),
   );
@@ -110,7 +116,8 @@ function fill(element, claim, run) {
   if (claim.measured !== null && claim.measured !== undefined) numbers.push(`measured ${value(claim.measured)}`);
   if (claim.tolerance !== null && claim.tolerance !== undefined) numbers.push(`tolerance ${value(claim.tolerance)}`);
   const what = claim.what && numbers.length ? `${claim.what}: ` : "";
-  element.querySelector(".numbers").textContent = `${what}${numbers.join(" · ")}`;
+  const why = found === "inconclusive" ? claim.reason : "";
+  element.querySelector(".numbers").textContent = why || `${what}${numbers.join(" · ")}`;
   const details = rows(claim).flatMap(([name, text]) => [make("dt", { text: name }), make("dd", { text })]);
   const id = [make("dt", { text: "claim" }), make("dd", {}, make("code", { text: claim.id }))];
   element.querySelector("dl").replaceChildren(...details, ...id);
