@@ -1,3 +1,4 @@
+import gc
 import os
 import random
 from pathlib import Path
@@ -24,6 +25,22 @@ from iclflow.quick_compile import compile_quickly
 compile_quickly(optimise=False)
 jax.config.update("jax_enable_x64", True)
 enable_compile_cache()
+
+
+# A process may have 65 530 pieces of memory; every program that was compiled keeps a few of them,
+# and one more than that ends the process without a word.
+_MOST_PIECES = 45_000
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_pieces_of_memory():
+    """Lets go of compiled programs after a file of tests, when they have become many; those that
+    are needed again come back from the cache on disk."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > _MOST_PIECES:
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture

@@ -26,9 +26,9 @@ def test_there_are_presets_of_all_papers_in_order():
     assert found[0].id == "linear/staircase"
 
 
-def test_the_staircase_is_that_of_the_examples():
+def test_the_staircase_is_that_of_the_examples_with_a_seed_on_which_all_claims_are_decided():
     example = load_config(ROOT / "examples" / "staircase.toml")
-    assert presets()[0].config.hash == example.hash
+    assert presets()[0].config.hash == example.model_copy(update={"seed": 1}).hash
 
 
 @pytest.mark.parametrize("preset", presets(), ids=lambda preset: preset.id)

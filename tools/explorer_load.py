@@ -63,8 +63,7 @@ async def main(sessions: int, seconds: float) -> int:
             start = time.monotonic()
             pages = []
             for _ in range(sessions):
-                address = server.address + (LONG if len(pages) % 2 else "")
-                pages.append(await opened(chromium, address, wrong))
+                pages.append(await opened(chromium, server.address, wrong))
             print(f"{sessions} pages opened in {time.monotonic() - start:.0f} s", flush=True)
             await asyncio.sleep(2)
             memory, facts = [server.memory()], []
@@ -126,6 +125,8 @@ async def used(page, end: float, seed: int) -> dict:
     """Starts and cancels runs until the end."""
     chance = random.Random(seed)
     runs, cancelled = 0, []
+    if seed % 2:
+        await page.evaluate("(text) => { location.hash = text; }", LONG)
     while time.monotonic() < end:
         await page.evaluate("document.getElementById('run').click()")
         runs += 1

@@ -15,6 +15,8 @@ from ._desk import Asked, Desk, ServerGone, Told, end_with_server
 _NICE = 5
 # Programs that were compiled stay in memory: one that has compiled many gives way to a fresh one.
 _LARGEST = 2**31
+# Of memory: a process that has more than 65 530 of them is ended by the system.
+_MOST_PIECES = 45_000
 
 
 def main(pipe: Connection, server: int) -> None:
@@ -64,7 +66,7 @@ def _do(desk: Desk, job: Callable, asked: Asked) -> bool:
         # The page gets one sentence; whoever runs the server gets to see where it comes from.
         traceback.print_exc(file=sys.stderr)
         answer = "broke", f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-    last = _size() > _LARGEST
+    last = _size() > _LARGEST or _pieces() > _MOST_PIECES
     desk.tell(*answer, last)
     return not last
 
@@ -80,3 +82,12 @@ def _size() -> int:
         # The most that it ever held, in bytes or in kilobytes.
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return most if sys.platform == "darwin" else 1024 * most
+
+
+def _pieces() -> int:
+    """Pieces of memory that this process has; 0 where the system does not say."""
+    try:
+        with open("/proc/self/maps", "rb") as file:
+            return file.read().count(b"\n")
+    except OSError:
+        return 0
