@@ -274,6 +274,7 @@ def test_play_moves_time_and_keys_work(tab):
     tab.page.keyboard.press("Space")
     tab.page.wait_for_timeout(600)
     tab.page.keyboard.press("Space")
+    tab.page.wait_for_timeout(300)  # a frame may be under way
     played = int(tab.page.input_value("#clock"))
     assert 0 < played
     tab.page.focus("#clock")
