@@ -55,6 +55,24 @@ def getkey():
 
 
 @pytest.fixture
+def rendered():
+    """Figures as they are."""
+
+
+@pytest.fixture
+def sketched(request, monkeypatch):
+    """Figures as the numbers that they show, where nobody looks: to render them takes longest."""
+
+    def numbers(figure, kind) -> bytes:
+        return repr(
+            [[line.get_xydata().tolist() for line in a.lines] for a in figure.axes]
+        ).encode()
+
+    if "rendered" not in request.fixturenames:
+        monkeypatch.setattr("iclflow.experiment._figure._rendered", numbers)
+
+
+@pytest.fixture
 def unchecked():
     """Switches the checks of annotated types off, where our own refusal is what is tested."""
     jaxtyping.config.update("jaxtyping_disable", True)

@@ -23,6 +23,8 @@ from iclflow.figures import Drawing, Figure
 from iclflow.flows import Linear
 from iclflow.trajectory import Result, Trajectory
 
+pytestmark = pytest.mark.usefixtures("sketched")
+
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
@@ -32,24 +34,6 @@ def away_from_home(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("iclflow.compile_cache.enable_compile_cache", lambda: None)
     monkeypatch.setattr("matplotlib.rcParams", matplotlib.rcParams.copy())
-
-
-@pytest.fixture
-def rendered():
-    """Figures as they are."""
-
-
-@pytest.fixture(autouse=True)
-def sketched(request, monkeypatch):
-    """Figures as the numbers that they show, where nobody looks: to render them takes longest."""
-
-    def numbers(figure, kind) -> bytes:
-        return repr(
-            [[line.get_xydata().tolist() for line in a.lines] for a in figure.axes]
-        ).encode()
-
-    if "rendered" not in request.fixturenames:
-        monkeypatch.setattr("iclflow.experiment._figure._rendered", numbers)
 
 
 @pytest.fixture

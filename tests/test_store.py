@@ -21,6 +21,8 @@ from iclflow.files import is_sealed, sealed
 from iclflow.store import RunFolder, check_free, damage, list_runs, result_folder
 from iclflow.trajectory import Result, Trajectory
 
+pytestmark = pytest.mark.usefixtures("sketched")
+
 DATA = {
     "task": {"kind": "linear_regression", "eigenvalues": [0.8, 0.5], "context": 20},
     "model": {"kind": "separate", "heads": 2, "scale": 0.01},
@@ -37,24 +39,6 @@ def away_from_home(tmp_path, monkeypatch):
     """Works in an empty folder, and leaves the user's compile cache alone."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("iclflow.compile_cache.enable_compile_cache", lambda: None)
-
-
-@pytest.fixture
-def rendered():
-    """Figures as they are."""
-
-
-@pytest.fixture(autouse=True)
-def sketched(request, monkeypatch):
-    """Figures as the numbers that they show, where nobody looks: to render them takes longest."""
-
-    def numbers(figure, kind) -> bytes:
-        return repr(
-            [[line.get_xydata().tolist() for line in a.lines] for a in figure.axes]
-        ).encode()
-
-    if "rendered" not in request.fixturenames:
-        monkeypatch.setattr("iclflow.experiment._figure._rendered", numbers)
 
 
 def finished(folder: Path, settings) -> Trajectory:

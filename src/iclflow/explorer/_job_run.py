@@ -60,7 +60,7 @@ def compute_run(
     message = None
     if watch.late:
         message = f"Stopped after {limit:g} seconds, the most that the explorer gives a run."
-    _tell_end(desk, teller, experiment, run, spent, message)
+    _tell_end(desk, teller, experiment, run, spent, message, shown=run)
     return {"left": None, "seconds": spent}
 
 
@@ -160,7 +160,7 @@ def _tell_end(
     run: Trajectory,
     seconds: float,
     message: str | None,
-    shown: Trajectory | None = None,
+    shown: Trajectory,
 ) -> None:
     summary = summarise(
         experiment.config, run, teller.floor, teller.predicted, experiment.task
@@ -170,11 +170,11 @@ def _tell_end(
         result=run.result.name,
         message=message or run.result.value,
         seconds=seconds,
-        points=len(run if shown is None else shown),
+        points=len(shown),
         summary=summary,
     )
     teller.theory(float(run.times[-1]))
-    teller.finish(run if shown is None else shown, run)
+    teller.finish(shown, run)
 
 
 JOBS = {"run": compute_run, "draw": draw_loss, "warm": warm_up}

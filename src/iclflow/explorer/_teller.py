@@ -146,30 +146,26 @@ class Teller:
     def live(self, run: Trajectory) -> None:
         """Tells what is happening now, and what the claims say so far."""
         start = time.monotonic()
-        self._words(run, [len(run) - 1], self._moments)
+        self._words(run, len(run) - 1)
         self._claims(run, final=False)
         self.cost = time.monotonic() - start
 
-    def finish(self, run: Trajectory, whole: Trajectory | None = None) -> None:
-        """Tells of a run that is over all that can be said; `whole` has the points that are not
+    def finish(self, shown: Trajectory, run: Trajectory) -> None:
+        """Tells of a run that is over all that can be said; `run` has the points that are not
         shown too."""
-        self._claims(run if whole is None else whole, final=True)
-        start = 0
-        for place in moments_to_tell(run):
+        self._claims(run, final=True)
+        self._moments = 0
+        for place in moments_to_tell(shown):
             if self._desk.cancelled:
                 return
-            self._words(run, [int(place)], start)
-            start += 1
+            self._words(shown, int(place))
         # What was told on the way and is told no more goes, if the run had fewer moments than that.
-        self._desk.event("words", **{"from": start}, moments=[])
+        self._desk.event("words", **{"from": self._moments}, moments=[])
 
-    def _words(self, run: Trajectory, places: list[int], start: int) -> None:
-        moments = [
-            {"index": place, "time": run.times[place], "sentences": self._said(run, place)}
-            for place in places
-        ]
-        self._desk.event("words", **{"from": start}, moments=moments)
-        self._moments = start + len(moments)
+    def _words(self, run: Trajectory, place: int) -> None:
+        moment = {"index": place, "time": run.times[place], "sentences": self._said(run, place)}
+        self._desk.event("words", **{"from": self._moments}, moments=[moment])
+        self._moments += 1
 
     def _said(self, run: Trajectory, place: int) -> list[str]:
         try:
