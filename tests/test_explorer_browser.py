@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from explorer_client import ENDLESS, fragment, serving
+from explorer_client import ENDLESS, fragment, serving, wait_for
 from iclflow.cli import main
 from iclflow.config import parse_config
-from iclflow.explorer._presets import presets
+from iclflow.explorer._presets import Preset, presets
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 from browser import browser as find_browser
@@ -37,13 +37,14 @@ new PerformanceObserver((list) => { for (const entry of list.getEntries())
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("browser")
+    # The shape of runs that other tests start: whoever opens one has compiled its programs.
     (folder / "small.toml").write_text(
-        '[task]\nkind = "linear_regression"\neigenvalues = [0.4, 0.1]\n'
+        '[task]\nkind = "linear_regression"\neigenvalues = [0.4, 0.3, 0.2, 0.1]\n'
         '[model]\nkind = "separate"\nheads = 2\n'
     )
     (folder / "sweep.toml").write_text(
         'name = "scales"\nseeds = 2\n[base.task]\nkind = "linear_regression"\n'
-        'eigenvalues = [0.4, 0.1]\n[base.model]\nkind = "separate"\nheads = 2\n'
+        'eigenvalues = [0.4, 0.3, 0.2, 0.1]\n[base.model]\nkind = "separate"\nheads = 2\n'
         '[axes]\n"model.scale" = [1e-2, 1e-1]\n"task.noise" = [0.0, 0.1]\n'
         '[measure]\nnames = ["plateaus"]\n'
     )
@@ -137,14 +138,37 @@ class Tab:
         self.seen = self.current()
 
 
+@pytest.fixture(scope="module")
+def context(server, chromium):
+    """One for all pages: what the page is made of is fetched once."""
+    found = chromium.new_context(viewport={"width": 1440, "height": 1000}, accept_downloads=True)
+    found.grant_permissions(["clipboard-read", "clipboard-write"], origin=server.address)
+    yield found
+    found.close()
+
+
 @pytest.fixture
-def tab(server, chromium):
-    context = chromium.new_context(viewport={"width": 1440, "height": 1000}, accept_downloads=True)
-    context.grant_permissions(["clipboard-read", "clipboard-write"], origin=server.address)
+def tab(server, context):
     found = Tab(context, server)
     yield found
-    context.close()
+    found.page.close()
     assert found.wrong == []
+
+
+@pytest.fixture(scope="module")
+def settled_tab(server, context):
+    """A page on which the staircase has ended."""
+    found = Tab(context, server).open()
+    yield found
+    found.page.close()
+
+
+@pytest.fixture
+def shown(settled_tab):
+    """That page, for tests that leave it as they found it."""
+    yield settled_tab
+    wrong, settled_tab.wrong = settled_tab.wrong, []
+    assert wrong == []
 
 
 # Presets and controls ---------------------------------------------------------------------------
@@ -156,16 +180,16 @@ def tab(server, chromium):
 @pytest.mark.parametrize("part", range(4))
 def test_every_preset_loads_and_finishes(tab, part):
     tab.open()
-    for preset in [preset.id for preset in presets()][part::4]:
-        if preset != "linear/staircase":  # which is there already
-            tab.page.click(f'#presets [data-preset="{preset}"]')
+    for preset in presets()[part::4]:
+        if preset.id != "linear/staircase":  # which is there already
+            tab.page.click(f'#presets [data-preset="{preset.id}"]')
             tab.restarted()
         look_at(tab, preset)
 
 
-def look_at(tab, preset: str) -> None:
+def look_at(tab, preset: Preset) -> None:
     """Checks that everything that the page shows of a run is there."""
-    assert tab.shown()["p"] == preset
+    assert tab.shown()["p"] == preset.id and tab.shown()["c"] == preset.config.given()
     assert tab.points() > 10
     assert tab.page.locator("#panels [data-panel]").count() >= 1
     assert tab.page.locator("#heads [data-head]").count() >= 1
@@ -174,13 +198,6 @@ def look_at(tab, preset: str) -> None:
         "(all) => all.map((each) => each.dataset.verdict)"
     )
     assert "waiting" not in verdicts and "fails" not in verdicts
-
-
-def test_a_card_of_a_preset_starts_it(tab):
-    tab.open()
-    tab.page.click('#presets [data-preset="linear/merged"]')
-    tab.restarted()
-    assert tab.shown()["p"] == "linear/merged" and tab.shown()["c"]["model"]["kind"] == "merged"
 
 
 def test_controls_change_the_run(tab):
@@ -219,7 +236,7 @@ def test_what_cannot_be_is_said_at_its_control_and_the_picture_stays(tab):
     told.locator("text=at most 16 heads").wait_for()
     assert told.locator('[aria-invalid="true"]').count() >= 1
     assert tab.points() == points and tab.page.get_attribute("html", "data-state") == "settled"
-    tab.set_number("model.heads", 3)
+    tab.set_number("model.heads", 2)
     tab.restarted()
     assert told.locator('[aria-invalid="true"]').count() == 0
 
@@ -249,22 +266,6 @@ def test_the_time_slider_moves_every_panel(tab):
     tab.slide(1.0)
     tab.page.wait_for_timeout(700)
     assert seen() == end
-
-
-def test_maps_of_the_heads_at_the_end_are_those_of_the_end(tab):
-    tab.open()
-    tab.page.wait_for_timeout(500)
-    shown = tab.page.evaluate(
-        """() => [...document.querySelectorAll("#heads canvas")].map((c) => c.toDataURL())"""
-    )
-    tab.slide(0.2)
-    tab.page.wait_for_timeout(500)
-    tab.slide(1.0)
-    tab.page.wait_for_timeout(500)
-    again = tab.page.evaluate(
-        """() => [...document.querySelectorAll("#heads canvas")].map((c) => c.toDataURL())"""
-    )
-    assert again == shown
 
 
 def test_play_moves_time_and_keys_work(tab):
@@ -307,7 +308,7 @@ def test_a_pinned_run_stays_beside_the_next_one(tab):
 def test_an_address_brings_everything_back(tab, server, chromium):
     tab.open()
     tab.page.click("#pin")
-    tab.set_number("model.heads", 3)
+    tab.set_number("model.heads", 2)
     tab.restarted()
     tab.page.click("#log-time")
     tab.slide(0.4)
@@ -322,15 +323,15 @@ def test_an_address_brings_everything_back(tab, server, chromium):
     other.until("settled")
     other.page.wait_for_timeout(500)
     assert other.moment() == moment and other.shown()["c"] == tab.shown()["c"]
-    assert other.page.locator("#heads [data-head]").count() == 7
+    assert other.page.locator("#heads [data-head]").count() == 6
     assert other.page.get_attribute("#log-time", "aria-pressed") == "true"
     assert other.wrong == []
     other.page.context.close()
 
 
 @pytest.mark.parametrize("kind", ["png", "pdf", "csv", "json", "toml", "py"])
-def test_exports_are_files_that_open(tab, tmp_path, kind):
-    tab.open()
+def test_exports_are_files_that_open(shown, tmp_path, kind):
+    tab = shown
     tab.page.click("#exports summary")
     with tab.page.expect_download() as waiting:
         tab.page.click(f"#export-{kind}")
@@ -348,6 +349,7 @@ def test_exports_are_files_that_open(tab, tmp_path, kind):
         compile(content, str(path), "exec")
     else:
         assert content.startswith({"png": b"\x89PNG", "pdf": b"%PDF"}[kind])
+    tab.page.click("#exports summary")  # which closes the list
 
 
 # Runs that are under way ------------------------------------------------------------------------
@@ -359,19 +361,20 @@ def long_run(tab) -> None:
     tab.page.wait_for_selector("#clock:not([max='0'])", state="attached")
 
 
+def moves_on(tab, before: int) -> bool:
+    """Whether a run gets more points than it had, in time."""
+    return wait_for(lambda: tab.page.wait_for_timeout(20) or tab.points() > before, 30)
+
+
 def test_a_run_is_paused_continued_and_cancelled(tab):
     long_run(tab)
-    tab.page.wait_for_timeout(1500)
     tab.page.click("#pause")
     tab.until("paused")
     stood = tab.points()
     assert stood > 1
     tab.page.click("#continue")
     tab.until("running")
-    deadline = time.monotonic() + 30
-    while tab.points() <= stood and time.monotonic() < deadline:
-        tab.page.wait_for_timeout(200)
-    assert tab.points() > stood
+    assert moves_on(tab, stood)
     tab.page.click("#cancel")
     tab.until("cancelled", 15)
     assert tab.points() >= stood
@@ -379,13 +382,11 @@ def test_a_run_is_paused_continued_and_cancelled(tab):
 
 def test_a_reload_in_the_middle_goes_on_with_the_run(tab):
     long_run(tab)
-    tab.page.wait_for_timeout(1500)
     run, before = tab.current(), tab.points()
     tab.page.reload()
     tab.until("running")
-    tab.page.wait_for_timeout(1000)
+    assert moves_on(tab, before)
     assert tab.current() == run
-    assert tab.points() >= before
     tab.page.click("#cancel")
     tab.until("cancelled", 15)
 
@@ -394,7 +395,8 @@ def test_a_server_that_goes_away_is_told_of(tmp_path, chromium):
     with serving("--workers", "1", folder=tmp_path) as server:
         context = chromium.new_context()
         tab = Tab(context, server)
-        tab.open()
+        tab.page.goto(server.address)
+        tab.page.wait_for_selector('[data-field="model.heads"] input')
         server.process.kill()
         server.process.wait(10)
         tab.page.click("#run")
@@ -445,17 +447,28 @@ def test_a_cell_of_a_phase_diagram_is_opened_with_the_mouse(tab):
 # Screens, speed ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", [(390, 844), (768, 1024), (1440, 900)])
-def test_no_screen_is_cut_off_and_all_text_is_readable(server, chromium, size, scheme):
+# Each screen is loaded in one scheme, and then put into the other.
+@pytest.mark.parametrize(
+    ("size", "schemes"),
+    [
+        ((390, 844), ("dark", "light")),
+        ((768, 1024), ("light", "dark")),
+        ((1440, 900), ("dark", "light")),
+    ],
+)
+def test_no_screen_is_cut_off_and_all_text_is_readable(tab, size, schemes):
     width, height = size
-    context = chromium.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
-    tab = Tab(context, server)
-    tab.open()
-    assert tab.page.evaluate("document.documentElement.scrollWidth") <= width
-    assert tab.page.evaluate(CONTRAST) == []
-    assert tab.wrong == []
-    context.close()
+    tab.page.set_viewport_size({"width": width, "height": height})
+    for scheme in schemes:
+        tab.page.emulate_media(color_scheme=scheme)
+        if scheme == schemes[0]:
+            tab.open()
+        else:
+            tab.page.wait_for_timeout(400)  # everything is drawn anew
+        dark = tab.page.get_attribute("html", "data-dark")
+        assert dark == ("yes" if scheme == "dark" else "no")
+        assert tab.page.evaluate("document.documentElement.scrollWidth") <= width
+        assert tab.page.evaluate(CONTRAST) == []
 
 
 # Texts whose contrast with what is behind them is below that of WCAG AA.
@@ -483,10 +496,14 @@ CONTRAST = """() => {
 }"""
 
 
+# Milliseconds: to the first curve, to the whole one, and of the slowest frame.
+LIMITS = {"first": 1000, "whole": 3000, "frame": 100}
+
+
 def test_the_four_plateaus_are_drawn_in_time_without_a_jump(tab):
     tab.open()
     # Warm: everything is compiled. Of three tries the best counts; another program may have run.
-    best = {"first": 1e9, "whole": 1e9, "frame": 1e9}
+    best = dict.fromkeys(LIMITS, 1e9)
     for _ in range(3):
         tab.page.evaluate(
             "() => { performance.clearMarks(); frames_.length = 0; shifts_.length = 0; }"
@@ -506,7 +523,9 @@ def test_the_four_plateaus_are_drawn_in_time_without_a_jump(tab):
         best["whole"] = min(best["whole"], marks["run-shown"] - start)
         best["frame"] = min(best["frame"], frame)
         assert tab.page.evaluate("shifts_.reduce((a, b) => a + b, 0)") < 0.02
-    assert best["first"] <= 1000 and best["whole"] <= 3000 and best["frame"] <= 100, best
+        if all(best[name] <= most for name, most in LIMITS.items()):
+            break
+    assert all(best[name] <= most for name, most in LIMITS.items()), best
 
 
 def test_the_page_is_usable_within_five_seconds_of_the_command(tmp_path, chromium):

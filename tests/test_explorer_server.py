@@ -16,17 +16,19 @@ from iclflow.cli import main
 from iclflow.config import parse_config
 from iclflow.trajectory import Trajectory
 
+# The shape of the staircase, here and in `small.toml`: what is told of it is compiled once.
 SWEEP = """
 name = "scales"
 seeds = 2
 [base.task]
 kind = "linear_regression"
-eigenvalues = [0.4, 0.1]
+eigenvalues = [0.4, 0.3, 0.2, 0.1]
+context = 31
 [base.model]
 kind = "separate"
-heads = 2
+heads = 4
 [axes]
-"model.scale" = [1e-3, 1e-2, 1e-1]
+"model.scale" = [1e-2, 3e-2, 1e-1]
 "task.noise" = [0.0, 0.1]
 [measure]
 names = ["plateaus"]
@@ -39,8 +41,8 @@ def stored(tmp_path_factory):
     """A folder with a stored run, a damaged one, and a sweep."""
     folder = tmp_path_factory.mktemp("explorer")
     (folder / "small.toml").write_text(
-        '[task]\nkind = "linear_regression"\neigenvalues = [0.4, 0.1]\n'
-        '[model]\nkind = "separate"\nheads = 2\n'
+        '[task]\nkind = "linear_regression"\neigenvalues = [0.4, 0.3, 0.2, 0.1]\n'
+        'context = 31\n[model]\nkind = "separate"\nheads = 4\nscale = 1e-2\n'
     )
     (folder / "sweep.toml").write_text(SWEEP)
     file = str(folder / "small.toml")
@@ -59,13 +61,19 @@ def server(stored):
         yield found
 
 
+@pytest.fixture(scope="module")
+def told(server):
+    """A staircase that has ended: the id of its run, and its events."""
+    page = server.page()
+    run = page.run(STAIRCASE, title="four plateaus")
+    return run, page.until(run, "settled", "failed")
+
+
 # Runs -------------------------------------------------------------------------------------------
 
 
-def test_a_run_is_told_from_its_queue_to_its_last_word(server):
-    page = server.page()
-    run = page.run(STAIRCASE, title="four plateaus")
-    events = page.until(run, "settled", "failed")
+def test_a_run_is_told_from_its_queue_to_its_last_word(told):
+    _, events = told
     types = [event["type"] for event in events]
     assert types[:5] == ["queued", "started", "panels", "theory", "claims"]
     assert types.index("points") < types.index("ended") < types.index("settled")
@@ -83,9 +91,9 @@ def test_a_run_is_told_from_its_queue_to_its_last_word(server):
     verdicts = {claim["id"]: claim["verdict"] for claim in claims["claims"]}
     assert claims["final"] and verdicts["linear/plateau-losses"] == "holds"
     words = [event for event in events if event["type"] == "words" and event["moments"]]
-    told = [moment for event in words for moment in event["moments"]]
-    assert len(told) > 5 and all(moment["sentences"] for moment in told)
-    assert any("PCR with 2 components" in s for moment in told for s in moment["sentences"])
+    moments = [moment for event in words for moment in event["moments"]]
+    assert len(moments) > 5 and all(moment["sentences"] for moment in moments)
+    assert any("PCR with 2 components" in s for moment in moments for s in moment["sentences"])
 
 
 def test_what_is_drawn_is_what_the_library_computes(server):
@@ -102,12 +110,10 @@ def test_what_is_drawn_is_what_the_library_computes(server):
     assert abs(len(told["times"]) - len(own)) <= 2
 
 
-def test_the_weights_of_a_moment_are_those_of_the_run(server):
+def test_the_weights_of_a_moment_are_those_of_the_run(server, told):
     from iclflow.experiment import prepare, train
 
-    page = server.page()
-    run = page.run(STAIRCASE)
-    page.until(run, "settled", "failed")
+    run, _ = told
     moment = server.get(f"/api/runs/{run}/moment/0")
     model = train(prepare(parse_config(STAIRCASE)), lambda _: False).at(0)
     wanted = np.asarray(model.K[0] @ model.Q[0].T)
@@ -124,10 +130,8 @@ def test_the_weights_of_a_moment_are_those_of_the_run(server):
     "kind, begins",
     [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("csv", b"time,loss"), ("toml", b"#"), ("py", b'"""')],
 )
-def test_a_run_is_exported_in_every_form(server, kind, begins):
-    page = server.page()
-    run = page.run(STAIRCASE)
-    page.until(run, "settled", "failed")
+def test_a_run_is_exported_in_every_form(server, told, kind, begins):
+    run, _ = told
     status, headers, body = server.request("GET", f"/api/runs/{run}/export/{kind}")
     assert status == 200 and body.startswith(begins)
     assert headers["content-disposition"] == f'attachment; filename="staircase-{_hash()}.{kind}"'
@@ -171,7 +175,7 @@ def test_a_page_that_goes_away_takes_its_runs_with_it(server):
     page = server.page()
     run = page.run(ENDLESS)
     page.until(run, "points")  # its stream ends here
-    time.sleep(6)
+    time.sleep(5.6)  # more than the five seconds that it may be away
     assert page.until(run, "cancelled", "settled", timeout=5)[-1]["type"] == "cancelled"
 
 
@@ -194,7 +198,8 @@ def test_a_long_run_of_one_page_lets_another_page_have_its_turn(server):
 
 def test_a_reload_in_the_middle_gets_the_whole_run(server):
     page = server.page()
-    run = page.run(ENDLESS | {"flow": {**ENDLESS["flow"], "steps": 200}})
+    short = {"flow": {**ENDLESS["flow"], "steps": 200}, "save": {"kind": "linear", "count": 20}}
+    run = page.run(ENDLESS | short)
     before = page.until(run, "points")
     again = page.until(run, "settled", "failed")
     assert [event["number"] for event in again][: len(before)] == [e["number"] for e in before]
@@ -292,7 +297,7 @@ def test_a_cell_of_a_phase_diagram_opens_its_run(server, stored):
     assert [axis["name"] for axis in about["swept"]] == ["model.scale", "task.noise", "seed"]
     query = "x=model.scale&y=task.noise&value=final_loss"
     diagram = server.get(f"/api/sweeps/{sweep['id']}/diagram?{query}")
-    assert diagram["x"]["values"] == [1e-3, 1e-2, 1e-1] and np.shape(diagram["z"]) == (2, 3)
+    assert diagram["x"]["values"] == [1e-2, 3e-2, 1e-1] and np.shape(diagram["z"]) == (2, 3)
     assert diagram["count"] == [[2] * 3] * 2 and "median over 2 runs" in diagram["words"]
     page = server.page()
     cell = {"x": {"name": "model.scale", "value": 1e-2}, "y": {"name": "task.noise", "value": 0.1}}

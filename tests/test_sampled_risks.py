@@ -421,7 +421,7 @@ def test_steps_do_not_depend_on_how_many_are_drawn_together(blocks):
     keys_of = lambda state, ahead: jr.fold_in(state[2], state[0] + ahead)
     step = lambda state, drawn: (state[0] + 1, state[1] / 2 + drawn.value, state[2])
     start = jnp.asarray(2), jnp.asarray(0.0), key
-    run = jax.jit(lambda count: drawn_ahead(Numbers(), keys_of, step, start, count, blocks))
+    run = jax.jit(lambda count: drawn_ahead(Numbers(), None, keys_of, step, start, count, blocks))
     number, total, same = run(7)
     expected = 0.0
     for n in range(2, 9):
@@ -433,7 +433,7 @@ def test_steps_do_not_depend_on_how_many_are_drawn_together(blocks):
 @pytest.mark.parametrize(
     ("strides", "most", "blocks"),
     [
-        ([25, 25], 64, Blocks(25, True, True)),
+        ([25, 25], 64, Blocks(25, False, True)),
         ([100, 100], 64, Blocks(50, False, True)),
         ([97, 97], 64, Blocks(49, False, False)),
         ([1, 5, 20], 8, Blocks(7, False, False)),

@@ -25,6 +25,7 @@ from explorer_client import ENDLESS, fragment, serving  # noqa: E402
 from iclflow.config import parse_config  # noqa: E402
 
 OPTIONS = ["--no-sandbox", "--disable-background-networking", "--disable-dev-shm-usage"]
+AT_ONCE = 4  # pages that are opened together
 LONG = fragment({"v": 1, "c": parse_config(ENDLESS).given()})
 # Reads the stream of events beside the page, to see that none is missing.
 COUNT = """
@@ -61,9 +62,11 @@ async def main(sessions: int, seconds: float) -> int:
         async with async_playwright() as playwright:
             chromium = await playwright.chromium.launch(executable_path=browser(), args=OPTIONS)
             start = time.monotonic()
-            pages = []
-            for _ in range(sessions):
-                pages.append(await opened(chromium, server.address, wrong))
+            # A few at a time: all at once, each would wait for all others to be drawn.
+            few = asyncio.Semaphore(AT_ONCE)
+            addresses = [server.address, server.address + LONG]
+            opening = [opened(chromium, addresses[i % 2], wrong, few) for i in range(sessions)]
+            pages = await asyncio.gather(*opening)
             print(f"{sessions} pages opened in {time.monotonic() - start:.0f} s", flush=True)
             await asyncio.sleep(2)
             memory, facts = [server.memory()], []
@@ -105,19 +108,20 @@ async def main(sessions: int, seconds: float) -> int:
     return 1 if wrong or sum(doubled) or late > 1.5 * early else 0
 
 
-async def opened(chromium, address: str, wrong: list[str]):
-    """A page in a browser session of its own."""
-    context = await chromium.new_context(viewport={"width": 1200, "height": 800})
-    page = await context.new_page()
-    page.set_default_timeout(180_000)
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on(
-        "console",
-        lambda message: wrong.append(message.text) if message.type == "error" else None,
-    )
-    await page.add_init_script(COUNT)
-    await page.goto(address)
-    await page.wait_for_selector("#run")
+async def opened(chromium, address: str, wrong: list[str], few: asyncio.Semaphore):
+    """A page in a browser session of its own, ready to run."""
+    async with few:
+        context = await chromium.new_context(viewport={"width": 1200, "height": 800})
+        page = await context.new_page()
+        page.set_default_timeout(300_000)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on(
+            "console",
+            lambda message: wrong.append(message.text) if message.type == "error" else None,
+        )
+        await page.add_init_script(COUNT)
+        await page.goto(address)
+        await page.wait_for_selector("html[data-state]", state="attached")
     return page
 
 
@@ -125,10 +129,9 @@ async def used(page, end: float, seed: int) -> dict:
     """Starts and cancels runs until the end."""
     chance = random.Random(seed)
     runs, cancelled = 0, []
-    if seed % 2:
-        await page.evaluate("(text) => { location.hash = text; }", LONG)
     while time.monotonic() < end:
-        await page.evaluate("document.getElementById('run').click()")
+        if not await page.is_enabled("#cancel"):
+            await page.evaluate("document.getElementById('run').click()")
         runs += 1
         await asyncio.sleep(chance.uniform(0.1, 2.0))
         if await page.is_enabled("#cancel"):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .analysis import allocation as allocation
     from .analysis import decomposition as decomposition
     from .analysis import drop_times as drop_times
+    from .analysis import landscape as landscape
     from .analysis import learning_phases as learning_phases
     from .analysis import patterns as patterns
     from .analysis import plateaus as plateaus
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from .risks import QuerySampledRisk as QuerySampledRisk
     from .risks import SampledRisk as SampledRisk
     from .risks import SpectralRisk as SpectralRisk
+    from .risks import TabulatedSoftmaxRisk as TabulatedSoftmaxRisk
     from .risks import available_kinds as available_kinds
     from .risks import risk as risk
     from .tasks import AbstractTask as AbstractTask
@@ -97,6 +99,7 @@ _HOMES = {
         "allocation",
         "decomposition",
         "drop_times",
+        "landscape",
         "learning_phases",
         "patterns",
         "plateaus",
@@ -156,6 +159,7 @@ _HOMES = {
         "QuerySampledRisk",
         "SampledRisk",
         "SpectralRisk",
+        "TabulatedSoftmaxRisk",
         "available_kinds",
         "risk",
     ),

@@ -98,11 +98,14 @@ class AlgorithmWatch:
         self._others: Any = _drawn(task, jr.fold_in(key, 1), count) if fitted else None
         labels = range(task.labels) if isinstance(task, MultiTaskRegression) else (0,)
         self._labels = tuple(self._known(label, normaliser, fitted) for label in labels)
+        # The model that was asked about last, and what it predicts: its size and its algorithm are
+        # asked for one after the other.
+        self._last: tuple[AbstractModel, np.ndarray] | None = None
 
     def look(self, model: AbstractModel) -> tuple[Algorithm, ...] | None:
         """The estimators for each label of the task, the nearest first; None for a model that
         predicts NaN or infinity, or numbers whose squares cannot be compared."""
-        own = self._predicted(model, self._sequences)
+        own = self._own(model)
         fitting = any(known.solver is not None for known in self._labels)
         other = self._predicted(model, self._others) if fitting else own
         if not (_usable(own) and _usable(other)):
@@ -114,7 +117,7 @@ class AlgorithmWatch:
     def sizes(self, model: AbstractModel) -> tuple[float, ...]:
         """How large the predictions of each label are, as a share of those of the best predictor
         where that is known, and of the labels elsewhere."""
-        own = self._predicted(model, self._sequences)
+        own = self._own(model)
         with np.errstate(over="ignore"):
             powers = np.mean(own**2, axis=0)
         whole = [float(np.mean(_worth_predicting(known) ** 2)) for known in self._labels]
@@ -122,6 +125,12 @@ class AlgorithmWatch:
             float(np.sqrt(power / most)) if most > 0 else float(power > 0)
             for power, most in zip(powers, whole)
         )
+
+    def _own(self, model: AbstractModel) -> np.ndarray:
+        """What a model predicts of the sequences that all are compared on."""
+        if self._last is None or self._last[0] is not model:
+            self._last = model, self._predicted(model, self._sequences)
+        return self._last[1]
 
     def _predicted(self, model: AbstractModel, sequences: Any) -> np.ndarray:
         """(n, labels)."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..analysis import AlgorithmWatch, learning_phases
 from ..experiment import Experiment, Overlay
-from ..models import AttentionStack, MergedKQ
+from ..models import AbstractModel, AttentionStack, MergedKQ
 from ..tasks import LinearRegression, Mixture, MultiTaskRegression
 from ..trajectory import Trajectory
 from ._matrices import Heads, variances
@@ -37,6 +37,9 @@ _DEBIASED, _NEARLY = 0.05, 0.2
 _FLAT = 0.3
 # Contexts with more numbers take seconds to compare with estimators.
 _LARGEST_WATCHED = 2**15
+# Tasks whose sequences are kept, some ten megabytes each; the oldest goes.
+_MOST_WATCHES = 4
+_WATCHES: dict[tuple[str, str, bool], AlgorithmWatch] = {}
 
 
 class Narrator:
@@ -73,12 +76,13 @@ class Narrator:
         point = run[index : index + 1]
         with np.errstate(all="ignore"):
             heads = self.panels.reader.read(point)
-        sizes = self._sizes(run, index)
+        model = run.at(index)
+        sizes = self._sizes(model)
         parts = [
             self._where(run, index, heads),
             self._against_theory(run, index),
             self._heads(point, heads, sizes),
-            self._algorithm(run, index, sizes),
+            self._algorithm(model, sizes),
         ]
         return [told for part in parts for told in part]
 
@@ -268,22 +272,32 @@ class Narrator:
     @functools.cached_property
     def _watch(self) -> AlgorithmWatch | None:
         """Made when it is needed first: it has every estimator predict many sequences."""
-        if not self._algorithms:
-            return None
-        model = self.experiment.model
-        normaliser: Any = getattr(model, "normaliser", "context")
-        return AlgorithmWatch(self.experiment.task, normaliser, fitted=model.form == "general")
+        return _watch_of(self.experiment) if self._algorithms else None
 
-    def _sizes(self, run: Trajectory, index: int) -> tuple[float, ...] | None:
+    def _sizes(self, model: AbstractModel) -> tuple[float, ...] | None:
         """How large the predictions are, as a share of the best ones, for each label."""
-        return None if self._watch is None else self._watch.sizes(run.at(index))
+        return None if self._watch is None else self._watch.sizes(model)
 
-    def _algorithm(self, run: Trajectory, index: int, sizes: tuple[float, ...] | None) -> list[str]:
+    def _algorithm(self, model: AbstractModel, sizes: tuple[float, ...] | None) -> list[str]:
         if self._watch is None or sizes is None:
             return []
-        found = self._watch.look(run.at(index))
+        found = self._watch.look(model)
         told = None if found is None else estimators_told(found, sizes)
         return [] if told is None else [told]
+
+
+def _watch_of(experiment: Experiment) -> AlgorithmWatch:
+    """What compares the models of an experiment with estimators. Those of the last few tasks are
+    kept: whoever changes the model looks at the same task again."""
+    model = experiment.model
+    normaliser: Any = getattr(model, "normaliser", "context")
+    fitted = model.form == "general"
+    key = experiment.config.task.model_dump_json(), normaliser, fitted
+    if key not in _WATCHES:
+        _WATCHES[key] = AlgorithmWatch(experiment.task, normaliser, fitted=fitted)
+        if len(_WATCHES) > _MOST_WATCHES:
+            del _WATCHES[next(iter(_WATCHES))]
+    return _WATCHES[key]
 
 
 def _sure(panel: str) -> bool:

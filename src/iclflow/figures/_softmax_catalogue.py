@@ -60,7 +60,9 @@ SOFTMAX = (
         large-context approximation and (b) the exact loss at finite L, each with its own gradient
         flow from (0.1, 0.1) up to the same time. The approximation has its infimum at ω → 0; the
         exact loss has a minimum (star), at the end of a flat valley along which trained models
-        are still on their way (square: reported values). Bands are narrower in the valley.""",
+        are still on their way (square: reported values). The floor of the valley runs along the
+        weights whose step 2μω is the best one of debiased gradient descent (dashed), which such
+        heads become as ω → 0. Bands are narrower in the valley.""",
     ),
     _softmax(
         "manifold",

@@ -58,11 +58,14 @@ def landscape(lab: Lab) -> Drawing:
     panels[1].plot(optimum.w, optimum.mu, "*", ms=11, color="white", mec="black", zorder=4,
                    label="optimum (theory)")  # fmt: skip
     panels[1].plot(*REPORTED, "s", ms=5.5, color="white", mec="black", zorder=4,
-                   label="reported for a trained model")  # fmt: skip
+                   label="reported, trained")  # fmt: skip
+    step = theory.debiased_optimum(DIM, CONTEXT, NOISE).step
+    panels[1].plot(omega, step / (2 * omega), label="debiased step (theory)", **THEORY)
     panels[0].set_ylabel("μ")
     legend_above(figure, panels[1])
     data = {"omega": omega, "mu": mu, "exact": exact, "approximate": approximate}
     data |= {"time": run.times, "optimum": np.asarray([optimum.w, optimum.mu])}
+    data["debiased_step"] = np.asarray(step)
     for name, path in paths.items():
         data |= {f"path_omega_{name}": path[0], f"path_mu_{name}": path[1]}
     settings = {"reported": REPORTED, "end": float(run.times[-1]), "risk": "exact, eight digits"}

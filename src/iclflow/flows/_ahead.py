@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
+from ..models import AbstractModel
 from ..risks import AbstractSampledRisk
 
 # What is drawn at once: on a CPU what stays in its cache (but two steps at least, while these fit
@@ -27,7 +28,7 @@ class Blocks(NamedTuple):
     **Fields:**
 
     - `size`: steps in a block.
-    - `once`: whether every stretch is just one block.
+    - `once`: whether every stretch is a single step.
     - `even`: whether every stretch is a whole number of blocks.
     """
 
@@ -40,12 +41,12 @@ class Blocks(NamedTuple):
         """Blocks of at most `most` steps, as few and as equal as can be."""
         longest = int(strides.max())
         size = -(-longest // -(-longest // max(1, most)))
-        return Blocks(size, bool(np.all(strides == size)), bool(np.all(strides % size == 0)))
+        return Blocks(size, bool(np.all(strides == 1)), bool(np.all(strides % size == 0)))
 
 
-def steps_at_once(risk: AbstractSampledRisk, key: PRNGKeyArray, members: int) -> int:
+def steps_at_once(risk: AbstractSampledRisk, model, key: PRNGKeyArray, members: int) -> int:
     """How many steps may be drawn together."""
-    drawn = jax.tree.leaves(eqx.filter_eval_shape(risk.drawn, key))
+    drawn = jax.tree.leaves(eqx.filter_eval_shape(risk.randomness, key, model))
     size = members * sum(leaf.size * leaf.dtype.itemsize for leaf in drawn)
     if jax.default_backend() != "cpu":
         return _BYTES // size
@@ -54,6 +55,7 @@ def steps_at_once(risk: AbstractSampledRisk, key: PRNGKeyArray, members: int) ->
 
 def drawn_ahead(
     risk: AbstractSampledRisk,
+    model: AbstractModel | None,
     keys_of: Callable,
     step: Callable,
     state,
@@ -64,6 +66,7 @@ def drawn_ahead(
 
     **Arguments:**
 
+    - `model`: one like those that the steps are taken on.
     - `keys_of`: `keys_of(state, n)` is the key of the n-th step from `state`.
     - `step`: `step(state, drawn)` is the state after one step on the risk that was drawn.
     """
@@ -72,14 +75,14 @@ def drawn_ahead(
         keys = jax.vmap(lambda ahead: keys_of(state, ahead))(jnp.arange(blocks.size))
 
         def one(state, part):
-            index, drawn = part
-            after = step(state, drawn)
+            index, random = part
+            after = step(state, risk.on(random))
             if not blocks.even:
                 beyond = number * blocks.size + index >= count
                 after = jax.tree.map(lambda new, old: _pick(beyond, old, new), after, state)
             return after, None
 
-        parts = jnp.arange(blocks.size), jax.vmap(risk.drawn)(keys)
+        parts = jnp.arange(blocks.size), jax.vmap(lambda key: risk.randomness(key, model))(keys)
         return jax.lax.scan(one, state, parts)[0]
 
     if blocks.once:

@@ -182,7 +182,8 @@ class _Driver:
         looks = np.concatenate([[0], np.union1d(marks, pauses) if len(pauses) else marks])
         wanted = np.isin(looks, marks) | (self._thinning is not None)
         strides = np.diff(looks)
-        chunks = self._chunks(np.append(strides, 1), vectors.size)
+        # Nothing is left to do after the last look.
+        chunks = self._chunks(np.append(strides, 0), vectors.size)
         states = self._start(vectors, keys)
         blocks = self._blocks(states, strides)
         records = Records(self.layout, len(vectors), self._steps)
@@ -273,7 +274,7 @@ class _Driver:
         size = min(len(counts), max(1, size))
         # Every chunk of one shape means one compilation: chunks are made as equal as can be.
         size = -(-len(counts) // -(-len(counts) // size))
-        return np.pad(counts, (0, -len(counts) % size), constant_values=1).reshape(-1, size)
+        return np.pad(counts, (0, -len(counts) % size)).reshape(-1, size)
 
     def _blocks(self, states: State, strides: np.ndarray) -> Blocks:
         """How steps are drawn together; one by one where nothing can be drawn ahead."""
@@ -282,7 +283,8 @@ class _Driver:
             if self._swept:
                 risk = jax.tree.map(lambda leaf: leaf[0] if eqx.is_array(leaf) else leaf, risk)
             assert states.key is not None
-            most = steps_at_once(risk, states.key[0], len(states.weights))
+            model = self.layout.model(jnp.asarray(states.weights[0]))
+            most = steps_at_once(risk, model, states.key[0], len(states.weights))
         return Blocks.cut(strides, most)
 
     def _advanced(self, states: State, chunks: np.ndarray, blocks: Blocks):
@@ -344,7 +346,8 @@ def _advance(parts, risk, monitored, states, counts, blocks: Blocks):
                 reported = risk if monitored is None else monitored
                 loss = reported(model, _report_key(reported, state))
                 if isinstance(risk, AbstractSampledRisk):
-                    after = drawn_ahead(risk, State.fresh_key, on_drawn, state, count, blocks)
+                    parts = risk, model, State.fresh_key, on_drawn
+                    after = drawn_ahead(*parts, state, count, blocks)
                     return after, (state.step, loss, state.weights)
                 after = one_step(0, state)
             if not blocks.once:  # then there is no loop between looks to compile

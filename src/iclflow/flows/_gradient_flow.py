@@ -246,7 +246,8 @@ class _Driver:
         # Where gradients are all that counts, an implicit step costs no more than two explicit.
         if self._options.solver == "auto":
             small = self._layout.size <= _LARGEST_IMPLICIT
-            return "implicit" if self._risk.costly and small else "explicit"
+            implicit = self._risk.costly or self._risk.stiff
+            return "implicit" if implicit and small else "explicit"
         return self._options.solver
 
     def _make_program(self) -> FlowProgram:

@@ -15,6 +15,7 @@ class Status(NamedTuple):
 
     - `so_far`: gives the run up to here, as one that was cancelled now would be; of an ensemble its
       first run. Its last point is always there, whether it will be kept or not.
+    - `words`: what the bar says beside itself; by default clock, steps and loss.
     """
 
     clock: float
@@ -22,6 +23,7 @@ class Status(NamedTuple):
     steps: int
     fraction: float | None
     so_far: Callable[[], Trajectory] | None = None
+    words: str | None = None
 
 
 class Monitor:
@@ -80,6 +82,7 @@ class Monitor:
             )
             self._bar.start()
             self._task = self._bar.add_task(self._title, total=1.0, state="")
-        state = f"{status.clock:.4g}, {status.steps} steps, loss {status.loss:.5g}"
+        numbers = f"{status.clock:.4g}, {status.steps} steps, loss {status.loss:.5g}"
+        state = numbers if status.words is None else status.words
         total = None if status.fraction is None else 1.0
         self._bar.update(self._task, completed=status.fraction or 0.0, total=total, state=state)

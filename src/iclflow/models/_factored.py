@@ -1,12 +1,12 @@
 """Attention with separate Q, K, V and O of any width, as it is trained in arXiv 2503.12734."""
 
 import equinox as eqx
-import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, ScalarLike
 
 from ._attention import AbstractAttention, Activation
 from ._base import Normaliser
 from ._initialise import FactoredScheme, factored_weights
+from ._products import product_of_columns
 
 
 class FactoredAttention(AbstractAttention):
@@ -53,7 +53,7 @@ class FactoredAttention(AbstractAttention):
         return False
 
     def ov(self) -> Float[Array, "H T"]:
-        return jnp.einsum("he,heb->hb", self.O, self.V)
+        return product_of_columns(self.O[:, :, None], self.V)[:, 0]
 
     def kq(self) -> Float[Array, "H T D"]:
         return factored_kq(self.K, self.Q, self.K.shape[2] - 1)
@@ -63,4 +63,4 @@ def factored_kq(
     K: Float[Array, "H E T"], Q: Float[Array, "H E T"], dim: int
 ) -> Float[Array, "H T D"]:
     """KᵀQ/√E, for queries that have D inputs and no labels."""
-    return jnp.einsum("hea,heb->hab", K, Q[:, :, :dim]) / K.shape[1] ** 0.5
+    return product_of_columns(K, Q[:, :, :dim]) / K.shape[1] ** 0.5

@@ -28,6 +28,7 @@ from ._sampled import SampledRisk as SampledRisk
 from ._softmax_exact import ExactSoftmaxRisk as ExactSoftmaxRisk
 from ._softmax_exact import Refined as Refined
 from ._softmax_exact import exact_softmax_risk as exact_softmax_risk
+from ._softmax_table import TabulatedSoftmaxRisk as TabulatedSoftmaxRisk
 from ._spectral import SpectralRisk as SpectralRisk
 from ._spectral import spectral_risk as spectral_risk
 from ._token_moments import exact_quadratic_risk as exact_quadratic_risk

@@ -19,6 +19,8 @@ class AbstractRisk(eqx.Module):
     stochastic: ClassVar[bool] = False
     # Whether a gradient takes longer than all else in a step of a solver: milliseconds.
     costly: ClassVar[bool] = False
+    # Whether its flows drift for most of their time: then steps that stability limits are too many.
+    stiff: ClassVar[bool] = False
     # After how many tries of a solver, or looks, a run must be shown and kept; None: after many.
     tries_at_once: ClassVar[int | None] = None
     # How often descent looks at it, at most, to keep what moves.

@@ -28,7 +28,7 @@ class AbstractBatchRisk(AbstractRisk):
             return self.evaluate(model)
 
     def __call__(self, model: AbstractModel, key: PRNGKeyArray | None = None) -> Float[Array, ""]:
-        return jnp.mean(self.losses(model)).astype(_widest(model))
+        return jnp.mean(self.losses(model)).astype(widest(model))
 
 
 class AbstractSampledRisk(AbstractRisk):
@@ -43,18 +43,32 @@ class AbstractSampledRisk(AbstractRisk):
     def draw(self, key: PRNGKeyArray, count: int) -> AbstractBatchRisk:
         """The risk on `count` draws."""
 
-    def drawn(self, key: PRNGKeyArray | None) -> AbstractBatchRisk:
-        """The risk on what `key` draws."""
-        if key is None:
-            raise ValueError("A sampled risk draws sequences: pass a random `key`.")
-        return self.draw(key, self.batch)
+    def randomness(self, key: PRNGKeyArray | None, model: AbstractModel | None = None):
+        """What `key` draws for models like `model`, and nothing that is the same for all keys."""
+        return self.draw(some_key(key), self.batch)
+
+    def on(self, randomness) -> AbstractBatchRisk:
+        """The risk on what was drawn."""
+        return randomness
+
+    def drawn(
+        self, key: PRNGKeyArray | None, model: AbstractModel | None = None
+    ) -> AbstractBatchRisk:
+        """The risk on what `key` draws, in the form that is fastest for models like `model`."""
+        return self.on(self.randomness(key, model))
 
     def losses(self, model: AbstractModel, key: PRNGKeyArray, count: int) -> Float[Array, " count"]:
         """One unbiased sample of the risk for each of `count` fresh draws."""
         return self.draw(key, count).losses(model)
 
     def __call__(self, model: AbstractModel, key: PRNGKeyArray | None = None) -> Float[Array, ""]:
-        return self.drawn(key)(model)
+        return self.drawn(key, model)(model)
+
+    def gradient(self, model: AbstractModel, key: PRNGKeyArray | None = None) -> AbstractModel:
+        return self.drawn(key, model).gradient(model)
+
+    def value_and_gradient(self, model: AbstractModel, key: PRNGKeyArray | None = None):
+        return self.drawn(key, model).value_and_gradient(model)
 
     def estimate(self, model: AbstractModel, key: PRNGKeyArray, count: int = 100_000) -> Estimate:
         """The risk from `count` draws, with its standard error, in bounded memory."""
@@ -74,8 +88,14 @@ class AbstractSampledRisk(AbstractRisk):
 @eqx.filter_jit
 def _batch_sums(risk: AbstractSampledRisk, model: AbstractModel, key: PRNGKeyArray):
     """The sum of the losses of one batch, and of their squares."""
-    losses = risk.losses(model, key, risk.batch).astype(_widest(model))
+    losses = risk.losses(model, key, risk.batch).astype(widest(model))
     return jnp.sum(losses), jnp.sum(losses**2)
+
+
+def some_key(key: PRNGKeyArray | None) -> PRNGKeyArray:
+    if key is None:
+        raise ValueError("A sampled risk draws sequences: pass a random `key`.")
+    return key
 
 
 def check_batch(batch: int) -> None:
@@ -88,7 +108,7 @@ def as_dtype(tree, dtype):
     return jax.tree.map(lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x, tree)
 
 
-def _widest(model: AbstractModel):
+def widest(model: AbstractModel):
     """The widest type among the weights of a model; that of JAX where it has none."""
     leaves = [x for x in jax.tree.leaves(model) if eqx.is_inexact_array(x)]
     return jnp.result_type(*leaves) if leaves else jnp.result_type(float)

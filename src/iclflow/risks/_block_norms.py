@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from scipy.special import eval_genlaguerre, gammaincinv
-from scipy.stats.qmc import Sobol
 
 from ._softmax_radius import gauss_radius
 
@@ -44,6 +43,8 @@ def _rule(sizes: tuple[int, ...], digits: int) -> tuple[np.ndarray, np.ndarray]:
 
 def _spread(sizes: tuple[int, ...], digits: int) -> tuple[np.ndarray, np.ndarray]:
     """Sobol points, the same at every call, with weights that make polynomials in r_i² exact."""
+    from scipy.stats.qmc import Sobol  # loads all of scipy.stats: a third of starting up
+
     # A fixed shift by irrational numbers takes the points off the edges of the cube.
     shift = np.sqrt(np.arange(2, len(sizes) + 2) + 0.5)
     points = (Sobol(len(sizes), scramble=False).random_base2(digits + 5) + shift) % 1

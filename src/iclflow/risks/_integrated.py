@@ -1,24 +1,18 @@
-"""Risk on fresh contexts, with everything about the labels averaged over by hand.
-
-Where the attention weights do not depend on the labels, a prediction is linear in them. With
-attention weights p_h over tokens, m_h = Σₙ p_hn xₙ, output-value circuits (u_h; v_h) and
-r = Σ_h v_h m_h − x_q, the mean over w ~ N(w₀, Γ) and all noise is
-rᵀΓr + (w₀·r + Σ_h u_h·m_h)² + σ² Σₙ (Σ_h v_h p_hn)² + σ²,
-exactly: derived in docs/theory/softmax.md. What is left to draw is inputs.
-"""
+"""Risk on fresh contexts, with everything about the labels averaged over by hand: what is left to
+draw is inputs."""
 
 from typing import ClassVar
 
 import equinox as eqx
-import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
 from ..models import AbstractAttention, AbstractModel, AbstractMultiAttention
 from ..tasks import AbstractTask, LinearRegression, MultiTaskRegression
-from ._batch import AbstractBatchRisk, AbstractSampledRisk, as_dtype, check_batch
+from ._batch import as_dtype, check_batch
+from ._context_batch import ContextBatchRisk
 from ._draws import Inputs, Precision, check_precision, draw_dtype
 from ._labels import LabelMoments
-from ._lanes import Lanes, attention, over_tokens
+from .fused import AbstractFusedRisk, WhiteLaw
 
 
 def labels_can_be_integrated(task: AbstractTask, model: AbstractModel) -> bool:
@@ -30,7 +24,7 @@ def labels_can_be_integrated(task: AbstractTask, model: AbstractModel) -> bool:
     return False
 
 
-class IntegratedRisk(AbstractSampledRisk):
+class IntegratedRisk(AbstractFusedRisk):
     """The mean over `batch` fresh contexts of the loss averaged over task vectors, label noise
     and query noise.
 
@@ -39,9 +33,12 @@ class IntegratedRisk(AbstractSampledRisk):
     regression with one label or several. `precision`: as in `SampledRisk`.
     """
 
+    labels_drawn: ClassVar[bool] = False
+
     task: LinearRegression | MultiTaskRegression
     inputs: Inputs
     labels: LabelMoments
+    white: WhiteLaw | None
     batch: int = eqx.field(static=True)
     precision: Precision = eqx.field(static=True)
 
@@ -56,61 +53,12 @@ class IntegratedRisk(AbstractSampledRisk):
         self.task = task
         self.inputs = Inputs.of(task)
         self.labels = LabelMoments.of(task)
+        single = precision == "float32"
+        self.white = WhiteLaw.of(self.inputs, self.labels) if single else None
         self.batch = batch
         self.precision = precision
 
-    def draw(self, key: PRNGKeyArray, count: int) -> "ContextBatchRisk":
+    def draw(self, key: PRNGKeyArray, count: int) -> ContextBatchRisk:
         dtype = draw_dtype(self.precision)
         lanes, _ = self.inputs.draw(key, count, dtype)
         return ContextBatchRisk(lanes, as_dtype(self.labels, dtype))
-
-
-class ContextBatchRisk(AbstractBatchRisk):
-    """The loss on contexts in lanes, averaged over all labels."""
-
-    kind: ClassVar[str] = "sampled"
-
-    lanes: Lanes
-    labels: LabelMoments
-
-    def evaluate(self, model: AbstractModel) -> Float[Array, " count"]:
-        lanes, labels, dim = self.lanes, self.labels, self.lanes.query.shape[0]
-        model = label_blind(as_dtype(model, lanes.query.dtype))
-        weights, tokens = attention(model, model.kq()[:, :dim], lanes)
-        u, v = output_circuits(model, labels, dim)
-        seen = weights[:, : lanes.tokens.shape[0]]  # the query's own token has no label
-        m = over_tokens(seen, lanes.tokens)
-        attended = over_tokens(weights, tokens) if model.self_attention else m
-        own = jnp.eye(len(labels.noise), dtype=m.dtype)[..., None, None] * lanes.query
-        r = jnp.einsum("hij,hdp->ijdp", v, m) - own
-        offset = jnp.einsum("jd,ijdp->ip", labels.mean, r)
-        offset = offset + jnp.einsum("hid,hdp->ip", u, attended)
-        spread = jnp.einsum("jde,ijdp,ijep->p", labels.covariance, r, r)
-        shares = jnp.einsum("hij,hnp->ijnp", v, seen)
-        noise = jnp.einsum("j,ijnp->p", labels.noise, shares**2)
-        return jnp.sum(offset**2, 0) + spread + noise + jnp.sum(labels.query_noise)
-
-
-def output_circuits(
-    model: AbstractAttention | AbstractMultiAttention, labels: LabelMoments, dim: int
-) -> tuple[Float[Array, "H I D"], Float[Array, "H I J"]]:
-    """What each head reads from inputs and from labels, in coordinates where labels are
-    independent of each other."""
-    ov = model.ov()
-    ov = ov[:, None] if ov.ndim == 2 else ov
-    u, v = ov[..., :dim], ov[..., dim:]
-    if labels.rotation is None:
-        return u, v
-    rotation = labels.rotation
-    return jnp.einsum("ki,hkd->hid", rotation, u), jnp.einsum(
-        "ki,hkl,lj->hij", rotation, v, rotation
-    )
-
-
-def label_blind(model: AbstractModel) -> AbstractAttention | AbstractMultiAttention:
-    if isinstance(model, AbstractAttention | AbstractMultiAttention) and model.label_blind:
-        return model
-    raise TypeError(
-        f"The attention weights of {type(model).__name__} depend on the labels, which then cannot "
-        "be integrated out: use SampledRisk."
-    )

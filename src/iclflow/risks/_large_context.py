@@ -16,8 +16,8 @@ from ..models import (
 )
 from ..tasks import AbstractTask, LinearRegression, MultiTaskRegression
 from ._base import AbstractRisk
+from ._context_batch import output_circuits
 from ._draws import Inputs
-from ._integrated import output_circuits
 from ._labels import LabelMoments
 
 # Of covariances and second moments, all of them: whether they are multiples of the identity.

@@ -15,8 +15,9 @@ from ..models import AbstractAttention, AbstractModel, AbstractMultiAttention
 from ..precision import require_float64
 from ..tasks import AbstractTask, LinearRegression, MultiTaskRegression
 from ._batch import AbstractBatchRisk, AbstractSampledRisk, check_batch
+from ._context_batch import label_blind, output_circuits
 from ._draws import Inputs, normals
-from ._integrated import label_blind, labels_can_be_integrated, output_circuits
+from ._integrated import labels_can_be_integrated
 from ._labels import LabelMoments
 from ._query_quadrature import Averages, Resolution
 

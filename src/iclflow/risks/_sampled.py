@@ -7,16 +7,17 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..models import AbstractAttention, AbstractModel
-from ..tasks import AbstractSequences, AbstractTask, LinearRegression
+from ..models import AbstractModel
+from ..tasks import AbstractSequences, AbstractTask, LinearRegression, MultiTaskRegression
 from ._base import AbstractRisk
-from ._batch import AbstractBatchRisk, AbstractSampledRisk, as_dtype, check_batch
-from ._draws import Precision, check_precision, draw_dtype
-from ._labels import LabelledInputs
-from ._lanes import Lanes, attention, over_tokens
+from ._batch import AbstractBatchRisk, as_dtype, check_batch
+from ._draws import Inputs, Precision, check_precision, draw_dtype
+from ._labels import LabelledInputs, LabelMoments
+from ._sequence_batch import LaneBatchRisk, SequenceBatchRisk
+from .fused import AbstractFusedRisk, WhiteLaw
 
 
-class SampledRisk(AbstractSampledRisk):
+class SampledRisk(AbstractFusedRisk):
     """The mean squared error on `batch` sequences that are drawn anew at every call, summed over
     labels where there are several.
 
@@ -26,11 +27,15 @@ class SampledRisk(AbstractSampledRisk):
 
     With `precision="float32"` sequences and predictions are computed in single precision, in about
     half the time: what is rounded away is far below the noise of a batch. Weights and their
-    updates keep the precision that they have.
+    updates keep the precision that they have. Softmax attention on linear regression then has its
+    gradients from a fused pass, which stores no sequence (`FusedBatchRisk`).
     """
+
+    labels_drawn: ClassVar[bool] = True
 
     task: AbstractTask
     law: LabelledInputs | None
+    white: WhiteLaw | None
     batch: int = eqx.field(static=True)
     posterior_target: bool = eqx.field(static=True)
     precision: Precision = eqx.field(static=True)
@@ -46,6 +51,10 @@ class SampledRisk(AbstractSampledRisk):
         check_precision(precision)
         self.task = task
         self.law = LabelledInputs.of(task) if isinstance(task, LinearRegression) else None
+        self.white = None
+        if precision == "float32" and not posterior_target:
+            if isinstance(task, LinearRegression | MultiTaskRegression):
+                self.white = WhiteLaw.of(Inputs.of(task), LabelMoments.of(task))
         self.batch = batch
         self.posterior_target = bool(posterior_target)
         self.precision = precision
@@ -57,63 +66,6 @@ class SampledRisk(AbstractSampledRisk):
             return LaneBatchRisk(lanes, label, self.law if self.posterior_target else None)
         task = as_dtype(self.task, dtype)
         return SequenceBatchRisk.of(task, task.sample(key, count), self.posterior_target)
-
-
-class LaneBatchRisk(AbstractBatchRisk):
-    """Squared errors on sequences in lanes, for attention in one pass over the tokens.
-
-    **Fields:**
-
-    - `lanes`: tokens (x; y).
-    - `label`: of each query.
-    - `law`: if given, the label is replaced by its posterior mean. (It is computed here and not
-      where the tokens are drawn: there XLA would make them anew for every product.)
-    """
-
-    kind: ClassVar[str] = "sampled"
-
-    lanes: Lanes
-    label: Float[Array, " P"]
-    law: LabelledInputs | None
-
-    def evaluate(self, model: AbstractModel) -> Float[Array, " count"]:
-        model = as_dtype(model, self.label.dtype)
-        if isinstance(model, AbstractAttention):
-            weights, tokens = attention(model, model.kq(), self.lanes)
-            prediction = jnp.einsum("ha,hap->p", model.ov(), over_tokens(weights, tokens))
-        else:
-            prediction = model.predict(self.lanes.sequences(self.label))
-        if self.law is None:
-            return (self.label - prediction) ** 2
-        target, variance = self.law.posterior(self.lanes)
-        return (target - prediction) ** 2 + variance
-
-
-class SequenceBatchRisk(AbstractBatchRisk):
-    """Squared errors on sequences of any kind, summed over labels where there are several.
-
-    **Fields:**
-
-    - `sequences`: with what is to be predicted as `y_query`.
-    - `variance`: what is added to each squared error.
-    """
-
-    kind: ClassVar[str] = "sampled"
-
-    sequences: AbstractSequences
-    variance: Float[Array, " P"] | Float[Array, ""]
-
-    @staticmethod
-    def of(task: AbstractTask, sequences: AbstractSequences, posterior: bool):
-        if not posterior:
-            return SequenceBatchRisk(sequences, jnp.zeros((), sequences.x.dtype))
-        target, variance = task.bayes_predict(sequences), task.bayes_variance(sequences)
-        sequences = eqx.tree_at(lambda s: s.y_query, sequences, target)
-        return SequenceBatchRisk(sequences, jnp.sum(variance.reshape(sequences.count, -1), 1))
-
-    def evaluate(self, model: AbstractModel) -> Float[Array, " count"]:
-        prediction = as_dtype(model, self.sequences.x.dtype).predict(self.sequences)
-        return self.sequences.squared_error(prediction) + self.variance
 
 
 class MinibatchRisk(AbstractRisk):

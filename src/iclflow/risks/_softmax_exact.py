@@ -1,5 +1,6 @@
 """The exact population risk of softmax attention at finite context length."""
 
+from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
 import equinox as eqx
@@ -14,6 +15,7 @@ from ._base import AbstractRisk
 from ._isotropic import Isotropic
 from ._softmax_quadrature import head_moments, pair_moments
 from ._softmax_radius import radius_nodes
+from ._softmax_table import TabulatedSoftmaxRisk, tabulate
 
 _DIGITS = (6, 12)
 
@@ -102,6 +104,18 @@ class ExactSoftmaxRisk(AbstractRisk):
     def quadratic_form(self, omega: Float[Array, " H"]) -> QuadraticForm:
         """The risk as a function of μ, at fixed ω: constant − 2 linear·μ + μᵀ square μ."""
         return self._form(self.task.input_variance * omega, self.digits, False)[0]
+
+    def tabulated(
+        self, reach: float, report: Callable[[float], object] | None = None
+    ) -> TabulatedSoftmaxRisk:
+        """The same risk for |ω| ≤ `reach`, from a table of its integrals: seconds to make, then
+        microseconds a model. For maps of the loss, and for many gradient flows.
+
+        **Arguments:**
+
+        - `report`: called with the share of the table that is made, between 0 and 1.
+        """
+        return tabulate(self.task, reach, self.digits, report)
 
     def _value_and_defect(
         self, model: AbstractModel, digits: int, check: bool = False

@@ -32,7 +32,7 @@ def _rules(dim: int, digits: int) -> tuple[np.ndarray, np.ndarray]:
     """The rules for growing |ω|, a row each, filled up with nodes of weight zero."""
     counts = [round(share * digits) for share in (0.9, 2.4, 4.0, 6.3)]
     rules = [gauss_radius(dim, digits, n) for n in counts[:2]]
-    rules += [_legendre(dim, n, digits) for n in counts[2:]]
+    rules += [legendre_radius(dim, n, digits) for n in counts[2:]]
     size = max(len(nodes) for nodes, _ in rules)
     fill = lambda row, value: np.pad(row, (0, size - len(row)), constant_values=value)
     return (
@@ -54,7 +54,7 @@ def gauss_radius(dim: int, digits: int, count: int) -> tuple[np.ndarray, np.ndar
     return np.sqrt(2 * values[kept]), weights[kept]
 
 
-def _legendre(dim: int, count: int, digits: int) -> tuple[np.ndarray, np.ndarray]:
+def legendre_radius(dim: int, count: int, digits: int) -> tuple[np.ndarray, np.ndarray]:
     rest = 10.0 ** -(digits + 3)
     low, high = np.sqrt(2 * gammaincinv(dim / 2, rest)), np.sqrt(2 * gammainccinv(dim / 2, rest))
     x, weights = np.polynomial.legendre.leggauss(count)

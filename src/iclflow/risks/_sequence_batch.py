@@ -1,0 +1,74 @@
+"""The squared errors of a model on sequences that have been drawn."""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..models import AbstractAttention, AbstractModel, AbstractMultiAttention
+from ..tasks import AbstractSequences, AbstractTask
+from ._batch import AbstractBatchRisk, as_dtype
+from ._labels import LabelledInputs
+from ._lanes import Lanes, attention, over_tokens
+
+
+class LaneBatchRisk(AbstractBatchRisk):
+    """Squared errors on sequences in lanes, for attention in one pass over the tokens.
+
+    **Fields:**
+
+    - `lanes`: tokens (x; y).
+    - `label`: of each query; one row a label where there are several.
+    - `law`: if given, the label is replaced by its posterior mean. (It is computed here and not
+      where the tokens are drawn: there XLA would make them anew for every product.)
+    """
+
+    kind: ClassVar[str] = "sampled"
+
+    lanes: Lanes
+    label: Float[Array, " P"] | Float[Array, "I P"]
+    law: LabelledInputs | None
+
+    def evaluate(self, model: AbstractModel) -> Float[Array, " count"]:
+        model = as_dtype(model, self.label.dtype)
+        if isinstance(model, AbstractMultiAttention):
+            weights, tokens = attention(model, model.kq(), self.lanes)
+            prediction = jnp.einsum("hia,hap->ip", model.ov(), over_tokens(weights, tokens))
+            return jnp.sum((self.label - prediction) ** 2, 0)
+        if isinstance(model, AbstractAttention):
+            weights, tokens = attention(model, model.kq(), self.lanes)
+            prediction = jnp.einsum("ha,hap->p", model.ov(), over_tokens(weights, tokens))
+        else:
+            prediction = model.predict(self.lanes.sequences(self.label))
+        if self.law is None:
+            return (self.label - prediction) ** 2
+        target, variance = self.law.posterior(self.lanes)
+        return (target - prediction) ** 2 + variance
+
+
+class SequenceBatchRisk(AbstractBatchRisk):
+    """Squared errors on sequences of any kind, summed over labels where there are several.
+
+    **Fields:**
+
+    - `sequences`: with what is to be predicted as `y_query`.
+    - `variance`: what is added to each squared error.
+    """
+
+    kind: ClassVar[str] = "sampled"
+
+    sequences: AbstractSequences
+    variance: Float[Array, " P"] | Float[Array, ""]
+
+    @staticmethod
+    def of(task: AbstractTask, sequences: AbstractSequences, posterior: bool):
+        if not posterior:
+            return SequenceBatchRisk(sequences, jnp.zeros((), sequences.x.dtype))
+        target, variance = task.bayes_predict(sequences), task.bayes_variance(sequences)
+        sequences = eqx.tree_at(lambda s: s.y_query, sequences, target)
+        return SequenceBatchRisk(sequences, jnp.sum(variance.reshape(sequences.count, -1), 1))
+
+    def evaluate(self, model: AbstractModel) -> Float[Array, " count"]:
+        prediction = as_dtype(model, self.sequences.x.dtype).predict(self.sequences)
+        return self.sequences.squared_error(prediction) + self.variance

@@ -1,0 +1,235 @@
+"""The exact softmax risk of many models: all of its integrals in one table.
+
+The risk of heads (ω_h, μ_h) is constant − 2 Σ_h μ_h b(ω_h) + Σ_hk μ_h μ_k Q(ω_h, ω_k) with one
+function b and one function Q, whatever the number of heads. Both are smooth. As sums of products
+of Chebyshev polynomials t_k, they make the risk a quadratic form of the vector Σ_h μ_h t(ω_h).
+"""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..models import AbstractModel
+from ._base import AbstractCoefficientRisk
+from ._chebyshev import StretchedAxis, coefficients, needed, polynomials
+from ._isotropic import Isotropic
+from ._softmax_quadrature import pair_moments
+from ._softmax_radius import legendre_radius
+
+# On which moments of two heads vary: slopes of this size, attention of this size over √D. Found by
+# trying; twice as much or half as much take a few polynomials more.
+_SCALE = 0.6
+# Polynomials that a table may have: the fewer are tried first. And a slope, as a share of the
+# largest, on which is tried how many are needed.
+_MOST, _PROBED = (96, 192), 0.37
+# Integrals in one call, and random slopes on which a table is tested.
+_CHUNK, _TESTS = 64, 64
+# Tables reproduce integrals to this at best.
+_BEST_DIGITS = 11
+
+Report = Callable[[float], object]
+
+
+class TabulatedSoftmaxRisk(AbstractCoefficientRisk):
+    """The exact softmax risk for |ω| ≤ `reach`; beyond it, NaN. Made by
+    `ExactSoftmaxRisk.tabulated`.
+
+    **Fields:**
+
+    - `reach`, `scale`: of the axis of ω, for white inputs.
+    - `linear`, `square`: b, which is odd, and Q, which is even when both ω turn round: even and odd
+      polynomials never meet.
+    - `error`: losses differ from those of the exact risk by about this times (Σ|μ|)² at most.
+    """
+
+    kind: ClassVar[str] = "exact"
+    stiff: ClassVar[bool] = True
+
+    task: Isotropic
+    reach: Float[Array, ""]
+    scale: Float[Array, ""]
+    constant: Float[Array, ""]
+    linear: Float[Array, "2 K"]
+    square: Float[Array, "2 K K"]
+    error: Float[Array, ""]
+
+    def coefficients_of(self, model: AbstractModel) -> Float[Array, "2 K"]:
+        """Σ_h μ_h t(ω_h): first the even polynomials, then the odd ones."""
+        omega, mu = self.task.heads(model)
+        place = jnp.arcsinh(omega / self.scale) / jnp.arcsinh(self.reach / self.scale)
+        # What a polynomial says beyond its interval is nonsense; its ends belong to it.
+        place = jnp.where(jnp.abs(place) <= 1 + 1e-12, place, jnp.nan)
+        return (mu @ polynomials(place, self.linear.size)).reshape(-1, 2).T
+
+    def of_coefficients(self, coefficients: Float[Array, "2 K"]) -> Float[Array, ""]:
+        return self.constant + jnp.sum(
+            coefficients * (self._spread(coefficients) - 2 * self.linear)
+        )
+
+    def slope(self, coefficients: Float[Array, "2 K"]) -> Float[Array, "2 K"]:
+        return 2 * (self._spread(coefficients) - self.linear)
+
+    def of_zero(self, model: AbstractModel) -> Float[Array, ""]:
+        return self.constant
+
+    def _spread(self, coefficients: Float[Array, "2 K"]) -> Float[Array, "2 K"]:
+        return jnp.einsum("pij,pj->pi", self.square, coefficients)
+
+
+class _Moments(NamedTuple):
+    """E[p·p′] and E[(p·s)(p′·s)] of two heads with slopes on `axis`, and how wrong they are."""
+
+    axis: StretchedAxis
+    overlap: Float[np.ndarray, "n n"]
+    product: Float[np.ndarray, "n n"]
+    errors: Float[np.ndarray, "2"]
+
+
+def tabulate(
+    task: Isotropic, reach: float, digits: int, report: Report | None = None
+) -> TabulatedSoftmaxRisk:
+    """The table of a task.
+
+    **Arguments:**
+
+    - `reach`: the largest |ω|, in units of the model.
+    - `digits`: of precision, as of the exact risk.
+    - `report`: called with the share that is done, between 0 and 1.
+    """
+    if not (np.isfinite(reach) and reach > 0):
+        raise ValueError(f"`reach` = {reach}: must be a finite number above 0.")
+    digits = min(digits, _BEST_DIGITS)
+    radii, weights = legendre_radius(task.dim, 12 * digits, digits)
+    white = float(reach * task.input_variance)
+    found = _moments(task, white * radii[-1], digits, report or (lambda share: None))
+    share = float(task.signal * (1 - 1 / task.dim) + task.noise)
+    parts = np.asarray([share, float(task.signal) / task.dim])
+    axis = StretchedAxis(white, _SCALE / task.dim**0.5)
+    omega = axis.nodes(_MOST[-1])
+    tables = found.axis.polynomials(omega[:, None] * radii, len(found.overlap))
+    flat = tables.reshape(len(omega), -1)
+    overlaps, products = tables @ found.overlap, tables @ found.product
+    overlap, product = (
+        (weights[:, None] * half).reshape(len(omega), -1) @ flat.T for half in (overlaps, products)
+    )
+    own = np.sum(overlaps * tables, -1)
+    gain = float(task.signal) * omega * ((1 - own) @ (weights * radii**2)) / task.dim
+    linear = coefficients(gain)
+    square = coefficients(coefficients(parts[0] * overlap + parts[1] * product).T)
+    # In units of the signal: what is small beside a hundredth of it is rounding.
+    unit = float(task.signal) + share
+    both = np.stack([np.abs(linear), np.max(np.abs(square), 1)], 1) / unit
+    size = needed(both, _tail(digits))
+    assert size <= _MOST[-1]  # an average over r is smoother than what is averaged
+    size += size % 2
+    square = (square + square.T)[:size, :size] / 2
+    error = float(parts @ found.errors)
+    if not error <= 10.0**-digits * unit:
+        raise ValueError(
+            f"`reach` = {reach:g}: the table misses integrals by {error:.2g}, more than its "
+            f"{digits} digits allow. Choose a smaller one, or fewer `digits`."
+        )
+    number = lambda x: jnp.asarray(x, float)
+    return TabulatedSoftmaxRisk(
+        task,
+        number(white),
+        number(axis.scale),
+        number(task.query_noise + task.signal),
+        number(linear[:size].reshape(-1, 2).T),
+        number(np.stack([square[half::2, half::2] for half in (0, 1)])),
+        number(error),
+    )
+
+
+def _tail(digits: int) -> float:
+    return 10.0 ** -(digits + 2)
+
+
+def _moments(task: Isotropic, reach: float, digits: int, report: Report) -> _Moments:
+    """Moments for slopes up to `reach`, averaged over the context lengths of the task."""
+    axis = StretchedAxis(reach, _SCALE)
+    degree = _degree(task, axis, digits, report)
+    slopes = axis.nodes(degree)
+    # Both moments stay what they are when heads are swapped, and when both slopes turn round.
+    first, second = np.meshgrid(np.arange(degree + 1), np.arange(degree + 1), indexing="ij")
+    distinct = (first <= second) & (first + second <= degree)
+    first, second = first[distinct], second[distinct]
+    random = np.random.default_rng(0).uniform(-reach, reach, (2, _TESTS))
+    a, b = (np.append(slopes[place], extra) for place, extra in zip((first, second), random))
+    found = _values(task, a, b, digits, report, 0.1)
+    grid, tests = np.split(found, [len(first)])
+    values = np.zeros((degree + 1, degree + 1, 2))
+    for i, j in ((first, second), (degree - first, degree - second)):
+        values[i, j] = values[j, i] = grid
+    halves = coefficients(values)
+    tables = coefficients(halves.swapaxes(0, 1))
+    left, right = (axis.polynomials(x, degree + 1) for x in random)
+    errors = np.max(np.abs(np.einsum("ta,abm,tb->tm", left, tables, right) - tests), 0)
+    return _Moments(axis, tables[..., 0], tables[..., 1], errors)
+
+
+def _degree(task: Isotropic, axis: StretchedAxis, digits: int, report: Report) -> int:
+    """How many polynomials moments need, from one head at all slopes and another at one."""
+    for most in _MOST:
+        slopes = axis.nodes(most)
+        row = _values(task, slopes, np.full_like(slopes, _PROBED * axis.reach), digits, report, 0.0)
+        count = needed(coefficients(row), _tail(digits))
+        if count <= most:
+            return count + count % 2
+    raise ValueError(
+        f"`reach` is so far that slopes of attention come to {axis.reach:.3g}: too steep for a "
+        "table of this precision. Choose a smaller one, or fewer `digits`."
+    )
+
+
+def _values(
+    task: Isotropic, a: np.ndarray, b: np.ndarray, digits: int, report: Report, done: float
+) -> Float[np.ndarray, "n 2"]:
+    """The moments of two heads with these slopes, on all cores; `report` starts from `done`."""
+    lengths, probabilities = np.asarray(task.lengths), np.asarray(task.probabilities)
+    last = 0.1 if done == 0 else 1.0
+    processor = _processor()
+
+    def compute(where: tuple[int, int]) -> np.ndarray:
+        start, length = where
+        # On the processor, whatever else there is: these are thousands of small loops.
+        with jax.default_device(processor):
+            first, second = (jnp.asarray(x[start : start + _CHUNK], float) for x in (a, b))
+            same = jnp.ones_like(first)
+            found = pair_moments(first, second, lengths[length] * same, same, min(digits + 1, 12))
+            return probabilities[length] * np.asarray(found)
+
+    starts = range(0, len(a), _CHUNK)
+    wanted = [(start, length) for start in starts for length in range(len(lengths))]
+    found = np.zeros((len(a), 2))
+    compute(wanted[0])  # compiled once, not once a thread
+    with ThreadPoolExecutor(_cores()) as pool:
+        running = [pool.submit(compute, where) for where in wanted]
+        try:
+            for i, (where, part) in enumerate(zip(wanted, running)):
+                found[where[0] : where[0] + _CHUNK] += part.result()
+                report(done + (last - done) * (i + 1) / len(wanted))
+        except BaseException:
+            for part in running:
+                part.cancel()
+            raise
+    return found
+
+
+def _processor():
+    """The processor as a device; None where this process may not compute on it."""
+    try:
+        return jax.devices("cpu")[0]
+    except RuntimeError:  # the variable JAX_PLATFORMS can rule it out
+        return None
+
+
+def _cores() -> int:
+    allowed = getattr(os, "sched_getaffinity", None)
+    return max(1, len(allowed(0)) if allowed else os.cpu_count() or 1)

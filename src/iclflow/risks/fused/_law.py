@@ -1,0 +1,156 @@
+"""The law of sequences in coordinates where inputs are white, and circuits in these coordinates."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, Float, PRNGKeyArray, UInt32
+
+from ...models import AbstractAttention, AbstractMultiAttention
+from .._batch import AbstractBatchRisk, as_dtype
+from .._context_batch import ContextBatchRisk
+from .._draws import Inputs
+from .._labels import LabelMoments
+from .._lanes import Lanes
+from .._sequence_batch import LaneBatchRisk
+from ._pass import Numbers, length_of
+from ._philox import LENGTHS, four_normals, philox, uniform
+from ._spec import Spec
+
+Attention = AbstractAttention | AbstractMultiAttention
+
+
+class WhiteLaw(eqx.Module):
+    """x = F z with z white: what labels depend on is then F times a task vector.
+
+    **Fields:**
+
+    - `inputs`: F, and the lengths of contexts.
+    - `mean`, `covariance`: of white task vectors, one row a label; a diagonal covariance is a
+      vector.
+    - `root`: R with R Rᵀ that covariance.
+    - `noise`, `query_noise`: variances.
+    - `rotation`: labels that a model sees are this times labels that are independent.
+    - `moments`: the same of labels, in the coordinates of the task.
+    """
+
+    inputs: Inputs
+    moments: LabelMoments
+    mean: Float[Array, "J D"]
+    covariance: Float[Array, "J D"] | Float[Array, "J D D"]
+    root: Float[Array, "J D"] | Float[Array, "J D D"]
+    noise: Float[Array, " J"]
+    query_noise: Float[Array, " J"]
+    rotation: Float[Array, "J J"] | None
+
+    @staticmethod
+    def of(inputs: Inputs, labels: LabelMoments) -> "WhiteLaw":
+        factor = inputs.root.matrix
+        covariance = jnp.einsum("de,jef,fg->jdg", factor, labels.covariance, factor)
+        values, vectors = jnp.linalg.eigh(covariance)
+        root = vectors * jnp.sqrt(jnp.maximum(values, 0.0))[:, None]
+        if not isinstance(covariance, Tracer):
+            diagonals = np.diagonal(covariance, axis1=1, axis2=2)
+            if np.array_equal(covariance, [np.diag(row) for row in diagonals]):
+                covariance, root = jnp.asarray(diagonals), jnp.sqrt(jnp.asarray(diagonals))
+        return WhiteLaw(
+            inputs=inputs,
+            moments=labels,
+            mean=labels.mean @ factor,
+            covariance=covariance,
+            root=root,
+            noise=labels.noise,
+            query_noise=labels.query_noise,
+            rotation=labels.rotation,
+        )
+
+    @property
+    def labels(self) -> int:
+        return self.mean.shape[0]
+
+    def spec(self, model: Attention, drawn: bool, batch: int) -> Spec:
+        """What a pass of `model` over `batch` sequences is compiled for."""
+        heads = jax.eval_shape(model.kq).shape[0]
+        return Spec(
+            dim=self.inputs.dim,
+            heads=heads,
+            labels=self.labels,
+            drawn=drawn,
+            reads_inputs=not model.reduced if isinstance(model, AbstractAttention) else True,
+            diagonal=self.covariance.ndim == 2,
+            contexts=self.inputs.contexts,
+            batch=batch,
+        )
+
+    def circuits(
+        self, model: Attention, drawn: bool
+    ) -> tuple[Float[Array, "H A D"], Float[Array, "H J T"]]:
+        """The key-query circuit of white tokens and the output-value circuit, in float32."""
+        dim, times = self.inputs.dim, self.inputs.root.times
+        kq, ov = model.kq(), model.ov()
+        ov = ov[:, None] if ov.ndim == 2 else ov
+        columns = lambda rows: jnp.swapaxes(times(jnp.swapaxes(rows, 1, 2)), 1, 2)
+        of_inputs, of_labels = times(columns(kq[:, :dim])), columns(kq[:, dim:])
+        u, v = columns(ov[..., :dim]), ov[..., dim:]
+        if self.rotation is not None:
+            turn = self.rotation
+            of_labels = jnp.einsum("ji,hjd->hid", turn, of_labels)
+            u = jnp.einsum("ki,hkd->hid", turn, u)
+            v = jnp.einsum("ki,hkl,lj->hij", turn, v, turn)
+        kq = jnp.concatenate([of_inputs, of_labels], 1) if drawn else of_inputs
+        return kq.astype(jnp.float32), jnp.concatenate([u, v], 2).astype(jnp.float32)
+
+    def batch(self, words: UInt32[Array, "2"], count: int, drawn: bool) -> AbstractBatchRisk:
+        """The sequences that a pass goes over, stored."""
+        inputs, dim, labels = self.inputs, self.inputs.dim, self.labels
+        spec = Spec(dim, 0, labels, drawn, True, True, inputs.contexts, count)
+        lane = jnp.arange(count, dtype=jnp.uint32)
+        blocks = spec.header_blocks + spec.groups * spec.group_blocks
+        place = jnp.arange(blocks, dtype=jnp.uint32)[:, None]
+        rows = jnp.stack(four_normals(philox((words[0], words[1]), lane, place)), 1)
+        rows = rows.reshape(4 * blocks, count)
+        header, rest = rows[: 4 * spec.header_blocks], rows[4 * spec.header_blocks :]
+        tokens = rest[: spec.longest * spec.slot].reshape(spec.longest, spec.slot, count)
+        length, keep = jnp.full(count, spec.longest, jnp.float32), None
+        if len(inputs.contexts) > 1:
+            share = uniform(philox((words[0], words[1]), lane, jnp.zeros_like(lane), LENGTHS)[0])
+            length = length_of(spec, share, self._cumulative.astype(jnp.float32))
+            keep = jnp.arange(spec.longest)[:, None] < length
+            length = length.astype(jnp.float32)
+        query, white = header[:dim], tokens[:, :dim]
+        x, x_query = inputs.root.times(white), inputs.root.times(query)
+        x = x if keep is None else jnp.where(keep[:, None], x, 0.0)
+        lanes = Lanes(x, x_query, length, keep)
+        if not drawn:
+            return ContextBatchRisk(lanes, as_dtype(self.moments, jnp.float32))
+        law = as_dtype(self, jnp.float32)
+        root = law.root if law.root.ndim == 3 else jax.vmap(jnp.diag)(law.root)
+        w = header[dim : dim * (labels + 1)].reshape(labels, dim, count)
+        w = jnp.einsum("jde,jep->jdp", root, w, precision="highest") + law.mean[..., None]
+        noise = tokens[:, dim : dim + labels] * jnp.sqrt(law.noise)[:, None]
+        y = jnp.einsum("ndp,jdp->njp", white, w, precision="highest") + noise
+        ends = header[dim * (labels + 1) :][:labels] * jnp.sqrt(law.query_noise)[:, None]
+        y_query = jnp.einsum("dp,jdp->jp", query, w, precision="highest") + ends
+        if law.rotation is not None:
+            y = jnp.einsum("ij,njp->nip", law.rotation, y, precision="highest")
+            y_query = jnp.matmul(law.rotation, y_query, precision="highest")
+        y = y if keep is None else jnp.where(keep[:, None], y, 0.0)
+        lanes = Lanes(jnp.concatenate([x, y], 1), x_query, length, keep)
+        return LaneBatchRisk(lanes, y_query[0] if labels == 1 else y_query, None)
+
+    def numbers(self, words: UInt32[Array, "2"], kq: Array, ov: Array, drawn: bool) -> Numbers:
+        """The arrays of a pass. Where labels are drawn, it needs roots of variances."""
+        noise, prior = (jnp.sqrt(self.noise), self.root) if drawn else (self.noise, self.covariance)
+        rest = self.mean, prior, noise, jnp.sqrt(self.query_noise), self._cumulative
+        return Numbers(words, kq, ov, *(part.astype(jnp.float32) for part in rest))
+
+    @property
+    def _cumulative(self) -> Float[Array, " K"]:
+        return jnp.cumsum(self.inputs.probabilities)
+
+
+def words_of(key: PRNGKeyArray) -> UInt32[Array, "2"]:
+    """The key of the generator that a JAX key stands for."""
+    return jr.bits(key, (2,), jnp.uint32)

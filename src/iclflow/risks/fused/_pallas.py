@@ -1,0 +1,90 @@
+"""The fused pass as a GPU kernel: one thread a sequence, everything in registers."""
+
+import math
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
+from jaxtyping import Array, Float
+
+from ._gradient import gathered
+from ._pass import Numbers, Slopes, lanes_of
+from ._philox import PLAIN, Functions
+from ._spec import Spec
+
+# Sequences of one program, and so threads: few, so that a single model fills the card too.
+LANES = 64
+# Sums that a program makes itself; more are left to products of matrices.
+_MOST_SUMS = 400
+
+
+def _instruction(name: str):
+    """One instruction of the card on every lane: good to about 1e-6, and many times as fast as a
+    function that is good to the last bit."""
+
+    def function(x: Array) -> Array:
+        shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        return triton.elementwise_inline_asm(
+            f"{name} $0, $1;", args=[x], constraints="=f,f", pack=1, result_shape_dtypes=[shape]
+        )[0]
+
+    return function
+
+
+FAST = Functions(*map(_instruction, ("lg2.approx.f32", "sqrt.approx.f32", "cos.approx.f32",
+                                     "sin.approx.f32")))  # fmt: skip
+
+
+def kernel_sums(
+    spec: Spec, numbers: Numbers, *, interpret: bool = False
+) -> tuple[Float[Array, ""], Float[Array, "H A D"], Float[Array, "H J T"]]:
+    """The mean loss of a batch, and its slopes in the key-query and the output-value circuit."""
+    shapes = (), numbers.kq.shape, numbers.ov.shape
+    ends = np.cumsum([math.prod(shape) for shape in shapes])
+    if ends[-1] > _MOST_SUMS:
+        return gathered(spec, _called(spec, numbers, interpret, False)[:, : spec.batch])
+    sums = jnp.sum(_called(spec, numbers, interpret, True), 1) / spec.batch
+    parts = jnp.split(sums, ends[:-1])
+    loss, kq, ov = (part.reshape(shape) for part, shape in zip(parts, shapes))
+    return loss, kq, ov
+
+
+def _called(spec: Spec, numbers: Numbers, interpret: bool, summed: bool) -> Array:
+    """What the programs found: their sums, (numbers, programs), or rows of `Slopes` over lanes."""
+    lanes = min(LANES, pl.next_power_of_2(spec.batch))
+    programs = pl.cdiv(spec.batch, lanes)
+    rows = 1 + numbers.kq.size + numbers.ov.size if summed else sum(Slopes.rows(spec))
+    width = 1 if summed else lanes
+    functions = PLAIN if interpret else FAST
+
+    def kernel(*refs):
+        *read, out = refs
+        place = pl.program_id(0) * lanes + jnp.arange(lanes)
+        slopes = lanes_of(spec, Numbers(*read), place.astype(jnp.uint32), functions)
+        if not summed:
+            for row, value in enumerate(slopes.flat()):
+                out[row, :] = value
+            return
+        for row, value in enumerate(slopes.products(spec)):
+            if spec.batch % lanes:
+                value = jnp.where(place < spec.batch, value, 0.0)
+            out[row, 0] = jnp.sum(value)
+
+    call = pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct((rows, programs * width), jnp.float32),
+        grid=(programs,),
+        in_specs=[pl.BlockSpec(x.shape, partial(_zeros, x.ndim)) for x in numbers],
+        out_specs=pl.BlockSpec((rows, width), lambda program: (0, program)),
+        compiler_params=triton.CompilerParams(num_warps=max(1, lanes // 32), num_stages=1),
+        interpret=interpret,
+        name="iclflow_fused_pass",
+    )
+    return call(*numbers)
+
+
+def _zeros(count: int, program) -> tuple[int, ...]:
+    return (0,) * count

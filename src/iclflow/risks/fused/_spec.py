@@ -1,0 +1,76 @@
+"""What a fused pass is compiled for, and where each of its random numbers stands."""
+
+import math
+from typing import NamedTuple
+
+# Up to so many normals a token, none is drawn in vain; with more, groups would be too long to write
+# out, and a few in vain are a small share.
+_FEW = 12
+
+
+class Spec(NamedTuple):
+    """Everything about a pass that is not a number in an array.
+
+    Inputs are white: what is not white about a task is put into the circuits that act on them.
+
+    **Fields:**
+
+    - `dim`, `heads`, `labels`: D, H and J.
+    - `drawn`: whether labels are drawn; else they are averaged over by hand.
+    - `reads_inputs`: whether values read inputs too, and not labels alone.
+    - `diagonal`: whether the prior of every label has a diagonal covariance, given as a vector.
+    - `contexts`: the lengths that a context can have.
+    - `batch`: how many sequences.
+    """
+
+    dim: int
+    heads: int
+    labels: int
+    drawn: bool
+    reads_inputs: bool
+    diagonal: bool
+    contexts: tuple[int, ...]
+    batch: int
+
+    @property
+    def entries(self) -> int:
+        """What attention scores of a token depend on: its inputs, and its labels where drawn."""
+        return self.dim + self.labels * self.drawn
+
+    @property
+    def longest(self) -> int:
+        return max(self.contexts)
+
+    @property
+    def header(self) -> int:
+        """Normals that a sequence has before its tokens: the query, then each task vector, then
+        the noise of each query label."""
+        return self.dim + self.drawn * self.labels * (self.dim + 1)
+
+    @property
+    def header_blocks(self) -> int:
+        """Calls of the generator for these, four normals each."""
+        return -(-self.header // 4)
+
+    @property
+    def slot(self) -> int:
+        """Normals that a token has: inputs, then label noise; many are filled up to whole calls."""
+        return 4 * -(-self.entries // 4) if self.entries > _FEW else self.entries
+
+    @property
+    def group(self) -> int:
+        """Tokens whose normals fill whole calls."""
+        return 4 // math.gcd(4, self.slot)
+
+    @property
+    def group_blocks(self) -> int:
+        return self.group * self.slot // 4
+
+    @property
+    def groups(self) -> int:
+        return -(-self.longest // self.group)
+
+    @property
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """Heads two at a time, each also with itself."""
+        return tuple((h, k) for h in range(self.heads) for k in range(h, self.heads))

@@ -1,0 +1,312 @@
+"""The fused pass: loss and gradient of sampled softmax attention without storing a sequence."""
+
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from scipy import stats
+
+from iclflow.flows import Explicit, adam_rule, descend, descend_ensemble, init_many
+from iclflow.models import (
+    BlindFactored,
+    FactoredAttention,
+    FullMergedKQ,
+    MergedKQ,
+    MultiMergedKQ,
+    StructuredAttention,
+)
+from iclflow.risks import IntegratedRisk, SampledRisk, exact_softmax_risk
+from iclflow.risks.fused import FusedBatchRisk, _ffi, words_of
+from iclflow.risks.fused import _pass as passes
+from iclflow.risks.fused._numba_functions import LANES, fill_normals, fill_words
+from iclflow.risks.fused._pallas import kernel_sums
+from iclflow.risks.fused._philox import MULTIPLIERS, WEYL, _product, four_normals, philox
+from iclflow.tasks import LinearRegression, MultiTaskRegression, isotropic
+
+KEY = jr.key(3)
+SOFTMAX = dict(activation="softmax", self_attention=False)
+# Rounding of float32 in sums of some hundred terms: measured 1e-6 at most.
+ROUNDING = 1e-5
+
+
+def normals(key, sequences: int, blocks: int) -> np.ndarray:
+    """(blocks, 4, sequences) normals."""
+    lane = jnp.arange(sequences, dtype=jnp.uint32)
+    place = jnp.arange(blocks, dtype=jnp.uint32)[:, None]
+    words = tuple(jnp.asarray(key, jnp.uint32))
+    return np.asarray(jax.jit(lambda: jnp.stack(four_normals(philox(words, lane, place)), 1))())
+
+
+# ---- random numbers
+
+
+def test_words_are_those_of_philox():
+    zero = jnp.uint32(0)
+    words = [hex(int(word)) for word in philox((zero, zero), zero, zero)]
+    assert words == ["0x6627e8d5", "0xe169c58d", "0xbc57ac4c", "0x9b00dbd8"]  # as published
+
+
+@pytest.mark.parametrize("counter", [(1, 2, 0), (2**32 - 1, 7, 1), (123456789, 2**31, 0)])
+def test_words_equal_whole_number_arithmetic(counter):
+    key = [0x12345678, 0x9ABCDEF0]
+    sequence, block, purpose = counter
+    x, k = [sequence, block, purpose, 0], list(key)
+    for _ in range(10):
+        first, second = x[0] * MULTIPLIERS[0], x[2] * MULTIPLIERS[1]
+        low, high = lambda n: n & 0xFFFFFFFF, lambda n: n >> 32
+        x = [high(second) ^ x[1] ^ k[0], low(second), high(first) ^ x[3] ^ k[1], low(first)]
+        k = [low(k[0] + WEYL[0]), low(k[1] + WEYL[1])]
+    found = philox(tuple(map(jnp.uint32, key)), jnp.uint32(sequence), jnp.uint32(block), purpose)
+    assert [int(word) for word in found] == x
+    words = np.empty((4, LANES), np.uint32)
+    fill_words(words, *key, sequence, block, purpose)
+    assert words[:, 0].tolist() == x
+
+
+def test_products_are_the_same_without_words_of_64_bits():
+    words = np.random.default_rng(0).integers(0, 2**32, 1000).astype(np.uint32)
+    wide = _product(jnp.asarray(words), MULTIPLIERS[0])
+    with jax.enable_x64(False):
+        halves = _product(jnp.asarray(words), MULTIPLIERS[0])
+    assert all(np.array_equal(one, other) for one, other in zip(wide, halves))
+
+
+def test_normals_have_the_moments_and_the_law_of_normals():
+    sample = normals((5, 6), 1024, 512).ravel().astype(float)
+    count = len(sample)
+    for power in range(1, 9):
+        exact = 0.0 if power % 2 else math.prod(range(1, power, 2))
+        square = math.prod(range(1, 2 * power, 2))
+        error = math.sqrt((square - exact**2) / count)
+        assert abs(np.mean(sample**power) - exact) < 4.5 * error, power
+    assert stats.kstest(sample, "norm").pvalue > 1e-3
+    beyond, expected = np.sum(np.abs(sample) > 4), 2 * stats.norm.sf(4) * count
+    assert abs(beyond - expected) < 4.5 * math.sqrt(expected)
+
+
+def test_normals_of_neighbours_are_independent():
+    found = normals((7, 8), 512, 256).astype(float)
+    other = normals((7, 9), 512, 256).astype(float)
+    pairs = {
+        "sequences": (found[..., 1:], found[..., :-1]),
+        "blocks": (found[1:], found[:-1]),
+        "words of a pair": (found[:, 0], found[:, 1]),
+        "words of two pairs": (found[:, 0], found[:, 2]),
+        "keys": (found, other),
+    }
+    for name, (one, two) in pairs.items():
+        for function in (lambda x: x, lambda x: x**2 - 1, np.abs):
+            correlation = np.corrcoef(function(one).ravel(), function(two).ravel())[0, 1]
+            assert abs(correlation) < 4.5 / math.sqrt(one.size), name
+
+
+def test_vector_instructions_make_the_same_normals():
+    key, out = (11, 12), np.empty((4, LANES), np.float32)
+    words, bits = np.empty((4, LANES), np.uint32), np.empty((3, LANES), np.int32)
+    expected = normals(key, LANES, 200)
+    for block in range(200):
+        fill_words(words, *key, 0, block, 0)
+        fill_normals(out, 0, words, bits)
+        np.testing.assert_allclose(out, expected[block], atol=2e-6)
+
+
+# ---- loss and gradient
+
+
+def by_hand(law, words, kq, ov, drawn: bool, count: int):
+    """Loss and slopes of white circuits on stored white tokens, in float64 and by matrices."""
+    lanes = law.batch(words, count, drawn).lanes
+    tokens, query = np.asarray(lanes.tokens, float), np.asarray(lanes.query, float)
+    scores = np.einsum("nap,had,dp->hnp", tokens, kq, query)
+    if lanes.keep is not None:
+        scores = np.where(lanes.keep, scores, -np.inf)
+    p = np.exp(scores - scores.max(1, keepdims=True))
+    p /= p.sum(1, keepdims=True)
+    m = np.einsum("hnp,nap->hap", p, tokens)
+    if drawn:
+        label = np.asarray(law.batch(words, count, True).label, float)
+        error = np.einsum("hia,hap->ip", ov, m) - label
+        loss, of_ov = np.sum(error**2, 0), 2 * np.einsum("ip,hap->hia", error, m)
+        of_p = 2 * np.einsum("ip,hia,nap->hnp", error, ov, tokens)
+    else:  # one label, prior cI, no mean
+        prior, noise = float(law.covariance[0, 0]), float(law.noise[0])
+        v = ov[:, 0, -1]
+        r, shares = np.einsum("h,hdp->dp", v, m) - query, np.einsum("h,hnp->np", v, p)
+        loss = prior * np.sum(r**2, 0) + noise * np.sum(shares**2, 0) + noise
+        of_v = 2 * prior * np.einsum("hdp,dp->h", m, r) + 2 * noise * np.einsum(
+            "hnp,np->h", p, shares
+        )
+        of_ov = np.concatenate([np.zeros((len(v), 1, tokens.shape[1])), of_v[:, None, None]], 2)
+        of_p = 2 * prior * np.einsum("h,ndp,dp->hnp", v, tokens, r)
+        of_p += 2 * noise * v[:, None, None] * shares
+    of_scores = p * (of_p - np.sum(p * of_p, 1, keepdims=True))
+    of_kq = np.einsum("hnp,nap,dp->had", of_scores, tokens, query)
+    return np.mean(loss), of_kq / count, of_ov / count
+
+
+@pytest.mark.parametrize("heads", [1, 2, 4, 8])
+@pytest.mark.parametrize("dim", [1, 2, 5, 16])
+@pytest.mark.parametrize("drawn", [True, False])
+def test_the_pass_on_a_cpu_equals_matrices_in_float64(dim, heads, drawn):
+    batch, rng = 70, np.random.default_rng(dim + heads)
+    risk = (SampledRisk if drawn else IntegratedRisk)(isotropic(dim, 9), batch, precision="float32")
+    law, words = risk.white, words_of(KEY)
+    kq = rng.normal(size=(heads, dim + drawn, dim)).astype(np.float32) / dim**0.5
+    ov = rng.normal(size=(heads, 1, dim + 1)).astype(np.float32)
+    if not drawn:
+        ov[..., :dim] = 0
+    model = StructuredAttention.init(KEY, dim, heads)
+    spec = law.spec(model, drawn, batch)
+    numbers = law.numbers(words, jnp.asarray(kq), jnp.asarray(ov), drawn)
+    sums = np.asarray(_ffi.summed(spec)(numbers)) / batch
+    loss, of_kq, of_ov = by_hand(law, words, kq.astype(float), ov.astype(float), drawn, batch)
+    loss -= 0 if drawn else float(law.query_noise[0])
+    assert sums[0] == pytest.approx(loss, rel=ROUNDING)
+    for part, expected in zip(np.split(sums[1:], [kq.size]), (of_kq, of_ov)):
+        np.testing.assert_allclose(part, expected.ravel(), atol=ROUNDING * np.abs(expected).max())
+
+
+@pytest.mark.parametrize(("dim", "heads", "drawn", "held"), [
+    (2, 2, True, 140), (2, 2, False, 140), (2, 2, True, 0), (2, 2, False, 0),
+])  # fmt: skip
+def test_the_kernel_of_a_gpu_finds_what_the_pass_on_a_cpu_finds(
+    monkeypatch, dim, heads, drawn, held
+):
+    monkeypatch.setattr(passes, "_MOST_HELD", held)  # in one pass, or in two
+    task, batch = LinearRegression(np.ones(dim), [3, 5], noise=0.3), 70
+    risk = (SampledRisk if drawn else IntegratedRisk)(task, batch, precision="float32")
+    model = MergedKQ.init(KEY, dim, heads, 0.7, **SOFTMAX)
+    law, spec = risk.white, risk.white.spec(model, drawn, batch)
+    numbers = law.numbers(words_of(KEY), *law.circuits(model, drawn), drawn)
+    found = jax.jit(lambda numbers: kernel_sums(spec, numbers, interpret=True))(numbers)
+    expected = np.asarray(_ffi.summed(spec)(numbers)) / batch
+    flat = np.concatenate([np.ravel(part) for part in found])
+    np.testing.assert_allclose(flat, expected, atol=ROUNDING * np.abs(expected).max())
+
+
+def turned(size: int) -> np.ndarray:
+    return np.linalg.qr(np.random.default_rng(0).normal(size=(size, size)))[0]
+
+
+TILTED = turned(3) @ np.diag([1.0, 0.5, 0.2]) @ turned(3).T
+ANISOTROPIC = LinearRegression(
+    covariance=(TILTED + TILTED.T) / 2,
+    context=[9, 13],
+    noise=0.3,
+    prior_mean=[0.3, -0.2, 0.5],
+    prior_covariance=(TILTED + TILTED.T),
+)
+NOISELESS_QUERY = LinearRegression([1.0, 0.5, 0.2], 12, noise=0.2, noisy_query=False)
+TWO_TASKS = MultiTaskRegression(
+    [[0, 1], [1, 2]], 3, 11, noise=[0.1, 0.3], input_rotation=turned(3), output_rotation=turned(2)
+)
+
+
+@pytest.mark.parametrize(("risk", "model"), [
+    (SampledRisk(ANISOTROPIC, 100, False, "float32"), FactoredAttention.init(KEY, 3, 2)),
+    (SampledRisk(ANISOTROPIC, 100, False, "float32"), FullMergedKQ.init(KEY, 3, 3, 0.3, **SOFTMAX)),
+    (IntegratedRisk(ANISOTROPIC, 100, "float32"), MergedKQ.init(KEY, 3, 2, 0.3, **SOFTMAX)),
+    (IntegratedRisk(NOISELESS_QUERY, 100, "float32"),
+     StructuredAttention.init(KEY, 3, 4, 0.5, per_coordinate=True)),
+    (SampledRisk(TWO_TASKS, 100, precision="float32"), MultiMergedKQ.init(KEY, 3, 2, 2, 0.3)),
+    (IntegratedRisk(TWO_TASKS, 100, "float32"), BlindFactored.init(KEY, 3, 2, 2)),
+])  # fmt: skip
+def test_every_kind_of_task_and_model_has_the_gradient_of_its_stored_batch(risk, model):
+    batch = risk.drawn(KEY, model)
+    assert isinstance(batch, FusedBatchRisk)
+    loss, gradient = batch.value_and_gradient(model)
+    stored = eqx.filter_jit(eqx.filter_value_and_grad(lambda model: jnp.mean(batch.losses(model))))
+    expected_loss, expected = stored(model)
+    assert float(loss) == pytest.approx(float(expected_loss), rel=ROUNDING)
+    for one, other in zip(jax.tree.leaves(gradient), jax.tree.leaves(expected), strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_allclose(one, other, atol=ROUNDING * float(jnp.abs(other).max()))
+
+
+@pytest.mark.parametrize("risk", [SampledRisk, IntegratedRisk])
+def test_losses_lie_within_four_standard_errors_of_the_exact_loss(risk):
+    task = isotropic(5, 40, 0.1)
+    model = StructuredAttention(omega=[0.13, -0.2], mu=[3.45, -2.0], dim=5)
+    exact = float(exact_softmax_risk(task)(model))
+    fused = risk(task, 512, precision="float32")
+    losses = jax.jit(lambda keys: jax.vmap(lambda key: fused(model, key))(keys))(jr.split(KEY, 400))
+    error = float(jnp.std(losses, ddof=1)) / len(losses) ** 0.5
+    assert abs(float(jnp.mean(losses)) - exact) < 4 * error
+    assert error < 0.01 * exact  # so that the comparison says something
+
+
+def test_scores_of_any_size_are_exponentiated_safely():
+    risk = SampledRisk(isotropic(3, 9), 40, precision="float32")
+    model = FullMergedKQ.init(KEY, 3, 2, 60.0, **SOFTMAX)
+    batch = risk.drawn(KEY, model)
+    loss, gradient = batch.value_and_gradient(model)
+    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(gradient))
+    assert float(loss) == pytest.approx(float(jnp.mean(batch.losses(model))), rel=1e-4)
+
+
+# ---- the same bits
+
+
+def test_a_model_has_the_same_bits_alone_and_among_others():
+    risk = SampledRisk(isotropic(4, 11), 100, precision="float32")
+    models = init_many(FactoredAttention.init, jr.split(KEY, 3), dim=4, heads=2)
+    one = jax.tree.map(lambda leaf: leaf[1], models)
+    law, spec = risk.white, risk.white.spec(one, True, 100)
+    keys = jax.vmap(words_of)(jr.split(KEY, 3))
+    circuits = [jnp.stack(parts) for parts in zip(*(
+        law.circuits(jax.tree.map(lambda leaf: leaf[i], models), True) for i in range(3)
+    ))]  # fmt: skip
+    run = lambda words, kq, ov: _ffi.summed(spec)(law.numbers(words, kq, ov, True))
+    many = jax.vmap(run)(keys, *circuits)
+    alone = run(keys[1], circuits[0][1], circuits[1][1])
+    assert np.array_equal(many[1], alone)
+
+
+def test_a_larger_batch_begins_with_the_sequences_of_a_smaller_one():
+    law, words = SampledRisk(ANISOTROPIC, 50, precision="float32").white, words_of(KEY)
+    small, large = law.batch(words, 50, True), law.batch(words, 170, True)
+    assert np.array_equal(small.lanes.tokens, large.lanes.tokens[..., :50])
+    assert np.array_equal(small.label, large.label[..., :50])
+
+
+def test_training_does_not_depend_on_where_it_is_looked_at():
+    risk = SampledRisk(isotropic(3, 9), 64, precision="float32")
+    model = FactoredAttention.init(KEY, 3, 2)
+    run = lambda save: descend(model, risk, adam_rule(1e-2), 60, key=KEY, save=save)
+    often, once = run(Explicit(tuple(range(1, 61, 7)))), run(Explicit((60,)))
+    for one, other in zip(jax.tree.leaves(often.final), jax.tree.leaves(once.final)):
+        np.testing.assert_allclose(one, other, rtol=1e-5)  # rounded in other programs
+
+
+def test_an_ensemble_trains_as_its_members_do():
+    risk = IntegratedRisk(isotropic(3, 9), 64, "float32")
+    models = [MergedKQ.init(key, 3, 2, 0.3, **SOFTMAX) for key in jr.split(KEY, 3)]
+    keys = jr.split(jr.key(1), 3)
+    together = descend_ensemble(models, risk, adam_rule(1e-2), 40, keys=keys, save=Explicit((40,)))
+    alone = descend(models[2], risk, adam_rule(1e-2), 40, key=keys[2], save=Explicit((40,)))
+    np.testing.assert_allclose(together[2].final.U, alone.final.U, rtol=1e-4, atol=1e-6)
+
+
+# ---- where there is no pass
+
+
+@pytest.mark.parametrize(("risk", "model"), [
+    (SampledRisk(isotropic(3, 9), 20), FactoredAttention.init(KEY, 3, 2)),  # float64
+    (SampledRisk(isotropic(3, 9), 20, True, "float32"), FactoredAttention.init(KEY, 3, 2)),
+    (SampledRisk(isotropic(3, 9), 20, precision="float32"), MergedKQ.init(KEY, 3, 2)),  # linear
+    (SampledRisk(isotropic(3, 9), 20, precision="float32"),
+     MergedKQ.init(KEY, 3, 2, activation="softmax", self_attention=True)),
+])  # fmt: skip
+def test_what_has_no_pass_is_stored(risk, model):
+    assert not isinstance(risk.drawn(KEY, model), FusedBatchRisk)
+    assert np.isfinite(risk(model, KEY))
+
+
+def test_without_numba_batches_are_stored(monkeypatch):
+    monkeypatch.setattr(_ffi, "available", lambda: False)
+    risk = SampledRisk(isotropic(3, 9), 20, precision="float32")
+    assert not isinstance(risk.drawn(KEY, FactoredAttention.init(KEY, 3, 2)), FusedBatchRisk)

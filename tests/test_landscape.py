@@ -1,0 +1,135 @@
+"""Losses of many models at once, against the exact risk one by one and independent numbers."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import iclflow
+from iclflow.models import StructuredAttention
+from iclflow.risks import SampledRisk, exact_softmax_risk, first_order_risk
+from iclflow.tasks import LinearRegression, isotropic
+
+TASK = isotropic(5, 40, 0.1)
+
+
+def structured(omega, mu, dim: int = 5) -> StructuredAttention:
+    return StructuredAttention(omega=jnp.asarray(omega, float), mu=jnp.asarray(mu, float), dim=dim)
+
+
+def stacked(omega: np.ndarray, mu: np.ndarray):
+    return iclflow.init_many(lambda key, o, m: structured(o, m), jnp.arange(len(omega)), omega, mu)
+
+
+def random_heads(count: int, reach: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Half of them opposite pairs, half with two ω and two μ of their own."""
+    random = np.random.default_rng(seed)
+    omega, mu = random.uniform(-reach, reach, (count, 2)), random.normal(0, 3, (count, 2))
+    omega[::2, 1], mu[::2, 1] = -omega[::2, 0], -mu[::2, 0]
+    return omega, mu
+
+
+@pytest.fixture(scope="module")
+def table():
+    return exact_softmax_risk(TASK, digits=9).tabulated(0.7)
+
+
+def test_the_table_gives_the_exact_risk_of_opposite_and_of_any_heads(table):
+    risk = exact_softmax_risk(TASK)
+    for omega, mu in zip(*random_heads(6, 0.7)):
+        model = structured(omega, mu)
+        # Nine digits of (Σ|μ|)² are nominal; integrals are averaged, which leaves less.
+        assert float(table(model)) == pytest.approx(float(risk(model)), rel=1e-9)
+
+
+# ω, μ, the loss and its slopes: from an independent quadrature.
+_REFERENCE = [
+    ((0.13, -0.13), (3.45, -3.45), 0.24324363848, 1e-10, (0.11868424, -0.11868424, 0.00436579)),
+    ((0.1, -0.1), (4, -4), 0.25005463199, 1e-10, (-0.70995941, 0.70995941, -0.01784080)),
+    ((5**-0.5,), (1.627695,), 0.4080761952, 1e-9, (-0.1837121, -0.0270190)),
+    ((0.6, -0.3), (1, -2), 0.36389311, 1e-8, (0.497009, -1.044110, 0.288859, -0.212768)),
+    ((0.5, 0.1, -0.4), (0.7, 0.4, -0.9), 0.2859819021, 1e-9, (-0.1512501, -0.1476774, 0.2489053)),
+]
+
+
+@pytest.mark.parametrize("omega, mu, loss, tolerance, slopes", _REFERENCE)
+def test_tabulated_losses_and_slopes_equal_reference_values(
+    table, omega, mu, loss, tolerance, slopes
+):
+    found, gradient = table.value_and_gradient(structured(omega, mu))
+    assert float(found) == pytest.approx(loss, abs=tolerance)
+    both = np.concatenate([gradient.omega, gradient.mu])[: len(slopes)]
+    assert np.max(np.abs(both - slopes)) < 2e-6  # the last decimal given
+
+
+def test_a_map_is_that_of_its_models_in_their_order_whatever_is_held_at_once(table):
+    omega, mu = random_heads(300, 0.7, seed=1)
+    found = iclflow.landscape(stacked(omega, mu), table, gradients=True, at_once=77)
+    some = [0, 76, 77, 299]
+    each = [table.value_and_gradient(structured(omega[i], mu[i])) for i in some]
+    assert found.losses.shape == (300,) and found.gradients is not None
+    np.testing.assert_allclose(found.losses[some], [float(loss) for loss, _ in each], rtol=1e-12)
+    slopes = np.stack([gradient.omega for _, gradient in each])
+    np.testing.assert_allclose(found.gradients.omega[some], slopes, rtol=1e-9, atol=1e-12)
+
+
+def test_many_models_on_the_exact_risk_share_their_integrals():
+    omega, mu = random_heads(256, 0.1, seed=2)
+    risk = exact_softmax_risk(TASK, digits=6)
+    found = iclflow.landscape(stacked(omega, mu), risk, progress=False)
+    assert found.losses.shape == (256,) and found.gradients is None
+    for i in (0, 255):
+        expected = float(risk(structured(omega[i], mu[i])))
+        assert found.losses[i] == pytest.approx(expected, abs=1e-6 * np.sum(np.abs(mu[i])) ** 2)
+
+
+def test_few_models_and_other_risks_are_computed_as_they_are():
+    omega, mu = random_heads(3, 0.3)
+    risk = first_order_risk(TASK)
+    models = [structured(o, m) for o, m in zip(omega, mu)]
+    found = iclflow.landscape(models, risk).losses
+    np.testing.assert_allclose(found, [float(risk(model)) for model in models], rtol=1e-12)
+
+
+def test_tables_know_units_and_random_lengths():
+    eye = np.eye(3)
+    task = LinearRegression(covariance=2 * eye, prior_covariance=eye / 6, context=(4, 9), noise=0.2)
+    risk = exact_softmax_risk(task, digits=6)
+    table, model = risk.tabulated(0.15), structured((0.15, -0.06), (1.3, -0.4), 3)
+    # Six digits of (Σ|μ|)², for both.
+    assert float(table(model)) == pytest.approx(float(risk(model)), abs=6e-6)
+
+
+def test_the_exact_flow_of_a_pair_lands_and_drifts(table):
+    flow = lambda omega, mu: iclflow.gradient_flow(
+        structured((omega, -omega), (mu, -mu)),
+        table,
+        end=200.0,
+        save=iclflow.Explicit((20.0, 200.0)),
+        progress=False,
+    )
+    run = flow(0.1, 0.1)
+    assert run.statistics["solver"] == "implicit"
+    # A pair moves half as fast as its two numbers would; to the digits of the reference.
+    np.testing.assert_allclose(run.models.omega[-2:, 0], [0.48594, 0.26684], atol=2e-5)
+    # A run that leaves the table does not go on as if nothing were.
+    assert not flow(0.695, 0.2).result.ok
+
+
+def test_there_is_nothing_beyond_the_reach_of_a_table(table):
+    assert np.isnan(float(table(structured((0.71, -0.1), (1, -1)))))
+    assert np.isfinite(float(table(structured((0.7, -0.7), (1, -1)))))
+
+
+def test_what_has_no_landscape_is_refused_in_a_sentence(table):
+    models = stacked(*random_heads(3, 0.3))
+    with pytest.raises(ValueError, match="`reach` = -1: must be a finite number above 0"):
+        exact_softmax_risk(TASK).tabulated(-1)
+    with pytest.raises(ValueError, match="`at_once` = 0"):
+        iclflow.landscape(models, table, at_once=0)
+    with pytest.raises(ValueError, match="draws sequences"):
+        iclflow.landscape(models, SampledRisk(TASK, 4))
+    with pytest.raises(TypeError, match="swapped"):
+        iclflow.landscape(table, models)
+    with pytest.raises(ValueError, match="NaN or infinity"):
+        iclflow.landscape(jax.tree.map(lambda x: x * np.nan, models), table)
