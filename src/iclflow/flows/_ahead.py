@@ -73,25 +73,17 @@ def drawn_ahead(
 
     def block(number, state):
         keys = jax.vmap(lambda ahead: keys_of(state, ahead))(jnp.arange(blocks.size))
+        parts = jax.vmap(lambda key: risk.randomness(key, model))(keys)
+        if blocks.even:
+            return jax.lax.scan(lambda *at: (step(at[0], risk.on(at[1])), None), state, parts)[0]
 
-        def one(state, part):
-            index, random = part
-            after = step(state, risk.on(random))
-            if not blocks.even:
-                beyond = number * blocks.size + index >= count
-                after = jax.tree.map(lambda new, old: _pick(beyond, old, new), after, state)
-            return after, None
+        def one(index, state):
+            return step(state, risk.on(jax.tree.map(lambda leaf: leaf[index], parts)))
 
-        parts = jnp.arange(blocks.size), jax.vmap(lambda key: risk.randomness(key, model))(keys)
-        return jax.lax.scan(one, state, parts)[0]
+        left = jnp.minimum(blocks.size, count - number * blocks.size)
+        return jax.lax.fori_loop(0, left, one, state)
 
     if blocks.once:
         return block(0, state)
     whole = count // blocks.size if blocks.even else -(-count // blocks.size)
     return jax.lax.fori_loop(0, whole, block, state)
-
-
-def _pick(condition, first, second):
-    if jnp.issubdtype(first.dtype, jax.dtypes.prng_key):
-        return first  # the key of a run never changes
-    return jnp.where(condition, first, second)
