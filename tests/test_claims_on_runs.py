@@ -565,14 +565,16 @@ def test_claims_are_columns_of_a_sweep(staircase):
         "claim_linear_plateau_losses_error": "DOUBLE",
     }
     given, run = staircase
-    row = measure(names, Measured(given, run, build_task(given), lambda: None))
+    row = measure(names, Measured(given, run.final, build_task(given), lambda: run, lambda: None))
     assert row["claim_linear_plateau_losses"] == "holds"
     assert 0 <= row["claim_linear_plateau_losses_error"] <= 1
     assert row["claim_linear_ordered_drops"] == "holds"
     assert row["claim_linear_fewer_heads"] is row["claim_linear_fewer_heads_error"] is None
     assert "linear/fewer-heads: The claim `linear/fewer-heads` speaks of" in row["not_measured"]
     part = dataclasses.replace(run[:3], result=Result.cancelled)
-    row = measure(names[1:2], Measured(given, part, build_task(given), lambda: None))
+    row = measure(
+        names[1:2], Measured(given, part.final, build_task(given), lambda: part, lambda: None)
+    )
     assert row["claim_linear_ordered_drops"] == "inconclusive"
     assert row["claim_linear_ordered_drops_error"] is None
     assert row["not_measured"].startswith("linear/ordered-drops: the first drop is predicted at")

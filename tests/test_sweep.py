@@ -744,12 +744,14 @@ def test_every_measurement_gives_its_columns_or_a_reason(few_sequences):
     for name, entry in MEASUREMENTS.items():
         assert entry.words.endswith(".") and entry.columns
         fits = next(e for e in (linear, several) if entry.refuses(e.config) is None)
-        measured = Measured(fits.config, trained[fits.config.hash], fits.task, fits.floor)
+        run = trained[fits.config.hash]
+        measured = Measured(fits.config, run.final, fits.task, lambda: run, fits.floor)
         found = measure([name], measured)
         assert set(found) == {*entry.columns, "not_measured"}
         assert found.pop("not_measured") is None and None not in found.values(), name
         json.dumps(found, allow_nan=False)
-    short = Measured(linear.config, trained[linear.config.hash][:2], linear.task, lambda: None)
+    part = trained[linear.config.hash][:2]
+    short = Measured(linear.config, part.final, linear.task, lambda: part, lambda: None)
     found = measure(["floor", "plateaus"], short)
     assert found["plateaus"] is None and found["floor"] is None
     assert "floor: The smallest loss" in found["not_measured"]

@@ -18,7 +18,7 @@ from ..risks import AbstractRisk, risk
 from ..tasks import AbstractTask
 from ._build_model import build_model
 from ._build_task import TASKS
-from ._held_out import held_out_risk
+from ._held_out import TestSets
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +32,7 @@ class Experiment:
     - `risk`: what is minimised.
     - `monitor`: what is reported, the same unless steps are random.
     - `key`: of the random stream of the steps.
+    - `tests`: what `monitor` was drawn by, where it was drawn.
     """
 
     config: Config
@@ -41,6 +42,13 @@ class Experiment:
     risk: AbstractRisk
     monitor: AbstractRisk
     key: PRNGKeyArray
+    tests: TestSets | None = None
+
+    def monitor_of(self, config: Config) -> AbstractRisk:
+        """What is reported of a run that differs from this one in its seed alone."""
+        if self.tests is None:
+            return prepare(config).monitor
+        return self.tests.draw(keys_of(config.seed).test)
 
     def floor(self) -> float | None:
         """The smallest loss that weights of this shape can reach, where it is known."""
@@ -76,8 +84,8 @@ def prepare(config: Config) -> Experiment:
         if kind == "best":
             kind = "exact" if config.exact else "sampled"
         chosen = risk(task, model, kind, key=keys.data, **options)
-        monitor = _monitor(config, task, model, chosen, keys)
-    return Experiment(config, task, model, attention, chosen, monitor, keys.steps)
+        monitor, tests = _monitor(config, task, model, chosen, keys)
+    return Experiment(config, task, model, attention, chosen, monitor, keys.steps, tests)
 
 
 def build_task(config: Config) -> AbstractTask:
@@ -86,17 +94,21 @@ def build_task(config: Config) -> AbstractTask:
         return TASKS[config.task.kind](**{k: v for k, v in config.task if k != "kind"})
 
 
-def _monitor(config: Config, task, model, chosen: AbstractRisk, keys: Keys) -> AbstractRisk:
-    """The risk that is reported: without noise where that can be had."""
+def _monitor(
+    config: Config, task, model, chosen: AbstractRisk, keys: Keys
+) -> tuple[AbstractRisk, TestSets | None]:
+    """The risk that is reported, without noise where that can be had, and what it was drawn by
+    where it was."""
     if not config.stochastic:
-        return chosen
+        return chosen, None
     if config.risk.kind == "minibatch":
         sequences = getattr(config.risk, "sequences")
-        return risk(task, model, "dataset", sequences=sequences, key=keys.data)
+        return risk(task, model, "dataset", sequences=sequences, key=keys.data), None
     if config.exact_exists:
         with contextlib.suppress(ValueError):  # more features than moments are kept for
-            return risk(task, model, "exact")
-    return held_out_risk(config, task, model, keys.test)
+            return risk(task, model, "exact"), None
+    tests = TestSets.of(config, task, model)
+    return tests.draw(keys.test), tests
 
 
 @contextlib.contextmanager

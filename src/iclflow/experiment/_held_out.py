@@ -5,7 +5,7 @@ chance does to both alike drops out (control variates). Near a gradient step, wh
 attention ends up, and near zero, where it starts, that is most of it.
 """
 
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -82,28 +82,55 @@ def _losses(held_out: HeldOutRisk, model: AbstractModel) -> Float[Array, " P"]:
     return held_out.losses(model)
 
 
-def held_out_risk(
-    config: Config, task: AbstractTask, model: AbstractModel, key: PRNGKeyArray
-) -> HeldOutRisk:
-    """The risk of models like `model` on sequences that `key` draws."""
-    # Single precision rounds off a millionth of a loss: far below the error of a test set.
-    fresh = sampled_risk(task, model, precision="float32")
-    averaged = isinstance(fresh, IntegratedRisk)
-    # Averages over several labels cannot be taken apart into those of each.
-    parts = [] if averaged and isinstance(task, MultiTaskRegression) else _parts(task)
-    wanted = COMPARED if averaged or parts else ALONE
-    count = int(np.clip(_LARGEST // _size(config), FEWEST, wanted))
-    batch = _drawn(fresh, key, count)
-    known = [_compared(batch, part, label) for label, part in parts]
-    return HeldOutRisk(batch, _uncorrelated(np.reshape(known, (-1, count))))
+class _Known(NamedTuple):
+    """Linear attention on one label, or on the only one, and its exact risk."""
+
+    label: int | None
+    matrix: Float[Array, "1 D D"]
+    exact: AbstractRisk
+
+
+class TestSets(NamedTuple):
+    """What the test sets of all seeds have in common.
+
+    **Fields:**
+
+    - `fresh`: the risk that draws them.
+    - `known`: what models are compared with.
+    - `count`: how many sequences each has.
+    """
+
+    fresh: AbstractSampledRisk
+    known: tuple[_Known, ...]
+    count: int
+
+    @staticmethod
+    def of(config: Config, task: AbstractTask, model: AbstractModel) -> "TestSets":
+        """Those for models like `model`."""
+        # Single precision rounds off a millionth of a loss: far below the error of a test set.
+        fresh = sampled_risk(task, model, precision="float32")
+        averaged = isinstance(fresh, IntegratedRisk)
+        # Averages over several labels cannot be taken apart into those of each.
+        parts = [] if averaged and isinstance(task, MultiTaskRegression) else _parts(task)
+        wanted = COMPARED if averaged or parts else ALONE
+        count = int(np.clip(_LARGEST // _size(config), FEWEST, wanted))
+        return TestSets(fresh, tuple(_known(label, part) for label, part in parts), count)
+
+    def draw(self, key: PRNGKeyArray) -> HeldOutRisk:
+        """The risk on the sequences that `key` draws."""
+        batch = _drawn(self.fresh, key, self.count)
+        rows = [np.asarray(_differences(batch, *known)) for known in self.known]
+        return HeldOutRisk(batch, _uncorrelated(np.reshape(rows, (-1, self.count))))
 
 
 def _uncorrelated(known: np.ndarray) -> Float[Array, "C P"]:
     """The same span, its parts about their sample means orthonormal."""
-    directions, sizes, _ = np.linalg.svd(known - known.mean(1, keepdims=True), full_matrices=False)
+    centred = known - known.mean(1, keepdims=True)
+    # Their few products with each other tell as much as their singular values, in less time.
+    squares, directions = np.linalg.eigh(centred @ centred.T)
     # What differs by rounding alone is left out.
-    kept = sizes > 1e-4 * sizes.max(initial=0.0)
-    return jnp.asarray((directions[:, kept] / sizes[kept]).T @ known)
+    kept = squares > 1e-8 * squares.max(initial=0.0)
+    return jnp.asarray((directions[:, kept] / np.sqrt(squares[kept])).T @ known)
 
 
 def _size(config: Config) -> int:
@@ -124,20 +151,23 @@ def _parts(task: AbstractTask) -> list[tuple[int | None, LinearRegression]]:
     return [(label, part) for label, part in parts if np.any(part.weight_second_moment)]
 
 
-def _compared(batch: AbstractBatchRisk, part: LinearRegression, label: int | None) -> np.ndarray:
-    """The losses of linear attention of several sizes, less their exact mean."""
+def _known(label: int | None, part: LinearRegression) -> _Known:
     matrix = jnp.asarray(optimal_matrix(part))[None]
-    exact = risk(part, MergedKQ(v=jnp.ones(1), U=matrix), "exact")
-    one = None if label is None else getattr(batch, "sequences").task(label)
-    rows = [_difference(batch, one, exact, MergedKQ(v=jnp.array([s]), U=matrix)) for s in _SCALES]
-    return np.stack([np.asarray(row) for row in rows])
+    return _Known(label, matrix, risk(part, MergedKQ(v=jnp.ones(1), U=matrix), "exact"))
 
 
 @eqx.filter_jit
-def _difference(batch, one: Sequences | None, exact: AbstractRisk, linear: MergedKQ) -> Array:
-    """The losses of linear attention on the sequences of `batch`, or on `one` label of them, less
-    their exact mean."""
-    if one is None:
-        return batch.losses(linear).astype(linear.v.dtype) - exact(linear)
-    wide: Sequences = jax.tree.map(lambda x: x.astype(linear.v.dtype), one)
-    return (wide.y_query - linear.predict(wide)) ** 2 - exact(linear)
+def _differences(batch, label: int | None, matrix: Array, exact: AbstractRisk) -> Array:
+    """The losses of linear attention of several sizes on the sequences of `batch`, or on one label
+    of them, less their exact mean."""
+    rows = []
+    for size in _SCALES:
+        linear = MergedKQ(v=jnp.array([size]), U=matrix)
+        if label is None:
+            losses = batch.losses(linear).astype(linear.v.dtype)
+        else:
+            one = batch.sequences.task(label)
+            wide: Sequences = jax.tree.map(lambda x: x.astype(linear.v.dtype), one)
+            losses = (wide.y_query - linear.predict(wide)) ** 2
+        rows.append(losses - exact(linear))
+    return jnp.stack(rows)

@@ -97,7 +97,10 @@ def compute_batch(
         )
         if not going or Result.cancelled in part.results:
             raise Stopped
-        runs |= {member: _Run(part, i, configs[member]) for i, member in enumerate(members)}
+        runs |= {
+            member: _Run(part, i, configs[member], experiments[member])
+            for i, member in enumerate(members)
+        }
     kept = [runs[i] for i in range(len(batch.runs))]
     rows = []
     for number, config, run, experiment in zip(batch.runs, configs, kept, experiments):
@@ -117,25 +120,49 @@ class _Run:
     ensemble: Ensemble
     index: int
     config: Config
+    experiment: Experiment
 
     @functools.cached_property
     def trajectory(self) -> Trajectory:
-        run = self.ensemble[self.index]
-        return _monitored(self.config, run) if self.config.stochastic else run
+        """The run with the losses that are reported of it: those of a random one, at every point,
+        take longer than all else that is asked of it."""
+        return _monitored(self._monitor, self._taken) if self.config.stochastic else self._taken
 
     @property
     def result(self) -> Result:
-        if self.config.stochastic:
+        if self.config.stochastic and not self._finite:
             return self.trajectory.result
         return self.ensemble.results[self.index]
 
     @property
+    def final(self) -> AbstractModel:
+        return self._taken.final if self._finite else self.trajectory.final
+
+    @functools.cached_property
     def ends(self) -> tuple[float, float, float] | None:
         """The last moment, the first and the last loss, if there is a point."""
         if not self.config.stochastic:
             return self.ensemble.series.ends(self.index)
+        if self._finite:
+            at_ends = jax.tree.map(lambda leaf: leaf[np.asarray([0, -1])], self._taken.models)
+            losses = np.asarray(_losses(self._monitor, at_ends))
+            if np.all(np.isfinite(losses)):
+                return self._taken.times[-1], losses[0], losses[1]
         run = self.trajectory
         return (run.times[-1], run.losses[0], run.losses[-1]) if len(run) else None
+
+    @functools.cached_property
+    def _taken(self) -> Trajectory:
+        """The run with the losses that its steps saw."""
+        return self.ensemble[self.index]
+
+    @property
+    def _finite(self) -> bool:
+        return len(self._taken) > 0 and bool(np.all(np.isfinite(self._taken.losses)))
+
+    @functools.cached_property
+    def _monitor(self) -> AbstractRisk:
+        return self.experiment.monitor_of(self.config)
 
 
 def _experiments(configs: Sequence[Config], workshop: Workshop) -> list[Experiment]:
@@ -186,10 +213,10 @@ def _together(
         return descend_ensemble(models, risks, rule(rate, **settings), steps, keys=keys, **options)
 
 
-def _monitored(config: Config, run: Trajectory) -> Trajectory:
+def _monitored(monitor: AbstractRisk, run: Trajectory) -> Trajectory:
     """A random run with the losses that are reported of it, without the noise of its steps where
     that can be had, as `iclflow run` reports them."""
-    losses = np.asarray(_losses(prepare(config).monitor, run.models))
+    losses = np.asarray(_losses(monitor, run.models))
     finite = np.isfinite(losses)
     if finite.all():
         return dataclasses.replace(run, losses=losses)
@@ -219,4 +246,7 @@ def _row(
         return row | {"not_measured": "The run has no point with a finite loss."}
     if not sweep.names:
         return row | {"not_measured": None}
-    return row | measure(sweep.names, Measured(config, run.trajectory, experiment.task, floor))
+    return row | measure(
+        sweep.names,
+        Measured(config, run.final, experiment.task, lambda: run.trajectory, floor),
+    )

@@ -74,7 +74,7 @@ def _fresh(measured: Measured) -> dict[str, Any]:
     keys = jr.split(jr.key(0), _FRESH_COUNT // _AT_A_TIME)
     both = [
         np.concatenate([np.asarray(_losses(sampled, each, key)) for key in keys])
-        for each in (measured.run.final, Bayes(task))
+        for each in (measured.final, Bayes(task))
     ]
     distance = both[0] - both[1]
     error = distance.std(ddof=1) / np.sqrt(len(distance))

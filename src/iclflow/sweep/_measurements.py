@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..config import Config, InputError, shown
+from ..models import AbstractModel
 from ..tasks import AbstractTask
 from ..trajectory import Trajectory
 
@@ -19,13 +20,20 @@ class Measured:
 
     **Fields:**
 
+    - `final`: the model at its end.
+    - `curve`: gives the whole run, with the losses that are reported of it.
     - `floor`: gives the smallest loss that weights of this shape can reach; None if not known.
     """
 
     config: Config
-    run: Trajectory
+    final: AbstractModel
     task: AbstractTask
+    curve: Callable[[], Trajectory]
     floor: Callable[[], float | None]
+
+    @property
+    def run(self) -> Trajectory:
+        return self.curve()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -73,7 +73,7 @@ def _needs_one_label(config: Config) -> str | None:
 def _patterns(measured: Measured) -> dict[str, Any]:
     """The role of each head on the first label, how many heads are positive, negative and dummies,
     the zero sum of the outputs, the step size, and how diagonal the key-query circuits are."""
-    found = patterns(measured.run.final, task=measured.task)
+    found = patterns(measured.final, task=measured.task)
     return {
         "roles": [str(role) for role in found.roles],
         "positive_heads": found.count("positive"),
@@ -95,7 +95,7 @@ def _patterns(measured: Measured) -> dict[str, Any]:
 def _allocation(measured: Measured) -> dict[str, Any]:
     """The head of each task (-1 for none), its share in the step on it, and whether each task has
     a head to itself."""
-    found = allocation(measured.run.final, cast(MultiTaskRegression, measured.task))
+    found = allocation(measured.final, cast(MultiTaskRegression, measured.task))
     return {
         "owners": [int(owner) for owner in found.owners],
         "own_shares": found.own_share,
@@ -106,14 +106,14 @@ def _allocation(measured: Measured) -> dict[str, Any]:
 @measurement("superposition", _needs_tasks, superposed_heads="BIGINT", tasks_per_head="DOUBLE[]")
 def _superposition(measured: Measured) -> dict[str, Any]:
     """How many heads work for two tasks or more, and for how many each does, in effect."""
-    found = superposition(measured.run.final, cast(MultiTaskRegression, measured.task))
+    found = superposition(measured.final, cast(MultiTaskRegression, measured.task))
     return {"superposed_heads": found.superposed, "tasks_per_head": found.tasks_per_head}
 
 
 @measurement("decomposability", _needs_tasks, decomposition_defect="DOUBLE")
 def _decomposability(measured: Measured) -> dict[str, Any]:
     """The largest share of the weights that has no place in a decomposable model; 0 for one."""
-    found = decomposition(measured.run.final, cast(MultiTaskRegression, measured.task))
+    found = decomposition(measured.final, cast(MultiTaskRegression, measured.task))
     return {"decomposition_defect": float(found.largest)}
 
 
@@ -121,7 +121,7 @@ def _decomposability(measured: Measured) -> dict[str, Any]:
 def _regimes(measured: Measured) -> dict[str, Any]:
     """The softmax regime of each head (exponential, crossover, saturated), and how many tokens it
     attends to, in effect, from 1000 sequences."""
-    model = cast(AbstractMultiAttention, measured.run.final)
+    model = cast(AbstractMultiAttention, measured.final)
     found = softmax_regimes(model, cast(MultiTaskRegression, measured.task))
     return {"regimes": list(found.regimes), "attended_tokens": found.attended}
 
@@ -136,7 +136,7 @@ def _regimes(measured: Measured) -> dict[str, Any]:
 def _algorithm(measured: Measured) -> dict[str, Any]:
     """The known estimator that the model is nearest to on fresh sequences (its first label), the
     relative distance, and its standard error. Takes a moment a run."""
-    found = which_algorithm(measured.run.final, measured.task).best
+    found = which_algorithm(measured.final, measured.task).best
     return {
         "algorithm": found.name,
         "algorithm_distance": float(found.distance),
