@@ -1,5 +1,6 @@
 """`iclflow sweep FILE`: many runs, one table."""
 
+import dataclasses
 import json
 import sys
 from collections.abc import Sequence
@@ -117,7 +118,8 @@ def _facts(engine) -> dict[str, Any]:
 
 
 def _run(sweep, batches, path: Path, options, engine) -> int:
-    from ..sweep import SweepFolder
+    from ..store import RESULTS
+    from ..sweep import SweepFolder, Table, emergence
 
     activity = Activity(sweep.name)
 
@@ -137,15 +139,18 @@ def _run(sweep, batches, path: Path, options, engine) -> int:
                 manifest = completed(sweep, batches, folder, engine, activity, every, facts)
     result = {key: manifest[key] for key in ("name", "runs", "batches", "results", "statistics")}
     result |= {"hash": sweep.hash, "folder": str(path), "written": written}
+    shares = emergence(Table([path / RESULTS]))
+    result["emergence"] = [dataclasses.asdict(share) for share in shares]
     if options.json:
         print(json.dumps(result, indent=2))
     else:
-        from ._tables import counted
+        from ._tables import counted, print_emergence
 
         counts = ", ".join(f"{count} {name}" for name, count in manifest["results"].items())
         batches = f"{manifest['batches']} batch{'es' * (manifest['batches'] != 1)}"
         print(f"{counted(manifest['runs'], 'run')} in {batches}: {counts}")
         print(f"{manifest['statistics']['seconds']:.1f} seconds")
+        print_emergence(shares)
         print(f"{'written to' if written else 'was already in'} {path}; ask it with")
         print(f'iclflow query {path} "SELECT * FROM results LIMIT 5"')
     return 0

@@ -1,6 +1,8 @@
 """Results as text, for people."""
 
 import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -11,6 +13,9 @@ from rich.text import Text
 from ..claims import Claim
 from ..experiment import Summary
 from ..trajectory import Result
+
+if TYPE_CHECKING:
+    from ..sweep import Share
 
 
 def print_summary(summary: Summary, closing: str) -> None:
@@ -63,6 +68,20 @@ def plain_table(*columns: str) -> Table:
     for i, column in enumerate(columns):
         table.add_column(column, justify="left" if i == 0 else "right")
     return table
+
+
+def print_emergence(shares: Sequence["Share"]) -> None:
+    """How often runs of a sweep ended in each pattern, with 95 % intervals."""
+    if not shares:
+        return
+    table = plain_table("ended in", *shares[0].setting, "runs", "share", "95 % interval")
+    for each in shares:
+        interval = f"{100 * each.low:.1f} – {100 * each.high:.1f} %"
+        cells = [*each.setting.values(), f"{each.runs} of {each.of}"]
+        cells += [f"{100 * each.runs / each.of:.1f} %", interval]
+        value = each.value if each.column == "roles" else f"{each.column}: {each.value}"
+        table.add_row(value, *map(str, cells))
+    print_wide(table, 140)
 
 
 def print_wide(table: Table, width: int) -> None:

@@ -16,6 +16,9 @@ _COPIES = 60
 _QUADRATURE = 300_000
 # A run that keeps what moves has rarely more points than this.
 _DROP_POINTS = 3_000
+# Of what sequences take: those of a fused pass are not stored where there is one, and are in single
+# precision where there is none.
+_FUSED_SHARE = 1 / 8
 
 
 def memory_needed(config: "Config") -> dict[str, float]:
@@ -48,8 +51,20 @@ def memory_needed(config: "Config") -> dict[str, float]:
         batch = config.risk.batch if isinstance(config.risk, SampledRisk) else 256
         sizes = {"risk.batch": batch, "task.context": tokens, **_task_sizes(config)}
         name = max(sizes, key=lambda key: sizes[key])
-        needed[name] = needed.get(name, 0) + batch * sequence
+        share = _FUSED_SHARE if _mostly_fused(config) else 1
+        needed[name] = needed.get(name, 0) + share * batch * sequence
     return {name: _FLOAT * count for name, count in needed.items()}
+
+
+def _mostly_fused(config: "Config") -> bool:
+    """Whether there is a fused pass for these runs on most machines."""
+    risk, model = config.risk, config.model
+    if not isinstance(risk, SampledRisk) or risk.precision != "float32":
+        return False
+    attends = getattr(model, "activation", "") == "softmax" and not getattr(
+        model, "self_attention", False
+    )
+    return attends and risk.integrate not in ("posterior", "context")
 
 
 def _largest(config: "Config") -> str:

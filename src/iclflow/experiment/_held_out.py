@@ -20,6 +20,7 @@ from ..risks import (
     AbstractRisk,
     AbstractSampledRisk,
     IntegratedRisk,
+    labels_can_be_integrated,
     risk,
     sampled_risk,
 )
@@ -108,7 +109,10 @@ class TestSets(NamedTuple):
     def of(config: Config, task: AbstractTask, model: AbstractModel) -> "TestSets":
         """Those for models like `model`."""
         # Single precision rounds off a millionth of a loss: far below the error of a test set.
-        fresh = sampled_risk(task, model, precision="float32")
+        blind = labels_can_be_integrated(task, model)
+        noisy = isinstance(task, LinearRegression) and bool(task.noise > 0)
+        integrate = "labels" if blind else "posterior" if noisy else "none"
+        fresh = sampled_risk(task, model, integrate=integrate, precision="float32")
         averaged = isinstance(fresh, IntegratedRisk)
         # Averages over several labels cannot be taken apart into those of each.
         parts = [] if averaged and isinstance(task, MultiTaskRegression) else _parts(task)

@@ -15,6 +15,7 @@ from ._dataset import dataset_risk as dataset_risk
 from ._first_order import FirstOrderRisk as FirstOrderRisk
 from ._first_order import first_order_risk as first_order_risk
 from ._integrated import IntegratedRisk as IntegratedRisk
+from ._integrated import labels_can_be_integrated as labels_can_be_integrated
 from ._large_context import LargeContextRisk as LargeContextRisk
 from ._large_context import large_context_risk as large_context_risk
 from ._multi_exact import ExactMultiRisk as ExactMultiRisk

@@ -9,6 +9,8 @@ from ._compute import Finished as Finished
 from ._compute import Stopped as Stopped
 from ._compute import check_ends as check_ends
 from ._compute import compute_batch as compute_batch
+from ._emergence import Share as Share
+from ._emergence import emergence as emergence
 from ._file import Sweep as Sweep
 from ._file import parse_sweep as parse_sweep
 from ._folder import SweepFolder as SweepFolder

@@ -1,7 +1,7 @@
 """A batch that is never stored: its loss and gradient are made in one pass over its tokens."""
 
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, TypeGuard
 
 import equinox as eqx
 import jax
@@ -98,13 +98,18 @@ class AbstractFusedRisk(AbstractSampledRisk):
         return FusedBatchRisk(randomness, self.white, self.batch, self.labels_drawn)
 
 
+def has_a_pass(model: AbstractModel | None) -> TypeGuard[Attention]:
+    """Whether there is a fused pass for models like this one, on some machine."""
+    if not isinstance(model, Attention):
+        return False
+    return model.activation == "softmax" and not model.self_attention
+
+
 def can_be_fused(
     law: WhiteLaw | None, model: AbstractModel | None, drawn: bool, batch: int
 ) -> bool:
     """Whether there is a pass for `model` here that is faster than a stored batch."""
-    if law is None or not isinstance(model, Attention):
-        return False
-    if model.activation != "softmax" or model.self_attention or not (drawn or model.label_blind):
+    if law is None or not has_a_pass(model) or not (drawn or model.label_blind):
         return False
     backend = jax.default_backend()
     if backend == "cpu":

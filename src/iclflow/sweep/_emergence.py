@@ -1,0 +1,60 @@
+"""How often runs end in the same pattern: shares with their intervals, one block a setting."""
+
+import dataclasses
+from collections import Counter
+
+from ..analysis import wilson
+from ._table import Table
+
+# Columns whose values say how a run ended; the entries of a list are counted whatever their order.
+_TELLING = ("roles", "one_task_a_head", "algorithm")
+
+
+@dataclasses.dataclass(frozen=True)
+class Share:
+    """A pattern that some runs of one setting ended in.
+
+    **Fields:**
+
+    - `setting`: the values of the swept settings, by name.
+    - `column`, `value`: the pattern.
+    - `runs`, `of`: how many ended in it, of how many.
+    - `low`, `high`: the 95 % interval of the share (Wilson).
+    """
+
+    setting: dict[str, object]
+    column: str
+    value: str
+    runs: int
+    of: int
+    low: float
+    high: float
+
+
+def emergence(table: Table) -> list[Share]:
+    """The shares of all patterns that a sweep has measured, the most frequent first."""
+    axes = [name for name in table.columns if "." in name]
+    found = []
+    for column in _TELLING:
+        if column not in table.columns:
+            continue
+        names = ", ".join([*axes, column])
+        _, rows = table.ask(f"SELECT {names} FROM results WHERE {column} IS NOT NULL")
+        counts: dict[tuple, Counter[str]] = {}
+        for *setting, value in rows:
+            counts.setdefault(tuple(map(str, setting)), Counter())[_words(value)] += 1
+        for setting, patterns in counts.items():
+            total = patterns.total()
+            for value, runs in patterns.most_common():
+                low, high = wilson(runs, total)
+                where = dict(zip(axes, setting))
+                found.append(Share(where, column, value, runs, total, low, high))
+    return found
+
+
+def _words(value: object) -> str:
+    """A pattern in words: roles as "2 positive, 1 dummy"."""
+    if not isinstance(value, list):
+        return str(value)
+    counts = sorted(Counter(map(str, value)).items(), key=lambda pair: (-pair[1], pair[0]))
+    return ", ".join(f"{count} {name}" for name, count in counts)
