@@ -55,9 +55,9 @@ class Bars(NamedTuple):
     @staticmethod
     def here() -> "Bars":
         if jax.default_backend() == "cpu":
-            return Bars(plain=Bar(3, at_least=True), equal_noise=Bar(20, at_least=True))
+            return Bars(Bar(8, at_least=True), Bar(20, at_least=True), Bar(15, at_least=True))
         if "H200" in jax.devices()[0].device_kind:
-            return Bars(plain=Bar(50, at_least=True), ensemble=Bar(1000, at_least=True))
+            return Bars(plain=Bar(50, at_least=True), ensemble=Bar(10_000, at_least=True))
         return Bars()
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from ._finite_data import Setting, finite_data_rows
 from ._large import large_rows
+from ._linear_ensemble import linear_ensemble_rows
 from ._row import Row
 from ._staircase import cascade_rows, small_rows, staircase_rows
 from ._suite import report
@@ -40,6 +41,8 @@ def run(progress: Callable[[str], None] | None = None, quick: bool = False) -> l
     rows += small_rows((1e-3,) if quick else (1e-4, 1e-6), judged=not quick)
     say("the cascade")
     rows += cascade_rows(1e-3 if quick else 1e-4, calls=20 if quick else 300, judged=not quick)
+    say("many initialisations")
+    rows += linear_ensemble_rows(quick)
     say("large inputs")
     if quick:
         return rows + large_rows((4, 8), largest=4, seconds=0.0, judged=False)

@@ -1,4 +1,4 @@
-"""`iclflow bench NAME`: speed, measured here and now."""
+"""`iclflow bench [NAME]`: speed, measured here and now."""
 
 import contextlib
 import importlib.util
@@ -11,14 +11,17 @@ from ._activity import Activity, alone
 from ._errors import Parser, add_json
 from ._start import start
 
-SUITES = ("linear", "softmax", "sweeps", "scale")
+SUITES = ("training", "linear", "softmax", "sweeps", "scale")
 _INSTALL = "To install it from a clone: pip install -c constraints.txt -e '.[bench]'."
 
 
 def main(arguments: Sequence[str]) -> int:
     """Runs one suite and prints what it measured."""
     parser = Parser("bench", "Measures speed against plain training loops, side by side.")
-    parser.add_argument("name", choices=SUITES, metavar="NAME", help=", ".join(SUITES))
+    names = f"{', '.join(SUITES)} (default: training, which is linear and softmax)"
+    parser.add_argument(
+        "name", nargs="?", default=SUITES[0], choices=SUITES, metavar="NAME", help=names
+    )
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see what is measured")
     add_json(parser)
     options = parser.parse_args(arguments)

@@ -1,6 +1,10 @@
 """The compiled pass of `_numba.py` as an operation of JAX."""
 
+import contextlib
 import ctypes
+import sys
+import threading
+from collections.abc import Iterator
 from functools import cache
 
 import jax
@@ -14,13 +18,30 @@ from ._spec import Spec
 _TARGET = "iclflow_fused_pass"
 
 
+@contextlib.contextmanager
+def _announced(words: str) -> Iterator[None]:
+    """Says on a terminal what takes so long, if it does."""
+    say = lambda: print(f"iclflow: {words}", file=sys.stderr)
+    timer = threading.Timer(2.0, say if sys.stderr.isatty() else lambda: None)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 @cache
 def available() -> bool:
-    """Whether Numba is installed; the pass is then made known to XLA, under one name for all
-    shapes."""
+    """Whether Numba is installed and can be used; the pass is then made known to XLA, under one
+    name for all shapes."""
     try:
-        from ._numba import fused_pass
+        from ._numba_compiled import NoSafeThreads
     except ImportError:
+        return False
+    try:
+        with _announced("compiling vector instructions, once for this machine …"):
+            from ._numba import fused_pass
+    except NoSafeThreads:
         return False
     handler = jax.ffi.pycapsule(ctypes.cast(fused_pass.address, ctypes.c_void_p))
     jax.ffi.register_ffi_target(_TARGET, handler, platform="cpu")
