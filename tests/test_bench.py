@@ -63,6 +63,7 @@ def test_a_quick_run_measures_every_group(quick_rows):
         "the four-plateau run",
         "small initial weights",
         "the cascade",
+        "3 initialisations of linear attention together: D = 4, N = 31",
         "large inputs, merged attention",
     }
     assert len({(row.group, row.name) for row in quick_rows}) == len(quick_rows)
@@ -164,7 +165,7 @@ def test_without_torch_rows_say_what_is_missing_and_the_rest_is_measured(monkeyp
 
 
 def test_an_unknown_suite_is_refused():
-    with pytest.raises(ValueError, match="`suite` = 'cubic': must be one of linear"):
+    with pytest.raises(ValueError, match="`suite` = 'cubic': must be one of training, linear"):
         bench.main("cubic")
 
 
