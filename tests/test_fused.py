@@ -1,6 +1,7 @@
 """The fused pass: loss and gradient of sampled softmax attention without storing a sequence."""
 
 import math
+import pathlib
 
 import equinox as eqx
 import jax
@@ -20,8 +21,9 @@ from iclflow.models import (
     StructuredAttention,
 )
 from iclflow.risks import IntegratedRisk, SampledRisk, exact_softmax_risk
-from iclflow.risks.fused import FusedBatchRisk, _ffi, words_of
+from iclflow.risks.fused import FusedBatchRisk, _ffi, _numba_compiled, words_of
 from iclflow.risks.fused import _pass as passes
+from iclflow.risks.fused._gradient import gathered, xla_lanes
 from iclflow.risks.fused._numba_functions import LANES, fill_normals, fill_words
 from iclflow.risks.fused._pallas import kernel_sums
 from iclflow.risks.fused._philox import MULTIPLIERS, WEYL, _product, four_normals, philox
@@ -188,6 +190,20 @@ def test_the_kernel_of_a_gpu_finds_what_the_pass_on_a_cpu_finds(
     np.testing.assert_allclose(flat, expected, atol=ROUNDING * np.abs(expected).max())
 
 
+def test_the_pass_in_xla_finds_what_the_pass_on_a_cpu_finds():
+    """Several labels, a full prior with a mean, values that read inputs: the form for which sums
+    are left to products of matrices."""
+    risk = IntegratedRisk(TWO_TASKS, 70, "float32")
+    model = BlindFactored.init(KEY, 3, 2, 2)
+    law, spec = risk.white, risk.white.spec(model, False, 70)
+    numbers = law.numbers(words_of(KEY), *law.circuits(model, False), False)
+    numbers = numbers._replace(mean=numbers.mean + 0.3)
+    found = jax.jit(lambda numbers: gathered(spec, xla_lanes(spec, numbers)))(numbers)
+    expected = np.asarray(_ffi.summed(spec)(numbers)) / 70
+    flat = np.concatenate([np.ravel(part) for part in found])
+    np.testing.assert_allclose(flat, expected, atol=ROUNDING * np.abs(expected).max())
+
+
 def turned(size: int) -> np.ndarray:
     return np.linalg.qr(np.random.default_rng(0).normal(size=(size, size)))[0]
 
@@ -310,3 +326,23 @@ def test_without_numba_batches_are_stored(monkeypatch):
     monkeypatch.setattr(_ffi, "available", lambda: False)
     risk = SampledRisk(isotropic(3, 9), 20, precision="float32")
     assert not isinstance(risk.drawn(KEY, FactoredAttention.init(KEY, 3, 2)), FusedBatchRisk)
+
+
+def test_a_model_of_another_size_is_refused_and_never_read_beyond_its_end():
+    risk = SampledRisk(TWO_TASKS, 64, precision="float32")
+    model = FullMergedKQ.init(KEY, 3, 2, 0.3, **SOFTMAX)  # of one label
+    assert not isinstance(risk.drawn(KEY, model), FusedBatchRisk)
+    with pytest.raises((TypeError, ValueError)):
+        risk(model, KEY)
+
+
+def test_machine_code_is_kept_for_one_version_of_its_sources():
+    first = _numba_compiled._folder()
+    assert first is not None and first.parent.name == "numba"
+    _numba_compiled._folder.cache_clear()
+    text = pathlib.Path.read_bytes
+    with pytest.MonkeyPatch.context() as patch:
+        changed = lambda path: text(path) + b"#" * (path.name == "_philox.py")
+        patch.setattr(pathlib.Path, "read_bytes", changed)
+        assert _numba_compiled._folder() != first
+    _numba_compiled._folder.cache_clear()

@@ -12,6 +12,7 @@ import tomllib
 from functools import partial
 from pathlib import Path
 
+import duckdb
 import jax
 import numpy as np
 import pytest
@@ -34,6 +35,7 @@ from iclflow.sweep import (
     Workshop,
     batches_of,
     compute_batch,
+    emergence,
     load_trajectory,
     parse_sweep,
     sweep_tables,
@@ -818,3 +820,16 @@ def test_curves_and_phase_diagrams_are_drawn(small_sweep, capsys):
     ):
         code, _, error = command(*words, *wrong, capsys=capsys)
         assert code == 2 and sentence in error and error.count("\n") == 1
+
+
+def test_runs_that_ended_alike_are_counted_with_intervals(tmp_path):
+    ends = ["['positive', 'negative']", "['negative', 'positive']", "['positive', 'positive']"]
+    rows = [f"(2, 'finished', {roles})" for roles in ends] + ["(2, 'diverged', NULL)"]
+    path = tmp_path / "results.parquet"
+    values = f'(VALUES {", ".join(rows)}) AS t("model.heads", result, roles)'
+    duckdb.sql(f"COPY (SELECT * FROM {values}) TO '{path}' (FORMAT parquet)")
+    first, *others = emergence(Table([path]))
+    assert (first.value, first.runs, first.of) == ("1 negative, 1 positive", 2, 4)
+    assert (first.low, first.high) == pytest.approx((0.1500, 0.8500), abs=1e-4)  # Wilson, by hand
+    assert {share.value for share in others} == {"2 positive", "none: diverged"}
+    assert first.setting == {"model.heads": 2}

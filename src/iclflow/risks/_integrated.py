@@ -54,7 +54,7 @@ class IntegratedRisk(AbstractFusedRisk):
         self.inputs = Inputs.of(task)
         self.labels = LabelMoments.of(task)
         single = precision == "float32"
-        self.white = WhiteLaw.of(self.inputs, self.labels) if single else None
+        self.white = WhiteLaw.of(task) if single else None
         self.batch = batch
         self.precision = precision
 

@@ -11,8 +11,8 @@ from ..models import AbstractModel
 from ..tasks import AbstractSequences, AbstractTask, LinearRegression, MultiTaskRegression
 from ._base import AbstractRisk
 from ._batch import AbstractBatchRisk, as_dtype, check_batch
-from ._draws import Inputs, Precision, check_precision, draw_dtype
-from ._labels import LabelledInputs, LabelMoments
+from ._draws import Precision, check_precision, draw_dtype
+from ._labels import LabelledInputs
 from ._sequence_batch import LaneBatchRisk, SequenceBatchRisk
 from .fused import AbstractFusedRisk, WhiteLaw
 
@@ -54,7 +54,7 @@ class SampledRisk(AbstractFusedRisk):
         self.white = None
         if precision == "float32" and not posterior_target:
             if isinstance(task, LinearRegression | MultiTaskRegression):
-                self.white = WhiteLaw.of(Inputs.of(task), LabelMoments.of(task))
+                self.white = WhiteLaw.of(task)
         self.batch = batch
         self.posterior_target = bool(posterior_target)
         self.precision = precision

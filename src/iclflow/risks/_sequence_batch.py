@@ -32,7 +32,7 @@ class LaneBatchRisk(AbstractBatchRisk):
 
     def evaluate(self, model: AbstractModel) -> Float[Array, " count"]:
         model = as_dtype(model, self.label.dtype)
-        if isinstance(model, AbstractMultiAttention):
+        if isinstance(model, AbstractMultiAttention) and self.label.ndim == 2:
             weights, tokens = attention(model, model.kq(), self.lanes)
             prediction = jnp.einsum("hia,hap->ip", model.ov(), over_tokens(weights, tokens))
             return jnp.sum((self.label - prediction) ** 2, 0)

@@ -38,11 +38,14 @@ def emergence(table: Table) -> list[Share]:
     for column in _TELLING:
         if column not in table.columns:
             continue
-        names = ", ".join([*axes, column])
-        _, rows = table.ask(f"SELECT {names} FROM results WHERE {column} IS NOT NULL")
+        names = ", ".join([*axes, "result", column])
+        _, rows = table.ask(f"SELECT {names} FROM results")
         counts: dict[tuple, Counter[str]] = {}
-        for *setting, value in rows:
-            counts.setdefault(tuple(map(str, setting)), Counter())[_words(value)] += 1
+        for *setting, result, value in rows:
+            # Every run of a setting counts: one that broke down ended in no pattern.
+            broken = result == "diverged" or value is None
+            words = f"none: {result}" if broken else _words(value)
+            counts.setdefault(tuple(setting), Counter())[words] += 1
         for setting, patterns in counts.items():
             total = patterns.total()
             for value, runs in patterns.most_common():

@@ -9,6 +9,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 
 from ...models import AbstractAttention, AbstractMultiAttention
+from ...tasks import LinearRegression, MultiTaskRegression
 from .._batch import AbstractBatchRisk, as_dtype
 from .._context_batch import ContextBatchRisk
 from .._draws import Inputs
@@ -34,6 +35,7 @@ class WhiteLaw(eqx.Module):
     - `noise`, `query_noise`: variances.
     - `rotation`: labels that a model sees are this times labels that are independent.
     - `moments`: the same of labels, in the coordinates of the task.
+    - `several`: whether labels have an axis of their own, even a single one.
     """
 
     inputs: Inputs
@@ -44,9 +46,11 @@ class WhiteLaw(eqx.Module):
     noise: Float[Array, " J"]
     query_noise: Float[Array, " J"]
     rotation: Float[Array, "J J"] | None
+    several: bool = eqx.field(static=True)
 
     @staticmethod
-    def of(inputs: Inputs, labels: LabelMoments) -> "WhiteLaw":
+    def of(task: LinearRegression | MultiTaskRegression) -> "WhiteLaw":
+        inputs, labels = Inputs.of(task), LabelMoments.of(task)
         factor = inputs.root.matrix
         covariance = jnp.einsum("de,jef,fg->jdg", factor, labels.covariance, factor)
         values, vectors = jnp.linalg.eigh(covariance)
@@ -64,11 +68,19 @@ class WhiteLaw(eqx.Module):
             noise=labels.noise,
             query_noise=labels.query_noise,
             rotation=labels.rotation,
+            several=isinstance(task, MultiTaskRegression),
         )
 
     @property
     def labels(self) -> int:
         return self.mean.shape[0]
+
+    def fits(self, model: Attention) -> bool:
+        """Whether `model` reads tokens of this size, and gives as many labels."""
+        heads, *block = jax.eval_shape(model.kq).shape
+        token = self.inputs.dim + self.labels
+        read = (heads, self.labels, token) if self.several else (heads, token)
+        return block == [token, self.inputs.dim] and jax.eval_shape(model.ov).shape == read
 
     def spec(self, model: Attention, drawn: bool, batch: int) -> Spec:
         """What a pass of `model` over `batch` sequences is compiled for."""
@@ -138,7 +150,7 @@ class WhiteLaw(eqx.Module):
             y_query = jnp.matmul(law.rotation, y_query, precision="highest")
         y = y if keep is None else jnp.where(keep[:, None], y, 0.0)
         lanes = Lanes(jnp.concatenate([x, y], 1), x_query, length, keep)
-        return LaneBatchRisk(lanes, y_query[0] if labels == 1 else y_query, None)
+        return LaneBatchRisk(lanes, y_query if self.several else y_query[0], None)
 
     def numbers(self, words: UInt32[Array, "2"], kq: Array, ov: Array, drawn: bool) -> Numbers:
         """The arrays of a pass. Where labels are drawn, it needs roots of variances."""

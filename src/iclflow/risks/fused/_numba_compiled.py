@@ -1,12 +1,16 @@
 """How functions of the fused pass are compiled by Numba."""
 
+import hashlib
 import inspect
 import os
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import numba
+
+from ...compile_cache import cache_folder
 
 nb: Any = numba  # the types that it states for its decorators are narrower than what they take
 # Sums may be reordered and products contracted; infinities and NaN keep their meaning.
@@ -40,16 +44,35 @@ def handler(function: Callable):
         nb.get_num_threads()
     except ValueError as error:
         raise NoSafeThreads(str(error)) from error
+    if nb.threading_layer() == "workqueue":  # somebody else has started them
+        raise NoSafeThreads("threads of another kind are running")
     return _kept(partial(nb.cfunc, nb.int64(nb.types.CPointer(nb.int64))), function)
 
 
 def _kept(decorator: Callable, function: Callable, **options):
     """What a decorator of Numba makes of `function`, kept between runs where there is a folder for
     it. (What a checker of shapes may have put around it, which Numba cannot read, is taken off.)"""
-    function = inspect.unwrap(function)
+    function, folder = inspect.unwrap(function), _folder()
+    if folder is None:
+        return decorator(**options)(function)
+    before = nb.config.CACHE_DIR
+    nb.config.CACHE_DIR = str(folder)
     try:
         return decorator(cache=True, **options)(function)
-    except RuntimeError as error:
-        if "cannot cache" not in str(error):
-            raise
-        return decorator(**options)(function)
+    finally:
+        nb.config.CACHE_DIR = before
+
+
+@cache
+def _folder() -> Path | None:
+    """Where machine code is kept: a folder for every version of these sources, since Numba does not
+    see when a function that another one calls has changed. None if it cannot be made."""
+    here = Path(__file__).parent
+    sources = sorted([*here.glob("_numba*.py"), here / "_philox.py"])
+    version = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
+    try:
+        folder = cache_folder().parent / "numba" / version
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):  # a user without a home has no cache either
+        return None
+    return folder if os.access(folder, os.W_OK) else None

@@ -6,6 +6,7 @@ from typing import ClassVar, TypeGuard
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 
 from ...models import AbstractAttention, AbstractModel, AbstractMultiAttention
@@ -24,7 +25,8 @@ class FusedBatchRisk(AbstractBatchRisk):
     """The mean loss of a batch whose every number is a function of two words.
 
     The loss and its gradient come from one fused pass: a kernel on a GPU, vector instructions on a
-    CPU. (The losses of single sequences come from the same batch, made and stored.)
+    CPU. (The losses of single sequences come from the same batch, made and stored.) It has first
+    derivatives in the weights: for others, and for those in the task, take the mean of `losses`.
     """
 
     kind: ClassVar[str] = "sampled"
@@ -40,7 +42,9 @@ class FusedBatchRisk(AbstractBatchRisk):
     def __call__(self, model: AbstractModel, key: PRNGKeyArray | None = None) -> Float[Array, ""]:
         single = as_attention(as_dtype(model, jnp.float32))
         spec = self.law.spec(single, self.drawn, self.count)
-        circuits = self.law.circuits(single, self.drawn)
+        # As in `losses`: GPUs may round the factors of float32 products.
+        with jax.default_matmul_precision("highest"):
+            circuits = self.law.circuits(single, self.drawn)
         loss: Array = _mean_loss(spec, self.law.numbers(self.words, *circuits, self.drawn))
         constant = 0.0 if self.drawn else jnp.sum(self.law.query_noise)
         return (loss + constant).astype(widest(model))
@@ -57,21 +61,26 @@ def _with_slopes(spec: Spec, numbers: Numbers):
 
 
 def _pulled_back(spec: Spec, kept, rate):
-    """Only the circuits have slopes; they were found with the loss."""
+    """The circuits have slopes, which were found with the loss; the task has none."""
     numbers, of_kq, of_ov = kept
-    nothing = Numbers(*(jnp.zeros(x.shape, _cotangent(x)) for x in numbers))
-    return (nothing._replace(kq=rate * of_kq, ov=rate * of_ov),)
+    unknown = Numbers(*map(_unknown, numbers))
+    return (unknown._replace(kq=rate * of_kq, ov=rate * of_ov),)
 
 
 _mean_loss.defvjp(_with_slopes, _pulled_back)
 
 
-def _cotangent(x: Array):
-    return x.dtype if jnp.issubdtype(x.dtype, jnp.floating) else jax.dtypes.float0
+def _unknown(x: Array) -> Array | np.ndarray:
+    """A slope that is not computed: NaN, so that nobody takes it for zero."""
+    if jnp.issubdtype(x.dtype, jnp.floating):
+        return jnp.full_like(x, jnp.nan)
+    return np.zeros(x.shape, jax.dtypes.float0)
 
 
 def _fused(spec: Spec, numbers: Numbers):
     """The mean loss and its slopes in both circuits, by the fastest pass that there is here."""
+    if jax.default_backend() == "cpu":  # then there is no other device, and nothing else to trace
+        return _on_cpu(spec)(numbers)
     return jax.lax.platform_dependent(
         numbers, cpu=_on_cpu(spec), cuda=_on_gpu(spec), default=_in_xla(spec)
     )
@@ -110,6 +119,8 @@ def can_be_fused(
 ) -> bool:
     """Whether there is a pass for `model` here that is faster than a stored batch."""
     if law is None or not has_a_pass(model) or not (drawn or model.label_blind):
+        return False
+    if not law.fits(model):  # what is stored says what is wrong with it
         return False
     backend = jax.default_backend()
     if backend == "cpu":
