@@ -32,10 +32,8 @@ class LaneBatchRisk(AbstractBatchRisk):
 
     def evaluate(self, model: AbstractModel) -> Float[Array, " count"]:
         model = as_dtype(model, self.label.dtype)
-        if isinstance(model, AbstractMultiAttention) and self.label.ndim == 2:
-            weights, tokens = attention(model, model.kq(), self.lanes)
-            prediction = jnp.einsum("hia,hap->ip", model.ov(), over_tokens(weights, tokens))
-            return jnp.sum((self.label - prediction) ** 2, 0)
+        if self.label.ndim == 2:
+            return self._of_several_labels(model)
         if isinstance(model, AbstractAttention):
             weights, tokens = attention(model, model.kq(), self.lanes)
             prediction = jnp.einsum("ha,hap->p", model.ov(), over_tokens(weights, tokens))
@@ -45,6 +43,13 @@ class LaneBatchRisk(AbstractBatchRisk):
             return (self.label - prediction) ** 2
         target, variance = self.law.posterior(self.lanes)
         return (target - prediction) ** 2 + variance
+
+    def _of_several_labels(self, model: AbstractModel) -> Float[Array, " count"]:
+        if not isinstance(model, AbstractMultiAttention):
+            raise TypeError(f"{type(model).__name__} predicts one label, and tokens have several.")
+        weights, tokens = attention(model, model.kq(), self.lanes)
+        prediction = jnp.einsum("hia,hap->ip", model.ov(), over_tokens(weights, tokens))
+        return jnp.sum((self.label - prediction) ** 2, 0)
 
 
 class SequenceBatchRisk(AbstractBatchRisk):
