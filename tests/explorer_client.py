@@ -14,6 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from iclflow.cli import main
+
 STAIRCASE = {
     "name": "staircase",
     "task": {"kind": "linear_regression", "eigenvalues": [0.4, 0.3, 0.2, 0.1], "context": 31},
@@ -33,6 +37,13 @@ ENDLESS = {
 def fragment(state: dict) -> str:
     """A state of the page as an address holds it."""
     return "#" + base64.urlsafe_b64encode(json.dumps(state).encode()).decode().rstrip("=")
+
+
+def compute(*words: object) -> None:
+    """Runs `iclflow` with these words; a figure is left empty, since nobody looks at it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("iclflow.experiment._figure._rendered", lambda figure, kind: b"")
+        assert main([str(word) for word in words]) == 0
 
 
 class Server:

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from explorer_client import ENDLESS, fragment, serving, wait_for
-from iclflow.cli import main
+from explorer_client import ENDLESS, compute, fragment, serving, wait_for
 from iclflow.config import parse_config
 from iclflow.explorer._presets import Preset, presets
 
@@ -35,8 +34,19 @@ new PerformanceObserver((list) => { for (const entry of list.getEntries())
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("browser")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("browser")
+
+
+@pytest.fixture(scope="module")
+def server(folder):
+    with serving("--workers", "1", folder=folder) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def stored(folder, server):
+    """A run and a sweep in the folder of the server, for those tests that open them."""
     # The shape of runs that other tests start: whoever opens one has compiled its programs.
     (folder / "small.toml").write_text(
         '[task]\nkind = "linear_regression"\neigenvalues = [0.4, 0.3, 0.2, 0.1]\n'
@@ -48,11 +58,9 @@ def server(tmp_path_factory):
         '[axes]\n"model.scale" = [1e-2, 1e-1]\n"task.noise" = [0.0, 0.1]\n'
         '[measure]\nnames = ["plateaus"]\n'
     )
-    assert main(["run", str(folder / "small.toml"), "--out", str(folder / "runs" / "small")]) == 0
-    out = str(folder / "sweeps" / "scales")
-    assert main(["sweep", str(folder / "sweep.toml"), "--out", out]) == 0
-    with serving("--workers", "1", folder=folder) as found:
-        yield found
+    compute("run", folder / "small.toml", "--out", folder / "runs" / "small")
+    compute("sweep", folder / "sweep.toml", "--out", folder / "sweeps" / "scales")
+    assert wait_for(lambda: server.get("/api/stored")["sweeps"])
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +84,6 @@ class Tab:
         self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
         self.page.on("console", self._heard)
         self.page.on("request", self._asked)
-        self.page.add_init_script(WATCH)
 
     def _heard(self, message) -> None:
         if message.type in ("error", "warning"):
@@ -101,6 +108,14 @@ class Tab:
         fragment = self.page.url.partition("#")[2]
         padded = fragment + "=" * (-len(fragment) % 4)
         return json.loads(base64.urlsafe_b64decode(padded))
+
+    def drawn(self) -> None:
+        """Waits until everything on the page is that of the moment of the slider."""
+        self.page.evaluate(
+            """async () => { const { whenDrawn } = await import("/static/schedule.js");
+            await new Promise(whenDrawn); }"""
+        )
+        self.page.wait_for_selector('#heads[aria-busy="false"]', state="attached")
 
     def moment(self) -> str:
         return self.page.inner_text("#clock-text")
@@ -243,16 +258,17 @@ def test_what_cannot_be_is_said_at_its_control_and_the_picture_stays(tab):
 
 # Time -------------------------------------------------------------------------------------------
 
+HEAD_MAPS = """() => [...document.querySelectorAll("#heads canvas")].map((c) => c.toDataURL())"""
+
 
 def test_the_time_slider_moves_every_panel(tab):
     tab.open()
 
     def seen() -> list:
+        tab.drawn()
         parts = ["#clock-text", "#words", "#panels", "#heads"]
         texts = [tab.page.inner_text(part) for part in parts]
-        maps = tab.page.evaluate(
-            """() => [...document.querySelectorAll("#heads canvas")].map((c) => c.toDataURL())"""
-        )
+        maps = tab.page.evaluate(HEAD_MAPS)
         cursors = tab.page.evaluate(
             """() => [...document.querySelectorAll(".cursor")].map((c) => c.style.transform)"""
         )
@@ -260,12 +276,26 @@ def test_the_time_slider_moves_every_panel(tab):
 
     end = seen()
     tab.slide(0.3)
-    tab.page.wait_for_timeout(700)
     early = seen()
     assert all(a != b for a, b in zip(end, early)), [a == b for a, b in zip(end, early)]
     tab.slide(1.0)
-    tab.page.wait_for_timeout(700)
     assert seen() == end
+
+
+def test_weights_that_come_late_are_not_drawn_over_later_ones(tab):
+    tab.open()
+    tab.drawn()
+    end = tab.page.evaluate(HEAD_MAPS)
+    held = []
+    tab.page.route("**/moment/*", lambda route: held.append(route))
+    tab.slide(0.3)
+    assert wait_for(lambda: tab.page.wait_for_timeout(20) or held)
+    tab.slide(1.0)  # whose weights the page has
+    tab.drawn()
+    with tab.page.expect_response("**/moment/*"):
+        held[0].continue_()
+    tab.drawn()
+    assert tab.page.evaluate(HEAD_MAPS) == end
 
 
 def test_play_moves_time_and_keys_work(tab):
@@ -312,16 +342,17 @@ def test_an_address_brings_everything_back(tab, server, chromium):
     tab.restarted()
     tab.page.click("#log-time")
     tab.slide(0.4)
-    tab.page.wait_for_timeout(600)
+    tab.drawn()
     tab.page.click("#share")
-    tab.page.wait_for_timeout(200)
+    tab.page.locator("#note", has_text="The link is copied").wait_for(state="attached")
     address = tab.page.evaluate("navigator.clipboard.readText()")
     assert address.startswith(server.address) and address == tab.page.url
     moment = tab.moment()
     other = Tab(chromium.new_context(viewport={"width": 1440, "height": 1000}), server)
     other.page.goto(address)
     other.until("settled")
-    other.page.wait_for_timeout(500)
+    other.page.locator("#heads [data-head]").nth(5).wait_for(state="attached")
+    other.drawn()
     assert other.moment() == moment and other.shown()["c"] == tab.shown()["c"]
     assert other.page.locator("#heads [data-head]").count() == 6
     assert other.page.get_attribute("#log-time", "aria-pressed") == "true"
@@ -397,6 +428,8 @@ def test_a_server_that_goes_away_is_told_of(tmp_path, chromium):
         tab = Tab(context, server)
         tab.page.goto(server.address)
         tab.page.wait_for_selector('[data-field="model.heads"] input')
+        # What the page is made of is there: nothing else can go wrong.
+        assert wait_for(lambda: tab.page.evaluate("Boolean(window.Plotly)"))
         server.process.kill()
         server.process.wait(10)
         tab.page.click("#run")
@@ -408,7 +441,7 @@ def test_a_server_that_goes_away_is_told_of(tmp_path, chromium):
 # What is on disk --------------------------------------------------------------------------------
 
 
-def test_a_stored_run_is_opened_from_the_list(tab):
+def test_a_stored_run_is_opened_from_the_list(tab, stored):
     tab.open()
     tab.page.click("#open-stored")
     tab.page.locator("#stored").get_by_text("small", exact=False).first.wait_for()
@@ -417,7 +450,7 @@ def test_a_stored_run_is_opened_from_the_list(tab):
     assert tab.shown().get("o") and tab.page.locator("#heads [data-head]").count() == 2
 
 
-def test_a_cell_of_a_phase_diagram_opens_its_run(tab):
+def test_a_cell_of_a_phase_diagram_opens_its_run(tab, stored):
     tab.open()
     tab.page.click("#open-stored")
     tab.page.get_by_role("button", name="Open the sweep scales").click()
@@ -432,7 +465,7 @@ def test_a_cell_of_a_phase_diagram_opens_its_run(tab):
     assert tab.page.locator("#heads [data-head]").count() == 2
 
 
-def test_a_cell_of_a_phase_diagram_is_opened_with_the_mouse(tab):
+def test_a_cell_of_a_phase_diagram_is_opened_with_the_mouse(tab, stored):
     tab.open()
     tab.page.click("#open-stored")
     tab.page.get_by_role("button", name="Open the sweep scales").click()
@@ -464,7 +497,7 @@ def test_no_screen_is_cut_off_and_all_text_is_readable(tab, size, schemes):
         if scheme == schemes[0]:
             tab.open()
         else:
-            tab.page.wait_for_timeout(400)  # everything is drawn anew
+            tab.drawn()
         dark = tab.page.get_attribute("html", "data-dark")
         assert dark == ("yes" if scheme == "dark" else "no")
         assert tab.page.evaluate("document.documentElement.scrollWidth") <= width
@@ -501,6 +534,7 @@ LIMITS = {"first": 1000, "whole": 3000, "frame": 100}
 
 
 def test_the_four_plateaus_are_drawn_in_time_without_a_jump(tab):
+    tab.page.add_init_script(WATCH)
     tab.open()
     # Warm: everything is compiled. Of three tries the best counts; another program may have run.
     best = dict.fromkeys(LIMITS, 1e9)
@@ -512,7 +546,7 @@ def test_the_four_plateaus_are_drawn_in_time_without_a_jump(tab):
             "() => { const now = performance.now(); run.click(); return now; }"
         )
         tab.restarted()
-        tab.page.wait_for_timeout(300)
+        tab.drawn()
         marks = dict(
             tab.page.evaluate(
                 "() => performance.getEntriesByType('mark').map((m) => [m.name, m.startTime])"

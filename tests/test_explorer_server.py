@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import string
@@ -11,7 +12,7 @@ import time
 import numpy as np
 import pytest
 
-from explorer_client import ENDLESS, STAIRCASE, serving, wait_for
+from explorer_client import ENDLESS, STAIRCASE, compute, serving, wait_for
 from iclflow.cli import main
 from iclflow.config import parse_config
 from iclflow.trajectory import Trajectory
@@ -37,27 +38,32 @@ trajectories = true
 
 
 @pytest.fixture(scope="module")
-def stored(tmp_path_factory):
-    """A folder with a stored run, a damaged one, and a sweep."""
-    folder = tmp_path_factory.mktemp("explorer")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("explorer")
+
+
+@pytest.fixture(scope="module")
+def stored(folder, server):
+    """A stored run, a damaged one, and a sweep in the folder of the server, for those tests that
+    open them."""
     (folder / "small.toml").write_text(
         '[task]\nkind = "linear_regression"\neigenvalues = [0.4, 0.3, 0.2, 0.1]\n'
         'context = 31\n[model]\nkind = "separate"\nheads = 4\nscale = 1e-2\n'
     )
     (folder / "sweep.toml").write_text(SWEEP)
-    file = str(folder / "small.toml")
-    assert main(["run", file, "--out", str(folder / "runs" / "small")]) == 0
-    assert main(["run", file, "--out", str(folder / "runs" / "harmed"), "--seed", "1"]) == 0
+    runs = folder / "runs"
+    compute("run", folder / "small.toml", "--out", runs / "small")
+    shutil.copytree(runs / "small", runs / "harmed")
     harmed = folder / "runs" / "harmed" / "trajectory.safetensors"
     harmed.write_bytes(harmed.read_bytes()[:-1] + b"?")
-    out = str(folder / "sweeps" / "scales")
-    assert main(["sweep", str(folder / "sweep.toml"), "--out", out]) == 0
+    compute("sweep", folder / "sweep.toml", "--out", folder / "sweeps" / "scales")
+    assert wait_for(lambda: server.get("/api/stored")["sweeps"])
     return folder
 
 
 @pytest.fixture(scope="module")
-def server(stored):
-    with serving("--workers", "1", folder=stored) as found:
+def server(folder):
+    with serving("--workers", "1", folder=folder) as found:
         yield found
 
 
@@ -211,19 +217,6 @@ def test_a_reload_in_the_middle_gets_the_whole_run(server):
     assert places == next(event["points"] for event in again if event["type"] == "ended")
 
 
-def test_a_worker_that_is_killed_fails_its_run_and_nothing_else(server):
-    page = server.page()
-    run = page.run(ENDLESS)
-    page.until(run, "points")
-    for pid in server.workers():
-        os.kill(pid, signal.SIGKILL)
-    failed = page.until(run, "failed", "settled", timeout=20)[-1]
-    assert failed["type"] == "failed" and "ended unexpectedly" in failed["message"]
-    assert server.get("/api/start")["presets"]
-    again = page.until(page.run(STAIRCASE), "settled", "failed", timeout=60)
-    assert again[-1]["type"] == "settled"
-
-
 def test_a_picture_is_drawn_while_a_run_computes(server):
     page = server.page()
     done, going = page.run(STAIRCASE), None
@@ -317,7 +310,7 @@ def test_a_cell_of_a_phase_diagram_opens_its_run(server, stored):
         ("diagram?x=model.scale", None),
     ],
 )
-def test_a_diagram_of_what_is_not_there_is_refused(server, path, field):
+def test_a_diagram_of_what_is_not_there_is_refused(server, stored, path, field):
     (sweep,) = server.get("/api/stored")["sweeps"]
     status, _, body = server.request("GET", f"/api/sweeps/{sweep['id']}/{path}")
     assert status == 422 and json.loads(body)["message"].endswith(".")
@@ -496,6 +489,20 @@ def test_what_is_not_http_and_what_never_ends_leave_the_server_alive(server):
 
 
 # The end ----------------------------------------------------------------------------------------
+
+
+def test_a_worker_that_is_killed_fails_its_run_and_nothing_else(server):
+    # Late in this file: a fresh worker has to read everything again that was compiled.
+    page = server.page()
+    run = page.run(ENDLESS)
+    page.until(run, "points")
+    for pid in server.workers():
+        os.kill(pid, signal.SIGKILL)
+    failed = page.until(run, "failed", "settled", timeout=20)[-1]
+    assert failed["type"] == "failed" and "ended unexpectedly" in failed["message"]
+    assert server.get("/api/start")["presets"]
+    again = page.until(page.run(STAIRCASE), "settled", "failed", timeout=60)
+    assert again[-1]["type"] == "settled"
 
 
 def test_an_interrupt_ends_the_server_and_its_workers_and_leaves_nothing(tmp_path):

@@ -11,6 +11,8 @@ const bars = byId("colourbars");
 let built = "";
 let cards = []; // {which, index, role, words, maps: Map(name -> Heatmap)}
 const shown = { A: null, B: null }; // the moment that is drawn for each run
+const wanted = { A: "", B: "" }; // the one that should be, as "run/index"
+const answered = { A: "", B: "" }; // the last one that came, or of which there is nothing
 const runOf = (which) => (which === "A" ? app.pinned : app.shown);
 
 /** Builds a card for every head, if the heads are others than those on the page. */
@@ -71,15 +73,25 @@ export function moveHeads() {
     if (!run?.times.length) continue;
     const last = run.times.length - 1;
     const index = Math.min(which === "A" ? indexAt(run, momentTime()) : app.index, last);
+    wanted[which] = `${run.id}/${index}`;
     want(which, run, index, (moment) => {
+      answered[which] = `${run.id}/${index}`;
       if (moment && runOf(which) === run) {
         shown[which] = moment;
         drawHeads();
       }
+      drawBusy();
     });
     if (app.wholeRun && !app.playing && index !== last && !known(run, last)) want(`last ${which}`, run, last, () => drawHeads());
   }
   drawRoles();
+  drawBusy();
+}
+
+/** Says whether the weights on the page are still those of another moment. */
+function drawBusy() {
+  const busy = String(columns().some((which) => wanted[which] !== answered[which]));
+  if (place.getAttribute("aria-busy") !== busy) place.setAttribute("aria-busy", busy);
 }
 
 /** The largest number of each matrix: one scale for all heads and both runs. */

@@ -22,13 +22,20 @@ import { drawClaims, drawWords } from "./words.js";
 
 // Every drawing has its own pace; the moment of the slider is the quickest.
 drawing("loss", drawLoss, 125, 1);
-drawing("clock", syncClock, 0);
+drawing("clock", moveClock, 0, 0);
 drawing("cursor", () => (drawCursor(), movePanels()), 0);
 drawing("weights", moveHeads, 90);
 drawing("words", drawWords, 60);
 drawing("claims", drawClaims, 200);
 drawing("status", drawStatus, 60);
 drawing("origin", drawOrigin, 60);
+
+/** Brings the slider in line with the points; what is drawn of its moment may have been drawn of the last one. */
+function moveClock() {
+  const before = app.index;
+  syncClock();
+  if (app.index !== before) mark("cursor", "weights", "words");
+}
 
 let lastState = "";
 const everything = () => {

@@ -34,15 +34,16 @@ export function dropMoments(run, from) {
  */
 export function want(lane, run, index, then) {
   const moment = known(run, index);
-  const held = lanes.get(lane) ?? { busy: false, next: null };
+  const held = lanes.get(lane) ?? { busy: false, next: null, turn: 0, drawn: 0 };
   lanes.set(lane, held);
-  if (moment) {
+  const turn = ++held.turn;
+  if (moment || run.withoutWeights) {
     held.next = null;
+    held.drawn = turn;
     then(moment);
     return;
   }
-  if (run.withoutWeights) return then(null);
-  held.next = { run, index, then, old: false };
+  held.next = { run, index, then, turn, old: false };
   if (!held.busy) serve(held);
 }
 
@@ -56,7 +57,10 @@ async function serve(held) {
       if (moment && !wish.old) remember(`${wish.run.id}/${wish.index}`, moment);
       // Of a point that was replaced meanwhile the weights are asked for once more.
       if (wish.old && wish.index < wish.run.times.length) held.next ??= { ...wish, old: false };
-      // Drawn even where the next wish waits: on a slow machine there always is one.
+      // Drawn even where the next wish waits: on a slow machine there always is one. But not after
+      // a later one, whose moment was known and is drawn already.
+      if (wish.turn < held.drawn) continue;
+      held.drawn = wish.turn;
       wish.then(moment);
     }
   } finally {
