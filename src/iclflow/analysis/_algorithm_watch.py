@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
@@ -17,6 +16,7 @@ from ..estimators import (
     EmpiricalPCR,
     KernelRegression,
     PopulationPCR,
+    PreconditionedStep,
     SubspaceLeastSquares,
     centred_correlation,
 )
@@ -156,8 +156,8 @@ class AlgorithmWatch:
     def _known(self, label: int, normaliser: Normaliser, fitted: bool) -> _Label:
         task, sequences, others = self.task, self._sequences, self._others
         if isinstance(task, MultiTaskRegression):
-            sequences = one_label_sequences(task, sequences, label)
-            others = one_label_sequences(task, others, label) if fitted else None
+            sequences = _one_label(task, sequences, label)
+            others = _one_label(task, others, label) if fitted else None
             task = one_label_task(task, label)
         found = []
         for estimator in (*known_estimators(task, normaliser), *_any_components(task, normaliser)):
@@ -165,7 +165,7 @@ class AlgorithmWatch:
             if in_subspace and task.dim > _LARGEST_SUBSPACES:
                 continue
             try:
-                found.append((estimator, np.asarray(estimator.predict(sequences))))
+                found.append((estimator, np.asarray(_shaped_alike(estimator).predict(sequences))))
             except TypeError:  # no posterior is known for this task
                 continue
         kernels = features = solver = None
@@ -173,7 +173,7 @@ class AlgorithmWatch:
         if fitted and isinstance(task, LinearRegression):
             unit = task.dim / float(np.trace(np.asarray(task.covariance)))
             widths = unit * np.concatenate([_RANGE, -_RANGE])
-            kernels = np.asarray(_kernels(jnp.asarray(widths), sequences))
+            kernels = np.asarray(_kernels(widths, sequences))
             if not is_white(task) and task.dim**2 <= _LARGEST_MATRIX:
                 features = _products(sequences)
                 solver = np.linalg.pinv(_products(others))
@@ -205,6 +205,16 @@ def _any_components(task: AbstractTask, normaliser: Normaliser) -> list[Populati
     return [PopulationPCR(task, s, normaliser) for s in sets if s != tuple(range(len(s)))]
 
 
+def _shaped_alike(estimator: AbstractEstimator) -> AbstractEstimator:
+    """The same estimator in a form for which fewer programs are compiled: PCR with any number of
+    components is a step with a matrix."""
+    if not isinstance(estimator, PopulationPCR):
+        return estimator
+    basis, gains = np.asarray(estimator.basis), np.asarray(estimator.gains)
+    matrix = jax.device_put((basis * gains) @ basis.T)
+    return PreconditionedStep(matrix, estimator.normaliser)
+
+
 def _fitted(known: _Label, own: np.ndarray, other: np.ndarray):
     """The kernel regression and the step with a matrix that are nearest, with predictions."""
     if known.kernels is not None:
@@ -232,11 +242,16 @@ def _drawn(task: AbstractTask, key: PRNGKeyArray, count: int):
 
 
 @eqx.filter_jit
+def _one_label(task: MultiTaskRegression, sequences: Any, label: int):
+    return one_label_sequences(task, sequences, label)
+
+
+@eqx.filter_jit
 def _predict(model: AbstractModel, sequences: Any) -> Array:
     return model.predict(sequences)
 
 
 @eqx.filter_jit
-def _kernels(widths: Array, sequences: Any) -> Array:
+def _kernels(widths: Any, sequences: Any) -> Array:
     """What kernel regression predicts, by width. One after the other: that bounds the memory."""
     return jax.lax.map(lambda width: KernelRegression(width).predict(sequences), widths)

@@ -63,6 +63,7 @@ class Bayes(AbstractEstimator):
         return self.task.bayes_predict(sequences)
 
 
+@eqx.filter_jit
 def masked_context(
     sequences: Sequences,
 ) -> tuple[Float[Array, "*batch N D"], Float[Array, "*batch N"]]:

@@ -47,8 +47,7 @@ class PreconditionedStep(AbstractEstimator):
         return self.matrix
 
     def predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
-        beta = correlation(sequences, self.normaliser)
-        return jnp.einsum("...d,de,...e->...", beta, self.matrix, sequences.x_query)
+        return _preconditioned(sequences, self.matrix, self.normaliser)
 
     def exact_risk(self, task: AbstractTask) -> Float[Array, ""] | None:
         if "exact" not in available_kinds(task, self):
@@ -138,6 +137,13 @@ class DebiasedGradientStep(AbstractEstimator):
         return DebiasedPreconditionedStep(matrix).exact_risk(task)
 
 
+@eqx.filter_jit
+def _preconditioned(sequences: Sequences, matrix: Array, normaliser: Normaliser) -> Array:
+    beta = correlation(sequences, normaliser)
+    return jnp.einsum("...d,de,...e->...", beta, matrix, sequences.x_query)
+
+
+@eqx.filter_jit
 def correlation(sequences: Sequences, normaliser: Normaliser = "context") -> Float[Array, "*b D"]:
     """β = (1/N) Σ yₙxₙ, with N as the normaliser has it."""
     x, y = masked_context(sequences)
@@ -145,6 +151,7 @@ def correlation(sequences: Sequences, normaliser: Normaliser = "context") -> Flo
     return jnp.einsum("...nd,...n->...d", x, y) / length[..., None]
 
 
+@eqx.filter_jit
 def centred_correlation(sequences: Sequences) -> Float[Array, "*b D"]:
     """(1/N) Σ yₙ (xₙ − x̄)."""
     x, y = masked_context(sequences)

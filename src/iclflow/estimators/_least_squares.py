@@ -1,10 +1,11 @@
 """Least squares on the context: plain, with a ridge penalty, and in fewer dimensions."""
 
-from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, ScalarLike
 
 from ..eigen import eigh
@@ -21,8 +22,7 @@ class LeastSquares(AbstractEstimator):
         return "least squares"
 
     def predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
-        x, y = masked_context(sequences)
-        return _fitted(x, y, sequences.x_query, _inverse)
+        return _fitted(*masked_context(sequences), sequences.x_query)
 
     def exact_risk(self, task: AbstractTask) -> Float[Array, ""] | None:
         return subspace_risk(task, jnp.eye(task.dim))
@@ -42,13 +42,7 @@ class Ridge(AbstractEstimator):
 
     def predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
         x, y = masked_context(sequences)
-
-        def shrunk(values: Array) -> Array:
-            return jnp.where(
-                self.penalty > 0, values / (values**2 + self.penalty), _inverse(values)
-            )
-
-        return _fitted(x, y, sequences.x_query, shrunk)
+        return _fitted(x, y, sequences.x_query, penalty=self.penalty)
 
 
 class EmpiricalPCR(AbstractEstimator):
@@ -65,23 +59,17 @@ class EmpiricalPCR(AbstractEstimator):
 
     def predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
         x, y = masked_context(sequences)
-
-        def leading(values: Array) -> Array:  # singular values come in decreasing order
-            kept = jnp.arange(values.shape[-1]) < self.components
-            return jnp.where(kept, _inverse(values), 0.0)
-
-        return _fitted(x, y, sequences.x_query, leading)
+        return _fitted(x, y, sequences.x_query, self.components)
 
 
 def projected_least_squares(
-    sequences: Sequences, basis: Float[Array, "D m"]
+    sequences: Sequences, projection: Float[Array, "D D"]
 ) -> Float[Array, "*batch"]:
-    """Least squares on the coordinates along the orthonormal columns of `basis` alone."""
+    """Least squares on the coordinates in the space that is projected onto."""
     x, y = masked_context(sequences)
     # What is projected spans fewer directions, and of all that fit the shortest is taken: then
     # one program serves every number of coordinates.
-    projection = basis @ basis.T
-    return _fitted(x @ projection, y, sequences.x_query @ projection, _inverse)
+    return _fitted(x @ projection, y, sequences.x_query @ projection)
 
 
 def subspace_risk(task: AbstractTask, basis: Float[Array, "D m"]) -> Float[Array, ""] | None:
@@ -125,13 +113,26 @@ def _inverse(values: Array) -> Array:
     return jnp.where(seen, 1 / jnp.where(seen, values, 1.0), 0.0)
 
 
-def _fitted(x: Array, y: Array, query: Array, spectrum: Callable[[Array], Array]) -> Array:
-    """wᵀ x_q with w = V f(S) Uᵀ y from the singular value decomposition of the context."""
-    values, products = _decomposed(x, y, query)
-    return jnp.sum(products * spectrum(values), -1)
+def _fitted(
+    x: Array, y: Array, query: Array, components: int | None = None, penalty: Array | None = None
+) -> Array:
+    """wᵀ x_q with w = V f(S) Uᵀ y from the singular value decomposition of the context.
+
+    f(s) is 1/s, or s/(s² + penalty) where there is a penalty, for the `components` largest s.
+    """
+    every = np.asarray(query.shape[-1] if components is None else components)
+    return _from_spectrum(x, y, query, every, np.zeros((), x.dtype) if penalty is None else penalty)
 
 
 @jax.jit
+def _from_spectrum(x: Array, y: Array, query: Array, components: Any, penalty: Any) -> Array:
+    """The same: one program for all, since both numbers may be any."""
+    values, products = _decomposed(x, y, query)
+    shrunk = jnp.where(penalty > 0, values / (values**2 + penalty), _inverse(values))
+    kept = jnp.arange(values.shape[-1]) < components  # values come in decreasing order
+    return jnp.sum(products * jnp.where(kept, shrunk, 0.0), -1)
+
+
 def _decomposed(x: Array, y: Array, query: Array) -> tuple[Array, Array]:
     """S, and the products of Vᵀ x_q with Uᵀ y."""
     squares, vectors = eigh(jnp.einsum("...nd,...ne->...de", x, x))

@@ -52,10 +52,11 @@ class PopulationPCR(AbstractEstimator):
                 f"The parts of this {type(task).__name__} differ in input covariance: the inverse "
                 "variances of its components are not defined."
             )
-        # Chosen by NumPy: JAX would compile a program for every number of components.
+        # By NumPy, and put there as they are: JAX would compile a program for every number of
+        # components.
         chosen = np.asarray(self.which, int)
-        self.basis = jnp.asarray(np.asarray(vectors)[:, chosen])
-        self.gains = jnp.asarray(np.asarray(_gains(moments, vectors))[chosen])
+        self.basis = jax.device_put(np.asarray(vectors)[:, chosen])
+        self.gains = jax.device_put(np.asarray(_gains(moments, vectors))[chosen])
 
     @property
     def name(self) -> str:
@@ -82,10 +83,12 @@ class SubspaceLeastSquares(AbstractEstimator):
     """Least squares in the span of the m leading eigenvectors of the input covariance."""
 
     basis: Float[Array, "D m"]
+    projection: Float[Array, "D D"]
 
     def __init__(self, task: AbstractTask, components: int):
         count = checked_components(components, task.dim)
-        self.basis = jnp.asarray(np.asarray(eigenvectors(task))[:, :count])
+        basis = np.asarray(eigenvectors(task))[:, :count]
+        self.basis, self.projection = jax.device_put((basis, basis @ basis.T))
 
     @property
     def name(self) -> str:
@@ -93,7 +96,7 @@ class SubspaceLeastSquares(AbstractEstimator):
         return f"least squares in {count} population component{'' if count == 1 else 's'}"
 
     def predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
-        return projected_least_squares(sequences, self.basis)
+        return projected_least_squares(sequences, self.projection)
 
     def exact_risk(self, task: AbstractTask) -> Float[Array, ""] | None:
         return subspace_risk(task, self.basis)
@@ -107,11 +110,11 @@ def eigenvectors(task: AbstractTask) -> Float[Array, "D D"]:
         covariance = task.inputs.covariance
     elif isinstance(task, Mixture):
         covariance = task.components[0].covariance
-        if any(bool(jnp.any(c.covariance != covariance)) for c in task.components):
+        if any(np.any(np.asarray(c.covariance) != np.asarray(covariance)) for c in task.components):
             raise ValueError("The parts of `task` differ in input covariance: must share one.")
     else:
         raise TypeError(f"{type(task).__name__} has no input covariance that is known.")
-    return jnp.linalg.eigh(covariance)[1][:, ::-1]
+    return jax.device_put(np.linalg.eigh(np.asarray(covariance))[1][:, ::-1].copy())
 
 
 @eqx.filter_jit

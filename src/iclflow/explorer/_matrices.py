@@ -1,11 +1,11 @@
 """The matrices of the heads at the saved points of a run, in the coordinates of the task."""
 
 import dataclasses
+import functools
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ..analysis import circuits
@@ -77,10 +77,11 @@ class Reader:
             return _of_stack(models)
         attention, values = _by_point(models, len(run))
         heads = attention.shape[1]
-        # The heads of all points side by side are the heads of one model.
+        # The heads of all points side by side are the heads of one model. They are put there as
+        # they are: to convert them, JAX would compile a program for every number of points.
         together = MultiMergedKQ(
-            value=jnp.asarray(values.reshape(-1, *values.shape[2:])),
-            key_query=jnp.asarray(attention.reshape(-1, *attention.shape[2:])),
+            value=jax.device_put(values.reshape(-1, *values.shape[2:])),
+            key_query=jax.device_put(attention.reshape(-1, *attention.shape[2:])),
         )
         found = circuits(together, self.task, self.basis)
         each = lambda part: part.reshape(-1, heads, *part.shape[1:])
@@ -169,7 +170,8 @@ def _of_stack(models: AttentionStack) -> Heads:
 
 def _by_point(models: AbstractModel, count: int) -> tuple[np.ndarray, np.ndarray]:
     """The key-query and the output-value circuits at each point, as in `Heads`."""
-    one = eqx.filter_eval_shape(_stacked, jax.tree.map(lambda leaf: leaf[:1], models))
+    leaves, structure = jax.tree.flatten(models)
+    one = _of_one_point(structure, tuple((leaf.shape[1:], leaf.dtype) for leaf in leaves))
     weight = sum(8 * int(np.prod(part.shape)) for part in one)
     largest = max(1, min(_SIZES[-1], _BYTES // weight))
     size = min(_SIZES[0], largest) if count <= _SIZES[0] else largest
@@ -183,6 +185,13 @@ def _by_point(models: AbstractModel, count: int) -> tuple[np.ndarray, np.ndarray
         return np.zeros((0, *one[0].shape[1:])), np.zeros((0, *one[1].shape[1:]))
     attention, values = (np.concatenate(each) for each in zip(*parts))
     return attention, values
+
+
+@functools.lru_cache(maxsize=64)
+def _of_one_point(structure: Any, leaves: tuple[tuple[tuple[int, ...], Any], ...]) -> Any:
+    """The shapes of the circuits of one point. Remembered: runs are told in many pieces."""
+    shapes = [jax.ShapeDtypeStruct((1, *shape), dtype) for shape, dtype in leaves]
+    return eqx.filter_eval_shape(_stacked, jax.tree.unflatten(structure, shapes))
 
 
 @eqx.filter_jit
