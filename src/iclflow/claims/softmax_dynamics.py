@@ -38,7 +38,7 @@ def dynamics_run(lab: Lab) -> Trajectory:
 
 def dynamics_sizes(lab: Lab) -> tuple[int, int]:
     """Batch and steps of the run."""
-    return lab.scaled(256, 256, 1024), lab.scaled(1000, 1500, 6000)
+    return lab.scaled(512, 512, 1024), lab.scaled(1000, 1500, 6000)
 
 
 def matrix_pair_flow(times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
