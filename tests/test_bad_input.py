@@ -239,7 +239,7 @@ def test_fuzzed_flags_never_give_a_traceback(no_computing, capsys):
 
 
 @pytest.mark.slow
-def test_fuzzed_configs_that_are_good_run_to_an_end(tmp_path, capsys):
+def test_fuzzed_configs_that_are_good_run_to_an_end(tmp_path, capsys, sketched):
     """A few of them for real, made short: they end with a result, whatever it is."""
     chance = random.Random(2)
     small = {

@@ -4,6 +4,7 @@ import io
 import json
 import sys
 from functools import cache
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,18 @@ import pytest
 from rich.console import Console
 
 from iclflow import bench
-from iclflow.bench import Bar, Row, _large, _softmax_speed, _staircase, linear, softmax
+from iclflow.bench import (
+    Bar,
+    Row,
+    _fused,
+    _large,
+    _peak,
+    _softmax_runs,
+    _softmax_speed,
+    _staircase,
+    linear,
+    softmax,
+)
 from iclflow.bench._finite_data import (
     EVERY_POSITION,
     LEARNING_RATE,
@@ -21,14 +33,19 @@ from iclflow.bench._finite_data import (
     engine_losses,
     finite_data_rows,
 )
+from iclflow.bench._jax_loop import PlainScan, Weights
+from iclflow.bench._jax_loop import loss as plain_loss
 from iclflow.bench._large import fitted_power
 from iclflow.bench._loops import EveryPosition, QueryPosition, time_loop
+from iclflow.bench._operations import Operations, count_operations
+from iclflow.bench._race import Contestant, race
 from iclflow.bench._row import Timing, measure
-from iclflow.bench._softmax_loop import EagerLoop
+from iclflow.bench._softmax_loop import TorchLoop
 from iclflow.bench._softmax_noise import noise_rows
-from iclflow.bench._softmax_speed import PEER, Contestant, speed_rows
+from iclflow.bench._softmax_speed import EAGER, speed_rows, wide_rows
 from iclflow.bench._table import print_table
 from iclflow.models import FactoredAttention
+from iclflow.risks.fused._philox import philox
 from iclflow.tasks import isotropic
 from iclflow.trajectory import Trajectory
 
@@ -52,7 +69,8 @@ def quick_rows() -> list[Row]:
 
 def text_of(rows: list[Row]) -> str:
     stream = io.StringIO()
-    machine = {"processor": "abacus", "cores": 2, "python": "3", "jax": "1", "torch": "2"}
+    machine = dict(processor="abacus", cores=2, device="beads", python="3", jax="1", numba="0",
+                   torch="2")  # fmt: skip
     print_table(rows, machine, Console(file=stream, width=130))
     return stream.getvalue()
 
@@ -114,7 +132,8 @@ def test_a_table_shows_value_spread_bar_and_note():
             Row("g", "small", 3.2e-5),
         ]
     )
-    assert "abacus, 2 cores; Python 3, JAX 1, PyTorch 2" in shown
+    words = "abacus, 2 cores; computing on beads; Python 3, JAX 1, Numba 0, PyTorch 2"
+    assert words in shown
     lines = {line.split("  ")[1].strip(): line for line in shown.splitlines() if "  " in line}
     assert "1.5 s" in lines["quick enough"] and "1 – 2" in lines["quick enough"]
     assert "≤ 2 met" in lines["quick enough"] and "so it was" in shown
@@ -199,26 +218,71 @@ def test_integrating_labels_out_removes_most_of_the_noise(noise):
     assert [row.bar for row in noise[:2]] == [Bar(9, at_least=True)] * 2
 
 
-def test_a_quick_run_of_softmax_times_both_sides(noise, monkeypatch):
-    pytest.importorskip("torch")
+def test_a_race_takes_turns_and_keeps_the_first_call_apart():
     calls = []
-    for name, steps in (("plain", 20), ("integrated", 10), ("ensemble", 5)):
-        run = lambda name=name: calls.append(name)
-        made = lambda _, name=name, run=run, steps=steps: Contestant(f"as {name}", run, steps)
-        monkeypatch.setattr(_softmax_speed, f"_{name}", made)
-    rows = speed_rows(softmax.QUICK, noise[1])
-    # Once to compile, then in turns.
-    assert calls == ["plain", "integrated", "ensemble"] * (1 + softmax.QUICK.rounds)
-    names = [row.name for row in rows]
-    assert names[:2] == [PEER, "ours: as plain"] and len(set(names)) == len(names) == 8
-    assert all(row.met is None and row.value > 0 for row in rows)
-    plain, integrated, equal, _ = rows[4:]
-    assert plain.value == pytest.approx(rows[0].value / rows[1].value)
-    assert equal.value == pytest.approx(integrated.value * noise[1].value)
+
+    class Peer:
+        name, first = "peer", Timing((7.0,))
+
+        def timed(self, seconds: float) -> Timing:
+            calls.append("peer")
+            return Timing((2.0, 3.0))
+
+    ours = [Contestant(name, lambda name=name: calls.append(name), 10) for name in ("one", "two")]
+    found = race(ours, [Peer()], rounds=2, seconds=1.0)
+    assert calls == ["one", "two", *["one", "two", "peer"] * 2]
+    assert found["peer"].step.seconds == (2.0, 3.0, 2.0, 3.0) and found["peer"].first.median == 7
+    assert len(found["one"].step.seconds) == 2
+    step, first = found["peer"].rows("g")
+    assert (step.value, step.unit, first.value, first.unit) == (2.5e6, "µs", 7.0, "s")
+
+
+STANDS_STILL = SimpleNamespace(name=EAGER, first=Timing((1.0,)), timed=lambda _: Timing((1.0,)))
+
+
+@pytest.fixture
+def brief(monkeypatch):
+    """Contestants that do nothing, so that rows can be counted at once."""
+    monkeypatch.setattr(_softmax_speed, "TorchLoop", lambda *_: STANDS_STILL)
+    for name, steps in (("plain", 20), ("integrated", 10), ("ensemble", 5), ("bare", 5)):
+        make = lambda *_, name=name, steps=steps: Contestant(name, lambda: None, steps)
+        monkeypatch.setattr(_softmax_speed, f"_{name}", make)
+    scan = lambda _, members=1: Contestant(f"scan of {members}", lambda: None, 7)
+    monkeypatch.setattr(_softmax_speed, "_scan", scan)
+
+
+def test_rows_of_softmax_are_times_and_their_ratios(noise, brief, monkeypatch):
+    pytest.importorskip("torch")
+    rows = {row.name: row for row in speed_rows(softmax.QUICK, noise[1])}
+    assert all(row.met is None and row.value > 0 for row in rows.values())
+    value = lambda name: rows[name].value
+    assert value(f"{EAGER} ÷ plain") == pytest.approx(value(EAGER) / value("plain"))
+    equal = f"{EAGER} ÷ integrated, at equal variance of the gradient"
+    assert value(equal) == pytest.approx(value(f"{EAGER} ÷ integrated") * noise[1].value)
+    assert value("scan of 1 ÷ plain") == pytest.approx(value("scan of 1") / value("plain"))
+    assert value("scan of 2 ÷ ensemble") == pytest.approx(value("scan of 2") / value("ensemble"))
+    share = 100 * value("bare") / value("ensemble")
+    assert value("bare ÷ the whole step") == pytest.approx(share)
+    wide = wide_rows(softmax.QUICK)
+    assert [row.name for row in wide if "÷" in row.name] == [f"{EAGER} ÷ ensemble"] * 2
     monkeypatch.setitem(sys.modules, "torch", None)
     without = speed_rows(softmax.QUICK, noise[1])
-    assert [row.name for row in without] == [*names[1:4], PEER]
-    assert without[-1].value is None and "PyTorch" in without[-1].note
+    assert without[0].name == EAGER and without[0].value is None and "PyTorch" in without[0].note
+    assert not any("÷" in row.name and EAGER in row.name for row in without)
+
+
+def test_a_peer_that_cannot_be_compiled_is_a_row_that_says_why(monkeypatch):
+    pytest.importorskip("torch")
+
+    def loop(*options):
+        if options[-1]:
+            raise RuntimeError("no compiler here\nand much more")
+        return STANDS_STILL
+
+    monkeypatch.setattr(_softmax_speed, "TorchLoop", loop)
+    peers, missing = _softmax_speed._peers(_softmax_speed.ONE, True)
+    assert peers == [STANDS_STILL] and len(missing) == 1
+    assert missing[0].note == "PyTorch could not compile it: no compiler here"
 
 
 def test_contestants_train_as_many_steps_as_they_are_timed_for(monkeypatch):
@@ -230,8 +294,8 @@ def test_contestants_train_as_many_steps_as_they_are_timed_for(monkeypatch):
     def descend_ensemble(models, risk, _, steps, *, keys, **__):
         trained.append((risk, jax.tree.map(lambda leaf: leaf[0], models), steps * len(keys)))
 
-    monkeypatch.setattr(_softmax_speed, "adam", adam)
-    monkeypatch.setattr(_softmax_speed, "descend_ensemble", descend_ensemble)
+    monkeypatch.setattr(_softmax_runs, "adam", adam)
+    monkeypatch.setattr(_softmax_runs, "descend_ensemble", descend_ensemble)
     contestants = [
         _softmax_speed._plain(20),
         _softmax_speed._integrated(20),
@@ -239,18 +303,72 @@ def test_contestants_train_as_many_steps_as_they_are_timed_for(monkeypatch):
     ]
     for contestant in contestants:
         contestant.run()
-    assert [steps for *_, steps in trained] == [c.steps for c in contestants] == [20, 20, 20]
+    assert [steps for *_, steps in trained] == [c.steps for c in contestants] == [20] * 3
     for risk, model, _ in trained:
         loss, gradient = jax.eval_shape(risk.value_and_gradient, model, jr.key(0))
         assert loss.shape == () and jax.tree.structure(gradient) == jax.tree.structure(model)
         assert risk.precision == "float32" and risk.batch == 256
+    for members in (None, 2):
+        scan = _softmax_speed._scan(3, members)
+        scan.run()
+        assert scan.steps == 3 * (members or 1)
+
+
+def test_the_plain_scan_learns():
+    model = FactoredAttention.init(jr.key(0), 2, 2)
+    scan = PlainScan(model, batch=64, context=10, noise=0.1, learning_rate=1e-2)
+    drawn = scan._drawn(jr.key(5))
+    start = scan._weights
+    end = jax.jit(scan._train, static_argnums=2)(start, jr.key(1), 400)
+    assert plain_loss(end, drawn) < 0.8 * plain_loss(start, drawn)
+
+
+def test_growth_is_fitted_on_sizes_along_each_axis(monkeypatch):
+    cost = lambda size: size.dim**2 * size.heads * size.context * size.models**0.5 * size.batch
+    monkeypatch.setattr(_fused, "_step", lambda size, quick: Timing((1e-9 * cost(size),)))
+    found = {row.name: row for row in _fused.growth_rows()}
+    powers = {"dim": 2, "heads": 1, "context": 1, "models": 0.5, "batch": 1}
+    assert {name: round(row.value, 6) for name, row in found.items()} == powers
+    assert "predicted 0.9" in found["dim"].note
+
+
+def test_operations_are_counted_in_loops_and_joined_where_one_instruction_does():
+    lanes = jnp.arange(8, dtype=jnp.uint32)
+
+    def program(lanes, a):
+        x = lanes.astype(jnp.float32)
+        x = jax.lax.fori_loop(0, 5, lambda _, x: x * a[0] + a[1], x)  # five products with a sum
+        words = lanes ^ jnp.uint32(3) ^ jnp.uint32(5)  # one instruction
+        return jnp.exp2(x) - 1.0, words + jnp.uint32(1)
+
+    counted = count_operations(program, lanes, jnp.ones(2, jnp.float32))
+    # One whole number more is that of the conversion to floats.
+    assert counted == Operations(floats=7, integers=2, functions=1)
+    zero = lambda lanes: lanes + jnp.zeros_like(lanes)
+    assert count_operations(zero, lanes) == Operations()
+    words = lambda lanes: philox((jnp.uint32(1), jnp.uint32(2)), lanes, jnp.uint32(0))
+    # Ten rounds of two products and two exclusive ors of three words each.
+    assert count_operations(words, lanes) == Operations(integers=40)
+    endless = lambda lanes: jax.lax.while_loop(lambda x: x[0] < 9, lambda x: x + 1, lanes)
+    with pytest.raises(ValueError, match="length is not known"):
+        count_operations(endless, lanes)
+
+
+def test_the_slowest_kind_of_operation_decides():
+    card = _peak.Peak(together=128.0, integers=64.0, functions=16.0, polynomial=1, words="")
+    assert card.seconds(Operations(128, 0, 0)) == 1
+    assert card.seconds(Operations(0, 128, 0)) == 2
+    assert card.seconds(Operations(0, 0, 64)) == 4
+    processor = _peak.Peak(16.0, 16.0, float("inf"), 12, "")
+    assert processor.seconds(Operations(8, 8, 4)) == 4
+    assert _peak.streaming_rate() > 1e8
 
 
 def test_the_softmax_peer_trains_the_same_model():
     pytest.importorskip("torch")
     task, model = isotropic(3, 6, 0.1), FactoredAttention.init(jr.key(0), 3, 2, width=5)
     sequences = task.sample(jr.key(1), 8)
-    theirs = EagerLoop(model, 8, 6, 0.1, 1e-3, "cpu").gradients(sequences)
+    theirs = TorchLoop(model, 8, 6, 0.1, 1e-3, "cpu").gradients(sequences)
     loss = lambda model: jnp.mean((sequences.y_query - model.predict(sequences)) ** 2)
     ours = jax.jit(jax.grad(loss))(model)
     # Float32 against float64.
@@ -258,4 +376,7 @@ def test_the_softmax_peer_trains_the_same_model():
         expected = np.asarray(getattr(ours, name)).reshape(theirs[name].shape)
         assert theirs[name] == pytest.approx(expected, rel=1e-4, abs=1e-6)
     assert theirs["O"][-1] == pytest.approx(np.asarray(ours.O).reshape(-1), rel=1e-4, abs=1e-6)
+    plain = jax.jit(jax.grad(plain_loss))(Weights(model.Q, model.K, model.V, model.O), sequences)
+    for name in "QKVO":
+        np.testing.assert_allclose(getattr(plain, name), getattr(ours, name), atol=1e-12)
     assert not np.any(theirs["O"][:-1])

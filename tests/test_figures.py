@@ -285,11 +285,17 @@ def test_all_text_is_readable_inside_the_page_and_overlaps_no_other(drawings, na
             assert page.y0 <= box.y0 and box.y1 <= page.y1, text
 
 
-def test_a_drawing_is_saved_in_four_plain_formats(drawings, tmp_path):
-    drawing = drawings["linear/white"]
-    paths = save_drawing(drawing, tmp_path / "deep" / "down", "white")
+@pytest.fixture(scope="module")
+def saved(drawings, tmp_path_factory):
+    """The files of a drawing, in folders that were not there."""
+    folder = tmp_path_factory.mktemp("saved") / "deep" / "down"
+    return save_drawing(drawings["linear/white"], folder, "white")
+
+
+def test_a_drawing_is_saved_in_four_plain_formats(drawings, saved):
+    drawing, paths = drawings["linear/white"], saved
     assert [path.name for path in paths] == ["white.pdf", "white.png", "white.npz", "white.toml"]
-    assert sorted(paths) == sorted((tmp_path / "deep" / "down").iterdir())
+    assert sorted(paths) == sorted(paths[0].parent.iterdir())
     pdf, png, npz, toml = paths
     content = pdf.read_bytes()
     assert content.startswith(b"%PDF") and b"/FontFile2" in content and b"/Type3" not in content
@@ -314,10 +320,9 @@ def test_reproduce_says_what_is_to_be_seen(drawings, tmp_path, capsys, monkeypat
     assert json.loads(capsys.readouterr().out)["caption"] == figure.caption
 
 
-def test_the_same_drawing_gives_the_same_bytes(drawings, tmp_path):
-    drawing = drawings["linear/white"]
-    first, second = (save_drawing(drawing, tmp_path / name, "x") for name in "ab")
-    for one, other in zip(first, second):
+def test_the_same_drawing_gives_the_same_bytes(drawings, saved, tmp_path):
+    again = save_drawing(drawings["linear/white"], tmp_path, "white")
+    for one, other in zip(saved, again, strict=True):
         assert one.read_bytes() == other.read_bytes(), one.suffix
 
 

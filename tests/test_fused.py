@@ -1,7 +1,9 @@
 """The fused pass: loss and gradient of sampled softmax attention without storing a sequence."""
 
+import inspect
 import math
-import pathlib
+from functools import partial
+from importlib.util import find_spec
 
 import equinox as eqx
 import jax
@@ -21,14 +23,24 @@ from iclflow.models import (
     StructuredAttention,
 )
 from iclflow.risks import IntegratedRisk, SampledRisk, exact_softmax_risk
-from iclflow.risks.fused import FusedBatchRisk, _ffi, _numba_compiled, words_of
+from iclflow.risks._batch import checked_batch
+from iclflow.risks.fused import (
+    FusedBatchRisk,
+    Spec,
+    can_be_fused,
+    compiles_soon,
+    loss_and_slopes,
+    words_of,
+)
 from iclflow.risks.fused import _pass as passes
 from iclflow.risks.fused._gradient import gathered, xla_lanes
-from iclflow.risks.fused._numba_functions import LANES, fill_normals, fill_words
 from iclflow.risks.fused._pallas import kernel_sums
 from iclflow.risks.fused._philox import MULTIPLIERS, WEYL, _product, four_normals, philox
 from iclflow.tasks import LinearRegression, MultiTaskRegression, isotropic
 
+pytestmark = pytest.mark.skipif(
+    jax.default_backend() == "cpu" and not find_spec("numba"), reason="needs `iclflow[fast]`"
+)
 KEY = jr.key(3)
 SOFTMAX = dict(activation="softmax", self_attention=False)
 # Rounding of float32 in sums of some hundred terms: measured 1e-6 at most.
@@ -64,9 +76,6 @@ def test_words_equal_whole_number_arithmetic(counter):
         k = [low(k[0] + WEYL[0]), low(k[1] + WEYL[1])]
     found = philox(tuple(map(jnp.uint32, key)), jnp.uint32(sequence), jnp.uint32(block), purpose)
     assert [int(word) for word in found] == x
-    words = np.empty((4, LANES), np.uint32)
-    fill_words(words, *key, sequence, block, purpose)
-    assert words[:, 0].tolist() == x
 
 
 def test_products_are_the_same_without_words_of_64_bits():
@@ -106,22 +115,18 @@ def test_normals_of_neighbours_are_independent():
             assert abs(correlation) < 4.5 / math.sqrt(one.size), name
 
 
-def test_vector_instructions_make_the_same_normals():
-    key, out = (11, 12), np.empty((4, LANES), np.float32)
-    words, bits = np.empty((4, LANES), np.uint32), np.empty((3, LANES), np.int32)
-    expected = normals(key, LANES, 200)
-    for block in range(200):
-        fill_words(words, *key, 0, block, 0)
-        fill_normals(out, 0, words, bits)
-        np.testing.assert_allclose(out, expected[block], atol=2e-6)
-
-
 # ---- loss and gradient
+
+
+def made(law, words, count: int, drawn: bool):
+    """The batch of these words, in one program."""
+    return eqx.filter_jit(lambda law, words: law.batch(words, count, drawn))(law, words)
 
 
 def by_hand(law, words, kq, ov, drawn: bool, count: int):
     """Loss and slopes of white circuits on stored white tokens, in float64 and by matrices."""
-    lanes = law.batch(words, count, drawn).lanes
+    batch = made(law, words, count, drawn)
+    lanes = batch.lanes
     tokens, query = np.asarray(lanes.tokens, float), np.asarray(lanes.query, float)
     scores = np.einsum("nap,had,dp->hnp", tokens, kq, query)
     if lanes.keep is not None:
@@ -130,12 +135,11 @@ def by_hand(law, words, kq, ov, drawn: bool, count: int):
     p /= p.sum(1, keepdims=True)
     m = np.einsum("hnp,nap->hap", p, tokens)
     if drawn:
-        label = np.asarray(law.batch(words, count, True).label, float)
-        error = np.einsum("hia,hap->ip", ov, m) - label
+        error = np.einsum("hia,hap->ip", ov, m) - np.asarray(batch.label, float)
         loss, of_ov = np.sum(error**2, 0), 2 * np.einsum("ip,hap->hia", error, m)
         of_p = 2 * np.einsum("ip,hia,nap->hnp", error, ov, tokens)
     else:  # one label, prior cI, no mean
-        prior, noise = float(law.covariance[0, 0]), float(law.noise[0])
+        prior, noise = float(law.covariance[0, 0]), float(law.moments.noise[0])
         v = ov[:, 0, -1]
         r, shares = np.einsum("h,hdp->dp", v, m) - query, np.einsum("h,hnp->np", v, p)
         loss = prior * np.sum(r**2, 0) + noise * np.sum(shares**2, 0) + noise
@@ -150,10 +154,14 @@ def by_hand(law, words, kq, ov, drawn: bool, count: int):
     return np.mean(loss), of_kq / count, of_ov / count
 
 
+def flat(parts) -> np.ndarray:
+    return np.concatenate([np.ravel(part) for part in parts])
+
+
 @pytest.mark.parametrize("heads", [1, 2, 4, 8])
 @pytest.mark.parametrize("dim", [1, 2, 5, 16])
 @pytest.mark.parametrize("drawn", [True, False])
-def test_the_pass_on_a_cpu_equals_matrices_in_float64(dim, heads, drawn):
+def test_the_pass_of_this_device_equals_matrices_in_float64(dim, heads, drawn):
     batch, rng = 70, np.random.default_rng(dim + heads)
     risk = (SampledRisk if drawn else IntegratedRisk)(isotropic(dim, 9), batch, precision="float32")
     law, words = risk.white, words_of(KEY)
@@ -162,20 +170,22 @@ def test_the_pass_on_a_cpu_equals_matrices_in_float64(dim, heads, drawn):
     if not drawn:
         ov[..., :dim] = 0
     model = StructuredAttention.init(KEY, dim, heads)
+    if not can_be_fused(law, model, drawn, batch):
+        pytest.skip("a kernel of this size is not compiled")
     spec = law.spec(model, drawn, batch)
     numbers = law.numbers(words, jnp.asarray(kq), jnp.asarray(ov), drawn)
-    sums = np.asarray(_ffi.summed(spec)(numbers)) / batch
+    found = jax.jit(partial(loss_and_slopes, spec))(numbers)
     loss, of_kq, of_ov = by_hand(law, words, kq.astype(float), ov.astype(float), drawn, batch)
-    loss -= 0 if drawn else float(law.query_noise[0])
-    assert sums[0] == pytest.approx(loss, rel=ROUNDING)
-    for part, expected in zip(np.split(sums[1:], [kq.size]), (of_kq, of_ov)):
-        np.testing.assert_allclose(part, expected.ravel(), atol=ROUNDING * np.abs(expected).max())
+    loss -= 0 if drawn else float(law.moments.query_noise[0])
+    assert float(found[0]) == pytest.approx(loss, rel=ROUNDING)
+    for part, expected in zip(found[1:], (of_kq, of_ov)):
+        np.testing.assert_allclose(part, expected, atol=ROUNDING * np.abs(expected).max())
 
 
 @pytest.mark.parametrize(("dim", "heads", "drawn", "held"), [
     (2, 2, True, 140), (2, 2, False, 140), (2, 2, True, 0), (2, 2, False, 0),
 ])  # fmt: skip
-def test_the_kernel_of_a_gpu_finds_what_the_pass_on_a_cpu_finds(
+def test_the_kernel_of_a_gpu_finds_what_the_pass_of_this_device_finds(
     monkeypatch, dim, heads, drawn, held
 ):
     monkeypatch.setattr(passes, "_MOST_HELD", held)  # in one pass, or in two
@@ -185,12 +195,11 @@ def test_the_kernel_of_a_gpu_finds_what_the_pass_on_a_cpu_finds(
     law, spec = risk.white, risk.white.spec(model, drawn, batch)
     numbers = law.numbers(words_of(KEY), *law.circuits(model, drawn), drawn)
     found = jax.jit(lambda numbers: kernel_sums(spec, numbers, interpret=True))(numbers)
-    expected = np.asarray(_ffi.summed(spec)(numbers)) / batch
-    flat = np.concatenate([np.ravel(part) for part in found])
-    np.testing.assert_allclose(flat, expected, atol=ROUNDING * np.abs(expected).max())
+    expected = flat(loss_and_slopes(spec, numbers))
+    np.testing.assert_allclose(flat(found), expected, atol=ROUNDING * np.abs(expected).max())
 
 
-def test_the_pass_in_xla_finds_what_the_pass_on_a_cpu_finds():
+def test_the_pass_in_xla_finds_what_the_pass_of_this_device_finds():
     """Several labels, a full prior with a mean, values that read inputs: the form for which sums
     are left to products of matrices."""
     risk = IntegratedRisk(TWO_TASKS, 70, "float32")
@@ -199,9 +208,8 @@ def test_the_pass_in_xla_finds_what_the_pass_on_a_cpu_finds():
     numbers = law.numbers(words_of(KEY), *law.circuits(model, False), False)
     numbers = numbers._replace(mean=numbers.mean + 0.3)
     found = jax.jit(lambda numbers: gathered(spec, xla_lanes(spec, numbers)))(numbers)
-    expected = np.asarray(_ffi.summed(spec)(numbers)) / 70
-    flat = np.concatenate([np.ravel(part) for part in found])
-    np.testing.assert_allclose(flat, expected, atol=ROUNDING * np.abs(expected).max())
+    expected = flat(loss_and_slopes(spec, numbers))
+    np.testing.assert_allclose(flat(found), expected, atol=ROUNDING * np.abs(expected).max())
 
 
 def turned(size: int) -> np.ndarray:
@@ -234,7 +242,7 @@ TWO_TASKS = MultiTaskRegression(
 def test_every_kind_of_task_and_model_has_the_gradient_of_its_stored_batch(risk, model):
     batch = risk.drawn(KEY, model)
     assert isinstance(batch, FusedBatchRisk)
-    loss, gradient = batch.value_and_gradient(model)
+    loss, gradient = eqx.filter_jit(batch.value_and_gradient)(model)
     stored = eqx.filter_jit(eqx.filter_value_and_grad(lambda model: jnp.mean(batch.losses(model))))
     expected_loss, expected = stored(model)
     assert float(loss) == pytest.approx(float(expected_loss), rel=ROUNDING)
@@ -259,9 +267,24 @@ def test_scores_of_any_size_are_exponentiated_safely():
     risk = SampledRisk(isotropic(3, 9), 40, precision="float32")
     model = FullMergedKQ.init(KEY, 3, 2, 60.0, **SOFTMAX)
     batch = risk.drawn(KEY, model)
-    loss, gradient = batch.value_and_gradient(model)
+    loss, gradient = eqx.filter_jit(batch.value_and_gradient)(model)
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(gradient))
-    assert float(loss) == pytest.approx(float(jnp.mean(batch.losses(model))), rel=1e-4)
+    assert float(loss) == pytest.approx(
+        float(eqx.filter_jit(lambda: jnp.mean(batch.losses(model)))()), rel=1e-4
+    )
+
+
+def test_second_derivatives_are_refused_with_a_way_out_which_works():
+    model = StructuredAttention.init(KEY, 3, 2, 0.3)
+
+    def hessian(precision):
+        risk = SampledRisk(isotropic(3, 9), 40, precision=precision)
+        at = lambda omega: eqx.tree_at(lambda model: model.omega, model, omega)
+        return jax.jit(jax.jacrev(jax.jacrev(lambda omega: risk(at(omega), KEY))))(model.omega)
+
+    with pytest.raises(TypeError, match="Choose 'float64'"):
+        hessian("float32")
+    assert np.all(np.isfinite(hessian("float64")))
 
 
 # ---- the same bits
@@ -276,15 +299,15 @@ def test_a_model_has_the_same_bits_alone_and_among_others():
     circuits = [jnp.stack(parts) for parts in zip(*(
         law.circuits(jax.tree.map(lambda leaf: leaf[i], models), True) for i in range(3)
     ))]  # fmt: skip
-    run = lambda words, kq, ov: _ffi.summed(spec)(law.numbers(words, kq, ov, True))
+    run = jax.jit(lambda words, kq, ov: loss_and_slopes(spec, law.numbers(words, kq, ov, True)))
     many = jax.vmap(run)(keys, *circuits)
     alone = run(keys[1], circuits[0][1], circuits[1][1])
-    assert np.array_equal(many[1], alone)
+    assert np.array_equal(flat(part[1] for part in many), flat(alone))
 
 
 def test_a_larger_batch_begins_with_the_sequences_of_a_smaller_one():
     law, words = SampledRisk(ANISOTROPIC, 50, precision="float32").white, words_of(KEY)
-    small, large = law.batch(words, 50, True), law.batch(words, 170, True)
+    small, large = made(law, words, 50, True), made(law, words, 170, True)
     assert np.array_equal(small.lanes.tokens, large.lanes.tokens[..., :50])
     assert np.array_equal(small.label, large.label[..., :50])
 
@@ -319,13 +342,27 @@ def test_an_ensemble_trains_as_its_members_do():
 ])  # fmt: skip
 def test_what_has_no_pass_is_stored(risk, model):
     assert not isinstance(risk.drawn(KEY, model), FusedBatchRisk)
-    assert np.isfinite(risk(model, KEY))
+    assert np.isfinite(eqx.filter_jit(risk)(model, KEY))
 
 
-def test_without_numba_batches_are_stored(monkeypatch):
-    monkeypatch.setattr(_ffi, "available", lambda: False)
-    risk = SampledRisk(isotropic(3, 9), 20, precision="float32")
-    assert not isinstance(risk.drawn(KEY, FactoredAttention.init(KEY, 3, 2)), FusedBatchRisk)
+def test_kernels_that_would_compile_for_minutes_are_not_chosen():
+    spec = lambda dim, heads, drawn: Spec(dim, heads, 1, drawn, drawn, True, (40,), 256)
+    for drawn in (True, False):
+        for sizes in ((5, 2), (5, 8), (20, 2), (16, 4), (34, 2)):  # up to two minutes on an H200
+            assert compiles_soon(spec(*sizes, drawn)), sizes
+        for sizes in ((16, 8), (40, 2), (12, 8), (200, 2)):
+            assert not compiles_soon(spec(*sizes, drawn)), sizes
+        # What is too large stays so when it grows.
+        for heads in (2, 3, 4, 6, 8, 12, 16):
+            chosen = [compiles_soon(spec(dim, heads, drawn)) for dim in range(1, 60)]
+            assert chosen == sorted(chosen, reverse=True), heads
+
+
+@pytest.mark.parametrize("batch", [2.5, 1, "20"])
+def test_a_batch_is_a_whole_number(batch):
+    with pytest.raises(ValueError, match=f"`batch` = {batch}: must be a whole number, at least 2"):
+        inspect.unwrap(checked_batch)(batch)
+    assert type(inspect.unwrap(checked_batch)(np.int64(20))) is int
 
 
 def test_a_model_of_another_size_is_refused_and_never_read_beyond_its_end():
@@ -334,15 +371,3 @@ def test_a_model_of_another_size_is_refused_and_never_read_beyond_its_end():
     assert not isinstance(risk.drawn(KEY, model), FusedBatchRisk)
     with pytest.raises((TypeError, ValueError)):
         risk(model, KEY)
-
-
-def test_machine_code_is_kept_for_one_version_of_its_sources():
-    first = _numba_compiled._folder()
-    assert first is not None and first.parent.name == "numba"
-    _numba_compiled._folder.cache_clear()
-    text = pathlib.Path.read_bytes
-    with pytest.MonkeyPatch.context() as patch:
-        changed = lambda path: text(path) + b"#" * (path.name == "_philox.py")
-        patch.setattr(pathlib.Path, "read_bytes", changed)
-        assert _numba_compiled._folder() != first
-    _numba_compiled._folder.cache_clear()

@@ -25,6 +25,7 @@ ORDER = (
         "precision",
         "files",
         "versions",
+        "cores",
         "eigen",
         "compile_cache",
         "quick_compile",

@@ -1,5 +1,7 @@
 """Losses of many models at once, against the exact risk one by one and independent numbers."""
 
+import inspect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +9,8 @@ import pytest
 
 import iclflow
 from iclflow.models import StructuredAttention
-from iclflow.risks import SampledRisk, exact_softmax_risk, first_order_risk
+from iclflow.risks import ExactSoftmaxRisk, SampledRisk, exact_softmax_risk, first_order_risk
+from iclflow.risks._softmax_table import tabulate
 from iclflow.tasks import LinearRegression, isotropic
 
 TASK = isotropic(5, 40, 0.1)
@@ -83,6 +86,71 @@ def test_many_models_on_the_exact_risk_share_their_integrals():
         assert found.losses[i] == pytest.approx(expected, abs=1e-6 * np.sum(np.abs(mu[i])) ** 2)
 
 
+@pytest.fixture
+def reaches(monkeypatch) -> list[float]:
+    """How far the tables reach that are made."""
+    found = []
+
+    def tabulated(risk, reach, report=None):
+        found.append(reach)
+        return tabulate(risk.task, reach, risk.digits, report)
+
+    monkeypatch.setattr(ExactSoftmaxRisk, "tabulated", tabulated)
+    return found
+
+
+def test_a_few_far_models_are_computed_without_the_table_in_their_place(reaches):
+    omega, mu = random_heads(256, 0.1, seed=3)
+    omega[[7, 200], 0] = 3.0, -2.0
+    risk = exact_softmax_risk(TASK, digits=6)
+    found = iclflow.landscape(stacked(omega, mu), risk, gradients=True, progress=False)
+    assert len(reaches) == 1 and reaches[0] <= 0.1
+    for i in (6, 7, 8, 200, 255):
+        loss, gradient = risk.value_and_gradient(structured(omega[i], mu[i]))
+        tolerance = 1e-6 * np.sum(np.abs(mu[i])) ** 2
+        # The far ones are the exact risk itself; their gradients too.
+        far = i in (7, 200)
+        assert found.losses[i] == pytest.approx(float(loss), abs=1e-12 if far else tolerance)
+        slopes = found.gradients.mu[i]
+        np.testing.assert_allclose(slopes, gradient.mu, atol=1e-12 if far else tolerance)
+
+
+@pytest.mark.parametrize("count, far, reach", [(256, 1, 0.19), (1400, 64, 0.3)])
+def test_models_hardly_farther_and_many_far_ones_share_the_table(reaches, count, far, reach):
+    omega, mu = random_heads(count, 0.05, seed=4)
+    omega[:far, 0] = reach
+    risk = exact_softmax_risk(TASK, digits=6)
+    found = iclflow.landscape(stacked(omega, mu), risk, progress=False).losses
+    assert reaches == [pytest.approx(reach)] and np.all(np.isfinite(found))
+    expected = float(risk(structured(omega[0], mu[0])))
+    assert found[0] == pytest.approx(expected, abs=1e-6 * np.sum(np.abs(mu[0])) ** 2)
+
+
+@pytest.mark.parametrize("reach", [0.1, 0.7])
+def test_losses_of_a_table_miss_by_its_error_at_most_whatever_the_size_of_mu(reach):
+    table = exact_softmax_risk(TASK, digits=6).tabulated(reach)
+    fine, error = exact_softmax_risk(TASK, digits=12), float(table.error)
+    for omega in ([reach, -0.9 * reach], [0.5 * reach, 0.02 * reach]):
+        constant, linear, square = map(np.asarray, fine.quadratic_form(jnp.asarray(omega)))
+        for size in (1e-4, 1e-2, 1.0, 100.0):
+            for signs in ([1.0, 0.0], [0.0, 1.0], [1.0, -1.0], [1.0, 1.0]):
+                mu = size * np.asarray(signs)
+                expected = constant - 2 * linear @ mu + mu @ square @ mu
+                total = np.sum(np.abs(mu))
+                miss = abs(float(table(structured(omega, mu))) - expected)
+                assert miss <= error * (total + total**2)
+    assert error <= 1e-6  # what its digits promise
+
+
+def test_the_share_of_a_table_that_is_made_never_falls(monkeypatch):
+    # So few polynomials at first that more have to be tried.
+    monkeypatch.setattr("iclflow.risks._softmax_table._MOST", (4, 96))
+    shares = []
+    exact_softmax_risk(TASK, digits=6).tabulated(0.1, shares.append)
+    assert len([share for share in shares if share <= 0.1]) > 1
+    assert shares == sorted(shares) and shares[-1] == 1.0
+
+
 def test_few_models_and_other_risks_are_computed_as_they_are():
     omega, mu = random_heads(3, 0.3)
     risk = first_order_risk(TASK)
@@ -127,8 +195,18 @@ def test_what_has_no_landscape_is_refused_in_a_sentence(table):
         exact_softmax_risk(TASK).tabulated(-1)
     with pytest.raises(ValueError, match="`at_once` = 0"):
         iclflow.landscape(models, table, at_once=0)
+    # Without the checks of types that tests switch on.
+    with pytest.raises(ValueError, match="`at_once` = 2.5: must be a whole number from 1 up"):
+        inspect.unwrap(iclflow.landscape)(models, table, at_once=2.5)
+    with pytest.raises(ValueError, match=r"`omega` of shape \(2,\): must be a sequence of"):
+        iclflow.landscape(structured((0.1, -0.1), (1, -1)), table)
+    with pytest.raises(TypeError, match="`models` is of type int: must be a sequence of models"):
+        iclflow.landscape(3, table)
     with pytest.raises(ValueError, match="draws sequences"):
         iclflow.landscape(models, SampledRisk(TASK, 4))
+    for other in (TASK, [table, table]):
+        with pytest.raises(TypeError, match=f"`risk` is a {type(other).__name__}: must be one"):
+            iclflow.landscape(models, other)
     with pytest.raises(TypeError, match="swapped"):
         iclflow.landscape(table, models)
     with pytest.raises(ValueError, match="NaN or infinity"):

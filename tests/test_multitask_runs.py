@@ -2,6 +2,7 @@
 
 import json
 
+import equinox as eqx
 import jax.random as jr
 import numpy as np
 import pytest
@@ -99,12 +100,13 @@ def test_the_same_start_is_behind_all_weights_of_decomposable_attention():
         "risk": {"kind": "sampled"},
         "flow": {"kind": "sgd", "learning_rate": 0.1, "steps": 3},
     }
-    starts = {}
+    starts, drawn = {}, build_task(config()).sample(jr.key(1), 3)
+    # As a whole: one by one, each operation would be compiled.
+    predict = eqx.filter_jit(lambda model, drawn: model.predict(drawn))
     for weights, kind in kinds.items():
         experiment = prepare(config(weights, **(sampled if weights == "tokens" else {})))
         assert type(experiment.model) is kind
-        drawn = experiment.task.sample(jr.key(1), 3)
-        starts[weights] = np.asarray(experiment.model.predict(drawn))
+        starts[weights] = np.asarray(predict(experiment.model, drawn))
     for found in starts.values():
         np.testing.assert_allclose(found, starts["balanced"], rtol=1e-12)
 
@@ -158,7 +160,7 @@ def test_one_head_a_task_is_kernel_regression_on_the_coordinates_of_its_task():
         assert float(found.estimator.factor) == pytest.approx(mu, rel=1e-3)
 
 
-def test_inspect_tells_which_head_has_which_label(tmp_path, capsys):
+def test_inspect_tells_which_head_has_which_label(tmp_path, capsys, sketched):
     data = BLOCKS | {"context": 40, "signal": 1.0}
     model = {"kind": "multi_spectral", "heads": 2, "scheme": "distinct", "width": 4}
     file = tmp_path / "two.toml"

@@ -34,7 +34,7 @@ DATA = {
     "base": {
         "task": {"kind": "linear_regression", "eigenvalues": [0.8, 0.5], "context": 20},
         "model": {"kind": "separate", "heads": 2, "scale": 0.1},
-        "flow": {"kind": "gradient_descent", "learning_rate": 1e-4, "steps": 500_000},
+        "flow": {"kind": "gradient_descent", "learning_rate": 1e-4, "steps": 250_000},
         "save": {"kind": "linear", "count": 11},
     },
     "measure": {"trajectories": True},
@@ -46,7 +46,7 @@ COUNT = 6
 
 
 class Cluster:
-    """Three nodes, each a session of processes of its own."""
+    """Two nodes, each a session of processes of its own."""
 
     def __init__(self, folder: Path):
         # Nobody else on the network may use it; and the death of a node is noticed within seconds.
@@ -72,7 +72,6 @@ class Cluster:
         # What would ask for more machines is left out.
         self._start(*head, "--include-dashboard=false", "--no-monitor", f"--temp-dir={self.folder}")
         # One after the other: two that start at once on one machine take each other's ports.
-        self._start(f"--address={self.address}")
         self._start(f"--address={self.address}")
 
     def _start(self, *words: str) -> None:
@@ -238,7 +237,7 @@ def test_deaths_of_a_node_and_of_the_command_change_no_row(cluster, table, tmp_p
         with cluster.frozen(1, driver):
             before = parts(folder)
             cluster.kill(1)
-        wait_for(lambda: parts(folder) > before, driver)  # it goes on with the others
+        wait_for(lambda: parts(folder) > before, driver)  # it goes on with the other
         with cluster.frozen(0, driver):
             driver.terminate()
             time.sleep(0.2)  # it is told to stop; only now can the batch end

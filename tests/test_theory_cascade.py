@@ -38,7 +38,7 @@ def test_staircase_from_random_weights_of_size_1e_4_is_within_a_thousandth_of_th
 
 def test_errors_fall_faster_than_the_size_of_the_weights():
     worst = {1e-2: [], 1e-3: []}
-    for size, seed in itertools.product(worst, (3, 4, 7, 10, 13)):
+    for size, seed in itertools.product(worst, (3, 7, 13)):
         weights = gaussian(seed, size, 4, 4)
         worst[size].append(np.max(errors(cascade(TASK, *weights), problem(FOUR), weights)))
     large, small = (np.median(found) for found in worst.values())

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from .analysis import allocation as allocation
     from .analysis import decomposition as decomposition
     from .analysis import drop_times as drop_times
-    from .analysis import landscape as landscape
     from .analysis import learning_phases as learning_phases
     from .analysis import patterns as patterns
     from .analysis import plateaus as plateaus
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from .flows import gradient_flow as gradient_flow
     from .flows import gradient_flow_ensemble as gradient_flow_ensemble
     from .flows import init_many as init_many
+    from .flows import landscape as landscape
     from .flows import sgd as sgd
     from .flows import sgd_rule as sgd_rule
     from .models import AbstractModel as AbstractModel
@@ -99,7 +99,6 @@ _HOMES = {
         "allocation",
         "decomposition",
         "drop_times",
-        "landscape",
         "learning_phases",
         "patterns",
         "plateaus",
@@ -126,6 +125,7 @@ _HOMES = {
         "gradient_flow",
         "gradient_flow_ensemble",
         "init_many",
+        "landscape",
         "sgd",
         "sgd_rule",
     ),

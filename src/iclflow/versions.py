@@ -2,8 +2,8 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
-# What a flow is made of.
-NUMERICAL = ("iclflow", "jax", "jaxlib", "equinox", "diffrax", "optax")
+# What a flow is made of. (With Numba, batches in float32 are other ones than without.)
+NUMERICAL = ("iclflow", "jax", "jaxlib", "equinox", "diffrax", "optax", "numba")
 
 
 def installed(*packages: str) -> dict[str, str]:

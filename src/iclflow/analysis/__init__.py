@@ -21,8 +21,6 @@ from ._drops import drop_times as drop_times
 from ._drops import passage_times as passage_times
 from ._drops import resolves as resolves
 from ._fitted_estimators import fitted_estimators as fitted_estimators
-from ._landscape import Landscape as Landscape
-from ._landscape import landscape as landscape
 from ._patterns import Head as Head
 from ._patterns import Patterns as Patterns
 from ._patterns import Role as Role

@@ -1,12 +1,12 @@
 """Which machine measured: a number without it means nothing."""
 
 import importlib.metadata
-import os
 import platform
 import resource
 import sys
 from pathlib import Path
 
+from ..cores import usable_cores
 from ._row import load_average
 
 
@@ -14,11 +14,13 @@ def machine() -> dict[str, str | int | float]:
     """Processor, cores, versions and load of this machine."""
     return {
         "processor": _processor(),
-        "cores": _cores(),
+        "cores": usable_cores(),
         "system": platform.platform(terse=True),
         "python": platform.python_version(),
         "jax": _version("jax"),
         "torch": _version("torch"),
+        "numba": _version("numba"),
+        "device": _device(),
         "load": load_average(),
     }
 
@@ -48,11 +50,10 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def _cores() -> int:
-    """The cores that this process may use, which can be fewer than there are."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def _device() -> str:
+    import jax
+
+    return jax.devices()[0].device_kind
 
 
 def _version(package: str) -> str:

@@ -1,17 +1,18 @@
-"""The peer: a training loop of softmax attention in eager PyTorch, as a user would write it."""
+"""The peer: a training loop of softmax attention in PyTorch, as a user would write it."""
 
 import math
 import time
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ..models import FactoredAttention
 from ..tasks import Sequences
-from ._row import Timing
+from ._row import Timing, measure
 
 
-class EagerLoop:
+class TorchLoop:
     """Adam on fresh batches, in float32: linear layers for queries, keys, values and outputs,
     attention from the query to the context, the loss at the query's label.
 
@@ -20,6 +21,8 @@ class EagerLoop:
     - `model`: whose weights to start from.
     - `batch`, `context`, `noise`: as in `SampledRisk` on `isotropic`.
     - `device`: of PyTorch, `"cpu"` or `"cuda"`.
+    - `compiled`: whether drawing, loss and gradient go through `torch.compile`, on a GPU as one
+      recorded graph, and Adam is PyTorch's fused one.
     """
 
     def __init__(
@@ -30,6 +33,7 @@ class EagerLoop:
         noise: float,
         learning_rate: float,
         device: str,
+        compiled: bool = False,
     ):
         import torch  # pyright: ignore[reportMissingImports]
 
@@ -47,19 +51,34 @@ class EagerLoop:
             self.layers[name] = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=False)
             self.layers[name].weight.data = torch.tensor(weight, dtype=torch.float32)
         self.layers.to(self._device)
-        self._optimiser = torch.optim.Adam(self.layers.parameters(), lr=learning_rate)
+        self._optimiser = torch.optim.Adam(
+            self.layers.parameters(), lr=learning_rate, fused=True if compiled else None
+        )
+        self.name = f"PyTorch, {'compiled' if compiled else 'eager'}"
+        self._fresh_loss: Any = self.fresh_loss
+        if compiled:
+            mode = "reduce-overhead" if device == "cuda" else "default"
+            self._fresh_loss = torch.compile(self.fresh_loss, mode=mode)
+
+    @cached_property
+    def first(self) -> Timing:
+        """Of the first step, in which PyTorch compiles, where it does."""
+        return measure(self.step, 1)
 
     def step(self) -> None:
         """Draws a batch, and moves the weights."""
+        self._optimiser.zero_grad()
+        self._fresh_loss().backward()
+        self._optimiser.step()
+
+    def fresh_loss(self) -> Any:
+        """The loss on sequences that nobody has seen."""
         torch, options = self._torch, {"device": self._device}
         size = (self._batch, self._context + 1)
         x = torch.randn(*size, self._dim, **options)
         w = torch.randn(self._batch, self._dim, 1, **options) / math.sqrt(self._dim)
         y = x @ w + math.sqrt(self._noise) * torch.randn(*size, 1, **options)
-        self._optimiser.zero_grad()
-        loss = self.loss(x, y)
-        loss.backward()
-        self._optimiser.step()
+        return self.loss(x, y)
 
     def loss(self, x, y) -> Any:
         """The mean squared error; the last position is the query, its label the target."""

@@ -46,8 +46,9 @@ def print_table(rows: Sequence[Row], machine: Mapping[str, Any], console: Any = 
 def describe(machine: Mapping[str, Any]) -> str:
     """The machine in one line."""
     return (
-        f"{machine['processor']}, {machine['cores']} cores; Python {machine['python']}, "
-        f"JAX {machine['jax']}, PyTorch {machine['torch']}"
+        f"{machine['processor']}, {machine['cores']} cores; computing on {machine['device']}; "
+        f"Python {machine['python']}, JAX {machine['jax']}, Numba {machine['numba']}, "
+        f"PyTorch {machine['torch']}"
     )
 
 

@@ -7,7 +7,7 @@ from ._fused import growth_rows, paper_rows
 from ._landscape import landscape_rows
 from ._row import Row
 from ._softmax_noise import SAME_WEIGHTS, noise_rows
-from ._softmax_speed import Setting, speed_rows
+from ._softmax_speed import Setting, speed_rows, wide_rows
 from ._suite import report
 
 QUICK = Setting(seconds=0.0, steps=20, members=2, ensemble_steps=10, rounds=2, judged=False)
@@ -22,14 +22,17 @@ def run(progress: Callable[[str], None] | None = None, quick: bool = False) -> l
     **Arguments:**
 
     - `progress`: called with what comes next.
-    - `quick`: tiny sizes and no bars, in a minute; the default takes about eight minutes.
+    - `quick`: tiny sizes and no bars, in a minute or two; the default takes about ten minutes.
     """
     say = progress or (lambda title: None)
     say("noise of a batch")
     noise = noise_rows(20, 64, False) if quick else noise_rows(2000, 1024, True)
     say("steps of training")
     ratio = next(row for row in noise if row.name == SAME_WEIGHTS)
-    rows = speed_rows(QUICK if quick else Setting.here(), ratio)
+    setting = QUICK if quick else Setting.here()
+    rows = speed_rows(setting, ratio)
+    say("more heads, larger inputs")
+    rows += wide_rows(setting)
     say("the run of the paper")
     rows += paper_rows(ratio.value or 1.0, quick)
     say("growth")

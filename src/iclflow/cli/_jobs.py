@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..claims import Claim, Lab, Outcome, run_claim, select_claims
+from ..cores import usable_cores
 from ..report import ReportFigure
 from ._gallery import draw, not_drawn
 
@@ -67,8 +68,7 @@ def sensible_jobs() -> int:
 
     if jax.default_backend() != "cpu":
         return 1
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min(_MOST, cores or 1)
+    return min(_MOST, usable_cores())
 
 
 def compute(

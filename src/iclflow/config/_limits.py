@@ -61,10 +61,8 @@ def _mostly_fused(config: "Config") -> bool:
     risk, model = config.risk, config.model
     if not isinstance(risk, SampledRisk) or risk.precision != "float32":
         return False
-    attends = getattr(model, "activation", "") == "softmax" and not getattr(
-        model, "self_attention", False
-    )
-    return attends and risk.integrate not in ("posterior", "context")
+    alone = model.softmax and not getattr(model, "self_attention", False)
+    return alone and risk.integrate not in ("posterior", "context")
 
 
 def _largest(config: "Config") -> str:

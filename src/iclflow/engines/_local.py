@@ -1,13 +1,13 @@
 """The engine of one machine: a batch at a time on each of its devices."""
 
 import concurrent.futures
-import os
 import threading
 from collections.abc import Generator, Sequence
 from pathlib import Path
 
 import jax
 
+from ..cores import usable_cores
 from ..flows import Status
 from ..sweep import Batch, Finished, Sweep, Workshop, compute_batch
 from ._base import Engine, Progress
@@ -78,9 +78,7 @@ def _places() -> list:
     devices = jax.local_devices()
     if devices[0].platform != "cpu":
         return devices
-    available = getattr(os, "sched_getaffinity", None)
-    cores = len(available(0)) if available else os.cpu_count() or 1
-    return devices[:1] * cores
+    return devices[:1] * usable_cores()
 
 
 def _finish(future: concurrent.futures.Future[Finished]) -> None:

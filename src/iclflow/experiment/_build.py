@@ -46,9 +46,10 @@ class Experiment:
 
     def monitor_of(self, config: Config) -> AbstractRisk:
         """What is reported of a run that differs from this one in its seed alone."""
-        if self.tests is None:
-            return prepare(config).monitor
-        return self.tests.draw(keys_of(config.seed).test)
+        if self.tests is not None:
+            return self.tests.draw(keys_of(config.seed).test)
+        # A data set is that of its seed; what is exact is the same for all.
+        return prepare(config).monitor if config.risk.kind == "minibatch" else self.monitor
 
     def floor(self) -> float | None:
         """The smallest loss that weights of this shape can reach, where it is known."""

@@ -20,7 +20,7 @@ from ..risks import (
     AbstractRisk,
     AbstractSampledRisk,
     IntegratedRisk,
-    labels_can_be_integrated,
+    least_noise,
     risk,
     sampled_risk,
 )
@@ -109,10 +109,7 @@ class TestSets(NamedTuple):
     def of(config: Config, task: AbstractTask, model: AbstractModel) -> "TestSets":
         """Those for models like `model`."""
         # Single precision rounds off a millionth of a loss: far below the error of a test set.
-        blind = labels_can_be_integrated(task, model)
-        noisy = isinstance(task, LinearRegression) and bool(task.noise > 0)
-        integrate = "labels" if blind else "posterior" if noisy else "none"
-        fresh = sampled_risk(task, model, integrate=integrate, precision="float32")
+        fresh = sampled_risk(task, model, integrate=least_noise(task, model), precision="float32")
         averaged = isinstance(fresh, IntegratedRisk)
         # Averages over several labels cannot be taken apart into those of each.
         parts = [] if averaged and isinstance(task, MultiTaskRegression) else _parts(task)

@@ -13,6 +13,8 @@ from ._ensemble import init_many as init_many
 from ._ensemble import stack as stack
 from ._gradient_flow import gradient_flow as gradient_flow
 from ._gradient_flow import gradient_flow_ensemble as gradient_flow_ensemble
+from ._landscape import Landscape as Landscape
+from ._landscape import landscape as landscape
 from ._layout import Layout as Layout
 from ._options import FlowOptions as FlowOptions
 from ._progress import Status as Status

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from typing import get_args
 
 import equinox as eqx
 import jax
@@ -139,12 +140,33 @@ class Members:
             raise TypeError("`models` and `risks` are swapped: the models come first.")
         if isinstance(models, Sequence):
             models = stack(models)
+        else:
+            _check_stacked(models)
         count = jax.tree.leaves(eqx.filter(models, eqx.is_array))[0].shape[0]
         if isinstance(risks, AbstractRisk):
             return Members(models, risks, False, count)
         if len(risks) != count:
             raise ValueError(f"There are {count} models and {len(risks)} risks: give one each.")
         return Members(models, stack(risks), True, count)
+
+
+def _check_stacked(models) -> None:
+    """Refuses what is no model, and one model whose weights are its own alone."""
+    allowed = "must be a sequence of models, or one whose arrays have a leading axis over them."
+    if not isinstance(models, AbstractModel):
+        raise TypeError(f"`models` is of type {type(models).__name__}: {allowed}")
+    for field in dataclasses.fields(models):
+        names = [getattr(kind, "dim_str", None) for kind in get_args(field.type) or (field.type,)]
+        axes = [name.split() for name in names if name is not None]
+        # Models of one's own may say nothing of shapes, or leave some axes open.
+        if not axes or any("..." in each or "*" in "".join(each) for each in axes):
+            continue
+        shape = jnp.shape(getattr(models, field.name))
+        if len(shape) - 1 not in map(len, axes):
+            raise ValueError(
+                f"`models` is one {type(models).__name__} with `{field.name}` of shape {shape}: "
+                f"{allowed}"
+            )
 
 
 def over_members(function: Callable, swept_risk: bool | None, risk, *rest):

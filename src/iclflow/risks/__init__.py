@@ -9,13 +9,13 @@ from ._bilinear import exact_bilinear_risk as exact_bilinear_risk
 from ._choose import KINDS as KINDS
 from ._choose import available_kinds as available_kinds
 from ._choose import risk as risk
+from ._choose_sampled import least_noise as least_noise
 from ._choose_sampled import sampled_risk as sampled_risk
 from ._dataset import StoredSequencesRisk as StoredSequencesRisk
 from ._dataset import dataset_risk as dataset_risk
 from ._first_order import FirstOrderRisk as FirstOrderRisk
 from ._first_order import first_order_risk as first_order_risk
 from ._integrated import IntegratedRisk as IntegratedRisk
-from ._integrated import labels_can_be_integrated as labels_can_be_integrated
 from ._large_context import LargeContextRisk as LargeContextRisk
 from ._large_context import large_context_risk as large_context_risk
 from ._multi_exact import ExactMultiRisk as ExactMultiRisk

@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..models import AbstractModel
@@ -98,9 +99,11 @@ def some_key(key: PRNGKeyArray | None) -> PRNGKeyArray:
     return key
 
 
-def check_batch(batch: int) -> None:
-    if batch < 2:
-        raise ValueError(f"`batch` = {batch}: must be at least 2.")
+def checked_batch(batch: int) -> int:
+    """A number of sequences as Python's own whole number."""
+    if not isinstance(batch, int | np.integer) or batch < 2:
+        raise ValueError(f"`batch` = {batch}: must be a whole number, at least 2.")
+    return int(batch)
 
 
 def as_dtype(tree, dtype):

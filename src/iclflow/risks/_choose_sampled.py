@@ -38,10 +38,9 @@ def sampled_risk(
     if integrate not in _MODES:
         raise ValueError(f"`integrate` = {integrate!r}: must be one of {', '.join(_MODES)}.")
     if integrate == "auto":
-        noisy = isinstance(task, LinearRegression) and bool(task.noise > 0)
-        noisy = noisy and not (precision == "float32" and has_a_pass(model))
-        blind = labels_can_be_integrated(task, model)
-        integrate = "labels" if blind else "posterior" if noisy else "none"
+        integrate = least_noise(task, model)
+        if integrate == "posterior" and precision == "float32" and has_a_pass(model):
+            integrate = "none"
     if batch is None:
         batch = 64 if integrate == "context" else 256
     if integrate in ("posterior", "none"):
@@ -55,3 +54,11 @@ def sampled_risk(
         f"`integrate` = {integrate!r} does not exist for {type(model).__name__} on "
         f'{type(task).__name__}: choose "posterior" or "none".'
     )
+
+
+def least_noise(task: AbstractTask, model: AbstractModel) -> Integrate:
+    """What can be averaged over by hand at little cost: as much as there is."""
+    if labels_can_be_integrated(task, model):
+        return "labels"
+    noisy = isinstance(task, LinearRegression) and bool(task.noise > 0)
+    return "posterior" if noisy else "none"

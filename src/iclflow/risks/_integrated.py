@@ -8,7 +8,7 @@ from jaxtyping import PRNGKeyArray
 
 from ..models import AbstractAttention, AbstractModel, AbstractMultiAttention
 from ..tasks import AbstractTask, LinearRegression, MultiTaskRegression
-from ._batch import as_dtype, check_batch
+from ._batch import as_dtype, checked_batch
 from ._context_batch import ContextBatchRisk
 from ._draws import Inputs, Precision, check_precision, draw_dtype
 from ._labels import LabelMoments
@@ -48,14 +48,13 @@ class IntegratedRisk(AbstractFusedRisk):
         batch: int = 256,
         precision: Precision = "float64",
     ):
-        check_batch(batch)
         check_precision(precision)
         self.task = task
         self.inputs = Inputs.of(task)
         self.labels = LabelMoments.of(task)
         single = precision == "float32"
         self.white = WhiteLaw.of(task) if single else None
-        self.batch = batch
+        self.batch = checked_batch(batch)
         self.precision = precision
 
     def draw(self, key: PRNGKeyArray, count: int) -> ContextBatchRisk:

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ..models import AbstractAttention, AbstractModel, AbstractMultiAttention
 from ..precision import require_float64
 from ..tasks import AbstractTask, LinearRegression, MultiTaskRegression
-from ._batch import AbstractBatchRisk, AbstractSampledRisk, check_batch
+from ._batch import AbstractBatchRisk, AbstractSampledRisk, checked_batch
 from ._context_batch import label_blind, output_circuits
 from ._draws import Inputs, normals
 from ._integrated import labels_can_be_integrated
@@ -52,11 +52,10 @@ class QuerySampledRisk(AbstractSampledRisk):
         resolution: Resolution = Resolution(),
     ):
         require_float64("The mean over contexts")
-        check_batch(batch)
         self.task = task
         self.inputs = Inputs.of(task)
         self.labels = LabelMoments.of(task)
-        self.batch = batch
+        self.batch = checked_batch(batch)
         self.resolution = resolution
 
     def draw(self, key: PRNGKeyArray, count: int) -> "QueryBatchRisk":

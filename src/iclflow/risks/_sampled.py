@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ..models import AbstractModel
 from ..tasks import AbstractSequences, AbstractTask, LinearRegression, MultiTaskRegression
 from ._base import AbstractRisk
-from ._batch import AbstractBatchRisk, as_dtype, check_batch
+from ._batch import AbstractBatchRisk, as_dtype, checked_batch
 from ._draws import Precision, check_precision, draw_dtype
 from ._labels import LabelledInputs
 from ._sequence_batch import LaneBatchRisk, SequenceBatchRisk
@@ -47,7 +47,6 @@ class SampledRisk(AbstractFusedRisk):
         posterior_target: bool = False,
         precision: Precision = "float64",
     ):
-        check_batch(batch)
         check_precision(precision)
         self.task = task
         self.law = LabelledInputs.of(task) if isinstance(task, LinearRegression) else None
@@ -55,7 +54,7 @@ class SampledRisk(AbstractFusedRisk):
         if precision == "float32" and not posterior_target:
             if isinstance(task, LinearRegression | MultiTaskRegression):
                 self.white = WhiteLaw.of(task)
-        self.batch = batch
+        self.batch = checked_batch(batch)
         self.posterior_target = bool(posterior_target)
         self.precision = precision
 

@@ -5,7 +5,6 @@ function b and one function Q, whatever the number of heads. Both are smooth. As
 of Chebyshev polynomials t_k, they make the risk a quadratic form of the vector Σ_h μ_h t(ω_h).
 """
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar, NamedTuple
@@ -15,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..cores import usable_cores
 from ..models import AbstractModel
 from ._base import AbstractCoefficientRisk
 from ._chebyshev import StretchedAxis, coefficients, needed, polynomials
@@ -45,7 +45,8 @@ class TabulatedSoftmaxRisk(AbstractCoefficientRisk):
     - `reach`, `scale`: of the axis of ω, for white inputs.
     - `linear`, `square`: b, which is odd, and Q, which is even when both ω turn round: even and odd
       polynomials never meet.
-    - `error`: losses differ from those of the exact risk by about this times (Σ|μ|)² at most.
+    - `error`: losses differ from those of the exact risk by about this times Σ|μ| + (Σ|μ|)² at
+      most.
     """
 
     kind: ClassVar[str] = "exact"
@@ -83,12 +84,19 @@ class TabulatedSoftmaxRisk(AbstractCoefficientRisk):
 
 
 class _Moments(NamedTuple):
-    """E[p·p′] and E[(p·s)(p′·s)] of two heads with slopes on `axis`, and how wrong they are."""
+    """E[p·p′] and E[(p·s)(p′·s)] of two heads with slopes on `axis`, and how wrong they are.
+
+    **Fields:**
+
+    - `errors`: of both.
+    - `own_error`: of E|p|² of one head, times its slope: what makes b wrong.
+    """
 
     axis: StretchedAxis
     overlap: Float[np.ndarray, "n n"]
     product: Float[np.ndarray, "n n"]
     errors: Float[np.ndarray, "2"]
+    own_error: float
 
 
 def tabulate(
@@ -128,13 +136,21 @@ def tabulate(
     size = needed(both, _tail(digits))
     assert size <= _MOST[-1]  # an average over r is smoother than what is averaged
     size += size % 2
+    rest = [np.sum(np.abs(part)) for part in (linear[size:], square[size:], square[:size, size:])]
     square = (square + square.T)[:size, :size] / 2
-    error = float(parts @ found.errors)
-    if not error <= 10.0**-digits * unit:
+    miss = float(parts @ found.errors)
+    if not miss <= 10.0**-digits * unit:
         raise ValueError(
-            f"`reach` = {reach:g}: the table misses integrals by {error:.2g}, more than its "
+            f"`reach` = {reach:g}: the table misses integrals by {miss:.2g}, more than its "
             f"{digits} digits allow. Choose a smaller one, or fewer `digits`."
         )
+    # Averages end at some r: what would come beyond is about as large as what they end with.
+    beyond = 1 - np.stack([radii**0, radii**2 / task.dim]) @ weights
+    ends = np.max([own[:, -1], np.sum(products[:, -1] * tables[:, -1], -1)], 1)
+    miss += float(parts @ ends * beyond[0] + rest[1] + rest[2])
+    # b is an average of r · ωr (1 − E|p|²)/D, with E r ≤ √D.
+    slip = found.own_error / task.dim**0.5 + np.max(omega * (1 - own[:, -1])) * beyond[1]
+    slip = float(task.signal * slip + rest[0])
     number = lambda x: jnp.asarray(x, float)
     return TabulatedSoftmaxRisk(
         task,
@@ -143,7 +159,7 @@ def tabulate(
         number(task.query_noise + task.signal),
         number(linear[:size].reshape(-1, 2).T),
         number(np.stack([square[half::2, half::2] for half in (0, 1)])),
-        number(error),
+        number(max(miss, 2 * slip)),
     )
 
 
@@ -160,25 +176,35 @@ def _moments(task: Isotropic, reach: float, digits: int, report: Report) -> _Mom
     first, second = np.meshgrid(np.arange(degree + 1), np.arange(degree + 1), indexing="ij")
     distinct = (first <= second) & (first + second <= degree)
     first, second = first[distinct], second[distinct]
-    random = np.random.default_rng(0).uniform(-reach, reach, (2, _TESTS))
-    a, b = (np.append(slopes[place], extra) for place, extra in zip((first, second), random))
-    found = _values(task, a, b, digits, report, 0.1)
-    grid, tests = np.split(found, [len(first)])
+    grid = _values(task, slopes[first], slopes[second], digits, _stage(report, 0.1, 0.97))
     values = np.zeros((degree + 1, degree + 1, 2))
     for i, j in ((first, second), (degree - first, degree - second)):
         values[i, j] = values[j, i] = grid
     halves = coefficients(values)
     tables = coefficients(halves.swapaxes(0, 1))
-    left, right = (axis.polynomials(x, degree + 1) for x in random)
-    errors = np.max(np.abs(np.einsum("ta,abm,tb->tm", left, tables, right) - tests), 0)
-    return _Moments(axis, tables[..., 0], tables[..., 1], errors)
+    # As many small slopes are tested as large ones; on finer grids, if there are any.
+    places = np.random.default_rng(0).uniform(-1, 1, (2, _TESTS))
+    a, b = axis.scale * np.sinh(axis.length * places)
+    a, b = np.append(a, a), np.append(b, a)  # then heads with themselves
+    tests = _values(task, a, b, digits + 1, _stage(report, 0.97, 1.0))
+    left, right = (axis.polynomials(x, degree + 1) for x in (a, b))
+    misses = np.abs(np.einsum("ta,abm,tb->tm", left, tables, right) - tests)
+    own = float(np.max(np.abs(a) * misses[:, 0], where=a == b, initial=0))
+    return _Moments(axis, tables[..., 0], tables[..., 1], np.max(misses, 0), own)
+
+
+def _stage(report: Report, first: float, last: float) -> Report:
+    """Reports the share of one stage as one of the whole, which goes from `first` to `last`."""
+    return lambda share: report(first + (last - first) * share)
 
 
 def _degree(task: Isotropic, axis: StretchedAxis, digits: int, report: Report) -> int:
     """How many polynomials moments need, from one head at all slopes and another at one."""
-    for most in _MOST:
+    ends = np.linspace(0, 0.1, len(_MOST) + 1)
+    for most, first, last in zip(_MOST, ends, ends[1:]):
         slopes = axis.nodes(most)
-        row = _values(task, slopes, np.full_like(slopes, _PROBED * axis.reach), digits, report, 0.0)
+        other = np.full_like(slopes, _PROBED * axis.reach)
+        row = _values(task, slopes, other, digits, _stage(report, float(first), float(last)))
         count = needed(coefficients(row), _tail(digits))
         if count <= most:
             return count + count % 2
@@ -189,11 +215,10 @@ def _degree(task: Isotropic, axis: StretchedAxis, digits: int, report: Report) -
 
 
 def _values(
-    task: Isotropic, a: np.ndarray, b: np.ndarray, digits: int, report: Report, done: float
+    task: Isotropic, a: np.ndarray, b: np.ndarray, digits: int, report: Report
 ) -> Float[np.ndarray, "n 2"]:
-    """The moments of two heads with these slopes, on all cores; `report` starts from `done`."""
+    """The moments of two heads with these slopes, on all cores."""
     lengths, probabilities = np.asarray(task.lengths), np.asarray(task.probabilities)
-    last = 0.1 if done == 0 else 1.0
     processor = _processor()
 
     def compute(where: tuple[int, int]) -> np.ndarray:
@@ -209,12 +234,12 @@ def _values(
     wanted = [(start, length) for start in starts for length in range(len(lengths))]
     found = np.zeros((len(a), 2))
     compute(wanted[0])  # compiled once, not once a thread
-    with ThreadPoolExecutor(_cores()) as pool:
+    with ThreadPoolExecutor(usable_cores()) as pool:
         running = [pool.submit(compute, where) for where in wanted]
         try:
             for i, (where, part) in enumerate(zip(wanted, running)):
                 found[where[0] : where[0] + _CHUNK] += part.result()
-                report(done + (last - done) * (i + 1) / len(wanted))
+                report((i + 1) / len(wanted))
         except BaseException:
             for part in running:
                 part.cancel()
@@ -228,8 +253,3 @@ def _processor():
         return jax.devices("cpu")[0]
     except RuntimeError:  # the variable JAX_PLATFORMS can rule it out
         return None
-
-
-def _cores() -> int:
-    allowed = getattr(os, "sched_getaffinity", None)
-    return max(1, len(allowed(0)) if allowed else os.cpu_count() or 1)

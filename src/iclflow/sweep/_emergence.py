@@ -4,6 +4,7 @@ import dataclasses
 from collections import Counter
 
 from ..analysis import wilson
+from ..trajectory import Result
 from ._table import Table
 
 # Columns whose values say how a run ended; the entries of a list are counted whatever their order.
@@ -17,7 +18,8 @@ class Share:
     **Fields:**
 
     - `setting`: the values of the swept settings, by name.
-    - `column`, `value`: the pattern.
+    - `column`, `value`: the pattern; "none: …" with the result of runs that broke off, and "not
+      measured" where a run came to its end and has no such pattern.
     - `runs`, `of`: how many ended in it, of how many.
     - `low`, `high`: the 95 % interval of the share (Wilson).
     """
@@ -40,19 +42,28 @@ def emergence(table: Table) -> list[Share]:
             continue
         names = ", ".join([*axes, "result", column])
         _, rows = table.ask(f"SELECT {names} FROM results")
-        counts: dict[tuple, Counter[str]] = {}
+        # A setting may be a list, which is no key: settings are told apart as they are written.
+        settings: dict[str, list] = {}
+        counts: dict[str, Counter[str]] = {}
         for *setting, result, value in rows:
-            # Every run of a setting counts: one that broke down ended in no pattern.
-            broken = result == "diverged" or value is None
-            words = f"none: {result}" if broken else _words(value)
-            counts.setdefault(tuple(setting), Counter())[words] += 1
-        for setting, patterns in counts.items():
+            key = repr(setting)
+            settings[key] = setting
+            # Every run of a setting counts: one that broke off ended in no pattern.
+            counts.setdefault(key, Counter())[_ending(result, value)] += 1
+        for key, patterns in counts.items():
             total = patterns.total()
             for value, runs in patterns.most_common():
                 low, high = wilson(runs, total)
-                where = dict(zip(axes, setting))
+                where = dict(zip(axes, settings[key]))
                 found.append(Share(where, column, value, runs, total, low, high))
     return found
+
+
+def _ending(result: str, value: object) -> str:
+    """What one run ended in, in words. Weights on their way are measured too, and are no end."""
+    if not Result[result].ok:
+        return f"none: {result}"
+    return "not measured" if value is None else _words(value)
 
 
 def _words(value: object) -> str:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -102,7 +103,7 @@ class LinearRegression(AbstractTask[Sequences]):
     @property
     def weight_second_moment(self) -> Float[Array, "D D"]:
         """M = E[w wᵀ] = Γ + w₀ w₀ᵀ."""
-        return self.prior_covariance + jnp.outer(self.prior_mean, self.prior_mean)
+        return _second_moment(self.prior_covariance, self.prior_mean)
 
     @property
     def query_noise(self) -> Float[Array, ""]:
@@ -112,7 +113,7 @@ class LinearRegression(AbstractTask[Sequences]):
     @property
     def label_variance(self) -> Float[Array, ""]:
         """E[y²] of a context label."""
-        return jnp.sum(self.covariance * self.weight_second_moment) + self.noise
+        return _label_variance(self.covariance, self.weight_second_moment, self.noise)
 
     def sample(self, key: PRNGKeyArray, count: int) -> Sequences:
         key_x, key_w, key_noise, key_length = jr.split(key, 4)
@@ -128,15 +129,19 @@ class LinearRegression(AbstractTask[Sequences]):
             *cut_to_length(key_length, x, y, self.contexts, self.context_probabilities)
         )
 
+    # What follows is compiled piece by piece: one by one, its operations would each be compiled.
+    @eqx.filter_jit
     def bayes_predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
         mean, _ = self.posterior(sequences)
         return jnp.einsum("...d,...d->...", mean, sequences.x_query)
 
+    @eqx.filter_jit
     def bayes_variance(self, sequences: Sequences) -> Float[Array, "*batch"]:
         _, covariance = self.posterior(sequences)
         query = sequences.x_query
         return jnp.einsum("...d,...de,...e->...", query, covariance, query) + self.query_noise
 
+    @eqx.filter_jit
     def posterior(self, sequences: Sequences) -> tuple[Array, Array]:
         """Mean and covariance of w given the context; exact for singular Γ and for σ² = 0."""
         root, values, vectors, along, _ = self._whitened_context(sequences)
@@ -152,6 +157,7 @@ class LinearRegression(AbstractTask[Sequences]):
         inputs = -0.5 * self._input_misfit(sequences)
         return self.label_evidence(sequences) + inputs + self._log_length(sequences)
 
+    @eqx.filter_jit
     def label_evidence(self, sequences: Sequences) -> Float[Array, "*batch"]:
         """log p(y₁, …, y_N | x₁, …, x_N), up to powers of 2π.
 
@@ -171,6 +177,7 @@ class LinearRegression(AbstractTask[Sequences]):
         volume = jnp.where(seen, jnp.log(safe + self.noise) - jnp.log(floor), 0.0)
         return -0.5 * (misfit + jnp.sum(volume, -1) + sequences.length * jnp.log(floor))
 
+    @eqx.filter_jit
     def _input_misfit(self, sequences: Sequences) -> Float[Array, "*batch"]:
         """−2 log p of the inputs: Σ xᵀΛ⁻¹x + log det Λ over context and query."""
         precision = jnp.linalg.inv(self.covariance)
@@ -179,6 +186,7 @@ class LinearRegression(AbstractTask[Sequences]):
         square = square + jnp.einsum("...d,de,...e->...", query, precision, query)
         return square + (sequences.length + 1) * jnp.linalg.slogdet(self.covariance)[1]
 
+    @eqx.filter_jit
     def _log_length(self, sequences: Sequences) -> Float[Array, "*batch"]:
         same = sequences.length[..., None] == jnp.asarray(self.contexts, self.covariance.dtype)
         return jnp.log(jnp.sum(jnp.where(same, self.context_probabilities, 0.0), -1))
@@ -232,6 +240,16 @@ def white_regression(
     return eqx.tree_at(
         lambda task: (task.prior_covariance, task.noise), whole, (prior_covariance, noise)
     )
+
+
+@jax.jit
+def _second_moment(covariance: Array, mean: Array) -> Array:
+    return covariance + jnp.outer(mean, mean)
+
+
+@jax.jit
+def _label_variance(covariance: Array, second_moment: Array, noise: Array) -> Array:
+    return jnp.sum(covariance * second_moment) + noise
 
 
 def _square_root(matrix: Float[Array, "D D"]) -> Float[Array, "D D"]:

@@ -4,8 +4,10 @@ import contextlib
 import ctypes
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from functools import cache
+from importlib.util import find_spec
 
 import jax
 import jax.numpy as jnp
@@ -33,19 +35,30 @@ def _announced(words: str) -> Iterator[None]:
 @cache
 def available() -> bool:
     """Whether Numba is installed and can be used; the pass is then made known to XLA, under one
-    name for all shapes."""
-    try:
-        from ._numba_compiled import NoSafeThreads
-    except ImportError:
+    name for all shapes. Where that fails, batches are stored, and a warning says why."""
+    if find_spec("numba") is None:
         return False
     try:
-        with _announced("compiling vector instructions, once for this machine …"):
+        from numba.core.errors import NumbaError
+
+        from ._numba_compiled import NoSafeThreads, alone
+    except ImportError as error:
+        return _warned(error)
+    try:
+        jax.devices("cpu")  # from then on XLA looks at a handler when it is registered
+        with _announced("compiling vector instructions, once for this machine …"), alone():
             from ._numba import fused_pass
-    except NoSafeThreads:
-        return False
-    handler = jax.ffi.pycapsule(ctypes.cast(fused_pass.address, ctypes.c_void_p))
-    jax.ffi.register_ffi_target(_TARGET, handler, platform="cpu")
+        handler = jax.ffi.pycapsule(ctypes.cast(fused_pass.address, ctypes.c_void_p))
+        jax.ffi.register_ffi_target(_TARGET, handler, platform="cpu")
+    except (NoSafeThreads, NumbaError, jax.errors.JaxRuntimeError) as error:
+        return _warned(error)
     return True
+
+
+def _warned(error: Exception) -> bool:
+    reason = str(error).strip().splitlines()[0]
+    warnings.warn(f"Numba cannot be used here, training takes longer: {reason}", stacklevel=3)
+    return False
 
 
 @cache
@@ -73,7 +86,11 @@ def _members(spec: Spec, members: int, *numbers) -> Float[Array, "M rows"]:
     contexts = np.asarray(spec.contexts, np.int32)
     shape = jax.ShapeDtypeStruct((members, size), jnp.float32)
     call = jax.ffi.ffi_call(_TARGET, shape, vmap_method="sequential")
-    flags = spec.drawn, spec.reads_inputs, spec.diagonal
-    shape_of_run = spec.slot, members, spec.batch, len(contexts), spec.longest
-    sizes = spec.dim, spec.heads, spec.labels, *flags, *shape_of_run
-    return call(np.asarray(sizes, np.int32), contexts, *given)
+    return call(sizes_of(spec, members), contexts, *given)
+
+
+def sizes_of(spec: Spec, members: int) -> np.ndarray:
+    """The whole numbers of a pass, in the order that `_numba.py` names."""
+    model = spec.dim, spec.heads, spec.labels, spec.drawn, spec.reads_inputs, spec.diagonal
+    run = spec.slot, members, spec.batch, len(spec.contexts), spec.longest
+    return np.asarray([*model, *run], np.int32)

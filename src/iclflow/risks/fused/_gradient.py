@@ -14,6 +14,14 @@ def xla_lanes(spec: Spec, numbers: Numbers) -> Float[Array, "rows P"]:
     return jnp.stack(jnp.broadcast_arrays(*lanes_of(spec, numbers, lane).flat()))
 
 
+def parted(
+    spec: Spec, numbers: Numbers, sums: Float[Array, " rows"]
+) -> tuple[Float[Array, ""], Float[Array, "H A D"], Float[Array, "H J T"]]:
+    """The same means as in `gathered`, from sums over the batch, one after the other."""
+    loss, kq, ov = jnp.split(sums / spec.batch, [1, 1 + numbers.kq.size])
+    return loss[0], kq.reshape(numbers.kq.shape), ov.reshape(numbers.ov.shape)
+
+
 def gathered(
     spec: Spec, lanes: Float[Array, "rows P"]
 ) -> tuple[Float[Array, ""], Float[Array, "H A D"], Float[Array, "H J T"]]:

@@ -4,15 +4,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 
 from ...models import AbstractAttention, AbstractMultiAttention
 from ...tasks import LinearRegression, MultiTaskRegression
 from .._batch import AbstractBatchRisk, as_dtype
 from .._context_batch import ContextBatchRisk
-from .._draws import Inputs
+from .._draws import Inputs, Root
 from .._labels import LabelMoments
 from .._lanes import Lanes
 from .._sequence_batch import LaneBatchRisk
@@ -32,9 +30,7 @@ class WhiteLaw(eqx.Module):
     - `mean`, `covariance`: of white task vectors, one row a label; a diagonal covariance is a
       vector.
     - `root`: R with R Rᵀ that covariance.
-    - `noise`, `query_noise`: variances.
-    - `rotation`: labels that a model sees are this times labels that are independent.
-    - `moments`: the same of labels, in the coordinates of the task.
+    - `moments`: of labels, in the coordinates of the task.
     - `several`: whether labels have an axis of their own, even a single one.
     """
 
@@ -43,9 +39,6 @@ class WhiteLaw(eqx.Module):
     mean: Float[Array, "J D"]
     covariance: Float[Array, "J D"] | Float[Array, "J D D"]
     root: Float[Array, "J D"] | Float[Array, "J D D"]
-    noise: Float[Array, " J"]
-    query_noise: Float[Array, " J"]
-    rotation: Float[Array, "J J"] | None
     several: bool = eqx.field(static=True)
 
     @staticmethod
@@ -53,21 +46,20 @@ class WhiteLaw(eqx.Module):
         inputs, labels = Inputs.of(task), LabelMoments.of(task)
         factor = inputs.root.matrix
         covariance = jnp.einsum("de,jef,fg->jdg", factor, labels.covariance, factor)
-        values, vectors = jnp.linalg.eigh(covariance)
-        root = vectors * jnp.sqrt(jnp.maximum(values, 0.0))[:, None]
-        if not isinstance(covariance, Tracer):
-            diagonals = np.diagonal(covariance, axis1=1, axis2=2)
-            if np.array_equal(covariance, [np.diag(row) for row in diagonals]):
-                covariance, root = jnp.asarray(diagonals), jnp.sqrt(jnp.asarray(diagonals))
+        roots = [Root.of(each) for each in covariance]
+        if all(root.factor.ndim == 1 for root in roots):
+            root, covariance = (
+                jnp.stack([root.factor for root in roots]),
+                jax.vmap(jnp.diag)(covariance),
+            )
+        else:
+            root = jnp.stack([root.matrix for root in roots])
         return WhiteLaw(
             inputs=inputs,
             moments=labels,
             mean=labels.mean @ factor,
             covariance=covariance,
             root=root,
-            noise=labels.noise,
-            query_noise=labels.query_noise,
-            rotation=labels.rotation,
             several=isinstance(task, MultiTaskRegression),
         )
 
@@ -106,8 +98,8 @@ class WhiteLaw(eqx.Module):
         columns = lambda rows: jnp.swapaxes(times(jnp.swapaxes(rows, 1, 2)), 1, 2)
         of_inputs, of_labels = times(columns(kq[:, :dim])), columns(kq[:, dim:])
         u, v = columns(ov[..., :dim]), ov[..., dim:]
-        if self.rotation is not None:
-            turn = self.rotation
+        turn = self.moments.rotation
+        if turn is not None:
             of_labels = jnp.einsum("ji,hjd->hid", turn, of_labels)
             u = jnp.einsum("ki,hkd->hid", turn, u)
             v = jnp.einsum("ki,hkl,lj->hij", turn, v, turn)
@@ -141,21 +133,24 @@ class WhiteLaw(eqx.Module):
         root = law.root if law.root.ndim == 3 else jax.vmap(jnp.diag)(law.root)
         w = header[dim : dim * (labels + 1)].reshape(labels, dim, count)
         w = jnp.einsum("jde,jep->jdp", root, w, precision="highest") + law.mean[..., None]
-        noise = tokens[:, dim : dim + labels] * jnp.sqrt(law.noise)[:, None]
+        noise = tokens[:, dim : dim + labels] * jnp.sqrt(law.moments.noise)[:, None]
         y = jnp.einsum("ndp,jdp->njp", white, w, precision="highest") + noise
-        ends = header[dim * (labels + 1) :][:labels] * jnp.sqrt(law.query_noise)[:, None]
+        ends = header[dim * (labels + 1) :][:labels] * jnp.sqrt(law.moments.query_noise)[:, None]
         y_query = jnp.einsum("dp,jdp->jp", query, w, precision="highest") + ends
-        if law.rotation is not None:
-            y = jnp.einsum("ij,njp->nip", law.rotation, y, precision="highest")
-            y_query = jnp.matmul(law.rotation, y_query, precision="highest")
+        turn = law.moments.rotation
+        if turn is not None:
+            y = jnp.einsum("ij,njp->nip", turn, y, precision="highest")
+            y_query = jnp.matmul(turn, y_query, precision="highest")
         y = y if keep is None else jnp.where(keep[:, None], y, 0.0)
         lanes = Lanes(jnp.concatenate([x, y], 1), x_query, length, keep)
         return LaneBatchRisk(lanes, y_query if self.several else y_query[0], None)
 
     def numbers(self, words: UInt32[Array, "2"], kq: Array, ov: Array, drawn: bool) -> Numbers:
         """The arrays of a pass. Where labels are drawn, it needs roots of variances."""
-        noise, prior = (jnp.sqrt(self.noise), self.root) if drawn else (self.noise, self.covariance)
-        rest = self.mean, prior, noise, jnp.sqrt(self.query_noise), self._cumulative
+        noise, prior = self.moments.noise, self.covariance
+        if drawn:
+            noise, prior = jnp.sqrt(noise), self.root
+        rest = self.mean, prior, noise, jnp.sqrt(self.moments.query_noise), self._cumulative
         return Numbers(words, kq, ov, *(part.astype(jnp.float32) for part in rest))
 
     @property

@@ -17,6 +17,8 @@ from ._numba_compiled import compiled, handler, on_all_cores
 from ._numba_frame import argument, is_question, result
 from ._numba_functions import LANES, exponentials, fill_normals, fill_words, uniform_of
 
+# Where each of the numbers of `_ffi.sizes_of` stands.
+DIM, HEADS, LABELS, DRAWN, READS, DIAGONAL, SLOT, MEMBERS, BATCH, LENGTHS, LONGEST = range(11)
 # Sequences that one core takes at a time.
 PART = 2 * LANES
 f32 = np.float32
@@ -80,9 +82,15 @@ def _total(a, b):
 def _draw(sizes, key, first, law, z, x, task, target, length):
     """Fills the query and all else that a sequence begins with (`z`), its tokens (`x`), and, where
     labels are drawn, its targets."""
-    dim, labels, drawn, diagonal, slot = sizes[0], sizes[2], sizes[3], sizes[5], sizes[6]
+    dim, labels, drawn, diagonal, slot = (
+        sizes[DIM],
+        sizes[LABELS],
+        sizes[DRAWN],
+        sizes[DIAGONAL],
+        sizes[SLOT],
+    )
     contexts, mean, prior, noise, query_noise, cumulative = law
-    longest = sizes[10]
+    longest = sizes[LONGEST]
     header = (dim + drawn * labels * (dim + 1) + 3) // 4
     words = np.empty((4, LANES), np.uint32)
     bits = np.empty((3, LANES), np.int32)
@@ -121,9 +129,15 @@ def _draw(sizes, key, first, law, z, x, task, target, length):
 
 
 @compiled
+def _token_sizes(sizes):
+    """What a loop over tokens counts with."""
+    return sizes[DIM], sizes[HEADS], sizes[LABELS], sizes[DRAWN], sizes[SLOT]
+
+
+@compiled
 def _attend(sizes, kq, longest, length, z, x, vector, p, m, overlap):
     """Attention weights `p`, attended means `m` and, where labels are averaged over, overlaps."""
-    dim, heads, labels, drawn, slot = sizes[0], sizes[1], sizes[2], sizes[3], sizes[6]
+    dim, heads, labels, drawn, slot = _token_sizes(sizes)
     entries = dim + labels * drawn
     largest = np.empty(LANES, np.float32)
     total = np.empty(LANES, np.float32)
@@ -170,7 +184,7 @@ def _attend(sizes, kq, longest, length, z, x, vector, p, m, overlap):
 @compiled
 def _drawn_loss(sizes, ov, target, valid, m, loss, rates, outputs):
     """Squared errors, and their slopes in the outputs and in the attended means."""
-    dim, heads, labels = sizes[0], sizes[1], sizes[2]
+    dim, heads, labels = sizes[DIM], sizes[HEADS], sizes[LABELS]
     token = dim + labels
     for i in range(labels):
         error = outputs[i]
@@ -191,7 +205,8 @@ def _drawn_loss(sizes, ov, target, valid, m, loss, rates, outputs):
 @compiled
 def _averaged_loss(sizes, ov, law, valid, z, m, overlap, loss, rates, outputs, out):
     """The same with labels averaged over; what heads read from labels has its slopes in `out`."""
-    dim, heads, labels, _, reads, diagonal = sizes[:6]
+    dim, heads, labels = sizes[DIM], sizes[HEADS], sizes[LABELS]
+    reads, diagonal = sizes[READS], sizes[DIAGONAL]
     token = dim + labels
     _, mean, prior, noise, _, _ = law
     r = np.empty((dim, LANES), np.float32)
@@ -243,7 +258,7 @@ def _averaged_loss(sizes, ov, law, valid, z, m, overlap, loss, rates, outputs, o
 @compiled
 def _residual(sizes, ov, i, j, z, m, r):
     """r = Σ_h v_hij m_h, less the query where i = j."""
-    dim, heads, labels = sizes[0], sizes[1], sizes[2]
+    dim, heads, labels = sizes[DIM], sizes[HEADS], sizes[LABELS]
     token = dim + labels
     for d in range(dim):
         for lane in range(LANES):
@@ -254,7 +269,7 @@ def _residual(sizes, ov, i, j, z, m, r):
 @compiled
 def _score_slopes(sizes, ov, noise, longest, valid, z, x, p, m, overlap, rates, rate, out):
     """Adds the slopes of the key-query circuit to `out`."""
-    dim, heads, labels, drawn, slot = sizes[0], sizes[1], sizes[2], sizes[3], sizes[6]
+    dim, heads, labels, drawn, slot = _token_sizes(sizes)
     entries, token = dim + labels * drawn, dim + labels
     centre = np.empty(LANES, np.float32)
     slope = np.empty(LANES, np.float32)
@@ -292,10 +307,16 @@ def _score_slopes(sizes, ov, noise, longest, valid, z, x, p, m, overlap, rates, 
 @compiled
 def _whole(sizes, first, stop, key, kq, ov, law, out):
     """Sums over the sequences from `first` to `stop`: the loss, then slopes of both circuits."""
-    dim, heads, labels, drawn, reads = sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]
-    entries, token, slot = dim + labels * drawn, dim + labels, sizes[6]
+    dim, heads, labels, drawn, reads = (
+        sizes[DIM],
+        sizes[HEADS],
+        sizes[LABELS],
+        sizes[DRAWN],
+        sizes[READS],
+    )
+    entries, token, slot = dim + labels * drawn, dim + labels, sizes[SLOT]
     noise = law[3]
-    longest = sizes[10]
+    longest = sizes[LONGEST]
     z = np.empty((dim + drawn * labels * (dim + 1) + 3, LANES), np.float32)
     x = np.empty((longest * slot + 3, LANES), np.float32)
     p = np.empty((heads * longest, LANES), np.float32)
@@ -340,7 +361,7 @@ def _members(sizes, contexts, keys, kq, ov, mean, prior, noise, query_noise, cum
 
     The parts are the same whatever the number of cores, so that the sums are the same to the bit.
     """
-    members, batch = sizes[7], sizes[8]
+    members, batch = sizes[MEMBERS], sizes[BATCH]
     parts = (batch + PART - 1) // PART
     sums = np.empty((members * parts, out.shape[1]), np.float32)
     for task in nb.prange(members * parts):
@@ -362,11 +383,17 @@ def fused_pass(address):
     frame = carray(address, 15)
     if is_question(frame):
         return 0
-    sizes = carray(argument(frame, 0), 11, np.int32)
-    dim, heads, labels, drawn, members = sizes[0], sizes[1], sizes[2], sizes[3], sizes[7]
+    sizes = carray(argument(frame, 0), LONGEST + 1, np.int32)
+    dim, heads, labels, drawn, members = (
+        sizes[DIM],
+        sizes[HEADS],
+        sizes[LABELS],
+        sizes[DRAWN],
+        sizes[MEMBERS],
+    )
     entries, token = dim + labels * drawn, dim + labels
-    square = 1 if sizes[5] else dim
-    lengths = sizes[9]
+    square = 1 if sizes[DIAGONAL] else dim
+    lengths = sizes[LENGTHS]
     numbers = 1 + heads * (entries * dim + labels * token)
     _members(
         sizes,

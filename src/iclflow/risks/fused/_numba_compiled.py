@@ -1,9 +1,10 @@
 """How functions of the fused pass are compiled by Numba."""
 
+import contextlib
 import hashlib
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,11 @@ from typing import Any
 import numba
 
 from ...compile_cache import cache_folder
+
+try:
+    import fcntl
+except ImportError:  # not on every system
+    fcntl = None
 
 nb: Any = numba  # the types that it states for its decorators are narrower than what they take
 # Sums may be reordered and products contracted; infinities and NaN keep their meaning.
@@ -47,6 +53,20 @@ def handler(function: Callable):
     if nb.threading_layer() == "workqueue":  # somebody else has started them
         raise NoSafeThreads("threads of another kind are running")
     return _kept(partial(nb.cfunc, nb.int64(nb.types.CPointer(nb.int64))), function)
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Of processes that start together one compiles; the others wait, and read what it kept."""
+    folder = _folder()
+    if folder is None or fcntl is None:
+        yield
+        return
+    with open(folder / "lock", "w") as handle:
+        # Some shared file systems have no locks: there each process compiles for itself.
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
 
 
 def _kept(decorator: Callable, function: Callable, **options):

@@ -18,6 +18,9 @@ from ._numba_compiled import compiled
 # Places in a frame, in words: an extension, the interface, arguments and results.
 _EXTENSION, _INTERFACE, _STAGE, _ARGUMENTS, _RESULTS = 1, 2, 4, 9, 14
 _EXECUTE, _METADATA = 3, 1
+# Versions 0.3 to 0.5 of the interface, those of jaxlib 0.10 to 0.12, have this layout. (A version
+# is a word with the second number in its upper half.)
+_KNOWN = (3 << 32, 4 << 32, 5 << 32)
 # Places in an extension and in what it points to, in an interface, and in a buffer.
 _TYPE, _POINTER, _VERSION, _OWN_VERSION, _DATA = 1, 3, 3, 4, 3
 
@@ -42,11 +45,13 @@ def words_at(address, count):
 
 @compiled
 def is_question(frame):
-    """Whether the version of the interface is asked for; it is then answered."""
+    """Whether the version of the interface is asked for; it is then answered: XLA's own where its
+    frames are known to be laid out as here, and else none, upon which XLA refuses the handler."""
     extension = frame[_EXTENSION]
     if extension != 0 and np.int32(words_at(extension, 4)[_TYPE]) == _METADATA:
         metadata = words_at(words_at(extension, 4)[_POINTER], 4)
-        metadata[_VERSION] = words_at(frame[_INTERFACE], 5)[_OWN_VERSION]
+        version = words_at(frame[_INTERFACE], 5)[_OWN_VERSION]
+        metadata[_VERSION] = version if version in _KNOWN else 0
         return True
     return np.int32(frame[_STAGE]) != _EXECUTE
 

@@ -1,22 +1,20 @@
 """The fused pass as a GPU kernel: one thread a sequence, everything in registers."""
 
-import math
 from functools import partial
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 from jaxtyping import Array, Float
 
-from ._gradient import gathered
+from ._gradient import gathered, parted
 from ._pass import Numbers, Slopes, lanes_of
 from ._philox import PLAIN, Functions
 from ._spec import Spec
 
 # Sequences of one program, and so threads: few, so that a single model fills the card too.
-LANES = 64
+_LANES = 64
 # Sums that a program makes itself; more are left to products of matrices.
 _MOST_SUMS = 400
 
@@ -42,19 +40,14 @@ def kernel_sums(
     spec: Spec, numbers: Numbers, *, interpret: bool = False
 ) -> tuple[Float[Array, ""], Float[Array, "H A D"], Float[Array, "H J T"]]:
     """The mean loss of a batch, and its slopes in the key-query and the output-value circuit."""
-    shapes = (), numbers.kq.shape, numbers.ov.shape
-    ends = np.cumsum([math.prod(shape) for shape in shapes])
-    if ends[-1] > _MOST_SUMS:
+    if 1 + numbers.kq.size + numbers.ov.size > _MOST_SUMS:
         return gathered(spec, _called(spec, numbers, interpret, False)[:, : spec.batch])
-    sums = jnp.sum(_called(spec, numbers, interpret, True), 1) / spec.batch
-    parts = jnp.split(sums, ends[:-1])
-    loss, kq, ov = (part.reshape(shape) for part, shape in zip(parts, shapes))
-    return loss, kq, ov
+    return parted(spec, numbers, jnp.sum(_called(spec, numbers, interpret, True), 1))
 
 
 def _called(spec: Spec, numbers: Numbers, interpret: bool, summed: bool) -> Array:
     """What the programs found: their sums, (numbers, programs), or rows of `Slopes` over lanes."""
-    lanes = min(LANES, pl.next_power_of_2(spec.batch))
+    lanes = min(_LANES, pl.next_power_of_2(spec.batch))
     programs = pl.cdiv(spec.batch, lanes)
     rows = 1 + numbers.kq.size + numbers.ov.size if summed else sum(Slopes.rows(spec))
     width = 1 if summed else lanes

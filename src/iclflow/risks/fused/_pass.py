@@ -146,7 +146,7 @@ def lanes_of(spec: Spec, numbers: Numbers, lane: Array, functions: Functions = P
         centre = [c + 2 * _dot(overlap_rates[h], shared(h)) for h, c in enumerate(centre)]
     if whole:
         scores = [
-            _slope_at_once(spec, numbers, sums, h, rates, overlap_rates, outputs, centre)
+            _slope_at_once(spec, sums, h, rates, overlap_rates, outputs, centre)
             for h in range(spec.heads)
         ]
     else:
@@ -165,11 +165,24 @@ def lanes_of(spec: Spec, numbers: Numbers, lane: Array, functions: Functions = P
 
 def collects_at_once(spec: Spec) -> bool:
     """Whether all sums of a lane can be held in one pass."""
+    return _sums(spec) <= _MOST_HELD
+
+
+def _sums(spec: Spec) -> int:
     square = spec.labels * spec.entries if spec.drawn else spec.dim * (spec.dim + 1) // 2
     held = spec.heads * (2 + 2 * spec.entries + square)
     if not spec.drawn:
         held += len(spec.pairs) * (1 + spec.dim)
-    return held <= _MOST_HELD
+    return held
+
+
+def held_of(spec: Spec) -> int:
+    """About how many numbers a lane holds at a time: where tokens are made twice, vectors that
+    scores are products with, slopes in them and in means; else the first and all sums."""
+    vectors = spec.heads * spec.entries
+    if collects_at_once(spec):
+        return _sums(spec) + vectors + spec.slot
+    return 3 * vectors + spec.slot
 
 
 def work_of(spec: Spec) -> int:
@@ -388,7 +401,7 @@ def _loss(spec: Spec, numbers: Numbers, sequence: _Sequence, sums: _Sums):
     return loss, rates, noise, outputs, values
 
 
-def _slope_at_once(spec, numbers, sums: _Sums, h: int, rates, overlap_rates, outputs, centre):
+def _slope_at_once(spec, sums: _Sums, h: int, rates, overlap_rates, outputs, centre):
     """∂a_h from sums that are all there."""
     entries = range(spec.entries)
     if spec.drawn:

@@ -1,6 +1,6 @@
 """A batch that is never stored: its loss and gradient are made in one pass over its tokens."""
 
-from functools import partial
+from functools import cache, partial
 from typing import ClassVar, TypeGuard
 
 import equinox as eqx
@@ -12,13 +12,16 @@ from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 from ...models import AbstractAttention, AbstractModel, AbstractMultiAttention
 from .._batch import AbstractBatchRisk, AbstractSampledRisk, as_dtype, some_key, widest
 from . import _ffi
-from ._gradient import gathered
+from ._gradient import gathered, parted, xla_lanes
 from ._law import Attention, WhiteLaw, words_of
-from ._pass import Numbers, work_of
+from ._pass import Numbers, held_of, work_of
 from ._spec import Spec
 
-# Operations that a kernel may be written out to: beyond, compiling it takes minutes.
-_LONGEST_KERNEL = 30_000
+# Operations that a kernel may be written out to, and numbers that a lane of it may hold at a time:
+# a thread has 255 registers, and a kernel that needs more takes long to compile. On an H200 it took
+# 4 s with 150 numbers (d = 5, eight heads), 70 s with 196 (d = 20, two heads), about two minutes
+# with 224 (d = 16, four heads), and more than four with 428 (d = 16, eight heads).
+_LONGEST_KERNEL, _MOST_AT_A_TIME = 30_000, 250
 
 
 class FusedBatchRisk(AbstractBatchRisk):
@@ -26,7 +29,7 @@ class FusedBatchRisk(AbstractBatchRisk):
 
     The loss and its gradient come from one fused pass: a kernel on a GPU, vector instructions on a
     CPU. (The losses of single sequences come from the same batch, made and stored.) It has first
-    derivatives in the weights: for others, and for those in the task, take the mean of `losses`.
+    derivatives in the weights; for others, and for those in the task, take a risk in float64.
     """
 
     kind: ClassVar[str] = "sampled"
@@ -40,23 +43,23 @@ class FusedBatchRisk(AbstractBatchRisk):
         return self.law.batch(self.words, self.count, self.drawn).evaluate(model)
 
     def __call__(self, model: AbstractModel, key: PRNGKeyArray | None = None) -> Float[Array, ""]:
-        single = as_attention(as_dtype(model, jnp.float32))
+        single = _as_attention(as_dtype(model, jnp.float32))
         spec = self.law.spec(single, self.drawn, self.count)
         # As in `losses`: GPUs may round the factors of float32 products.
         with jax.default_matmul_precision("highest"):
             circuits = self.law.circuits(single, self.drawn)
         loss: Array = _mean_loss(spec, self.law.numbers(self.words, *circuits, self.drawn))
-        constant = 0.0 if self.drawn else jnp.sum(self.law.query_noise)
+        constant = 0.0 if self.drawn else jnp.sum(self.law.moments.query_noise)
         return (loss + constant).astype(widest(model))
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _mean_loss(spec: Spec, numbers: Numbers) -> Float[Array, ""]:
-    return _fused(spec, numbers)[0]
+    return _differentiated(spec, numbers)[0]
 
 
 def _with_slopes(spec: Spec, numbers: Numbers):
-    loss, of_kq, of_ov = _fused(spec, numbers)
+    loss, of_kq, of_ov = _differentiated(spec, numbers)
     return loss, (numbers, of_kq, of_ov)
 
 
@@ -70,6 +73,19 @@ def _pulled_back(spec: Spec, kept, rate):
 _mean_loss.defvjp(_with_slopes, _pulled_back)
 
 
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _differentiated(spec: Spec, numbers: Numbers):
+    return loss_and_slopes(spec, numbers)
+
+
+@_differentiated.defjvp
+def _refused(spec: Spec, primals, tangents):
+    raise TypeError(
+        "`precision` = 'float32': such a risk has first derivatives, by reverse mode, and no "
+        "others. Choose 'float64', and `jax.jacrev` twice for second ones."
+    )
+
+
 def _unknown(x: Array) -> Array | np.ndarray:
     """A slope that is not computed: NaN, so that nobody takes it for zero."""
     if jnp.issubdtype(x.dtype, jnp.floating):
@@ -77,13 +93,11 @@ def _unknown(x: Array) -> Array | np.ndarray:
     return np.zeros(x.shape, jax.dtypes.float0)
 
 
-def _fused(spec: Spec, numbers: Numbers):
+def loss_and_slopes(spec: Spec, numbers: Numbers):
     """The mean loss and its slopes in both circuits, by the fastest pass that there is here."""
     if jax.default_backend() == "cpu":  # then there is no other device, and nothing else to trace
         return _on_cpu(spec)(numbers)
-    return jax.lax.platform_dependent(
-        numbers, cpu=_on_cpu(spec), cuda=_on_gpu(spec), default=_in_xla(spec)
-    )
+    return jax.lax.platform_dependent(numbers, cuda=_on_gpu(spec), default=_in_xla(spec))
 
 
 class AbstractFusedRisk(AbstractSampledRisk):
@@ -95,8 +109,7 @@ class AbstractFusedRisk(AbstractSampledRisk):
 
     def randomness(self, key: PRNGKeyArray | None, model: AbstractModel | None = None):
         """Two words where there is a pass for `model`, else a batch."""
-        parts = self.white, model, self.labels_drawn, self.batch
-        if can_be_fused(*parts):
+        if can_be_fused(self.white, model, self.labels_drawn, self.batch):
             return words_of(some_key(key))
         return super().randomness(key, model)
 
@@ -125,17 +138,30 @@ def can_be_fused(
     backend = jax.default_backend()
     if backend == "cpu":
         return _ffi.available()
-    return backend == "gpu" and work_of(law.spec(model, drawn, batch)) <= _LONGEST_KERNEL
+    return backend == "gpu" and compiles_soon(law.spec(model, drawn, batch)) and _has_triton()
 
 
-def as_attention(model: AbstractModel) -> AbstractAttention | AbstractMultiAttention:
+def compiles_soon(spec: Spec) -> bool:
+    """Whether a kernel is compiled in a minute or two."""
+    return work_of(spec) <= _LONGEST_KERNEL and held_of(spec) <= _MOST_AT_A_TIME
+
+
+@cache
+def _has_triton() -> bool:
+    """Whether this version of JAX can compile the kernel: a later one will not."""
+    try:
+        from . import _pallas  # noqa: F401
+    except (ImportError, AttributeError):
+        return False
+    return True
+
+
+def _as_attention(model: AbstractModel) -> AbstractAttention | AbstractMultiAttention:
     assert isinstance(model, Attention)
     return model
 
 
 def _in_xla(spec: Spec):
-    from ._gradient import xla_lanes
-
     return lambda numbers: gathered(spec, xla_lanes(spec, numbers))
 
 
@@ -152,9 +178,4 @@ def _on_cpu(spec: Spec):
     if not _ffi.available():
         return _in_xla(spec)
 
-    def run(numbers: Numbers):
-        sums = _ffi.summed(spec)(numbers) / spec.batch
-        end = 1 + numbers.kq.size
-        return sums[0], sums[1:end].reshape(numbers.kq.shape), sums[end:].reshape(numbers.ov.shape)
-
-    return run
+    return lambda numbers: parted(spec, numbers, _ffi.summed(spec)(numbers))
