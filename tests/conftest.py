@@ -2,6 +2,8 @@ import ctypes
 import gc
 import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 # Most of the time of the tests is compilation, much of it of the same programs: all workers, and
@@ -34,6 +36,15 @@ gc.set_threshold(100_000, 50, 1000)
 # A process may have 65 530 pieces of memory; every program that was compiled keeps a few of them,
 # and one more than that ends the process without a word. And all processes share one machine.
 _MOST_PIECES, _MOST_BYTES = 45_000, 3 * 2**30
+
+
+def pytest_configure(config):
+    """Begins what takes longest to compile before everything else, beside it: on a machine that has
+    never done so, a worker of the explorer would, which gives way to all others that wait for it."""
+    if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+        code = "from iclflow.risks.fused._ffi import available; available()"
+        compiling = subprocess.Popen([sys.executable, "-c", code])
+        config.add_cleanup(compiling.wait)
 
 
 def pytest_collection_modifyitems(items):

@@ -99,9 +99,17 @@ class Tab:
         self.seen = self.current()
         return self
 
-    def until(self, state: str, seconds: float = 90) -> None:
+    def until(self, state: str, seconds: float = 240) -> None:
+        """Waits for a state of the page; long, since all tests share the machine and workers give
+        way to others."""
+        from playwright.sync_api import TimeoutError
+
         selector = f'html[data-state="{state}"]'
-        self.page.wait_for_selector(selector, state="attached", timeout=1000 * seconds)
+        try:
+            self.page.wait_for_selector(selector, state="attached", timeout=1000 * seconds)
+        except TimeoutError:
+            seen = self.page.get_attribute("html", "data-state"), self.page.inner_text("#status")
+            pytest.fail(f"not {state} after {seconds:g} s, but {seen}: {self.page.url}")
 
     def shown(self) -> dict:
         """The run that the page shows, as its address names it."""

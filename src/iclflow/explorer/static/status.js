@@ -7,6 +7,8 @@ const said = byId("status-words"); // read aloud
 const numbers = byId("status-numbers"); // only seen
 const message = byId("message");
 const note = byId("note");
+const COMPILING =
+  "Compiling: the first run of a shape takes a few seconds, the very first on sampled softmax batches half a minute.";
 let noteTimer = null;
 const problems = new Map(); // what is wrong, by who says it; the last one is shown
 
@@ -44,7 +46,7 @@ function words(run) {
       if (run.started) return ["Goes on as soon as a worker is free."];
       return run.place > 0 ? ["Waits", `: ${plural(run.place, "run")} before this one.`] : ["Starts."];
     case "running":
-      if (!run.times.length) return ["Compiling: the first run of a shape takes a few seconds."];
+      if (!run.times.length) return [COMPILING];
       return ["Runs", progress(run)];
     case "paused":
       return [`Paused${progress(run)} Continue goes on from here.`];

@@ -383,7 +383,8 @@ def fused_pass(address):
     frame = carray(address, 15)
     if is_question(frame):
         return 0
-    sizes = carray(argument(frame, 0), LONGEST + 1, np.int32)
+    # As the loops count: with whole numbers of two kinds everything would be compiled for each.
+    sizes = carray(argument(frame, 0), LONGEST + 1, np.int32).astype(np.int64)
     dim, heads, labels, drawn, members = (
         sizes[DIM],
         sizes[HEADS],

@@ -31,12 +31,12 @@ class NoSafeThreads(RuntimeError):
 
 
 def compiled(function: Callable) -> Callable:
-    """`function` as machine code, kept between runs."""
-    return _kept(nb.njit, function, fastmath=_FAST, error_model="numpy")
+    """`function` as machine code, which those that XLA calls take in and keep."""
+    return nb.njit(inspect.unwrap(function), fastmath=_FAST, error_model="numpy")
 
 
 def on_all_cores(function: Callable) -> Callable:
-    """The same, with `numba.prange` spread over cores, and nothing else."""
+    """The same, with `numba.prange` spread over cores and nothing else, and kept between runs."""
     return _kept(nb.njit, function, parallel=_LOOPS)
 
 
