@@ -39,8 +39,8 @@ _MOST_PIECES, _MOST_BYTES = 45_000, 3 * 2**30
 
 
 def pytest_configure(config):
-    """Begins what takes longest to compile before everything else, beside it: on a machine that has
-    never done so, a worker of the explorer would, which gives way to all others that wait for it."""
+    """Begins what takes longest to compile before everything else, beside it. Otherwise a worker of
+    the explorer would, the first time on a machine: others wait for it, and it gives way to them."""
     if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
         code = "from iclflow.risks.fused._ffi import available; available()"
         compiling = subprocess.Popen([sys.executable, "-c", code])
