@@ -62,7 +62,9 @@ class Parser(argparse.ArgumentParser):
         )
 
     def error(self, message: str):
-        raise InputError(f"{self.prog}: {message.rstrip('.')}; `{self.prog} --help` says more.")
+        # Whoever prints it says that it comes from iclflow.
+        command = self.prog.removeprefix("iclflow ")
+        raise InputError(f"{command}: {message.rstrip('.')}; `{self.prog} --help` says more.")
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

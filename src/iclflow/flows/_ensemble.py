@@ -139,6 +139,8 @@ class Members:
         if isinstance(models, AbstractRisk) or isinstance(risks, AbstractModel):
             raise TypeError("`models` and `risks` are swapped: the models come first.")
         if isinstance(models, Sequence):
+            if not models:
+                raise ValueError("`models` is empty: give at least one model.")
             models = stack(models)
         else:
             _check_stacked(models)

@@ -23,8 +23,10 @@ The blocks u and h of the full forms start at zero in every scheme but `"default
 them like the others.
 """
 
+from collections.abc import Sequence
 from typing import Literal, get_args
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -106,8 +108,13 @@ def merged_weights(
     """v (H,) and U (H, D, D)."""
     check_key(key)
     check_sizes(dim, heads, scale, scheme, schemes=MERGED_SCHEMES)
+    return _merged(key, dim, heads, as_float(scale), scheme)
+
+
+# Weights are drawn by compiled programs: one by one, their operations would each be compiled.
+@eqx.filter_jit
+def _merged(key: PRNGKeyArray, dim: int, heads: int, size: Array, scheme: str):
     key_v, key_u = jr.split(key)
-    size = as_float(scale)
     dtype = size.dtype
     if scheme == "default":
         v = size * uniform(key_v, (heads,), dim + 1, dtype)
@@ -132,8 +139,12 @@ def separate_weights(
     """v (H,), K (H, D, R) and Q (H, D, R)."""
     check_key(key)
     check_sizes(dim, heads, scale, scheme, rank)
+    return _separate(key, dim, heads, rank, as_float(scale), scheme)
+
+
+@eqx.filter_jit
+def _separate(key: PRNGKeyArray, dim: int, heads: int, rank: int, size: Array, scheme: str):
     key_v, key_k, key_q = jr.split(key, 3)
-    size = as_float(scale)
     shape, dtype = (heads, dim, rank), size.dtype
     v = size * jr.normal(key_v, (heads,), dtype)
     k = size * jr.normal(key_k, shape, dtype)
@@ -177,26 +188,39 @@ def factored_weights(
     shapes = [(heads, width, token)] * 3 + [(heads, labels, width)]
     if scheme in ("gaussian", "default"):
         inputs = [token] * 3 + [heads * width]
-        blocks = [
-            jr.normal(k, shape, size.dtype)
-            if scheme == "gaussian"
-            else uniform(k, shape, fan_in, size.dtype)
-            for k, shape, fan_in in zip(jr.split(key, 4), shapes, inputs)
-        ]
-    else:
-        if width < token:
-            raise ValueError(
-                f"`width` = {width}: must be at least {token}, the size of a token, for `scheme` "
-                f'= "{scheme}".'
-            )
-        signs = start_signs(heads, scheme, size.dtype)[:, None, None]
-        identity = jnp.broadcast_to(jnp.eye(width, token, dtype=size.dtype), shapes[0])
-        rows = jnp.eye(labels, width, dim, dtype=size.dtype)
-        blocks = [identity, signs * identity, identity, signs * rows]
+        K, Q, V, O = random_blocks(key, shapes, size, scheme, inputs)  # noqa: E741
+        return K, Q, V, O
+    if width < token:
+        raise ValueError(
+            f"`width` = {width}: must be at least {token}, the size of a token, for `scheme` "
+            f'= "{scheme}".'
+        )
+    signs = start_signs(heads, scheme, size.dtype)[:, None, None]
+    identity = jnp.broadcast_to(jnp.eye(width, token, dtype=size.dtype), shapes[0])
+    rows = jnp.eye(labels, width, dim, dtype=size.dtype)
+    blocks = identity, signs * identity, identity, signs * rows
     K, Q, V, O = (size * block for block in blocks)  # noqa: E741
     return K, Q, V, O
 
 
-def uniform(key: PRNGKeyArray, shape: tuple[int, ...], fan_in: int, dtype) -> Array:
-    """U(−1/√n, 1/√n), n = `fan_in`: how a linear layer with n inputs usually starts."""
-    return jr.uniform(key, shape, dtype, -1.0, 1.0) / fan_in**0.5
+@eqx.filter_jit
+def random_blocks(
+    key: PRNGKeyArray,
+    shapes: Sequence[tuple[int, ...]],
+    size: Array,
+    scheme: Literal["gaussian", "default"],
+    inputs: Sequence[int],
+) -> tuple[Array, ...]:
+    """Independent blocks of these shapes: N(0, s²) for `"gaussian"`, U(−s/√n, s/√n) for
+    `"default"`, with one n of `inputs` for each."""
+    if scheme == "default":
+        one = lambda key, shape, count: uniform(key, shape, count, size.dtype)
+    else:
+        one = lambda key, shape, _: jr.normal(key, shape, size.dtype)
+    keys = jr.split(key, len(shapes))
+    return tuple(size * one(*block) for block in zip(keys, shapes, inputs))
+
+
+def uniform(key: PRNGKeyArray, shape: tuple[int, ...], inputs: int, dtype) -> Array:
+    """U(−1/√n, 1/√n), n = `inputs`: how a linear layer with n inputs usually starts."""
+    return jr.uniform(key, shape, dtype, -1.0, 1.0) / inputs**0.5

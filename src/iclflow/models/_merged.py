@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, ScalarLike
 from ..precision import as_float
 from ._attention import AbstractAttention, Activation
 from ._base import Normaliser
-from ._initialise import MergedScheme, merged_weights, uniform
+from ._initialise import MergedScheme, merged_weights, random_blocks
 
 
 class MergedKQ(AbstractAttention):
@@ -67,10 +67,10 @@ class FullMergedKQ(AbstractAttention):
         model = FullMergedKQ.embed(MergedKQ.init(key, dim, heads, scale, scheme, **options))
         if scheme != "default":
             return model
-        key_u, key_h = jr.split(jr.fold_in(key, 1))
-        size, value, block = as_float(scale), model.value, model.key_query
-        u = size * uniform(key_u, (heads, dim), dim + 1, value.dtype)
-        h = size * uniform(key_h, (heads, dim), dim + 1, value.dtype)
+        value, block = model.value, model.key_query
+        u, h = random_blocks(
+            jr.fold_in(key, 1), [(heads, dim)] * 2, as_float(scale), "default", [dim + 1] * 2
+        )
         return eqx.tree_at(
             lambda m: (m.value, m.key_query),
             model,

@@ -4,7 +4,6 @@ import abc
 
 import equinox as eqx
 import jax.numpy as jnp
-import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray, ScalarLike
 
 from ..precision import as_float
@@ -22,8 +21,8 @@ from ._initialise import (
     check_labels,
     check_sizes,
     factored_weights,
+    random_blocks,
     start_signs,
-    uniform,
 )
 from ._structured import as_weights, check_structured, diagonal_blocks
 
@@ -103,15 +102,10 @@ class MultiMergedKQ(AbstractMultiAttention):
         check_key(key)
         check_sizes(dim, heads, scale, scheme, schemes=FULL_SCHEMES)
         check_labels(labels)
-        key_value, key_query = jr.split(key)
         size, token = as_float(scale), dim + labels
-        shapes = (heads, labels, token), (heads, token, dim)
-        if scheme == "gaussian":
-            value = size * jr.normal(key_value, shapes[0], size.dtype)
-            block = size * jr.normal(key_query, shapes[1], size.dtype)
-        elif scheme == "default":
-            value = size * uniform(key_value, shapes[0], token, size.dtype)
-            block = size * uniform(key_query, shapes[1], token, size.dtype)
+        if scheme in ("gaussian", "default"):
+            shapes = (heads, labels, token), (heads, token, dim)
+            value, block = random_blocks(key, shapes, size, scheme, (token, token))
         else:
             signs = size * start_signs(heads, scheme, size.dtype)[:, None, None]
             value = signs * jnp.eye(labels, token, dim, dtype=size.dtype)
@@ -197,9 +191,7 @@ class MultiStructured(AbstractMultiAttention):
         size = as_float(scale)
         shape = (heads, dim) if per_coordinate else (heads,)
         if scheme == "gaussian":
-            key_omega, key_mu = jr.split(key)
-            omega = size * jr.normal(key_omega, shape, size.dtype)
-            mu = size * jr.normal(key_mu, (heads, labels), size.dtype)
+            omega, mu = random_blocks(key, (shape, (heads, labels)), size, scheme, (dim, dim))
         else:
             signs = size * start_signs(heads, scheme, size.dtype)
             mu = jnp.broadcast_to(signs[:, None], (heads, labels))

@@ -3,14 +3,20 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, ScalarLike
 
 from ..precision import as_float
 from ..tasks import Sequences, is_whole
 from ._attention import Activation, attended_tokens
 from ._base import AbstractModel, Normaliser, attention_length
-from ._initialise import FULL_SCHEMES, FullScheme, check_key, check_sizes, start_signs, uniform
+from ._initialise import (
+    FULL_SCHEMES,
+    FullScheme,
+    check_key,
+    check_sizes,
+    random_blocks,
+    start_signs,
+)
 
 
 class AttentionStack(AbstractModel[Sequences]):
@@ -68,19 +74,13 @@ class AttentionStack(AbstractModel[Sequences]):
             raise ValueError(f"`depth` = {depth}: must be a whole number from 1 up.")
         size, token = as_float(scale), dim + 1
         shape = (1 if tied else depth, heads, token, token)
-        keys = jr.split(key)
         if scheme in ("gaussian", "default"):
-            blocks = [
-                jr.normal(k, shape, size.dtype)
-                if scheme == "gaussian"
-                else uniform(k, shape, token, size.dtype)
-                for k in keys
-            ]
+            blocks = random_blocks(key, (shape, shape), size, scheme, (token, token))
         else:
-            signs = start_signs(heads, scheme, size.dtype)[:, None, None]
+            signs = size * start_signs(heads, scheme, size.dtype)[:, None, None]
             label = jnp.zeros(token, size.dtype).at[-1].set(1)
             blocks = [jnp.broadcast_to(signs * jnp.diag(d), shape) for d in (1 - label, label)]
-        return AttentionStack(size * blocks[0], size * blocks[1], depth=depth, **options)
+        return AttentionStack(*blocks, depth=depth, **options)
 
     @property
     def tied(self) -> bool:

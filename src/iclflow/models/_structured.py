@@ -2,13 +2,19 @@
 
 import equinox as eqx
 import jax.numpy as jnp
-import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray, ScalarLike
 
 from ..precision import as_float
 from ._attention import AbstractAttention, Activation
 from ._base import Normaliser
-from ._initialise import STRUCTURED_SCHEMES, StructuredScheme, check_key, check_sizes, start_signs
+from ._initialise import (
+    STRUCTURED_SCHEMES,
+    StructuredScheme,
+    check_key,
+    check_sizes,
+    random_blocks,
+    start_signs,
+)
 
 
 def as_weights(x) -> Array:
@@ -67,9 +73,7 @@ class StructuredAttention(AbstractAttention):
         size = as_float(scale)
         shape = (heads, dim) if per_coordinate else (heads,)
         if scheme == "gaussian":
-            key_omega, key_mu = jr.split(key)
-            omega = size * jr.normal(key_omega, shape, size.dtype)
-            mu = size * jr.normal(key_mu, (heads,), size.dtype)
+            omega, mu = random_blocks(key, (shape, (heads,)), size, scheme, (dim, dim))
         else:
             mu = size * start_signs(heads, scheme, size.dtype)
             omega = jnp.broadcast_to(mu[:, None], shape) if per_coordinate else mu

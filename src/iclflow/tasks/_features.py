@@ -28,6 +28,7 @@ class AbstractFeatureRegression(AbstractDesignedTask):
     def weight_variances(self) -> Float[Array, " F"]:
         """The prior variance of each entry of w."""
 
+    @eqx.filter_jit
     def sample(self, key: PRNGKeyArray, count: int) -> Sequences:
         def values(key, x):
             variances = self.weight_variances()

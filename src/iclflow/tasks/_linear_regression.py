@@ -115,6 +115,7 @@ class LinearRegression(AbstractTask[Sequences]):
         """E[y²] of a context label."""
         return _label_variance(self.covariance, self.weight_second_moment, self.noise)
 
+    @eqx.filter_jit
     def sample(self, key: PRNGKeyArray, count: int) -> Sequences:
         key_x, key_w, key_noise, key_length = jr.split(key, 4)
         longest, dim, dtype = self.max_context, self.dim, self.covariance.dtype

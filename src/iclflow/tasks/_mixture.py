@@ -47,6 +47,7 @@ class Mixture(AbstractTask[Sequences]):
     def max_context(self) -> int:
         return max(component.max_context for component in self.components)
 
+    @eqx.filter_jit
     def sample(self, key: PRNGKeyArray, count: int) -> Sequences:
         key_choice, *keys = jr.split(key, 1 + len(self.components))
         choice = jr.choice(key_choice, len(self.components), (count,), p=self.probabilities)

@@ -145,6 +145,7 @@ class MultiTaskRegression(AbstractTask[MultiSequences]):
             prior = self.input_rotation @ prior @ self.input_rotation.T
         return white_regression(self.contexts, self.noisy_query, prior, self.noise[index])
 
+    @eqx.filter_jit
     def sample(self, key: PRNGKeyArray, count: int) -> MultiSequences:
         key_x, key_beta, key_noise, key_length = jr.split(key, 4)
         dtype, tokens = self.signal.dtype, self.max_context + 1

@@ -54,6 +54,7 @@ class TwoLayerReLU(AbstractRandomFunction):
         self.hidden = checked_count("hidden", hidden)
         self.variance = as_float(checked_nonnegative("variance", variance))
 
+    @eqx.filter_jit
     def sample(self, key: PRNGKeyArray, count: int) -> Sequences:
         def values(key, x):
             key_first, key_second = jr.split(key)
@@ -97,6 +98,7 @@ class DecisionTree(AbstractRandomFunction):
         self.depth = checked_count("depth", depth, LARGEST_DEPTH)
         self.variance = as_float(checked_nonnegative("variance", variance))
 
+    @eqx.filter_jit
     def sample(self, key: PRNGKeyArray, count: int) -> Sequences:
         def values(key, x):
             key_tree, key_leaves = jr.split(key)

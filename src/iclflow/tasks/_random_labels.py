@@ -43,6 +43,7 @@ class RandomLabels(AbstractTask[Sequences]):
     def max_context(self) -> int:
         return self.inputs.max_context
 
+    @eqx.filter_jit
     def sample(self, key: PRNGKeyArray, count: int) -> Sequences:
         key_inputs, key_labels = jr.split(key)
         drawn = self.inputs.sample(key_inputs, count)

@@ -50,6 +50,7 @@ class SparseRegression(AbstractDesignedTask):
         self.sparsity = checked_count("sparsity", sparsity, self.design.dim)
         self.variance = as_float(checked_nonnegative("variance", variance))
 
+    @eqx.filter_jit
     def sample(self, key: PRNGKeyArray, count: int) -> Sequences:
         def values(key, x):
             return jnp.einsum("pnd,pd->pn", x, self._weights(key, count))
