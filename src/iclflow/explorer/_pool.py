@@ -70,6 +70,8 @@ class Pool:
             self._start_one()
 
     def _start_one(self) -> None:
+        # Their matrices are small, and threads of OpenBLAS that wait keep others from computing.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         # Spawned: a process that has threads or JAX must not be forked.
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()

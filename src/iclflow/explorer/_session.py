@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+import math
 import secrets
 import time
 from pathlib import Path
@@ -90,7 +91,8 @@ class Session:
         self._text_bytes = 0
         self._wake = asyncio.Event()
         self.connections = 0
-        self.seen = time.monotonic()
+        # Until when it is expected to open a stream, while it has none.
+        self.expected = math.inf
 
     def publish(self, run: Run, type: str, text: str | None = None, **content: Any) -> None:
         """Adds an event; all streams of the page wake up. How far a run is, and its place in the

@@ -24,10 +24,11 @@ from ._pool import Pool, Worker
 from ._queue import FairQueue
 from ._session import OVER, Run, Session, shape_of
 
-# Seconds: between two looks at everything; that a page may be away before its runs are cancelled;
+# Seconds: between two looks at everything; that a page may be away before its runs are cancelled,
+# and that one which has just asked for something may take, on a busy machine, until it listens;
 # that a run may compute while another page waits; that a worker has to leave what it was told to.
 _TICK = 0.25
-_AWAY = 5.0
+_AWAY, _BUSY = 5.0, 30.0
 _SLICE = 2.0
 _GRACE = 8.0
 # A worker that is still busy so long after the limit of its run does not answer.
@@ -91,12 +92,12 @@ class Studio:
         if session is None:
             raise Refusal("This page is not known to the server: load it again.", "session", 404)
         self._sessions.move_to_end(session.id)
-        session.seen = time.monotonic()
+        session.expected = time.monotonic() + _BUSY
         return session
 
     def left(self, session: Session) -> None:
         """A stream of this page has ended: from now on it counts as away."""
-        session.seen = time.monotonic()
+        session.expected = time.monotonic() + _AWAY
 
     def run(self, id: str, session: Session | None = None) -> Run:
         """The run of this id; with a session, one of its own."""
@@ -316,7 +317,7 @@ class Studio:
 
     def _tick(self, now: float) -> None:
         for session in list(self._sessions.values()):
-            if not session.connections and now - session.seen > _AWAY:
+            if not session.connections and now > session.expected:
                 for run in session.active:
                     self.wish(run, "cancel")
         self._tell_places()
