@@ -9,7 +9,7 @@ from typing import NamedTuple
 import equinox as eqx
 import jax.random as jr
 import numpy as np
-from jaxtyping import ArrayLike, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, PRNGKeyArray
 
 from ..config import Config, InputError
 from ..models import AbstractModel, MergedKQ, SeparateKQ, SpectralAttention
@@ -53,8 +53,14 @@ class Experiment:
 
     def floor(self) -> float | None:
         """The smallest loss that weights of this shape can reach, where it is known."""
-        floor = eqx.filter_jit(lambda risk, model: risk.floor(model))(self.monitor, self.model)
+        floor = _floor(self.monitor, self.model)
         return None if floor is None else float(floor)
+
+
+# Compiled once for all experiments of a shape.
+@eqx.filter_jit
+def _floor(risk: AbstractRisk, model: AbstractModel) -> Array | None:
+    return risk.floor(model)
 
 
 class Keys(NamedTuple):
