@@ -15,6 +15,9 @@ os.environ.setdefault(
 # Programs that are started by tests and do not ask for the cache themselves keep all they compile.
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+# Several processes share the machine, and threads of OpenBLAS that wait for each other keep a core
+# busy: beside two other processes a small decomposition would take fifty times as long.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import jax
 import jax.random as jr
@@ -40,7 +43,8 @@ _MOST_PIECES, _MOST_BYTES = 45_000, 3 * 2**30
 
 def pytest_configure(config):
     """Begins what takes longest to compile before everything else, beside it. Otherwise a worker of
-    the explorer would, the first time on a machine: others wait for it, and it gives way to them."""
+    the explorer would, the first time on a machine; others wait for it, and it gives way to them.
+    """
     if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
         code = "from iclflow.risks.fused._ffi import available; available()"
         compiling = subprocess.Popen([sys.executable, "-c", code])

@@ -37,17 +37,17 @@ def random_task(rng: np.random.Generator, dim: int, context, **options) -> Linea
 
 def deterministic_merged(scale: float = 1e-3) -> MergedKQ:
     """Three heads with weights that need no random numbers."""
-    h, a, b = (jnp.arange(n, dtype=float) for n in (3, 4, 4))
-    U = jnp.sin(1 + h[:, None, None] + 2 * a[:, None] + 3 * b)
-    return MergedKQ(v=scale * jnp.cos(1 + h), U=scale * U)
+    h, a, b = (np.arange(n, dtype=float) for n in (3, 4, 4))
+    U = np.sin(1 + h[:, None, None] + 2 * a[:, None] + 3 * b)
+    return MergedKQ(v=jnp.asarray(scale * np.cos(1 + h)), U=jnp.asarray(scale * U))
 
 
 def deterministic_separate(scale: float = 1e-2) -> SeparateKQ:
     """Four rank-one heads with weights that need no random numbers."""
-    h, d = jnp.arange(4.0), jnp.arange(4.0)
-    K = jnp.cos(2 + 3 * h[:, None] + d)
-    Q = jnp.sin(1 + 2 * h[:, None] + 3 * d)
-    return SeparateKQ(v=scale * jnp.cos(1 + h), K=scale * K[:, :, None], Q=scale * Q[:, :, None])
+    h, d = np.arange(4.0), np.arange(4.0)
+    K = np.cos(2 + 3 * h[:, None] + d)[:, :, None]
+    Q = np.sin(1 + 2 * h[:, None] + 3 * d)[:, :, None]
+    return SeparateKQ(*(jnp.asarray(scale * weights) for weights in (np.cos(1 + h), K, Q)))
 
 
 def harmed(path: Path) -> Iterator[str]:

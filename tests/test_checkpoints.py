@@ -1,5 +1,6 @@
 """Models in files: ours, and state dicts with stacked projections."""
 
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -8,12 +9,16 @@ from safetensors.numpy import save_file
 
 from iclflow.checkpoints import from_state_dict, load_model, save_model
 from iclflow.models import FactoredAttention, MultiFactored, StructuredAttention
-from iclflow.tasks import LinearRegression, MultiTaskRegression
+from iclflow.tasks import MultiTaskRegression, Sequences
 from state_dicts import DIM, MU, OMEGA, stacked, two_labels
 
 
-def sequences(count=50):
-    return LinearRegression(np.ones(DIM), 12, noise=0.1).sample(jr.key(3), count)
+def sequences(count=50, context=12) -> Sequences:
+    """Any sequences, drawn by NumPy: nothing is compiled for them."""
+    rng = np.random.default_rng(3)
+    shapes = (context, DIM), (context,), (DIM,), ()
+    parts = (jnp.asarray(rng.normal(size=(count, *shape))) for shape in shapes)
+    return Sequences(*parts, length=jnp.asarray(np.full(count, float(context))))
 
 
 def plain_layer(tensors, batch, heads):
@@ -67,7 +72,10 @@ def test_several_outputs_make_a_model_of_several_labels():
     model = from_state_dict(two_labels(), heads=2)
     assert isinstance(model, MultiFactored)
     task = MultiTaskRegression([[0, 1, 2], [3, 4, 5]], context=7)
-    assert model.predict(task.sample(jr.key(0), 4)).shape == (4, 2)
+    # Of the sequences of a task the shapes alone matter here.
+    shapes = jax.eval_shape(lambda key: task.sample(key, 4), jr.key(0))
+    batch = jax.tree.map(lambda part: jnp.asarray(np.full(part.shape, 7.0)), shapes)
+    assert model.predict(batch).shape == (4, 2)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 import json
 
 import jax
-import jax.random as jr
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -112,7 +112,8 @@ def steps(durations) -> Trajectory:
     times = np.concatenate([[0.0], near, [drops[-1] + 1]])
     done = 0.5 * (1 + np.tanh((times[:, None] - drops) / 0.01))
     losses = levels[0] + done @ np.diff(levels)
-    model = SeparateKQ.init(jr.key(0), dim=8, heads=1, scale=0.0)
+    v, K = jnp.asarray(np.zeros(1)), jnp.asarray(np.zeros((1, 8, 1)))
+    model = SeparateKQ(v=v, K=K, Q=K)
     models = jax.tree.map(lambda leaf: np.zeros((len(times), *leaf.shape)), model)
     return Trajectory(times, losses, models)
 

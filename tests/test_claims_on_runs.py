@@ -54,6 +54,17 @@ LINEAR = [
 LEAST_DECIDED = {"linear/ordered-drops": 0.7, "linear/cascade": 0.5}
 
 
+# For runs of three heads on three components, the size of most of the grid: what is compiled for
+# one serves the others.
+THREE = {"eigenvalues": [0.8, 0.5, 0.3]}, {"heads": 3}
+
+
+@eqx.filter_jit
+def losses_along(exact, models):
+    """The losses of models with a leading axis over them."""
+    return jax.vmap(exact)(models)
+
+
 def config(task=None, model=None, **sections):
     """A config of linear attention, with some settings changed."""
     task = {"kind": "linear_regression", "eigenvalues": [0.8, 0.5], "context": 20} | (task or {})
@@ -72,6 +83,11 @@ def trained(task: dict, model: dict, seeds: int, key: int):
     )
     runs = gradient_flow_ensemble(models, risk(build_task(given), models)).runs
     return [(given, run) for run in runs]
+
+
+def along(kind, *weights: np.ndarray):
+    """A model of every entry of arrays of weights, which have a leading axis."""
+    return jax.vmap(kind)(*map(jnp.asarray, weights))
 
 
 @pytest.fixture(scope="module")
@@ -229,34 +245,32 @@ def learned(given, sizes) -> Trajectory:
     found = theory.modes(task)
     roots = np.cbrt(found.strengths * np.asarray(sizes))
     columns = (roots * np.asarray(found.left)).T[:, :, None]
-    first = SeparateKQ.init(jr.key(0), task.dim, task.dim)
-    weights = tuple(jnp.asarray(w) for w in (roots, columns, columns))
-    last = eqx.tree_at(lambda model: (model.v, model.K, model.Q), first, weights)
-    models = jax.tree.map(lambda w: jnp.stack([0.01 * w, w]), last)
-    exact = risk(task, last)
-    losses = [float(exact(jax.tree.map(lambda w: w[i], models))) for i in (0, 1)]
-    return Trajectory(np.array([0.0, 50.0]), np.array(losses), models)
+    models = along(SeparateKQ, *(np.stack([0.01 * w, w]) for w in (roots, columns, columns)))
+    losses = np.asarray(losses_along(risk(task, models), models))
+    return Trajectory(np.array([0.0, 50.0]), losses, models)
 
 
 def test_a_run_that_was_stopped_at_its_limit_decides_and_no_other():
-    given, check = config(flow={"end": 50.0}), find_run_check("linear/noise-and-prior")
-    done = learned(given, [1.0, 1.0])
+    given, check = config(*THREE, flow={"end": 50.0}), find_run_check("linear/noise-and-prior")
+    done = learned(given, [1.0, 1.0, 1.0])
     assert done.result is Result.finished
     assert check.check(done, None, given).verdict == "holds"
     assert check.check(done, None, given, falsify=True).verdict == "fails"
     # The slope vanishes on a plateau too, where a head has not begun.
-    for shares in ([1.0, 0.0], [1.0, 1e-9], [1.0, 0.99]):
-        outcome = check.check(learned(given, shares), None, given)
-        assert outcome.verdict == "inconclusive", shares
+    for share in (0.0, 1e-9, 0.99):
+        outcome = check.check(learned(given, [1.0, 1.0, share]), None, given)
+        assert outcome.verdict == "inconclusive", share
         assert outcome.reason == "the run is not converged: finished at 50"
 
 
 def test_a_curve_that_has_not_left_its_start_decides_nothing():
-    given = config(model={"scheme": "identity", "scale": 1e-4}, flow={"end": 1.0})
-    first = SeparateKQ.init(jr.key(0), 2, 2, scale=1e-4, scheme="identity")
-    loss = float(risk(build_task(given), first)(first))
-    still = jax.tree.map(lambda w: jnp.stack([w, w]), first)
-    run = Trajectory(np.array([0.0, 1.0]), np.array([loss, loss]), still)
+    task, model = THREE
+    given = config(task, model | {"scheme": "identity", "scale": 1e-4}, flow={"end": 1.0})
+    directions = np.eye(3)[:, :, None]
+    weights = (1e-4 * np.stack([w, w]) for w in (np.ones(3), directions, directions))
+    still = along(SeparateKQ, *weights)
+    losses = np.asarray(losses_along(risk(build_task(given), still), still))
+    run = Trajectory(np.array([0.0, 1.0]), losses, still)
     for falsify in (False, True):
         outcome = find_run_check("linear/scalar-ode").check(run, None, given, falsify)
         assert outcome.verdict == "inconclusive" and "too little to tell" in outcome.reason
@@ -274,15 +288,17 @@ def test_the_end_of_a_run_that_stops_early_is_not_compared(staircase):
 @pytest.mark.parametrize("kind", [MergedKQ, SeparateKQ])
 def test_the_gradient_bounds_how_far_weights_are_above_their_limit(kind):
     """Against the loss, of weights anywhere."""
-    given = config(model={"kind": "merged" if kind is MergedKQ else "separate"})
+    settings, model = THREE
+    given = config(settings, model | {"kind": "merged" if kind is MergedKQ else "separate"})
     task = build_task(given)
     assert isinstance(task, LinearRegression)
     best = theory.optimal_loss(task)
     for i, scale in enumerate((0.1, 0.5, 1.0, 2.0) * 3):
-        model = kind.init(jr.key(i), 2, 3, scale=scale)
-        models = jax.tree.map(lambda w: w[None], model)
+        rng = np.random.default_rng(i)
+        shapes = [(3,), (3, 3, 3)] if kind is MergedKQ else [(3,), (3, 3, 1), (3, 3, 1)]
+        models = along(kind, *(scale * rng.normal(size=(1, *shape)) for shape in shapes))
         at = Given(given, task, Trajectory(np.zeros(1), np.zeros(1), models))
-        above = float(risk(task, model)(model)) - best
+        above = float(losses_along(risk(task, models), models)[0]) - best
         assert above <= most_left(at, least_curvature(at))
 
 
@@ -458,8 +474,9 @@ def test_an_opposite_pair_follows_the_flow_by_theory():
     """Against the gradient of the large-context risk, integrated by SciPy."""
     given = softmax_config(scheme="opposite")
     given = parse_config(given.model_dump() | {"risk": {"kind": "large_context"}})
-    signs = jnp.array([1.0, -1.0])
-    first = StructuredAttention(omega=0.1 * signs, mu=0.1 * signs, dim=DIM)
+    signs = np.array([1.0, -1.0])
+    start = jnp.asarray(0.1 * signs)
+    first = StructuredAttention(omega=start, mu=start, dim=DIM)
     exact = risk(build_task(given), first, "large_context")
 
     @jax.jit
@@ -522,7 +539,7 @@ def two_tasks(heads: int, seed: int = 0, **model):
         BalancedSpectral.of(omega, mu, first.coordinates, first.dim, first.width)
         for omega, mu in zip(flow.omega, flow.mu)
     ]
-    models = jax.tree.map(lambda *w: jnp.stack(w), *each)
+    models = jax.tree.map(lambda *w: jnp.asarray(np.stack(w)), *each)
     noise = float(np.sum(np.asarray(task.noise)))
     return given, Trajectory(times, flow.loss + noise, models)
 
@@ -539,7 +556,7 @@ def test_a_limit_holds_where_heads_share_a_task():
 
 
 def test_a_head_that_is_ahead_on_all_tasks_says_nothing_about_who_gets_them():
-    given, run = two_tasks(heads=2, spread=0.9)
+    given, run = two_tasks(heads=3, spread=0.9)
     outcome = find_run_check("multitask/heads-ahead").check(run, None, given)
     assert outcome.verdict == "inconclusive" and "ahead on several tasks" in outcome.reason
     alone = parse_config(given.model_dump() | {"model": {"kind": "multi_spectral", "heads": 1}})
@@ -629,7 +646,8 @@ def test_the_docs_say_how_many_claims_speak_of_runs():
 def away_from_home(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("iclflow.compile_cache.enable_compile_cache", lambda: None)
-    (tmp_path / "run.toml").write_text(to_toml(config().model_dump(mode="json", exclude_none=True)))
+    given = config(*THREE).model_dump(mode="json", exclude_none=True)
+    (tmp_path / "run.toml").write_text(to_toml(given))
 
 
 def test_the_command_line_says_which_claims_a_config_tests(away_from_home, capsys):
@@ -660,7 +678,7 @@ def test_the_command_line_says_how_many_runs_of_a_sweep_test_each_claim(away_fro
 
 
 @pytest.mark.slow
-def test_the_command_line_shows_the_verdicts_on_a_stored_run(away_from_home, capsys):
+def test_the_command_line_shows_the_verdicts_on_a_stored_run(away_from_home, capsys, sketched):
     assert main(["run", "run.toml", "--out", "stored"]) == 0
     capsys.readouterr()
     assert main(["show", "stored", "--claims"]) == 0

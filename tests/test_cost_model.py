@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import jax
 import numpy as np
 import pytest
 
@@ -85,8 +86,8 @@ def test_the_fits_have_more_sizes_than_prices_and_the_checks_are_not_among_them(
 
 @pytest.mark.parametrize("dim, heads", [(2, 3), (4, 4)])
 def test_weights_are_counted_as_the_model_has_them(dim, heads, getkey):
-    model = SeparateKQ.init(getkey(), dim, heads, 1)
-    assert flow_weights(dim, heads) == sum(np.size(leaf) for leaf in (model.v, model.K, model.Q))
+    model = jax.eval_shape(lambda key: SeparateKQ.init(key, dim, heads, 1), getkey())
+    assert flow_weights(dim, heads) == sum(leaf.size for leaf in (model.v, model.K, model.Q))
 
 
 OVERHEADS = Overheads(row=1e-4, join=1e-5, task=1e-2, compile=10.0, row_bytes=100.0)

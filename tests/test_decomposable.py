@@ -32,6 +32,14 @@ from iclflow.theory import multitask
 
 SETS = ((0, 1, 2), (3, 4, 5, 6))
 OMEGA, MU = [[0.4, 0.1], [-0.2, 0.35]], [[1.2, 0.3], [-0.4, 1.0]]
+
+
+@eqx.filter_jit
+def spectral_heads(omega: np.ndarray, mu: np.ndarray, sets, **imbalances) -> SpectralAttention:
+    """As a whole: operation by operation, each would be compiled by itself."""
+    return SpectralAttention.of(omega, mu, sets, **imbalances)
+
+
 # The example of reference value 36: losses without the noise of the query.
 TASK = MultiTaskRegression(SETS, context=20, noise=0.2, signal=[0.5, 0.3], noisy_query=False)
 HEADS = SpectralAttention.of(OMEGA, MU, SETS, value_imbalance=0.3, key_imbalance=-0.1)
@@ -39,12 +47,6 @@ HEADS = SpectralAttention.of(OMEGA, MU, SETS, value_imbalance=0.3, key_imbalance
 
 def rotation(size: int, seed: int) -> jax.Array:
     return jnp.asarray(np.linalg.qr(np.random.default_rng(seed).normal(size=(size, size)))[0])
-
-
-def numbers(run) -> tuple[np.ndarray, np.ndarray]:
-    """ω and μ along a run of singular values."""
-    both = eqx.filter_vmap(lambda model: (model.omega(), model.mu()))(run.models)
-    return np.asarray(both[0]), np.asarray(both[1])
 
 
 def sampled_mean(task, model, key, count: int) -> tuple[float, float]:
@@ -58,16 +60,18 @@ def sampled_mean(task, model, key, count: int) -> tuple[float, float]:
 # Compiled as a whole: operation by operation, each would be compiled by itself.
 sample = eqx.filter_jit(lambda task, key: task.sample(key, 5))
 predict = eqx.filter_jit(lambda models, drawn: [model.predict(drawn) for model in models])
+factored = eqx.filter_jit(lambda model, key, *turns: model.factored(key, *turns))
+losses_of = eqx.filter_jit(lambda pairs: [risk(model) for risk, model in pairs])
 
 
 def test_all_forms_of_decomposable_heads_predict_alike():
-    factored = HEADS.factored(jr.key(1))
+    full = factored(HEADS, jr.key(1))
     each = np.repeat(np.asarray(OMEGA), [3, 4], axis=1)
     models = (
         HEADS,
         BalancedSpectral.of(OMEGA, MU, SETS),
-        factored,
-        factored.embedded(),
+        full,
+        full.embedded(),
         MultiStructured(each, jnp.asarray(MU), 7),
     )
     wanted, *others = predict(models, sample(TASK, jr.key(0)))
@@ -79,13 +83,13 @@ def test_all_forms_of_decomposable_heads_predict_alike():
 def test_singular_values_and_imbalances_are_those_asked_for():
     np.testing.assert_allclose(HEADS.omega(), OMEGA, rtol=1e-14)
     np.testing.assert_allclose(HEADS.mu(), MU, rtol=1e-14)
-    k, q, o, v = HEADS.factors()
+    k, q, o, v = map(np.asarray, HEADS.factors())
     np.testing.assert_allclose(k**2 - q**2, np.full((2, 2), -0.1), rtol=1e-12)
     np.testing.assert_allclose(o**2 - v**2, np.full((2, 2), 0.3), rtol=1e-12)
     balanced = BalancedSpectral.of(OMEGA, MU, SETS)
     np.testing.assert_allclose(balanced.omega(), OMEGA, rtol=1e-14)
     np.testing.assert_allclose(balanced.mu(), MU, rtol=1e-14)
-    full = HEADS.factored(jr.key(0))
+    full = factored(HEADS, jr.key(0))
     gram = lambda factor: np.einsum("hea,heb->hab", factor, factor)
     difference = gram(full.K) - gram(full.Q)
     np.testing.assert_allclose(difference, np.broadcast_to(-0.1 * np.eye(7), (2, 7, 7)), atol=1e-14)
@@ -105,32 +109,44 @@ def test_rotated_factors_predict_rotated_labels_from_rotated_inputs():
 
 
 def test_random_starts_lie_in_the_stated_range_and_distinct_ones_where_they_should():
-    drawn = BalancedSpectral.init(jr.key(0), SETS, 500, omega=0.02, mu=0.3, spread=0.4)
-    omega = np.asarray(drawn.omega())
-    assert 0.012 < omega.min() < 0.0121 and 0.0199 < omega.max() < 0.02
-    np.testing.assert_allclose(drawn.mu(), np.full((500, 2), 0.3), rtol=1e-14)
     # One head is ahead on each task, whatever their numbers are.
     ahead = {3: [[0.01, 0.008], [0.008, 0.01], [0.008, 0.008]], 1: [[0.01, 0.01]]}
-    for heads, rows in ahead.items():
-        for kind in (BalancedSpectral, SpectralAttention):
-            distinct = kind.init(jr.key(0), SETS, heads, scheme="distinct").omega()
-            np.testing.assert_allclose(distinct, rows, rtol=1e-14)
-    factors = SpectralAttention.init(jr.key(0), SETS, 500, 0.02, 0.3, 0.4, value_imbalance=0.1)
-    np.testing.assert_allclose(factors.omega(), omega, rtol=1e-14)
-    np.testing.assert_allclose(factors.O**2 - factors.V**2, np.full((500, 2), 0.1), rtol=1e-12)
+
+    @jax.jit
+    def starts(key):
+        drawn = BalancedSpectral.init(key, SETS, 500, omega=0.02, mu=0.3, spread=0.4)
+        factors = SpectralAttention.init(key, SETS, 500, 0.02, 0.3, 0.4, value_imbalance=0.1)
+        distinct = [
+            (kind.init(key, SETS, heads, scheme="distinct").omega(), np.asarray(rows))
+            for heads, rows in ahead.items()
+            for kind in (BalancedSpectral, SpectralAttention)
+        ]
+        return drawn.omega(), drawn.mu(), factors, factors.omega(), distinct
+
+    omega, mu, factors, of_factors, distinct = starts(jr.key(0))
+    omega = np.asarray(omega)
+    assert 0.012 < omega.min() < 0.0121 and 0.0199 < omega.max() < 0.02
+    np.testing.assert_allclose(mu, np.full((500, 2), 0.3), rtol=1e-14)
+    assert len(distinct) == 4
+    for found, rows in distinct:
+        np.testing.assert_allclose(found, rows, rtol=1e-14)
+    np.testing.assert_allclose(of_factors, omega, rtol=1e-14)
+    difference = np.asarray(factors.O) ** 2 - np.asarray(factors.V) ** 2
+    np.testing.assert_allclose(difference, np.full((500, 2), 0.1), rtol=1e-12)
 
 
 def test_closed_form_is_one_number_in_all_forms_and_by_theory():
     spectral = risk(TASK, HEADS, "large_context")
-    factored = HEADS.factored(jr.key(1))
-    general = risk(TASK, factored, "large_context")
+    full = factored(HEADS, jr.key(1))
+    general = risk(TASK, full, "large_context")
     assert isinstance(spectral, SpectralRisk) and isinstance(general, LargeContextRisk)
-    value = float(spectral(HEADS))
-    assert value == pytest.approx(1.0862, abs=1e-4)
-    assert float(general(factored)) == pytest.approx(value, rel=1e-13)
-    assert float(general(HEADS)) == pytest.approx(value, rel=1e-13)
+    value, *others, losses = losses_of(
+        [(spectral, HEADS), (general, full), (general, HEADS), (spectral.losses, HEADS)]
+    )
+    assert float(value) == pytest.approx(1.0862, abs=1e-4)
+    np.testing.assert_allclose(others, [value, value], rtol=1e-13)
     theory = multitask.loss(np.asarray(OMEGA), np.asarray(MU), multitask.blocks_of(TASK))
-    np.testing.assert_allclose(spectral.losses(HEADS), theory, rtol=1e-13)
+    np.testing.assert_allclose(losses, theory, rtol=1e-13)
 
 
 def test_closed_form_of_rotated_tasks_is_that_of_plain_ones():
@@ -139,9 +155,10 @@ def test_closed_form_of_rotated_tasks_is_that_of_plain_ones():
         SETS, context=20, noise=0.2, signal=[0.5, 0.3], noisy_query=False,
         input_rotation=turn, output_rotation=mix,
     )  # fmt: skip
-    model = HEADS.factored(jr.key(1), turn, mix)
-    value = risk(turned, model, "large_context")(model)
-    plain = risk(TASK, HEADS, "large_context")(HEADS)
+    model = factored(HEADS, jr.key(1), turn, mix)
+    value, plain = losses_of(
+        [(risk(turned, model, "large_context"), model), (risk(TASK, HEADS, "large_context"), HEADS)]
+    )
     assert float(value) == pytest.approx(float(plain), rel=1e-12)
 
 
@@ -149,9 +166,10 @@ def test_closed_form_holds_for_full_matrices_in_long_contexts():
     # Weights so small that what the closed form neglects in its 1/N term is 2 % of that term.
     task = LinearRegression(covariance=[[1.0, 0.3], [0.3, 0.6]], context=200, noise=0.3)
     options = {"activation": "softmax", "self_attention": False}
-    model = MergedKQ.init(jr.key(2), 2, 2, 1.0, **options)
-    model = eqx.tree_at(lambda m: (m.v, m.U), model, (4 * model.v, 0.15 * model.U))
-    closed = float(risk(task, model, "large_context")(model))
+    drawn = MergedKQ.init(jr.key(2), 2, 2, 1.0)
+    weights = 4 * np.asarray(drawn.v), 0.15 * np.asarray(drawn.U)
+    model = MergedKQ(*map(jnp.asarray, weights), **options)
+    (closed,) = map(float, losses_of([(risk(task, model, "large_context"), model)]))
     mean, error = sampled_mean(task, model, jr.key(3), 20_000)
     assert abs(closed - mean) < 4 * error + 0.02 * closed / 200
 
@@ -159,9 +177,9 @@ def test_closed_form_holds_for_full_matrices_in_long_contexts():
 def test_exact_risk_has_its_reference_value_and_says_how_right_it_is():
     exact = risk(TASK, HEADS, "exact", digits=5)
     assert isinstance(exact, ExactMultiRisk)
-    losses = np.asarray(jax.jit(lambda m: exact.losses(m))(HEADS))
+    both = jax.jit(lambda m: (exact.losses(m), exact.with_error(m)))
+    losses, (value, error) = jax.tree.map(np.asarray, both(HEADS))
     np.testing.assert_allclose(losses, [0.5327687, 0.6962013], atol=2e-7)
-    value, error = eqx.filter_jit(exact.with_error)(HEADS)
     assert float(value) == pytest.approx(1.22896999, abs=3e-8)
     assert abs(losses.sum() - float(value)) <= float(error) < 1e-6
 
@@ -170,10 +188,14 @@ def test_exact_risk_of_one_task_is_that_of_the_single_task_quadrature():
     # Another engine, with grids and identities of its own.
     task = MultiTaskRegression([range(5)], context=30, noise=0.1, signal=0.2)
     omega, mu = np.array([[0.5], [-0.3], [0.2]]), np.array([[0.8], [-0.9], [0.3]])
-    model = SpectralAttention.of(omega, mu, task.coordinates)
+    model = spectral_heads(omega, mu, task.coordinates)
     single = StructuredAttention(omega[:, 0], mu[:, 0], 5)
-    wanted = risk(isotropic(5, 30, 0.1), single, "exact")(single)
-    found = eqx.filter_jit(risk(task, model, "exact", digits=5))(model)
+    wanted, found = losses_of(
+        [
+            (risk(isotropic(5, 30, 0.1), single, "exact"), single),
+            (risk(task, model, "exact", digits=5), model),
+        ]
+    )
     assert float(found) == pytest.approx(float(wanted), abs=1e-7)
 
 
@@ -185,7 +207,7 @@ UNLIKE = MultiTaskRegression(
 def unlike_heads() -> SpectralAttention:
     omega = np.array([[0.7, 0.2, -0.3], [-0.4, 0.5, 0.3], [0.1, -0.3, 0.9]])
     mu = np.array([[0.9, 0.3, -0.2], [-0.4, 0.8, 0.3], [0.2, -0.3, 0.6]])
-    return SpectralAttention.of(omega, mu, UNLIKE.coordinates)
+    return spectral_heads(omega, mu, UNLIKE.coordinates)
 
 
 def test_exact_risk_of_unlike_tasks_is_the_mean_over_random_contexts():
@@ -217,7 +239,7 @@ def test_exact_risk_of_many_tasks_is_the_sum_of_those_that_heads_attend_to():
     sets = [(0, 1, 2), (3, 4, 5, 6), (7, 8), (9,)]
     four = MultiTaskRegression(sets, context=20, noise=0.2, signal=[0.5, 0.3, 0.4, 0.9])
     wide = lambda rows: np.pad(np.asarray(rows), ((0, 0), (0, 2)))
-    model = SpectralAttention.of(wide(OMEGA), wide(MU), sets)
+    model = spectral_heads(wide(OMEGA), wide(MU), sets)
     losses = eqx.filter_jit(exact_multi_risk(four, model, digits=4).losses)(model)
     # 512 points whose weights make polynomials of degree 4 in the squares exact: what is left is
     # of the fifth order in fluctuations of ω²r², about 0.3.
@@ -232,7 +254,7 @@ def test_exact_risk_exists_where_it_holds_alone():
     for task in (other, turned):
         kinds = available_kinds(task, HEADS)
         assert "exact" not in kinds and "large_context" in kinds
-    model = HEADS.factored(jr.key(0))
+    model = factored(HEADS, jr.key(0))
     assert "exact" not in available_kinds(TASK, model)
     assert "large_context" not in available_kinds(TASK, model.embedded())
 
@@ -257,13 +279,14 @@ THREE = (range(3), range(3, 6), range(6, 9))
 def test_singular_values_follow_the_full_factors_moment_by_moment():
     task = MultiTaskRegression(THREE, context=100, noise=0.0, signal=1.0)
     start = BalancedSpectral.init(jr.key(0), THREE, 3, scheme="distinct")
-    full = start.factored(jr.key(3))
+    full = factored(start, jr.key(3))
     times = np.linspace(0.0, 60.0, 31)
     options = {"end": 60.0, "save": Explicit(times), "progress": False}
     small = gradient_flow(start, risk(task, start, "large_context"), **options)
     large = gradient_flow(full, risk(task, full, "large_context"), atol=1e-14, **options)
-    omega, mu = numbers(small)
-    keys, values = eqx.filter_vmap(lambda model: (model.kq(), model.ov()))(large.models)
+    each = lambda function: eqx.filter_jit(eqx.filter_vmap(function))
+    omega, mu = map(np.asarray, each(lambda m: (m.omega(), m.mu()))(small.models))
+    keys, values = each(lambda m: (m.kq(), m.ov()))(large.models)
     diagonal = np.diagonal(np.asarray(keys)[:, :, :9], axis1=2, axis2=3)
     blocks = diagonal.reshape(*diagonal.shape[:2], 3, 3)
     np.testing.assert_allclose(blocks, np.broadcast_to(omega[..., None], blocks.shape), rtol=1e-6)
@@ -280,7 +303,7 @@ def test_imbalance_lets_signs_change_and_balance_does_not():
     omega, mu = np.where(np.eye(3) > 0, 0.01, 0.008), np.full((3, 3), 0.2)
     options = {"end": 200.0, "save": Explicit((0.0, 100.0, 200.0)), "progress": False}
     balanced = BalancedSpectral.of(omega, mu, THIRDS)
-    tilted = SpectralAttention.of(omega, mu, THIRDS, value_imbalance=4e-4)
+    tilted = spectral_heads(omega, mu, THIRDS, value_imbalance=4e-4)
     ends = []
     for model in (balanced, tilted):
         run = gradient_flow(model, risk(PAPER, model, "large_context"), **options)
@@ -288,13 +311,13 @@ def test_imbalance_lets_signs_change_and_balance_does_not():
     assert ends[0][0] > multitask.gradient_flow_limit(multitask.blocks_of(PAPER)).loss
     assert np.all(np.asarray(ends[0][1]) >= 0)
     assert ends[1][0] < 4.2 and np.min(np.asarray(ends[1][1])) < -0.1
-    k, q, o, v = run.final.factors()  # the last run
+    _, _, o, v = map(np.asarray, run.final.factors())  # the last run
     np.testing.assert_allclose(o**2 - v**2, np.full((3, 3), 4e-4), rtol=1e-5)
 
 
 def test_decomposable_models_survive_being_saved(tmp_path):
     signed = BalancedSpectral.of(OMEGA, MU, SETS)
-    for number, model in enumerate((HEADS, signed, HEADS.factored(jr.key(0)))):
+    for number, model in enumerate((HEADS, signed, factored(HEADS, jr.key(0)))):
         save_model(model, tmp_path / f"{number}.safetensors")
         found = load_model(tmp_path / f"{number}.safetensors")
         assert type(found) is type(model)

@@ -1,5 +1,4 @@
 import jax
-import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import optax
@@ -15,11 +14,9 @@ from iclflow.flows import (
     descend_ensemble,
     gradient_descent,
     gradient_flow,
-    init_many,
     sgd,
     sgd_rule,
 )
-from iclflow.models import MergedKQ
 from iclflow.risks import MinibatchRisk, SampledRisk, risk
 from iclflow.trajectory import Result
 
@@ -43,7 +40,7 @@ def test_gradient_descent_equals_a_plain_loop():
             losses.append(float(loss(model)))
     assert run.times.tolist() == [0, 1, 7, 50] and run.clock == "step"
     assert run.losses[1:] == pytest.approx(losses, rel=1e-13)
-    assert jnp.allclose(run.final.U, model.U, rtol=1e-12)
+    assert np.allclose(run.final.U, model.U, rtol=1e-12)
 
 
 def test_descent_goes_on_to_its_last_step_whatever_is_saved():
@@ -113,14 +110,14 @@ def test_minibatches_train_towards_the_loss_of_the_data_set():
 
 
 def test_too_large_a_step_is_reported_as_divergence():
-    run = gradient_descent(start(), exact(), 1e3, 1000)
+    run = gradient_descent(start(), exact(), 1e3, 3000)
     assert run.result is Result.diverged
     assert np.all(np.isfinite(run.losses)) and len(run) < 1000
 
 
 def test_cancelling_keeps_what_was_computed():
-    run = gradient_descent(start(), exact(), 0.01, 2000, callback=lambda status: False)
-    assert run.result is Result.cancelled and 0 < run.times[-1] < 2000
+    run = gradient_descent(start(), exact(), 0.01, 3000, callback=lambda status: False)
+    assert run.result is Result.cancelled and 0 < run.times[-1] < 3000
 
 
 def test_drops_are_saved_densely():
@@ -132,11 +129,10 @@ def test_drops_are_saved_densely():
 def test_ensemble_members_equal_single_runs_with_their_keys():
     sampled = SampledRisk(four_components(), 16)
     keys = jr.split(jr.key(7), 2)
-    models = init_many(MergedKQ.init, jr.split(jr.key(8), 2), dim=4, heads=3, scale=0.1)
+    models = [deterministic_merged(scale) for scale in (0.05, 0.1)]
     together = descend_ensemble(models, sampled, adam_rule(0.01), 30, keys=keys, save=Linear(4))
-    for i, member in enumerate(together):
-        model = jax.tree.map(lambda w, i=i: w[i], models)
-        alone = adam(model, sampled, 0.01, 30, key=keys[i], save=Linear(4))
+    for model, key, member in zip(models, keys, together, strict=True):
+        alone = adam(model, sampled, 0.01, 30, key=key, save=Linear(4))
         # Batched sums are added in another order: rounding, amplified by Adam's normalisation.
         assert member.losses == pytest.approx(alone.losses, rel=1e-6)
 

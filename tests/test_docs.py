@@ -28,9 +28,11 @@ PAGES = (
 )
 MARK = "----- next block -----\n"
 # Each page starts as a program does: without float64, in an empty folder. Empty lines before
-# each block, so that a traceback names the line in the page.
+# each block, so that a traceback names the line in the page. Garbage is collected as seldom as in
+# the other tests.
 RUNNER = """
-import json, os, sys, tempfile, traceback, warnings
+import gc, json, os, sys, tempfile, traceback, warnings
+gc.set_threshold(100_000, 50, 1000)
 warnings.filterwarnings("ignore", "Error reading persistent compilation cache entry")
 import jax
 here, (pages, mark) = os.getcwd(), json.loads(sys.argv[1])

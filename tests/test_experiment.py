@@ -3,6 +3,7 @@
 import json
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -18,7 +19,7 @@ from iclflow.experiment import (
 )
 from iclflow.experiment._summary import Drop
 from iclflow.models import FullMergedKQ
-from iclflow.tasks import Mixture
+from iclflow.tasks import Mixture, Sequences
 from iclflow.trajectory import Result, Trajectory
 
 
@@ -54,7 +55,9 @@ def test_every_kind_of_model_is_built_with_the_weights_of_its_attention(model, b
     experiment = prepare(config(model=model))
     assert type(experiment.model).__name__ == built
     # The equivalent models are the same function of the input at the start.
-    sequences = experiment.task.sample(jax.random.key(5), 6)
+    rng = np.random.default_rng(5)
+    parts = [rng.normal(size=shape) for shape in ((6, 20, 2), (6, 20), (6, 2), (6,))]
+    sequences = Sequences(*map(jnp.asarray, (*parts, np.full(6, 20.0))))
     np.testing.assert_allclose(
         experiment.model.predict(sequences), experiment.attention.predict(sequences), rtol=1e-12
     )

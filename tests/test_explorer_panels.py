@@ -9,8 +9,9 @@ import pytest
 
 from iclflow.analysis import alignment, allocation, patterns
 from iclflow.config import parse_config
-from iclflow.experiment import prepare
+from iclflow.experiment import Experiment, build_model, build_task, keys_of
 from iclflow.explorer._panels import LARGEST_SERIES, panels_of
+from iclflow.risks import risk
 from iclflow.tasks import MultiTaskRegression
 from iclflow.trajectory import Trajectory
 
@@ -59,10 +60,16 @@ SETTINGS = [
 ]
 
 
-def experiment_of(task: dict, model: dict):
-    risk, flow = {"kind": "sampled", "batch": 4}, {"kind": "adam", "steps": 5, "learning_rate": 0.1}
-    model = {"heads": 2, **model}
-    return prepare(parse_config({"task": task, "model": model, "risk": risk, "flow": flow}))
+def experiment_of(task: dict, model: dict) -> Experiment:
+    """What a config describes, without a test set: to draw it takes longest, and nobody looks."""
+    sampled = {"kind": "sampled", "batch": 4}
+    flow = {"kind": "adam", "steps": 5, "learning_rate": 0.1}
+    sections = {"task": task, "model": {"heads": 2, **model}, "risk": sampled, "flow": flow}
+    config = parse_config(sections)
+    keys, built = keys_of(config.seed), build_task(config)
+    weights, attention = build_model(config, keys.weights)
+    fresh = risk(built, weights, "sampled", key=keys.data, batch=4)
+    return Experiment(config, built, weights, attention, fresh, fresh, keys.steps)
 
 
 def path(experiment, count: int = 20) -> Trajectory:

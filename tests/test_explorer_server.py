@@ -1,5 +1,6 @@
 """The server of the explorer: what it answers, what it refuses, and what survives."""
 
+import contextlib
 import json
 import os
 import random
@@ -8,6 +9,7 @@ import signal
 import socket
 import string
 import time
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -17,6 +19,9 @@ from iclflow.cli import main
 from iclflow.config import parse_config
 from iclflow.trajectory import Trajectory
 
+# A run that is soon over, of the shape of the staircase, for tests that need one that ends.
+STEPS = {"kind": "gradient_descent", "learning_rate": 0.01, "steps": 2000}
+QUICK = STAIRCASE | {"name": "quick", "flow": STEPS}
 # The shape of the staircase, here and in `small.toml`: what is told of it is compiled once.
 SWEEP = """
 name = "scales"
@@ -173,7 +178,7 @@ def test_a_run_that_is_cancelled_stops_computing(server):
     assert page.until(run, "cancelled", timeout=5)[-1]["type"] == "cancelled"
     # The one worker is free again long before the run would have ended.
     start = time.monotonic()
-    page.until(page.run(STAIRCASE), "settled", "failed", timeout=20)
+    page.until(page.run(QUICK), "settled", "failed", timeout=20)
     assert time.monotonic() - start < 10
 
 
@@ -181,8 +186,21 @@ def test_a_page_that_goes_away_takes_its_runs_with_it(server):
     page = server.page()
     run = page.run(ENDLESS)
     page.until(run, "points")  # its stream ends here
-    time.sleep(5.6)  # more than the five seconds that it may be away
+    with _held(server.workers()):  # it need not compute until somebody notices
+        time.sleep(5.6)  # more than the five seconds that it may be away
     assert page.until(run, "cancelled", "settled", timeout=5)[-1]["type"] == "cancelled"
+
+
+@contextlib.contextmanager
+def _held(pids: list[int]) -> Iterator[None]:
+    """Processes that stand still meanwhile."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
 
 
 def test_a_long_run_of_one_page_lets_another_page_have_its_turn(server):
@@ -191,7 +209,7 @@ def test_a_long_run_of_one_page_lets_another_page_have_its_turn(server):
         run = slow.run(ENDLESS)
         next(event for event in watched if event["type"] == "points" and len(event["times"]) > 1)
         start = time.monotonic()
-        quick.until(quick.run(STAIRCASE), "settled", "failed", timeout=30)
+        quick.until(quick.run(QUICK), "settled", "failed", timeout=30)
         assert time.monotonic() - start < 10
         # It went back into the queue, and goes on.
         waited = next(event for event in watched if event["type"] == "queued")
@@ -204,8 +222,7 @@ def test_a_long_run_of_one_page_lets_another_page_have_its_turn(server):
 
 def test_a_reload_in_the_middle_gets_the_whole_run(server):
     page = server.page()
-    short = {"flow": {**ENDLESS["flow"], "steps": 200}, "save": {"kind": "linear", "count": 20}}
-    run = page.run(ENDLESS | short)
+    run = page.run(STAIRCASE | {"seed": 6})
     before = page.until(run, "points")
     again = page.until(run, "settled", "failed")
     assert [event["number"] for event in again][: len(before)] == [e["number"] for e in before]
@@ -219,7 +236,7 @@ def test_a_reload_in_the_middle_gets_the_whole_run(server):
 
 def test_a_picture_is_drawn_while_a_run_computes(server):
     page = server.page()
-    done, going = page.run(STAIRCASE), None
+    done, going = page.run(QUICK), None
     page.until(done, "settled", "failed")
     with page.stream(page.last):
         going = page.run(ENDLESS)
@@ -231,7 +248,7 @@ def test_a_picture_is_drawn_while_a_run_computes(server):
 
 def test_weights_that_run_away_end_a_run_and_nothing_else(server):
     page = server.page()
-    flow = {"kind": "gradient_descent", "learning_rate": 100.0, "steps": 2000}
+    flow = {**STEPS, "learning_rate": 100.0}
     run = page.run(STAIRCASE | {"model": {**STAIRCASE["model"], "scale": 0.1}, "flow": flow})
     ended = [e for e in page.until(run, "settled", "failed") if e["type"] == "ended"]
     assert ended and ended[0]["result"] == "diverged"
@@ -436,7 +453,7 @@ def test_a_thousand_senseless_requests_leave_the_server_as_it_was(server):
     assert server.get("/api/start") == before
     for run in {event["run"] for event in _told(page)}:
         server.post(f"/api/runs/{run}/forget", {"session": page.id}, status=None) if run else None
-    assert page.until(page.run(STAIRCASE), "settled", "failed")[-1]["type"] == "settled"
+    assert page.until(page.run(QUICK), "settled", "failed")[-1]["type"] == "settled"
 
 
 def _told(page) -> list[dict]:
@@ -501,7 +518,7 @@ def test_a_worker_that_is_killed_fails_its_run_and_nothing_else(server):
     failed = page.until(run, "failed", "settled", timeout=20)[-1]
     assert failed["type"] == "failed" and "ended unexpectedly" in failed["message"]
     assert server.get("/api/start")["presets"]
-    again = page.until(page.run(STAIRCASE), "settled", "failed", timeout=60)
+    again = page.until(page.run(QUICK), "settled", "failed", timeout=60)
     assert again[-1]["type"] == "settled"
 
 

@@ -5,6 +5,7 @@ import json
 import re
 from typing import get_args
 
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -34,6 +35,12 @@ def single_precision(tensors):
     return {name: matrix.astype(np.float32) for name, matrix in tensors.items()}
 
 
+def at_random(init, scale: float):
+    """A model with random weights, drawn by NumPy: nothing is compiled for it."""
+    generator, shapes = np.random.default_rng(0), jax.eval_shape(init, jr.key(0))
+    return jax.tree.map(lambda w: jnp.asarray(scale * generator.normal(size=w.shape)), shapes)
+
+
 def test_inspect_tells_roles_and_algorithm_of_a_foreign_state_dict(tmp_path, capsys):
     path = tmp_path / "trained.safetensors"
     save_file(single_precision(stacked(width=12)), path)
@@ -59,6 +66,10 @@ def test_inspect_asks_for_the_heads_and_says_how_it_divided_the_rows(tmp_path, c
     assert "tokens of 5 inputs and 1 label\n" in out and " 0.1300 " in out.replace(
         "0.13 ", "0.1300 "
     )
+    # One head needs no flag: it is read, and then refused for something else.
+    save_file(single_precision(stacked(OMEGA[:1], MU[:1])), path)
+    code, _, err = inspected(capsys, path, "--eigenvalues", 1, 2)
+    assert code == 2 and "`--eigenvalues` has 2 numbers: must have 5" in err
 
 
 def test_inspect_prints_the_exact_loss_where_there_is_one_and_draws_the_circuits(tmp_path, capsys):
@@ -73,11 +84,12 @@ def test_inspect_prints_the_exact_loss_where_there_is_one_and_draws_the_circuits
 
 
 def test_weights_that_do_nothing_known_get_no_name(tmp_path, capsys):
-    generator = np.random.default_rng(0)
-    shapes = {"q": (6, 6), "k": (6, 6), "v": (6, 6), "o": (1, 6)}
-    tensors = {f"{n}_proj.weight": generator.normal(size=s) for n, s in shapes.items()}
-    save_file(tensors, tmp_path / "random.safetensors")
-    code, out, _ = inspected(capsys, tmp_path / "random.safetensors", "--sequences", SEQUENCES)
+    # Of the shapes of a layer that is looked at above.
+    generator, path = np.random.default_rng(0), tmp_path / "random.safetensors"
+    shapes = {name: matrix.shape for name, matrix in stacked(width=12).items()}
+    tensors = {name: generator.normal(size=shape) for name, shape in shapes.items()}
+    save_file(single_precision(tensors), path)
+    code, out, _ = inspected(capsys, path, "--heads", 3, "--sequences", SEQUENCES)
     assert code == 0 and "none of the known estimators; nearest: " in out
     assert "unstructured" in out and "e+" not in out
 
@@ -95,8 +107,10 @@ def test_heads_of_several_labels_are_shown_without_their_task(tmp_path, capsys):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: AttentionStack.init(jr.key(0), DIM, 1, 2, 0.3),
-        lambda: TwoLayerLinear.from_attention(MergedKQ.init(jr.key(0), DIM, 2, 0.5)),
+        lambda: at_random(lambda key: AttentionStack.init(key, DIM, 1, 2), 0.3),
+        lambda: TwoLayerLinear.from_attention(
+            at_random(lambda key: MergedKQ.init(key, DIM, 2), 0.5)
+        ),
     ],
 )
 def test_models_without_circuits_are_judged_by_their_predictions(tmp_path, capsys, make):
@@ -109,7 +123,7 @@ def test_models_without_circuits_are_judged_by_their_predictions(tmp_path, capsy
     assert not (tmp_path / "picture").exists()
 
 
-def test_a_run_is_judged_on_its_own_task_with_flags_put_over_it(tmp_path, capsys):
+def test_a_run_is_judged_on_its_own_task_with_flags_put_over_it(tmp_path, capsys, sketched):
     mix = [[0.6, -0.8], [0.8, 0.6]]
     text = f"""name = "two"
         [task]

@@ -2,6 +2,7 @@
 
 import inspect
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,6 +33,11 @@ def random_heads(count: int, reach: float, seed: int = 0) -> tuple[np.ndarray, n
     return omega, mu
 
 
+# Compiled as a whole: operation by operation, each would be compiled by itself.
+value = eqx.filter_jit(lambda risk, model: risk(model))
+value_and_gradient = eqx.filter_jit(lambda risk, model: risk.value_and_gradient(model))
+
+
 @pytest.fixture(scope="module")
 def table():
     return exact_softmax_risk(TASK, digits=9).tabulated(0.7)
@@ -42,7 +48,7 @@ def test_the_table_gives_the_exact_risk_of_opposite_and_of_any_heads(table):
     for omega, mu in zip(*random_heads(6, 0.7)):
         model = structured(omega, mu)
         # Nine digits of (Σ|μ|)² are nominal; integrals are averaged, which leaves less.
-        assert float(table(model)) == pytest.approx(float(risk(model)), rel=1e-9)
+        assert float(value(table, model)) == pytest.approx(float(value(risk, model)), rel=1e-9)
 
 
 # ω, μ, the loss and its slopes: from an independent quadrature.
@@ -59,7 +65,7 @@ _REFERENCE = [
 def test_tabulated_losses_and_slopes_equal_reference_values(
     table, omega, mu, loss, tolerance, slopes
 ):
-    found, gradient = table.value_and_gradient(structured(omega, mu))
+    found, gradient = value_and_gradient(table, structured(omega, mu))
     assert float(found) == pytest.approx(loss, abs=tolerance)
     both = np.concatenate([gradient.omega, gradient.mu])[: len(slopes)]
     assert np.max(np.abs(both - slopes)) < 2e-6  # the last decimal given
@@ -69,7 +75,7 @@ def test_a_map_is_that_of_its_models_in_their_order_whatever_is_held_at_once(tab
     omega, mu = random_heads(300, 0.7, seed=1)
     found = iclflow.landscape(stacked(omega, mu), table, gradients=True, at_once=77)
     some = [0, 76, 77, 299]
-    each = [table.value_and_gradient(structured(omega[i], mu[i])) for i in some]
+    each = [value_and_gradient(table, structured(omega[i], mu[i])) for i in some]
     assert found.losses.shape == (300,) and found.gradients is not None
     np.testing.assert_allclose(found.losses[some], [float(loss) for loss, _ in each], rtol=1e-12)
     slopes = np.stack([gradient.omega for _, gradient in each])
@@ -82,7 +88,7 @@ def test_many_models_on_the_exact_risk_share_their_integrals():
     found = iclflow.landscape(stacked(omega, mu), risk, progress=False)
     assert found.losses.shape == (256,) and found.gradients is None
     for i in (0, 255):
-        expected = float(risk(structured(omega[i], mu[i])))
+        expected = float(value_and_gradient(risk, structured(omega[i], mu[i]))[0])
         assert found.losses[i] == pytest.approx(expected, abs=1e-6 * np.sum(np.abs(mu[i])) ** 2)
 
 
@@ -106,7 +112,7 @@ def test_a_few_far_models_are_computed_without_the_table_in_their_place(reaches)
     found = iclflow.landscape(stacked(omega, mu), risk, gradients=True, progress=False)
     assert len(reaches) == 1 and reaches[0] <= 0.1
     for i in (6, 7, 8, 200, 255):
-        loss, gradient = risk.value_and_gradient(structured(omega[i], mu[i]))
+        loss, gradient = value_and_gradient(risk, structured(omega[i], mu[i]))
         tolerance = 1e-6 * np.sum(np.abs(mu[i])) ** 2
         # The far ones are the exact risk itself; their gradients too.
         far = i in (7, 200)
@@ -122,7 +128,7 @@ def test_models_hardly_farther_and_many_far_ones_share_the_table(reaches, count,
     risk = exact_softmax_risk(TASK, digits=6)
     found = iclflow.landscape(stacked(omega, mu), risk, progress=False).losses
     assert reaches == [pytest.approx(reach)] and np.all(np.isfinite(found))
-    expected = float(risk(structured(omega[0], mu[0])))
+    expected = float(value_and_gradient(risk, structured(omega[0], mu[0]))[0])
     assert found[0] == pytest.approx(expected, abs=1e-6 * np.sum(np.abs(mu[0])) ** 2)
 
 
@@ -137,7 +143,7 @@ def test_losses_of_a_table_miss_by_its_error_at_most_whatever_the_size_of_mu(rea
                 mu = size * np.asarray(signs)
                 expected = constant - 2 * linear @ mu + mu @ square @ mu
                 total = np.sum(np.abs(mu))
-                miss = abs(float(table(structured(omega, mu))) - expected)
+                miss = abs(float(value(table, structured(omega, mu))) - expected)
                 assert miss <= error * (total + total**2)
     assert error <= 1e-6  # what its digits promise
 
@@ -156,7 +162,7 @@ def test_few_models_and_other_risks_are_computed_as_they_are():
     risk = first_order_risk(TASK)
     models = [structured(o, m) for o, m in zip(omega, mu)]
     found = iclflow.landscape(models, risk).losses
-    np.testing.assert_allclose(found, [float(risk(model)) for model in models], rtol=1e-12)
+    np.testing.assert_allclose(found, [value(risk, model) for model in models], rtol=1e-12)
 
 
 def test_tables_know_units_and_random_lengths():
@@ -185,8 +191,8 @@ def test_the_exact_flow_of_a_pair_lands_and_drifts(table):
 
 
 def test_there_is_nothing_beyond_the_reach_of_a_table(table):
-    assert np.isnan(float(table(structured((0.71, -0.1), (1, -1)))))
-    assert np.isfinite(float(table(structured((0.7, -0.7), (1, -1)))))
+    assert np.isnan(value(table, structured((0.71, -0.1), (1, -1))))
+    assert np.isfinite(value(table, structured((0.7, -0.7), (1, -1))))
 
 
 def test_what_has_no_landscape_is_refused_in_a_sentence(table):

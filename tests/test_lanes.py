@@ -2,7 +2,6 @@
 
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 import pytest
 
@@ -78,18 +77,20 @@ def calls(shared, x):
     "function", [products, sums, shapes, elementwise, others, branches, loops, calls]
 )
 def test_lanes_compute_what_members_do(function):
-    keys = jr.split(jr.key(0), 4)
-    shared = jr.normal(keys[3], (3, 3)) + 3 * jnp.eye(3)
+    rng = np.random.default_rng(0)
+    shared = rng.normal(size=(3, 3)) + 3 * np.eye(3)
     if function is products:
         shared = shared[:2]
     members = {
-        "matrix": jr.normal(keys[0], (LANES, 3, 2)),
-        "vector": jr.normal(keys[1], (LANES, 3)),
-        "scalar": jr.normal(keys[2], (LANES,)),
+        "matrix": rng.normal(size=(LANES, 3, 2)),
+        "vector": rng.normal(size=(LANES, 3)),
+        "scalar": rng.normal(size=LANES),
     }
-    lanes = jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), members)
+    assert 0 < np.sum(members["scalar"] > 0) < LANES  # members go different ways
+    lanes = jax.tree.map(lambda x: np.moveaxis(x, 0, -1), members)
     found = jax.jit(lambda s, x: over_lanes(function, LANES, s, x))(shared, lanes)
-    expected = jax.vmap(lambda x: function(shared, x))(members)
+    # In one program: operation by operation, each would be compiled by itself.
+    expected = jax.jit(jax.vmap(function, in_axes=(None, 0)))(shared, members)
     assert jax.tree.structure(found) == jax.tree.structure(expected)
     for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected)):
         ours = np.moveaxis(np.asarray(ours), -1, 0)

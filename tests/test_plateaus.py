@@ -37,20 +37,26 @@ def flow(kind: str, scale: float, seed: int = 0) -> Trajectory:
     model = {
         "separate": lambda: SeparateKQ.init(key, 4, 4, 1, scale),
         "rank two": lambda: SeparateKQ.init(key, 4, 3, 2, scale),
-        "merged": lambda: MergedKQ.init(key, 4, 4, scale),
+        "merged": lambda: merged_model(scale, seed),
         "reference": lambda: reference_model(scale),
     }[kind]()
     task = LinearRegression([0.4, 0.3, 0.2, 0.1], 31)
     return gradient_flow(model, exact_bilinear_risk(task, model), progress=False)
 
 
+def merged_model(scale: float, seed: int) -> MergedKQ:
+    """Gaussian weights from NumPy: nothing is compiled for them."""
+    rng = np.random.default_rng(seed)
+    v, U = (jnp.asarray(scale * rng.normal(size=shape)) for shape in ((4,), (4, 4, 4)))
+    return MergedKQ(v=v, U=U)
+
+
 def reference_model(scale: float) -> SeparateKQ:
     """Deterministic weights whose half-drop times are known."""
-    h, d = jnp.arange(4.0)[:, None], jnp.arange(4.0)[None]
-    keys, queries = jnp.cos(2 + 3 * h + d), jnp.sin(1 + 2 * h + 3 * d)
-    return SeparateKQ(
-        v=scale * jnp.cos(1 + h[:, 0]), K=scale * keys[..., None], Q=scale * queries[..., None]
-    )
+    h, d = np.arange(4.0)[:, None], np.arange(4.0)[None]
+    keys, queries = np.cos(2 + 3 * h + d), np.sin(1 + 2 * h + 3 * d)
+    weights = np.cos(1 + h[:, 0]), keys[..., None], queries[..., None]
+    return SeparateKQ(*(jnp.asarray(scale * each) for each in weights))
 
 
 def sigmoid(x):
@@ -64,7 +70,7 @@ def staircase(times, drops, heights, width):
 
 
 def trajectory(times, losses) -> Trajectory:
-    model = MergedKQ(v=jnp.zeros(1), U=jnp.zeros((1, 1, 1)))
+    model = MergedKQ(v=jnp.asarray(np.zeros(1)), U=jnp.asarray(np.zeros((1, 1, 1))))
     models = jax.tree.map(lambda leaf: np.zeros((len(times), *leaf.shape)), model)
     return Trajectory(np.asarray(times), np.asarray(losses), models)
 
@@ -362,8 +368,9 @@ def test_sharpness_of_the_white_closed_form():
     """σ(t) is a rescaled logistic curve, so that ρ has a closed form in σ₀."""
     dim, context, start = 4, 31, 1e-3
     task = LinearRegression(np.ones(dim), context)
-    v = jnp.asarray([np.sqrt(start * np.sqrt(dim))])
-    model = MergedKQ(v=v, U=v[:, None, None] * jnp.eye(dim) / np.sqrt(dim))
+    v = np.array([np.sqrt(start * np.sqrt(dim))])
+    U = v[:, None, None] * np.eye(dim) / np.sqrt(dim)
+    model = MergedKQ(v=jnp.asarray(v), U=jnp.asarray(U))
     run = gradient_flow(model, exact_bilinear_risk(task, model), progress=False)
     kappa = 1 + (1 + dim) / context
     share = lambda f: (1 - np.sqrt(1 - f)) / np.sqrt(1 - f)

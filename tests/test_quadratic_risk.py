@@ -1,11 +1,11 @@
 """Quadratic risks: packing, value and slope, floors, and exact moments against Monte Carlo."""
 
 import time
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 import pytest
 
@@ -25,10 +25,6 @@ from iclflow.tasks import LinearRegression, Mixture, RandomLabels, Sequences
 SHAPES = [("bilinear", 1), ("bilinear", 3), ("cubic", 1), ("cubic", 2), ("cubic", 4)]
 
 
-# Compiled as a whole: operation by operation, most of the time of these tests is compilation.
-draw = eqx.filter_jit(lambda task, key, count: task.sample(key, count))
-
-
 def numpy_sequences(count, contexts):
     """Sequences in two dimensions, made without JAX."""
     rng = np.random.default_rng(12)
@@ -38,6 +34,16 @@ def numpy_sequences(count, contexts):
     x, y = x * keep[..., None], y * keep
     query, label = rng.normal(size=(count, 2)), rng.normal(size=count)
     return Sequences(*map(jnp.asarray, (x, y, query, label, length)))
+
+
+def normal(*shapes, seed=14):
+    """Weights made without JAX."""
+    rng = np.random.default_rng(seed)
+    return [jnp.asarray(rng.normal(size=shape)) for shape in shapes]
+
+
+def zeros(shape):
+    return jnp.asarray(np.zeros(shape))
 
 
 def random_risk(rng, layout):
@@ -54,11 +60,11 @@ def test_packing_is_undone_by_unpacking(form, dim):
     expected = dim * dim if form == "bilinear" else dim * (dim + 1) * (dim + 2) // 2
     assert layout.size == expected
     packed = jnp.asarray(np.random.default_rng(0).normal(size=layout.size))
-    unpacked = layout.unpack(packed)
+    unpacked = jax.jit(layout.unpack)(packed)
     assert unpacked.shape == layout.coefficient_shape
-    np.testing.assert_array_equal(layout.pack(unpacked), packed)
+    np.testing.assert_array_equal(jax.jit(layout.pack)(unpacked), packed)
     if form == "cubic":
-        np.testing.assert_array_equal(unpacked, jnp.swapaxes(unpacked, 0, 1))
+        np.testing.assert_array_equal(unpacked, np.swapaxes(unpacked, 0, 1))
 
 
 @pytest.mark.parametrize("form,dim", SHAPES)
@@ -66,21 +72,23 @@ def test_spreading_is_the_transpose_of_packing(form, dim):
     layout, rng = FeatureLayout(form, dim), np.random.default_rng(1)
     slope = jnp.asarray(rng.normal(size=layout.size))
     coefficients = jnp.asarray(rng.normal(size=layout.coefficient_shape))
-    autodiff = jax.vjp(layout.pack, coefficients)[1](slope)[0]
-    np.testing.assert_allclose(layout.spread(slope), autodiff, rtol=1e-15)
+    transposed = jax.jit(lambda slope: jax.vjp(layout.pack, coefficients)[1](slope)[0])
+    np.testing.assert_allclose(jax.jit(layout.spread)(slope), transposed(slope), rtol=1e-15)
 
 
-def test_packed_coefficients_times_features_are_the_prediction(getkey):
+@eqx.filter_jit
+def packed_and_predicted(model, sequences):
+    return FeatureLayout.of(model).pack(model.coefficients()), model.predict(sequences)
+
+
+def test_packed_coefficients_times_features_are_the_prediction():
     sequences = numpy_sequences(6, (2, 5))
     for normaliser, attends in (("context", True), ("tokens", False), ("none", True)):
-        model = FullMergedKQ.init(
-            getkey(), 2, 3, 1.0, normaliser=normaliser, self_attention=attends
-        )
-        model = eqx.tree_at(lambda m: m.value, model, jr.normal(getkey(), (3, 3)))
-        packed = FeatureLayout.of(model).pack(model.coefficients())
-        predictions = model.predict(sequences)
+        weights = normal((3, 3), (3, 3, 2))
+        model = FullMergedKQ(*weights, normaliser=normaliser, self_attention=attends)
+        packed, predictions = packed_and_predicted(model, sequences)
         for index in range(6):
-            one = jax.tree.map(np.asarray, sequences)[index]
+            one = jax.tree.map(lambda leaf: np.asarray(leaf)[index], sequences)
             rows = [(*one.x[n], one.y[n]) for n in range(int(one.length))]
             rows += [(*one.x_query, 0.0)] if attends else []
             divisor = {"context": one.length, "tokens": one.length + 1, "none": 1}[normaliser]
@@ -98,12 +106,12 @@ def test_packed_coefficients_times_features_are_the_prediction(getkey):
 @pytest.mark.parametrize(
     "model",
     [
-        MergedKQ.init(jr.key(0), 3, 2, 1.0),
-        SeparateKQ.init(jr.key(1), 3, 2, 2, 1.0),
-        TwoLayerLinear.from_attention(MergedKQ.init(jr.key(2), 3, 2, 1.0)),
-        ConvolutionalLinear.from_attention(SeparateKQ.init(jr.key(3), 3, 2, 2, 1.0)),
-        FullMergedKQ.init(jr.key(4), 3, 2, 1.0),
-        FullSeparateKQ.init(jr.key(5), 3, 2, 2, 1.0),
+        MergedKQ(*normal((2,), (2, 3, 3))),
+        SeparateKQ(*normal((2,), (2, 3, 2), (2, 3, 2))),
+        TwoLayerLinear.from_attention(MergedKQ(*normal((2,), (2, 3, 3)))),
+        ConvolutionalLinear.from_attention(SeparateKQ(*normal((2,), (2, 3, 2), (2, 3, 2)))),
+        FullMergedKQ(*normal((2, 4), (2, 4, 3))),
+        FullSeparateKQ(*normal((2, 4), (2, 4, 2), (2, 3, 2))),
     ],
     ids=lambda model: type(model).__name__,
 )
@@ -117,12 +125,16 @@ def test_value_and_gradient_are_those_of_the_plain_quadratic_form(model):
         theta = layout.pack(m.coefficients())
         return theta @ gram @ theta - 2 * moment @ theta + constant
 
-    value, gradient = eqx.filter_value_and_grad(plain)(model)
+    @eqx.filter_jit  # compiled as a whole: operation by operation takes far longer
+    def everything(m):
+        gradients = risk.gradient(m), eqx.filter_grad(risk)(m)
+        return eqx.filter_value_and_grad(plain)(m), risk(m), risk.value_and_gradient(m), gradients
+
+    (value, gradient), alone, both, gradients = everything(model)
     # The plain form cancels: 1e-11 of the largest term, which is a few hundred.
-    np.testing.assert_allclose(risk(model), value, rtol=1e-11)
-    both = risk.value_and_gradient(model)
-    np.testing.assert_array_equal(both[0], risk(model))
-    for found in (risk.gradient(model), both[1], eqx.filter_grad(risk)(model)):
+    np.testing.assert_allclose(alone, value, rtol=1e-11)
+    np.testing.assert_array_equal(both[0], alone)
+    for found in (*gradients, both[1]):
         for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(gradient), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
 
@@ -137,9 +149,9 @@ def test_slope_agrees_with_finite_differences():
     np.testing.assert_allclose(difference / 2, jnp.sum(risk.slope(theta) * step), rtol=1e-7)
 
 
-def test_tiny_losses_are_exact(getkey):
+def test_tiny_losses_are_exact():
     """A teacher of the same form labels the queries: the loss vanishes, and only R shows it."""
-    teacher = FullMergedKQ.init(getkey(), 2, 3, 1.0)
+    teacher = FullMergedKQ(*normal((3, 3), (3, 3, 2)))
     sequences = numpy_sequences(50, (6,))
     sequences = eqx.tree_at(lambda s: s.y_query, sequences, teacher.predict(sequences))
     risk = dataset_risk(sequences, teacher)
@@ -154,8 +166,8 @@ def test_tiny_losses_are_exact(getkey):
     assert abs(cancelling - plain) > plain
 
 
-def test_risks_of_one_shape_can_be_stacked(getkey):
-    model = FullMergedKQ.init(getkey(), 2, 3, 0.5)
+def test_risks_of_one_shape_can_be_stacked():
+    model = FullMergedKQ(*normal((3, 3), (3, 3, 2)))
     risks = [
         exact_quadratic_risk(LinearRegression([0.5, 0.3], context=n), model) for n in (3, 8, 20)
     ]
@@ -170,7 +182,7 @@ def test_risks_of_one_shape_can_be_stacked(getkey):
 def test_floor_is_given_only_where_the_weights_can_reach_every_coefficient():
     _, cubic = random_risk(np.random.default_rng(6), FeatureLayout("cubic", 3))
     _, bilinear = random_risk(np.random.default_rng(7), FeatureLayout("bilinear", 3))
-    zeros = jnp.zeros  # a floor depends on the shapes of the weights alone
+    # A floor depends on the shapes of the weights alone.
     for heads, reached in ((3, False), (4, True), (6, True)):
         model = FullMergedKQ(zeros((heads, 4)), zeros((heads, 4, 3)))
         assert (cubic.floor(model) is not None) == reached
@@ -183,9 +195,9 @@ def test_floor_is_given_only_where_the_weights_can_reach_every_coefficient():
         assert (bilinear.floor(SeparateKQ(zeros(heads), keys, keys)) is not None) == reached
 
 
-def test_floor_is_the_least_squares_minimum_and_its_weights_exist(getkey):
+def test_floor_is_the_least_squares_minimum_and_its_weights_exist():
     triangle, risk = random_risk(np.random.default_rng(8), FeatureLayout("cubic", 2))
-    model = FullMergedKQ.init(getkey(), 2, 3)
+    model = FullMergedKQ(zeros((3, 3)), zeros((3, 3, 2)))
     # The last diagonal entry is what a triangular system cannot remove.
     np.testing.assert_allclose(risk.floor(model), triangle[-1, -1] ** 2, rtol=1e-10)
     best = risk.minimiser()
@@ -212,7 +224,6 @@ def test_floor_of_features_without_full_rank():
 
 def test_a_model_of_another_layout_is_refused():
     _, risk = random_risk(np.random.default_rng(10), FeatureLayout("cubic", 3))
-    zeros = jnp.zeros
     weights = zeros((4, 4)), zeros((4, 4, 3))
     wrong = [
         (MergedKQ(zeros(4), zeros((4, 3, 3))), "bilinear"),
@@ -232,12 +243,13 @@ def test_a_model_of_another_layout_is_refused():
 def test_exact_moments_refuse_what_they_cannot_do():
     task = LinearRegression([0.5, 0.3])
     with pytest.raises(ValueError, match="`dim` = 2"):
-        exact_quadratic_risk(task, FullMergedKQ.init(jr.key(0), 3, 2))
+        exact_quadratic_risk(task, FullMergedKQ(zeros((2, 4)), zeros((2, 4, 3))))
     with pytest.raises(TypeError, match="not linear in known features"):
-        exact_quadratic_risk(task, FullMergedKQ.init(jr.key(0), 2, 2, activation="softmax"))
+        softmax = FullMergedKQ(zeros((2, 3)), zeros((2, 3, 2)), activation="softmax")
+        exact_quadratic_risk(task, softmax)
     large = LinearRegression(np.ones(20), context=3)
     with pytest.raises(ValueError, match="4620 features"):
-        exact_quadratic_risk(large, FullMergedKQ.init(jr.key(0), 20, 2))
+        exact_quadratic_risk(large, FullMergedKQ(zeros((2, 21)), zeros((2, 21, 20))))
 
 
 # Exact moments
@@ -269,8 +281,9 @@ def random_task(rng, dim, kind):
 
 
 def model_like(form, dim, **options):
-    model = MergedKQ(jnp.zeros(dim + 1), jnp.zeros((dim + 1, dim, dim)), **options)
-    return model if form == "bilinear" else FullMergedKQ.embed(model)
+    if form == "bilinear":
+        return MergedKQ(zeros(dim + 1), zeros((dim + 1, dim, dim)), **options)
+    return FullMergedKQ(zeros((dim + 1, dim + 1)), zeros((dim + 1, dim + 1, dim)), **options)
 
 
 MONTE_CARLO = [
@@ -285,6 +298,37 @@ MONTE_CARLO = [
 ]
 
 
+class Draws(NamedTuple):
+    x: np.ndarray
+    y: np.ndarray
+    x_query: np.ndarray
+    y_query: np.ndarray
+    length: np.ndarray
+
+
+def draw(task, rng, count) -> Draws:
+    """Sequences of a task from its definition, made without JAX."""
+    if isinstance(task, Mixture):
+        pairs = zip(task.components, rng.multinomial(count, task.probabilities))
+        parts = [draw(part, rng, int(n)) for part, n in pairs]
+        return Draws(*(np.concatenate(leaves) for leaves in zip(*parts)))
+    if isinstance(task, RandomLabels):
+        drawn = draw(task.inputs, rng, count)
+        labels = np.sqrt(task.label_variance) * rng.normal(size=drawn.y.shape)
+        keep = np.arange(labels.shape[1]) < drawn.length[:, None]
+        return drawn._replace(y=labels * keep, y_query=drawn.x_query @ np.asarray(task.weight))
+    longest = max(task.contexts)
+    length = rng.choice(np.array(task.contexts, float), count, p=task.context_probabilities)
+    keep = np.arange(longest) < length[:, None]
+    root = np.linalg.cholesky(np.asarray(task.covariance))
+    x = rng.normal(size=(count, longest + 1, task.dim)) @ root.T
+    w = rng.multivariate_normal(task.prior_mean, task.prior_covariance, count)
+    clean = np.einsum("pnd,pd->pn", x, w)
+    y = clean + np.sqrt(task.noise) * rng.normal(size=clean.shape)
+    query = y[:, -1] if task.noisy_query else clean[:, -1]
+    return Draws(x[:, :-1] * keep[..., None], y[:, :-1] * keep, x[:, -1], query, length)
+
+
 @pytest.mark.parametrize("kind,form,dim,normaliser,attends", MONTE_CARLO)
 def test_exact_moments_agree_with_monte_carlo(kind, form, dim, normaliser, attends):
     seed = MONTE_CARLO.index((kind, form, dim, normaliser, attends))
@@ -295,18 +339,17 @@ def test_exact_moments_agree_with_monte_carlo(kind, form, dim, normaliser, atten
     exact = joint_moments(task, layout)
 
     # The features, built here from the tokens.
-    drawn = draw(task, jr.key(seed), 100_000)
-    tokens = np.concatenate([drawn.x, np.asarray(drawn.y)[..., None]], -1)
+    drawn = draw(task, rng, 100_000)
+    tokens = np.concatenate([drawn.x, drawn.y[..., None]], -1)
     if attends:
-        query = np.pad(np.asarray(drawn.x_query), ((0, 0), (0, 1)))
+        query = np.pad(drawn.x_query, ((0, 0), (0, 1)))
         tokens = np.concatenate([tokens, query[:, None]], 1)
     divisor = {"context": drawn.length, "tokens": drawn.length + 1, "none": 1}[normaliser]
-    gram = np.einsum("pna,pnb->abp", tokens, tokens, optimize=True) / np.asarray(divisor)
+    gram = np.einsum("pna,pnb->abp", tokens, tokens, optimize=True) / divisor
     pairs = [(a, dim) for a in range(dim)] if form == "bilinear" else None
     pairs = pairs or [(a, b) for a in range(dim + 1) for b in range(a, dim + 1)]
     features = np.stack(
-        [gram[a, b] * drawn.x_query[:, c] for a, b in pairs for c in range(dim)]
-        + [np.asarray(drawn.y_query)]
+        [gram[a, b] * drawn.x_query[:, c] for a, b in pairs for c in range(dim)] + [drawn.y_query]
     )
     mean = features @ features.T / features.shape[1]
     square = features**2 @ (features**2).T / features.shape[1]
@@ -320,10 +363,15 @@ def test_exact_moments_agree_with_monte_carlo(kind, form, dim, normaliser, atten
     # Losses at random coefficients and at the optimum: 4 standard errors.
     risk = exact_quadratic_risk(task, model)
     for theta in (risk.minimiser(), rng.normal(size=layout.coefficient_shape) / dim):
-        theta = jnp.asarray(theta)
-        residual = np.append(layout.pack(theta), -1.0) @ features
+        packed, exact_loss = packed_and_loss(risk, layout, jnp.asarray(theta))
+        residual = np.append(packed, -1.0) @ features
         loss, spread = np.mean(residual**2), np.std(residual**2) / np.sqrt(residual.size)
-        assert abs(risk.of_coefficients(theta) - loss) < 4 * spread
+        assert abs(exact_loss - loss) < 4 * spread
+
+
+@eqx.filter_jit
+def packed_and_loss(risk, layout, theta):
+    return layout.pack(theta), risk.of_coefficients(theta)
 
 
 def test_bilinear_form_is_the_kronecker_formula():
@@ -337,7 +385,7 @@ def test_bilinear_form_is_the_kronecker_formula():
         prior_mean=task.prior_mean,
         prior_covariance=task.prior_covariance,
     )
-    model = MergedKQ.init(jr.key(1), 3, 2, 1.0)
+    model = MergedKQ(*normal((2,), (2, 3, 3)))
     cov, second = np.asarray(task.covariance), np.asarray(task.weight_second_moment)
     signal = cov @ second @ cov
     spread = (1 + 1 / 9) * signal + (np.trace(second @ cov) + 0.2) / 9 * cov
@@ -364,13 +412,13 @@ def test_reference_values_with_varying_context_length():
     }
     for normaliser, (diagonal, loss) in cases.items():
         risk = exact_quadratic_risk(task, model_like("bilinear", 4, normaliser=normaliser))
-        np.testing.assert_allclose(jnp.diag(risk.minimiser()), diagonal, atol=1e-12)
+        np.testing.assert_allclose(np.diag(risk.minimiser()), diagonal, atol=1e-12)
         np.testing.assert_allclose(risk.minimum, loss, atol=5e-11)  # ten published digits
 
 
 def test_eight_dimensions_are_exact_and_take_seconds():
     task = LinearRegression(np.arange(8, 0, -1) / 36, context=31)
-    model = FullMergedKQ(jnp.zeros((9, 9)), jnp.zeros((9, 9, 8)))
+    model = FullMergedKQ(zeros((9, 9)), zeros((9, 9, 8)))
     start = time.perf_counter()
     risk = exact_quadratic_risk(task, model)
     assert time.perf_counter() - start < 10  # measured 0.03 s

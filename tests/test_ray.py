@@ -184,7 +184,7 @@ def wait_for(condition: Callable[[], bool], driver: subprocess.Popen) -> None:
     end = time.monotonic() + 120
     while not condition():
         assert driver.poll() is None and time.monotonic() < end, "it never came to that"
-        time.sleep(0.02)
+        time.sleep(0.05)  # to look at all processes takes milliseconds
 
 
 # A command in whose process some things that cannot work were tried first, on the same cluster.

@@ -7,6 +7,7 @@ import os
 import sys
 
 import jax
+import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
@@ -22,7 +23,6 @@ from iclflow.flows import (
     gradient_descent,
     gradient_flow,
     gradient_flow_ensemble,
-    init_many,
     sgd_rule,
 )
 from iclflow.flows._checkpoint import owner_of
@@ -34,8 +34,16 @@ from iclflow.trajectory import Result
 
 TASK = four_components()
 SEPARATE = deterministic_separate()
-SOFTMAX = MergedKQ.init(jr.key(1), 4, 2, 0.1, activation="softmax")
-MANY = init_many(lambda key: SeparateKQ.init(key, 4, 4, 1, 1e-2), jr.split(jr.key(3), 3))
+
+
+def drawn(seed: int, scale: float, *shapes: tuple[int, ...]) -> list[jax.Array]:
+    """Random weights from NumPy: nothing is compiled for them."""
+    rng = np.random.default_rng(seed)
+    return [jnp.asarray(scale * rng.normal(size=shape)) for shape in shapes]
+
+
+SOFTMAX = MergedKQ(*drawn(1, 0.1, (2,), (2, 4, 4)), activation="softmax")
+MANY = [SeparateKQ(*drawn(seed, 1e-2, (4,), (4, 4, 1), (4, 4, 1))) for seed in range(3)]
 EXACT = risk(TASK, SEPARATE)
 SAMPLED = risk(TASK, SOFTMAX, "sampled", batch=4)
 QUIET = {"progress": False}
@@ -143,7 +151,8 @@ def test_lanes_that_were_filled_again_are_taken_up_to_the_bit(options, tmp_path,
     monkeypatch.setattr("iclflow.flows._gradient_flow._EXPLICIT_TRIES", 300)
     tasks = [LinearRegression([0.4, value], 31) for value in (0.1, 0.15, 0.2, 0.25, 0.3)]
     scales = (1e-3, 1.0, 0.3, 1e-4, 0.2)
-    models = [SeparateKQ.init(jr.key(i), 2, 2, 1, scale) for i, scale in enumerate(scales)]
+    shapes = (2,), (2, 2, 1), (2, 2, 1)
+    models = [SeparateKQ(*drawn(i, scale, *shapes)) for i, scale in enumerate(scales)]
     risks = [risk(task, model) for task, model in zip(tasks, models)]
     run = lambda **more: gradient_flow_ensemble(models, risks, at_once=2, **options, **more)
     whole, path, rounds = run(), tmp_path / "checkpoint.safetensors", 0

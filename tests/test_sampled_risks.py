@@ -110,6 +110,8 @@ def flat(model) -> np.ndarray:
 # Drawn in one compiled call: operation by operation, each would be compiled by itself.
 _drawn = eqx.filter_jit(lambda risk, key, count: risk.draw(key, count))
 drawn = lambda risk, seed, count: _drawn(risk, jr.key(seed), count)
+# Losses and gradient in one program.
+jitted_both = eqx.filter_jit(lambda batch, model: (batch.losses(model), batch.gradient(model)))
 jitted_losses = eqx.filter_jit(lambda batch, model: batch.losses(model))
 jitted_gradient = eqx.filter_jit(lambda batch, model: batch.gradient(model))
 jitted_predict = eqx.filter_jit(lambda model, sequences: model.predict(sequences))
@@ -153,8 +155,9 @@ def test_one_pass_equals_the_prediction_of_the_model_and_its_autodiff(name, post
     losses, gradient = plain(model)
     assert {4.0, 7.0} == set(sequences.length.tolist())  # there is padding to be ignored
     # Rounding of sums of some ten terms; the posterior is found in two different ways.
-    assert jitted_losses(batch, model) == pytest.approx(np.asarray(losses), rel=1e-10)
-    assert flat(jitted_gradient(batch, model)) == pytest.approx(flat(gradient), rel=1e-9, abs=1e-12)
+    found, slopes = jitted_both(batch, model)
+    assert found == pytest.approx(np.asarray(losses), rel=1e-10)
+    assert flat(slopes) == pytest.approx(flat(gradient), rel=1e-9, abs=1e-12)
 
 
 def averaged_over_labels(model, law, sequences: Sequences) -> np.ndarray:
@@ -184,7 +187,7 @@ def averaged_over_labels(model, law, sequences: Sequences) -> np.ndarray:
 def test_labels_are_averaged_over_exactly(options):
     model, law = blind(**options), task(noisy_query="linear" not in options.values())
     batch = drawn(IntegratedRisk(law), 5, 6)
-    unlabelled = jnp.pad(batch.lanes.tokens, ((0, 0), (0, 1), (0, 0)))
+    unlabelled = jnp.asarray(np.pad(batch.lanes.tokens, ((0, 0), (0, 1), (0, 0))))
     context = eqx.tree_at(lambda lanes: lanes.tokens, batch.lanes, unlabelled)
     expected = averaged_over_labels(model, law, context.sequences(jnp.zeros(6)))
     assert jitted_losses(batch, model) == pytest.approx(expected, rel=1e-11)
@@ -225,10 +228,10 @@ def test_single_precision_sees_the_same_sequences():
     )
     assert narrow.lanes.query.dtype == jnp.float32
     # Rounding of float32 through some hundred operations.
-    expected = np.asarray(jitted_losses(wide, model))
-    assert jitted_losses(narrow, model) == pytest.approx(expected, rel=2e-5)
-    gradients = (flat(jitted_gradient(batch, model)) for batch in (narrow, wide))
-    assert next(gradients) == pytest.approx(next(gradients), rel=1e-4, abs=1e-5)
+    expected, expected_gradient = jitted_both(wide, model)
+    losses, gradient = jitted_both(narrow, model)
+    assert losses == pytest.approx(np.asarray(expected), rel=2e-5)
+    assert flat(gradient) == pytest.approx(flat(expected_gradient), rel=1e-4, abs=1e-5)
 
 
 # Means ----------------------------------------------------------------------------------------
@@ -263,13 +266,12 @@ def test_the_risk_of_the_pair_is_reached(sampled, variance, count):
 
 def test_the_risk_and_the_gradient_of_the_pair_are_reached_with_labels_integrated_out():
     sampled, model = IntegratedRisk(isotropic(5, 40, 0.1), precision="float32"), pair()
-    batches = [drawn(sampled, seed, 1024) for seed in range(20)]
-    losses = np.concatenate([jitted_losses(batch, model) for batch in batches], dtype=float)
+    found = [jitted_both(drawn(sampled, seed, 1024), model) for seed in range(20)]
+    losses = np.concatenate([part for part, _ in found], dtype=float)
     assert losses.var() < 0.022  # .0175 a sequence
     assert abs(losses.mean() - PAIR_RISK) < 4 * losses.std() / np.sqrt(losses.size)
-    gradients = [jitted_gradient(batch, model) for batch in batches]
     for name, reference in zip(("omega", "mu"), PAIR_GRADIENT):
-        values = np.stack([getattr(g, name) for g in gradients]) * [1, -1]
+        values = np.stack([getattr(gradient, name) for _, gradient in found]) * [1, -1]
         error = values.std(0, ddof=1) / np.sqrt(20)
         assert np.all(np.abs(values.mean(0) - reference) < 4 * error)
 
@@ -368,14 +370,17 @@ def test_a_query_gives_the_mean_over_its_contexts():
     law, model, count = task(), blind(), 10_240
     batch = drawn(QuerySampledRisk(law), 1, 2)
     contexts = drawn(IntegratedRisk(law), 0, count)
-    for query, value in zip(batch.queries, jitted_losses(batch, model)):
-        same = jnp.broadcast_to(query[:, None], (DIM, count))
-        losses = jitted_losses(eqx.tree_at(lambda b: b.lanes.query, contexts, same), model)
+    values = np.asarray(jitted_losses(batch, model))
+    for query, value in zip(np.asarray(batch.queries), values):
+        same = jnp.asarray(np.broadcast_to(query[:, None], (DIM, count)))
+        turned = eqx.tree_at(lambda b: b.lanes.query, contexts, same)
+        losses = np.asarray(jitted_losses(turned, model))
         assert abs(value - losses.mean()) < 4 * losses.std() / np.sqrt(count)
 
 
 def test_queries_alone_have_the_mean_of_the_exact_risk_and_less_noise():
-    losses = jitted_losses(drawn(QuerySampledRisk(isotropic(5, 40, 0.1)), 0, 128), pair())
+    sampled = QuerySampledRisk(isotropic(5, 40, 0.1))
+    losses = np.asarray(jitted_losses(drawn(sampled, 0, 128), pair()))
     assert abs(losses.mean() - PAIR_RISK) < 4 * losses.std() / np.sqrt(128)
     # A variance of .0082 a query, against .0175 with labels integrated out.
     assert losses.var() < 0.7 * 0.0175
@@ -388,7 +393,7 @@ def test_two_tasks_on_blocks_have_their_reference_risk():
     omega = np.repeat([[0.4, 0.1], [-0.2, 0.35]], [3, 4], axis=1)
     mu = jnp.asarray([[1.2, 0.3], [-0.4, 1.0]])
     model = MultiStructured(omega=jnp.asarray(omega), mu=mu, dim=7)
-    losses = jitted_losses(drawn(QuerySampledRisk(law), 0, 128), model)
+    losses = np.asarray(jitted_losses(drawn(QuerySampledRisk(law), 0, 128), model))
     assert abs(losses.mean() - (0.5327687 + 0.6962013)) < 4 * losses.std() / np.sqrt(128)
 
 

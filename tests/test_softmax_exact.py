@@ -110,8 +110,9 @@ def noisy(exact, noise):
     return eqx.tree_at(lambda r: (r.task.noise, r.task.query_noise), exact, (noise, noise))
 
 
-def simulated(rng, omega, mu, dim: int, length: int, noises, count: int, chunk: int = 50_000):
-    """Means and standard errors with weights, noise and all but one direction integrated out."""
+def simulated(rng, omega, mu, dim: int, length: int, noises, count: int, chunk: int = 2500):
+    """Means and standard errors with weights, noise and all but one direction integrated out; in
+    chunks that fit into the cache of a processor."""
     samples = []
     for _ in range(count // chunk):
         s = rng.normal(size=(chunk, length))

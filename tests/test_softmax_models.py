@@ -113,6 +113,7 @@ def circuits(model) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def attention_by_hand(model, sequences, index) -> np.ndarray:
+    sequences = jax.tree.map(np.asarray, sequences)
     length = int(sequences.length[index])
     x = np.asarray(sequences.x[index])[:length]
     y = np.asarray(sequences.y[index]).reshape(x.shape[0] and sequences.y.shape[1], -1)[:length]
@@ -141,7 +142,7 @@ def test_predictions_equal_loops_over_heads_and_tokens(activation, self_attentio
         for model, predicted in zip(models, predict(models, sequences)):
             for i in (0, 3, 11):
                 by_hand = np.squeeze(attention_by_hand(model, sequences, i))
-                np.testing.assert_allclose(predicted[i], by_hand, **CLOSE)
+                np.testing.assert_allclose(np.asarray(predicted)[i], by_hand, **CLOSE)
     assert set(np.asarray(ONE.length)[[0, 3, 11]]) == {2.0, 6.0}  # padding was there
 
 
@@ -149,7 +150,8 @@ def test_softmax_that_attends_to_the_query_equals_the_loops_too():
     options = {"activation": "softmax", "self_attention": True}
     for model, sequences in ((one_label(**options)[3], ONE), (two_labels(**options)[0], SEVERAL)):
         by_hand = np.squeeze(attention_by_hand(model, sequences, 3))
-        np.testing.assert_allclose(predict([model], sequences)[0][3], by_hand, **CLOSE)
+        predicted = np.asarray(predict([model], sequences)[0])
+        np.testing.assert_allclose(predicted[3], by_hand, **CLOSE)
 
 
 def test_the_query_attends_to_the_context_alone_unless_told_otherwise():
@@ -163,6 +165,7 @@ def test_the_query_attends_to_the_context_alone_unless_told_otherwise():
 
 def stack_by_hand(model, sequences, index) -> float:
     """Every layer, head and pair of tokens, one after the other."""
+    sequences = jax.tree.map(np.asarray, sequences)
     length = int(sequences.length[index])
     x, y = (np.asarray(leaf[index])[:length] for leaf in (sequences.x, sequences.y))
     query = np.append(np.asarray(sequences.x_query[index]), 0.0)
@@ -194,7 +197,8 @@ def test_stacks_equal_loops_over_layers_heads_and_pairs_of_tokens():
     assert [model.tied for model in models] == [True, False, False, False, True]
     for model, predicted in zip(models, predict(models, ONE)):
         for i in (0, 3, 11):
-            assert float(predicted[i]) == pytest.approx(stack_by_hand(model, ONE, i), rel=1e-10)
+            found = float(np.asarray(predicted)[i])
+            assert found == pytest.approx(stack_by_hand(model, ONE, i), rel=1e-10)
 
 
 def test_a_stack_of_one_layer_is_merged_attention():
@@ -226,13 +230,14 @@ def shuffled(sequences):
 
 
 def test_the_order_of_the_context_matters_to_causal_stacks_alone():
-    long = np.flatnonzero(ONE.length == 6), np.flatnonzero(SEVERAL.length == 6)
-    for models, sequences in (
-        ([*one_label(activation="softmax"), stack(), stack(causal=True)], ONE[long[0][:4]]),
-        (two_labels(), SEVERAL[long[1][:4]]),
+    for models, drawn in (
+        ([*one_label(activation="softmax"), stack(), stack(causal=True)], ONE),
+        (two_labels(), SEVERAL),
     ):
+        drawn = jax.tree.map(np.asarray, drawn)
+        sequences = drawn[np.flatnonzero(drawn.length == 6)[:4]]
         here, there = predict(models, sequences), predict(models, shuffled(sequences))
-        for model, before, after in zip(models, here, there):
+        for model, before, after in zip(models, map(np.asarray, here), map(np.asarray, there)):
             causal = getattr(model, "causal", False)
             moved = np.max(np.abs(before - after)) / np.max(np.abs(before))
             # Sums in another order differ by rounding alone.
@@ -241,13 +246,12 @@ def test_the_order_of_the_context_matters_to_causal_stacks_alone():
 
 def test_one_omega_a_head_knows_no_direction():
     rotation, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(DIM, DIM)))
-    turned = eqx.tree_at(
-        lambda s: (s.x, s.x_query), ONE, (ONE.x @ rotation.T, ONE.x_query @ rotation.T)
-    )
+    inputs = [jnp.asarray(np.asarray(x) @ rotation.T) for x in (ONE.x, ONE.x_query)]
+    turned = eqx.tree_at(lambda s: (s.x, s.x_query), ONE, inputs)
     models = one_label()[:2]
     here, there = predict(models, ONE), predict(models, turned)
     np.testing.assert_allclose(here[0], there[0], **CLOSE)
-    assert np.max(np.abs(here[1] - there[1])) > 1e-2
+    assert np.max(np.abs(np.asarray(here[1]) - np.asarray(there[1]))) > 1e-2
 
 
 def test_padding_and_batch_axes_change_nothing():
@@ -255,13 +259,14 @@ def test_padding_and_batch_axes_change_nothing():
         ([*one_label(activation="softmax"), stack(), stack(causal=True)], ONE),
         (two_labels(), SEVERAL),
     ):
+        sequences = jax.tree.map(np.asarray, sequences)
         short = int(np.argmin(sequences.length))
         cut = eqx.tree_at(
             lambda s: (s.x, s.y), sequences[short], (sequences.x[short, :2], sequences.y[short, :2])
         )
         square = jax.tree.map(lambda leaf: leaf.reshape(3, 4, *leaf.shape[1:]), sequences)
         everywhere = zip(predict(models, sequences), predict(models, cut), predict(models, square))
-        for whole, alone, boxed in everywhere:
+        for whole, alone, boxed in (map(np.asarray, each) for each in everywhere):
             np.testing.assert_allclose(alone, whole[short], **CLOSE)
             np.testing.assert_allclose(boxed, whole.reshape(boxed.shape), **CLOSE)
 
@@ -275,8 +280,8 @@ def test_linear_twins_have_exact_risks():
     models = one_label(activation="linear")[:3]
     for model, predicted in zip(models, predict(models, drawn)):
         assert model.form == ("cubic" if isinstance(model, FactoredAttention) else "bilinear")
-        exact = float(risk(task, model, "exact")(model))
-        squared = np.asarray(drawn.y_query - predicted) ** 2
+        exact = float(eqx.filter_jit(risk(task, model, "exact"))(model))
+        squared = (np.asarray(drawn.y_query) - np.asarray(predicted)) ** 2
         error = squared.std() / np.sqrt(len(squared))
         assert abs(squared.mean() - exact) < 4 * error
 
@@ -289,32 +294,41 @@ def test_softmax_forms_have_no_coefficients():
 # Initial weights ------------------------------------------------------------------------------
 
 
+@eqx.filter_jit
+def started(key, scheme: str):
+    """Models of three heads with one label and with two, and their circuits."""
+    one = [
+        StructuredAttention.init(key, DIM, 3, 0.1, scheme),
+        MergedKQ.init(key, DIM, 3, 0.1, scheme),
+        FactoredAttention.init(key, DIM, 3, scale=0.1, scheme=scheme),
+    ]
+    several = [
+        MultiMergedKQ.init(key, DIM, 2, 3, 0.1, scheme),
+        MultiFactored.init(key, DIM, 2, 3, scale=0.1**0.5, scheme=scheme),
+        MultiStructured.init(key, DIM, 2, 3, 0.1, scheme),
+    ]
+    return [[(model, model.kq(), model.ov()) for model in models] for models in (one, several)]
+
+
 def test_identity_schemes_give_the_circuits_they_name(getkey):
     signs = {"small_identity": [1, 1, 1], "opposite": [1, -1, 1]}
     for scheme, sign in signs.items():
-        for model, size in (
-            (StructuredAttention.init(getkey(), DIM, 3, 0.1, scheme), 0.1),
-            (MergedKQ.init(getkey(), DIM, 3, 0.1, scheme), 0.1),
+        one, several = jax.tree.map(np.asarray, started(getkey(), scheme))
+        assert len(one) == len(several) == 3
+        for model, kq, ov in one:
             # K, Q, V and O are 0.1 times the identity each; the width is 4.
-            (FactoredAttention.init(getkey(), DIM, 3, scale=0.1, scheme=scheme), 0.01),
-        ):
-            scale = size / 2 if isinstance(model, FactoredAttention) else size
+            size, scale = (0.01, 0.005) if isinstance(model, FactoredAttention) else (0.1, 0.1)
             blocks = np.einsum("h,de->hde", sign, scale * np.eye(DIM))
-            np.testing.assert_allclose(model.kq()[:, :-1], blocks, atol=1e-15)
-            np.testing.assert_allclose(model.kq()[:, -1], 0, atol=1e-15)
-            np.testing.assert_allclose(model.ov()[:, -1], size * np.asarray(sign), atol=1e-15)
-            np.testing.assert_allclose(model.ov()[:, :-1], 0, atol=1e-15)
-        several = [
-            MultiMergedKQ.init(getkey(), DIM, 2, 3, 0.1, scheme),
-            MultiFactored.init(getkey(), DIM, 2, 3, scale=0.1**0.5, scheme=scheme),
-            MultiStructured.init(getkey(), DIM, 2, 3, 0.1, scheme),
-        ]
-        for model in several:
-            ov = np.einsum("h,ij->hij", sign, np.hstack([np.zeros((2, DIM)), 0.1 * np.eye(2)]))
-            np.testing.assert_allclose(model.ov(), ov, atol=1e-15)
+            np.testing.assert_allclose(kq[:, :-1], blocks, atol=1e-15)
+            np.testing.assert_allclose(kq[:, -1], 0, atol=1e-15)
+            np.testing.assert_allclose(ov[:, -1], size * np.asarray(sign), atol=1e-15)
+            np.testing.assert_allclose(ov[:, :-1], 0, atol=1e-15)
+        for model, kq, ov in several:
+            values = np.einsum("h,ij->hij", sign, np.hstack([np.zeros((2, DIM)), 0.1 * np.eye(2)]))
+            np.testing.assert_allclose(ov, values, atol=1e-15)
             width = 5**0.5 if isinstance(model, MultiFactored) else 1
-            kq = np.einsum("h,de->hde", sign, 0.1 / width * np.eye(DIM + 2, DIM))
-            np.testing.assert_allclose(model.kq(), kq, atol=1e-15)
+            blocks = np.einsum("h,de->hde", sign, 0.1 / width * np.eye(DIM + 2, DIM))
+            np.testing.assert_allclose(kq, blocks, atol=1e-15)
 
 
 def test_default_weights_are_those_of_linear_layers(getkey):
@@ -343,8 +357,8 @@ def test_random_weights_are_proportional_to_the_scale():
     for init in inits:
         small, large = init(0.1), init(0.2)
         for leaf, twice in zip(jax.tree.leaves(small), jax.tree.leaves(large)):
-            np.testing.assert_allclose(2 * leaf, twice, rtol=1e-14)
-            assert np.all(leaf != 0)
+            np.testing.assert_allclose(2 * np.asarray(leaf), twice, rtol=1e-14)
+            assert np.all(np.asarray(leaf) != 0)
 
 
 @pytest.mark.parametrize(
@@ -384,7 +398,7 @@ def test_every_form_is_registered_and_survives_being_saved(tmp_path):
         run = Trajectory(np.array([0.0, 1.0]), np.array([1.0, 0.5]), saved)
         run.save(tmp_path / str(i))
         back = Trajectory.load(tmp_path / str(i)).at(1)
-        doubled = jax.tree.map(lambda leaf: 2 * leaf, model)
+        doubled = jax.tree.map(lambda leaf: 2 * np.asarray(leaf), model)
         # Equal structures have equal static fields.
         assert jax.tree.structure(back) == jax.tree.structure(doubled)
         assert jax.tree.all(jax.tree.map(np.array_equal, back, doubled))
@@ -409,6 +423,7 @@ def test_gradients_reach_every_weight():
     for gradient in gradients:
         for name, leaf in vars(gradient).items():
             if eqx.is_array(leaf):
+                leaf = np.asarray(leaf)
                 assert np.all(np.isfinite(leaf)) and np.any(leaf != 0), (type(gradient), name)
 
 

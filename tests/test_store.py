@@ -49,6 +49,19 @@ def finished(folder: Path, settings) -> Trajectory:
     return run
 
 
+_WHOLE: dict[str, bytes] = {}
+
+
+def copied(folder: Path) -> None:
+    """A finished run of `config()`, computed once for all tests that need one to be there."""
+    if not _WHOLE:
+        finished(folder, config())
+        _WHOLE.update(contents(folder))
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in _WHOLE.items():
+        (folder / name).write_bytes(content)
+
+
 def command(*words, capsys) -> tuple[int, str, str]:
     code = main([str(word) for word in words])
     captured = capsys.readouterr()
@@ -97,7 +110,7 @@ def test_equal_runs_leave_equal_files_but_for_the_manifest(tmp_path):
 
 
 def test_another_run_is_not_overwritten(tmp_path):
-    finished(tmp_path, config())
+    copied(tmp_path)
     check_free(tmp_path, config(name="renamed"), force=False)
     with pytest.raises(InputError, match="holds another run"):
         check_free(tmp_path, config(seed=1), force=False)
@@ -291,7 +304,7 @@ def test_a_run_that_was_forced_into_a_folder_is_taken_up_too(file, capsys, monke
             if fraction is not None and fraction > 0.5:
                 raise KeyboardInterrupt
 
-    finished(Path("here"), config())
+    copied(Path("here"))
     words = ("run", file, "--flow.steps", "3000", "--out", "here", "--checkpoint-every", "0")
     with monkeypatch.context() as patch:
         patch.setattr(module, "Activity", Impatient)
@@ -442,7 +455,7 @@ def begun(folder: Path, seed: int) -> Path:
 
 
 def test_tidying_asks_first_and_removes_what_is_incomplete_alone(tmp_path, capsys, monkeypatch):
-    finished(tmp_path / "runs" / "whole", config())
+    copied(tmp_path / "runs" / "whole")
     unfinished = begun(tmp_path / "runs" / "begun", 5)
     left = tmp_path / "runs" / "whole" / ".loss.png.abcdefgh.part"
     left.write_text("half")
@@ -464,7 +477,7 @@ def test_tidying_asks_first_and_removes_what_is_incomplete_alone(tmp_path, capsy
 def test_tidying_leaves_what_is_not_ours_what_was_stopped_and_what_is_under_way(tmp_path, capsys):
     # Somebody's own config, with a run below it.
     (tmp_path / "config.toml").write_text(to_toml(config().given()))
-    finished(tmp_path / "runs" / "whole", config())
+    copied(tmp_path / "runs" / "whole")
     notes = begun(tmp_path / "runs" / "begun", 5) / "notes.txt"
     notes.write_text("precious")
     stopped = begun(tmp_path / "runs" / "stopped", 6)

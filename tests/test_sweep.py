@@ -298,7 +298,7 @@ def test_first_models_are_those_of_single_runs(name):
     alone, _ = build_model(last, jax.random.split(jax.random.key(last.seed), 4)[0])
     for many, one in zip(jax.tree.leaves(together), jax.tree.leaves(alone), strict=True):
         # A product may be rounded otherwise inside one program.
-        np.testing.assert_allclose(many[1], one, rtol=1e-12, atol=1e-15)
+        np.testing.assert_allclose(np.asarray(many)[1], one, rtol=1e-12, atol=1e-15)
 
 
 def test_first_models_of_several_schemes_and_sizes_are_mixed_in_order():
@@ -310,7 +310,7 @@ def test_first_models_of_several_schemes_and_sizes_are_mixed_in_order():
     together = first_models(configs)
     for i, config in enumerate(configs):
         single = prepare(config)
-        np.testing.assert_allclose(together.K[i], single.model.K, rtol=1e-12)
+        np.testing.assert_allclose(np.asarray(together.K)[i], single.model.K, rtol=1e-12)
         assert step_keys(configs)[i] == single.key
 
 
@@ -770,10 +770,21 @@ def test_measurements_are_listed(capsys):
 # Asking and drawing ---------------------------------------------------------------------------
 
 
-@pytest.fixture
-def small_sweep(tmp_path):
+@pytest.fixture(scope="module")
+def small_sweep_files(tmp_path_factory):
     axes = {"model.scale": [0.1, 0.2, 0.4], "task.noise": [0.1, 0.2]}
-    computed(data(axes, 3), "sweeps/small-0")
+    folder = tmp_path_factory.mktemp("small")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr("iclflow.compile_cache.enable_compile_cache", lambda: None)
+        computed(data(axes, 3), "sweeps/small-0")
+    return folder
+
+
+@pytest.fixture
+def small_sweep(small_sweep_files, away_from_home):
+    """A sweep, computed once, and its file in the folder of the test."""
+    shutil.copytree(small_sweep_files, Path(), dirs_exist_ok=True)
     return "sweeps/small-0"
 
 

@@ -9,6 +9,9 @@ from scipy.stats import multivariate_normal
 from helpers import four_components, random_task
 from iclflow.tasks import LinearRegression, Mixture, RandomLabels, in_context_in_weight
 
+# How many sequences of four components are drawn: one number, so that this is compiled once.
+COUNT = 2000
+
 # In one compiled call: operation by operation, each would be compiled by itself.
 _drawn = eqx.filter_jit(lambda task, key, count: task.sample(key, count))
 
@@ -45,8 +48,8 @@ def test_sampled_moments_are_those_of_the_task(getkey):
 
 def test_noise_on_the_query_is_optional(getkey):
     options = {"noise": 2.0, "prior_covariance": np.zeros((4, 4))}
-    noisy = drawn_from(four_components(**options), getkey(), 2000)
-    clean = drawn_from(four_components(**options, noisy_query=False), getkey(), 2000)
+    noisy = drawn_from(four_components(**options), getkey(), COUNT)
+    clean = drawn_from(four_components(**options, noisy_query=False), getkey(), COUNT)
     assert within_errors(noisy.y_query**2, 2.0)
     assert np.all(clean.y_query == 0)
     assert within_errors(clean.y[:, 0] ** 2, 2.0)
@@ -117,8 +120,7 @@ component_posterior = eqx.filter_jit(lambda task, drawn: task.component_posterio
 def test_mixture_knows_a_fixed_task_vector_when_it_sees_one(getkey):
     task = in_context_in_weight(four_components(), 0.5, fixed_weight=[1.0, 2.0, -1.0, 0.5])
     assert isinstance(task, Mixture)
-    fixed = drawn_from(task.components[1], getkey(), 50)
-    random = drawn_from(task.components[0], getkey(), 50)
+    fixed, random = (drawn_from(task.components[i], getkey(), COUNT)[:50] for i in (1, 0))
     assert np.all(np.asarray(component_posterior(task, fixed))[1] > 1 - 1e-9)
     assert np.all(np.asarray(component_posterior(task, random))[0] > 1 - 1e-9)
 
@@ -184,5 +186,5 @@ def test_impossible_tasks_are_refused_in_one_sentence(options, words):
 
 def test_sampling_is_reproducible():
     task = four_components()
-    first, second = (drawn_from(task, jr.key(3), 4) for _ in range(2))
+    first, second = (drawn_from(task, jr.key(3), COUNT) for _ in range(2))
     assert np.array_equal(first.x, second.x) and np.array_equal(first.y_query, second.y_query)

@@ -4,6 +4,9 @@ The reference everywhere is gradient flow of the weights themselves: automatic d
 the population loss, written out here once more, through SciPy's ODE solver.
 """
 
+import functools
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -49,32 +52,59 @@ def deterministic(scale: float = 1e-3):
     )
 
 
-def population_loss(task: LinearRegression):
-    """L(v, U) for one context length and division by N."""
-    n, covariance, weight = task.contexts[0], task.covariance, task.weight_second_moment
+class Numbers(NamedTuple):
+    """What the loss of a task is made of."""
+
+    covariance: np.ndarray
+    signal: np.ndarray
+    second: np.ndarray
+    base: np.ndarray
+
+
+def numbers_of(task: LinearRegression) -> Numbers:
+    """For one context length and division by N."""
+    n, covariance = task.contexts[0], np.asarray(task.covariance)
+    weight, noise = np.asarray(task.weight_second_moment), np.asarray(task.noise)
     signal = covariance @ weight @ covariance
-    power = jnp.trace(covariance @ weight)
-    second = (1 + 1 / n) * signal + (power + task.noise) / n * covariance
+    power = np.trace(covariance @ weight)
+    second = (1 + 1 / n) * signal + (power + noise) / n * covariance
+    return Numbers(covariance, signal, second, power + np.asarray(task.query_noise))
 
-    def loss(v, U):
-        A = jnp.einsum("h,hde->de", v, U)
-        fit = jnp.trace(covariance @ A.T @ second @ A)
-        return power + task.query_noise - 2 * jnp.trace(signal @ A) + fit
 
-    return loss
+def loss_of(numbers: Numbers, v, U):
+    """L(v, U), of arrays of NumPy and of JAX alike."""
+    covariance, signal, second, base = numbers
+    A = (v[:, None, None] * U).sum(0)
+    return base - 2 * (signal @ A).trace() + (covariance @ A.T @ second @ A).trace()
+
+
+def population_loss(task: LinearRegression):
+    return functools.partial(loss_of, numbers_of(task))
+
+
+# Compiled once for all tasks with weights of one shape.
+@functools.partial(jax.jit, static_argnums=2)
+def velocity(state, numbers: Numbers, heads: int):
+    """−½ ∂L/∂W of flattened weights."""
+    return -0.5 * jax.grad(flat_loss)(state, numbers, heads)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def derivatives_of(state, numbers: Numbers, heads: int):
+    return tuple(of(flat_loss)(state, numbers, heads) for of in (jax.grad, jax.hessian))
+
+
+def flat_loss(state, numbers: Numbers, heads: int):
+    dim = len(numbers.covariance)
+    return loss_of(numbers, state[:heads], state[heads:].reshape(heads, dim, dim))
 
 
 def flow(task, v, U, times):
     """v(t), U(t) and the loss of the full gradient flow τ dW/dt = −½ ∂L/∂W, τ = 1."""
-    heads, dim = U.shape[:2]
-    loss = population_loss(task)
-
-    def unpack(state):
-        return state[:heads], state[heads:].reshape(heads, dim, dim)
-
-    velocity = jax.jit(jax.grad(lambda state: -0.5 * loss(*unpack(state))))
+    numbers, heads = numbers_of(task), len(v)
+    given = jax.device_put(numbers)  # once, not at every step
     solution = scipy.integrate.solve_ivp(
-        lambda _, state: np.asarray(velocity(state)),
+        lambda _, state: np.asarray(velocity(state, given, heads)),
         (0.0, times[-1]),
         np.concatenate([v, U.ravel()]),
         method="DOP853",
@@ -82,8 +112,9 @@ def flow(task, v, U, times):
         rtol=1e-12,
         atol=1e-14 * max(np.max(np.abs(v)), np.max(np.abs(U))),
     )
-    v_t, U_t = jax.vmap(unpack)(jnp.asarray(solution.y.T))
-    return np.asarray(v_t), np.asarray(U_t), np.asarray(jax.vmap(loss)(v_t, U_t))
+    v_t = solution.y.T[:, :heads]
+    U_t = solution.y.T[:, heads:].reshape(-1, *U.shape)
+    return v_t, U_t, np.array([loss_of(numbers, *point) for point in zip(v_t, U_t)])
 
 
 def matrices(v_t, U_t):
@@ -92,16 +123,11 @@ def matrices(v_t, U_t):
 
 def gradient_and_hessian(task, heads: int):
     """The norm of the gradient, and the Hessian, as functions of (v, U)."""
-    loss = population_loss(task)
-
-    def of_state(state):
-        return loss(state[:heads], state[heads:].reshape(heads, task.dim, task.dim))
-
-    compiled = jax.jit(lambda state: (jax.grad(of_state)(state), jax.hessian(of_state)(state)))
+    numbers = numbers_of(task)
 
     def evaluate(v, U):
-        gradient, hessian = compiled(np.concatenate([v, U.ravel()]))
-        return float(jnp.linalg.norm(gradient)), np.asarray(hessian)
+        gradient, hessian = derivatives_of(np.concatenate([v, U.ravel()]), numbers, heads)
+        return np.linalg.norm(gradient), np.asarray(hessian)
 
     return evaluate
 
@@ -145,13 +171,8 @@ def test_hessian_has_the_predicted_index_and_nullity(task):
 
 def test_random_searches_find_no_other_stationary_point():
     task, heads = general_task(2), 2
-    loss = population_loss(task)
-
-    def unpack(state):
-        return state[:heads], state[heads:].reshape(heads, 2, 2)
-
-    slope = jax.jit(jax.grad(lambda s: loss(*unpack(s))))
-    curvature = jax.jit(jax.hessian(lambda s: loss(*unpack(s))))
+    numbers = jax.device_put(numbers_of(task))
+    slope, curvature = (lambda s, i=i: derivatives_of(s, numbers, heads)[i] for i in (0, 1))
     rng = np.random.default_rng(0)
     found = []
     for _ in range(40):
@@ -164,7 +185,8 @@ def test_random_searches_find_no_other_stationary_point():
             gtol=1e-15,
         )
         if np.linalg.norm(root.fun) < 1e-10:
-            found.append(landscape.merged_stationary_set_of(task, *unpack(root.x), 1e-6))
+            v, U = root.x[:heads], root.x[heads:].reshape(heads, 2, 2)
+            found.append(landscape.merged_stationary_set_of(task, v, U, 1e-6))
     assert len(found) > 30
     assert set(found) == {"saddles", "minima"}
     v, U = gaussian(0, heads, 2, 1.0)
@@ -418,14 +440,14 @@ def test_tail_rates_reference_values():
 def test_tail_rates_linearise_the_balanced_flow(task):
     loss = population_loss(task)
 
-    def velocity(flat):
+    def balanced(flat):
         A = flat.reshape(task.dim, task.dim)
-        force = -0.5 * jax.grad(lambda a: loss(jnp.ones(1), a[None]))(A)
+        force = -0.5 * jax.grad(lambda a: loss(np.ones(1), a[None]))(A)
         size = jnp.linalg.norm(A)
         return (size * force + A * jnp.sum(A * force) / size).ravel()
 
-    optimum = jnp.asarray(optimal_matrix(task)).ravel()
-    rates = np.sort(-np.linalg.eigvals(np.asarray(jax.jit(jax.jacfwd(velocity))(optimum))).real)
+    jacobian = jax.jit(jax.jacfwd(balanced))(optimal_matrix(task).ravel())
+    rates = np.sort(-np.linalg.eigvals(np.asarray(jacobian)).real)
     np.testing.assert_allclose(drop.tail_rates(task, aligned=False), rates, rtol=1e-8)
     if task is FOUR:
         assert all(np.min(np.abs(rates - r)) < 1e-10 for r in drop.tail_rates(task))
@@ -479,7 +501,8 @@ def test_white_interpolation_is_a_sigmoid_when_balanced_and_an_exponential_when_
 
 def test_frozen_kernel_is_the_jacobian_of_the_prediction():
     v, U = gaussian(0, 3, 4, 1.0)
-    jacobian = jax.jacobian(lambda v, U: jnp.einsum("h,hde->de", v, U).ravel(), (0, 1))(v, U)
+    prediction = lambda v, U: jnp.einsum("h,hde->de", v, U).ravel()
+    jacobian = jax.jit(jax.jacobian(prediction, (0, 1)))(v, U)
     flat = np.concatenate([np.asarray(part).reshape(16, -1) for part in jacobian], axis=1)
     np.testing.assert_allclose(lazy.frozen_kernel(v, U), flat @ flat.T, rtol=1e-12, atol=1e-13)
 
@@ -492,14 +515,13 @@ def test_frozen_kernel_loss_is_the_matrix_exponential():
     A = np.einsum("h,hde->de", v, U).ravel()
 
     def of_matrix(a):
-        return loss(jnp.ones(1), a.reshape(1, 3, 3))
+        return loss(np.ones(1), a.reshape(1, 3, 3))
 
     optimum = optimal_matrix(task).ravel()
     curvature = np.asarray(jax.jit(jax.hessian(of_matrix))(A))
     generator = -lazy.frozen_kernel(v, U) @ curvature / 2
     expected = [
-        of_matrix(jnp.asarray(optimum + scipy.linalg.expm(t * generator) @ (A - optimum)))
-        for t in times
+        of_matrix(optimum + scipy.linalg.expm(t * generator) @ (A - optimum)) for t in times
     ]
     np.testing.assert_allclose(lazy.frozen_kernel_loss(task, v, U, times), expected, rtol=1e-11)
     rates = np.sort(-np.linalg.eigvals(generator).real)

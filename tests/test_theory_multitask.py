@@ -103,8 +103,15 @@ def test_water_filling_is_the_best_single_head_of_random_sets_of_tasks():
             kernel = np.exp(strength.sum())
             return np.sum(blocks.power / (1 + blocks.samples * strength / kernel))
 
+        def slope_of(logs):
+            strength = np.exp(logs)
+            gain = blocks.samples * strength / np.exp(strength.sum())
+            each = blocks.power * gain / (1 + gain) ** 2
+            return strength * each.sum() - each
+
         start = np.log(np.maximum(np.e * found.shares, 1e-3))
-        best = scipy.optimize.minimize(loss_of, start + 0.1, method="BFGS", options={"gtol": 1e-12})
+        options = {"gtol": 1e-12}
+        best = scipy.optimize.minimize(loss_of, start + 0.1, jac=slope_of, options=options)
         left_out.append(found.shares.min() == 0)
         # Tasks that are left out are approached from above only.
         floor = loss_of(np.log(np.maximum(np.e * found.shares, 1e-300)))

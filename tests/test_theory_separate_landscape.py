@@ -54,13 +54,12 @@ def gradient_and_hessian(heads, dim, rank):
     def loss(w, cross, second, covariance):
         return flat_loss(Problem(covariance, cross, second, 0.0), heads, rank)(w)
 
-    return jax.jit(jax.grad(loss)), jax.jit(jax.hessian(loss))
+    return jax.jit(lambda *arguments: (jax.grad(loss)(*arguments), jax.hessian(loss)(*arguments)))
 
 
 def derivatives(p, v, K, Q):
-    gradient, hessian = gradient_and_hessian(*K.shape)
-    arguments = (flat(v, K, Q), p.cross, p.second, p.covariance)
-    return np.asarray(gradient(*arguments)), np.asarray(hessian(*arguments))
+    found = gradient_and_hessian(*K.shape)(flat(v, K, Q), p.cross, p.second, p.covariance)
+    return tuple(map(np.asarray, found))
 
 
 def negative_eigenvalues(hessian):
@@ -153,16 +152,16 @@ def test_landscape_holds_for_any_covariance_and_prior(rank):
 def test_random_restarts_find_all_stationary_functions_and_no_others():
     task, p = general_task()
     points = stationary_points(task, heads=3)
-    gradient, hessian = gradient_and_hessian(3, 3, 1)
-    rest = (p.cross, p.second, p.covariance)
+    both = gradient_and_hessian(3, 3, 1)
+    rest = jax.device_put((p.cross, p.second, p.covariance))  # once, not at every step
     found = set()
     converged = 0
     for seed in range(150):
         start = np.random.default_rng(seed).normal(size=21)
         result = root(
-            lambda w: np.asarray(gradient(w, *rest)),
+            lambda w: tuple(map(np.asarray, both(w, *rest))),
             start,
-            jac=lambda w: np.asarray(hessian(w, *rest)),
+            jac=True,
             method="lm",
             options={"xtol": 1e-15, "ftol": 1e-15, "maxiter": 400},
         )

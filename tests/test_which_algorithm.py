@@ -8,6 +8,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
+from helpers import deterministic_separate
 from iclflow.analysis import Algorithm, Match, known_estimators, plateaus, which_algorithm
 from iclflow.estimators import (
     GradientStep,
@@ -17,7 +18,7 @@ from iclflow.estimators import (
     Zero,
 )
 from iclflow.flows import gradient_flow
-from iclflow.models import MergedKQ, SeparateKQ, StructuredAttention
+from iclflow.models import MergedKQ, StructuredAttention
 from iclflow.risks import exact_bilinear_risk
 from iclflow.tasks import (
     LinearRegression,
@@ -27,7 +28,7 @@ from iclflow.tasks import (
 )
 from iclflow.trajectory import Trajectory
 
-COUNT = 2000
+COUNT = 1000
 
 
 def four_components(**options) -> LinearRegression:
@@ -36,7 +37,7 @@ def four_components(**options) -> LinearRegression:
 
 @cache
 def staircase_run() -> Trajectory:
-    model = SeparateKQ.init(jr.key(0), 4, 4, 1, 1e-3)
+    model = deterministic_separate(1e-3)
     return gradient_flow(model, exact_bilinear_risk(four_components(), model), progress=False)
 
 
@@ -78,7 +79,7 @@ def test_the_step_size_that_fits_is_found():
     assert float(result.best.estimator.step_size) == pytest.approx(2.5, rel=1e-12)
     assert "η = 2.5" in str(result.best)
     # For any other matrix the best step is the projection on the identity.
-    model = PreconditionedStep(jnp.diag(jnp.array([1.0, 2.0, 3.0, 4.0])))
+    model = PreconditionedStep(jnp.asarray(np.diag([1.0, 2.0, 3.0, 4.0])))
     steps = (GradientStep(1.0),)
     fitted = which_algorithm(model, task, jr.key(1), COUNT, steps)["one gradient step"]
     # The sequences that the step was fitted on, so that nothing is left to chance.
@@ -124,7 +125,7 @@ def _power(task, d):
 
 def test_predictions_of_almost_nothing_are_zero():
     task = four_components()
-    tiny = PreconditionedStep(1e-6 * jnp.eye(4))
+    tiny = PreconditionedStep(jnp.asarray(1e-6 * np.eye(4)))
     result = which_algorithm(tiny, task, count=COUNT)
     assert result.best.name == "PCR with 0 components" and result.best.distance < 1e-3
     assert which_algorithm(Zero(), task, count=COUNT).best.distance == 0
@@ -184,22 +185,26 @@ def test_no_algorithm_is_named_when_none_is_near():
     assert str(far).startswith("none of the known estimators; nearest: zero, relative distance 31")
 
 
+def two_heads(dim) -> MergedKQ:
+    return MergedKQ(v=jnp.asarray(np.ones(2)), U=jnp.asarray(np.ones((2, dim, dim))))
+
+
 def test_bad_input_is_refused():
     task = four_components()
     several = MultiTaskRegression([[0, 1], [2, 3]], context=31)
     with pytest.raises(ValueError, match="predicts one label .* the task has 2 labels"):
-        which_algorithm(MergedKQ.init(jr.key(0), 4, 2), several)
+        which_algorithm(two_heads(4), several)
     with pytest.raises(ValueError, match="The model has D = 3 and the task D = 4"):
-        which_algorithm(MergedKQ.init(jr.key(0), 3, 2), task)
+        which_algorithm(two_heads(3), task)
     with pytest.raises(ValueError, match="at least 2"):
         which_algorithm(Zero(), task, count=1)
     with pytest.raises(KeyError, match="No estimator is called"):
-        which_algorithm(Zero(), task, count=2, estimators=(Zero(),))["Bayes"]
+        which_algorithm(Zero(), task, count=COUNT, estimators=(Zero(),))["Bayes"]
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_one_head_is_kernel_regression_whatever_its_sign(sign):
-    model = StructuredAttention(jnp.asarray([sign * 0.52]), jnp.asarray([sign * 1.5]), dim=5)
-    result = which_algorithm(model, isotropic(5, 40, 0.1), count=COUNT)
+    model = StructuredAttention(jnp.asarray([sign * 0.52]), jnp.asarray([sign * 1.5]), dim=4)
+    result = which_algorithm(model, isotropic(4, 31, 0.1), count=COUNT)
     assert result.best.name == "kernel regression" and result.best.distance < 1e-3
     assert float(result.best.estimator.omega) == pytest.approx(sign * 0.52, rel=1e-3)
