@@ -92,10 +92,10 @@ class AlgorithmWatch:
             raise ValueError(f"`count` = {count}: a standard error needs at least 2 sequences.")
         self.task, self.count = task, count
         key = jr.key(0) if key is None else key
-        self._sequences: Any = _drawn(task, key, count)
+        self._sequences: Any = task.sample(key, count)
         # Matrices are fitted on sequences of their own, so that what is measured is not what was
         # fitted.
-        self._others: Any = _drawn(task, jr.fold_in(key, 1), count) if fitted else None
+        self._others: Any = task.sample(jr.fold_in(key, 1), count) if fitted else None
         labels = range(task.labels) if isinstance(task, MultiTaskRegression) else (0,)
         self._labels = tuple(self._known(label, normaliser, fitted) for label in labels)
         # The model that was asked about last, and what it predicts: its size and its algorithm are
@@ -234,11 +234,6 @@ def _products(sequences: Any) -> np.ndarray:
     """The entries of β x_qᵀ with β of the centred context, (n, D²)."""
     beta, query = np.asarray(centred_correlation(sequences)), np.asarray(sequences.x_query)
     return np.einsum("pd,pe->pde", beta, query).reshape(len(query), -1)
-
-
-@eqx.filter_jit
-def _drawn(task: AbstractTask, key: PRNGKeyArray, count: int):
-    return task.sample(key, count)
 
 
 @eqx.filter_jit

@@ -115,6 +115,7 @@ class LinearRegression(AbstractTask[Sequences]):
         """E[y²] of a context label."""
         return _label_variance(self.covariance, self.weight_second_moment, self.noise)
 
+    # What follows is compiled piece by piece: one by one, its operations would each be compiled.
     @eqx.filter_jit
     def sample(self, key: PRNGKeyArray, count: int) -> Sequences:
         key_x, key_w, key_noise, key_length = jr.split(key, 4)
@@ -130,7 +131,6 @@ class LinearRegression(AbstractTask[Sequences]):
             *cut_to_length(key_length, x, y, self.contexts, self.context_probabilities)
         )
 
-    # What follows is compiled piece by piece: one by one, its operations would each be compiled.
     @eqx.filter_jit
     def bayes_predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
         mean, _ = self.posterior(sequences)
