@@ -61,14 +61,17 @@ def test_inspect_asks_for_the_heads_and_says_how_it_divided_the_rows(tmp_path, c
     save_file(single_precision(stacked(width=12)), path)
     code, out, err = inspected(capsys, path)
     assert code == 2 and out == "" and "36 rows of queries" in err and "give `--heads`" in err
+    assert "q_proj.weight` of " in err and "of shape (36, 6)" in err and err.count("\n") == 1
     code, out, _ = inspected(capsys, path, "--heads", 3, "--sequences", SEQUENCES)
     assert code == 0 and "3 heads of width 12 (scores are divided by √12)" in out
     assert "tokens of 5 inputs and 1 label\n" in out and " 0.1300 " in out.replace(
         "0.13 ", "0.1300 "
     )
-    # One head needs no flag: it is read, and then refused for something else.
+    # As many rows as a token has entries may be one head, or two of half the width.
     save_file(single_precision(stacked(OMEGA[:1], MU[:1])), path)
-    code, _, err = inspected(capsys, path, "--eigenvalues", 1, 2)
+    code, out, err = inspected(capsys, path)
+    assert code == 2 and out == "" and "give `--heads`, one of 1, 2, 3, 6." in err
+    code, _, err = inspected(capsys, path, "--heads", 1, "--eigenvalues", 1, 2)
     assert code == 2 and "`--eigenvalues` has 2 numbers: must have 5" in err
 
 

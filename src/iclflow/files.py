@@ -1,4 +1,5 @@
-"""Writing files so that a reader sees the old content or the new, never half of it."""
+"""Writing files so that a reader sees the old content or the new, never half of it; and reading
+their JSON."""
 
 import contextlib
 import hashlib
@@ -100,3 +101,20 @@ def is_sealed(text: str) -> bool:
     head, seal, tail = text.rpartition(_SEAL)
     mark, rest = tail[: len(_NO_HASH)], tail[len(_NO_HASH) :]
     return sha256((head + seal + _NO_HASH + rest).encode()) == mark
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The content of a JSON text; a `ValueError` that says why it is none, also where brackets are
+    nested so deeply that Python cannot follow."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("is nested too deeply to be read") from None
+    except ValueError:
+        raise ValueError("is not valid JSON") from None
+
+
+def shorten(value: Any) -> str:
+    """A value that a file holds, as it can stand in a sentence."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else f"{text[:57]}…"

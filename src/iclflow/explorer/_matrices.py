@@ -18,9 +18,10 @@ from ..models import (
     MultiMergedKQ,
     SeparateKQ,
     TwoLayerLinear,
+    assemble,
 )
 from ..tasks import AbstractTask, LinearRegression, Mixture, MultiTaskRegression
-from ..trajectory import Trajectory, assemble
+from ..trajectory import Trajectory
 
 # Points that are looked at together, few or many: two programs serve runs of every length.
 _SIZES = (16, 256)

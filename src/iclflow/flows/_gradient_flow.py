@@ -112,9 +112,10 @@ class _Driver:
         monitor = Monitor(title, options.progress, options.callback)
         self._program = self._make_program()
         snapshot = self._found()
-        if snapshot is not None:
-            self._restore(snapshot)
-            monitor.add(snapshot.about["seconds"])
+        if snapshot is not None and options.checkpoint is not None:
+            with options.checkpoint.restoring():
+                self._restore(snapshot)
+                monitor.add(snapshot.about["seconds"])
         # Until all of a chunk is taken in, there is nothing to go on from.
         whole = False
         try:
