@@ -4,7 +4,7 @@ import dataclasses
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from ..models import AbstractModel
 from ..tasks import AbstractTask
@@ -45,7 +45,12 @@ class Head:
     def structured(self) -> bool:
         """Whether ω describes what the head attends to: half of the norm of its key-query circuit
         lies on the diagonal, and the diagonal varies by less than its mean."""
-        return self.diagonal_share >= _LEAST_DIAGONAL and self.homogeneity > 0
+        return bool(_described(self.diagonal_share, self.homogeneity))
+
+    @property
+    def name(self) -> str:
+        """The role, or "unstructured" where the ω that it is read off says too little."""
+        return self.role if self.structured or self.role == "dummy" else "unstructured"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,6 +159,19 @@ def head_roles(
         return "positive" if w > 0 else "negative"
 
     return tuple(role(s, w, m) for s, w, m in zip(strengths, omega, mu))
+
+
+def is_structured(attention: Float[np.ndarray, "*batch T D"]) -> Bool[np.ndarray, "*batch"]:
+    """Whether ω describes what each head attends to; see `Head.structured`."""
+    diagonals = np.diagonal(attention[..., : attention.shape[-1], :], axis1=-2, axis2=-1)
+    whole, mean = np.linalg.norm(attention, axis=(-2, -1)), np.abs(diagonals.mean(-1))
+    share = np.linalg.norm(diagonals, axis=-1) / np.where(whole > 0, whole, 1.0)
+    return _described(share, (mean > 0) * (mean - diagonals.std(-1)))
+
+
+def _described(diagonal_share, homogeneity):
+    """From the two shares of a head, or from numbers with the sign of the second."""
+    return (diagonal_share >= _LEAST_DIAGONAL) & (homogeneity > 0)
 
 
 def _share(part, whole) -> float:
