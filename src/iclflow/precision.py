@@ -22,18 +22,20 @@ def float64_enabled() -> bool:
     return bool(jax.config.read("jax_enable_x64"))
 
 
-def require_float64(what: str) -> None:
+def require_float64(what: str, **parts: Any) -> None:
     """Raises an error that tells the caller how to switch float64 on, unless it is on.
 
     **Arguments:**
 
     - `what`: the computation that needs it, as it should be named in the message.
+    - `parts`: what it computes with; see `check_made_in_float64`.
     """
     if not float64_enabled():
         raise RuntimeError(
             f"{what} needs float64. Call `iclflow.enable_float64()` once, at the start of the "
             "program, before any array is made."
         )
+    check_made_in_float64(**parts)
 
 
 def require_float64_for(what: str, numbers: Any) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from .files import is_sealed, parse_json, sealed, sha256, shorten, write_atomic
 from .loss_plot import check_theory, draw_loss, draw_theory, first_shown, framed_legend
 from .models import MODELS, AbstractModel, restore_model
+from .precision import require_float64_for
 from .tensors import TensorFile, check_regular
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ class Trajectory(Generic[M]):
 
     def at(self, index: int) -> M:
         """The model at one saved point."""
+        require_float64_for("A run in float64", self.models)
         return jax.tree.map(lambda leaf: jnp.asarray(leaf[index]), self.models)
 
     @property
@@ -110,6 +112,7 @@ class Trajectory(Generic[M]):
         )
         if right == 0:
             return self.at(0)
+        require_float64_for("A run in float64", self.models)
         left = right - 1
         share = (time - self.times[left]) / (self.times[right] - self.times[left])
         return jax.tree.map(
@@ -122,6 +125,7 @@ class Trajectory(Generic[M]):
 
     def coefficients(self) -> np.ndarray:
         """The coefficients of the model (A of linear attention) at every saved point."""
+        require_float64_for("A run in float64", self.models)
         return np.asarray(jax.vmap(lambda model: model.coefficients())(self.models))
 
     def to_xarray(self) -> "Dataset":

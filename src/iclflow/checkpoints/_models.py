@@ -46,7 +46,7 @@ def load_model(
     folder = path.parent if path.name == "trajectory.safetensors" else path
     if folder.is_dir():
         _check_ours(path, heads, labels)
-        return Trajectory.load(folder).final
+        return jax.tree.map(as_float, Trajectory.load(folder).final)
     check_regular(path)
     if path.suffix in TORCH_SUFFIXES:
         file = TorchFile(path)

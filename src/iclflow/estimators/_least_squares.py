@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, ScalarLike
 
 from ..eigen import eigh
-from ..precision import as_float
+from ..precision import as_float, check_made_in_float64
 from ..tasks import AbstractTask, LinearRegression, Mixture, Sequences
 from ._base import AbstractEstimator, checked_components, masked_context
 
@@ -87,6 +87,7 @@ def subspace_risk(task: AbstractTask, basis: Float[Array, "D m"]) -> Float[Array
         return sum(p * part for p, part in zip(task.probabilities, parts))  # pyright: ignore
     if not isinstance(task, LinearRegression):
         return None
+    check_made_in_float64(task=task)
     rest = jnp.eye(task.dim) - basis @ basis.T
     mixed = basis.T @ task.covariance @ rest
     if jnp.max(jnp.abs(mixed), initial=0.0) > 1e-10 * jnp.max(jnp.abs(task.covariance)):

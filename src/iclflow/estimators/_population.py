@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..models import Form, Normaliser
+from ..precision import check_made_in_float64
 from ..risks import BilinearRisk, exact_bilinear_risk
 from ..tasks import AbstractTask, LinearRegression, Mixture, RandomLabels, Sequences
 from ._base import AbstractEstimator, checked_components
@@ -104,6 +105,7 @@ class SubspaceLeastSquares(AbstractEstimator):
 
 def eigenvectors(task: AbstractTask) -> Float[Array, "D D"]:
     """The eigenvectors of the input covariance as columns, the largest eigenvalue first."""
+    check_made_in_float64(task=task)
     if isinstance(task, LinearRegression):
         covariance = task.covariance
     elif isinstance(task, RandomLabels):

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..models import AbstractModel
+from ..precision import check_made_in_float64
 from ..risks import AbstractRisk
 from ..trajectory import Result, Trajectory
 from ._layout import Layout
@@ -144,6 +145,7 @@ class Members:
             models = stack(models)
         else:
             _check_stacked(models)
+        check_made_in_float64(models=models)
         count = jax.tree.leaves(eqx.filter(models, eqx.is_array))[0].shape[0]
         if isinstance(risks, AbstractRisk):
             return Members(models, risks, False, count)
