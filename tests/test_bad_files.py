@@ -16,8 +16,7 @@ from safetensors.numpy import save, save_file
 
 from iclflow.checkpoints import load_model, save_model
 from iclflow.cli import main
-from iclflow.config import InputError
-from iclflow.files import sealed, sha256
+from iclflow.files import FileError, sealed, sha256
 from iclflow.flows import Checkpoint, CheckpointError
 from iclflow.flows._checkpoint import Snapshot
 from iclflow.models import (
@@ -295,7 +294,7 @@ def test_forged_trajectories_of_a_sweep_are_refused(tmp_path, about, arrays, wor
     kept = {k: v for k, v in (dict(file) | arrays).items() if v is not None}
     told = {k: v for k, v in ((file.about() or {}) | about).items()}
     path.write_bytes(save(kept, metadata={"iclflow": json.dumps(told)}))
-    with pytest.raises(InputError, match=words):
+    with pytest.raises(FileError, match=words):
         load_trajectory(tmp_path, 1)
 
 
@@ -415,6 +414,48 @@ def test_archives_that_grow_when_they_are_read_are_refused(tmp_path, monkeypatch
         with pytest.raises(ValueError, match="is not the archive that `torch.save` writes"):
             load_model(tmp_path / "old.pth")
     assert loads == []
+
+
+# Commands -------------------------------------------------------------------------------------
+
+
+def test_every_command_that_reads_a_run_says_what_is_wrong_with_it(tmp_path, capsys, sketched):
+    config = tmp_path / "stairs.toml"
+    config.write_text(
+        """name = "stairs"
+        [task]
+        kind = "linear_regression"
+        eigenvalues = [0.6, 0.4]
+        context = 9
+        [model]
+        kind = "separate"
+        heads = 1
+        [flow]
+        kind = "gradient_descent"
+        learning_rate = 0.01
+        steps = 2"""
+    )
+    run = tmp_path / "run"
+    assert main(["run", str(config), "--out", str(run)]) == 0
+    capsys.readouterr()
+    whole = (run / "manifest.json").read_text()
+    commands = (["inspect", run], ["show", run], ["run", config, "--out", run])
+    for change in ({"result": "won"}, {"clock": 3}, {"model": {"class": "Nobody"}}):
+        forge(run, **change)
+        for command in commands:
+            code = main([str(word) for word in command])
+            err = capsys.readouterr().err
+            assert code == 2 and err.count("\n") == 1 and err.startswith("iclflow: `")
+        (run / "manifest.json").write_text(whole)
+
+
+@pytest.mark.parametrize("value", [-1, 2**32, 10**30])
+def test_seeds_that_no_key_can_be_made_of_are_refused(tmp_path, capsys, value):
+    path = tmp_path / "model.safetensors"
+    save_model(STRUCTURED, path)
+    assert main(["inspect", str(path), f"--seed={value}"]) == 2
+    err = capsys.readouterr().err
+    assert f"`--seed` = {value}: must be at least 0" in err and err.count("\n") == 1
 
 
 # Many at once ---------------------------------------------------------------------------------

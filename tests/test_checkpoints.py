@@ -57,7 +57,7 @@ def test_how_rows_are_divided_into_heads_is_never_guessed(width):
     tensor = rf"`layer.q_proj.weight` of `state dict`, of shape \({rows}, 6\)"
     with pytest.raises(ValueError, match=f"{tensor}, .*: give `heads`, one of 1, 2, "):
         from_state_dict(tensors)
-    with pytest.raises(ValueError, match="`heads` = 7: must divide"):
+    with pytest.raises(ValueError, match="`heads` = 7: .* must be one of 1, 2, "):
         from_state_dict(tensors, heads=7)
     # The same rows in another number of heads are another layer: the user alone knows.
     batch = sequences()
@@ -80,7 +80,7 @@ def test_the_number_of_heads_that_a_file_states_is_read(tmp_path, name):
     with pytest.raises(ValueError, match="`heads` = 2: .* itself says that it has 3"):
         load_model(path, heads=2)
     save_file(stacked(), path, metadata={name: "7"})
-    with pytest.raises(ValueError, match="`heads` = 7: must divide the 18 rows"):
+    with pytest.raises(ValueError, match="`heads` = 7: .* has 18 rows: must be one of"):
         load_model(path)
     save_file(stacked(), path, metadata={"heads": "3", "n_heads": "2"})
     with pytest.raises(ValueError, match="give `heads`, one of 1, 2, 3, 6, 9, 18"):

@@ -28,6 +28,12 @@ _UMASK = _read_umask()
 # Stands where the hash of a sealed text comes.
 _NO_HASH = "0" * 64
 _SEAL = '"hash": "'
+# As much of a value as a sentence can hold.
+_LONGEST_VALUE = 60
+
+
+class FileError(ValueError):
+    """A file that cannot be used; the text is one sentence that says why."""
 
 
 def write_atomic(path: Path | str, content: bytes | str) -> None:
@@ -115,6 +121,10 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def shorten(value: Any) -> str:
-    """A value that a file holds, as it can stand in a sentence."""
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 60 else f"{text[:57]}…"
+    """A value of a file or of a user as it can stand in a sentence: on one line, not too long."""
+    try:
+        text = " ".join(repr(value).split())
+    except ValueError:  # Python writes no more digits than some thousands
+        return "a number with thousands of digits"
+    text = "".join(c if c.isprintable() else "?" for c in text)
+    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"

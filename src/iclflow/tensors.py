@@ -1,6 +1,6 @@
 """Reading files of tensors that somebody else may have written, or damaged.
 
-Everything that is wrong with a file is a `TensorFileError`, whose text is one sentence. Nothing in
+Everything that is wrong with a file is a `FileError`, whose text is one sentence. Nothing in
 a file is executed, and no more memory is used than the file itself takes.
 """
 
@@ -11,16 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from .files import parse_json
+from .files import FileError, parse_json
 
 # By their names in safetensors. Eight-bit floats need scales that no file of this kind holds.
 _KINDS = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL")
 # The entry of a file's metadata that says what it is, as JSON, where the file is one of ours.
 OWN = "iclflow"
-
-
-class TensorFileError(ValueError):
-    """A file that cannot be read as tensors; the text says why."""
 
 
 def check_regular(path: Path) -> None:
@@ -29,10 +25,10 @@ def check_regular(path: Path) -> None:
         kind = path.stat().st_mode
     except OSError as error:
         words = "does not exist" if isinstance(error, FileNotFoundError) else error.strerror
-        raise TensorFileError(f"`{path}` {words}.") from None
+        raise FileError(f"`{path}` {words}.") from None
     if not stat.S_ISREG(kind):
         what = "folder" if stat.S_ISDIR(kind) else "device or a pipe"
-        raise TensorFileError(f"`{path}` is a {what}: must be a file.")
+        raise FileError(f"`{path}` is a {what}: must be a file.")
 
 
 class TensorFile(Mapping[str, np.ndarray]):
@@ -48,7 +44,7 @@ class TensorFile(Mapping[str, np.ndarray]):
             self.metadata: dict[str, str] = self._file.metadata() or {}
             self._names = tuple(self._file.keys())
         except (SafetensorError, ValueError, OSError):
-            raise TensorFileError(f"`{path}` is not a safetensors file of numbers.") from None
+            raise FileError(f"`{path}` is not a safetensors file of numbers.") from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -69,7 +65,7 @@ class TensorFile(Mapping[str, np.ndarray]):
             part = self._file.get_slice(name)
             kind = str(part.get_dtype())
             if kind not in _KINDS:
-                raise TensorFileError(
+                raise FileError(
                     f"`{name}` of `{self.path}` holds numbers of kind {kind}: must be one of "
                     f"{', '.join(_KINDS)}."
                 )
@@ -77,7 +73,7 @@ class TensorFile(Mapping[str, np.ndarray]):
             whole = rows == slice(None)
             return self._file.get_tensor(name) if whole else part[rows]
         except (SafetensorError, OSError):
-            raise TensorFileError(f"`{name}` of `{self.path}` cannot be read: damaged.") from None
+            raise FileError(f"`{name}` of `{self.path}` cannot be read: damaged.") from None
 
     def about(self) -> dict[str, Any] | None:
         """What the file says of itself, if it is one of ours; None if it is not."""
@@ -87,7 +83,7 @@ class TensorFile(Mapping[str, np.ndarray]):
         try:
             found = parse_json(text)
         except ValueError as error:
-            raise TensorFileError(f"`{self.path}` has metadata that {error}.") from None
+            raise FileError(f"`{self.path}` has metadata that {error}.") from None
         if not isinstance(found, dict):
-            raise TensorFileError(f"`{self.path}` has metadata that are no JSON object.")
+            raise FileError(f"`{self.path}` has metadata that are no JSON object.")
         return found

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .files import is_sealed, parse_json, sealed, sha256, shorten, write_atomic
+from .files import FileError, is_sealed, parse_json, sealed, sha256, shorten, write_atomic
 from .loss_plot import check_theory, draw_loss, draw_theory, first_shown, framed_legend
 from .models import MODELS, AbstractModel, restore_model
 from .precision import require_float64_for
@@ -222,7 +222,7 @@ class Trajectory(Generic[M]):
         path = folder / "trajectory.safetensors"
         arrays = TensorFile(path)
         if sha256(path.read_bytes()) != manifest["files"].get("trajectory.safetensors"):
-            raise ValueError(f"`{path}` does not match its hash: damaged.")
+            raise FileError(f"`{path}` does not match its hash: damaged.")
         return restore_trajectory(str(path), arrays, manifest, model_class)
 
 
@@ -232,7 +232,7 @@ def restore_trajectory(
     about: Mapping[str, Any],
     model_class: type[AbstractModel] | None = None,
 ) -> Trajectory:
-    """A run from what files hold of it; a `ValueError` in one sentence if that is no run.
+    """A run from what files hold of it; a `FileError` if that is no run.
 
     **Arguments:**
 
@@ -243,23 +243,23 @@ def restore_trajectory(
     """
     for key, allowed in _ABOUT.items():
         if not isinstance(about.get(key), allowed):
-            raise ValueError(f"`{name}` has `{key}` = {shorten(about.get(key))}: damaged.")
+            raise FileError(f"`{name}` has `{key}` = {shorten(about.get(key))}: damaged.")
     clock, result, settings = about["clock"], about["result"], dict(about["model"])
     if clock not in ("time", "step") or result not in Result.__members__:
         told = f"`clock` = {shorten(clock)} and `result` = {shorten(result)}"
-        raise ValueError(f"`{name}` has {told}: damaged.")
+        raise FileError(f"`{name}` has {told}: damaged.")
     kind = settings.pop("class", None)
     if model_class is None and isinstance(kind, str):
         model_class = MODELS.get(kind)
     if model_class is None or model_class.__name__ != kind:
-        raise ValueError(f"`{name}` holds a {shorten(kind)}: pass that class as `model_class`.")
+        raise FileError(f"`{name}` holds a {shorten(kind)}: pass that class as `model_class`.")
     held = {key: arrays[key] for key in arrays}
     times, losses = (held.pop(key, np.zeros(())) for key in ("times", "losses"))
     strange = [key for key in held if not key.startswith("model.")]
     if strange:
-        raise ValueError(f"`{name}` has `{strange[0]}`, which is no part of a run.")
+        raise FileError(f"`{name}` has `{strange[0]}`, which is no part of a run.")
     if times.ndim != 1 or times.shape != losses.shape:
-        raise ValueError(
+        raise FileError(
             f"`{name}` has `times` of shape {times.shape} and `losses` of shape {losses.shape}: "
             "must be two vectors of one length."
         )
@@ -267,7 +267,7 @@ def restore_trajectory(
         weights = {key.removeprefix("model."): array for key, array in held.items()}
         models = restore_model(model_class, weights, settings, len(times))
     except ValueError as error:
-        raise ValueError(f"`{name}` {error}.") from None
+        raise FileError(f"`{name}` {error}.") from None
     return Trajectory(times, losses, models, clock, Result[result], about["statistics"])
 
 
@@ -276,20 +276,20 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / "manifest.json"
     for needed in (path, folder / "trajectory.safetensors"):
         if not needed.exists():
-            raise ValueError(f"`{folder}` is not a complete run: {needed} is missing.")
+            raise FileError(f"`{folder}` is not a complete run: {needed} is missing.")
         check_regular(needed)
     text = path.read_bytes()
     try:
         manifest = parse_json(text)
     except ValueError as error:
-        raise ValueError(f"`{path}` {error}.") from None
+        raise FileError(f"`{path}` {error}.") from None
     if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
-        raise ValueError(f"`{path}` is not the manifest of a run: damaged.")
+        raise FileError(f"`{path}` is not the manifest of a run: damaged.")
     if manifest.get("format") != FORMAT:
         found = shorten(manifest.get("format"))
-        raise ValueError(f"`{folder}` has format {found}: must be {FORMAT}.")
+        raise FileError(f"`{folder}` has format {found}: must be {FORMAT}.")
     if not is_sealed(text.decode()):
-        raise ValueError(f"`{path}` does not match its hash: damaged.")
+        raise FileError(f"`{path}` does not match its hash: damaged.")
     return manifest
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from ..files import shorten, write_atomic
+from ..files import FileError, shorten, write_atomic
 from ..models import MODELS, AbstractModel, restore_model
 from ..precision import as_float, require_float64_for
 from ..tensors import OWN, TensorFile, check_regular
@@ -53,8 +53,8 @@ def load_model(
         return from_state_dict(file, _heads(heads, file, path), labels, str(path))
     try:
         file = TensorFile(path)
-    except ValueError as error:
-        raise ValueError(
+    except FileError as error:
+        raise FileError(
             f"{str(error).rstrip('.')}: give one, a PyTorch file ({', '.join(TORCH_SUFFIXES)}) or "
             "the folder of a run."
         ) from None
@@ -87,7 +87,7 @@ def _own(file: TensorFile, about: dict) -> AbstractModel:
     settings = dict(about)
     version, name = settings.pop("format", None), settings.pop("class", None)
     if version != FORMAT or not isinstance(name, str) or name not in MODELS:
-        raise ValueError(
+        raise FileError(
             f"`{file.path}` holds a {shorten(name)} in format {shorten(version)}: must be one of "
             f"{', '.join(MODELS)} in format {FORMAT}."
         )
@@ -96,5 +96,5 @@ def _own(file: TensorFile, about: dict) -> AbstractModel:
     try:
         model = restore_model(MODELS[name], arrays, settings)
     except ValueError as error:
-        raise ValueError(f"`{file.path}` {error}.") from None
+        raise FileError(f"`{file.path}` {error}.") from None
     return jax.tree.map(as_float, model)

@@ -72,7 +72,7 @@ def _count_heads(heads: int | None, rows: int, tensor: str) -> int:
             f"`heads`, one of {listed}."
         )
     if heads is not None and heads not in possible:
-        raise ValueError(f"`heads` = {heads}: must divide the {rows} rows of {tensor}: {listed}.")
+        raise ValueError(f"`heads` = {heads}: {tensor} has {rows} rows: must be one of {listed}.")
     return heads or 1
 
 

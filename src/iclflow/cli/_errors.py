@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 
 from ..config import InputError
+from ..files import FileError
 from ._interrupts import INTERRUPTED, Interrupted
 
 
@@ -21,7 +22,7 @@ def guarded(command: Callable[[], int]) -> int:
         kept = str(stop) or "nothing was kept"
         print(f"iclflow: interrupted; {kept}.", file=sys.stderr)
         return INTERRUPTED
-    except (InputError, OSError, MemoryError, SystemExit) as error:
+    except (InputError, FileError, OSError, MemoryError, SystemExit) as error:
         return _answered(error)
 
 

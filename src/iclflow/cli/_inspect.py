@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..config import InputError
+from ..config import InputError, shown
 from ._activity import Activity
 from ._errors import Parser, add_json
 from ._inspected import print_inspected
@@ -15,13 +15,17 @@ from ._start import start
 
 # Flags that change the task which a model is judged on.
 _OF_THE_TASK = ("context", "noise", "eigenvalues")
+# What random numbers can be drawn from, and more sequences than anybody waits for.
+_LIMITS = {"seed": (0, 2**32 - 1), "sequences": (2, 10**7)}
 
 
 def main(arguments: Sequence[str]) -> int:
     """Reads a model, measures its circuits and its predictions, and prints both."""
     options = _parser().parse_args(arguments)
-    if options.sequences < 2:
-        raise InputError(f"`--sequences` = {options.sequences}: must be at least 2.")
+    for name, (least, most) in _LIMITS.items():
+        if not least <= getattr(options, name) <= most:
+            value = shown(getattr(options, name))
+            raise InputError(f"`--{name}` = {value}: must be at least {least} and at most {most}.")
     start()
     with Activity(f"reading {options.file}") as activity:
         try:

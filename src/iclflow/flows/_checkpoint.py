@@ -18,8 +18,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..files import write_atomic
-from ..tensors import OWN, TensorFile, TensorFileError
+from ..files import FileError, write_atomic
+from ..tensors import OWN, TensorFile
 from ..versions import NUMERICAL, installed
 
 FORMAT = 3
@@ -35,7 +35,7 @@ class Snapshot(NamedTuple):
     about: dict[str, Any]
 
 
-class CheckpointError(ValueError):
+class CheckpointError(FileError):
     """A checkpoint that cannot be used; the text says what to do."""
 
 
@@ -186,7 +186,7 @@ def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     file, about = _open(path)
     try:
         arrays = {name: file[name] for name in file}
-    except TensorFileError:
+    except FileError:
         raise CheckpointError(f"`{path}` is damaged: {_REMEDY}") from None
     if about.get("hash") != _hash(arrays, about.get("state")):
         raise CheckpointError(f"`{path}` does not match its hash, so it is damaged: {_REMEDY}")
@@ -198,7 +198,7 @@ def _open(path: Path) -> tuple[TensorFile, dict[str, Any]]:
     try:
         file = TensorFile(path)
         about = file.about()
-    except TensorFileError:
+    except FileError:
         raise CheckpointError(f"`{path}` is damaged: {_REMEDY}") from None
     if about is None or about.get("format") != FORMAT:
         raise CheckpointError(f"`{path}` is no checkpoint of this version: {_REMEDY}")

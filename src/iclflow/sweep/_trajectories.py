@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from ..config import InputError
+from ..files import FileError
 from ..tensors import TensorFile
 from ..trajectory import Trajectory, model_arrays, model_settings, restore_trajectory
 
@@ -52,10 +53,7 @@ def load_trajectory(folder: Path | str, number: int) -> Trajectory:
     - `number`: of the run, as in the column `run` of the table.
     """
     for path in sorted((Path(folder) / "trajectories").glob("*.safetensors")):
-        try:
-            found = _find_run(path, number)
-        except ValueError as error:
-            raise InputError(str(error)) from None
+        found = _find_run(path, number)
         if found is not None:
             return found
     raise InputError(f"`{folder}` holds no trajectory of run {number}.")
@@ -66,7 +64,7 @@ def _find_run(path: Path, number: int) -> Trajectory | None:
     file = TensorFile(path)
     missing = {"runs", "counts", "times", "losses"} - set(file)
     if missing:
-        raise ValueError(f"`{path}` has no `{sorted(missing)[0]}`: damaged.")
+        raise FileError(f"`{path}` has no `{sorted(missing)[0]}`: damaged.")
     runs, counts = file["runs"], file["counts"]
     whole = (
         runs.ndim == 1
@@ -74,14 +72,14 @@ def _find_run(path: Path, number: int) -> Trajectory | None:
         and {runs.dtype.kind, counts.dtype.kind} == {"i"}
     )
     if not whole or np.any(counts < 0):
-        raise ValueError(f"`{path}` does not say where its runs begin: damaged.")
+        raise FileError(f"`{path}` does not say where its runs begin: damaged.")
     place = np.flatnonzero(runs == number)
     if not place.size:
         return None
     about, i = file.about() or {}, int(place[0])
     each = {"result": about.get("results"), "statistics": about.get("statistics")}
     if not all(isinstance(x, list) and len(x) == len(runs) for x in each.values()):
-        raise ValueError(f"`{path}` does not say how its runs ended: damaged.")
+        raise FileError(f"`{path}` does not say how its runs ended: damaged.")
     rows = slice(int(counts[:i].sum()), int(counts[: i + 1].sum()))
     arrays = {name: file.rows(name, rows) for name in file if name not in ("runs", "counts")}
     return restore_trajectory(str(path), arrays, {**about, **{k: v[i] for k, v in each.items()}})
