@@ -85,7 +85,7 @@ class AttentionStack(AbstractModel[Sequences]):
     @property
     def tied(self) -> bool:
         """Whether all layers share one set of weights."""
-        return self.key_query.shape[0] == 1
+        return self.key_query.shape[-4] == 1
 
     def predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
         stream = attended_tokens(sequences, True)
