@@ -8,6 +8,7 @@ import pytest
 from jaxtyping import Array, Float
 
 from helpers import KINDS, stack_of
+from iclflow.flows import init_many
 from iclflow.models import (
     MODELS,
     SCHEMES,
@@ -240,3 +241,15 @@ def test_networks_come_back_as_the_attention_they_are_equivalent_to():
         attention = one.to_attention()
         assert type(attention) is kind
         assert jnp.allclose(attention.coefficients(), one.coefficients(), atol=1e-14)
+
+
+@pytest.mark.parametrize("scale", ["small", None, [1.0, 2.0], -1.0])
+def test_sizes_of_weights_that_are_no_numbers_are_refused(scale, unchecked):
+    with pytest.raises(ValueError, match="`scale` = .*: must be a number, finite and not negative"):
+        MergedKQ.init(jr.key(0), 2, 2, scale=scale)
+
+
+def test_many_initialisations_need_many_keys(unchecked):
+    for keys, words in ((jr.key(0), "`keys` is one key"), (3, "`key` = 3: must be a random key")):
+        with pytest.raises((ValueError, TypeError), match=words):
+            init_many(MergedKQ.init, keys, dim=2, heads=2)

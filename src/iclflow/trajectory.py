@@ -14,7 +14,7 @@ import numpy as np
 from .files import is_sealed, sealed, sha256, write_atomic
 from .loss_plot import check_theory, draw_loss, draw_theory, first_shown, framed_legend, panels
 from .models import MODELS, AbstractModel, map_models
-from .tasks import AbstractTask
+from .tasks import AbstractTask, is_real
 from .weight_plot import plot_components, plot_heads, plot_spectrum
 
 if TYPE_CHECKING:
@@ -99,9 +99,9 @@ class Trajectory(Generic[M]):
 
     def model_at(self, time: float) -> M:
         """The model at any moment, linear between the saved points."""
-        if not self.times[0] <= time <= self.times[-1]:
+        if not is_real(time) or not self.times[0] <= time <= self.times[-1]:
             raise ValueError(
-                f"`time` = {time}: must lie between {self.times[0]:g} and {self.times[-1]:g}."
+                f"`time` = {time!r}: must lie between {self.times[0]:g} and {self.times[-1]:g}."
             )
         right = (
             int(np.clip(np.searchsorted(self.times, time), 1, len(self) - 1))

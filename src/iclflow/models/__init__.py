@@ -24,6 +24,7 @@ from ._multi_attention import MultiMergedKQ as MultiMergedKQ
 from ._multi_attention import MultiStructured as MultiStructured
 from ._separate import FullSeparateKQ as FullSeparateKQ
 from ._separate import SeparateKQ as SeparateKQ
+from ._single import axes_of_weights as axes_of_weights
 from ._spectral import BalancedSpectral as BalancedSpectral
 from ._spectral import SpectralAttention as SpectralAttention
 from ._stack import AttentionStack as AttentionStack

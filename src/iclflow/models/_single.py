@@ -22,8 +22,8 @@ def refuse_stacks(model_class: type) -> None:
 
 def check_single(model: Any, use: str = "function") -> None:
     """Refuses a stack of models; `use` is the function of one model that was wanted."""
-    for name, axes in _axes_of_weights(type(model)):
-        shape = getattr(getattr(model, name), "shape", ())
+    for name, allowed in axes_of_weights(type(model)).items():
+        shape, axes = getattr(getattr(model, name), "shape", ()), max(allowed)
         if len(shape) > axes:
             raise ValueError(
                 f"`{name}` of this {type(model).__name__} has shape {tuple(shape)}: must have "
@@ -44,18 +44,18 @@ def _for_one_model(method: Callable) -> Callable:
 
 
 @functools.cache
-def _axes_of_weights(model_class: type) -> tuple[tuple[str, int], ...]:
-    """The weights whose annotation has a shape, and the most axes that it allows."""
-    found = ((f.name, _most_axes(f.type)) for f in dataclasses.fields(model_class))
-    return tuple((name, axes) for name, axes in found if axes is not None)
+def axes_of_weights(model_class: type) -> dict[str, tuple[int, ...]]:
+    """How many axes each weight may have, by the annotations; those that leave it open are not
+    listed."""
+    found = {field.name: _axes(field.type) for field in dataclasses.fields(model_class)}
+    return {name: axes for name, axes in found.items() if axes is not None}
 
 
-def _most_axes(annotation: Any) -> int | None:
+def _axes(annotation: Any) -> tuple[int, ...] | None:
     if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union:
-        each = [_most_axes(part) for part in typing.get_args(annotation)]
-        known = [axes for axes in each if axes is not None]
-        return max(known) if len(known) == len(each) else None
+        each = [_axes(part) for part in typing.get_args(annotation)]
+        return None if None in each else tuple(axes for some in each for axes in some or ())
     # jaxtyping's; `index_variadic` is where a shape such as "*batch D" has any number of axes.
     if getattr(annotation, "index_variadic", 0) is not None:
         return None
-    return len(annotation.dims)
+    return (len(annotation.dims),)

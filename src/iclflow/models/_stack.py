@@ -6,13 +6,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, ScalarLike
 
 from ..precision import as_float
-from ..tasks import Sequences, is_whole
+from ..tasks import Sequences, check_key, is_whole
 from ._attention import Activation, attended_tokens
 from ._base import AbstractModel, Normaliser, attention_length
 from ._initialise import (
     FULL_SCHEMES,
     FullScheme,
-    check_key,
     check_sizes,
     random_blocks,
     start_signs,
