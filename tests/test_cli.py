@@ -1,6 +1,7 @@
 """The command line: what it prints, what it writes, and with which code it ends."""
 
 import contextlib
+import dataclasses
 import fnmatch
 import json
 import os
@@ -551,6 +552,22 @@ def test_verify_prints_json_alone_where_asked(registry, tmp_path, capsys):
     registry("honest")
     code, text, _ = result_of("verify", "--json", "--out", tmp_path / "o", capsys=capsys)
     assert code == 0 and json.loads(text)["claims"][0]["id"] == "linear/honest"
+
+
+def test_verify_says_which_claims_belong_to_another_tier(registry, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(
+        CLAIMS, "slow", dataclasses.replace(CLAIMS["honest"], id="linear/slow", tier="paper")
+    )
+    registry("honest", "slow")
+    code, text, _ = result_of("verify", "--out", tmp_path / "o", capsys=capsys)
+    words = "1 more claim (linear/slow) belongs to a tier that takes longer"
+    assert code == 0 and f"{words}: iclflow verify --tier paper\n" in text
+    data = json.loads((tmp_path / "o" / "claims.json").read_text())
+    assert data["left_out"] == [{"id": "linear/slow", "tier": "paper"}]
+    assert [each["comparison"] for each in data["claims"]] == ["absolute"]
+    assert words in (tmp_path / "o" / "report.html").read_text()
+    text = result_of("verify", "--tier", "paper", "--out", tmp_path / "p", capsys=capsys)[1]
+    assert "takes longer" not in text
 
 
 @pytest.mark.parametrize("name, code", [("honest", 0), ("wrong", 1), ("broken", 1)])

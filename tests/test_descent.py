@@ -157,7 +157,7 @@ def test_another_learning_rate_does_not_compile_again(caplog):
         ({"steps": "10"}, "`steps` = '10'"),
         ({"learning_rate": "fast"}, "`learning_rate` = 'fast': must be a number"),
         ({"save": "log"}, "`save` = 'log': must be `Drops"),
-        ({"save": Linear("a")}, "`save.count` = 'a': must be a whole number from 2 up"),
+        ({"save": Linear(1)}, "`save.count` = 1: must be a whole number from 2 up"),
         ({"monitor": "exact"}, "`monitor` = 'exact': must be a risk"),
         ({"checkpoint": "run"}, "`checkpoint` = 'run': must be a `Checkpoint"),
         ({"key": 3}, "`key` = 3: must be a random key"),
