@@ -259,11 +259,14 @@ def test_flow_refuses_a_sampled_risk():
         ({"end": 5.0, "save": Explicit([3.0, 2.0])}, "increase strictly"),
         ({"end": 5.0, "save": Explicit([9.0])}, "within the run"),
         ({"save": Linear(5)}, "known end"),
+        ({"end": "5"}, "`end` = '5': must be a number"),
+        ({"end": 5.0, "save": "log"}, "`save` = 'log': must be `Drops"),
+        ({"end": 5.0, "checkpoint": "run"}, "`checkpoint` = 'run': must be a `Checkpoint"),
     ],
 )
-def test_impossible_options_are_refused(options, words):
+def test_impossible_options_are_refused(options, words, unchecked):
     model = deterministic_merged()
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises((ValueError, TypeError), match=words):
         gradient_flow(model, risk(four_components(), model), **options)
 
 

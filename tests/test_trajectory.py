@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from helpers import deterministic_separate
+from iclflow.models import _each as each
 from iclflow.theory import debiased_optimum, pair_flow
 from iclflow.trajectory import Result, Trajectory
 
@@ -96,6 +97,45 @@ def test_slices_keep_times_losses_and_weights_together(run):
 
 def test_coefficients_along_the_run_are_those_of_each_model(run):
     assert np.allclose(run.coefficients()[1], run.at(1).coefficients())
+
+
+def test_a_function_of_one_model_is_applied_at_every_point(run):
+    both = run.map(lambda model: {"kq": model.kq(), "size": jnp.sum(model.v**2)})
+    assert both["kq"].shape == (3, 4, 5, 4)
+    assert np.allclose(both["kq"][1], run.at(1).kq(), atol=1e-15)
+    assert np.allclose(both["size"], np.sum(run.models.v**2, 1))
+
+
+@pytest.mark.parametrize("limit", [("_SIZES", (2, 2)), ("_BYTES", 1)])
+def test_points_are_computed_in_pieces_where_there_are_many_or_they_are_large(
+    run, monkeypatch, limit
+):
+    calls = []
+    monkeypatch.setattr(each, *limit)
+    monkeypatch.setattr(
+        each, "_compiled", lambda function: lambda some: calls.append(len(some.v)) or some.v
+    )
+    assert np.array_equal(run.map(lambda model: model.v), run.models.v)
+    assert calls == ([2, 2] if limit[0] == "_SIZES" else [1, 1, 1])
+
+
+def test_a_function_that_leaves_jax_is_called_point_by_point(run):
+    sign = run.map(lambda model: "up" if float(model.v[0]) > 0 else "down")
+    assert sign.tolist() == ["up"] * 3
+    sizes, count = run.map(lambda model: (np.linalg.norm(np.asarray(model.v)), 4))
+    assert np.allclose(sizes, np.linalg.norm(run.models.v, axis=1)) and count.tolist() == [4] * 3
+
+
+def test_what_cannot_be_put_side_by_side_is_refused(run):
+    with pytest.raises(TypeError, match="`function` returned SimpleNamespace for model 0"):
+        run.map(lambda model: SimpleNamespace(size=float(model.v[0])))
+    with pytest.raises(ValueError, match=r"returned \(1,\) .shapes. for model 1 and \(2,\)"):
+        run.map(lambda model: np.zeros(1 if float(model.v[0]) > 0.1 else 2))
+    with pytest.raises(AttributeError, match="no attribute 'kp'"):
+        run.map(lambda model: model.kp())
+    with pytest.raises(ValueError, match="no model in this stack"):
+        run[:0].map(lambda model: float(model.v[0]))
+    assert run[:0].map(lambda model: model.kq()).shape == (0, 4, 5, 4)
 
 
 def test_xarray_labels_everything(run):

@@ -65,6 +65,20 @@ def first_shown(times: np.ndarray, losses: np.ndarray) -> float | None:
     return 0.1 * float(times[np.argmax(moved)]) if moved.any() else None
 
 
+def panels(axes: Any = None, rows: int = 1, columns: int = 1) -> np.ndarray:
+    """The axes given, or those of a new figure, by row and column."""
+    import matplotlib.pyplot as plt
+
+    if axes is None:
+        size = (6 if columns == 1 else 4.4 * columns, 3.6 if rows == 1 else 2.6 * rows)
+        options: Any = {"figsize": size, "layout": "constrained", "sharex": True}
+        return plt.subplots(rows, columns, squeeze=False, **options)[1]
+    flat = np.ravel(np.asarray(axes, object))
+    if len(flat) != rows * columns:
+        raise ValueError(f"`axes` holds {len(flat)}: must hold {rows * columns}.")
+    return flat.reshape(rows, columns)
+
+
 def framed_legend(ax: "Axes", **options) -> None:
     """A legend on ground of its own: lines that run through it do not run through its words."""
     ax.legend(frameon=True, framealpha=1.0, edgecolor="none", **options)

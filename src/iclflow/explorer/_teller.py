@@ -9,7 +9,7 @@ import numpy as np
 from ..claims import Outcome, run_checks
 from ..experiment import Experiment, Overlay
 from ..flows import Status
-from ..report import error_text, value_text
+from ..report import error_text, predicted_text, value_text
 from ..trajectory import Trajectory
 from ._desk import Desk
 from ._panels import panels_of
@@ -210,9 +210,10 @@ def _as_checked(outcome: Outcome) -> dict:
     if worst is not None:
         told |= {
             "what": worst.name,
-            "predicted": value_text(worst.predicted),
+            "predicted": predicted_text(worst),
             "measured": value_text(worst.measured),
             "error": error_text(worst),
-            "tolerance": worst.tolerance,
+            # Without one, the comparison says it all.
+            "tolerance": worst.tolerance or None,
         }
     return told
