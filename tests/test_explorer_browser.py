@@ -221,6 +221,28 @@ def look_at(tab, preset: Preset) -> None:
         "(all) => all.map((each) => each.dataset.verdict)"
     )
     assert "waiting" not in verdicts and "fails" not in verdicts
+    for _ in range(2):  # time as the preset has it, then the other way
+        curves_lie_together(tab)
+        tab.page.click("#log-time")
+
+
+# The moments of every curve of the loss, as they are given to be drawn, and which have a value.
+CURVES = """() => document.querySelector("#loss").data.map(({ name, x, y }) =>
+  ({ name, times: [...x], losses: [...y] }))"""
+
+
+def curves_lie_together(tab) -> None:
+    """Checks that theory is drawn from the first to the last point of the run, and nothing where
+    the axis has no place for it: a line to there would be drawn flat."""
+    tab.drawn()
+    log = tab.page.get_attribute("#log-time", "aria-pressed") == "true"
+    run, *theory = tab.page.evaluate(CURVES)
+    for curve in (run, *theory):
+        assert len(curve["times"]) == len(curve["losses"]) and curve["times"][0] >= 0
+        assert curve["times"][0] > 0 or not log
+    for curve in theory:
+        assert curve["times"][0] <= run["times"][0] and curve["times"][-1] >= run["times"][-1]
+        assert curve["losses"][0] is not None
 
 
 def test_controls_change_the_run(tab):
@@ -324,6 +346,12 @@ def test_play_moves_time_and_keys_work(tab):
     assert tab.page.get_attribute("#log-time", "aria-pressed") == "true"
     tab.page.keyboard.press("?")
     tab.page.wait_for_selector("#keys[open]")
+
+
+def test_theory_and_run_begin_together_on_both_kinds_of_axis(shown):
+    for _ in range(2):
+        curves_lie_together(shown)
+        shown.page.click("#log-time")
 
 
 # Compare, share, export -------------------------------------------------------------------------

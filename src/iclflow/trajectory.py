@@ -12,7 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from .files import is_sealed, sealed, sha256, write_atomic
-from .loss_plot import check_theory, draw_loss, draw_theory, first_shown, framed_legend
+from .loss_plot import (
+    check_theory,
+    draw_loss,
+    draw_theory,
+    first_shown,
+    framed_legend,
+    set_log_time,
+)
 from .models import MODELS, AbstractModel
 
 if TYPE_CHECKING:
@@ -115,8 +122,8 @@ class Trajectory(Generic[M]):
         )
 
     def loss_at(self, time) -> np.ndarray | np.floating:
-        """The loss at any moment, linear between the saved points."""
-        return np.interp(time, self.times, self.losses)
+        """The loss at any moment, linear between the saved points; NaN before and after them."""
+        return np.interp(time, self.times, self.losses, left=np.nan, right=np.nan)
 
     def coefficients(self) -> np.ndarray:
         """The coefficients of the model (A of linear attention) at every saved point."""
@@ -149,11 +156,11 @@ class Trajectory(Generic[M]):
 
         if ax is None:
             _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
-        draw_loss(ax, self.times, self.losses)
+        draw_loss(ax, self.times, self.losses, self.result is Result.stationary)
         if theory is not None:
             draw_theory(ax, theory, self.times)
         if log_time:
-            ax.set_xscale("log")
+            set_log_time(ax)
             ax.set_xlim(left=first_shown(self.times, self.losses))
         elif self.clock == "step" and len(self) > 1:
             ax.locator_params(axis="x", integer=True)

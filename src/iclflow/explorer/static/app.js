@@ -74,6 +74,12 @@ export function indexAt(run, time) {
   return low;
 }
 
+/** Whether `run` has points up to `time`; beyond them nothing is known of it. */
+export function reaches(run, time) {
+  const last = run.times[run.times.length - 1];
+  return time === null || last * (1 + 1e-12) >= time;
+}
+
 /** The index of `run` whose time is nearest to `time`. */
 export function nearestIndex(run, time) {
   const below = indexAt(run, time);
