@@ -175,11 +175,11 @@ class Site:
         session = self._studio.session(body.get("session"))
         found = await asyncio.to_thread(self._shelf.run, request.path_params["id"])
         assert found.config is not None
-        stored = {"kind": "run", "name": found.name}
+        stored = {"kind": "run", "name": found.name, "words": "A run from disk, as it was stored."}
         run = self._studio.submit(
             session, found.config, found.name, "stored", {"folder": str(found.folder)}, stored
         )
-        return JSONResponse({"run": run.id, "config": found.config.given()}, 201)
+        return JSONResponse({"run": run.id, "config": found.config.given(), **stored}, 201)
 
     async def sweep(self, request: Request) -> Response:
         id = request.path_params["id"]
@@ -204,16 +204,14 @@ class Site:
         number = cell["number"]
         config = await asyncio.to_thread(checked, cell["config"])
         title = f"run {number} of {found.folder.name}"
-        stored = {"kind": "cell", "name": title}
+        how = "as it was stored" if cell["kept"] else "computed again: it did not keep its weights"
+        stored = {"kind": "cell", "name": title, "words": f"A run of a sweep, {how}."}
         if cell["kept"]:
             needs = {"folder": folder, "number": number}
             run = self._studio.submit(session, config, title, "member", needs, stored)
-            words = f"Run {number} of the sweep, as it was stored."
         else:
             run = self._studio.submit(session, config, title, stored=stored)
-            words = f"Run {number} of the sweep, computed again: it did not keep its weights."
-        told = {"run": run.id, "words": words, "config": config.given()}
-        return JSONResponse(told, 201)
+        return JSONResponse({"run": run.id, "config": config.given(), **stored}, 201)
 
 
 def application(studio: Studio, shelf: Shelf, hosts: Sequence[str]) -> Guard:
