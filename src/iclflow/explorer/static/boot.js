@@ -143,6 +143,8 @@ async function found(held) {
 /** Asks the server what there is, fills the page and takes up the state of the address. */
 export async function boot(toggles, loadPlots) {
   drawToggles = toggles;
+  // A token in the address has done its work: it is in a cookie now, and no part of links to share.
+  if (location.search) history.replaceState(null, "", location.pathname + location.hash);
   try {
     app.start = await api.get("/api/start");
   } catch (problem) {

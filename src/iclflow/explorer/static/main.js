@@ -160,7 +160,7 @@ onZoom(everything);
 pickMoments(goToTime);
 api.listen({
   event: take,
-  reach: (now) => complain("server", now ? "" : "The server does not answer; the page tries again."),
+  reach: (now, why) => complain("server", now ? "" : `${why || "The server does not answer."} The page tries again.`),
   lost: sessionLost,
 });
 boot(drawToggles, (version) =>

@@ -43,6 +43,7 @@ function progress(run) {
 function words(run) {
   switch (run.status) {
     case "queued":
+      if (run.why) return [run.why];
       if (run.started) return ["Goes on as soon as a worker is free."];
       return run.place > 0 ? ["Waits", `: ${plural(run.place, "run")} before this one.`] : ["Starts."];
     case "running":
