@@ -12,7 +12,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from .files import is_sealed, sealed, sha256, write_atomic
-from .loss_plot import check_theory, draw_loss, draw_theory, first_shown, framed_legend, panels
+from .loss_plot import (
+    check_theory,
+    draw_loss,
+    draw_theory,
+    first_shown,
+    framed_legend,
+    panels,
+    set_log_time,
+)
 from .models import MODELS, AbstractModel, map_models
 from .tasks import AbstractTask, is_real
 from .weight_plot import plot_components, plot_heads, plot_spectrum
@@ -117,8 +125,8 @@ class Trajectory(Generic[M]):
         )
 
     def loss_at(self, time) -> np.ndarray | np.floating:
-        """The loss at any moment, linear between the saved points."""
-        return np.interp(time, self.times, self.losses)
+        """The loss at any moment, linear between the saved points; NaN before and after them."""
+        return np.interp(time, self.times, self.losses, left=np.nan, right=np.nan)
 
     def map(self, function: Callable[[M], Any]) -> Any:
         """What a function of one model gives at every saved point, with time as the first axis.
@@ -162,7 +170,7 @@ class Trajectory(Generic[M]):
         if theory is not None:
             check_theory(theory)
         ax = panels(ax)[0, 0]
-        draw_loss(ax, self.times, self.losses)
+        draw_loss(ax, self.times, self.losses, self.result is Result.stationary)
         if theory is not None:
             draw_theory(ax, theory, self.times)
         self._finish(ax, "loss", log_time)
@@ -226,7 +234,7 @@ class Trajectory(Generic[M]):
     def _finish(self, ax: "Axes", label: str, log_time: bool) -> None:
         """The axes of a plot over time."""
         if log_time:
-            ax.set_xscale("log")
+            set_log_time(ax)
             ax.set_xlim(left=first_shown(self.times, self.losses))
         elif self.clock == "step" and len(self) > 1:
             ax.locator_params(axis="x", integer=True)
