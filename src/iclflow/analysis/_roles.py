@@ -5,11 +5,11 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from ..circuits import circuits, has_circuits, head_roles
 from ..models import AbstractModel, AttentionStack
 from ..tasks import AbstractTask, MultiTaskRegression
-from ._circuits import circuits, has_circuits
 from ._components import best_steps, best_strengths, component_basis, component_strengths
-from ._patterns import head_roles, is_structured
+from ._patterns import is_structured
 
 # Less than this share of the best step is no work yet, and of a component none that is learned.
 IDLE = 0.05

@@ -32,6 +32,7 @@ from ..tasks import (
     LinearRegression,
     MultiTaskRegression,
     estimate_mean,
+    is_whole,
 )
 from ._fitted_estimators import ALMOST_NOTHING, fit_each_label, is_white, predict
 from ._one_label import one_label_sequences, one_label_task, unrotated_labels
@@ -173,7 +174,7 @@ def _compare(
     estimators: Sequence[AbstractEstimator] | None,
     labels: tuple[int, ...],
 ) -> Comparison:
-    if count < 2:
+    if not is_whole(count) or count < 2:
         raise ValueError(f"`count` = {count}: a standard error needs at least 2 sequences.")
     key = jr.key(0) if key is None else key
     if not isinstance(model, AbstractEstimator):

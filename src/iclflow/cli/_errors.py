@@ -1,7 +1,6 @@
 """From errors to exit codes: one sentence on standard error, never a traceback for bad input."""
 
 import argparse
-import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -9,6 +8,7 @@ from collections.abc import Callable, Sequence
 from ..config import InputError
 from ..files import FileError
 from ._interrupts import INTERRUPTED, Interrupted
+from ._streams import note
 
 
 def guarded(command: Callable[[], int]) -> int:
@@ -19,8 +19,8 @@ def guarded(command: Callable[[], int]) -> int:
         sys.stdout.flush()
         return code
     except (KeyboardInterrupt, Interrupted) as stop:
-        kept = str(stop) or "nothing was kept"
-        print(f"iclflow: interrupted; {kept}.", file=sys.stderr)
+        # What was kept knows the command alone.
+        note(f"interrupted; {stop}." if str(stop) else "interrupted.")
         return INTERRUPTED
     except (InputError, FileError, OSError, MemoryError, SystemExit) as error:
         return _answered(error)
@@ -41,16 +41,14 @@ def _answered(error: BaseException) -> int:
             raise error
         return 0  # what rich makes of a broken pipe
     if isinstance(error, BrokenPipeError):
-        # Whoever read our output has had enough (`| head`): leave without another error.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        raise error  # `main` knows whose
     text = str(error)
     if isinstance(error, OSError):
         place = f"`{error.filename}`: " if error.filename else ""
         text = f"{place}{error.strerror or error}."
     elif isinstance(error, MemoryError):
         text = "this needs more memory than the machine has."
-    print(f"iclflow: {text}", file=sys.stderr)
+    note(text)
     return 2
 
 

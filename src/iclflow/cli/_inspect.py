@@ -11,6 +11,7 @@ from ..config import InputError, shown
 from ._activity import Activity
 from ._errors import Parser, add_json
 from ._inspected import print_inspected
+from ._kinds import check_kind
 from ._start import start
 
 # Flags that change the task which a model is judged on.
@@ -26,6 +27,7 @@ def main(arguments: Sequence[str]) -> int:
         if not least <= getattr(options, name) <= most:
             value = shown(getattr(options, name))
             raise InputError(f"`--{name}` = {value}: must be at least {least} and at most {most}.")
+    check_kind(options.file, "folder of a run")
     start()
     with Activity(f"reading {options.file}") as activity:
         try:
