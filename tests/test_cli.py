@@ -370,7 +370,8 @@ def test_verify_writes_report_json_and_figures(registry, tmp_path, capsys):
     code, text, _ = result_of("verify", "--out", out, "--json", tmp_path / "r.json", capsys=capsys)
     assert code == 0
     assert "✓ holds" in text and "≠ misstated" in text and "too few seeds" in text
-    assert sorted(p.name for p in out.iterdir()) == ["claims.json", "figures", "report.html"]
+    names = [".iclflow.json", "claims.json", "figures", "report.html"]
+    assert sorted(p.name for p in out.iterdir()) == names
     assert sorted(p.name for p in (out / "figures").iterdir()) == [
         f"linear-line.{kind}" for kind in ("npz", "pdf", "png", "toml")
     ]

@@ -22,7 +22,7 @@ import pytest
 from iclflow.cli import main
 from iclflow.config import InputError, to_toml
 from iclflow.engines import LocalEngine, RayEngine, _ray, _ray_node
-from iclflow.store import folder_lock
+from iclflow.files import LOCK, folder_lock
 from iclflow.sweep import batches_of, parse_sweep
 
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray")
@@ -409,11 +409,14 @@ def test_a_batch_goes_on_from_what_a_dead_process_of_its_node_left(node):
 
     place = node / "place"
     with pytest.raises(Killed), _ray_node.held(place) as folder:
-        (folder / "checkpoint").write_text("half")
+        (folder / "0000-0.checkpoint.safetensors").write_text("half")
         raise Killed
     with _ray_node.held(place) as folder:
-        assert (folder / "checkpoint").read_text() == "half"
+        assert (folder / "0000-0.checkpoint.safetensors").read_text() == "half"
     assert not folder.exists()
+    with _ray_node.held(place) as folder:
+        (folder / "mine.txt").write_text("mine")
+    assert (folder / "mine.txt").read_text() == "mine"
     with folder_lock(place), _ray_node.held(place) as other:  # one that is not dead yet
         assert other != place and list(other.iterdir()) == []
     assert not other.exists()
@@ -437,11 +440,13 @@ def test_other_versions_have_other_places_and_a_complete_sweep_has_none(node, mo
 
 
 def test_what_a_killed_command_left_of_its_own_ray_is_removed_by_the_next(node):
-    dead = node / "iclflow-ray-dead"
+    dead, mine = node / "iclflow-ray-dead", node / "iclflow-ray-notes"
     (dead / "session").mkdir(parents=True)
+    (dead / LOCK).touch()
+    mine.mkdir()
     with _ray._own_folder() as first:
         assert not dead.exists()
         with _ray._own_folder() as second:
             assert first != second and first.exists() and second.exists()
         assert first.exists() and not second.exists()
-    assert list(node.iterdir()) == []
+    assert list(node.iterdir()) == [mine]

@@ -11,13 +11,16 @@ import threading
 from contextlib import nullcontext
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from helpers import harmed
 from iclflow.cli import main
 from iclflow.config import InputError, load_config, parse_config, to_toml
 from iclflow.experiment import loss_figure, overlay, prepare, train
-from iclflow.files import is_sealed, sealed
+from iclflow.files import LOCK, MARKER, is_sealed, sealed
+from iclflow.flows import Checkpoint
+from iclflow.flows._checkpoint import Snapshot
 from iclflow.store import RunFolder, check_free, damage, list_runs, result_folder
 from iclflow.trajectory import Result, Trajectory
 
@@ -159,7 +162,7 @@ def test_a_run_that_is_there_comes_back_at_once_and_fresh_computes_it_again(
     assert {name for name in after if after[name] != before[name]} <= {"manifest.json"}
 
 
-def test_a_damaged_run_is_refused_and_fresh_mends_it(file, capsys):
+def test_a_damaged_run_is_refused_and_force_mends_it(file, capsys):
     words = ("run", file, "--out", "here")
     command(*words, capsys=capsys)
     for name in ("trajectory.safetensors", "loss.png", "config.toml"):
@@ -171,9 +174,12 @@ def test_a_damaged_run_is_refused_and_fresh_mends_it(file, capsys):
         assert code == 2 and f"here/{name}` does not match its hash" in err
         code, _, err = command(*words, capsys=capsys)
         assert code == 2 and err.count("\n") == 1
-        # A config that is damaged may be any: it is not overwritten unasked.
-        flags = ("--force",) if name == "config.toml" else ()
-        assert command(*words, "--fresh", *flags, capsys=capsys)[0] == 0
+        # Whoever changed it may want to keep it: it is not overwritten unasked.
+        before = contents(Path("here"))
+        code, _, err = command(*words, "--fresh", capsys=capsys)
+        assert code == 2 and f"`here/{name}`" in err and err.count("\n") == 1
+        assert contents(Path("here")) == before
+        assert command(*words, "--fresh", "--force", capsys=capsys)[0] == 0
     assert command("runs", "verify", "--root", ".", capsys=capsys)[0] == 0
 
 
@@ -204,11 +210,11 @@ def test_a_run_that_is_killed_goes_on_and_ends_with_the_same_bits(rendered, tmp_
     words = ["run", "killed.toml", "--out", "killed", "--checkpoint-every", "0"]
     died = subprocess.run([sys.executable, "-c", KILLED, "1", *words], timeout=120)
     assert died.returncode == -9
-    assert set(contents(Path("killed"))) == {".lock", "checkpoint.safetensors", "config.toml"}
+    assert set(contents(Path("killed"))) == {LOCK, MARKER, "checkpoint.safetensors", "config.toml"}
     (unfinished,) = list_runs(Path("."))
     assert unfinished.status == "unfinished" and unfinished.resumable
     # What a process that dies while it writes leaves is removed by the next one.
-    Path("killed/.manifest.json.abcdefgh.part").write_text("{")
+    Path("killed/.manifest.json.iclflow-abcdefgh.part").write_text("{")
     assert command(*words, capsys=capsys)[0] == 0
     assert command("run", "killed.toml", "--out", "whole", capsys=capsys)[0] == 0
     killed, whole = contents(Path("killed")), contents(Path("whole"))
@@ -290,10 +296,19 @@ def test_who_waited_does_not_overwrite_another_run(tmp_path):
 
 
 def test_a_folder_in_which_a_first_file_was_half_written_is_free(tmp_path):
-    (tmp_path / ".config.toml.abcdefgh.part").write_text("half")
-    with RunFolder.locked(tmp_path, config()):
-        assert [path.name for path in tmp_path.glob(".*")] == [".lock"]
-    assert not (tmp_path / ".lock").exists()
+    with RunFolder.locked(tmp_path / "other", config()):
+        marker = (tmp_path / "other" / MARKER).read_bytes()
+    folder = tmp_path / "here"
+    folder.mkdir()
+    # Died while the marker was written; then while the config was.
+    (folder / f".{MARKER}.iclflow-abcdefgh.part").write_bytes(marker)
+    (folder / f".{MARKER}.iclflow-bbcdefgh.part").write_bytes(b"")
+    with RunFolder.locked(folder, config()):
+        assert {path.name for path in folder.glob(".*")} == {LOCK, MARKER}
+    (folder / "config.toml").rename(folder / ".config.toml.iclflow-abcdefgh.part")
+    with RunFolder.locked(folder, config()):
+        assert {path.name for path in folder.iterdir()} == {LOCK, MARKER, "config.toml"}
+    assert not (folder / LOCK).exists()
 
 
 def test_a_run_that_was_forced_into_a_folder_is_taken_up_too(file, capsys, monkeypatch):
@@ -447,6 +462,14 @@ def test_what_cannot_be_listed_or_shown_is_refused_in_one_sentence(words, said, 
     assert (code, out, err.count("\n")) == (2, "", 1) and said in err
 
 
+def checkpoint_of(settings, path: Path = Path("checkpoint.safetensors")) -> Path:
+    """A checkpoint of a run, as it is written while it is under way."""
+    found = Checkpoint(path, label=settings.hash)
+    found.load("somebody")
+    found.save(Snapshot({"x": np.zeros(3)}, {"step": 1}))
+    return path
+
+
 def begun(folder: Path, seed: int) -> Path:
     """A run that was killed before its first checkpoint."""
     with RunFolder.locked(folder, config(seed=seed)):
@@ -457,14 +480,14 @@ def begun(folder: Path, seed: int) -> Path:
 def test_tidying_asks_first_and_removes_what_is_incomplete_alone(tmp_path, capsys, monkeypatch):
     copied(tmp_path / "runs" / "whole")
     unfinished = begun(tmp_path / "runs" / "begun", 5)
-    left = tmp_path / "runs" / "whole" / ".loss.png.abcdefgh.part"
-    left.write_text("half")
+    checkpoint_of(config()).rename(tmp_path / "runs" / "whole" / "checkpoint.safetensors")
+    left = tmp_path / "runs" / "whole" / "checkpoint.safetensors"
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     code, _, err = command("runs", "gc", capsys=capsys)
     assert code == 0 and "Nothing was removed." in err and unfinished.exists() and left.exists()
     code, out, _ = command("runs", "gc", "--yes", "--json", capsys=capsys)
     assert code == 0 and json.loads(out) == {
-        "files": ["runs/whole/.loss.png.abcdefgh.part"],
+        "files": ["runs/whole/checkpoint.safetensors"],
         "runs": ["runs/begun"],
         "sweeps": [],
         "busy": [],

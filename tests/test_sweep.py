@@ -24,6 +24,7 @@ from iclflow.config import InputError, load_config, parse_config, read_toml, to_
 from iclflow.engines import LocalEngine
 from iclflow.experiment import prepare, train
 from iclflow.experiment._build_model import build_model
+from iclflow.files import LOCK, MARKER
 from iclflow.flows import Status
 from iclflow.flows._stepper import Stepper
 from iclflow.sweep import (
@@ -531,7 +532,11 @@ def test_a_sweep_that_is_there_is_found_at_once(no_computing, monkeypatch, capsy
         code, _, error = command(*words, capsys=capsys)
         assert code == 2 and "results.parquet` does not match its hash" in error
     monkeypatch.setattr("iclflow.engines._local.compute_batch", compute_batch)
-    assert command("sweep", "small.toml", "--out", "out", "--fresh", capsys=capsys)[0] == 0
+    fresh = ("sweep", "small.toml", "--out", "out", "--fresh")
+    code, _, error = command(*fresh, capsys=capsys)
+    assert code == 2 and "results.parquet` was not written by iclflow, or was changed" in error
+    table.unlink()
+    assert command(*fresh, capsys=capsys)[0] == 0
     assert contents(Path("out")) == before
 
 
@@ -607,10 +612,10 @@ def test_harm_to_any_file_of_a_sweep_under_way_is_one_sentence_and_loses_nothing
     kinds = {re.sub(r"[0-9a-f-]{4,}", "N", name) for name in before}
     assert kinds == {
         *("sweep.toml", "parts/N.parquet", "parts/N.checkpoint.safetensors"),
-        "trajectories/N.safetensors",
+        *("trajectories/N.safetensors", MARKER),
     }
     words = ("sweep", "small.toml", "--out", "out")
-    for name in sorted(before.keys() - {"sweep.toml"}):
+    for name in sorted(before.keys() - {"sweep.toml", MARKER}):
         for harm in harmed(Path("out") / name):
             code, _, error = command(*words, capsys=capsys)
             assert (code, error.count("\n")) == (2, 1) and f"`out/{name}`" in error, (name, harm)
@@ -676,16 +681,21 @@ def test_tidying_a_sweep_removes_what_is_left_and_the_rest_on_request_alone(caps
     Path("sweeps/mine").mkdir()
     written(data(), "sweeps/mine/sweep.toml")
     whole, parts = contents(Path("sweeps/whole")), Path("sweeps/begun/parts")
-    left = [
-        *(parts / ".rows.json.abcdefgh.part", Path("sweeps/begun/.lock")),
-        parts / "0000-0.checkpoint.safetensors",
-        Path("sweeps/whole/parts/0000-0123456789abcdef.parquet"),
-    ]
-    for path in left:
+    (checkpoint,), (part,) = parts.glob("0001-0.checkpoint.*"), parts.glob("0000-*.parquet")
+    left = {
+        parts / ".rows.json.iclflow-abcdefgh.part": b"left",
+        Path("sweeps/begun", LOCK): b"",
+        parts / "0000-0.checkpoint.safetensors": checkpoint.read_bytes(),
+        Path("sweeps/whole/parts", part.name): part.read_bytes(),
+    }
+    # Somebody else's, though they are called nearly as ours are.
+    mine = ("2024-results.parquet", "2a-x.parquet", "0000-0123456789abcdef.parquet", "0000.part")
+    mine = [Path("sweeps/whole/parts", name) for name in mine] + [Path("sweeps/whole/.lock")]
+    for path, content in left.items() | {path: b"mine" for path in mine}.items():
         path.parent.mkdir(exist_ok=True)
-        path.write_text("left")
+        path.write_bytes(content)
     begun_files = contents(Path("sweeps/begun")).keys() - {
-        str(path.relative_to("sweeps/begun")) for path in left[:3]
+        str(path.relative_to("sweeps/begun")) for path in list(left)[:3]
     }
     code, out, _ = command("runs", capsys=capsys)
     assert code == 0 and "mine" not in out
@@ -700,7 +710,11 @@ def test_tidying_a_sweep_removes_what_is_left_and_the_rest_on_request_alone(caps
     shutil.rmtree("sweeps/busy")
     removed = tidy()
     assert sorted(removed["files"]) == sorted(map(str, left)) and not removed["sweeps"]
-    assert contents(Path("sweeps/whole")) == whole and not Path("sweeps/whole/parts").exists()
+    assert all(path.read_bytes() == b"mine" for path in mine)
+    for path in mine:
+        path.unlink()
+    Path("sweeps/whole/parts").rmdir()
+    assert contents(Path("sweeps/whole")) == whole
     assert contents(Path("sweeps/begun")).keys() == begun_files
     assert "Nothing to remove" in command("runs", "gc", capsys=capsys)[1]
     assert tidy("--stopped")["sweeps"] == ["sweeps/begun"]

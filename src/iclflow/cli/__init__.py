@@ -53,7 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     from ._interrupts import Interrupts
 
-    with Interrupts(at_once=True):
+    # Called without arguments, we are the program: a signal after its last word changes nothing.
+    with Interrupts(at_once=True, last=arguments is None):
         from ._errors import guarded
 
         command = importlib.import_module(f"._{name}", __package__)

@@ -4,6 +4,7 @@ A run that was taken up computes the same chunks from the same numbers as one th
 its results are the same to the bit.
 """
 
+import errno
 import hashlib
 import json
 import re
@@ -60,6 +61,7 @@ class Checkpoint:
         self.every = every
         self.label = label
         self._owner: str | None = None
+        self._had_folder = False
         self._last = time.monotonic()
         self._cost = 0.0
         self._warned = False
@@ -74,6 +76,7 @@ class Checkpoint:
         if self._owner not in (None, owner):
             raise CheckpointError(f"The checkpoint `{self.path}` serves another run already.")
         self._owner = owner
+        self._had_folder = self.path.parent.is_dir()
         if not self.path.exists():
             return None
         arrays, about = _read(self.path)
@@ -103,6 +106,9 @@ class Checkpoint:
             "hash": _hash(arrays, snapshot.about),
         }
         try:
+            if self._had_folder and not self.path.parent.is_dir():
+                # Whoever removed it does not want it back.
+                raise FileNotFoundError(errno.ENOENT, "its folder was removed")
             write_atomic(self.path, save(arrays, metadata={"iclflow": json.dumps(about)}))
         except OSError as error:
             # The run is worth more than the possibility to take it up.
@@ -127,6 +133,14 @@ def label_in(path: Path) -> str | None:
         return str(_opened(path, lambda file: None)[1]["label"])
     except (CheckpointError, KeyError):
         return ""
+
+
+def whole_label(path: Path) -> str | None:
+    """The label in a file that is a checkpoint and matches its hash; None if it is none."""
+    try:
+        return str(_read(path)[1]["label"])
+    except (CheckpointError, KeyError):
+        return None
 
 
 def owner_of(*parts) -> str:
@@ -177,15 +191,19 @@ def _opened(path: Path, content: Callable[[Any], Any]) -> tuple[Any, dict[str, A
     """What `content` takes out of a checkpoint, and what the file says of itself."""
     from safetensors import SafetensorError, safe_open
 
+    if not path.is_file():
+        raise CheckpointError(f"`{path}` is not a plain file: {_REMEDY}")
     try:
         with safe_open(path, framework="numpy") as file:
             about = json.loads((file.metadata() or {}).get("iclflow", "null"))
-            found = content(file)
-    except (SafetensorError, ValueError, OSError):
+            # Only then: tensors of others may be of kinds that NumPy does not know.
+            if not isinstance(about, dict) or about.get("format") != FORMAT:
+                raise CheckpointError(f"`{path}` is no checkpoint of this version: {_REMEDY}")
+            return content(file), about
+    except CheckpointError:
+        raise
+    except (SafetensorError, ValueError, OSError, RecursionError):
         raise CheckpointError(f"`{path}` is damaged: {_REMEDY}") from None
-    if not isinstance(about, dict) or about.get("format") != FORMAT:
-        raise CheckpointError(f"`{path}` is no checkpoint of this version: {_REMEDY}")
-    return found, about
 
 
 def _hash(arrays: dict[str, np.ndarray], about: Any) -> str:
