@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import pytest
@@ -437,6 +438,19 @@ def test_other_versions_have_other_places_and_a_complete_sweep_has_none(node, mo
     assert list(another.parent.iterdir()) == [another]
     _ray_node.remove_places("b" * 64)
     assert list(node.iterdir()) == []
+
+
+@pytest.mark.parametrize("alive, died", [(True, False), (False, False), (True, True)])
+def test_the_death_of_the_raylet_is_named(alive, died, monkeypatch):
+    context = SimpleNamespace(get_node_id=lambda: "here")
+    nodes = [{"NodeID": "here", "Alive": alive}, {"NodeID": "there", "Alive": False}]
+    fake = SimpleNamespace(get_runtime_context=lambda: context, nodes=lambda: nodes)
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    monkeypatch.setattr(_ray, "_own_raylet_died", lambda: died)
+    if alive and not died:
+        return _ray._check_raylet()
+    with pytest.raises(OSError, match="The raylet of Ray on this machine died"):
+        _ray._check_raylet()
 
 
 def test_what_a_killed_command_left_of_its_own_ray_is_removed_by_the_next(node):

@@ -27,6 +27,7 @@ from iclflow.experiment._build_model import build_model
 from iclflow.files import LOCK, MARKER
 from iclflow.flows import Status
 from iclflow.flows._stepper import Stepper
+from iclflow.store import list_sweeps
 from iclflow.sweep import (
     MEASUREMENTS,
     Plot,
@@ -371,13 +372,14 @@ def test_batches_of_one_shape_compile_once_and_rows_of_flows_are_those_of_single
 
 
 def test_a_config_that_diverges_is_a_row_and_no_crash():
-    content = data({"flow.learning_rate": [0.05, 1e6]}, 2, measure={"names": ["plateaus"]})
-    names, rows = computed(content)
+    # With the second, losses reach 1e190, whose squares overflow; warnings are errors here.
+    content = data({"flow.learning_rate": [0.05, 3.0, 1e6]}, 2)
+    names, rows = computed(content | {"measure": {"names": ["plateaus"]}})
     results = [dict(zip(names, row)) for row in rows]
-    assert [row["result"] for row in results] == ["finished"] * 2 + ["diverged"] * 2
-    assert all(row["not_measured"] for row in results[2:]) and results[3]["plateaus"] is None
+    assert [row["result"] for row in results] == ["finished"] * 2 + ["diverged"] * 4
+    assert all(row["not_measured"] for row in results[4:]) and results[5]["plateaus"] is None
     assert json.loads(Path("out/manifest.json").read_text())["results"] == {
-        "diverged": 2, "finished": 2
+        "diverged": 4, "finished": 2
     }  # fmt: skip
 
 
@@ -458,7 +460,7 @@ def test_a_batch_that_is_told_to_stop_writes_where_it_stands(monkeypatch):
     sweep, stop = parse_sweep(data(measure={"trajectories": True})), threading.Event()
     batches = batches_of(sweep)[:1]
     (whole,) = LocalEngine().compute(sweep, batches, Path("whole"), 1e9, lambda *_: None)
-    assert not Path("whole").exists()  # nothing was due
+    assert list(Path("whole").iterdir()) == []  # nothing was due
 
     def stopped(status):
         stop.set()
@@ -719,6 +721,39 @@ def test_tidying_a_sweep_removes_what_is_left_and_the_rest_on_request_alone(caps
     assert "Nothing to remove" in command("runs", "gc", capsys=capsys)[1]
     assert tidy("--stopped")["sweeps"] == ["sweeps/begun"]
     assert sorted(path.name for path in Path("sweeps").iterdir()) == ["mine", "whole"]
+
+
+def test_a_sweep_that_an_older_version_left_unfinished_goes_on(capsys):
+    content = data(seeds=2, measure={"trajectories": True})
+    computed(content, "whole")
+    begun(content)
+    # That had no marker; it died after trajectories, and before the part that vouches for them.
+    Path("out", MARKER).unlink()
+    Path("out/.lock").touch()
+    shutil.copy("whole/trajectories/0001.safetensors", "out/trajectories")
+    (listed,) = list_sweeps(Path("out"))
+    assert (listed.status, listed.batches) == ("unfinished", 1)
+    assert command("sweep", "small.toml", "--out", "out", capsys=capsys)[0] == 0
+    Path("out/.lock").unlink()
+    assert contents(Path("out")) == contents(Path("whole"))
+
+
+def test_a_sweep_whose_folder_is_removed_says_so_and_does_not_make_it_again(monkeypatch, capsys):
+    def before(sweep, batch, folder, every, workshop, callback):
+        shutil.rmtree("out", ignore_errors=True)
+        return compute_batch(sweep, batch, folder, every, workshop, callback)
+
+    def after(*arguments):
+        found = compute_batch(*arguments)
+        shutil.rmtree("out", ignore_errors=True)
+        return found
+
+    monkeypatch.setattr("iclflow.engines._local._places", lambda: jax.local_devices()[:1])
+    for removes in (before, after):
+        monkeypatch.setattr("iclflow.engines._local.compute_batch", removes)
+        code, out, error = command("sweep", written(data()), "--out", "out", capsys=capsys)
+        assert (code, out) == (2, "") and "`out` was removed, or emptied, while" in error
+        assert error.count("\n") == 1 and not Path("out").exists()
 
 
 def test_a_folder_with_something_else_is_refused(no_computing, capsys):

@@ -27,6 +27,7 @@ from iclflow.cli import main as iclflow
 from iclflow.config import to_toml
 
 CONFIG = {
+    "theory": False,
     "task": {"kind": "linear_regression", "eigenvalues": [0.8, 0.5], "context": 20},
     "model": {"kind": "separate", "heads": 2, "scale": 0.1},
     "flow": {"kind": "gradient_descent", "learning_rate": 0.05, "steps": 60},
@@ -98,9 +99,9 @@ def _rows(quick: bool) -> Iterator[Row]:
         yield _beside(command, names)
         yield _beside(command, [])
         for name in sorted(_contents(Path(f"{command.name}-reference"))):
-            if not quick or name.endswith(("toml", "parquet", "png")):
+            if not quick or name.endswith(("parquet", "png")):
                 yield _changed(command, name)
-        yield _linked(command)
+        yield _linked(command, quick)
     for name, text in (("config", CONFIG), ("sweep", SWEEP)):
         yield from _input_in_its_folder(name, text)
 
@@ -185,11 +186,11 @@ def _changed(command: Command, name: str) -> Row:
     return _row(command, f"own {name} changed since", codes, mine, folder)
 
 
-def _linked(command: Command) -> Row:
+def _linked(command: Command, quick: bool) -> Row:
     """Links that lead out of the folder, in the place of folders and files of ours."""
     outside, mine, codes = _new_folder(), {}, ()
     names = ["parts", "trajectories", "figures"]
-    names += [n for n in _contents(Path(f"{command.name}-reference")) if "/" not in n]
+    names += [n for n in _contents(Path(f"{command.name}-reference")) if "/" not in n and not quick]
     for name in names:
         folder = _new_folder()
         target = outside / name / "precious" if "." not in name else outside / name

@@ -242,10 +242,7 @@ class OwnFiles:
     def _check_there(self) -> None:
         """Refuses to make half of a folder again that was removed under our hands."""
         if self.marked and not os.path.lexists(self.folder / MARKER):
-            raise FileNotFoundError(
-                f"`{self.folder}` was removed, or emptied, while its files were computed: the same "
-                "command computes them again"
-            )
+            raise folder_removed(self.folder)
 
     def _check_place(self, place: str) -> None:
         """Refuses a link, or anything else, where a folder in this one must be, or free."""
@@ -287,6 +284,14 @@ def write_own(
         own = OwnFiles(folder)
         own.write(contents)
         own.remove(others)
+
+
+def folder_removed(folder: Path) -> FileNotFoundError:
+    """What to raise where a folder has gone that its process has not removed."""
+    return FileNotFoundError(
+        f"`{folder}` was removed, or emptied, while its files were computed: the same command "
+        "computes them again"
+    )
 
 
 def listed_files(content: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:

@@ -4,7 +4,6 @@ A run that was taken up computes the same chunks from the same numbers as one th
 its results are the same to the bit.
 """
 
-import errno
 import hashlib
 import json
 import re
@@ -46,9 +45,12 @@ class Checkpoint:
     - `path`: of the file; it is written in one step, so that it is never half there.
     - `every`: seconds between two writings; more where writing takes long.
     - `label`: of the run, for those who look at the file from outside; see `label_in`.
+    - `make_folder`: whether the folder is made if it is missing; else nothing is written then.
     """
 
-    def __init__(self, path: Path | str, every: float = 10.0, label: str = ""):
+    def __init__(
+        self, path: Path | str, every: float = 10.0, label: str = "", make_folder: bool = True
+    ):
         if isinstance(every, str):
             raise ValueError(f"`every` = {every!r}: must be a number of seconds.")
         if not every >= 0:
@@ -60,8 +62,8 @@ class Checkpoint:
             raise ValueError(f"`path` = {str(path)!r} is a folder: must be the path of a file.")
         self.every = every
         self.label = label
+        self._make_folder = make_folder
         self._owner: str | None = None
-        self._had_folder = False
         self._last = time.monotonic()
         self._cost = 0.0
         self._warned = False
@@ -76,7 +78,6 @@ class Checkpoint:
         if self._owner not in (None, owner):
             raise CheckpointError(f"The checkpoint `{self.path}` serves another run already.")
         self._owner = owner
-        self._had_folder = self.path.parent.is_dir()
         if not self.path.exists():
             return None
         arrays, about = _read(self.path)
@@ -96,6 +97,8 @@ class Checkpoint:
         """Writes where the run stands. A disk that refuses is told of once; the run goes on."""
         from safetensors.numpy import save
 
+        if not self._make_folder and not self.path.parent.is_dir():
+            return  # it was removed, and whoever keeps results there says so
         start = time.monotonic()
         arrays = {name: np.ascontiguousarray(x) for name, x in snapshot.arrays.items()}
         about = {
@@ -106,9 +109,6 @@ class Checkpoint:
             "hash": _hash(arrays, snapshot.about),
         }
         try:
-            if self._had_folder and not self.path.parent.is_dir():
-                # Whoever removed it does not want it back.
-                raise FileNotFoundError(errno.ENOENT, "its folder was removed")
             write_atomic(self.path, save(arrays, metadata={"iclflow": json.dumps(about)}))
         except OSError as error:
             # The run is worth more than the possibility to take it up.

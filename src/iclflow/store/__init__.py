@@ -25,6 +25,7 @@ from ._result_folder import check_free as check_free
 from ._result_folder import check_input as check_input
 from ._result_folder import config_text as config_text
 from ._result_folder import is_empty as is_empty
+from ._result_folder import refuse_others as refuse_others
 from ._result_folder import result_folder as result_folder
 from ._sweeps import StoredSweep as StoredSweep
 from ._sweeps import holds_own_sweep as holds_own_sweep

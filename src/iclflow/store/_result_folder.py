@@ -36,13 +36,19 @@ def check_free(path: Path, config: Config, force: bool) -> None:
     if force or not path.is_dir() or is_empty(path):
         return
     remedy = "choose another folder with --out, or overwrite files of a run in it with --force"
-    if OwnFiles(path).lists(CONFIG) and not OwnFiles(path).owns(CONFIG):
-        raise InputError(f"`{path / CONFIG}` is not as it was written: {remedy}.")
-    if not holds_own_run(path):
-        raise InputError(f"`{path}` holds something that is not a run of iclflow: {remedy}.")
+    refuse_others(path, CONFIG, "run", holds_own_run(path), remedy)
     there = hash_in(path)
     if there != config.hash:
         raise InputError(f"`{path}` holds another run ({(there or '?')[:8]}): {remedy}.")
+
+
+def refuse_others(path: Path, name: str, kind: str, ours: bool, remedy: str) -> None:
+    """Refuses a folder whose run or sweep is not ours, or not any more."""
+    own = OwnFiles(path)
+    if own.lists(name) and not own.owns(name):
+        raise InputError(f"`{path / name}` is not as it was written: {remedy}.")
+    if not ours:
+        raise InputError(f"`{path}` holds something that is not a {kind} of iclflow: {remedy}.")
 
 
 def check_folder(path: Path) -> None:

@@ -109,7 +109,7 @@ class RunFolder:
         path = self.path / CHECKPOINT
         if os.path.lexists(path) and (os.path.islink(path) or not os.path.isfile(path)):
             raise InputError(f"`{path}` is not a plain file: {_REMEDY}.")
-        found = Checkpoint(path, every, self.config.hash)
+        found = Checkpoint(path, every, self.config.hash, make_folder=False)
         # One that is damaged has no label: it is refused when it is read, not thrown away.
         if fresh or label_in(found.path) not in (None, "", self.config.hash):
             if not is_own_checkpoint(found.path):

@@ -27,6 +27,7 @@ from ..store import (
     part_name,
     parts_in,
     read_manifest,
+    refuse_others,
     result_folder,
     trajectories_in,
 )
@@ -115,7 +116,7 @@ class SweepFolder:
         """The manifest of a sweep that is over and tidy: that needs no lock, and no disk to write
         on."""
         _check_free(path, sweep)
-        if own_parts(path) or own_checkpoints(path) or (path / MARKER).exists():
+        if own_parts(path) or own_checkpoints(path) or OwnFiles(path).owns(MARKER):
             return None
         return SweepFolder(path, sweep).manifest
 
@@ -248,10 +249,7 @@ def _check_free(path: Path, sweep: Sweep) -> None:
     if not path.is_dir() or is_empty(path):
         return
     remedy = "choose another folder with --out"
-    if OwnFiles(path).lists(SWEEP) and not OwnFiles(path).owns(SWEEP):
-        raise InputError(f"`{path / SWEEP}` is not as it was written: {remedy}.")
-    if not holds_own_sweep(path):
-        raise InputError(f"`{path}` holds something that is not a sweep of iclflow: {remedy}.")
+    refuse_others(path, SWEEP, "sweep", holds_own_sweep(path), remedy)
     there = parse_sweep(read_toml(path / SWEEP)).hash
     if there != sweep.hash:
         raise InputError(f"`{path}` holds another sweep ({there[:8]}): {remedy}.")
