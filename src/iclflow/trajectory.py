@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .files import is_sealed, sealed, sha256, write_atomic
+from .files import MANIFEST, OwnFiles, is_sealed, sealed, sha256
 from .loss_plot import (
     check_theory,
     draw_loss,
@@ -249,13 +249,16 @@ class Trajectory(Generic[M]):
         *,
         files: Mapping[str, bytes] | None = None,
         about: Mapping[str, Any] | None = None,
+        own: OwnFiles | None = None,
     ) -> None:
-        """Writes `trajectory.safetensors`, then `manifest.json`, which makes the run complete.
+        """Writes `trajectory.safetensors`, then `manifest.json`, which makes the run complete. An
+        earlier run is overwritten, other files of these names are not: they are refused.
 
         **Arguments:**
 
         - `files`: others that belong to the run; the manifest has a hash of each.
         - `about`: what else the manifest says, as plain data.
+        - `own`: the files of the folder that are ours, for who has looked already.
         """
         from safetensors.numpy import save
 
@@ -276,11 +279,9 @@ class Trajectory(Generic[M]):
         folder = Path(folder)
         if folder.exists() and not folder.is_dir():
             raise ValueError(f"`folder` = {folder} is a file: must be a folder, or free.")
-        # An older manifest must not vouch for the new file if we stop between the two writes.
-        (folder / "manifest.json").unlink(missing_ok=True)
-        for name, content in contents.items():
-            write_atomic(folder / name, content)
-        write_atomic(folder / "manifest.json", sealed(manifest))
+        own = own or OwnFiles(folder)
+        own.write({**contents, MANIFEST: sealed(manifest)})
+        own.end()
 
     @staticmethod
     def load(folder: Path | str, model_class: type[AbstractModel] | None = None) -> "Trajectory":

@@ -204,7 +204,8 @@ def _match(
     if distance == 0 or scale == 0:
         return Match(estimator.name, distance, 0.0, estimator, step)
     # The delta method for a ratio of two means, and for its square root.
-    error = float(np.std(squares - ratio * whole, ddof=1)) / scale / len(own) ** 0.5
+    with np.errstate(over="ignore"):  # weights that have diverged: the error is infinite too
+        error = float(np.std(squares - ratio * whole, ddof=1)) / scale / len(own) ** 0.5
     return Match(estimator.name, distance, error / (2 * distance), estimator, step)
 
 

@@ -1,6 +1,7 @@
 """From errors to exit codes: one sentence on standard error, never a traceback for bad input."""
 
 import argparse
+import io
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -13,6 +14,9 @@ from ._streams import note
 def guarded(command: Callable[[], int]) -> int:
     """The exit code of a command, with bad input reported in one sentence."""
     warnings.showwarning = _warned
+    # A name that is not UTF-8, or a terminal that knows no such letter, is no reason to fail.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code = command()
         sys.stdout.flush()

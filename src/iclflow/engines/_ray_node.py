@@ -5,7 +5,6 @@ import functools
 import hashlib
 import json
 import os
-import shutil
 import socket
 import tempfile
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import jax
 
 from ..compile_cache import enable_compile_cache
 from ..config import InputError
+from ..files import leftovers
 from ..flows import CheckpointError
 from ..precision import enable_float64
 from ..store import Held, folder_lock
@@ -124,7 +124,9 @@ def held(folder: Path) -> Iterator[Path]:
         except Held:  # a process that Ray has given up is still at it
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         yield folder
-        shutil.rmtree(folder, ignore_errors=True)
+        _empty(folder)
+    with contextlib.suppress(OSError):  # something else is in it
+        folder.rmdir()
 
 
 def tidy_task() -> Any:
@@ -147,6 +149,14 @@ def remove_places(fingerprint: str) -> None:
 
 
 def remove_unheld(folder: Path) -> None:
-    """Removes a folder, unless a process holds it."""
-    with contextlib.suppress(Held), folder_lock(folder, wait=False):
-        shutil.rmtree(folder, ignore_errors=True)
+    """Removes a place, unless a process holds it."""
+    with contextlib.suppress(Held, OSError):
+        with folder_lock(folder, wait=False):
+            _empty(folder)
+        folder.rmdir()
+
+
+def _empty(folder: Path) -> None:
+    """Removes the checkpoints of a batch, also half-written ones, and nothing else."""
+    for path in [*folder.glob("*.checkpoint.safetensors"), *leftovers(folder)]:
+        path.unlink(missing_ok=True)

@@ -15,6 +15,7 @@ from ._file import Sweep as Sweep
 from ._file import parse_sweep as parse_sweep
 from ._folder import SweepFolder as SweepFolder
 from ._folder import sweep_tables as sweep_tables
+from ._folder import sweep_text as sweep_text
 from ._measurements import MEASUREMENTS as MEASUREMENTS
 from ._measurements import Measurement as Measurement
 from ._measurements import plain as plain

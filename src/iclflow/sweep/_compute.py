@@ -12,6 +12,7 @@ import numpy as np
 
 from ..config import Config, InputError
 from ..experiment import Experiment, naming, prepare, save_points
+from ..files import folder_removed
 from ..flows import (
     Checkpoint,
     Ensemble,
@@ -80,6 +81,10 @@ def compute_batch(
         going, latest = callback(status) is not False, status
         return going
 
+    try:
+        folder.mkdir(exist_ok=True)
+    except FileNotFoundError:
+        raise folder_removed(folder.parent) from None
     configs = [sweep.config(run) for run in batch.runs]
     configs += configs[-1:] * (batch.size - len(configs))
     experiments = _experiments(configs, workshop)
@@ -92,7 +97,7 @@ def compute_batch(
             [experiments[i] for i in members],
             jax.tree.map(lambda leaf: leaf[np.asarray(members)], models),
             batch.one_risk,
-            Checkpoint(path, every),
+            Checkpoint(path, every, make_folder=False),
             heard,
         )
         if not going or Result.cancelled in part.results:
