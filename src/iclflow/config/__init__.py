@@ -14,3 +14,6 @@ from ._files import to_toml as to_toml
 from ._flags import with_flags as with_flags
 from ._limits import memory_needed as memory_needed
 from ._task import MultiTask as MultiTask
+from ._test_set import ALONE as ALONE
+from ._test_set import COMPARED as COMPARED
+from ._test_set import TestSetSize as TestSetSize
