@@ -6,7 +6,7 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 
-from ..config import InputError
+from ..config import InputError, out_of_memory
 from ._interrupts import INTERRUPTED, Interrupted
 
 
@@ -21,8 +21,14 @@ def guarded(command: Callable[[], int]) -> int:
         kept = str(stop) or "nothing was kept"
         print(f"iclflow: interrupted; {kept}.", file=sys.stderr)
         return INTERRUPTED
-    except (InputError, OSError, MemoryError, SystemExit) as error:
+    except (InputError, OSError, SystemExit) as error:
         return _answered(error)
+    except Exception as error:
+        sentence = out_of_memory(error)
+        if sentence is None:
+            raise
+        print(f"iclflow: {sentence}", file=sys.stderr)
+        return 2
 
 
 def _warned(message, category, filename, lineno, file=None, line=None) -> None:
@@ -46,9 +52,7 @@ def _answered(error: BaseException) -> int:
     text = str(error)
     if isinstance(error, OSError):
         place = f"`{error.filename}`: " if error.filename else ""
-        text = f"{place}{error.strerror or error}."
-    elif isinstance(error, MemoryError):
-        text = "this needs more memory than the machine has."
+        text = out_of_memory(error) or f"{place}{error.strerror or error}."
     print(f"iclflow: {text}", file=sys.stderr)
     return 2
 

@@ -15,7 +15,7 @@ from typing import Any
 import jax
 
 from ..compile_cache import enable_compile_cache
-from ..config import InputError
+from ..config import InputError, out_of_memory
 from ..flows import CheckpointError
 from ..precision import enable_float64
 from ..store import Held, folder_lock
@@ -71,7 +71,12 @@ def work(order: tuple, plain: dict[str, Any]) -> tuple[list[dict[str, Any]], byt
         raise InputError(f"Node {node} reads the sweep otherwise: must have the same iclflow.")
     batch = Batch(**plain)
     with held(place(fingerprint, batch.number)) as folder:
-        finished = _computed(sweep, batch, folder, every, workshop)
+        try:
+            finished = _computed(sweep, batch, folder, every, workshop)
+        except Exception as error:
+            if sentence := out_of_memory(error):  # errors of JAX may not survive the journey
+                raise InputError(f"Node {node}: {sentence}") from None
+            raise
     return finished.rows, finished.trajectories, device.device_kind
 
 

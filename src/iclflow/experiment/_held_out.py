@@ -15,7 +15,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..config import ALONE, COMPARED, Config, TestSetSize
+from ..config import ALONE, COMPARED, Config, HeldOutSize
 from ..models import AbstractModel, MergedKQ
 from ..risks import (
     AbstractBatchRisk,
@@ -51,7 +51,7 @@ class HeldOutRisk(AbstractRisk):
 
     batch: AbstractBatchRisk
     known: Float[Array, "C P"]
-    size: TestSetSize = eqx.field(static=True)
+    size: HeldOutSize = eqx.field(static=True)
 
     def losses(self, model: AbstractModel) -> Float[Array, " P"]:
         """One sample of the risk for each sequence, with what `known` explains taken out."""
@@ -76,7 +76,7 @@ class HeldOutRisk(AbstractRisk):
 
 # Functions of the module: one made at every call would be compiled at every call.
 @eqx.filter_jit
-def _drawn(fresh: AbstractSampledRisk, key: PRNGKeyArray, size: TestSetSize) -> AbstractBatchRisk:
+def _drawn(fresh: AbstractSampledRisk, key: PRNGKeyArray, size: HeldOutSize) -> AbstractBatchRisk:
     if size.blocks == 1:
         return fresh.draw(key, size.count)
     draw = lambda key: fresh.draw(key, size.at_once)
@@ -89,7 +89,7 @@ def _losses(held_out: HeldOutRisk, model: AbstractModel) -> Float[Array, " P"]:
 
 
 def over_pieces(
-    batch: AbstractBatchRisk, size: TestSetSize, function: Callable[[AbstractBatchRisk], Array]
+    batch: AbstractBatchRisk, size: HeldOutSize, function: Callable[[AbstractBatchRisk], Array]
 ) -> Float[Array, "*rows P"]:
     """`function` of a test set, whose values have the sequences last, one piece after the other:
     memory is bounded whatever the size of the set."""
@@ -129,7 +129,7 @@ class TestSets(NamedTuple):
 
     fresh: AbstractSampledRisk
     known: tuple[_Known, ...]
-    size: TestSetSize
+    size: HeldOutSize
 
     @staticmethod
     def of(config: Config, task: AbstractTask, model: AbstractModel) -> "TestSets":
@@ -141,7 +141,7 @@ class TestSets(NamedTuple):
         parts = [] if averaged and isinstance(task, MultiTaskRegression) else _parts(task)
         wanted = COMPARED if averaged or parts else ALONE
         known = tuple(_known(label, part) for label, part in parts)
-        return TestSets(fresh, known, TestSetSize.of(config, wanted))
+        return TestSets(fresh, known, HeldOutSize.of(config, wanted))
 
     def draw(self, key: PRNGKeyArray) -> HeldOutRisk:
         """The risk on the sequences that `key` draws."""
@@ -179,7 +179,7 @@ def _known(label: int | None, part: LinearRegression) -> _Known:
 @eqx.filter_jit
 def _differences(
     batch: AbstractBatchRisk,
-    size: TestSetSize,
+    size: HeldOutSize,
     label: int | None,
     matrix: Array,
     exact: AbstractRisk,

@@ -96,9 +96,7 @@ class Rodas5P(diffrax.AbstractAdaptiveSolver):
         return y1, error, {"y0": y0, "y1": y1}, None, diffrax.RESULTS.successful
 
 
-def _jacobian(
-    velocity: Callable, start: Float[Array, " n"], numbers: int
-) -> Float[Array, "n n"]:
+def _jacobian(velocity: Callable, start: Float[Array, " n"], numbers: int) -> Float[Array, "n n"]:
     """The derivative of `velocity`, with at most so many numbers in any array on the way."""
     columns = numbers // _largest_array(jax.make_jaxpr(velocity)(start))
     if columns >= start.size:

@@ -82,7 +82,7 @@ def folders_with(holds: Callable[[Path, Iterable[str]], bool], root: Path) -> It
 def read_run(folder: Path) -> StoredRun:
     """What is known of the run in a folder."""
     try:
-        config = parse_config(read_toml(folder / CONFIG))
+        config = parse_config(read_toml(folder / CONFIG), stored=True)
     except InputError:
         config = None
     manifest = read_manifest(folder) or {}

@@ -59,7 +59,7 @@ def is_empty(folder: Path) -> bool:
 def hash_in(folder: Path) -> str | None:
     """The hash of the config that a folder holds."""
     try:
-        return parse_config(read_toml(folder / "config.toml")).hash
+        return parse_config(read_toml(folder / "config.toml"), stored=True).hash
     except InputError:
         return None
 

@@ -195,7 +195,7 @@ def _check_free(path: Path, sweep: Sweep) -> None:
     except OSError as error:
         raise InputError(f"`{path}` cannot be used: {error.strerror}.") from None
     try:
-        there = parse_sweep(read_toml(path / SWEEP)).hash
+        there = parse_sweep(read_toml(path / SWEEP), stored=True).hash
     except InputError:
         raise InputError(
             f"`{path}` holds something that is not a sweep: choose another folder with --out."

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ._task import LinearRegressionTask, MultiTask
+
 if TYPE_CHECKING:
     from ._config import Config
 
@@ -16,7 +18,7 @@ _DRAWN_AT_ONCE, _BLOCK = 2**26, 2**24
 _LOOKED_AT_ONCE, _PART = 2**27, 2**26
 
 
-class TestSetSize(NamedTuple):
+class HeldOutSize(NamedTuple):
     """The size of a test set.
 
     **Fields:**
@@ -31,16 +33,16 @@ class TestSetSize(NamedTuple):
     parts: int
 
     @staticmethod
-    def of(config: "Config", wanted: int) -> "TestSetSize":
+    def of(config: "Config", wanted: int) -> "HeldOutSize":
         """That of a run for which `wanted` sequences are enough."""
         count = max(_FEWEST, min(_LARGEST // _numbers(config), wanted))
         stored, looked = stored_numbers(config), predicted_numbers(config)
         if count * stored > _DRAWN_AT_ONCE:
             block = max(1, min(_BLOCK // stored, _PART // looked))
-            return TestSetSize(count // block * block, count // block, 1)
+            return HeldOutSize(count // block * block, count // block, 1)
         if count * looked <= _LOOKED_AT_ONCE:
-            return TestSetSize(count, 1, 1)
-        return TestSetSize(count, 1, -(-count // max(1, _PART // looked)))
+            return HeldOutSize(count, 1, 1)
+        return HeldOutSize(count, 1, -(-count // max(1, _PART // looked)))
 
     @property
     def at_once(self) -> int:
@@ -54,13 +56,39 @@ def stored_numbers(config: "Config") -> int:
 
 
 def predicted_numbers(config: "Config") -> int:
-    """About how many numbers one sequence takes while it is predicted: products of every head with
-    every entry of every token, or the scores between all tokens, and as much for their sums."""
-    task, model = config.task, config.model
-    tokens = task.longest_context + 1
-    if model.layers:
+    """About how many numbers one fresh sequence takes while it is predicted."""
+    task, tokens = config.task, config.task.longest_context + 1
+    if not in_lanes(config):
+        return stored_predicted_numbers(config)
+    # In the posterior there are products of all pairs of entries; of several labels, what each
+    # gives to each.
+    noisy = task.labels == 1 and getattr(task, "noise", 0.0) and not config.model.label_blind
+    pairs = tokens * task.dim**2 if noisy else 0
+    return product_numbers(config) + pairs + 2 * (task.labels**2 - 1) * (tokens + task.dim)
+
+
+def stored_predicted_numbers(config: "Config") -> int:
+    """About how many numbers one sequence of a data set takes while it is predicted."""
+    model, tokens = config.model, config.task.longest_context + 1
+    if model.layers:  # scores between all tokens, and their softmax
         return 2 * model.heads * tokens**2 + 4 * stored_numbers(config)
-    return 2 * model.heads * tokens * (task.dim + task.labels)
+    # Values, scores, and their softmax.
+    return 2 * stored_numbers(config) + 4 * model.heads * tokens * config.task.labels
+
+
+def product_numbers(config: "Config") -> int:
+    """Of the products of every head with every entry of every token, and as much for their sums:
+    what a fresh sequence takes that lies beside others."""
+    return 2 * config.model.heads * stored_numbers(config)
+
+
+def in_lanes(config: "Config") -> bool:
+    """Whether fresh sequences lie side by side: attention on linear regression, with one label or
+    with labels that are averaged over."""
+    task, model = config.task, config.model
+    attention = model.kind not in ("two_layer", "convolutional", "stack")
+    averaged = isinstance(task, MultiTask) and model.label_blind
+    return attention and (isinstance(task, LinearRegressionTask) or averaged)
 
 
 def _numbers(config: "Config") -> int:
