@@ -33,6 +33,7 @@ from iclflow.sweep import (
     SweepFolder,
     Table,
     Workshop,
+    _compute,
     batches_of,
     compute_batch,
     emergence,
@@ -391,6 +392,22 @@ def test_settings_of_every_kind_are_columns():
     assert names[1:5] == list(axes)
     assert rows[0][1:5] == ([0.8, 0.5], "gaussian", True, 0.0)
     assert rows[-1][1:5] == ([1.0, 0.5], "balanced", False, 0.5)
+
+
+def test_a_batch_holds_the_test_set_of_one_run_at_a_time(monkeypatch):
+    measured = []
+
+    class Watched(_compute._Run):
+        def let_go(self):
+            assert "_monitor" in vars(self)
+            assert not any("_monitor" in vars(run) for run in measured)
+            super().let_go()
+            measured.append(self)
+
+    monkeypatch.setattr(_compute, "_Run", Watched)
+    content = data({"model.scale": [0.3, 0.1], "task.noise": [0.1, 0.2]}, 1)
+    computed(content | {"base": BASE | FLOWS["adam"]})
+    assert len(measured) == 4
 
 
 # Stopping and going on ------------------------------------------------------------------------

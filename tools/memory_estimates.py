@@ -229,10 +229,11 @@ def draw(rng: random.Random, low: float, high: float) -> Drawn:
 
 def _reaching(data: Data, knob: str, target: float) -> Data | None:
     """The config with a size as large as its estimate allows; None if none is large enough."""
-    most = 2
+    # Inputs beyond some hundreds take minutes to compile.
+    limit, most = 2**9 if knob == "task.dim" else 2**24, 2
     while estimate(grown(data, knob, most)) < target:
         most *= 2
-        if most > 2**24:
+        if most > limit:
             return None
     least = most // 2
     while most - least > max(1, least // 100):

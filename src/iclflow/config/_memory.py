@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 _DOUBLE, _SINGLE = 8, 4
 # Python, JAX, matplotlib, and what compiling takes.
 BASE = 600 * 2**20
-# What more of it programs take that are long: a layer of a stack, quadratures, a fused pass.
-_LAYER, _QUADRATURE, _FUSED = 100 * 2**20, 400 * 2**20, 200 * 2**20
+# What more of it programs take that are long: a layer of a stack, quadratures, a fused pass, and
+# for each input a term of the sums that are written out where labels are drawn.
+_LAYER, _QUADRATURE, _FUSED, _TERM = 100 * 2**20, 400 * 2**20, 200 * 2**20, 2**20
 # The name that `memory_needed` gives it: that of no setting.
 PROGRAM = ""
 # Numbers for every entry of a covariance: of inputs and prior, their roots and eigenvectors.
@@ -122,7 +123,9 @@ def _long_programs(config: "Config") -> float:
     model = config.model
     exact = config.exact and (model.structured or model.spectral)
     context = getattr(config.risk, "integrate", "") == "context"
-    return _LAYER * model.layers + _QUADRATURE * (exact or context) + _FUSED * _fused(config)
+    terms = config.task.dim if config.sampled and in_lanes(config) and not model.label_blind else 0
+    long = _LAYER * model.layers + _QUADRATURE * (exact or context) + _TERM * terms
+    return long + _FUSED * _fused(config)
 
 
 def _stored(config: "Config", size: _Sizes, lanes: int) -> dict[str, float]:
