@@ -536,7 +536,7 @@ def test_the_limit_of_a_container_is_the_least_around_the_process(own, files, le
 def test_what_is_free_and_what_a_process_may_take_are_limits_too(tmp_path, monkeypatch):
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/meminfo").write_text("MemTotal: 8388608 kB\nMemAvailable:  1048576 kB\n")
-    free = list(_limits.machine_limits(tmp_path))[-1]
+    (free,) = _limits.free_memory(tmp_path)
     assert free == (2**30, "that are free on this machine")
     resource = pytest.importorskip("resource")
     bounds = {resource.RLIMIT_AS: 4 * 2**30, resource.RLIMIT_DATA: resource.RLIM_INFINITY}

@@ -20,7 +20,7 @@ import pytest
 from helpers import harmed
 from iclflow.analysis import which_algorithm
 from iclflow.cli import main
-from iclflow.config import InputError, load_config, parse_config, read_toml, to_toml
+from iclflow.config import InputError, Limit, load_config, parse_config, read_toml, to_toml
 from iclflow.engines import LocalEngine
 from iclflow.experiment import prepare, train
 from iclflow.experiment._build_model import build_model
@@ -33,6 +33,7 @@ from iclflow.sweep import (
     SweepFolder,
     Table,
     Workshop,
+    _batches,
     _compute,
     batches_of,
     compute_batch,
@@ -273,6 +274,31 @@ def test_batches_are_cut_to_fit_memory_however_many_runs_there_are():
     # Of each run up to 3000 points are kept, twice while they are joined: that alone bounds it.
     kept = 2 * 3000 * 8 * 64 * (1 + 32**2)
     assert max(sizes) == max(1, BUDGET // kept)
+
+
+def test_a_batch_that_does_not_fit_is_refused_and_few_fit_at_a_time(monkeypatch):
+    implicit = BASE | {"task": BASE["task"] | {"eigenvalues": [1.0] * 30}}
+    implicit |= {
+        "model": {"kind": "merged", "heads": 2},
+        "flow": {"solver": "implicit", "end": 1.0},
+    }
+    sweep = parse_sweep(data({"model.scale": [0.1]}, seeds=64, batch=1024) | {"base": implicit})
+    batches = batches_of(sweep)
+    # A Jacobian has a row for each of 1802 weights; that of every run counts.
+    needed = _batches.batch_memory(sweep.config(0), batches[0].size)
+    assert 4 * 8 * 1802**2 * batches[0].size < needed <= _batches.CEILING
+
+    def here(size):
+        limit = Limit(size / 0.75, "that this container allows")
+        monkeypatch.setattr(_batches, "memory_here", lambda now=True: limit)
+
+    here(needed - 1)
+    with pytest.raises(InputError, match=r"`batch` = 1024: \d+ runs as one program would need"):
+        _batches.check_batch(sweep, batches[0])
+    assert _batches.batches_at_once(sweep, batches) == 1
+    here(2 * needed)
+    _batches.check_batch(sweep, batches[0])
+    assert _batches.batches_at_once(sweep, batches) == 2 < len(batches)
 
 
 def test_ten_thousand_configs_are_expanded_in_moments():

@@ -6,7 +6,7 @@ from ._available import ALWAYS, described, listed, risk_kinds
 from ._errors import shown
 from ._function_task import SparseTask
 from ._limits import GIB, memory_here
-from ._memory import PROGRAM, memory_needed
+from ._memory import PROGRAM, largest_setting, memory_needed
 from ._multi_model import MultiSpectralModel
 from ._task import InContextInWeightTask, LinearRegressionTask, MultiTask
 from ._training import (
@@ -191,8 +191,7 @@ def check_memory(config: "Config") -> None:
     if needed[PROGRAM] > here.usable:
         subject = "The program itself is too large: any run"
     else:
-        settings = {name: size for name, size in needed.items() if name != PROGRAM}
-        name = max(settings, key=lambda name: settings[name])
+        name = largest_setting(needed)
         subject = f"{_with_value(config, name)} {_why(config, name)}: the run"
     raise ValueError(
         f"{subject} would need about {total / GIB:.3g} GiB of memory, and may take {here.sentence}."

@@ -33,26 +33,37 @@ class Limit(NamedTuple):
         return f"{self.usable / GIB:.3g} of the {self.size / GIB:.3g} GiB {self.words}"
 
 
-def memory_here() -> Limit:
-    """The least of all limits."""
+def memory_here(now: bool = True) -> Limit:
+    """The least of all limits.
+
+    **Arguments:**
+
+    - `now`: whether what others hold at the moment counts. What is under way need not be given up
+      because they do.
+    """
     # Looked up again after a second at the earliest: a sweep asks for each of its points.
-    return _least(int(time.monotonic()))
+    return _least(now, int(time.monotonic()))
 
 
-@functools.lru_cache(maxsize=1)
-def _least(_now: int) -> Limit:
+@functools.lru_cache(maxsize=2)
+def _least(now: bool, _second: int) -> Limit:
     root = Path("/")
-    found = [*machine_limits(root), *container_limits(root), *process_limits()]
+    found = [*machine_limits(), *container_limits(root), *process_limits()]
+    found += free_memory(root) if now else ()
     return min(found, key=lambda limit: limit.size, default=Limit(float("inf"), ""))
 
 
-def machine_limits(root: Path) -> Iterator[Limit]:
-    """What the machine has, and what of it is free."""
+def machine_limits() -> Iterator[Limit]:
+    """What the machine has."""
     try:
         size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         yield Limit(float(size), "that this machine has")
     except (AttributeError, OSError, ValueError):
         pass  # not every system says it
+
+
+def free_memory(root: Path) -> Iterator[Limit]:
+    """What of the machine's memory is free, or held by this process."""
     for line in _text(root / "proc/meminfo").splitlines():
         name, _, value = line.partition(":")
         if name == "MemAvailable" and value.split()[:1]:

@@ -118,6 +118,12 @@ def memory_needed(config: "Config", lanes: int = 1) -> dict[str, float]:
     return needed
 
 
+def largest_setting(needed: dict[str, float]) -> str:
+    """The setting that takes most of what `memory_needed` says."""
+    settings = {name: size for name, size in needed.items() if name != PROGRAM}
+    return max(settings, key=lambda name: settings[name])
+
+
 def _long_programs(config: "Config") -> float:
     """What compiling takes beyond the usual."""
     model = config.model
@@ -147,12 +153,15 @@ def _passing(config: "Config", size: _Sizes, lanes: int) -> dict[str, float]:
     """What is needed for a while: to draw sequences, to take a step, to look at the loss."""
     risk, model, found = config.risk, config.model, {}
     if isinstance(risk, DatasetRisk | MinibatchRisk):
-        drawn = _DRAWING * size.stored + config.task.function_size
-        step = 0 if model.bilinear or model.cubic else size.gradient
-        picked = lanes * risk.batch * size.gradient if isinstance(risk, MinibatchRisk) else 0
-        looked = stored_predicted_numbers(config) if picked else lanes * step
-        each = max(drawn, min(looked, lanes * step) if picked else looked)
-        found["risk.sequences"] = _DOUBLE * (risk.sequences * each + picked)
+        drawing = risk.sequences * (_DRAWING * size.stored + config.task.function_size)
+        # Of linear attention a data set is known by its moments.
+        statistics = model.bilinear or model.cubic
+        if isinstance(risk, MinibatchRisk):
+            looking = 0 if statistics else risk.sequences * stored_predicted_numbers(config)
+            step = lanes * risk.batch * size.gradient
+        else:
+            looking, step = 0, 0 if statistics else lanes * risk.sequences * size.gradient
+        found["risk.sequences"] = float(_DOUBLE * max(drawing, looking, step))
     elif config.sampled:
         batch = risk.batch if isinstance(risk, SampledRisk) else 256
         bytes_each = _SINGLE if getattr(risk, "precision", "") == "float32" else _DOUBLE
@@ -172,13 +181,13 @@ def _passing(config: "Config", size: _Sizes, lanes: int) -> dict[str, float]:
         features = config.task.dim * (config.task.dim + 1) * (config.task.dim + 2) // 2
         found["task"] = _DOUBLE * _MOMENTS * features**2
     if isinstance(config.flow, GradientFlow):
-        jacobian, rest = lanes * _jacobian(config, size), found.pop("risk.sequences", 0.0)
+        jacobian, rest = _jacobian(config, size, lanes), found.pop("risk.sequences", 0.0)
         found["flow.solver" if jacobian > rest else "risk.sequences"] = jacobian + rest
     return found
 
 
-def _jacobian(config: "Config", size: _Sizes) -> float:
-    """What the implicit solver needs, in each lane; nothing where it is never taken."""
+def _jacobian(config: "Config", size: _Sizes, lanes: int) -> float:
+    """What the implicit solver needs, in all lanes; nothing where it is never taken."""
     solver = getattr(config.flow, "solver")
     small = size.weights <= _SMALL
     if solver == "explicit" or (solver == "auto" and not small):
@@ -186,10 +195,10 @@ def _jacobian(config: "Config", size: _Sizes) -> float:
     sequences = getattr(config.risk, "sequences", 0)
     statistics = config.model.bilinear or config.model.cubic
     way = max(size.weights, size.circuits, 0 if statistics else sequences * size.gradient // 4)
-    columns = min(size.weights * way, max(_COLUMNS, way))
+    columns = min(lanes * size.weights * way, max(_COLUMNS, lanes * way))
     # By itself it is taken where a flow is slow, or where gradients are all that counts.
     taken = solver == "implicit" or (config.exact and config.model.structured)
-    return _DOUBLE * (_JACOBIANS * size.weights**2 + (2 * columns if taken else 0))
+    return _DOUBLE * (_JACOBIANS * lanes * size.weights**2 + (2 * columns if taken else 0))
 
 
 def _tests(config: "Config") -> HeldOutSize | None:

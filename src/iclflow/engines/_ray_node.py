@@ -65,7 +65,8 @@ def work(order: tuple, plain: dict[str, Any]) -> tuple[list[dict[str, Any]], byt
             "Ray with --num-gpus 0 on every node."
         )
     if fingerprint not in _SWEEPS:
-        _SWEEPS[fingerprint] = parse_sweep(data), Workshop()
+        # Whether each batch fits is looked at here; the driver has looked at the rest.
+        _SWEEPS[fingerprint] = parse_sweep(data, stored=True), Workshop()
     sweep, workshop = _SWEEPS[fingerprint]
     if sweep.hash != fingerprint:
         raise InputError(f"Node {node} reads the sweep otherwise: must have the same iclflow.")

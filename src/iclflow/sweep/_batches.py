@@ -78,7 +78,8 @@ def batch_memory(config: Config, size: int) -> float:
 
 def check_batch(sweep: Sweep, batch: Batch) -> None:
     """Refuses a batch that would need more memory than this process may take."""
-    needed, here = batch_memory(sweep.config(batch.runs[0]), batch.size), memory_here()
+    needed = batch_memory(sweep.config(batch.runs[0]), batch.size)
+    here = memory_here(now=False)
     if needed > here.usable:
         raise InputError(
             f"`batch` = {sweep.batch}: {batch.size} runs as one program would need about "
