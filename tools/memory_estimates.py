@@ -8,7 +8,8 @@ for each what was expected, the peak that the system measured, and their ratio. 
 ratio lies beyond a factor of 2, or a run neither ends well nor is refused in a sentence.
 
 With `--limit GIB` runs are started under `ulimit -v`, and are drawn just below and just above what
-they may then take: none may be killed, or end in a traceback.
+they may then take: none may be killed, or end in a traceback. For the same in a container, start
+this program in one, and draw around three quarters of what it allows with `--from` and `--to`.
 """
 
 import argparse
@@ -310,8 +311,8 @@ def main() -> int:
         addresses = options.limit * GIB if options.limit else 2.5 * drawn.estimate + SPARE
         found = measure(drawn, addresses, options.timeout)
         ratio = drawn.estimate / found.peak
-        # A refusal is an answer where it was drawn near a limit, and no measurement.
-        answer = found.code == 2 and found.words.startswith("iclflow: ") and options.limit
+        # A refusal is an answer, and no measurement.
+        answer = found.code == 2 and found.words.startswith("iclflow: ")
         refused += bool(answer)
         wrong += not answer and found.code != 0
         if found.code == 0:

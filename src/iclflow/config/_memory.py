@@ -40,12 +40,12 @@ _LAYER, _QUADRATURE, _FUSED, _TERM = 100 * 2**20, 400 * 2**20, 200 * 2**20, 2**2
 PROGRAM = ""
 # Numbers for every entry of a covariance: of inputs and prior, their roots and eigenvectors.
 _COVARIANCES = 20
-# Copies of the weights that a solver's stages, gradients and the optimiser hold.
-_COPIES = 40
+# Copies of the weights that the stages of a solver hold, and those that a descent does.
+_FLOW_COPIES, _DESCENT_COPIES = 30, 12
 # Bytes of what is recorded of one chunk of steps, with the chunk that is under way beside it.
 _RECORD = 3 * 2**25
 # Copies of what is kept of a run while it is joined and written.
-_KEPT_COPIES = 5
+_KEPT_COPIES = 4
 # Points of a run that keeps what moves: of a flow, and of a descent that looks at its exact loss
 # (a test set is looked at 400 times).
 _DROPS, _LOOKS, _TEST_LOOKS = 1000, 3000, 400
@@ -58,8 +58,8 @@ _DRAWING = 3
 # Square matrices with a row for every weight: a Jacobian, what is factorised, and its factors.
 _JACOBIANS = 4
 # Up to so many weights the solver is chosen by itself; numbers that a Jacobian's columns take
-# together (flows/_rodas5p.py), twice for what goes in and what comes out.
-_SMALL, _COLUMNS = 512, 2**25
+# together in one array (flows/_rodas5p.py), and how many such arrays there are at a time.
+_SMALL, _COLUMNS, _COLUMN_ARRAYS = 512, 2**23, 4
 # Runs of a sweep that a gradient flow has side by side; the others wait.
 _SIDE_BY_SIDE = 64
 
@@ -104,7 +104,10 @@ def memory_needed(config: "Config", lanes: int = 1) -> dict[str, float]:
     dim = config.task.dim
     inputs = "task.inputs" if getattr(config.task, "inputs", None) else "task"
     add(inputs, _DOUBLE * (_COVARIANCES + 2 * config.task.labels) * dim**2)
-    add(largest, _DOUBLE * beside * _COPIES * size.weights + min(_RECORD, 2**12 * size.weights))
+    tries = 512 if flow else 3 * size.points
+    copies = _FLOW_COPIES if flow else _DESCENT_COPIES
+    record = min(_RECORD, _DOUBLE * tries * size.weights)
+    add(largest, _DOUBLE * beside * copies * size.weights + record)
     save = "save" if isinstance(config.save, SaveExplicit) else "save.count"
     kept = _DOUBLE * lanes * _KEPT_COPIES * size.points * (size.weights + 2)
     add(largest if isinstance(config.save, SaveDrops) else save, kept)
@@ -172,7 +175,8 @@ def _passing(config: "Config", size: _Sizes, lanes: int) -> dict[str, float]:
     if tests := _tests(config):
         drawn = tests.count if tests.blocks == 1 else tests.at_once
         drawing = drawn * (_DRAWING * size.stored + config.task.function_size)
-        looking = tests.at_once * predicted_numbers(config)
+        # A piece is taken out, and may get a token more.
+        looking = tests.at_once * (predicted_numbers(config) + 2 * size.stored)
         name = _longest(config)
         found[name] = max(found.get(name, 0.0), _SINGLE * max(drawing, looking))
     if risk.kind in ("large_context", "first_order"):  # numbers for every pair of heads
@@ -198,7 +202,9 @@ def _jacobian(config: "Config", size: _Sizes, lanes: int) -> float:
     columns = min(lanes * size.weights * way, max(_COLUMNS, lanes * way))
     # By itself it is taken where a flow is slow, or where gradients are all that counts.
     taken = solver == "implicit" or (config.exact and config.model.structured)
-    return _DOUBLE * (_JACOBIANS * lanes * size.weights**2 + (2 * columns if taken else 0))
+    return _DOUBLE * (
+        _JACOBIANS * lanes * size.weights**2 + (_COLUMN_ARRAYS * columns if taken else 0)
+    )
 
 
 def _tests(config: "Config") -> HeldOutSize | None:

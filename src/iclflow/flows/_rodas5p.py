@@ -21,8 +21,9 @@ _LAST = (
     0.030198172008377946,
 )  # fmt: skip
 # Numbers that the largest array in a velocity may have for all columns of the Jacobian that are
-# computed together, in all runs side by side: a quarter of a GiB. Most flows need far less.
-AT_ONCE = 2**25
+# computed together, in all runs side by side: 64 MiB, and there are some such arrays at a time.
+# Most flows need far less.
+AT_ONCE = 2**23
 # Where each velocity is taken: y₀ + Σ a_j k_j.
 _PLACES = (
     (),
