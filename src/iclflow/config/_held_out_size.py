@@ -72,6 +72,8 @@ def stored_predicted_numbers(config: "Config") -> int:
     model, tokens = config.model, config.task.longest_context + 1
     if model.layers:  # scores between all tokens, and their softmax
         return 2 * model.heads * tokens**2 + 4 * stored_numbers(config)
+    if model.bilinear:  # of all heads together there is one matrix
+        return 2 * stored_numbers(config)
     # Values, scores, and their softmax.
     return 2 * stored_numbers(config) + 4 * model.heads * tokens * config.task.labels
 
