@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationInfo, model_validator
+from pydantic import Field, model_validator
 
 from ._available import risk_kinds
 from ._base import Flag, Settings, Text
@@ -54,7 +54,7 @@ class Config(Settings):
         return completed
 
     @model_validator(mode="after")
-    def _checked(self, info: ValidationInfo) -> "Config":
+    def _checked(self, info: Any) -> "Config":  # a protocol that cannot be checked
         check(self)
         if not (info.context or {}).get("stored"):
             check_memory(self)

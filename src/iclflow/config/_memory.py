@@ -52,14 +52,14 @@ _DROPS, _LOOKS, _TEST_LOOKS = 1000, 3000, 400
 # Square matrices with a row for every feature that moments, their root and its factors take.
 _MOMENTS = 9
 # Square matrices with a row for every head, of risks that are sums over pairs of heads.
-_PAIRS = 4
+_PAIRS = 2
 # Drawing takes so many times what is drawn, beside it: random words, halves of them, normals.
 _DRAWING = 3
-# Square matrices with a row for every weight: a Jacobian, what is factorised, and its factors.
-_JACOBIANS = 4
+# Square matrices with a row for every weight: a Jacobian, what is factorised, its factors.
+_JACOBIANS = 3
 # Up to so many weights the solver is chosen by itself; numbers that a Jacobian's columns take
 # together in one array (flows/_rodas5p.py), and how many such arrays there are at a time.
-_SMALL, _COLUMNS, _COLUMN_ARRAYS = 512, 2**23, 4
+_SMALL, _COLUMNS, _COLUMN_ARRAYS = 512, 2**23, 3
 # Runs of a sweep that a gradient flow has side by side; the others wait.
 _SIDE_BY_SIDE = 64
 
