@@ -6,8 +6,9 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 
-from iclflow.models import MergedKQ, SeparateKQ
+from iclflow.models import MODELS, AbstractModel, MergedKQ, SeparateKQ
 from iclflow.tasks import LinearRegression
+from iclflow.trajectory import assemble
 
 EIGENVALUES = (0.4, 0.3, 0.2, 0.1)
 
@@ -48,6 +49,51 @@ def deterministic_separate(scale: float = 1e-2) -> SeparateKQ:
     K = np.cos(2 + 3 * h[:, None] + d)[:, :, None]
     Q = np.sin(1 + 2 * h[:, None] + 3 * d)[:, :, None]
     return SeparateKQ(*(jnp.asarray(scale * weights) for weights in (np.cos(1 + h), K, Q)))
+
+
+# Two heads of each kind of model: the shapes of its weights, and its settings. Inputs have three
+# entries, tokens four or (two labels) five; BLOCKS are what each of two labels reads.
+BLOCKS = ((0, 1), (2,))
+_SPECTRAL = {"coordinates": BLOCKS, "dim": 3, "width": 3}
+_LINEAR = {"activation": "linear", "normaliser": "context", "self_attention": True}
+_SOFTMAX = {"activation": "softmax", "normaliser": "context", "self_attention": False}
+KINDS: dict[str, tuple[dict, dict]] = {
+    "MergedKQ": ({"v": (2,), "U": (2, 3, 3)}, _LINEAR),
+    "FullMergedKQ": ({"value": (2, 4), "key_query": (2, 4, 3)}, _LINEAR),
+    "SeparateKQ": ({"v": (2,), "K": (2, 3, 1), "Q": (2, 3, 1)}, _LINEAR),
+    "FullSeparateKQ": ({"value": (2, 4), "key": (2, 4, 1), "query": (2, 3, 1)}, _LINEAR),
+    "TwoLayerLinear": ({"W1": (2, 9), "w2": (2,)}, {"normaliser": "context"}),
+    "ConvolutionalLinear": (
+        {"kernel": (2, 1, 3), "row": (2, 1, 3), "scalar": (2,)},
+        {"normaliser": "context"},
+    ),
+    "StructuredAttention": ({"omega": (2,), "mu": (2,)}, {"dim": 3, **_SOFTMAX}),
+    "FactoredAttention": (dict.fromkeys("KQV", (2, 4, 4)) | {"O": (2, 4)}, _SOFTMAX),
+    "MultiMergedKQ": ({"value": (2, 2, 5), "key_query": (2, 5, 3)}, _SOFTMAX),
+    "MultiFactored": (dict.fromkeys("KQV", (2, 4, 5)) | {"O": (2, 2, 4)}, _SOFTMAX),
+    "MultiStructured": ({"omega": (2, 3), "mu": (2, 2)}, {"dim": 3, **_SOFTMAX}),
+    "BlindFactored": (
+        {"K": (2, 4, 3), "Q": (2, 4, 3), "V": (2, 4, 2), "O": (2, 2, 4)},
+        _SOFTMAX,
+    ),
+    "SpectralAttention": (dict.fromkeys("KQVO", (2, 2)), {**_SPECTRAL, **_SOFTMAX}),
+    "BalancedSpectral": (
+        {"attend": (2, 2), "read": (2, 2)},
+        {"signs": None, **_SPECTRAL, **_SOFTMAX},
+    ),
+    "AttentionStack": (
+        {"key_query": (2, 2, 4, 4), "value": (2, 2, 4, 4)},
+        {"depth": 2, "causal": False, **_SOFTMAX},
+    ),
+}
+
+
+def stack_of(kind: str, points: int = 3) -> AbstractModel:
+    """Models of a kind with random weights, as a run holds them; made without JAX."""
+    rng = np.random.default_rng(0)
+    shapes, settings = KINDS[kind]
+    weights = {name: rng.normal(size=(points, *shape)) for name, shape in shapes.items()}
+    return assemble(MODELS[kind], weights | settings)
 
 
 def harmed(path: Path) -> Iterator[str]:

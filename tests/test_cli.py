@@ -1,6 +1,7 @@
 """The command line: what it prints, what it writes, and with which code it ends."""
 
 import contextlib
+import dataclasses
 import fnmatch
 import json
 import os
@@ -227,6 +228,60 @@ def test_a_run_interrupted_before_it_has_anything_leaves_nothing(
     assert not (tmp_path / "a").exists()
 
 
+def test_an_interrupted_run_says_what_is_kept_and_how_to_go_on(
+    small, tmp_path, capsys, monkeypatch
+):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    words = ("run", small, "--checkpoint-every", "0", "--out", tmp_path / "a")
+    with monkeypatch.context() as changed:
+        changed.setattr("iclflow.experiment.loss_figure", interrupted)
+        code, out, err = result_of(*words, capsys=capsys)
+    kept = f"what was computed is in {tmp_path / 'a'}, and the same command goes on"
+    assert (code, out, err) == (130, "", f"iclflow: interrupted; {kept}.\n")
+    assert json.loads(result_of(*words, "--json", capsys=capsys)[1])["resumed"]
+
+
+def test_a_command_that_keeps_nothing_says_nothing_of_it(capsys, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("iclflow.cli._claims.main", interrupted)
+    assert result_of("claims", capsys=capsys) == (130, "", "iclflow: interrupted.\n")
+
+
+def test_files_and_folders_of_other_commands_are_refused_by_name(small, tmp_path, capsys):
+    sweep = tmp_path / "many.toml"
+    sweep.write_text("seeds = 2\n[base.task]\nkind = 'linear_regression'\n")
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "config.toml").write_text(small.read_text())
+    (tmp_path / "swept").mkdir()
+    (tmp_path / "swept" / "sweep.toml").write_text(sweep.read_text())
+    computes = "computes it, or shows it if it is there already"
+    remedies = {
+        "many.toml": f"is the file of a sweep: `iclflow sweep many.toml` {computes}",
+        "small.toml": f"is the file of a run: `iclflow run small.toml` {computes}",
+        "one": "is the folder of a run: `iclflow show one` shows it",
+        "swept": "is the folder of a sweep: `iclflow query swept` shows its table",
+    }
+    own = {
+        ("run",): "small.toml",
+        ("sweep",): "many.toml",
+        ("show",): "one",
+        ("inspect",): "one",
+        ("query",): "swept",
+        ("plot", "--x", "seed", "--y", "final_loss"): "swept",
+    }
+    for (name, *flags), fits in own.items():
+        for path, remedy in remedies.items():
+            if path != fits:
+                assert result_of(name, path, *flags, capsys=capsys) == (
+                    *(2, "", f"iclflow: `{path}` {remedy}.\n"),
+                )
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["many.toml", "one", "small.toml", "swept"]
+
+
 def test_a_run_that_diverges_is_kept_and_not_called_done(small, tmp_path, capsys):
     words = ("--flow.learning_rate", "1e4", "--model.scale", "1")
     code, out, _ = result_of("run", small, *words, "--out", tmp_path / "d", capsys=capsys)
@@ -346,11 +401,11 @@ import iclflow.figures
 assert iclflow.figures.FIGURES and not any(name.startswith("matplotlib") for name in sys.modules)
 import iclflow.claims, iclflow.cli._claims, iclflow.cli._tables
 iclflow.claims.all_claims()
-for words in (["claims"], ["claims", "--json"]):
+for words in ("claims", "claims --json", "--help", "--version", "claims --help", "bogus"):
     if (child := os.fork()) == 0:
-        sys.exit(iclflow.cli.main(words))
+        sys.exit(iclflow.cli.main(words.split()))
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert status == 0, (words, status)
+    assert status == 2 * (words == "bogus"), (words, status)
 """
 
 
@@ -361,7 +416,35 @@ def test_the_list_of_figures_loads_no_matplotlib_and_a_reader_who_leaves_early_i
     command = [sys.executable, "-W", "ignore::RuntimeWarning", "-c", LISTS]
     done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, timeout=120)
     os.close(write)
-    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.returncode == 0
+    (line,) = done.stderr.decode().splitlines()
+    assert line.startswith("iclflow: 'bogus' is not a command")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="file descriptors are of Unix")
+@pytest.mark.parametrize(
+    "code, said, words, streams",
+    [
+        (2, "iclflow: No space left on device.\n", ["--help"], {"stdout": "/dev/full"}),
+        (2, "", ["bogus"], {"stderr": None}),
+        (0, "", ["--help"], {"stdout": None}),
+        (0, "", ["--help"], {}),
+    ],
+)
+def test_output_that_goes_nowhere_never_ends_in_a_traceback(code, said, words, streams, tmp_path):
+    program = (
+        "import os, sys\n"
+        "for name, place in STREAMS.items():\n"
+        "    number = {'stdout': 1, 'stderr': 2}[name]\n"
+        "    getattr(sys, name).flush(); os.close(number); setattr(sys, name, None)\n"
+        "    if place: os.open(place, os.O_WRONLY); setattr(sys, name, open(number, 'w'))\n"
+        "from iclflow.cli import main\n"
+        f"sys.exit(main({words}))\n"
+    ).replace("STREAMS", repr(streams))
+    if "/dev/full" in streams.values() and not Path("/dev/full").exists():
+        pytest.skip("there is no device that is full")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (code, said)
 
 
 def test_verify_writes_report_json_and_figures(registry, tmp_path, capsys):
@@ -469,6 +552,22 @@ def test_verify_prints_json_alone_where_asked(registry, tmp_path, capsys):
     registry("honest")
     code, text, _ = result_of("verify", "--json", "--out", tmp_path / "o", capsys=capsys)
     assert code == 0 and json.loads(text)["claims"][0]["id"] == "linear/honest"
+
+
+def test_verify_says_which_claims_belong_to_another_tier(registry, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(
+        CLAIMS, "slow", dataclasses.replace(CLAIMS["honest"], id="linear/slow", tier="paper")
+    )
+    registry("honest", "slow")
+    code, text, _ = result_of("verify", "--out", tmp_path / "o", capsys=capsys)
+    words = "1 more claim (linear/slow) belongs to a tier that takes longer"
+    assert code == 0 and f"{words}: iclflow verify --tier paper\n" in text
+    data = json.loads((tmp_path / "o" / "claims.json").read_text())
+    assert data["left_out"] == [{"id": "linear/slow", "tier": "paper"}]
+    assert [each["comparison"] for each in data["claims"]] == ["absolute"]
+    assert words in (tmp_path / "o" / "report.html").read_text()
+    text = result_of("verify", "--tier", "paper", "--out", tmp_path / "p", capsys=capsys)[1]
+    assert "takes longer" not in text
 
 
 @pytest.mark.parametrize("name, code", [("honest", 0), ("wrong", 1), ("broken", 1)])

@@ -154,12 +154,25 @@ def test_another_learning_rate_does_not_compile_again(caplog):
         ({"learning_rate": -0.1}, "`learning_rate` = -0.1"),
         ({"learning_rate": float("nan")}, "`learning_rate` = nan"),
         ({"steps": 0}, "`steps` = 0"),
+        ({"steps": "10"}, "`steps` = '10'"),
+        ({"learning_rate": "fast"}, "`learning_rate` = 'fast': must be a number"),
+        ({"save": "log"}, "`save` = 'log': must be `Drops"),
+        ({"save": Linear(1)}, "`save.count` = 1: must be a whole number from 2 up"),
+        ({"monitor": "exact"}, "`monitor` = 'exact': must be a risk"),
+        ({"checkpoint": "run"}, "`checkpoint` = 'run': must be a `Checkpoint"),
+        ({"key": 3}, "`key` = 3: must be a random key"),
     ],
 )
-def test_impossible_options_are_refused(options, words):
+def test_impossible_options_are_refused(options, words, unchecked):
     settings = {"learning_rate": 0.1, "steps": 10} | options
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises((ValueError, TypeError), match=words):
         gradient_descent(start(), exact(), **settings)
+
+
+@pytest.mark.parametrize("optimiser", ["adam", None, adam_rule])
+def test_what_is_no_optimiser_is_refused_by_name(optimiser, unchecked):
+    with pytest.raises(TypeError, match="`optimiser` = .*: must be `adam_rule"):
+        descend(start(), exact(), optimiser, 10)
 
 
 def test_a_sampled_risk_needs_a_key():

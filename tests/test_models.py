@@ -5,9 +5,14 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from jaxtyping import Array, Float
 
+from helpers import KINDS, stack_of
+from iclflow.flows import init_many
 from iclflow.models import (
+    MODELS,
     SCHEMES,
+    AbstractModel,
     ConvolutionalLinear,
     FullMergedKQ,
     FullSeparateKQ,
@@ -175,3 +180,76 @@ def test_a_seed_in_the_place_of_a_key_is_refused(unchecked):
         with pytest.raises(TypeError, match="`key` = 0: must be a random key, such as `jax"):
             init(0, dim=4, heads=4)
     assert MergedKQ.init(jr.PRNGKey(0), dim=4, heads=4).v.shape == (4,)  # keys of the old style
+
+
+def test_kinds_of_models_are_all_tried():
+    assert set(KINDS) == set(MODELS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_methods_refuse_a_stack_of_models_and_properties_are_the_same_for_it(kind):
+    stack = stack_of(kind)
+    one = jax.tree.map(lambda leaf: leaf[0], stack)
+    arguments = {"predict": [None], "network": [None], "factored": [None]}
+    methods = ["kq", "ov", "predict", "network", "omega", "mu", "factors", "factored"]
+    methods += ["embedded", "to_attention"] + ["coefficients"] * (stack.form != "general")
+    found = [name for name in methods if callable(getattr(stack, name, None))]
+    assert "predict" in found
+    for name in found:
+        with pytest.raises(ValueError, match=rf"is a stack of models.*run\.map.*\.{name}\("):
+            getattr(stack, name)(*arguments.get(name, []))
+    properties = ("form", "labels", "reduced", "label_blind", "divides_by", "coefficient_rank")
+    for name in (*properties, "tied", "sizes"):
+        shown = getattr(one, name, None)
+        assert callable(shown) or getattr(stack, name, None) == shown
+
+
+@pytest.mark.parametrize(
+    "convert, kind",
+    [
+        (FullMergedKQ.embed, "MergedKQ"),
+        (FullSeparateKQ.embed, "SeparateKQ"),
+        (TwoLayerLinear.from_attention, "MergedKQ"),
+        (ConvolutionalLinear.from_attention, "SeparateKQ"),
+    ],
+)
+def test_a_stack_is_not_taken_for_a_model_to_convert(convert, kind):
+    with pytest.raises(ValueError, match="stack of models"):
+        convert(stack_of(kind))
+
+
+def test_a_model_of_ones_own_refuses_a_stack_where_its_shapes_say_so():
+    class Own(AbstractModel):
+        weights: Float[Array, "H D"]
+        free: Array
+
+        def predict(self, sequences):
+            return jnp.sum(self.weights)
+
+        def __call__(self):
+            return self.free
+
+    one = Own(np.ones((2, 3)), np.ones((5, 5, 5)))
+    assert one().shape == (5, 5, 5)
+    with pytest.raises(ValueError, match=r"`weights` of this Own has shape \(4, 2, 3\)"):
+        Own(np.ones((4, 2, 3)), np.ones(1))()
+
+
+def test_networks_come_back_as_the_attention_they_are_equivalent_to():
+    for network, kind in (("TwoLayerLinear", MergedKQ), ("ConvolutionalLinear", SeparateKQ)):
+        one = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), stack_of(network))
+        attention = one.to_attention()
+        assert type(attention) is kind
+        assert jnp.allclose(attention.coefficients(), one.coefficients(), atol=1e-14)
+
+
+@pytest.mark.parametrize("scale", ["small", None, [1.0, 2.0], -1.0])
+def test_sizes_of_weights_that_are_no_numbers_are_refused(scale, unchecked):
+    with pytest.raises(ValueError, match="`scale` = .*: must be a number, finite and not negative"):
+        MergedKQ.init(jr.key(0), 2, 2, scale=scale)
+
+
+def test_many_initialisations_need_many_keys(unchecked):
+    for keys, words in ((jr.key(0), "`keys` is one key"), (3, "`key` = 3: must be a random key")):
+        with pytest.raises((ValueError, TypeError), match=words):
+            init_many(MergedKQ.init, keys, dim=2, heads=2)

@@ -1,6 +1,7 @@
 """The report: everything is on the page, nothing is fetched, nothing is taken for markup."""
 
 import base64
+import dataclasses
 import re
 from html.parser import HTMLParser
 from importlib.resources import files
@@ -10,7 +11,14 @@ import pytest
 
 from iclflow.claims import Check, Claim, Outcome
 from iclflow.report import ReportFigure, RunInfo, render_report
-from iclflow.report._text import duration, number, value_text
+from iclflow.report._text import (
+    duration,
+    error_text,
+    left_out_text,
+    number,
+    predicted_text,
+    value_text,
+)
 
 NASTY = "<script>alert('x')</script> & \"quotes\" 'too' </style>"
 INFO = RunInfo("2025-01-02 03:04:05", "default", False, 61.5, "Linux, 2 cores", {"jax": "0.10.2"})
@@ -105,6 +113,37 @@ def test_the_row_shows_the_check_that_comes_closest_to_failing():
     html, _ = rendered(outcome(checks=checks))
     row = html.split('<tr class="more">')[0]
     assert ">2<" in row.split("<tbody")[1] and "0.09 ≤ 0.1" in row
+
+
+@pytest.mark.parametrize(
+    "check, predicted, compared",
+    [
+        (Check("c", 2, 3, comparison="at least"), "≥ 2", "3 ≥ 2"),
+        (Check("c", 2, 1, comparison="at least"), "≥ 2", "1 not ≥ 2"),
+        (Check("c", 2, 1.95, 0.1, "at least"), "≥ 2", "1.95 ≥ 2 − 0.1"),
+        (Check("c", 0.5, 0.25, comparison="at most"), "≤ 0.5", "0.25 ≤ 0.5"),
+        (Check("c", 0.5, 0.75, 0.1, "at most"), "≤ 0.5", "0.75 not ≤ 0.5 + 0.1"),
+        (Check("c", [1, 2], [5, 2.5], comparison="at least"), "≥ 1, 2", "2.5 ≥ 2"),
+        (Check("c", 1, [5, np.nan, 0], comparison="at least"), "≥ 1", "not a number not ≥ 1"),
+        (Check("c", [1, 2], [5], comparison="at least"), "≥ 1, 2", "not comparable"),
+        (Check("c", 1.0, 1.5, 1.0), "1", "0.5 ≤ 1"),
+        (Check("c", 2, 2, comparison="equal"), "2", "equal"),
+    ],
+)
+def test_a_comparison_is_shown_as_it_was_made(check, predicted, compared):
+    assert (predicted_text(check), error_text(check)) == (predicted, compared)
+    _, page = rendered(outcome(checks=(check,)))
+    assert page.text.count(f" {predicted} ") >= 2 and page.text.count(f" {compared} ") >= 2
+
+
+def test_the_page_says_which_claims_belong_to_another_tier():
+    left = [dataclasses.replace(claim(name), tier="paper") for name in ("slow", "slower")]
+    html = render_report([outcome()], [], INFO, left)
+    words = "2 more claims (linear/slow, linear/slower) belong to a tier that takes longer: "
+    assert f"{words}iclflow verify --tier paper" in Page(html).text
+    assert "takes longer" not in rendered(outcome())[1].text
+    assert left_out_text(left[:1]).startswith("1 more claim (linear/slow) belongs to a tier")
+    assert "(" not in left_out_text(left * 10)
 
 
 def test_nothing_on_the_page_comes_from_elsewhere():

@@ -483,10 +483,21 @@ def test_as_much_is_integrated_out_as_can_be():
         (lambda: sampled_risk(task(), pair(), integrate="all"), "`integrate` = 'all'"),
         (lambda: SampledRisk(task(), 1), "`batch` = 1"),
         (lambda: IntegratedRisk(task(), precision="half"), "`precision` = 'half'"),
+        (lambda: risk(task(), blind(), "exat"), "`kind` = 'exat' does not exist"),
+        (lambda: risk(task(), blind(), "dataset", sequences="9"), "`sequences` = '9': must be"),
+        (lambda: risk(task(), blind(), "dataset", sequences=2.5), "`sequences` = 2.5: must be"),
+        (
+            lambda: risk(task(), blind(), "dataset", sequences=9, key=3),
+            "`key` = 3: must be a random",
+        ),
+        (
+            lambda: risk(task(), blind(), "dataset", sequences=9, chunk="a"),
+            "`chunk` = 'a': must be",
+        ),
     ],
 )
 def test_what_does_not_exist_is_refused(call, words, unchecked):
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises((ValueError, TypeError), match=words):
         call()
 
 

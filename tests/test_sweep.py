@@ -5,7 +5,10 @@ import errno
 import json
 import os
 import re
+import resource
 import shutil
+import signal
+import sys
 import threading
 import time
 import tomllib
@@ -849,6 +852,46 @@ def test_tables_are_asked_in_sql_and_never_changed(small_sweep, capsys):
     assert contents(Path(small_sweep)) == before and not Path("x.csv").exists()
     for name in ("other", "small.toml"):
         assert command("query", name, "SELECT 1", capsys=capsys)[0] == 2
+
+
+ENDLESS = "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT max(n) FROM r"
+
+
+def test_sql_that_never_ends_is_ended_by_its_limits(small_sweep, capsys):
+    code, out, error = command("query", small_sweep, ENDLESS, "--timeout", "0.2", capsys=capsys)
+    assert (code, out) == (2, "")
+    sentence = "takes longer than 0.2 s: ask for less, or raise `--timeout`."
+    assert error == f"iclflow: `{ENDLESS}` {sentence}\n"
+    large = "SELECT list(range) FROM range(20000000)"
+    code, out, error = command("query", small_sweep, large, "--memory", "0.05", capsys=capsys)
+    assert (code, out) == (2, "")
+    assert "is too large: it needs more than 0.05 GiB of memory; raise `--memory`." in error
+    ratio = f"(SELECT max(n) FROM ({ENDLESS}) AS r(n))"
+    words = ("plot", small_sweep, "--x", ratio, "--y", "final_loss", "--timeout", "0.2")
+    code, _, error = command(*words, capsys=capsys)
+    assert code == 2 and sentence in error
+    for flag in ("--timeout", "--memory"):
+        code, _, error = command("query", small_sweep, flag, "-1", capsys=capsys)
+        assert code == 2 and f"`{flag}` = -1.0: must be a number from 0 up." in error
+        assert command("query", small_sweep, "SELECT 1", flag, "0", capsys=capsys)[0] == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit is of Linux")
+def test_rows_that_would_fill_the_memory_are_refused_and_the_limit_is_lifted(small_sweep, capsys):
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    text = "SELECT repeat('a', 1000000000)"
+    code, _, error = command("query", small_sweep, text, "--memory", "0.05", capsys=capsys)
+    assert code == 2 and "is too large" in error
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are of Unix")
+def test_ctrl_c_ends_sql_at_once(small_sweep, capsys):
+    interrupt = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    interrupt.start()
+    code, out, error = command("query", small_sweep, ENDLESS, capsys=capsys)
+    interrupt.join()
+    assert (code, out, error) == (130, "", "iclflow: interrupted.\n")
 
 
 def test_curves_and_phase_diagrams_are_drawn(small_sweep, capsys):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from helpers import deterministic_separate
+from iclflow.models import _each as each
 from iclflow.theory import debiased_optimum, pair_flow
 from iclflow.trajectory import Result, Trajectory
 
@@ -83,6 +84,8 @@ def test_models_between_saved_points_are_interpolated(run):
     assert jnp.allclose(middle.v, (run.models.v[1] + run.models.v[2]) / 2)
     assert jnp.array_equal(run.model_at(3.0).v, run.models.v[2])
     assert run.loss_at(2.0) == pytest.approx(0.45)
+    # Nobody has computed what comes before and after the saved points.
+    assert np.isnan(run.loss_at([-1.0, 1e9])).all()
     with pytest.raises(ValueError, match="`time` = 4.0"):
         run.model_at(4.0)
 
@@ -96,6 +99,45 @@ def test_slices_keep_times_losses_and_weights_together(run):
 
 def test_coefficients_along_the_run_are_those_of_each_model(run):
     assert np.allclose(run.coefficients()[1], run.at(1).coefficients())
+
+
+def test_a_function_of_one_model_is_applied_at_every_point(run):
+    both = run.map(lambda model: {"kq": model.kq(), "size": jnp.sum(model.v**2)})
+    assert both["kq"].shape == (3, 4, 5, 4)
+    assert np.allclose(both["kq"][1], run.at(1).kq(), atol=1e-15)
+    assert np.allclose(both["size"], np.sum(run.models.v**2, 1))
+
+
+@pytest.mark.parametrize("limit", [("_SIZES", (2, 2)), ("_BYTES", 1)])
+def test_points_are_computed_in_pieces_where_there_are_many_or_they_are_large(
+    run, monkeypatch, limit
+):
+    calls = []
+    monkeypatch.setattr(each, *limit)
+    monkeypatch.setattr(
+        each, "_compiled", lambda function: lambda some: calls.append(len(some.v)) or some.v
+    )
+    assert np.array_equal(run.map(lambda model: model.v), run.models.v)
+    assert calls == ([2, 2] if limit[0] == "_SIZES" else [1, 1, 1])
+
+
+def test_a_function_that_leaves_jax_is_called_point_by_point(run):
+    sign = run.map(lambda model: "up" if float(model.v[0]) > 0 else "down")
+    assert sign.tolist() == ["up"] * 3
+    sizes, count = run.map(lambda model: (np.linalg.norm(np.asarray(model.v)), 4))
+    assert np.allclose(sizes, np.linalg.norm(run.models.v, axis=1)) and count.tolist() == [4] * 3
+
+
+def test_what_cannot_be_put_side_by_side_is_refused(run):
+    with pytest.raises(TypeError, match="`function` returned SimpleNamespace for model 0"):
+        run.map(lambda model: SimpleNamespace(size=float(model.v[0])))
+    with pytest.raises(ValueError, match=r"returned \(1,\) .shapes. for model 1 and \(2,\)"):
+        run.map(lambda model: np.zeros(1 if float(model.v[0]) > 0.1 else 2))
+    with pytest.raises(AttributeError, match="no attribute 'kp'"):
+        run.map(lambda model: model.kp())
+    with pytest.raises(ValueError, match="no model in this stack"):
+        run[:0].map(lambda model: float(model.v[0]))
+    assert run[:0].map(lambda model: model.kq()).shape == (0, 4, 5, 4)
 
 
 def test_xarray_labels_everything(run):
@@ -160,9 +202,30 @@ def test_a_logarithmic_axis_starts_where_something_is_to_be_seen(run, axes):
     assert axes.get_xlim()[0] == pytest.approx(100.0)
 
 
+def test_no_curve_is_drawn_before_its_first_point_on_a_logarithmic_axis(run, axes):
+    # The loss has moved by far at the first point after the start, as in a run of few points.
+    early = dataclasses.replace(run, times=np.array([0.0, 50.0, 100.0]))
+    early.plot(axes, theory=Prediction(), log_time=True)
+    assert axes.get_xlim()[0] == pytest.approx(50.0)
+    for label in ("simulation", "theory"):
+        points = drawn(axes, label)
+        on_screen = axes.transData.transform(points)
+        # Where t = 0 has a place on the screen, a line from there to the next point is drawn.
+        assert np.array_equal(np.isfinite(on_screen[:, 0]), points[:, 0] > 0)
+        assert points[0, 0] == 0 and not np.isfinite(on_screen[0, 0])
+    assert drawn(axes, "theory")[1, 0] <= 50.0
+
+
 def test_a_run_that_never_moves_is_drawn_as_a_level(run, axes):
-    run[:1].plot(axes, theory=Prediction())
+    resting = dataclasses.replace(run[:1], result=Result.stationary)
+    resting.plot(axes, theory=Prediction())
     assert drawn(axes, "simulation")[:, 1].tolist() == [1.0, 1.0]
+
+
+def test_a_single_point_of_a_run_that_may_move_is_a_point(run, axes):
+    run[:1].plot(axes, theory=Prediction())
+    assert drawn(axes, "simulation").tolist() == [[0.0, 1.0]]
+    assert axes.get_lines()[0].get_marker() == "o"
 
 
 def test_a_prediction_at_moments_of_its_own_is_drawn_as_it_is(run, axes):

@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -12,8 +12,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from .files import is_sealed, sealed, sha256, write_atomic
-from .loss_plot import check_theory, draw_loss, draw_theory, first_shown, framed_legend
-from .models import MODELS, AbstractModel
+from .loss_plot import (
+    check_theory,
+    draw_loss,
+    draw_theory,
+    first_shown,
+    framed_legend,
+    panels,
+    set_log_time,
+)
+from .models import MODELS, AbstractModel, map_models
+from .tasks import AbstractTask, is_real
+from .weight_plot import plot_components, plot_heads, plot_spectrum
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -97,9 +107,9 @@ class Trajectory(Generic[M]):
 
     def model_at(self, time: float) -> M:
         """The model at any moment, linear between the saved points."""
-        if not self.times[0] <= time <= self.times[-1]:
+        if not is_real(time) or not self.times[0] <= time <= self.times[-1]:
             raise ValueError(
-                f"`time` = {time}: must lie between {self.times[0]:g} and {self.times[-1]:g}."
+                f"`time` = {time!r}: must lie between {self.times[0]:g} and {self.times[-1]:g}."
             )
         right = (
             int(np.clip(np.searchsorted(self.times, time), 1, len(self) - 1))
@@ -115,12 +125,26 @@ class Trajectory(Generic[M]):
         )
 
     def loss_at(self, time) -> np.ndarray | np.floating:
-        """The loss at any moment, linear between the saved points."""
-        return np.interp(time, self.times, self.losses)
+        """The loss at any moment, linear between the saved points; NaN before and after them."""
+        return np.interp(time, self.times, self.losses, left=np.nan, right=np.nan)
+
+    def map(self, function: Callable[[M], Any]) -> Any:
+        """What a function of one model gives at every saved point, with time as the first axis.
+
+        `run.map(lambda model: model.kq())` are the key-query circuits over time, `run.map(risk)`
+        the losses on another risk.
+
+        **Arguments:**
+
+        - `function`: returns numbers, arrays or words, or tuples, lists and dictionaries of these.
+          One that JAX can trace is compiled, for many points at once; any other, such as one that
+          computes with NumPy, is called point by point.
+        """
+        return map_models(function, self.models)
 
     def coefficients(self) -> np.ndarray:
         """The coefficients of the model (A of linear attention) at every saved point."""
-        return np.asarray(jax.vmap(lambda model: model.coefficients())(self.models))
+        return self.map(type(self.models).coefficients)
 
     def to_xarray(self) -> "Dataset":
         """The run as a labelled data set."""
@@ -145,24 +169,79 @@ class Trajectory(Generic[M]):
         """
         if theory is not None:
             check_theory(theory)
-        import matplotlib.pyplot as plt
-
-        if ax is None:
-            _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
-        draw_loss(ax, self.times, self.losses)
+        ax = panels(ax)[0, 0]
+        draw_loss(ax, self.times, self.losses, self.result is Result.stationary)
         if theory is not None:
             draw_theory(ax, theory, self.times)
+        self._finish(ax, "loss", log_time)
+        framed_legend(ax)
+        return ax
+
+    def plot_spectrum(self, ax: "Axes | None" = None, log_time: bool = False) -> "Axes":
+        """Draws the singular values of what the heads attend to.
+
+        Of linear attention with one label, and of the networks that it is equivalent to: those of
+        the matrix A = Σ_h v_h KQ_h that all heads apply together. Of any other attention: those of
+        the key-query circuit of each head, on the inputs.
+        """
+        drawn, words = plot_spectrum(self.models, self.times, ax)
+        self._finish(drawn, words, log_time)
+        return drawn
+
+    def plot_heads(
+        self,
+        task: AbstractTask | None = None,
+        label: int | None = None,
+        axes: "Sequence[Axes] | None" = None,
+        log_time: bool = False,
+    ) -> "list[Axes]":
+        """Draws the strengths of each head: above what it attends to, ω, below what it reads, μ.
+
+        Colours are the roles at the last point: see `iclflow.analysis.head_roles`.
+
+        **Arguments:**
+
+        - `task`: if given, heads are seen in its coordinates: see `iclflow.analysis.circuits`.
+        - `label`: one label (from 0) of several; by default all, side by side.
+        - `axes`: two for each label that is drawn: first all upper ones, then all lower ones.
+        """
+        grid, words = plot_heads(self.models, self.times, task, label, axes)
+        for row, name in zip(grid, words):
+            for place, ax in enumerate(row):
+                self._finish(ax, name if place == 0 else "", log_time)
+        for ax in grid[0]:
+            ax.set_xlabel("")
+        return list(grid.ravel())
+
+    def plot_components(
+        self, task: AbstractTask, ax: "Axes | None" = None, log_time: bool = False
+    ) -> "Axes":
+        """Draws how much of each principal component of the inputs has been learned.
+
+        Along the eigenvector e_d of the input covariance that is the strength e_dᵀAe_d, with A the
+        matrix that all heads apply together; of linear attention as a share of the strength with
+        the smallest risk. Of softmax attention A is the step of all heads to first order in the
+        attention. For a task of several labels it is the step on each label.
+
+        **Arguments:**
+
+        - `task`: has the components; inputs of unknown covariance are refused.
+        """
+        drawn, words = plot_components(self.models, self.times, task, ax)
+        self._finish(drawn, words, log_time)
+        return drawn
+
+    def _finish(self, ax: "Axes", label: str, log_time: bool) -> None:
+        """The axes of a plot over time."""
         if log_time:
-            ax.set_xscale("log")
+            set_log_time(ax)
             ax.set_xlim(left=first_shown(self.times, self.losses))
         elif self.clock == "step" and len(self) > 1:
             ax.locator_params(axis="x", integer=True)
         ax.set_xlabel("time (τ)" if self.clock == "time" else "step")
-        ax.set_ylabel("loss")
-        if not self.result.ok:
+        ax.set_ylabel(label)
+        if not self.result.ok and not ax.get_title():
             ax.set_title(self.result.value, fontsize="small", color="C3")
-        framed_legend(ax)
-        return ax
 
     def save(
         self,

@@ -1,5 +1,10 @@
 """Analysis: measurements on runs and models, without any help from theory."""
 
+from ..circuits import Circuits as Circuits
+from ..circuits import Role as Role
+from ..circuits import circuits as circuits
+from ..circuits import has_circuits as has_circuits
+from ..circuits import head_roles as head_roles
 from ._algorithm_watch import AlgorithmWatch as AlgorithmWatch
 from ._alignment import Alignment as Alignment
 from ._alignment import alignment as alignment
@@ -11,9 +16,6 @@ from ._allocation import AllocationHistory as AllocationHistory
 from ._allocation import allocation as allocation
 from ._balance import Balance as Balance
 from ._balance import balancedness as balancedness
-from ._circuits import Circuits as Circuits
-from ._circuits import circuits as circuits
-from ._circuits import has_circuits as has_circuits
 from ._decomposition import Decomposition as Decomposition
 from ._decomposition import Preservation as Preservation
 from ._decomposition import decomposition as decomposition
@@ -23,8 +25,6 @@ from ._drops import resolves as resolves
 from ._fitted_estimators import fitted_estimators as fitted_estimators
 from ._patterns import Head as Head
 from ._patterns import Patterns as Patterns
-from ._patterns import Role as Role
-from ._patterns import head_roles as head_roles
 from ._patterns import patterns as patterns
 from ._phases import Phases as Phases
 from ._phases import learning_phases as learning_phases

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from ..circuits import Circuits, circuits
 from ..models import (
     AbstractModel,
     AbstractSpectral,
@@ -19,7 +20,6 @@ from ..models import (
 )
 from ..tasks import MultiTaskRegression
 from ..trajectory import Trajectory
-from ._circuits import Circuits, circuits
 
 # Points of a run that are looked at together: one program serves runs of every length.
 _POINTS = 64

@@ -1,18 +1,14 @@
 """The patterns of trained heads: what each attends to, what it reads, which role it plays."""
 
 import dataclasses
-from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
 
+from ..circuits import DUMMY_SHARE, Role, circuits, head_roles
 from ..models import AbstractModel
 from ..tasks import AbstractTask
-from ._circuits import circuits
 
-Role = Literal["positive", "negative", "opposing", "dummy"]
-# A head that adds less than this share of what the strongest adds is a dummy.
-DUMMY_SHARE = 0.1
 # With less of the key-query circuit than this on its diagonal, one number ω does not describe it.
 # (Matrices without any structure have 1/√(D + 1).)
 _LEAST_DIAGONAL = 0.5
@@ -128,32 +124,6 @@ def patterns(
         diagonal_share=_share(diagonals, attention),
         last_entry_share=_share(mu, rows),
     )
-
-
-def head_roles(
-    omega: Float[np.ndarray, " H"],
-    mu: Float[np.ndarray, " H"],
-    dummy_share: float = DUMMY_SHARE,
-    largest: float | None = None,
-) -> tuple[Role, ...]:
-    """The role of each head, from its attention ω and its output μ.
-
-    To first order head h adds μ_h ω_h to the step η = Σ μω. A head is a **dummy** if |μ_h ω_h| is
-    below `dummy_share` of the `largest` (by default that of these heads); otherwise **positive** if
-    ω > 0 and μ > 0, **negative** if ω < 0 and μ < 0, and **opposing** if their signs differ, so
-    that it works against the others.
-    """
-    strengths = np.abs(np.asarray(mu) * np.asarray(omega))
-    least = dummy_share * (strengths.max(initial=0.0) if largest is None else largest)
-
-    def role(strength: float, w: float, m: float) -> Role:
-        if strength <= least:
-            return "dummy"
-        if (w > 0) != (m > 0):
-            return "opposing"
-        return "positive" if w > 0 else "negative"
-
-    return tuple(role(s, w, m) for s, w, m in zip(strengths, omega, mu))
 
 
 def _share(part, whole) -> float:

@@ -11,9 +11,9 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..circuits import circuits
 from ..models import AbstractMultiAttention
 from ..tasks import MultiSequences, MultiTaskRegression, is_whole
-from ._circuits import circuits
 
 Regime = Literal["exponential", "crossover", "saturated"]
 # Of the tokens and the weights of one batch of sequences.

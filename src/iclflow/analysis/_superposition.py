@@ -5,10 +5,9 @@ import dataclasses
 import numpy as np
 from jaxtyping import Float
 
+from ..circuits import DUMMY_SHARE, circuits
 from ..models import AbstractModel
 from ..tasks import MultiTaskRegression
-from ._circuits import circuits
-from ._patterns import DUMMY_SHARE
 
 
 @dataclasses.dataclass(frozen=True)

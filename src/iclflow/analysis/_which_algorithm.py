@@ -24,7 +24,7 @@ from ..estimators import (
 from ..models import AbstractModel, Normaliser
 from ..precision import as_float
 from ..risks import available_kinds
-from ..tasks import AbstractTask, LinearRegression, MultiTaskRegression
+from ..tasks import AbstractTask, LinearRegression, MultiTaskRegression, is_whole
 from ._fitted_estimators import ALMOST_NOTHING, fitted_estimators, is_white
 from ._one_label import one_label_sequences, one_label_task, unrotated_labels
 
@@ -127,7 +127,7 @@ def which_algorithm(
     - `label`: for a task of several labels: which one. Estimators then see the coordinates that
       this label depends on, and no other label.
     """
-    if count < 2:
+    if not is_whole(count) or count < 2:
         raise ValueError(f"`count` = {count}: a standard error needs at least 2 sequences.")
     key = jr.key(0) if key is None else key
     if not isinstance(model, AbstractEstimator):

@@ -130,6 +130,7 @@ class Outcome:
             "measured": {check.name: _plain(check.measured) for check in self.checks},
             "error": None if worst is None else _plain(worst.error),
             "tolerance": None if worst is None else worst.tolerance,
+            "comparison": None if worst is None else worst.comparison,
             "tolerance_reason": self.claim.tolerance_reason,
             "verdict": self.verdict,
             "reason": self.reason,

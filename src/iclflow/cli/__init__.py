@@ -7,6 +7,8 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+from ._streams import give_up_output, note, open_streams
+
 COMMANDS = {
     "run": "run one experiment of your own from a TOML file",
     "runs": "list, check and tidy the runs on disk",
@@ -32,13 +34,28 @@ commands:
 {chr(10).join(f"  {name:<11}{words}" for name, words in COMMANDS.items())}
 
 `iclflow COMMAND --help` says more about each.
-exit codes: 0 done, 1 a claim fails or a run does not reach its end, 2 bad input,
+exit codes: 0 done, 1 a claim fails or a run does not reach its end, 2 bad input or a limit,
 130 interrupted (a run keeps what it has)"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit code."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    open_streams()
+    try:
+        try:
+            return _main(list(sys.argv[1:] if arguments is None else arguments))
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        # Whoever read our output has had enough (`| head`): that is no error.
+        if isinstance(error, BrokenPipeError) and give_up_output():
+            return 0
+        note(f"{error.strerror or error}.")
+        give_up_output()
+        return 2
+
+
+def _main(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help"):
         print(_HELP)
         return 0
@@ -49,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     name, *rest = words
     if name not in COMMANDS:
-        print(f"iclflow: {name!r} is not a command: must be one of {_names()}.", file=sys.stderr)
+        note(f"{name!r} is not a command: must be one of {_names()}.")
         return 2
     from ._interrupts import Interrupts
 

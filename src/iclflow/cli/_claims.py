@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ._errors import Parser, add_json
+from ._kinds import check_kind
 from ._start import start
 
 PAPERS = ("linear", "softmax", "multitask")
@@ -43,6 +44,7 @@ def _on(path: str, paper: str | None, as_json: bool) -> int:
     """Which claims the run of a config tests, or the runs of a sweep."""
     from ..config import named, parse_config, read_toml
 
+    check_kind(path, "file of a run", "file of a sweep")
     data = named(read_toml(path), path)
     if "base" in data:
         return _on_sweep(data, path, paper, as_json)

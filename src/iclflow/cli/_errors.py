@@ -1,13 +1,13 @@
 """From errors to exit codes: one sentence on standard error, never a traceback for bad input."""
 
 import argparse
-import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
 
 from ..config import InputError, out_of_memory
 from ._interrupts import INTERRUPTED, Interrupted
+from ._streams import note
 
 
 def guarded(command: Callable[[], int]) -> int:
@@ -18,8 +18,8 @@ def guarded(command: Callable[[], int]) -> int:
         sys.stdout.flush()
         return code
     except (KeyboardInterrupt, Interrupted) as stop:
-        kept = str(stop) or "nothing was kept"
-        print(f"iclflow: interrupted; {kept}.", file=sys.stderr)
+        # What was kept knows the command alone.
+        note(f"interrupted; {stop}." if str(stop) else "interrupted.")
         return INTERRUPTED
     except (InputError, OSError, SystemExit) as error:
         return _answered(error)
@@ -27,7 +27,7 @@ def guarded(command: Callable[[], int]) -> int:
         sentence = out_of_memory(error)
         if sentence is None:
             raise
-        print(f"iclflow: {sentence}", file=sys.stderr)
+        note(sentence)
         return 2
 
 
@@ -46,14 +46,12 @@ def _answered(error: BaseException) -> int:
             raise error
         return 0  # what rich makes of a broken pipe
     if isinstance(error, BrokenPipeError):
-        # Whoever read our output has had enough (`| head`): leave without another error.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        raise error  # `main` knows whose
     text = str(error)
     if isinstance(error, OSError):
         place = f"`{error.filename}`: " if error.filename else ""
         text = out_of_memory(error) or f"{place}{error.strerror or error}."
-    print(f"iclflow: {text}", file=sys.stderr)
+    note(text)
     return 2
 
 

@@ -11,6 +11,7 @@ from ..config import BASE, GIB, InputError, memory_here
 from ._activity import Activity
 from ._errors import Parser, add_json
 from ._inspected import print_inspected
+from ._kinds import check_kind
 from ._start import start
 
 # Flags that change the task which a model is judged on.
@@ -22,6 +23,7 @@ def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     if options.sequences < 2:
         raise InputError(f"`--sequences` = {options.sequences}: must be at least 2.")
+    check_kind(options.file, "folder of a run")
     start()
     with Activity(f"reading {options.file}") as activity:
         try:

@@ -1,8 +1,11 @@
 """Ctrl-C and requests to end: heard wherever they come."""
 
+import contextlib
 import os
 import signal
 import threading
+from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -62,7 +65,7 @@ class Interrupts:
         self._pressed = True
         names = _names(frame)
         if self._at_once and _LOADING in names:
-            os.write(2, b"iclflow: interrupted; nothing was kept.\n")
+            os.write(2, b"iclflow: interrupted before anything was begun.\n")
             os._exit(INTERRUPTED)
         if not names.isdisjoint((*_DEAF, _LOADING)):
             again = threading.Timer(_AGAIN, os.kill, (os.getpid(), signal.SIGINT))
@@ -73,6 +76,23 @@ class Interrupts:
 
     def _stop(self) -> None:
         raise KeyboardInterrupt if self._kept is None else Interrupted(self._kept)
+
+
+@contextlib.contextmanager
+def keeping(folder: Path) -> Iterator[None]:
+    """Ends a command that computes into a folder, and goes on there if it is called again, by an
+    `Interrupted` that says what is there."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        from ..store import CHECKPOINT, MANIFEST, PARTS
+
+        # One of these is there if it can be taken up, or is over.
+        if any(any(folder.glob(name)) for name in (MANIFEST, CHECKPOINT, f"{PARTS}/*")):
+            kept = f"what was computed is in {folder}, and the same command goes on"
+        else:
+            kept = "nothing was kept"
+        raise Interrupted(kept) from None
 
 
 def _names(frame: FrameType | None) -> set[str]:

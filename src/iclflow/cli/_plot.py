@@ -1,7 +1,6 @@
 """`iclflow plot SWEEP --x … --y …`: curves and phase diagrams of a sweep."""
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from ..config import InputError
 from ..files import write_atomic
 from ._errors import Parser, add_json
 from ._query import add_sweep, table_of
+from ._streams import note
 
 _LOG = ("x", "y", "hue")
 _FORMATS = (".png", ".pdf", ".svg")
@@ -47,21 +47,17 @@ def main(arguments: Sequence[str]) -> int:
     out = Path(options.out) if options.out else None
     if out is not None and out.suffix not in _FORMATS:
         raise InputError(f"`--out` = {out}: must end in .png, .pdf or .svg.")
-    table = table_of(options)
     from ..sweep import Plot
 
     columns = (options.x, options.y, options.hue, options.facet, options.where)
     plot = Plot(*columns, options.kind, logarithmic, options.statistic)
     if out is None:
         out = Path(f"{Path(options.sweep).name}-{plot.name}.png")
-    content = plot.drawn(table, out.suffix.removeprefix("."), _note)
+    with table_of(options) as table:
+        content, kind = plot.drawn(table, out.suffix.removeprefix("."), note), plot.kind_of(table)
     write_atomic(out, content)
     if options.json:
-        print(json.dumps({"file": str(out), "kind": plot.kind_of(table)}))
+        print(json.dumps({"file": str(out), "kind": kind}))
     else:
         print(f"drawn in {out}")
     return 0
-
-
-def _note(words: str) -> None:
-    print(f"iclflow: {words}", file=sys.stderr)

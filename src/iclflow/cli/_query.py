@@ -1,20 +1,28 @@
 """`iclflow query SWEEP "SELECT …"`: the table of a sweep, asked in SQL."""
 
+import contextlib
 import csv
 import decimal
 import json
 import math
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..config import InputError
 from ._errors import Parser, add_json
+from ._kinds import check_kind
+from ._streams import note
+
+if TYPE_CHECKING:
+    from ..sweep import Table
 
 # So many rows show what a table is like; so many characters fit a line, where there is no terminal.
 _FIRST, _WIDEST, _LONGEST = 5, 240, 16
+# Addresses that a thread and what allocates memory for it take without using them.
+_FOR_THREADS = 2**29
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -35,10 +43,10 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if options.json and options.csv:
         raise InputError("`--json` and `--csv`: both are given, must be at most one.")
-    table = table_of(options)
-    if options.query is None and not (options.json or options.csv):
-        return _overview(table)
-    names, rows = table.ask("SELECT * FROM results" if options.query is None else options.query)
+    with table_of(options) as table:
+        if options.query is None and not (options.json or options.csv):
+            return _overview(table)
+        names, rows = table.ask("SELECT * FROM results" if options.query is None else options.query)
     if options.json:
         _check_names(names)
         print(json.dumps([_json(dict(zip(names, row))) for row in rows], indent=2, default=str))
@@ -80,13 +88,27 @@ def _json(value: Any) -> Any:
 
 
 def add_sweep(parser: Parser) -> None:
-    """The argument that says which sweep."""
+    """The arguments that say which sweep, and how much a question about it may take."""
     parser.add_argument("sweep", metavar="SWEEP", help="its folder, or the name of one in --root")
     parser.add_argument("--root", default="sweeps", metavar="DIR", help="where (default: sweeps)")
+    parser.add_argument(
+        "--timeout", type=float, default=60.0, metavar="SECONDS",
+        help="refuse what takes longer (default: 60; 0: never)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--memory", type=float, default=2.0, metavar="GIB",
+        help="refuse what needs more memory (default: 2; 0: any)",
+    )  # fmt: skip
 
 
-def table_of(options):
-    """The table of the sweep that the options name; a note if it is not complete."""
+@contextlib.contextmanager
+def table_of(options) -> Iterator["Table"]:
+    """The table of the sweep that the options name, with their limits; a note if it is not
+    complete."""
+    for name in ("timeout", "memory"):
+        if not 0 <= getattr(options, name) < math.inf:
+            raise InputError(f"`--{name}` = {getattr(options, name)}: must be a number from 0 up.")
+    check_kind(options.sweep, "folder of a sweep")
     from ..sweep import Table, sweep_tables
 
     folder = Path(options.sweep)
@@ -106,8 +128,33 @@ def table_of(options):
         folder = found[0]
     files, complete = sweep_tables(folder)
     if not complete:
-        print(f"iclflow: {folder} is not complete: this is what is done.", file=sys.stderr)
-    return Table(files)
+        note(f"{folder} is not complete: this is what is done.")
+    memory = int(options.memory * 2**30) or None
+    table = Table(files, options.timeout or None, memory)
+    with _more_memory_at_most(memory):
+        yield table
+
+
+@contextlib.contextmanager
+def _more_memory_at_most(size: int | None) -> Iterator[None]:
+    """Refuses memory beyond what this process has, twice so many bytes, and some for threads:
+    DuckDB keeps to its own limit, but does not count the rows that it hands over, nor long texts.
+    """
+    statistics = Path("/proc/self/statm")  # of Linux
+    if size is None or not statistics.exists():
+        yield
+        return
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    limit = int(statistics.read_text().split()[0]) * resource.getpagesize()
+    limit += 2 * size + _FOR_THREADS
+    fits = [most for most in (limit, *before) if most != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_AS, (min(fits), before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def _print(names: list[str], rows: list[tuple]) -> None:
@@ -124,7 +171,7 @@ def _print(names: list[str], rows: list[tuple]) -> None:
             kept < len(names)
         )
         words = f"{dropped}long values are cut: name columns, or give --csv or --json."
-        print(f"iclflow: the table is wide: {words}", file=sys.stderr)
+        note(f"the table is wide: {words}")
         names = names[:kept]
     table = plain_table(*names)
     for row in cells:

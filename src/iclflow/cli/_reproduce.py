@@ -10,7 +10,7 @@ from pathlib import Path
 from ..config import InputError
 from ._activity import Activity, alone
 from ._errors import Parser, add_json
-from ._interrupts import Interrupts
+from ._interrupts import Interrupts, keeping
 from ._start import start
 from ._sweep_progress import completed, use_one_thread
 
@@ -94,7 +94,7 @@ def _sweep(diagram, folder: Path, tier: str, as_json: bool) -> int:
         activity.update(f"{sweep.name}: waiting for another process that computes it")
 
     with result_folder(folder), activity:
-        with Interrupts(), SweepFolder.locked(path, sweep, waiting) as locked:
+        with keeping(path), Interrupts(), SweepFolder.locked(path, sweep, waiting) as locked:
             completed(sweep, batches_of(sweep), locked, LocalEngine(), activity)
         activity.update(f"drawing {diagram.name}")
         with Interrupts(f"the sweep is in {path}, and the same command draws it"), alone():

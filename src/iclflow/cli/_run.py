@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 from ..config import Config, named, parse_config, read_toml, with_flags
 from ._activity import Activity
 from ._errors import Parser, add_json, add_lasting, lasting_options
-from ._interrupts import INTERRUPTED, Interrupts
+from ._interrupts import INTERRUPTED, Interrupts, keeping
+from ._kinds import check_kind
 from ._start import start
+from ._streams import note
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -20,6 +22,7 @@ def main(arguments: Sequence[str]) -> int:
         parser.print_help()
         return 0 if arguments else 2
     file, options, flags = lasting_options(parser, arguments)
+    check_kind(file, "file of a run")
     config = read_config(file, flags)
     folder = Path(options.out) if options.out else Path("runs") / config.folder_name
     return _run(config, folder, options)
@@ -58,7 +61,7 @@ def _run(config: Config, path: Path, options) -> int:
     start()
     check_free(path, config, options.force)
     build_task(config)
-    with Interrupts(), Activity(config.name) as activity:
+    with keeping(path), Interrupts(), Activity(config.name) as activity:
         folder = RunFolder(path, config)
         # A run that is over is shown as it is: that needs no lock, and no disk to write on.
         run = None if options.fresh else folder.stored()
@@ -106,7 +109,7 @@ def _computed(config: Config, path: Path, options, activity: Activity):
         words = "waiting for another process that computes this run"
         activity.update(f"{config.name}: {words}")
         if not sys.stderr.isatty():
-            print(f"iclflow: {words}.", file=sys.stderr)
+            note(f"{words}.")
 
     def show(status) -> None:
         state = f"{status.clock:.4g}, {status.steps} steps, loss {status.loss:.5g}"

@@ -7,6 +7,7 @@ from pathlib import Path
 from ..config import InputError
 from ..files import write_atomic
 from ._errors import Parser, add_json
+from ._kinds import check_kind
 from ._start import start
 
 
@@ -30,6 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     kind = Path(options.figure).suffix if options.figure else ".png"
     if kind not in (".png", ".pdf"):
         raise InputError(f"`--figure` = {options.figure}: must end in .png or .pdf.")
+    check_kind(options.run, "folder of a run")
     from ..store import damage, find_run
 
     found = find_run(Path(options.root), options.run)

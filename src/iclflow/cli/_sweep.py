@@ -10,8 +10,10 @@ from typing import Any
 from ..config import InputError, named, read_toml, with_flags
 from ._activity import Activity
 from ._errors import Parser, add_json, add_lasting, lasting_options
-from ._interrupts import Interrupts
+from ._interrupts import Interrupts, keeping
+from ._kinds import check_kind
 from ._start import start
+from ._streams import note
 from ._sweep_progress import completed
 from ._sweep_progress import use_one_thread as _use_one_thread
 
@@ -29,6 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     if arguments[0] == "--measurements":
         return _list_measurements("--json" in arguments)
     file, options, flags = lasting_options(parser, arguments)
+    check_kind(file, "file of a sweep")
     if options.address is not None and options.engine != "ray":
         raise InputError(f"`--address` = {options.address} needs --engine ray.")
     data = _with_base_flags(named(read_toml(file), file), flags)
@@ -127,9 +130,9 @@ def _run(sweep, batches, path: Path, options, engine) -> int:
         words = "waiting for another process that computes this sweep"
         activity.update(f"{sweep.name}: {words}")
         if not sys.stderr.isatty():
-            print(f"iclflow: {words}.", file=sys.stderr)
+            note(f"{words}.")
 
-    with Interrupts(), activity:
+    with keeping(path), Interrupts(), activity:
         manifest, written = None if options.fresh else SweepFolder.found(path, sweep), False
         if manifest is None:
             with SweepFolder.locked(path, sweep, waiting, options.fresh) as folder:

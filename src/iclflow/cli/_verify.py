@@ -31,11 +31,12 @@ def main(arguments: Sequence[str]) -> int:
     if options.jobs is not None and options.jobs < 1:
         raise InputError(f"`--jobs` = {options.jobs}: must be at least 1.")
     start(briefly=True)
-    from ..claims import select_claims
+    from ..claims import TIERS, select_claims
     from ..store import result_folder
 
     try:
         chosen = select_claims(options.claim or (), options.paper, options.tier)
+        everything = select_claims(options.claim or (), options.paper, TIERS[-1])
     except ValueError as error:
         raise InputError(str(error)) from None
     if not chosen:
@@ -51,7 +52,9 @@ def main(arguments: Sequence[str]) -> int:
         alone(),
     ):
         outcomes, figures = _computed(chosen, options, folder, activity, interrupts, quiet)
-        result = _write(folder, outcomes, figures, options, time.perf_counter() - begin)
+        left_out = [claim for claim in everything if claim not in chosen]
+        seconds = time.perf_counter() - begin
+        result = _write(folder, outcomes, figures, options, seconds, left_out)
     if quiet:
         print(_as_text(result))
     else:
@@ -59,6 +62,10 @@ def main(arguments: Sequence[str]) -> int:
             _write_json(Path(options.json), result)
         count = f"{len(outcomes)} claim{'' if len(outcomes) == 1 else 's'}"
         print(f"{count} in {result['seconds']:.1f} s: {_closing(outcomes, options.falsify)}")
+        if left_out:
+            from ..report import left_out_text
+
+            print(left_out_text(left_out))
         print(f"report: {folder / 'report.html'}")
     return _exit_code(outcomes, options.falsify)
 
@@ -141,7 +148,7 @@ def _closing(outcomes, falsify: bool) -> str:
     return ", ".join(words.values())
 
 
-def _write(folder: Path, outcomes, figures, options, seconds: float) -> dict:
+def _write(folder: Path, outcomes, figures, options, seconds: float, left_out) -> dict:
     from ..files import write_atomic
     from ..report import RunInfo, render_report
 
@@ -155,9 +162,10 @@ def _write(folder: Path, outcomes, figures, options, seconds: float) -> dict:
         "versions": info.versions,
         "verdicts": dict(Counter(outcome.verdict for outcome in outcomes)),
         "claims": [outcome.as_json() for outcome in outcomes],
+        "left_out": [{"id": claim.id, "tier": claim.tier} for claim in left_out],
         "figures": [{"name": f.name, "seconds": round(f.seconds, 3)} for f in figures],
     }
-    write_atomic(folder / "report.html", render_report(outcomes, figures, info))
+    write_atomic(folder / "report.html", render_report(outcomes, figures, info, left_out))
     _write_json(folder / "claims.json", result)
     return result
 

@@ -15,3 +15,4 @@ from ._least_squares import Ridge as Ridge
 from ._population import PopulationPCR as PopulationPCR
 from ._population import SubspaceLeastSquares as SubspaceLeastSquares
 from ._population import eigenvectors as eigenvectors
+from ._population import principal_components as principal_components

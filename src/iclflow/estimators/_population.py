@@ -104,6 +104,14 @@ class SubspaceLeastSquares(AbstractEstimator):
 
 def eigenvectors(task: AbstractTask) -> Float[Array, "D D"]:
     """The eigenvectors of the input covariance as columns, the largest eigenvalue first."""
+    return jax.device_put(principal_components(task)[1])
+
+
+def principal_components(
+    task: AbstractTask,
+) -> tuple[Float[np.ndarray, " D"], Float[np.ndarray, "D D"]]:
+    """The variances of the inputs along their eigenvectors, the largest first, and these as
+    columns."""
     if isinstance(task, LinearRegression):
         covariance = task.covariance
     elif isinstance(task, RandomLabels):
@@ -114,7 +122,8 @@ def eigenvectors(task: AbstractTask) -> Float[Array, "D D"]:
             raise ValueError("The parts of `task` differ in input covariance: must share one.")
     else:
         raise TypeError(f"{type(task).__name__} has no input covariance that is known.")
-    return jax.device_put(np.linalg.eigh(np.asarray(covariance))[1][:, ::-1].copy())
+    variances, vectors = np.linalg.eigh(np.asarray(covariance))
+    return variances[::-1].copy(), vectors[:, ::-1].copy()
 
 
 @eqx.filter_jit

@@ -1,30 +1,16 @@
 """The matrices of the heads at the saved points of a run, in the coordinates of the task."""
 
 import dataclasses
-import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
-import jax
 import numpy as np
 
-from ..analysis import circuits
+from ..circuits import in_coordinates, read_heads
 from ..estimators import eigenvectors
-from ..models import (
-    AbstractModel,
-    AttentionStack,
-    ConvolutionalLinear,
-    MergedKQ,
-    MultiMergedKQ,
-    SeparateKQ,
-    TwoLayerLinear,
-)
+from ..models import AbstractModel, AttentionStack
 from ..tasks import AbstractTask, LinearRegression, Mixture, MultiTaskRegression
-from ..trajectory import Trajectory, assemble
-
-# Points that are looked at together, few or many: two programs serve runs of every length.
-_SIZES = (16, 256)
-_BYTES = 2**25
+from ..trajectory import Trajectory
 
 
 class Matrix(NamedTuple):
@@ -72,23 +58,10 @@ class Reader:
 
     def read(self, run: Trajectory) -> Heads:
         """The heads at every point of a run."""
-        models = _as_attention(run.models)
-        if isinstance(models, AttentionStack):
-            return _of_stack(models)
-        attention, values = _by_point(models, len(run))
-        heads = attention.shape[1]
-        # The heads of all points side by side are the heads of one model. They are put there as
-        # they are: to convert them, JAX would compile a program for every number of points.
-        together = MultiMergedKQ(
-            value=jax.device_put(values.reshape(-1, *values.shape[2:])),
-            key_query=jax.device_put(attention.reshape(-1, *attention.shape[2:])),
-        )
-        found = circuits(together, self.task, self.basis)
-        each = lambda part: part.reshape(-1, heads, *part.shape[1:])
-        return Heads(
-            *(each(found.attention), each(found.values), each(found.omega), each(found.mu)),
-            run.models,
-        )
+        if isinstance(run.models, AttentionStack):
+            return _of_stack(run.models)
+        found = in_coordinates(*run.map(read_heads), self.task, self.basis)
+        return Heads(found.attention, found.values, found.omega, found.mu, run.models)
 
 
 def reader_of(task: AbstractTask, model: AbstractModel) -> Reader:
@@ -108,8 +81,7 @@ def reader_of(task: AbstractTask, model: AbstractModel) -> Reader:
         ]
         square = (Matrix("KQ", tokens, tokens), Matrix("OV", tokens, tokens))
         return Reader(task, None, tuple(names), square)
-    source: Any = _as_attention(jax.tree.map(lambda leaf: np.asarray(leaf)[None], model))
-    heads = eqx.filter_eval_shape(eqx.filter_vmap(lambda m: m.ov()), source).shape[1]
+    heads = eqx.filter_eval_shape(read_heads, model)[1].shape[0]
     matrices = (Matrix("KQ", tokens, inputs), Matrix("OV", outputs, tokens))
     return Reader(task, basis, tuple(f"head {h + 1}" for h in range(heads)), matrices)
 
@@ -140,24 +112,6 @@ def _distinct(task: AbstractTask) -> bool:
     return bool(np.ptp(values) > 1e-9 * values.max())
 
 
-def _as_attention(models: AbstractModel) -> AbstractModel:
-    """The attention that the linear networks are equivalent to; other models as they are."""
-    if isinstance(models, TwoLayerLinear):
-        rows = np.asarray(models.W1)
-        dim = round(rows.shape[-1] ** 0.5)
-        blocks = np.swapaxes(rows.reshape(*rows.shape[:-1], dim, dim), -1, -2)
-        fields = {"v": models.w2, "U": blocks}
-        return assemble(MergedKQ, {**fields, **_OPTIONS, "normaliser": models.normaliser})
-    if isinstance(models, ConvolutionalLinear):
-        keys, queries = (np.swapaxes(np.asarray(x), -1, -2) for x in (models.kernel, models.row))
-        fields = {"v": models.scalar, "K": keys, "Q": queries}
-        return assemble(SeparateKQ, {**fields, **_OPTIONS, "normaliser": models.normaliser})
-    return models
-
-
-_OPTIONS = {"activation": "linear", "self_attention": True}
-
-
 def _of_stack(models: AttentionStack) -> Heads:
     """The heads of all layers, one after the other. What they read is what earlier ones wrote."""
     blocks, values = (
@@ -166,36 +120,3 @@ def _of_stack(models: AttentionStack) -> Heads:
     )
     diagonal = np.diagonal(blocks[..., :-1, :-1], axis1=-2, axis2=-1)
     return Heads(blocks, values, diagonal.mean(-1)[..., None], values[..., -1, -1:], models)
-
-
-def _by_point(models: AbstractModel, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The key-query and the output-value circuits at each point, as in `Heads`."""
-    leaves, structure = jax.tree.flatten(models)
-    one = _of_one_point(structure, tuple((leaf.shape[1:], leaf.dtype) for leaf in leaves))
-    weight = sum(8 * int(np.prod(part.shape)) for part in one)
-    largest = max(1, min(_SIZES[-1], _BYTES // weight))
-    size = min(_SIZES[0], largest) if count <= _SIZES[0] else largest
-    parts = []
-    for begin in range(0, count, size):
-        # The last point stands in for those that are missing, for the sake of one shape.
-        places = np.minimum(np.arange(begin, begin + size), count - 1)
-        some = jax.tree.map(lambda leaf: np.asarray(leaf)[places], models)
-        parts.append([np.asarray(part)[: count - begin] for part in _stacked(some)])
-    if not parts:
-        return np.zeros((0, *one[0].shape[1:])), np.zeros((0, *one[1].shape[1:]))
-    attention, values = (np.concatenate(each) for each in zip(*parts))
-    return attention, values
-
-
-@functools.lru_cache(maxsize=64)
-def _of_one_point(structure: Any, leaves: tuple[tuple[tuple[int, ...], Any], ...]) -> Any:
-    """The shapes of the circuits of one point. Remembered: runs are told in many pieces."""
-    shapes = [jax.ShapeDtypeStruct((1, *shape), dtype) for shape, dtype in leaves]
-    return eqx.filter_eval_shape(_stacked, jax.tree.unflatten(structure, shapes))
-
-
-@eqx.filter_jit
-def _stacked(models: Any) -> tuple[Any, Any]:
-    """The circuits of models with a leading axis, with an axis of labels."""
-    attention, values = eqx.filter_vmap(lambda model: (model.kq(), model.ov()))(models)
-    return attention, values[:, :, None] if values.ndim == 3 else values

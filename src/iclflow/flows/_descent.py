@@ -14,16 +14,17 @@ from jaxtyping import Array, Key, PRNGKeyArray
 
 from ..models import AbstractModel
 from ..risks import AbstractRisk, AbstractSampledRisk
+from ..tasks import check_key, is_whole
 from ..trajectory import Result, Trajectory
 from ._ahead import Blocks, drawn_ahead, steps_at_once
 from ._checkpoint import Checkpoint, Snapshot, leaves_of, owner_of, with_leaves
 from ._ensemble import Ensemble, Members, over_members
 from ._jit import jit_ahead
 from ._layout import Layout
-from ._options import check_model_and_risk
+from ._options import check_model_and_risk, check_parts
 from ._progress import Monitor, Status
 from ._records import Points, Records
-from ._rules import Rule, adam_rule, sgd_rule
+from ._rules import Rule, adam_rule, rule_of, sgd_rule
 from ._save import Drops, Explicit, SavePoints, save_times
 from ._thinning import Thinned, Thinning
 
@@ -115,6 +116,7 @@ def descend(
     if stretch < 1:
         raise ValueError(f"`stretch` = {stretch}: must be at least 1.")
     if key is not None:
+        check_key(key)
         key = key[None]
     parts = Layout.of(model), risk, monitor, None, optimiser, steps, save, checkpoint
     driver = _Driver(*parts, int(stretch))
@@ -154,15 +156,14 @@ class _Driver:
     """Loops over chunks of save points, on one run (`swept` None) or on an ensemble."""
 
     def __init__(self, layout, risk, monitor, swept, optimiser, steps, save, checkpoint, stretch):
-        if steps < 1 or steps != int(steps):
-            raise ValueError(f"`steps` = {steps}: must be a whole number from 1 up.")
+        if not is_whole(steps) or steps < 1:
+            raise ValueError(f"`steps` = {steps!r}: must be a whole number from 1 up.")
+        check_parts(monitor, checkpoint)
         self.layout = layout
         self._risk = risk
         self._monitored = monitor
         self._swept = swept
-        if not isinstance(optimiser, Rule):
-            optimiser = Rule(optimiser, jnp.ones(()))
-        self._rule = optimiser
+        self._rule = rule_of(optimiser)
         self._steps = int(steps)
         self._save = save
         self._thinning = Thinning.of(save)

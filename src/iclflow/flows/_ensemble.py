@@ -2,15 +2,15 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import get_args
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..models import AbstractModel
+from ..models import AbstractModel, axes_of_weights
 from ..risks import AbstractRisk
+from ..tasks import check_key
 from ..trajectory import Result, Trajectory
 from ._layout import Layout
 from ._records import Series
@@ -109,6 +109,9 @@ def init_many(init: Callable[..., AbstractModel], keys, *swept, **options) -> Ab
     - `keys`: an array of random keys, one a member.
     - `swept`: arrays with one number a member.
     """
+    check_key(keys)
+    if jnp.ndim(keys) == 0:
+        raise ValueError("`keys` is one key: must be several, as `jax.random.split(key, 8)` gives.")
     for numbers in swept:
         if not np.all(np.isfinite(numbers)):
             raise ValueError(f"`swept` holds {numbers}: every number must be finite.")
@@ -157,17 +160,11 @@ def _check_stacked(models) -> None:
     allowed = "must be a sequence of models, or one whose arrays have a leading axis over them."
     if not isinstance(models, AbstractModel):
         raise TypeError(f"`models` is of type {type(models).__name__}: {allowed}")
-    for field in dataclasses.fields(models):
-        names = [getattr(kind, "dim_str", None) for kind in get_args(field.type) or (field.type,)]
-        axes = [name.split() for name in names if name is not None]
-        # Models of one's own may say nothing of shapes, or leave some axes open.
-        if not axes or any("..." in each or "*" in "".join(each) for each in axes):
-            continue
-        shape = jnp.shape(getattr(models, field.name))
-        if len(shape) - 1 not in map(len, axes):
+    for name, axes in axes_of_weights(type(models)).items():
+        shape = jnp.shape(getattr(models, name))
+        if len(shape) - 1 not in axes:
             raise ValueError(
-                f"`models` is one {type(models).__name__} with `{field.name}` of shape {shape}: "
-                f"{allowed}"
+                f"`models` is one {type(models).__name__} with `{name}` of shape {shape}: {allowed}"
             )
 
 

@@ -58,6 +58,7 @@ class FlowProgram:
     - `most`: tries of a run.
     - `costly`: whether a gradient takes longer than everything else.
     - `lasting`: whether runs end when they have converged.
+    - `widens`: whether runs wait for a wider table when theirs is full.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class FlowProgram:
         most: int,
         costly: bool,
         lasting: bool,
+        widens: bool,
     ):
         self.kind = kind
         small = layout.size <= _LARGEST_IN_LANES and not costly
@@ -89,6 +91,7 @@ class FlowProgram:
             Thinning.of(save),
             None if rest is None else jnp.asarray(rest),
             jnp.asarray(True) if fenced else None,
+            widens,
         )
 
     @property

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..models import AbstractModel
 from ..risks import AbstractRisk
+from ..tasks import is_real
 from ._checkpoint import Checkpoint
 from ._progress import Status
 from ._save import Drops, SavePoints
@@ -56,11 +57,15 @@ class FlowOptions:
     checkpoint: Checkpoint | None = None
 
     def __post_init__(self):
-        if self.end is not None and not (np.isfinite(self.end) and self.end > 0):
-            raise ValueError(f"`end` = {self.end}: must be finite and positive.")
-        smallest = self.gradient_tolerance
-        if smallest is not None and not (np.isfinite(smallest) and smallest > 0):
-            raise ValueError(f"`gradient_tolerance` = {smallest}: must be finite and positive.")
+        for name in ("end", "gradient_tolerance", "rtol", "atol", "tolerance", "max_steps"):
+            value = getattr(self, name)
+            if value is not None and not is_real(value):
+                raise ValueError(f"`{name}` = {value!r}: must be a number.")
+        for name in ("end", "gradient_tolerance"):
+            value = getattr(self, name)
+            if value is not None and not (np.isfinite(value) and value > 0):
+                raise ValueError(f"`{name}` = {value}: must be finite and positive.")
+        check_parts(None, self.checkpoint)
         if self.solver not in SOLVERS:
             raise ValueError(
                 f'`solver` = {self.solver!r}: must be "auto", "explicit" or "implicit".'
@@ -88,6 +93,14 @@ def flow_options(**options) -> FlowOptions:
                 f"`{name}` is not an option of gradient flow: {hint}The options are {names}."
             )
     return FlowOptions(**options)
+
+
+def check_parts(monitor, checkpoint) -> None:
+    """Refuses what is no risk to record, and no place to write how far a run is."""
+    if monitor is not None and not isinstance(monitor, AbstractRisk):
+        raise TypeError(f"`monitor` = {monitor!r}: must be a risk, such as `risk(task, model)`.")
+    if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
+        raise TypeError(f"`checkpoint` = {checkpoint!r}: must be a `Checkpoint(path)`.")
 
 
 def check_model_and_risk(model, risk) -> None:

@@ -3,11 +3,25 @@
 from functools import lru_cache
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 import optax
 from jaxtyping import Array
 
 from ..precision import as_float
+from ..tasks import is_real
+
+
+def rule_of(optimiser) -> "Rule":
+    """A rule of ours as it is, or one that takes the steps of an optax optimiser."""
+    if isinstance(optimiser, Rule):
+        return optimiser
+    if not isinstance(optimiser, optax.GradientTransformation):
+        raise TypeError(
+            f"`optimiser` = {optimiser!r}: must be `adam_rule(learning_rate)`, "
+            "`sgd_rule(learning_rate)` or an optax optimiser, such as `optax.lion(1e-3)`."
+        )
+    return Rule(optimiser, jnp.ones(()))
 
 
 class Rule(eqx.Module):
@@ -47,6 +61,8 @@ _scale_by_adam = lru_cache(optax.scale_by_adam)
 
 
 def _downhill(learning_rate: float) -> Array:
-    if not (np.isfinite(learning_rate) and learning_rate > 0):
-        raise ValueError(f"`learning_rate` = {learning_rate}: must be finite and positive.")
+    if not (is_real(learning_rate) and np.isfinite(learning_rate) and learning_rate > 0):
+        raise ValueError(
+            f"`learning_rate` = {learning_rate!r}: must be a number, finite and positive."
+        )
     return as_float(np.asarray(-learning_rate))

@@ -4,6 +4,8 @@ import dataclasses
 
 import numpy as np
 
+from ..tasks import is_whole
+
 
 @dataclasses.dataclass(frozen=True)
 class Linear:
@@ -27,7 +29,11 @@ class Explicit:
     times: tuple[float, ...]
 
     def __init__(self, times):
-        object.__setattr__(self, "times", tuple(np.asarray(times, float).tolist()))
+        try:
+            moments = np.atleast_1d(np.asarray(times, float))
+        except (TypeError, ValueError):
+            raise ValueError(f"`times` = {times!r}: must be numbers.") from None
+        object.__setattr__(self, "times", tuple(moments.tolist()))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +55,11 @@ def save_times(save: SavePoints, end: float | None) -> np.ndarray | None:
     """The fixed moments after the start that `save` asks for; None for `Drops`."""
     if isinstance(save, Drops):
         return None
+    if not isinstance(save, Linear | LogSpaced | Explicit):
+        raise TypeError(
+            f"`save` = {save!r}: must be `Drops()`, `Linear(count)`, `LogSpaced(count, first)` or "
+            "`Explicit(times)`."
+        )
     if isinstance(save, Explicit):
         times = np.asarray(save.times)
         if times.size == 0 or not np.all(np.isfinite(times)) or np.any(np.diff(times) <= 0):
@@ -58,8 +69,8 @@ def save_times(save: SavePoints, end: float | None) -> np.ndarray | None:
                 f"`save`: times run from {times[0]:g} to {times[-1]:g}: must lie within the run."
             )
         return times[times > 0]
-    if save.count < 2:
-        raise ValueError(f"`save.count` = {save.count}: must be at least 2.")
+    if not is_whole(save.count) or save.count < 2:
+        raise ValueError(f"`save.count` = {save.count!r}: must be a whole number from 2 up.")
     if end is None:
         raise ValueError(f"`save` = {save} needs a run with a known end: give one, or use Drops().")
     if isinstance(save, Linear):

@@ -7,6 +7,7 @@ from ._base import Normaliser as Normaliser
 from ._base import attention_length as attention_length
 from ._blind_factored import BlindFactored as BlindFactored
 from ._decomposable import AbstractSpectral as AbstractSpectral
+from ._each import map_models as map_models
 from ._equivalents import ConvolutionalLinear as ConvolutionalLinear
 from ._equivalents import TwoLayerLinear as TwoLayerLinear
 from ._equivalents import cubic_features as cubic_features
@@ -23,6 +24,7 @@ from ._multi_attention import MultiMergedKQ as MultiMergedKQ
 from ._multi_attention import MultiStructured as MultiStructured
 from ._separate import FullSeparateKQ as FullSeparateKQ
 from ._separate import SeparateKQ as SeparateKQ
+from ._single import axes_of_weights as axes_of_weights
 from ._spectral import BalancedSpectral as BalancedSpectral
 from ._spectral import SpectralAttention as SpectralAttention
 from ._stack import AttentionStack as AttentionStack

@@ -7,6 +7,7 @@ import equinox as eqx
 from jaxtyping import Array
 
 from ..tasks import AbstractSequences
+from ._single import refuse_stacks
 
 S = TypeVar("S", bound=AbstractSequences)
 Normaliser = Literal["context", "tokens", "none"]
@@ -36,7 +37,14 @@ class AbstractModel(eqx.Module, Generic[S]):
     and the data-set risk. Models whose prediction is linear in known features of the sequence
     say so through `form` and `coefficients`, and get the exact and the sufficient-statistics
     risks too.
+
+    Methods compute with the weights of one model: on a stack, such as the `models` of a run, they
+    raise an error. Properties are the same for a stack and its models.
     """
+
+    def __init_subclass__(cls, **options):
+        super().__init_subclass__(**options)
+        refuse_stacks(cls)
 
     @abc.abstractmethod
     def predict(self, sequences: S) -> Array:

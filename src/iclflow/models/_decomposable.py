@@ -17,9 +17,8 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..tasks import checked_rotation, is_whole
+from ..tasks import check_key, checked_rotation, is_whole
 from ._blind_factored import BlindFactored
-from ._initialise import check_key
 from ._multi_attention import AbstractMultiAttention
 
 

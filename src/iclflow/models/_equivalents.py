@@ -12,6 +12,7 @@ from ..tasks import Sequences
 from ._base import AbstractModel, Form, Normaliser, attention_length
 from ._merged import MergedKQ
 from ._separate import SeparateKQ
+from ._single import check_single
 
 
 def cubic_features(sequences: Sequences, normaliser: Normaliser) -> Float[Array, "*batch DD"]:
@@ -32,10 +33,18 @@ class TwoLayerLinear(AbstractModel[Sequences]):
     @staticmethod
     def from_attention(model: MergedKQ) -> "TwoLayerLinear":
         """The network whose hidden unit h is head h: W₁ row h = vec(U_h) column by column."""
+        check_single(model)
         heads = model.v.shape[0]
         return TwoLayerLinear(
             jnp.swapaxes(model.U, 1, 2).reshape(heads, -1), model.v, model.normaliser
         )
+
+    def to_attention(self) -> MergedKQ:
+        """The attention whose head h is hidden unit h."""
+        heads, features = self.W1.shape
+        dim = round(features**0.5)
+        blocks = jnp.swapaxes(self.W1.reshape(heads, dim, dim), 1, 2)
+        return MergedKQ(v=self.w2, U=blocks, normaliser=self.normaliser)
 
     @property
     def form(self) -> Form:
@@ -67,9 +76,15 @@ class ConvolutionalLinear(AbstractModel[Sequences]):
     @staticmethod
     def from_attention(model: SeparateKQ) -> "ConvolutionalLinear":
         """The networks whose kernels are the keys, rows the queries, scalars the values."""
+        check_single(model)
         return ConvolutionalLinear(
             jnp.swapaxes(model.K, 1, 2), jnp.swapaxes(model.Q, 1, 2), model.v, model.normaliser
         )
+
+    def to_attention(self) -> SeparateKQ:
+        """The attention whose head h is network h."""
+        keys, queries = (jnp.swapaxes(part, 1, 2) for part in (self.kernel, self.row))
+        return SeparateKQ(v=self.scalar, K=keys, Q=queries, normaliser=self.normaliser)
 
     @property
     def form(self) -> Form:
@@ -89,7 +104,7 @@ class ConvolutionalLinear(AbstractModel[Sequences]):
 
     @property
     def coefficient_rank(self) -> int:
-        return self.kernel.shape[0] * self.kernel.shape[1]
+        return self.kernel.shape[-3] * self.kernel.shape[-2]
 
     def predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
         return self.network(cubic_features(sequences, self.normaliser))

@@ -34,7 +34,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray, ScalarLike
 
 from ..precision import as_float
-from ..tasks import is_whole
+from ..tasks import check_key, is_real, is_whole
 
 Scheme = Literal["gaussian", "balanced", "identity", "paper"]
 MergedScheme = Literal[
@@ -73,21 +73,14 @@ def check_scale(name: str, scale: ScalarLike) -> None:
     """Refuses sizes of weights that are negative or no numbers."""
     # The values of a traced scale are not known here: `init_many` checks what it sweeps.
     traced = isinstance(scale, jax.core.Tracer)  # pyright: ignore[reportAttributeAccessIssue]
-    if not traced and not 0 <= np.asarray(scale) < np.inf:
-        raise ValueError(f"`{name}` = {scale}: must be finite and not negative.")
+    if not traced and not (is_real(scale) and 0 <= np.asarray(scale) < np.inf):
+        raise ValueError(f"`{name}` = {scale}: must be a number, finite and not negative.")
 
 
 def check_heads(heads: int) -> None:
     """Refuses numbers of heads that no model can have."""
     if not is_whole(heads) or heads < 1:
         raise ValueError(f"`heads` = {heads}: must be a whole number from 1 up.")
-
-
-def check_key(key: PRNGKeyArray) -> None:
-    """Refuses what is no random key, such as a seed."""
-    dtype = getattr(key, "dtype", None)
-    if dtype is None or not (jnp.issubdtype(dtype, jax.dtypes.prng_key) or dtype == jnp.uint32):
-        raise TypeError(f"`key` = {key!r}: must be a random key, such as `jax.random.key(0)`.")
 
 
 def check_labels(labels: int) -> None:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, ScalarLike
 
 from ..precision import as_float
-from ..tasks import MultiSequences
+from ..tasks import MultiSequences, check_key
 from ._attention import Activation, attended_tokens, check_fields, softmax_weights
 from ._base import AbstractModel, Normaliser, attention_length
 from ._factored import factored_kq
@@ -17,7 +17,6 @@ from ._initialise import (
     FactoredScheme,
     FullScheme,
     StructuredScheme,
-    check_key,
     check_labels,
     check_sizes,
     factored_weights,

@@ -7,6 +7,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, ScalarLike
 from ._attention import AbstractAttention, Activation
 from ._base import Normaliser
 from ._initialise import Scheme, separate_weights
+from ._single import check_single
 
 
 class SeparateKQ(AbstractAttention):
@@ -46,7 +47,7 @@ class SeparateKQ(AbstractAttention):
 
     @property
     def coefficient_rank(self) -> int:
-        return self.K.shape[0] * self.K.shape[2]
+        return self.K.shape[-3] * self.K.shape[-1]
 
 
 class FullSeparateKQ(AbstractAttention):
@@ -76,6 +77,7 @@ class FullSeparateKQ(AbstractAttention):
     @staticmethod
     def embed(model: SeparateKQ) -> "FullSeparateKQ":
         """The same function as `model`, with the blocks u and h there and zero."""
+        check_single(model)
         keys = jnp.pad(model.K, ((0, 0), (0, 1), (0, 0)))
         return FullSeparateKQ(
             value=model.ov(),

@@ -9,9 +9,9 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray, ScalarLike
 
 from ..precision import as_float
-from ..tasks import checked_coordinates
+from ..tasks import check_key, checked_coordinates
 from ._decomposable import check_blocks
-from ._initialise import check_heads, check_key, check_scale
+from ._initialise import check_heads, check_scale
 from ._structured import as_weights
 
 Coordinates = tuple[tuple[int, ...], ...]

@@ -6,13 +6,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, ScalarLike
 
 from ..precision import as_float
-from ..tasks import Sequences, is_whole
+from ..tasks import Sequences, check_key, is_whole
 from ._attention import Activation, attended_tokens
 from ._base import AbstractModel, Normaliser, attention_length
 from ._initialise import (
     FULL_SCHEMES,
     FullScheme,
-    check_key,
     check_sizes,
     random_blocks,
     start_signs,
@@ -85,7 +84,7 @@ class AttentionStack(AbstractModel[Sequences]):
     @property
     def tied(self) -> bool:
         """Whether all layers share one set of weights."""
-        return self.key_query.shape[0] == 1
+        return self.key_query.shape[-4] == 1
 
     def predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
         stream = attended_tokens(sequences, True)

@@ -5,12 +5,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, ScalarLike
 
 from ..precision import as_float
+from ..tasks import check_key
 from ._attention import AbstractAttention, Activation
 from ._base import Normaliser
 from ._initialise import (
     STRUCTURED_SCHEMES,
     StructuredScheme,
-    check_key,
     check_sizes,
     random_blocks,
     start_signs,

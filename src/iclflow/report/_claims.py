@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ..claims import Outcome
-from ._text import anchor, duration, error_text, escape, value_text
+from ._text import anchor, duration, error_text, escape, predicted_text, value_text
 
 # Sign and word: a verdict is told by shape and text, colour only helps.
 VERDICTS = {
@@ -13,6 +13,7 @@ VERDICTS = {
     "inconclusive": ("?", "inconclusive"),
     "misstated": ("≠", "misstated"),
 }
+_COMPARED = "Error ≤ tolerance, or bound"
 _COMPARISONS = {
     "absolute": "within",
     "relative": "within, relative",
@@ -55,7 +56,7 @@ def claims_html(outcomes: Sequence[Outcome], figures: set[str], claims: set[str]
     rows = "".join(_row(outcome, figures, claims) for outcome in outcomes)
     head = "".join(
         f'<th scope="col">{title}</th>'
-        for title in ("Verdict", "Claim", "Predicted", "Measured", "Error ≤ tolerance", "Time")
+        for title in ("Verdict", "Claim", "Predicted", "Measured", _COMPARED, "Time")
     )
     return f'<table class="claims"><thead><tr>{head}</tr></thead>{rows}</table>'
 
@@ -64,13 +65,13 @@ def _row(outcome: Outcome, figures: set[str], claims: set[str]) -> str:
     claim, worst = outcome.claim, outcome.worst
     shown = ("–", "–", "–")
     if worst is not None:
-        predicted, measured = (escape(value_text(v)) for v in (worst.predicted, worst.measured))
+        predicted, measured = escape(predicted_text(worst)), escape(value_text(worst.measured))
         name = f'<span class="which">{escape(worst.name)}</span>'
         shown = (name + predicted, measured, escape(error_text(worst)))
     cells = (
         ("Verdict", _verdict(outcome)),
         ("Claim", _statement(outcome, figures, claims)),
-        *zip(("Predicted", "Measured", "Error ≤ tolerance"), shown),
+        *zip(("Predicted", "Measured", _COMPARED), shown),
         ("Time", duration(outcome.seconds)),
     )
     classes = ("verdict", "claim", "number", "number", "number error", "time")
@@ -118,14 +119,14 @@ def _details(outcome: Outcome) -> str:
     rows = "".join(
         f'<tr class="{"passed" if check.passed else "failed"}">'
         f'<td data-label="Check">{escape(check.name)}</td>'
-        f'<td data-label="Predicted" class="number">{escape(value_text(check.predicted))}</td>'
+        f'<td data-label="Predicted" class="number">{escape(predicted_text(check))}</td>'
         f'<td data-label="Measured" class="number">{escape(value_text(check.measured))}</td>'
-        f'<td data-label="Error" class="number">{escape(error_text(check))}</td>'
+        f'<td data-label="{_COMPARED}" class="number">{escape(error_text(check))}</td>'
         f'<td data-label="Comparison">{_COMPARISONS[check.comparison]}</td>'
         f'<td data-label="Passed">{"✓ passes" if check.passed else "✗ fails"}</td></tr>'
         for check in outcome.checks
     )
-    titles = ("Check", "Predicted", "Measured", "Error", "Comparison", "Result")
+    titles = ("Check", "Predicted", "Measured", _COMPARED, "Comparison", "Result")
     head = "".join(f'<th scope="col">{title}</th>' for title in titles)
     table = f'<table class="checks"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
     words = f"<p><b>Tolerance:</b> {escape(outcome.claim.tolerance_reason)}</p>"

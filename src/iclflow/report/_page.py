@@ -4,10 +4,10 @@ import base64
 from collections.abc import Sequence
 from importlib.resources import files
 
-from ..claims import Outcome
+from ..claims import Claim, Outcome
 from ._claims import claims_html, config_html, counts_html, overview_html
 from ._model import ReportFigure, RunInfo
-from ._text import anchor, duration, escape
+from ._text import anchor, duration, escape, left_out_text
 
 _PAPERS = {
     "linear": "Linear attention (arXiv 2501.16265)",
@@ -24,7 +24,10 @@ _SCRIPT = (
 
 
 def render_report(
-    outcomes: Sequence[Outcome], figures: Sequence[ReportFigure], info: RunInfo
+    outcomes: Sequence[Outcome],
+    figures: Sequence[ReportFigure],
+    info: RunInfo,
+    left_out: Sequence[Claim] = (),
 ) -> str:
     """The whole page as HTML, with styles and images inside.
 
@@ -33,6 +36,7 @@ def render_report(
     - `outcomes`: what each claim gave, in the order in which they are shown.
     - `figures`: the figures below them.
     - `info`: where, when and how all this was computed.
+    - `left_out`: claims that belong to another tier, and were not computed.
     """
     style = files("iclflow.report").joinpath("page.css").read_text(encoding="utf-8")
     names, ids = {figure.name for figure in figures}, {o.claim.id for o in outcomes}
@@ -42,6 +46,7 @@ def render_report(
         f"{claims_html([o for o in outcomes if o.claim.paper == paper], names, ids)}</section>"
         for paper in papers
     )
+    rest = f"<p>{escape(left_out_text(left_out))}</p>" if left_out else ""
     drawn = "".join(_figure(figure) for figure in figures)
     gallery = f'<section id="figures"><h2>Figures</h2>{drawn}</section>' if figures else ""
     return (
@@ -51,7 +56,7 @@ def render_report(
         "<title>iclflow: claims and what was measured</title>"
         f"<style>{style}</style></head><body>"
         f"<header><h1>How attention learns in context: claims, computed</h1>{_header(info)}"
-        f"{_whose(outcomes)}{counts_html(outcomes)}{_contents(papers, figures)}"
+        f"{_whose(outcomes)}{counts_html(outcomes)}{rest}{_contents(papers, figures)}"
         f"{overview_html(outcomes)}</header>"
         f"<main>{sections}{gallery}</main>"
         f"<script>{_SCRIPT}</script></body></html>\n"

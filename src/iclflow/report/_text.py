@@ -2,13 +2,15 @@
 
 import html
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..claims import Check
+from ..claims import TIERS, Check, Claim
 
+# What a measurement must be, where it is bounded on one side.
+_BOUNDS = {"at least": "≥", "at most": "≤"}
 # Longer lists show their ends and their length.
 _LONGEST_LIST = 6
 
@@ -77,13 +79,50 @@ def _is_array(value: Any) -> bool:
     return True
 
 
+def predicted_text(check: Check) -> str:
+    """A prediction in short; one that bounds the measurement on one side says so."""
+    sign = f"{_BOUNDS[check.comparison]} " if check.comparison in _BOUNDS else ""
+    return sign + value_text(check.predicted)
+
+
 def error_text(check: Check) -> str:
-    """How far a measurement is from its prediction, beside what is allowed."""
+    """How far a measurement is from its prediction, beside what is allowed; of one that is bounded
+    on one side, the two themselves."""
     if check.comparison == "equal":
         return "equal" if check.passed else "not equal"
+    if check.comparison in _BOUNDS:
+        return _bound_text(check)
     relation = "≤" if check.passed else ">"
     unit = " s.e." if check.comparison == "standard errors" else ""
     return f"{number(check.error, 2)} {relation} {number(check.tolerance, 2)}{unit}"
+
+
+def _bound_text(check: Check) -> str:
+    """Of several measurements, the one that is farthest on the wrong side, or nearest to it."""
+    sign, lower = _BOUNDS[check.comparison], check.comparison == "at least"
+    measured, bound = np.asarray(check.measured, float), np.asarray(check.predicted, float)
+    if measured.size == 0 or (bound.ndim and bound.shape != measured.shape):
+        return "not comparable"
+    bound = np.broadcast_to(bound, measured.shape)
+    spare = np.where(lower, measured - bound, bound - measured)
+    # What is not a number is on no side, and worse than any that is.
+    worst = np.unravel_index(np.argmin(np.where(np.isnan(spare), -np.inf, spare)), spare.shape)
+    relation = sign if check.passed else f"not {sign}"
+    text = f"{number(float(measured[worst]), 4)} {relation} {number(float(bound[worst]), 4)}"
+    if check.tolerance:
+        text += f" {'−' if lower else '+'} {number(check.tolerance, 2)}"
+    return text
+
+
+def left_out_text(claims: Sequence[Claim]) -> str:
+    """How many claims belong to tiers that take longer, and the command that computes them too."""
+    highest = max(claims, key=lambda claim: TIERS.index(claim.tier)).tier
+    one = len(claims) == 1
+    names = f" ({', '.join(claim.id for claim in claims)})" if len(claims) <= _LONGEST_LIST else ""
+    return (
+        f"{len(claims)} more claim{'' if one else 's'}{names} belong{'s' if one else ''} to a tier "
+        f"that takes longer: iclflow verify --tier {highest}"
+    )
 
 
 def duration(seconds: float) -> str:

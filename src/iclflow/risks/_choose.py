@@ -13,6 +13,8 @@ from ..tasks import (
     Mixture,
     MultiTaskRegression,
     RandomLabels,
+    check_key,
+    is_whole,
 )
 from ._base import AbstractRisk
 from ._bilinear import exact_bilinear_risk
@@ -119,12 +121,16 @@ def risk(
         return exact_quadratic_risk(task, model) if chosen is None else chosen
     if sequences is None:
         raise ValueError(f"`kind` = {kind!r} needs `sequences`: a batch of them, or how many.")
-    if isinstance(sequences, int):
-        if sequences < 1:
-            raise ValueError(f"`sequences` = {sequences}: must be at least 1.")
-        data: AbstractSequences = task.sample(jr.key(0) if key is None else key, sequences)
-    else:
+    if isinstance(sequences, AbstractSequences):
         data = sequences
+    else:
+        if not is_whole(sequences) or sequences < 1:
+            raise ValueError(
+                f"`sequences` = {sequences!r}: must be sequences of a task, or how many to draw."
+            )
+        if key is not None:
+            check_key(key)
+        data = task.sample(jr.key(0) if key is None else key, int(sequences))
     if kind == "minibatch":
         return MinibatchRisk(data, 256 if batch is None else batch)
     return dataset_risk(data, model, chunk)

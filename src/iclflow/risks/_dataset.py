@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..models import AbstractModel, attention_length
-from ..tasks import AbstractSequences, Sequences
+from ..tasks import AbstractSequences, Sequences, is_whole
 from ._base import AbstractRisk
 from ._quadratic import MAX_FEATURES, FeatureLayout, QuadraticRisk
 
@@ -83,8 +83,8 @@ def dataset_risk(
 
 
 def _check_chunk(chunk: int | None) -> None:
-    if chunk is not None and chunk < 1:
-        raise ValueError(f"`chunk` = {chunk}: must be a whole number from 1 up, or None.")
+    if chunk is not None and not (is_whole(chunk) and chunk >= 1):
+        raise ValueError(f"`chunk` = {chunk!r}: must be a whole number from 1 up, or None.")
 
 
 def _factor(sequences: Sequences, layout: FeatureLayout, chunk: int | None) -> np.ndarray:

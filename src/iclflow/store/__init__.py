@@ -13,6 +13,7 @@ from ._lock import folder_lock as folder_lock
 from ._manifest import damage as damage
 from ._manifest import made_by as made_by
 from ._manifest import read_manifest as read_manifest
+from ._names import CHECKPOINT as CHECKPOINT
 from ._names import MANIFEST as MANIFEST
 from ._names import PARTS as PARTS
 from ._names import RESULTS as RESULTS

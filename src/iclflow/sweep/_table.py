@@ -1,9 +1,11 @@
 """The table of a sweep: Parquet files, written and read through DuckDB."""
 
+import contextlib
 import difflib
 import json
 import re
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +66,8 @@ def _copied(query: str, folder: Path) -> bytes:
         # DuckDB would write to a file of its own beside it, which nobody knows who kills us.
         options = "FORMAT parquet, USE_TMP_FILE false"
         try:
-            _connection().execute(f"COPY ({query}) TO {_path(table)} ({options})")
+            with _heeding_interrupts():
+                _connection().execute(f"COPY ({query}) TO {_path(table)} ({options})")
         except duckdb.IOException as error:  # such as a full disk
             raise OSError(_reason(error)) from None
         return table.read_bytes()
@@ -72,14 +75,32 @@ def _copied(query: str, folder: Path) -> bytes:
 
 class Table:
     """The results of a sweep, to be asked in SQL: they are called `results`, and can be read and
-    not changed."""
+    not changed.
 
-    def __init__(self, files: Sequence[Path]):
+    **Arguments:**
+
+    - `files`: of the table, or its parts.
+    - `timeout`: seconds after which a question is refused; None: never.
+    - `memory`: bytes that the table and a question may take in DuckDB; None: what it takes by
+      itself.
+    """
+
+    def __init__(
+        self, files: Sequence[Path], timeout: float | None = None, memory: int | None = None
+    ):
         import duckdb
 
+        self._timeout, self._memory = timeout, memory
         self._connection = _connection()
+        if memory is not None:
+            self._connection.execute(f"SET memory_limit = '{memory}B'")
+        # What does not fit would be written to files beside us.
+        self._connection.execute("SET temp_directory = ''")
         try:
-            self._connection.execute(f"CREATE TABLE results AS SELECT * FROM {_parquet(files)}")
+            with _heeding_interrupts():
+                self._connection.execute(f"CREATE TABLE results AS SELECT * FROM {_parquet(files)}")
+        except duckdb.OutOfMemoryException:
+            raise InputError(f"`{files[0]}` is too large: {self._too_large}") from None
         except duckdb.Error as error:
             raise InputError(f"`{files[0]}` cannot be read as a table: {_reason(error)}.") from None
         # From here on no statement reads or writes a file.
@@ -99,11 +120,39 @@ class Table:
             kinds = [statement.type for statement in statements]
             if kinds != [duckdb.StatementType.SELECT]:
                 raise InputError(f"`{_line(query)}` is not one SELECT: results can be read only.")
-            found = self._connection.execute(statements[0])
-            return [column[0] for column in found.description or ()], found.fetchall()
+            with _heeding_interrupts(), self._limited():
+                found = self._connection.execute(statements[0])
+                return [column[0] for column in found.description or ()], found.fetchall()
+        except duckdb.InterruptException:
+            raise InputError(
+                f"`{_line(query)}` takes longer than {self._timeout:g} s: ask for less, or raise "
+                "`--timeout`."
+            ) from None
+        except (duckdb.OutOfMemoryException, MemoryError):
+            raise InputError(f"`{_line(query)}` is too large: {self._too_large}") from None
         except duckdb.Error as error:
             reason = self._misspelled(str(error), query) or f"{_reason(error)}."
             raise InputError(f"`{_line(query)}` cannot be answered: {reason}") from None
+
+    @contextlib.contextmanager
+    def _limited(self) -> Iterator[None]:
+        """Ends what the connection does when its time is over."""
+        if self._timeout is None:
+            yield
+            return
+        timer = threading.Timer(self._timeout, self._connection.interrupt)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    @property
+    def _too_large(self) -> str:
+        if self._memory is None:
+            return "it needs more memory than there is."
+        return f"it needs more than {self._memory / 2**30:.3g} GiB of memory; raise `--memory`."
 
     def _misspelled(self, error: str, query: str) -> str | None:
         """What is meant by a column that there is none of, if DuckDB says that this is wrong."""
@@ -142,6 +191,17 @@ class Table:
             text,
             flags=re.IGNORECASE | re.DOTALL,
         )
+
+
+@contextlib.contextmanager
+def _heeding_interrupts() -> Iterator[None]:
+    """Makes of Ctrl-C what it is everywhere: DuckDB makes another error of it."""
+    try:
+        yield
+    except RuntimeError as error:
+        if str(error) == "Query interrupted":
+            raise KeyboardInterrupt from None
+        raise
 
 
 def _connection():

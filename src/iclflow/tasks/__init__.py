@@ -5,6 +5,8 @@ from ._base import AbstractTask as AbstractTask
 from ._base import Estimate as Estimate
 from ._base import Sequences as Sequences
 from ._base import estimate_mean as estimate_mean
+from ._check import check_key as check_key
+from ._check import is_real as is_real
 from ._check import is_whole as is_whole
 from ._features import HermiteRegression as HermiteRegression
 from ._features import QuadraticRegression as QuadraticRegression

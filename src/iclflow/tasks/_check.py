@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 
@@ -39,6 +41,22 @@ def is_whole(value) -> bool:
         return float(value).is_integer()
     except (TypeError, ValueError):
         return False
+
+
+def is_real(value) -> bool:
+    """Whether `value` is one real number, of whatever type; True, False and "3" are not."""
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError):
+        return False
+    return array.ndim == 0 and array.dtype.kind in "iuf"
+
+
+def check_key(key) -> None:
+    """Refuses what is no random key, and no array of them, such as a seed."""
+    dtype = getattr(key, "dtype", None)
+    if dtype is None or not (jnp.issubdtype(dtype, jax.dtypes.prng_key) or dtype == jnp.uint32):
+        raise TypeError(f"`key` = {key!r}: must be a random key, such as `jax.random.key(0)`.")
 
 
 def checked_contexts(value) -> tuple[int, ...]:

@@ -1,0 +1,213 @@
+"""The circuits of a model in the coordinates of its task: rotations undone, labels told apart."""
+
+from typing import Any, Literal, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+
+from .models import AbstractModel, AttentionStack, ConvolutionalLinear, TwoLayerLinear
+from .tasks import AbstractTask, LinearRegression, MultiTaskRegression
+
+Role = Literal["positive", "negative", "opposing", "dummy"]
+# A head that adds less than this share of what the strongest adds is a dummy.
+DUMMY_SHARE = 0.1
+
+
+class Circuits(NamedTuple):
+    """What the heads of one layer of attention attend to, and what they read.
+
+    Of one model, or of many (at every point of a run), with axes for these in front.
+
+    **Fields:**
+
+    - `attention`: the key-query circuits, from query inputs (columns) to tokens (x; y) (rows).
+    - `values`: the output-value circuits, one row for each label.
+    - `masks`: 1 where a label depends on an input.
+    """
+
+    attention: Float[np.ndarray, "*points H T D"]
+    values: Float[np.ndarray, "*points H I T"]
+    masks: Float[np.ndarray, "I D"]
+
+    @property
+    def dim(self) -> int:
+        """D, the number of inputs."""
+        return self.attention.shape[-1]
+
+    @property
+    def diagonals(self) -> Float[np.ndarray, "*points H D"]:
+        """The diagonals of the key-query blocks on the inputs."""
+        return np.diagonal(self.attention[..., : self.dim, :], axis1=-2, axis2=-1)
+
+    @property
+    def omega(self) -> Float[np.ndarray, "*points H I"]:
+        """ω_hi, the mean of the diagonal over the inputs that label i depends on."""
+        return self.diagonals @ self.masks.T / self.masks.sum(1)
+
+    @property
+    def mu(self) -> Float[np.ndarray, "*points H I"]:
+        """μ_hi, what head h carries from label i of a token to label i of the query."""
+        return np.diagonal(self.values[..., self.dim :], axis1=-2, axis2=-1)
+
+    @property
+    def strength(self) -> Float[np.ndarray, "*points H I"]:
+        """|μ_hi ω_hi|, what head h adds to the gradient step on label i, to first order."""
+        return np.abs(self.mu * self.omega)
+
+    @property
+    def together(self) -> Float[np.ndarray, "*points I D D"]:
+        """Σ_h μ_hi W_h + u_hi w_hiᵀ, what all heads do together with the inputs for label i: W is
+        the key-query block on inputs, w its row at label i, u what is read from inputs.
+
+        Of linear attention this is A, in ŷ = βᵀAx_q. Of softmax attention it is so to first order
+        in the attention.
+        """
+        dim = self.dim
+        through_labels = np.einsum("...hi,...hde->...ide", self.mu, self.attention[..., :dim, :])
+        crossed = self.values[..., :dim], self.attention[..., dim:, :]
+        return through_labels + np.einsum("...hid,...hie->...ide", *crossed)
+
+
+def has_circuits(model: AbstractModel) -> bool:
+    """Whether a model is one layer of attention, with circuits `kq()` and `ov()`."""
+    return hasattr(model, "kq") and hasattr(model, "ov")
+
+
+def circuits(
+    model: AbstractModel,
+    task: AbstractTask | None = None,
+    basis: Float[np.ndarray, "D D"] | None = None,
+) -> Circuits:
+    """The circuits of a model, seen in the coordinates in which its task is simple.
+
+    **Arguments:**
+
+    - `model`: any attention layer with circuits `kq()` and `ov()`.
+    - `task`: if given, its rotations of inputs and of labels are undone, inputs with a covariance
+      that is not diagonal are seen in its eigenvectors, and each label is read on the inputs that
+      it depends on. Without it nothing is turned, and every label reads every input.
+    - `basis`: the directions (columns) that are taken for the coordinates of the inputs, instead
+      of those of the task.
+    """
+    if not has_circuits(model):
+        raise TypeError(_no_circuits(model))
+    attention, values = (np.asarray(part) for part in jax.device_get(read_heads(model)))
+    return in_coordinates(attention, values, task, basis, type(model).__name__)
+
+
+def in_coordinates(
+    attention: Float[np.ndarray, "*points H T D"],
+    values: Float[np.ndarray, "*points H I T"],
+    task: AbstractTask | None = None,
+    basis: Float[np.ndarray, "D D"] | None = None,
+    name: str = "The model",
+) -> Circuits:
+    """Key-query and output-value circuits of a model with this name, seen as by `circuits`."""
+    dim, labels = attention.shape[-1], values.shape[-2]
+    masks = np.ones((labels, dim))
+    mix = None
+    if task is not None:
+        _check_sizes(name, task, dim, labels)
+        basis = _own_basis(task) if basis is None else basis
+    if isinstance(task, MultiTaskRegression):
+        masks = np.asarray(task.masks, dtype=float)
+        mix = task.output_rotation
+    turn = _on_tokens(basis, mix, dim, labels)
+    if turn is not None:
+        attention = turn.T @ attention @ turn[:dim, :dim]
+        values = turn[dim:, dim:].T @ values @ turn
+    return Circuits(attention, values, masks)
+
+
+def read_heads(model: AbstractModel) -> tuple[Float[Array, "H T D"], Float[Array, "H I T"]]:
+    """The key-query and the output-value circuit of each head; with an axis of labels always.
+
+    Heads of a linear network are those of the attention that it is equivalent to. Of a stack of
+    layers they are those of all layers, one after the other, with what they write to the label;
+    what they read there is what earlier layers wrote.
+    """
+    if isinstance(model, AttentionStack):
+        tokens = model.key_query.shape[-1]
+        blocks, outputs = (
+            weights.reshape(-1, tokens, tokens) for weights in (model.key_query, model.value)
+        )
+        return blocks[:, :, :-1], outputs[:, -1:]
+    source: Any = model
+    if isinstance(model, TwoLayerLinear | ConvolutionalLinear):
+        source = model.to_attention()
+    if not has_circuits(source):
+        raise TypeError(_no_circuits(model))
+    values = source.ov()
+    return source.kq(), values[:, None] if values.ndim == 2 else values
+
+
+def head_roles(
+    omega: Float[np.ndarray, " H"],
+    mu: Float[np.ndarray, " H"],
+    dummy_share: float = DUMMY_SHARE,
+    largest: float | None = None,
+) -> tuple[Role, ...]:
+    """The role of each head, from its attention ω and its output μ.
+
+    To first order head h adds μ_h ω_h to the step η = Σ μω. A head is a **dummy** if |μ_h ω_h| is
+    below `dummy_share` of the `largest` (by default that of these heads); otherwise **positive** if
+    ω > 0 and μ > 0, **negative** if ω < 0 and μ < 0, and **opposing** if their signs differ, so
+    that it works against the others.
+    """
+    strengths = np.abs(np.asarray(mu) * np.asarray(omega))
+    least = dummy_share * (strengths.max(initial=0.0) if largest is None else largest)
+
+    def role(strength: float, w: float, m: float) -> Role:
+        if strength <= least:
+            return "dummy"
+        if (w > 0) != (m > 0):
+            return "opposing"
+        return "positive" if w > 0 else "negative"
+
+    return tuple(role(s, w, m) for s, w, m in zip(strengths, omega, mu))
+
+
+def _own_basis(task: AbstractTask) -> np.ndarray | None:
+    """The directions of the inputs in which a task is simple, if these are not the axes."""
+    if isinstance(task, MultiTaskRegression):
+        return None if task.input_rotation is None else np.asarray(task.input_rotation)
+    if isinstance(task, LinearRegression):
+        covariance = np.asarray(task.covariance)
+        if np.any(covariance != np.diag(np.diagonal(covariance))):
+            return np.linalg.eigh(covariance)[1]
+    return None
+
+
+def _on_tokens(basis, mix, dim: int, labels: int) -> np.ndarray | None:
+    """The matrix that turns tokens (x; y): inputs by one matrix, labels by another."""
+    if basis is None and mix is None:
+        return None
+    turn = np.eye(dim + labels)
+    if basis is not None:
+        turn[:dim, :dim] = basis
+    if mix is not None:
+        turn[dim:, dim:] = mix
+    return turn
+
+
+def _check_sizes(name: str, task: AbstractTask, dim: int, labels: int) -> None:
+    if dim != task.dim:
+        raise ValueError(f"{name} has inputs of dimension {dim}: the task has {task.dim}.")
+    wanted = task.labels if isinstance(task, MultiTaskRegression) else 1
+    if labels != wanted:
+        raise ValueError(
+            f"{name} predicts {labels} label{'s' if labels > 1 else ''}: must "
+            f"predict the {wanted} of the task."
+        )
+
+
+def _no_circuits(model: AbstractModel) -> str:
+    name = type(model).__name__
+    if isinstance(model, AttentionStack):
+        return (
+            f"{name} has no circuits `kq()` and `ov()`: it has a `key_query` and a `value` matrix "
+            "in each of its layers, and what one layer reads is what the layers before it wrote. "
+            "`which_algorithm` judges it by its predictions."
+        )
+    return f"{name} has no circuits `kq()` and `ov()`: must be one layer of attention."
