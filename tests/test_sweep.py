@@ -23,7 +23,7 @@ import pytest
 from helpers import harmed
 from iclflow.analysis import which_algorithm
 from iclflow.cli import main
-from iclflow.config import InputError, load_config, parse_config, read_toml, to_toml
+from iclflow.config import InputError, Limit, load_config, parse_config, read_toml, to_toml
 from iclflow.engines import LocalEngine
 from iclflow.experiment import prepare, train
 from iclflow.experiment._build_model import build_model
@@ -38,6 +38,8 @@ from iclflow.sweep import (
     SweepFolder,
     Table,
     Workshop,
+    _batches,
+    _compute,
     batches_of,
     compute_batch,
     emergence,
@@ -279,6 +281,31 @@ def test_batches_are_cut_to_fit_memory_however_many_runs_there_are():
     assert max(sizes) == max(1, BUDGET // kept)
 
 
+def test_a_batch_that_does_not_fit_is_refused_and_few_fit_at_a_time(monkeypatch):
+    implicit = BASE | {"task": BASE["task"] | {"eigenvalues": [1.0] * 30}}
+    implicit |= {
+        "model": {"kind": "merged", "heads": 2},
+        "flow": {"solver": "implicit", "end": 1.0},
+    }
+    sweep = parse_sweep(data({"model.scale": [0.1]}, seeds=256, batch=1024) | {"base": implicit})
+    batches = batches_of(sweep)
+    # A Jacobian has a row for each of 1802 weights; that of every run counts.
+    needed = _batches.batch_memory(sweep.config(0), batches[0].size)
+    assert 3 * 8 * 1802**2 * batches[0].size < needed <= _batches.CEILING
+
+    def here(size):
+        limit = Limit(size / 0.75, "that this container allows")
+        monkeypatch.setattr(_batches, "memory_here", lambda now=True: limit)
+
+    here(needed - 1)
+    with pytest.raises(InputError, match=r"`batch` = 1024: \d+ runs as one program would need"):
+        _batches.check_batch(sweep, batches[0])
+    assert _batches.batches_at_once(sweep, batches) == 1
+    here(2 * needed)
+    _batches.check_batch(sweep, batches[0])
+    assert _batches.batches_at_once(sweep, batches) == 2 < len(batches)
+
+
 def test_ten_thousand_configs_are_expanded_in_moments():
     axes = {"model.scale": {"from": 1e-3, "to": 1, "count": 100, "log": True}}
     sweep = parse_sweep(data(axes, seeds=100, batch=256))
@@ -397,6 +424,22 @@ def test_settings_of_every_kind_are_columns():
     assert names[1:5] == list(axes)
     assert rows[0][1:5] == ([0.8, 0.5], "gaussian", True, 0.0)
     assert rows[-1][1:5] == ([1.0, 0.5], "balanced", False, 0.5)
+
+
+def test_a_batch_holds_the_test_set_of_one_run_at_a_time(monkeypatch):
+    measured = []
+
+    class Watched(_compute._Run):
+        def let_go(self):
+            assert "_monitor" in vars(self)
+            assert not any("_monitor" in vars(run) for run in measured)
+            super().let_go()
+            measured.append(self)
+
+    monkeypatch.setattr(_compute, "_Run", Watched)
+    content = data({"model.scale": [0.3, 0.1], "task.noise": [0.1, 0.2]}, 1)
+    computed(content | {"base": BASE | FLOWS["adam"]})
+    assert len(measured) == 4
 
 
 # Stopping and going on ------------------------------------------------------------------------

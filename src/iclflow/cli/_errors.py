@@ -6,7 +6,7 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 
-from ..config import InputError
+from ..config import InputError, out_of_memory
 from ._interrupts import INTERRUPTED, Interrupted
 from ._streams import note
 
@@ -25,8 +25,14 @@ def guarded(command: Callable[[], int]) -> int:
         # What was kept knows the command alone.
         note(f"interrupted; {stop}." if str(stop) else "interrupted.")
         return INTERRUPTED
-    except (InputError, OSError, MemoryError, SystemExit) as error:
+    except (InputError, OSError, SystemExit) as error:
         return _answered(error)
+    except Exception as error:
+        sentence = out_of_memory(error)
+        if sentence is None:
+            raise
+        note(sentence)
+        return 2
 
 
 def _warned(message, category, filename, lineno, file=None, line=None) -> None:
@@ -48,9 +54,7 @@ def _answered(error: BaseException) -> int:
     text = str(error)
     if isinstance(error, OSError):
         place = f"`{error.filename}`: " if error.filename else ""
-        text = f"{place}{error.strerror or error}."
-    elif isinstance(error, MemoryError):
-        text = "this needs more memory than the machine has."
+        text = out_of_memory(error) or f"{place}{error.strerror or error}."
     note(text)
     return 2
 

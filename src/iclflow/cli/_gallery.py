@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..claims import Lab
+from ..config import out_of_memory
 from ..report import ReportFigure
 
 # Pictures with very many points are smaller as pixels than as curves.
@@ -30,6 +31,7 @@ def draw(name: str, lab: Lab, folder: Path) -> ReportFigure:
         image, media_type = _image(drawing.figure)
     except Exception as error:
         problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        problem = out_of_memory(error) or problem
         return not_drawn(name, problem, time.perf_counter() - begin)
     return ReportFigure(
         **_shown(figure),

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 
 from ..compile_cache import enable_compile_cache
-from ..config import InputError
+from ..config import InputError, out_of_memory
 from ..files import leftovers
 from ..flows import CheckpointError
 from ..precision import enable_float64
@@ -65,13 +65,19 @@ def work(order: tuple, plain: dict[str, Any]) -> tuple[list[dict[str, Any]], byt
             "Ray with --num-gpus 0 on every node."
         )
     if fingerprint not in _SWEEPS:
-        _SWEEPS[fingerprint] = parse_sweep(data), Workshop()
+        # Whether each batch fits is looked at here; the driver has looked at the rest.
+        _SWEEPS[fingerprint] = parse_sweep(data, stored=True), Workshop()
     sweep, workshop = _SWEEPS[fingerprint]
     if sweep.hash != fingerprint:
         raise InputError(f"Node {node} reads the sweep otherwise: must have the same iclflow.")
     batch = Batch(**plain)
     with held(place(fingerprint, batch.number)) as folder:
-        finished = _computed(sweep, batch, folder, every, workshop)
+        try:
+            finished = _computed(sweep, batch, folder, every, workshop)
+        except Exception as error:
+            if sentence := out_of_memory(error):  # errors of JAX may not survive the journey
+                raise InputError(f"Node {node}: {sentence}") from None
+            raise
     return finished.rows, finished.trajectories, device.device_kind
 
 

@@ -112,7 +112,7 @@ def read_config(folder: Path) -> Config:
     # Nobody may wait here for whoever writes into a pipe.
     if os.path.lexists(path) and not os.path.isfile(path):
         raise InputError(f"`{printable(path)}` is not a plain file.")
-    return parse_config(read_toml(path))
+    return parse_config(read_toml(path), stored=True)
 
 
 def _unreadable(folder: Path, reason: str) -> StoredRun:

@@ -4,6 +4,7 @@
 from . import _curve_measurements as _curve_measurements
 from . import _model_measurements as _model_measurements
 from ._batches import Batch as Batch
+from ._batches import batches_at_once as batches_at_once
 from ._batches import batches_of as batches_of
 from ._compute import Finished as Finished
 from ._compute import Stopped as Stopped

@@ -250,6 +250,6 @@ def _check_free(path: Path, sweep: Sweep) -> None:
         return
     remedy = "choose another folder with --out"
     refuse_others(path, SWEEP, "sweep", holds_own_sweep(path), remedy)
-    there = parse_sweep(read_toml(path / SWEEP)).hash
+    there = parse_sweep(read_toml(path / SWEEP), stored=True).hash
     if there != sweep.hash:
         raise InputError(f"`{path}` holds another sweep ({there[:8]}): {remedy}.")
