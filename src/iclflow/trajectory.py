@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .files import FileError, is_sealed, parse_json, sealed, sha256, shorten, write_atomic
+from .files import MANIFEST, FileError, OwnFiles, is_sealed, parse_json, sealed, sha256, shorten
 from .loss_plot import (
     check_theory,
     draw_loss,
@@ -255,13 +255,16 @@ class Trajectory(Generic[M]):
         *,
         files: Mapping[str, bytes] | None = None,
         about: Mapping[str, Any] | None = None,
+        own: OwnFiles | None = None,
     ) -> None:
-        """Writes `trajectory.safetensors`, then `manifest.json`, which makes the run complete.
+        """Writes `trajectory.safetensors`, then `manifest.json`, which makes the run complete. An
+        earlier run is overwritten, other files of these names are not: they are refused.
 
         **Arguments:**
 
         - `files`: others that belong to the run; the manifest has a hash of each.
         - `about`: what else the manifest says, as plain data.
+        - `own`: the files of the folder that are ours, for who has looked already.
         """
         from safetensors.numpy import save
 
@@ -282,11 +285,9 @@ class Trajectory(Generic[M]):
         folder = Path(folder)
         if folder.exists() and not folder.is_dir():
             raise ValueError(f"`folder` = {folder} is a file: must be a folder, or free.")
-        # An older manifest must not vouch for the new file if we stop between the two writes.
-        (folder / "manifest.json").unlink(missing_ok=True)
-        for name, content in contents.items():
-            write_atomic(folder / name, content)
-        write_atomic(folder / "manifest.json", sealed(manifest))
+        own = own or OwnFiles(folder)
+        own.write({**contents, MANIFEST: sealed(manifest)})
+        own.end()
 
     @staticmethod
     def load(folder: Path | str, model_class: type[AbstractModel] | None = None) -> "Trajectory":
@@ -352,7 +353,7 @@ def restore_trajectory(
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a complete run."""
-    path = folder / "manifest.json"
+    path = folder / MANIFEST
     for needed in (path, folder / "trajectory.safetensors"):
         if not needed.exists():
             raise FileError(f"`{folder}` is not a complete run: {needed} is missing.")
@@ -361,9 +362,10 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest = parse_json(text)
     except ValueError as error:
-        raise FileError(f"`{path}` {error}.") from None
+        raise FileError(f"`{path}` {error}: damaged.") from None
     if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
         raise FileError(f"`{path}` is not the manifest of a run: damaged.")
+    # First: another format may have other hashes.
     if manifest.get("format") != FORMAT:
         found = shorten(manifest.get("format"))
         raise FileError(f"`{folder}` has format {found}: must be {FORMAT}.")

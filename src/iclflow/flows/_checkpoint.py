@@ -47,9 +47,12 @@ class Checkpoint:
     - `path`: of the file; it is written in one step, so that it is never half there.
     - `every`: seconds between two writings; more where writing takes long.
     - `label`: of the run, for those who look at the file from outside; see `label_in`.
+    - `make_folder`: whether the folder is made if it is missing; else nothing is written then.
     """
 
-    def __init__(self, path: Path | str, every: float = 10.0, label: str = ""):
+    def __init__(
+        self, path: Path | str, every: float = 10.0, label: str = "", make_folder: bool = True
+    ):
         if isinstance(every, str):
             raise ValueError(f"`every` = {every!r}: must be a number of seconds.")
         if not every >= 0:
@@ -61,6 +64,7 @@ class Checkpoint:
             raise ValueError(f"`path` = {str(path)!r} is a folder: must be the path of a file.")
         self.every = every
         self.label = label
+        self._make_folder = make_folder
         self._owner: str | None = None
         self._last = time.monotonic()
         self._cost = 0.0
@@ -106,6 +110,8 @@ class Checkpoint:
         """Writes where the run stands. A disk that refuses is told of once; the run goes on."""
         from safetensors.numpy import save
 
+        if not self._make_folder and not self.path.parent.is_dir():
+            return  # it was removed, and whoever keeps results there says so
         start = time.monotonic()
         arrays = {name: np.ascontiguousarray(x) for name, x in snapshot.arrays.items()}
         about = {
@@ -140,6 +146,14 @@ def label_in(path: Path) -> str | None:
         return str(_open(path)[1].get("label", ""))
     except CheckpointError:
         return ""
+
+
+def whole_label(path: Path) -> str | None:
+    """The label in a file that is a checkpoint and matches its hash; None if it is none."""
+    try:
+        return str(_read(path)[1]["label"])
+    except (CheckpointError, KeyError):
+        return None
 
 
 def owner_of(*parts) -> str:

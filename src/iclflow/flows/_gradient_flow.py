@@ -304,9 +304,9 @@ class _Driver:
         self._tries = max(8, min(most, _CHUNK_BYTES // (8 * numbers)))
         self._tries = min(self._tries, self._risk.tries_at_once or self._tries)
         return FlowProgram(
-            self._layout, self._kinds[-1], self._swept, stops, options.save, options.rtol,
-            options.gradient_tolerance, options.max_steps, self._risk.costly, self._lasting,
-            self._reach is not None,
+            self._layout, self._kinds[-1], self._count, self._swept, stops, options.save,
+            options.rtol, options.gradient_tolerance, options.max_steps, self._risk.costly,
+            self._lasting, self._reach is not None,
         )  # fmt: skip
 
     def _settings(self) -> tuple[Any, Any]:

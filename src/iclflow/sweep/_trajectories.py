@@ -8,6 +8,7 @@ import numpy as np
 
 from ..config import InputError
 from ..files import FileError
+from ..store import trajectories_in
 from ..tensors import TensorFile
 from ..trajectory import Trajectory, model_arrays, model_settings, restore_trajectory
 
@@ -52,7 +53,7 @@ def load_trajectory(folder: Path | str, number: int) -> Trajectory:
     - `folder`: of the sweep.
     - `number`: of the run, as in the column `run` of the table.
     """
-    for path in sorted((Path(folder) / "trajectories").glob("*.safetensors")):
+    for path in trajectories_in(Path(folder)):
         found = _find_run(path, number)
         if found is not None:
             return found

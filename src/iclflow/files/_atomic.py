@@ -1,15 +1,17 @@
-"""Writing files so that a reader sees the old content or the new, never half of it; and reading
-their JSON."""
+"""Writing files so that a reader sees the old content or the new, never half of it."""
 
 import contextlib
 import hashlib
 import json
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from ._content import parse_json
 
 
 def _read_umask() -> int:
@@ -18,9 +20,9 @@ def _read_umask() -> int:
     return current
 
 
-_ENDING = ".part"
-# A name as `mkstemp` makes it below.
-_TEMPORARY = re.compile(r"\..+\.[a-z0-9_]{8}\.part")
+# Half-written files are called `.NAME.iclflow-XXXXXXXX.part`: a name that nobody else makes.
+_MARK, _ENDING = ".iclflow-", ".part"
+_TEMPORARY = re.compile(r"\..+\.iclflow-[a-z0-9_]{8}\.part")
 
 # Read once: it can only be read by setting it, for all threads.
 _UMASK = _read_umask()
@@ -28,12 +30,8 @@ _UMASK = _read_umask()
 # Stands where the hash of a sealed text comes.
 _NO_HASH = "0" * 64
 _SEAL = '"hash": "'
-# As much of a value as a sentence can hold.
-_LONGEST_VALUE = 60
-
-
-class FileError(ValueError):
-    """A file that cannot be used; the text is one sentence that says why."""
+# Bytes. A list of a hundred thousand files has a tenth of it.
+_LARGEST_LIST = 100_000_000
 
 
 def write_atomic(path: Path | str, content: bytes | str) -> None:
@@ -44,7 +42,7 @@ def write_atomic(path: Path | str, content: bytes | str) -> None:
     path = Path(path)
     data = content.encode() if isinstance(content, str) else content
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(_ENDING, f".{path.name}.", path.parent)
+    handle, temporary = tempfile.mkstemp(_ENDING, f".{path.name}{_MARK}", path.parent)
     try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(data)
@@ -68,8 +66,7 @@ def write_atomic(path: Path | str, content: bytes | str) -> None:
 @contextlib.contextmanager
 def temporary_file(folder: Path, name: str) -> Iterator[Path]:
     """An empty file for others to write to, gone at the end; one that is left is a leftover."""
-    folder.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(_ENDING, f".{name}.", folder)
+    handle, temporary = tempfile.mkstemp(_ENDING, f".{name}{_MARK}", folder)
     os.close(handle)
     try:
         yield Path(temporary)
@@ -78,16 +75,29 @@ def temporary_file(folder: Path, name: str) -> Iterator[Path]:
 
 
 def leftovers(folder: Path) -> list[Path]:
-    """Half-written files that were left in a folder when their process was killed."""
-    return [
-        path for path in folder.glob(".*") if _TEMPORARY.fullmatch(path.name) and path.is_file()
-    ]
+    """Files in a folder that are called as those which a killed process leaves half-written."""
+    if not folder.is_dir():
+        return []
+    found = (folder / name for name in sorted(os.listdir(folder)) if _TEMPORARY.fullmatch(name))
+    return [path for path in found if os.path.isfile(path) and not os.path.islink(path)]
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Removes them. Nobody else may be writing into the folder."""
-    for path in leftovers(folder):
-        path.unlink(missing_ok=True)
+def read_regular(path: Path, largest: int | None = None) -> bytes:
+    """The content of a file; an `OSError` if it is a folder, a pipe or a device, which nobody may
+    wait for."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    with os.fdopen(handle, "rb") as stream:
+        about = os.fstat(handle)
+        if not stat.S_ISREG(about.st_mode):
+            raise OSError(0, "Not a regular file", str(path))
+        if largest is not None and about.st_size > largest:
+            raise OSError(0, f"Larger than {largest} bytes", str(path))
+        return stream.read()
+
+
+def printable(text: Path | str) -> str:
+    """A path, or a text with one, that can be printed and sent: what is not UTF-8 reads `\\xff`."""
+    return str(text).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def sha256(data: bytes) -> str:
@@ -109,22 +119,14 @@ def is_sealed(text: str) -> bool:
     return sha256((head + seal + _NO_HASH + rest).encode()) == mark
 
 
-def parse_json(text: str | bytes) -> Any:
-    """The content of a JSON text; a `ValueError` that says why it is none, also where brackets are
-    nested so deeply that Python cannot follow."""
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError("is nested too deeply to be read") from None
-    except ValueError:
-        raise ValueError("is not valid JSON") from None
-
-
-def shorten(value: Any) -> str:
-    """A value of a file or of a user as it can stand in a sentence: on one line, not too long."""
-    try:
-        text = " ".join(repr(value).split())
-    except ValueError:  # Python writes no more digits than some thousands
-        return "a number with thousands of digits"
-    text = "".join(c if c.isprintable() else "?" for c in text)
-    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"
+def read_sealed(path: Path) -> dict[str, Any]:
+    """The object in a file that `sealed` made; a `ValueError` says why it is none, an `OSError`
+    why it cannot be read."""
+    data = read_regular(path, _LARGEST_LIST)
+    content = parse_json(data)
+    text = data.decode()
+    if not is_sealed(text):
+        raise ValueError("does not match its hash")
+    if not isinstance(content, dict):
+        raise ValueError("holds no object")
+    return content
