@@ -15,6 +15,7 @@ from safetensors.numpy import save_file
 from iclflow.analysis import Role
 from iclflow.checkpoints import load_model, save_model
 from iclflow.cli import _inspected, main
+from iclflow.files import MARKER
 from iclflow.models import (
     AttentionStack,
     MergedKQ,
@@ -89,7 +90,8 @@ def test_inspect_prints_the_exact_loss_where_there_is_one_and_draws_the_circuits
     assert code == 0 and "kernel regression" in out and "positive" in out and "ω: attention" in out
     predicted = kernel_regression_risk(0.518, DIM, 40, 0.1, mu=1.497)
     assert f"loss {float(predicted):.6g} (exact) at context 40, noise 0.1" in out
-    assert {p.name for p in (tmp_path / "picture").iterdir()} == {"heads.pdf", "heads.png"}
+    drawn = {p.name for p in (tmp_path / "picture").iterdir()}
+    assert drawn == {"heads.pdf", "heads.png", MARKER}
 
 
 def test_heads_of_linear_attention_are_named_by_their_components(tmp_path, capsys):

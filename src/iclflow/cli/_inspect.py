@@ -16,17 +16,18 @@ from ._start import start
 
 # Flags that change the task which a model is judged on.
 _OF_THE_TASK = ("context", "noise", "eigenvalues")
-# What random numbers can be drawn from, and more sequences than anybody waits for.
-_LIMITS = {"seed": (0, 2**32 - 1), "sequences": (2, 10**7)}
+# As in a config: JAX makes keys of no larger ones.
+_LARGEST_SEED = 2**32 - 1
 
 
 def main(arguments: Sequence[str]) -> int:
     """Reads a model, measures its circuits and its predictions, and prints both."""
     options = _parser().parse_args(arguments)
-    for name, (least, most) in _LIMITS.items():
-        if not least <= getattr(options, name) <= most:
-            value = shown(getattr(options, name))
-            raise InputError(f"`--{name}` = {value}: must be at least {least} and at most {most}.")
+    if options.sequences < 2:
+        raise InputError(f"`--sequences` = {shown(options.sequences)}: must be at least 2.")
+    if not 0 <= options.seed <= _LARGEST_SEED:
+        value = shown(options.seed)
+        raise InputError(f"`--seed` = {value}: must lie between 0 and {_LARGEST_SEED}.")
     check_kind(options.file, "folder of a run")
     start()
     with Activity(f"reading {options.file}") as activity:
