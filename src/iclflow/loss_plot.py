@@ -65,6 +65,11 @@ def first_shown(times: np.ndarray, losses: np.ndarray) -> float | None:
     return 0.1 * float(times[np.argmax(moved)]) if moved.any() else None
 
 
+def one_panel(ax: "Axes | None") -> "Axes":
+    """The axes given, or new ones."""
+    return panels(ax)[0, 0]
+
+
 def panels(axes: Any = None, rows: int = 1, columns: int = 1) -> np.ndarray:
     """The axes given, or those of a new figure, by row and column."""
     import matplotlib.pyplot as plt

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .files import is_sealed, sealed, sha256, write_atomic
-from .loss_plot import check_theory, draw_loss, draw_theory, first_shown, framed_legend, panels
+from .loss_plot import check_theory, draw_loss, draw_theory, first_shown, framed_legend, one_panel
 from .models import MODELS, AbstractModel, map_models
 from .tasks import AbstractTask, is_real
 from .weight_plot import plot_components, plot_heads, plot_spectrum
@@ -161,7 +161,7 @@ class Trajectory(Generic[M]):
         """
         if theory is not None:
             check_theory(theory)
-        ax = panels(ax)[0, 0]
+        ax = one_panel(ax)
         draw_loss(ax, self.times, self.losses)
         if theory is not None:
             draw_theory(ax, theory, self.times)

@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from .circuits import Circuits, Role, head_roles, in_coordinates, read_heads
 from .estimators import PopulationPCR, principal_components
-from .loss_plot import framed_legend, panels
+from .loss_plot import framed_legend, one_panel, panels
 from .models import AbstractModel, AttentionStack, map_models
 from .tasks import AbstractTask, MultiTaskRegression
 
@@ -40,7 +40,7 @@ def plot_spectrum(
     """Singular values: of linear attention with one label those of the matrix that all heads apply
     together, of any other those of each head."""
     found = _circuits(models, times)
-    ax = panels(ax)[0, 0]
+    ax = one_panel(ax)
     if _is_linear(models) and found.values.shape[-2] == 1:
         names = [rf"$\sigma_{{{rank + 1}}}$" for rank in range(found.dim)]
         _draw_named(ax, times, _singular_values(found.together[:, 0]), names)
@@ -97,7 +97,7 @@ def plot_components(
         strengths = np.einsum("taa->ta", _circuits(models, times, task, basis).together[:, 0])
         names = [f"component {d + 1} (variance {v:.3g})" for d, v in enumerate(variances)]
         words = r"strength $e_d^\top A\,e_d$, $A=\Sigma_h\,\mu_h KQ_h$"
-    ax = panels(ax)[0, 0]
+    ax = one_panel(ax)
     if _is_linear(models) and not isinstance(task, MultiTaskRegression):
         strengths = strengths / np.asarray(PopulationPCR(task, task.dim, models.divides_by).gains)
         ax.axhline(1.0, color="0.8", lw=0.8, zorder=1)
@@ -117,7 +117,8 @@ def _circuits(
         raise ValueError("This run has no points: nothing can be drawn.")
     # Weights that ran away make infinities, which are drawn as gaps.
     with np.errstate(all="ignore"):
-        return in_coordinates(*map_models(read_heads, models), task, basis, type(models).__name__)
+        attention, values = map_models(read_heads, models)
+        return in_coordinates(attention, values, task, basis, type(models).__name__)
 
 
 def _is_linear(models: AbstractModel) -> bool:
