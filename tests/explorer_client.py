@@ -1,5 +1,6 @@
 """A server of the explorer for tests, and what a page does with it."""
 
+import asyncio
 import base64
 import contextlib
 import http.client
@@ -12,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -143,6 +144,70 @@ class Page:
                     if event["type"] in types:
                         return found
         raise AssertionError(f"the stream ended before {types}: {[e['type'] for e in found]}")
+
+
+class Answer(NamedTuple):
+    """What an application answered."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Asgi:
+    """An application of the explorer that is asked without a server between.
+
+    **Arguments:**
+
+    - `make`: makes it for the names under which it may be asked.
+    """
+
+    host = "127.0.0.1:1"
+    cookie = "iclflow-explorer-1"
+
+    def __init__(self, make):
+        self.app = make([self.host])
+
+    def scope(self, method: str, path: str, headers: dict[str, str] | None = None) -> dict:
+        path, _, query = path.partition("?")
+        return {
+            **{"type": "http", "http_version": "1.1", "method": method, "scheme": "http"},
+            **{"path": path, "raw_path": path.encode(), "query_string": query.encode()},
+            **{"root_path": "", "client": ("127.0.0.1", 5), "server": ("127.0.0.1", 1)},
+            "headers": [(k.encode(), v.encode()) for k, v in (headers or {}).items()],
+        }
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        cookie: str | None = None,
+        host: str = host,
+        origin: str | None = None,
+    ) -> Answer:
+        """What it answers to one request of a page."""
+        headers = {"host": host, "origin": origin or f"http://{host}"}
+        headers |= {"content-type": "application/json"} | ({"cookie": cookie} if cookie else {})
+        sent: list[dict] = []
+        waiting = [{"type": "http.request", "body": json.dumps(body or {}).encode()}]
+
+        async def receive() -> dict:
+            if not waiting:
+                await asyncio.Event().wait()  # a page that reads the answer says nothing more
+            return waiting.pop()
+
+        async def send(message: dict) -> None:
+            sent.append(message)
+
+        asyncio.run(self.app(self.scope(method, path, headers), receive, send))
+        start = next(each for each in sent if each["type"] == "http.response.start")
+        named = {name.decode(): value.decode() for name, value in start["headers"]}
+        return Answer(start["status"], named, b"".join(each.get("body", b"") for each in sent))
 
 
 @contextlib.contextmanager

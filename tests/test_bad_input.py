@@ -6,6 +6,7 @@ import random
 import sys
 from pathlib import Path
 
+import jax
 import pytest
 
 from iclflow.cli import main
@@ -115,7 +116,18 @@ def test_files_that_cannot_be_read_are_refused(tmp_path, capsys):
     assert "is a folder" in refused(("run", tmp_path), capsys)
     assert "`task` is missing" in refused(("run", tmp_path / "empty.toml"), capsys)
     assert "File name too long" in refused(("run", "x" * 5000), capsys)
+    if os.path.exists("/dev/zero"):  # it has no end
+        assert "bytes long: must be a TOML file" in refused(("run", "/dev/zero"), capsys)
     assert leftovers() == []
+
+
+def test_memory_that_runs_out_is_told_in_one_sentence_and_leaves_nothing(monkeypatch, capsys):
+    def exhausted(*_, **__):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.")
+
+    monkeypatch.setattr("iclflow.experiment.train", exhausted)
+    sentence = refused(("run", STAIRCASE), capsys)
+    assert sentence.startswith("This needs more memory than there is") and leftovers() == []
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="these paths are of Unix")

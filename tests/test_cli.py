@@ -453,7 +453,8 @@ def test_verify_writes_report_json_and_figures(registry, tmp_path, capsys):
     code, text, _ = result_of("verify", "--out", out, "--json", tmp_path / "r.json", capsys=capsys)
     assert code == 0
     assert "✓ holds" in text and "≠ misstated" in text and "too few seeds" in text
-    assert sorted(p.name for p in out.iterdir()) == ["claims.json", "figures", "report.html"]
+    names = [".iclflow.json", "claims.json", "figures", "report.html"]
+    assert sorted(p.name for p in out.iterdir()) == names
     assert sorted(p.name for p in (out / "figures").iterdir()) == [
         f"linear-line.{kind}" for kind in ("npz", "pdf", "png", "toml")
     ]
@@ -617,6 +618,35 @@ def test_reproduce_draws_one_figure(registry, tmp_path, capsys):
         ".toml",
     ]
     assert all(Path(file).is_file() for file in result["files"])
+
+
+def test_figures_and_reports_of_others_are_neither_overwritten_nor_deleted(
+    registry, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    registry("drawn")
+    # The default folder of the one is where the other puts its figures.
+    assert result_of("reproduce", "linear/line", capsys=capsys)[0] == 0
+    kept = {path.name: path.read_bytes() for path in Path("figures").iterdir()}
+    code, text, err = result_of("verify", "--out", ".", capsys=capsys)
+    assert (code, text, err.count("\n")) == (
+        2,
+        "",
+        1,
+    ) and "`figures/linear-line.pdf` was not" in err
+    code, *_ = result_of("verify", "--falsify", "--out", ".", capsys=capsys)
+    assert code == 0 and {p.name: p.read_bytes() for p in Path("figures").iterdir()} == kept
+    # Ours are written again, unless they were changed since.
+    for words in (("verify", "--out", "o"), ("reproduce", "linear/line")):
+        assert [result_of(*words, capsys=capsys)[0] for _ in range(2)] == [0, 0]
+    for words, file in (
+        (("verify", "--out", "o"), Path("o/report.html")),
+        (("reproduce", "linear/line"), Path("figures/linear-line.toml")),
+    ):
+        file.write_text("my notes")
+        code, _, err = result_of(*words, capsys=capsys)
+        assert code == 2 and f"`{file}` was not written by iclflow, or was changed since" in err
+        assert file.read_text() == "my notes"
 
 
 def test_reproduce_lists_figures_and_refuses_others(registry, tmp_path, capsys):

@@ -1,18 +1,26 @@
 """Configs: what is accepted, what is refused and in which words, and what a flag does to a file."""
 
+import errno
 import tomllib
 from pathlib import Path
 
+import jax
 import pydantic
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iclflow.config import (
+    BASE,
     Config,
     InputError,
+    Limit,
     _checks,
+    _limits,
+    _out_of_memory,
     load_config,
+    memory_needed,
+    out_of_memory,
     parse_config,
     read_toml,
     to_toml,
@@ -20,6 +28,9 @@ from iclflow.config import (
 )
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.toml"))
+
+
+EIGHT = Limit(8.0 * 2**30, "that this container allows")
 
 
 def base() -> dict:
@@ -442,10 +453,124 @@ def test_what_cannot_work_is_refused_in_one_sentence(data, sentence):
     ],
 )
 def test_a_run_that_does_not_fit_into_memory_is_refused(data, name, monkeypatch):
-    monkeypatch.setattr(_checks, "memory_here", lambda: 8 * 2**30)
+    monkeypatch.setattr(_checks, "memory_here", lambda: EIGHT)
     sentence = refusal(data)
     assert sentence.startswith(f"{name} is too large: the run would need about ")
-    assert sentence.endswith("GiB of memory, and this machine has 8 GiB.")
+    assert sentence.endswith(
+        "GiB of memory, and may take 6 of the 8 GiB that this container allows."
+    )
+
+
+def test_a_jacobian_that_does_not_fit_into_memory_is_refused(monkeypatch):
+    monkeypatch.setattr(_checks, "memory_here", lambda: EIGHT)
+    large = changed(
+        task={"eigenvalues": [1.0] * 100},
+        model={"kind": "merged", "heads": 100},
+        flow={"solver": "implicit", "end": 1.0},
+        save={"kind": "linear", "count": 2},
+    )
+    sentence = refusal(large)
+    start = "`flow.solver` = 'implicit' factorises a matrix with a row for each of 1000100 weights"
+    assert sentence.startswith(start)
+    # The same weights without it, and with it a few of them, fit.
+    explicit = parse_config({**large, "flow": {"solver": "explicit", "end": 1.0}})
+    few = parse_config({**large, "model": {"kind": "merged", "heads": 1, "scale": 0.1},
+                        "task": {**large["task"], "eigenvalues": [1.0] * 50}})  # fmt: skip
+    # Three square matrices are what is needed in any case.
+    for config, least in ((explicit, 100 * 8 * 10**4), (few, 3 * 8 * 2501**2)):
+        assert least < sum(memory_needed(config).values()) - BASE < 3 * 2**30
+
+
+def test_a_test_set_counts_and_is_bounded(monkeypatch):
+    monkeypatch.setattr(_checks, "memory_here", lambda: EIGHT)
+    sampled = {"kind": "sampled", "batch": 4}
+    flow = {"kind": "sgd", "learning_rate": 0.1, "steps": 5}
+    long = {"eigenvalues": [1.0] * 32, "context": 2000}
+    softmax = {"kind": "merged", "activation": "softmax"}
+    config = parse_config(changed(task=long, model=softmax, risk=sampled, flow=flow))
+    needed = memory_needed(config)["task.context"]
+    # Of 4096 sequences in single precision all are stored, and few are predicted at a time.
+    stored = 4 * 4096 * 2001 * 33
+    assert stored < needed < 2 * stored
+
+
+def test_a_run_that_is_there_is_read_wherever_it_was_made(monkeypatch):
+    monkeypatch.setattr(_checks, "memory_here", lambda: EIGHT)
+    data = changed(model={"heads": 10**11})
+    assert parse_config(data, stored=True).model.heads == 10**11
+    assert "is too large" in refusal(data)
+
+
+# Memory ---------------------------------------------------------------------------------------
+
+
+GROUPS = {
+    "version 2, nested": (
+        "0::/a/b\n",
+        {"a/b/memory.max": "max", "a/memory.max": str(3 * 2**29), "memory.max": str(2**40)},
+        1.5,
+    ),
+    "version 2 beside 1": ("0::/a\n", {"unified/a/memory.max": str(2**31)}, 2.0),
+    "version 1": (
+        "5:cpu:/x\n4:memory:/a/b\n",
+        {"memory/a/b/memory.limit_in_bytes": str(2**32), "a/b/memory.max": "1"},
+        4.0,
+    ),
+    "a path that only the host sees": ("0::/docker/abc\n", {"memory.max": str(2**30)}, 1.0),
+    "none": ("0::/\n", {"memory.max": "max\n"}, None),
+    "another system": ("", {}, None),
+}
+
+
+@pytest.mark.parametrize("own, files, least", GROUPS.values(), ids=GROUPS)
+def test_the_limit_of_a_container_is_the_least_around_the_process(own, files, least, tmp_path):
+    files = {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
+    for name, text in (files | {"proc/self/cgroup": own}).items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    found = min(_limits.container_limits(tmp_path), default=None)
+    assert (found and found.size / 2**30) == least
+    assert found is None or found.words == "that this container allows"
+
+
+def test_what_is_free_and_what_a_process_may_take_are_limits_too(tmp_path, monkeypatch):
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 8388608 kB\nMemAvailable:  1048576 kB\n")
+    (free,) = _limits.free_memory(tmp_path)
+    assert free == (2**30, "that are free on this machine")
+    resource = pytest.importorskip("resource")
+    bounds = {resource.RLIMIT_AS: 4 * 2**30, resource.RLIMIT_DATA: resource.RLIM_INFINITY}
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (bounds[kind], bounds[kind]))
+    (addresses,) = _limits.process_limits()
+    assert addresses.size == 4 * 2**30 - _limits.UNUSED_ADDRESSES
+    assert addresses.sentence == "2.06 of the 2.75 GiB that are left of the 4 GiB of `ulimit -v`"
+    bounds[resource.RLIMIT_DATA] = 2**30
+    assert min(_limits.process_limits()) == (2**30, "that `ulimit -d` allows")
+
+
+def test_errors_that_say_that_memory_ran_out_become_one_sentence(monkeypatch):
+    monkeypatch.setattr(_out_of_memory, "memory_here", lambda: EIGHT)
+    said = "RESOURCE_EXHAUSTED: Out of memory allocating 35701919744 bytes."
+    about = {
+        jax.errors.JaxRuntimeError(said): " (33.3 GiB were asked for at once)",
+        MemoryError(
+            "Unable to allocate 7.45 GiB for an array"
+        ): " (7.45 GiB were asked for at once)",
+        MemoryError(): "",
+        RuntimeError("std::bad_alloc"): "",
+        OSError(errno.ENOMEM, "Cannot allocate memory"): "",
+    }
+    for error, asked in about.items():
+        assert out_of_memory(error) == (
+            f"This needs more memory than there is{asked}: a run may take 6 of the 8 GiB that this "
+            "container allows. Smaller sizes, batches or data sets need less."
+        )
+    for other in (
+        ValueError("out of memory"),
+        RuntimeError("broken"),
+        OSError(errno.ENOSPC, "full"),
+    ):
+        assert out_of_memory(other) is None
 
 
 def test_the_exact_softmax_risk_is_the_best_where_it_exists():
@@ -472,7 +597,7 @@ def test_the_exact_softmax_risk_is_the_best_where_it_exists():
 
 
 def test_a_very_long_context_is_no_burden_for_the_exact_risk(monkeypatch):
-    monkeypatch.setattr(_checks, "memory_here", lambda: 2**30)
+    monkeypatch.setattr(_checks, "memory_here", lambda: Limit(2.0**30, "that this machine has"))
     assert parse_config(changed(task={"context": 10**9})).task.longest_context == 10**9
 
 

@@ -142,7 +142,7 @@ class Tab:
         )
         return index
 
-    def set_number(self, field: str, value: float) -> None:
+    def set_number(self, field: str, value: float | str) -> None:
         entry = self.page.locator(f'[data-field="{field}"] input.number').first
         entry.fill(str(value))
         entry.press("Enter")
@@ -221,6 +221,28 @@ def look_at(tab, preset: Preset) -> None:
         "(all) => all.map((each) => each.dataset.verdict)"
     )
     assert "waiting" not in verdicts and "fails" not in verdicts
+    for _ in range(2):  # time as the preset has it, then the other way
+        curves_lie_together(tab)
+        tab.page.click("#log-time")
+
+
+# The moments of every curve of the loss, as they are given to be drawn, and which have a value.
+CURVES = """() => document.querySelector("#loss").data.map(({ name, x, y }) =>
+  ({ name, times: [...x], losses: [...y] }))"""
+
+
+def curves_lie_together(tab) -> None:
+    """Checks that theory is drawn from the first to the last point of the run, and nothing where
+    the axis has no place for it: a line to there would be drawn flat."""
+    tab.drawn()
+    log = tab.page.get_attribute("#log-time", "aria-pressed") == "true"
+    run, *theory = tab.page.evaluate(CURVES)
+    for curve in (run, *theory):
+        assert len(curve["times"]) == len(curve["losses"]) and curve["times"][0] >= 0
+        assert curve["times"][0] > 0 or not log
+    for curve in theory:
+        assert curve["times"][0] <= run["times"][0] and curve["times"][-1] >= run["times"][-1]
+        assert curve["losses"][0] is not None
 
 
 def test_controls_change_the_run(tab):
@@ -251,17 +273,42 @@ def test_a_bar_is_moved_with_the_keyboard_and_with_the_mouse(tab):
     assert tab.shown()["c"]["task"]["eigenvalues"][0] < raised
 
 
-def test_what_cannot_be_is_said_at_its_control_and_the_picture_stays(tab):
+def outdated(tab) -> bool:
+    """Whether picture, words and verdicts are marked, for eyes and ears, as of other settings."""
+    tab.drawn()
+    marks = tab.page.locator(".of-before:visible").count()
+    faint = tab.page.evaluate(
+        """() => ["#claims", "#words", ".plotbox.loss"].map((part) =>
+        Number(getComputedStyle(document.querySelector(part)).opacity) < 1)"""
+    )
+    described = tab.page.locator('#claims[aria-describedby="status-words"]').count()
+    said = "what is shown is of" in tab.page.inner_text("#status-words")
+    found = {marks == 3, all(faint), described == 1, said}
+    assert len(found) == 1 and (marks, any(faint)) in ((0, False), (3, True)), (marks, faint, said)
+    return found.pop()
+
+
+def test_what_cannot_be_is_said_at_its_control_and_the_picture_is_marked_as_old(tab):
     tab.open()
     points = tab.points()
+    assert not outdated(tab)
     tab.set_number("model.heads", 99)
     told = tab.page.locator('[data-field="model.heads"]')
     told.locator("text=at most 16 heads").wait_for()
-    assert told.locator('[aria-invalid="true"]').count() >= 1
+    assert told.locator('[aria-invalid="true"]').count() >= 1 and outdated(tab)
     assert tab.points() == points and tab.page.get_attribute("html", "data-state") == "settled"
     tab.set_number("model.heads", 2)
     tab.restarted()
-    assert told.locator('[aria-invalid="true"]').count() == 0
+    assert told.locator('[aria-invalid="true"]').count() == 0 and not outdated(tab)
+    # What the server never hears of, and what waits for a press of Run.
+    tab.set_number("model.heads", "two")
+    assert told.locator('[aria-invalid="true"]').count() >= 1 and outdated(tab)
+    tab.page.uncheck("#auto")
+    tab.set_number("model.heads", 2)
+    assert outdated(tab) and told.locator('[aria-invalid="true"]').count() == 0
+    tab.page.click("#run")
+    tab.restarted()
+    assert not outdated(tab)
 
 
 # Time -------------------------------------------------------------------------------------------
@@ -324,6 +371,12 @@ def test_play_moves_time_and_keys_work(tab):
     assert tab.page.get_attribute("#log-time", "aria-pressed") == "true"
     tab.page.keyboard.press("?")
     tab.page.wait_for_selector("#keys[open]")
+
+
+def test_theory_and_run_begin_together_on_both_kinds_of_axis(shown):
+    for _ in range(2):
+        curves_lie_together(shown)
+        shown.page.click("#log-time")
 
 
 # Compare, share, export -------------------------------------------------------------------------
@@ -456,6 +509,24 @@ def test_a_stored_run_is_opened_from_the_list(tab, stored):
     tab.page.get_by_role("button", name="Open the run small").click()
     tab.restarted()
     assert tab.shown().get("o") and tab.page.locator("#heads [data-head]").count() == 2
+    is_about(tab, "small A run from disk, as it was stored.")
+    tab.page.reload()
+    tab.until("settled")
+    is_about(tab, "small A run from disk, as it was stored.")
+    tab.set_number("model.heads", 1)
+    tab.restarted()
+    is_about(tab, "small A run from disk, as it was stored.")
+    assert tab.page.inner_text("#preset-changes") == "Changed from small: model.heads"
+    tab.page.click('#presets [data-preset="linear/staircase"]')
+    tab.restarted()
+    assert tab.page.locator("#preset-words b").count() == 0
+
+
+def is_about(tab, words: str) -> None:
+    """Checks that the page names what it shows, and no preset beside it."""
+    assert tab.page.inner_text("#preset-words") == words
+    assert tab.page.locator('#presets [aria-pressed="true"]').count() == 0
+    assert tab.page.locator('#controls [data-field="model.heads"]').count() == 1
 
 
 def test_a_cell_of_a_phase_diagram_opens_its_run(tab, stored):
@@ -471,6 +542,8 @@ def test_a_cell_of_a_phase_diagram_opens_its_run(tab, stored):
     tab.restarted()
     assert tab.shown()["o"]["x"] == {"name": "model.scale", "value": 0.1}
     assert tab.page.locator("#heads [data-head]").count() == 2
+    again = "A run of a sweep, computed again: it did not keep its weights."
+    is_about(tab, f"run 4 of scales {again}")
 
 
 def test_a_cell_of_a_phase_diagram_is_opened_with_the_mouse(tab, stored):

@@ -1,25 +1,45 @@
 """Parts of the explorer that need neither a server nor a browser."""
 
 import asyncio
+import contextlib
 import itertools
 import json
+import logging
+import socket
 import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import uvicorn
 
-from explorer_client import STAIRCASE
+from explorer_client import STAIRCASE, Asgi, wait_for
 from iclflow.config import parse_config
+from iclflow.explorer import _connections, _pool
+from iclflow.explorer._app import application
 from iclflow.explorer._changes import changed, checked, field_in
+from iclflow.explorer._connections import (
+    BACKLOG,
+    EVENTS,
+    MOST_STREAMS,
+    LimitedProtocol,
+    RateLimit,
+    most_connections,
+)
+from iclflow.explorer._desk import Told
 from iclflow.explorer._exports import as_csv, as_json, as_program, as_toml
 from iclflow.explorer._limits import LIMITS, Refusal, told_limits
+from iclflow.explorer._pool import Pool, Worker
 from iclflow.explorer._presets import presets
 from iclflow.explorer._queue import FairQueue
 from iclflow.explorer._run_data import Points, RunData
 from iclflow.explorer._session import Run, Session
+from iclflow.explorer._stored import Shelf
+from iclflow.explorer._studio import Studio
 
 KINDS = {
     "flow": ("gradient_flow", "gradient_descent", "sgd", "adam"),
@@ -72,6 +92,20 @@ def test_what_had_to_change_as_well_is_told():
     config, others = changed(parse_config(STAIRCASE).given(), "model.activation", "softmax")
     assert config.model.softmax and not config.exact
     assert others and "model.activation" not in others
+
+
+@pytest.mark.parametrize("unknown", ["nonsense", "", None, 3, ["merged"], {}])
+def test_a_kind_that_nobody_knows_gives_way_or_is_refused(unknown):
+    given = parse_config(STAIRCASE).given()
+    lost = {**given, "model": {**given["model"], "kind": unknown}}
+    config, _ = changed(lost, "model.kind", "merged")
+    assert config.model.kind == "merged" and config.model.heads == 4
+    for settings in (given, lost):
+        with pytest.raises(Refusal) as refusal:
+            changed(settings, "model.kind", unknown)
+        assert refusal.value.status == 400 and str(refusal.value).endswith(".")
+    with pytest.raises(Refusal, match="model.kind"):
+        changed(lost, "model.heads", 2)
 
 
 def test_a_change_that_cannot_work_is_refused_at_its_setting():
@@ -227,6 +261,295 @@ def test_a_moment_without_weights_of_its_own_has_those_before_it():
     data.add(start, given, frames)
     place, frame = data.frame(1)
     assert place == 0 and frame["KQ"][0, 0, 0] == 0.0
+
+
+# Workers ----------------------------------------------------------------------------------------
+
+
+class _Process:
+    """A process that never runs."""
+
+    pid, exitcode = 1, -9
+
+    def kill(self) -> None:
+        pass
+
+    def join(self, timeout: float | None = None) -> None:
+        pass
+
+
+class _Pipe:
+    """Keeps what is sent to a worker."""
+
+    def __init__(self):
+        self.sent: list = []
+
+    def send(self, message) -> None:
+        self.sent.append(message)
+
+    def close(self) -> None:
+        pass
+
+
+def _told(page: Session) -> list[dict]:
+    return [json.loads(text) for _, text in page.after(0)]
+
+
+def test_a_process_that_cannot_start_is_tried_again_and_the_page_is_told_why(monkeypatch, caplog):
+    failures = [OSError(24, "Too many open files"), RuntimeError("can't start new thread")]
+    starts: list[float] = []
+
+    def start_one(pool) -> None:
+        starts.append(time.monotonic())
+        if failures:
+            raise failures.pop(0)
+        pool.workers.append(Worker(_Process(), _Pipe()))
+
+    async def watched() -> list[dict]:
+        studio = Studio(1)
+        await studio.start()
+        page = studio.new_session()
+        run = studio.submit(page, parse_config(STAIRCASE), "a run")
+        with pytest.raises(Refusal, match="Too many open files.*tries again") as refusal:
+            await studio.ask("sweep", {})
+        assert refusal.value.status == 503
+        while not studio._pool.workers:
+            studio._tick(time.monotonic())
+            await asyncio.sleep(0.005)
+        (worker,) = studio._pool.workers
+        studio._pool._told(worker, Told(0, "ready", None))
+        assert run.state == "running" and studio._pool.failure is None
+        # One that dies is replaced, whatever became of its run.
+        studio._pool._died(worker)
+        assert len(studio._pool.workers) == 1 and run.state == "failed"
+        await studio.close()
+        return _told(page)
+
+    monkeypatch.setattr(Pool, "_start_one", start_one)
+    monkeypatch.setattr(_pool, "_SOON", 0.02)
+    events = asyncio.run(watched())
+    reasons = [event["why"] for event in events if event["type"] == "queued"]
+    assert "Too many open files" in reasons[0] and "new thread" in reasons[1]
+    assert [event["type"] for event in events][-2:] == ["started", "failed"]
+    # Once a failure, and each time later: nobody starts processes in a busy loop.
+    assert len(starts) == 4 and starts[1] - starts[0] >= 0.02 and starts[2] - starts[1] >= 0.04
+    assert [r.levelname for r in caplog.records if "could not start" in r.message] == ["ERROR"] * 2
+
+
+def test_a_process_that_starts_halfway_leaves_nothing(monkeypatch):
+    ended = []
+    ours, theirs = (SimpleNamespace(close=lambda name=name: ended.append(name)) for name in "ot")
+    process = SimpleNamespace(pid=7, start=lambda: None, kill=lambda: ended.append("process"))
+    context = SimpleNamespace(Pipe=lambda: (ours, theirs), Process=lambda **_: process)
+
+    def no_thread(*arguments, **options):
+        def start() -> None:
+            raise RuntimeError("can't start new thread")
+
+        return SimpleNamespace(start=start)
+
+    monkeypatch.setattr(_pool.multiprocessing, "get_context", lambda name: context)
+    monkeypatch.setattr(_pool.threading, "Thread", no_thread)
+    pool = Pool(1, lambda *_: None, lambda *_: None)
+    with pytest.raises(RuntimeError):
+        pool._start_one()
+    assert sorted(ended) == ["o", "process", "t"] and pool.workers == []
+
+
+def test_a_page_and_a_client_have_only_so_many_streams(monkeypatch):
+    studio = Studio(0)
+    page, other = studio.new_session(), studio.new_session()
+    for _ in range(MOST_STREAMS):
+        studio.listen(page, "here")
+    with pytest.raises(Refusal, match="This page has 4 streams") as refusal:
+        studio.listen(page, "here")
+    assert refusal.value.status == 429
+    studio.left(page, "here")
+    studio.listen(page, "here")
+    monkeypatch.setattr("iclflow.explorer._studio.MOST_STREAMS_OF_CLIENT", MOST_STREAMS)
+    with pytest.raises(Refusal, match="Too many pages"):
+        studio.listen(other, "here")
+    studio.listen(other, "elsewhere")
+
+
+# Connections and logs ---------------------------------------------------------------------------
+
+
+async def _plain(scope, receive, send) -> None:
+    """An application that answers at once, and a stream that goes on until its reader leaves."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    if scope["path"] == EVENTS:
+        await send({"type": "http.response.body", "body": b"begun", "more_body": True})
+        while (await receive())["type"] != "http.disconnect":
+            pass
+    await send({"type": "http.response.body", "body": b"answer"})
+
+
+def test_connections_that_ask_for_nothing_give_way_and_are_closed(monkeypatch):
+    monkeypatch.setattr(_connections, "_HEAD", 0.4)
+
+    def attack(port: int, server: uvicorn.Server, opened: contextlib.ExitStack) -> None:
+        def connect(path: str | None = None) -> socket.socket:
+            made = opened.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5))
+            if path is not None:
+                made.sendall(f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+            return made
+
+        stream = connect(EVENTS)
+        assert b"200 OK" in stream.recv(100)
+        idle = [connect() for _ in range(30)]
+        assert b"200 OK" in connect("/").recv(100)
+        assert len(server.server_state.connections) <= 8
+        # Whoever sends a head byte by byte has no more time than others.
+        with pytest.raises(OSError):
+            for _ in range(100):
+                idle[-1].sendall(b"G")
+                time.sleep(0.02)
+        for each in idle:
+            with contextlib.suppress(ConnectionResetError):
+                assert each.recv(1) == b""
+        # The stream has been quiet for longer than that, and is still there.
+        assert wait_for(lambda: len(server.server_state.connections) == 1)
+
+    async def attacked() -> None:
+        protocol = type("Protocol", (LimitedProtocol,), {"most": 8})
+        options: dict = {"http": protocol, "lifespan": "off", "log_level": "warning", "ws": "none"}
+        server = uvicorn.Server(uvicorn.Config(_plain, **options))
+        monkeypatch.setattr(server, "capture_signals", contextlib.nullcontext)
+        with socket.create_server(("127.0.0.1", 0)) as listener, contextlib.ExitStack() as opened:
+            serving = asyncio.create_task(server.serve([listener]))
+            port = listener.getsockname()[1]
+            await asyncio.to_thread(attack, port, server, opened)
+            opened.close()
+            server.should_exit = True
+            await serving
+
+    asyncio.run(attacked())
+
+
+def test_connections_leave_descriptors_for_everything_else(monkeypatch):
+    import resource
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 4096))
+    assert BACKLOG + most_connections(4) + 100 <= 1024 and most_connections(4) > 700
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY,) * 2)
+    assert most_connections(4) == 1000
+
+
+def test_what_goes_wrong_again_and_again_is_logged_a_few_times():
+    limit = RateLimit(most=2, seconds=0.05)
+    record = lambda text: logging.LogRecord("a", logging.ERROR, "", 0, text, None, None)
+    assert [limit.filter(record("full")) for _ in range(500)].count(True) == 2
+    assert limit.filter(record("another"))
+    time.sleep(0.06)
+    later = record("full")
+    assert limit.filter(later) and "498 messages like this one were left out" in later.getMessage()
+
+
+# Who may ask ------------------------------------------------------------------------------------
+
+TOKEN = "a-token-that-nobody-guesses"
+ROUTES = [
+    *("GET /", "GET /api/start", "GET /api/health", "POST /api/check", "POST /api/change"),
+    *("POST /api/sessions", "GET /api/events?session=x", "POST /api/runs", "GET /api/stored"),
+    *("GET /api/runs/x/moment/0", "GET /api/runs/x/export/png", "POST /api/runs/x/cancel"),
+    *("POST /api/stored/x/open", "GET /api/sweeps/x", "GET /api/sweeps/x/diagram?x=a&value=b"),
+    *("POST /api/sweeps/x/open", "GET /static/plotly.min.js", "GET /static/main.js"),
+    *("GET /static/presets/linear-white.svg", "GET /nothing", "PUT /", "HEAD /static/main.js"),
+]
+
+
+@pytest.fixture
+def guarded():
+    """An application that asks for a token."""
+    return Asgi(lambda hosts: application(Studio(0), Shelf([]), hosts, TOKEN))
+
+
+def test_every_route_is_in_the_list_of_those_that_ask_for_the_token(guarded):
+    paths = {route.partition(" ")[2].partition("?")[0] for route in ROUTES}
+    for route in guarded.app._app.routes:
+        assert any(route.matches(guarded.scope("GET", path))[0].value for path in paths), route.path
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_no_route_answers_without_the_token(guarded, route):
+    method, _, path = route.partition(" ")
+    mark = "&" if "?" in path else "?"
+    for cookie in (None, "", f"{guarded.cookie}=", f"{guarded.cookie}={TOKEN[:-1]}", f"a={TOKEN}"):
+        assert guarded.ask(method, path, cookie=cookie).status == 401, cookie
+        assert guarded.ask(method, f"{path}{mark}token=é{TOKEN}", cookie=cookie).status == 401
+    # In the address it is taken for the page alone: other addresses are written into logs.
+    given = guarded.ask(method, f"{path}{mark}token={TOKEN}")
+    assert (given.status != 401) == (path == "/" and method == "GET")
+    assert guarded.ask(method, path, cookie=f"b=1; {guarded.cookie}={TOKEN}").status != 401
+
+
+def test_the_page_takes_the_token_out_of_its_address_into_a_cookie(guarded):
+    answer = guarded.ask("GET", f"/?token={TOKEN}")
+    cookie = answer.headers["set-cookie"]
+    assert cookie == f"{guarded.cookie}={TOKEN}; Path=/; HttpOnly; SameSite=Strict"
+    assert "set-cookie" not in guarded.ask("GET", "/", cookie=cookie.partition(";")[0]).headers
+    assert "set-cookie" not in guarded.ask("GET", "/?token=another").headers
+
+
+@pytest.mark.parametrize(
+    "host, status",
+    [
+        ("127.0.0.1:1", 200),
+        ("192.0.2.7:1", 200),
+        ("[2001:db8::1]:1", 200),
+        ("192.0.2.7:2", 421),
+        ("192.0.2.7", 421),
+        ("a@192.0.2.7:1", 421),
+        ("evil.example:1", 421),
+        ("[::1:1", 421),
+        ("0x7f.1:1", 421),
+    ],
+)
+def test_with_a_token_the_numbers_of_the_machine_are_answered_for(guarded, host, status):
+    cookie = f"{guarded.cookie}={TOKEN}"
+    assert guarded.ask("GET", "/static/main.js", cookie=cookie, host=host).status == status
+    if status == 200:
+        origins = {f"http://{host}": 201, "http://evil.example": 403}
+        for origin, wanted in origins.items():
+            body = {"method": "POST", "path": "/api/sessions", "cookie": cookie, "host": host}
+            assert guarded.ask(**body, origin=origin).status == wanted
+
+
+WRONG = [None, 0, -1, 1e308, 10**400, "x" * 300, "", True, [], {}, [[1]], {"kind": "x"}]
+WRONG += [{"kind": None}, {"kind": []}, {"a": {"b": {"c": [1]}}}, "\x00", "é"]
+
+
+def test_requests_that_make_no_sense_are_refused_and_nothing_breaks():
+    site = Asgi(lambda hosts: application(Studio(0), Shelf([]), hosts))
+    page = site.ask("POST", "/api/sessions").json["session"]
+    model = STAIRCASE["model"]
+    configs = [{**STAIRCASE, part: value} for part in ("model", "seed", "zz") for value in WRONG]
+    configs += [{**STAIRCASE, "model": {**model, part: value}} for part in model for value in WRONG]
+    asked = [("/api/check", {"config": config}) for config in [*configs, *WRONG]]
+    asked += [("/api/runs", {"config": 3, "session": value}) for value in [*WRONG, page]]
+    kinds = [{**STAIRCASE, "model": {**model, "kind": value}} for value in WRONG]
+    changes = [(config, "model.kind", "merged") for config in [*kinds, *WRONG]]
+    changes += [(STAIRCASE, field, value) for field in ("task.kind", "zz.kind") for value in WRONG]
+    changes += [(STAIRCASE, field, 1) for field in WRONG if not isinstance(field, str)]
+    changes += [(STAIRCASE, "model.kind", "nonsense")]
+    for config, field, value in changes:
+        asked.append(("/api/change", {"config": config, "field": field, "value": value}))
+    asked += [
+        ("/api/change", {}),
+        ("/api/check", {}),
+        ("/api/runs", {}),
+        ("/api/runs/x/cancel", {}),
+    ]
+    asked += [("/api/sweeps/x/open", {"session": page}), ("/api/stored/x/open", {"session": page})]
+    for path, body in asked:
+        answer = site.ask("POST", path, body=body)
+        assert answer.status in (200, 400, 404, 422), (path, body, answer)
+        assert answer.json.get("ok") or answer.json["message"].endswith((".", "?"))
+    last = site.ask(
+        "POST", "/api/change", body=dict(zip(("config", "field", "value"), changes[-1]))
+    )
+    assert last.status == 400 and last.json["message"].startswith("`model.kind` = 'nonsense': must")
 
 
 # Exports ----------------------------------------------------------------------------------------

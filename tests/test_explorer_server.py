@@ -552,13 +552,17 @@ def _alive(pid: int) -> bool:
         return False
 
 
+REMOTE = ("0.0.0.0", "::", "", "192.0.2.1", "example.org")
+
+
 @pytest.mark.parametrize(
     "flags, words",
     [
         (["--port", "70000"], "`--port` = 70000"),
         (["--workers", "0"], "`--workers` = 0"),
         (["--root", "nowhere"], "`--root` = 'nowhere' is not a folder"),
-        (["--host", "300.1.1.1"], "`--host` = 300.1.1.1"),
+        (["--host", "300.1.1.1", "--allow-remote"], "`--host` = 300.1.1.1"),
+        *((["--host", host], f"`--host` = {host}: others may reach it") for host in REMOTE),
         (["--colour", "red"], "--colour"),
     ],
 )
@@ -567,6 +571,21 @@ def test_bad_flags_get_one_sentence_and_exit_code_two(flags, words, capsys, tmp_
     assert main(["explore", "--no-browser", *flags]) == 2
     told = capsys.readouterr().err
     assert words in told and told.count("\n") == 1 and list(tmp_path.iterdir()) == []
+
+
+def test_a_server_that_others_can_reach_prints_a_token_and_asks_for_it(tmp_path):
+    options = ("--host", "0.0.0.0", "--allow-remote", "--workers", "1")
+    with serving(*options, folder=tmp_path) as server:
+        address, _, token = server.address.partition("?token=")
+        server.host = address.removeprefix("http://").rstrip("/")
+        assert server.host.startswith("127.0.0.1:") and len(token) >= 40
+        assert server.request("GET", "/")[0] == server.request("GET", "/api/start")[0] == 401
+        assert server.request("GET", "/api/start?token=" + token)[0] == 401
+        status, headers, _ = server.request("GET", f"/?token={token}")
+        assert status == 200
+        cookie = {"cookie": headers["set-cookie"].partition(";")[0]}
+        assert server.request("GET", "/api/start", None, cookie)[0] == 200
+        assert server.request("GET", "/", None, cookie)[0] == 200
 
 
 def test_a_port_that_is_taken_is_refused(capsys):

@@ -20,6 +20,7 @@ import iclflow.figures
 from iclflow.claims import Lab, _multitask_runs, all_claims
 from iclflow.figures import FIGURES, Drawing, save_drawing
 from iclflow.figures._base import DrawnBy
+from iclflow.files import MARKER
 from iclflow.flows import Ensemble
 from iclflow.models import FactoredAttention, MergedKQ, MultiStructured
 from iclflow.tasks import Estimate
@@ -295,7 +296,7 @@ def saved(drawings, tmp_path_factory):
 def test_a_drawing_is_saved_in_four_plain_formats(drawings, saved):
     drawing, paths = drawings["linear/white"], saved
     assert [path.name for path in paths] == ["white.pdf", "white.png", "white.npz", "white.toml"]
-    assert sorted(paths) == sorted(paths[0].parent.iterdir())
+    assert sorted([*paths, paths[0].parent / MARKER]) == sorted(paths[0].parent.iterdir())
     pdf, png, npz, toml = paths
     content = pdf.read_bytes()
     assert content.startswith(b"%PDF") and b"/FontFile2" in content and b"/Type3" not in content

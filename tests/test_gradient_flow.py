@@ -9,6 +9,7 @@ from scipy.integrate import solve_ivp
 from helpers import deterministic_merged, deterministic_separate, four_components
 from iclflow.analysis import drop_times
 from iclflow.flows import (
+    Checkpoint,
     Explicit,
     Linear,
     LogSpaced,
@@ -19,7 +20,7 @@ from iclflow.flows import (
 )
 from iclflow.flows._flow_program import _advance
 from iclflow.models import AbstractModel, FullMergedKQ, MergedKQ, SeparateKQ
-from iclflow.risks import SampledRisk, risk
+from iclflow.risks import AbstractRisk, SampledRisk, risk
 from iclflow.tasks import LinearRegression, Sequences
 from iclflow.theory import staircase
 from iclflow.trajectory import Result
@@ -362,3 +363,76 @@ def test_natural_mistakes_are_told_in_one_sentence(unchecked):
         gradient_flow(model, 3)
     with pytest.raises(TypeError, match="`tol` is not an option of gradient flow: did you mean `r"):
         gradient_flow(model, exact, tol=3)
+
+
+class Table(AbstractRisk):
+    """A risk that is defined up to some size of the value weights alone, as a table would be."""
+
+    risk: AbstractRisk
+    reach: jax.Array
+
+    def __call__(self, model, key=None):
+        return jnp.where(self.table_used(model) <= 1, self.risk(model), jnp.nan)
+
+    def table_used(self, model):
+        return jnp.max(jnp.abs(model.v)) / self.reach
+
+
+class Costly(AbstractRisk):
+    """A risk with tables that reach 0.04, 0.08 … up to `widest`."""
+
+    risk: AbstractRisk
+    widest: float = eqx.field(static=True)
+
+    def __call__(self, model, key=None):
+        return self.risk(model)
+
+    def table_reach(self, models):
+        reach = 0.04
+        while reach < np.max(np.abs(models.v)) / 0.9 * (1 + 1e-9):
+            reach *= 2
+        return reach if reach <= self.widest else None
+
+    def tabulated(self, reach, report=None):
+        return Table(self.risk, jnp.asarray(reach))
+
+
+TABLED = {"end": 2000.0, "save": Linear(9), "progress": False}
+
+
+@pytest.mark.parametrize("solver", ["explicit", "implicit"])
+@pytest.mark.parametrize("widest", [5.0, 0.3])
+def test_weights_that_outgrow_a_table_go_on_with_a_wider_one_or_without(solver, widest):
+    model = deterministic_separate()
+    exact = risk(four_components(), model)
+    plain = gradient_flow(model, exact, solver=solver, **TABLED)
+    run = gradient_flow(model, Costly(exact, widest), solver=solver, **TABLED)
+    assert run.result is Result.finished and np.max(np.abs(run.models.v)) > 0.6
+    # The same equation by other steps: some end early, at the end of a table.
+    np.testing.assert_allclose(run.losses, plain.losses, atol=2e-7)
+
+
+def test_members_of_an_ensemble_share_a_table_as_wide_as_the_widest_needs():
+    exact = risk(four_components(), deterministic_separate())
+    models = [deterministic_separate(scale) for scale in (1e-2, 3e-2, 1e-1)]
+    options = TABLED | {"at_once": 2}
+    runs = gradient_flow_ensemble(models, Costly(exact, 5.0), **options)
+    for run, other in zip(runs, gradient_flow_ensemble(models, exact, **options)):
+        np.testing.assert_allclose(run.losses, other.losses, atol=2e-7)
+
+
+def test_a_flow_resumed_after_its_table_was_widened_has_the_same_bits(monkeypatch, tmp_path):
+    monkeypatch.setattr("iclflow.flows._gradient_flow._TRIES", 64)
+    model = deterministic_separate()
+    costly = Costly(risk(four_components(), model), 5.0)
+    whole, seen = gradient_flow(model, costly, **TABLED), []
+    file = Checkpoint(tmp_path / "checkpoint.safetensors", 0.0)
+    # Stops within the second drop: the first component is learned, the first tables are too narrow.
+    stop = lambda status: seen.append(status.clock) or status.clock < 800
+    part = gradient_flow(model, costly, checkpoint=file, callback=stop, **TABLED)
+    assert part.result is Result.cancelled and 800 <= seen[-1] < 2000
+    again = Checkpoint(tmp_path / "checkpoint.safetensors", 0.0)
+    run = gradient_flow(model, costly, checkpoint=again, **TABLED)
+    np.testing.assert_array_equal(run.losses, whole.losses)
+    np.testing.assert_array_equal(run.models.v, whole.models.v)
+    assert run.statistics["steps"] == whole.statistics["steps"]

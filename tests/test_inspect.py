@@ -221,6 +221,8 @@ def test_inspect_refuses_tasks_that_do_not_fit(tmp_path, capsys):
         (("--noise", -1), "`--noise` = -1"),
         (("--context", 0), "`--context` = 0"),
         (("--sequences", 1), "must be at least 2"),
+        (("--context", 10**9), "`--context` = 1000000000 is too large: the comparison would need"),
+        (("--sequences", 10**12), "`--sequences` = 1000000000000 is too large"),
         (("--heads", 3), "`--heads` = 3: "),
     ):
         code, _, err = inspected(capsys, path, *arguments)

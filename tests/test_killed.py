@@ -10,7 +10,7 @@ import pytest
 
 from iclflow.cli import main
 from iclflow.config import to_toml
-from iclflow.files import leftovers
+from iclflow.files import LOCK, leftovers
 
 # The program of a sweep of test_sweep.py: who has run that need not compile it.
 SWEEP = {
@@ -77,7 +77,7 @@ def test_a_sweep_that_is_killed_while_it_writes_ends_with_the_same_bits(tmp_path
         for when, pattern in DEATHS:
             print(when, pattern, file=copied.stdin)
             assert copied.stdout.readline() == f"{-signal.SIGKILL}\n"
-            assert Path("killed/.lock").exists()
+            assert Path("killed", LOCK).exists()
             if when == "before":
                 assert leftovers(Path("killed/parts"))
         copied.communicate(timeout=60)

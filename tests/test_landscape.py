@@ -190,6 +190,39 @@ def test_the_exact_flow_of_a_pair_lands_and_drifts(table):
     assert not flow(0.695, 0.2).result.ok
 
 
+def test_a_flow_of_the_exact_risk_runs_on_a_table_of_its_own(table, monkeypatch):
+    made = []
+
+    def tabulated(risk, reach, report=None):
+        made.append(reach)
+        return table
+
+    def integrate(*_):
+        raise AssertionError("The flow integrates at every step.")
+
+    monkeypatch.setattr(ExactSoftmaxRisk, "tabulated", tabulated)
+    monkeypatch.setattr(ExactSoftmaxRisk, "__call__", integrate)
+    pair = structured((0.1, -0.1), (0.1, -0.1))
+    options = {"end": 20.0, "save": iclflow.Linear(41), "progress": False}
+    run = iclflow.gradient_flow(pair, exact_softmax_risk(TASK, digits=9), **options)
+    # Heads that learn from small weights go to 1.3/√D (here 0.62), and stay inside.
+    assert made == [pytest.approx(1.6 / 5**0.5)] and np.max(np.abs(run.models.omega)) > 0.6
+    # Another program, so other rounding: it moves steps, each of which is right to 1e-9.
+    other = iclflow.gradient_flow(pair, table, **options)
+    np.testing.assert_allclose(run.losses, other.losses, atol=1e-8)
+
+
+def test_tables_of_flows_grow_with_the_heads_until_they_take_too_long_to_make():
+    risk = exact_softmax_risk(LinearRegression([2.0] * 4, context=9))
+    reach = lambda omega: risk.table_reach(structured((omega, -0.01), (1, 1), 4))
+    # In units of 1/√D, for inputs of variance 2; a table is full at nine tenths.
+    assert [reach(omega / 4) for omega in (0.1, 1.43, 1.45, 2.89)] == [0.4, 0.4, 0.8, 1.6]
+    assert reach(11.5 / 4) == 3.2 and reach(11.6 / 4) is None
+    # A table has eleven digits at best.
+    fine = exact_softmax_risk(TASK, digits=12)
+    assert fine.table_reach(structured((0.1,), (1,))) is None
+
+
 def test_there_is_nothing_beyond_the_reach_of_a_table(table):
     assert np.isnan(value(table, structured((0.71, -0.1), (1, -1))))
     assert np.isfinite(value(table, structured((0.7, -0.7), (1, -1))))

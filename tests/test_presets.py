@@ -5,13 +5,19 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import jax
+import numpy as np
 import pytest
 
 from iclflow.analysis import drop_count
 from iclflow.config import InputError, load_config
-from iclflow.experiment import prepare, train
+from iclflow.experiment import overlay, prepare, train
+from iclflow.explorer import _teller
 from iclflow.explorer._presets import CONTROLS, PAPERS, _read, presets
+from iclflow.trajectory import Trajectory
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "src" / "iclflow" / "explorer" / "static" / "presets"
@@ -66,6 +72,55 @@ def test_every_preset_has_a_small_picture(preset):
 
 def test_there_is_no_picture_without_a_preset():
     assert {path.name for path in PICTURES.iterdir()} == {preset.picture for preset in presets()}
+
+
+def _told_theory(experiment, predicted, run, end, monkeypatch) -> list[dict]:
+    """The curves that a page is told: before a run, after its first points, and at its end."""
+    events: list[tuple[str, dict]] = []
+    desk: Any = SimpleNamespace(
+        event=lambda type, **content: events.append((type, content)), points=lambda *_: None
+    )
+    measured = SimpleNamespace(roles=None, lines={}, matrices={})
+    panels = SimpleNamespace(clock=run.clock, lines=(), heads=(), matrices=())
+    panels.measure = lambda _: measured
+    for name, stub in {"panels_of": panels, "Narrator": None, "run_checks": ()}.items():
+        monkeypatch.setattr(_teller, name, lambda *_, stub=stub: stub)
+    teller = _teller.Teller(desk, experiment, predicted, None)
+    teller.begin(end)
+    for part in (run[:3], run):
+        teller.points(part)
+    teller.theory(float(run.times[-1]), run.times)
+    return [content["curve"] for type, content in events if type == "theory"]
+
+
+# One preset for each kind of theory that has a curve, on both kinds of clock.
+@pytest.mark.parametrize(
+    "name", ["linear/sgd", "linear/white", "linear/merged", "softmax/pair", "multitask/unequal"]
+)
+def test_theory_is_drawn_where_the_run_is_on_axes_of_both_kinds(name, monkeypatch):
+    experiment = prepare(next(preset.config for preset in presets() if preset.id == name))
+    predicted = overlay(experiment)
+    flow = experiment.config.flow
+    end = getattr(flow, "end", None) or getattr(flow, "steps", None) or 2 * predicted.drop_times[-1]
+    # As adaptive steps, and those saved in equal ratios, do: from long before a thousandth on.
+    clock = np.append(0.0, np.geomspace(1e-5 * end, end, 200))
+    models = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (201, *leaf.shape)), experiment.model)
+    run = Trajectory(clock, np.ones(201), models)
+    curves = _told_theory(experiment, predicted, run, end, monkeypatch)
+    losses = predicted.curve(clock)
+    shown = np.isfinite(losses)
+    allowed = np.ptp(losses[shown])
+    for share, curve in zip((0.05, 1e-6), curves[1:], strict=True):
+        moments, drawn = np.asarray(curve["times"]), np.asarray(curve["losses"])
+        on, later = moments > 0, shown & (clock > 0)
+        straight = np.interp(clock[shown], moments, drawn, np.nan, np.nan)
+        ratios = np.interp(np.log(clock[later]), np.log(moments[on]), drawn[on], np.nan, np.nan)
+        # Between its points a curve is a chord; at the end it has all moments of the run, where it
+        # is what was predicted to the tolerance of a solver.
+        np.testing.assert_allclose(straight, losses[shown], rtol=0, atol=share * allowed)
+        np.testing.assert_allclose(ratios, losses[later], rtol=0, atol=share * allowed)
+    figure = predicted.drawn(clock)
+    assert np.isin(clock[shown], figure.times).all() and figure.times[-1] >= clock[-1]
 
 
 def test_the_tool_draws_the_picture_that_is_there():

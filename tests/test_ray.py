@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import pytest
@@ -22,7 +23,7 @@ import pytest
 from iclflow.cli import main
 from iclflow.config import InputError, to_toml
 from iclflow.engines import LocalEngine, RayEngine, _ray, _ray_node
-from iclflow.store import folder_lock
+from iclflow.files import LOCK, folder_lock
 from iclflow.sweep import batches_of, parse_sweep
 
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray")
@@ -409,11 +410,14 @@ def test_a_batch_goes_on_from_what_a_dead_process_of_its_node_left(node):
 
     place = node / "place"
     with pytest.raises(Killed), _ray_node.held(place) as folder:
-        (folder / "checkpoint").write_text("half")
+        (folder / "0000-0.checkpoint.safetensors").write_text("half")
         raise Killed
     with _ray_node.held(place) as folder:
-        assert (folder / "checkpoint").read_text() == "half"
+        assert (folder / "0000-0.checkpoint.safetensors").read_text() == "half"
     assert not folder.exists()
+    with _ray_node.held(place) as folder:
+        (folder / "mine.txt").write_text("mine")
+    assert (folder / "mine.txt").read_text() == "mine"
     with folder_lock(place), _ray_node.held(place) as other:  # one that is not dead yet
         assert other != place and list(other.iterdir()) == []
     assert not other.exists()
@@ -436,12 +440,27 @@ def test_other_versions_have_other_places_and_a_complete_sweep_has_none(node, mo
     assert list(node.iterdir()) == []
 
 
+@pytest.mark.parametrize("alive, died", [(True, False), (False, False), (True, True)])
+def test_the_death_of_the_raylet_is_named(alive, died, monkeypatch):
+    context = SimpleNamespace(get_node_id=lambda: "here")
+    nodes = [{"NodeID": "here", "Alive": alive}, {"NodeID": "there", "Alive": False}]
+    fake = SimpleNamespace(get_runtime_context=lambda: context, nodes=lambda: nodes)
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    monkeypatch.setattr(_ray, "_own_raylet_died", lambda: died)
+    if alive and not died:
+        return _ray._check_raylet()
+    with pytest.raises(OSError, match="The raylet of Ray on this machine died"):
+        _ray._check_raylet()
+
+
 def test_what_a_killed_command_left_of_its_own_ray_is_removed_by_the_next(node):
-    dead = node / "iclflow-ray-dead"
+    dead, mine = node / "iclflow-ray-dead", node / "iclflow-ray-notes"
     (dead / "session").mkdir(parents=True)
+    (dead / LOCK).touch()
+    mine.mkdir()
     with _ray._own_folder() as first:
         assert not dead.exists()
         with _ray._own_folder() as second:
             assert first != second and first.exists() and second.exists()
         assert first.exists() and not second.exists()
-    assert list(node.iterdir()) == []
+    assert list(node.iterdir()) == [mine]

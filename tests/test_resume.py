@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import inspect
 import os
+import shutil
 import sys
 
 import jax
@@ -267,6 +268,19 @@ def test_a_disk_that_is_full_stops_no_run(tmp_path, monkeypatch):
     with pytest.warns(UserWarning, match="No space left on device.: the run goes on"):
         run = RUNS["flow"](checkpoint=Checkpoint(tmp_path / "c", every=0.0))
     assert run.result.ok
+
+
+def test_a_folder_that_was_removed_is_not_made_again_for_a_checkpoint(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+
+    def removes(status):
+        if folder.exists():
+            shutil.rmtree(folder)
+
+    checkpoint = Checkpoint(folder / "checkpoint.safetensors", every=0.0, make_folder=False)
+    run = RUNS["flow"](checkpoint=checkpoint, callback=removes)
+    assert run.result.ok and not folder.exists()
 
 
 @pytest.mark.parametrize("harm", ["flipped", "truncated"])

@@ -1,11 +1,12 @@
 """The implicit solver of gradient flow."""
 
 import diffrax
+import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.integrate import solve_ivp
 
-from iclflow.flows._rodas5p import Rodas5P
+from iclflow.flows._rodas5p import Rodas5P, _jacobian, _largest_array
 
 
 def solve(velocity, start, end: float, steps: int) -> np.ndarray:
@@ -46,3 +47,17 @@ def test_stiffness_does_not_limit_the_step():
     # An explicit solver would need a million steps. Order reduction leaves the fourth power.
     errors = [abs(solve(stiff, start, 1.0, n)[1] - np.cos(1.0)) for n in (5, 10)]
     assert errors[0] < 1e-5 and errors[1] < errors[0] / 8
+
+
+def test_a_jacobian_is_found_some_columns_at_a_time():
+    def velocity(y):  # not symmetric, and with an array of 100 numbers on its way
+        return jnp.sum(jnp.sin(jnp.outer(y, jnp.arange(25.0))), 1) * jnp.roll(y, 1)
+
+    start = jnp.asarray([0.3, -1.0, 0.7, 2.0])
+    assert _largest_array(jax.make_jaxpr(velocity)(start)) == 100
+    whole = jax.jacfwd(velocity)(start)
+    for numbers in (1, 100, 250):  # one column at a time, one, and two
+        columns = jax.jit(lambda y: _jacobian(velocity, y, numbers))
+        np.testing.assert_allclose(columns(start), whole, rtol=1e-12, atol=1e-12)
+        # Nothing as large as all columns together is made.
+        assert _largest_array(jax.make_jaxpr(columns)(start)) <= max(100, numbers)

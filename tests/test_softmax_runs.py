@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from iclflow.cli import main
-from iclflow.config import InputError, parse_config, read_toml, with_flags
+from iclflow.config import HeldOutSize, InputError, parse_config, read_toml, with_flags
 from iclflow.experiment import build_task, overlay, prepare, summarise, train
 from iclflow.experiment._build_model import build_model
 from iclflow.experiment._comparison import rounded, told_loss
@@ -302,6 +302,44 @@ def test_what_is_reported_of_a_sampled_run_is_measured_on_other_sequences():
     assert experiment.monitor.count == 32_768
     assert float(measure(zero)) == pytest.approx(1.0, abs=4 * error)
     assert experiment.monitor.standard_error(zero) == pytest.approx(error, rel=0.1)
+
+
+@pytest.mark.parametrize("task, model", [
+    (WHITE, {"kind": "merged", "heads": 2, "activation": "softmax", "scale": 0.5}),
+    ({**WHITE, "noise": 0.1, "context": [5, 8]}, {"kind": "factored", "heads": 2}),
+    (TWO, {"kind": "multi_merged", "heads": 2, "scale": 0.5}),
+], ids=["averaged", "drawn", "several labels"])  # fmt: skip
+def test_a_test_set_gives_the_same_losses_in_pieces(task, model):
+    settings = config(task, model, risk={"kind": "sampled", "batch": 8})
+    experiment = prepare(settings)
+    whole = experiment.tests._replace(size=HeldOutSize(1000, 1, 1))
+    losses = lambda size: np.asarray(
+        eqx.filter_jit(lambda risk, model: risk.losses(model))(
+            whole._replace(size=size).draw(jr.key(1)), experiment.model
+        )
+    )
+    at_once = losses(whole.size)
+    # In single precision, and the last of seven parts begins within the sixth.
+    np.testing.assert_allclose(losses(HeldOutSize(1000, 1, 7)), at_once, rtol=1e-4, atol=1e-4)
+    # In blocks others are drawn, as many and of the same law.
+    blocks = losses(HeldOutSize(1000, 10, 1))
+    assert blocks.shape == at_once.shape and np.all(np.diff(np.sort(blocks)) > 0)
+    error = np.hypot(blocks.std(), at_once.std()) / 1000**0.5
+    assert abs(blocks.mean() - at_once.mean()) < 4 * error
+
+
+def test_test_sets_are_cut_where_they_are_large():
+    def size(dim, context, heads):
+        task = {"kind": "quadratic", "inputs": dim, "context": context}
+        model = {"kind": "merged", "heads": heads, "activation": "softmax"}
+        data = config(task, model, risk={"kind": "sampled", "batch": 8})
+        return HeldOutSize.of(data, 32_768)
+
+    assert size(5, 31, 2) == (32_768, 1, 1)
+    wide = size(4, 100, 200)
+    assert wide.blocks == 1 < wide.parts and wide.at_once * wide.parts >= wide.count
+    long = size(32, 2000, 2)
+    assert long.parts == 1 < long.blocks and long.count == long.at_once * long.blocks <= 4096
 
 
 @pytest.mark.parametrize("kind", ["factored", "multi_merged"])

@@ -5,20 +5,32 @@ import errno
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
 from contextlib import nullcontext
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from helpers import harmed
 from iclflow.cli import main
 from iclflow.config import InputError, load_config, parse_config, to_toml
 from iclflow.experiment import loss_figure, overlay, prepare, train
-from iclflow.files import is_sealed, sealed
-from iclflow.store import RunFolder, check_free, damage, list_runs, result_folder
+from iclflow.files import LOCK, MARKER, is_sealed, printable, sealed
+from iclflow.flows import Checkpoint
+from iclflow.flows._checkpoint import Snapshot
+from iclflow.store import (
+    SWEEP_HEADER,
+    RunFolder,
+    check_free,
+    damage,
+    find_run,
+    list_runs,
+    result_folder,
+)
 from iclflow.trajectory import Result, Trajectory
 
 pytestmark = pytest.mark.usefixtures("sketched")
@@ -159,7 +171,7 @@ def test_a_run_that_is_there_comes_back_at_once_and_fresh_computes_it_again(
     assert {name for name in after if after[name] != before[name]} <= {"manifest.json"}
 
 
-def test_a_damaged_run_is_refused_and_fresh_mends_it(file, capsys):
+def test_a_damaged_run_is_refused_and_force_mends_it(file, capsys):
     words = ("run", file, "--out", "here")
     command(*words, capsys=capsys)
     for name in ("trajectory.safetensors", "loss.png", "config.toml"):
@@ -171,9 +183,12 @@ def test_a_damaged_run_is_refused_and_fresh_mends_it(file, capsys):
         assert code == 2 and f"here/{name}` does not match its hash" in err
         code, _, err = command(*words, capsys=capsys)
         assert code == 2 and err.count("\n") == 1
-        # A config that is damaged may be any: it is not overwritten unasked.
-        flags = ("--force",) if name == "config.toml" else ()
-        assert command(*words, "--fresh", *flags, capsys=capsys)[0] == 0
+        # Whoever changed it may want to keep it: it is not overwritten unasked.
+        before = contents(Path("here"))
+        code, _, err = command(*words, "--fresh", capsys=capsys)
+        assert code == 2 and f"`here/{name}`" in err and err.count("\n") == 1
+        assert contents(Path("here")) == before
+        assert command(*words, "--fresh", "--force", capsys=capsys)[0] == 0
     assert command("runs", "verify", "--root", ".", capsys=capsys)[0] == 0
 
 
@@ -204,11 +219,11 @@ def test_a_run_that_is_killed_goes_on_and_ends_with_the_same_bits(rendered, tmp_
     words = ["run", "killed.toml", "--out", "killed", "--checkpoint-every", "0"]
     died = subprocess.run([sys.executable, "-c", KILLED, "1", *words], timeout=120)
     assert died.returncode == -9
-    assert set(contents(Path("killed"))) == {".lock", "checkpoint.safetensors", "config.toml"}
+    assert set(contents(Path("killed"))) == {LOCK, MARKER, "checkpoint.safetensors", "config.toml"}
     (unfinished,) = list_runs(Path("."))
     assert unfinished.status == "unfinished" and unfinished.resumable
     # What a process that dies while it writes leaves is removed by the next one.
-    Path("killed/.manifest.json.abcdefgh.part").write_text("{")
+    Path("killed/.manifest.json.iclflow-abcdefgh.part").write_text("{")
     assert command(*words, capsys=capsys)[0] == 0
     assert command("run", "killed.toml", "--out", "whole", capsys=capsys)[0] == 0
     killed, whole = contents(Path("killed")), contents(Path("whole"))
@@ -290,10 +305,19 @@ def test_who_waited_does_not_overwrite_another_run(tmp_path):
 
 
 def test_a_folder_in_which_a_first_file_was_half_written_is_free(tmp_path):
-    (tmp_path / ".config.toml.abcdefgh.part").write_text("half")
-    with RunFolder.locked(tmp_path, config()):
-        assert [path.name for path in tmp_path.glob(".*")] == [".lock"]
-    assert not (tmp_path / ".lock").exists()
+    with RunFolder.locked(tmp_path / "other", config()):
+        marker = (tmp_path / "other" / MARKER).read_bytes()
+    folder = tmp_path / "here"
+    folder.mkdir()
+    # Died while the marker was written; then while the config was.
+    (folder / f".{MARKER}.iclflow-abcdefgh.part").write_bytes(marker)
+    (folder / f".{MARKER}.iclflow-bbcdefgh.part").write_bytes(b"")
+    with RunFolder.locked(folder, config()):
+        assert {path.name for path in folder.glob(".*")} == {LOCK, MARKER}
+    (folder / "config.toml").rename(folder / ".config.toml.iclflow-abcdefgh.part")
+    with RunFolder.locked(folder, config()):
+        assert {path.name for path in folder.iterdir()} == {LOCK, MARKER, "config.toml"}
+    assert not (folder / LOCK).exists()
 
 
 def test_a_run_that_was_forced_into_a_folder_is_taken_up_too(file, capsys, monkeypatch):
@@ -447,6 +471,14 @@ def test_what_cannot_be_listed_or_shown_is_refused_in_one_sentence(words, said, 
     assert (code, out, err.count("\n")) == (2, "", 1) and said in err
 
 
+def checkpoint_of(settings, path: Path = Path("checkpoint.safetensors")) -> Path:
+    """A checkpoint of a run, as it is written while it is under way."""
+    found = Checkpoint(path, label=settings.hash)
+    found.load("somebody")
+    found.save(Snapshot({"x": np.zeros(3)}, {"step": 1}))
+    return path
+
+
 def begun(folder: Path, seed: int) -> Path:
     """A run that was killed before its first checkpoint."""
     with RunFolder.locked(folder, config(seed=seed)):
@@ -457,14 +489,14 @@ def begun(folder: Path, seed: int) -> Path:
 def test_tidying_asks_first_and_removes_what_is_incomplete_alone(tmp_path, capsys, monkeypatch):
     copied(tmp_path / "runs" / "whole")
     unfinished = begun(tmp_path / "runs" / "begun", 5)
-    left = tmp_path / "runs" / "whole" / ".loss.png.abcdefgh.part"
-    left.write_text("half")
+    checkpoint_of(config()).rename(tmp_path / "runs" / "whole" / "checkpoint.safetensors")
+    left = tmp_path / "runs" / "whole" / "checkpoint.safetensors"
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     code, _, err = command("runs", "gc", capsys=capsys)
     assert code == 0 and "Nothing was removed." in err and unfinished.exists() and left.exists()
     code, out, _ = command("runs", "gc", "--yes", "--json", capsys=capsys)
     assert code == 0 and json.loads(out) == {
-        "files": ["runs/whole/.loss.png.abcdefgh.part"],
+        "files": ["runs/whole/checkpoint.safetensors"],
         "runs": ["runs/begun"],
         "sweeps": [],
         "busy": [],
@@ -504,3 +536,167 @@ def test_lists_of_runs_load_nothing_that_computes(tmp_path):
     program = "import sys, iclflow.store; print('jax' in sys.modules, 'diffrax' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.split() == ["False", "False"]
+
+
+# What is not ours ------------------------------------------------------------------------------
+
+
+def test_files_of_others_are_spared_whatever_is_run_beside_them(capsys):
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
+    import foreign_files
+
+    assert foreign_files.main(["--quick"]) == 0, capsys.readouterr().out
+    assert ", 0 folders differ" in capsys.readouterr().out
+
+
+def test_a_run_that_an_older_version_left_unfinished_goes_on(file, capsys, monkeypatch):
+    words = ("run", file, "--out", "here", "--checkpoint-every", "0")
+    assert command("run", file, "--out", "whole", capsys=capsys)[0] == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "keep", lambda *_: sys.exit(9))
+        with pytest.raises(SystemExit):
+            command(*words, capsys=capsys)
+    # That had no marker, another lock, and figures that only the manifest would have listed.
+    Path("here", MARKER).unlink()
+    Path("here/.lock").touch()
+    Path("here/loss.png").write_bytes(Path("whole/loss.png").read_bytes())
+    assert [run.status for run in list_runs(Path("here"))] == ["unfinished"]
+    resumed = json.loads(command(*words, "--json", capsys=capsys)[1])
+    assert resumed["resumed"] and resumed["written"]
+    Path("here/.lock").unlink()
+    here, whole = contents(Path("here")), contents(Path("whole"))
+    assert {name for name in whole if here.get(name) != whole[name]} == {"manifest.json"}
+    assert here.keys() == whole.keys()
+
+
+def test_an_equal_config_without_our_header_and_marker_is_not_ours(file, capsys):
+    place = Path("mine")
+    place.mkdir()
+    mine = {"config.toml": file.read_bytes(), "loss.png": b"drawn by hand"}
+    for name, content in mine.items():
+        (place / name).write_bytes(content)
+    for source in (file, place / "config.toml"):
+        for flags in ((), ("--fresh",)):
+            code, _, err = command("run", source, "--out", place, *flags, capsys=capsys)
+            assert (code, err.count("\n")) == (2, 1) and "`mine" in err
+    checkpoint_of(config(), place / "checkpoint.safetensors")
+    mine = contents(place)
+    assert command("runs", "gc", "--yes", "--root", ".", capsys=capsys)[0] == 0
+    assert contents(place) == mine
+    # Even then the file that was given stays.
+    code, _, err = command("run", "mine/config.toml", "--out", "mine", "--force", capsys=capsys)
+    assert code == 2 and "`mine/config.toml` lies where" in err and contents(place) == mine
+
+
+def odd_folders(root: Path) -> set[str]:
+    """Folders that nobody could have made with us, and yet somebody will have; their names."""
+    odd = {
+        "a table beside a run": lambda f: (f / "results.parquet").write_bytes(b"mine"),
+        "deep": lambda f: (f / "manifest.json").write_text("[" * 100_000),
+        "a pipe": lambda f: ((f / "manifest.json").unlink(), os.mkfifo(f / "manifest.json")),
+        "a folder": lambda f: ((f / "config.toml").unlink(), (f / "config.toml").mkdir()),
+        "a pipe for a config": lambda f: (
+            (f / "config.toml").unlink(),
+            os.mkfifo(f / "config.toml"),
+        ),
+        "bytes": lambda f: (f / "config.toml").write_bytes(b"\xff"),
+        os.fsdecode(b"\xff"): lambda f: (f / os.fsdecode(b"\xfe.png")).write_bytes(b"mine"),
+    }
+    forged = {"statistics": [], "result": 5, "files": [], "loss": "x", "versions": 3}
+    forged |= {"statistics ": {"seconds": "long"}, "files ": {"../../secret": "0" * 64}}
+
+    def forge(folder: Path, key: str, value) -> None:
+        content = json.loads((folder / "manifest.json").read_text())
+        del content["hash"]
+        content[key.strip()] = value
+        (folder / "manifest.json").write_text(sealed(content))
+
+    for key, value in forged.items():
+        odd[f"forged {key}"] = lambda f, key=key, value=value: forge(f, key, value)
+    for name, make in odd.items():
+        copied(root / name)
+        make(root / name)
+    unfinished = root / "parts"
+    (unfinished / "parts").mkdir(parents=True)
+    (unfinished / "sweep.toml").write_text(SWEEP_HEADER)
+    (unfinished / "parts/2a-x.parquet").write_bytes(b"mine")
+    return {*odd, "parts"}
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_one_odd_folder_breaks_no_list(tmp_path, capsys):
+    copied(tmp_path / "good")
+    odd = odd_folders(tmp_path)
+    before = everything(tmp_path)
+    listed = json.loads(command("runs", "--root", ".", "--json", capsys=capsys)[1])
+    assert {run["folder"] for run in listed} == {
+        printable(name) for name in {*odd, "good"} - {"parts"}
+    }
+    statuses = {run["folder"]: (run["status"], run["reason"]) for run in listed}
+    assert statuses["good"] == statuses["a table beside a run"] == ("complete", None)
+    assert all(status == "unreadable" and reason for name, (status, reason) in statuses.items()
+               if name.startswith("forged") or name.startswith("a pipe"))  # fmt: skip
+    assert "nested too deeply" in statuses["deep"][1]
+    code, out, _ = command("runs", "--root", ".", capsys=capsys)
+    assert code == 0 and r"\xff" in out and "unreadable: `manifest.json` is nested" in out
+    code, _, err = command("runs", "verify", "--root", ".", capsys=capsys)
+    assert code == 2 and "deep/manifest.json` is nested too deeply" in err
+    assert command("runs", "gc", "--root", ".", "--yes", "--stopped", capsys=capsys)[0] == 0
+    assert everything(tmp_path) == before
+    hash = next(run["hash"] for run in listed if run["folder"] == "good")
+    assert find_run(Path("good"), hash[:8]).status == "complete"
+    code, out, _ = command("runs", "--root", ".", "--name", "*xff*", capsys=capsys)
+    assert code == 0
+
+
+def test_a_folder_that_may_not_be_read_is_listed_with_the_reason(tmp_path, capsys, monkeypatch):
+    copied(tmp_path / "good")
+    copied(tmp_path / "closed")
+    walk, read = os.scandir, os.open
+
+    def closed(path, *rest):
+        if "closed" in os.fspath(path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), os.fspath(path))
+        return walk(path, *rest)
+
+    def unreadable(path, *rest, **options):
+        if str(path).endswith("closed/manifest.json"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return read(path, *rest, **options)
+
+    for name, function in (("os.scandir", closed), ("iclflow.files._atomic.os.open", unreadable)):
+        with monkeypatch.context() as patch:
+            patch.setattr(name, function)
+            code, out, _ = command("runs", "--root", ".", "--json", capsys=capsys)
+            found = {run["folder"]: run for run in json.loads(out)}
+            assert code == 0 and found["good"]["status"] == "complete"
+            assert found["closed"]["status"] == "unreadable"
+            assert "Permission denied" in found["closed"]["reason"]
+
+
+def test_signals_after_the_summary_change_nothing(file, capsys, monkeypatch):
+    from iclflow.cli import _tables
+
+    told = []
+
+    def pressed(*_):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            os.kill(os.getpid(), number)
+        told.append(1)
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(_tables, "print_summary", pressed)
+    assert command("run", file, "--out", "here", capsys=capsys)[0] == 0 and told
+    assert signal.getsignal(signal.SIGTERM) is before
+    # A program that is about to end hears none, wherever it is.
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "argv", ["iclflow", "runs", "--root", "here"])
+        try:
+            assert main() == 0
+            os.kill(os.getpid(), signal.SIGTERM)
+        finally:
+            signal.signal(signal.SIGTERM, before)
+            signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -23,12 +23,14 @@ import pytest
 from helpers import harmed
 from iclflow.analysis import which_algorithm
 from iclflow.cli import main
-from iclflow.config import InputError, load_config, parse_config, read_toml, to_toml
+from iclflow.config import InputError, Limit, load_config, parse_config, read_toml, to_toml
 from iclflow.engines import LocalEngine
 from iclflow.experiment import prepare, train
 from iclflow.experiment._build_model import build_model
+from iclflow.files import LOCK, MARKER
 from iclflow.flows import Status
 from iclflow.flows._stepper import Stepper
+from iclflow.store import list_sweeps
 from iclflow.sweep import (
     MEASUREMENTS,
     Plot,
@@ -36,6 +38,8 @@ from iclflow.sweep import (
     SweepFolder,
     Table,
     Workshop,
+    _batches,
+    _compute,
     batches_of,
     compute_batch,
     emergence,
@@ -277,6 +281,31 @@ def test_batches_are_cut_to_fit_memory_however_many_runs_there_are():
     assert max(sizes) == max(1, BUDGET // kept)
 
 
+def test_a_batch_that_does_not_fit_is_refused_and_few_fit_at_a_time(monkeypatch):
+    implicit = BASE | {"task": BASE["task"] | {"eigenvalues": [1.0] * 30}}
+    implicit |= {
+        "model": {"kind": "merged", "heads": 2},
+        "flow": {"solver": "implicit", "end": 1.0},
+    }
+    sweep = parse_sweep(data({"model.scale": [0.1]}, seeds=256, batch=1024) | {"base": implicit})
+    batches = batches_of(sweep)
+    # A Jacobian has a row for each of 1802 weights; that of every run counts.
+    needed = _batches.batch_memory(sweep.config(0), batches[0].size)
+    assert 3 * 8 * 1802**2 * batches[0].size < needed <= _batches.CEILING
+
+    def here(size):
+        limit = Limit(size / 0.75, "that this container allows")
+        monkeypatch.setattr(_batches, "memory_here", lambda now=True: limit)
+
+    here(needed - 1)
+    with pytest.raises(InputError, match=r"`batch` = 1024: \d+ runs as one program would need"):
+        _batches.check_batch(sweep, batches[0])
+    assert _batches.batches_at_once(sweep, batches) == 1
+    here(2 * needed)
+    _batches.check_batch(sweep, batches[0])
+    assert _batches.batches_at_once(sweep, batches) == 2 < len(batches)
+
+
 def test_ten_thousand_configs_are_expanded_in_moments():
     axes = {"model.scale": {"from": 1e-3, "to": 1, "count": 100, "log": True}}
     sweep = parse_sweep(data(axes, seeds=100, batch=256))
@@ -373,13 +402,14 @@ def test_batches_of_one_shape_compile_once_and_rows_of_flows_are_those_of_single
 
 
 def test_a_config_that_diverges_is_a_row_and_no_crash():
-    content = data({"flow.learning_rate": [0.05, 1e6]}, 2, measure={"names": ["plateaus"]})
-    names, rows = computed(content)
+    # With the second, losses reach 1e190, whose squares overflow; warnings are errors here.
+    content = data({"flow.learning_rate": [0.05, 3.0, 1e6]}, 2)
+    names, rows = computed(content | {"measure": {"names": ["plateaus"]}})
     results = [dict(zip(names, row)) for row in rows]
-    assert [row["result"] for row in results] == ["finished"] * 2 + ["diverged"] * 2
-    assert all(row["not_measured"] for row in results[2:]) and results[3]["plateaus"] is None
+    assert [row["result"] for row in results] == ["finished"] * 2 + ["diverged"] * 4
+    assert all(row["not_measured"] for row in results[4:]) and results[5]["plateaus"] is None
     assert json.loads(Path("out/manifest.json").read_text())["results"] == {
-        "diverged": 2, "finished": 2
+        "diverged": 4, "finished": 2
     }  # fmt: skip
 
 
@@ -394,6 +424,22 @@ def test_settings_of_every_kind_are_columns():
     assert names[1:5] == list(axes)
     assert rows[0][1:5] == ([0.8, 0.5], "gaussian", True, 0.0)
     assert rows[-1][1:5] == ([1.0, 0.5], "balanced", False, 0.5)
+
+
+def test_a_batch_holds_the_test_set_of_one_run_at_a_time(monkeypatch):
+    measured = []
+
+    class Watched(_compute._Run):
+        def let_go(self):
+            assert "_monitor" in vars(self)
+            assert not any("_monitor" in vars(run) for run in measured)
+            super().let_go()
+            measured.append(self)
+
+    monkeypatch.setattr(_compute, "_Run", Watched)
+    content = data({"model.scale": [0.3, 0.1], "task.noise": [0.1, 0.2]}, 1)
+    computed(content | {"base": BASE | FLOWS["adam"]})
+    assert len(measured) == 4
 
 
 # Stopping and going on ------------------------------------------------------------------------
@@ -460,7 +506,7 @@ def test_a_batch_that_is_told_to_stop_writes_where_it_stands(monkeypatch):
     sweep, stop = parse_sweep(data(measure={"trajectories": True})), threading.Event()
     batches = batches_of(sweep)[:1]
     (whole,) = LocalEngine().compute(sweep, batches, Path("whole"), 1e9, lambda *_: None)
-    assert not Path("whole").exists()  # nothing was due
+    assert list(Path("whole").iterdir()) == []  # nothing was due
 
     def stopped(status):
         stop.set()
@@ -534,7 +580,11 @@ def test_a_sweep_that_is_there_is_found_at_once(no_computing, monkeypatch, capsy
         code, _, error = command(*words, capsys=capsys)
         assert code == 2 and "results.parquet` does not match its hash" in error
     monkeypatch.setattr("iclflow.engines._local.compute_batch", compute_batch)
-    assert command("sweep", "small.toml", "--out", "out", "--fresh", capsys=capsys)[0] == 0
+    fresh = ("sweep", "small.toml", "--out", "out", "--fresh")
+    code, _, error = command(*fresh, capsys=capsys)
+    assert code == 2 and "results.parquet` was not written by iclflow, or was changed" in error
+    table.unlink()
+    assert command(*fresh, capsys=capsys)[0] == 0
     assert contents(Path("out")) == before
 
 
@@ -610,10 +660,10 @@ def test_harm_to_any_file_of_a_sweep_under_way_is_one_sentence_and_loses_nothing
     kinds = {re.sub(r"[0-9a-f-]{4,}", "N", name) for name in before}
     assert kinds == {
         *("sweep.toml", "parts/N.parquet", "parts/N.checkpoint.safetensors"),
-        "trajectories/N.safetensors",
+        *("trajectories/N.safetensors", MARKER),
     }
     words = ("sweep", "small.toml", "--out", "out")
-    for name in sorted(before.keys() - {"sweep.toml"}):
+    for name in sorted(before.keys() - {"sweep.toml", MARKER}):
         for harm in harmed(Path("out") / name):
             code, _, error = command(*words, capsys=capsys)
             assert (code, error.count("\n")) == (2, 1) and f"`out/{name}`" in error, (name, harm)
@@ -679,16 +729,21 @@ def test_tidying_a_sweep_removes_what_is_left_and_the_rest_on_request_alone(caps
     Path("sweeps/mine").mkdir()
     written(data(), "sweeps/mine/sweep.toml")
     whole, parts = contents(Path("sweeps/whole")), Path("sweeps/begun/parts")
-    left = [
-        *(parts / ".rows.json.abcdefgh.part", Path("sweeps/begun/.lock")),
-        parts / "0000-0.checkpoint.safetensors",
-        Path("sweeps/whole/parts/0000-0123456789abcdef.parquet"),
-    ]
-    for path in left:
+    (checkpoint,), (part,) = parts.glob("0001-0.checkpoint.*"), parts.glob("0000-*.parquet")
+    left = {
+        parts / ".rows.json.iclflow-abcdefgh.part": b"left",
+        Path("sweeps/begun", LOCK): b"",
+        parts / "0000-0.checkpoint.safetensors": checkpoint.read_bytes(),
+        Path("sweeps/whole/parts", part.name): part.read_bytes(),
+    }
+    # Somebody else's, though they are called nearly as ours are.
+    mine = ("2024-results.parquet", "2a-x.parquet", "0000-0123456789abcdef.parquet", "0000.part")
+    mine = [Path("sweeps/whole/parts", name) for name in mine] + [Path("sweeps/whole/.lock")]
+    for path, content in left.items() | {path: b"mine" for path in mine}.items():
         path.parent.mkdir(exist_ok=True)
-        path.write_text("left")
+        path.write_bytes(content)
     begun_files = contents(Path("sweeps/begun")).keys() - {
-        str(path.relative_to("sweeps/begun")) for path in left[:3]
+        str(path.relative_to("sweeps/begun")) for path in list(left)[:3]
     }
     code, out, _ = command("runs", capsys=capsys)
     assert code == 0 and "mine" not in out
@@ -703,11 +758,48 @@ def test_tidying_a_sweep_removes_what_is_left_and_the_rest_on_request_alone(caps
     shutil.rmtree("sweeps/busy")
     removed = tidy()
     assert sorted(removed["files"]) == sorted(map(str, left)) and not removed["sweeps"]
-    assert contents(Path("sweeps/whole")) == whole and not Path("sweeps/whole/parts").exists()
+    assert all(path.read_bytes() == b"mine" for path in mine)
+    for path in mine:
+        path.unlink()
+    Path("sweeps/whole/parts").rmdir()
+    assert contents(Path("sweeps/whole")) == whole
     assert contents(Path("sweeps/begun")).keys() == begun_files
     assert "Nothing to remove" in command("runs", "gc", capsys=capsys)[1]
     assert tidy("--stopped")["sweeps"] == ["sweeps/begun"]
     assert sorted(path.name for path in Path("sweeps").iterdir()) == ["mine", "whole"]
+
+
+def test_a_sweep_that_an_older_version_left_unfinished_goes_on(capsys):
+    content = data(seeds=2, measure={"trajectories": True})
+    computed(content, "whole")
+    begun(content)
+    # That had no marker; it died after trajectories, and before the part that vouches for them.
+    Path("out", MARKER).unlink()
+    Path("out/.lock").touch()
+    shutil.copy("whole/trajectories/0001.safetensors", "out/trajectories")
+    (listed,) = list_sweeps(Path("out"))
+    assert (listed.status, listed.batches) == ("unfinished", 1)
+    assert command("sweep", "small.toml", "--out", "out", capsys=capsys)[0] == 0
+    Path("out/.lock").unlink()
+    assert contents(Path("out")) == contents(Path("whole"))
+
+
+def test_a_sweep_whose_folder_is_removed_says_so_and_does_not_make_it_again(monkeypatch, capsys):
+    def before(sweep, batch, folder, every, workshop, callback):
+        shutil.rmtree("out", ignore_errors=True)
+        return compute_batch(sweep, batch, folder, every, workshop, callback)
+
+    def after(*arguments):
+        found = compute_batch(*arguments)
+        shutil.rmtree("out", ignore_errors=True)
+        return found
+
+    monkeypatch.setattr("iclflow.engines._local._places", lambda: jax.local_devices()[:1])
+    for removes in (before, after):
+        monkeypatch.setattr("iclflow.engines._local.compute_batch", removes)
+        code, out, error = command("sweep", written(data()), "--out", "out", capsys=capsys)
+        assert (code, out) == (2, "") and "`out` was removed, or emptied, while" in error
+        assert error.count("\n") == 1 and not Path("out").exists()
 
 
 def test_a_folder_with_something_else_is_refused(no_computing, capsys):

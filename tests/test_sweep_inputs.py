@@ -6,8 +6,8 @@ from contextlib import nullcontext
 import pytest
 
 from iclflow.cli import main
-from iclflow.config import InputError, to_toml
-from iclflow.sweep import Table, parse_sweep
+from iclflow.config import InputError, Limit, to_toml
+from iclflow.sweep import Table, _file, parse_sweep
 from iclflow.sweep._axes import parse_axes
 from iclflow.sweep._table import part_bytes
 
@@ -64,12 +64,37 @@ def asked(table, monkeypatch, capsys):
         ({"a": {"from": -1.7e308, "to": 1.7e308, "count": 3}}, "so many different numbers"),
         ({"a": {"from": 1, "to": 10**400, "count": 3}}, "`axes.a.to` = 1000"),
         ({"a": {"from": 10**400, "to": 1, "count": 3, "log": True}}, "must be a finite number"),
+        ({"a": {"from": 0, "to": 1, "count": 10**7}}, "`axes.a.count` = 10000000: must be a whole"),
+        ({"a": [0.5] * (10**6 + 1)}, "`axes.a` holds 1000001 values: must be at most 1000000."),
+        ({"a": [[1, 2], [1.0, 2]]}, "`axes.a` holds [1.0, 2] twice"),
     ],
 )
 def test_axes_that_cannot_be_meant_are_refused(axes, sentence):
     with pytest.raises(InputError) as refused:
         parse_axes(axes)
     assert sentence in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_too_many_points_are_refused_before_any_is_made(monkeypatch):
+    def made(*_):
+        raise AssertionError("a point was made")
+
+    monkeypatch.setattr(_file, "_config", made)
+    scales = {"from": 0.1, "to": 1.0, "count": 10**5}
+    axes = {"model.scale": scales, "flow.end": {"from": 1.0, "to": 2.0, "count": 11}}
+    for axes, seeds, sentence in (
+        (axes, 1, "The axes make 1100000 points: must be at most 1000000; `seeds` may make"),
+        ({"model.scale": scales}, 101, "make 10100000 runs: must be at most 10000000."),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            parse_sweep({"base": {}, "axes": axes, "seeds": seeds})
+    # A million runs are allowed, where there is memory for a list of them.
+    least = Limit(2.0**29, "that this container allows")
+    monkeypatch.setattr(_file, "memory_here", lambda: least)
+    with pytest.raises(InputError, match="100000 points and 1000000 runs: listing them would need"):
+        parse_sweep({"base": {}, "axes": {"model.scale": scales}, "seeds": 10})
+    monkeypatch.undo()
+    _file._check_count(10**5, 10)
 
 
 def test_whole_ends_far_from_zero_keep_what_lies_between_them():

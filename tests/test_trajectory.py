@@ -84,6 +84,8 @@ def test_models_between_saved_points_are_interpolated(run):
     assert jnp.allclose(middle.v, (run.models.v[1] + run.models.v[2]) / 2)
     assert jnp.array_equal(run.model_at(3.0).v, run.models.v[2])
     assert run.loss_at(2.0) == pytest.approx(0.45)
+    # Nobody has computed what comes before and after the saved points.
+    assert np.isnan(run.loss_at([-1.0, 1e9])).all()
     with pytest.raises(ValueError, match="`time` = 4.0"):
         run.model_at(4.0)
 
@@ -200,9 +202,30 @@ def test_a_logarithmic_axis_starts_where_something_is_to_be_seen(run, axes):
     assert axes.get_xlim()[0] == pytest.approx(100.0)
 
 
+def test_no_curve_is_drawn_before_its_first_point_on_a_logarithmic_axis(run, axes):
+    # The loss has moved by far at the first point after the start, as in a run of few points.
+    early = dataclasses.replace(run, times=np.array([0.0, 50.0, 100.0]))
+    early.plot(axes, theory=Prediction(), log_time=True)
+    assert axes.get_xlim()[0] == pytest.approx(50.0)
+    for label in ("simulation", "theory"):
+        points = drawn(axes, label)
+        on_screen = axes.transData.transform(points)
+        # Where t = 0 has a place on the screen, a line from there to the next point is drawn.
+        assert np.array_equal(np.isfinite(on_screen[:, 0]), points[:, 0] > 0)
+        assert points[0, 0] == 0 and not np.isfinite(on_screen[0, 0])
+    assert drawn(axes, "theory")[1, 0] <= 50.0
+
+
 def test_a_run_that_never_moves_is_drawn_as_a_level(run, axes):
-    run[:1].plot(axes, theory=Prediction())
+    resting = dataclasses.replace(run[:1], result=Result.stationary)
+    resting.plot(axes, theory=Prediction())
     assert drawn(axes, "simulation")[:, 1].tolist() == [1.0, 1.0]
+
+
+def test_a_single_point_of_a_run_that_may_move_is_a_point(run, axes):
+    run[:1].plot(axes, theory=Prediction())
+    assert drawn(axes, "simulation").tolist() == [[0.0, 1.0]]
+    assert axes.get_lines()[0].get_marker() == "o"
 
 
 def test_a_prediction_at_moments_of_its_own_is_drawn_as_it_is(run, axes):

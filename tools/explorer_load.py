@@ -4,12 +4,21 @@ Usage: `python tools/explorer_load.py [--sessions 50] [--seconds 60]`. Every sec
 that take a moment, the others runs that take minutes. Prints what was done, how long answers took,
 the memory of the server, and whether every run that was cancelled has stopped. Exit code 1 if
 anything was wrong.
+
+`--idle 1100` does something else: it holds so many connections that ask for nothing, at a server
+that may have 1024 files open, kills its worker, and asks for a run. Prints how long answers took,
+how the run ended, and how much the server wrote to its log.
 """
 
 import argparse
 import asyncio
+import contextlib
 import json
+import os
 import random
+import resource
+import signal
+import socket
 import statistics
 import sys
 import tempfile
@@ -21,11 +30,12 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tools")]
 
 from browser import browser  # noqa: E402
 
-from explorer_client import ENDLESS, fragment, serving  # noqa: E402
+from explorer_client import ENDLESS, STAIRCASE, fragment, serving, wait_for  # noqa: E402
 from iclflow.config import parse_config  # noqa: E402
 
 OPTIONS = ["--no-sandbox", "--disable-background-networking", "--disable-dev-shm-usage"]
 AT_ONCE = 4  # pages that are opened together
+FILES = 1024  # that a server may have open while idle connections are held
 LONG = fragment({"v": 1, "c": parse_config(ENDLESS).given()})
 # Reads the stream of events beside the page, to see that none is missing.
 COUNT = """
@@ -108,6 +118,52 @@ async def main(sessions: int, seconds: float) -> int:
     return 1 if wrong or sum(doubled) or late > 1.5 * early else 0
 
 
+def hold_idle(count: int) -> int:
+    """Holds `count` connections that ask for nothing, and asks for a run meanwhile."""
+    before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, most))
+    with contextlib.ExitStack() as held:
+        folder = Path(held.enter_context(tempfile.TemporaryDirectory()))
+        server = held.enter_context(serving("--workers", "1", folder=folder))
+        wait_for(lambda: server.get("/api/health")["workers"], 120)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # the server keeps the lower one
+        host, port = server.host.split(":")
+        sockets = [
+            held.enter_context(socket.create_connection((host, int(port)), timeout=30))
+            for _ in range(count)
+        ]
+        print(f"{len(sockets)} connections opened", flush=True)
+        try:
+            return asked_for(server)
+        except OSError as error:
+            print(f"the server does not answer: {error}")
+            return 1
+        finally:
+            size = (server.temporary / "log").stat().st_size
+            print(f"log of the server: {size} bytes", flush=True)
+            held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (before, most))
+
+
+def asked_for(server) -> int:
+    """Kills the worker, asks for a run, and says how it ended."""
+    slowest = 0.0
+    for _ in range(20):
+        start = time.monotonic()
+        server.get("/api/health")
+        slowest = max(slowest, time.monotonic() - start)
+    print(f"slowest of 20 answers: {slowest:.3f} s", flush=True)
+    for pid in server.workers():
+        os.kill(pid, signal.SIGKILL)
+    start, page = time.monotonic(), server.page()
+    run = page.run(STAIRCASE)
+    try:
+        end = page.until(run, "settled", "failed", timeout=120)[-1]["type"]
+    except TimeoutError:
+        end = "not over"
+    print(f"a run after its worker was killed: {end} after {time.monotonic() - start:.0f} s")
+    return 0 if end == "settled" else 1
+
+
 async def opened(chromium, address: str, wrong: list[str], few: asyncio.Semaphore):
     """A page in a browser session of its own, ready to run."""
     async with few:
@@ -162,5 +218,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sessions", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--idle", type=int, metavar="N", help="hold N idle connections instead")
     options = parser.parse_args()
+    if options.idle:
+        sys.exit(hold_idle(options.idle))
     sys.exit(asyncio.run(main(options.sessions, options.seconds)))

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from iclflow.config import to_toml
+from iclflow.files import LOCK, MANIFEST, MARKER
 
 EIGENVALUES = [0.4, 0.3, 0.2, 0.1]
 TASK = {"kind": "linear_regression", "eigenvalues": EIGENVALUES}
@@ -113,8 +114,7 @@ SWEEPS = {
 # Chances that a start that takes up a killed one is killed too.
 AGAIN = 0.7
 EVERY = "0.05"
-LOCK, MANIFEST = ".lock", "manifest.json"
-LEFT = (LOCK, "checkpoint.safetensors")
+LEFT = (LOCK, MARKER, "checkpoint.safetensors")
 
 
 @dataclasses.dataclass

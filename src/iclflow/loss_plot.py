@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
 # Theory is drawn to a little past the run, and to past a drop that it predicts soon after.
 _PAST, _SOON = 1.05, 1.2
-# Its curve starts from so many points and gets more where it is steep, until it moves by no more
-# than this share of its range from one to the next.
-_POINTS = 200
+# Its curve starts from so many points on each kind of axis and gets more where it is steep, until
+# it moves by no more than this share of its range from one to the next.
+_POINTS = 400
 _STEEP = 0.02
 _ROUNDS = 20
 # Before a tenth of the moment at which the loss has moved by this share, a logarithmic axis would
@@ -22,10 +22,15 @@ _MOVED = 0.01
 _FEW = 50
 
 
-def draw_loss(ax: "Axes", times: np.ndarray, losses: np.ndarray) -> None:
-    """The curve of a run; of one that has a single point, the level at which it stays."""
+def draw_loss(ax: "Axes", times: np.ndarray, losses: np.ndarray, rests: bool = False) -> None:
+    """The curve of a run, through its points and no further.
+
+    **Arguments:**
+
+    - `rests`: whether the weights never move: then a single point is a level for all time.
+    """
     style = {"color": "C0", "lw": 2, "label": "simulation"}
-    if len(times) > 1:
+    if len(times) > 1 or not rests:
         ax.plot(times, losses, marker="o" if len(times) <= _FEW else None, ms=4, **style)
     else:
         ax.plot([0, 1], [losses[0]] * 2, **style)
@@ -38,7 +43,7 @@ def draw_theory(ax: "Axes", theory: Any, times: np.ndarray) -> None:
     end = reach(times[-1], drops)
     if hasattr(theory, "loss") and end > 0:
         if callable(theory.loss):
-            curve = _smooth(lambda t: theory.loss(t), np.union1d(times, _grid(times, end)))
+            curve = curve_points(theory.loss, times, end)
         else:
             curve = np.asarray(theory.times, float), np.asarray(theory.loss, float)
         ax.plot(*curve, ls="--", color="black", lw=1.2, label="theory")
@@ -59,10 +64,42 @@ def reach(last: float, drops: np.ndarray) -> float:
     return _PAST * max([float(last), *soon])
 
 
+def curve_points(
+    curve: Callable[[np.ndarray], np.ndarray], times: np.ndarray, end: float, refine: bool = True
+) -> tuple[np.ndarray, np.ndarray]:
+    """The moments at which a predicted curve is drawn for a run saved at `times`, and its losses.
+
+    They are the moments of the run itself and, up to `end`, as many others as a linear and a
+    logarithmic axis need. The first after 0 is no later than the first of the run: where the run
+    is drawn, so is theory, and a line is never drawn on beyond its last point.
+
+    **Arguments:**
+
+    - `refine`: whether to add moments where the curve is steep, with a call of it each round.
+    """
+    times = np.asarray(times, float)
+    inside = times[(times > 0) & (times <= end)]
+    first = min(1e-3 * end, inside.min(initial=np.inf))
+    straight, ratios = np.linspace(0.0, end, _POINTS), np.geomspace(first, end, _POINTS)
+    moments = np.unique(np.concatenate([straight, ratios, inside]))
+    if refine:
+        return _smooth(curve, moments)
+    return moments, np.asarray(curve(moments), float)
+
+
+def set_log_time(ax: "Axes") -> None:
+    """Makes the time axis logarithmic. The start, t = 0, has no place on it and is left out:
+    by default the line from it would be drawn flat from the left edge to the next point."""
+    ax.set_xscale("log", nonpositive="mask")
+
+
 def first_shown(times: np.ndarray, losses: np.ndarray) -> float | None:
-    """Where a logarithmic time axis starts, if the loss moves at all."""
+    """Where a logarithmic time axis starts, if the loss moves at all: not before the run has a
+    point on it."""
     moved = np.abs(losses - losses[0]) > _MOVED * np.ptp(losses)
-    return 0.1 * float(times[np.argmax(moved)]) if moved.any() else None
+    if not moved.any():
+        return None
+    return float(max(0.1 * times[np.argmax(moved)], times[times > 0][0]))
 
 
 def one_panel(ax: "Axes | None") -> "Axes":
@@ -113,13 +150,6 @@ def _short(value) -> str:
     """A value as it can stand in a sentence: on one line, not too long."""
     text = " ".join(repr(value).split())
     return text if len(text) <= 60 else f"{text[:59]}…"
-
-
-def _grid(times: np.ndarray, end: float) -> np.ndarray:
-    """Points for axes of both kinds."""
-    positive = times[times > 0]
-    first = min(positive[0] if positive.size else end, 1e-3 * end)
-    return np.concatenate([np.linspace(0.0, end, _POINTS), np.geomspace(first, end, _POINTS)])
 
 
 def _smooth(

@@ -11,8 +11,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .files import is_sealed, sealed, sha256, write_atomic
-from .loss_plot import check_theory, draw_loss, draw_theory, first_shown, framed_legend, one_panel
+from .files import MANIFEST, OwnFiles, is_sealed, sealed, sha256
+from .loss_plot import (
+    check_theory,
+    draw_loss,
+    draw_theory,
+    first_shown,
+    framed_legend,
+    one_panel,
+    set_log_time,
+)
 from .models import MODELS, AbstractModel, map_models
 from .tasks import AbstractTask, is_real
 from .weight_plot import plot_components, plot_heads, plot_spectrum
@@ -117,8 +125,8 @@ class Trajectory(Generic[M]):
         )
 
     def loss_at(self, time) -> np.ndarray | np.floating:
-        """The loss at any moment, linear between the saved points."""
-        return np.interp(time, self.times, self.losses)
+        """The loss at any moment, linear between the saved points; NaN before and after them."""
+        return np.interp(time, self.times, self.losses, left=np.nan, right=np.nan)
 
     def map(self, function: Callable[[M], Any]) -> Any:
         """What a function of one model gives at every saved point, with time as the first axis.
@@ -162,7 +170,7 @@ class Trajectory(Generic[M]):
         if theory is not None:
             check_theory(theory)
         ax = one_panel(ax)
-        draw_loss(ax, self.times, self.losses)
+        draw_loss(ax, self.times, self.losses, self.result is Result.stationary)
         if theory is not None:
             draw_theory(ax, theory, self.times)
         self._finish(ax, "loss", log_time)
@@ -226,7 +234,7 @@ class Trajectory(Generic[M]):
     def _finish(self, ax: "Axes", label: str, log_time: bool) -> None:
         """The axes of a plot over time."""
         if log_time:
-            ax.set_xscale("log")
+            set_log_time(ax)
             ax.set_xlim(left=first_shown(self.times, self.losses))
         elif self.clock == "step" and len(self) > 1:
             ax.locator_params(axis="x", integer=True)
@@ -241,13 +249,16 @@ class Trajectory(Generic[M]):
         *,
         files: Mapping[str, bytes] | None = None,
         about: Mapping[str, Any] | None = None,
+        own: OwnFiles | None = None,
     ) -> None:
-        """Writes `trajectory.safetensors`, then `manifest.json`, which makes the run complete.
+        """Writes `trajectory.safetensors`, then `manifest.json`, which makes the run complete. An
+        earlier run is overwritten, other files of these names are not: they are refused.
 
         **Arguments:**
 
         - `files`: others that belong to the run; the manifest has a hash of each.
         - `about`: what else the manifest says, as plain data.
+        - `own`: the files of the folder that are ours, for who has looked already.
         """
         from safetensors.numpy import save
 
@@ -268,11 +279,9 @@ class Trajectory(Generic[M]):
         folder = Path(folder)
         if folder.exists() and not folder.is_dir():
             raise ValueError(f"`folder` = {folder} is a file: must be a folder, or free.")
-        # An older manifest must not vouch for the new file if we stop between the two writes.
-        (folder / "manifest.json").unlink(missing_ok=True)
-        for name, content in contents.items():
-            write_atomic(folder / name, content)
-        write_atomic(folder / "manifest.json", sealed(manifest))
+        own = own or OwnFiles(folder)
+        own.write({**contents, MANIFEST: sealed(manifest)})
+        own.end()
 
     @staticmethod
     def load(folder: Path | str, model_class: type[AbstractModel] | None = None) -> "Trajectory":

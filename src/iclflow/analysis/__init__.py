@@ -44,6 +44,7 @@ from ._shape import sharpness as sharpness
 from ._shares import wilson as wilson
 from ._superposition import Superposition as Superposition
 from ._superposition import superposition as superposition
+from ._which_algorithm import MOST_PREDICTED_AT_ONCE as MOST_PREDICTED_AT_ONCE
 from ._which_algorithm import Algorithm as Algorithm
 from ._which_algorithm import Match as Match
 from ._which_algorithm import known_estimators as known_estimators

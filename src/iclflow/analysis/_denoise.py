@@ -50,7 +50,9 @@ def curve(run, losses=None) -> Curve:
     pieces = list(_monotone_pieces(losses, float(roughness.max())))
     for piece, rises in pieces:
         smooth[piece] = isotonic_regression(losses[piece], increasing=rises).x
-    taken = np.sqrt(np.maximum(_box_mean((losses - smooth) ** 2), 0.0))
+    with np.errstate(over="ignore"):  # losses of a run that diverges may be 1e190
+        squares = (losses - smooth) ** 2
+    taken = np.sqrt(np.maximum(_box_mean(squares), 0.0))
     # Where the slope is as large as the noise, the regression takes away too little of it. Where
     # it takes nothing, roughness is not noise, but a curve of few points.
     noise = np.where(taken > _EVIDENCE * roughness, np.maximum(taken, roughness), taken)

@@ -117,7 +117,9 @@ def _measured(
     times, losses = found.times, found.losses
     level = _calm_mean(found, start, end) if noisy else _slowest(times, losses, start, end)
     mean = _mean(times, losses, start, end)
-    spread = math.sqrt(max(_mean(times, (losses - mean) ** 2, start, end), 0.0))
+    with np.errstate(over="ignore"):  # losses of a run that diverges may be 1e190: no spread then
+        squares = (losses - mean) ** 2
+    spread = math.sqrt(max(_mean(times, squares, start, end), 0.0))
     return Plateau(start, end, level, spread, initial, final)
 
 

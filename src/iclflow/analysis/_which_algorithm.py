@@ -29,7 +29,7 @@ from ._fitted_estimators import ALMOST_NOTHING, fitted_estimators, is_white
 from ._one_label import one_label_sequences, one_label_task, unrotated_labels
 
 # Sequences predicted at a time: bounds the memory.
-_BATCH = 5000
+MOST_PREDICTED_AT_ONCE = 5000
 # Farther than this from an estimator, a model is not called by its name: a tenth of the mean square
 # of what it predicts is then something else.
 _FAR = 0.3
@@ -140,7 +140,7 @@ def which_algorithm(
         # Fitted on sequences of their own, so that what is measured is not what was fitted.
         fitted = fitted_estimators(model, task, jr.fold_in(key, 1), label=label)
         estimators = (*known, *fitted)
-    batch = min(count, _BATCH)
+    batch = min(count, MOST_PREDICTED_AT_ONCE)
     keys = jr.split(key, -(-count // batch))
     parts = [_predictions(model, estimators, task, k, batch, label) for k in keys]
     labels, own, *theirs = np.concatenate(parts, axis=1)
@@ -204,7 +204,8 @@ def _match(
     if distance == 0 or scale == 0:
         return Match(estimator.name, distance, 0.0, estimator, step)
     # The delta method for a ratio of two means, and for its square root.
-    error = float(np.std(squares - ratio * whole, ddof=1)) / scale / len(own) ** 0.5
+    with np.errstate(over="ignore"):  # weights that have diverged: the error is infinite too
+        error = float(np.std(squares - ratio * whole, ddof=1)) / scale / len(own) ** 0.5
     return Match(estimator.name, distance, error / (2 * distance), estimator, step)
 
 

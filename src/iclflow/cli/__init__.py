@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     open_streams()
     try:
         try:
-            return _main(list(sys.argv[1:] if arguments is None else arguments))
+            return _main(list(sys.argv[1:] if arguments is None else arguments), arguments is None)
         finally:
             sys.stdout.flush()
     except OSError as error:
@@ -55,7 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
 
 
-def _main(words: list[str]) -> int:
+def _main(words: list[str], alone: bool) -> int:
+    """Runs a command; `alone` says that the process ends with it."""
     if not words or words[0] in ("-h", "--help"):
         print(_HELP)
         return 0
@@ -70,7 +71,8 @@ def _main(words: list[str]) -> int:
         return 2
     from ._interrupts import Interrupts
 
-    with Interrupts(at_once=True):
+    # A signal after the last word of a program changes nothing.
+    with Interrupts(at_once=True, last=alone):
         from ._errors import guarded
 
         command = importlib.import_module(f"._{name}", __package__)

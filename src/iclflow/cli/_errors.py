@@ -1,11 +1,12 @@
 """From errors to exit codes: one sentence on standard error, never a traceback for bad input."""
 
 import argparse
+import io
 import sys
 import warnings
 from collections.abc import Callable, Sequence
 
-from ..config import InputError
+from ..config import InputError, out_of_memory
 from ._interrupts import INTERRUPTED, Interrupted
 from ._streams import note
 
@@ -13,6 +14,9 @@ from ._streams import note
 def guarded(command: Callable[[], int]) -> int:
     """The exit code of a command, with bad input reported in one sentence."""
     warnings.showwarning = _warned
+    # A name that is not UTF-8, or a terminal that knows no such letter, is no reason to fail.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code = command()
         sys.stdout.flush()
@@ -21,8 +25,14 @@ def guarded(command: Callable[[], int]) -> int:
         # What was kept knows the command alone.
         note(f"interrupted; {stop}." if str(stop) else "interrupted.")
         return INTERRUPTED
-    except (InputError, OSError, MemoryError, SystemExit) as error:
+    except (InputError, OSError, SystemExit) as error:
         return _answered(error)
+    except Exception as error:
+        sentence = out_of_memory(error)
+        if sentence is None:
+            raise
+        note(sentence)
+        return 2
 
 
 def _warned(message, category, filename, lineno, file=None, line=None) -> None:
@@ -44,9 +54,7 @@ def _answered(error: BaseException) -> int:
     text = str(error)
     if isinstance(error, OSError):
         place = f"`{error.filename}`: " if error.filename else ""
-        text = f"{place}{error.strerror or error}."
-    elif isinstance(error, MemoryError):
-        text = "this needs more memory than the machine has."
+        text = out_of_memory(error) or f"{place}{error.strerror or error}."
     note(text)
     return 2
 

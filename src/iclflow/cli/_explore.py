@@ -28,6 +28,10 @@ def main(arguments: Sequence[str]) -> int:
         help="address to listen at (default: 127.0.0.1, which only this machine can reach)",
     )  # fmt: skip
     parser.add_argument(
+        "--allow-remote", action="store_true",
+        help="let --host be an address that others can reach; the page then asks for a token",
+    )  # fmt: skip
+    parser.add_argument(
         "--allow-host", action="append", default=[], metavar="NAME",
         help="another name under which browsers may ask for the page (may be repeated)",
     )  # fmt: skip
@@ -46,17 +50,20 @@ def main(arguments: Sequence[str]) -> int:
     roots = [Path(root) for root in options.root or ("runs", "sweeps")]
 
     def ready(address: str) -> None:
-        if not is_local(options.host):
-            words = "everybody who can reach this machine can start runs on it"
+        local = is_local(options.host)
+        if not local:
+            words = "whoever has the address with its token can start runs on this machine"
             print(f"iclflow: `--host` = {options.host}: {words}.", file=sys.stderr)
         if options.json:
             print(json.dumps({"address": address}), flush=True)
         else:
             print(f"The explorer is at {address} (Ctrl-C ends it)", flush=True)
-        if not options.no_browser:
+        # Everybody on this machine can read how a browser was started: no token goes there.
+        if local and not options.no_browser:
             _open(address)
 
-    explore(options.host, options.port, roots, options.workers, options.allow_host, ready)
+    names, remote = options.allow_host, options.allow_remote
+    explore(options.host, options.port, roots, options.workers, names, ready, remote)
     return 0
 
 

@@ -1,22 +1,21 @@
 """The figures of a report: drawn, saved beside it, and kept for the page."""
 
-import contextlib
 import io
-import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..claims import Lab
+from ..config import out_of_memory
 from ..report import ReportFigure
 
 # Pictures with very many points are smaller as pixels than as curves.
 _LARGEST_SVG = 600_000
 # Inches: that of two columns of print. Narrower figures are shown as much narrower.
 _FULL_WIDTH = 7.0
-# What `save_drawing` writes.
-_SUFFIXES = ("pdf", "png", "npz", "toml")
+# Where figures go, in the folder of a report.
+_FOLDER = "figures"
 
 
 def draw(name: str, lab: Lab, folder: Path) -> ReportFigure:
@@ -32,6 +31,7 @@ def draw(name: str, lab: Lab, folder: Path) -> ReportFigure:
         image, media_type = _image(drawing.figure)
     except Exception as error:
         problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        problem = out_of_memory(error) or problem
         return not_drawn(name, problem, time.perf_counter() - begin)
     return ReportFigure(
         **_shown(figure),
@@ -51,27 +51,17 @@ def not_drawn(name: str, problem: str, seconds: float = 0.0) -> ReportFigure:
                         seconds=seconds, problem=problem)  # fmt: skip
 
 
-def keep(drawn: Sequence[ReportFigure], workshop: Path, folder: Path) -> None:
-    """Moves figures to where they stay, and removes those of an earlier report that are not in
-    this one, and nothing else."""
-    folder.mkdir(exist_ok=True)
-    for figure in drawn:
-        if not figure.problem:
-            for suffix in _SUFFIXES:
-                name = f"{_stem(figure.name)}.{suffix}"
-                os.replace(workshop / name, folder / name)
-    _remove_others(drawn, folder)
+def names_of(figures: Iterable[str]) -> list[str]:
+    """The files that figures are saved as."""
+    from ..figures import SUFFIXES
+
+    return [f"{_FOLDER}/{_stem(name)}.{suffix}" for name in figures for suffix in SUFFIXES]
 
 
-def _remove_others(drawn: Sequence[ReportFigure], folder: Path) -> None:
-    from ..figures import FIGURES
-
-    kept = {figure.name for figure in drawn if not figure.problem}
-    for name in FIGURES.keys() - kept:
-        for suffix in _SUFFIXES:
-            (folder / f"{_stem(name)}.{suffix}").unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # not there, or not empty
-        folder.rmdir()
+def contents_of(drawn: Sequence[ReportFigure], workshop: Path) -> dict[str, bytes]:
+    """The files of those figures that could be drawn, by the names that they are kept under."""
+    names = names_of(figure.name for figure in drawn if not figure.problem)
+    return {name: (workshop / Path(name).name).read_bytes() for name in names}
 
 
 def _stem(name: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..config import InputError
+from ..config import BASE, GIB, InputError, memory_here
 from ._activity import Activity
 from ._errors import Parser, add_json
 from ._inspected import print_inspected
@@ -36,6 +36,7 @@ def main(arguments: Sequence[str]) -> int:
                     f"`--out` = {options.out}: {type(model).__name__} has no circuits to draw."
                 )
             task = _task(options, model)
+            _check_memory(options, model, task)
             found = _measured(model, task, options, activity)
         except (ValueError, TypeError) as error:
             raise InputError(_naming_flags(" ".join(str(error).split()))) from None
@@ -101,7 +102,8 @@ def _task(options, model) -> Any:
     file = folder / "config.toml"
     if file.is_file():
         data = named(read_toml(str(file)), str(file))
-        return build_task(parse_config({**data, "task": {**data.get("task", {}), **given}}))
+        task = {**data.get("task", {}), **given}
+        return build_task(parse_config({**data, "task": task}, stored=True))
     if model.labels is not None:
         if given:
             name, value = next(iter(given.items()))
@@ -117,6 +119,30 @@ def _task(options, model) -> Any:
         noise=given.get("noise", 0.1),
         prior_covariance=np.eye(dim) / dim,
     )
+
+
+def _check_memory(options, model: Any, task: Any) -> None:
+    """Refuses sequences that do not fit into memory before one is drawn."""
+    from ..analysis import MOST_PREDICTED_AT_ONCE
+
+    if task is None:
+        return
+    heads = model.kq().shape[0] if hasattr(model, "kq") else 1
+    entries = (task.max_context + 1) * (task.dim + (task.labels or 1) + 2 * heads)
+    # So many copies of each batch while it is drawn and predicted, and a prediction of each
+    # estimator for every sequence: PCR and its relatives are as many as there are inputs.
+    needed = {
+        "context": 8.0 * 10 * min(options.sequences, MOST_PREDICTED_AT_ONCE) * entries,
+        "sequences": 8.0 * options.sequences * (3 * task.dim + 16),
+    }
+    here, total = memory_here(), BASE + sum(needed.values())
+    if total > here.usable:
+        name = max(needed, key=lambda name: needed[name])
+        value = task.max_context if name == "context" else options.sequences
+        raise InputError(
+            f"`--{name}` = {value} is too large: the comparison would need about "
+            f"{total / GIB:.3g} GiB of memory, and may take {here.sentence}."
+        )
 
 
 def _measured(model: Any, task: Any, options, activity: Activity) -> dict[str, Any]:

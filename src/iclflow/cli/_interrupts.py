@@ -38,11 +38,13 @@ class Interrupts:
       know.
     - `at_once`: while modules are loaded, the process ends there and then: nothing has been begun.
       Otherwise the interrupt waits until they are.
+    - `last`: the process ends with this block: signals mean nothing after it.
     """
 
-    def __init__(self, kept: str | None = None, at_once: bool = False):
+    def __init__(self, kept: str | None = None, at_once: bool = False, last: bool = False):
         self._kept = kept
         self._at_once = at_once
+        self._last = last
         self._before: dict[int, Any] = {}
         self._pressed = False
 
@@ -54,7 +56,7 @@ class Interrupts:
 
     def __exit__(self, *_) -> None:
         for number, before in self._before.items():
-            signal.signal(number, before)
+            signal.signal(number, signal.SIG_IGN if self._last else before)
 
     def check(self) -> None:
         """Stops if Ctrl-C was pressed and something on the way made another error of it."""
@@ -93,6 +95,14 @@ def keeping(folder: Path) -> Iterator[None]:
         else:
             kept = "nothing was kept"
         raise Interrupted(kept) from None
+
+
+def settle() -> None:
+    """From here on nothing ends the command early: all is computed and written, and only to be
+    told. (Who calls `main` hears signals again when it returns.)"""
+    if threading.current_thread() is threading.main_thread():
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
 
 
 def _names(frame: FrameType | None) -> set[str]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..claims import Claim, Lab, Outcome, run_claim, select_claims
+from ..config import out_of_memory
 from ..cores import usable_cores
 from ..report import ReportFigure
 from ._gallery import draw, not_drawn
@@ -113,7 +114,8 @@ def _run(claim: Claim, lab: Lab) -> Outcome:
     try:
         return run_claim(claim, lab)
     except Exception as error:
-        reason = f"stopped with {type(error).__name__}: {' '.join(str(error).split())}"
+        told = out_of_memory(error) or f"{type(error).__name__}: {' '.join(str(error).split())}"
+        reason = f"stopped with {told}"
         return _stopped(claim, reason, lab.falsify, time.perf_counter() - begin, lab.config)
 
 

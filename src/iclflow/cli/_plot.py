@@ -1,11 +1,12 @@
 """`iclflow plot SWEEP --x … --y …`: curves and phase diagrams of a sweep."""
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from ..config import InputError
-from ..files import write_atomic
+from ..files import read_regular, write_atomic
 from ._errors import Parser, add_json
 from ._query import add_sweep, table_of
 from ._streams import note
@@ -37,7 +38,11 @@ def main(arguments: Sequence[str]) -> int:
         "or the share where it is true with its 95 %% interval",
     )  # fmt: skip
     parser.add_argument("--log", default="", metavar="x,y,hue", help="logarithmic axes")
-    parser.add_argument("--out", metavar="FILE", help="a .png, .pdf or .svg (default: by name)")
+    parser.add_argument(
+        "--out",
+        metavar="FILE",
+        help="a .png, .pdf or .svg, overwritten if it is there (default: by name)",
+    )
     add_json(parser)
     options = parser.parse_args(arguments)
     logarithmic = tuple(part for part in options.log.split(",") if part)
@@ -55,6 +60,9 @@ def main(arguments: Sequence[str]) -> int:
         out = Path(f"{Path(options.sweep).name}-{plot.name}.png")
     with table_of(options) as table:
         content, kind = plot.drawn(table, out.suffix.removeprefix("."), note), plot.kind_of(table)
+    # A name that we chose may be that of somebody's own file.
+    if not options.out and os.path.lexists(out) and read_regular(out) != content:
+        raise InputError(f"`{out}` is there already: give --out {out} to overwrite it.")
     write_atomic(out, content)
     if options.json:
         print(json.dumps({"file": str(out), "kind": kind}))

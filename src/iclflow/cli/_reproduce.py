@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..config import InputError
+from ..files import OwnFiles
 from ._activity import Activity, alone
 from ._errors import Parser, add_json
-from ._interrupts import Interrupts, keeping
+from ._interrupts import Interrupts, keeping, settle
 from ._start import start
 from ._sweep_progress import completed, use_one_thread
 
@@ -70,10 +71,12 @@ def _draw(figure, folder: Path, tier: str, as_json: bool) -> int:
     from ..store import result_folder
 
     begin = time.perf_counter()
+    _check_free(folder, figure)
     stop = Interrupts("nothing was kept")
     with stop, result_folder(folder), Activity(f"drawing {figure.name}"), alone():
         drawing = figure.draw(Lab(tier))
         files = [str(path) for path in save_drawing(drawing, folder, _stem(figure))]
+    settle()
     _say(figure, figure.caption, files, time.perf_counter() - begin, as_json)
     return 0
 
@@ -87,6 +90,7 @@ def _sweep(diagram, folder: Path, tier: str, as_json: bool) -> int:
     from ..sweep import SweepFolder, batches_of
 
     begin = time.perf_counter()
+    _check_free(folder, diagram)
     sweep = diagram.sweep(tier)
     activity, path = Activity(diagram.name), folder / sweep.folder_name
 
@@ -100,9 +104,18 @@ def _sweep(diagram, folder: Path, tier: str, as_json: bool) -> int:
         with Interrupts(f"the sweep is in {path}, and the same command draws it"), alone():
             drawing = diagram.draw(Swept(sweep, path), tier)
             files = [str(file) for file in save_drawing(drawing, folder, _stem(diagram))]
+    settle()
     seconds = time.perf_counter() - begin
     _say(diagram, drawing.caption, [*files, str(path)], seconds, as_json)
     return 0
+
+
+def _check_free(folder: Path, figure) -> None:
+    """Refuses a folder with files of the figure's names that are not ours."""
+    from ..figures import SUFFIXES
+
+    names = [f"{_stem(figure)}.{suffix}" for suffix in SUFFIXES]
+    OwnFiles(folder, remedy="move it away, or choose another folder with --out").check(names)
 
 
 def _stem(figure) -> str:

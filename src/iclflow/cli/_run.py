@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ..config import Config, named, parse_config, read_toml, with_flags
 from ._activity import Activity
 from ._errors import Parser, add_json, add_lasting, lasting_options
-from ._interrupts import INTERRUPTED, Interrupts, keeping
+from ._interrupts import INTERRUPTED, Interrupts, keeping, settle
 from ._kinds import check_kind
 from ._start import start
 from ._streams import note
@@ -25,7 +25,7 @@ def main(arguments: Sequence[str]) -> int:
     check_kind(file, "file of a run")
     config = read_config(file, flags)
     folder = Path(options.out) if options.out else Path("runs") / config.folder_name
-    return _run(config, folder, options)
+    return _run(config, folder, options, file)
 
 
 def read_config(file: str, flags: Sequence[str] = ()) -> Config:
@@ -48,17 +48,23 @@ def _parser() -> Parser:
     )
     parser.add_argument("--out", metavar="DIR", help="where to write (default: runs/NAME-HASH)")
     add_lasting(parser)
-    parser.add_argument("--force", action="store_true", help="overwrite another run there")
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="overwrite files that have the names of a run's in this folder, "
+        "whoever wrote them; others stay",
+    )
     add_json(parser)
     return parser
 
 
-def _run(config: Config, path: Path, options) -> int:
+def _run(config: Config, path: Path, options, file: str) -> int:
     from ..experiment import build_task, prepare, summarise
-    from ..store import RunFolder, check_free
+    from ..store import CONFIG, RunFolder, check_free, check_input, config_text
     from ..trajectory import Result
 
     start()
+    check_input(file, path, {CONFIG: config_text(config)})
     check_free(path, config, options.force)
     build_task(config)
     with keeping(path), Interrupts(), Activity(config.name) as activity:
@@ -74,6 +80,7 @@ def _run(config: Config, path: Path, options) -> int:
             stays = "not written: the run that reached its end stays in"
             outcome = f"{'written to' if written else stays} {path}"
         summary = summarise(config, run, theory.floor, theory.predicted, theory.task)
+    settle()
     if options.json:
         facts = {"folder": str(path), "written": written, "resumed": resumed}
         print(json.dumps({**summary.as_json(), **facts}, indent=2))

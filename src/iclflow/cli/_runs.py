@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..config import InputError
+from ..files import printable
 from ..store import STATUSES
 from ._errors import Parser, add_json
 
@@ -98,7 +99,7 @@ def _print_runs(runs) -> None:
             task, model, risk, flow = (section.kind for section in sections)
             kinds = (task, model, str(config.model.heads), risk, flow, str(config.seed))
         numbers = number(run.final_loss, ".6g"), number(run.seconds, ".2f")
-        table.add_row(str(run.folder), run.status, run.result or "–", *kinds, *numbers)
+        table.add_row(printable(run.folder), _status(run), run.result or "–", *kinds, *numbers)
     print_wide(table, 240)
 
 
@@ -108,8 +109,12 @@ def _print_sweeps(sweeps) -> None:
     table = plain_table("sweep", "status", "runs", "batches done")
     for sweep in sweeps:
         runs = "–" if sweep.runs is None else str(sweep.runs)
-        table.add_row(str(sweep.folder), sweep.status, runs, str(sweep.batches))
+        table.add_row(printable(sweep.folder), _status(sweep), runs, str(sweep.batches))
     print_wide(table, 240)
+
+
+def _status(stored) -> str:
+    return f"{stored.status}: {stored.reason}" if stored.reason else stored.status
 
 
 def _verify(roots: Sequence[Path], options) -> int:
@@ -119,17 +124,22 @@ def _verify(roots: Sequence[Path], options) -> int:
     every = [run for root in roots for run in list_runs(root)]
     runs = [run for run in every if run.status != "unfinished"]
     sweeps = [sweep for root in roots for sweep in list_sweeps(root)]
-    found = [sentence for run in runs for sentence in damage(run.folder)]
+    found = [sentence for run in runs for sentence in damage(run.folder) or _reason(run)]
     found += [sentence for sweep in sweeps for sentence in sweep_damage(sweep)]
     if options.json:
-        told = {"runs": len(runs), "sweeps": len(sweeps), "damage": found}
+        told = {"runs": len(runs), "sweeps": len(sweeps), "damage": list(map(printable, found))}
         print(json.dumps(told, indent=2))
     else:
         read = f"{counted(len(runs), 'run')} and {counted(len(sweeps), 'sweep')} read"
         print(f"{read}, {counted(len(found), 'file')} damaged.")
         for sentence in found:
-            print(f"iclflow: {sentence}", file=sys.stderr)
+            print(f"iclflow: {printable(sentence)}", file=sys.stderr)
     return 2 if found else 0
+
+
+def _reason(run) -> list[str]:
+    """Why a run cannot be read, where no manifest says how its files should be."""
+    return [] if run.reason is None else [f"`{run.folder}` is unreadable: {run.reason}."]
 
 
 def _gc(roots: Sequence[Path], options) -> int:
@@ -145,7 +155,9 @@ def _gc(roots: Sequence[Path], options) -> int:
         print("Nothing was removed.", file=sys.stderr)
         return 0
     removed = remove(found)
-    told = {name: [str(path) for path in getattr(removed, name)] for name in _REMOVED}
+    told = {name: [printable(path) for path in getattr(removed, name)] for name in _REMOVED}
+    for folder, reason in removed.left:
+        print(f"iclflow: left {printable(folder)} as it is: {reason}.", file=sys.stderr)
     if options.json:
         print(json.dumps(told, indent=2))
         return 0
@@ -153,7 +165,7 @@ def _gc(roots: Sequence[Path], options) -> int:
     files, runs, sweeps = (counted(len(told[f"{what}s"]), what) for what in whats)
     print(f"Removed {files}, {runs} and {sweeps}.")
     for folder in removed.busy:
-        print(f"Left {folder}: a process is computing it.")
+        print(f"Left {printable(folder)}: a process is computing it.")
     return 0
 
 
@@ -166,7 +178,7 @@ def _agreed(files: Sequence[Path], runs: Sequence[Path], sweeps: Sequence[Path])
     from ._tables import counted
 
     for path in (*files, *runs, *sweeps):
-        print(path, file=sys.stderr)
+        print(printable(path), file=sys.stderr)
     whats = (("leftover file", files), ("incomplete run", runs), ("incomplete sweep", sweeps))
     what = [counted(len(paths), name) for name, paths in whats if paths]
     print(f"Remove {' and '.join(what)}? [y/N] ", end="", file=sys.stderr, flush=True)

@@ -10,7 +10,7 @@ from typing import Any
 from ..config import InputError, named, read_toml, with_flags
 from ._activity import Activity
 from ._errors import Parser, add_json, add_lasting, lasting_options
-from ._interrupts import Interrupts, keeping
+from ._interrupts import Interrupts, keeping, settle
 from ._kinds import check_kind
 from ._start import start
 from ._streams import note
@@ -40,12 +40,14 @@ def main(arguments: Sequence[str]) -> int:
         _use_one_core()
     start()
     engine = _engine(options)
-    from ..sweep import batches_of, check_ends, parse_sweep
+    from ..store import SWEEP, check_input
+    from ..sweep import batches_of, check_ends, parse_sweep, sweep_text
 
     sweep = parse_sweep(data)
     batches = batches_of(sweep)
     check_ends(sweep, batches)
     path = Path(options.out) if options.out else Path("sweeps") / sweep.folder_name
+    check_input(file, path, {SWEEP: sweep_text(sweep)})
     return _run(sweep, batches, path, options, engine)
 
 
@@ -140,6 +142,7 @@ def _run(sweep, batches, path: Path, options, engine) -> int:
                 every = options.checkpoint_every
                 facts = lambda: _facts(engine)
                 manifest = completed(sweep, batches, folder, engine, activity, every, facts)
+    settle()
     result = {key: manifest[key] for key in ("name", "runs", "batches", "results", "statistics")}
     result |= {"hash": sweep.hash, "folder": str(path), "written": written}
     shares = emergence(Table([path / RESULTS]))

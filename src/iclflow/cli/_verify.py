@@ -10,12 +10,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..config import InputError
+from ..files import OwnFiles, write_own
 from ._activity import Activity, alone
 from ._claims import PAPERS
 from ._errors import Parser
-from ._interrupts import Interrupts
+from ._interrupts import Interrupts, settle
 from ._start import start
 
+# The report, and the same as data.
+_PAGES = ("report.html", "claims.json")
+_REMEDY = "move it away, or choose another folder with --out"
 MARKS = {"holds": "✓", "fails": "✗", "inconclusive": "?", "misstated": "≠"}
 _VERBS = {
     "holds": ("holds", "hold"),
@@ -33,6 +37,7 @@ def main(arguments: Sequence[str]) -> int:
     start(briefly=True)
     from ..claims import TIERS, select_claims
     from ..store import result_folder
+    from ._gallery import names_of
 
     try:
         chosen = select_claims(options.claim or (), options.paper, options.tier)
@@ -44,17 +49,19 @@ def main(arguments: Sequence[str]) -> int:
     quiet = options.json == "-"
     if options.json and not quiet:
         _check_writable(Path(options.json))
-    begin = time.perf_counter()
+    begin, place = time.perf_counter(), _folder(options)
+    OwnFiles(place, remedy=_REMEDY).check([*_PAGES, *names_of(_figures_of(chosen, options))])
     with (
         Interrupts("no report was written") as interrupts,
-        result_folder(_folder(options)) as folder,
+        result_folder(place) as folder,
         Activity("verifying") as activity,
         alone(),
     ):
-        outcomes, figures = _computed(chosen, options, folder, activity, interrupts, quiet)
+        outcomes, figures, files = _computed(chosen, options, folder, activity, interrupts, quiet)
         left_out = [claim for claim in everything if claim not in chosen]
         seconds = time.perf_counter() - begin
-        result = _write(folder, outcomes, figures, options, seconds, left_out)
+        result = _write(folder, outcomes, figures, files, options, seconds, left_out)
+    settle()
     if quiet:
         print(_as_text(result))
     else:
@@ -66,7 +73,7 @@ def main(arguments: Sequence[str]) -> int:
             from ..report import left_out_text
 
             print(left_out_text(left_out))
-        print(f"report: {folder / 'report.html'}")
+        print(f"report: {folder / _PAGES[0]}")
     return _exit_code(outcomes, options.falsify)
 
 
@@ -93,14 +100,21 @@ def _folder(options) -> Path:
     return Path("out") / (kind if whole else f"{kind}-part")
 
 
-def _computed(chosen, options, folder: Path, activity: Activity, interrupts, quiet: bool):
-    """Outcomes and figures in the order of the report; verdicts are shown as they come."""
+def _figures_of(chosen, options) -> list[str]:
+    """The names of the figures that show some claims."""
     from ..figures import FIGURES
-    from ._gallery import keep
-    from ._jobs import Outcome, Settings, compute, sensible_jobs, topics_of
 
     named = dict.fromkeys(name for claim in chosen for name in claim.figures)
-    names = [] if options.falsify else [name for name in named if name in FIGURES]
+    return [] if options.falsify else [name for name in named if name in FIGURES]
+
+
+def _computed(chosen, options, folder: Path, activity: Activity, interrupts, quiet: bool):
+    """Outcomes and figures in the order of the report, and the files of these; verdicts are shown
+    as they come."""
+    from ._gallery import contents_of
+    from ._jobs import Outcome, Settings, compute, sensible_jobs, topics_of
+
+    names = _figures_of(chosen, options)
     width = max(len(claim.id) for claim in chosen)
     jobs = options.jobs or sensible_jobs()
     outcomes, figures = {}, {}
@@ -122,8 +136,8 @@ def _computed(chosen, options, folder: Path, activity: Activity, interrupts, qui
                 share = (len(outcomes) + len(figures)) / (len(chosen) + len(names))
                 activity.update(done, share)
         figures = [figures[name] for name in names]
-        keep(figures, settings.figures, folder / "figures")
-    return [outcomes[claim.id] for claim in chosen], figures
+        files = contents_of(figures, settings.figures)
+    return [outcomes[claim.id] for claim in chosen], figures, files
 
 
 def _line(outcome, width: int) -> str:
@@ -148,9 +162,11 @@ def _closing(outcomes, falsify: bool) -> str:
     return ", ".join(words.values())
 
 
-def _write(folder: Path, outcomes, figures, options, seconds: float, left_out) -> dict:
-    from ..files import write_atomic
+def _write(folder: Path, outcomes, figures, files: dict, options, seconds: float, left_out) -> dict:
+    """Writes the report and its figures; those of an earlier report that are not in this one go."""
+    from ..figures import FIGURES
     from ..report import RunInfo, render_report
+    from ._gallery import names_of
 
     info = RunInfo.of_this_machine(options.tier, options.falsify, seconds)
     result = {
@@ -165,8 +181,13 @@ def _write(folder: Path, outcomes, figures, options, seconds: float, left_out) -
         "left_out": [{"id": claim.id, "tier": claim.tier} for claim in left_out],
         "figures": [{"name": f.name, "seconds": round(f.seconds, 3)} for f in figures],
     }
-    write_atomic(folder / "report.html", render_report(outcomes, figures, info, left_out))
-    _write_json(folder / "claims.json", result)
+    page, claims = _PAGES
+    pages = {
+        page: render_report(outcomes, figures, info, left_out),
+        claims: _as_text(result) + "\n",
+    }
+    earlier = [name for name in names_of(FIGURES) if name not in files]
+    write_own(folder, files | pages, earlier)
     return result
 
 

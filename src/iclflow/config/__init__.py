@@ -12,5 +12,14 @@ from ._files import section_class as section_class
 from ._files import sections as sections
 from ._files import to_toml as to_toml
 from ._flags import with_flags as with_flags
-from ._limits import memory_needed as memory_needed
+from ._held_out_size import ALONE as ALONE
+from ._held_out_size import COMPARED as COMPARED
+from ._held_out_size import HeldOutSize as HeldOutSize
+from ._limits import GIB as GIB
+from ._limits import Limit as Limit
+from ._limits import memory_here as memory_here
+from ._memory import BASE as BASE
+from ._memory import largest_setting as largest_setting
+from ._memory import memory_needed as memory_needed
+from ._out_of_memory import out_of_memory as out_of_memory
 from ._task import MultiTask as MultiTask

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 from ._available import ALWAYS, described, listed, risk_kinds
 from ._errors import shown
 from ._function_task import SparseTask
-from ._limits import GIB, memory_here, memory_needed
+from ._limits import GIB, memory_here
+from ._memory import PROGRAM, largest_setting, memory_needed
 from ._multi_model import MultiSpectralModel
 from ._task import InContextInWeightTask, LinearRegressionTask, MultiTask
 from ._training import (
@@ -27,12 +28,11 @@ LARGEST_FEATURES = 4096
 
 
 def check(config: "Config") -> None:
-    """Refuses settings that do not go together, or that this machine cannot run."""
+    """Refuses settings that do not go together."""
     _check_sizes(config)
     _check_risk(config)
     _check_flow(config)
     _check_save(config)
-    _check_memory(config)
 
 
 def _check_sizes(config: "Config") -> None:
@@ -182,15 +182,27 @@ def _check_save(config: "Config") -> None:
             )
 
 
-def _check_memory(config: "Config") -> None:
+def check_memory(config: "Config") -> None:
+    """Refuses a run that would need more memory than this process may take."""
     needed, here = memory_needed(config), memory_here()
     total = sum(needed.values())
-    if total > 0.75 * here:
-        name = max(needed, key=lambda key: needed[key])
-        raise ValueError(
-            f"{_with_value(config, name)} is too large: the run would need about "
-            f"{total / GIB:.3g} GiB of memory, and this machine has {here / GIB:.3g} GiB."
-        )
+    if total <= here.usable:
+        return
+    if needed[PROGRAM] > here.usable:
+        subject = "The program itself is too large: any run"
+    else:
+        name = largest_setting(needed)
+        subject = f"{_with_value(config, name)} {_why(config, name)}: the run"
+    raise ValueError(
+        f"{subject} would need about {total / GIB:.3g} GiB of memory, and may take {here.sentence}."
+    )
+
+
+def _why(config: "Config", name: str) -> str:
+    if name != "flow.solver":
+        return "is too large"
+    weights = config.model.weight_count(config.task.dim, config.task.labels)
+    return f"factorises a matrix with a row for each of {weights} weights"
 
 
 def _with_value(config: "Config", name: str) -> str:

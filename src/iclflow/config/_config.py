@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from ._available import risk_kinds
 from ._base import Flag, Settings, Text
-from ._checks import check
+from ._checks import check, check_memory
 from ._model import ModelSettings
 from ._task import TaskSettings
 from ._training import (
@@ -54,8 +54,10 @@ class Config(Settings):
         return completed
 
     @model_validator(mode="after")
-    def _checked(self) -> "Config":
+    def _checked(self, info: Any) -> "Config":  # a protocol that cannot be checked
         check(self)
+        if not (info.context or {}).get("stored"):
+            check_memory(self)
         return self
 
     @property

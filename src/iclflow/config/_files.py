@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from ._config import Config
 from ._errors import InputError, one_sentence, shown
 
-# A config is a page of text; a file of this size is something else.
+# A config is a page of text, and a sweep of a million points two of its axes; a file of this size
+# is something else.
 _LARGEST_FILE = 2**26
 
 
@@ -20,10 +21,13 @@ def read_toml(path: Path | str) -> dict[str, Any]:
     """The content of a TOML file as plain data."""
     path = Path(path)
     try:
-        if path.is_file() and path.stat().st_size > _LARGEST_FILE:
-            raise InputError(f"`{path}` is {path.stat().st_size} bytes long: not a config file.")
-        text = path.read_bytes().decode("utf-8")
-        return tomllib.loads(text)
+        with path.open("rb") as file:  # of a device there may be no end
+            content = file.read(_LARGEST_FILE + 1)
+        if len(content) > _LARGEST_FILE:
+            raise InputError(
+                f"`{path}` is more than {_LARGEST_FILE} bytes long: must be a TOML file."
+            )
+        return tomllib.loads(content.decode("utf-8"))
     except FileNotFoundError:
         raise InputError(f"`{path}` does not exist: give the path of a TOML file.") from None
     except IsADirectoryError:
@@ -42,10 +46,15 @@ def read_toml(path: Path | str) -> dict[str, Any]:
         raise InputError(f"`{path}` cannot be read: {reason}.") from None
 
 
-def parse_config(data: Mapping[str, Any]) -> Config:
-    """A config from plain data; an `InputError` of one sentence if anything is wrong."""
+def parse_config(data: Mapping[str, Any], stored: bool = False) -> Config:
+    """A config from plain data; an `InputError` of one sentence if anything is wrong.
+
+    **Arguments:**
+
+    - `stored`: whether its run is there already, and may have needed another machine than this.
+    """
     try:
-        return Config.model_validate(dict(data))
+        return Config.model_validate(dict(data), context={"stored": stored})
     except ValidationError as error:
         sentence = _about_the_kind(data) or one_sentence(error, data, known_keys(data))
         raise InputError(sentence) from None

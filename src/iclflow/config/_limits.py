@@ -1,87 +1,121 @@
-"""What a config would cost, so that one that cannot run is refused before it starts."""
+"""How much memory this process may take: the least that the machine, its containers and the limits
+of processes allow."""
 
+import functools
 import os
-from typing import TYPE_CHECKING
-
-from ._training import DatasetRisk, MinibatchRisk, SampledRisk, SaveDrops, SaveExplicit
-
-if TYPE_CHECKING:
-    from ._config import Config
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
 
 GIB = 2**30
-_FLOAT = 8
-# Copies of the weights that a solver's stages, a chunk of the record and the optimiser hold.
-_COPIES = 60
-# Tables of the integrals that a pair of softmax heads needs.
-_QUADRATURE = 300_000
-# A run that keeps what moves has rarely more points than this.
-_DROP_POINTS = 3_000
-# Of what sequences take: those of a fused pass are not stored where there is one, and are in single
-# precision where there is none.
-_FUSED_SHARE = 1 / 8
+# Of a limit that a run may take: others need some, and an estimate is no measurement.
+SHARE = 0.75
+# A process has addresses that it never uses: threads' stacks, libraries, an allocator's reserve.
+# (Measured: a run of 0.9 GiB has 2.1 GiB of them.)
+UNUSED_ADDRESSES = 1.25 * GIB
 
 
-def memory_needed(config: "Config") -> dict[str, float]:
-    """About how many bytes a run needs, by the setting that makes it so many."""
-    task, model, dim = config.task, config.model, config.task.dim
-    weights = model.weight_count(dim, task.labels)
-    tokens = task.longest_context + 1
-    size = _largest(config)
-    inputs = "task.inputs" if getattr(task, "inputs", None) else "task"
-    needed: dict[str, float] = {inputs: 20 * dim**2}
-    needed[size] = needed.get(size, 0) + _COPIES * weights
-    if config.exact and model.structured:
-        needed[size] += _QUADRATURE * model.heads**2
-    if isinstance(config.save, SaveDrops):
-        needed[size] += 2 * _DROP_POINTS * weights
-    elif isinstance(config.save, SaveExplicit):
-        needed["save"] = 2 * len(config.save.times) * weights
-    else:
-        needed["save.count"] = 2 * config.save.count * weights
-    # Scores and values of every token, of every head, forwards and back.
-    attention = 0 if model.bilinear else 6 * model.heads * tokens
-    if model.layers:
-        attention *= model.layers * tokens
-    data = 4 * tokens * (dim + 1 + task.labels) + task.function_size
-    sequence = data + attention
-    if isinstance(config.risk, DatasetRisk | MinibatchRisk):
-        whole = isinstance(config.risk, DatasetRisk) and not (model.bilinear or model.cubic)
-        needed["risk.sequences"] = config.risk.sequences * (sequence if whole else data)
-    elif config.sampled:
-        batch = config.risk.batch if isinstance(config.risk, SampledRisk) else 256
-        sizes = {"risk.batch": batch, "task.context": tokens, **_task_sizes(config)}
-        name = max(sizes, key=lambda key: sizes[key])
-        share = _FUSED_SHARE if _mostly_fused(config) else 1
-        needed[name] = needed.get(name, 0) + share * batch * sequence
-    return {name: _FLOAT * count for name, count in needed.items()}
+class Limit(NamedTuple):
+    """So many bytes, and who allows them, as the end of a sentence: "that this machine has"."""
+
+    size: float
+    words: str
+
+    @property
+    def usable(self) -> float:
+        """How many of them a run may take."""
+        return SHARE * self.size
+
+    @property
+    def sentence(self) -> str:
+        """How many, of how many, and who says so."""
+        return f"{self.usable / GIB:.3g} of the {self.size / GIB:.3g} GiB {self.words}"
 
 
-def _mostly_fused(config: "Config") -> bool:
-    """Whether there is a fused pass for these runs on most machines."""
-    risk, model = config.risk, config.model
-    if not isinstance(risk, SampledRisk) or risk.precision != "float32":
-        return False
-    alone = model.softmax and not getattr(model, "self_attention", False)
-    return alone and risk.integrate not in ("posterior", "context")
+def memory_here(now: bool = True) -> Limit:
+    """The least of all limits.
+
+    **Arguments:**
+
+    - `now`: whether what others hold at the moment counts. What is under way need not be given up
+      because they do.
+    """
+    # Looked up again after a second at the earliest: a sweep asks for each of its points.
+    return _least(now, int(time.monotonic()))
 
 
-def _largest(config: "Config") -> str:
-    """The setting that makes the weights so many."""
-    model = config.model
-    sizes = {f"model.{name}": getattr(model, name, None) for name in ("heads", "rank", "width")}
-    known = {name: size for name, size in sizes.items() if size is not None}
-    known |= _task_sizes(config)
-    return max(known, key=lambda name: known[name])
+@functools.lru_cache(maxsize=2)
+def _least(now: bool, _second: int) -> Limit:
+    root = Path("/")
+    found = [*machine_limits(), *container_limits(root), *process_limits()]
+    found += free_memory(root) if now else ()
+    return min(found, key=lambda limit: limit.size, default=Limit(float("inf"), ""))
 
 
-def _task_sizes(config: "Config") -> dict[str, int]:
-    sizes = {f"task.{name}": getattr(config.task, name, None) for name in ("inputs", "hidden")}
-    return {name: size for name, size in sizes.items() if size is not None}
-
-
-def memory_here() -> float:
-    """How many bytes this machine has; infinite where it does not say."""
+def machine_limits() -> Iterator[Limit]:
+    """What the machine has."""
     try:
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+        size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        yield Limit(float(size), "that this machine has")
     except (AttributeError, OSError, ValueError):
-        return float("inf")
+        pass  # not every system says it
+
+
+def free_memory(root: Path) -> Iterator[Limit]:
+    """What of the machine's memory is free, or held by this process."""
+    for line in _text(root / "proc/meminfo").splitlines():
+        name, _, value = line.partition(":")
+        if name == "MemAvailable" and value.split()[:1]:
+            free = 1024.0 * int(value.split()[0]) + _held(root)
+            yield Limit(free, "that are free on this machine")
+
+
+def _held(root: Path) -> float:
+    """What this process has already, and need not ask for again."""
+    pages = _text(root / "proc/self/statm").split()
+    return float(os.sysconf("SC_PAGE_SIZE") * int(pages[1])) if len(pages) > 1 else 0.0
+
+
+def container_limits(root: Path) -> Iterator[Limit]:
+    """The limits of the control groups that this process is in, and of those around them."""
+    top = root / "sys/fs/cgroup"
+    for line in _text(root / "proc/self/cgroup").splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, place = rest.partition(":")
+        if not controllers:  # version 2
+            folders, name = (top, top / "unified"), "memory.max"
+        elif "memory" in controllers.split(","):
+            folders, name = (top / "memory",), "memory.limit_in_bytes"
+        else:
+            continue
+        # In a container the own group is often the top of what can be seen, whatever its path.
+        inside = Path(place.lstrip("/"))
+        for group in {*(inside, *inside.parents)}:
+            for folder in folders:
+                text = _text(folder / group / name).strip()
+                if text.isdigit():  # "max": none
+                    yield Limit(float(text), "that this container allows")
+
+
+def process_limits() -> Iterator[Limit]:
+    """What `ulimit` says."""
+    try:
+        import resource
+    except ImportError:  # a system without such limits
+        return
+    addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if addresses != resource.RLIM_INFINITY:
+        left = max(0.0, addresses - UNUSED_ADDRESSES)
+        yield Limit(left, f"that are left of the {addresses / GIB:.3g} GiB of `ulimit -v`")
+    data, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    if data != resource.RLIM_INFINITY:
+        yield Limit(float(data), "that `ulimit -d` allows")
+
+
+def _text(path: Path) -> str:
+    """The text of a file of the system; none where there is no such file."""
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError):
+        return ""

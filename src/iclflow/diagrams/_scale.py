@@ -26,7 +26,8 @@ def scale(swept: Swept) -> Drawing:
     runs = [swept.trajectory(number) for number in firsts]
     end = 2 * max(run.times[-1] for run in runs)
     times = np.geomspace(1.0, end, _TIMES)
-    done = np.asarray([np.interp(times, *held(run, end)) for run in runs])
+    # Nothing is drawn after the end of a run that did not converge: it is not known to stay there.
+    done = np.asarray([np.interp(times, *held(run, end), right=np.nan) for run in runs])
     done = (rests[0] - done) / (rests[0] - rests[-1])
     figure, panels = canvas("double", 5.0, 2, 2)
     a, b, c, d = panels

@@ -9,7 +9,7 @@ import jax
 
 from ..cores import usable_cores
 from ..flows import Status
-from ..sweep import Batch, Finished, Sweep, Workshop, compute_batch
+from ..sweep import Batch, Finished, Sweep, Workshop, batches_at_once, compute_batch
 from ._base import Engine, Progress
 
 
@@ -26,7 +26,7 @@ class LocalEngine(Engine):
         if not batches:  # a sweep may have died when all were done, and not yet joined
             return
         workshop, stop = Workshop(), threading.Event()
-        places = _places()[: len(batches)]
+        places = _places()[: batches_at_once(sweep, batches)]
         free = list(places)
         # Cores share what is compiled: the first batch compiles it, then the others begin.
         compiled = threading.Event()

@@ -13,6 +13,7 @@ import importlib.metadata
 import importlib.util
 import logging
 import os
+import shutil
 import signal
 import socket
 import tempfile
@@ -22,10 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from ..config import InputError
-from ..store import folder_lock
+from ..files import LOCK, Held, folder_lock, is_own_lock
 from ..sweep import Batch, Finished, Sweep
 from ._base import Engine, Progress
-from ._ray_node import batch_task, remove_places, remove_unheld, tidy_task, versions
+from ._ray_node import batch_task, remove_places, tidy_task, versions
 
 # How often a batch is given to another process after its own died: a cluster may lose many nodes,
 # but a batch that kills whoever takes it must end some time.
@@ -91,14 +92,43 @@ class RayEngine(Engine):
                         running[task.remote(order, dataclasses.asdict(batch))] = batch
                         progress(batch.number, 0.0)
                     done, _ = ray.wait(list(running), timeout=_LOOK)
+                    _check_raylet()
                     for reference in done:
                         batch = running.pop(reference)
                         rows, trajectories, device = _answer(reference, batch)
                         self.devices[device] += 1
                         yield Finished(batch, rows, trajectories)
+            except RayletDied:
+                running.clear()  # nobody is there to stop them
+                raise
             finally:
                 _stop(list(running))
             _tidy(sweep.hash)
+
+
+class RayletDied(OSError):
+    """The process of Ray that every other one on this machine goes through."""
+
+
+def _check_raylet() -> None:
+    """Refuses to wait any longer where the raylet of this machine has died: Ray ends this process
+    some seconds later, without a word."""
+    import ray
+
+    here = ray.get_runtime_context().get_node_id()
+    if _own_raylet_died() or any(n["NodeID"] == here and not n["Alive"] for n in ray.nodes()):
+        raise RayletDied(
+            "The raylet of Ray on this machine died (killed, or out of memory). What is finished "
+            "is kept, and the same command goes on"
+        )
+
+
+def _own_raylet_died() -> bool:
+    """Whether that of an instance which we started did: nobody else knows so soon."""
+    from ray._private import worker
+
+    node = getattr(worker, "_global_node", None)
+    return node is not None and any(name == "raylet" for name, _ in node.dead_processes())
 
 
 def _stop(running: list) -> None:
@@ -179,9 +209,11 @@ def _own_folder() -> Iterator[Path]:
     """A folder for an instance of Ray of our own: its logs, and sockets, whose paths must be short.
     Those of instances whose driver was killed are removed."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_OWN}*"):
-        with contextlib.suppress(FileNotFoundError):  # another start was quicker
-            if folder.lstat().st_uid == os.getuid() and folder.is_dir():
-                remove_unheld(folder)
+        # Others may have folders of such a name too: those of ours hold a lock.
+        with contextlib.suppress(FileNotFoundError, Held):  # another start was quicker
+            if folder.lstat().st_uid == os.getuid() and is_own_lock(folder / LOCK):
+                with folder_lock(folder, wait=False):
+                    shutil.rmtree(folder, ignore_errors=True)
     # A process of Ray may write a last line while we remove it; the next start finds the rest.
     with tempfile.TemporaryDirectory(prefix=_OWN, ignore_cleanup_errors=True) as name:
         with folder_lock(Path(name)):

@@ -5,7 +5,6 @@ import functools
 import hashlib
 import json
 import os
-import shutil
 import socket
 import tempfile
 from collections.abc import Iterator
@@ -15,7 +14,8 @@ from typing import Any
 import jax
 
 from ..compile_cache import enable_compile_cache
-from ..config import InputError
+from ..config import InputError, out_of_memory
+from ..files import leftovers
 from ..flows import CheckpointError
 from ..precision import enable_float64
 from ..store import Held, folder_lock
@@ -65,13 +65,19 @@ def work(order: tuple, plain: dict[str, Any]) -> tuple[list[dict[str, Any]], byt
             "Ray with --num-gpus 0 on every node."
         )
     if fingerprint not in _SWEEPS:
-        _SWEEPS[fingerprint] = parse_sweep(data), Workshop()
+        # Whether each batch fits is looked at here; the driver has looked at the rest.
+        _SWEEPS[fingerprint] = parse_sweep(data, stored=True), Workshop()
     sweep, workshop = _SWEEPS[fingerprint]
     if sweep.hash != fingerprint:
         raise InputError(f"Node {node} reads the sweep otherwise: must have the same iclflow.")
     batch = Batch(**plain)
     with held(place(fingerprint, batch.number)) as folder:
-        finished = _computed(sweep, batch, folder, every, workshop)
+        try:
+            finished = _computed(sweep, batch, folder, every, workshop)
+        except Exception as error:
+            if sentence := out_of_memory(error):  # errors of JAX may not survive the journey
+                raise InputError(f"Node {node}: {sentence}") from None
+            raise
     return finished.rows, finished.trajectories, device.device_kind
 
 
@@ -124,7 +130,9 @@ def held(folder: Path) -> Iterator[Path]:
         except Held:  # a process that Ray has given up is still at it
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         yield folder
-        shutil.rmtree(folder, ignore_errors=True)
+        _empty(folder)
+    with contextlib.suppress(OSError):  # something else is in it
+        folder.rmdir()
 
 
 def tidy_task() -> Any:
@@ -147,6 +155,14 @@ def remove_places(fingerprint: str) -> None:
 
 
 def remove_unheld(folder: Path) -> None:
-    """Removes a folder, unless a process holds it."""
-    with contextlib.suppress(Held), folder_lock(folder, wait=False):
-        shutil.rmtree(folder, ignore_errors=True)
+    """Removes a place, unless a process holds it."""
+    with contextlib.suppress(Held, OSError):
+        with folder_lock(folder, wait=False):
+            _empty(folder)
+        folder.rmdir()
+
+
+def _empty(folder: Path) -> None:
+    """Removes the checkpoints of a batch, also half-written ones, and nothing else."""
+    for path in [*folder.glob("*.checkpoint.safetensors"), *leftovers(folder)]:
+        path.unlink(missing_ok=True)

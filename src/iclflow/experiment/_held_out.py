@@ -5,15 +5,17 @@ chance does to both alike drops out (control variates). Near a gradient step, wh
 attention ends up, and near zero, where it starts, that is most of it.
 """
 
+from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..config import Config
+from ..config import ALONE, COMPARED, Config, HeldOutSize
 from ..models import AbstractModel, MergedKQ
 from ..risks import (
     AbstractBatchRisk,
@@ -27,10 +29,6 @@ from ..risks import (
 from ..tasks import AbstractTask, LinearRegression, MultiTaskRegression, Sequences
 from ..theory import optimal_matrix
 
-# So many sequences where models are compared with linear attention, and where they cannot be.
-COMPARED, ALONE = 16_384, 32_768
-# Never more numbers than this at once, and never fewer sequences.
-_LARGEST, FEWEST = 2**27, 4096
 # (t − sp)² for three s spans t², tp and p²: whatever multiple of p a model predicts is compared.
 _SCALES = (0.0, 1.0, 2.0)
 
@@ -40,8 +38,10 @@ class HeldOutRisk(AbstractRisk):
 
     **Fields:**
 
-    - `batch`: the losses of a model on these sequences.
+    - `batch`: the losses of a model on these sequences; where they are stored in blocks, its
+      arrays have a leading axis over them.
     - `known`: combinations of losses whose exact mean is 0, uncorrelated and of one size.
+    - `size`: in which pieces they are looked at.
     """
 
     kind: ClassVar[str] = "sampled"
@@ -51,10 +51,12 @@ class HeldOutRisk(AbstractRisk):
 
     batch: AbstractBatchRisk
     known: Float[Array, "C P"]
+    size: HeldOutSize = eqx.field(static=True)
 
     def losses(self, model: AbstractModel) -> Float[Array, " P"]:
         """One sample of the risk for each sequence, with what `known` explains taken out."""
-        losses = self.batch.losses(model).astype(self.known.dtype)
+        losses = over_pieces(self.batch, self.size, lambda batch: batch.losses(model))
+        losses = losses.astype(self.known.dtype)
         centred = self.known - jnp.mean(self.known, 1, keepdims=True)
         return losses - (centred @ losses) @ self.known
 
@@ -74,13 +76,37 @@ class HeldOutRisk(AbstractRisk):
 
 # Functions of the module: one made at every call would be compiled at every call.
 @eqx.filter_jit
-def _drawn(fresh: AbstractSampledRisk, key: PRNGKeyArray, count: int) -> AbstractBatchRisk:
-    return fresh.draw(key, count)
+def _drawn(fresh: AbstractSampledRisk, key: PRNGKeyArray, size: HeldOutSize) -> AbstractBatchRisk:
+    if size.blocks == 1:
+        return fresh.draw(key, size.count)
+    draw = lambda key: fresh.draw(key, size.at_once)
+    return jax.lax.map(draw, jr.split(key, size.blocks))
 
 
 @eqx.filter_jit
 def _losses(held_out: HeldOutRisk, model: AbstractModel) -> Float[Array, " P"]:
     return held_out.losses(model)
+
+
+def over_pieces(
+    batch: AbstractBatchRisk, size: HeldOutSize, function: Callable[[AbstractBatchRisk], Array]
+) -> Float[Array, "*rows P"]:
+    """`function` of a test set, whose values have the sequences last, one piece after the other:
+    memory is bounded whatever the size of the set."""
+    if size.blocks > 1:
+        return _side_by_side(jax.lax.map(function, batch))
+    if size.parts == 1:
+        return function(batch)
+    # Pieces of one size are one program: the last begins within the one before.
+    starts = np.minimum(np.arange(size.parts) * size.at_once, size.count - size.at_once)
+    found = jax.lax.map(lambda start: function(batch.part(start, size.at_once)), starts)
+    left = size.count - (size.parts - 1) * size.at_once
+    return jnp.concatenate([_side_by_side(found[:-1]), found[-1][..., -left:]], -1)
+
+
+def _side_by_side(pieces: Float[Array, "pieces *rows P"]) -> Float[Array, "*rows Q"]:
+    together = jnp.moveaxis(pieces, 0, -2)
+    return together.reshape(*together.shape[:-2], -1)
 
 
 class _Known(NamedTuple):
@@ -98,12 +124,12 @@ class TestSets(NamedTuple):
 
     - `fresh`: the risk that draws them.
     - `known`: what models are compared with.
-    - `count`: how many sequences each has.
+    - `size`: of each.
     """
 
     fresh: AbstractSampledRisk
     known: tuple[_Known, ...]
-    count: int
+    size: HeldOutSize
 
     @staticmethod
     def of(config: Config, task: AbstractTask, model: AbstractModel) -> "TestSets":
@@ -114,14 +140,15 @@ class TestSets(NamedTuple):
         # Averages over several labels cannot be taken apart into those of each.
         parts = [] if averaged and isinstance(task, MultiTaskRegression) else _parts(task)
         wanted = COMPARED if averaged or parts else ALONE
-        count = int(np.clip(_LARGEST // _size(config), FEWEST, wanted))
-        return TestSets(fresh, tuple(_known(label, part) for label, part in parts), count)
+        known = tuple(_known(label, part) for label, part in parts)
+        return TestSets(fresh, known, HeldOutSize.of(config, wanted))
 
     def draw(self, key: PRNGKeyArray) -> HeldOutRisk:
         """The risk on the sequences that `key` draws."""
-        batch = _drawn(self.fresh, key, self.count)
-        rows = [np.asarray(_differences(batch, *known)) for known in self.known]
-        return HeldOutRisk(batch, _uncorrelated(np.reshape(rows, (-1, self.count))))
+        batch = _drawn(self.fresh, key, self.size)
+        rows = [np.asarray(_differences(batch, self.size, *known)) for known in self.known]
+        known = _uncorrelated(np.reshape(rows, (-1, self.size.count)))
+        return HeldOutRisk(batch, known, self.size)
 
 
 def _uncorrelated(known: np.ndarray) -> Float[Array, "C P"]:
@@ -132,14 +159,6 @@ def _uncorrelated(known: np.ndarray) -> Float[Array, "C P"]:
     # What differs by rounding alone is left out.
     kept = squares > 1e-8 * squares.max(initial=0.0)
     return jnp.asarray((directions[:, kept] / np.sqrt(squares[kept])).T @ known)
-
-
-def _size(config: Config) -> int:
-    """About how many numbers one sequence takes while it is predicted."""
-    task, model = config.task, config.model
-    tokens = task.longest_context + 1
-    scores = model.heads * tokens * max(1, model.layers * tokens)
-    return tokens * (task.dim + task.labels) + scores + task.function_size
 
 
 def _parts(task: AbstractTask) -> list[tuple[int | None, LinearRegression]]:
@@ -158,17 +177,25 @@ def _known(label: int | None, part: LinearRegression) -> _Known:
 
 
 @eqx.filter_jit
-def _differences(batch, label: int | None, matrix: Array, exact: AbstractRisk) -> Array:
+def _differences(
+    batch: AbstractBatchRisk,
+    size: HeldOutSize,
+    label: int | None,
+    matrix: Array,
+    exact: AbstractRisk,
+) -> Float[Array, "scales P"]:
     """The losses of linear attention of several sizes on the sequences of `batch`, or on one label
     of them, less their exact mean."""
-    rows = []
-    for size in _SCALES:
-        linear = MergedKQ(v=jnp.array([size]), U=matrix)
+
+    def of_scale(batch, linear: MergedKQ) -> Array:
         if label is None:
-            losses = batch.losses(linear).astype(linear.v.dtype)
-        else:
-            one = batch.sequences.task(label)
-            wide: Sequences = jax.tree.map(lambda x: x.astype(linear.v.dtype), one)
-            losses = (wide.y_query - linear.predict(wide)) ** 2
-        rows.append(losses - exact(linear))
-    return jnp.stack(rows)
+            return batch.losses(linear).astype(linear.v.dtype)
+        one = batch.sequences.task(label)
+        wide: Sequences = jax.tree.map(lambda x: x.astype(linear.v.dtype), one)
+        return (wide.y_query - linear.predict(wide)) ** 2
+
+    def rows(batch) -> Array:
+        models = [MergedKQ(v=jnp.array([scale]), U=matrix) for scale in _SCALES]
+        return jnp.stack([of_scale(batch, linear) - exact(linear) for linear in models])
+
+    return over_pieces(batch, size, rows)

@@ -7,10 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from ..loss_plot import reach
-
-# A curve that is solved as a whole is drawn at so many moments on each kind of axis.
-_DENSE = 400
+from ..loss_plot import curve_points, reach
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,26 +38,18 @@ class Overlay:
         parts: dict = {"drop_times": self.drop_times, "references": self.references}
         named = {loss for _, loss in self.references}
         parts["levels"] = [level for level in self.levels if level not in named]
-        if self.curve is None:
-            return SimpleNamespace(**parts)
-        end = reach(clock[-1], self.drop_times)
-        with contextlib.suppress(ValueError, RuntimeError):
-            if self.whole:
-                parts["times"] = _grid(clock, end)
-                parts["loss"] = self.curve(parts["times"])
-            else:
-                self.curve(np.append(clock, end))
-                parts["loss"] = self.curve
+        curve = self.sampled(clock, reach(clock[-1], self.drop_times))
+        if curve is not None:
+            parts["times"], parts["loss"] = curve
         return SimpleNamespace(**parts)
 
-    def sampled(self, end: float) -> tuple[np.ndarray, np.ndarray] | None:
-        """Moments up to `end` that are dense on both kinds of axis, and the predicted losses there;
-        None where there is no curve, or it cannot be computed so far."""
+    def sampled(self, clock: np.ndarray, end: float) -> tuple[np.ndarray, np.ndarray] | None:
+        """The moments up to `end` at which the curve is drawn over a run with this `clock`, and the
+        predicted losses there; None where there is no curve, or it cannot be computed so far."""
         if self.curve is None or not 0 < end < np.inf:
             return None
-        moments = _grid(np.zeros(1), end)
         with contextlib.suppress(ValueError, RuntimeError), np.errstate(all="ignore"):
-            return moments, np.asarray(self.curve(moments), float)
+            return curve_points(self.curve, clock, end, refine=not self.whole)
         return None
 
     def at(self, moment: float) -> float | None:
@@ -71,11 +60,3 @@ class Overlay:
             loss = float(self.curve(np.array([0.0, moment]))[-1])
             return loss if np.isfinite(loss) else None
         return None
-
-
-def _grid(clock: np.ndarray, end: float) -> np.ndarray:
-    """Moments that are dense on a linear and on a logarithmic axis, to the end of the drawing."""
-    later = clock[clock > 0]
-    first = min(float(later[0]), 1e-3 * end) if later.size else 1e-3 * end
-    straight, ratios = np.linspace(0.0, end, _DENSE), np.geomspace(first, end, _DENSE)
-    return np.unique(np.concatenate([straight, ratios]))

@@ -2,7 +2,7 @@
 
 import asyncio
 import importlib.metadata
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
 
 from ..config import InputError, to_toml
 from . import _exports
 from ._changes import changed, checked
+from ._connections import EVENTS
 from ._facts import moment_facts, start_facts
 from ._guard import Guard
 from ._limits import Refusal
@@ -90,28 +92,22 @@ class Site:
         last = request.headers.get("last-event-id") or request.query_params.get("after") or "0"
         if not (last.isascii() and last.isdigit() and len(last) < 16):
             raise Refusal(f"`after` = {last[:20]!r}: must be the number of an event.", "after")
-        return StreamingResponse(
-            self._stream(session, int(last)),
-            media_type="text/event-stream",
-            headers={"cache-control": "no-store"},
-        )
+        client = request.client.host if request.client else ""
+        self._studio.listen(session, client)
+        ended = lambda: self._studio.left(session, client)
+        return _Events(self._stream(session, int(last)), ended)
 
     async def _stream(self, session, last: int) -> AsyncIterator[str]:
-        session.connections += 1
-        try:
-            yield "retry: 500\n\n"
-            while not self._studio.closing:
-                events = session.after(last)
-                if not events:
-                    await session.more(_SILENCE)
-                    if not session.after(last):
-                        yield ": still here\n\n"
-                    continue
-                last = events[-1][0]
-                yield "".join(f"id: {number}\ndata: {text}\n\n" for number, text in events)
-        finally:
-            session.connections -= 1
-            self._studio.left(session)
+        yield "retry: 500\n\n"
+        while not self._studio.closing:
+            events = session.after(last)
+            if not events:
+                await session.more(_SILENCE)
+                if not session.after(last):
+                    yield ": still here\n\n"
+                continue
+            last = events[-1][0]
+            yield "".join(f"id: {number}\ndata: {text}\n\n" for number, text in events)
 
     async def moment(self, request: Request) -> Response:
         run = self._studio.run(request.path_params["run"])
@@ -175,11 +171,11 @@ class Site:
         session = self._studio.session(body.get("session"))
         found = await asyncio.to_thread(self._shelf.run, request.path_params["id"])
         assert found.config is not None
-        stored = {"kind": "run", "name": found.name}
+        stored = {"kind": "run", "name": found.name, "words": "A run from disk, as it was stored."}
         run = self._studio.submit(
             session, found.config, found.name, "stored", {"folder": str(found.folder)}, stored
         )
-        return JSONResponse({"run": run.id, "config": found.config.given()}, 201)
+        return JSONResponse({"run": run.id, "config": found.config.given(), **stored}, 201)
 
     async def sweep(self, request: Request) -> Response:
         id = request.path_params["id"]
@@ -204,20 +200,20 @@ class Site:
         number = cell["number"]
         config = await asyncio.to_thread(checked, cell["config"])
         title = f"run {number} of {found.folder.name}"
-        stored = {"kind": "cell", "name": title}
+        how = "as it was stored" if cell["kept"] else "computed again: it did not keep its weights"
+        stored = {"kind": "cell", "name": title, "words": f"A run of a sweep, {how}."}
         if cell["kept"]:
             needs = {"folder": folder, "number": number}
             run = self._studio.submit(session, config, title, "member", needs, stored)
-            words = f"Run {number} of the sweep, as it was stored."
         else:
             run = self._studio.submit(session, config, title, stored=stored)
-            words = f"Run {number} of the sweep, computed again: it did not keep its weights."
-        told = {"run": run.id, "words": words, "config": config.given()}
-        return JSONResponse(told, 201)
+        return JSONResponse({"run": run.id, "config": config.given(), **stored}, 201)
 
 
-def application(studio: Studio, shelf: Shelf, hosts: Sequence[str]) -> Guard:
-    """The application with its guard."""
+def application(
+    studio: Studio, shelf: Shelf, hosts: Sequence[str], token: str | None = None
+) -> Guard:
+    """The application with its guard; with a `token`, for those who have it."""
     site = Site(studio, shelf)
     get, post = ["GET"], ["POST"]
     routes = [
@@ -227,7 +223,7 @@ def application(studio: Studio, shelf: Shelf, hosts: Sequence[str]) -> Guard:
         Route("/api/check", site.check, methods=post),
         Route("/api/change", site.change, methods=post),
         Route("/api/sessions", site.new_session, methods=post),
-        Route("/api/events", site.events, methods=get),
+        Route(EVENTS, site.events, methods=get),
         Route("/api/runs", site.new_run, methods=post),
         Route("/api/runs/{run}/moment/{index}", site.moment, methods=get),
         Route("/api/runs/{run}/export/{kind}", site.export, methods=get),
@@ -242,7 +238,22 @@ def application(studio: Studio, shelf: Shelf, hosts: Sequence[str]) -> Guard:
     ]
     handlers: Any = {InputError: refused, HTTPException: not_there, Exception: broken}
     app = Starlette(routes=routes, exception_handlers={**handlers, ClientDisconnect: gone})
-    return Guard(app, hosts)
+    return Guard(app, hosts, token)
+
+
+class _Events(StreamingResponse):
+    """A stream of events; `ended` is called however it ends, even before its first event."""
+
+    def __init__(self, content: AsyncIterator[str], ended: Callable[[], None]):
+        headers = {"cache-control": "no-store"}
+        super().__init__(content, media_type="text/event-stream", headers=headers)
+        self._ended = ended
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._ended()
 
 
 class _Static(StaticFiles):
@@ -264,10 +275,13 @@ async def _plotly(request: Request) -> Response:
 
 
 def _judged(make) -> Response:
-    """The answer to a config that is being changed: what is wrong is an answer too."""
+    """The answer to a config that is being changed: that it cannot run is an answer too, but not to
+    a request that names no setting or kind there is."""
     try:
         config, others = make()
     except Refusal as refusal:
+        if refusal.status != 422:
+            raise
         return JSONResponse({"ok": False, "field": refusal.field, "message": str(refusal)})
     told = {"config": config.given(), "hash": config.hash, "toml": to_toml(config.given())}
     return JSONResponse({"ok": True, **told, "changed": others})

@@ -83,7 +83,9 @@ def changed(config: Any, field: Any, value: Any) -> tuple[Config, list[str]]:
     changes are made that do; if there are none, the refusal of the change alone is raised.
     """
     if not isinstance(config, Mapping) or not isinstance(field, str):
-        raise Refusal("`field` and `config` are needed: the name of a setting and all settings.")
+        raise Refusal(
+            "`field` and `config` are needed: the name of a setting and all settings.", status=400
+        )
     given = {key: copy.deepcopy(part) for key, part in config.items() if part is not None}
     wanted = _with(given, field, value)
     try:
@@ -135,14 +137,16 @@ def _with(data: dict[str, Any], field: str, value: Any) -> dict[str, Any]:
         here.pop(key, None)
         return {**data, section: here if value is None else {**here, key: value}}
     if section not in sections() or not isinstance(value, str):
-        raise Refusal(f"`{field}` is not a setting.", field)
+        raise Refusal(f"`{field}` is not a setting.", field, 400)
     known = known_keys({section: {"kind": value}}).get(section)
     if known is None:
         kinds = ", ".join(known_keys({})[f"{section}.kind"])
-        raise Refusal(f"`{field}` = {value!r}: must be one of {kinds}.", field)
+        raise Refusal(f"`{field}` = {value[:60]!r}: must be one of {kinds}.", field, 400)
     needed = _NEEDED.get((section, value), {})
     same = here.get("kind") == value
-    kept = {k: v for k, v in here.items() if k in known and (same or _fits(section, value, k, v))}
+    # The kind before may be one that nobody knows: it says nothing about what can stay.
+    others = {k: v for k, v in here.items() if k in known and k != "kind"}
+    kept = {k: v for k, v in others.items() if same or _fits(section, value, k, v)}
     if "adam" in (value, here.get("kind")) and not same:
         # Its steps are of another size than those along the gradient.
         kept = {k: v for k, v in kept.items() if k not in needed}

@@ -2,9 +2,10 @@
 
 import contextlib
 import os
-import shutil
 import tempfile
 from pathlib import Path
+
+from ..files import MARKER, OwnFiles, leftovers, write_own
 
 _NAME = "iclflow-explore-"
 
@@ -13,9 +14,19 @@ def checkpoint_folder() -> Path:
     """A new folder for this process; those of servers that were killed are removed."""
     for path in Path(tempfile.gettempdir()).glob(f"{_NAME}*"):
         pid = path.name.removeprefix(_NAME).partition("-")[0]
-        if pid.isdecimal() and not _is_alive(int(pid)):
-            shutil.rmtree(path, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix=f"{_NAME}{os.getpid()}-"))
+        # Others may have folders of such a name too: those of ours have our marker.
+        if pid.isdecimal() and not _is_alive(int(pid)) and OwnFiles(path).owns(MARKER):
+            _remove(path)
+    made = Path(tempfile.mkdtemp(prefix=f"{_NAME}{os.getpid()}-"))
+    write_own(made, {})
+    return made
+
+
+def _remove(folder: Path) -> None:
+    with contextlib.suppress(OSError):  # something else is in it, or it cannot be removed
+        for file in (*folder.glob("*.safetensors"), *leftovers(folder), folder / MARKER):
+            file.unlink(missing_ok=True)
+        folder.rmdir()
 
 
 def _is_alive(pid: int) -> bool:

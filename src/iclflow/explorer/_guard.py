@@ -1,9 +1,13 @@
 """What stands before every request: who may ask, from where, and how much."""
 
+import hmac
+import ipaddress
 from collections.abc import Iterable
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -30,10 +34,13 @@ _HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "x-frame-options": "DENY",
 }
+# Not for scripts, and not sent with what other sites ask for.
+_COOKIE = "Path=/; HttpOnly; SameSite=Strict"
 
 
 class Guard:
-    """Refuses requests for other hosts, from other origins, and that are too large.
+    """Refuses requests for other hosts, from other origins, without the token, and that are too
+    large.
 
     A page of another site can make a browser send requests to this machine: such carry its origin,
     or a name for this machine that is not ours.
@@ -41,11 +48,16 @@ class Guard:
     **Arguments:**
 
     - `hosts`: the names under which the server may be asked for, with their port.
+    - `token`: what every request must carry, for a server that others can reach: the first one for
+      the page in its address, the others in the cookie that the page gets with it. Such a server
+      may be asked for under any number of this machine, too: behind a number there is no name
+      that somebody else could have pointed at it.
     """
 
-    def __init__(self, app: ASGIApp, hosts: Iterable[str]):
+    def __init__(self, app: ASGIApp, hosts: Iterable[str], token: str | None = None):
         self._app = app
         self._hosts = frozenset(host.lower() for host in hosts)
+        self._token = token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -55,9 +67,14 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})
             return
 
+        given = self._token is not None and self._in_address(scope)
+
         async def sealed(message: Message) -> None:
             if message["type"] == "http.response.start":
                 ours = [(k.encode(), v.encode()) for k, v in _HEADERS.items()]
+                if given and message["status"] < 400:
+                    cookie = f"{_cookie_name(scope)}={self._token}; {_COOKIE}"
+                    ours.append((b"set-cookie", cookie.encode()))
                 message = {**message, "headers": [*message.get("headers", []), *ours]}
             await send(message)
 
@@ -70,8 +87,10 @@ class Guard:
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
         headers = Headers(scope=scope)
-        if len(headers.getlist("host")) != 1 or headers["host"].lower() not in self._hosts:
+        if len(headers.getlist("host")) != 1 or not self._is_ours(headers["host"].lower()):
             return 421, "The host of this request is not one that this server answers for."
+        if self._token is not None and not self._may_ask(scope, headers):
+            return 401, "A token is needed: open the address that `iclflow explore` printed."
         if scope["method"] not in ("GET", "HEAD", "POST"):
             return 405, "Only GET and POST are answered."
         site = headers.get("sec-fetch-site", "same-origin")
@@ -81,6 +100,36 @@ class Guard:
         if scope["method"] == "POST":
             return self._unsafe(headers)
         return None
+
+    def _is_ours(self, host: str) -> bool:
+        """Whether a host is one of our names or, where there is a token, any number."""
+        if host in self._hosts:
+            return True
+        if self._token is None:
+            return False
+        try:
+            parts = urlsplit(f"//{host}")
+            number = ipaddress.ip_address(parts.hostname or "")
+            port = "" if parts.port is None else f":{parts.port}"
+        except ValueError:
+            return False
+        written = f"[{number}]" if number.version == 6 else str(number)
+        return host == written + port and f"127.0.0.1{port}" in self._hosts
+
+    def _may_ask(self, scope: Scope, headers: Headers) -> bool:
+        """Whether a request carries the token, in its cookie or, for the page, in its address."""
+        cookies = cookie_parser(headers.get("cookie", ""))
+        return self._is_token(cookies.get(_cookie_name(scope), "")) or self._in_address(scope)
+
+    def _in_address(self, scope: Scope) -> bool:
+        if scope["path"] != "/" or scope["method"] not in ("GET", "HEAD"):
+            return False
+        query = parse_qs(scope["query_string"].decode("latin-1"))
+        return any(self._is_token(value) for value in query.get("token", ()))
+
+    def _is_token(self, text: str) -> bool:
+        # In constant time: how long a comparison takes must not tell how much of it is right.
+        return hmac.compare_digest(text.encode(), (self._token or "").encode())
 
     def _unsafe(self, headers: Any) -> tuple[int, str] | None:
         """What is wrong with a request that changes something."""
@@ -95,3 +144,9 @@ class Guard:
         if not (length.isascii() and length.isdecimal()) or int(length) > LARGEST_BODY:
             return 413, f"The body is larger than {LARGEST_BODY} bytes, the most that is read."
         return None
+
+
+def _cookie_name(scope: Scope) -> str:
+    """One for each port: cookies know of hosts alone, and a machine may have several explorers."""
+    server = scope.get("server") or ("", 0)
+    return f"iclflow-explorer-{server[1]}"

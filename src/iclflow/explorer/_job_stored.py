@@ -29,12 +29,12 @@ def tell_stored_run(desk: Desk, config: dict, folder: str) -> dict:
         run = Trajectory.load(folder)
     except ValueError as error:
         raise InputError(str(error)) from None
-    return tell_whole_run(desk, parse_config(config), run)
+    return tell_whole_run(desk, parse_config(config, stored=True), run)
 
 
 def tell_stored_member(desk: Desk, config: dict, folder: str, number: int) -> dict:
     """Tells of a run of a sweep that kept its trajectories."""
-    return tell_whole_run(desk, parse_config(config), load_trajectory(folder, number))
+    return tell_whole_run(desk, parse_config(config, stored=True), load_trajectory(folder, number))
 
 
 def describe_sweep(desk: Desk, folder: str) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def _is_kept(folder: str, number: int) -> bool:
 
 def _opened(folder: str) -> tuple[Sweep, Table]:
     files, _ = sweep_tables(Path(folder))
-    return parse_sweep(read_toml(Path(folder) / SWEEP)), Table(files)
+    return parse_sweep(read_toml(Path(folder) / SWEEP), stored=True), Table(files)
 
 
 def _values(sweep: Sweep, name: str) -> list[Any]:

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from ..config import Config, InputError, memory_needed
+from ..config import Config, InputError, largest_setting, memory_needed
 
 # Seconds that a run may compute for; what it has then is kept.
 LONGEST_RUN = 120.0
@@ -74,7 +74,7 @@ def check_limits(config: Config) -> None:
             )
     needed = memory_needed(config)
     if sum(needed.values()) > _MEMORY:
-        field = max(needed, key=lambda name: needed[name])
+        field = largest_setting(needed)
         raise Refusal(
             f"`{field}`: the run would need about {sum(needed.values()) / 2**30:.3g} GiB, and the "
             f"explorer gives one {_MEMORY / 2**30:g}; `iclflow run` has no such limit.",

@@ -1,18 +1,21 @@
-"""Worker processes: started, watched, and started again when one dies."""
+"""Worker processes: started, watched, and started again when one dies or could not start."""
 
 import asyncio
 import contextlib
 import itertools
 import multiprocessing
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
+from ._connections import LOGGER
 from ._desk import Asked, Stop, Told
 from ._worker import main
+
+# Seconds until a process that could not start is tried again: doubled each time, up to the second.
+_SOON, _LATE = 1.0, 30.0
 
 
 class Worker:
@@ -50,6 +53,10 @@ class Pool:
     - `heard`: called in the event loop with a worker and what it told.
     - `lost`: called in the event loop with the number of the job that a process had when it died
       (None if it had none) and its exit code.
+
+    **Fields:**
+
+    - `failure`: why the last process could not start, until one does.
     """
 
     def __init__(
@@ -61,13 +68,33 @@ class Pool:
         self._count, self._heard, self._lost = count, heard, lost
         self._numbers = itertools.count(1)
         self.workers: list[Worker] = []
+        self.failure: str | None = None
+        self._pause, self._later = _SOON, None
         self._closing = False
 
     def start(self) -> None:
         """Starts all processes; to be called in the event loop."""
         self._loop = asyncio.get_running_loop()
-        for _ in range(self._count):
-            self._start_one()
+        self._fill()
+
+    def _fill(self) -> None:
+        """Starts the processes that are missing; what fails now is tried again later."""
+        self._later = None
+        while len(self.workers) < self._count and not self._closing:
+            try:
+                self._start_one()
+            except (OSError, RuntimeError) as error:  # no descriptor, memory, process or thread
+                self._try_later(getattr(error, "strerror", None) or str(error))
+                return
+
+    def _try_later(self, failure: str) -> None:
+        self.failure = failure
+        if self._later is None:
+            LOGGER.error(
+                "iclflow: a process that computes could not start (%s); trying again.", failure
+            )
+            self._later = self._loop.call_later(self._pause, self._fill)
+            self._pause = min(2 * self._pause, _LATE)
 
     def _start_one(self) -> None:
         # Their matrices are small, and threads of OpenBLAS that wait keep others from computing.
@@ -77,11 +104,19 @@ class Pool:
         ours, theirs = context.Pipe()
         given = theirs, os.getpid()
         process = context.Process(target=main, args=given, daemon=True, name="explorer")
-        process.start()
-        theirs.close()
         worker = Worker(process, ours)
+        listener = threading.Thread(target=self._listen, args=(worker,), daemon=True)
+        try:
+            process.start()
+            listener.start()
+        except BaseException:
+            if process.pid is not None:
+                process.kill()
+            ours.close()
+            raise
+        finally:
+            theirs.close()
         self.workers.append(worker)
-        threading.Thread(target=self._listen, args=(worker,), daemon=True).start()
 
     def _listen(self, worker: Worker) -> None:
         """Hands on what a worker tells, until it dies; in a thread of its own."""
@@ -101,6 +136,7 @@ class Pool:
     def _told(self, worker: Worker, told: Told) -> None:
         if told.kind == "ready":
             worker.ready = True
+            self.failure, self._pause = None, _SOON
         elif told.number != worker.job:
             return
         if told.kind in ("done", "refused", "broke"):
@@ -113,21 +149,13 @@ class Pool:
             return
         self.workers.remove(worker)
         worker.pipe.close()
-        job, was_ready = worker.job, worker.ready
+        code = worker.process.exitcode
         # One that dies before it can do anything would die again at once.
-        if was_ready:
-            self._start_one()
+        if worker.ready:
+            self._fill()
         else:
-            self._loop.call_later(2.0, self._start_again)
-        self._lost(job, worker.process.exitcode)
-        if not was_ready:
-            print(
-                "iclflow: a process that computes could not start; trying again.", file=sys.stderr
-            )
-
-    def _start_again(self) -> None:
-        if not self._closing:
-            self._start_one()
+            self._try_later(f"it ended with exit code {code}")
+        self._lost(worker.job, code)
 
     def give(self, worker: Worker, name: str, needs: dict[str, Any]) -> int:
         """Gives a free worker something to do, and returns its number."""
@@ -160,6 +188,8 @@ class Pool:
     def close(self) -> None:
         """Ends all processes."""
         self._closing = True
+        if self._later is not None:
+            self._loop.call_soon_threadsafe(self._later.cancel)
         for worker in self.workers:
             worker.process.kill()
         for worker in self.workers:

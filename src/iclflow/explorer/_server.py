@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import ipaddress
 import os
+import secrets
 import signal
 import socket
 from collections.abc import Callable, Sequence
@@ -24,6 +25,7 @@ def explore(
     workers: int | None = None,
     names: Sequence[str] = (),
     ready: Callable[[str], None] | None = None,
+    allow_remote: bool = False,
 ) -> None:
     """Serves the explorer until it is interrupted.
 
@@ -34,7 +36,14 @@ def explore(
     - `workers`: processes that compute (default: one a core, at most 4).
     - `names`: further host names under which the server may be asked for.
     - `ready`: called with the address once it answers.
+    - `allow_remote`: whether `host` may be one that others can reach; then the address has a token
+      that every request must carry.
     """
+    if not is_local(host) and not allow_remote:
+        raise InputError(
+            f"`--host` = {host}: others may reach it; give `--allow-remote` if they are to, or "
+            "leave it at 127.0.0.1."
+        )
     with _listening(host, port) as listener:
         asyncio.run(_serve(listener, host, roots, workers, names, ready))
 
@@ -73,6 +82,7 @@ async def _serve(listener, host, roots, workers, names, ready) -> None:
     import uvicorn
 
     from ._app import application
+    from ._connections import BACKLOG, LimitedProtocol, limit_logs, most_connections
     from ._presets import presets
     from ._stored import Shelf
     from ._studio import Studio
@@ -82,9 +92,14 @@ async def _serve(listener, host, roots, workers, names, ready) -> None:
     first = next((p.config for p in known if p.id == "linear/staircase"), known[0].config)
     count = min(_MOST_WORKERS, os.cpu_count() or 1) if workers is None else workers
     studio = Studio(count, first)
-    app = application(studio, Shelf(list(roots)), [*_hosts(host, port), *_with_port(names, port)])
+    token = None if is_local(host) else secrets.token_urlsafe(32)
+    hosts = [*_hosts(host, port), *_with_port(names, port)]
+    app = application(studio, Shelf(list(roots)), hosts, token)
+    most = {"most": most_connections(count)}
     config = uvicorn.Config(
         app,
+        http=type("Protocol", (LimitedProtocol,), most),
+        backlog=BACKLOG,
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -93,6 +108,7 @@ async def _serve(listener, host, roots, workers, names, ready) -> None:
         ws="none",
         h11_max_incomplete_event_size=2**16,
     )
+    limit_logs()
     server = uvicorn.Server(config)
     # Signals are ours: the streams of events have to end before the server can.
     setattr(server, "capture_signals", contextlib.nullcontext)
@@ -111,7 +127,8 @@ async def _serve(listener, host, roots, workers, names, ready) -> None:
         while not server.started and not serving.done():
             await asyncio.sleep(0.01)
         if ready is not None and server.started:
-            ready(f"http://{_in_address(_shown(host))}:{port}/")
+            query = "" if token is None else f"?token={token}"
+            ready(f"http://{_in_address(_shown(host))}:{port}/{query}")
         await serving
     finally:
         await studio.close()

@@ -43,6 +43,8 @@ class Run:
         self.checkpoint = checkpoint / f"{self.id}.safetensors"
         self.state: State = "queued"
         self.place: int | None = None
+        # Why it waits, where not for other runs.
+        self.why: str | None = None
         self.number: int | None = None
         self.wish: str | None = None
         self.asked_at = time.monotonic()

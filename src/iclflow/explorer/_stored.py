@@ -1,12 +1,14 @@
 """Runs and sweeps on disk, opened by id and never by path."""
 
 import hashlib
+import os
 import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..files import printable
 from ..store import StoredRun, StoredSweep, damage, list_runs, list_sweeps
 from ._limits import Refusal
 
@@ -38,6 +40,7 @@ class Shelf:
                 "id": id,
                 "name": run.name,
                 "status": run.status,
+                "reason": run.reason,
                 "result": run.result,
                 "final_loss": run.final_loss,
                 "hash": None if run.config is None else run.config.hash,
@@ -45,7 +48,13 @@ class Shelf:
             for id, run in self._runs.items()
         ]
         sweeps = [
-            {"id": id, "name": sweep.folder.name, "status": sweep.status, "runs": sweep.runs}
+            {
+                "id": id,
+                "name": printable(sweep.folder.name),
+                "status": sweep.status,
+                "reason": sweep.reason,
+                "runs": sweep.runs,
+            }
             for id, sweep in self._sweeps.items()
         ]
         return {"runs": runs[:_MOST_LISTED], "sweeps": sweeps[:_MOST_LISTED]}
@@ -56,8 +65,8 @@ class Shelf:
         found = self._runs.get(id)
         if found is None:
             raise Refusal("There is no such stored run.", "id", 404)
-        if found.config is None:
-            raise Refusal("The config of this run is not one of this version.", "id")
+        if found.config is None or found.reason is not None:
+            raise Refusal(f"This run is unreadable: {printable(found.reason or '')}.", "id")
         if found.status == "unfinished":
             raise Refusal("This run is not complete: `iclflow run` goes on with it.", "id")
         harm = damage(found.folder)
@@ -86,4 +95,4 @@ class Shelf:
 
 
 def _id(folder: Path) -> str:
-    return hashlib.sha256(str(folder).encode()).hexdigest()[:20]
+    return hashlib.sha256(os.fsencode(folder)).hexdigest()[:20]

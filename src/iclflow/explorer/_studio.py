@@ -5,10 +5,10 @@ import collections
 import json
 import shutil
 import time
-import traceback
 from typing import Any
 
 from ..config import Config
+from ._connections import LOGGER, MOST_STREAMS, MOST_STREAMS_OF_CLIENT
 from ._desk import Told
 from ._folder import checkpoint_folder
 from ._limits import (
@@ -53,6 +53,7 @@ class Studio:
         self._running: dict[int, Run] = {}
         self._questions: collections.deque = collections.deque()
         self._answers: dict[int, asyncio.Future] = {}
+        self._streams: collections.Counter[str] = collections.Counter()
         self.closing = False
 
     # The life of the server ------------------------------------------------------------------
@@ -95,8 +96,20 @@ class Studio:
         session.expected = time.monotonic() + _BUSY
         return session
 
-    def left(self, session: Session) -> None:
+    def listen(self, session: Session, client: str) -> None:
+        """A stream of a page begins, unless there are too many of this page or this client."""
+        if session.connections >= MOST_STREAMS:
+            words = f"This page has {MOST_STREAMS} streams of events, the most it may have"
+            raise Refusal(f"{words}: close it where else it is open.", "session", 429)
+        if self._streams[client] >= MOST_STREAMS_OF_CLIENT:
+            raise Refusal("Too many pages are open at once: close some.", status=429)
+        session.connections += 1
+        self._streams[client] += 1
+
+    def left(self, session: Session, client: str) -> None:
         """A stream of this page has ended: from now on it counts as away."""
+        session.connections -= 1
+        self._streams[client] -= 1
         session.expected = time.monotonic() + _AWAY
 
     def run(self, id: str, session: Session | None = None) -> Run:
@@ -166,6 +179,8 @@ class Studio:
         """What a worker answers to a short question; it goes before runs that wait."""
         if len(self._questions) >= _MOST_QUESTIONS:
             raise Refusal("Too many questions are waiting: try again in a moment.", status=503)
+        if stalled := self._stalled():
+            raise Refusal(stalled, status=503)
         answer = asyncio.get_running_loop().create_future()
         self._questions.append((name, needs, answer))
         self._dispatch()
@@ -178,15 +193,28 @@ class Studio:
         run.state, run.wish = "queued", None
         run.asked_at = time.monotonic()
         self._queue.add(run, first=run.data.count > 0)
-        run.place = self._queue.place(run)
-        about = {"hash": run.config.hash, "title": run.title, "stored": run.stored}
+        run.place, run.why = self._queue.place(run), self._stalled()
+        about = {"hash": run.config.hash, "title": run.title, "stored": run.stored, "why": run.why}
         run.session.publish(run, "queued", place=run.place, config=run.config.given(), **about)
 
+    def _stalled(self) -> str | None:
+        """Why nothing is computed at all, if that is so."""
+        failure = self._pool.failure
+        if failure is None or any(worker.ready for worker in self._pool.workers):
+            return None
+        return f"No process can be started that computes ({failure}); the server tries again."
+
     def _tell_places(self) -> None:
+        """Tells waiting runs their place, and why nobody comes to take them."""
+        why = self._stalled()
         for place, run in enumerate(self._queue.order()):
-            if run.place != place:
-                run.place = place
-                run.session.publish(run, "queued", place=place)
+            if (run.place, run.why) != (place, why):
+                run.place, run.why = place, why
+                run.session.publish(run, "queued", place=place, why=why)
+        while why is not None and self._questions:
+            _, _, answer = self._questions.popleft()
+            if not answer.done():
+                answer.set_exception(Refusal(why, status=503))
 
     def _dispatch(self) -> None:
         """Gives free workers what waits: short questions first."""
@@ -313,7 +341,7 @@ class Studio:
                 self._tick(time.monotonic())
             except Exception:
                 # Without it nothing would be cancelled any more: better to go on, and say so.
-                traceback.print_exc()
+                LOGGER.exception("iclflow: the upkeep of the server went wrong.")
 
     def _tick(self, now: float) -> None:
         for session in list(self._sessions.values()):

@@ -48,7 +48,8 @@ class Teller:
         # How many points will not change any more, and moments that were told in words.
         self._kept, self._moments = max(0, told - 1), 0
         self._stride: int | None = None
-        self._drawn_to = 0.0
+        # The first moment after 0 and the last one at which the page has theory's curve.
+        self._drawn_from, self._drawn_to = 0.0, 0.0
         # Seconds that words and claims of a moment took last.
         self.cost = 0.0
 
@@ -68,18 +69,20 @@ class Teller:
         waiting = [_as_told(check.claim, check.tolerance_reason) for check in self._checks]
         self._desk.event("claims", final=False, claims=waiting)
 
-    def theory(self, end: float | None) -> None:
-        """Tells what is predicted up to a moment, if that is more than was told."""
-        if end is not None and 0 < end <= self._drawn_to:
-            return
+    def theory(self, end: float | None, clock: np.ndarray = np.zeros(0)) -> None:
+        """Tells what is predicted up to a moment, for a run that is drawn at those of `clock`."""
         predicted = self.predicted
         if predicted is None:
             levels, drops, references, source, curve = (), (), (), None, None
         else:
             levels, drops, source = predicted.levels, predicted.drop_times, predicted.source
             references = predicted.references
-            curve = None if end is None else predicted.sampled(end)
-            self._drawn_to = end or 0.0
+            end = None if end is None else max(end, self._drawn_to)
+            curve = None if end is None else predicted.sampled(clock, end)
+            if curve is None and self._drawn_to:
+                return  # what was told before still holds
+            if curve is not None:
+                self._drawn_from, self._drawn_to = float(curve[0][1]), float(curve[0][-1])
         self._desk.event(
             "theory",
             levels=levels,
@@ -110,6 +113,9 @@ class Teller:
             roles=roles,
         )
         self._kept = max(0, len(run) - 1)
+        # Before its first point nobody knows where a run begins on a logarithmic axis.
+        if np.any((run.times > 0) & (run.times < self._drawn_from)):
+            self.theory(self._drawn_to, run.times)
 
     def measure(self, run: Trajectory) -> None:
         """Computes what is told of a run and tells nobody, so that all is compiled."""

@@ -52,20 +52,21 @@ def main(pipe: Connection, server: int) -> None:
 
 def _do(desk: Desk, job: Callable, asked: Asked) -> bool:
     """Does one thing and tells how it went; False if it was the last that this process does."""
-    from ..config import InputError
+    from ..config import InputError, out_of_memory
 
     try:
         answer = "done", job(desk, **asked.needs)
     except InputError as refusal:
         answer = "refused", str(refusal)
-    except MemoryError:
-        answer = "refused", "The run needs more memory than this machine has."
     except ServerGone:
         raise
     except Exception as error:
-        # The page gets one sentence; whoever runs the server gets to see where it comes from.
-        traceback.print_exc(file=sys.stderr)
-        answer = "broke", f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        if sentence := out_of_memory(error):
+            answer = "refused", sentence
+        else:
+            # The page gets one sentence; whoever runs the server gets to see where it comes from.
+            traceback.print_exc(file=sys.stderr)
+            answer = "broke", f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
     last = _size() > _LARGEST or _pieces() > _MOST_PIECES
     desk.tell(*answer, last)
     return not last

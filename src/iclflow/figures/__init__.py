@@ -1,5 +1,6 @@
 """Figures: every figure of the papers, drawn from the same runs as the claims."""
 
+from ._base import SUFFIXES as SUFFIXES
 from ._base import Drawing as Drawing
 from ._base import Figure as Figure
 from ._base import save_drawing as save_drawing

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..files import write_atomic
+from ..files import write_own
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -81,11 +81,15 @@ class DrawnBy:
         )
 
 
+# What `save_drawing` writes.
+SUFFIXES = ("pdf", "png", "npz", "toml")
+
+
 def save_drawing(drawing: Drawing, folder: Path | str, stem: str) -> list[Path]:
     """Writes a drawing as `stem`.pdf, .png, .npz (its data) and .toml (its caption and settings).
 
     All four are made before the first is written, so that a failure leaves nothing behind. The
-    same drawing gives the same bytes.
+    same drawing gives the same bytes. Files of these names that were not written so are refused.
     """
     from ..config import to_toml
 
@@ -119,8 +123,6 @@ def _rendered(figure: "matplotlib.figure.Figure") -> dict[str, bytes]:
 
 
 def _written(contents: dict[str, bytes], folder: Path | str, stem: str) -> list[Path]:
-    paths = []
-    for suffix, content in contents.items():
-        paths.append(Path(folder) / f"{stem}.{suffix}")
-        write_atomic(paths[-1], content)
-    return paths
+    named = {f"{stem}.{suffix}": content for suffix, content in contents.items()}
+    write_own(Path(folder), named)
+    return [Path(folder) / name for name in named]

@@ -8,6 +8,7 @@ from ..claims._linear_runs import FOUR, four_components, separate_model, separat
 from ..claims.linear_cascade import ALIGNED_STARTS, aligned_run, cascade_times
 from ..claims.linear_separate import HEAD_SHAPES, head_losses
 from ..flows import Explicit, gradient_flow
+from ..loss_plot import set_log_time
 from ..models import ConvolutionalLinear, SeparateKQ
 from ..risks import risk
 from ..tasks import LinearRegression
@@ -57,7 +58,7 @@ def staircase(lab: Lab) -> Drawing:
         lower.set_xlabel("time (τ)")
     linear, log = panels[0], panels[1]
     linear.set_xlim(0, 1.3 * cascade.drop_times[2])
-    log.set_xscale("log")
+    set_log_time(log)
     log.set_xlim(0.2 * cascade.drop_times[0], end)
     level_names(log, cascade.levels, [f"m = {m}" for m in range(5)], gap=0.09)
     linear.set(ylabel="loss", ylim=(0, 1.08))

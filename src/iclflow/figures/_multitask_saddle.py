@@ -21,6 +21,7 @@ from ..claims._multitask_runs import (
 from ..claims._multitask_starts import SPREAD, random_ends
 from ..claims.multitask_saddle import imbalanced_flows
 from ..flows import Explicit, gradient_flow_ensemble, init_many
+from ..loss_plot import set_log_time
 from ..models import BalancedSpectral
 from ..risks import risk
 from ..theory import multitask
@@ -61,7 +62,8 @@ def saddle(lab: Lab) -> Drawing:
     a.plot([], [], label="theory", **THEORY)
     levels(a, [limit, bound])
     level_names(a, [limit, bound], [f"one head\na task {limit:.2f}", f"bound {bound:.2f}"])
-    a.set(xscale="log", xlim=(3, 1000), ylim=(3, 32), yscale="log", xlabel="time", ylabel="loss")
+    set_log_time(a)
+    a.set(xlim=(3, 1000), ylim=(3, 32), yscale="log", xlabel="time", ylabel="loss")
     a.set_yticks([4, 6, 10, 20, 30], ["4", "6", "10", "20", "30"])
     a.minorticks_off()
     _draw_escapes(b, found, data)

@@ -45,9 +45,12 @@ class Checkpoint:
     - `path`: of the file; it is written in one step, so that it is never half there.
     - `every`: seconds between two writings; more where writing takes long.
     - `label`: of the run, for those who look at the file from outside; see `label_in`.
+    - `make_folder`: whether the folder is made if it is missing; else nothing is written then.
     """
 
-    def __init__(self, path: Path | str, every: float = 10.0, label: str = ""):
+    def __init__(
+        self, path: Path | str, every: float = 10.0, label: str = "", make_folder: bool = True
+    ):
         if isinstance(every, str):
             raise ValueError(f"`every` = {every!r}: must be a number of seconds.")
         if not every >= 0:
@@ -59,6 +62,7 @@ class Checkpoint:
             raise ValueError(f"`path` = {str(path)!r} is a folder: must be the path of a file.")
         self.every = every
         self.label = label
+        self._make_folder = make_folder
         self._owner: str | None = None
         self._last = time.monotonic()
         self._cost = 0.0
@@ -93,6 +97,8 @@ class Checkpoint:
         """Writes where the run stands. A disk that refuses is told of once; the run goes on."""
         from safetensors.numpy import save
 
+        if not self._make_folder and not self.path.parent.is_dir():
+            return  # it was removed, and whoever keeps results there says so
         start = time.monotonic()
         arrays = {name: np.ascontiguousarray(x) for name, x in snapshot.arrays.items()}
         about = {
@@ -127,6 +133,14 @@ def label_in(path: Path) -> str | None:
         return str(_opened(path, lambda file: None)[1]["label"])
     except (CheckpointError, KeyError):
         return ""
+
+
+def whole_label(path: Path) -> str | None:
+    """The label in a file that is a checkpoint and matches its hash; None if it is none."""
+    try:
+        return str(_read(path)[1]["label"])
+    except (CheckpointError, KeyError):
+        return None
 
 
 def owner_of(*parts) -> str:
@@ -177,15 +191,19 @@ def _opened(path: Path, content: Callable[[Any], Any]) -> tuple[Any, dict[str, A
     """What `content` takes out of a checkpoint, and what the file says of itself."""
     from safetensors import SafetensorError, safe_open
 
+    if not path.is_file():
+        raise CheckpointError(f"`{path}` is not a plain file: {_REMEDY}")
     try:
         with safe_open(path, framework="numpy") as file:
             about = json.loads((file.metadata() or {}).get("iclflow", "null"))
-            found = content(file)
-    except (SafetensorError, ValueError, OSError):
+            # Only then: tensors of others may be of kinds that NumPy does not know.
+            if not isinstance(about, dict) or about.get("format") != FORMAT:
+                raise CheckpointError(f"`{path}` is no checkpoint of this version: {_REMEDY}")
+            return content(file), about
+    except CheckpointError:
+        raise
+    except (SafetensorError, ValueError, OSError, RecursionError):
         raise CheckpointError(f"`{path}` is damaged: {_REMEDY}") from None
-    if not isinstance(about, dict) or about.get("format") != FORMAT:
-        raise CheckpointError(f"`{path}` is no checkpoint of this version: {_REMEDY}")
-    return found, about
 
 
 def _hash(arrays: dict[str, np.ndarray], about: Any) -> str:

@@ -52,17 +52,20 @@ class FlowProgram:
     **Arguments:**
 
     - `kind`: of the solver, `"explicit"` or `"implicit"`.
+    - `lanes`: how many runs there are side by side.
     - `swept`: as in `over_members`.
     - `stops`: moments at which steps end; the last is the end.
     - `most`: tries of a run.
     - `costly`: whether a gradient takes longer than everything else.
     - `lasting`: whether runs end when they have converged.
+    - `widens`: whether runs wait for a wider table when theirs is full.
     """
 
     def __init__(
         self,
         layout: Layout,
         kind: str,
+        lanes: int,
         swept: bool | None,
         stops: np.ndarray,
         save: SavePoints,
@@ -71,6 +74,7 @@ class FlowProgram:
         most: int,
         costly: bool,
         lasting: bool,
+        widens: bool,
     ):
         self.kind = kind
         small = layout.size <= _LARGEST_IN_LANES and not costly
@@ -81,12 +85,13 @@ class FlowProgram:
         # On a processor, that is: a graphics card would wait for the flag.
         fenced = self._in_lanes and jax.default_backend() == "cpu"
         self._stepper = Stepper(
-            *_solver(kind, rtol),
+            *_solver(kind, lanes, rtol),
             layout,
             jnp.asarray(most),
             Thinning.of(save),
             None if rest is None else jnp.asarray(rest),
             jnp.asarray(True) if fenced else None,
+            widens,
         )
 
     @property
@@ -117,12 +122,12 @@ class FlowProgram:
         return _advance(self._stepper, self._how, self._stops, risk, atol, state, tries)
 
 
-def _solver(kind: str, rtol: float):
+def _solver(kind: str, lanes: int, rtol: float):
     # As arrays: other tolerances do not mean another compilation. That for small weights is given
     # with each run.
     tolerances = jnp.asarray(rtol), jnp.asarray(0.0)
     if kind == "implicit":
-        return Rodas5P(), diffrax.PIDController(*tolerances)
+        return Rodas5P(lanes), diffrax.PIDController(*tolerances)
     # With the default controller a fifth of the steps at the limit of stability are rejected.
     return Tsit5(), diffrax.PIDController(*tolerances, pcoeff=0.4, icoeff=0.3)
 

@@ -92,6 +92,8 @@ class _Driver:
         if swept:  # on this side, since lanes are filled from it again and again
             risk = jax.tree.map(lambda x: np.asarray(x) if eqx.is_array(x) else x, risk)
         self._layout, self._risk, self._swept = layout, risk, swept
+        # What was asked for; `_risk` may be a table of it, which reaches so far.
+        self._given, self._reach = risk, None
         self._vectors = vectors
         self._atol = _default_atol(vectors)
         if options.atol is not None:
@@ -110,14 +112,17 @@ class _Driver:
     def run(self, title: str) -> Ensemble:
         options, records = self._options, self._records
         monitor = Monitor(title, options.progress, options.callback)
-        self._program = self._make_program()
         snapshot = self._found()
-        if snapshot is not None:
-            self._restore(snapshot)
-            monitor.add(snapshot.about["seconds"])
         # Until all of a chunk is taken in, there is nothing to go on from.
         whole = False
         try:
+            if snapshot is None:
+                self._tabulate(self._needed_reach(self._vectors), monitor)
+                self._program = self._make_program()
+            else:
+                monitor.add(snapshot.about["seconds"])
+                self._tabulate(snapshot.about["reach"], monitor)
+                self._restore(snapshot)
             while True:
                 whole = False
                 if not self._fill():
@@ -127,7 +132,7 @@ class _Driver:
                 record = self._program.by_member(record)
                 whole = False
                 self._state = state
-                self._take(Points(*record))
+                self._take(Points(*record), monitor)
                 whole = True
                 going = monitor.update(self._status())
                 if options.checkpoint is not None and (options.checkpoint.due or not going):
@@ -200,7 +205,38 @@ class _Driver:
         # A start at the minimum has no way down of which to take a share: allow for rounding.
         return floors + np.maximum(self._options.tolerance * (starts - floors), 1e-14)
 
-    def _take(self, points: Points) -> None:
+    def _needed_reach(self, vectors: np.ndarray) -> float | None:
+        """How far a table must reach for these weights; None if the risk is to be used as it is."""
+        # Swept risks would need a table each.
+        return None if self._swept else self._given.table_reach(self._layout.models(vectors))
+
+    def _tabulate(self, reach: float | None, monitor: Monitor) -> None:
+        """Replaces the risk by a table of it, or by itself where `reach` is None."""
+        self._reach, self._risk, self._arranged = reach, self._given, None
+        if reach is None:
+            return
+        words = "table of integrals"
+        show = lambda share: monitor.show(Status(0.0, np.nan, 0, share, words=words))
+        self._risk = self._given.tabulated(reach, show)
+
+    def _widened(self, vectors: np.ndarray, monitor: Monitor) -> bool:
+        """Whether weights have come to the end of the table; then there is a wider one now, or
+        none."""
+        if self._reach is None or not len(vectors):
+            return False
+        reach = self._needed_reach(vectors)
+        if reach is not None and reach <= self._reach:
+            return False
+        now = self._program.by_member(self._state)
+        self._tabulate(reach, monitor)
+        self._program = self._make_program()
+        # Steps may have become too short to grow again: each run begins with one of the usual size.
+        vectors = self._records.last_weights[self._held]
+        there = Beginning(now.time, vectors, None, now.tried, now.thinned)
+        _, self._state = self._program.begin(*self._settings(), self._program.arrange(there))
+        return True
+
+    def _take(self, points: Points, monitor: Monitor) -> None:
         """Takes in a chunk, and frees the lanes of runs that are over."""
         busy = np.flatnonzero(self._lanes >= 0)
         members = self._lanes[busy]
@@ -210,7 +246,10 @@ class _Driver:
             np.asarray(x)[busy] for x in (state.time, stuck(state), state.resting)
         )
         self._records.finish(members[(time >= _FOREVER) | resting], Result.stationary)
-        self._records.finish(members[lost], Result.step_underflow)
+        running = members[self._records.running[members]]
+        # At the end of a table steps become short, too.
+        if not self._widened(self._records.last_weights[running], monitor):
+            self._records.finish(members[lost], Result.step_underflow)
         spent = self._records.tried[members] >= self._options.max_steps
         self._records.finish(members[spent], Result.step_limit)
         self._free()
@@ -261,8 +300,9 @@ class _Driver:
         self._tries = max(8, min(most, _CHUNK_BYTES // (8 * numbers)))
         self._tries = min(self._tries, self._risk.tries_at_once or self._tries)
         return FlowProgram(
-            self._layout, self._kinds[-1], self._swept, stops, options.save, options.rtol,
-            options.gradient_tolerance, options.max_steps, self._risk.costly, self._lasting,
+            self._layout, self._kinds[-1], self._count, self._swept, stops, options.save,
+            options.rtol, options.gradient_tolerance, options.max_steps, self._risk.costly,
+            self._lasting, self._reach is not None,
         )  # fmt: skip
 
     def _settings(self) -> tuple[Any, Any]:
@@ -285,7 +325,7 @@ class _Driver:
             return None
         plain = dataclasses.replace(options, checkpoint=None, callback=None, progress=None)
         settings = self._atol, self._count, repr(plain)
-        parts = self._layout, self._risk, self._swept, self._vectors, settings
+        parts = self._layout, self._given, self._swept, self._vectors, settings
         return options.checkpoint.load(owner_of(parts))
 
     def _snapshot(self, seconds: float) -> Snapshot:
@@ -297,6 +337,7 @@ class _Driver:
             arrays["parked.members"] = np.asarray(list(self._parked))
         arrays["waiting"] = self._waiting
         about = {"kinds": self._kinds, "begun": self._begun, "seconds": seconds}
+        about["reach"] = self._reach
         return Snapshot(arrays, about)
 
     def _restore(self, snapshot: Snapshot) -> None:

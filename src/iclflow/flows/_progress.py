@@ -59,9 +59,13 @@ class Monitor:
 
     def update(self, status: Status) -> bool:
         """Reports where the run stands; False means: stop."""
+        self.show(status)
+        return self._callback is None or self._callback(status) is not False
+
+    def show(self, status: Status) -> None:
+        """Moves the bar, without a question to the callback: for work before the first step."""
         if self._show and self.seconds > 2:
             self._draw(status)
-        return self._callback is None or self._callback(status) is not False
 
     def close(self) -> None:
         if self._bar is not None:

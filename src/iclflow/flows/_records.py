@@ -44,7 +44,7 @@ class Records:
         self._codes = np.full(count, _RUNNING)
         self._targets = np.full(count, -np.inf)
         self._last_times = np.zeros(count)
-        self._last_weights = np.zeros((count, layout.size))
+        self.last_weights = np.zeros((count, layout.size))
         self._kept: list[_Block] = []
 
     def begin(
@@ -57,7 +57,7 @@ class Records:
         """Takes the first point of runs. A run counts as converged at the loss that is its target,
         if it has one."""
         losses = np.asarray(losses, float)
-        self.last_losses[members], self._last_weights[members] = losses, weights
+        self.last_losses[members], self.last_weights[members] = losses, weights
         self._kept.append(_Block(members, np.zeros(len(members)), losses, weights))
         self._codes[members[~np.isfinite(losses)]] = _RESULTS.index(Result.diverged)
         if targets is not None:
@@ -89,7 +89,7 @@ class Records:
             self._kept.append(block)
         self._last_times[members[moved]] = times[moved, newest]
         self.last_losses[members[moved]] = losses[moved, newest]
-        self._last_weights[members[moved]] = points.weights[rows[moved], newest]
+        self.last_weights[members[moved]] = points.weights[rows[moved], newest]
         self.steps[members] += own.sum(1)
         self.rejected[members] += (tried & ~accepted & running & (place < first[:, None])).sum(1)
         # At last: an interrupt before leaves runs that are not over, never ones that seem to be.
@@ -153,7 +153,7 @@ class Records:
             "rejected": self.rejected,
             "last_times": self._last_times,
             "last_losses": self.last_losses,
-            "last_weights": self._last_weights,
+            "last_weights": self.last_weights,
         }
 
     def so_far(self, clock: str) -> Trajectory:
@@ -163,7 +163,7 @@ class Records:
         own = slice(None) if len(self._codes) == 1 else kept.members == 0
         points = [part[own] for part in kept[1:]]
         if self._last_times[0] > points[0][-1]:
-            last = self._last_times[:1], self.last_losses[:1], self._last_weights[:1]
+            last = self._last_times[:1], self.last_losses[:1], self.last_weights[:1]
             points = [np.concatenate(pair) for pair in zip(points, last)]
         times, losses, weights = points
         result = Result.cancelled if self.running[0] else _RESULTS[self._codes[0]]
@@ -178,7 +178,7 @@ class Records:
         newest = kept.times[np.cumsum(counts) - 1]
         late = np.flatnonzero(self._last_times > newest)
         if len(late):
-            ends = self._last_times[late], self.last_losses[late], self._last_weights[late]
+            ends = self._last_times[late], self.last_losses[late], self.last_weights[late]
             places = np.cumsum(counts)[late]
             parts = zip(kept[1:], ends)
             kept = _Block(

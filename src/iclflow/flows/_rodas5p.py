@@ -5,19 +5,25 @@ eight velocities, one Jacobian and one factorisation, and no iteration that may 
 Of the coefficients only those of flows whose velocity does not depend on time are needed.
 """
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import diffrax
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 _GAMMA = 0.21193756319429014
 _LAST = (
     -7.502846399306121, 2.561846144803919, -11.627539656261098, -0.18268767659942256,
     0.030198172008377946,
 )  # fmt: skip
+# Numbers that the largest array in a velocity may have for all columns of the Jacobian that are
+# computed together, in all runs side by side: 64 MiB, and there are some such arrays at a time.
+# Most flows need far less.
+AT_ONCE = 2**23
 # Where each velocity is taken: y₀ + Σ a_j k_j.
 _PLACES = (
     (),
@@ -52,7 +58,9 @@ _MEMORY = (
 
 
 class Rodas5P(diffrax.AbstractAdaptiveSolver):
-    """The implicit solver of gradient flow."""
+    """The implicit solver of gradient flow; `lanes` says how many runs go on side by side."""
+
+    lanes: int = eqx.field(static=True, default=1)
 
     term_structure: ClassVar = diffrax.ODETerm
     interpolation_cls: ClassVar = diffrax.LocalLinearInterpolation
@@ -70,7 +78,8 @@ class Rodas5P(diffrax.AbstractAdaptiveSolver):
         start, rebuild = ravel_pytree(y0)
         length = t1 - t0
         velocity = lambda y: ravel_pytree(terms.vf(t0, rebuild(y), args))[0]
-        matrix = jnp.eye(start.size) / (_GAMMA * length) - jax.jacfwd(velocity)(start)
+        slopes = _jacobian(velocity, start, AT_ONCE // self.lanes)
+        matrix = jnp.eye(start.size) / (_GAMMA * length) - slopes
         factors = jax.scipy.linalg.lu_factor(matrix)
         places, memory = _square(_PLACES), _square(_MEMORY)
 
@@ -86,6 +95,30 @@ class Rodas5P(diffrax.AbstractAdaptiveSolver):
         # The last stage is the difference between the solutions of order five and four.
         y1, error = rebuild(end + stages[-1]), rebuild(stages[-1])
         return y1, error, {"y0": y0, "y1": y1}, None, diffrax.RESULTS.successful
+
+
+def _jacobian(velocity: Callable, start: Float[Array, " n"], numbers: int) -> Float[Array, "n n"]:
+    """The derivative of `velocity`, with at most so many numbers in any array on the way."""
+    columns = numbers // _largest_array(jax.make_jaxpr(velocity)(start))
+    if columns >= start.size:
+        return jax.jacfwd(velocity)(start)
+
+    def column(index: Array) -> Float[Array, " n"]:
+        direction = jnp.zeros_like(start).at[index].set(1)
+        return jax.jvp(velocity, (start,), (direction,))[1]
+
+    return jax.lax.map(column, jnp.arange(start.size), batch_size=max(1, columns)).T
+
+
+def _largest_array(program) -> int:
+    """How many numbers the largest array has that a program (a jaxpr) makes on its way."""
+    is_program = lambda value: hasattr(value, "eqns")
+    sizes = [1]
+    for step in program.eqns:
+        sizes += [made.aval.size for made in step.outvars if hasattr(made.aval, "size")]
+        inner = jax.tree.leaves(list(step.params.values()), is_leaf=is_program)
+        sizes += [_largest_array(value) for value in inner if is_program(value)]
+    return max(sizes)
 
 
 def _square(rows: tuple[tuple[float, ...], ...]) -> Array:

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..models import AbstractModel
-from ..risks import AbstractRisk
+from ..risks import TABLE_FULL, AbstractRisk
 from ._layout import Layout
 from ._thinning import Thinned, Thinning
 
@@ -64,6 +64,7 @@ class Stepper(eqx.Module):
     - `rest`: weights at which ‖∂L/∂W‖ is no larger stay where they are.
     - `fence`: True, where the compiler must not merge gradients with what is around them. It would
       compute a stage of the solver again for every entry of the gradient that depends on it.
+    - `widens`: whether runs wait for a wider table when theirs is full.
     """
 
     solver: diffrax.AbstractSolver
@@ -73,6 +74,7 @@ class Stepper(eqx.Module):
     thinning: Thinning | None = None
     rest: Float[Array, ""] | None = None
     fence: Bool[Array, ""] | None = None
+    widens: bool = eqx.field(static=True, default=False)
 
     def _terms(self, risk: AbstractRisk) -> diffrax.ODETerm:
         def slope(weights):
@@ -155,13 +157,18 @@ class Stepper(eqx.Module):
             return state, Record(state.time, state.loss, weights, no, no, no)
 
         # What is over need not be computed; it matters where a single try takes a while.
-        over = lambda state: ~self._goes_on(stops, state)
+        over = lambda state: ~self._goes_on(risk, stops, state)
         attempt = lambda state: self.attempt(risk, atol, stops, state)
         step = lambda state, _: jax.lax.cond(over(state), idle, attempt, state)
         return jax.lax.scan(step, state, length=tries)
 
-    def _goes_on(self, stops: Float[Array, " stops"], state: State) -> Bool[Array, ""]:
-        return (state.time < _next(stops, state)) & ~state.resting & (state.tried < self.most)
+    def _goes_on(
+        self, risk: AbstractRisk, stops: Float[Array, " stops"], state: State
+    ) -> Bool[Array, ""]:
+        going = (state.time < _next(stops, state)) & ~state.resting & (state.tried < self.most)
+        if not self.widens:
+            return going
+        return going & (risk.table_used(self._model(state.weights)) <= TABLE_FULL)
 
     def attempt(
         self,
@@ -174,14 +181,16 @@ class Stepper(eqx.Module):
         terms = self._terms(risk)
         order = cast(int, self.solver.error_order(terms))
         stop = _next(stops, state)
-        active = self._goes_on(stops, state)
+        active = self._goes_on(risk, stops, state)
         clipped = state.time + state.step >= stop
         # The stop itself, not time + step: the clock must read the stop to the last bit.
         end = jnp.where(clipped & active, stop, state.time + state.step)
         weights, error, _, solver, _ = self.solver.step(
             terms, state.time, end, state.weights, None, state.solver, False
         )
-        error = jax.tree.map(lambda e: jnp.where(jnp.isnan(e), jnp.inf, e), error)
+        # A step beyond the end of a table is too long, whatever its stages say.
+        beyond = risk.table_used(self._model(weights)) > 1
+        error = jax.tree.map(lambda e: jnp.where(beyond | jnp.isnan(e), jnp.inf, e), error)
         accepted, _, after, _, controller, _ = self._controller(atol).adapt_step_size(
             state.time, end, state.weights, weights, None, error, order, state.controller
         )

@@ -1,5 +1,6 @@
 """Risks: the expected loss of a model on a task."""
 
+from ._base import TABLE_FULL as TABLE_FULL
 from ._base import AbstractCoefficientRisk as AbstractCoefficientRisk
 from ._base import AbstractRisk as AbstractRisk
 from ._batch import AbstractBatchRisk as AbstractBatchRisk

@@ -1,6 +1,7 @@
 """What every risk is: the expected loss of a model on a task, a differentiable scalar function."""
 
 import abc
+from collections.abc import Callable
 from typing import ClassVar
 
 import equinox as eqx
@@ -9,6 +10,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..models import AbstractModel
+
+# Weights that use more of a table than this need a wider one: the next step may pass its end.
+TABLE_FULL = 0.9
 
 
 class AbstractRisk(eqx.Module):
@@ -48,6 +52,33 @@ class AbstractRisk(eqx.Module):
     def of_zero(self, model: AbstractModel) -> Float[Array, ""] | None:
         """The risk of predicting zero, where it is known: what there is to gain is below it."""
         return None
+
+    def table_reach(self, models: AbstractModel) -> float | None:
+        """How far the table must reach that makes this risk cheap around some models; None where
+        there is no such table, or where it takes longer than what it saves.
+
+        Gradient flow then runs on the table, and makes a wider one when weights leave it.
+
+        **Arguments:**
+
+        - `models`: with a leading axis, in NumPy.
+        """
+        return None
+
+    def tabulated(
+        self, reach: float, report: Callable[[float], object] | None = None
+    ) -> "AbstractRisk":
+        """The same risk from a table; see `table_reach`.
+
+        **Arguments:**
+
+        - `report`: called with the share of the table that is made, between 0 and 1.
+        """
+        raise TypeError(f"{type(self).__name__} has no table.")
+
+    def table_used(self, model: AbstractModel) -> Float[Array, ""] | float:
+        """The share of a table's reach that these weights use; beyond 1 the risk is undefined."""
+        return 0.0
 
 
 class AbstractCoefficientRisk(AbstractRisk):

@@ -22,6 +22,10 @@ class AbstractBatchRisk(AbstractRisk):
     def evaluate(self, model: AbstractModel) -> Float[Array, " count"]:
         """The losses, at whatever precision products are computed with."""
 
+    def part(self, start: Array, count: int) -> "AbstractBatchRisk":
+        """The risk on `count` members of the batch, from number `start` on."""
+        raise NotImplementedError(f"{type(self).__name__} has no parts.")
+
     def losses(self, model: AbstractModel) -> Float[Array, " count"]:
         """One unbiased sample of the risk for each member of the batch."""
         # GPUs may round the factors of float32 products to ten bits, which biases the risk by 1e-4.

@@ -26,6 +26,9 @@ class ContextBatchRisk(AbstractBatchRisk):
     lanes: Lanes
     labels: LabelMoments
 
+    def part(self, start: Array, count: int) -> "ContextBatchRisk":
+        return ContextBatchRisk(self.lanes.part(start, count), self.labels)
+
     def evaluate(self, model: AbstractModel) -> Float[Array, " count"]:
         lanes, labels, dim = self.lanes, self.labels, self.lanes.query.shape[0]
         model = label_blind(as_dtype(model, lanes.query.dtype))

@@ -10,7 +10,7 @@ from functools import partial
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Shaped
 
 from ..models import AbstractAttention, AbstractMultiAttention, attention_length
 from ..tasks import Sequences
@@ -34,10 +34,19 @@ class Lanes(eqx.Module):
     length: Float[Array, " P"]
     keep: Bool[Array, "N P"] | None
 
+    def part(self, start: Array, count: int) -> "Lanes":
+        """`count` of the lanes, from number `start` on."""
+        return jax.tree.map(lambda leaf: some_lanes(leaf, start, count), self)
+
     def sequences(self, y_query: Float[Array, " P"]) -> Sequences:
         """The same, with the sequences along the first axis."""
         tokens = jnp.moveaxis(self.tokens, -1, 0)
         return Sequences(tokens[..., :-1], tokens[..., -1], self.query.T, y_query, self.length)
+
+
+def some_lanes(array: Shaped[Array, "*rows P"], start: Array, count: int) -> Array:
+    """`count` lanes of an array, from number `start` on."""
+    return jax.lax.dynamic_slice_in_dim(array, start, count, -1)
 
 
 def attention(

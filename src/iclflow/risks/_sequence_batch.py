@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -10,7 +11,7 @@ from ..models import AbstractAttention, AbstractModel, AbstractMultiAttention
 from ..tasks import AbstractSequences, AbstractTask
 from ._batch import AbstractBatchRisk, as_dtype
 from ._labels import LabelledInputs
-from ._lanes import Lanes, attention, over_tokens
+from ._lanes import Lanes, attention, over_tokens, some_lanes
 
 
 class LaneBatchRisk(AbstractBatchRisk):
@@ -29,6 +30,10 @@ class LaneBatchRisk(AbstractBatchRisk):
     lanes: Lanes
     label: Float[Array, " P"] | Float[Array, "I P"]
     law: LabelledInputs | None
+
+    def part(self, start: Array, count: int) -> "LaneBatchRisk":
+        label = some_lanes(self.label, start, count)
+        return LaneBatchRisk(self.lanes.part(start, count), label, self.law)
 
     def evaluate(self, model: AbstractModel) -> Float[Array, " count"]:
         model = as_dtype(model, self.label.dtype)
@@ -73,6 +78,10 @@ class SequenceBatchRisk(AbstractBatchRisk):
         target, variance = task.bayes_predict(sequences), task.bayes_variance(sequences)
         sequences = eqx.tree_at(lambda s: s.y_query, sequences, target)
         return SequenceBatchRisk(sequences, jnp.sum(variance.reshape(sequences.count, -1), 1))
+
+    def part(self, start: Array, count: int) -> "SequenceBatchRisk":
+        some = lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, count) if leaf.ndim else leaf
+        return jax.tree.map(some, self)
 
     def evaluate(self, model: AbstractModel) -> Float[Array, " count"]:
         prediction = as_dtype(model, self.sequences.x.dtype).predict(self.sequences)

@@ -8,16 +8,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..models import AbstractModel
+from ..models import AbstractModel, StructuredAttention
 from ..precision import require_float64
 from ..tasks import AbstractTask
-from ._base import AbstractRisk
+from ._base import TABLE_FULL, AbstractRisk
 from ._isotropic import Isotropic
 from ._softmax_quadrature import head_moments, pair_moments
 from ._softmax_radius import radius_nodes
-from ._softmax_table import TabulatedSoftmaxRisk, tabulate
+from ._softmax_table import BEST_DIGITS, TabulatedSoftmaxRisk, tabulate
 
 _DIGITS = (6, 12)
+# Tables for gradient flow reach to the first of these times 1/√D at least, which is beyond where
+# heads go that learn from small weights (about 1.3/√D). Each wider one is twice as wide, up to the
+# second: wider ones take minutes to make, longer than a flow without a table.
+_NARROWEST, _WIDEST = 1.6, 8 * 1.6
 
 
 class QuadraticForm(NamedTuple):
@@ -104,6 +108,16 @@ class ExactSoftmaxRisk(AbstractRisk):
     def quadratic_form(self, omega: Float[Array, " H"]) -> QuadraticForm:
         """The risk as a function of μ, at fixed ω: constant − 2 linear·μ + μᵀ square μ."""
         return self._form(self.task.input_variance * omega, self.digits, False)[0]
+
+    def table_reach(self, models: AbstractModel) -> float | None:
+        assert isinstance(models, StructuredAttention)
+        unit = float(self.task.input_variance) * self.task.dim**0.5
+        # A little more, so that no rounding makes a full table wide enough.
+        steepest = (1 + 1e-9) * unit * float(np.max(np.abs(models.omega))) / TABLE_FULL
+        reach = _NARROWEST
+        while reach < min(steepest, 2 * _WIDEST):
+            reach *= 2
+        return reach / unit if reach <= _WIDEST and self.digits <= BEST_DIGITS else None
 
     def tabulated(
         self, reach: float, report: Callable[[float], object] | None = None

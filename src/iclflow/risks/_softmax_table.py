@@ -31,7 +31,7 @@ _MOST, _PROBED = (96, 192), 0.37
 # Integrals in one call, and random slopes on which a table is tested.
 _CHUNK, _TESTS = 64, 64
 # Tables reproduce integrals to this at best.
-_BEST_DIGITS = 11
+BEST_DIGITS = 11
 
 Report = Callable[[float], object]
 
@@ -67,6 +67,10 @@ class TabulatedSoftmaxRisk(AbstractCoefficientRisk):
         # What a polynomial says beyond its interval is nonsense; its ends belong to it.
         place = jnp.where(jnp.abs(place) <= 1 + 1e-12, place, jnp.nan)
         return (mu @ polynomials(place, self.linear.size)).reshape(-1, 2).T
+
+    def table_used(self, model: AbstractModel) -> Float[Array, ""]:
+        omega, _ = self.task.heads(model)
+        return jnp.max(jnp.abs(omega)) / self.reach
 
     def of_coefficients(self, coefficients: Float[Array, "2 K"]) -> Float[Array, ""]:
         return self.constant + jnp.sum(
@@ -112,7 +116,7 @@ def tabulate(
     """
     if not (np.isfinite(reach) and reach > 0):
         raise ValueError(f"`reach` = {reach}: must be a finite number above 0.")
-    digits = min(digits, _BEST_DIGITS)
+    digits = min(digits, BEST_DIGITS)
     radii, weights = legendre_radius(task.dim, 12 * digits, digits)
     white = float(reach * task.input_variance)
     found = _moments(task, white * radii[-1], digits, report or (lambda share: None))

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from ..config import Config, InputError, parse_config, read_toml
-from ._manifest import read_manifest
+from ..config import Config, InputError, parse_config, read_toml, to_toml
+from ..files import printable, read_regular
+from ._manifest import open_manifest
 from ._names import CHECKPOINT, CONFIG, HEADER, MANIFEST, TRAJECTORY
 
 Status = Literal["complete", "stopped", "unfinished", "unreadable"]
@@ -26,6 +27,7 @@ class StoredRun:
     - `status`: `"complete"`, over, whatever its result; `"stopped"`, cancelled by its user;
       `"unfinished"`, without a manifest; `"unreadable"`, with files that cannot be told. Runs that
       were stopped or are unfinished go on where they stood when they are asked for again.
+    - `reason`: why it is unreadable.
     """
 
     folder: Path
@@ -35,18 +37,20 @@ class StoredRun:
     final_loss: float | None
     seconds: float | None
     resumable: bool
+    reason: str | None = None
 
     @property
     def name(self) -> str:
-        return self.folder.name if self.config is None else self.config.name
+        return printable(self.folder.name) if self.config is None else self.config.name
 
     def as_json(self) -> dict[str, Any]:
         """The same as plain data."""
         return {
-            "folder": str(self.folder),
+            "folder": printable(self.folder),
             "name": self.name,
             "hash": None if self.config is None else self.config.hash,
             "status": self.status,
+            "reason": self.reason,
             "result": self.result,
             "final_loss": self.final_loss,
             "seconds": self.seconds,
@@ -56,23 +60,25 @@ class StoredRun:
 
 
 def list_runs(root: Path) -> list[StoredRun]:
-    """The runs below a folder, by name."""
-    return [read_run(folder) for folder in sorted(run_folders(root))]
+    """The runs below a folder, by name; a folder that cannot be looked into is listed as one."""
+    failed: list[OSError] = []
+    found = [read_run(folder) for folder in folders_with(_is_run, root, failed.append)]
+    found += [_unreadable(Path(error.filename), error.strerror or str(error)) for error in failed]
+    return sorted(found, key=lambda run: run.folder)
 
 
-def run_folders(root: Path) -> Iterator[Path]:
-    """The folders with runs below a folder, itself included."""
-    return folders_with(_is_run, root)
-
-
-def folders_with(holds: Callable[[Path, Iterable[str]], bool], root: Path) -> Iterator[Path]:
+def folders_with(
+    holds: Callable[[Path, Iterable[str]], bool],
+    root: Path,
+    failed: Callable[[OSError], None] | None = None,
+) -> Iterator[Path]:
     """The folders below one, itself included, that hold something, as is told by their files;
     nothing is looked for inside these, nor in hidden folders."""
     if not root.is_dir():
         raise InputError(f"`{root}` is not a folder: give one with runs, by --root.")
-    for place, inside, files in os.walk(root):
+    for place, inside, files in os.walk(root, onerror=failed):
         folder = Path(place)
-        if holds(folder, files):
+        if holds(folder, [*files, *inside]):
             inside.clear()
             yield folder
         else:
@@ -80,22 +86,37 @@ def folders_with(holds: Callable[[Path, Iterable[str]], bool], root: Path) -> It
 
 
 def read_run(folder: Path) -> StoredRun:
-    """What is known of the run in a folder."""
+    """What is known of the run in a folder. Whatever is wrong with it is a status, not an error."""
+    manifest, reason = open_manifest(folder)
+    config = None
     try:
-        config = parse_config(read_toml(folder / CONFIG))
-    except InputError:
-        config = None
-    manifest = read_manifest(folder) or {}
+        config = read_config(folder)
+    except InputError as error:
+        reason = reason or str(error).rstrip(".")
+    if reason is not None:
+        return dataclasses.replace(_unreadable(folder, reason), config=config)
+    manifest = manifest or {}
     result, seconds = manifest.get("result"), manifest.get("statistics", {}).get("seconds")
-    resumable = (folder / CHECKPOINT).exists()
+    resumable = os.path.lexists(folder / CHECKPOINT)
     status: Status = "complete"
-    if config is None or ((folder / MANIFEST).exists() and not manifest):
-        status = "unreadable"
-    elif not manifest:
+    if not manifest:
         status = "unfinished"
     elif result == "cancelled":
         status = "stopped"
     return StoredRun(folder, config, status, result, manifest.get("loss"), seconds, resumable)
+
+
+def read_config(folder: Path) -> Config:
+    """The config in the folder of a run; an `InputError` if there is none."""
+    path = folder / CONFIG
+    # Nobody may wait here for whoever writes into a pipe.
+    if os.path.lexists(path) and not os.path.isfile(path):
+        raise InputError(f"`{printable(path)}` is not a plain file.")
+    return parse_config(read_toml(path), stored=True)
+
+
+def _unreadable(folder: Path, reason: str) -> StoredRun:
+    return StoredRun(folder, None, "unreadable", None, None, None, False, reason)
 
 
 def matching(
@@ -120,7 +141,7 @@ def matching(
 def find_run(root: Path, name: str) -> StoredRun:
     """One run, by its folder, its name, or the beginning of its hash."""
     path = Path(name)
-    if path.is_dir() and _is_run(path, os.listdir(path)):
+    if os.path.isdir(path) and _is_run(path, os.listdir(path)):
         return read_run(path)
     runs = list_runs(root) if root.is_dir() else []
     fits = [
@@ -140,6 +161,8 @@ def find_run(root: Path, name: str) -> StoredRun:
 def _is_run(folder: Path, files: Iterable[str]) -> bool:
     """Whether a folder holds a run: a config alone may be anybody's, unless we wrote it."""
     names = set(files)
+    if MANIFEST in names and "sweep_hash" in (open_manifest(folder)[0] or {}):
+        return False
     if CONFIG in names and (MANIFEST in names or CHECKPOINT in names):
         return True
     if CONFIG not in names:
@@ -150,9 +173,16 @@ def _is_run(folder: Path, files: Iterable[str]) -> bool:
 def begins_with(path: Path, header: str) -> bool:
     """Whether a file is one of ours, as its first line tells."""
     try:
-        with open(path, "rb") as file:
-            return file.read(len(header.encode())) == header.encode()
+        return not os.path.islink(path) and read_regular(path).startswith(header.encode())
     except OSError:
+        return False
+
+
+def is_as_written(path: Path, header: str) -> bool:
+    """Whether a TOML file is to the byte as we write such files, under this header."""
+    try:
+        return read_regular(path) == (header + to_toml(read_toml(path))).encode()
+    except (InputError, OSError):
         return False
 
 

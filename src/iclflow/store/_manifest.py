@@ -1,11 +1,11 @@
 """The manifest of a run: what made it, how it ended, and a hash of every file. Written last."""
 
-import json
+import os
 import platform
 from pathlib import Path
 from typing import Any
 
-from ..files import is_sealed, sha256
+from ..files import read_regular, read_sealed, sha256, wrong_in_list
 from ..versions import NUMERICAL, installed
 from ._names import MANIFEST as NAME
 
@@ -28,27 +28,54 @@ def made_by() -> dict[str, Any]:
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
     """The manifest of a folder; None if there is none, or none that is as it was written."""
+    return open_manifest(folder)[0]
+
+
+def open_manifest(folder: Path) -> tuple[dict[str, Any] | None, str | None]:
+    """The manifest of a folder, and what is wrong with it: neither where there is none."""
     try:
-        text = (folder / NAME).read_text()
-        content = json.loads(text)
-    except (OSError, ValueError):
-        return None
-    whole = isinstance(content, dict) and "files" in content and is_sealed(text)
-    return content if whole else None
+        content = read_sealed(folder / NAME)
+    except FileNotFoundError:
+        return None, None
+    except OSError as error:
+        return None, f"`{NAME}` cannot be read: {error.strerror}"
+    except ValueError as error:
+        return None, f"`{NAME}` {error}"
+    wrong = wrong_in_list(content) or _wrong_types(content)
+    return (content, None) if wrong is None else (None, f"`{NAME}` {wrong}")
+
+
+def _wrong_types(content: dict[str, Any]) -> str | None:
+    """What a manifest says of itself as something that it cannot be."""
+    kinds = {"statistics": dict, "versions": dict, "result": str, "loss": float | int,
+             "config_hash": str, "sweep_hash": str, "runs": int, "batches": int}  # fmt: skip
+    for name, kind in kinds.items():
+        if content.get(name) is not None and not isinstance(content[name], kind):
+            return f"has a `{name}` that is no {_WORDS[kind]}"
+    seconds = content.get("statistics", {}).get("seconds")
+    if seconds is not None and not isinstance(seconds, float | int):
+        return "has `statistics.seconds` that are no number"
+    if "sweep_hash" in content and not {"runs", "batches"} <= content.keys():
+        return "does not say how many runs the sweep has"
+    return None
+
+
+_WORDS: dict[Any, str] = {dict: "table", str: "text", int: "whole number", float | int: "number"}
 
 
 def damage(folder: Path) -> list[str]:
     """What is wrong with the files of a run or a sweep that calls itself complete, a sentence
     each."""
-    if not (folder / NAME).exists():
+    if not os.path.lexists(folder / NAME):
         return []
-    manifest = read_manifest(folder)
+    manifest, wrong = open_manifest(folder)
     if manifest is None:
-        return [f"`{folder / NAME}` does not match its hash: it is damaged."]
+        told = (wrong or "").removeprefix(f"`{NAME}` ")
+        return [f"`{folder / NAME}` {told}: it is damaged."]
     found = []
     for name, wanted in manifest["files"].items():
         try:
-            content = (folder / name).read_bytes()
+            content = read_regular(folder / name)
         except OSError as error:
             found.append(f"`{folder / name}` cannot be read: {error.strerror}.")
             continue

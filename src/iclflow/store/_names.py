@@ -1,22 +1,25 @@
 """The files of a run and of a sweep."""
 
+import re
+
+from ..files import MANIFEST as MANIFEST
+
 CONFIG = "config.toml"
 CHECKPOINT = "checkpoint.safetensors"
 TRAJECTORY = "trajectory.safetensors"
-MANIFEST = "manifest.json"
 FIGURES = ("loss.png", "loss.pdf")
-# All that a run writes, the manifest first: it goes before what it vouches for.
-OWN = (MANIFEST, TRAJECTORY, *FIGURES, CHECKPOINT, CONFIG)
-LOCK = ".lock"
+# All that a run writes besides its checkpoint.
+OWN = (CONFIG, TRAJECTORY, *FIGURES, MANIFEST)
+# The lock of older versions. It was empty, and so nobody can say whose one is.
+OLD_LOCK = ".lock"
 # Stands above the config of a run: a file of this name without it is somebody's own.
 HEADER = "# The config of a run, written by iclflow.\n"
 
 SWEEP = "sweep.toml"
 RESULTS = "results.parquet"
 PARTS, TRAJECTORIES = "parts", "trajectories"
-# What each of the folders in that of a sweep holds: a number comes first, that of the batch.
-BATCH_FILES = {
-    PARTS: ("[0-9]*-*.parquet", "[0-9]*-*.checkpoint.safetensors"),
-    TRAJECTORIES: ("[0-9]*.safetensors",),
-}
 SWEEP_HEADER = "# A sweep, written by iclflow.\n"
+# The number of a batch, the beginning of the hash of its rows, and that of its trajectories.
+PART = re.compile(r"([0-9]{4,})-([0-9a-f]{16})(?:-([0-9a-f]{16}))?\.parquet")
+BATCH_CHECKPOINT = re.compile(r"([0-9]{4,})-[0-9]+\.checkpoint\.safetensors")
+BATCH_TRAJECTORIES = re.compile(r"[0-9]{4,}\.safetensors")

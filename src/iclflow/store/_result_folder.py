@@ -1,13 +1,15 @@
 """A folder for results: made and checked before they are computed, or removed again."""
 
 import contextlib
+import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ..config import Config, InputError, parse_config, read_toml
-from ..files import leftovers
-from ._names import LOCK
+from ..config import Config, InputError, to_toml
+from ..files import LOCK, MARKER, OwnFiles, is_own_lock, read_regular
+from ._catalogue import begins_with, is_as_written, read_config
+from ._names import CHECKPOINT, CONFIG, HEADER, OLD_LOCK
 
 
 @contextlib.contextmanager
@@ -16,7 +18,7 @@ def result_folder(path: Path) -> Iterator[Path]:
     made = _make(path)
     try:
         # On a disk that has no files without names, a process that dies here leaves one.
-        with tempfile.TemporaryFile(dir=path, prefix=".probe.", suffix=".part"):
+        with tempfile.TemporaryFile(dir=path, prefix=".probe.iclflow-", suffix=".part"):
             pass
     except OSError as error:
         _remove(made)
@@ -30,36 +32,99 @@ def result_folder(path: Path) -> Iterator[Path]:
 
 def check_free(path: Path, config: Config, force: bool) -> None:
     """Refuses a folder that holds another run, or anything else, unless `force`."""
+    check_folder(path)
+    if force or not path.is_dir() or is_empty(path):
+        return
+    remedy = "choose another folder with --out, or overwrite files of a run in it with --force"
+    refuse_others(path, CONFIG, "run", holds_own_run(path), remedy)
+    there = hash_in(path)
+    if there != config.hash:
+        raise InputError(f"`{path}` holds another run ({(there or '?')[:8]}): {remedy}.")
+
+
+def refuse_others(path: Path, name: str, kind: str, ours: bool, remedy: str) -> None:
+    """Refuses a folder whose run or sweep is not ours, or not any more."""
+    own = OwnFiles(path)
+    if own.lists(name) and not own.owns(name):
+        raise InputError(f"`{path / name}` is not as it was written: {remedy}.")
+    if not ours:
+        raise InputError(f"`{path}` holds something that is not a {kind} of iclflow: {remedy}.")
+
+
+def check_folder(path: Path) -> None:
+    """Refuses a path that can be no folder."""
     try:
         if path.exists() and not path.is_dir():
             raise InputError(f"`{path}` is a file: must be a folder, or free.")
-        if force or not path.is_dir() or is_empty(path):
-            return
+        if path.is_dir():
+            os.listdir(path)
     except OSError as error:
         raise InputError(f"`{path}` cannot be used: {error.strerror}.") from None
-    there = hash_in(path)
-    if there is None:
-        raise InputError(
-            f"`{path}` holds something that is not a run: choose another folder with --out, or "
-            "write into it with --force."
-        )
-    if there != config.hash:
-        raise InputError(
-            f"`{path}` holds another run ({there[:8]}): choose another folder with --out, or "
-            "overwrite it with --force."
-        )
+
+
+def check_input(file: Path | str, path: Path, contents: Mapping[str, str]) -> None:
+    """Refuses a folder in which the file that was given would be overwritten with something else.
+
+    **Arguments:**
+
+    - `contents`: what is written at names in the folder.
+    """
+    for name, content in contents.items():
+        place, same = path / name, False
+        with contextlib.suppress(OSError, ValueError):  # one of the two is not there
+            same = os.path.samefile(file, place)
+        if same and read_regular(place) != content.encode():
+            raise InputError(
+                f"`{file}` lies where `{place}` would be written: choose another folder with --out."
+            )
 
 
 def is_empty(folder: Path) -> bool:
-    """Whether nothing is there but a lock, and what a process that died left half-written."""
-    ours = {LOCK, *(left.name for left in leftovers(folder))}
-    return all(file.name in ours for file in folder.iterdir())
+    """Whether nothing is there but a lock, a marker, and what a process that died left
+    half-written."""
+    ours = {left.name for left in OwnFiles(folder).leftovers()}
+    if OwnFiles(folder).owns(MARKER):
+        ours.add(MARKER)
+    if is_own_lock(folder / LOCK):
+        ours.add(LOCK)
+    old = folder / OLD_LOCK
+    if os.path.isfile(old) and not os.path.islink(old) and not old.stat().st_size:
+        ours.add(OLD_LOCK)
+    return all(name in ours for name in os.listdir(folder))
+
+
+def holds_own_run(folder: Path) -> bool:
+    """Whether the run in a folder is ours: its config has our header, and a list of ours has it. Of
+    versions without a marker: a checkpoint of that config."""
+    if not begins_with(folder / CONFIG, HEADER):
+        return False
+    if OwnFiles(folder).lists(CONFIG):
+        return OwnFiles(folder).owns(CONFIG)
+    there = hash_in(folder)
+    if there is None or not is_as_written(folder / CONFIG, HEADER):
+        return False
+    return is_own_checkpoint(folder / CHECKPOINT, there)
+
+
+def is_own_checkpoint(path: Path, label: str | None = None) -> bool:
+    """Whether a file is a checkpoint, whole, of the run with a label if that is given."""
+    if not os.path.isfile(path) or os.path.islink(path):
+        return False
+    from ..flows import whole_label  # loads what computes
+
+    found = whole_label(path)
+    return found is not None and label in (None, found)
+
+
+def config_text(config: Config) -> str:
+    """What stands in the config of a run."""
+    return HEADER + to_toml(config.given())
 
 
 def hash_in(folder: Path) -> str | None:
     """The hash of the config that a folder holds."""
     try:
-        return parse_config(read_toml(folder / "config.toml")).hash
+        return read_config(folder).hash
     except InputError:
         return None
 

@@ -1,30 +1,41 @@
 """One run on disk: found, computed, taken up, and kept, by one process at a time."""
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ..config import Config, InputError, to_toml
-from ..files import remove_leftovers, write_atomic
+from ..config import Config, InputError
+from ..files import OwnFiles, folder_lock
 from ..flows import Checkpoint, label_in
 from ..trajectory import Result, Trajectory
-from ._lock import folder_lock
 from ._manifest import damage, made_by, read_manifest
-from ._names import CHECKPOINT, CONFIG, HEADER, MANIFEST, OWN
-from ._result_folder import check_free, hash_in, is_empty, result_folder
+from ._names import CHECKPOINT, CONFIG, MANIFEST, OWN
+from ._result_folder import (
+    check_free,
+    config_text,
+    hash_in,
+    is_empty,
+    is_own_checkpoint,
+    result_folder,
+)
+
+_REMEDY = "move it away, choose another folder with --out, or overwrite it with --force"
 
 
 class RunFolder:
     """The folder of a run, while this process alone may use it.
 
     It holds `config.toml` from the start, `checkpoint.safetensors` while the run is under way, and
-    at the end the trajectory, figures, and `manifest.json`, which makes it complete.
+    at the end the trajectory, figures, and `manifest.json`, which makes it complete. Nothing else
+    in it is touched (see `iclflow.files.OwnFiles`).
     """
 
-    def __init__(self, path: Path, config: Config):
+    def __init__(self, path: Path, config: Config, force: bool = False):
         self.path = path
         self.config = config
+        self._own = OwnFiles(path, force, _REMEDY)
 
     @staticmethod
     @contextlib.contextmanager
@@ -41,23 +52,36 @@ class RunFolder:
         **Arguments:**
 
         - `waiting`: called if another process has the folder.
-        - `force`: whether a folder that holds another run, or anything else, may be written into.
+        - `force`: whether a folder that holds another run, or anything else, may be written into,
+          over files that have the names of a run's.
         """
         with result_folder(path), folder_lock(path, waiting):
             # Only now: whoever had the folder may have made another run in it.
             check_free(path, config, force)
-            remove_leftovers(path)
-            found = RunFolder(path, config)
             begun = is_empty(path)
-            if begun:
-                write_atomic(path / CONFIG, found._config_text())
+            found = RunFolder(path, config, force)
             try:
+                found._begin(begun)
                 yield found
             except BaseException:
                 if begun and not any((path / name).exists() for name in (CHECKPOINT, MANIFEST)):
-                    for name in OWN:
-                        (path / name).unlink(missing_ok=True)
+                    found._own.remove(OWN)
                 raise
+            finally:
+                found._own.end()
+
+    def _begin(self, new: bool) -> None:
+        # Versions without a marker listed nothing while a run was under way: files of its names are
+        # looked at when they are written, and must be the same then.
+        if self._own.lists(CONFIG) or self._own.force:
+            self._own.check(OWN)
+        if new:
+            self._own.write({CONFIG: config_text(self.config)})
+        else:
+            if not self._own.force:
+                self._own.adopt(CONFIG)
+            self._own.begin()
+        self._own.clear()
 
     def stored(self) -> Trajectory | None:
         """The run, if it is here and over; an `InputError` if it is damaged."""
@@ -71,7 +95,7 @@ class RunFolder:
             return None
         found = damage(self.path)
         if found:
-            raise InputError(f"{found[0][:-1]}; `--fresh` computes the run again.")
+            raise InputError(f"{found[0][:-1]}; without it, `--fresh` computes the run again.")
         return Trajectory.load(self.path)
 
     def made_elsewhere(self) -> str | None:
@@ -82,9 +106,14 @@ class RunFolder:
 
     def checkpoint(self, every: float, fresh: bool) -> Checkpoint:
         """Where the run writes how far it is; `fresh` forgets how far it was."""
-        found = Checkpoint(self.path / CHECKPOINT, every, self.config.hash)
+        path = self.path / CHECKPOINT
+        if os.path.lexists(path) and (os.path.islink(path) or not os.path.isfile(path)):
+            raise InputError(f"`{path}` is not a plain file: {_REMEDY}.")
+        found = Checkpoint(path, every, self.config.hash, make_folder=False)
         # One that is damaged has no label: it is refused when it is read, not thrown away.
         if fresh or label_in(found.path) not in (None, "", self.config.hash):
+            if not is_own_checkpoint(found.path):
+                self._own.check([CHECKPOINT])
             found.remove()
         return found
 
@@ -93,17 +122,12 @@ class RunFolder:
         that did not. How far that one is stays, so that it can be taken up."""
         if self._keeps_its_own(run):
             return False
-        # An older manifest must not vouch for the new files if we stop between the two.
-        (self.path / MANIFEST).unlink(missing_ok=True)
-        files = {CONFIG: self._config_text().encode(), **figures}
+        files = {CONFIG: config_text(self.config).encode(), **figures}
         about: dict[str, Any] = {"config_hash": self.config.hash, "seed": self.config.seed}
-        run.save(self.path, files=files, about=about | made_by())
-        if run.result is not Result.cancelled:
+        run.save(self.path, files=files, about=about | made_by(), own=self._own)
+        if run.result is not Result.cancelled and is_own_checkpoint(self.path / CHECKPOINT):
             (self.path / CHECKPOINT).unlink(missing_ok=True)
         return True
-
-    def _config_text(self) -> str:
-        return HEADER + to_toml(self.config.given())
 
     def _keeps_its_own(self, run: Trajectory) -> bool:
         same = hash_in(self.path) == self.config.hash
@@ -112,4 +136,5 @@ class RunFolder:
         manifest = read_manifest(self.path)
         if manifest is None or damage(self.path):
             return False
-        return Result[manifest["result"]].ok
+        result = Result.__members__.get(manifest.get("result", ""))
+        return result is not None and result.ok

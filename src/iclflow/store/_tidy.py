@@ -6,12 +6,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from ..files import leftovers
+from ..files import LOCK, MARKER, Held, OwnFiles, folder_lock, is_own_lock
 from ._catalogue import list_runs, read_run
-from ._lock import Held, folder_lock
 from ._manifest import damage
-from ._names import BATCH_FILES, CHECKPOINT, LOCK, OWN, PARTS
-from ._sweeps import batch_files, list_sweeps, parts_in, read_sweep, sweep_files, sweep_leftovers
+from ._names import CHECKPOINT, CONFIG, PARTS, SWEEP, TRAJECTORIES
+from ._result_folder import hash_in, holds_own_run, is_own_checkpoint
+from ._sweeps import (
+    holds_own_sweep,
+    list_sweeps,
+    own_checkpoints,
+    own_parts,
+    own_trajectories,
+    parts_in,
+    read_sweep,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,9 +54,11 @@ class Litter:
 
 @dataclasses.dataclass(frozen=True)
 class Removed(Litter):
-    """What went, and which folders were left because a process is computing them."""
+    """What went, which folders were left because a process is computing them, and which for another
+    reason, with the reason."""
 
     busy: tuple[Path, ...]
+    left: tuple[tuple[Path, str], ...]
 
 
 def litter(roots: Sequence[Path], stopped: bool = False) -> Litter:
@@ -66,7 +76,7 @@ def litter(roots: Sequence[Path], stopped: bool = False) -> Litter:
 
 def remove(found: Litter) -> Removed:
     """Removes litter, folder by folder, each while nobody else uses it."""
-    gone, busy = [], []
+    gone, busy, left = [], [], []
     for each in found.folders:
         try:
             with folder_lock(each.folder, wait=False):
@@ -77,43 +87,66 @@ def remove(found: Litter) -> Removed:
                     continue
                 files = now.files if each.whole else tuple(set(now.files) & set(each.files))
                 for path in files:
-                    path.unlink(missing_ok=True)
+                    if path.name != LOCK:  # which is ours, and goes when it is let go
+                        path.unlink(missing_ok=True)
         except Held:
             busy.append(each.folder)
             continue
+        except OSError as error:
+            left.append((each.folder, error.strerror or str(error)))
+            continue
         gone.append(dataclasses.replace(each, files=tuple(sorted(files))))
         # What somebody else put there stays, and so does the folder then.
-        for place in (*BATCH_FILES, ".") if each.whole else (PARTS,):
+        for place in (PARTS, TRAJECTORIES, ".") if each.whole else (PARTS,):
             with contextlib.suppress(OSError):
                 (each.folder / place).rmdir()
-    return Removed(tuple(gone), tuple(busy))
+    return Removed(tuple(gone), tuple(busy), tuple(left))
 
 
 def _in_run(folder: Path, stopped: bool) -> Untidy:
-    """What could go of the folder of a run."""
-    run = read_run(folder)
+    """What could go of the folder of a run: of one that is not ours, nothing."""
+    run, own = read_run(folder), OwnFiles(folder)
+    if not holds_own_run(folder):
+        return Untidy(folder, "run", (), False)
+    label = hash_in(folder)
+    left = own.leftovers() + _lock_in(folder)
+    checkpoint = folder / CHECKPOINT
+    checkpoints = [checkpoint] if is_own_checkpoint(checkpoint, label) else []
     if run.status == "unfinished" or (stopped and run.status == "stopped"):
-        # The manifest first: it goes before what it vouches for.
-        files = [folder / name for name in OWN] + leftovers(folder)
-        return Untidy(folder, "run", tuple(files), True)
-    files = leftovers(folder) + _if_there(folder / LOCK)
-    files += _if_there(folder / CHECKPOINT) if run.status == "complete" else []
-    return Untidy(folder, "run", tuple(sorted(files)), False)
+        # The marker goes last: whoever dies before leaves files that are known.
+        return Untidy(folder, "run", (*left, *checkpoints, *_files_of(own, CONFIG)), True)
+    left += checkpoints if run.status == "complete" else []
+    return Untidy(folder, "run", tuple(sorted(left + _idle_marker(own, run.status))), False)
 
 
 def _in_sweep(folder: Path, stopped: bool) -> Untidy:
-    """What could go of the folder of a sweep."""
-    sweep = read_sweep(folder)
+    """What could go of the folder of a sweep: of one that is not ours, nothing."""
+    sweep, own = read_sweep(folder), OwnFiles(folder)
+    if not holds_own_sweep(folder):
+        return Untidy(folder, "sweep", (), False)
+    left = own.leftovers(PARTS, TRAJECTORIES) + _lock_in(folder)
     if stopped and sweep.status == "unfinished":
-        return Untidy(folder, "sweep", tuple(sweep_files(folder)), True)
-    files = sweep_leftovers(folder) + _if_there(folder / LOCK)
-    if sweep.status == "complete" and (folder / PARTS).is_dir() and not damage(folder):
-        files += batch_files(folder, PARTS)
+        batches = own_trajectories(folder) + own_checkpoints(folder) + own_parts(folder)
+        files = [file for file in _files_of(own, SWEEP) if file not in batches]
+        return Untidy(folder, "sweep", (*left, *batches, *files), True)
+    if sweep.status == "complete" and not damage(folder):
+        left += own_checkpoints(folder) + own_parts(folder)
     else:
-        for number, _ in parts_in(folder):
-            files += (folder / PARTS).glob(f"{number:04d}-*.checkpoint.safetensors")
-    return Untidy(folder, "sweep", tuple(sorted(files)), False)
+        done = {number for number, _ in parts_in(folder)}
+        left += [path for number in done for path in own_checkpoints(folder, number)]
+    return Untidy(folder, "sweep", tuple(sorted(left + _idle_marker(own, sweep.status))), False)
 
 
-def _if_there(path: Path) -> list[Path]:
-    return [path] if path.exists() else []
+def _files_of(own: OwnFiles, header: str) -> list[Path]:
+    """What is listed and as it was written. Without a list, as in older versions, the file whose
+    header says whose folder it is."""
+    return own.files() or [own.folder / header]
+
+
+def _idle_marker(own: OwnFiles, status: str) -> list[Path]:
+    """The marker of what is complete, where a process died before it removed it."""
+    return [own.folder / MARKER] if status == "complete" and own.is_idle() else []
+
+
+def _lock_in(folder: Path) -> list[Path]:
+    return [folder / LOCK] if is_own_lock(folder / LOCK) else []

@@ -4,6 +4,7 @@
 from . import _curve_measurements as _curve_measurements
 from . import _model_measurements as _model_measurements
 from ._batches import Batch as Batch
+from ._batches import batches_at_once as batches_at_once
 from ._batches import batches_of as batches_of
 from ._compute import Finished as Finished
 from ._compute import Stopped as Stopped
@@ -15,6 +16,7 @@ from ._file import Sweep as Sweep
 from ._file import parse_sweep as parse_sweep
 from ._folder import SweepFolder as SweepFolder
 from ._folder import sweep_tables as sweep_tables
+from ._folder import sweep_text as sweep_text
 from ._measurements import MEASUREMENTS as MEASUREMENTS
 from ._measurements import Measurement as Measurement
 from ._measurements import plain as plain

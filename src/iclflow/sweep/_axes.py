@@ -17,7 +17,11 @@ _NO_AXIS = {
     "name": "`name` of the sweep says it",
     "theory": "it changes what is drawn of a run, and not the run",
 }
+# Runs of a sweep: with seeds they are numbers alone, and take some hundred bytes each.
 LARGEST = 10**7
+# Points, each with a config of its own, which takes kilobytes and a tenth of a millisecond: more
+# than a million would take minutes and gigabytes before the first run begins.
+MOST_POINTS = 10**6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,12 +37,19 @@ def parse_axes(data: Any) -> tuple[Axis, ...]:
     if not isinstance(data, Mapping):
         raise InputError(f"`axes` = {shown(data)}: must be a section of settings.")
     axes: dict[str, Axis] = {}
+    left = 4 * MOST_POINTS  # zipped axes have as many values each
     for name, given in _flattened(data, ""):
         if name in axes:
             raise InputError(
                 f'`axes.{name}` is given twice: must be "{name}" or a section in [axes], not both.'
             )
         axes[name] = Axis(name, _values(name, given))
+        left -= len(axes[name].values)
+        if left < 0:
+            raise InputError(
+                f"`axes` holds {4 * MOST_POINTS - left} values up to `{name}`: must be at most "
+                f"{4 * MOST_POINTS} in all."
+            )
     return tuple(axes.values())
 
 
@@ -64,12 +75,24 @@ def _values(name: str, given: Any) -> tuple[Any, ...]:
             f"`axes.{name}` = {shown(given)}: must be a list of values, or a range such as "
             "{from = 1e-3, to = 1, count = 7, log = true}."
         )
-    for i, value in enumerate(given):
-        if value in given[:i]:
-            raise InputError(f"`axes.{name}` holds {shown(value)} twice: values must differ.")
+    if len(given) > MOST_POINTS:
+        raise InputError(f"`axes.{name}` holds {len(given)} values: must be at most {MOST_POINTS}.")
+    seen = set()
+    for value in given:
         if isinstance(value, Mapping):
             raise InputError(f"`axes.{name}` holds {shown(value)}: must be a value, not a section.")
+        hashable = _hashable(value)
+        if hashable in seen:
+            raise InputError(f"`axes.{name}` holds {shown(value)} twice: values must differ.")
+        seen.add(hashable)
     return tuple(given)
+
+
+def _hashable(value: Any) -> Any:
+    """A value by which equal ones are found at once, whatever is in it."""
+    if isinstance(value, list | tuple):
+        return tuple(map(_hashable, value))
+    return repr(value) if isinstance(value, Mapping) else value
 
 
 def _range(name: str, given: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -83,9 +106,9 @@ def _range(name: str, given: Mapping[str, Any]) -> tuple[Any, ...]:
     for key, value in (("from", first), ("to", last)):
         if not _is_finite(value):
             raise InputError(f"`axes.{name}.{key}` = {shown(value)}: must be a finite number.")
-    if isinstance(count, bool) or not isinstance(count, int) or not 2 <= count <= LARGEST:
+    if isinstance(count, bool) or not isinstance(count, int) or not 2 <= count <= MOST_POINTS:
         raise InputError(
-            f"`axes.{name}.count` = {shown(count)}: must be a whole number from 2 to {LARGEST}."
+            f"`axes.{name}.count` = {shown(count)}: must be a whole number from 2 to {MOST_POINTS}."
         )
     if not isinstance(log, bool):
         raise InputError(f"`axes.{name}.log` = {shown(log)}: must be true or false.")

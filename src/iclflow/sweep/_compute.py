@@ -12,6 +12,7 @@ import numpy as np
 
 from ..config import Config, InputError
 from ..experiment import Experiment, naming, prepare, save_points
+from ..files import folder_removed
 from ..flows import (
     Checkpoint,
     Ensemble,
@@ -24,7 +25,7 @@ from ..flows import (
 from ..models import AbstractModel
 from ..risks import AbstractRisk
 from ..trajectory import Result, Trajectory
-from ._batches import Batch, seeded, shape_of
+from ._batches import Batch, check_batch, seeded, shape_of
 from ._file import Sweep
 from ._measurements import Measured, measure, plain
 from ._members import Workshop, first_models, step_keys
@@ -73,6 +74,7 @@ def compute_batch(
     - `workshop`: builds tasks and risks; one serves all batches of a process.
     - `callback`: called between chunks; the batch stops, with `Stopped`, if it returns False.
     """
+    check_batch(sweep, batch)
     going, latest = True, Status(0.0, 0.0, 0, None)
 
     def heard(status: Status) -> bool:
@@ -80,6 +82,10 @@ def compute_batch(
         going, latest = callback(status) is not False, status
         return going
 
+    try:
+        folder.mkdir(exist_ok=True)
+    except FileNotFoundError:
+        raise folder_removed(folder.parent) from None
     configs = [sweep.config(run) for run in batch.runs]
     configs += configs[-1:] * (batch.size - len(configs))
     experiments = _experiments(configs, workshop)
@@ -92,7 +98,7 @@ def compute_batch(
             [experiments[i] for i in members],
             jax.tree.map(lambda leaf: leaf[np.asarray(members)], models),
             batch.one_risk,
-            Checkpoint(path, every),
+            Checkpoint(path, every, make_folder=False),
             heard,
         )
         if not going or Result.cancelled in part.results:
@@ -105,6 +111,9 @@ def compute_batch(
     rows = []
     for number, config, run, experiment in zip(batch.runs, configs, kept, experiments):
         rows.append(_row(sweep, number, config, run, experiment, workshop))
+        if sweep.trajectories:
+            run.trajectory  # while its test set is there
+        run.let_go()
         if not heard(latest):  # some measurements take seconds
             raise Stopped
     trajectories = None
@@ -150,6 +159,10 @@ class _Run:
                 return self._taken.times[-1], losses[0], losses[1]
         run = self.trajectory
         return (run.times[-1], run.losses[0], run.losses[-1]) if len(run) else None
+
+    def let_go(self) -> None:
+        """Forgets the test set: those of all runs of a batch would be far larger than the rest."""
+        vars(self).pop("_monitor", None)
 
     @functools.cached_property
     def _taken(self) -> Trajectory:

@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..config import Config, InputError, parse_config, shown
+from ..config import GIB, Config, InputError, memory_here, parse_config, shown
 from ..experiment import build_task
-from ._axes import LARGEST, expanded, parse_axes, parse_zips, point_count
+from ._axes import LARGEST, MOST_POINTS, expanded, parse_axes, parse_zips, point_count
 from ._measurements import check_measurements
 
 _KEYS = ("name", "seeds", "batch", "zip", "base", "axes", "measure")
@@ -16,6 +16,8 @@ _MEASURE = ("names", "trajectories")
 _LARGEST_SEED = 2**32 - 1
 # So many runs as one program: more cost a laptop no less each, and keep more in memory.
 BATCH = 1024
+# Bytes that a point takes, and a run (measured with a dozen settings, and with seeds alone).
+_POINT, _RUN = 3_500, 200
 # What pydantic checks of a task without building it.
 _CHECKED = ("kind", "eigenvalues", "context", "coordinates")
 
@@ -81,8 +83,13 @@ class Sweep:
         return f"{self.name}-{self.hash[:8]}"
 
 
-def parse_sweep(data: Mapping[str, Any]) -> Sweep:
-    """A sweep from plain data; an `InputError` of one sentence if anything in it cannot work."""
+def parse_sweep(data: Mapping[str, Any], stored: bool = False) -> Sweep:
+    """A sweep from plain data; an `InputError` of one sentence if anything in it cannot work.
+
+    **Arguments:**
+
+    - `stored`: whether it is there already, and may have needed another machine than this.
+    """
     for key in data:
         if key not in _KEYS:
             raise InputError(
@@ -100,13 +107,11 @@ def parse_sweep(data: Mapping[str, Any]) -> Sweep:
     axes = parse_axes(data.get("axes", {}))
     zips = parse_zips(data.get("zip", []), axes)
     seeds, batch = _seeds(data.get("seeds", 1)), _batch(data.get("batch", BATCH))
-    count = point_count(axes, zips) * len(seeds)
-    if count > LARGEST:
-        raise InputError(f"The axes and seeds make {count} runs: must be at most {LARGEST}.")
+    _check_count(point_count(axes, zips), len(seeds))
     names, trajectories = _measure(data.get("measure", {}))
     name = data.get("name", "sweep")
     common = {**base, "name": name, "seed": seeds[0]}
-    points = tuple(Point(at, _config(common, at)) for at in expanded(axes, zips))
+    points = tuple(Point(at, _config(common, at, stored)) for at in expanded(axes, zips))
     _check_tasks(points)
     check_measurements(names, [point.config for point in points])
     resolved = {
@@ -121,9 +126,27 @@ def parse_sweep(data: Mapping[str, Any]) -> Sweep:
     return Sweep(name, resolved, points, seeds, batch, names, trajectories)
 
 
-def _config(base: Mapping[str, Any], settings: Mapping[str, Any]) -> Config:
+def _check_count(points: int, seeds: int) -> None:
+    """Refuses more points and runs than a sweep may have, before any of them is made."""
+    if points > MOST_POINTS:
+        raise InputError(
+            f"The axes make {points} points: must be at most {MOST_POINTS}; `seeds` may make "
+            f"{LARGEST} runs of them."
+        )
+    runs = points * seeds
+    if runs > LARGEST:
+        raise InputError(f"The axes and seeds make {runs} runs: must be at most {LARGEST}.")
+    needed, here = _POINT * points + _RUN * runs, memory_here()
+    if needed > here.usable:
+        raise InputError(
+            f"The axes and seeds make {points} points and {runs} runs: listing them would need "
+            f"about {needed / GIB:.3g} GiB of memory, and may take {here.sentence}."
+        )
+
+
+def _config(base: Mapping[str, Any], settings: Mapping[str, Any], stored: bool) -> Config:
     try:
-        return _allowed(parse_config(_with(base, settings)))
+        return _allowed(parse_config(_with(base, settings), stored))
     except InputError as error:
         if str(error) == _refusal(base):  # the values of the axes have no part in it
             raise

@@ -2,13 +2,12 @@
 
 import collections
 import contextlib
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..config import InputError, read_toml, to_toml
-from ..files import sealed, sha256, write_atomic
+from ..files import MARKER, OwnFiles, folder_lock, sealed, sha256
 from ..store import MANIFEST as NAME
 from ..store import (
     PARTS,
@@ -16,16 +15,21 @@ from ..store import (
     SWEEP,
     SWEEP_HEADER,
     TRAJECTORIES,
+    check_folder,
     damage,
-    folder_lock,
+    holds_own_sweep,
     is_empty,
     made_by,
+    own_checkpoints,
+    own_parts,
+    own_trajectories,
     part_damage,
     part_name,
     parts_in,
     read_manifest,
+    refuse_others,
     result_folder,
-    sweep_leftovers,
+    trajectories_in,
 )
 from ..versions import installed
 from ._compute import Finished
@@ -33,6 +37,7 @@ from ._file import Sweep, parse_sweep
 from ._table import joined_bytes, part_bytes, schema_of
 
 FORMAT = 1
+_REMEDY = "move it away, or choose another folder with --out"
 
 
 class SweepFolder:
@@ -40,13 +45,15 @@ class SweepFolder:
 
     It holds `sweep.toml` from the start; a file in `parts` for each batch that is done, whose name
     has the beginning of its hash, and of that of its trajectories if they were asked for; and at
-    the end `results.parquet` and `manifest.json`, which makes it complete.
+    the end `results.parquet` and `manifest.json`, which makes it complete. Nothing else in it is
+    touched (see `iclflow.files.OwnFiles`).
     """
 
     def __init__(self, path: Path, sweep: Sweep):
         self.path = path
         self.sweep = sweep
         self.parts = path / PARTS
+        self._own = OwnFiles(path, remedy=_REMEDY)
 
     @staticmethod
     @contextlib.contextmanager
@@ -65,29 +72,53 @@ class SweepFolder:
         _check_free(path, sweep)
         with result_folder(path), folder_lock(path, waiting):
             _check_free(path, sweep)  # another process may have been quicker
-            found = SweepFolder(path, sweep)
-            for left in sweep_leftovers(path):
-                left.unlink(missing_ok=True)
             begun = is_empty(path)
-            if fresh:
-                found._forget()
-            # Not over what a manifest vouches for: there the sweep may have another name.
-            if not (path / NAME).exists():
-                write_atomic(path / SWEEP, SWEEP_HEADER + to_toml(sweep.data))
+            found = SweepFolder(path, sweep)
             try:
+                found._begin(begun, fresh)
                 yield found
             except BaseException:
-                if begun and not (found.parts.is_dir() and any(found.parts.iterdir())):
+                if begun and not (own_parts(path) or own_checkpoints(path)):
                     found._forget()
-                    (path / SWEEP).unlink(missing_ok=True)
+                    found._own.remove([SWEEP])
                 raise
+            finally:
+                found._remove_empty()
+                found._own.end()
+
+    def _begin(self, new: bool, fresh: bool) -> None:
+        """Refuses what is in the way, marks the folder, and removes what is not needed."""
+        own = self._own
+        if not fresh and (self.path / NAME).exists():
+            return
+        # Versions without a marker listed nothing while a sweep was under way: files of its names
+        # are looked at when they are written, and must be the same then.
+        if own.lists(SWEEP):
+            own.check([SWEEP, RESULTS, NAME])
+            kept = own_trajectories(self.path)
+            if self.sweep.trajectories:
+                there = trajectories_in(self.path)
+                own.check(f"{TRAJECTORIES}/{path.name}" for path in there if path not in kept)
+        if fresh:
+            _refuse_damage(self.path)
+        own.begin(PARTS, *([TRAJECTORIES] if self.sweep.trajectories else []))
+        own.clear(PARTS, TRAJECTORIES)
+        if fresh:
+            self._forget()
+        if new or fresh:
+            own.write({SWEEP: sweep_text(self.sweep)})
+        elif not own.lists(SWEEP):
+            own.adopt(SWEEP)
+        own.make(PARTS)
 
     @staticmethod
     def found(path: Path, sweep: Sweep) -> dict[str, Any] | None:
         """The manifest of a sweep that is over and tidy: that needs no lock, and no disk to write
         on."""
         _check_free(path, sweep)
-        return None if (path / PARTS).exists() else SweepFolder(path, sweep).manifest
+        if own_parts(path) or own_checkpoints(path) or OwnFiles(path).owns(MARKER):
+            return None
+        return SweepFolder(path, sweep).manifest
 
     @property
     def manifest(self) -> dict[str, Any] | None:
@@ -96,38 +127,36 @@ class SweepFolder:
             return None
         found = damage(self.path)
         if found:
-            raise InputError(f"{found[0][:-1]}; `--fresh` computes the sweep again.")
+            raise InputError(f"{found[0][:-1]}; without it, `--fresh` computes the sweep again.")
         return read_manifest(self.path)
 
     def done(self) -> dict[int, Path]:
         """The parts that are here, by the number of their batch; an `InputError` if one is
         damaged."""
-        found = part_damage(self.path)
-        if found:
-            raise InputError(
-                f"{found[0]} Without the file of its batch in `{self.parts}`, it is computed again."
-            )
+        _refuse_damage(self.path)
         return dict(parts_in(self.path))
 
     def keep(self, finished: Finished) -> Path:
         """Writes a batch that is done, its part last; then its checkpoints are not needed."""
         number, trajectories = finished.batch.number, finished.trajectories
         if trajectories is not None:
-            write_atomic(self.path / TRAJECTORIES / f"{number:04d}.safetensors", trajectories)
-        content = part_bytes(schema_of(self.sweep), finished.rows, self.parts)
-        path = self.parts / part_name(number, content, trajectories)
-        write_atomic(path, content)
-        for checkpoint in self.parts.glob(f"{number:04d}-*.checkpoint.safetensors"):
+            self._own.write({_trajectories_of(number): trajectories})
+        content = part_bytes(schema_of(self.sweep), finished.rows, self._own.make(PARTS))
+        name = part_name(number, content, trajectories)
+        self._own.put(f"{PARTS}/{name}", content)
+        self._own.forget(_trajectories_of(number))  # the name of the part has its hash
+        for checkpoint in own_checkpoints(self.path, number):
             checkpoint.unlink(missing_ok=True)
-        return path
+        return self.parts / name
 
     def complete(self, parts: Sequence[Path], statistics: dict[str, Any]) -> dict[str, Any]:
         """Joins the parts to one table, and writes the manifest."""
-        content = joined_bytes(parts, self.parts)
-        write_atomic(self.path / RESULTS, content)
-        kept = sorted((self.path / TRAJECTORIES).glob("*.safetensors"))
-        files = {str(p.relative_to(self.path)): sha256(p.read_bytes()) for p in kept}
-        files |= {SWEEP: sha256((self.path / SWEEP).read_bytes()), RESULTS: sha256(content)}
+        content = joined_bytes(parts, self._own.make(PARTS))
+        self._own.write({RESULTS: content})
+        kept = sorted(
+            path.relative_to(self.path).as_posix() for path in own_trajectories(self.path)
+        )
+        files = {name: sha256((self.path / name).read_bytes()) for name in (*kept, SWEEP)}
         made = made_by()
         made["versions"] |= installed("duckdb")
         manifest = {
@@ -138,24 +167,53 @@ class SweepFolder:
             "batches": len(parts),
             "results": _counted(self.path / RESULTS),
             "statistics": statistics,
-            "files": files,
+            "files": files | {RESULTS: sha256(content)},
             **made,
         }
-        write_atomic(self.path / NAME, sealed(manifest))
+        self._own.write({NAME: sealed(manifest)})
         self.tidy()
         return manifest
 
     def tidy(self) -> None:
         """Removes the parts, once the manifest vouches for the table."""
-        if self.parts.is_dir():
-            shutil.rmtree(self.parts)
+        for path in own_parts(self.path) + own_checkpoints(self.path):
+            path.unlink(missing_ok=True)
+        self._own.clear(PARTS, TRAJECTORIES)
+        self._remove_empty()
 
     def _forget(self) -> None:
-        for name in (NAME, RESULTS):  # the manifest first: nothing else is complete without it
-            (self.path / name).unlink(missing_ok=True)
-        for folder in (self.parts, self.path / TRAJECTORIES):
-            if folder.is_dir():
-                shutil.rmtree(folder)
+        """Removes all that this sweep computed."""
+        # Parts vouch for trajectories: these must be known when the parts are gone.
+        own, kept = self._own, own_trajectories(self.path)
+        own.adopt(*(path.relative_to(self.path).as_posix() for path in kept))
+        own.remove([NAME, RESULTS])  # the manifest first: nothing else is complete without it
+        for path in own_parts(self.path) + own_checkpoints(self.path):
+            path.unlink(missing_ok=True)
+        own.remove(name for name in own.names if name.startswith(f"{TRAJECTORIES}/"))
+        self._remove_empty()
+
+    def _remove_empty(self) -> None:
+        for place in (PARTS, TRAJECTORIES):
+            with contextlib.suppress(OSError):  # not there, or not empty
+                (self.path / place).rmdir()
+
+
+def sweep_text(sweep: Sweep) -> str:
+    """What stands in the file of a sweep."""
+    return SWEEP_HEADER + to_toml(sweep.data)
+
+
+def _trajectories_of(number: int) -> str:
+    return f"{TRAJECTORIES}/{number:04d}.safetensors"
+
+
+def _refuse_damage(path: Path) -> None:
+    found = part_damage(path)
+    if found:
+        raise InputError(
+            f"{found[0]} Without it and the file of its batch in `{path / PARTS}`, the batch is "
+            "computed again."
+        )
 
 
 def sweep_tables(folder: Path) -> tuple[list[Path], bool]:
@@ -187,20 +245,11 @@ def _counted(table: Path) -> dict[str, int]:
 
 def _check_free(path: Path, sweep: Sweep) -> None:
     """Refuses a folder that holds another sweep, or anything else."""
-    try:
-        if path.exists() and not path.is_dir():
-            raise InputError(f"`{path}` is a file: must be a folder, or free.")
-        if not path.is_dir() or is_empty(path):
-            return
-    except OSError as error:
-        raise InputError(f"`{path}` cannot be used: {error.strerror}.") from None
-    try:
-        there = parse_sweep(read_toml(path / SWEEP)).hash
-    except InputError:
-        raise InputError(
-            f"`{path}` holds something that is not a sweep: choose another folder with --out."
-        ) from None
+    check_folder(path)
+    if not path.is_dir() or is_empty(path):
+        return
+    remedy = "choose another folder with --out"
+    refuse_others(path, SWEEP, "sweep", holds_own_sweep(path), remedy)
+    there = parse_sweep(read_toml(path / SWEEP), stored=True).hash
     if there != sweep.hash:
-        raise InputError(
-            f"`{path}` holds another sweep ({there[:8]}): choose another folder with --out."
-        )
+        raise InputError(f"`{path}` holds another sweep ({there[:8]}): {remedy}.")

@@ -121,7 +121,9 @@ def measure(names: Sequence[str], measured: Measured) -> dict[str, Any]:
     for name in names:
         entry = _entry(name)
         try:
-            found = entry.measure(measured)
+            # Of weights that have diverged: what overflows is None in the table.
+            with np.errstate(over="ignore", invalid="ignore"):
+                found = entry.measure(measured)
         except (ValueError, np.linalg.LinAlgError) as error:
             reasons.append(f"{name}: {' '.join(str(error).split())}")
             found = error.found if isinstance(error, NotMeasured) else {}

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..config import InputError
 from ..models import MODELS
+from ..store import trajectories_in
 from ..trajectory import Result, Trajectory, assemble, model_arrays, model_settings
 
 FORMAT = 1
@@ -53,7 +54,7 @@ def load_trajectory(folder: Path | str, number: int) -> Trajectory:
     """
     from safetensors import safe_open
 
-    for path in sorted((Path(folder) / "trajectories").glob("*.safetensors")):
+    for path in trajectories_in(Path(folder)):
         with safe_open(path, framework="numpy") as file:
             place = np.flatnonzero(file.get_tensor("runs") == number)
             if not place.size:

@@ -21,10 +21,12 @@ export function listen(given) {
   Object.assign(hooks, given);
 }
 
-function reach(now) {
-  if (now !== reachable) {
-    reachable = now;
-    hooks.reach(now);
+/** Says whether the server answers, and if it does not let the page listen, why. */
+function reach(now, why = "") {
+  const state = now || why;
+  if (state !== reachable) {
+    reachable = state;
+    hooks.reach(now, why);
   }
 }
 
@@ -113,22 +115,25 @@ export async function openStream() {
       if (stream === mine) stream = null;
       return false;
     }
-    if (!answer.ok) throw new Refusal(`The server answered ${answer.status}.`, null, answer.status);
+    if (!answer.ok) {
+      const body = await answer.json().catch(() => null);
+      throw new Refusal(body?.message ?? `The server answered ${answer.status}.`, null, answer.status);
+    }
     reach(true);
     read(answer.body.getReader(), mine);
     return true;
   } catch (problem) {
     // `fetch` says with a TypeError that nobody answers; anything else is a mistake of this page.
-    if (!mine.signal.aborted) again(mine);
+    if (!mine.signal.aborted) again(mine, problem instanceof Refusal ? problem.message : "");
     if (!(problem instanceof Refusal || problem instanceof TypeError || problem.name === "AbortError")) throw problem;
     return true;
   }
 }
 
-function again(mine) {
+function again(mine, why = "") {
   if (stream !== mine) return;
   stream = null;
-  reach(false);
+  reach(false, why);
   setTimeout(openStream, 1000);
 }
 

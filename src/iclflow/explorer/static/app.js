@@ -3,7 +3,10 @@
 export const app = {
   start: null, // the answer of /api/start
   preset: null, // id of the chosen preset
+  opened: null, // {name, words, config} of the stored run or cell that the settings were taken from
   config: null, // what the controls say
+  refused: false, // whether a control has a value that cannot run
+  changed: false, // whether the controls were changed since the last run was asked for
   source: null, // null, or the stored run or cell that `current` was opened from
   runs: new Map(), // records of runs.js by id
   current: null, // the run that the buttons act on
@@ -33,8 +36,8 @@ export function on(names, act) {
 }
 
 /**
- * Says that something changed: config, run, points, theory, panels, moment, words, claims, scales, pin, theme;
- * "opened" comes with the config of the stored run.
+ * Says that something changed: config, refusals, run, points, theory, panels, moment, words, claims, scales, pin, theme;
+ * "opened" comes with {name, words, config} of the stored run.
  */
 export function emit(name, ...given) {
   for (const act of listeners.get(name) ?? []) act(...given);
@@ -72,6 +75,12 @@ export function indexAt(run, time) {
     else high = middle - 1;
   }
   return low;
+}
+
+/** Whether `run` has points up to `time`; beyond them nothing is known of it. */
+export function reaches(run, time) {
+  const last = run.times[run.times.length - 1];
+  return time === null || last * (1 + 1e-12) >= time;
 }
 
 /** The index of `run` whose time is nearest to `time`. */

@@ -59,6 +59,7 @@ function refused(problem) {
 export function choosePreset(preset) {
   overtake();
   app.preset = preset.id;
+  app.opened = null;
   app.config = structuredClone(preset.config);
   app.source = null;
   app.wantedTime = null;
@@ -67,23 +68,27 @@ export function choosePreset(preset) {
   // Points saved in equal ratios are meant for a log axis.
   app.logTime = preset.config.save?.kind === "log";
   drawToggles();
-  clearRefusals();
   drawPreset();
   drawControls();
+  clearRefusals();
   if (matchMedia("(max-width: 760px)").matches) byId("fold-presets").open = false;
   save();
   runNow();
 }
 
-/** A stored run was opened: the controls show its config. */
-export function openedStored(config) {
+/** A stored run was opened: the page is about it, and no longer about a preset. */
+export function openedStored(opened) {
   overtake();
   clearTimeout(timer);
   checks++;
-  app.config = structuredClone(config);
-  clearRefusals();
+  app.preset = null;
+  app.opened = { ...opened, config: structuredClone(opened.config) };
+  app.config = structuredClone(opened.config);
+  drawPreset();
   drawControls();
+  clearRefusals();
   save();
+  emit("status");
 }
 
 async function restore(held) {
@@ -105,7 +110,7 @@ async function restore(held) {
     if (held.a) await startPinned(held.a);
     if (held.o) {
       const opened = await openStored(held.o);
-      if (opened) openedStored(opened.answer.config);
+      if (opened) openedStored(opened.answer);
     } else if (await fits()) await startRun(app.config);
   } catch (problem) {
     refused(problem);
@@ -126,6 +131,8 @@ async function found(held) {
   app.pinnedSource = held.a?.o ?? null;
   if (tab.pinned) app.pinned = record(tab.pinned);
   app.current = record(tab.current);
+  const { stored, config } = app.current;
+  if (app.source && stored) openedStored({ ...stored, config });
   if (app.current.times.length) show(app.current);
   if (app.pinned) emit("pin");
   emit("status");
@@ -136,6 +143,8 @@ async function found(held) {
 /** Asks the server what there is, fills the page and takes up the state of the address. */
 export async function boot(toggles, loadPlots) {
   drawToggles = toggles;
+  // A token in the address has done its work: it is in a cookie now, and no part of links to share.
+  if (location.search) history.replaceState(null, "", location.pathname + location.hash);
   try {
     app.start = await api.get("/api/start");
   } catch (problem) {

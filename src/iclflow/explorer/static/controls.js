@@ -12,6 +12,7 @@ let built = "";
 let fields = [];
 let wish = 0; // rises with every change of kind: only the answer to the last one counts
 let edits = 0; // rises with every other change
+let loose = false; // whether a refusal is said that belongs to no control
 
 /** Another config comes from elsewhere: answers about the one before it are void. */
 export const overtake = () => {
@@ -48,11 +49,18 @@ function specOf(path) {
   return spec;
 }
 
+/** The preset whose controls are offered: the chosen one, or else the first of the same kinds. */
+function presetOf() {
+  const chosen = app.start.presets.find((one) => one.id === app.preset);
+  const alike = (one, ...sections) => sections.every((name) => one.config[name]?.kind === app.config[name]?.kind);
+  const others = app.start.presets;
+  return chosen ?? others.find((one) => alike(one, "task", "model")) ?? others.find((one) => alike(one, "model"));
+}
+
 /** Builds the controls anew when preset or kinds changed, and sets their values. */
 export function drawControls() {
   if (!app.start || !app.config) return;
-  const preset = app.start.presets.find((one) => one.id === app.preset);
-  const paths = (preset?.controls ?? []).filter((path) => exists(app.start.schema, app.config, path));
+  const paths = (presetOf()?.controls ?? []).filter((path) => exists(app.start.schema, app.config, path));
   const shapes = paths.map(specOf).map((spec) => [spec.shape, spec.high]);
   const key = JSON.stringify([paths, shapes, SECTIONS.map((section) => app.config[section]?.kind)]);
   if (key !== built) {
@@ -89,7 +97,7 @@ function described(path) {
 
 /** What the reader chose: a choice may need other changes, which the server makes; a number is set here. */
 async function choose(path, value, choice) {
-  complain("field", "");
+  complainLoosely("");
   if (!choice) {
     edits++;
     app.config = withValue(app.config, path, value);
@@ -123,17 +131,27 @@ export function showRefusal({ message, field }, otherwise = null) {
   const isOf = (path) => named === path || named.startsWith(`${path}.`) || named.startsWith(`${path}[`);
   const found = named && fields.find((one) => isOf(one.path));
   if (!found) {
-    complain("field", message);
+    complainLoosely(message);
     return;
   }
   found.refuse(message);
   for (let fold = found.element.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
 }
 
-export function clearRefusals() {
-  complain("field", "");
-  for (const field of fields) field.refuse("");
+function complainLoosely(message) {
+  complain("field", message);
+  loose = Boolean(message);
+  emit("refusals");
 }
+
+/** Takes all refusals back; what was written and cannot be gives way to the value that the run has. */
+export function clearRefusals() {
+  complainLoosely("");
+  for (const field of fields) if (field.refused) field.set(valueAt(app.config, field.path));
+}
+
+/** Whether something on the controls cannot run, so that the picture is not one of it. */
+export const isRefused = () => loose || fields.some((field) => field.refused);
 
 export function drawLimits() {
   const words = new Set((app.start.limits ?? []).map((limit) => limit.words)); // one may hold for several settings

@@ -1,18 +1,18 @@
 // One control for one setting: slider with a number beside it, choice, flag, number, list, rows, text.
-import { make } from "./app.js";
+import { emit, make } from "./app.js";
 import { barsFor } from "./bars.js";
 import { exact, number } from "./text.js";
 
 const STEPS = 400; // positions of a slider that does not go in whole steps
 let count = 0;
 
-/** A field {path, element, set(value), refuse(message)}; `commit(value)` is called with what the reader chose. */
+/** A field {path, element, refused, set(value), refuse(message)}; `commit(value)` is called with what the reader chose. */
 export function fieldFor(path, spec, commit) {
   const id = `f${++count}`;
   const refusal = make("p", { class: "refusal", id: `${id}-refusal`, hidden: true });
   const words = spec.words ? make("p", { class: "help", id: `${id}-words`, text: spec.words }) : null;
   const described = [words ? `${id}-words` : null, `${id}-refusal`].filter(Boolean).join(" ");
-  const field = { path, spec, refuse };
+  const field = { path, spec, refuse, refused: false };
   const say = (value) => {
     refuse("");
     commit(value);
@@ -37,6 +37,9 @@ export function fieldFor(path, spec, commit) {
       if (message) input.setAttribute("aria-invalid", "true");
       else input.removeAttribute("aria-invalid");
     }
+    if (field.refused === Boolean(message)) return;
+    field.refused = Boolean(message);
+    emit("refusals");
   }
 }
 

@@ -1,5 +1,5 @@
 // The heat maps of each head at the moment of the slider, with its role.
-import { app, byId, indexAt, make, momentTime } from "./app.js";
+import { app, byId, indexAt, make, momentTime, reaches } from "./app.js";
 import { badge, diverging } from "./colours.js";
 import { Heatmap } from "./heatmap.js";
 import { known, want } from "./moments.js";
@@ -32,9 +32,18 @@ export function buildHeads() {
 
 function columnOf(which, two) {
   const run = runOf(which);
-  const name = two ? make("h3", { text: which === "A" ? "A, pinned" : "B" }) : null;
+  const name = two ? make("h3", { text: nameOf(which) }) : null;
   const heads = make("div", { class: "head-cards" }, ...run.heads.map((head, k) => cardOf(which, run, head, k)));
   return make("div", { class: "head-column", "data-run": which }, name, heads);
+}
+
+/** The name of a run, and of which moment its weights are where it has none for that of the slider. */
+function nameOf(which) {
+  if (which === "B") return "B";
+  const run = app.pinned;
+  if (reaches(run, momentTime())) return "A, pinned";
+  const unit = run.clock === "step" ? "step" : "time";
+  return `A, pinned, at its last point: ${unit} ${number(run.times[run.times.length - 1])}`;
 }
 
 function cardOf(which, run, head, index) {
@@ -84,6 +93,7 @@ export function moveHeads() {
     });
     if (app.wholeRun && !app.playing && index !== last && !known(run, last)) want(`last ${which}`, run, last, () => drawHeads());
   }
+  for (const name of place.querySelectorAll(".head-column h3")) name.textContent = nameOf(name.parentElement.dataset.run);
   drawRoles();
   drawBusy();
 }

@@ -93,6 +93,7 @@ async function adopt(begin, source) {
   run.config ??= answer.config ?? null;
   app.current = run;
   app.source = source;
+  app.changed = false;
   if (run.times.length) show(run);
   watchStream();
   saveNow();

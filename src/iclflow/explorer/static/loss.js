@@ -1,6 +1,6 @@
 // The loss as it is computed, with theory on top.
 import { app, byId, make, momentTime } from "./app.js";
-import { axis, chooseMoment, hasPlotly, ink, layout, placeCursor, timeAxis } from "./plots.js";
+import { axis, chooseMoment, hasPlotly, ink, layout, placeCursor, placed, timeAxis } from "./plots.js";
 import { labels } from "./labels.js";
 import { number } from "./text.js";
 import { logTicks } from "./ticks.js";
@@ -50,10 +50,10 @@ function lossRange(runs) {
 function curves(run, colour, name, colours) {
   const drawn = [];
   const curve = run.theory?.curve;
-  drawn.push({ x: run.times, y: run.losses, mode: "lines", name, line: { color: colour, width: 3.5 }, hoverinfo: "skip" });
+  drawn.push({ ...placed(run.times, run.losses, app.logLoss), mode: "lines", name, line: { color: colour, width: 3.5 }, hoverinfo: "skip" });
   if (curve) {
     const line = { color: colours.theory, width: 1.8, dash: name === "A" ? "dot" : "dash" };
-    drawn.push({ x: curve.times, y: curve.losses, mode: "lines", name: "theory", line, hoverinfo: "skip" });
+    drawn.push({ ...placed(curve.times, curve.losses, app.logLoss), mode: "lines", name: "theory", line, hoverinfo: "skip" });
   }
   return drawn;
 }

@@ -5,7 +5,7 @@ import { boot, openedStored, runNow, wish } from "./boot.js";
 import { save, saveNow } from "./address.js";
 import { goToTime, syncClock, wireClock } from "./clock.js";
 import { drawDifferences } from "./compare.js";
-import { clearRefusals } from "./controls.js";
+import { clearRefusals, isRefused } from "./controls.js";
 import { drawDiagram } from "./diagram.js";
 import { buildHeads, drawHeads, moveHeads } from "./heads.js";
 import { wireKeys } from "./keys.js";
@@ -55,7 +55,16 @@ on("words", () => mark("words"));
 on("claims", () => mark("claims"));
 on("moment", () => (mark("clock", "cursor", "weights", "words"), save()));
 on("scales pin", save);
-on("config", () => (mark("origin"), save(), wish()));
+on("config", () => {
+  app.changed = true;
+  mark("origin", "status");
+  save();
+  wish();
+});
+on("refusals", () => {
+  app.refused = isRefused();
+  mark("status");
+});
 on("size theme", () => (everything(), drawDiagram(), drawHeads()));
 on("opened", openedStored);
 on("status", () => {
@@ -128,6 +137,7 @@ byId("unpin").addEventListener("click", unpin);
 byId("share").addEventListener("click", share);
 byId("auto").addEventListener("change", (event) => {
   app.auto = event.target.checked;
+  mark("status");
 });
 toggle("log-time", "logTime", everything);
 toggle("log-loss", "logLoss", () => mark("loss"));
@@ -150,7 +160,7 @@ onZoom(everything);
 pickMoments(goToTime);
 api.listen({
   event: take,
-  reach: (now) => complain("server", now ? "" : "The server does not answer; the page tries again."),
+  reach: (now, why) => complain("server", now ? "" : `${why || "The server does not answer."} The page tries again.`),
   lost: sessionLost,
 });
 boot(drawToggles, (version) =>

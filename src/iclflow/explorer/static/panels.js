@@ -1,6 +1,6 @@
 // The linked line panels: small multiples below the loss, with the numbers of the moment as their legend.
-import { app, byId, indexAt, make, momentTime } from "./app.js";
-import { axis, chooseMoment, hasPlotly, ink, layout, placeCursor, styleOf, timeAxis } from "./plots.js";
+import { app, byId, indexAt, make, momentTime, reaches } from "./app.js";
+import { axis, chooseMoment, hasPlotly, ink, layout, placeCursor, placed, styleOf, timeAxis } from "./plots.js";
 import { drawing, forgetDrawing, mark } from "./schedule.js";
 import { number } from "./text.js";
 import { logRange, logTicks } from "./ticks.js";
@@ -77,8 +77,7 @@ function drawPanel(cell) {
   if (count && kept[kept.length - 1] !== count - 1) kept.push(count - 1);
   const times = kept.map((k) => run.times[k]);
   const traces = panel.series.map((name, s) => ({
-    x: times,
-    y: kept.map((k) => values[k]?.[s] ?? null),
+    ...placed(times, kept.map((k) => values[k]?.[s] ?? null), panel.log),
     mode: "lines",
     name,
     line: { ...styleOf(s, colours), width: 1.8 },
@@ -113,7 +112,8 @@ function moveIn(cell, wide = cell.box.clientWidth) {
   if (!run || !cell.panel) return;
   const time = momentTime();
   placeCursor(cell.box, margin, time, wide);
-  const row = run.lines[cell.panel.id]?.[indexAt(run, time)] ?? [];
+  // A run that ended before the moment has no number for it.
+  const row = (reaches(run, time) && run.lines[cell.panel.id]?.[indexAt(run, time)]) || [];
   cell.texts.forEach((shown, k) => {
     const text = number(row[k] ?? null);
     if (shown.textContent !== text) shown.textContent = text;

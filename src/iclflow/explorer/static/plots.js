@@ -128,6 +128,18 @@ export function timeAt(share, range = timeRange()) {
   return app.logTime ? 10 ** at : at;
 }
 
+/**
+ * The points {x, y} of a curve that have a place on the axes. What has no logarithm is left out of a log axis:
+ * Plotly would draw the line on, flat, from the next point to the edge of the plot.
+ */
+export function placed(times, values, logValues = false) {
+  let first = 0;
+  while (app.logTime && first < times.length && !(times[first] > 0)) first++;
+  const x = first ? times.slice(first) : times;
+  const y = first ? values.slice(first) : values;
+  return { x, y: logValues ? y.map((value) => (value > 0 ? value : null)) : y };
+}
+
 /** The time axis of a plot, the same for all of them. */
 export function timeAxis(colours, most, more = {}) {
   const range = timeRange();

@@ -35,22 +35,23 @@ function bringIntoList(one) {
   else if (inner.bottom > outer.bottom) list.scrollTop += inner.bottom - outer.bottom;
 }
 
-/** Marks the chosen preset and says its words. */
+/** Marks the chosen preset and says its words; of a stored run, its name and where it is from. */
 export function drawPreset() {
   for (const one of document.querySelectorAll("#presets .card")) {
     one.setAttribute("aria-pressed", String(one.dataset.preset === app.preset));
   }
   bringIntoList(document.querySelector('#presets .card[aria-pressed="true"]'));
   const preset = app.start?.presets.find((one) => one.id === app.preset);
-  byId("preset-words").textContent = preset?.words ?? "";
+  const { name, words } = app.opened ?? {};
+  const parts = name ? [make("b", { text: name }), ` ${words}`] : [preset?.words ?? ""];
+  byId("preset-words").replaceChildren(...parts);
 }
 
-/** Says where the config is from, if it is not the preset's: one line, so that nothing below it moves. */
+/** Says what differs from the preset or the stored run: one line, so that nothing below it moves. */
 export function drawOrigin() {
-  const preset = app.start?.presets.find((one) => one.id === app.preset);
-  const changed = preset && app.config ? differences(preset.config, app.config).map(([path]) => path) : [];
-  let text = changed.length ? `Changed from the preset: ${changed.join(", ")}` : "";
-  if (app.source) text = app.current?.title ? `Opened from the store: ${app.current.title}` : "Opened from the store";
+  const origin = app.opened ?? app.start?.presets.find((one) => one.id === app.preset);
+  const changed = origin && app.config ? differences(origin.config, app.config).map(([path]) => path) : [];
+  const text = changed.length ? `Changed from ${app.opened ? app.opened.name : "the preset"}: ${changed.join(", ")}` : "";
   const place = byId("preset-changes");
   if (place.textContent === text) return;
   place.textContent = text;

@@ -7,6 +7,7 @@ export function newRun(id) {
     id,
     status: "queued",
     place: 0,
+    why: "", // why it waits, where not for other runs
     config: null,
     title: "",
     stored: null,
@@ -53,6 +54,7 @@ const changes = {
   queued(run, event) {
     run.status = "queued";
     run.place = event.place ?? 0;
+    run.why = event.why ?? "";
     if (event.config) run.config = event.config;
     run.title = event.title ?? run.title;
     if ("stored" in event) run.stored = event.stored; // only the first one says what the run is

@@ -43,6 +43,7 @@ function progress(run) {
 function words(run) {
   switch (run.status) {
     case "queued":
+      if (run.why) return [run.why];
       if (run.started) return ["Goes on as soon as a worker is free."];
       return run.place > 0 ? ["Waits", `: ${plural(run.place, "run")} before this one.`] : ["Starts."];
     case "running":
@@ -67,11 +68,31 @@ function words(run) {
   }
 }
 
+/** Why what is drawn is not of the settings on the controls, or "" where it is. */
+function outdated() {
+  if (!app.shown) return "";
+  if (app.refused) return "These settings cannot run: what is shown is of the settings before.";
+  return app.changed && !app.auto ? "The settings were changed: what is shown is of those before. Press Run." : "";
+}
+
+/** Marks the picture, the words and the verdicts as those of other settings, or takes the marks back. */
+function markOutdated(now) {
+  document.body.classList.toggle("outdated", now);
+  for (const mark of document.querySelectorAll(".of-before")) mark.hidden = !now;
+  for (const id of ["loss", "words", "claims"]) {
+    if (now) byId(id).setAttribute("aria-describedby", "status-words");
+    else byId(id).removeAttribute("aria-describedby");
+  }
+}
+
 export function drawStatus() {
   const run = app.current;
   const state = run?.status ?? "empty";
   document.documentElement.dataset.state = state;
-  const [text, more = ""] = run ? words(run) : ["No run yet."];
+  const why = outdated();
+  markOutdated(Boolean(why));
+  const told = run ? words(run) : ["No run yet."];
+  const [text, more = ""] = why ? [why, ` ${told.join("")}`] : told;
   if (said.textContent !== text) said.textContent = text;
   if (numbers.textContent !== more) numbers.textContent = more;
   const live = LIVE.has(state);

@@ -38,7 +38,7 @@ export async function openSource(source) {
     const opened = await openStored(source);
     if (!opened) return null; // a later wish overtook this one
     dialog.close();
-    emit("opened", opened.answer.config);
+    emit("opened", opened.answer);
     return opened.answer.words ?? null;
   } catch (problem) {
     if (!(problem instanceof Refusal)) throw problem;

@@ -1,5 +1,5 @@
 // The right column: what is happening at the moment, and the claims with their verdicts.
-import { app, byId, indexAt, make, momentTime } from "./app.js";
+import { app, byId, indexAt, make, momentTime, reaches } from "./app.js";
 import { isOver, wordsAt } from "./runs.js";
 import { columns } from "./panels.js";
 import { number } from "./text.js";
@@ -29,7 +29,9 @@ export function drawWords() {
     // Words are measured at fewer moments than the curves have points.
     const earlier = found && found.time < now && number(found.time) !== number(now);
     const unit = run.clock === "step" ? "step" : "time";
-    blocks.push({ which, sentences, measured: earlier ? `Measured at ${unit} ${number(found.time)}.` : "" });
+    let measured = earlier ? `Measured at ${unit} ${number(found.time)}.` : "";
+    if (!reaches(run, momentTime())) measured = `Its last point: ${unit} ${number(now)}, before this moment. ${measured}`.trim();
+    blocks.push({ which, sentences, measured });
   }
   const key = JSON.stringify(blocks);
   if (!blocks.length || place.dataset.key === key) return;

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,9 +18,9 @@ def _read_umask() -> int:
     return current
 
 
-_ENDING = ".part"
-# A name as `mkstemp` makes it below.
-_TEMPORARY = re.compile(r"\..+\.[a-z0-9_]{8}\.part")
+# Half-written files are called `.NAME.iclflow-XXXXXXXX.part`: a name that nobody else makes.
+_MARK, _ENDING = ".iclflow-", ".part"
+_TEMPORARY = re.compile(r"\..+\.iclflow-[a-z0-9_]{8}\.part")
 
 # Read once: it can only be read by setting it, for all threads.
 _UMASK = _read_umask()
@@ -27,6 +28,8 @@ _UMASK = _read_umask()
 # Stands where the hash of a sealed text comes.
 _NO_HASH = "0" * 64
 _SEAL = '"hash": "'
+# Bytes. A list of a hundred thousand files has a tenth of it.
+_LARGEST_LIST = 100_000_000
 
 
 def write_atomic(path: Path | str, content: bytes | str) -> None:
@@ -37,7 +40,7 @@ def write_atomic(path: Path | str, content: bytes | str) -> None:
     path = Path(path)
     data = content.encode() if isinstance(content, str) else content
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(_ENDING, f".{path.name}.", path.parent)
+    handle, temporary = tempfile.mkstemp(_ENDING, f".{path.name}{_MARK}", path.parent)
     try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(data)
@@ -61,8 +64,7 @@ def write_atomic(path: Path | str, content: bytes | str) -> None:
 @contextlib.contextmanager
 def temporary_file(folder: Path, name: str) -> Iterator[Path]:
     """An empty file for others to write to, gone at the end; one that is left is a leftover."""
-    folder.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(_ENDING, f".{name}.", folder)
+    handle, temporary = tempfile.mkstemp(_ENDING, f".{name}{_MARK}", folder)
     os.close(handle)
     try:
         yield Path(temporary)
@@ -71,16 +73,29 @@ def temporary_file(folder: Path, name: str) -> Iterator[Path]:
 
 
 def leftovers(folder: Path) -> list[Path]:
-    """Half-written files that were left in a folder when their process was killed."""
-    return [
-        path for path in folder.glob(".*") if _TEMPORARY.fullmatch(path.name) and path.is_file()
-    ]
+    """Files in a folder that are called as those which a killed process leaves half-written."""
+    if not folder.is_dir():
+        return []
+    found = (folder / name for name in sorted(os.listdir(folder)) if _TEMPORARY.fullmatch(name))
+    return [path for path in found if os.path.isfile(path) and not os.path.islink(path)]
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Removes them. Nobody else may be writing into the folder."""
-    for path in leftovers(folder):
-        path.unlink(missing_ok=True)
+def read_regular(path: Path, largest: int | None = None) -> bytes:
+    """The content of a file; an `OSError` if it is a folder, a pipe or a device, which nobody may
+    wait for."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    with os.fdopen(handle, "rb") as stream:
+        about = os.fstat(handle)
+        if not stat.S_ISREG(about.st_mode):
+            raise OSError(0, "Not a regular file", str(path))
+        if largest is not None and about.st_size > largest:
+            raise OSError(0, f"Larger than {largest} bytes", str(path))
+        return stream.read()
+
+
+def printable(text: Path | str) -> str:
+    """A path, or a text with one, that can be printed and sent: what is not UTF-8 reads `\\xff`."""
+    return str(text).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def sha256(data: bytes) -> str:
@@ -100,3 +115,20 @@ def is_sealed(text: str) -> bool:
     head, seal, tail = text.rpartition(_SEAL)
     mark, rest = tail[: len(_NO_HASH)], tail[len(_NO_HASH) :]
     return sha256((head + seal + _NO_HASH + rest).encode()) == mark
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """The object in a file that `sealed` made; a `ValueError` says why it is none, an `OSError`
+    why it cannot be read."""
+    try:
+        text = read_regular(path, _LARGEST_LIST).decode()
+        content = json.loads(text)
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
+    except ValueError:
+        raise ValueError("is not valid JSON") from None
+    if not is_sealed(text):
+        raise ValueError("does not match its hash")
+    if not isinstance(content, dict):
+        raise ValueError("holds no object")
+    return content

@@ -1,0 +1,143 @@
+"""Connections to the server: how many there may be, for how long, and what is logged of them.
+
+A server that has run out of file descriptors can start no worker and read no file, and asyncio
+logs every connection that it cannot accept. So there are always some left: whoever opens many
+connections and asks for nothing loses them to those who ask.
+"""
+
+import asyncio
+import collections
+import logging
+import time
+from collections.abc import Iterable
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+# Connections that are accepted at one go; uvicorn's own 2048 could use up all descriptors at once.
+BACKLOG = 128
+# Connections at most, and the share of them that one client may have.
+_MOST, _SHARE = 1000, 0.75
+# Descriptors that files, pipes and the program itself may need.
+_RESERVED = 96
+# Seconds in which the head of a request has to arrive, and in which a request that is no stream of
+# events has to be answered and its answer read.
+_HEAD, _ANSWER = 10.0, 120.0
+# Streams of events: of one page, which may be loaded again before its old stream is gone, and of
+# all pages of one client.
+MOST_STREAMS, MOST_STREAMS_OF_CLIENT = 4, 256
+EVENTS = "/api/events"
+
+
+def most_connections(workers: int) -> int:
+    """How many connections leave enough file descriptors for the rest of the server."""
+    try:
+        import resource
+    except ImportError:  # no such limit on this system
+        return _MOST
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return _MOST
+    # A worker has a pipe, and a sentinel that says when it dies.
+    return max(16, min(_MOST, limit - BACKLOG - _RESERVED - 4 * workers))
+
+
+class LimitedProtocol(H11Protocol):
+    """HTTP on one connection, which is closed when it keeps others from being served.
+
+    **Fields:**
+
+    - `most`: connections that there may be; set for each server on a class of its own.
+    """
+
+    most = _MOST
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._since = time.monotonic()
+        self._was_idle = True
+        here = [other for other in self.connections if isinstance(other, LimitedProtocol)]
+        super().connection_made(transport)
+        self._check = self.loop.call_later(_HEAD, self._close_if_late)
+        own = [other for other in here if _host(other) == _host(self)]
+        if len(own) >= max(1, int(_SHARE * self.most)):
+            self._make_room(own)
+        elif len(here) >= self.most:
+            self._make_room(here)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._check.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._was_idle and not self.idle:
+            self._since, self._was_idle = time.monotonic(), False
+
+    def on_response_complete(self) -> None:
+        self._since, self._was_idle = time.monotonic(), True
+        super().on_response_complete()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing was asked for that is not answered."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def _make_room(self, others: Iterable["LimitedProtocol"]) -> None:
+        """Closes the one that has waited longest without asking for anything, or else this one."""
+        waiting = (other for other in others if other.idle and not other.transport.is_closing())
+        oldest = min(waiting, key=lambda other: other._since, default=self)
+        oldest.transport.abort()
+
+    def _close_if_late(self) -> None:
+        path = "" if self.idle else self.scope["path"]
+        patience = _HEAD if self.idle else float("inf") if path == EVENTS else _ANSWER
+        left = self._since + patience - time.monotonic()
+        if left <= 0:
+            self.transport.abort()
+        else:
+            self._check = self.loop.call_later(min(left, _HEAD), self._close_if_late)
+
+
+def _host(connection: H11Protocol) -> str:
+    return connection.client[0] if connection.client else ""
+
+
+class RateLimit(logging.Filter):
+    """Lets a few messages of one text pass in a while, and says of the next how many were left out.
+
+    **Arguments:**
+
+    - `most`: messages of one text in `seconds`.
+    """
+
+    def __init__(self, most: int = 3, seconds: float = 60.0):
+        super().__init__()
+        self._most, self._seconds = most, seconds
+        self._passed: dict[str, collections.deque[float]] = {}
+        self._left_out: collections.Counter[str] = collections.Counter()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text, now = str(record.msg)[:60], time.monotonic()
+        if len(self._passed) > 1000:  # texts that somebody makes up
+            self._passed.clear()
+        passed = self._passed.setdefault(text, collections.deque())
+        while passed and now - passed[0] > self._seconds:
+            passed.popleft()
+        if len(passed) >= self._most:
+            self._left_out[text] += 1
+            return False
+        passed.append(now)
+        if missing := self._left_out.pop(text, 0):
+            record.msg = f"{record.msg} ({missing} messages like this one were left out before it)"
+        return True
+
+
+def limit_logs() -> None:
+    """Keeps what goes wrong again and again from filling a disk."""
+    for name in ("asyncio", "uvicorn.error", LOGGER.name):
+        logger = logging.getLogger(name)
+        if not any(isinstance(one, RateLimit) for one in logger.filters):
+            logger.addFilter(RateLimit())
+
+
+# What the explorer itself has to say to whoever runs it.
+LOGGER = logging.getLogger("iclflow.explorer")
