@@ -6,9 +6,8 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 
-from iclflow.models import MODELS, AbstractModel, MergedKQ, SeparateKQ
+from iclflow.models import MODELS, AbstractModel, MergedKQ, SeparateKQ, assemble
 from iclflow.tasks import LinearRegression
-from iclflow.trajectory import assemble
 
 EIGENVALUES = (0.4, 0.3, 0.2, 0.1)
 

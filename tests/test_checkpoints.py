@@ -48,24 +48,62 @@ def test_a_state_dict_predicts_what_its_own_layer_does(outputs):
     assert np.asarray(model.predict(batch)) == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize("width", [DIM + 1, 2 * (DIM + 1), 10])
+@pytest.mark.parametrize("width", [3, DIM + 1, 10])
 def test_how_rows_are_divided_into_heads_is_never_guessed(width):
-    tensors, batch = stacked(OMEGA[:2], MU[:2], width=width), sequences()
-    with pytest.raises(ValueError, match=f"{2 * width} rows .* does not say how many heads"):
+    # Two heads of width 3 have as many rows as a token has entries, as any layer of PyTorch has.
+    generator, rows = np.random.default_rng(0), 2 * width
+    shapes = {"q": (rows, DIM + 1), "k": (rows, DIM + 1), "v": (rows, DIM + 1), "o": (1, rows)}
+    tensors = {f"layer.{n}_proj.weight": generator.normal(size=s) for n, s in shapes.items()}
+    tensor = rf"`layer.q_proj.weight` of `state dict`, of shape \({rows}, 6\)"
+    with pytest.raises(ValueError, match=f"{tensor}, .*: give `heads`, one of 1, 2, "):
         from_state_dict(tensors)
-    with pytest.raises(ValueError, match="`heads` = 7: must divide"):
+    with pytest.raises(ValueError, match="`heads` = 7: .* must be one of 1, 2, "):
         from_state_dict(tensors, heads=7)
-    model = from_state_dict(tensors, heads=2)
-    omega = np.diagonal(model.kq()[:, :DIM], axis1=1, axis2=2)
-    assert omega == pytest.approx(np.outer(OMEGA[:2], np.ones(DIM)), abs=1e-12)
-    # The same rows in four heads, or in one, are another layer: the user alone knows.
-    for heads in (1, 2, 4):
+    # The same rows in another number of heads are another layer: the user alone knows.
+    batch = sequences()
+    for heads in (1, 2):
         prediction = np.asarray(from_state_dict(tensors, heads=heads).predict(batch))
         assert prediction == pytest.approx(plain_layer(tensors, batch, heads)[:, 0], abs=1e-12)
 
 
-def test_as_many_rows_as_a_token_has_entries_are_one_head():
-    assert from_state_dict(stacked(OMEGA[:1], MU[:1])).kq().shape == (1, DIM + 1, DIM)
+def test_one_row_is_one_head():
+    tensors = {f"{n}_proj.weight": np.ones((1, DIM + 1)) for n in "qkv"}
+    model = from_state_dict(tensors | {"o_proj.weight": np.ones((1, 1))})
+    assert model.kq().shape == (1, DIM + 1, DIM)
+
+
+@pytest.mark.parametrize("name", ["heads", "num_heads", "num_attention_heads"])
+def test_the_number_of_heads_that_a_file_states_is_read(tmp_path, name):
+    path = tmp_path / "stated.safetensors"
+    save_file(stacked(), path, metadata={name: "3", "format": "pt"})
+    assert load_model(path).kq().shape[0] == 3
+    with pytest.raises(ValueError, match="`heads` = 2: .* itself says that it has 3"):
+        load_model(path, heads=2)
+    save_file(stacked(), path, metadata={name: "7"})
+    with pytest.raises(ValueError, match="`heads` = 7: .* has 18 rows: must be one of"):
+        load_model(path)
+    save_file(stacked(), path, metadata={"heads": "3", "n_heads": "2"})
+    with pytest.raises(ValueError, match="give `heads`, one of 1, 2, 3, 6, 9, 18"):
+        load_model(path)
+
+
+def test_the_layer_of_pytorch_with_its_projections_in_one_matrix_is_read():
+    plain, batch = stacked(outputs=6), sequences()
+    joined = np.concatenate([plain[f"layer.{n}_proj.weight"] for n in "qkv"])
+    tensors = {
+        "attn.in_proj_weight": joined,
+        "attn.out_proj.weight": plain["layer.o_proj.weight"],
+        "attn.in_proj_bias": np.zeros(54),
+        "attn.out_proj.bias": np.zeros(6),
+    }
+    model = from_state_dict(tensors, heads=3)
+    expected = plain_layer(plain, batch, 3)[:, -1]
+    assert np.asarray(model.predict(batch)) == pytest.approx(expected, abs=1e-12)
+    with pytest.raises(ValueError, match=r"`attn.in_proj_weight` .* \(54, 6\), has 18 rows"):
+        from_state_dict(tensors)
+    tensors["attn.in_proj_bias"] = np.ones(54)
+    with pytest.raises(ValueError, match="a bias, `attn.in_proj_bias`"):
+        from_state_dict(tensors, heads=3)
 
 
 def test_several_outputs_make_a_model_of_several_labels():
@@ -98,8 +136,12 @@ def test_labels_that_do_not_fit_the_outputs_are_refused(tensors, labels, words):
         (lambda t: t.pop("layer.q_proj.weight"), "no `q_proj.weight`"),
         (lambda t: t.update({"b.q_proj.weight": t["layer.q_proj.weight"]}), "2 attention layers"),
         (lambda t: t.update({"layer.k_proj.weight": np.ones((3, 3))}), "projections of shapes"),
-        (lambda t: t.update({"layer.v_proj.bias": np.ones(18)}), "a bias in v_proj"),
+        (lambda t: t.update({"layer.v_proj.bias": np.ones(18)}), "a bias, `layer.v_proj.bias`"),
         (lambda t: t["layer.o_proj.weight"].fill(np.nan), "finite numbers"),
+        (
+            lambda t: t.update({"layer.q_proj.weight": np.ones((18, 6), np.int8)}),
+            "type int8: must be a matrix of finite numbers, in floating point",
+        ),
     ],
 )
 def test_what_is_no_such_layer_is_refused_with_its_reason(change, words):

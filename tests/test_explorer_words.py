@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 from helpers import four_components
-from iclflow.analysis import Algorithm, AlgorithmWatch, Match, which_algorithm
+from iclflow.analysis import Algorithm, AlgorithmWatch, Match, directions, which_algorithm
 from iclflow.config import parse_config
 from iclflow.estimators import Zero
 from iclflow.experiment import overlay, prepare, train
 from iclflow.explorer._matrices import Heads
-from iclflow.explorer._roles import directions
 from iclflow.explorer._sentences import done, estimators_told, learned_told, on_stairs
 from iclflow.explorer._words import Narrator, moments_to_tell
 from iclflow.models import MergedKQ, SeparateKQ, StructuredAttention

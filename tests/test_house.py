@@ -24,6 +24,7 @@ ORDER = (
     *(
         "precision",
         "files",
+        "tensors",
         "versions",
         "cores",
         "eigen",

@@ -15,7 +15,13 @@ from safetensors.numpy import save_file
 from iclflow.analysis import Role
 from iclflow.checkpoints import load_model, save_model
 from iclflow.cli import _inspected, main
-from iclflow.models import AttentionStack, MergedKQ, StructuredAttention, TwoLayerLinear
+from iclflow.models import (
+    AttentionStack,
+    MergedKQ,
+    SeparateKQ,
+    StructuredAttention,
+    TwoLayerLinear,
+)
 from iclflow.tasks import isotropic
 from iclflow.theory import kernel_regression_risk
 from state_dicts import DIM, MU, OMEGA, stacked, two_labels
@@ -61,14 +67,17 @@ def test_inspect_asks_for_the_heads_and_says_how_it_divided_the_rows(tmp_path, c
     save_file(single_precision(stacked(width=12)), path)
     code, out, err = inspected(capsys, path)
     assert code == 2 and out == "" and "36 rows of queries" in err and "give `--heads`" in err
+    assert "q_proj.weight` of " in err and "of shape (36, 6)" in err and err.count("\n") == 1
     code, out, _ = inspected(capsys, path, "--heads", 3, "--sequences", SEQUENCES)
     assert code == 0 and "3 heads of width 12 (scores are divided by √12)" in out
     assert "tokens of 5 inputs and 1 label\n" in out and " 0.1300 " in out.replace(
         "0.13 ", "0.1300 "
     )
-    # One head needs no flag: it is read, and then refused for something else.
+    # As many rows as a token has entries may be one head, or two of half the width.
     save_file(single_precision(stacked(OMEGA[:1], MU[:1])), path)
-    code, _, err = inspected(capsys, path, "--eigenvalues", 1, 2)
+    code, out, err = inspected(capsys, path)
+    assert code == 2 and out == "" and "give `--heads`, one of 1, 2, 3, 6." in err
+    code, _, err = inspected(capsys, path, "--heads", 1, "--eigenvalues", 1, 2)
     assert code == 2 and "`--eigenvalues` has 2 numbers: must have 5" in err
 
 
@@ -81,6 +90,22 @@ def test_inspect_prints_the_exact_loss_where_there_is_one_and_draws_the_circuits
     predicted = kernel_regression_risk(0.518, DIM, 40, 0.1, mu=1.497)
     assert f"loss {float(predicted):.6g} (exact) at context 40, noise 0.1" in out
     assert {p.name for p in (tmp_path / "picture").iterdir()} == {"heads.pdf", "heads.png"}
+
+
+def test_heads_of_linear_attention_are_named_by_their_components(tmp_path, capsys):
+    path = tmp_path / "stairs.safetensors"
+    # The second head works on the axis with the largest variance, the first on no single one.
+    axes = np.asarray([[0.0, 1.0, 0.0, 0.0, 1.0], [0.0, 0.0, 1.0, 0.0, 0.0], np.zeros(5)])
+    save_model(
+        SeparateKQ(jnp.ones(3), jnp.asarray(axes)[..., None], jnp.asarray(axes)[..., None]), path
+    )
+    flags = ("--eigenvalues", 0.1, 0.3, 0.9, 0.2, 0.3, "--sequences", SEQUENCES)
+    code, out, _ = inspected(capsys, path, *flags, "--json")
+    found = json.loads(out)
+    assert code == 0 and found["roles"] == ["components 2, 3", "component 1", "idle"]
+    assert [head["role"] for head in found["labels"][0]["heads"]] == found["roles"]
+    # Its keys and queries have a rank, but no width that scores are divided by.
+    assert found["width"] is None
 
 
 def test_weights_that_do_nothing_known_get_no_name(tmp_path, capsys):

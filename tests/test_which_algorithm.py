@@ -9,8 +9,17 @@ import numpy as np
 import pytest
 
 from helpers import deterministic_separate
-from iclflow.analysis import Algorithm, Match, known_estimators, plateaus, which_algorithm
+from iclflow.analysis import (
+    Algorithm,
+    Match,
+    compare,
+    known_estimators,
+    plateaus,
+    which_algorithm,
+)
+from iclflow.analysis._which_algorithm import _bayes_as_ridge
 from iclflow.estimators import (
+    Bayes,
     GradientStep,
     PopulationPCR,
     PreconditionedStep,
@@ -18,7 +27,7 @@ from iclflow.estimators import (
     Zero,
 )
 from iclflow.flows import gradient_flow
-from iclflow.models import MergedKQ, StructuredAttention
+from iclflow.models import MergedKQ, MultiStructured, StructuredAttention
 from iclflow.risks import exact_bilinear_risk
 from iclflow.tasks import (
     LinearRegression,
@@ -57,7 +66,8 @@ def test_each_plateau_is_pcr_with_as_many_components():
 
 
 def test_a_model_that_is_an_estimator_is_recognised():
-    task = four_components(noise=0.2)
+    # With a prior that is the same in every direction, ridge regression would be Bayes.
+    task = four_components(noise=0.2, prior_covariance=np.diag([1.0, 2.0, 1.0, 0.5]))
     for estimator in (SubspaceLeastSquares(task, 2), PopulationPCR(task, 3), known(task, "ridge")):
         result = which_algorithm(estimator, task, count=COUNT)
         assert (result.best.name, result.best.distance) == (estimator.name, 0.0)
@@ -208,3 +218,32 @@ def test_one_head_is_kernel_regression_whatever_its_sign(sign):
     result = which_algorithm(model, isotropic(4, 31, 0.1), count=COUNT)
     assert result.best.name == "kernel regression" and result.best.distance < 1e-3
     assert float(result.best.estimator.omega) == pytest.approx(sign * 0.52, rel=1e-3)
+
+
+def test_all_labels_are_compared_on_the_same_sequences_at_once():
+    task = MultiTaskRegression([[0, 1], [1, 2]], context=12, noise=0.1)
+    model = MultiStructured(jnp.asarray([0.4, -0.4]), jnp.asarray([[1.0, 0.5], [-1.0, 0.2]]), dim=3)
+    found = compare(model, task, count=COUNT)
+    for label, algorithm in enumerate(found.algorithms):
+        alone = which_algorithm(model, task, count=COUNT, label=label)
+        assert str(alone) == str(algorithm)
+        assert [m.distance for m in alone.matches] == [m.distance for m in algorithm.matches]
+    sequences = task.sample(jr.split(jr.key(0), 1)[0], COUNT)
+    errors = np.sum(np.asarray(sequences.y_query - model.predict(sequences)) ** 2, -1)
+    assert float(found.loss.value) == pytest.approx(errors.mean(), rel=1e-12)
+    assert float(found.loss.standard_error) == pytest.approx(
+        errors.std(ddof=1) / COUNT**0.5, rel=1e-12
+    )
+
+
+def test_bayes_is_quicker_by_ridge_and_the_same():
+    for noise in (0.0, 0.2):
+        task = LinearRegression([0.5, 1.0, 2.0], 5, noise=noise, prior_covariance=0.3 * np.eye(3))
+        sequences = task.sample(jr.key(1), 50)
+        quick = _bayes_as_ridge(Bayes(task))
+        assert not isinstance(quick, Bayes)
+        expected = np.asarray(task.bayes_predict(sequences))
+        assert np.asarray(quick.predict(sequences)) == pytest.approx(expected, abs=1e-9)
+    assert isinstance(
+        _bayes_as_ridge(Bayes(LinearRegression([1.0, 2.0], 5, prior_mean=[1, 0]))), Bayes
+    )

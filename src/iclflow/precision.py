@@ -5,8 +5,11 @@ runs in float64. JAX fixes its precision when the first array is made: a program
 once, at its start; importing the library never does.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 
 def enable_float64() -> None:
@@ -19,18 +22,46 @@ def float64_enabled() -> bool:
     return bool(jax.config.read("jax_enable_x64"))
 
 
-def require_float64(what: str) -> None:
+def require_float64(what: str, **parts: Any) -> None:
     """Raises an error that tells the caller how to switch float64 on, unless it is on.
 
     **Arguments:**
 
     - `what`: the computation that needs it, as it should be named in the message.
+    - `parts`: what it computes with; see `check_made_in_float64`.
     """
     if not float64_enabled():
         raise RuntimeError(
             f"{what} needs float64. Call `iclflow.enable_float64()` once, at the start of the "
             "program, before any array is made."
         )
+    check_made_in_float64(**parts)
+
+
+def require_float64_for(what: str, numbers: Any) -> None:
+    """The same where some of the `numbers` are float64, and would be rounded without a word."""
+    if any(getattr(x, "dtype", None) == np.float64 for x in jax.tree.leaves(numbers)):
+        require_float64(what)
+
+
+def check_made_in_float64(**parts: Any) -> None:
+    """Refuses what was made before float64 was switched on: it is rounded to seven digits, and what
+    is computed from it is not what float64 promises. (With float64 off nothing is refused.)
+
+    **Arguments:**
+
+    - `parts`: tasks and models, by the names that a user knows them by.
+    """
+    if not float64_enabled():
+        return
+    for name, part in parts.items():
+        for leaf in jax.tree.leaves(part):
+            dtype = getattr(leaf, "dtype", None)
+            if dtype is not None and jnp.issubdtype(dtype, jnp.inexact) and dtype.itemsize < 8:
+                raise RuntimeError(
+                    f"`{name}` holds numbers in {dtype}, as it was made before "
+                    "`iclflow.enable_float64()` was called: call that first, then make it."
+                )
 
 
 def as_float(x) -> jax.Array:

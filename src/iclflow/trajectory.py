@@ -1,7 +1,6 @@
 """What comes out of a flow: times, losses and weights as one object that saves and plots itself."""
 
 import dataclasses
-import json
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
@@ -11,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .files import MANIFEST, OwnFiles, is_sealed, sealed, sha256
+from .files import MANIFEST, FileError, OwnFiles, is_sealed, parse_json, sealed, sha256, shorten
 from .loss_plot import (
     check_theory,
     draw_loss,
@@ -21,8 +20,10 @@ from .loss_plot import (
     one_panel,
     set_log_time,
 )
-from .models import MODELS, AbstractModel, map_models
+from .models import MODELS, AbstractModel, map_models, restore_model
+from .precision import require_float64_for
 from .tasks import AbstractTask, is_real
+from .tensors import TensorFile, check_regular
 from .weight_plot import plot_components, plot_heads, plot_spectrum
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from xarray import Dataset
 
 FORMAT = 1
+# What is known of a run besides its numbers.
+_ABOUT = {"model": dict, "clock": str, "result": str, "statistics": dict}
 
 M = TypeVar("M", bound=AbstractModel)
 
@@ -98,6 +101,7 @@ class Trajectory(Generic[M]):
 
     def at(self, index: int) -> M:
         """The model at one saved point."""
+        require_float64_for("A run in float64", self.models)
         return jax.tree.map(lambda leaf: jnp.asarray(leaf[index]), self.models)
 
     @property
@@ -118,6 +122,7 @@ class Trajectory(Generic[M]):
         )
         if right == 0:
             return self.at(0)
+        require_float64_for("A run in float64", self.models)
         left = right - 1
         share = (time - self.times[left]) / (self.times[right] - self.times[left])
         return jax.tree.map(
@@ -140,6 +145,7 @@ class Trajectory(Generic[M]):
           One that JAX can trace is compiled, for many points at once; any other, such as one that
           computes with NumPy, is called point by point.
         """
+        require_float64_for("A run in float64", self.models)
         return map_models(function, self.models)
 
     def coefficients(self) -> np.ndarray:
@@ -291,40 +297,81 @@ class Trajectory(Generic[M]):
 
         - `model_class`: needed for a run of a model of one's own.
         """
-        from safetensors.numpy import load
-
         folder = Path(folder)
-        try:
-            text = (folder / "manifest.json").read_text()
-            manifest = json.loads(text)
-            data = (folder / "trajectory.safetensors").read_bytes()
-        except FileNotFoundError as error:
-            raise ValueError(
-                f"`{folder}` is not a complete run: {error.filename} is missing."
-            ) from None
-        except ValueError:
-            raise ValueError(f"`{folder}/manifest.json` is not valid JSON.") from None
-        if manifest.get("format") != FORMAT:
-            raise ValueError(f"`{folder}` has format {manifest.get('format')}: must be {FORMAT}.")
-        if not is_sealed(text):
-            raise ValueError(f"`{folder}/manifest.json` does not match its hash: damaged.")
-        if sha256(data) != manifest["files"]["trajectory.safetensors"]:
-            raise ValueError(f"`{folder}/trajectory.safetensors` does not match its hash: damaged.")
-        arrays = load(data)
-        settings = dict(manifest["model"])
-        name = settings.pop("class")
-        model_class = model_class or MODELS.get(name)
-        if model_class is None or model_class.__name__ != name:
-            raise ValueError(f"`{folder}` holds a {name}: pass that class as `model_class`.")
-        weights = {k.removeprefix("model."): v for k, v in arrays.items() if k.startswith("model.")}
-        return Trajectory(
-            arrays["times"],
-            arrays["losses"],
-            assemble(model_class, {**weights, **settings}),
-            manifest["clock"],
-            Result[manifest["result"]],
-            manifest["statistics"],
+        manifest = _read_manifest(folder)
+        path = folder / "trajectory.safetensors"
+        arrays = TensorFile(path)
+        if sha256(path.read_bytes()) != manifest["files"].get("trajectory.safetensors"):
+            raise FileError(f"`{path}` does not match its hash: damaged.")
+        return restore_trajectory(str(path), arrays, manifest, model_class)
+
+
+def restore_trajectory(
+    name: str,
+    arrays: Mapping[str, np.ndarray],
+    about: Mapping[str, Any],
+    model_class: type[AbstractModel] | None = None,
+) -> Trajectory:
+    """A run from what files hold of it; a `FileError` if that is no run.
+
+    **Arguments:**
+
+    - `name`: of the file, for that sentence.
+    - `arrays`: `times`, `losses`, and `model.NAME` for each weight.
+    - `about`: the class and the settings of the `model`, `clock`, `result` and `statistics`.
+    - `model_class`: of the models, if it is not one of ours.
+    """
+    for key, allowed in _ABOUT.items():
+        if not isinstance(about.get(key), allowed):
+            raise FileError(f"`{name}` has `{key}` = {shorten(about.get(key))}: damaged.")
+    clock, result, settings = about["clock"], about["result"], dict(about["model"])
+    if clock not in ("time", "step") or result not in Result.__members__:
+        told = f"`clock` = {shorten(clock)} and `result` = {shorten(result)}"
+        raise FileError(f"`{name}` has {told}: damaged.")
+    kind = settings.pop("class", None)
+    if model_class is None and isinstance(kind, str):
+        model_class = MODELS.get(kind)
+    if model_class is None or model_class.__name__ != kind:
+        raise FileError(f"`{name}` holds a {shorten(kind)}: pass that class as `model_class`.")
+    held = {key: arrays[key] for key in arrays}
+    times, losses = (held.pop(key, np.zeros(())) for key in ("times", "losses"))
+    strange = [key for key in held if not key.startswith("model.")]
+    if strange:
+        raise FileError(f"`{name}` has `{strange[0]}`, which is no part of a run.")
+    if times.ndim != 1 or times.shape != losses.shape:
+        raise FileError(
+            f"`{name}` has `times` of shape {times.shape} and `losses` of shape {losses.shape}: "
+            "must be two vectors of one length."
         )
+    try:
+        weights = {key.removeprefix("model."): array for key, array in held.items()}
+        models = restore_model(model_class, weights, settings, len(times))
+    except ValueError as error:
+        raise FileError(f"`{name}` {error}.") from None
+    return Trajectory(times, losses, models, clock, Result[result], about["statistics"])
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a complete run."""
+    path = folder / MANIFEST
+    for needed in (path, folder / "trajectory.safetensors"):
+        if not needed.exists():
+            raise FileError(f"`{folder}` is not a complete run: {needed} is missing.")
+        check_regular(needed)
+    text = path.read_bytes()
+    try:
+        manifest = parse_json(text)
+    except ValueError as error:
+        raise FileError(f"`{path}` {error}: damaged.") from None
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
+        raise FileError(f"`{path}` is not the manifest of a run: damaged.")
+    # First: another format may have other hashes.
+    if manifest.get("format") != FORMAT:
+        found = shorten(manifest.get("format"))
+        raise FileError(f"`{folder}` has format {found}: must be {FORMAT}.")
+    if not is_sealed(text.decode()):
+        raise FileError(f"`{path}` does not match its hash: damaged.")
+    return manifest
 
 
 def model_arrays(model: AbstractModel) -> dict[str, np.ndarray]:
@@ -343,16 +390,3 @@ def model_settings(model: AbstractModel) -> dict[str, Any]:
         for field in dataclasses.fields(model)
         if field.metadata.get("static")
     }
-
-
-def assemble(model_class: type[AbstractModel], fields: dict[str, Any]) -> AbstractModel:
-    """A model with these fields. Not through its `__init__`, whose shapes know no time axis."""
-    model = object.__new__(model_class)
-    for name, value in fields.items():
-        object.__setattr__(model, name, _hashable(value))
-    return model
-
-
-def _hashable(value: Any) -> Any:
-    """Static fields that were tuples before JSON made lists of them."""
-    return tuple(map(_hashable, value)) if isinstance(value, list) else value

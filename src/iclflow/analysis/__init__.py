@@ -16,6 +16,11 @@ from ._allocation import AllocationHistory as AllocationHistory
 from ._allocation import allocation as allocation
 from ._balance import Balance as Balance
 from ._balance import balancedness as balancedness
+from ._components import best_steps as best_steps
+from ._components import best_strengths as best_strengths
+from ._components import component_basis as component_basis
+from ._components import component_strengths as component_strengths
+from ._components import input_variances as input_variances
 from ._decomposition import Decomposition as Decomposition
 from ._decomposition import Preservation as Preservation
 from ._decomposition import decomposition as decomposition
@@ -33,6 +38,14 @@ from ._plateaus import drop_count as drop_count
 from ._plateaus import plateaus as plateaus
 from ._regimes import SoftmaxRegimes as SoftmaxRegimes
 from ._regimes import softmax_regimes as softmax_regimes
+from ._roles import IDLE as IDLE
+from ._roles import Directions as Directions
+from ._roles import RoleNames as RoleNames
+from ._roles import component_work as component_work
+from ._roles import directions as directions
+from ._roles import role_names as role_names
+from ._roles import roles as roles
+from ._roles import task_work as task_work
 from ._saddles import HessianSpectrum as HessianSpectrum
 from ._saddles import StationaryPoints as StationaryPoints
 from ._saddles import find_stationary_points as find_stationary_points
@@ -46,6 +59,8 @@ from ._superposition import Superposition as Superposition
 from ._superposition import superposition as superposition
 from ._which_algorithm import MOST_PREDICTED_AT_ONCE as MOST_PREDICTED_AT_ONCE
 from ._which_algorithm import Algorithm as Algorithm
+from ._which_algorithm import Comparison as Comparison
 from ._which_algorithm import Match as Match
+from ._which_algorithm import compare as compare
 from ._which_algorithm import known_estimators as known_estimators
 from ._which_algorithm import which_algorithm as which_algorithm

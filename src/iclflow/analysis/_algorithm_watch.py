@@ -23,7 +23,7 @@ from ..estimators import (
 from ..models import AbstractModel, Normaliser
 from ..precision import as_float
 from ..tasks import AbstractTask, LinearRegression, MultiTaskRegression
-from ._fitted_estimators import _RANGE, ALMOST_NOTHING, is_white
+from ._fitted_estimators import _RANGE, ALMOST_NOTHING, is_white, predict
 from ._one_label import one_label_sequences, one_label_task, unrotated_labels
 from ._which_algorithm import Algorithm, _match, known_estimators
 
@@ -134,7 +134,7 @@ class AlgorithmWatch:
 
     def _predicted(self, model: AbstractModel, sequences: Any) -> np.ndarray:
         """(n, labels)."""
-        own = _predict(model, sequences)
+        own = predict(model, sequences)
         if isinstance(self.task, MultiTaskRegression):
             return np.asarray(unrotated_labels(self.task, own))
         return np.asarray(own)[:, None]
@@ -239,11 +239,6 @@ def _products(sequences: Any) -> np.ndarray:
 @eqx.filter_jit
 def _one_label(task: MultiTaskRegression, sequences: Any, label: int):
     return one_label_sequences(task, sequences, label)
-
-
-@eqx.filter_jit
-def _predict(model: AbstractModel, sequences: Any) -> Array:
-    return model.predict(sequences)
 
 
 @eqx.filter_jit

@@ -1,8 +1,10 @@
 """Estimators with parameters that are fitted to the predictions of a model."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
@@ -42,9 +44,47 @@ def fitted_estimators(
     fitted to it; nor to a model that predicts almost nothing. With several labels in `task`, one
     `label` alone is looked at, on the coordinates that it depends on.
     """
+    return fit_each_label(model, task, key, (label,), count, count)[label]
+
+
+def fit_each_label(
+    model: AbstractModel,
+    task: AbstractTask,
+    key: PRNGKeyArray,
+    labels: Sequence[int],
+    drawn: int,
+    count: int = _COUNT,
+) -> dict[int, tuple[AbstractEstimator, ...]]:
+    """`fitted_estimators` for several labels, on the same sequences.
+
+    **Arguments:**
+
+    - `drawn`: how many sequences are drawn, of which `count` are used: what draws as many as
+      somebody else does is compiled already, which takes longer than to draw.
+    """
     if model.form != "general" or not isinstance(task, LinearRegression | MultiTaskRegression):
-        return ()
-    own, sequences, task = _seen(model, task, key, count, label)
+        return dict.fromkeys(labels, ())
+    several: Any = task.sample(key, max(drawn, count))
+    predicted = predict(model, several)
+    several, predicted = jax.device_put(
+        jax.tree.map(lambda part: np.asarray(part)[:count], (several, predicted))
+    )
+    if isinstance(task, LinearRegression):
+        return {label: _fit(np.asarray(predicted), several, task) for label in labels}
+    return {
+        label: _fit(
+            np.asarray(unrotated_labels(task, predicted)[..., label]),
+            one_label_sequences(task, several, label),
+            one_label_task(task, label),
+        )
+        for label in labels
+    }
+
+
+def _fit(
+    own: np.ndarray, sequences: Sequences, task: LinearRegression
+) -> tuple[AbstractEstimator, ...]:
+    """What is nearest to the predictions of one label."""
     power, labels = np.mean(own**2), float(np.mean(sequences.y_query**2))
     if not np.all(np.isfinite(own)) or power < ALMOST_NOTHING**2 * labels:
         return ()
@@ -52,22 +92,6 @@ def fitted_estimators(
     if not is_white(task):
         found.append(_preconditioned(own, sequences))
     return tuple(found)
-
-
-def _seen(
-    model: AbstractModel,
-    task: LinearRegression | MultiTaskRegression,
-    key: PRNGKeyArray,
-    count: int,
-    label: int,
-) -> tuple[np.ndarray, Sequences, LinearRegression]:
-    """Predictions of one label, and the sequences and the task as an estimator of it sees them."""
-    if isinstance(task, LinearRegression):
-        sequences = task.sample(key, count)
-        return np.asarray(model.predict(sequences)), sequences, task
-    several = task.sample(key, count)
-    own = unrotated_labels(task, model.predict(several))[..., label]
-    return np.asarray(own), one_label_sequences(task, several, label), one_label_task(task, label)
 
 
 def is_white(task: LinearRegression) -> bool:
@@ -81,7 +105,7 @@ def _kernel(own: np.ndarray, sequences: Sequences, task: LinearRegression) -> Ke
 
     def fit(logarithm: float, sign: float) -> tuple[float, float]:
         """The mean squared distance at this width with the best factor, and that factor."""
-        other = np.asarray(_predict(KernelRegression(sign * np.exp(logarithm)), sequences))
+        other = np.asarray(predict(KernelRegression(sign * np.exp(logarithm)), sequences))
         power = float(np.mean(other**2))
         factor = float(np.mean(own * other)) / power if power > 0 else 0.0
         return float(np.mean((own - factor * other) ** 2)), factor
@@ -98,9 +122,9 @@ def _kernel(own: np.ndarray, sequences: Sequences, task: LinearRegression) -> Ke
 
 
 @eqx.filter_jit
-def _predict(estimator: AbstractEstimator, sequences: Sequences) -> Array:
-    """Compiled once for all widths and all models."""
-    return estimator.predict(sequences)
+def predict(model: AbstractModel, sequences: Any) -> Array:
+    """What a model, or an estimator, predicts. Compiled once for all weights of a shape."""
+    return model.predict(sequences)
 
 
 def _preconditioned(own: np.ndarray, sequences: Sequences) -> DebiasedPreconditionedStep:

@@ -3,7 +3,7 @@
 import dataclasses
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from ..circuits import DUMMY_SHARE, Role, circuits, head_roles
 from ..models import AbstractModel
@@ -41,7 +41,12 @@ class Head:
     def structured(self) -> bool:
         """Whether ω describes what the head attends to: half of the norm of its key-query circuit
         lies on the diagonal, and the diagonal varies by less than its mean."""
-        return self.diagonal_share >= _LEAST_DIAGONAL and self.homogeneity > 0
+        return bool(_described(self.diagonal_share, self.homogeneity))
+
+    @property
+    def name(self) -> str:
+        """The role, or "unstructured" where the ω that it is read off says too little."""
+        return self.role if self.structured or self.role == "dummy" else "unstructured"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,6 +129,19 @@ def patterns(
         diagonal_share=_share(diagonals, attention),
         last_entry_share=_share(mu, rows),
     )
+
+
+def is_structured(attention: Float[np.ndarray, "*batch T D"]) -> Bool[np.ndarray, "*batch"]:
+    """Whether ω describes what each head attends to; see `Head.structured`."""
+    diagonals = np.diagonal(attention[..., : attention.shape[-1], :], axis1=-2, axis2=-1)
+    whole, mean = np.linalg.norm(attention, axis=(-2, -1)), np.abs(diagonals.mean(-1))
+    share = np.linalg.norm(diagonals, axis=-1) / np.where(whole > 0, whole, 1.0)
+    return _described(share, (mean > 0) * (mean - diagonals.std(-1)))
+
+
+def _described(diagonal_share, homogeneity):
+    """From the two shares of a head, or from numbers with the sign of the second."""
+    return (diagonal_share >= _LEAST_DIAGONAL) & (homogeneity > 0)
 
 
 def _share(part, whole) -> float:

@@ -2,12 +2,13 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..estimators import (
     AbstractEstimator,
@@ -15,6 +16,7 @@ from ..estimators import (
     DebiasedGradientStep,
     EmpiricalPCR,
     GradientStep,
+    KernelRegression,
     LeastSquares,
     PopulationPCR,
     Ridge,
@@ -24,8 +26,15 @@ from ..estimators import (
 from ..models import AbstractModel, Normaliser
 from ..precision import as_float
 from ..risks import available_kinds
-from ..tasks import AbstractTask, LinearRegression, MultiTaskRegression, is_whole
-from ._fitted_estimators import ALMOST_NOTHING, fitted_estimators, is_white
+from ..tasks import (
+    AbstractTask,
+    Estimate,
+    LinearRegression,
+    MultiTaskRegression,
+    estimate_mean,
+    is_whole,
+)
+from ._fitted_estimators import ALMOST_NOTHING, fit_each_label, is_white, predict
 from ._one_label import one_label_sequences, one_label_task, unrotated_labels
 
 # Sequences predicted at a time: bounds the memory.
@@ -127,31 +136,86 @@ def which_algorithm(
     - `label`: for a task of several labels: which one. Estimators then see the coordinates that
       this label depends on, and no other label.
     """
+    if isinstance(task, MultiTaskRegression) and not 0 <= label < task.labels:
+        raise ValueError(f"`label` = {label}: must lie between 0 and {task.labels - 1}.")
+    return _compare(model, task, key, count, estimators, (label,)).algorithms[0]
+
+
+class Comparison(NamedTuple):
+    """A model on fresh sequences.
+
+    **Fields:**
+
+    - `algorithms`: what `which_algorithm` finds for each label.
+    - `loss`: its mean squared error, summed over labels, with the standard error.
+    """
+
+    algorithms: tuple[Algorithm, ...]
+    loss: Estimate
+
+
+def compare(
+    model: AbstractModel,
+    task: AbstractTask,
+    key: PRNGKeyArray | None = None,
+    count: int = 20_000,
+) -> Comparison:
+    """`which_algorithm` for every label of a task, and the loss: all on the same sequences, which
+    are drawn and predicted once. Arguments as there."""
+    labels = range(task.labels) if isinstance(task, MultiTaskRegression) else (0,)
+    return _compare(model, task, key, count, None, tuple(labels))
+
+
+def _compare(
+    model: AbstractModel,
+    task: AbstractTask,
+    key: PRNGKeyArray | None,
+    count: int,
+    estimators: Sequence[AbstractEstimator] | None,
+    labels: tuple[int, ...],
+) -> Comparison:
     if not is_whole(count) or count < 2:
         raise ValueError(f"`count` = {count}: a standard error needs at least 2 sequences.")
     key = jr.key(0) if key is None else key
     if not isinstance(model, AbstractEstimator):
         available_kinds(task, model)  # refuses a model and a task of different sizes
-    if isinstance(task, MultiTaskRegression) and not 0 <= label < task.labels:
-        raise ValueError(f"`label` = {label}: must lie between 0 and {task.labels - 1}.")
-    if estimators is None:
-        single = one_label_task(task, label) if isinstance(task, MultiTaskRegression) else task
-        known = known_estimators(single, getattr(model, "normaliser", "context"))
-        # Fitted on sequences of their own, so that what is measured is not what was fitted.
-        fitted = fitted_estimators(model, task, jr.fold_in(key, 1), label=label)
-        estimators = (*known, *fitted)
     batch = min(count, MOST_PREDICTED_AT_ONCE)
-    keys = jr.split(key, -(-count // batch))
-    parts = [_predictions(model, estimators, task, k, batch, label) for k in keys]
-    labels, own, *theirs = np.concatenate(parts, axis=1)
-    if not np.all(np.isfinite(own)):
+    rivals = {label: estimators for label in labels}
+    if estimators is None:
+        # Fitted on sequences of their own, so that what is measured is not what was fitted.
+        rivals = _rivals(model, task, jr.fold_in(key, 1), batch, labels)
+    parts = [_predictions(model, rivals, task, k, batch) for k in jr.split(key, -(-count // batch))]
+    errors, *rows = (np.concatenate(each, axis=-1) for each in zip(*parts))
+    if not all(np.all(np.isfinite(own)) for _, own, *_ in rows):
         raise ValueError("`model` predicts NaN or infinity: it implements no algorithm.")
+    found = (_judged(each, rivals[label]) for each, label in zip(rows, labels))
+    return Comparison(tuple(found), estimate_mean(jnp.asarray(errors)))
+
+
+def _judged(rows: Float[np.ndarray, "n count"], estimators) -> Algorithm:
+    """The estimators by their distance, from the labels and all predictions of them."""
+    labels, own, *theirs = rows
     least = ALMOST_NOTHING**2 * float(np.mean(labels**2))
     matches = [_match(own, other, e, least) for other, e in zip(theirs, estimators)]
     # A step size fitted to almost nothing is almost nothing: it says less than zero does.
     if np.mean(own**2) < least:
         matches = [match for match in matches if match.step_size is None] or matches
     return Algorithm(tuple(sorted(matches, key=lambda match: match.distance)))
+
+
+def _rivals(
+    model: AbstractModel,
+    task: AbstractTask,
+    key: PRNGKeyArray,
+    batch: int,
+    labels: tuple[int, ...],
+) -> dict[int, tuple[AbstractEstimator, ...]]:
+    """All that a model may be for each label."""
+    normaliser = getattr(model, "normaliser", "context")
+    fitted = fit_each_label(model, task, key, labels, batch)
+    several = isinstance(task, MultiTaskRegression)
+    seen = {label: one_label_task(task, label) if several else task for label in labels}
+    return {label: (*known_estimators(seen[label], normaliser), *fitted[label]) for label in labels}
 
 
 def known_estimators(
@@ -211,18 +275,40 @@ def _match(
 
 def _predictions(
     model: AbstractModel,
-    estimators: Sequence[AbstractEstimator],
+    rivals: dict[int, Sequence[AbstractEstimator]],
     task: AbstractTask,
     key: PRNGKeyArray,
     batch: int,
-    label: int,
-) -> Float[np.ndarray, "n batch"]:
-    """The labels of fresh sequences, then the predictions of the model and of each estimator."""
-    # Not compiled as a whole: that would take longer than the few operations there are.
+) -> list[np.ndarray]:
+    """The errors of the model on fresh sequences; then for each label the labels themselves, and
+    the predictions of the model and of each estimator."""
     sequences = task.sample(key, batch)
-    own = model.predict(sequences)
-    if isinstance(task, MultiTaskRegression):
-        own = unrotated_labels(task, own)[..., label]
-        sequences = one_label_sequences(task, sequences, label)
-    rows = [sequences.y_query, own, *(each.predict(sequences) for each in estimators)]
-    return np.stack([np.asarray(row) for row in rows])
+    own = _predict_alike(model, sequences)
+    found = [np.asarray(sequences.squared_error(own))]
+    for label, estimators in rivals.items():
+        seen, single = sequences, own
+        if isinstance(task, MultiTaskRegression):
+            seen = one_label_sequences(task, sequences, label)
+            single = unrotated_labels(task, own)[..., label]
+        rows = [seen.y_query, single, *(_predict_alike(each, seen) for each in estimators)]
+        found.append(np.stack([np.asarray(row) for row in rows]))
+    return found
+
+
+def _predict_alike(model: AbstractModel, sequences: Any) -> Array:
+    """What a model or an estimator predicts, in the way that takes the least time in all."""
+    # Most estimators share parts that are compiled already: not compiled as a whole again.
+    if isinstance(model, KernelRegression) or not isinstance(model, AbstractEstimator):
+        return predict(model, sequences)
+    return (_bayes_as_ridge(model) if isinstance(model, Bayes) else model).predict(sequences)
+
+
+def _bayes_as_ridge(bayes: Bayes) -> AbstractEstimator:
+    """The same predictions from a decomposition that is quicker, for w ~ N(0, λI)."""
+    task = bayes.task
+    if not isinstance(task, LinearRegression) or np.any(np.asarray(task.prior_mean)):
+        return bayes
+    prior = np.asarray(task.prior_covariance)
+    if prior[0, 0] <= 0 or np.any(prior != prior[0, 0] * np.eye(task.dim)):
+        return bayes
+    return Ridge(task.noise / prior[0, 0]) if task.noise > 0 else LeastSquares()

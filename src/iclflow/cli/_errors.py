@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 
 from ..config import InputError, out_of_memory
+from ..files import FileError
 from ._interrupts import INTERRUPTED, Interrupted
 from ._streams import note
 
@@ -25,7 +26,7 @@ def guarded(command: Callable[[], int]) -> int:
         # What was kept knows the command alone.
         note(f"interrupted; {stop}." if str(stop) else "interrupted.")
         return INTERRUPTED
-    except (InputError, OSError, SystemExit) as error:
+    except (InputError, FileError, OSError, SystemExit) as error:
         return _answered(error)
     except Exception as error:
         sentence = out_of_memory(error)

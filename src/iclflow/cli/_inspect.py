@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..config import BASE, GIB, InputError, memory_here
+from ..config import BASE, GIB, InputError, memory_here, shown
 from ._activity import Activity
 from ._errors import Parser, add_json
 from ._inspected import print_inspected
@@ -16,13 +16,17 @@ from ._start import start
 
 # Flags that change the task which a model is judged on.
 _OF_THE_TASK = ("context", "noise", "eigenvalues")
+# What random numbers can be drawn from, and more sequences than anybody waits for.
+_LIMITS = {"seed": (0, 2**32 - 1), "sequences": (2, 10**7)}
 
 
 def main(arguments: Sequence[str]) -> int:
     """Reads a model, measures its circuits and its predictions, and prints both."""
     options = _parser().parse_args(arguments)
-    if options.sequences < 2:
-        raise InputError(f"`--sequences` = {options.sequences}: must be at least 2.")
+    for name, (least, most) in _LIMITS.items():
+        if not least <= getattr(options, name) <= most:
+            value = shown(getattr(options, name))
+            raise InputError(f"`--{name}` = {value}: must be at least {least} and at most {most}.")
     check_kind(options.file, "folder of a run")
     start()
     with Activity(f"reading {options.file}") as activity:
@@ -88,13 +92,14 @@ def _task(options, model) -> Any:
 
     from ..config import named, parse_config, read_toml
     from ..experiment import build_task
+    from ..models import count_inputs
     from ..tasks import LinearRegression
 
     folder = Path(options.file)
     folder = folder.parent if folder.name == "trajectory.safetensors" else folder
     given = {name: getattr(options, name) for name in _OF_THE_TASK}
     given = {name: value for name, value in given.items() if value is not None}
-    dim = _inputs(model)
+    dim = count_inputs(model)
     if len(given.get("eigenvalues", ())) not in (0, dim):
         raise InputError(
             f"`--eigenvalues` has {len(options.eigenvalues)} numbers: must have {dim}."
@@ -133,7 +138,7 @@ def _check_memory(options, model: Any, task: Any) -> None:
     # estimator for every sequence: PCR and its relatives are as many as there are inputs.
     needed = {
         "context": 8.0 * 10 * min(options.sequences, MOST_PREDICTED_AT_ONCE) * entries,
-        "sequences": 8.0 * options.sequences * (3 * task.dim + 16),
+        "sequences": 8.0 * options.sequences * (3 * task.dim + 16) * (task.labels or 1),
     }
     here, total = memory_here(), BASE + sum(needed.values())
     if total > here.usable:
@@ -146,21 +151,24 @@ def _check_memory(options, model: Any, task: Any) -> None:
 
 
 def _measured(model: Any, task: Any, options, activity: Activity) -> dict[str, Any]:
+    import jax.random as jr
     import numpy as np
 
-    from ..analysis import circuits, has_circuits, superposition
+    from ..analysis import circuits, compare, has_circuits, roles, superposition
+    from ..models import count_inputs
     from ..tasks import MultiTaskRegression
 
     count = model.labels or 1
     found: dict[str, Any] = {
         "file": str(options.file),
         "model": type(model).__name__,
-        "dim": _inputs(model),
+        "dim": count_inputs(model),
         "outputs": count,
         "heads": circuits(model, task).attention.shape[0] if has_circuits(model) else None,
         # Scores are divided by the square root of the width of a head, where it has one.
         "width": _width(model),
-        "labels": [_label(model, task, label, options, activity) for label in range(count)],
+        "roles": None if task is None else roles(model, task),
+        "labels": [_label(model, task, label) for label in range(count)],
     }
     if not has_circuits(model):
         found["missing"] = (
@@ -173,11 +181,15 @@ def _measured(model: Any, task: Any, options, activity: Activity) -> dict[str, A
             "no algorithm, and ω is the mean over all inputs; the folder of a run says it"
         )
         return found
+    activity.update("comparing predictions with known estimators")
+    compared = compare(model, task, jr.key(options.seed), options.sequences)
+    for label, algorithm in zip(found["labels"], compared.algorithms):
+        label |= _algorithm(algorithm)
     activity.update("computing the loss")
     found |= {
         "context": list(getattr(task, "contexts", (task.max_context,))),
         "noise": np.asarray(getattr(task, "noise", 0.0)).tolist(),
-        **_loss(model, task, options),
+        **_loss(model, task, compared.loss),
     }
     if isinstance(task, MultiTaskRegression) and has_circuits(model):
         shared = superposition(model, task)
@@ -212,66 +224,50 @@ def _division(model: Any, task: Any) -> dict[str, Any]:
 
 
 def _width(model: Any) -> int | None:
-    from ..models import AbstractSpectral
+    """E, where scores are divided by its square root."""
+    from ..models import AbstractSpectral, BlindFactored, FactoredAttention, MultiFactored
 
-    if isinstance(model, AbstractSpectral):
-        return model.width
-    return model.K.shape[1] if hasattr(model, "K") and hasattr(model, "Q") else None
+    if isinstance(model, FactoredAttention | MultiFactored | BlindFactored):
+        return model.K.shape[1]
+    return model.width if isinstance(model, AbstractSpectral) else None
 
 
-def _label(model: Any, task: Any, label: int, options, activity: Activity) -> dict[str, Any]:
-    """What the heads do for one label, and which estimator the predictions of it are."""
-    import jax.random as jr
+def _label(model: Any, task: Any, label: int) -> dict[str, Any]:
+    """What the heads do for one label."""
+    from ..analysis import has_circuits, patterns, roles
 
-    from ..analysis import has_circuits, patterns, which_algorithm
-
-    found: dict[str, Any] = {}
-    if has_circuits(model):
-        measured = patterns(model, label, task=task)
-        found = dataclasses.asdict(measured)
-        for numbers, head in zip(found["heads"], measured.heads):
-            if head.role != "dummy" and not head.structured:
-                numbers["role"] = "unstructured"
-    if task is not None:
-        activity.update("comparing predictions with known estimators")
-        algorithm = which_algorithm(
-            model, task, jr.key(options.seed), options.sequences, label=label
-        )
-        names = ("name", "distance", "standard_error", "step_size")
-        found["algorithm"], found["known"] = str(algorithm), algorithm.known
-        found["matches"] = [{n: getattr(match, n) for n in names} for match in algorithm.matches]
+    if not has_circuits(model):
+        return {}
+    measured = patterns(model, label, task=task)
+    found = dataclasses.asdict(measured)
+    names: Any = [head.name for head in measured.heads]
+    if task is not None and model.labels is None:
+        names = roles(model, task)
+    for numbers, name in zip(found["heads"], names):
+        numbers["role"] = name
     return found
 
 
-def _loss(model: Any, task: Any, options) -> dict[str, Any]:
-    """The loss: exact where it can be, else from fresh sequences with its standard error."""
+def _algorithm(algorithm: Any) -> dict[str, Any]:
+    """Which estimator the predictions of one label are."""
+    names = ("name", "distance", "standard_error", "step_size")
+    matches = [{n: getattr(match, n) for n in names} for match in algorithm.matches]
+    return {"algorithm": str(algorithm), "known": algorithm.known, "matches": matches}
+
+
+def _loss(model: Any, task: Any, sampled: Any) -> dict[str, Any]:
+    """The loss: exact where it can be, else as it was on the sequences that were compared on."""
     import equinox as eqx
-    import jax.random as jr
 
-    from ..risks import available_kinds, risk, sampled_risk
+    from ..risks import available_kinds, risk
 
-    if "exact" in available_kinds(task, model):
-        value = eqx.filter_jit(risk(task, model, "exact"))(model)
-        return {"loss": float(value), "loss_standard_error": 0.0, "loss_kind": "exact"}
-    key = jr.fold_in(jr.key(options.seed), 2)
-    estimate = sampled_risk(task, model).estimate(model, key, options.sequences)
+    exact = "exact" in available_kinds(task, model)
+    value = eqx.filter_jit(risk(task, model, "exact"))(model) if exact else sampled.value
     return {
-        "loss": float(estimate.value),
-        "loss_standard_error": float(estimate.standard_error),
-        "loss_kind": "sampled",
+        "loss": float(value),
+        "loss_standard_error": 0.0 if exact else float(sampled.standard_error),
+        "loss_kind": "exact" if exact else "sampled",
     }
-
-
-def _inputs(model: Any) -> int:
-    """D, the dimension of the inputs that a model reads."""
-    from ..analysis import has_circuits
-    from ..models import AttentionStack
-
-    if has_circuits(model):
-        return model.kq().shape[2]
-    if isinstance(model, AttentionStack):
-        return model.key_query.shape[-1] - 1
-    return model.coefficients().shape[-1]
 
 
 def _naming_flags(text: str) -> str:

@@ -37,6 +37,9 @@ def print_inspected(found: dict[str, Any]) -> None:
             say(f"spread of |ω|     {label['magnitude_spread']:.4f}")
         if "algorithm" in label:
             say(f"algorithm         {label['algorithm']}")
+    if several and found["roles"] is not None:
+        told = (f"{h + 1} {role}" for h, role in enumerate(found["roles"]))
+        say(f"\nwhat the heads do: {'; '.join(told)}")
     if "superposed_heads" in found:
         say(f"\nheads that serve several labels: {found['superposed_heads']}")
     if "owners" in found:

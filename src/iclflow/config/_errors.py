@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-_LONGEST_VALUE = 60
+from ..files import shorten as shown
 
 # What pydantic calls the types that files have.
 _TYPES = {
@@ -71,13 +71,6 @@ def _most_telling(found: Sequence[Any]) -> Any:
         return first
     beside = (e for e in found if e["loc"][:-1] == first["loc"][:-1])
     return next((e for e in beside if e["type"] == "extra_forbidden"), first)
-
-
-def shown(value: Any) -> str:
-    """A value as it can stand in a sentence: on one line, not too long."""
-    text = " ".join(repr(value).split())
-    text = "".join(c if c.isprintable() else "?" for c in text)
-    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"
 
 
 def _requirement(kind: str, context: dict[str, Any], message: str) -> str:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, ScalarLike
 
 from ..models import Form, Normaliser, attention_length
-from ..precision import as_float
+from ..precision import as_float, check_made_in_float64
 from ..risks import available_kinds, risk
 from ..tasks import AbstractTask, LinearRegression, Mixture, Sequences
 from ._base import AbstractEstimator, masked_context
@@ -101,6 +101,7 @@ class DebiasedPreconditionedStep(AbstractEstimator):
             return sum(p * part for p, part in zip(task.probabilities, parts))  # pyright: ignore
         if not isinstance(task, LinearRegression):
             return None
+        check_made_in_float64(task=task)
         total = jnp.zeros(())
         for length, share in zip(task.contexts, task.context_probabilities):
             shorter = LinearRegression(

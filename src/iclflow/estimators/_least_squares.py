@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, ScalarLike
 
 from ..eigen import eigh
-from ..precision import as_float
+from ..precision import as_float, check_made_in_float64
 from ..tasks import AbstractTask, LinearRegression, Mixture, Sequences
 from ._base import AbstractEstimator, checked_components, masked_context
 
@@ -87,6 +87,7 @@ def subspace_risk(task: AbstractTask, basis: Float[Array, "D m"]) -> Float[Array
         return sum(p * part for p, part in zip(task.probabilities, parts))  # pyright: ignore
     if not isinstance(task, LinearRegression):
         return None
+    check_made_in_float64(task=task)
     rest = jnp.eye(task.dim) - basis @ basis.T
     mixed = basis.T @ task.covariance @ rest
     if jnp.max(jnp.abs(mixed), initial=0.0) > 1e-10 * jnp.max(jnp.abs(task.covariance)):
@@ -121,21 +122,40 @@ def _fitted(
     f(s) is 1/s, or s/(s² + penalty) where there is a penalty, for the `components` largest s.
     """
     every = np.asarray(query.shape[-1] if components is None else components)
-    return _from_spectrum(x, y, query, every, np.zeros((), x.dtype) if penalty is None else penalty)
+    shrink = np.zeros((), x.dtype) if penalty is None else penalty
+    return _from_spectrum(x, y, query, *_spectrum(x), every, shrink)
+
+
+def _spectrum(x: Array) -> tuple[Array, Array]:
+    """The eigenvalues and eigenvectors of Σ xₙxₙᵀ of each context."""
+    gram = _gram(x)
+    if isinstance(gram, jax.core.Tracer) or gram.shape[-1] == 0:
+        return eigh(gram)
+    # LAPACK, called from here, takes a tenth of the time.
+    squares, vectors = np.linalg.eigh(np.asarray(gram))
+    return jax.device_put((squares, vectors))
 
 
 @jax.jit
-def _from_spectrum(x: Array, y: Array, query: Array, components: Any, penalty: Any) -> Array:
+def _gram(x: Array) -> Array:
+    return jnp.einsum("...nd,...ne->...de", x, x)
+
+
+@jax.jit
+def _from_spectrum(
+    x: Array, y: Array, query: Array, squares: Array, vectors: Array, components: Any, penalty: Any
+) -> Array:
     """The same: one program for all, since both numbers may be any."""
-    values, products = _decomposed(x, y, query)
+    values, products = _decomposed(x, y, query, squares, vectors)
     shrunk = jnp.where(penalty > 0, values / (values**2 + penalty), _inverse(values))
     kept = jnp.arange(values.shape[-1]) < components  # values come in decreasing order
     return jnp.sum(products * jnp.where(kept, shrunk, 0.0), -1)
 
 
-def _decomposed(x: Array, y: Array, query: Array) -> tuple[Array, Array]:
+def _decomposed(
+    x: Array, y: Array, query: Array, squares: Array, vectors: Array
+) -> tuple[Array, Array]:
     """S, and the products of Vᵀ x_q with Uᵀ y."""
-    squares, vectors = eigh(jnp.einsum("...nd,...ne->...de", x, x))
     squares, vectors = squares[..., ::-1], vectors[..., ::-1]  # the largest first
     real = squares > 1e3 * jnp.finfo(squares.dtype).eps * squares[..., :1]
     values = jnp.where(real, jnp.sqrt(jnp.where(real, squares, 1.0)), 0.0)

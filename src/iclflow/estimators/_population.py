@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..models import Form, Normaliser
+from ..precision import check_made_in_float64
 from ..risks import BilinearRisk, exact_bilinear_risk
 from ..tasks import AbstractTask, LinearRegression, Mixture, RandomLabels, Sequences
 from ._base import AbstractEstimator, checked_components
@@ -112,6 +113,7 @@ def principal_components(
 ) -> tuple[Float[np.ndarray, " D"], Float[np.ndarray, "D D"]]:
     """The variances of the inputs along their eigenvectors, the largest first, and these as
     columns."""
+    check_made_in_float64(task=task)
     if isinstance(task, LinearRegression):
         covariance = task.covariance
     elif isinstance(task, RandomLabels):

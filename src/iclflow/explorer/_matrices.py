@@ -6,6 +6,7 @@ from typing import NamedTuple
 import equinox as eqx
 import numpy as np
 
+from ..analysis import component_basis, input_variances
 from ..circuits import in_coordinates, read_heads
 from ..estimators import eigenvectors
 from ..models import AbstractModel, AttentionStack
@@ -87,29 +88,10 @@ def reader_of(task: AbstractTask, model: AbstractModel) -> Reader:
     return Reader(task, basis, tuple(f"head {h + 1}" for h in range(heads)), matrices)
 
 
-def component_basis(task: AbstractTask) -> np.ndarray | None:
-    """The eigenvectors of the inputs, the largest eigenvalue first; None where inputs are white by
-    construction. Along the axes, equal eigenvalues are in the order of the axes."""
-    if not isinstance(task, LinearRegression | Mixture):
-        return None
-    vectors = np.asarray(eigenvectors(task))
-    axes = np.argmax(np.abs(vectors), axis=0)
-    if not np.array_equal(np.abs(vectors), np.eye(task.dim)[:, axes]):
-        return vectors
-    values = variances(task, vectors)
-    return np.eye(task.dim)[:, axes[np.lexsort((axes, -values))]]
-
-
-def variances(task: LinearRegression | Mixture, basis: np.ndarray) -> np.ndarray:
-    """The variance of the inputs along each column of a basis."""
-    part = task.components[0] if isinstance(task, Mixture) else task
-    return np.einsum("dk,de,ek->k", basis, np.asarray(part.covariance), basis)
-
-
 def _distinct(task: AbstractTask) -> bool:
     """Whether some directions have more variance than others, so that components have a name."""
     assert isinstance(task, LinearRegression | Mixture)
-    values = variances(task, np.asarray(eigenvectors(task)))
+    values = input_variances(task, np.asarray(eigenvectors(task)))
     return bool(np.ptp(values) > 1e-9 * values.max())
 
 

@@ -1,6 +1,5 @@
 """What is drawn below the loss: numbers of heads and components, at every saved point of a run."""
 
-import contextlib
 import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -8,8 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from ..analysis import balancedness
-from ..estimators import PopulationPCR
+from ..analysis import balancedness, best_strengths, component_strengths, role_names
 from ..experiment import Experiment
 from ..models import (
     AbstractModel,
@@ -23,8 +21,7 @@ from ..models import (
 )
 from ..tasks import MultiTaskRegression
 from ..trajectory import Trajectory
-from ._matrices import Heads, Matrix, Reader, component_basis, reader_of
-from ._roles import component_roles, sign_roles, task_roles
+from ._matrices import Heads, Matrix, Reader, reader_of
 
 LARGEST_SERIES = 32
 # Linear attention and its equivalents, whose conserved quantities are known.
@@ -114,49 +111,29 @@ def panels_of(experiment: Experiment) -> Panels:
     """The panels that exist for the model and the task of an experiment."""
     task, config = experiment.task, experiment.config
     reader = reader_of(task, experiment.model)
-    gains = None if isinstance(experiment.model, AttentionStack) else best_strengths(experiment)
+    names = role_names(task, experiment.model)
+    normaliser: Any = getattr(experiment.model, "normaliser", "context")
+    gains = None if names is None else best_strengths(task, normaliser)
     roles: Measure | None = None
+    if names is not None:
+        roles = lambda heads: names.of(heads.attention, heads.values, heads.omega, heads.mu)
     if isinstance(experiment.model, AttentionStack):
         drawn = _attend_and_read(reader, "ω", "μ")
     elif isinstance(task, MultiTaskRegression):
         drawn = _several_tasks(reader, task.labels)
-        best = _best_steps(task)
-        roles = lambda heads: task_roles(heads.omega, heads.mu, best)
     elif gains is not None and not config.model.softmax:
         drawn = _linear(experiment, reader, gains)
-        roles = lambda heads: component_roles(contributions(heads) / gains)
     else:
         drawn = _softmax(experiment, reader, gains)
-        step = float(np.mean(gains)) if gains is not None else 1.0
-        roles = lambda heads: sign_roles(heads.omega[..., 0], heads.mu[..., 0], step)
     clock = "time" if config.flow.kind == "gradient_flow" else "step"
     lines = tuple(_cut(each.panel) for each in drawn)
     measures = tuple(each.measure for each in drawn)
     return Panels(clock, lines, reader.labels, reader.matrices, gains, reader, measures, roles)
 
 
-def best_strengths(experiment: Experiment) -> np.ndarray | None:
-    """a_d*, the strength of each component with the smallest risk; None where no task has such."""
-    task = experiment.task
-    basis = component_basis(task)
-    if basis is None:
-        return None
-    normaliser: Any = getattr(experiment.model, "normaliser", "context")
-    with contextlib.suppress(ValueError, TypeError):
-        best = PopulationPCR(task, task.dim, normaliser)
-        # In the order of our components, which differs where eigenvalues are equal.
-        matrix = np.asarray(best.coefficients())
-        return np.einsum("dk,de,ek->k", basis, matrix, basis)
-    return None
-
-
 def contributions(heads: Heads) -> np.ndarray:
-    """What each head adds to the strength e_dᵀ A e_d of each component, (T, H, D)."""
-    dim = heads.attention.shape[-1]
-    blocks, values = heads.attention, heads.values[:, :, 0]
-    diagonal = np.diagonal(blocks[:, :, :dim], axis1=-2, axis2=-1)
-    # The second part is there where heads read inputs and look at labels: (u·β)(h·x_q).
-    return values[..., dim:] * diagonal + values[..., :dim] * blocks[:, :, dim]
+    """What each head adds to the strength of each component, (T, H, D)."""
+    return component_strengths(heads.attention, heads.values[:, :, 0])
 
 
 def _linear(experiment: Experiment, reader: Reader, gains: np.ndarray) -> list[_Drawn]:
@@ -415,14 +392,6 @@ def shares(heads: Heads) -> np.ndarray:
     """|μω| of each head and task as a share of what all heads have for the task, (T, H, I)."""
     strength = np.abs(heads.mu * heads.omega)
     return _ratio(strength, strength.sum(1, keepdims=True))
-
-
-def _best_steps(task: MultiTaskRegression) -> np.ndarray:
-    """The step with the smallest loss for each task alone; see `PopulationPCR` for the formula."""
-    sizes = np.array([len(read) for read in task.coordinates], float)
-    noise, signal = np.asarray(task.noise, float), np.asarray(task.signal, float)
-    relative = noise / np.where(signal > 0, signal, 1.0)
-    return 1 / (1 + (1 + sizes + relative) / task.max_context)
 
 
 def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:

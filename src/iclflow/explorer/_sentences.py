@@ -4,10 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..analysis import Algorithm, Match
+from ..analysis import Algorithm, Directions, Match
 from ..estimators import PopulationPCR
 from ..trajectory import Trajectory
-from ._roles import Directions
 
 # A loss within this share of a step is on the level where the step begins or ends.
 # One that is farther from it than the smaller of these shares has just come or is about to go.

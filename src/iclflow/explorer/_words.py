@@ -6,15 +6,24 @@ from typing import Any
 
 import numpy as np
 
-from ..analysis import AlgorithmWatch, learning_phases
+from ..analysis import (
+    IDLE,
+    AlgorithmWatch,
+    Directions,
+    best_steps,
+    component_work,
+    directions,
+    input_variances,
+    learning_phases,
+    task_work,
+)
 from ..experiment import Experiment, Overlay
 from ..models import AbstractModel, AttentionStack, MergedKQ
 from ..tasks import LinearRegression, Mixture, MultiTaskRegression
 from ..trajectory import Trajectory
-from ._matrices import Heads, variances
+from ._matrices import Heads
 from ._moments import moments_to_tell as moments_to_tell
-from ._panels import Measured, Panels, _best_steps, contributions, panels_of, shares, zero_sums
-from ._roles import IDLE, Directions, component_work, directions, task_work
+from ._panels import Measured, Panels, contributions, panels_of, shares, zero_sums
 from ._sentences import (
     MOST_NAMED,
     SMALL,
@@ -129,7 +138,7 @@ class Narrator:
         task, basis = self.experiment.task, self.panels.reader.basis
         if basis is None or not isinstance(task, LinearRegression | Mixture):
             return None
-        return variances(task, basis)
+        return input_variances(task, basis)
 
     def _floor(self) -> float | None:
         """The loss that a run on several tasks goes to, where theory has one."""
@@ -250,7 +259,7 @@ class Narrator:
     def _tasks(self, heads: Heads) -> list[str]:
         task = self.experiment.task
         assert isinstance(task, MultiTaskRegression)
-        works = task_work(heads.omega, heads.mu, _best_steps(task))[0]
+        works = task_work(heads.omega, heads.mu, best_steps(task))[0]
         if not works.any():
             return ["No head works for a task yet."]
         said = []

@@ -9,6 +9,9 @@ from ._atomic import sealed as sealed
 from ._atomic import sha256 as sha256
 from ._atomic import temporary_file as temporary_file
 from ._atomic import write_atomic as write_atomic
+from ._content import FileError as FileError
+from ._content import parse_json as parse_json
+from ._content import shorten as shorten
 from ._lock import LOCK as LOCK
 from ._lock import Held as Held
 from ._lock import folder_lock as folder_lock

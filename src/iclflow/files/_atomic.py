@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ._content import parse_json
+
 
 def _read_umask() -> int:
     current = os.umask(0)
@@ -120,13 +122,9 @@ def is_sealed(text: str) -> bool:
 def read_sealed(path: Path) -> dict[str, Any]:
     """The object in a file that `sealed` made; a `ValueError` says why it is none, an `OSError`
     why it cannot be read."""
-    try:
-        text = read_regular(path, _LARGEST_LIST).decode()
-        content = json.loads(text)
-    except RecursionError:
-        raise ValueError("is nested too deeply") from None
-    except ValueError:
-        raise ValueError("is not valid JSON") from None
+    data = read_regular(path, _LARGEST_LIST)
+    content = parse_json(data)
+    text = data.decode()
     if not is_sealed(text):
         raise ValueError("does not match its hash")
     if not isinstance(content, dict):

@@ -4,12 +4,13 @@ A run that was taken up computes the same chunks from the same numbers as one th
 its results are the same to the bit.
 """
 
+import contextlib
 import hashlib
 import json
 import re
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +18,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..files import write_atomic
+from ..files import FileError, write_atomic
+from ..tensors import OWN, TensorFile
 from ..versions import NUMERICAL, installed
 
 FORMAT = 3
@@ -33,7 +35,7 @@ class Snapshot(NamedTuple):
     about: dict[str, Any]
 
 
-class CheckpointError(ValueError):
+class CheckpointError(FileError):
     """A checkpoint that cannot be used; the text says what to do."""
 
 
@@ -81,12 +83,23 @@ class Checkpoint:
         if not self.path.exists():
             return None
         arrays, about = _read(self.path)
-        if about["owner"] != owner:
+        if about.get("owner") != owner:
             raise CheckpointError(
                 f"`{self.path}` belongs to another run, or to other versions of the library: "
                 "choose another file, or remove it."
             )
         return Snapshot(arrays, about["state"])
+
+    @contextlib.contextmanager
+    def restoring(self) -> Iterator[None]:
+        """Around taking a snapshot apart: one that is whole by its hash and holds something else
+        than this run would have written is refused like a damaged one."""
+        try:
+            yield
+        except (KeyError, IndexError, TypeError, ValueError):
+            raise CheckpointError(
+                f"`{self.path}` does not hold what this run needs: {_REMEDY}"
+            ) from None
 
     @property
     def due(self) -> bool:
@@ -109,7 +122,7 @@ class Checkpoint:
             "hash": _hash(arrays, snapshot.about),
         }
         try:
-            write_atomic(self.path, save(arrays, metadata={"iclflow": json.dumps(about)}))
+            write_atomic(self.path, save(arrays, metadata={OWN: json.dumps(about)}))
         except OSError as error:
             # The run is worth more than the possibility to take it up.
             if not self._warned:
@@ -130,8 +143,8 @@ def label_in(path: Path) -> str | None:
     if not path.exists():
         return None
     try:
-        return str(_opened(path, lambda file: None)[1]["label"])
-    except (CheckpointError, KeyError):
+        return str(_open(path)[1].get("label", ""))
+    except CheckpointError:
         return ""
 
 
@@ -176,34 +189,34 @@ def with_leaves(state, arrays: dict[str, np.ndarray], name: str = "state"):
     """A state of the same structure with the arrays that `leaves_of` gave."""
     leaves, structure = jax.tree.flatten(state)
     found = [jnp.asarray(arrays[f"{name}.{i}"], x.dtype) for i, x in enumerate(leaves)]
+    shapes = [x.shape for x in leaves], [x.shape for x in found]
+    if name == "state" and shapes[0] != shapes[1]:
+        raise ValueError(f"The state has shapes {shapes[1]}: must have {shapes[0]}.")
     return jax.tree.unflatten(structure, found)
 
 
 def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """The content of a checkpoint that is whole."""
-    arrays, about = _opened(path, lambda file: {n: file.get_tensor(n) for n in file.keys()})
+    file, about = _open(path)
+    try:
+        arrays = {name: file[name] for name in file}
+    except FileError:
+        raise CheckpointError(f"`{path}` is damaged: {_REMEDY}") from None
     if about.get("hash") != _hash(arrays, about.get("state")):
         raise CheckpointError(f"`{path}` does not match its hash, so it is damaged: {_REMEDY}")
     return arrays, about
 
 
-def _opened(path: Path, content: Callable[[Any], Any]) -> tuple[Any, dict[str, Any]]:
-    """What `content` takes out of a checkpoint, and what the file says of itself."""
-    from safetensors import SafetensorError, safe_open
-
-    if not path.is_file():
-        raise CheckpointError(f"`{path}` is not a plain file: {_REMEDY}")
+def _open(path: Path) -> tuple[TensorFile, dict[str, Any]]:
+    """A checkpoint, and what it says of itself."""
     try:
-        with safe_open(path, framework="numpy") as file:
-            about = json.loads((file.metadata() or {}).get("iclflow", "null"))
-            # Only then: tensors of others may be of kinds that NumPy does not know.
-            if not isinstance(about, dict) or about.get("format") != FORMAT:
-                raise CheckpointError(f"`{path}` is no checkpoint of this version: {_REMEDY}")
-            return content(file), about
-    except CheckpointError:
-        raise
-    except (SafetensorError, ValueError, OSError, RecursionError):
+        file = TensorFile(path)
+        about = file.about()
+    except FileError:
         raise CheckpointError(f"`{path}` is damaged: {_REMEDY}") from None
+    if about is None or about.get("format") != FORMAT:
+        raise CheckpointError(f"`{path}` is no checkpoint of this version: {_REMEDY}")
+    return file, about
 
 
 def _hash(arrays: dict[str, np.ndarray], about: Any) -> str:

@@ -190,12 +190,13 @@ class _Driver:
         records = Records(self.layout, len(vectors), self._steps)
         everyone, seen, size = np.arange(len(vectors)), 0, len(chunks[0])
         snapshot = self._found(states)
-        if snapshot is not None:
-            records.restore(snapshot.arrays)
-            moved = with_leaves(states._replace(key=None), snapshot.arrays)
-            states = moved._replace(key=states.key)
-            seen = snapshot.about["seen"]
-            monitor.add(snapshot.about["seconds"])
+        if snapshot is not None and self._checkpoint is not None:
+            with self._checkpoint.restoring():
+                records.restore(snapshot.arrays)
+                moved = with_leaves(states._replace(key=None), snapshot.arrays)
+                states = moved._replace(key=states.key)
+                seen = snapshot.about["seen"]
+                monitor.add(snapshot.about["seconds"])
         # What a run could go on from; None while a chunk is being taken in.
         reached = None
         try:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..models import AbstractModel, axes_of_weights
+from ..precision import check_made_in_float64
 from ..risks import AbstractRisk
 from ..tasks import check_key
 from ..trajectory import Result, Trajectory
@@ -147,6 +148,7 @@ class Members:
             models = stack(models)
         else:
             _check_stacked(models)
+        check_made_in_float64(models=models)
         count = jax.tree.leaves(eqx.filter(models, eqx.is_array))[0].shape[0]
         if isinstance(risks, AbstractRisk):
             return Members(models, risks, False, count)

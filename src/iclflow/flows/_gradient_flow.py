@@ -120,9 +120,13 @@ class _Driver:
                 self._tabulate(self._needed_reach(self._vectors), monitor)
                 self._program = self._make_program()
             else:
-                monitor.add(snapshot.about["seconds"])
-                self._tabulate(snapshot.about["reach"], monitor)
-                self._restore(snapshot)
+                assert options.checkpoint is not None
+                with options.checkpoint.restoring():
+                    monitor.add(snapshot.about["seconds"])
+                    reach = snapshot.about["reach"]
+                self._tabulate(reach, monitor)
+                with options.checkpoint.restoring():
+                    self._restore(snapshot)
             while True:
                 whole = False
                 if not self._fill():

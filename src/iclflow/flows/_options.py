@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..models import AbstractModel
+from ..precision import check_made_in_float64
 from ..risks import AbstractRisk
 from ..tasks import is_real
 from ._checkpoint import Checkpoint
@@ -110,3 +111,4 @@ def check_model_and_risk(model, risk) -> None:
     for name, value, kind in (("model", model, AbstractModel), ("risk", risk, AbstractRisk)):
         if not isinstance(value, kind):
             raise TypeError(f"`{name}` is of type {type(value).__name__}: must be a {name}.")
+    check_made_in_float64(model=model)

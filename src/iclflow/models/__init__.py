@@ -22,6 +22,9 @@ from ._multi_attention import AbstractMultiAttention as AbstractMultiAttention
 from ._multi_attention import MultiFactored as MultiFactored
 from ._multi_attention import MultiMergedKQ as MultiMergedKQ
 from ._multi_attention import MultiStructured as MultiStructured
+from ._restore import assemble as assemble
+from ._restore import count_inputs as count_inputs
+from ._restore import restore_model as restore_model
 from ._separate import FullSeparateKQ as FullSeparateKQ
 from ._separate import SeparateKQ as SeparateKQ
 from ._single import axes_of_weights as axes_of_weights

@@ -75,7 +75,7 @@ def exact_bilinear_risk(task: AbstractTask, model: AbstractModel) -> BilinearRis
     parts = _moments(task, model.divides_by)
     if parts is None:
         return None
-    require_float64("The exact risk")
+    require_float64("The exact risk", task=task)
     constant, cross, second, covariance = (np.asarray(part, np.float64) for part in parts)
     if all(_is_diagonal(matrix) for matrix in (cross, second, covariance)):
         cross, second, covariance = np.diag(cross), np.diag(second), np.diag(covariance)

@@ -8,6 +8,7 @@ import jax.random as jr
 from jaxtyping import Array
 
 from ..models import AbstractModel, attention_length
+from ..precision import check_made_in_float64
 from ..tasks import AbstractTask
 
 # Sequences on which the coefficients of a model of one's own are compared with its predictions, and
@@ -23,6 +24,7 @@ def check_task_and_model(task: AbstractTask, model: AbstractModel) -> None:
     for name, value, kind in (("task", task, AbstractTask), ("model", model, AbstractModel)):
         if not isinstance(value, kind):
             raise TypeError(f"`{name}` is of type {type(value).__name__}: must be a {name}.")
+    check_made_in_float64(task=task, model=model)
     dim = _inputs(model)
     if dim is not None and dim != task.dim:
         raise ValueError(f"The model has D = {dim} and the task D = {task.dim}: must be equal.")

@@ -3,6 +3,7 @@
 from typing import Literal
 
 from ..models import AbstractModel
+from ..precision import check_made_in_float64
 from ..tasks import AbstractTask, LinearRegression, MultiTaskRegression
 from ._batch import AbstractSampledRisk
 from ._draws import Precision
@@ -35,6 +36,7 @@ def sampled_risk(
     - `batch`: by default that of the risk: 256 sequences, or 64 queries for `"context"`.
     - `precision`: as in `SampledRisk`; `"context"` is always in float64.
     """
+    check_made_in_float64(task=task, model=model)
     if integrate not in _MODES:
         raise ValueError(f"`integrate` = {integrate!r}: must be one of {', '.join(_MODES)}.")
     if integrate == "auto":

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..models import AbstractModel, AbstractSpectral
-from ..precision import as_float
+from ..precision import as_float, check_made_in_float64
 from ..tasks import AbstractTask, MultiTaskRegression
 from ._large_context import is_blind_softmax
 from ._one_length import one_length
@@ -27,6 +27,7 @@ class Disjoint(eqx.Module):
         """What `task` is, if `model` is decomposable on its blocks, and these are not rotated."""
         if not isinstance(task, MultiTaskRegression) or not isinstance(model, AbstractSpectral):
             return None
+        check_made_in_float64(task=task, model=model)
         same = [set(read) for read in task.coordinates] == [set(r) for r in model.coordinates]
         if task.rotated or not same or not is_blind_softmax(model):
             return None

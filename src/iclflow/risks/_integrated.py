@@ -7,6 +7,7 @@ import equinox as eqx
 from jaxtyping import PRNGKeyArray
 
 from ..models import AbstractAttention, AbstractModel, AbstractMultiAttention
+from ..precision import check_made_in_float64
 from ..tasks import AbstractTask, LinearRegression, MultiTaskRegression
 from ._batch import as_dtype, checked_batch
 from ._context_batch import ContextBatchRisk
@@ -49,6 +50,7 @@ class IntegratedRisk(AbstractFusedRisk):
         precision: Precision = "float64",
     ):
         check_precision(precision)
+        check_made_in_float64(task=task)
         self.task = task
         self.inputs = Inputs.of(task)
         self.labels = LabelMoments.of(task)

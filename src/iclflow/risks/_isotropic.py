@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..models import AbstractModel, StructuredAttention
-from ..precision import as_float
+from ..precision import as_float, check_made_in_float64
 from ..tasks import AbstractTask, LinearRegression
 from ._one_length import one_length
 
@@ -48,6 +48,7 @@ class Isotropic(eqx.Module):
     @staticmethod
     def require(task: AbstractTask, what: str) -> "Isotropic":
         """`task`, or an error that says what needs it to be isotropic."""
+        check_made_in_float64(task=task)
         found = Isotropic.of(task)
         if found is None:
             raise ValueError(

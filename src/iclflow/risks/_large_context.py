@@ -14,6 +14,7 @@ from ..models import (
     MultiStructured,
     StructuredAttention,
 )
+from ..precision import check_made_in_float64
 from ..tasks import AbstractTask, LinearRegression, MultiTaskRegression
 from ._base import AbstractRisk
 from ._context_batch import output_circuits
@@ -112,6 +113,7 @@ def large_context_risk(task: AbstractTask) -> LargeContextRisk:
             f"The large-context risk needs a LinearRegression or a MultiTaskRegression: got "
             f"{type(task).__name__}."
         )
+    check_made_in_float64(task=task)
     inputs, labels = Inputs.of(task), LabelMoments.of(task)
     covariance = inputs.root.matrix @ inputs.root.matrix.T
     moments = labels.covariance + labels.mean[:, :, None] * labels.mean[:, None, :]

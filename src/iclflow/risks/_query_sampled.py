@@ -51,7 +51,7 @@ class QuerySampledRisk(AbstractSampledRisk):
         batch: int = 64,
         resolution: Resolution = Resolution(),
     ):
-        require_float64("The mean over contexts")
+        require_float64("The mean over contexts", task=task)
         self.task = task
         self.inputs = Inputs.of(task)
         self.labels = LabelMoments.of(task)

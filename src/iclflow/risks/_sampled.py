@@ -8,6 +8,7 @@ import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..models import AbstractModel
+from ..precision import check_made_in_float64
 from ..tasks import AbstractSequences, AbstractTask, LinearRegression, MultiTaskRegression
 from ._base import AbstractRisk
 from ._batch import AbstractBatchRisk, as_dtype, checked_batch
@@ -48,6 +49,7 @@ class SampledRisk(AbstractFusedRisk):
         precision: Precision = "float64",
     ):
         check_precision(precision)
+        check_made_in_float64(task=task)
         self.task = task
         self.law = LabelledInputs.of(task) if isinstance(task, LinearRegression) else None
         self.white = None

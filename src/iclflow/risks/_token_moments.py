@@ -24,7 +24,7 @@ def exact_quadratic_risk(task: AbstractTask, model: AbstractModel) -> QuadraticR
     - `task`: a `LinearRegression`, a `Mixture` of them, or `RandomLabels`.
     - `model`: any model of bilinear or cubic form; only its layout is read.
     """
-    require_float64("The exact risk")
+    require_float64("The exact risk", task=task)
     layout = FeatureLayout.of(model)
     if task.dim != layout.dim:
         raise ValueError(f"`task` has `dim` = {task.dim}, `model` has {layout.dim}.")

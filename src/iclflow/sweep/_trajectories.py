@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from ..config import InputError
-from ..models import MODELS
+from ..files import FileError
 from ..store import trajectories_in
-from ..trajectory import Result, Trajectory, assemble, model_arrays, model_settings
+from ..tensors import TensorFile
+from ..trajectory import Trajectory, model_arrays, model_settings, restore_trajectory
 
 FORMAT = 1
 
@@ -52,27 +53,34 @@ def load_trajectory(folder: Path | str, number: int) -> Trajectory:
     - `folder`: of the sweep.
     - `number`: of the run, as in the column `run` of the table.
     """
-    from safetensors import safe_open
-
     for path in trajectories_in(Path(folder)):
-        with safe_open(path, framework="numpy") as file:
-            place = np.flatnonzero(file.get_tensor("runs") == number)
-            if not place.size:
-                continue
-            about = json.loads((file.metadata() or {})["iclflow"])
-            counts, i = file.get_tensor("counts"), int(place[0])
-            rows = slice(int(counts[:i].sum()), int(counts[: i + 1].sum()))
-            names = [name for name in file.keys() if name.startswith("model.")]
-            weights = {name.removeprefix("model."): file.get_slice(name)[rows] for name in names}
-            times, losses = (file.get_slice(name)[rows] for name in ("times", "losses"))
-        settings = about["model"]
-        model_class = MODELS[settings.pop("class")]
-        return Trajectory(
-            times,
-            losses,
-            assemble(model_class, {**weights, **settings}),
-            about["clock"],
-            Result[about["results"][i]],
-            about["statistics"][i],
-        )
+        found = _find_run(path, number)
+        if found is not None:
+            return found
     raise InputError(f"`{folder}` holds no trajectory of run {number}.")
+
+
+def _find_run(path: Path, number: int) -> Trajectory | None:
+    """The run of this number in one file; None if it is not there."""
+    file = TensorFile(path)
+    missing = {"runs", "counts", "times", "losses"} - set(file)
+    if missing:
+        raise FileError(f"`{path}` has no `{sorted(missing)[0]}`: damaged.")
+    runs, counts = file["runs"], file["counts"]
+    whole = (
+        runs.ndim == 1
+        and runs.shape == counts.shape
+        and {runs.dtype.kind, counts.dtype.kind} == {"i"}
+    )
+    if not whole or np.any(counts < 0):
+        raise FileError(f"`{path}` does not say where its runs begin: damaged.")
+    place = np.flatnonzero(runs == number)
+    if not place.size:
+        return None
+    about, i = file.about() or {}, int(place[0])
+    each = {"result": about.get("results"), "statistics": about.get("statistics")}
+    if not all(isinstance(x, list) and len(x) == len(runs) for x in each.values()):
+        raise FileError(f"`{path}` does not say how its runs ended: damaged.")
+    rows = slice(int(counts[:i].sum()), int(counts[: i + 1].sum()))
+    arrays = {name: file.rows(name, rows) for name in file if name not in ("runs", "counts")}
+    return restore_trajectory(str(path), arrays, {**about, **{k: v[i] for k, v in each.items()}})

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..precision import check_made_in_float64
+
 S = TypeVar("S", bound="AbstractSequences")
 
 
@@ -119,5 +121,6 @@ class AbstractTask(eqx.Module, Generic[S]):
         The posterior variance, summed over labels where there are several, is averaged over
         sampled contexts, which leaves far less noise than averaging squared errors.
         """
+        check_made_in_float64(task=self)
         variances = self.bayes_variance(self.sample(key, count))
         return estimate_mean(jnp.sum(variances.reshape(count, -1), 1))

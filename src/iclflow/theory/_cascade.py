@@ -17,6 +17,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, ArrayLike, Float
 
+from ..precision import check_made_in_float64
 from ..tasks import LinearRegression
 from ._drop_impulse import impulses, misalignment, struck
 from ._idle_head import advance, path
@@ -82,6 +83,7 @@ def staircase(task: LinearRegression, model, tau: float = 1.0) -> Staircase:
         raise ValueError(
             f"`model` has activation {model.activation!r}: the cascade is for linear attention."
         )
+    check_made_in_float64(model=model)
     normaliser: Normaliser = getattr(model, "normaliser", "context")
     return cascade(task, model.v, model.K, model.Q, normaliser, tau)
 

@@ -45,7 +45,7 @@ def token_moments(
     - `normaliser`: what attention divides by: N, N + 1 (`"tokens"`), or 1 (`"none"`).
     - `self_attention`: whether the query attends to itself.
     """
-    require_float64("The theory of in-weight learning")
+    require_float64("The theory of in-weight learning", task=task)
     if isinstance(task, Mixture):
         parts = [token_moments(part, normaliser, self_attention) for part in task.components]
         return _blend(np.asarray(task.probabilities), parts)

@@ -77,7 +77,7 @@ def context_gains(task: LinearRegression, normaliser: Normaliser = "context") ->
         raise ValueError(
             f"`task` is a {type(task).__name__}: this formula is for `LinearRegression`."
         )
-    require_float64("Theory")
+    require_float64("Theory", task=task)
     length = np.asarray(task.contexts, dtype=np.float64)
     probability = np.asarray(task.context_probabilities, dtype=np.float64)
     divisors = {"context": length, "tokens": length + 1, "none": np.ones_like(length)}

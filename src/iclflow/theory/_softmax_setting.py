@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..precision import check_made_in_float64
 from ..tasks import LinearRegression, MultiTaskRegression, is_whole
 
 
@@ -80,6 +81,7 @@ def isotropic_numbers(task: LinearRegression) -> tuple[int, int, float]:
 
     The task must have Λ = I, E[ββᵀ] = I/d, one context length, and noise on the query label too.
     """
+    check_made_in_float64(task=task)
     length = only_length(task)
     identity = np.eye(task.dim)
     given = (task.covariance, np.asarray(task.weight_second_moment) * task.dim)

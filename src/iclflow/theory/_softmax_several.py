@@ -11,6 +11,7 @@ import numpy as np
 import scipy.optimize
 from jaxtyping import Float
 
+from ..precision import check_made_in_float64
 from ..tasks import MultiTaskRegression
 from ._softmax_setting import checked_whole
 
@@ -136,4 +137,5 @@ def _quadratic(task: MultiTaskRegression) -> _Quadratic:
 
 
 def _masks(task: MultiTaskRegression) -> np.ndarray:
+    check_made_in_float64(task=task)
     return np.asarray(task.masks, dtype=np.float64)

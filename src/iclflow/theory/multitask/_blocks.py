@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from ...precision import check_made_in_float64
 from ...tasks import MultiTaskRegression
 from .._softmax_setting import only_length
 
@@ -48,6 +49,7 @@ def blocks_of(task: MultiTaskRegression) -> Blocks:
     """
     if not isinstance(task, MultiTaskRegression):
         raise TypeError(f"`task` is a {type(task).__name__}: must be a MultiTaskRegression.")
+    check_made_in_float64(task=task)
     if not task.disjoint:
         raise ValueError(f"`task.coordinates` = {task.coordinates}: must not overlap.")
     sizes = np.array([len(coordinates) for coordinates in task.coordinates], float)

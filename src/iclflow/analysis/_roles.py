@@ -1,10 +1,15 @@
-"""What a head does, in a word, and what all heads have learned, at saved points of a run."""
+"""What a head does, in a word, and what all heads have learned: of one model, or at all points of a
+run. Whoever names the roles of heads takes them from here."""
 
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ..analysis import head_roles
+from ..circuits import circuits, has_circuits, head_roles
+from ..models import AbstractModel, AttentionStack
+from ..tasks import AbstractTask, MultiTaskRegression
+from ._components import best_steps, best_strengths, component_basis, component_strengths
+from ._patterns import is_structured
 
 # Less than this share of the best step is no work yet, and of a component none that is learned.
 IDLE = 0.05
@@ -90,13 +95,76 @@ def directions(matrix: np.ndarray, best: np.ndarray, variances: np.ndarray) -> D
     return Directions(tuple(spaces), np.concatenate(strengths), np.concatenate(mixing))
 
 
-def sign_roles(omega: np.ndarray, mu: np.ndarray, best: float) -> np.ndarray:
-    """The roles of `iclflow.analysis.head_roles` at each point, (T, H), and "idle" for all heads
-    as long as they add less together than a share of the best step."""
+class RoleNames(NamedTuple):
+    """How the heads of models of one kind are named on one task.
+
+    **Fields:**
+
+    - `by`: `"component"` for linear attention, which learns principal components; `"task"` where
+      there are several labels; `"sign"` for softmax attention.
+    - `best`: the best strength of each component, the best step of each task, or the best step.
+    """
+
+    by: Literal["component", "task", "sign"]
+    best: np.ndarray
+
+    def of(
+        self, attention: np.ndarray, values: np.ndarray, omega: np.ndarray, mu: np.ndarray
+    ) -> np.ndarray:
+        """What each head does at each of T points, in a word, (T, H).
+
+        **Arguments:**
+
+        - `attention`, `values`: the circuits in the coordinates of the task, for components in
+          their basis: (T, H, tokens, inputs) and (T, H, labels, tokens).
+        - `omega`, `mu`: by head and label, as in `Circuits`, (T, H, labels).
+        """
+        if self.by == "task":
+            return task_roles(omega, mu, self.best)
+        if self.by == "component":
+            return component_roles(component_strengths(attention, values[:, :, 0]) / self.best)
+        return sign_roles(attention, omega[..., 0], mu[..., 0], float(self.best))
+
+
+def role_names(task: AbstractTask, model: AbstractModel) -> RoleNames | None:
+    """What heads of models like `model` are named by; None where layers build on each other."""
+    if isinstance(model, AttentionStack):
+        return None
+    if isinstance(task, MultiTaskRegression):
+        return RoleNames("task", best_steps(task))
+    normaliser: Any = getattr(model, "normaliser", "context")
+    gains = best_strengths(task, normaliser)
+    if gains is not None and getattr(model, "activation", "linear") == "linear":
+        return RoleNames("component", gains)
+    return RoleNames("sign", np.asarray(1.0 if gains is None else np.mean(gains)))
+
+
+def roles(model: AbstractModel, task: AbstractTask) -> tuple[str, ...] | None:
+    """What each head of a model does on a task, in a word; None for a model without heads.
+
+    Heads of linear attention are named by the principal components that they work on, those of
+    several labels by their tasks, and those of softmax attention by `head_roles`, or
+    `"unstructured"` where one number does not describe what they attend to. Who adds next to
+    nothing is `"idle"`.
+    """
+    names = role_names(task, model)
+    if names is None or not has_circuits(model):
+        return None
+    found = circuits(model, task, component_basis(task))
+    parts = (found.attention, found.values, found.omega, found.mu)
+    with np.errstate(all="ignore"):  # weights that ran away
+        return tuple(names.of(*(part[None] for part in parts))[0])
+
+
+def sign_roles(attention: np.ndarray, omega: np.ndarray, mu: np.ndarray, best: float) -> np.ndarray:
+    """The roles of `head_roles` at each point, (T, H): "idle" for all heads as long as they add
+    less together than a share of the best step, and "unstructured" where ω says too little."""
     strengths = np.abs(mu * omega)
     roles = np.full(omega.shape, "idle", dtype=object)
+    structured = is_structured(attention)
     for t in np.flatnonzero(strengths.sum(1) >= IDLE * best):
-        roles[t] = head_roles(omega[t], mu[t])
+        found = np.asarray(head_roles(omega[t], mu[t]), dtype=object)
+        roles[t] = np.where(structured[t] | (found == "dummy"), found, "unstructured")
     return roles
 
 

@@ -1,0 +1,100 @@
+"""One model in a file: written as our own, read from whatever holds one."""
+
+import json
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from ..files import FileError, shorten, write_atomic
+from ..models import MODELS, AbstractModel, restore_model
+from ..precision import as_float, require_float64_for
+from ..tensors import OWN, TensorFile, check_regular
+from ..trajectory import Trajectory, model_arrays, model_settings
+from ._state_dict import from_state_dict, stated_heads
+from ._torch_file import TORCH_SUFFIXES, TorchFile
+
+FORMAT = 1
+
+
+def save_model(model: AbstractModel, path: Path | str) -> None:
+    """Writes one model as a safetensors file that says what it is."""
+    from safetensors.numpy import save
+
+    about = {"format": FORMAT, "class": type(model).__name__, **model_settings(model)}
+    arrays = {k: np.ascontiguousarray(v) for k, v in model_arrays(model).items()}
+    write_atomic(path, save(arrays, metadata={OWN: json.dumps(about)}))
+
+
+def load_model(
+    path: Path | str, heads: int | None = None, labels: int | None = None
+) -> AbstractModel:
+    """Reads the model in a file, or the last one of a run.
+
+    **Arguments:**
+
+    - `path`: the folder of a run; a file that `save_model` wrote; or a state dict with
+      projections `q_proj.weight`, `k_proj.weight`, `v_proj.weight` (heads stacked along the rows)
+      and `o_proj.weight` (along the columns), or those of `torch.nn.MultiheadAttention`, as
+      safetensors or as a PyTorch file.
+    - `heads`: of a state dict, whose shapes do not tell how its rows are divided; scores are
+      divided by the square root of the rows of a head. Needed unless the file says it.
+    - `labels`: how many of a state dict's token entries are labels, the last ones; by default as
+      many as `o_proj` has outputs, or 1 if it has one for every entry.
+    """
+    path = Path(path)
+    folder = path.parent if path.name == "trajectory.safetensors" else path
+    if folder.is_dir():
+        _check_ours(path, heads, labels)
+        return jax.tree.map(as_float, Trajectory.load(folder).final)
+    check_regular(path)
+    if path.suffix in TORCH_SUFFIXES:
+        file = TorchFile(path)
+        return from_state_dict(file, _heads(heads, file, path), labels, str(path))
+    try:
+        file = TensorFile(path)
+    except FileError as error:
+        raise FileError(
+            f"{str(error).rstrip('.')}: give one, a PyTorch file ({', '.join(TORCH_SUFFIXES)}) or "
+            "the folder of a run."
+        ) from None
+    about = file.about()
+    if about is None:
+        return from_state_dict(file, _heads(heads, file, path), labels, str(path))
+    _check_ours(path, heads, labels)
+    return _own(file, about)
+
+
+def _heads(given: int | None, file: TensorFile | TorchFile, path: Path) -> int | None:
+    """How many heads there are: as given, or as the file says."""
+    stated = stated_heads(file.metadata)
+    if given is not None and stated not in (None, given):
+        raise ValueError(f"`heads` = {given}: `{path}` itself says that it has {stated}.")
+    return stated if given is None else given
+
+
+def _check_ours(path: Path, heads: int | None, labels: int | None) -> None:
+    """Refuses to count what a file of ours says itself."""
+    for name, value in (("heads", heads), ("labels", labels)):
+        if value is not None:
+            raise ValueError(
+                f"`{name}` = {value}: `{path}` is one of ours and says itself how many {name} it "
+                "has; only a state dict needs to be told."
+            )
+
+
+def _own(file: TensorFile, about: dict) -> AbstractModel:
+    settings = dict(about)
+    version, name = settings.pop("format", None), settings.pop("class", None)
+    if version != FORMAT or not isinstance(name, str) or name not in MODELS:
+        raise FileError(
+            f"`{file.path}` holds a {shorten(name)} in format {shorten(version)}: must be one of "
+            f"{', '.join(MODELS)} in format {FORMAT}."
+        )
+    arrays = dict(file)
+    require_float64_for(f"The model in `{file.path}`", arrays)
+    try:
+        model = restore_model(MODELS[name], arrays, settings)
+    except ValueError as error:
+        raise FileError(f"`{file.path}` {error}.") from None
+    return jax.tree.map(as_float, model)

@@ -1,0 +1,163 @@
+"""The attention layer of a PyTorch state dict."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..models import FactoredAttention, MultiFactored
+from ..precision import as_float, require_float64_for
+
+# What the number of heads is called by those who write it beside the weights.
+_HEADS = ("heads", "num_heads", "n_heads", "n_head", "num_attention_heads")
+# The names of each projection; the three of queries, keys and values may also be one matrix.
+_PROJECTIONS = {
+    "q": ("q_proj.weight", "q_proj_weight"),
+    "k": ("k_proj.weight", "k_proj_weight"),
+    "v": ("v_proj.weight", "v_proj_weight"),
+    "o": ("o_proj.weight", "out_proj.weight"),
+}
+_TOGETHER = "in_proj_weight"
+_BIASES = (
+    *("q_proj.bias", "k_proj.bias", "v_proj.bias", "o_proj.bias"),
+    *("out_proj.bias", "in_proj_bias", "bias_k", "bias_v"),
+)
+
+
+def from_state_dict(
+    tensors: Mapping[str, np.ndarray],
+    heads: int | None = None,
+    labels: int | None = None,
+    name: str = "state dict",
+) -> FactoredAttention | MultiFactored:
+    """The attention layer of a state dict; arguments as in `load_model`."""
+    found = _projections(tensors, name)
+    q, k, v, o = (found[letter][1] for letter in "qkvo")
+    rows, token = q.shape
+    if k.shape != q.shape or v.shape != q.shape or o.shape[1] != rows:
+        shapes = ", ".join(f"{x}: {t.shape}" for x, t in zip("qkvo", (q, k, v, o)))
+        raise ValueError(
+            f"`{name}` has projections of shapes {shapes}: q, k and v must have one shape, and o "
+            "as many columns as these have rows."
+        )
+    tensor, shape = found["q"][0], tensors[found["q"][0]].shape
+    count = _count_heads(heads, rows, f"`{tensor}` of `{name}`, of shape {tuple(shape)},")
+    read = _count_labels(labels, o.shape[0], token, name)
+    require_float64_for(f"The model in `{name}`", (q, k, v, o))
+    split = lambda matrix: as_float(matrix.reshape(count, -1, token))
+    # Of outputs for every token entry, only those of the labels are read.
+    output = as_float(o[-read:].reshape(read, count, -1).swapaxes(0, 1))
+    if read == 1:
+        return FactoredAttention(K=split(k), Q=split(q), V=split(v), O=output[:, 0])
+    return MultiFactored(K=split(k), Q=split(q), V=split(v), O=output)
+
+
+def stated_heads(metadata: Mapping[Any, Any]) -> int | None:
+    """The number of heads that somebody wrote beside the weights, if it is one number."""
+    values = {str(metadata[name]) for name in _HEADS if name in metadata}
+    if len(values) != 1:
+        return None
+    (text,) = values
+    return int(text) if text.isdecimal() and len(text) < 10 else None
+
+
+def _count_heads(heads: int | None, rows: int, tensor: str) -> int:
+    """How many heads the rows are. Any number that divides them gives another layer with the same
+    shapes, so that nothing is ever guessed."""
+    possible = [count for count in range(1, rows + 1) if rows % count == 0]
+    listed = ", ".join(map(str, possible))
+    if heads is None and len(possible) > 1:
+        raise ValueError(
+            f"{tensor} has {rows} rows of queries, which may be one head or several: give "
+            f"`heads`, one of {listed}."
+        )
+    if heads is not None and heads not in possible:
+        raise ValueError(f"`heads` = {heads}: {tensor} has {rows} rows: must be one of {listed}.")
+    return heads or 1
+
+
+def _count_labels(labels: int | None, outputs: int, token: int, name: str) -> int:
+    """How many of the outputs are predicted labels."""
+    several = f"{outputs} output{'' if outputs == 1 else 's'}"
+    read = (1 if outputs == token else outputs) if labels is None else labels
+    if labels is None and read >= token:
+        raise ValueError(
+            f"`{name}` has {several} for tokens of size {token}: must have fewer than a token has "
+            "entries (all of them labels), or one for every entry."
+        )
+    if not 1 <= read < token:
+        raise ValueError(
+            f"`labels` = {read}: must lie between 1 and {token - 1} for tokens of size {token}."
+        )
+    if outputs not in (read, token):
+        raise ValueError(f"`labels` = {read}: must be {outputs}, as `{name}` has {several}.")
+    return read
+
+
+def _projections(tensors: Mapping[str, np.ndarray], name: str) -> dict[str, tuple[str, np.ndarray]]:
+    """The matrix of each projection, and the tensor that it comes from."""
+    together = _named(tensors, (_TOGETHER,), name)
+    places = {letter: _named(tensors, names, name) for letter, names in _PROJECTIONS.items()}
+    if together is not None and all(places[letter] is None for letter in "qkv"):
+        places |= dict.fromkeys("qkv", together)
+    for letter, place in places.items():
+        if place is None:
+            held = ", ".join(sorted(tensors)[:6]) or "nothing"
+            raise ValueError(
+                f"`{name}` has no `{_PROJECTIONS[letter][0]}` and is not a file of ours: it must "
+                "hold one attention layer with q_proj, k_proj, v_proj and o_proj. It holds "
+                f"{held}."
+            )
+    prefixes = {place[0] for place in places.values() if place is not None}
+    for bias in (prefix + bias for prefix in prefixes for bias in _BIASES):
+        if bias in tensors and np.any(np.asarray(tensors[bias])):
+            raise ValueError(f"`{name}` has a bias, `{bias}`: the layer must have none.")
+    matrices = {
+        place: _matrix(tensors, "".join(place), name) for place in {*places.values()} if place
+    }
+    return {
+        letter: ("".join(place), _part(matrices[place], "qkv".find(letter), place, name))
+        for letter, place in places.items()
+        if place is not None
+    }
+
+
+def _named(
+    tensors: Mapping[str, np.ndarray], names: tuple[str, ...], where: str
+) -> tuple[str, str] | None:
+    """The tensor with one of these names, whatever stands before it: prefix and name."""
+    found = sorted(
+        (key.removesuffix(name), name)
+        for key in tensors
+        for name in names
+        if key == name or key.endswith(f".{name}")
+    )
+    if len(found) > 1:
+        listed = ", ".join("".join(each) for each in found)
+        raise ValueError(f"`{where}` has {len(found)} attention layers ({listed}): must have one.")
+    return found[0] if found else None
+
+
+def _part(matrix: np.ndarray, index: int, place: tuple[str, str], name: str) -> np.ndarray:
+    """One of the three projections that a matrix holds, or all of it."""
+    if place[1] != _TOGETHER:
+        return matrix
+    if len(matrix) % 3:
+        raise ValueError(
+            f"`{''.join(place)}` of `{name}` has {len(matrix)} rows: must be those of q, k and v."
+        )
+    return np.split(matrix, 3)[index]
+
+
+def _matrix(tensors: Mapping[str, np.ndarray], key: str, name: str) -> np.ndarray:
+    matrix = np.asarray(tensors[key])
+    # Whole numbers are weights that were quantised, by a factor that is not here.
+    if matrix.dtype.kind in "iub" or matrix.ndim != 2 or 0 in matrix.shape:
+        raise ValueError(
+            f"`{key}` of `{name}` has shape {matrix.shape} and type {matrix.dtype}: must be a "
+            "matrix of finite numbers, in floating point."
+        )
+    wide = matrix if matrix.dtype == np.float64 else matrix.astype(np.float32)
+    if not np.all(np.isfinite(wide)):
+        raise ValueError(f"`{key}` of `{name}` must be a matrix of finite numbers.")
+    return wide
