@@ -57,14 +57,9 @@ def stored_numbers(config: "Config") -> int:
 
 def predicted_numbers(config: "Config") -> int:
     """About how many numbers one fresh sequence takes while it is predicted."""
-    task, tokens = config.task, config.task.longest_context + 1
     if not in_lanes(config):
         return stored_predicted_numbers(config)
-    # In the posterior there are products of all pairs of entries; of several labels, what each
-    # gives to each.
-    noisy = task.labels == 1 and getattr(task, "noise", 0.0) and not config.model.label_blind
-    pairs = tokens * task.dim**2 if noisy else 0
-    return product_numbers(config) + pairs + 2 * (task.labels**2 - 1) * (tokens + task.dim)
+    return product_numbers(config) + posterior_numbers(config)
 
 
 def stored_predicted_numbers(config: "Config") -> int:
@@ -80,8 +75,19 @@ def stored_predicted_numbers(config: "Config") -> int:
 
 def product_numbers(config: "Config") -> int:
     """Of the products of every head with every entry of every token, and as much for their sums:
-    what a fresh sequence takes that lies beside others."""
-    return 2 * config.model.heads * stored_numbers(config)
+    what a fresh sequence takes that lies beside others. Of several labels, also what each gives to
+    each."""
+    task = config.task
+    labels = 2 * (task.labels**2 - 1) * (task.longest_context + 1 + task.dim)
+    return 2 * config.model.heads * stored_numbers(config) + labels
+
+
+def posterior_numbers(config: "Config") -> int:
+    """Of the products of all pairs of inputs of every token, where the label of a query is replaced
+    by its posterior mean."""
+    task = config.task
+    noisy = task.labels == 1 and getattr(task, "noise", 0.0) and not config.model.label_blind
+    return (task.longest_context + 1) * task.dim**2 if noisy else 0
 
 
 def in_lanes(config: "Config") -> bool:

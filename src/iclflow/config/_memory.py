@@ -12,6 +12,7 @@ from ._held_out_size import (
     COMPARED,
     HeldOutSize,
     in_lanes,
+    posterior_numbers,
     predicted_numbers,
     product_numbers,
     stored_numbers,
@@ -168,7 +169,10 @@ def _passing(config: "Config", size: _Sizes, lanes: int) -> dict[str, float]:
     elif config.sampled:
         batch = risk.batch if isinstance(risk, SampledRisk) else 256
         bytes_each = _SINGLE if getattr(risk, "precision", "") == "float32" else _DOUBLE
-        each = (1 + _DRAWING) * size.stored + config.task.function_size + size.gradient
+        drawing = _DRAWING * size.stored + config.task.function_size
+        # Where sequences lie side by side they are there before anything is computed on them.
+        both = max(drawing, size.gradient) if in_lanes(config) else drawing + size.gradient
+        each = size.stored + both
         step = 0 if _fused(config) else bytes_each * lanes * batch * each
         name = "risk.batch" if batch > size.stored else _longest(config)
         found[name] = float(step)
@@ -223,9 +227,9 @@ def _gradient_numbers(config: "Config") -> int:
         return 3 * model.layers * model.heads * tokens**2
     if not config.sampled:
         return stored_predicted_numbers(config) + 2 * model.heads * tokens * task.labels
-    # The way back takes what the way there does, but for what does not depend on the weights.
-    back = product_numbers(config) if in_lanes(config) else 2 * model.heads * tokens * task.labels
-    return predicted_numbers(config) + back
+    if in_lanes(config):  # the way back takes what the way there does; the posterior comes before
+        return max(2 * product_numbers(config), posterior_numbers(config))
+    return predicted_numbers(config) + 2 * model.heads * tokens * task.labels
 
 
 def _fused(config: "Config") -> bool:
