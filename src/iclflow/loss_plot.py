@@ -43,7 +43,7 @@ def draw_theory(ax: "Axes", theory: Any, times: np.ndarray) -> None:
     end = reach(times[-1], drops)
     if hasattr(theory, "loss") and end > 0:
         if callable(theory.loss):
-            curve = curve_points(theory.loss, times, end)
+            curve = curve_points(lambda moments: theory.loss(moments), times, end)
         else:
             curve = np.asarray(theory.times, float), np.asarray(theory.loss, float)
         ax.plot(*curve, ls="--", color="black", lw=1.2, label="theory")
