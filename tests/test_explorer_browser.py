@@ -278,7 +278,7 @@ def outdated(tab) -> bool:
     tab.drawn()
     marks = tab.page.locator(".of-before:visible").count()
     faint = tab.page.evaluate(
-        """() => ["#claims", "#words", ".plotbox.loss"].map((part) =>
+        """() => ["#claims", "#words", "#loss"].map((part) =>
         Number(getComputedStyle(document.querySelector(part)).opacity) < 1)"""
     )
     described = tab.page.locator('#claims[aria-describedby="status-words"]').count()

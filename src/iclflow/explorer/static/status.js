@@ -79,6 +79,7 @@ function outdated() {
 function markOutdated(now) {
   document.body.classList.toggle("outdated", now);
   for (const mark of document.querySelectorAll(".of-before")) mark.hidden = !now;
+  for (const mark of document.querySelectorAll(".of-now")) mark.hidden = now;
   for (const id of ["loss", "words", "claims"]) {
     if (now) byId(id).setAttribute("aria-describedby", "status-words");
     else byId(id).removeAttribute("aria-describedby");
@@ -92,7 +93,7 @@ export function drawStatus() {
   const why = outdated();
   markOutdated(Boolean(why));
   const told = run ? words(run) : ["No run yet."];
-  const [text, more = ""] = why ? [why, ` ${told.join("")}`] : told;
+  const [text, more = ""] = why ? [why, LIVE.has(state) ? ` ${told.join("")}` : ""] : told;
   if (said.textContent !== text) said.textContent = text;
   if (numbers.textContent !== more) numbers.textContent = more;
   const live = LIVE.has(state);
