@@ -71,8 +71,8 @@ function words(run) {
 /** Why what is drawn is not of the settings on the controls, or "" where it is. */
 function outdated() {
   if (!app.shown) return "";
-  if (app.refused) return "These settings cannot run: what is shown is of the settings before.";
-  return app.changed && !app.auto ? "The settings were changed: what is shown is of those before. Press Run." : "";
+  if (app.refused) return "These settings cannot run. The page shows the previous settings.";
+  return app.changed && !app.auto ? "The settings were changed. The page shows the previous settings until you press Run." : "";
 }
 
 /** Marks the picture, the words and the verdicts as those of other settings, or takes the marks back. */
