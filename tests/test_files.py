@@ -144,9 +144,10 @@ def test_a_list_that_leads_out_of_its_folder_or_is_none_is_not_ours(files, tmp_p
     "text, reason",
     [
         ("[" * 100_000, "is nested too deeply"),
+        ("[" * 150 + "]" * 150, "is nested too deeply"),
         ("{", "is not valid JSON"),
         (json.dumps({"hash": "0" * 64}), "does not match its hash"),
-        ("\udcff", "is not valid JSON"),
+        ("\udcff", "is not text in UTF-8"),
     ],
 )
 def test_what_is_no_list_says_why(text, reason, tmp_path):

@@ -601,10 +601,12 @@ def odd_folders(root: Path) -> set[str]:
             os.mkfifo(f / "config.toml"),
         ),
         "bytes": lambda f: (f / "config.toml").write_bytes(b"\xff"),
+        "forged letters": lambda f: (f / "manifest.json").write_text("{}", "utf-16"),
         os.fsdecode(b"\xff"): lambda f: (f / os.fsdecode(b"\xfe.png")).write_bytes(b"mine"),
     }
     forged = {"statistics": [], "result": 5, "files": [], "loss": "x", "versions": 3}
     forged |= {"statistics ": {"seconds": "long"}, "files ": {"../../secret": "0" * 64}}
+    forged |= {"statistics  ": None, "versions ": None, "files  ": {"a\ud800": "0" * 64}}
 
     def forge(folder: Path, key: str, value) -> None:
         content = json.loads((folder / "manifest.json").read_text())

@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from .circuits import Circuits, Role, head_roles, in_coordinates, read_heads
 from .estimators import PopulationPCR, principal_components
-from .loss_plot import framed_legend, one_panel, panels
+from .loss_plot import FEW_POINTS, framed_legend, one_panel, panels
 from .models import AbstractModel, AttentionStack, map_models
 from .tasks import AbstractTask, MultiTaskRegression
 
@@ -30,8 +30,6 @@ ROLE_COLOURS: dict[Role, str] = {
 _DASHES = ("-", "--", "-.", ":")
 # So many curves have names of their own in a legend, and colours of their own on the page.
 _NAMED = 10
-# So few points are marked: the lines between them are no measurement.
-_FEW = 50
 
 
 def plot_spectrum(
@@ -171,12 +169,8 @@ def _draw_heads(
 
 
 def _draw(ax: "Axes", times: np.ndarray, values: np.ndarray, lw: float = 1.8, **style: Any) -> None:
-    """One curve; of a run that has a single point, the level at which it stays."""
-    if len(times) > 1:
-        ax.plot(times, values, lw=lw, marker="o" if len(times) <= _FEW else None, ms=3, **style)
-    else:
-        ax.plot([0, 1], [values[0]] * 2, lw=lw, **style)
-        ax.set(xlim=(0, 1), xticks=())
+    """One curve, through its points and no further."""
+    ax.plot(times, values, lw=lw, marker="o" if len(times) <= FEW_POINTS else None, ms=3, **style)
 
 
 def _styles(names: Sequence[str]) -> list[dict[str, Any]]:

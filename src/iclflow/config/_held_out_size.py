@@ -39,7 +39,8 @@ class HeldOutSize(NamedTuple):
         stored, looked = stored_numbers(config), predicted_numbers(config)
         if count * stored > _DRAWN_AT_ONCE:
             block = max(1, min(_BLOCK // stored, _PART // looked))
-            return HeldOutSize(count // block * block, count // block, 1)
+            blocks = -(-count // block)
+            return HeldOutSize(blocks * block, blocks, 1)
         if count * looked <= _LOOKED_AT_ONCE:
             return HeldOutSize(count, 1, 1)
         return HeldOutSize(count, 1, -(-count // max(1, _PART // looked)))

@@ -148,7 +148,7 @@ def label_in(path: Path) -> str | None:
         return ""
 
 
-def whole_label(path: Path) -> str | None:
+def verified_label(path: Path) -> str | None:
     """The label in a file that is a checkpoint and matches its hash; None if it is none."""
     try:
         return str(_read(path)[1]["label"])

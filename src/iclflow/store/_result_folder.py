@@ -110,9 +110,9 @@ def is_own_checkpoint(path: Path, label: str | None = None) -> bool:
     """Whether a file is a checkpoint, whole, of the run with a label if that is given."""
     if not os.path.isfile(path) or os.path.islink(path):
         return False
-    from ..flows import whole_label  # loads what computes
+    from ..flows import verified_label  # loads what computes
 
-    found = whole_label(path)
+    found = verified_label(path)
     return found is not None and label in (None, found)
 
 
