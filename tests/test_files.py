@@ -178,6 +178,7 @@ def test_half_written_files_are_ours_unless_they_were_there_before_the_marker(tm
     own = OwnFiles(tmp_path)
     assert own.leftovers() == []
     own.begin("parts")
+    own.make("parts")
     for folder in (tmp_path, tmp_path / "parts"):
         with temporary_file(folder, "rows") as path:
             shutil.copy(path, folder / ".rows.iclflow-bbcdefgh.part")  # as if it had been killed

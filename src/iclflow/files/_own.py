@@ -140,8 +140,11 @@ class OwnFiles:
 
         **Arguments:**
 
-        - `places`: folders in this one that are written into; they are made.
+        - `places`: folders in this one that will be written into.
         """
+        self._check_there()
+        for place in places:
+            self._check_place(place)
         if not self.marked:
             self.check(())
             ours = self.leftovers()
@@ -149,8 +152,6 @@ class OwnFiles:
             self._before = tuple(map(self._name, found))
             self._mark()
             self.marked = True
-        for place in places:
-            self.make(place)
 
     def clear(self, *places: str) -> None:
         """Removes what was left half-written. Nobody may be writing."""
