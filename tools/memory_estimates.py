@@ -202,6 +202,10 @@ def has(data: Data, knob: str) -> bool:
     if key == "count":  # of others, a few points take as long as all of these
         steps = data["flow"].get("steps", 0)
         return steps > 2 and data.get("risk") is None and data["model"].get("form") != "full"
+    if knob in ("model.heads", "model.width", "task.dim") and "sequences" in data.get("risk", {}):
+        # Large matrices take minutes to factorise.
+        if data["flow"].get("solver") == "implicit":
+            return False
     known = {
         "hidden": data["task"]["kind"] == "two_layer_relu",
         "width": "factored" in data["model"]["kind"],

@@ -58,9 +58,8 @@ def stored_numbers(config: "Config") -> int:
 
 def predicted_numbers(config: "Config") -> int:
     """About how many numbers one fresh sequence takes while it is predicted."""
-    if not in_lanes(config):
-        return stored_predicted_numbers(config)
-    return product_numbers(config) + posterior_numbers(config)
+    alone = product_numbers(config) if in_lanes(config) else stored_predicted_numbers(config)
+    return alone + posterior_numbers(config)
 
 
 def stored_predicted_numbers(config: "Config") -> int:
@@ -84,11 +83,11 @@ def product_numbers(config: "Config") -> int:
 
 
 def posterior_numbers(config: "Config") -> int:
-    """Of the products of all pairs of inputs of every token, where the label of a query is replaced
-    by its posterior mean."""
+    """Of the products of all pairs of inputs of every token, and of the equations for their sums,
+    where the label of a query is replaced by its posterior mean."""
     task = config.task
-    noisy = task.labels == 1 and getattr(task, "noise", 0.0) and not config.model.label_blind
-    return (task.longest_context + 1) * task.dim**2 if noisy else 0
+    noisy = isinstance(task, LinearRegressionTask) and task.noise > 0
+    return (task.longest_context + 5) * task.dim**2 if noisy and not config.model.label_blind else 0
 
 
 def in_lanes(config: "Config") -> bool:
