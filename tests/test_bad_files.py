@@ -8,6 +8,7 @@ import types
 import zipfile
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -48,8 +49,9 @@ def write_header(path: Path, header, data: bytes) -> None:
 
 
 def small_run(points: int = 3) -> Trajectory:
-    model = SeparateKQ(jnp.ones((points, 2)), *(jnp.ones((points, 2, 3, 1)) for _ in range(2)))
-    return Trajectory(np.arange(points, dtype=float), np.ones(points), model)
+    model = SeparateKQ(v=jnp.ones(2), K=jnp.ones((2, 3, 1)), Q=jnp.ones((2, 3, 1)))
+    models = jax.tree.map(lambda leaf: np.asarray(leaf)[None].repeat(points, 0), model)
+    return Trajectory(np.arange(points, dtype=float), np.ones(points), models)
 
 
 # Any file -------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ def check_regular(path: Path) -> None:
         raise FileError(f"`{path}` is a {what}: must be a file.")
 
 
-class TensorFile(Mapping[str, np.ndarray]):
+class TensorFile(Mapping[str, Any]):
     """The tensors of a safetensors file by name, each read when it is asked for."""
 
     def __init__(self, path: Path | str):

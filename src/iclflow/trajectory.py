@@ -308,7 +308,7 @@ class Trajectory(Generic[M]):
 
 def restore_trajectory(
     name: str,
-    arrays: Mapping[str, np.ndarray],
+    arrays: Mapping[str, Any],
     about: Mapping[str, Any],
     model_class: type[AbstractModel] | None = None,
 ) -> Trajectory:

@@ -180,10 +180,12 @@ def _compare(
     if not isinstance(model, AbstractEstimator):
         available_kinds(task, model)  # refuses a model and a task of different sizes
     batch = min(count, MOST_PREDICTED_AT_ONCE)
-    rivals = {label: estimators for label in labels}
-    if estimators is None:
-        # Fitted on sequences of their own, so that what is measured is not what was fitted.
-        rivals = _rivals(model, task, jr.fold_in(key, 1), batch, labels)
+    # Fitted on sequences of their own, so that what is measured is not what was fitted.
+    rivals = (
+        _rivals(model, task, jr.fold_in(key, 1), batch, labels)
+        if estimators is None
+        else {label: tuple(estimators) for label in labels}
+    )
     parts = [_predictions(model, rivals, task, k, batch) for k in jr.split(key, -(-count // batch))]
     errors, *rows = (np.concatenate(each, axis=-1) for each in zip(*parts))
     if not all(np.all(np.isfinite(own)) for _, own, *_ in rows):
@@ -211,10 +213,11 @@ def _rivals(
     labels: tuple[int, ...],
 ) -> dict[int, tuple[AbstractEstimator, ...]]:
     """All that a model may be for each label."""
-    normaliser = getattr(model, "normaliser", "context")
+    normaliser: Any = getattr(model, "normaliser", "context")
     fitted = fit_each_label(model, task, key, labels, batch)
-    several = isinstance(task, MultiTaskRegression)
-    seen = {label: one_label_task(task, label) if several else task for label in labels}
+    seen: dict[int, AbstractTask] = dict.fromkeys(labels, task)
+    if isinstance(task, MultiTaskRegression):
+        seen = {label: one_label_task(task, label) for label in labels}
     return {label: (*known_estimators(seen[label], normaliser), *fitted[label]) for label in labels}
 
 
@@ -275,7 +278,7 @@ def _match(
 
 def _predictions(
     model: AbstractModel,
-    rivals: dict[int, Sequence[AbstractEstimator]],
+    rivals: dict[int, tuple[AbstractEstimator, ...]],
     task: AbstractTask,
     key: PRNGKeyArray,
     batch: int,

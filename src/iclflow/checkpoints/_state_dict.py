@@ -25,7 +25,7 @@ _BIASES = (
 
 
 def from_state_dict(
-    tensors: Mapping[str, np.ndarray],
+    tensors: Mapping[str, Any],
     heads: int | None = None,
     labels: int | None = None,
     name: str = "state dict",
@@ -94,7 +94,7 @@ def _count_labels(labels: int | None, outputs: int, token: int, name: str) -> in
     return read
 
 
-def _projections(tensors: Mapping[str, np.ndarray], name: str) -> dict[str, tuple[str, np.ndarray]]:
+def _projections(tensors: Mapping[str, Any], name: str) -> dict[str, tuple[str, np.ndarray]]:
     """The matrix of each projection, and the tensor that it comes from."""
     together = _named(tensors, (_TOGETHER,), name)
     places = {letter: _named(tensors, names, name) for letter, names in _PROJECTIONS.items()}
@@ -123,7 +123,7 @@ def _projections(tensors: Mapping[str, np.ndarray], name: str) -> dict[str, tupl
 
 
 def _named(
-    tensors: Mapping[str, np.ndarray], names: tuple[str, ...], where: str
+    tensors: Mapping[str, Any], names: tuple[str, ...], where: str
 ) -> tuple[str, str] | None:
     """The tensor with one of these names, whatever stands before it: prefix and name."""
     found = sorted(
@@ -149,7 +149,7 @@ def _part(matrix: np.ndarray, index: int, place: tuple[str, str], name: str) -> 
     return np.split(matrix, 3)[index]
 
 
-def _matrix(tensors: Mapping[str, np.ndarray], key: str, name: str) -> np.ndarray:
+def _matrix(tensors: Mapping[str, Any], key: str, name: str) -> np.ndarray:
     matrix = np.asarray(tensors[key])
     # Whole numbers are weights that were quantised, by a factor that is not here.
     if matrix.dtype.kind in "iub" or matrix.ndim != 2 or 0 in matrix.shape:

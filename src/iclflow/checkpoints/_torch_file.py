@@ -19,7 +19,7 @@ _STATE_DICTS = ("state_dict", "model_state_dict", "model")
 _SETTINGS = ("config", "hyper_parameters", "hparams", "args")
 
 
-class TorchFile(Mapping[str, np.ndarray]):
+class TorchFile(Mapping[str, Any]):
     """The tensors of a state dict by name, each converted when it is asked for.
 
     **Fields:**

@@ -6,6 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float, ScalarLike
 
 from ..eigen import eigh
@@ -129,7 +130,7 @@ def _fitted(
 def _spectrum(x: Array) -> tuple[Array, Array]:
     """The eigenvalues and eigenvectors of Σ xₙxₙᵀ of each context."""
     gram = _gram(x)
-    if isinstance(gram, jax.core.Tracer) or gram.shape[-1] == 0:
+    if isinstance(gram, Tracer) or gram.shape[-1] == 0:
         return eigh(gram)
     # LAPACK, called from here, takes a tenth of the time.
     squares, vectors = np.linalg.eigh(np.asarray(gram))

@@ -93,15 +93,16 @@ def _check_weights(
         for key, weight in single.items():
             if not np.issubdtype(arrays[key].dtype, np.floating):
                 raise ValueError(f"has `{key}` of type {arrays[key].dtype}: must be float64")
-            if 0 in weight.shape or not _fits(weight, annotations[key]):
+            allowed = _shapes(annotations[key])
+            if 0 in weight.shape or not any(isinstance(weight, shape) for shape in allowed):
                 raise ValueError(f"has `{key}` of shape {weight.shape}, which fits no {name}")
 
 
-def _fits(weight: jax.ShapeDtypeStruct, annotation: Any) -> bool:
-    """Whether a weight has the axes that an annotation such as `Float[Array, "H D"]` asks for."""
+def _shapes(annotation: Any) -> list[Any]:
+    """The axes that an annotation such as `Float[Array, "H D"]` asks for, of something that takes
+    no memory."""
     kinds = get_args(annotation) if _is_union(annotation) else (annotation,)
-    # The same axes of something that takes no memory.
-    return any(isinstance(weight, Float[jax.ShapeDtypeStruct, kind.dim_str]) for kind in kinds)
+    return [Float[jax.ShapeDtypeStruct, kind.dim_str] for kind in kinds]
 
 
 def _matches(value: Any, annotation: Any) -> bool:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -78,7 +79,10 @@ def _find_run(path: Path, number: int) -> Trajectory | None:
     if not place.size:
         return None
     about, i = file.about() or {}, int(place[0])
-    each = {"result": about.get("results"), "statistics": about.get("statistics")}
+    each: dict[str, Any] = {
+        "result": about.get("results"),
+        "statistics": about.get("statistics"),
+    }
     if not all(isinstance(x, list) and len(x) == len(runs) for x in each.values()):
         raise FileError(f"`{path}` does not say how its runs ended: damaged.")
     rows = slice(int(counts[:i].sum()), int(counts[: i + 1].sum()))
