@@ -161,7 +161,7 @@ def owner_of(*parts) -> str:
     their classes, and the versions and the kind of device that compute."""
     digest = hashlib.sha256()
 
-    def add(content: bytes | np.ndarray) -> None:
+    def add(content: bytes | memoryview) -> None:
         digest.update(len(content).to_bytes(8, "little"))
         digest.update(content)
 
@@ -175,7 +175,7 @@ def owner_of(*parts) -> str:
         if hasattr(leaf, "dtype"):
             array = np.ascontiguousarray(leaf)
             add(f"{array.dtype}{array.shape}".encode())
-            add(array.reshape(-1).view(np.uint8))  # as it lies there: a test set is not copied
+            add(array.reshape(-1).view(np.uint8).data)  # as it lies there: a test set is not copied
         else:
             add(repr(leaf).encode())
     return digest.hexdigest()
