@@ -278,11 +278,11 @@ def outdated(tab) -> bool:
     tab.drawn()
     marks = tab.page.locator(".of-before:visible").count()
     faint = tab.page.evaluate(
-        """() => ["#claims", "#words", ".plotbox.loss"].map((part) =>
+        """() => ["#claims", "#words", "#loss"].map((part) =>
         Number(getComputedStyle(document.querySelector(part)).opacity) < 1)"""
     )
     described = tab.page.locator('#claims[aria-describedby="status-words"]').count()
-    said = "what is shown is of" in tab.page.inner_text("#status-words")
+    said = "shows the previous settings" in tab.page.inner_text("#status-words")
     found = {marks == 3, all(faint), described == 1, said}
     assert len(found) == 1 and (marks, any(faint)) in ((0, False), (3, True)), (marks, faint, said)
     return found.pop()

@@ -32,6 +32,7 @@ from iclflow.explorer._connections import (
 )
 from iclflow.explorer._desk import Told
 from iclflow.explorer._exports import as_csv, as_json, as_program, as_toml
+from iclflow.explorer._folder import checkpoint_folder
 from iclflow.explorer._limits import LIMITS, Refusal, told_limits
 from iclflow.explorer._pool import Pool, Worker
 from iclflow.explorer._presets import presets
@@ -40,6 +41,7 @@ from iclflow.explorer._run_data import Points, RunData
 from iclflow.explorer._session import Run, Session
 from iclflow.explorer._stored import Shelf
 from iclflow.explorer._studio import Studio
+from iclflow.files import write_own
 
 KINDS = {
     "flow": ("gradient_flow", "gradient_descent", "sgd", "adam"),
@@ -583,3 +585,19 @@ def test_the_program_of_a_run_makes_it_again_to_the_bit(tmp_path):
     assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
     watched = train(prepare(config), lambda status: None, None, 500)
     assert float(done.stdout.splitlines()[-1]) == float(watched.losses[-1])
+
+
+def test_folders_of_killed_servers_go_and_what_a_link_leads_to_stays(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("iclflow.explorer._folder._is_alive", lambda pid: False)
+    left = checkpoint_folder()
+    (left / "0123456789abcdef.safetensors").write_bytes(b"of a run")
+    (left / "notes.safetensors").write_bytes(b"mine")
+    mine = tmp_path / "mine"
+    write_own(mine, {"report.html": b"a page"})
+    (mine / "0123456789abcdef.safetensors").write_bytes(b"mine")
+    (tmp_path / "iclflow-explore-99-x").symlink_to(mine)
+    made = checkpoint_folder()
+    assert made.is_dir() and made != left
+    assert [path.name for path in left.iterdir()] == ["notes.safetensors"]
+    assert len(list(mine.iterdir())) == 3  # with the marker

@@ -144,9 +144,10 @@ def test_a_list_that_leads_out_of_its_folder_or_is_none_is_not_ours(files, tmp_p
     "text, reason",
     [
         ("[" * 100_000, "is nested too deeply"),
+        ("[" * 150 + "]" * 150, "is nested too deeply"),
         ("{", "is not valid JSON"),
         (json.dumps({"hash": "0" * 64}), "does not match its hash"),
-        ("\udcff", "is not valid JSON"),
+        ("\udcff", "is not text in UTF-8"),
     ],
 )
 def test_what_is_no_list_says_why(text, reason, tmp_path):
@@ -177,6 +178,7 @@ def test_half_written_files_are_ours_unless_they_were_there_before_the_marker(tm
     own = OwnFiles(tmp_path)
     assert own.leftovers() == []
     own.begin("parts")
+    own.make("parts")
     for folder in (tmp_path, tmp_path / "parts"):
         with temporary_file(folder, "rows") as path:
             shutil.copy(path, folder / ".rows.iclflow-bbcdefgh.part")  # as if it had been killed

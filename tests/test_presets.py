@@ -6,7 +6,6 @@ import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import jax
 import numpy as np
@@ -77,14 +76,15 @@ def test_there_is_no_picture_without_a_preset():
 def _told_theory(experiment, predicted, run, end, monkeypatch) -> list[dict]:
     """The curves that a page is told: before a run, after its first points, and at its end."""
     events: list[tuple[str, dict]] = []
-    desk: Any = SimpleNamespace(
-        event=lambda type, **content: events.append((type, content)), points=lambda *_: None
-    )
+    keep = lambda _, type, **content: events.append((type, content))
+    monkeypatch.setattr(_teller.Desk, "event", keep)
+    monkeypatch.setattr(_teller.Desk, "points", lambda *_: None)
     measured = SimpleNamespace(roles=None, lines={}, matrices={})
     panels = SimpleNamespace(clock=run.clock, lines=(), heads=(), matrices=())
     panels.measure = lambda _: measured
     for name, stub in {"panels_of": panels, "Narrator": None, "run_checks": ()}.items():
         monkeypatch.setattr(_teller, name, lambda *_, stub=stub: stub)
+    desk = object.__new__(_teller.Desk)  # there is no pipe behind it
     teller = _teller.Teller(desk, experiment, predicted, None)
     teller.begin(end)
     for part in (run[:3], run):

@@ -19,6 +19,7 @@ from helpers import harmed
 from iclflow.cli import main
 from iclflow.config import InputError, load_config, parse_config, to_toml
 from iclflow.experiment import loss_figure, overlay, prepare, train
+from iclflow.explorer._stored import Shelf
 from iclflow.files import LOCK, MARKER, is_sealed, printable, sealed
 from iclflow.flows import Checkpoint
 from iclflow.flows._checkpoint import Snapshot
@@ -600,10 +601,12 @@ def odd_folders(root: Path) -> set[str]:
             os.mkfifo(f / "config.toml"),
         ),
         "bytes": lambda f: (f / "config.toml").write_bytes(b"\xff"),
+        "forged letters": lambda f: (f / "manifest.json").write_text("{}", "utf-16"),
         os.fsdecode(b"\xff"): lambda f: (f / os.fsdecode(b"\xfe.png")).write_bytes(b"mine"),
     }
     forged = {"statistics": [], "result": 5, "files": [], "loss": "x", "versions": 3}
     forged |= {"statistics ": {"seconds": "long"}, "files ": {"../../secret": "0" * 64}}
+    forged |= {"statistics  ": None, "versions ": None, "files  ": {"a\ud800": "0" * 64}}
 
     def forge(folder: Path, key: str, value) -> None:
         content = json.loads((folder / "manifest.json").read_text())
@@ -648,8 +651,10 @@ def test_one_odd_folder_breaks_no_list(tmp_path, capsys):
     assert everything(tmp_path) == before
     hash = next(run["hash"] for run in listed if run["folder"] == "good")
     assert find_run(Path("good"), hash[:8]).status == "complete"
-    code, out, _ = command("runs", "--root", ".", "--name", "*xff*", capsys=capsys)
-    assert code == 0
+    # What the explorer sends.
+    shelf = Shelf([tmp_path]).listed()
+    assert len(shelf["runs"]) == len(listed) and len(shelf["sweeps"]) == 1
+    json.dumps(shelf, ensure_ascii=False, allow_nan=False).encode("utf-8")
 
 
 def test_a_folder_that_may_not_be_read_is_listed_with_the_reason(tmp_path, capsys, monkeypatch):

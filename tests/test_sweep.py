@@ -430,10 +430,10 @@ def test_a_batch_holds_the_test_set_of_one_run_at_a_time(monkeypatch):
     measured = []
 
     class Watched(_compute._Run):
-        def let_go(self):
+        def drop_test_set(self):
             assert "_monitor" in vars(self)
             assert not any("_monitor" in vars(run) for run in measured)
-            super().let_go()
+            super().drop_test_set()
             measured.append(self)
 
     monkeypatch.setattr(_compute, "_Run", Watched)

@@ -1,6 +1,7 @@
 """What a sweep's file and a question to its table may say, and what is refused in a sentence."""
 
 import json
+from contextlib import nullcontext
 
 import pytest
 
@@ -41,7 +42,7 @@ def table(tmp_path):
 @pytest.fixture
 def asked(table, monkeypatch, capsys):
     """Answers `iclflow query` about the table."""
-    monkeypatch.setattr("iclflow.cli._query.table_of", lambda options: table)
+    monkeypatch.setattr("iclflow.cli._query.table_of", lambda options: nullcontext(table))
 
     def ask(*words):
         code = main(["query", "any", *words])

@@ -129,6 +129,6 @@ def test_a_run_that_diverged_says_so_and_has_gaps():
         )
 
 
-def test_a_single_point_is_drawn_as_a_level():
+def test_a_single_point_is_drawn_as_a_point():
     ax = run_of("MergedKQ", 1).plot_spectrum()
-    assert all(len(line.get_xdata()) == 2 for line in ax.lines)
+    assert all(len(line.get_xdata()) == 1 and line.get_marker() == "o" for line in ax.lines)

@@ -202,6 +202,10 @@ def has(data: Data, knob: str) -> bool:
     if key == "count":  # of others, a few points take as long as all of these
         steps = data["flow"].get("steps", 0)
         return steps > 2 and data.get("risk") is None and data["model"].get("form") != "full"
+    if knob in ("model.heads", "model.width", "task.dim") and "sequences" in data.get("risk", {}):
+        # Large matrices take minutes to factorise.
+        if data["flow"].get("solver") == "implicit":
+            return False
     known = {
         "hidden": data["task"]["kind"] == "two_layer_relu",
         "width": "factored" in data["model"]["kind"],
@@ -230,8 +234,9 @@ def draw(rng: random.Random, low: float, high: float) -> Drawn:
 
 def _reaching(data: Data, knob: str, target: float) -> Data | None:
     """The config with a size as large as its estimate allows; None if none is large enough."""
-    # Inputs beyond some hundreds take minutes to compile.
-    limit, most = 2**9 if knob == "task.dim" else 2**24, 2
+    # Inputs beyond some hundreds take minutes to compile, thousands of heads as long to compute.
+    limit, most = {"task.dim": 2**9, "model.heads": 2**12}.get(knob, 2**24), 2
+    limit = 2**24 if data.get("risk", {}).get("kind") is None and knob == "model.heads" else limit
     while estimate(grown(data, knob, most)) < target:
         most *= 2
         if most > limit:

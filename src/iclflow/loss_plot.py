@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .files import shorten
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -19,7 +21,7 @@ _ROUNDS = 20
 # show nothing.
 _MOVED = 0.01
 # So few points are marked: the lines between them are no measurement.
-_FEW = 50
+FEW_POINTS = 50
 
 
 def draw_loss(ax: "Axes", times: np.ndarray, losses: np.ndarray, rests: bool = False) -> None:
@@ -31,7 +33,7 @@ def draw_loss(ax: "Axes", times: np.ndarray, losses: np.ndarray, rests: bool = F
     """
     style = {"color": "C0", "lw": 2, "label": "simulation"}
     if len(times) > 1 or not rests:
-        ax.plot(times, losses, marker="o" if len(times) <= _FEW else None, ms=4, **style)
+        ax.plot(times, losses, marker="o" if len(times) <= FEW_POINTS else None, ms=4, **style)
     else:
         ax.plot([0, 1], [losses[0]] * 2, **style)
         ax.set(xlim=(0, 1), xticks=())
@@ -43,7 +45,7 @@ def draw_theory(ax: "Axes", theory: Any, times: np.ndarray) -> None:
     end = reach(times[-1], drops)
     if hasattr(theory, "loss") and end > 0:
         if callable(theory.loss):
-            curve = curve_points(theory.loss, times, end)
+            curve = curve_points(lambda moments: theory.loss(moments), times, end)
         else:
             curve = np.asarray(theory.times, float), np.asarray(theory.loss, float)
         ax.plot(*curve, ls="--", color="black", lw=1.2, label="theory")
@@ -102,6 +104,11 @@ def first_shown(times: np.ndarray, losses: np.ndarray) -> float | None:
     return float(max(0.1 * times[np.argmax(moved)], times[times > 0][0]))
 
 
+def one_panel(ax: "Axes | None") -> "Axes":
+    """The axes given, or new ones."""
+    return panels(ax)[0, 0]
+
+
 def panels(axes: Any = None, rows: int = 1, columns: int = 1) -> np.ndarray:
     """The axes given, or those of a new figure, by row and column."""
     import matplotlib.pyplot as plt
@@ -127,7 +134,7 @@ def check_theory(theory: Any) -> None:
     known = ("levels", "drop_times", "references")
     if loss is None and not any(hasattr(theory, name) for name in known):
         raise TypeError(
-            f"`theory` = {_short(theory)}: must be a prediction with `levels`, `drop_times`, "
+            f"`theory` = {shorten(theory)}: must be a prediction with `levels`, `drop_times`, "
             "`loss(times)`, or `times` and the `loss` at them, such as "
             "`iclflow.theory.staircase(task, model)`."
         )
@@ -136,15 +143,9 @@ def check_theory(theory: Any) -> None:
     times, shape = getattr(theory, "times", ()), np.shape(loss)
     if len(shape) != 1 or np.shape(times) != shape:
         raise TypeError(
-            f"`theory` = {_short(theory)}: its `loss` must be a function of the times, or a vector "
+            f"`theory` = {shorten(theory)}: its `loss` must be a function of times, or a vector "
             "with one entry for each of its `times`, as that of `iclflow.theory.pair_flow`."
         )
-
-
-def _short(value) -> str:
-    """A value as it can stand in a sentence: on one line, not too long."""
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 60 else f"{text[:59]}…"
 
 
 def _smooth(

@@ -17,7 +17,7 @@ from .loss_plot import (
     draw_theory,
     first_shown,
     framed_legend,
-    panels,
+    one_panel,
     set_log_time,
 )
 from .models import MODELS, AbstractModel, map_models, restore_model
@@ -175,7 +175,7 @@ class Trajectory(Generic[M]):
         """
         if theory is not None:
             check_theory(theory)
-        ax = panels(ax)[0, 0]
+        ax = one_panel(ax)
         draw_loss(ax, self.times, self.losses, self.result is Result.stationary)
         if theory is not None:
             draw_theory(ax, theory, self.times)
@@ -358,9 +358,9 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         if not needed.exists():
             raise FileError(f"`{folder}` is not a complete run: {needed} is missing.")
         check_regular(needed)
-    text = path.read_bytes()
+    data = path.read_bytes()
     try:
-        manifest = parse_json(text)
+        manifest = parse_json(data)
     except ValueError as error:
         raise FileError(f"`{path}` {error}: damaged.") from None
     if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
@@ -369,7 +369,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     if manifest.get("format") != FORMAT:
         found = shorten(manifest.get("format"))
         raise FileError(f"`{folder}` has format {found}: must be {FORMAT}.")
-    if not is_sealed(text.decode()):
+    if not is_sealed(data.decode()):
         raise FileError(f"`{path}` does not match its hash: damaged.")
     return manifest
 

@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from .circuits import Circuits, Role, head_roles, in_coordinates, read_heads
 from .estimators import PopulationPCR, principal_components
-from .loss_plot import framed_legend, panels
+from .loss_plot import FEW_POINTS, framed_legend, one_panel, panels
 from .models import AbstractModel, AttentionStack, map_models
 from .tasks import AbstractTask, MultiTaskRegression
 
@@ -30,8 +30,6 @@ ROLE_COLOURS: dict[Role, str] = {
 _DASHES = ("-", "--", "-.", ":")
 # So many curves have names of their own in a legend, and colours of their own on the page.
 _NAMED = 10
-# So few points are marked: the lines between them are no measurement.
-_FEW = 50
 
 
 def plot_spectrum(
@@ -40,7 +38,7 @@ def plot_spectrum(
     """Singular values: of linear attention with one label those of the matrix that all heads apply
     together, of any other those of each head."""
     found = _circuits(models, times)
-    ax = panels(ax)[0, 0]
+    ax = one_panel(ax)
     if _is_linear(models) and found.values.shape[-2] == 1:
         names = [rf"$\sigma_{{{rank + 1}}}$" for rank in range(found.dim)]
         _draw_named(ax, times, _singular_values(found.together[:, 0]), names)
@@ -97,7 +95,7 @@ def plot_components(
         strengths = np.einsum("taa->ta", _circuits(models, times, task, basis).together[:, 0])
         names = [f"component {d + 1} (variance {v:.3g})" for d, v in enumerate(variances)]
         words = r"strength $e_d^\top A\,e_d$, $A=\Sigma_h\,\mu_h KQ_h$"
-    ax = panels(ax)[0, 0]
+    ax = one_panel(ax)
     if _is_linear(models) and not isinstance(task, MultiTaskRegression):
         strengths = strengths / np.asarray(PopulationPCR(task, task.dim, models.divides_by).gains)
         ax.axhline(1.0, color="0.8", lw=0.8, zorder=1)
@@ -117,7 +115,8 @@ def _circuits(
         raise ValueError("This run has no points: nothing can be drawn.")
     # Weights that ran away make infinities, which are drawn as gaps.
     with np.errstate(all="ignore"):
-        return in_coordinates(*map_models(read_heads, models), task, basis, type(models).__name__)
+        attention, values = map_models(read_heads, models)
+        return in_coordinates(attention, values, task, basis, type(models).__name__)
 
 
 def _is_linear(models: AbstractModel) -> bool:
@@ -170,12 +169,8 @@ def _draw_heads(
 
 
 def _draw(ax: "Axes", times: np.ndarray, values: np.ndarray, lw: float = 1.8, **style: Any) -> None:
-    """One curve; of a run that has a single point, the level at which it stays."""
-    if len(times) > 1:
-        ax.plot(times, values, lw=lw, marker="o" if len(times) <= _FEW else None, ms=3, **style)
-    else:
-        ax.plot([0, 1], [values[0]] * 2, lw=lw, **style)
-        ax.set(xlim=(0, 1), xticks=())
+    """One curve, through its points and no further."""
+    ax.plot(times, values, lw=lw, marker="o" if len(times) <= FEW_POINTS else None, ms=3, **style)
 
 
 def _styles(names: Sequence[str]) -> list[dict[str, Any]]:

@@ -41,7 +41,7 @@ class Head:
     def structured(self) -> bool:
         """Whether ω describes what the head attends to: half of the norm of its key-query circuit
         lies on the diagonal, and the diagonal varies by less than its mean."""
-        return bool(_described(self.diagonal_share, self.homogeneity))
+        return bool(_is_described(self.diagonal_share, self.homogeneity))
 
     @property
     def name(self) -> str:
@@ -136,10 +136,10 @@ def is_structured(attention: Float[np.ndarray, "*batch T D"]) -> Bool[np.ndarray
     diagonals = np.diagonal(attention[..., : attention.shape[-1], :], axis1=-2, axis2=-1)
     whole, mean = np.linalg.norm(attention, axis=(-2, -1)), np.abs(diagonals.mean(-1))
     share = np.linalg.norm(diagonals, axis=-1) / np.where(whole > 0, whole, 1.0)
-    return _described(share, (mean > 0) * (mean - diagonals.std(-1)))
+    return _is_described(share, (mean > 0) * (mean - diagonals.std(-1)))
 
 
-def _described(diagonal_share, homogeneity):
+def _is_described(diagonal_share, homogeneity):
     """From the two shares of a head, or from numbers with the sign of the second."""
     return (diagonal_share >= _LEAST_DIAGONAL) & (homogeneity > 0)
 

@@ -190,11 +190,11 @@ def _compare(
     errors, *rows = (np.concatenate(each, axis=-1) for each in zip(*parts))
     if not all(np.all(np.isfinite(own)) for _, own, *_ in rows):
         raise ValueError("`model` predicts NaN or infinity: it implements no algorithm.")
-    found = (_judged(each, rivals[label]) for each, label in zip(rows, labels))
+    found = (_rank_estimators(each, rivals[label]) for each, label in zip(rows, labels))
     return Comparison(tuple(found), estimate_mean(jnp.asarray(errors)))
 
 
-def _judged(rows: Float[np.ndarray, "n count"], estimators) -> Algorithm:
+def _rank_estimators(rows: Float[np.ndarray, "n count"], estimators) -> Algorithm:
     """The estimators by their distance, from the labels and all predictions of them."""
     labels, own, *theirs = rows
     least = ALMOST_NOTHING**2 * float(np.mean(labels**2))

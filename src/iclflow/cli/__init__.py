@@ -7,7 +7,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from ._streams import give_up_output, note, open_streams
+from ._streams import note, open_streams, silence_output
 
 COMMANDS = {
     "run": "run one experiment of your own from a TOML file",
@@ -48,10 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
     except OSError as error:
         # Whoever read our output has had enough (`| head`): that is no error.
-        if isinstance(error, BrokenPipeError) and give_up_output():
+        if isinstance(error, BrokenPipeError) and silence_output():
             return 0
         note(f"{error.strerror or error}.")
-        give_up_output()
+        silence_output()
         return 2
 
 

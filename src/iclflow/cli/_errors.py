@@ -11,6 +11,9 @@ from ..files import FileError
 from ._interrupts import INTERRUPTED, Interrupted
 from ._streams import note
 
+# What to do about a file of somebody else where a command would write its own.
+OTHER_FOLDER = "move it away, or choose another folder with --out"
+
 
 def guarded(command: Callable[[], int]) -> int:
     """The exit code of a command, with bad input reported in one sentence."""

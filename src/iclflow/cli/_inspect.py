@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ..config import BASE, GIB, InputError, memory_here, shown
+from ..files import OwnFiles
 from ._activity import Activity
-from ._errors import Parser, add_json
+from ._errors import OTHER_FOLDER, Parser, add_json
 from ._inspected import print_inspected
 from ._kinds import check_kind
 from ._start import start
@@ -40,6 +41,8 @@ def main(arguments: Sequence[str]) -> int:
                 raise InputError(
                     f"`--out` = {options.out}: {type(model).__name__} has no circuits to draw."
                 )
+            if options.out:  # before what takes long
+                OwnFiles(options.out, remedy=OTHER_FOLDER).check(("heads.pdf", "heads.png"))
             task = _task(options, model)
             _check_memory(options, model, task)
             found = _measured(model, task, options, activity)
@@ -66,8 +69,8 @@ def _parser() -> Parser:
         help="the folder of a run, a model file of ours, or a PyTorch state dict with q_proj, "
         "k_proj, v_proj and o_proj (.safetensors, .pth)",
     )
-    parser.add_argument("--heads", type=int, help="of a state dict: how many, needed unless there "
-                        "is one as wide as a token")  # fmt: skip
+    parser.add_argument("--heads", type=int, help="of a state dict: how many; needed "
+                        "unless the file says it")  # fmt: skip
     parser.add_argument("--labels", type=int, help="of a state dict: how many token entries, the "
                         "last ones, are labels (default: the number of outputs, or 1 if every "
                         "entry has one)")  # fmt: skip

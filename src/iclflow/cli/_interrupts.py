@@ -81,7 +81,7 @@ class Interrupts:
 
 
 @contextlib.contextmanager
-def keeping(folder: Path) -> Iterator[None]:
+def report_kept(folder: Path) -> Iterator[None]:
     """Ends a command that computes into a folder, and goes on there if it is called again, by an
     `Interrupted` that says what is there."""
     try:
@@ -97,7 +97,7 @@ def keeping(folder: Path) -> Iterator[None]:
         raise Interrupted(kept) from None
 
 
-def settle() -> None:
+def ignore_signals() -> None:
     """From here on nothing ends the command early: all is computed and written, and only to be
     told. (Who calls `main` hears signals again when it returns.)"""
     if threading.current_thread() is threading.main_thread():

@@ -131,12 +131,12 @@ def table_of(options) -> Iterator["Table"]:
         note(f"{folder} is not complete: this is what is done.")
     memory = int(options.memory * 2**30) or None
     table = Table(files, options.timeout or None, memory)
-    with _more_memory_at_most(memory):
+    with _limit_memory(memory):
         yield table
 
 
 @contextlib.contextmanager
-def _more_memory_at_most(size: int | None) -> Iterator[None]:
+def _limit_memory(size: int | None) -> Iterator[None]:
     """Refuses memory beyond what this process has, twice so many bytes, and some for threads:
     DuckDB keeps to its own limit, but does not count the rows that it hands over, nor long texts.
     """

@@ -10,8 +10,8 @@ from pathlib import Path
 from ..config import InputError
 from ..files import OwnFiles
 from ._activity import Activity, alone
-from ._errors import Parser, add_json
-from ._interrupts import Interrupts, keeping, settle
+from ._errors import OTHER_FOLDER, Parser, add_json
+from ._interrupts import Interrupts, ignore_signals, report_kept
 from ._start import start
 from ._sweep_progress import completed, use_one_thread
 
@@ -76,7 +76,7 @@ def _draw(figure, folder: Path, tier: str, as_json: bool) -> int:
     with stop, result_folder(folder), Activity(f"drawing {figure.name}"), alone():
         drawing = figure.draw(Lab(tier))
         files = [str(path) for path in save_drawing(drawing, folder, _stem(figure))]
-    settle()
+    ignore_signals()
     _say(figure, figure.caption, files, time.perf_counter() - begin, as_json)
     return 0
 
@@ -98,13 +98,13 @@ def _sweep(diagram, folder: Path, tier: str, as_json: bool) -> int:
         activity.update(f"{sweep.name}: waiting for another process that computes it")
 
     with result_folder(folder), activity:
-        with keeping(path), Interrupts(), SweepFolder.locked(path, sweep, waiting) as locked:
+        with report_kept(path), Interrupts(), SweepFolder.locked(path, sweep, waiting) as locked:
             completed(sweep, batches_of(sweep), locked, LocalEngine(), activity)
         activity.update(f"drawing {diagram.name}")
         with Interrupts(f"the sweep is in {path}, and the same command draws it"), alone():
             drawing = diagram.draw(Swept(sweep, path), tier)
             files = [str(file) for file in save_drawing(drawing, folder, _stem(diagram))]
-    settle()
+    ignore_signals()
     seconds = time.perf_counter() - begin
     _say(diagram, drawing.caption, [*files, str(path)], seconds, as_json)
     return 0
@@ -115,7 +115,7 @@ def _check_free(folder: Path, figure) -> None:
     from ..figures import SUFFIXES
 
     names = [f"{_stem(figure)}.{suffix}" for suffix in SUFFIXES]
-    OwnFiles(folder, remedy="move it away, or choose another folder with --out").check(names)
+    OwnFiles(folder, remedy=OTHER_FOLDER).check(names)
 
 
 def _stem(figure) -> str:

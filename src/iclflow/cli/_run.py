@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ..config import Config, named, parse_config, read_toml, with_flags
 from ._activity import Activity
 from ._errors import Parser, add_json, add_lasting, lasting_options
-from ._interrupts import INTERRUPTED, Interrupts, keeping, settle
+from ._interrupts import INTERRUPTED, Interrupts, ignore_signals, report_kept
 from ._kinds import check_kind
 from ._start import start
 from ._streams import note
@@ -67,7 +67,7 @@ def _run(config: Config, path: Path, options, file: str) -> int:
     check_input(file, path, {CONFIG: config_text(config)})
     check_free(path, config, options.force)
     build_task(config)
-    with keeping(path), Interrupts(), Activity(config.name) as activity:
+    with report_kept(path), Interrupts(), Activity(config.name) as activity:
         folder = RunFolder(path, config)
         # A run that is over is shown as it is: that needs no lock, and no disk to write on.
         run = None if options.fresh else folder.stored()
@@ -80,7 +80,7 @@ def _run(config: Config, path: Path, options, file: str) -> int:
             stays = "not written: the run that reached its end stays in"
             outcome = f"{'written to' if written else stays} {path}"
         summary = summarise(config, run, theory.floor, theory.predicted, theory.task)
-    settle()
+    ignore_signals()
     if options.json:
         facts = {"folder": str(path), "written": written, "resumed": resumed}
         print(json.dumps({**summary.as_json(), **facts}, indent=2))

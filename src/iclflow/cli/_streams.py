@@ -22,7 +22,7 @@ def note(text: str) -> None:
         _silence(sys.stderr)
 
 
-def give_up_output() -> bool:
+def silence_output() -> bool:
     """Whether standard output leads nowhere any more; after this nothing fails at it, up to the
     end of the process."""
     left = True

@@ -10,7 +10,7 @@ from typing import Any
 from ..config import InputError, named, read_toml, with_flags
 from ._activity import Activity
 from ._errors import Parser, add_json, add_lasting, lasting_options
-from ._interrupts import Interrupts, keeping, settle
+from ._interrupts import Interrupts, ignore_signals, report_kept
 from ._kinds import check_kind
 from ._start import start
 from ._streams import note
@@ -134,7 +134,7 @@ def _run(sweep, batches, path: Path, options, engine) -> int:
         if not sys.stderr.isatty():
             note(f"{words}.")
 
-    with keeping(path), Interrupts(), activity:
+    with report_kept(path), Interrupts(), activity:
         manifest, written = None if options.fresh else SweepFolder.found(path, sweep), False
         if manifest is None:
             with SweepFolder.locked(path, sweep, waiting, options.fresh) as folder:
@@ -142,7 +142,7 @@ def _run(sweep, batches, path: Path, options, engine) -> int:
                 every = options.checkpoint_every
                 facts = lambda: _facts(engine)
                 manifest = completed(sweep, batches, folder, engine, activity, every, facts)
-    settle()
+    ignore_signals()
     result = {key: manifest[key] for key in ("name", "runs", "batches", "results", "statistics")}
     result |= {"hash": sweep.hash, "folder": str(path), "written": written}
     shares = emergence(Table([path / RESULTS]))

@@ -13,13 +13,12 @@ from ..config import InputError
 from ..files import OwnFiles, write_own
 from ._activity import Activity, alone
 from ._claims import PAPERS
-from ._errors import Parser
-from ._interrupts import Interrupts, settle
+from ._errors import OTHER_FOLDER, Parser
+from ._interrupts import Interrupts, ignore_signals
 from ._start import start
 
 # The report, and the same as data.
 _PAGES = ("report.html", "claims.json")
-_REMEDY = "move it away, or choose another folder with --out"
 MARKS = {"holds": "✓", "fails": "✗", "inconclusive": "?", "misstated": "≠"}
 _VERBS = {
     "holds": ("holds", "hold"),
@@ -50,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.json and not quiet:
         _check_writable(Path(options.json))
     begin, place = time.perf_counter(), _folder(options)
-    OwnFiles(place, remedy=_REMEDY).check([*_PAGES, *names_of(_figures_of(chosen, options))])
+    OwnFiles(place, remedy=OTHER_FOLDER).check([*_PAGES, *names_of(_figures_of(chosen, options))])
     with (
         Interrupts("no report was written") as interrupts,
         result_folder(place) as folder,
@@ -61,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
         left_out = [claim for claim in everything if claim not in chosen]
         seconds = time.perf_counter() - begin
         result = _write(folder, outcomes, figures, files, options, seconds, left_out)
-    settle()
+    ignore_signals()
     if quiet:
         print(_as_text(result))
     else:

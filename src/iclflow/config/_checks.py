@@ -189,7 +189,7 @@ def check_memory(config: "Config") -> None:
     if total <= here.usable:
         return
     if needed[PROGRAM] > here.usable:
-        subject = "The program itself is too large: any run"
+        subject = "There is too little memory for any run: one"
     else:
         name = largest_setting(needed)
         subject = f"{_with_value(config, name)} {_why(config, name)}: the run"

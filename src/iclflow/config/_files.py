@@ -51,7 +51,8 @@ def parse_config(data: Mapping[str, Any], stored: bool = False) -> Config:
 
     **Arguments:**
 
-    - `stored`: whether its run is there already, and may have needed another machine than this.
+    - `stored`: whether the run is there already, or was checked before: then nobody asks whether
+      this machine has the memory for it, now.
     """
     try:
         return Config.model_validate(dict(data), context={"stored": stored})

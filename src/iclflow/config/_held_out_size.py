@@ -39,7 +39,8 @@ class HeldOutSize(NamedTuple):
         stored, looked = stored_numbers(config), predicted_numbers(config)
         if count * stored > _DRAWN_AT_ONCE:
             block = max(1, min(_BLOCK // stored, _PART // looked))
-            return HeldOutSize(count // block * block, count // block, 1)
+            blocks = -(-count // block)
+            return HeldOutSize(blocks * block, blocks, 1)
         if count * looked <= _LOOKED_AT_ONCE:
             return HeldOutSize(count, 1, 1)
         return HeldOutSize(count, 1, -(-count // max(1, _PART // looked)))
@@ -57,14 +58,8 @@ def stored_numbers(config: "Config") -> int:
 
 def predicted_numbers(config: "Config") -> int:
     """About how many numbers one fresh sequence takes while it is predicted."""
-    task, tokens = config.task, config.task.longest_context + 1
-    if not in_lanes(config):
-        return stored_predicted_numbers(config)
-    # In the posterior there are products of all pairs of entries; of several labels, what each
-    # gives to each.
-    noisy = task.labels == 1 and getattr(task, "noise", 0.0) and not config.model.label_blind
-    pairs = tokens * task.dim**2 if noisy else 0
-    return product_numbers(config) + pairs + 2 * (task.labels**2 - 1) * (tokens + task.dim)
+    alone = product_numbers(config) if in_lanes(config) else stored_predicted_numbers(config)
+    return alone + posterior_numbers(config)
 
 
 def stored_predicted_numbers(config: "Config") -> int:
@@ -80,8 +75,19 @@ def stored_predicted_numbers(config: "Config") -> int:
 
 def product_numbers(config: "Config") -> int:
     """Of the products of every head with every entry of every token, and as much for their sums:
-    what a fresh sequence takes that lies beside others."""
-    return 2 * config.model.heads * stored_numbers(config)
+    what a fresh sequence takes that lies beside others. Of several labels, also what each gives to
+    each."""
+    task = config.task
+    labels = 2 * (task.labels**2 - 1) * (task.longest_context + 1 + task.dim)
+    return 2 * config.model.heads * stored_numbers(config) + labels
+
+
+def posterior_numbers(config: "Config") -> int:
+    """Of the products of all pairs of inputs of every token, and of the equations for their sums,
+    where the label of a query is replaced by its posterior mean."""
+    task = config.task
+    noisy = isinstance(task, LinearRegressionTask) and task.noise > 0
+    return (task.longest_context + 5) * task.dim**2 if noisy and not config.model.label_blind else 0
 
 
 def in_lanes(config: "Config") -> bool:

@@ -12,6 +12,7 @@ from ._held_out_size import (
     COMPARED,
     HeldOutSize,
     in_lanes,
+    posterior_numbers,
     predicted_numbers,
     product_numbers,
     stored_numbers,
@@ -41,7 +42,7 @@ PROGRAM = ""
 # Numbers for every entry of a covariance: of inputs and prior, their roots and eigenvectors.
 _COVARIANCES = 20
 # Copies of the weights that the stages of a solver hold, and those that a descent does.
-_FLOW_COPIES, _DESCENT_COPIES = 30, 12
+_FLOW_COPIES, _DESCENT_COPIES = 30, 8
 # Bytes of what is recorded of one chunk of steps, with the chunk that is under way beside it.
 _RECORD = 3 * 2**25
 # Copies of what is kept of a run while it is joined and written.
@@ -168,7 +169,9 @@ def _passing(config: "Config", size: _Sizes, lanes: int) -> dict[str, float]:
     elif config.sampled:
         batch = risk.batch if isinstance(risk, SampledRisk) else 256
         bytes_each = _SINGLE if getattr(risk, "precision", "") == "float32" else _DOUBLE
-        each = (1 + _DRAWING) * size.stored + config.task.function_size + size.gradient
+        # Where sequences lie side by side, what draws them makes room for what is computed on them.
+        each = (_DRAWING if in_lanes(config) else 1 + _DRAWING) * size.stored
+        each += config.task.function_size + size.gradient
         step = 0 if _fused(config) else bytes_each * lanes * batch * each
         name = "risk.batch" if batch > size.stored else _longest(config)
         found[name] = float(step)
@@ -220,12 +223,15 @@ def _gradient_numbers(config: "Config") -> int:
     task, model = config.task, config.model
     tokens = task.longest_context + 1
     if model.layers:
-        return 3 * model.layers * model.heads * tokens**2
+        drawn = posterior_numbers(config) if config.sampled else 0
+        return 3 * model.layers * model.heads * tokens**2 + drawn
     if not config.sampled:
         return stored_predicted_numbers(config) + 2 * model.heads * tokens * task.labels
-    # The way back takes what the way there does, but for what does not depend on the weights.
-    back = product_numbers(config) if in_lanes(config) else 2 * model.heads * tokens * task.labels
-    return predicted_numbers(config) + back
+    if in_lanes(config):  # linear attention is done with the posterior before its products
+        parts = product_numbers(config), posterior_numbers(config)
+        scores = stored_numbers(config) + 3 * model.heads * tokens
+        return scores + sum(parts) if model.softmax else max(parts)
+    return predicted_numbers(config) + 2 * model.heads * tokens * task.labels
 
 
 def _fused(config: "Config") -> bool:

@@ -15,10 +15,9 @@ import jax
 
 from ..compile_cache import enable_compile_cache
 from ..config import InputError, out_of_memory
-from ..files import leftovers
+from ..files import Held, folder_lock, leftovers
 from ..flows import CheckpointError
 from ..precision import enable_float64
-from ..store import Held, folder_lock
 from ..sweep import Batch, Finished, Sweep, Workshop, compute_batch, parse_sweep
 from ..versions import NUMERICAL, installed
 

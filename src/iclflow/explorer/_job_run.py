@@ -38,7 +38,7 @@ def compute_run(
     - `limit`: of seconds in all.
     - `told`: how many of its points the page knows already.
     """
-    experiment = prepare(parse_config(config))
+    experiment = prepare(parse_config(config, stored=True))
     if why := desk.stopped():
         return {"left": why, "seconds": seconds}
     teller = Teller(desk, experiment, overlay(experiment), experiment.floor(), told)
@@ -95,7 +95,7 @@ def _thinned(run: Trajectory) -> Trajectory:
 
 def draw_loss(desk: Desk, config: dict, times: np.ndarray, losses: np.ndarray, result: str) -> Any:
     """The figure of a run, as `iclflow run` draws it: PNG and PDF."""
-    experiment = prepare(parse_config(config))
+    experiment = prepare(parse_config(config, stored=True))
     clock = "time" if experiment.config.flow.kind == "gradient_flow" else "step"
     run = Trajectory(times, losses, experiment.model, clock, Result[result])
     return loss_figure(run, overlay(experiment), experiment.floor(), experiment.config.name)
@@ -103,7 +103,7 @@ def draw_loss(desk: Desk, config: dict, times: np.ndarray, losses: np.ndarray, r
 
 def warm_up(desk: Desk, config: dict) -> None:
     """Compiles what a run of this config needs, without telling anybody."""
-    experiment = prepare(parse_config(config))
+    experiment = prepare(parse_config(config, stored=True))
     teller = Teller(desk, experiment, overlay(experiment), experiment.floor())
     run = train(experiment, lambda _: True, None, _stretch(experiment.config))
     teller.measure(run)

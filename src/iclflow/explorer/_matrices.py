@@ -61,7 +61,8 @@ class Reader:
         """The heads at every point of a run."""
         if isinstance(run.models, AttentionStack):
             return _of_stack(run.models)
-        found = in_coordinates(*run.map(read_heads), self.task, self.basis)
+        attention, values = run.map(read_heads)
+        found = in_coordinates(attention, values, self.task, self.basis)
         return Heads(found.attention, found.values, found.omega, found.mu, run.models)
 
 

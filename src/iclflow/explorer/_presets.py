@@ -89,7 +89,7 @@ def _read(path: Path) -> Preset:
     paper, _, name = path.stem.partition("-")
     if about["paper"] != paper or paper not in PAPERS:
         raise InputError(f"`{path.name}`: `preset.paper` must be how the name of the file begins.")
-    config = parse_config(named(data, path))
+    config = parse_config(named(data, path), stored=True)
     unknown = [key for key in about["controls"] if key not in CONTROLS or not _has(config, key)]
     if unknown:
         raise InputError(f"`{path.name}`: `preset.controls` names `{unknown[0]}`, not a setting.")

@@ -20,6 +20,6 @@ from ._own import MANIFEST as MANIFEST
 from ._own import MARKER as MARKER
 from ._own import NotOurs as NotOurs
 from ._own import OwnFiles as OwnFiles
+from ._own import find_list_error as find_list_error
 from ._own import folder_removed as folder_removed
 from ._own import write_own as write_own
-from ._own import wrong_in_list as wrong_in_list

@@ -97,7 +97,11 @@ def read_regular(path: Path, largest: int | None = None) -> bytes:
 
 def printable(text: Path | str) -> str:
     """A path, or a text with one, that can be printed and sent: what is not UTF-8 reads `\\xff`."""
-    return str(text).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    try:
+        data = str(text).encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # half of a pair, which no file name holds
+        data = str(text).encode("utf-8", "backslashreplace")
+    return data.decode("utf-8", "backslashreplace")
 
 
 def sha256(data: bytes) -> str:
@@ -124,8 +128,7 @@ def read_sealed(path: Path) -> dict[str, Any]:
     why it cannot be read."""
     data = read_regular(path, _LARGEST_LIST)
     content = parse_json(data)
-    text = data.decode()
-    if not is_sealed(text):
+    if not is_sealed(data.decode()):
         raise ValueError("does not match its hash")
     if not isinstance(content, dict):
         raise ValueError("holds no object")

@@ -32,7 +32,7 @@ def folder_lock(
     - `waiting`: called if another process has the folder, before it is waited for.
     - `wait`: if False, `Held` is raised instead.
     """
-    handle = _taken(path, waiting, wait)
+    handle = _acquire(path, waiting, wait)
     try:
         yield
     finally:
@@ -55,14 +55,14 @@ def is_own_lock(path: Path) -> bool:
         os.close(handle)
 
 
-def _taken(path: Path, waiting: Callable[[], None] | None, wait: bool) -> int:
+def _acquire(path: Path, waiting: Callable[[], None] | None, wait: bool) -> int:
     import fcntl  # not on every system: those without it cannot keep runs
 
     told = False
     while True:
         path.mkdir(parents=True, exist_ok=True)
         try:
-            handle = _opened(path / LOCK)
+            handle = _open_lock(path / LOCK)
         except FileNotFoundError:
             continue  # removed between the two lines
         try:
@@ -90,7 +90,7 @@ def _taken(path: Path, waiting: Callable[[], None] | None, wait: bool) -> int:
         os.close(handle)
 
 
-def _opened(path: Path) -> int:
+def _open_lock(path: Path) -> int:
     """The lock, made if it is not there; refused where something else has its name."""
     refused = f"`{path}` is not a lock of iclflow: remove it, or choose another folder"
     try:

@@ -84,10 +84,18 @@ class OwnFiles:
             return False
         if name in (MANIFEST, MARKER):
             return _read_list(self.folder / name) is not None
+        return self._own_hash(name) is not None
+
+    def _own_hash(self, name: str) -> str | None:
+        """The hash of the file of this name, if it is as we wrote it."""
+        listed = self._listed.get(name)
+        if listed is None or not self._is_plain(name):
+            return None
         try:
-            return sha256(read_regular(self.folder / name)) in self._listed.get(name, ())
+            found = sha256(read_regular(self.folder / name))
         except OSError:
-            return False
+            return None
+        return found if found in listed else None
 
     def files(self) -> list[Path]:
         """All that is there and as we wrote it, the manifest first and the marker last."""
@@ -132,8 +140,11 @@ class OwnFiles:
 
         **Arguments:**
 
-        - `places`: folders in this one that are written into; they are made.
+        - `places`: folders in this one that will be written into.
         """
+        self._check_there()
+        for place in places:
+            self._check_place(place)
         if not self.marked:
             self.check(())
             ours = self.leftovers()
@@ -141,8 +152,6 @@ class OwnFiles:
             self._before = tuple(map(self._name, found))
             self._mark()
             self.marked = True
-        for place in places:
-            self.make(place)
 
     def clear(self, *places: str) -> None:
         """Removes what was left half-written. Nobody may be writing."""
@@ -167,8 +176,8 @@ class OwnFiles:
         new = {name: sha256(content) for name, content in plain.items() if name != MANIFEST}
         for name, mark in new.items():
             # Beside it, that of the file which is there: whichever of the two it is when we die.
-            there = [sha256(read_regular(self.folder / name))] if self.owns(name) else []
-            self._listed[name] = tuple(dict.fromkeys([*there, mark]))
+            there = self._own_hash(name)
+            self._listed[name] = (mark,) if there in (None, mark) else (there, mark)
         self._mark()
         if MANIFEST in plain:
             # It must not vouch for new files if we stop between two writes.
@@ -302,12 +311,16 @@ def listed_files(content: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
 
 def is_inside(name: str) -> bool:
     """Whether a name leads to nowhere but into the folder that it is taken from."""
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:  # JSON can hold what no file is called
+        return False
     path = PurePosixPath(name)
     plain = name and "\0" not in name and not path.is_absolute() and ".." not in path.parts
     return bool(plain) and str(path) == name != "."
 
 
-def wrong_in_list(content: Mapping[str, Any]) -> str | None:
+def find_list_error(content: Mapping[str, Any]) -> str | None:
     """What is wrong with the files that a manifest or a marker lists, if anything is."""
     files = content.get("files")
     if not isinstance(files, dict):
@@ -329,7 +342,7 @@ def _read_list(path: Path) -> dict[str, Any] | None:
         content = None if os.path.islink(path) else read_sealed(path)
     except (OSError, ValueError):
         return None
-    if content is None or wrong_in_list(content) is not None:
+    if content is None or find_list_error(content) is not None:
         return None
     before = content.get("before", [])
     return content if isinstance(before, list) and all(map(_is_text, before)) else None

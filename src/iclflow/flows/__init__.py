@@ -3,7 +3,7 @@
 from ._checkpoint import Checkpoint as Checkpoint
 from ._checkpoint import CheckpointError as CheckpointError
 from ._checkpoint import label_in as label_in
-from ._checkpoint import whole_label as whole_label
+from ._checkpoint import verified_label as verified_label
 from ._descent import adam as adam
 from ._descent import descend as descend
 from ._descent import descend_ensemble as descend_ensemble

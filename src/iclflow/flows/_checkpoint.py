@@ -148,7 +148,7 @@ def label_in(path: Path) -> str | None:
         return ""
 
 
-def whole_label(path: Path) -> str | None:
+def verified_label(path: Path) -> str | None:
     """The label in a file that is a checkpoint and matches its hash; None if it is none."""
     try:
         return str(_read(path)[1]["label"])
@@ -161,8 +161,9 @@ def owner_of(*parts) -> str:
     their classes, and the versions and the kind of device that compute."""
     digest = hashlib.sha256()
 
-    def add(content: bytes) -> None:
-        digest.update(len(content).to_bytes(8, "little") + content)
+    def add(content: bytes | memoryview) -> None:
+        digest.update(len(content).to_bytes(8, "little"))
+        digest.update(content)
 
     # Structures tell classes and static fields. Functions are told apart by name alone: where they
     # lie in memory is another in every process.
@@ -174,7 +175,7 @@ def owner_of(*parts) -> str:
         if hasattr(leaf, "dtype"):
             array = np.ascontiguousarray(leaf)
             add(f"{array.dtype}{array.shape}".encode())
-            add(array.tobytes())
+            add(array.reshape(-1).view(np.uint8).data)  # as it lies there: a test set is not copied
         else:
             add(repr(leaf).encode())
     return digest.hexdigest()

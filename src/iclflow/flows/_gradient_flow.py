@@ -123,7 +123,7 @@ class _Driver:
                 assert options.checkpoint is not None
                 with options.checkpoint.restoring():
                     monitor.add(snapshot.about["seconds"])
-                    reach = snapshot.about["reach"]
+                    reach = snapshot.about.get("reach")  # not in older ones, which had no table
                 self._tabulate(reach, monitor)
                 with options.checkpoint.restoring():
                     self._restore(snapshot)

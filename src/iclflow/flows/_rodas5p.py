@@ -15,6 +15,8 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
+from ..models import steps_of
+
 _GAMMA = 0.21193756319429014
 _LAST = (
     -7.502846399306121, 2.561846144803919, -11.627539656261098, -0.18268767659942256,
@@ -112,13 +114,8 @@ def _jacobian(velocity: Callable, start: Float[Array, " n"], numbers: int) -> Fl
 
 def _largest_array(program) -> int:
     """How many numbers the largest array has that a program (a jaxpr) makes on its way."""
-    is_program = lambda value: hasattr(value, "eqns")
-    sizes = [1]
-    for step in program.eqns:
-        sizes += [made.aval.size for made in step.outvars if hasattr(made.aval, "size")]
-        inner = jax.tree.leaves(list(step.params.values()), is_leaf=is_program)
-        sizes += [_largest_array(value) for value in inner if is_program(value)]
-    return max(sizes)
+    arrays = [made.aval for step in steps_of(program) for made in step.outvars]
+    return max([1, *(array.size for array in arrays if hasattr(array, "size"))])
 
 
 def _square(rows: tuple[tuple[float, ...], ...]) -> Array:

@@ -8,6 +8,7 @@ from ._base import attention_length as attention_length
 from ._blind_factored import BlindFactored as BlindFactored
 from ._decomposable import AbstractSpectral as AbstractSpectral
 from ._each import map_models as map_models
+from ._each import steps_of as steps_of
 from ._equivalents import ConvolutionalLinear as ConvolutionalLinear
 from ._equivalents import TwoLayerLinear as TwoLayerLinear
 from ._equivalents import cubic_features as cubic_features

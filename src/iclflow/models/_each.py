@@ -1,7 +1,7 @@
 """A function of one model, applied to every model of a stack."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import equinox as eqx
@@ -88,10 +88,15 @@ def _together(function: Callable[[Any], Any], models: Any) -> Any:
 
 def _bytes(program: Any) -> int:
     """Of everything that a program computes, as if nothing were ever dropped."""
-    total = 1
+    arrays = [out.aval for step in steps_of(program) for out in step.outvars]
+    return 1 + sum(array.size * array.dtype.itemsize for array in arrays)
+
+
+def steps_of(program: Any) -> Iterator[Any]:
+    """All equations of a jaxpr, and of those inside it: loops, branches, calls."""
+    is_program = lambda value: hasattr(value, "eqns")
     for step in program.eqns:
-        total += sum(out.aval.size * out.aval.dtype.itemsize for out in step.outvars)
-        for value in step.params.values():
-            inner = getattr(value, "jaxpr", value)
-            total += _bytes(inner) if hasattr(inner, "eqns") else 0
-    return total
+        yield step
+        for inner in jax.tree.leaves(list(step.params.values()), is_leaf=is_program):
+            if is_program(inner):
+                yield from steps_of(inner)

@@ -3,8 +3,6 @@
 import importlib
 from typing import TYPE_CHECKING
 
-from ..files import Held as Held
-from ..files import folder_lock as folder_lock
 from ._catalogue import STATUSES as STATUSES
 from ._catalogue import StoredRun as StoredRun
 from ._catalogue import find_run as find_run

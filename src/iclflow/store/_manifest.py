@@ -5,7 +5,7 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from ..files import read_regular, read_sealed, sha256, wrong_in_list
+from ..files import find_list_error, read_regular, read_sealed, sha256
 from ..versions import NUMERICAL, installed
 from ._names import MANIFEST as NAME
 
@@ -41,7 +41,7 @@ def open_manifest(folder: Path) -> tuple[dict[str, Any] | None, str | None]:
         return None, f"`{NAME}` cannot be read: {error.strerror}"
     except ValueError as error:
         return None, f"`{NAME}` {error}"
-    wrong = wrong_in_list(content) or _wrong_types(content)
+    wrong = find_list_error(content) or _wrong_types(content)
     return (content, None) if wrong is None else (None, f"`{NAME}` {wrong}")
 
 
@@ -50,7 +50,9 @@ def _wrong_types(content: dict[str, Any]) -> str | None:
     kinds = {"statistics": dict, "versions": dict, "result": str, "loss": float | int,
              "config_hash": str, "sweep_hash": str, "runs": int, "batches": int}  # fmt: skip
     for name, kind in kinds.items():
-        if content.get(name) is not None and not isinstance(content[name], kind):
+        # A run that did not begin has no loss.
+        missing = name not in content or (name == "loss" and content[name] is None)
+        if not missing and not isinstance(content[name], kind):
             return f"has a `{name}` that is no {_WORDS[kind]}"
     seconds = content.get("statistics", {}).get("seconds")
     if seconds is not None and not isinstance(seconds, float | int):

@@ -9,7 +9,7 @@ from pathlib import Path
 from ..config import Config, InputError, to_toml
 from ..files import LOCK, MARKER, OwnFiles, is_own_lock, read_regular
 from ._catalogue import begins_with, is_as_written, read_config
-from ._names import CHECKPOINT, CONFIG, HEADER, OLD_LOCK
+from ._names import CHECKPOINT, CONFIG, HEADER, OLD_LOCK, PARTS, TRAJECTORIES
 
 
 @contextlib.contextmanager
@@ -85,12 +85,18 @@ def is_empty(folder: Path) -> bool:
     ours = {left.name for left in OwnFiles(folder).leftovers()}
     if OwnFiles(folder).owns(MARKER):
         ours.add(MARKER)
+        places = [folder / PARTS, folder / TRAJECTORIES]
+        ours |= {p.name for p in places if _is_empty_folder(p)}
     if is_own_lock(folder / LOCK):
         ours.add(LOCK)
     old = folder / OLD_LOCK
     if os.path.isfile(old) and not os.path.islink(old) and not old.stat().st_size:
         ours.add(OLD_LOCK)
     return all(name in ours for name in os.listdir(folder))
+
+
+def _is_empty_folder(path: Path) -> bool:
+    return os.path.isdir(path) and not os.path.islink(path) and not os.listdir(path)
 
 
 def holds_own_run(folder: Path) -> bool:
@@ -110,9 +116,9 @@ def is_own_checkpoint(path: Path, label: str | None = None) -> bool:
     """Whether a file is a checkpoint, whole, of the run with a label if that is given."""
     if not os.path.isfile(path) or os.path.islink(path):
         return False
-    from ..flows import whole_label  # loads what computes
+    from ..flows import verified_label  # loads what computes
 
-    found = whole_label(path)
+    found = verified_label(path)
     return found is not None and label in (None, found)
 
 

@@ -82,7 +82,7 @@ def parts_in(folder: Path) -> Iterator[tuple[int, Path]]:
 
 def own_parts(folder: Path) -> list[Path]:
     """The parts of a sweep that are as they were written: the hashes in their names say so."""
-    harmed = {path for path, _ in _harmed_parts(folder)}
+    harmed = {path for path, _ in _damaged_parts(folder)}
     return [path for _, path in parts_in(folder) if path not in harmed]
 
 
@@ -103,7 +103,7 @@ def own_trajectories(folder: Path) -> list[Path]:
     return [
         file
         for _, path in parts_in(folder)
-        for file, mark in _marked(path)[1:]
+        for file, mark in _hashes_in_name(path)[1:]
         if _matches(file, mark)
     ]
 
@@ -128,13 +128,13 @@ def part_name(number: int, rows: bytes, trajectories: bytes | None) -> str:
 
 def part_damage(folder: Path) -> list[str]:
     """What is wrong with the batches that an unfinished sweep has done, a sentence each."""
-    return [sentence for _, sentence in _harmed_parts(folder)]
+    return [sentence for _, sentence in _damaged_parts(folder)]
 
 
-def _harmed_parts(folder: Path) -> Iterator[tuple[Path, str]]:
+def _damaged_parts(folder: Path) -> Iterator[tuple[Path, str]]:
     """Files of batches that are not as they were written, each with what is wrong with it."""
     for _, path in parts_in(folder):
-        for file, mark in _marked(path):
+        for file, mark in _hashes_in_name(path):
             try:
                 whole = sha256(read_regular(file)).startswith(mark)
             except OSError as error:
@@ -144,7 +144,7 @@ def _harmed_parts(folder: Path) -> Iterator[tuple[Path, str]]:
                 yield file, f"`{file}` does not match its hash: it is damaged."
 
 
-def _marked(part: Path) -> list[tuple[Path, str]]:
+def _hashes_in_name(part: Path) -> list[tuple[Path, str]]:
     """The files of a batch, each with the beginning of its hash: the name of its part has them."""
     found = PART.fullmatch(part.name)
     assert found is not None
@@ -178,9 +178,12 @@ def _read_sweep_file(folder: Path):
 
 def sweep_damage(sweep: StoredSweep) -> list[str]:
     """What is wrong with the files of a sweep, a sentence each."""
-    if sweep.status == "unreadable" and not os.path.lexists(sweep.folder / MANIFEST):
-        return [f"`{sweep.folder / SWEEP}` cannot be read."]
-    return part_damage(sweep.folder) if sweep.status == "unfinished" else damage(sweep.folder)
+    if sweep.status == "unfinished":
+        return part_damage(sweep.folder)
+    found = damage(sweep.folder)
+    if sweep.status == "unreadable" and not found:
+        return [f"`{sweep.folder}` is unreadable: {sweep.reason}."]
+    return found
 
 
 def _is_sweep(folder: Path, files: Iterable[str]) -> bool:

@@ -64,7 +64,7 @@ def batches_of(sweep: Sweep) -> tuple[Batch, ...]:
 
 def _size(config: Config, runs: int, most: int) -> int:
     """How many of so many runs are one program, all batches as equal as can be."""
-    most = max(1, min(most, int(BUDGET // _reckoned(config))))
+    most = max(1, min(most, int(BUDGET // _estimate_bytes(config))))
     even = lambda most: -(-runs // -(-runs // most))
     while most > 1 and batch_memory(config, even(most)) > CEILING:
         most //= 2
@@ -96,7 +96,7 @@ def batches_at_once(sweep: Sweep, batches: Sequence[Batch]) -> int:
     return max(1, int(min((memory_here().usable - BASE) / max(each, 1.0), len(batches))))
 
 
-def _reckoned(config: Config) -> float:
+def _estimate_bytes(config: Config) -> float:
     """Bytes that a run of a batch counts for."""
     task, model, risk = config.task, config.model, config.risk
     weights, tokens = model.weight_count(task.dim, task.labels), task.longest_context + 1

@@ -113,7 +113,7 @@ def compute_batch(
         rows.append(_row(sweep, number, config, run, experiment, workshop))
         if sweep.trajectories:
             run.trajectory  # while its test set is there
-        run.let_go()
+        run.drop_test_set()
         if not heard(latest):  # some measurements take seconds
             raise Stopped
     trajectories = None
@@ -160,7 +160,7 @@ class _Run:
         run = self.trajectory
         return (run.times[-1], run.losses[0], run.losses[-1]) if len(run) else None
 
-    def let_go(self) -> None:
+    def drop_test_set(self) -> None:
         """Forgets the test set: those of all runs of a batch would be far larger than the rest."""
         vars(self).pop("_monitor", None)
 

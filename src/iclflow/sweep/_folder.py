@@ -109,7 +109,7 @@ class SweepFolder:
             own.write({SWEEP: sweep_text(self.sweep)})
         elif not own.lists(SWEEP):
             own.adopt(SWEEP)
-        own.make(PARTS)
+        own.make(PARTS)  # only now: a folder with parts and no file of the sweep is nobody's
 
     @staticmethod
     def found(path: Path, sweep: Sweep) -> dict[str, Any] | None:

@@ -66,7 +66,7 @@ def _copied(query: str, folder: Path) -> bytes:
         # DuckDB would write to a file of its own beside it, which nobody knows who kills us.
         options = "FORMAT parquet, USE_TMP_FILE false"
         try:
-            with _heeding_interrupts():
+            with _translate_interrupts():
                 _connection().execute(f"COPY ({query}) TO {_path(table)} ({options})")
         except duckdb.IOException as error:  # such as a full disk
             raise OSError(_reason(error)) from None
@@ -97,7 +97,7 @@ class Table:
         # What does not fit would be written to files beside us.
         self._connection.execute("SET temp_directory = ''")
         try:
-            with _heeding_interrupts():
+            with _translate_interrupts():
                 self._connection.execute(f"CREATE TABLE results AS SELECT * FROM {_parquet(files)}")
         except duckdb.OutOfMemoryException:
             raise InputError(f"`{files[0]}` is too large: {self._too_large}") from None
@@ -120,7 +120,7 @@ class Table:
             kinds = [statement.type for statement in statements]
             if kinds != [duckdb.StatementType.SELECT]:
                 raise InputError(f"`{_line(query)}` is not one SELECT: results can be read only.")
-            with _heeding_interrupts(), self._limited():
+            with _translate_interrupts(), self._limited():
                 found = self._connection.execute(statements[0])
                 return [column[0] for column in found.description or ()], found.fetchall()
         except duckdb.InterruptException:
@@ -194,7 +194,7 @@ class Table:
 
 
 @contextlib.contextmanager
-def _heeding_interrupts() -> Iterator[None]:
+def _translate_interrupts() -> Iterator[None]:
     """Makes of Ctrl-C what it is everywhere: DuckDB makes another error of it."""
     try:
         yield

@@ -71,14 +71,15 @@ function words(run) {
 /** Why what is drawn is not of the settings on the controls, or "" where it is. */
 function outdated() {
   if (!app.shown) return "";
-  if (app.refused) return "These settings cannot run: what is shown is of the settings before.";
-  return app.changed && !app.auto ? "The settings were changed: what is shown is of those before. Press Run." : "";
+  if (app.refused) return "These settings cannot run. The page shows the previous settings.";
+  return app.changed && !app.auto ? "The settings were changed. The page shows the previous settings until you press Run." : "";
 }
 
 /** Marks the picture, the words and the verdicts as those of other settings, or takes the marks back. */
 function markOutdated(now) {
   document.body.classList.toggle("outdated", now);
   for (const mark of document.querySelectorAll(".of-before")) mark.hidden = !now;
+  for (const mark of document.querySelectorAll(".of-now")) mark.hidden = now;
   for (const id of ["loss", "words", "claims"]) {
     if (now) byId(id).setAttribute("aria-describedby", "status-words");
     else byId(id).removeAttribute("aria-describedby");
@@ -92,7 +93,7 @@ export function drawStatus() {
   const why = outdated();
   markOutdated(Boolean(why));
   const told = run ? words(run) : ["No run yet."];
-  const [text, more = ""] = why ? [why, ` ${told.join("")}`] : told;
+  const [text, more = ""] = why ? [why, LIVE.has(state) ? ` ${told.join("")}` : ""] : told;
   if (said.textContent !== text) said.textContent = text;
   if (numbers.textContent !== more) numbers.textContent = more;
   const live = LIVE.has(state);
