@@ -113,7 +113,9 @@ def _projections(tensors: Mapping[str, Any], name: str) -> dict[str, tuple[str, 
         if bias in tensors and np.any(np.asarray(tensors[bias])):
             raise ValueError(f"`{name}` has a bias, `{bias}`: the layer must have none.")
     matrices = {
-        place: _matrix(tensors, "".join(place), name) for place in {*places.values()} if place
+        place: _matrix(tensors, "".join(place), name)
+        for place in dict.fromkeys(places.values())
+        if place
     }
     return {
         letter: ("".join(place), _part(matrices[place], "qkv".find(letter), place, name))
