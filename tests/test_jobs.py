@@ -14,6 +14,7 @@ from iclflow.claims import Lab, Outcome, run_claim, select_claims
 from iclflow.cli import _jobs as jobs
 from iclflow.cli import main
 from iclflow.cli._jobs import Settings, Topic, compute, next_topic, topics_of
+from iclflow.files import MARKER
 
 # Quick, from two topics, and with a figure each.
 CLAIMS = ("linear/white-sigmoid", "linear/scalar-ode")
@@ -40,7 +41,7 @@ def test_several_processes_find_what_one_finds(tmp_path, capsys):
         for key in ("id", "predicted", "measured", "verdict", "config"):
             assert ours[key] == theirs[key]
     names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == ["claims.json", "figures", "report.html"]
+    assert names == [MARKER, "claims.json", "figures", "report.html"]
     figures = sorted(path.name for path in (tmp_path / "figures").iterdir())
     assert "linear-scalar-ode.pdf" in figures and "linear-white.png" in figures
 

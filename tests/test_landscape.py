@@ -5,6 +5,7 @@ import inspect
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 import pytest
 
@@ -22,7 +23,9 @@ def structured(omega, mu, dim: int = 5) -> StructuredAttention:
 
 
 def stacked(omega: np.ndarray, mu: np.ndarray):
-    return iclflow.init_many(lambda key, o, m: structured(o, m), jnp.arange(len(omega)), omega, mu)
+    return iclflow.init_many(
+        lambda key, o, m: structured(o, m), jr.split(jr.key(0), len(omega)), omega, mu
+    )
 
 
 def random_heads(count: int, reach: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..files import shorten
+
 
 def checked_array(name: str, value, ndim: int) -> np.ndarray:
     """`value` as a finite array with `ndim` axes."""
@@ -56,7 +58,9 @@ def check_key(key) -> None:
     """Refuses what is no random key, and no array of them, such as a seed."""
     dtype = getattr(key, "dtype", None)
     if dtype is None or not (jnp.issubdtype(dtype, jax.dtypes.prng_key) or dtype == jnp.uint32):
-        raise TypeError(f"`key` = {key!r}: must be a random key, such as `jax.random.key(0)`.")
+        raise TypeError(
+            f"`key` = {shorten(key)}: must be a random key, such as `jax.random.key(0)`."
+        )
 
 
 def checked_contexts(value) -> tuple[int, ...]:
