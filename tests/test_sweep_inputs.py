@@ -171,6 +171,14 @@ def test_a_misspelled_column_gets_a_suggestion(asked, query, sentence):
     assert (code, out) == (2, "") and sentence in error and error.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "query", ["COPY results TO 'o.csv'", "UPDATE EXTENSIONS", "SELECT 1; DROP TABLE results", ""]
+)
+def test_what_is_no_question_is_refused(asked, query):
+    code, out, error = asked(query)
+    assert (code, out) == (2, "") and f"`{query}` is not one SELECT" in error
+
+
 def test_a_sweep_that_is_not_there_gets_the_names_of_those_that_are(tmp_path, capsys):
     for name in ("first-0123", "second-4567"):
         (tmp_path / "sweeps" / name).mkdir(parents=True)

@@ -73,6 +73,15 @@ def _copied(query: str, folder: Path) -> bytes:
         return table.read_bytes()
 
 
+def _type_of(statement: Any) -> Any:
+    """What kind of statement it is; None where DuckDB's Python does not know, as of `UPDATE
+    EXTENSIONS`."""
+    try:
+        return statement.type
+    except ValueError:
+        return None
+
+
 class Table:
     """The results of a sweep, to be asked in SQL: they are called `results`, and can be read and
     not changed.
@@ -117,8 +126,7 @@ class Table:
         query = self.spelled(query)
         try:
             statements = self._connection.extract_statements(query)
-            kinds = [statement.type for statement in statements]
-            if kinds != [duckdb.StatementType.SELECT]:
+            if [_type_of(statement) for statement in statements] != [duckdb.StatementType.SELECT]:
                 raise InputError(f"`{_line(query)}` is not one SELECT: results can be read only.")
             with _translate_interrupts(), self._limited():
                 found = self._connection.execute(statements[0])
