@@ -236,7 +236,8 @@ def _reaching(data: Data, knob: str, target: float) -> Data | None:
     """The config with a size as large as its estimate allows; None if none is large enough."""
     # Inputs beyond some hundreds take minutes to compile, thousands of heads as long to compute.
     limit, most = {"task.dim": 2**9, "model.heads": 2**12}.get(knob, 2**24), 2
-    limit = 2**24 if data.get("risk", {}).get("kind") is None and knob == "model.heads" else limit
+    if knob == "model.heads" and "risk" not in data:
+        limit = 2**15
     while estimate(grown(data, knob, most)) < target:
         most *= 2
         if most > limit:

@@ -54,8 +54,9 @@ _DROPS, _LOOKS, _TEST_LOOKS = 1000, 3000, 400
 _MOMENTS = 9
 # Square matrices with a row for every head, of risks that are sums over pairs of heads.
 _PAIRS = 2
-# Drawing takes so many times what is drawn, beside it: random words, halves of them, normals.
-_DRAWING = 3
+# Drawing takes so many times what is drawn, beside it: random words, halves of them, normals; and
+# where a task draws its sequences itself.
+_DRAWING, _SAMPLING = 3, 5
 # Square matrices with a row for every weight: a Jacobian, what is factorised, its factors.
 _JACOBIANS = 3
 # Up to so many weights the solver is chosen by itself; numbers that a Jacobian's columns take
@@ -157,7 +158,7 @@ def _passing(config: "Config", size: _Sizes, lanes: int) -> dict[str, float]:
     """What is needed for a while: to draw sequences, to take a step, to look at the loss."""
     risk, model, found = config.risk, config.model, {}
     if isinstance(risk, DatasetRisk | MinibatchRisk):
-        drawing = risk.sequences * (_DRAWING * size.stored + config.task.function_size)
+        drawing = risk.sequences * (_SAMPLING * size.stored + config.task.function_size)
         # Of linear attention a data set is known by its moments.
         statistics = model.bilinear or model.cubic
         if isinstance(risk, MinibatchRisk):
@@ -170,14 +171,15 @@ def _passing(config: "Config", size: _Sizes, lanes: int) -> dict[str, float]:
         batch = risk.batch if isinstance(risk, SampledRisk) else 256
         bytes_each = _SINGLE if getattr(risk, "precision", "") == "float32" else _DOUBLE
         # Where sequences lie side by side, what draws them makes room for what is computed on them.
-        each = (_DRAWING if in_lanes(config) else 1 + _DRAWING) * size.stored
+        each = (_DRAWING if in_lanes(config) else 1 + _SAMPLING) * size.stored
         each += config.task.function_size + size.gradient
         step = 0 if _fused(config) else bytes_each * lanes * batch * each
         name = "risk.batch" if batch > size.stored else _longest(config)
         found[name] = float(step)
     if tests := _tests(config):
         drawn = tests.count if tests.blocks == 1 else tests.at_once
-        drawing = drawn * (_DRAWING * size.stored + config.task.function_size)
+        times = _DRAWING if isinstance(config.task, LinearRegressionTask) else _SAMPLING
+        drawing = drawn * (times * size.stored + config.task.function_size)
         # A piece is taken out, and may get a token more.
         looking = tests.at_once * (predicted_numbers(config) + 2 * size.stored)
         name = _longest(config)
