@@ -15,20 +15,31 @@ DEV_READY := $(VENV)/.ready-dev
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 # Tests check every annotated shape and type as they run; a whole number passes for a `float`.
 TYPES := --jaxtyping-packages=iclflow,beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))
+# What pytest exits with when ARGS picks no test of a kind.
+NONE_SELECTED := 5
 
 .DEFAULT_GOAL := help
-.PHONY: help verify test lint format docs clean distclean
+.PHONY: help verify test test-slow bench lint format docs clean distclean
 
 help: ## list the targets
 	@echo "usage: make TARGET [PYTHON=$(PYTHON)] [VENV=$(VENV)] [ARGS='…']"
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 verify: $(TEST_READY) ## compute every claim of the papers, write a report (OUT=folder, ARGS='--falsify')
 	@$(BIN)/iclflow verify $(if $(OUT),--out $(OUT)) $(ARGS)
 
-test: $(TEST_READY) ## run all tests (ARGS='-k staircase' picks some)
+test: $(TEST_READY) ## run the tests but for the slow ones (ARGS='-k staircase' picks some)
 	@$(PYTHON) tools/browser.py $(BROWSER)
-	@$(BIN)/python -m pytest '$(TYPES)' $(ARGS)
+	@$(BIN)/python -m pytest '$(TYPES)' -m 'not slow and not timed' $(ARGS)
+
+# Tests of wall-clock times come last, one at a time: beside others they would measure the others.
+test-slow: $(TEST_READY) ## run the slow tests: longer runs, every preset, wall-clock times
+	@$(PYTHON) tools/browser.py $(BROWSER)
+	@$(BIN)/python -m pytest '$(TYPES)' -m 'slow and not timed' $(ARGS) || [ $$? = $(NONE_SELECTED) ]
+	@$(BIN)/python -m pytest '$(TYPES)' -m timed -n 0 $(ARGS) || [ $$? = $(NONE_SELECTED) ]
+
+bench: $(TEST_READY) ## measure speed against plain training loops (ARGS=softmax, ARGS='sweeps --quick')
+	@$(BIN)/python -m benchmarks $(ARGS)
 
 lint: $(DEV_READY) ## check style, formatting and types; change nothing
 	@$(BIN)/ruff check .

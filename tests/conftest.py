@@ -1,3 +1,4 @@
+import collections
 import ctypes
 import gc
 import os
@@ -24,13 +25,11 @@ import jax.random as jr
 import jaxtyping
 import pytest
 
-from iclflow.compile_cache import enable_compile_cache
-from iclflow.quick_compile import compile_quickly
+from iclflow.runtime import compile_quickly, start
 
 # Few of them run long.
 compile_quickly(optimise=False)
-jax.config.update("jax_enable_x64", True)
-enable_compile_cache()
+start()
 
 
 # Compiling makes many objects: collecting garbage at the usual pace takes a twentieth of all time.
@@ -45,14 +44,27 @@ def pytest_configure(config):
     """Begins what takes longest to compile before everything else, beside it. Otherwise a worker of
     the explorer would, the first time on a machine; others wait for it, and it gives way to them.
     """
+    checked = config.getoption("jaxtyping_packages")
+    if checked:  # which takes but one package
+        jaxtyping.install_import_hook("benchmarks", checked.partition(",")[2])
     if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
         code = "from iclflow.risks.fused._ffi import available; available()"
         compiling = subprocess.Popen([sys.executable, "-c", code])
         config.add_cleanup(compiling.wait)
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by markers
 def pytest_collection_modifyitems(items):
-    """The browser's tests come first: one process has them for minutes, and shares out the rest."""
+    """Marks the further cases of tests with `quick_cases(n)` as slow.
+
+    The tests of the browser come first: one process has them for minutes, and shares out the rest.
+    """
+    seen = collections.Counter()
+    for item in items:
+        quick = item.get_closest_marker("quick_cases")
+        seen[item.parent.nodeid, item.originalname] += 1
+        if quick is not None and seen[item.parent.nodeid, item.originalname] > quick.args[0]:
+            item.add_marker("slow")
     items.sort(key=lambda item: item.path.name != "test_explorer_browser.py")
 
 
@@ -99,7 +111,7 @@ def sketched(request, monkeypatch):
         ).encode()
 
     if "rendered" not in request.fixturenames:
-        monkeypatch.setattr("iclflow.experiment._figure._rendered", numbers)
+        monkeypatch.setattr("iclflow.experiment._figure._render", numbers)
 
 
 @pytest.fixture

@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from iclflow.cli import main
+from iclflow.explorer._presets import presets
+from iclflow.papers import Study
 
 STAIRCASE = {
     "name": "staircase",
@@ -43,7 +45,7 @@ def fragment(state: dict) -> str:
 def compute(*words: object) -> None:
     """Runs `iclflow` with these words; a figure is left empty, since nobody looks at it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("iclflow.experiment._figure._rendered", lambda figure, kind: b"")
+        patch.setattr("iclflow.experiment._figure._render", lambda figure, kind: b"")
         assert main([str(word) for word in words]) == 0
 
 
@@ -107,8 +109,8 @@ class Page:
     def run(self, config: dict, **more: Any) -> str:
         return self.server.post("/api/runs", {"session": self.id, "config": config, **more})["run"]
 
-    def wish(self, run: str, wish: str) -> None:
-        self.server.post(f"/api/runs/{run}/{wish}", {"session": self.id})
+    def act(self, run: str, action: str) -> None:
+        self.server.post(f"/api/runs/{run}/{action}", {"session": self.id})
 
     @contextlib.contextmanager
     def stream(self, after: int = 0, timeout: float = 60) -> Iterator[Iterator[dict]]:
@@ -248,3 +250,12 @@ def wait_for(condition, seconds: float = 10.0) -> bool:
             return True
         time.sleep(0.05)
     return False
+
+
+def presets_of_each_kind() -> list[Study]:
+    """The first preset with each kind of task, model, flow and risk."""
+    found: dict[tuple[str, ...], Study] = {}
+    for preset in presets():
+        parts = (getattr(preset.config, part) for part in ("task", "model", "flow", "risk"))
+        found.setdefault(tuple(part.kind for part in parts), preset)
+    return list(found.values())

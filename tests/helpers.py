@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
-from iclflow.models import MODELS, AbstractModel, MergedKQ, SeparateKQ, assemble
+from iclflow.models import CIRCUITS, AbstractModel, Attention, Merged, Separate, restore_model
 from iclflow.tasks import LinearRegression
 
 EIGENVALUES = (0.4, 0.3, 0.2, 0.1)
@@ -35,52 +36,71 @@ def random_task(rng: np.random.Generator, dim: int, context, **options) -> Linea
     )
 
 
-def deterministic_merged(scale: float = 1e-3) -> MergedKQ:
+def deterministic_merged(scale: float = 1e-3) -> Attention:
     """Three heads with weights that need no random numbers."""
     h, a, b = (np.arange(n, dtype=float) for n in (3, 4, 4))
     U = np.sin(1 + h[:, None, None] + 2 * a[:, None] + 3 * b)
-    return MergedKQ(v=jnp.asarray(scale * np.cos(1 + h)), U=jnp.asarray(scale * U))
+    return Attention(Merged.of(jnp.asarray(scale * np.cos(1 + h)), jnp.asarray(scale * U)))
 
 
-def deterministic_separate(scale: float = 1e-2) -> SeparateKQ:
+def deterministic_separate(scale: float = 1e-2) -> Attention:
     """Four rank-one heads with weights that need no random numbers."""
     h, d = np.arange(4.0), np.arange(4.0)
     K = np.cos(2 + 3 * h[:, None] + d)[:, :, None]
     Q = np.sin(1 + 2 * h[:, None] + 3 * d)[:, :, None]
-    return SeparateKQ(*(jnp.asarray(scale * weights) for weights in (np.cos(1 + h), K, Q)))
+    return Attention(
+        Separate.of(*(jnp.asarray(scale * weights) for weights in (np.cos(1 + h), K, Q)))
+    )
 
 
-# Two heads of each kind of model: the shapes of its weights, and its settings. Inputs have three
-# entries, tokens four or (two labels) five; BLOCKS are what each of two labels reads.
+# Two heads of each kind of model: its class or that of its circuits, the shapes of its weights, and
+# its settings. Inputs have three entries, tokens four or (two labels) five; BLOCKS are what each of
+# two labels reads.
 BLOCKS = ((0, 1), (2,))
 _SPECTRAL = {"coordinates": BLOCKS, "dim": 3, "width": 3}
 _LINEAR = {"activation": "linear", "normaliser": "context", "self_attention": True}
 _SOFTMAX = {"activation": "softmax", "normaliser": "context", "self_attention": False}
-KINDS: dict[str, tuple[dict, dict]] = {
-    "MergedKQ": ({"v": (2,), "U": (2, 3, 3)}, _LINEAR),
-    "FullMergedKQ": ({"value": (2, 4), "key_query": (2, 4, 3)}, _LINEAR),
-    "SeparateKQ": ({"v": (2,), "K": (2, 3, 1), "Q": (2, 3, 1)}, _LINEAR),
-    "FullSeparateKQ": ({"value": (2, 4), "key": (2, 4, 1), "query": (2, 3, 1)}, _LINEAR),
-    "TwoLayerLinear": ({"W1": (2, 9), "w2": (2,)}, {"normaliser": "context"}),
-    "ConvolutionalLinear": (
+KINDS: dict[str, tuple[str, dict, dict]] = {
+    "blind merged": ("Merged", {"value": (2, 1, 1), "key_query": (2, 3, 3)}, _LINEAR),
+    "merged": ("Merged", {"value": (2, 1, 4), "key_query": (2, 4, 3)}, _LINEAR),
+    "merged, two labels": ("Merged", {"value": (2, 2, 5), "key_query": (2, 5, 3)}, _SOFTMAX),
+    "blind separate": (
+        "Separate",
+        {"value": (2, 1, 1), "K": (2, 3, 1), "Q": (2, 3, 1)},
+        _LINEAR,
+    ),
+    "separate": ("Separate", {"value": (2, 1, 4), "K": (2, 4, 1), "Q": (2, 3, 1)}, _LINEAR),
+    "two layers": ("TwoLayerLinear", {"W1": (2, 9), "w2": (2,)}, {"normaliser": "context"}),
+    "convolution": (
+        "ConvolutionalLinear",
         {"kernel": (2, 1, 3), "row": (2, 1, 3), "scalar": (2,)},
         {"normaliser": "context"},
     ),
-    "StructuredAttention": ({"omega": (2,), "mu": (2,)}, {"dim": 3, **_SOFTMAX}),
-    "FactoredAttention": (dict.fromkeys("KQV", (2, 4, 4)) | {"O": (2, 4)}, _SOFTMAX),
-    "MultiMergedKQ": ({"value": (2, 2, 5), "key_query": (2, 5, 3)}, _SOFTMAX),
-    "MultiFactored": (dict.fromkeys("KQV", (2, 4, 5)) | {"O": (2, 2, 4)}, _SOFTMAX),
-    "MultiStructured": ({"omega": (2, 3), "mu": (2, 2)}, {"dim": 3, **_SOFTMAX}),
-    "BlindFactored": (
+    "diagonal": ("Diagonal", {"omega": (2,), "mu": (2, 1)}, {"dim": 3, **_SOFTMAX}),
+    "diagonal, two labels": (
+        "Diagonal",
+        {"omega": (2, 3), "mu": (2, 2)},
+        {"dim": 3, **_SOFTMAX},
+    ),
+    "factored": ("Factored", dict.fromkeys("KQV", (2, 4, 4)) | {"O": (2, 1, 4)}, _SOFTMAX),
+    "factored, two labels": (
+        "Factored",
+        dict.fromkeys("KQV", (2, 4, 5)) | {"O": (2, 2, 4)},
+        _SOFTMAX,
+    ),
+    "blind factored, two labels": (
+        "Factored",
         {"K": (2, 4, 3), "Q": (2, 4, 3), "V": (2, 4, 2), "O": (2, 2, 4)},
         _SOFTMAX,
     ),
-    "SpectralAttention": (dict.fromkeys("KQVO", (2, 2)), {**_SPECTRAL, **_SOFTMAX}),
-    "BalancedSpectral": (
+    "spectral": ("Spectral", dict.fromkeys("KQVO", (2, 2)), {**_SPECTRAL, **_SOFTMAX}),
+    "balanced spectral": (
+        "BalancedSpectral",
         {"attend": (2, 2), "read": (2, 2)},
         {"signs": None, **_SPECTRAL, **_SOFTMAX},
     ),
-    "AttentionStack": (
+    "stack": (
+        "AttentionStack",
         {"key_query": (2, 2, 4, 4), "value": (2, 2, 4, 4)},
         {"depth": 2, "causal": False, **_SOFTMAX},
     ),
@@ -88,11 +108,18 @@ KINDS: dict[str, tuple[dict, dict]] = {
 
 
 def stack_of(kind: str, points: int = 3) -> AbstractModel:
-    """Models of a kind with random weights, as a run holds them; made without JAX."""
+    """Models of a kind with random weights, as a run holds them; nothing is compiled."""
     rng = np.random.default_rng(0)
-    shapes, settings = KINDS[kind]
+    name, shapes, settings = KINDS[kind]
     weights = {name: rng.normal(size=(points, *shape)) for name, shape in shapes.items()}
-    return assemble(MODELS[kind], weights | settings)
+    if name in CIRCUITS:
+        return restore_model("Attention", weights, {"circuits": name, **settings}, points)
+    return restore_model(name, weights, settings, points)
+
+
+def model_of(kind: str) -> AbstractModel:
+    """One such model."""
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), stack_of(kind))
 
 
 def harmed(path: Path) -> Iterator[str]:

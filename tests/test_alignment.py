@@ -16,15 +16,8 @@ from iclflow.analysis import (
     learning_order,
     learning_times,
 )
-from iclflow.flows import Linear, gradient_descent, gradient_flow, stack
-from iclflow.models import (
-    ConvolutionalLinear,
-    FullMergedKQ,
-    FullSeparateKQ,
-    MergedKQ,
-    SeparateKQ,
-    TwoLayerLinear,
-)
+from iclflow.flows import SaveEvenly, gradient_descent, gradient_flow, stack
+from iclflow.models import Attention, ConvolutionalLinear, Merged, Separate, TwoLayerLinear
 from iclflow.risks import exact_bilinear_risk
 from iclflow.tasks import LinearRegression
 from iclflow.trajectory import Trajectory
@@ -51,9 +44,9 @@ def vectors() -> np.ndarray:
 @cache
 def run(kind: str, scale: float = 1e-2) -> Trajectory:
     if kind == "separate":
-        model = SeparateKQ.init(jr.key(0), 4, 5, 1, scale)
+        model = Attention.separate(jr.key(0), 4, 5, 1, scale)
     else:
-        model = MergedKQ.init(jr.key(0), 4, 3, scale)
+        model = Attention.merged(jr.key(0), 4, 3, scale)
     return gradient_flow(model, exact_bilinear_risk(rotated_task(), model), progress=False)
 
 
@@ -70,7 +63,7 @@ def test_alignment_of_weights_that_are_known():
     e = vectors()
     keys = np.stack([3 * e[:, [0]], 0.1 * (e[:, [1]] + e[:, [2]])])
     queries = np.stack([-2 * e[:, [0]], 0.6 * e[:, [3]] + 0.8 * e[:, [1]]])
-    model = SeparateKQ(v=jnp.array([1.0, 2.0]), K=jnp.asarray(keys), Q=jnp.asarray(queries))
+    model = Attention(Separate.of(jnp.array([1.0, 2.0]), jnp.asarray(keys), jnp.asarray(queries)))
     found = alignment(still(model), rotated_task())
     np.testing.assert_allclose(found.keys[0], [[1, 0, 0, 0], [0, 0.5, 0.5, 0]], atol=1e-12)
     np.testing.assert_allclose(found.queries[1], [[1, 0, 0, 0], [0, 0.64, 0, 0.36]], atol=1e-12)
@@ -82,22 +75,22 @@ def test_alignment_of_weights_that_are_known():
 
 
 def test_alignment_is_the_same_in_the_full_form_and_without_heads():
-    task, model = rotated_task(), SeparateKQ.init(jr.key(1), 4, 3, 2, 1.0)
+    task, model = rotated_task(), Attention.separate(jr.key(1), 4, 3, 2, 1.0)
     reduced = alignment(still(model), task)
-    full = alignment(still(FullSeparateKQ.embed(model)), task)
+    full = alignment(still(model.embed()), task)
     network = alignment(still(ConvolutionalLinear.from_attention(model)), task)
     for field in ("strengths", "off_diagonal", "keys", "queries"):
         np.testing.assert_allclose(getattr(full, field), getattr(reduced, field), atol=1e-12)
     np.testing.assert_allclose(network.strengths, reduced.strengths, atol=1e-12)
-    merged = MergedKQ.init(jr.key(2), 4, 3, 1.0)
-    whole = alignment(still(FullMergedKQ.embed(merged)), task)
+    merged = Attention.merged(jr.key(2), 4, 3, 1.0)
+    whole = alignment(still(merged.embed()), task)
     np.testing.assert_allclose(whole.keys, alignment(still(merged), task).keys, atol=1e-12)
     np.testing.assert_allclose(np.sum(whole.keys, -1), 1.0, rtol=1e-12)
 
 
 def test_labels_reach_the_effective_matrix_by_both_paths_of_the_full_form():
-    model = FullMergedKQ(
-        value=jr.normal(jr.key(3), (2, 5)), key_query=jr.normal(jr.key(4), (2, 5, 4))
+    model = Attention(
+        Merged(jr.normal(jr.key(3), (2, 5))[:, None], jr.normal(jr.key(4), (2, 5, 4)))
     )
     # θ_abc multiplies G_ab x_c, and β stands at (a, y) and at (y, b).
     theta = np.asarray(model.coefficients())
@@ -109,7 +102,7 @@ def test_labels_reach_the_effective_matrix_by_both_paths_of_the_full_form():
 
 def test_heads_align_with_one_eigenvector_each():
     found = alignment(run("separate"), rotated_task())
-    active = np.argsort(np.abs(run("separate").models.v[-1]))[-4:]
+    active = np.argsort(np.abs(run("separate").models.circuits.v[-1]))[-4:]
     assert np.min(found.keys[0, active].max(-1)) < 0.9  # random at first
     # Four of the five heads carry a component each. Misalignment decays only as a power of the
     # initial weights: (1e-2)^(7/16) for the first two components, squared here.
@@ -152,7 +145,7 @@ def test_learning_times_interpolate_and_say_never():
     optimum = 1 / (0.4 * 32 / 31 + 0.5 / 31)
     strength = np.array([0.0, 0.2, 0.8, 1.0]) * optimum
     blocks = strength[:, None, None, None] * np.outer(e[0], e[0])
-    models = stack([MergedKQ(v=jnp.ones(1), U=jnp.asarray(block)) for block in blocks])
+    models = stack([Attention(Merged.of(jnp.ones(1), jnp.asarray(block))) for block in blocks])
     flow = Trajectory(np.array([0.0, 1.0, 3.0, 4.0]), np.ones(4), models)
     np.testing.assert_allclose(learning_times(flow, task), [2.0, np.nan])
     assert learning_order(flow, task) == (0,)
@@ -173,11 +166,12 @@ def test_gradient_flow_conserves():
 def test_conserved_quantities_are_those_of_the_papers_index_by_index():
     merged, separate = run("merged"), run("separate")
     values = balancedness(merged).values["value - key-query"]
-    v, U = merged.models.v, merged.models.U
+    v, U = merged.models.circuits.v, merged.models.circuits.U
     for t, i, j in [(0, 0, 1), (-1, 2, 2), (5, 1, 0)]:
         assert values[t, i, j] == pytest.approx(v[t, i] * v[t, j] - np.sum(U[t, i] * U[t, j]))
     values = balancedness(separate).values
-    v, K, Q = separate.models.v, separate.models.K, separate.models.Q
+    weights = separate.models.circuits
+    v, K, Q = weights.v, weights.K, weights.Q
     for t, h in [(0, 0), (-1, 3)]:
         difference = K[t, h].T @ K[t, h] - Q[t, h].T @ Q[t, h]
         np.testing.assert_allclose(values["key - query"][t, h], difference, atol=1e-14)
@@ -186,12 +180,15 @@ def test_conserved_quantities_are_those_of_the_papers_index_by_index():
 
 
 def test_networks_and_full_forms_have_the_same_balance():
-    merged, separate = MergedKQ.init(jr.key(5), 3, 2, 1.0), SeparateKQ.init(jr.key(6), 3, 2, 2, 1.0)
+    merged, separate = (
+        Attention.merged(jr.key(5), 3, 2, 1.0),
+        Attention.separate(jr.key(6), 3, 2, 2, 1.0),
+    )
     pairs = [
         (merged, TwoLayerLinear.from_attention(merged)),
-        (merged, FullMergedKQ.embed(merged)),
+        (merged, merged.embed()),
         (separate, ConvolutionalLinear.from_attention(separate)),
-        (separate, FullSeparateKQ.embed(separate)),
+        (separate, separate.embed()),
     ]
     for first, second in pairs:
         ours, theirs = balancedness(still(first)), balancedness(still(second))
@@ -202,14 +199,14 @@ def test_networks_and_full_forms_have_the_same_balance():
 
 def test_balanced_initialisations_are_balanced_and_descent_drifts():
     for model in (
-        MergedKQ.init(jr.key(7), 4, 3, 0.5, "balanced"),
-        SeparateKQ.init(jr.key(7), 4, 3, 2, 0.5, "balanced"),
+        Attention.merged(jr.key(7), 4, 3, 0.5, "balanced"),
+        Attention.separate(jr.key(7), 4, 3, 2, 0.5, "balanced"),
     ):
         start = balancedness(still(model))
         assert max(np.abs(x).max() for x in start.values.values()) < 1e-14
     risk = exact_bilinear_risk(rotated_task(), model)
     drifts = [
-        balancedness(gradient_descent(model, risk, rate, steps, save=Linear(10))).relative_drift
+        balancedness(gradient_descent(model, risk, rate, steps, save=SaveEvenly(10))).relative_drift
         for rate, steps in ((0.1, 200), (0.05, 400))
     ]
     # The drift of descent is of first order in the step: large, and halved with it.
@@ -218,6 +215,6 @@ def test_balanced_initialisations_are_balanced_and_descent_drifts():
 
 
 def test_softmax_attention_is_refused():
-    model = MergedKQ.init(jr.key(8), 3, 2, 1.0, activation="softmax")
+    model = Attention.merged(jr.key(8), 3, 2, 1.0, activation="softmax")
     with pytest.raises(TypeError, match="conserves nothing"):
         balancedness(still(model))

@@ -11,9 +11,9 @@ import pytest
 
 from iclflow.cli import main
 from iclflow.config import InputError, load_config, read_toml, to_toml
+from iclflow.papers import STUDIES
 
-EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.toml"))
-STAIRCASE = next(path for path in EXAMPLES if path.stem == "staircase")
+STAIRCASE = Path(__file__).parent.parent / "examples" / "staircase.toml"
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +21,7 @@ def quiet(tmp_path, monkeypatch):
     """Works in an empty folder, and leaves the user's compile cache alone."""
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
-    monkeypatch.setattr("iclflow.compile_cache.enable_compile_cache", lambda: None)
+    monkeypatch.setattr("iclflow.runtime._start.enable_compile_cache", lambda: None)
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def no_computing(monkeypatch):
         reached.append(config)
         raise InputError("This one is good.")
 
-    monkeypatch.setattr("iclflow.experiment.prepare", stop)
+    monkeypatch.setattr("iclflow.experiment._run.prepare", stop)
     return reached
 
 
@@ -125,7 +125,7 @@ def test_memory_that_runs_out_is_told_in_one_sentence_and_leaves_nothing(monkeyp
     def exhausted(*_, **__):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.")
 
-    monkeypatch.setattr("iclflow.experiment.train", exhausted)
+    monkeypatch.setattr("iclflow.experiment._run.train", exhausted)
     sentence = refused(("run", STAIRCASE), capsys)
     assert sentence.startswith("This needs more memory than there is") and leftovers() == []
 
@@ -220,7 +220,7 @@ def damaged(text: str, chance: random.Random) -> str:
 
 def test_200_fuzzed_configs_never_give_a_traceback(tmp_path, no_computing, capsys):
     chance = random.Random(0)
-    examples = [read_toml(path) for path in EXAMPLES]
+    examples = [dict(study.data) for study in STUDIES.values()]
     path = tmp_path / "fuzzed.toml"
     sentences = []
     for _ in range(200):
@@ -234,6 +234,7 @@ def test_200_fuzzed_configs_never_give_a_traceback(tmp_path, no_computing, capsy
     assert 10 < good < 100 and len(set(sentences)) > 80
 
 
+@pytest.mark.slow
 def test_fuzzed_flags_never_give_a_traceback(no_computing, capsys):
     chance = random.Random(1)
     flags = (

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from iclflow import bench
-from iclflow.bench import (
+import benchmarks as bench
+from benchmarks import (
     Bar,
     Row,
     _fused,
@@ -26,25 +26,26 @@ from iclflow.bench import (
     linear,
     softmax,
 )
-from iclflow.bench._finite_data import (
+from benchmarks import __main__ as program
+from benchmarks._finite_data import (
     EVERY_POSITION,
     LEARNING_RATE,
     Problem,
     engine_losses,
     finite_data_rows,
 )
-from iclflow.bench._jax_loop import PlainScan, Weights
-from iclflow.bench._jax_loop import loss as plain_loss
-from iclflow.bench._large import fitted_power
-from iclflow.bench._loops import EveryPosition, QueryPosition, time_loop
-from iclflow.bench._operations import Operations, count_operations
-from iclflow.bench._race import Contestant, race
-from iclflow.bench._row import Timing, measure
-from iclflow.bench._softmax_loop import TorchLoop
-from iclflow.bench._softmax_noise import noise_rows
-from iclflow.bench._softmax_speed import EAGER, speed_rows, wide_rows
-from iclflow.bench._table import print_table
-from iclflow.models import FactoredAttention
+from benchmarks._jax_loop import PlainScan, Weights
+from benchmarks._jax_loop import loss as plain_loss
+from benchmarks._large import fitted_power
+from benchmarks._loops import EveryPosition, QueryPosition, time_loop
+from benchmarks._operations import Operations, count_operations
+from benchmarks._race import Contestant, race
+from benchmarks._row import Timing, measure
+from benchmarks._softmax_loop import TorchLoop
+from benchmarks._softmax_noise import noise_rows
+from benchmarks._softmax_speed import EAGER, speed_rows, wide_rows
+from benchmarks._table import print_table
+from iclflow.models import Attention
 from iclflow.risks.fused._philox import philox
 from iclflow.tasks import isotropic
 from iclflow.trajectory import Trajectory
@@ -75,6 +76,7 @@ def text_of(rows: list[Row]) -> str:
     return stream.getvalue()
 
 
+@pytest.mark.slow
 def test_a_quick_run_measures_every_group(quick_rows):
     assert {row.group for row in quick_rows} == {
         "training on a finite data set",
@@ -93,6 +95,7 @@ def test_a_quick_run_measures_every_group(quick_rows):
             assert row.spread[0] <= row.value <= row.spread[1], row
 
 
+@pytest.mark.slow
 def test_a_quick_run_judges_nothing_and_agrees_with_theory(quick_rows):
     assert all(row.met is None for row in quick_rows)
     found = {(row.group, row.name): row.value for row in quick_rows}
@@ -208,6 +211,7 @@ def noise() -> list[Row]:
     return noise_rows(batches=200, queries=64, judged=True, repeats=2)
 
 
+@pytest.mark.slow
 def test_integrating_labels_out_removes_most_of_the_noise(noise):
     found = {row.name: row for row in noise}
     # Known ratios at the pair: 10.3 for the loss and the key-query gradient, 27 for the whole
@@ -251,6 +255,7 @@ def brief(monkeypatch):
     monkeypatch.setattr(_softmax_speed, "_scan", scan)
 
 
+@pytest.mark.slow
 def test_rows_of_softmax_are_times_and_their_ratios(noise, brief, monkeypatch):
     pytest.importorskip("torch")
     rows = {row.name: row for row in speed_rows(softmax.QUICK, noise[1])}
@@ -285,6 +290,7 @@ def test_a_peer_that_cannot_be_compiled_is_a_row_that_says_why(monkeypatch):
     assert missing[0].note == "PyTorch could not compile it: no compiler here"
 
 
+@pytest.mark.slow
 def test_contestants_train_as_many_steps_as_they_are_timed_for(monkeypatch):
     trained = []
 
@@ -315,8 +321,9 @@ def test_contestants_train_as_many_steps_as_they_are_timed_for(monkeypatch):
         assert scan.steps == 3 * (members or 1)
 
 
+@pytest.mark.slow
 def test_the_plain_scan_learns():
-    model = FactoredAttention.init(jr.key(0), 2, 2)
+    model = Attention.factored(jr.key(0), 2, 2)
     scan = PlainScan(model, batch=64, context=10, noise=0.1, learning_rate=1e-2)
 
     @jax.jit
@@ -371,17 +378,64 @@ def test_the_slowest_kind_of_operation_decides():
 
 def test_the_softmax_peer_trains_the_same_model():
     pytest.importorskip("torch")
-    task, model = isotropic(3, 6, 0.1), FactoredAttention.init(jr.key(0), 3, 2, width=5)
+    task, model = isotropic(3, 6, 0.1), Attention.factored(jr.key(0), 3, 2, width=5)
     sequences = jax.jit(lambda key: task.sample(key, 8))(jr.key(1))
     theirs = TorchLoop(model, 8, 6, 0.1, 1e-3, "cpu").gradients(sequences)
     loss = lambda model: jnp.mean((sequences.y_query - model.predict(sequences)) ** 2)
-    ours = jax.jit(jax.grad(loss))(model)
+    ours = jax.jit(jax.grad(loss))(model).circuits
     # Float32 against float64.
     for name in "QKV":
         expected = np.asarray(getattr(ours, name)).reshape(theirs[name].shape)
         assert theirs[name] == pytest.approx(expected, rel=1e-4, abs=1e-6)
     assert theirs["O"][-1] == pytest.approx(np.asarray(ours.O).reshape(-1), rel=1e-4, abs=1e-6)
-    plain = jax.jit(jax.grad(plain_loss))(Weights(model.Q, model.K, model.V, model.O), sequences)
+    plain = jax.jit(jax.grad(plain_loss))(
+        Weights(model.circuits.Q, model.circuits.K, model.circuits.V, model.circuits.O), sequences
+    )
     for name in "QKVO":
         np.testing.assert_allclose(getattr(plain, name), getattr(ours, name), atol=1e-12)
     assert not np.any(theirs["O"][:-1])
+
+
+# The program ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def suite(monkeypatch):
+    """Puts a function in the place of the suites."""
+    monkeypatch.setattr("iclflow.runtime._start.enable_compile_cache", lambda: None)
+    return lambda run: monkeypatch.setattr(program, "run", run)
+
+
+def test_the_program_prints_what_it_measured_as_json(suite, capsys):
+    suite(lambda name, quiet, quick: {"suite": name, "quiet": quiet, "quick": quick})
+    assert program.main(["linear", "--quick", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found == {"suite": "linear", "quiet": True, "quick": True}
+
+
+def test_the_program_says_which_extra_is_missing(suite, capsys):
+    def needs_torch(name, quiet, quick):
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+    suite(needs_torch)
+    with pytest.raises(SystemExit) as stop:
+        program.main(["linear"])
+    *_, last = capsys.readouterr().err.splitlines()
+    assert stop.value.code == 2 and "linear needs torch. To install it from a clone: pip " in last
+
+
+def test_the_program_says_first_that_peers_are_missing(suite, capsys, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+
+    def measured(name, quiet, quick):
+        assert "pip install -c constraints.txt -e '.[bench]'" in capsys.readouterr().err
+        return {}
+
+    suite(measured)
+    assert program.main(["linear", "--quick"]) == 0
+
+
+def test_the_program_refuses_a_suite_that_there_is_none_of(capsys):
+    with pytest.raises(SystemExit) as stop:
+        program.main(["everything"])
+    assert stop.value.code == 2 and "invalid choice: 'everything'" in capsys.readouterr().err

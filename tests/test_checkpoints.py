@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from iclflow.checkpoints import from_state_dict, load_model, save_model
-from iclflow.models import FactoredAttention, MultiFactored, StructuredAttention
+from iclflow.models import Attention, Diagonal, Factored
 from iclflow.tasks import MultiTaskRegression, Sequences
 from state_dicts import DIM, MU, OMEGA, stacked, two_labels
 
@@ -16,7 +16,7 @@ from state_dicts import DIM, MU, OMEGA, stacked, two_labels
 def sequences(count=50, context=12) -> Sequences:
     """Any sequences, drawn by NumPy: nothing is compiled for them."""
     rng = np.random.default_rng(3)
-    shapes = (context, DIM), (context,), (DIM,), ()
+    shapes = (context, DIM), (context, 1), (DIM,), (1,)
     parts = (jnp.asarray(rng.normal(size=(count, *shape))) for shape in shapes)
     return Sequences(*parts, length=jnp.asarray(np.full(count, float(context))))
 
@@ -24,7 +24,7 @@ def sequences(count=50, context=12) -> Sequences:
 def plain_layer(tensors, batch, heads):
     """The layer as PyTorch code would compute it, in NumPy: the query attends to the context."""
     q, k, v, o = (tensors[f"layer.{n}_proj.weight"] for n in "qkvo")
-    tokens = np.concatenate([batch.x, np.asarray(batch.y)[..., None]], -1)
+    tokens = np.concatenate([batch.x, batch.y], -1)
     query = np.pad(np.asarray(batch.x_query), ((0, 0), (0, 1)))
     width = q.shape[0] // heads
     outputs = []
@@ -44,10 +44,11 @@ def plain_layer(tensors, batch, heads):
 def test_a_state_dict_predicts_what_its_own_layer_does(outputs):
     tensors, batch = stacked(outputs=outputs), sequences()
     model = from_state_dict(tensors, heads=3)
-    expected = plain_layer(tensors, batch, 3)[:, -1]
+    expected = plain_layer(tensors, batch, 3)[:, -1:]
     assert np.asarray(model.predict(batch)) == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("width", [3, DIM + 1, 10])
 def test_how_rows_are_divided_into_heads_is_never_guessed(width):
     # Two heads of width 3 have as many rows as a token has entries, as any layer of PyTorch has.
@@ -55,7 +56,7 @@ def test_how_rows_are_divided_into_heads_is_never_guessed(width):
     shapes = {"q": (rows, DIM + 1), "k": (rows, DIM + 1), "v": (rows, DIM + 1), "o": (1, rows)}
     tensors = {f"layer.{n}_proj.weight": generator.normal(size=s) for n, s in shapes.items()}
     tensor = rf"`layer.q_proj.weight` of `state dict`, of shape \({rows}, 6\)"
-    with pytest.raises(ValueError, match=f"{tensor}, .*: give `heads`, one of 1, 2, "):
+    with pytest.raises(ValueError, match=f"`heads` is missing.*{tensor}, .* one of 1, 2, "):
         from_state_dict(tensors)
     with pytest.raises(ValueError, match="`heads` = 7: .* must be one of 1, 2, "):
         from_state_dict(tensors, heads=7)
@@ -63,7 +64,7 @@ def test_how_rows_are_divided_into_heads_is_never_guessed(width):
     batch = sequences()
     for heads in (1, 2):
         prediction = np.asarray(from_state_dict(tensors, heads=heads).predict(batch))
-        assert prediction == pytest.approx(plain_layer(tensors, batch, heads)[:, 0], abs=1e-12)
+        assert prediction == pytest.approx(plain_layer(tensors, batch, heads)[:, :1], abs=1e-12)
 
 
 def test_one_row_is_one_head():
@@ -83,7 +84,7 @@ def test_the_number_of_heads_that_a_file_states_is_read(tmp_path, name):
     with pytest.raises(ValueError, match="`heads` = 7: .* has 18 rows: must be one of"):
         load_model(path)
     save_file(stacked(), path, metadata={"heads": "3", "n_heads": "2"})
-    with pytest.raises(ValueError, match="give `heads`, one of 1, 2, 3, 6, 9, 18"):
+    with pytest.raises(ValueError, match="`heads` is missing.* one of 1, 2, 3, 6, 9, 18"):
         load_model(path)
 
 
@@ -97,7 +98,7 @@ def test_the_layer_of_pytorch_with_its_projections_in_one_matrix_is_read():
         "attn.out_proj.bias": np.zeros(6),
     }
     model = from_state_dict(tensors, heads=3)
-    expected = plain_layer(plain, batch, 3)[:, -1]
+    expected = plain_layer(plain, batch, 3)[:, -1:]
     assert np.asarray(model.predict(batch)) == pytest.approx(expected, abs=1e-12)
     with pytest.raises(ValueError, match=r"`attn.in_proj_weight` .* \(54, 6\), has 18 rows"):
         from_state_dict(tensors)
@@ -108,7 +109,7 @@ def test_the_layer_of_pytorch_with_its_projections_in_one_matrix_is_read():
 
 def test_several_outputs_make_a_model_of_several_labels():
     model = from_state_dict(two_labels(), heads=2)
-    assert isinstance(model, MultiFactored)
+    assert isinstance(model.circuits, Factored) and model.labels == 2
     task = MultiTaskRegression([[0, 1, 2], [3, 4, 5]], context=7)
     # Of the sequences of a task the shapes alone matter here.
     shapes = jax.eval_shape(lambda key: task.sample(key, 4), jr.key(0))
@@ -137,6 +138,8 @@ def test_labels_that_do_not_fit_the_outputs_are_refused(tensors, labels, words):
         (lambda t: t.update({"b.q_proj.weight": t["layer.q_proj.weight"]}), "2 attention layers"),
         (lambda t: t.update({"layer.k_proj.weight": np.ones((3, 3))}), "projections of shapes"),
         (lambda t: t.update({"layer.v_proj.bias": np.ones(18)}), "a bias, `layer.v_proj.bias`"),
+        (lambda t: t.update({"layer.q_norm.weight": np.ones(6)}), "has `layer.q_norm.weight` in"),
+        (lambda t: t.update({"layer.v_proj.lora_A.weight": np.ones((2, 7))}), "lora_A.weight` in"),
         (lambda t: t["layer.o_proj.weight"].fill(np.nan), "finite numbers"),
         (
             lambda t: t.update({"layer.q_proj.weight": np.ones((18, 6), np.int8)}),
@@ -153,18 +156,18 @@ def test_what_is_no_such_layer_is_refused_with_its_reason(change, words):
 
 def test_a_model_comes_back_from_its_file(tmp_path):
     for model in (
-        StructuredAttention(omega=jnp.asarray(OMEGA), mu=jnp.asarray(MU), dim=DIM),
-        FactoredAttention.init(jr.key(0), DIM, 2, activation="linear"),
+        Attention(Diagonal(jnp.asarray(OMEGA), jnp.asarray(MU), DIM)),
+        Attention.factored(jr.key(0), DIM, 2, activation="linear"),
     ):
         save_model(model, tmp_path / "model.safetensors")
         again = load_model(tmp_path / "model.safetensors")
-        assert type(again) is type(model) and again.activation == model.activation
+        assert type(again.circuits) is type(model.circuits) and again.activation == model.activation
         assert np.array_equal(again.predict(sequences()), model.predict(sequences()))
 
 
 def test_what_a_file_of_ours_says_itself_cannot_be_given(tmp_path):
     path = tmp_path / "model.safetensors"
-    save_model(StructuredAttention(jnp.asarray(OMEGA), jnp.asarray(MU), dim=DIM), path)
+    save_model(Attention(Diagonal(jnp.asarray(OMEGA), jnp.asarray(MU), DIM)), path)
     with pytest.raises(ValueError, match="`heads` = 3: .* says itself how many heads"):
         load_model(path, heads=3)
     with pytest.raises(ValueError, match="`labels` = 1: .* says itself how many labels"):
@@ -180,4 +183,4 @@ def test_files_that_hold_no_weights_are_refused_in_words_of_our_own(tmp_path, na
 
 def test_a_safetensors_file_without_our_mark_is_read_as_a_state_dict(tmp_path):
     save_file(stacked(), tmp_path / "foreign.safetensors")
-    assert isinstance(load_model(tmp_path / "foreign.safetensors", heads=3), FactoredAttention)
+    assert isinstance(load_model(tmp_path / "foreign.safetensors", heads=3).circuits, Factored)

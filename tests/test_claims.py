@@ -2,17 +2,30 @@ import json
 
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 import pytest
 
 from helpers import deterministic_merged
 from iclflow.analysis import StationaryPoints
-from iclflow.claims import Check, Claim, Inconclusive, Lab, all_claims, run_claim, select_claims
-from iclflow.claims._linear_runs import eight_components
-from iclflow.claims.linear_merged import enough_converged, white_sigmoid
-from iclflow.claims.linear_order import named
-from iclflow.claims.linear_rank import RANKS, SCALES, rank_count
-from iclflow.models import SeparateKQ
+from iclflow.experiment import prepare, train
+from iclflow.models import Attention, Separate
+from iclflow.papers import (
+    Check,
+    Claim,
+    Inconclusive,
+    Lab,
+    all_claims,
+    once,
+    run_claim,
+    select_claims,
+    study,
+)
+from iclflow.papers.linear.claims_merged import check_converged, white_sigmoid
+from iclflow.papers.linear.claims_order import name_sets
+from iclflow.papers.linear.claims_rank import rank_count
+from iclflow.papers.linear.runs import eight_components, rank_run
+from iclflow.papers.linear.runs_staircase import RANKS, SCALES
 from iclflow.theory import plateau_losses
 from iclflow.trajectory import Trajectory
 
@@ -27,9 +40,9 @@ def make_claim(test, **fields) -> Claim:
         (Check("absolute", [1.0, 2.0], [1.1, 2.0], 0.2), 0.1, True),
         (Check("absolute", [1.0, 2.0], [1.1, 2.5], 0.2), 0.5, False),
         (Check("relative", 200.0, 201.0, 0.01, "relative"), 0.005, True),
-        (Check.sampled("drawn", [1.0, 2.0], [1.3, 2.0], [0.1, 0.2]), 3.0, True),
-        (Check.sampled("drawn, far", 1.0, 1.5, 0.1), 5.0, False),
-        (Check.sampled("drawn, without spread", 1.0, 1.5, 0.0), np.inf, False),
+        (Lab().sampled("drawn", [1.0, 2.0], [1.3, 2.0], [0.1, 0.2]), 3.0, True),
+        (Lab().sampled("drawn, far", 1.0, 1.5, 0.1), 5.0, False),
+        (Lab().sampled("drawn, without spread", 1.0, 1.5, 0.0), np.inf, False),
         (Check("equal", (0, 1), [0, 1], comparison="equal"), 0.0, True),
         (Check("equal, ragged", [[], [0]], [[], [1]], comparison="equal"), np.inf, False),
         (Check("at least", 0.9, 0.95, comparison="at least"), 0.0, True),
@@ -53,8 +66,9 @@ def test_verdicts_follow_from_the_checks():
     assert run_claim(make_claim(lambda lab: [good]), lab).verdict == "holds"
     failed = run_claim(make_claim(lambda lab: [good, bad]), lab)
     assert failed.verdict == "fails" and failed.reason == "failed: bad" and failed.worst is bad
-    assert run_claim(make_claim(lambda lab: [bad], misstated=True), lab).verdict == "misstated"
-    assert run_claim(make_claim(lambda lab: [good], misstated=True), lab).verdict == "holds"
+    for check, verdict in ((bad, "misstated"), (good, "holds")):
+        stated = make_claim(lambda lab, check=check: [check], corrected_by="linear/honest")
+        assert run_claim(stated, lab).verdict == verdict
 
 
 def test_an_undecided_claim_says_why():
@@ -113,7 +127,7 @@ def steps(durations) -> Trajectory:
     done = 0.5 * (1 + np.tanh((times[:, None] - drops) / 0.01))
     losses = levels[0] + done @ np.diff(levels)
     v, K = jnp.asarray(np.zeros(1)), jnp.asarray(np.zeros((1, 8, 1)))
-    model = SeparateKQ(v=v, K=K, Q=K)
+    model = Attention(Separate.of(v, K, K))
     models = jax.tree.map(lambda leaf: np.zeros((len(times), *leaf.shape)), model)
     return Trajectory(times, losses, models)
 
@@ -131,7 +145,7 @@ def test_a_count_is_refuted_only_if_no_threshold_makes_it_true(threshold, verdic
             shares[~starts] = 0.5 * threshold
             shares[starts] = (1 - shares[~starts].sum()) / starts.sum()
         run = steps(1000 * shares / shares.sum())
-        lab.once(f"rank {rank} {SCALES[0]} 0", lambda run=run: run)
+        lab.assume(run, rank_run, rank, SCALES[0])
     outcome = run_claim(rank_count, lab)
     assert outcome.verdict == verdict
     assert run_claim(rank_count, lab.bent()).verdict == "fails"
@@ -142,12 +156,12 @@ def test_restarts_that_do_not_converge_are_counted_and_must_be_few(failed, passe
     numbers = np.zeros(98)
     found = StationaryPoints(numbers, numbers, deterministic_merged(), failed)
     assert found.words == f"98 of {98 + failed} converged"
-    assert enough_converged(Lab(), found).passed is passed
-    assert not enough_converged(Lab(falsify=True), found).passed
+    assert check_converged(Lab(), found).passed is passed
+    assert not check_converged(Lab(falsify=True), found).passed
 
 
 def test_sets_of_components_are_named_as_in_figures():
-    assert named([(), (0,), (0, 1)]) == ["∅", "{1}", "{1, 2}"]
+    assert name_sets([(), (0,), (0, 1)]) == ["∅", "{1}", "{1, 2}"]
 
 
 @pytest.mark.slow
@@ -162,3 +176,46 @@ def test_smoke_claims_hold_and_fail_against_wrong_predictions():
         if claim is white_sigmoid:  # settings are numbers, not names
             assert lab.config["eigenvalues"] == [1.0] * 4 and lab.config["context"] == 31
         assert run_claim(claim, lab.bent()).verdict == "fails", claim.id
+
+
+# The lab ------------------------------------------------------------------------------------------
+
+
+def test_a_lab_computes_once_for_the_same_function_and_arguments():
+    calls = []
+
+    @once
+    def double(lab: Lab, values, factor: float = 2.0):
+        calls.append(values)
+        return factor * np.asarray(values)
+
+    lab = Lab()
+    assert double(lab, [1.0]) is double(lab, [1.0], factor=2.0) is double(lab.bent(), [1.0])
+    double(lab, np.array([1.0]))
+    double(lab, jnp.asarray([1.0 + 1e-15]))
+    double(lab, [1.0], 3.0)
+    assert len(calls) == 4
+    lab.assume("told", double, [5.0])
+    assert double(lab, [5.0]) == "told" and len(calls) == 4
+    assert lab.compute(np.add, 1.0, 2.0) == 3.0
+
+
+def test_a_lab_tells_models_of_one_shape_and_keys_apart():
+    lab, models = Lab(), [Attention.merged(jr.key(seed), 2, 1, 1.0) for seed in (0, 1, 0)]
+    found = [lab.compute(lambda model: model.circuits.v, model) for model in models]
+    assert found[0] is found[2] and found[0] != found[1]
+    drawn = [lab.compute(jr.normal, jr.key(seed)) for seed in (0, 1)]
+    assert drawn[0] != drawn[1]
+    with pytest.raises(TypeError, match="cannot tell values of type object apart"):
+        lab.compute(lambda value: value, object())
+
+
+def test_a_lab_runs_a_study_as_the_command_does():
+    config = study("linear/white", flow={"end": 5.0})
+    lab = Lab()
+    run = lab.run(config)
+    assert lab.run(study("linear/white", flow={"end": 5.0})) is run
+    np.testing.assert_array_equal(run.losses, train(prepare(config)).losses)
+    other = lab.run(config, 0)
+    expected = Attention.merged(jr.key(0), 4, 8, 1e-3).circuits.v
+    np.testing.assert_array_equal(other.at(0).circuits.v, expected)

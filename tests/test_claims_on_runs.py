@@ -18,26 +18,28 @@ import pytest
 import scipy.integrate
 
 from iclflow import theory
-from iclflow.claims import (
-    all_claims,
-    all_run_checks,
-    check_run,
-    find_run_check,
-    run_checks,
-    select_claims,
-)
-from iclflow.claims._linear_run_limits import least_curvature, most_left
-from iclflow.claims._on_runs import Given, strain
-from iclflow.claims._staircase_facts import relaxation_rate
 from iclflow.cli import main
 from iclflow.config import InputError, parse_config, to_toml
+from iclflow.errors import Refusal
 from iclflow.experiment import build_model, build_task, keys_of, prepare, train
 from iclflow.flows import gradient_flow_ensemble, init_many
-from iclflow.models import BalancedSpectral, MergedKQ, SeparateKQ, StructuredAttention
+from iclflow.models import Attention, BalancedSpectral, Diagonal, Merged, Separate
+from iclflow.papers import (
+    Given,
+    all_claims,
+    check_run,
+    claims_on,
+    claims_on_runs,
+    find_claim_on_runs,
+    select_claims,
+    strain,
+)
+from iclflow.papers.linear.checks_limits import least_curvature, most_left
+from iclflow.papers.linear.checks_steps import relaxation_rate
 from iclflow.risks import risk
-from iclflow.sweep import parse_sweep
-from iclflow.sweep._measurements import Measured, columns_of, measure
-from iclflow.tasks import LinearRegression, MultiTaskRegression
+from iclflow.sweeps import parse_sweep
+from iclflow.sweeps._measurements import FinishedRun, columns_of, measure
+from iclflow.tasks import LinearRegression, MultiTaskRegression, isotropic
 from iclflow.theory import multitask
 from iclflow.trajectory import Result, Trajectory
 
@@ -76,10 +78,10 @@ def trained(task: dict, model: dict, seeds: int, key: int):
     """Runs of one config from several random starts, with that config."""
     given = config(task, model)
     settings = {k: v for k, v in given.model if k not in ("kind", "form")}
-    kind = MergedKQ if given.model.kind == "merged" else SeparateKQ
+    init = Attention.merged if given.model.kind == "merged" else Attention.separate
     heads, dim = settings.pop("heads"), given.task.dim
     models = init_many(
-        partial(kind.init, dim=dim, heads=heads, **settings), jr.split(jr.key(key), seeds)
+        partial(init, dim=dim, heads=heads, **settings), jr.split(jr.key(key), seeds)
     )
     runs = gradient_flow_ensemble(models, risk(build_task(given), models)).runs
     return [(given, run) for run in runs]
@@ -87,7 +89,7 @@ def trained(task: dict, model: dict, seeds: int, key: int):
 
 def along(kind, *weights: np.ndarray):
     """A model of every entry of arrays of weights, which have a leading axis."""
-    return jax.vmap(kind)(*map(jnp.asarray, weights))
+    return jax.vmap(lambda *each: Attention(kind.of(*each)))(*map(jnp.asarray, weights))
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +135,7 @@ def staircase():
 # On linear attention --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_linear_claims_hold_on_settings_nobody_tried_and_fail_where_they_are_bent(grid):
     decided, spoken = Counter(), Counter()
     for given, run in grid:
@@ -226,7 +229,7 @@ def test_a_start_far_above_predicting_zero_widens_no_tolerance(staircase):
     given, run = staircase
     losses = np.concatenate([[1e9], run.losses[1:]])
     far = dataclasses.replace(run, losses=losses)
-    check = find_run_check("linear/noise-and-prior")
+    check = find_claim_on_runs("linear/noise-and-prior")
     assert check.check(far, None, given).verdict == "holds"
     assert check.check(far, None, given, falsify=True).verdict == "fails"
 
@@ -234,7 +237,7 @@ def test_a_start_far_above_predicting_zero_widens_no_tolerance(staircase):
 def test_an_end_that_says_nothing_about_the_limit_decides_nothing(staircase):
     given, run = staircase
     loose = config(dict(given.task), dict(given.model), flow={"tolerance": 0.1})
-    outcome = find_run_check("linear/noise-and-prior").check(run, None, loose)
+    outcome = find_claim_on_runs("linear/noise-and-prior").check(run, None, loose)
     assert outcome.verdict == "inconclusive" and "`flow.tolerance` = 0.1" in outcome.reason
 
 
@@ -245,13 +248,13 @@ def learned(given, sizes) -> Trajectory:
     found = theory.modes(task)
     roots = np.cbrt(found.strengths * np.asarray(sizes))
     columns = (roots * np.asarray(found.left)).T[:, :, None]
-    models = along(SeparateKQ, *(np.stack([0.01 * w, w]) for w in (roots, columns, columns)))
+    models = along(Separate, *(np.stack([0.01 * w, w]) for w in (roots, columns, columns)))
     losses = np.asarray(losses_along(risk(task, models), models))
     return Trajectory(np.array([0.0, 50.0]), losses, models)
 
 
 def test_a_run_that_was_stopped_at_its_limit_decides_and_no_other():
-    given, check = config(*THREE, flow={"end": 50.0}), find_run_check("linear/noise-and-prior")
+    given, check = config(*THREE, flow={"end": 50.0}), find_claim_on_runs("linear/noise-and-prior")
     done = learned(given, [1.0, 1.0, 1.0])
     assert done.result is Result.finished
     assert check.check(done, None, given).verdict == "holds"
@@ -268,11 +271,11 @@ def test_a_curve_that_has_not_left_its_start_decides_nothing():
     given = config(task, model | {"scheme": "identity", "scale": 1e-4}, flow={"end": 1.0})
     directions = np.eye(3)[:, :, None]
     weights = (1e-4 * np.stack([w, w]) for w in (np.ones(3), directions, directions))
-    still = along(SeparateKQ, *weights)
+    still = along(Separate, *weights)
     losses = np.asarray(losses_along(risk(build_task(given), still), still))
     run = Trajectory(np.array([0.0, 1.0]), losses, still)
     for falsify in (False, True):
-        outcome = find_run_check("linear/scalar-ode").check(run, None, given, falsify)
+        outcome = find_claim_on_runs("linear/scalar-ode").check(run, None, given, falsify)
         assert outcome.verdict == "inconclusive" and "too little to tell" in outcome.reason
 
 
@@ -280,22 +283,22 @@ def test_the_end_of_a_run_that_stops_early_is_not_compared(staircase):
     """Its A is off by the root of `flow.tolerance`."""
     given, run = staircase
     loose = config(dict(given.task), dict(given.model), flow={"tolerance": 1e-3})
-    outcomes = [find_run_check("linear/pcr").check(run, None, each) for each in (given, loose)]
+    outcomes = [find_claim_on_runs("linear/pcr").check(run, None, each) for each in (given, loose)]
     counts = [int(re.findall(r"on (\d) rests", o.checks[0].name)[0]) for o in outcomes]
     assert counts[0] == counts[1] + 1
 
 
-@pytest.mark.parametrize("kind", [MergedKQ, SeparateKQ])
+@pytest.mark.parametrize("kind", [Merged, Separate])
 def test_the_gradient_bounds_how_far_weights_are_above_their_limit(kind):
     """Against the loss, of weights anywhere."""
     settings, model = THREE
-    given = config(settings, model | {"kind": "merged" if kind is MergedKQ else "separate"})
+    given = config(settings, model | {"kind": "merged" if kind is Merged else "separate"})
     task = build_task(given)
     assert isinstance(task, LinearRegression)
     best = theory.optimal_loss(task)
     for i, scale in enumerate((0.1, 0.5, 1.0, 2.0) * 3):
         rng = np.random.default_rng(i)
-        shapes = [(3,), (3, 3, 3)] if kind is MergedKQ else [(3,), (3, 3, 1), (3, 3, 1)]
+        shapes = [(3,), (3, 3, 3)] if kind is Merged else [(3,), (3, 3, 1), (3, 3, 1)]
         models = along(kind, *(scale * rng.normal(size=(1, *shape)) for shape in shapes))
         at = Given(given, task, Trajectory(np.zeros(1), np.zeros(1), models))
         above = float(losses_along(risk(task, models), models)[0]) - best
@@ -307,7 +310,7 @@ def test_aligned_heads_follow_their_closed_form_with_every_normaliser(normaliser
     """Against the gradient of the risk, integrated by SciPy."""
     model = {"scale": 0.3, "scheme": "identity", "normaliser": normaliser}
     given = config({"context": 3}, model, flow={"end": 20.0})
-    first = SeparateKQ.init(jr.key(0), 2, 2, scale=0.3, scheme="identity", normaliser=normaliser)
+    first = Attention.separate(jr.key(0), 2, 2, scale=0.3, scheme="identity", normaliser=normaliser)
     vector, model_of = jax.flatten_util.ravel_pytree(first)
     exact = risk(build_task(given), first)
     slope = jax.jit(jax.value_and_grad(lambda state: exact(model_of(state))))
@@ -318,27 +321,30 @@ def test_aligned_heads_follow_their_closed_form_with_every_normaliser(normaliser
     ).y.T  # fmt: skip
     losses = np.array([float(slope(state)[0]) for state in path])
     run = Trajectory(times, losses, jax.vmap(model_of)(jnp.asarray(path)))
-    check = find_run_check("linear/scalar-ode")
+    check = find_claim_on_runs("linear/scalar-ode")
     assert losses[-1] < 0.9 * losses[0]
     assert check.check(run, None, given).verdict == "holds"
     assert check.check(run, None, given, falsify=True).verdict == "fails"
 
 
 @pytest.mark.parametrize(
-    "module, line, refusal",
+    "line, refusal",
     [
-        ("iclflow.theory.made_up", "raise ValueError('There is no such step.')", True),
-        ("iclflow.theory.made_up", "np.zeros(2) + np.zeros(3)", False),
-        ("iclflow.claims.made_up", "one, two = [1]", False),
-        ("iclflow.theory.made_up", "np.split(np.zeros(3), 2)", False),
-        ("iclflow.models.made_up", "raise ValueError('`heads` = 0.')", False),
+        ("raise Refusal('There is no such step.')", True),
+        ("np.zeros(2) + np.zeros(3)", False),
+        ("one, two = [1]", False),
+        ("np.split(np.zeros(3), 2)", False),
+        ("raise ValueError('`heads` = 0.')", False),
     ],
 )
-def test_a_bug_is_not_taken_for_a_refusal(module, line, refusal, staircase):
-    space = {"__name__": module, "np": np}
+def test_a_bug_is_not_taken_for_a_refusal(line, refusal, staircase):
+    space = {"Refusal": Refusal, "np": np}
     exec(f"def test(given, lab):\n    {line}", space)
     given, run = staircase
-    broken = dataclasses.replace(find_run_check("linear/pcr"), test=space["test"])
+    claim = find_claim_on_runs("linear/pcr")
+    assert claim.on_run is not None
+    on_run = dataclasses.replace(claim.on_run, test=space["test"])
+    broken = dataclasses.replace(claim, on_run=on_run)
     if refusal:
         outcome = broken.check(run, None, given)
         assert (outcome.verdict, outcome.reason) == ("inconclusive", "There is no such step")
@@ -382,26 +388,26 @@ def test_a_bug_is_not_taken_for_a_refusal(module, line, refusal, staircase):
 )  # fmt: skip
 def test_a_claim_says_why_it_does_not_speak_of_a_config(id, task, model, sections, reason):
     given = config(task, model, **sections)
-    told = find_run_check(id).refuses(given)
+    told = find_claim_on_runs(id).refuses(given)
     assert told is not None and reason in told and not told.endswith(".")
-    assert id not in {check.id for check in run_checks(given)}
+    assert id not in {check.id for check in claims_on(given)}
 
 
 def test_every_claim_on_runs_is_in_the_registry_and_none_is_misstated():
     known = {claim.id: claim for claim in all_claims()}
-    for check in all_run_checks():
-        assert known[check.id] is check.claim and not check.claim.misstated
-        assert check.tolerance_reason and check.needs
-    assert {check.claim.paper for check in all_run_checks()} == {"linear", "softmax", "multitask"}
+    for check in claims_on_runs():
+        assert known[check.id] is check and not check.misstated
+        assert check.on_run and check.on_run.tolerance_reason and check.on_run.needs
+    assert {check.paper for check in claims_on_runs()} == {"linear", "softmax", "multitask"}
 
 
 def test_claims_that_speak_of_no_run_are_refused_in_a_sentence():
-    with pytest.raises(InputError, match=r"speaks of no single run: `iclflow verify --claim"):
-        find_run_check("linear/hessian-index")
+    with pytest.raises(InputError, match=r"is not about single runs: `iclflow verify --claim"):
+        find_claim_on_runs("linear/hessian-index")
     with pytest.raises(InputError, match="did you mean linear/cascade"):
-        find_run_check("linear/cascades")
+        find_claim_on_runs("linear/cascades")
     (claim,) = select_claims(["linear/cascade"])
-    assert find_run_check("linear/cascade").claim is claim
+    assert find_claim_on_runs("linear/cascade") is claim
 
 
 # On softmax attention -------------------------------------------------------------------------
@@ -418,25 +424,25 @@ def softmax_config(**model):
 def softmax_run(omega, mu) -> Trajectory:
     """A run that ends at these heads and at their loss, which it approaches exponentially."""
     left = np.exp(-np.linspace(0.1, 14, 60))
-    end = float(theory.softmax_exact_loss(omega, mu, DIM, CONTEXT, NOISE))
+    end = float(theory.softmax_exact_loss(isotropic(DIM, CONTEXT, NOISE), omega, mu))
     models = stacked((1 - left)[:, None] * omega, (1 - left)[:, None] * mu)
     return Trajectory(np.linspace(0, 10, 60), end + (1 + NOISE - end) * left, models)
 
 
-def stacked(omega: np.ndarray, mu: np.ndarray) -> StructuredAttention:
+def stacked(omega: np.ndarray, mu: np.ndarray) -> Attention:
     """Heads along a run."""
-    init = lambda omega, mu: StructuredAttention(omega=omega, mu=mu, dim=DIM)
+    init = lambda omega, mu: Attention(Diagonal(omega, mu, DIM))
     return jax.vmap(init)(jnp.asarray(omega), jnp.asarray(mu))
 
 
 def softmax_verdicts(given, run, **options) -> dict[str, str]:
     # Which estimator a model is takes seconds: it has a test of its own.
-    checks = [c for c in run_checks(given) if c.id != "softmax/debiased-gradient-descent"]
+    checks = [c for c in claims_on(given) if c.id != "softmax/debiased-gradient-descent"]
     return {check.id: check.check(run, None, given, **options).verdict for check in checks}
 
 
 def test_softmax_claims_hold_at_the_best_pair_and_fail_against_bent_predictions():
-    best = theory.pair_optimum(DIM, CONTEXT, NOISE)
+    best = theory.pair_optimum(isotropic(DIM, CONTEXT, NOISE))
     signs = np.array([1.0, -1.0])
     run, given = softmax_run(best.w * signs, best.mu * signs), softmax_config()
     expected = ("equal-magnitude", "zero-sum-ov", "trained-loss", "pair-or-trap")
@@ -449,7 +455,7 @@ def test_softmax_claims_hold_at_the_best_pair_and_fail_against_bent_predictions(
 
 
 def test_softmax_claims_fail_where_weights_have_no_such_pattern():
-    best = theory.pair_optimum(DIM, CONTEXT, NOISE)
+    best = theory.pair_optimum(isotropic(DIM, CONTEXT, NOISE))
     signs = np.array([1.0, -1.0])
     good = softmax_run(best.w * signs, best.mu * signs)
     # Weights of another run, under losses that say that it is trained.
@@ -459,14 +465,14 @@ def test_softmax_claims_fail_where_weights_have_no_such_pattern():
 
 
 def test_heads_of_one_sign_decide_nothing_but_that_they_are_caught():
-    best = theory.one_head_optimum(DIM, CONTEXT, NOISE)
+    best = theory.one_head_optimum(isotropic(DIM, CONTEXT, NOISE))
     run, given = softmax_run(np.full(2, best.omega), np.full(2, best.mu / 2)), softmax_config()
     found = softmax_verdicts(given, run)
     assert found.pop("softmax/pair-or-trap") == "holds"
     assert set(found.values()) == {"inconclusive"}
     assert (
         "caught at one sign"
-        in find_run_check("softmax/trained-loss").check(run, None, given).reason
+        in find_claim_on_runs("softmax/trained-loss").check(run, None, given).reason
     )
 
 
@@ -476,14 +482,14 @@ def test_an_opposite_pair_follows_the_flow_by_theory():
     given = parse_config(given.model_dump() | {"risk": {"kind": "large_context"}})
     signs = np.array([1.0, -1.0])
     start = jnp.asarray(0.1 * signs)
-    first = StructuredAttention(omega=start, mu=start, dim=DIM)
+    first = Attention(Diagonal(start, start, DIM))
     exact = risk(build_task(given), first, "large_context")
 
     @jax.jit
     def velocity(state):
-        model = StructuredAttention(omega=state[0] * signs, mu=state[1] * signs, dim=DIM)
+        model = Attention(Diagonal(state[0] * signs, state[1] * signs, DIM))
         slopes = jax.tree.leaves(exact.gradient(model))
-        return exact(model), -jnp.array([slope[0] for slope in slopes]) / 2
+        return exact(model), -jnp.array([slope.ravel()[0] for slope in slopes]) / 2
 
     times = np.linspace(0, 10, 15)
     flow = lambda _, state: velocity(state)[1]
@@ -503,6 +509,7 @@ def test_an_opposite_pair_follows_the_flow_by_theory():
 # On several tasks -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_multitask_claims_hold_on_a_run_and_fail_against_bent_predictions():
     given = parse_config({
         "task": {"kind": "multi_task", "coordinates": [[0, 1, 2], [3, 4, 5, 6]], "context": 50,
@@ -520,23 +527,23 @@ def test_multitask_claims_hold_on_a_run_and_fail_against_bent_predictions():
     assert [o.claim.id for o in begun if o.verdict == "holds"] == ["multitask/spectral-flow"]
 
 
-def two_tasks(heads: int, seed: int = 0, **model):
+def two_tasks(heads: int, seed: int = 0, **settings):
     """A config of two tasks, and a run of it as theory's own flow has it."""
     given = parse_config({
         "seed": seed,
         "task": {"kind": "multi_task", "coordinates": [[0, 1], [2, 3]], "context": 30,
                  "noise": 0.05},
-        "model": {"kind": "multi_spectral", "heads": heads, **model},
+        "model": {"kind": "multi_spectral", "heads": heads, **settings},
         "risk": {"kind": "large_context"}, "flow": {"end": 3000.0},
     })  # fmt: skip
     task, times = build_task(given), np.concatenate([[0.0], np.geomspace(1, 3000, 60)])
     assert isinstance(task, MultiTaskRegression)
-    first, _ = build_model(given, keys_of(seed).weights)
+    first = build_model(given, keys_of(seed).weights)[0].circuits
     assert isinstance(first, BalancedSpectral)
-    flow = multitask.spectral_flow(times, np.asarray(first.omega()), np.asarray(first.mu()),
-                                   multitask.blocks_of(task), first.width)  # fmt: skip
+    omega, mu = np.asarray(first.omega()), np.asarray(first.mu())
+    flow = multitask.spectral_flow(task, times, omega, mu, first.width)
     each = [
-        BalancedSpectral.of(omega, mu, first.coordinates, first.dim, first.width)
+        Attention(BalancedSpectral.of(omega, mu, first.coordinates, first.dim, first.width))
         for omega, mu in zip(flow.omega, flow.mu)
     ]
     models = jax.tree.map(lambda *w: jnp.asarray(np.stack(w)), *each)
@@ -544,11 +551,12 @@ def two_tasks(heads: int, seed: int = 0, **model):
     return given, Trajectory(times, flow.loss + noise, models)
 
 
+@pytest.mark.slow
 def test_a_limit_holds_where_heads_share_a_task():
     given, run = two_tasks(heads=3, seed=1)
-    shares = run.final.mu() / np.sum(run.final.mu(), 0)
+    shares = run.final.circuits.mu() / np.sum(run.final.circuits.mu(), 0)
     assert np.max(np.sort(shares, 0)[-2]) > 0.2
-    check = find_run_check("multitask/limit-loss")
+    check = find_claim_on_runs("multitask/limit-loss")
     outcome = check.check(run, None, given)
     # What the last weights have of other tasks is all that is left, and half of it is spare.
     assert outcome.verdict == "holds" and strain(outcome) == pytest.approx(1 / 1.5, rel=0.02)
@@ -557,10 +565,10 @@ def test_a_limit_holds_where_heads_share_a_task():
 
 def test_a_head_that_is_ahead_on_all_tasks_says_nothing_about_who_gets_them():
     given, run = two_tasks(heads=3, spread=0.9)
-    outcome = find_run_check("multitask/heads-ahead").check(run, None, given)
+    outcome = find_claim_on_runs("multitask/heads-ahead").check(run, None, given)
     assert outcome.verdict == "inconclusive" and "ahead on several tasks" in outcome.reason
     alone = parse_config(given.model_dump() | {"model": {"kind": "multi_spectral", "heads": 1}})
-    told = find_run_check("multitask/heads-ahead").refuses(alone)
+    told = find_claim_on_runs("multitask/heads-ahead").refuses(alone)
     assert told == "speaks of heads of which one is ahead: `model.heads` = 1"
 
 
@@ -582,7 +590,9 @@ def test_claims_are_columns_of_a_sweep(staircase):
         "claim_linear_plateau_losses_error": "DOUBLE",
     }
     given, run = staircase
-    row = measure(names, Measured(given, run.final, build_task(given), lambda: run, lambda: None))
+    row = measure(
+        names, FinishedRun(given, run.final, build_task(given), lambda: run, lambda: None)
+    )
     assert row["claim_linear_plateau_losses"] == "holds"
     assert 0 <= row["claim_linear_plateau_losses_error"] <= 1
     assert row["claim_linear_ordered_drops"] == "holds"
@@ -590,7 +600,7 @@ def test_claims_are_columns_of_a_sweep(staircase):
     assert "linear/fewer-heads: The claim `linear/fewer-heads` speaks of" in row["not_measured"]
     part = dataclasses.replace(run[:3], result=Result.cancelled)
     row = measure(
-        names[1:2], Measured(given, part.final, build_task(given), lambda: part, lambda: None)
+        names[1:2], FinishedRun(given, part.final, build_task(given), lambda: part, lambda: None)
     )
     assert row["claim_linear_ordered_drops"] == "inconclusive"
     assert row["claim_linear_ordered_drops_error"] is None
@@ -601,7 +611,7 @@ def test_claims_are_columns_of_a_sweep(staircase):
     "names, sentence",
     [
         (["linear/cascades"], "is not a claim: did you mean linear/cascade?"),
-        (["linear/rank-scaling"], "speaks of no single run: `iclflow verify --claim linear/rank-"),
+        (["linear/rank-scaling"], "is not about single runs: `iclflow verify --claim linear/rank-"),
         (["linear/lazy-limit"], "is about no run of this sweep: it speaks of merged attention"),
         (["linear/cascade", "linear/cascade"], "twice: names must differ."),
     ],
@@ -633,19 +643,14 @@ def test_the_example_of_the_docs_asks_for_columns_that_its_sweep_has():
     (query,) = re.findall(r'iclflow query \S+ "(.*?)"', section)
     asked = set(re.findall(r"claim_\w+|model\.\w+", query))
     assert asked and asked <= {*columns_of(sweep.names), *sweep.axes}
-    speaks = [find_run_check("linear/cascade").refuses(p.config) is None for p in sweep.points]
+    speaks = [find_claim_on_runs("linear/cascade").refuses(p.config) is None for p in sweep.points]
     assert set(speaks) == {True, False}
-
-
-def test_the_docs_say_how_many_claims_speak_of_runs():
-    text = " ".join((Path(__file__).parent.parent / "docs" / "claims.md").read_text().split())
-    assert f"{len(all_run_checks())} of {len(all_claims())} so far" in text
 
 
 @pytest.fixture
 def away_from_home(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("iclflow.compile_cache.enable_compile_cache", lambda: None)
+    monkeypatch.setattr("iclflow.runtime._start.enable_compile_cache", lambda: None)
     given = config(*THREE).model_dump(mode="json", exclude_none=True)
     (tmp_path / "run.toml").write_text(to_toml(given))
 
@@ -668,7 +673,7 @@ def test_the_command_line_says_how_many_runs_of_a_sweep_test_each_claim(away_fro
     assert main(["claims", "--on", "sweep.toml"]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert told.startswith("The 6 runs of sweep.toml test")
-    assert f"{len(all_run_checks())} that speak of single runs ({len(all_claims())} in all)" in told
+    assert f"{len(claims_on_runs())} on single runs ({len(all_claims())} claims in all)" in told
     assert "linear/cascade 3 runs" in told and "linear/separate-conservation 6 runs" in told
     assert "– linear/single-drop speaks of merged attention" in told
     assert main(["claims", "--on", "sweep.toml", "--json"]) == 0

@@ -15,25 +15,23 @@ import matplotlib
 import numpy as np
 import pytest
 
-import iclflow.claims._registry
 import iclflow.cli._run
-import iclflow.figures
-from iclflow.claims import Check, Claim, Inconclusive
+import iclflow.papers
 from iclflow.cli import COMMANDS, main
-from iclflow.figures import Drawing, Figure
-from iclflow.flows import Linear
+from iclflow.drawing import Drawing
+from iclflow.flows import SaveEvenly
+from iclflow.papers import CLAIMS as REGISTRY
+from iclflow.papers import FIGURES, Check, Claim, Figure, Inconclusive
 from iclflow.trajectory import Result, Trajectory
 
 pytestmark = pytest.mark.usefixtures("sketched")
-
-EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
 @pytest.fixture(autouse=True)
 def away_from_home(tmp_path, monkeypatch):
     """Works in an empty folder, and leaves the user's compile cache alone."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("iclflow.compile_cache.enable_compile_cache", lambda: None)
+    monkeypatch.setattr("iclflow.runtime._start.enable_compile_cache", lambda: None)
     monkeypatch.setattr("matplotlib.rcParams", matplotlib.rcParams.copy())
 
 
@@ -86,6 +84,7 @@ def test_help_loads_nothing_heavy():
     assert all(any(line.split()[:1] == [name] for line in text) for name in COMMANDS)
 
 
+@pytest.mark.timed
 def test_help_and_version_answer_at_once():
     def seconds(word: str) -> float:
         begin = time.perf_counter()
@@ -119,7 +118,7 @@ def test_an_unknown_command_is_refused(capsys):
     assert err == f"iclflow: 'explode' is not a command: must be one of {names}.\n"
 
 
-@pytest.mark.parametrize("command", ["claims", "verify", "reproduce", "bench", "run"])
+@pytest.mark.parametrize("command", ["claims", "verify", "reproduce", "run"])
 def test_every_command_explains_itself(command, capsys):
     try:
         code = main([command, "--help"])
@@ -135,7 +134,6 @@ def test_every_command_explains_itself(command, capsys):
         (("verify", "--speed", "3"), "unrecognized arguments: --speed 3"),
         (("claims", "--paper", "none"), "invalid choice: 'none'"),
         (("reproduce",), "`NAME` is missing"),
-        (("bench", "everything"), "invalid choice: 'everything'"),
         (("run", "--out", "x"), "`FILE` comes first, before --out"),
     ],
 )
@@ -208,7 +206,7 @@ def test_a_run_that_is_interrupted_does_not_replace_one_that_reached_its_end(
     before = {path.name: path.read_bytes() for path in (tmp_path / "here").iterdir()}
     impatient()
     code, out, _ = result_of(*words, *flags, capsys=capsys)
-    assert code == 130 and "not written: the run that reached its end stays in" in out
+    assert code == 130 and "not written: the complete run stays in" in out
     after = {path.name: path.read_bytes() for path in (tmp_path / "here").iterdir()}
     # How far it came is kept beside the other, so that it can be taken up.
     assert after.pop("checkpoint.safetensors") and after == before
@@ -222,10 +220,24 @@ def test_a_run_interrupted_before_it_has_anything_leaves_nothing(
     def interrupted(config):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("iclflow.experiment.prepare", interrupted)
+    monkeypatch.setattr("iclflow.experiment._run.prepare", interrupted)
     code, out, err = result_of("run", small, "--out", tmp_path / "a" / "b", capsys=capsys)
     assert (code, out, err) == (130, "", "iclflow: interrupted; nothing was kept.\n")
     assert not (tmp_path / "a").exists()
+
+
+def test_a_program_that_is_interrupted_ends_at_once():
+    """Threads that still compile would crash in a process that is being taken down."""
+    program = """
+import atexit, sys
+import iclflow.cli, iclflow.cli._claims
+atexit.register(print, "taken down")
+iclflow.cli._claims.main = lambda words: (print("kept", flush=True), 130)[1]
+sys.argv = ["iclflow", "claims"]
+sys.exit(iclflow.cli.main())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "kept\n", "")
 
 
 def test_an_interrupted_run_says_what_is_kept_and_how_to_go_on(
@@ -236,9 +248,9 @@ def test_an_interrupted_run_says_what_is_kept_and_how_to_go_on(
 
     words = ("run", small, "--checkpoint-every", "0", "--out", tmp_path / "a")
     with monkeypatch.context() as changed:
-        changed.setattr("iclflow.experiment.loss_figure", interrupted)
+        changed.setattr("iclflow.experiment._run.loss_figure", interrupted)
         code, out, err = result_of(*words, capsys=capsys)
-    kept = f"what was computed is in {tmp_path / 'a'}, and the same command goes on"
+    kept = f"what was computed is in {tmp_path / 'a'}; the same command resumes"
     assert (code, out, err) == (130, "", f"iclflow: interrupted; {kept}.\n")
     assert json.loads(result_of(*words, "--json", capsys=capsys)[1])["resumed"]
 
@@ -258,7 +270,7 @@ def test_files_and_folders_of_other_commands_are_refused_by_name(small, tmp_path
     (tmp_path / "one" / "config.toml").write_text(small.read_text())
     (tmp_path / "swept").mkdir()
     (tmp_path / "swept" / "sweep.toml").write_text(sweep.read_text())
-    computes = "computes it, or shows it if it is there already"
+    computes = "computes it, or shows it if it is complete"
     remedies = {
         "many.toml": f"is the file of a sweep: `iclflow sweep many.toml` {computes}",
         "small.toml": f"is the file of a run: `iclflow run small.toml` {computes}",
@@ -295,7 +307,7 @@ def test_help_of_a_file_shows_its_settings(small, capsys):
     assert stop.value.code == 0 and "(here: 40)" in capsys.readouterr().out
 
 
-# claims, verify, reproduce, bench -------------------------------------------------------------
+# claims, verify, reproduce --------------------------------------------------------------------
 
 
 def make_claim(name: str, test, **fields) -> Claim:
@@ -304,7 +316,7 @@ def make_claim(name: str, test, **fields) -> Claim:
 
 
 def honest(lab):
-    lab.note(heads=2, save=Linear(7))
+    lab.note(heads=2, save=SaveEvenly(7))
     return [Check("value", lab.predict(2.0), 2.0, 1e-3)]
 
 
@@ -333,7 +345,7 @@ CLAIMS = {
     # The same with a figure, which takes most of a second to write.
     "drawn": make_claim("honest", honest, figures=("linear/line",)),
     "wrong": make_claim("wrong", wrong),
-    "misstated": make_claim("misstated", wrong, misstated=True, corrected_by="linear/honest"),
+    "misstated": make_claim("misstated", wrong, corrected_by="linear/honest"),
     "broken": make_claim("broken", broken),
     "undecided": make_claim("undecided", undecided),
     "vain": make_claim("vain", vain),
@@ -355,9 +367,11 @@ def registry(monkeypatch):
 
     def install(*names: str) -> None:
         chosen = {CLAIMS[name].id: CLAIMS[name] for name in names}
-        monkeypatch.setattr(iclflow.claims._registry, "_CLAIMS", chosen)
+        monkeypatch.setattr(REGISTRY, "_items", chosen)
+        monkeypatch.setattr(REGISTRY, "_loaded", True)
         line = Figure("linear/line", "A line", "It falls.", "Figure 1", draw_line)
-        monkeypatch.setattr(iclflow.figures, "FIGURES", {"linear/line": line})
+        monkeypatch.setattr(FIGURES, "_items", {"linear/line": line})
+        monkeypatch.setattr(FIGURES, "_loaded", True)
 
     return install
 
@@ -381,7 +395,7 @@ def test_claims_that_are_misstated_are_listed_as_such(registry, capsys):
     registry("honest", "misstated")
     lines = result_of("claims", capsys=capsys)[1].splitlines()
     (line,) = [line for line in lines if line.startswith("linear/misstated")]
-    assert line.endswith("misstated: said right in linear/honest")
+    assert line.endswith("misstated: corrected in linear/honest")
     assert sum("misstated" in line for line in lines) == 2  # there, and in its statement
 
 
@@ -397,10 +411,10 @@ def test_a_paper_without_claims_says_so(registry, capsys):
 # Each command is run by a copy of a process that has loaded what both need.
 LISTS = """
 import os, sys
-import iclflow.figures
-assert iclflow.figures.FIGURES and not any(name.startswith("matplotlib") for name in sys.modules)
-import iclflow.claims, iclflow.cli._claims, iclflow.cli._tables
-iclflow.claims.all_claims()
+import iclflow.papers
+assert iclflow.papers.FIGURES and not any(name.startswith("matplotlib") for name in sys.modules)
+import iclflow.papers, iclflow.cli._claims, iclflow.cli._tables
+iclflow.papers.all_claims()
 for words in ("claims", "claims --json", "--help", "--version", "claims --help", "bogus"):
     if (child := os.fork()) == 0:
         sys.exit(iclflow.cli.main(words.split()))
@@ -409,6 +423,7 @@ for words in ("claims", "claims --json", "--help", "--version", "claims --help",
 """
 
 
+@pytest.mark.slow
 def test_the_list_of_figures_loads_no_matplotlib_and_a_reader_who_leaves_early_is_no_error():
     read, write = os.pipe()
     os.close(read)
@@ -466,7 +481,7 @@ def test_verify_writes_report_json_and_figures(registry, tmp_path, capsys):
     first = written["claims"][0]
     wanted = "id paper statement predicted measured error tolerance tolerance_reason verdict"
     assert set(wanted.split()) | {"seconds", "config"} <= set(first)
-    assert first["config"] == {"heads": 2, "save": "Linear(count=7)"}
+    assert first["config"] == {"heads": 2, "save": "SaveEvenly(count=7)"}
     assert first["verdict"] == "holds"
 
 
@@ -501,8 +516,8 @@ def test_figures_of_an_earlier_report_are_removed_and_nothing_else(registry, tmp
     [
         (("honest",), (), "1 claim in *: 1 holds"),
         (("honest", "vain", "misstated"), (), "3 claims in *: 2 hold, 1 is misstated"),
-        (("honest", "wrong"), ("--falsify",), "2 claims in *: all fail, as they must"),
-        (("vain", "wrong"), ("--falsify",), "2 claims in *: 1 holds, though none may; 1 fails*"),
+        (("honest", "wrong"), ("--falsify",), "2 claims in *: all fail, as they should"),
+        (("vain", "wrong"), ("--falsify",), "2 claims in *: 1 holds, but none should; 1 fails*"),
     ],
 )
 def test_verify_closes_with_a_sentence(registry, names, flags, sentence, tmp_path, capsys):
@@ -660,45 +675,9 @@ def test_reproduce_lists_figures_and_refuses_others(registry, tmp_path, capsys):
     assert not (tmp_path / "f").exists()
 
 
-@pytest.fixture
-def suite(monkeypatch):
-    """Puts a function in the place of the suite of benchmarks."""
-
-    def install(main) -> None:
-        module = type(sys)("iclflow.bench")
-        module.main = main
-        monkeypatch.setitem(sys.modules, "iclflow.bench", module)
-        monkeypatch.setattr(iclflow, "bench", module, raising=False)
-
-    return install
-
-
-def test_bench_prints_what_it_measured_as_json(suite, capsys):
-    suite(lambda name, quiet, quick: {"suite": name, "quiet": quiet, "quick": quick})
-    code, text, _ = result_of("bench", "linear", "--quick", "--json", capsys=capsys)
-    assert (code, json.loads(text)) == (0, {"suite": "linear", "quiet": True, "quick": True})
-
-
-def test_bench_says_which_extra_is_missing(suite, capsys):
-    def needs_torch(name, quiet, quick):
-        raise ModuleNotFoundError("No module named 'torch'", name="torch")
-
-    suite(needs_torch)
-    code, _, err = result_of("bench", "linear", capsys=capsys)
-    assert code == 2
-    *_, last = err.splitlines()
-    assert last.startswith("iclflow: `bench linear` needs torch. To install it from a clone: pip ")
-
-
-def test_bench_says_first_that_peers_are_missing(suite, capsys, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-
-    def measured(name, quiet, quick):
-        assert "pip install -c constraints.txt -e '.[bench]'" in capsys.readouterr().err
-        return {}
-
-    suite(measured)
-    assert main(["bench", "linear", "--quick"]) == 0
+def test_bench_says_where_it_has_gone(capsys):
+    code, out, err = result_of("bench", "linear", capsys=capsys)
+    assert (code, out) == (2, "") and "`make bench` measures speed" in err
 
 
 # The compile cache ----------------------------------------------------------------------------
@@ -710,7 +689,7 @@ TWICE = """
 import json, os, sys
 from pathlib import Path
 import matplotlib.pyplot, iclflow.cli._run, iclflow.experiment._figure
-iclflow.experiment._figure._rendered = lambda figure, kind: b""
+iclflow.experiment._figure._render = lambda figure, kind: b""
 for _ in range(2):
     if (child := os.fork()) == 0:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -735,3 +714,19 @@ def test_compiled_programs_are_kept_between_runs(small, tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     first, second = map(json.loads, done.stdout.splitlines())
     assert first and first == second
+
+
+def test_a_study_runs_by_its_name_unless_there_is_a_file_of_that_name(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    by_name = iclflow.cli._run.read_config("linear/white", ["--seed", "3"])
+    assert (by_name.name, by_name.seed, by_name.model.kind) == ("linear-white", 3, "merged")
+    (tmp_path / "linear").mkdir()
+    text = '[task]\nkind = "linear_regression"\neigenvalues = [1.0]\ncontext = 5\n'
+    (tmp_path / "linear" / "white").write_text(f'{text}[model]\nkind = "separate"\nheads = 1\n')
+    assert iclflow.cli._run.read_config("linear/white").model.kind == "separate"
+    code, _, err = result_of("run", "linear/stairs", capsys=capsys)
+    assert code == 2 and err.count("\n") == 1
+    assert "`linear/stairs` is neither a file nor a study: did you mean linear/staircase" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["linear"]

@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from iclflow.cli import COMMANDS
 
 # Each takes a tenth of a second or more.
@@ -53,9 +55,10 @@ def test_risks_do_not_load_the_statistics_of_scipy():
     assert python("import sys, iclflow.risks; print('scipy.stats' in sys.modules)") == "False\n"
 
 
+@pytest.mark.slow
 def test_two_processes_that_start_at_once_share_one_cache_of_programs(tmp_path):
     program = """
-from iclflow.cli._start import start
+from iclflow.runtime import start
 start()
 import jax, jax.numpy as jnp
 print(float(jax.jit(lambda x: jnp.sum(jnp.sin(x) ** 3))(jnp.arange(50.0))))

@@ -7,9 +7,9 @@ import jax
 import numpy as np
 import pytest
 
-from iclflow import bench
-from iclflow.bench import _small_sweeps, scale
-from iclflow.bench._cost_model import (
+import benchmarks as bench
+from benchmarks import _small_sweeps, scale
+from benchmarks._cost_model import (
     Overheads,
     adam_counts,
     fit_cost,
@@ -17,8 +17,8 @@ from iclflow.bench._cost_model import (
     flow_weights,
     million_runs,
 )
-from iclflow.bench._row import Timing
-from iclflow.models import SeparateKQ
+from benchmarks._row import Timing
+from iclflow.models import Attention
 
 FLOWS = [(2, 2, 500, 100), (4, 2, 300, 100), (4, 4, 500, 100), (4, 4, 1200, 100)]
 FLOWS += [(4, 4, 700, 400), (4, 8, 450, 100), (8, 2, 600, 100), (8, 4, 550, 50)]
@@ -86,8 +86,8 @@ def test_the_fits_have_more_sizes_than_prices_and_the_checks_are_not_among_them(
 
 @pytest.mark.parametrize("dim, heads", [(2, 3), (4, 4)])
 def test_weights_are_counted_as_the_model_has_them(dim, heads, getkey):
-    model = jax.eval_shape(lambda key: SeparateKQ.init(key, dim, heads, 1), getkey())
-    assert flow_weights(dim, heads) == sum(leaf.size for leaf in (model.v, model.K, model.Q))
+    model = jax.eval_shape(lambda key: Attention.separate(key, dim, heads, 1), getkey())
+    assert flow_weights(dim, heads) == sum(leaf.size for leaf in jax.tree.leaves(model))
 
 
 OVERHEADS = Overheads(row=1e-4, join=1e-5, task=1e-2, compile=10.0, row_bytes=100.0)
@@ -119,6 +119,7 @@ def tiny(monkeypatch):
     monkeypatch.setattr(scale, "ADAM_SIZES", (scale.Adam(2, 1, 3, 4, 3, 2),))
 
 
+@pytest.mark.slow
 def test_a_quick_run_measures_and_judges_nothing(tiny, capsys):
     results = json.loads(json.dumps(bench.main("scale", quiet=True, quick=True)))
     assert capsys.readouterr().out == "" and results["model"] == {}

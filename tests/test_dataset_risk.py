@@ -7,14 +7,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from iclflow.models import (
-    ConvolutionalLinear,
-    FullMergedKQ,
-    FullSeparateKQ,
-    MergedKQ,
-    SeparateKQ,
-    TwoLayerLinear,
-)
+from iclflow.models import Attention, ConvolutionalLinear, Merged, TwoLayerLinear
 from iclflow.risks._dataset import StoredSequencesRisk, dataset_risk
 from iclflow.risks._quadratic import QuadraticRisk
 from iclflow.tasks import Sequences
@@ -28,7 +21,13 @@ def draw(seed, count, contexts=(10,), dim=3):
     y += 0.2 * rng.normal(size=y.shape)
     length = rng.choice(np.array(contexts, float), count)
     keep = np.arange(max(contexts)) < length[:, None]
-    leaves = (x[:, :-1] * keep[..., None], y[:, :-1] * keep, x[:, -1], y[:, -1], length)
+    leaves = (
+        x[:, :-1] * keep[..., None],
+        (y[:, :-1] * keep)[..., None],
+        x[:, -1],
+        y[:, -1:],
+        length,
+    )
     return Sequences(*map(jnp.asarray, leaves))
 
 
@@ -39,7 +38,7 @@ value_and_gradient = eqx.filter_jit(lambda risk, model: risk.value_and_gradient(
 
 @eqx.filter_jit
 def plain_loss(model, sequences):
-    return jnp.mean((sequences.y_query - model.predict(sequences)) ** 2)
+    return jnp.mean(sequences.squared_error(model.predict(sequences)))
 
 
 def descend(value_and_gradient, model, rate, steps):
@@ -54,17 +53,18 @@ def descend(value_and_gradient, model, rate, steps):
     return jax.jit(lambda w: jax.lax.scan(step, w, None, length=steps))(weights)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
-    "kind,seed,sizes",
+    "init,blind,seed,sizes",
     [
-        (FullMergedKQ, 0, (4, 1e-2)),
-        (FullSeparateKQ, 1, (4, 2, 0.2)),
-        (MergedKQ, 2, (2, 1e-2)),
-        (SeparateKQ, 3, (3, 1, 0.2)),
+        (Attention.merged, False, 0, (4, 1e-2)),
+        (Attention.separate, False, 1, (4, 2, 0.2)),
+        (Attention.merged, True, 2, (2, 1e-2)),
+        (Attention.separate, True, 3, (3, 1, 0.2)),
     ],
 )
-def test_engine_makes_the_steps_of_a_plain_loop(kind, seed, sizes):
-    model, sequences, rate = kind.init(jr.key(seed), 3, *sizes), draw(4, 200), 0.1
+def test_engine_makes_the_steps_of_a_plain_loop(init, blind, seed, sizes):
+    model, sequences, rate = init(jr.key(seed), 3, *sizes, blind=blind), draw(4, 200), 0.1
     risk = dataset_risk(sequences, model)
     assert isinstance(risk, QuadraticRisk) and risk.kind == "dataset" and not risk.stochastic
     plain = lambda m: eqx.filter_value_and_grad(plain_loss)(m, sequences)
@@ -83,10 +83,10 @@ def test_engine_makes_the_steps_of_a_plain_loop(kind, seed, sizes):
 def test_contexts_of_different_length_are_handled(normaliser, self_attention):
     sequences = draw(5, 40, (2, 5, 9), dim=2)
     assert len(np.unique(sequences.length)) == 3
-    model = FullMergedKQ.init(
-        jr.key(6), 2, 3, 0.5, normaliser=normaliser, self_attention=self_attention
+    model = Attention.merged(
+        jr.key(6), 2, 3, 0.5, normaliser=normaliser, self_attention=self_attention, blind=False
     )
-    model = eqx.tree_at(lambda m: m.value, model, jr.normal(jr.key(7), (3, 3)))
+    model = eqx.tree_at(lambda m: m.circuits.value, model, jr.normal(jr.key(7), (3, 1, 3)))
     host = jax.tree.map(np.asarray, sequences)
     errors = []
     for index in range(40):  # every sequence by itself, cut to its length
@@ -95,9 +95,9 @@ def test_contexts_of_different_length_are_handled(normaliser, self_attention):
         if self_attention:
             tokens = np.vstack([tokens, [*one.x_query, 0.0]])
         divisor = {"context": length, "tokens": length + 1, "none": 1}[normaliser]
-        heads = zip(np.asarray(model.value), np.asarray(model.key_query), strict=True)
+        heads = zip(*(np.asarray(w) for w in (model.ov()[:, 0], model.kq())), strict=True)
         total = sum((tokens @ a) @ (tokens @ b @ one.x_query) for a, b in heads)
-        errors.append((one.y_query - total / divisor) ** 2)
+        errors.append((one.y_query[0] - total / divisor) ** 2)
     np.testing.assert_allclose(
         value(dataset_risk(sequences, model), model), np.mean(errors), rtol=1e-12
     )
@@ -106,8 +106,8 @@ def test_contexts_of_different_length_are_handled(normaliser, self_attention):
 def test_the_equivalent_networks_share_the_statistics_of_the_reduced_models():
     sequences = draw(8, 60)
     merged, separate = (
-        MergedKQ.init(jr.key(9), 3, 2, 1.0),
-        SeparateKQ.init(jr.key(10), 3, 2, 2, 1.0),
+        Attention.merged(jr.key(9), 3, 2, 1.0),
+        Attention.separate(jr.key(10), 3, 2, 2, 1.0),
     )
     risk = dataset_risk(sequences, merged)
     pairs = [
@@ -125,7 +125,7 @@ def test_the_equivalent_networks_share_the_statistics_of_the_reduced_models():
 
 def test_the_statistics_do_not_depend_on_the_chunks():
     sequences = draw(11, 101)
-    model = FullMergedKQ.init(jr.key(12), 3, 4, 1.0)
+    model = Attention.merged(jr.key(12), 3, 4, 1.0, blind=False)
     whole = dataset_risk(sequences, model)
     for chunk in (1, 7, 100):
         parts = dataset_risk(sequences, model, chunk)
@@ -136,7 +136,7 @@ def test_the_statistics_do_not_depend_on_the_chunks():
 
 
 def test_cost_of_a_step_depends_on_neither_the_number_nor_the_length_of_sequences():
-    model = FullMergedKQ.init(jr.key(13), 3, 4, 0.1)
+    model = Attention.merged(jr.key(13), 3, 4, 0.1, blind=False)
     step = eqx.filter_jit(
         eqx.debug.assert_max_traces(lambda r, m: r.value_and_gradient(m), max_traces=1)
     )
@@ -150,19 +150,19 @@ def test_cost_of_a_step_depends_on_neither_the_number_nor_the_length_of_sequence
 
 def test_fewer_sequences_than_features_can_be_fitted_without_error():
     sequences = draw(15, 12)
-    model = FullMergedKQ.init(jr.key(16), 3, 4, 1.0)
+    model = Attention.merged(jr.key(16), 3, 4, 1.0, blind=False)
     risk = dataset_risk(sequences, model)
     np.testing.assert_allclose(value(risk, model), plain_loss(model, sequences), rtol=1e-12)
     assert 0 <= risk.floor(model) < 1e-24
     best = risk.minimiser()
-    fitted = FullMergedKQ(jnp.eye(4), best)
+    fitted = Attention(Merged(jnp.eye(4)[:, None], best))
     assert plain_loss(fitted, sequences) < 1e-24
 
 
 def test_floor_is_ordinary_least_squares_on_the_features():
     sequences = draw(17, 300)
-    model = MergedKQ.init(jr.key(18), 3, 1)
-    beta = np.einsum("pnd,pn->pd", sequences.x, sequences.y) / 10
+    model = Attention.merged(jr.key(18), 3, 1)
+    beta = np.einsum("pnd,pni->pd", sequences.x, sequences.y) / 10
     features = np.einsum("pd,pe->pde", beta, sequences.x_query).reshape(300, 9)
     residual = np.linalg.lstsq(features, np.asarray(sequences.y_query), rcond=None)[1][0]
     np.testing.assert_allclose(
@@ -174,7 +174,9 @@ def test_floor_is_ordinary_least_squares_on_the_features():
 
 
 def softmax_model():
-    return FullMergedKQ.init(jr.key(19), 3, 2, 0.5, activation="softmax", self_attention=False)
+    return Attention.merged(
+        jr.key(19), 3, 2, 0.5, activation="softmax", self_attention=False, blind=False
+    )
 
 
 def test_softmax_gets_the_plain_mean():
@@ -198,19 +200,21 @@ def test_chunks_change_neither_the_plain_mean_nor_its_gradient(chunk):
 
 def test_forms_with_too_many_features_get_the_plain_mean():
     zeros = jnp.zeros
-    sequences = Sequences(zeros((3, 2, 65)), zeros((3, 2)), zeros((3, 65)), zeros(3), jnp.ones(3))
-    model = MergedKQ(zeros(1), zeros((1, 65, 65)))
+    sequences = Sequences(
+        zeros((3, 2, 65)), zeros((3, 2, 1)), zeros((3, 65)), zeros((3, 1)), jnp.ones(3)
+    )
+    model = Attention(Merged.of(zeros(1), zeros((1, 65, 65))))
     assert isinstance(dataset_risk(sequences, model), StoredSequencesRisk)
 
 
 def test_bad_sequences_are_refused():
     sequences = draw(23, 4)
-    model = MergedKQ.init(jr.key(24), 3, 1)
+    model = Attention.merged(jr.key(24), 3, 1)
     with pytest.raises(ValueError, match=r"shape \(10, 3\)"):
         dataset_risk(sequences[0], model)
     with pytest.raises(ValueError, match="NaN"):
         dataset_risk(eqx.tree_at(lambda s: s.y, sequences, sequences.y * jnp.nan), model)
     with pytest.raises(ValueError, match="`dim` = 3, `model` has 2"):
-        dataset_risk(sequences, MergedKQ.init(jr.key(25), 2, 1))
+        dataset_risk(sequences, Attention.merged(jr.key(25), 2, 1))
     with pytest.raises(ValueError, match="`chunk` = 0"):
         dataset_risk(sequences, model, 0)

@@ -6,8 +6,8 @@ import pytest
 
 from helpers import deterministic_merged, four_components
 from iclflow.flows import (
-    Explicit,
-    Linear,
+    SaveAtTimes,
+    SaveEvenly,
     adam,
     adam_rule,
     descend,
@@ -31,7 +31,7 @@ def exact():
 
 def test_gradient_descent_equals_a_plain_loop():
     model, loss = start(), exact()
-    run = gradient_descent(model, loss, 0.1, 50, save=Explicit([1, 7, 50]))
+    run = gradient_descent(model, loss, 0.1, 50, save=SaveAtTimes([1, 7, 50]))
     losses = []
     step = jax.jit(lambda m: jax.tree.map(lambda w, g: w - 0.1 * g, m, jax.grad(loss)(m)))
     for n in range(1, 51):
@@ -40,30 +40,30 @@ def test_gradient_descent_equals_a_plain_loop():
             losses.append(float(loss(model)))
     assert run.times.tolist() == [0, 1, 7, 50] and run.clock == "step"
     assert run.losses[1:] == pytest.approx(losses, rel=1e-13)
-    assert np.allclose(run.final.U, model.U, rtol=1e-12)
+    assert np.allclose(run.final.circuits.U, model.circuits.U, rtol=1e-12)
 
 
 def test_descent_goes_on_to_its_last_step_whatever_is_saved():
-    run = gradient_descent(start(), exact(), 0.1, 100, save=Explicit([10, 20]))
+    run = gradient_descent(start(), exact(), 0.1, 100, save=SaveAtTimes([10, 20]))
     assert run.times.tolist() == [0, 10, 20, 100] and run.result is Result.finished
     with pytest.raises(ValueError, match="whole step numbers"):
-        gradient_descent(start(), exact(), 0.1, 100, save=Explicit([1.5]))
+        gradient_descent(start(), exact(), 0.1, 100, save=SaveAtTimes([1.5]))
 
 
 def test_few_points_that_lie_far_apart_are_those_of_many():
     steps = 30_000  # so many between two points that each is computed by itself
-    few = gradient_descent(start(), exact(), 1e-3, steps, save=Linear(2))
-    many = gradient_descent(start(), exact(), 1e-3, steps, save=Linear(21))
+    few = gradient_descent(start(), exact(), 1e-3, steps, save=SaveEvenly(2))
+    many = gradient_descent(start(), exact(), 1e-3, steps, save=SaveEvenly(21))
     assert few.times.tolist() == [0, steps] and few.result is Result.finished
     assert few.losses == pytest.approx(many.losses[[0, -1]], rel=1e-12)
 
 
 def test_descent_tends_to_gradient_flow_in_first_order():
     model, loss = start(), exact()
-    flow = gradient_flow(model, loss, end=40.0, save=Linear(5))
+    flow = gradient_flow(model, loss, end=40.0, save=SaveEvenly(5))
     errors = []
     for rate in (0.2, 0.1, 0.05):
-        run = gradient_descent(model, loss, rate, round(20 / rate), save=Linear(5))
+        run = gradient_descent(model, loss, rate, round(20 / rate), save=SaveEvenly(5))
         errors.append(np.max(np.abs(run.losses - flow.losses)))
     slopes = np.diff(np.log(errors)) / np.log(0.5)
     assert slopes == pytest.approx(1.0, abs=0.1)
@@ -71,7 +71,7 @@ def test_descent_tends_to_gradient_flow_in_first_order():
 
 def test_adam_equals_optax_step_by_step():
     model, loss = start(), exact()
-    run = adam(model, loss, 0.01, 20, save=Explicit([20]))
+    run = adam(model, loss, 0.01, 20, save=SaveAtTimes([20]))
     optimiser = optax.adam(0.01)
     state = optimiser.init(model)
 
@@ -92,7 +92,7 @@ def test_any_optax_optimiser_can_be_used():
 
 def test_stochastic_training_reports_the_monitored_risk_and_is_reproducible():
     sampled = SampledRisk(four_components(), 64)
-    options = {"key": jr.key(4), "monitor": exact(), "save": Linear(5)}
+    options = {"key": jr.key(4), "monitor": exact(), "save": SaveEvenly(5)}
     first = sgd(start(), sampled, 0.1, 100, **options)
     second = sgd(start(), sampled, 0.1, 100, **options)
     assert np.array_equal(first.losses, second.losses)
@@ -130,15 +130,15 @@ def test_ensemble_members_equal_single_runs_with_their_keys():
     sampled = SampledRisk(four_components(), 16)
     keys = jr.split(jr.key(7), 2)
     models = [deterministic_merged(scale) for scale in (0.05, 0.1)]
-    together = descend_ensemble(models, sampled, adam_rule(0.01), 30, keys=keys, save=Linear(4))
+    together = descend_ensemble(models, sampled, adam_rule(0.01), 30, keys=keys, save=SaveEvenly(4))
     for model, key, member in zip(models, keys, together, strict=True):
-        alone = adam(model, sampled, 0.01, 30, key=key, save=Linear(4))
+        alone = adam(model, sampled, 0.01, 30, key=key, save=SaveEvenly(4))
         # Batched sums are added in another order: rounding, amplified by Adam's normalisation.
         assert member.losses == pytest.approx(alone.losses, rel=1e-6)
 
 
 def test_another_learning_rate_does_not_compile_again(caplog):
-    options = {"steps": 10, "save": Linear(3)}
+    options = {"steps": 10, "save": SaveEvenly(3)}
     descend(start(), exact(), sgd_rule(0.1), **options)
     with jax.log_compiles(), caplog.at_level("WARNING"):
         for rate in (0.2, 0.3):
@@ -156,8 +156,8 @@ def test_another_learning_rate_does_not_compile_again(caplog):
         ({"steps": 0}, "`steps` = 0"),
         ({"steps": "10"}, "`steps` = '10'"),
         ({"learning_rate": "fast"}, "`learning_rate` = 'fast': must be a number"),
-        ({"save": "log"}, "`save` = 'log': must be `Drops"),
-        ({"save": Linear(1)}, "`save.count` = 1: must be a whole number from 2 up"),
+        ({"save": "log"}, "`save` = 'log': must be `SaveAtDrops"),
+        ({"save": SaveEvenly(1)}, "`save.count` = 1: must be a whole number from 2 up"),
         ({"monitor": "exact"}, "`monitor` = 'exact': must be a risk"),
         ({"checkpoint": "run"}, "`checkpoint` = 'run': must be a `Checkpoint"),
         ({"key": 3}, "`key` = 3: must be a random key"),
@@ -182,10 +182,10 @@ def test_a_sampled_risk_needs_a_key():
 
 def test_a_run_can_be_watched_while_it_goes_on():
     model, loss = start(), exact()
-    plain = gradient_descent(model, loss, 0.1, 400, save=Linear(41))
+    plain = gradient_descent(model, loss, 0.1, 400, save=SaveEvenly(41))
     seen = []
     watched = gradient_descent(
-        model, loss, 0.1, 400, save=Linear(41),
+        model, loss, 0.1, 400, save=SaveEvenly(41),
         callback=lambda status: seen.append(status.so_far()), stretch=50,
     )  # fmt: skip
     assert len(seen) >= 8 and seen[0].result is Result.cancelled

@@ -3,6 +3,8 @@
 import contextlib
 import io
 import json
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -10,28 +12,39 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from iclflow import cli, diagrams, theory
+from iclflow import cli, theory
 from iclflow.analysis import wilson
-from iclflow.diagrams import DIAGRAMS, Swept
-from iclflow.diagrams._panels import log_edges
-from iclflow.engines import LocalEngine
-from iclflow.figures import FIGURES, Drawing
-from iclflow.sweep import SweepFolder, batches_of, check_ends, parse_sweep
+from iclflow.drawing import Drawing
+from iclflow.drawing.panels import log_edges
+from iclflow.papers import DIAGRAMS, FIGURES, Diagram
+from iclflow.sweeps import (
+    Job,
+    LocalEngine,
+    Sweep,
+    SweepFolder,
+    SweepResults,
+    batches_of,
+    check_ends,
+    parse_sweep,
+)
+from iclflow.tasks import isotropic
 
 NAMES = tuple(DIAGRAMS)
+
+
+def sweep_of(diagram: Diagram, tier: str = "default") -> Sweep:
+    return parse_sweep(diagram.data(tier))
 
 
 def computed(name: str, path: Path) -> Drawing:
     """The figure of a diagram at the smoke tier, its sweep computed in `path`."""
     diagram = DIAGRAMS[name]
-    sweep = diagram.sweep("smoke")
-    with SweepFolder.locked(path, sweep) as folder:
-        found = LocalEngine().compute(
-            sweep, batches_of(sweep), folder.parts, 100.0, lambda number, share: None
-        )
+    sweep = sweep_of(diagram, "smoke")
+    with SweepFolder.lock(path, sweep) as folder:
+        found = LocalEngine().compute(Job(sweep, batches_of(sweep), folder.parts, 100.0))
         parts = [folder.keep(each) for each in found]
         folder.complete(parts, {})
-    return diagram.draw(Swept(sweep, path), "smoke")
+    return diagram.draw(SweepResults(sweep, path), "smoke")
 
 
 def reproducing(folder: Path) -> list[str]:
@@ -56,7 +69,9 @@ def drawings(tmp_path_factory, request):
         name = f"sweeps/{topic}"
         if name == "sweeps/superposition" and name not in made:
             path = Path(request.getfixturevalue("reproduced")[1]["files"][4])
-            made[name] = DIAGRAMS[name].draw(Swept(DIAGRAMS[name].sweep("smoke"), path), "smoke")
+            made[name] = DIAGRAMS[name].draw(
+                SweepResults(sweep_of(DIAGRAMS[name], "smoke"), path), "smoke"
+            )
         if name not in made:
             made[name] = computed(name, tmp_path_factory.mktemp(topic) / "sweep")
         return made[name]
@@ -67,36 +82,39 @@ def drawings(tmp_path_factory, request):
 # Files ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_tier_is_a_sweep_that_can_be_run(name):
     diagram = DIAGRAMS[name]
     sizes = []
     for tier in ("smoke", "default", "paper"):
-        sizes.append(len(diagram.sweep(tier)))
-    sweep = diagram.sweep("smoke")
+        sizes.append(len(sweep_of(diagram, tier)))
+    sweep = sweep_of(diagram, "smoke")
     check_ends(sweep, batches_of(sweep))
     assert sizes == sorted(sizes) and sizes[0] < sizes[-1]
-    assert diagram.sweep().hash == parse_sweep(tomllib.loads(diagram.text())).hash
+    assert sweep_of(diagram).hash == parse_sweep(tomllib.loads(diagram.text())).hash
     assert diagram.title and diagram.caption.endswith(".") and diagram.paper.startswith("arXiv ")
-    assert diagram.sweep().name == name.replace("/", "-") and name not in FIGURES
+    assert sweep_of(diagram).name == name.replace("/", "-") and name not in FIGURES
 
 
 def test_an_unknown_tier_is_refused():
     with pytest.raises(ValueError, match='`tier` = .*: must be "smoke", "default" or "paper"'):
-        DIAGRAMS["sweeps/scale"].sweep("large")
+        DIAGRAMS["sweeps/scale"].data("large")
 
 
-def test_the_list_of_diagrams_loads_no_plotting_library():
-    # In a process of its own, the list of figures is tried out: it is loaded with this one.
-    for module in ("__init__", "_base", "_catalogue"):
-        source = (Path(diagrams.__file__).parent / f"{module}.py").read_text()
-        loaded = [line for line in source.splitlines() if line.startswith(("import", "from"))]
-        assert loaded and not [line for line in loaded if "matplotlib" in line or "_style" in line]
+@pytest.mark.slow
+def test_the_lists_of_figures_and_diagrams_load_no_plotting_library():
+    code = (
+        "import sys; from iclflow.papers import DIAGRAMS, FIGURES; assert DIAGRAMS and FIGURES; "
+        "sys.exit(any(name.startswith('matplotlib') for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 # Numbers --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_small_weights_have_the_plateaus_and_drop_times_of_the_cascade(drawings):
     data = drawings("scale").data
     assert data["theory_plateaus"] == 5
@@ -114,6 +132,7 @@ def test_small_weights_have_the_plateaus_and_drop_times_of_the_cascade(drawings)
     assert abs(first / data["theory_drop_times"][0, 0] - 1) < 0.02
 
 
+@pytest.mark.slow
 def test_plateaus_by_rank_and_heads_are_as_many_as_theory_has(drawings):
     data = drawings("rank").data
     np.testing.assert_array_equal(data["plateaus"], [[3, 5]])
@@ -126,6 +145,7 @@ def test_plateaus_by_rank_and_heads_are_as_many_as_theory_has(drawings):
     np.testing.assert_allclose(data["lengthening"], data["theory_lengthening"], rtol=0.05)
 
 
+@pytest.mark.slow
 def test_patterns_emerge_from_as_many_seeds_as_theory_allows(drawings):
     drawing = drawings("seeds")
     data = drawing.data
@@ -137,25 +157,28 @@ def test_patterns_emerge_from_as_many_seeds_as_theory_allows(drawings):
     # The best debiased step, by its own formula with d for A: L̃ neglects the 1 in it.
     odds = 1.1 * 5 / 40
     assert pair == pytest.approx(0.1 + odds / (1 + odds), rel=1e-12)
-    assert alone == pytest.approx(theory.large_context_one_head(5, 40, 0.1).loss, rel=1e-12)
+    assert alone == pytest.approx(
+        theory.large_context_one_head(isotropic(5, 40, 0.1)).loss, rel=1e-12
+    )
     for end, level in (("pattern", pair), ("one sign", alone)):
         # A pair that shrinks for ever is above its limit by the square of its width.
         np.testing.assert_allclose(data["final_loss"][data["end"] == end], level, rtol=5e-3)
     assert "0 of 64 runs are at neither end" in drawing.caption
 
 
+@pytest.mark.slow
 def test_a_trained_pair_is_as_far_above_bayes_as_the_debiased_step(drawings):
     data = drawings("ratio").data
     for i, noise in enumerate(data["noise"].tolist()):
         for j, length in enumerate(data["length"].tolist()):
             pair, plain, debiased, bayes = data["excess"][i, j]
             # The steps are exact; theory has formulas of its own.
-            expected = theory.gradient_step_optimum(5, length, noise).risk - noise
+            expected = theory.gradient_step_optimum(isotropic(5, length, noise)).risk - noise
             assert plain == pytest.approx(expected, rel=1e-9)
-            expected = theory.debiased_optimum(5, length, noise).risk - noise
+            expected = theory.debiased_optimum(isotropic(5, length, noise)).risk - noise
             assert debiased == pytest.approx(expected, rel=1e-9)
             # 20 000 sequences leave less than one percent of noise in each of the others.
-            expected = theory.bayes_risk_isotropic(5, length, noise) - noise
+            expected = theory.bayes_risk_isotropic(isotropic(5, length, noise)) - noise
             assert bayes == pytest.approx(expected, rel=0.03)
             # A pair of finite width is above the step: by less than 2 % at the end of training.
             error = data["fresh_error"][i, j]
@@ -163,6 +186,7 @@ def test_a_trained_pair_is_as_far_above_bayes_as_the_debiased_step(drawings):
     assert np.all(data["over_bayes"] > 1)
 
 
+@pytest.mark.slow
 def test_losses_of_divided_tasks_are_those_of_theory(drawings):
     data = drawings("superposition").data
     ratio = data["loss"] / data["theory_loss"]
@@ -187,6 +211,7 @@ def test_cells_of_a_map_meet_half_way_in_logarithms():
 # Pictures -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_text_of_a_diagram_is_on_the_page_and_overlaps_no_other(drawings, name):
     from matplotlib.text import Text
@@ -218,6 +243,7 @@ def run(capsys, *words) -> tuple[int, str, str]:
     return code, said.out, said.err
 
 
+@pytest.mark.slow
 def test_reproduce_goes_on_with_a_sweep_and_finds_a_finished_one(reproduced, capsys, monkeypatch):
     place, found = reproduced
     assert [Path(file).suffix for file in found["files"][:4]] == [".pdf", ".png", ".npz", ".toml"]
@@ -225,7 +251,8 @@ def test_reproduce_goes_on_with_a_sweep_and_finds_a_finished_one(reproduced, cap
     assert folder.parent == place and (folder / "manifest.json").is_file()
     settings = tomllib.loads((place / "sweeps-superposition.toml").read_text())
     assert (
-        parse_sweep(settings["sweep"]).hash == DIAGRAMS["sweeps/superposition"].sweep("smoke").hash
+        parse_sweep(settings["sweep"]).hash
+        == sweep_of(DIAGRAMS["sweeps/superposition"], "smoke").hash
     )
     assert settings["caption"] == found["caption"] and "Measured, of 24 starts" in found["caption"]
 

@@ -12,8 +12,8 @@ from typing import NamedTuple, get_args
 import pytest
 
 import iclflow as icl
-from iclflow.claims import all_claims
 from iclflow.config import Config, parse_config
+from iclflow.papers import STUDIES, all_claims
 
 ROOT = Path(__file__).parent.parent
 DERIVATIONS = {
@@ -112,8 +112,8 @@ def test_functions_that_the_derivations_name_exist(page, one_of_them):
     assert {name for name in named if not any(hasattr(room, name) for room in rooms)} == set()
 
 
-def test_claims_that_the_documentation_names_exist():
-    known = {claim.id for claim in all_claims()}
+def test_claims_and_studies_that_the_documentation_names_exist():
+    known = {claim.id for claim in all_claims()} | set(STUDIES)
     for page in sorted(path.relative_to(ROOT) for path in (ROOT / "docs").rglob("*.md")):
         prose = re.sub(r"^```.*?^```$", "", (ROOT / page).read_text(), flags=re.M | re.S)
         assert set(re.findall(r"`((?:linear|softmax|multitask)/[a-z-]+)`", prose)) <= known, page

@@ -7,6 +7,7 @@ import pytest
 from iclflow.eigen import eigh
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("dim", [1, 2, 3, 4, 7, 16, 20])
 def test_eigenvectors_are_exact_to_rounding(dim):
     rng = np.random.default_rng(dim)

@@ -5,7 +5,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from iclflow.sweep import Share, Table, emergence
+from iclflow.sweeps import Share, Table, emergence
 from iclflow.trajectory import Result
 
 ROLES = "['positive', 'negative']"

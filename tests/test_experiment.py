@@ -18,7 +18,7 @@ from iclflow.experiment import (
     train,
 )
 from iclflow.experiment._summary import Drop
-from iclflow.models import FullMergedKQ
+from iclflow.models import Merged
 from iclflow.tasks import Mixture, Sequences
 from iclflow.trajectory import Result, Trajectory
 
@@ -40,23 +40,25 @@ DESCENT = {"kind": "gradient_descent", "learning_rate": 0.05, "steps": 60}
 # Building -------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     "model, built",
     [
-        ({"kind": "merged"}, "MergedKQ"),
-        ({"kind": "merged", "form": "full"}, "FullMergedKQ"),
-        ({"kind": "separate", "rank": 2}, "SeparateKQ"),
-        ({"kind": "separate", "form": "full"}, "FullSeparateKQ"),
-        ({"kind": "two_layer"}, "TwoLayerLinear"),
-        ({"kind": "convolutional", "rank": 2}, "ConvolutionalLinear"),
+        ({"kind": "merged"}, ("Merged", True)),
+        ({"kind": "merged", "form": "full"}, ("Merged", False)),
+        ({"kind": "separate", "rank": 2}, ("Separate", True)),
+        ({"kind": "separate", "form": "full"}, ("Separate", False)),
+        ({"kind": "two_layer"}, ("TwoLayerLinear", None)),
+        ({"kind": "convolutional", "rank": 2}, ("ConvolutionalLinear", None)),
     ],
 )
 def test_every_kind_of_model_is_built_with_the_weights_of_its_attention(model, built):
     experiment = prepare(config(model=model))
-    assert type(experiment.model).__name__ == built
+    circuits = getattr(experiment.model, "circuits", experiment.model)
+    assert (type(circuits).__name__, getattr(circuits, "blind", None)) == built
     # The equivalent models are the same function of the input at the start.
     rng = np.random.default_rng(5)
-    parts = [rng.normal(size=shape) for shape in ((6, 20, 2), (6, 20), (6, 2), (6,))]
+    parts = [rng.normal(size=shape) for shape in ((6, 20, 2), (6, 20, 1), (6, 2), (6, 1))]
     sequences = Sequences(*map(jnp.asarray, (*parts, np.full(6, 20.0))))
     np.testing.assert_allclose(
         experiment.model.predict(sequences), experiment.attention.predict(sequences), rtol=1e-12
@@ -69,9 +71,9 @@ def test_a_seed_decides_the_weights_and_the_data():
         prepare(config(risk=data, seed=seed, flow={"kind": "gradient_flow", "end": 1.0}))
         for seed in (4, 4, 5)
     )
-    assert np.array_equal(one.model.v, same.model.v)
+    assert np.array_equal(one.model.circuits.v, same.model.circuits.v)
     assert np.array_equal(one.risk.factor, same.risk.factor)
-    assert not np.array_equal(one.model.v, other.model.v)
+    assert not np.array_equal(one.model.circuits.v, other.model.circuits.v)
     assert not np.array_equal(one.risk.factor, other.risk.factor)
 
 
@@ -120,7 +122,7 @@ def test_an_end_that_is_needed_is_asked_for_by_its_name():
 def test_the_same_config_gives_the_same_bits():
     first, second = (train(prepare(config(flow=DESCENT))) for _ in range(2))
     assert np.array_equal(first.losses, second.losses)
-    assert np.array_equal(first.models.K, second.models.K)
+    assert np.array_equal(first.models.circuits.K, second.models.circuits.K)
 
 
 def test_a_run_on_fresh_sequences_reports_its_exact_loss():
@@ -182,6 +184,22 @@ def test_a_run_saved_too_sparsely_gives_no_times():
     assert summary.plateaus[-1].start is None and summary.plateaus[-1].end == 6000.0
 
 
+def test_a_run_that_is_stopped_in_a_fall_does_not_rest_at_its_end():
+    experiment = prepare(config())
+    times = np.linspace(0.0, 600.0, 301)
+    losses = 0.3 + 0.7 / (1 + np.exp((times - 250) / 40))  # a drop, half done at 250
+    models = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (301, *leaf.shape)), experiment.model)
+    whole = Trajectory(times, losses, models, "step", Result.cancelled)
+    levels = {
+        stop: [rest.level for rest in summarise(experiment.config, part, None, None).plateaus]
+        for stop in (330.0, 600.0)
+        for part in [whole[: int(np.searchsorted(times, stop))]]
+    }
+    # In the fall, at 0.38, only the first plateau is one; at the end the second is too.
+    assert len(levels[330.0]) == 1 and levels[330.0][0] == pytest.approx(1.0, abs=0.01)
+    assert len(levels[600.0]) == 2 and levels[600.0][1] == pytest.approx(0.3, abs=0.01)
+
+
 def test_a_slow_drift_is_no_plateau():
     experiment = prepare(config())
     times = np.concatenate([[0.0], np.geomspace(0.01, 1e5, 400)])
@@ -230,12 +248,13 @@ def test_a_merged_run_lies_on_its_predicted_curve(task, source):
 
 def test_the_full_form_follows_the_reduced_one_where_theory_says_so():
     symmetric = prepare(config(model={"kind": "merged", "form": "full"}))
-    assert isinstance(symmetric.model, FullMergedKQ)
+    assert isinstance(symmetric.model.circuits, Merged) and not symmetric.model.blind
     assert "reduced equation" in overlay(symmetric).source
     tilted = config(model={"kind": "merged", "form": "full"}, task={"prior_mean": [1.0, 0.0]})
     assert overlay(prepare(tilted)) is None
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     "sections",
     [
@@ -262,7 +281,7 @@ def test_nothing_is_drawn_where_no_theory_applies(sections):
 def test_levels_are_drawn_without_times_where_only_they_are_known(sections):
     predicted = overlay(prepare(config(**sections)))
     assert len(predicted.levels) == 3 and len(predicted.drop_times) == 0
-    assert not hasattr(predicted.drawn(np.arange(3.0)), "loss")
+    assert not hasattr(predicted.for_plot(np.arange(3.0)), "loss")
 
 
 @pytest.mark.parametrize(
@@ -279,6 +298,7 @@ def test_a_diverging_run_says_so_on_its_figure_and_in_its_summary(flow, scale):
     assert loss_figure(run, overlay(experiment), None, "diverging")["loss.png"]
 
 
+@pytest.mark.slow
 def test_a_run_at_rest_has_a_figure():
     experiment = prepare(config(model={"scale": 0.0}))
     run = train(experiment)

@@ -10,9 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from explorer_client import ENDLESS, compute, fragment, serving, wait_for
+from explorer_client import (
+    ENDLESS,
+    compute,
+    fragment,
+    presets_of_each_kind,
+    serving,
+    wait_for,
+)
 from iclflow.config import parse_config
-from iclflow.explorer._presets import Preset, presets
+from iclflow.papers import Study
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 from browser import browser as find_browser
@@ -194,24 +201,30 @@ def shown(settled_tab):
     assert wrong == []
 
 
-# Presets and controls ---------------------------------------------------------------------------
+# Studies and controls ---------------------------------------------------------------------------
 
 
-# As many tests as the tests have processes to run in, about: each has a server of its own.
+# The page has other parts for each kind; the other presets run in `test_explorer_server`. As many
+# tests as the tests have processes to run in: each has a server of its own.
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("part", range(4))
-def test_every_preset_loads_and_finishes(tab, part):
+@pytest.mark.parametrize("part", range(3))
+def test_a_preset_of_each_kind_loads_and_finishes(tab, part):
+    load_and_look_at(tab, presets_of_each_kind()[part::3])
+
+
+def load_and_look_at(tab, chosen: list[Study]) -> None:
     tab.open()
-    for preset in presets()[part::4]:
+    for preset in chosen:
         if preset.id != "linear/staircase":  # which is there already
             tab.page.click(f'#presets [data-preset="{preset.id}"]')
             tab.restarted()
         look_at(tab, preset)
 
 
-def look_at(tab, preset: Preset) -> None:
+def look_at(tab, preset: Study) -> None:
     """Checks that everything that the page shows of a run is there."""
+    tab.drawn()
     assert tab.shown()["p"] == preset.id and tab.shown()["c"] == preset.config.given()
     assert tab.points() > 10
     assert tab.page.locator("#panels [data-panel]").count() >= 1
@@ -256,6 +269,7 @@ def test_controls_change_the_run(tab):
     assert tab.page.locator("#heads [data-head]").count() == 2
 
 
+@pytest.mark.slow
 def test_a_bar_is_moved_with_the_keyboard_and_with_the_mouse(tab):
     tab.open()
     bar = tab.page.locator('[data-field="task.eigenvalues"] [role="slider"]').first
@@ -288,6 +302,7 @@ def outdated(tab) -> bool:
     return found.pop()
 
 
+@pytest.mark.slow
 def test_what_cannot_be_is_said_at_its_control_and_the_picture_is_marked_as_old(tab):
     tab.open()
     points = tab.points()
@@ -337,6 +352,7 @@ def test_the_time_slider_moves_every_panel(tab):
     assert seen() == end
 
 
+@pytest.mark.slow
 def test_weights_that_come_late_are_not_drawn_over_later_ones(tab):
     tab.open()
     tab.drawn()
@@ -382,6 +398,7 @@ def test_theory_and_run_begin_together_on_both_kinds_of_axis(shown):
 # Compare, share, export -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_pinned_run_stays_beside_the_next_one(tab):
     tab.open()
     tab.page.click("#pin")
@@ -396,6 +413,7 @@ def test_a_pinned_run_stays_beside_the_next_one(tab):
     assert tab.page.locator("#heads [data-head]").count() == 2
 
 
+@pytest.mark.slow
 def test_an_address_brings_everything_back(tab, server, chromium):
     tab.open()
     tab.page.click("#pin")
@@ -405,7 +423,7 @@ def test_an_address_brings_everything_back(tab, server, chromium):
     tab.slide(0.4)
     tab.drawn()
     tab.page.click("#share")
-    tab.page.locator("#note", has_text="The link is copied").wait_for(state="attached")
+    tab.page.locator("#note", has_text="Link copied").wait_for(state="attached")
     address = tab.page.evaluate("navigator.clipboard.readText()")
     assert address.startswith(server.address) and address == tab.page.url
     moment = tab.moment()
@@ -458,6 +476,7 @@ def moves_on(tab, before: int) -> bool:
     return wait_for(lambda: tab.page.wait_for_timeout(20) or tab.points() > before, 30)
 
 
+@pytest.mark.slow
 def test_a_run_is_paused_continued_and_cancelled(tab):
     long_run(tab)
     tab.page.click("#pause")
@@ -472,6 +491,7 @@ def test_a_run_is_paused_continued_and_cancelled(tab):
     assert tab.points() >= stood
 
 
+@pytest.mark.slow
 def test_a_reload_in_the_middle_goes_on_with_the_run(tab):
     long_run(tab)
     run, before = tab.current(), tab.points()
@@ -529,6 +549,7 @@ def is_about(tab, words: str) -> None:
     assert tab.page.locator('#controls [data-field="model.heads"]').count() == 1
 
 
+@pytest.mark.slow
 def test_a_cell_of_a_phase_diagram_opens_its_run(tab, stored):
     tab.open()
     tab.page.click("#open-stored")
@@ -542,10 +563,11 @@ def test_a_cell_of_a_phase_diagram_opens_its_run(tab, stored):
     tab.restarted()
     assert tab.shown()["o"]["x"] == {"name": "model.scale", "value": 0.1}
     assert tab.page.locator("#heads [data-head]").count() == 2
-    again = "A run of a sweep, computed again: it did not keep its weights."
+    again = "A run of a sweep, computed again: the sweep did not keep its weights."
     is_about(tab, f"run 4 of scales {again}")
 
 
+@pytest.mark.slow
 def test_a_cell_of_a_phase_diagram_is_opened_with_the_mouse(tab, stored):
     tab.open()
     tab.page.click("#open-stored")
@@ -610,10 +632,12 @@ CONTRAST = """() => {
 }"""
 
 
-# Milliseconds: to the first curve, to the whole one, and of the slowest frame.
-LIMITS = {"first": 1000, "whole": 3000, "frame": 100}
+# Milliseconds: to the first curve, to the whole one, of the slowest frame. Then the share of the
+# page that jumps, all jumps together.
+LIMITS = {"first": 1000, "whole": 3000, "frame": 100, "shift": 0.02}
 
 
+@pytest.mark.timed
 def test_the_four_plateaus_are_drawn_in_time_without_a_jump(tab):
     tab.page.add_init_script(WATCH)
     tab.open()
@@ -636,13 +660,14 @@ def test_the_four_plateaus_are_drawn_in_time_without_a_jump(tab):
         frame = tab.page.evaluate("Math.max(...frames_.slice(1))")
         best["first"] = min(best["first"], marks["first-curve"] - start)
         best["whole"] = min(best["whole"], marks["run-shown"] - start)
-        best["frame"] = min(best["frame"], frame)
-        assert tab.page.evaluate("shifts_.reduce((a, b) => a + b, 0)") < 0.02
+        shift = tab.page.evaluate("shifts_.reduce((a, b) => a + b, 0)")
+        best["frame"], best["shift"] = min(best["frame"], frame), min(best["shift"], shift)
         if all(best[name] <= most for name, most in LIMITS.items()):
             break
     assert all(best[name] <= most for name, most in LIMITS.items()), best
 
 
+@pytest.mark.timed
 def test_the_page_is_usable_within_five_seconds_of_the_command(tmp_path, chromium):
     taken = []
     while len(taken) < 3 and min(taken, default=9.0) >= 5:  # another program may have run
@@ -667,6 +692,7 @@ def test_the_first_line_of_the_tool_is_the_only_one_where_there_is_no_browser(tm
     assert subprocess.run(required, env=env, capture_output=True).returncode == 1
 
 
+@pytest.mark.slow
 def test_a_change_while_time_plays_asks_for_no_weights_that_are_gone(tab):
     tab.open()
     tab.page.select_option("#speed", "0.5")

@@ -10,7 +10,7 @@ import pytest
 from iclflow.analysis import alignment, allocation, patterns, roles
 from iclflow.config import parse_config
 from iclflow.experiment import Experiment, build_model, build_task, keys_of
-from iclflow.explorer._panels import LARGEST_SERIES, panels_of
+from iclflow.explorer._panels import LARGEST_SERIES, build_panels
 from iclflow.risks import risk
 from iclflow.tasks import MultiTaskRegression
 from iclflow.trajectory import Trajectory
@@ -86,11 +86,12 @@ def path(experiment, count: int = 20) -> Trajectory:
     return Trajectory(np.arange(count, dtype=float), np.linspace(1, 0, count), models)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("task, model", SETTINGS)
 def test_roles_are_those_that_are_told_of_a_model_by_itself(task, model):
     experiment = experiment_of(task, model)
     run = path(experiment, count=2)
-    shown = panels_of(experiment).measure(run, matrices=False).roles
+    shown = build_panels(experiment).measure(run, matrices=False).roles
     found = roles(run.at(1), experiment.task)
     if shown is not None and found is not None:  # networks have no heads of their own
         assert tuple(shown[1]) == found
@@ -98,10 +99,11 @@ def test_roles_are_those_that_are_told_of_a_model_by_itself(task, model):
         assert model["kind"] in ("stack", "two_layer", "convolutional")
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("task, model", SETTINGS)
 def test_every_kind_of_experiment_has_panels_that_can_be_measured_piece_by_piece(task, model):
     experiment = experiment_of(task, model)
-    panels, run = panels_of(experiment), path(experiment)
+    panels, run = build_panels(experiment), path(experiment)
     whole, late = panels.measure(run), panels.measure(run[13:])
     assert len(panels.lines) >= 2 and len({panel.id for panel in panels.lines}) == len(panels.lines)
     for panel in panels.lines:
@@ -123,7 +125,7 @@ def test_every_kind_of_experiment_has_panels_that_can_be_measured_piece_by_piece
 @pytest.mark.parametrize("kind", ["separate", "merged", "convolutional"])
 def test_strengths_and_shares_are_those_of_alignment(task, kind):
     experiment = experiment_of(task, {"kind": kind})
-    panels, run = panels_of(experiment), path(experiment)
+    panels, run = build_panels(experiment), path(experiment)
     measured, found = panels.measure(run).lines, alignment(run, experiment.task)
     np.testing.assert_allclose(
         measured["strengths"] * panels.gains, found.strengths, rtol=1e-9, atol=1e-12
@@ -136,7 +138,7 @@ def test_strengths_and_shares_are_those_of_alignment(task, kind):
 
 def test_full_linear_attention_has_the_strengths_of_alignment():
     experiment = experiment_of(TURNED, {"kind": "merged", "form": "full", "scheme": "default"})
-    panels, run = panels_of(experiment), path(experiment)
+    panels, run = build_panels(experiment), path(experiment)
     strengths = panels.measure(run).lines["strengths"] * panels.gains
     np.testing.assert_allclose(strengths, alignment(run, experiment.task).strengths, atol=1e-12)
 
@@ -144,7 +146,7 @@ def test_full_linear_attention_has_the_strengths_of_alignment():
 @pytest.mark.parametrize("task", [REGRESSION, TURNED, WHITE])
 def test_softmax_panels_are_those_of_patterns(task):
     experiment = experiment_of(task, {"kind": "factored", "heads": 3})
-    panels, run = panels_of(experiment), path(experiment)
+    panels, run = build_panels(experiment), path(experiment)
     measured = panels.measure(run)
     for index in (3, 19):
         found = patterns(run.at(index), task=experiment.task)
@@ -162,7 +164,7 @@ def test_softmax_panels_are_those_of_patterns(task):
 @pytest.mark.parametrize("task", [TASKS, ROTATED, OVERLAP])
 def test_shares_of_tasks_are_those_of_allocation(task):
     experiment = experiment_of(task, {"kind": "multi_merged", "heads": 3})
-    panels, run = panels_of(experiment), path(experiment)
+    panels, run = build_panels(experiment), path(experiment)
     assert isinstance(experiment.task, MultiTaskRegression)
     found = allocation(run, experiment.task).history
     assert found is not None
@@ -177,9 +179,9 @@ def test_components_are_numbered_by_eigenvalue():
     model = experiment.model
     # A head on the second axis, which has the largest eigenvalue.
     axis = np.array([0.0, 1.0, 0.0]).reshape(1, 1, 3, 1)
-    weights = {"v": np.array([[2.0]]), "K": axis, "Q": axis}
+    weights = {"value": np.array([[[[2.0]]]]), "K": axis, "Q": axis}
     models = jax.tree.unflatten(jax.tree.structure(model), list(weights.values()))
-    measured = panels_of(experiment).measure(Trajectory(np.zeros(1), np.ones(1), models))
+    measured = build_panels(experiment).measure(Trajectory(np.zeros(1), np.ones(1), models))
     assert measured.roles is not None and measured.roles.tolist() == [["component 1"]]
     assert measured.lines["strengths"][0, 0] > 0 and not measured.lines["strengths"][0, 1:].any()
     assert measured.matrices["KQ"][0, 0, 0, 0] == 1 and measured.matrices["OV"][0, 0, 0, 3] == 2
@@ -189,8 +191,8 @@ def test_roles_of_softmax_heads_begin_idle_and_follow_the_signs():
     experiment = experiment_of(WHITE, {"kind": "structured", "heads": 3})
     signs, sizes = np.array([1.0, -1.0, 0.01]), np.array([1e-3, 0.8])
     weights = sizes[:, None] * signs
-    models = jax.tree.unflatten(jax.tree.structure(experiment.model), [weights, weights])
-    measured = panels_of(experiment).measure(Trajectory(np.arange(2.0), np.ones(2), models))
+    models = jax.tree.unflatten(jax.tree.structure(experiment.model), [weights, weights[..., None]])
+    measured = build_panels(experiment).measure(Trajectory(np.arange(2.0), np.ones(2), models))
     assert measured.roles is not None and measured.roles.tolist() == [
         ["idle"] * 3,
         ["positive", "negative", "dummy"],
@@ -199,7 +201,7 @@ def test_roles_of_softmax_heads_begin_idle_and_follow_the_signs():
 
 def test_panels_say_how_many_series_were_left_out():
     tasks = {"kind": "multi_task", "coordinates": [[d] for d in range(6)], "context": 8}
-    panels = panels_of(experiment_of(tasks, {"kind": "multi_structured", "heads": 6}))
+    panels = build_panels(experiment_of(tasks, {"kind": "multi_structured", "heads": 6}))
     for panel in panels.lines:
         assert len(panel.series) == LARGEST_SERIES
         assert panel.words.endswith("The first 32 of 36 are drawn.")
@@ -214,13 +216,13 @@ def test_weights_that_ran_away_make_gaps_and_no_error():
         experiment = experiment_of(task, model)
         run = path(experiment, 3)
         models = jax.tree.map(lambda leaf: leaf * np.nan, run.models)
-        measured = panels_of(experiment).measure(Trajectory(run.times, run.losses, models))
+        measured = build_panels(experiment).measure(Trajectory(run.times, run.losses, models))
         assert all(values.shape[0] == 3 for values in measured.lines.values())
 
 
 def test_a_thousand_points_take_milliseconds():
     experiment = experiment_of(REGRESSION, {"kind": "separate", "heads": 4})
-    panels, run = panels_of(experiment), path(experiment, 1000)
+    panels, run = build_panels(experiment), path(experiment, 1000)
     panels.measure(run)
     seconds = []
     for _ in range(3):

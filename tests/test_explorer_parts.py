@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import json
 import logging
+import multiprocessing
 import socket
 import subprocess
 import sys
@@ -21,7 +22,8 @@ from explorer_client import STAIRCASE, Asgi, wait_for
 from iclflow.config import parse_config
 from iclflow.explorer import _connections, _pool
 from iclflow.explorer._app import application
-from iclflow.explorer._changes import changed, checked, field_in
+from iclflow.explorer._changes import change_config, check_config
+from iclflow.explorer._channel import Message
 from iclflow.explorer._connections import (
     BACKLOG,
     EVENTS,
@@ -30,18 +32,18 @@ from iclflow.explorer._connections import (
     RateLimit,
     most_connections,
 )
-from iclflow.explorer._desk import Told
 from iclflow.explorer._exports import as_csv, as_json, as_program, as_toml
-from iclflow.explorer._folder import checkpoint_folder
-from iclflow.explorer._limits import LIMITS, Refusal, told_limits
+from iclflow.explorer._folder import make_checkpoint_folder
+from iclflow.explorer._hub import Hub
+from iclflow.explorer._limits import LIMITS, RequestError, describe_limits
 from iclflow.explorer._pool import Pool, Worker
 from iclflow.explorer._presets import presets
 from iclflow.explorer._queue import FairQueue
 from iclflow.explorer._run_data import Points, RunData
 from iclflow.explorer._session import Run, Session
-from iclflow.explorer._stored import Shelf
-from iclflow.explorer._studio import Studio
+from iclflow.explorer._stored import StoredRuns
 from iclflow.files import write_own
+from iclflow.runtime import WorkerProcess
 
 KINDS = {
     "flow": ("gradient_flow", "gradient_descent", "sgd", "adam"),
@@ -65,13 +67,14 @@ def new_run(session: Session, folder: Path, config: dict = STAIRCASE) -> Run:
 # Changes ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("section", KINDS)
 def test_every_kind_can_be_chosen_from_presets_of_all_papers(section):
     for preset, kind in itertools.product(presets()[::5], KINDS[section]):
         given = preset.config.given()
         try:
-            config, others = changed(given, f"{section}.kind", kind)
-        except Refusal as refusal:
+            config, others = change_config(given, f"{section}.kind", kind)
+        except RequestError as refusal:
             # Tasks that overlap have no singular values of their own.
             assert "must not overlap" in str(refusal) and preset.id == "softmax/two-tasks"
             continue
@@ -80,39 +83,40 @@ def test_every_kind_can_be_chosen_from_presets_of_all_papers(section):
 
 
 def test_a_change_that_works_changes_nothing_else():
-    config, others = changed(parse_config(STAIRCASE).given(), "model.heads", 2)
+    config, others = change_config(parse_config(STAIRCASE).given(), "model.heads", 2)
     assert config.model.heads == 2 and others == []
 
 
 def test_a_change_of_kind_keeps_what_the_new_kind_knows_too():
-    config, others = changed(parse_config(STAIRCASE).given(), "model.kind", "merged")
+    config, others = change_config(parse_config(STAIRCASE).given(), "model.kind", "merged")
     assert (config.model.kind, config.model.heads, config.model.scale) == ("merged", 4, 1e-2)
     assert others == []
 
 
 def test_what_had_to_change_as_well_is_told():
-    config, others = changed(parse_config(STAIRCASE).given(), "model.activation", "softmax")
+    config, others = change_config(parse_config(STAIRCASE).given(), "model.activation", "softmax")
     assert config.model.softmax and not config.exact
     assert others and "model.activation" not in others
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("unknown", ["nonsense", "", None, 3, ["merged"], {}])
 def test_a_kind_that_nobody_knows_gives_way_or_is_refused(unknown):
     given = parse_config(STAIRCASE).given()
     lost = {**given, "model": {**given["model"], "kind": unknown}}
-    config, _ = changed(lost, "model.kind", "merged")
+    config, _ = change_config(lost, "model.kind", "merged")
     assert config.model.kind == "merged" and config.model.heads == 4
     for settings in (given, lost):
-        with pytest.raises(Refusal) as refusal:
-            changed(settings, "model.kind", unknown)
+        with pytest.raises(RequestError) as refusal:
+            change_config(settings, "model.kind", unknown)
         assert refusal.value.status == 400 and str(refusal.value).endswith(".")
-    with pytest.raises(Refusal, match="model.kind"):
-        changed(lost, "model.heads", 2)
+    with pytest.raises(RequestError, match="model.kind"):
+        change_config(lost, "model.heads", 2)
 
 
 def test_a_change_that_cannot_work_is_refused_at_its_setting():
-    with pytest.raises(Refusal) as refusal:
-        changed(parse_config(STAIRCASE).given(), "model.rank", 9)
+    with pytest.raises(RequestError) as refusal:
+        change_config(parse_config(STAIRCASE).given(), "model.rank", 9)
     assert refusal.value.field == "model.rank" and "must not exceed" in str(refusal.value)
 
 
@@ -129,27 +133,36 @@ def test_a_change_that_cannot_work_is_refused_at_its_setting():
             {**STAIRCASE, "flow": {"kind": "adam", "learning_rate": 1.0, "steps": 10**6}},
             "flow.steps",
         ),
-        ({**STAIRCASE, "colour": 1}, None),
+        ({**STAIRCASE, "colour": 1}, "colour"),
         ([], "config"),
         ({**STAIRCASE, "task": {"kind": "linear_regression"}}, "task.eigenvalues"),
     ],
 )
 def test_what_is_too_large_or_wrong_is_refused_with_the_name_of_its_setting(config, field):
-    with pytest.raises(Refusal) as refusal:
-        checked(config)
+    with pytest.raises(RequestError) as refusal:
+        check_config(config)
     assert refusal.value.field == field and str(refusal.value).endswith((".", "?"))
 
 
 def test_every_limit_is_stated_to_the_page_and_no_preset_is_beyond_one():
-    told = told_limits()
+    told = describe_limits()
     assert {limit.words for limit in LIMITS} <= {entry["words"] for entry in told}
     for preset in presets():
-        assert checked(preset.config.given()) == preset.config
+        assert check_config(preset.config.given()) == preset.config
 
 
-def test_the_setting_that_a_sentence_is_about_is_found():
-    assert field_in("`model.rank` = 9: must not exceed `task.inputs`.") == "model.rank"
-    assert field_in("Nothing is named here.") is None
+@pytest.mark.parametrize(
+    ("section", "settings", "field"),
+    (
+        ("model", {"rank": 9}, "model.rank"),
+        ("task", {"eigenvalues": [1.0, -1.0]}, "task.eigenvalues"),
+    ),
+)
+def test_a_refusal_names_the_setting_that_it_is_about(section, settings, field):
+    config = presets()[0].config.given()
+    with pytest.raises(RequestError) as caught:
+        check_config({**config, section: {**config[section], **settings}})
+    assert caught.value.field == field and f"`{field}" in str(caught.value)
 
 
 # The queue --------------------------------------------------------------------------------------
@@ -225,7 +238,7 @@ def test_waiting_for_events_ends_when_there_is_one(tmp_path):
         page = Session()
         run = new_run(page, tmp_path)
         asyncio.get_running_loop().call_later(0.05, page.publish, run, "progress")
-        await asyncio.wait_for(page.more(30), 5)
+        await asyncio.wait_for(page.wait(30), 5)
         return len(page.after(0))
 
     assert asyncio.run(waited()) == 1
@@ -268,28 +281,19 @@ def test_a_moment_without_weights_of_its_own_has_those_before_it():
 # Workers ----------------------------------------------------------------------------------------
 
 
-class _Process:
-    """A process that never runs."""
+class _Process(WorkerProcess):
+    """A process that never runs, and hears nothing."""
 
-    pid, exitcode = 1, -9
+    def __init__(self):
+        pass
+
+    def send(self, message) -> None:
+        pass
 
     def kill(self) -> None:
         pass
 
-    def join(self, timeout: float | None = None) -> None:
-        pass
-
-
-class _Pipe:
-    """Keeps what is sent to a worker."""
-
-    def __init__(self):
-        self.sent: list = []
-
-    def send(self, message) -> None:
-        self.sent.append(message)
-
-    def close(self) -> None:
+    def close(self, kill: bool = True) -> None:
         pass
 
 
@@ -305,30 +309,30 @@ def test_a_process_that_cannot_start_is_tried_again_and_the_page_is_told_why(mon
         starts.append(time.monotonic())
         if failures:
             raise failures.pop(0)
-        pool.workers.append(Worker(_Process(), _Pipe()))
+        pool.workers.append(Worker(_Process()))
 
     async def watched() -> list[dict]:
-        studio = Studio(1)
-        await studio.start()
-        page = studio.new_session()
-        run = studio.submit(page, parse_config(STAIRCASE), "a run")
-        with pytest.raises(Refusal, match="Too many open files.*tries again") as refusal:
-            await studio.ask("sweep", {})
+        hub = Hub(1)
+        await hub.start()
+        page = hub.new_session()
+        run = hub.submit(page, parse_config(STAIRCASE), "a run")
+        with pytest.raises(RequestError, match="Too many open files.*tries again") as refusal:
+            await hub.scheduler.ask("sweep", {})
         assert refusal.value.status == 503
-        while not studio._pool.workers:
-            studio._tick(time.monotonic())
+        while not hub.scheduler.pool.workers:
+            hub._tick(time.monotonic())
             await asyncio.sleep(0.005)
-        (worker,) = studio._pool.workers
-        studio._pool._told(worker, Told(0, "ready", None))
-        assert run.state == "running" and studio._pool.failure is None
+        (worker,) = hub.scheduler.pool.workers
+        hub.scheduler.pool._receive(worker, Message(0, "ready", None))
+        assert run.state == "running" and hub.scheduler.pool.failure is None
         # One that dies is replaced, whatever became of its run.
-        studio._pool._died(worker)
-        assert len(studio._pool.workers) == 1 and run.state == "failed"
-        await studio.close()
+        hub.scheduler.pool._died(worker, -9)
+        assert len(hub.scheduler.pool.workers) == 1 and run.state == "failed"
+        await hub.close()
         return _told(page)
 
     monkeypatch.setattr(Pool, "_start_one", start_one)
-    monkeypatch.setattr(_pool, "_SOON", 0.02)
+    monkeypatch.setattr(_pool, "_FIRST_RETRY", 0.02)
     events = asyncio.run(watched())
     reasons = [event["why"] for event in events if event["type"] == "queued"]
     assert "Too many open files" in reasons[0] and "new thread" in reasons[1]
@@ -341,7 +345,9 @@ def test_a_process_that_cannot_start_is_tried_again_and_the_page_is_told_why(mon
 def test_a_process_that_starts_halfway_leaves_nothing(monkeypatch):
     ended = []
     ours, theirs = (SimpleNamespace(close=lambda name=name: ended.append(name)) for name in "ot")
-    process = SimpleNamespace(pid=7, start=lambda: None, kill=lambda: ended.append("process"))
+    process = SimpleNamespace(
+        start=lambda: None, join=lambda _: None, kill=lambda: ended.append("process")
+    )
     context = SimpleNamespace(Pipe=lambda: (ours, theirs), Process=lambda **_: process)
 
     def no_thread(*arguments, **options):
@@ -350,7 +356,7 @@ def test_a_process_that_starts_halfway_leaves_nothing(monkeypatch):
 
         return SimpleNamespace(start=start)
 
-    monkeypatch.setattr(_pool.multiprocessing, "get_context", lambda name: context)
+    monkeypatch.setattr(multiprocessing, "get_context", lambda name: context)
     monkeypatch.setattr(_pool.threading, "Thread", no_thread)
     pool = Pool(1, lambda *_: None, lambda *_: None)
     with pytest.raises(RuntimeError):
@@ -359,19 +365,19 @@ def test_a_process_that_starts_halfway_leaves_nothing(monkeypatch):
 
 
 def test_a_page_and_a_client_have_only_so_many_streams(monkeypatch):
-    studio = Studio(0)
-    page, other = studio.new_session(), studio.new_session()
+    hub = Hub(0)
+    page, other = hub.new_session(), hub.new_session()
     for _ in range(MOST_STREAMS):
-        studio.listen(page, "here")
-    with pytest.raises(Refusal, match="This page has 4 streams") as refusal:
-        studio.listen(page, "here")
+        hub.open_stream(page, "here")
+    with pytest.raises(RequestError, match="This page has 4 event streams") as refusal:
+        hub.open_stream(page, "here")
     assert refusal.value.status == 429
-    studio.left(page, "here")
-    studio.listen(page, "here")
-    monkeypatch.setattr("iclflow.explorer._studio.MOST_STREAMS_OF_CLIENT", MOST_STREAMS)
-    with pytest.raises(Refusal, match="Too many pages"):
-        studio.listen(other, "here")
-    studio.listen(other, "elsewhere")
+    hub.close_stream(page, "here")
+    hub.open_stream(page, "here")
+    monkeypatch.setattr("iclflow.explorer._hub.MOST_STREAMS_OF_CLIENT", MOST_STREAMS)
+    with pytest.raises(RequestError, match="Too many pages"):
+        hub.open_stream(other, "here")
+    hub.open_stream(other, "elsewhere")
 
 
 # Connections and logs ---------------------------------------------------------------------------
@@ -464,7 +470,7 @@ ROUTES = [
 @pytest.fixture
 def guarded():
     """An application that asks for a token."""
-    return Asgi(lambda hosts: application(Studio(0), Shelf([]), hosts, TOKEN))
+    return Asgi(lambda hosts: application(Hub(0), StoredRuns([]), hosts, TOKEN))
 
 
 def test_every_route_is_in_the_list_of_those_that_ask_for_the_token(guarded):
@@ -522,8 +528,9 @@ WRONG = [None, 0, -1, 1e308, 10**400, "x" * 300, "", True, [], {}, [[1]], {"kind
 WRONG += [{"kind": None}, {"kind": []}, {"a": {"b": {"c": [1]}}}, "\x00", "é"]
 
 
+@pytest.mark.slow
 def test_requests_that_make_no_sense_are_refused_and_nothing_breaks():
-    site = Asgi(lambda hosts: application(Studio(0), Shelf([]), hosts))
+    site = Asgi(lambda hosts: application(Hub(0), StoredRuns([]), hosts))
     page = site.ask("POST", "/api/sessions").json["session"]
     model = STAIRCASE["model"]
     configs = [{**STAIRCASE, part: value} for part in ("model", "seed", "zz") for value in WRONG]
@@ -573,12 +580,13 @@ def test_data_as_tables_hold_every_point_and_line():
     assert content["panels"] == panels
 
 
+@pytest.mark.slow
 def test_the_program_of_a_run_makes_it_again_to_the_bit(tmp_path):
     from iclflow.experiment import prepare, train
 
     config = parse_config(STAIRCASE)
     program = as_program(config, 'a "title"\nwith \\ odd """ parts').decode()
-    (tmp_path / "again.py").write_text(program + "print(repr(float(run.losses[-1])))\n")
+    (tmp_path / "again.py").write_text(program + "print(repr(float(run.trajectory.losses[-1])))\n")
     command = [sys.executable, str(tmp_path / "again.py")]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -590,14 +598,14 @@ def test_the_program_of_a_run_makes_it_again_to_the_bit(tmp_path):
 def test_folders_of_killed_servers_go_and_what_a_link_leads_to_stays(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr("iclflow.explorer._folder._is_alive", lambda pid: False)
-    left = checkpoint_folder()
+    left = make_checkpoint_folder()
     (left / "0123456789abcdef.safetensors").write_bytes(b"of a run")
     (left / "notes.safetensors").write_bytes(b"mine")
     mine = tmp_path / "mine"
     write_own(mine, {"report.html": b"a page"})
     (mine / "0123456789abcdef.safetensors").write_bytes(b"mine")
     (tmp_path / "iclflow-explore-99-x").symlink_to(mine)
-    made = checkpoint_folder()
+    made = make_checkpoint_folder()
     assert made.is_dir() and made != left
     assert [path.name for path in left.iterdir()] == ["notes.safetensors"]
     assert len(list(mine.iterdir())) == 3  # with the marker

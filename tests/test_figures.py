@@ -1,9 +1,7 @@
 """Figures: the list is complete and cheap, drawings hold what they show, files are plain."""
 
 import dataclasses
-import importlib
 import json
-import pkgutil
 import tomllib
 
 import equinox as eqx
@@ -15,15 +13,16 @@ import pytest
 from scipy.stats import binomtest
 
 import iclflow as icl
-import iclflow.claims
-import iclflow.figures
-from iclflow.claims import Lab, _multitask_runs, all_claims
-from iclflow.figures import FIGURES, Drawing, save_drawing
-from iclflow.figures._base import DrawnBy
+import iclflow.drawing
+from iclflow.drawing import Drawing, save_drawing
 from iclflow.files import MARKER
 from iclflow.flows import Ensemble
-from iclflow.models import FactoredAttention, MergedKQ, MultiStructured
-from iclflow.tasks import Estimate
+from iclflow.models import Attention, Diagonal, Merged
+from iclflow.papers import FIGURES, Lab, all_claims
+from iclflow.papers.multitask import runs as multitask_runs
+from iclflow.papers.softmax import runs as softmax_runs
+from iclflow.papers.softmax import runs_dynamics, runs_tasks
+from iclflow.tasks import Estimate, isotropic
 from iclflow.trajectory import Result, Trajectory
 
 PAPERS = {
@@ -50,8 +49,6 @@ MULTITASK = tuple(
 
 @pytest.fixture(scope="module")
 def claims():
-    for module in pkgutil.iter_modules(iclflow.claims.__path__, "iclflow.claims."):
-        importlib.import_module(module.name)
     return {claim.id: claim for claim in all_claims()}
 
 
@@ -73,8 +70,7 @@ def test_a_figure_says_what_it_is_and_can_be_drawn(name):
     assert (
         figure.title and figure.caption.endswith(".") and PAPERS[name.split("/")[0]] in figure.paper
     )
-    assert isinstance(figure.draw, DrawnBy)
-    assert callable(figure.draw.resolve())
+    assert callable(figure.draw)
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +88,7 @@ def drawings() -> dict[str, Drawing]:
 
 def untrained_lab() -> Lab:
     """A lab that takes models at random for those that were trained at length."""
-    lab, memory, rng = Lab("smoke"), {}, np.random.default_rng(0)
+    lab, rng = Lab("smoke"), np.random.default_rng(0)
 
     def run(init) -> Trajectory:
         # The shapes alone of a model: to draw its weights with JAX would take seconds to compile.
@@ -101,46 +97,49 @@ def untrained_lab() -> Lab:
         return Trajectory(np.linspace(0.0, 1500, 4), np.ones(4), models, clock="step")
 
     for heads in (1, 2, 4):
-        memory[f"softmax trained {heads}"] = run(
-            lambda key, heads=heads: FactoredAttention.init(key, 5, heads)
-        )
+        init = lambda key, heads=heads: Attention.factored(key, 5, heads)
+        lab.assume(run(init), softmax_runs.trained_run, heads)
     for heads in (2, 3, 5):
-        memory[f"softmax two tasks {heads} 0"] = run(
-            lambda key: MultiStructured(omega=jnp.zeros((5, 6)), mu=jnp.zeros((5, 2)), dim=6)
-        )
-        memory[f"softmax two tasks excess {heads} 0"] = Estimate(jnp.array(0.1), jnp.array(1e-3))
+        init = lambda key: Attention(Diagonal(jnp.zeros((5, 6)), jnp.zeros((5, 2)), 6))
+        lab.assume(run(init), runs_tasks.two_task_run, heads)
+        excess = Estimate(jnp.array(0.1), jnp.array(1e-3))
+        lab.assume(excess, runs_tasks.two_task_excess, heads)
 
     def merged(signs: np.ndarray) -> Trajectory:
-        random = run(lambda key: MergedKQ(v=jnp.zeros(2), U=jnp.zeros((2, 5, 5))))
-        U = signs[:, None, None] * (0.4 * np.eye(5) + 0.05 * np.asarray(random.models.U))
-        weights = jnp.asarray(np.tile(signs, (4, 1))), jnp.asarray(U)
-        models = eqx.tree_at(lambda model: (model.v, model.U), random.models, weights)
+        random = run(lambda key: Attention(Merged.of(jnp.zeros(2), jnp.zeros((2, 5, 5)))))
+        U = signs[:, None, None] * (0.4 * np.eye(5) + 0.05 * np.asarray(random.models.circuits.U))
+        weights = jnp.asarray(np.tile(signs[:, None, None], (4, 1, 1, 1))), jnp.asarray(U)
+        models = eqx.tree_at(
+            lambda model: (model.circuits.value, model.circuits.key_query),
+            random.models,
+            weights,
+        )
         return dataclasses.replace(random, models=models)
 
     pairs, traps = merged(np.array([1.0, -1.0])), merged(np.ones(2))
-    memory["softmax dynamics"] = pairs
+    lab.assume(pairs, runs_dynamics.dynamics_run)
     for heads in (2, 3):
-        memory[f"softmax blind ensemble {heads} 16 1500 8"] = Ensemble.of((pairs, traps) * 8)
-    memory["multitask full flow"] = flow_by_theory()
-    for name, value in memory.items():
-        lab.once(name, lambda value=value: value)
+        ensemble = Ensemble.of((pairs, traps) * 8)
+        lab.assume(ensemble, softmax_runs.blind_ensemble, heads, *softmax_runs.blind_sizes(lab))
+    lab.assume(flow_by_theory(), multitask_runs.full_flow)
     return lab
 
 
 def flow_by_theory() -> Trajectory:
     """The paper's three phases as a run whose weights are those that theory predicts."""
-    blocks = icl.theory.multitask.blocks_of(_multitask_runs.paper_task())
-    times, start = np.linspace(0.0, 60.0, 241), _multitask_runs.paper_values()
-    flow = icl.theory.multitask.spectral_flow(times, *start, blocks, 30)
+    blocks = icl.theory.multitask.Blocks.of(multitask_runs.paper_task())
+    times, start = np.linspace(0.0, 60.0, 241), multitask_runs.paper_values()
+    flow = icl.theory.multitask.spectral_flow(blocks, times, *start, 30)
     key, value = jnp.asarray(np.sqrt(30**0.5 * 10 * flow.omega)), jnp.asarray(np.sqrt(flow.mu))
     models = eqx.tree_at(
-        lambda model: (model.K, model.Q, model.V, model.O),
-        _multitask_runs.paper_start(),
+        lambda model: (model.circuits.K, model.circuits.Q, model.circuits.V, model.circuits.O),
+        multitask_runs.paper_start(),
         (key, key, value, value),
     )
     return Trajectory(times, flow.loss, models)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", CHEAP)
 def test_data_are_finite_and_the_config_names_the_figure(drawings, name):
     drawing = drawings[name]
@@ -196,6 +195,7 @@ def test_phases_are_shaded_where_theory_has_them(drawings):
     np.testing.assert_allclose(np.diag(data["final_omega"]), data["limit_omega"], rtol=1e-2)
 
 
+@pytest.mark.slow
 def test_heads_and_bayes_lie_on_the_lines_of_losses(drawings):
     data = drawings["multitask/bound-and-bayes"].data
     at = np.log(data["size"] / 100)
@@ -213,6 +213,7 @@ def test_heads_and_bayes_lie_on_the_lines_of_losses(drawings):
     assert peaks["ridge_0.05"] > 1.8 and peaks["one_head_a_task"] < 1
 
 
+@pytest.mark.slow
 def test_what_is_sampled_lies_on_the_lines(drawings):
     data = drawings["multitask/regimes"].data
     for length in (100, 10_000):
@@ -229,6 +230,7 @@ def test_what_is_sampled_lies_on_the_lines(drawings):
         np.testing.assert_allclose(data[f"sampled_{key}"], line, atol=0.02)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", UNTRAINED)
 def test_the_settings_of_a_softmax_figure_are_enough_to_do_it_again(drawings, name):
     settings = drawings[name].config
@@ -249,11 +251,13 @@ def test_heat_maps_have_scales_and_cells_of_one_size(drawings, name):
     assert max(sizes) / min(sizes) == pytest.approx(ratio, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_predicted_curves_are_smooth_and_apart_from_what_was_recorded(drawings):
     data = drawings["softmax/dynamics"].data
     assert len(data["step"]) == 4 and len(data["theory_step"]) == len(data["theory_omega"]) == 200
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", CHEAP + UNTRAINED + MULTITASK)
 def test_all_text_is_readable_inside_the_page_and_overlaps_no_other(drawings, name):
     from matplotlib.text import Text
@@ -313,7 +317,7 @@ def test_a_drawing_is_saved_in_four_plain_formats(drawings, saved):
 def test_reproduce_says_what_is_to_be_seen(drawings, tmp_path, capsys, monkeypatch):
     from iclflow.cli._reproduce import _draw
 
-    monkeypatch.setattr(iclflow.figures, "save_drawing", lambda *_: [])
+    monkeypatch.setattr(iclflow.drawing, "save_drawing", lambda *_: [])
     figure = dataclasses.replace(FIGURES["linear/white"], draw=lambda _: drawings["linear/white"])
     assert _draw(figure, tmp_path, "smoke", as_json=False) == 0
     assert figure.caption in " ".join(capsys.readouterr().out.split())
@@ -341,27 +345,27 @@ def test_a_drawing_that_cannot_be_saved_leaves_nothing_behind(drawings, tmp_path
 
 
 def test_one_loss_and_its_slope_give_the_whole_column_of_a_landscape(monkeypatch):
-    from iclflow.claims._softmax_exact_runs import Point
-    from iclflow.figures import _softmax_pair
+    from iclflow.papers.softmax import figures_pair
+    from iclflow.papers.softmax.runs_exact import Point
 
     def loss(omega, mu):
-        return icl.theory.pair_loss(float(omega[0]), float(mu[0]), 5, 40, 0.1)
+        return icl.theory.pair_loss(isotropic(5, 40, 0.1), float(omega[0]), float(mu[0]))
 
     def point(omega, mu):
         signs, step = np.array([1.0, -1.0]), 1e-4
         slope = (loss(omega, mu + step * signs) - loss(omega, mu - step * signs)) / (2 * step)
         return Point(loss(omega, mu), omega, slope * signs / 2)
 
-    monkeypatch.setattr(_softmax_pair, "exact_point", point)
+    monkeypatch.setattr(figures_pair, "exact_point", point)
     omega, mu = np.array([0.05, 0.4]), np.array([0.1, 1.0, 7.0])
-    found = _softmax_pair._exact_map(omega, mu)
+    found = figures_pair._exact_map(omega, mu)
     direct = [[loss([w], [m]) for w in omega] for m in mu]
     # A loss of up to 100, and slopes by differences of 1e-4.
     np.testing.assert_allclose(found, direct, rtol=1e-6)
 
 
 def test_curves_between_computed_points_are_smooth():
-    from iclflow.figures._style import smooth_curve
+    from iclflow.drawing.style import smooth_curve
 
     x, fine = np.geomspace(8, 1000, 11), np.geomspace(8, 1000, 60)
     law = lambda n: 3 / (n + 20)
@@ -372,7 +376,7 @@ def test_curves_between_computed_points_are_smooth():
 def test_settings_of_the_user_neither_matter_nor_change():
     import matplotlib
 
-    from iclflow.figures._style import RC, canvas, style
+    from iclflow.drawing.style import RC, canvas, style
 
     with matplotlib.rc_context({"font.size": 30, "axes.labelsize": 31, "text.usetex": True}):
         with style():
@@ -385,7 +389,7 @@ def test_settings_of_the_user_neither_matter_nor_change():
 
 @pytest.mark.parametrize(("hits", "count"), [(0, 10), (3, 10), (32, 40), (40, 40)])
 def test_error_bars_of_shares_are_wilson_intervals(hits, count):
-    from iclflow.figures._linear_landscape import _binomial_interval
+    from iclflow.papers.linear.figures_landscape import _binomial_interval
 
     one_deviation = 0.6826894921370859
     expected = binomtest(hits, count).proportion_ci(one_deviation, method="wilson")
@@ -397,18 +401,18 @@ def test_error_bars_of_shares_are_wilson_intervals(hits, count):
     ("result", "end"), [(Result.converged, 5.0), (Result.finished, 2.0), (Result.diverged, 2.0)]
 )
 def test_only_a_converged_run_is_drawn_beyond_its_end(result, end):
-    from iclflow.figures._style import held
+    from iclflow.drawing.style import curve_until
 
-    model = MergedKQ(v=jnp.asarray(np.zeros(1)), U=jnp.asarray(np.zeros((1, 2, 2))))
+    model = Attention(Merged.of(jnp.asarray(np.zeros(1)), jnp.asarray(np.zeros((1, 2, 2)))))
     models = jax.tree.map(lambda leaf: np.stack([leaf] * 3), model)
     run = Trajectory(np.arange(3.0), np.array([1.0, 0.5, 0.25]), models, result=result)
-    times, losses = held(run, 5.0)
+    times, losses = curve_until(run, 5.0)
     assert (times[-1], losses[-1]) == (end, 0.25)
-    assert held(run, 1.0)[0].tolist() == [0.0, 1.0]
+    assert curve_until(run, 1.0)[0].tolist() == [0.0, 1.0]
 
 
 def test_numbers_in_legends_are_short():
-    from iclflow.figures._style import power_of_ten
+    from iclflow.drawing.style import power_of_ten
 
     assert [power_of_ten(x) for x in (0.0724, 7.3)] == ["0.072", "7.3"]
     assert power_of_ten(2.16e-5) == r"$2.2\times10^{-5}$"

@@ -11,13 +11,13 @@ from iclflow.files import (
     LOCK,
     MANIFEST,
     MARKER,
-    NotOurs,
+    ForeignFile,
     OwnFiles,
     folder_lock,
     leftovers,
     printable,
     read_sealed,
-    sealed,
+    seal,
     sha256,
     temporary_file,
     write_own,
@@ -30,7 +30,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def manifest_of(files: dict[str, bytes]) -> str:
-    return sealed({"files": {name: sha256(content) for name, content in files.items()}})
+    return seal({"files": {name: sha256(content) for name, content in files.items()}})
 
 
 class Killed(Exception):
@@ -78,7 +78,9 @@ def test_what_was_changed_or_is_somebody_elses_is_refused_and_stays(tmp_path):
     (tmp_path / "c").write_bytes(b"mine")
     before = contents(tmp_path)
     for name in ("a", "c"):
-        with pytest.raises(NotOurs, match=f"{name}` was not written by iclflow, or was changed"):
+        with pytest.raises(
+            ForeignFile, match=f"{name}` was not written by iclflow, or was changed"
+        ):
             write_own(tmp_path, {"b": b"3", name: b"4"})
         OwnFiles(tmp_path).remove([name])
     assert contents(tmp_path) == before
@@ -102,9 +104,9 @@ def test_links_are_never_followed_and_never_ours(tmp_path):
     assert not own.owns("a") and not own.owns("parts/a")
     own.remove(listed)
     for name in ("a", "parts/a", "parts/new"):
-        with pytest.raises(NotOurs, match="is not a plain f"):
+        with pytest.raises(ForeignFile, match="is not a plain f"):
             own.write({name: b"2"})
-    with pytest.raises(NotOurs, match="parts` is not a plain folder"):
+    with pytest.raises(ForeignFile, match="parts` is not a plain folder"):
         own.begin("parts")
     assert contents(outside) == before and (folder / "a").is_symlink()
     OwnFiles(folder, force=True).write({"a": b"2"})  # takes the place of the link
@@ -132,7 +134,7 @@ def test_a_list_that_leads_out_of_its_folder_or_is_none_is_not_ours(files, tmp_p
     folder.mkdir()
     (tmp_path / "a").write_bytes(b"mine")
     for name in (MANIFEST, MARKER):
-        (folder / name).write_text(sealed({"files": files}))
+        (folder / name).write_text(seal({"files": files}))
         own = OwnFiles(folder)
         assert own.names == [] and own.files() == []
         own.remove([name, "../a"])
@@ -154,7 +156,7 @@ def test_what_is_no_list_says_why(text, reason, tmp_path):
     (tmp_path / MARKER).write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(ValueError, match=reason):
         read_sealed(tmp_path / MARKER)
-    with pytest.raises(NotOurs, match="is not a marker of iclflow"):
+    with pytest.raises(ForeignFile, match="is not a marker of iclflow"):
         write_own(tmp_path, {"a": b"1"})
     assert sorted(contents(tmp_path)) == [MARKER]
 
@@ -216,6 +218,12 @@ def test_a_lock_of_somebody_else_is_left_alone(tmp_path):
     with pytest.raises(FileExistsError, match="is not a lock of iclflow"), folder_lock(tmp_path):
         pass
     assert not outside.exists()
+    (tmp_path / LOCK).unlink()
+    outside.touch()
+    os.link(outside, tmp_path / LOCK)
+    with pytest.raises(FileExistsError, match="is not a lock of iclflow"), folder_lock(tmp_path):
+        pass
+    assert outside.read_bytes() == b""
     (tmp_path / LOCK).unlink()
     with folder_lock(tmp_path):
         os.replace(tmp_path / LOCK, tmp_path / "moved")

@@ -13,17 +13,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from iclflow.flows import Explicit, adam_rule, descend, descend_ensemble, init_many
-from iclflow.models import (
-    BlindFactored,
-    FactoredAttention,
-    FullMergedKQ,
-    MergedKQ,
-    MultiMergedKQ,
-    StructuredAttention,
-)
+from iclflow.flows import SaveAtTimes, adam_rule, descend, descend_ensemble, init_many
+from iclflow.models import Attention, Diagonal
 from iclflow.risks import IntegratedRisk, SampledRisk
-from iclflow.risks._batch import checked_batch
+from iclflow.risks._batch import check_batch
 from iclflow.risks.fused import (
     FusedBatchRisk,
     Spec,
@@ -33,7 +26,7 @@ from iclflow.risks.fused import (
     words_of,
 )
 from iclflow.risks.fused import _pass as passes
-from iclflow.risks.fused._gradient import gathered, xla_lanes
+from iclflow.risks.fused._gradient import gather, xla_lanes
 from iclflow.risks.fused._pallas import kernel_sums
 from iclflow.risks.fused._philox import MULTIPLIERS, WEYL, _product, four_normals, philox
 from iclflow.tasks import LinearRegression, MultiTaskRegression, isotropic
@@ -170,6 +163,7 @@ def flat(parts) -> np.ndarray:
     return np.concatenate([np.ravel(part) for part in parts])
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("heads", [1, 2, 4, 8])
 @pytest.mark.parametrize("dim", [1, 2, 5, 16])
 @pytest.mark.parametrize("drawn", [True, False])
@@ -180,7 +174,7 @@ def test_the_pass_of_this_device_equals_matrices_in_float64(dim, heads, drawn):
     ov = rng.normal(size=(heads, 1, dim + 1)).astype(np.float32)
     if not drawn:
         ov[..., :dim] = 0
-    model = StructuredAttention(np.zeros(heads), np.zeros(heads), dim)  # its size counts
+    model = Attention(Diagonal(np.zeros(heads), np.zeros(heads), dim))  # its size counts
     if not can_be_fused(law, model, drawn, batch):
         pytest.skip("a kernel of this size is not compiled")
     found = pass_of_this_device(law, law.spec(model, drawn, batch), words_of(KEY), kq, ov)
@@ -191,6 +185,7 @@ def test_the_pass_of_this_device_equals_matrices_in_float64(dim, heads, drawn):
         np.testing.assert_allclose(part, expected, atol=ROUNDING * np.abs(expected).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dim", "heads", "drawn", "held"), [
     (2, 2, True, 140), (2, 2, False, 140), (2, 2, True, 0), (2, 2, False, 0),
 ])  # fmt: skip
@@ -200,7 +195,7 @@ def test_the_kernel_of_a_gpu_finds_what_the_pass_of_this_device_finds(
     monkeypatch.setattr(passes, "_MOST_HELD", held)  # in one pass, or in two
     task, batch = LinearRegression(np.ones(dim), [3, 5], noise=0.3), 70
     risk = (SampledRisk if drawn else IntegratedRisk)(task, batch, precision="float32")
-    model = MergedKQ.init(KEY, dim, heads, 0.7, **SOFTMAX)
+    model = Attention.merged(KEY, dim, heads, 0.7, **SOFTMAX)
     law, spec = risk.white, risk.white.spec(model, drawn, batch)
 
     @jax.jit
@@ -217,14 +212,14 @@ def test_the_pass_in_xla_finds_what_the_pass_of_this_device_finds():
     """Several labels, a full prior with a mean, values that read inputs: the form for which sums
     are left to products of matrices."""
     risk = IntegratedRisk(TWO_TASKS, 70, "float32")
-    model = BlindFactored.init(KEY, 3, 2, 2)
+    model = Attention.factored(KEY, 3, 2, labels=2, blind=True)
     law, spec = risk.white, risk.white.spec(model, False, 70)
 
     @jax.jit
     def in_xla(model, words):
         numbers = law.numbers(words, *law.circuits(model, False), False)
         numbers = numbers._replace(mean=numbers.mean + 0.3)
-        return gathered(spec, xla_lanes(spec, numbers)), numbers
+        return gather(spec, xla_lanes(spec, numbers)), numbers
 
     found, numbers = in_xla(model, words_of(KEY))
     expected = flat(loss_and_slopes(spec, numbers))  # outside of a compiled program, too
@@ -252,23 +247,25 @@ TWO_TASKS = MultiTaskRegression(
 @eqx.filter_jit
 def fused_and_stored(risk, model):
     """A batch, and its loss and gradient: by the pass, and from stored sequences."""
-    batch = risk.drawn(KEY, model)
+    batch = risk.draw_for(KEY, model)
     stored = eqx.filter_value_and_grad(lambda model: jnp.mean(batch.losses(model)))
     return batch, batch.value_and_gradient(model), stored(model)
 
 
 # Made when they are needed: every process of the tests reads this file.
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("make", [
-    lambda: (SampledRisk(ANISOTROPIC, 100, False, "float32"), FactoredAttention.init(KEY, 3, 2)),
+    lambda: (SampledRisk(ANISOTROPIC, 100, False, "float32"), Attention.factored(KEY, 3, 2)),
     lambda: (SampledRisk(ANISOTROPIC, 100, False, "float32"),
-             FullMergedKQ.init(KEY, 3, 3, 0.3, **SOFTMAX)),
+             Attention.merged(KEY, 3, 3, 0.3, blind=False, **SOFTMAX)),
     lambda: (IntegratedRisk(ANISOTROPIC, 100, "float32"),
-             MergedKQ.init(KEY, 3, 2, 0.3, **SOFTMAX)),
+             Attention.merged(KEY, 3, 2, 0.3, **SOFTMAX)),
     lambda: (IntegratedRisk(NOISELESS_QUERY, 100, "float32"),
-             StructuredAttention.init(KEY, 3, 4, 0.5, per_coordinate=True)),
+             Attention.diagonal(KEY, 3, 4, 0.5, per_coordinate=True)),
     lambda: (SampledRisk(TWO_TASKS, 100, precision="float32"),
-             MultiMergedKQ.init(KEY, 3, 2, 2, 0.3)),
-    lambda: (IntegratedRisk(TWO_TASKS, 100, "float32"), BlindFactored.init(KEY, 3, 2, 2)),
+             Attention.merged(KEY, 3, 2, 0.3, labels=2, blind=False, **SOFTMAX)),
+    lambda: (IntegratedRisk(TWO_TASKS, 100, "float32"),
+             Attention.factored(KEY, 3, 2, labels=2, blind=True)),
 ])  # fmt: skip
 def test_every_kind_of_task_and_model_has_the_gradient_of_its_stored_batch(make):
     batch, (loss, gradient), (expected_loss, expected) = fused_and_stored(*make())
@@ -282,7 +279,7 @@ def test_every_kind_of_task_and_model_has_the_gradient_of_its_stored_batch(make)
 @pytest.mark.parametrize("risk", [SampledRisk, IntegratedRisk])
 def test_losses_lie_within_four_standard_errors_of_the_exact_loss(risk):
     task = isotropic(5, 40, 0.1)
-    model = StructuredAttention(omega=[0.6, -0.3], mu=[1.0, -2.0], dim=5)
+    model = Attention(Diagonal([0.6, -0.3], [1.0, -2.0], 5))
     exact = 0.36389311  # a reference value of the exact risk, in `test_softmax_exact`
     fused = risk(task, 512, precision="float32")
     losses = jax.jit(lambda keys: jax.vmap(lambda key: fused(model, key))(keys))(jr.split(KEY, 400))
@@ -294,19 +291,20 @@ def test_losses_lie_within_four_standard_errors_of_the_exact_loss(risk):
 
 def test_scores_of_any_size_are_exponentiated_safely():
     risk = SampledRisk(isotropic(3, 9), 40, precision="float32")
-    model = FullMergedKQ.init(KEY, 3, 2, 60.0, **SOFTMAX)
+    model = Attention.merged(KEY, 3, 2, 60.0, blind=False, **SOFTMAX)
     _, (loss, gradient), (expected, _) = fused_and_stored(risk, model)
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(gradient))
     assert float(loss) == pytest.approx(float(expected), rel=1e-4)
 
 
 def test_second_derivatives_are_refused_with_a_way_out_which_works():
-    model = StructuredAttention.init(KEY, 3, 2, 0.3)
+    model = Attention.diagonal(KEY, 3, 2, 0.3)
 
     def hessian(precision):
         risk = SampledRisk(isotropic(3, 9), 40, precision=precision)
-        at = lambda omega: eqx.tree_at(lambda model: model.omega, model, omega)
-        return jax.jit(jax.jacrev(jax.jacrev(lambda omega: risk(at(omega), KEY))))(model.omega)
+        at = lambda omega: eqx.tree_at(lambda model: model.circuits.omega, model, omega)
+        omega = model.circuits.omega
+        return jax.jit(jax.jacrev(jax.jacrev(lambda omega: risk(at(omega), KEY))))(omega)
 
     with pytest.raises(TypeError, match="Choose 'float64'"):
         hessian("float32")
@@ -318,7 +316,7 @@ def test_second_derivatives_are_refused_with_a_way_out_which_works():
 
 def test_a_model_has_the_same_bits_alone_and_among_others():
     risk = SampledRisk(isotropic(4, 11), 100, precision="float32")
-    models = init_many(FactoredAttention.init, jr.split(KEY, 3), dim=4, heads=2)
+    models = init_many(Attention.factored, jr.split(KEY, 3), dim=4, heads=2)
     one = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[1]), models)
     law, spec = risk.white, risk.white.spec(one, True, 100)
     made = jax.jit(jax.vmap(lambda key, model: (words_of(key), *law.circuits(model, True))))
@@ -338,36 +336,40 @@ def test_a_larger_batch_begins_with_the_sequences_of_a_smaller_one():
 
 def test_training_does_not_depend_on_where_it_is_looked_at():
     risk = SampledRisk(isotropic(3, 9), 64, precision="float32")
-    model = FactoredAttention.init(KEY, 3, 2)
+    model = Attention.factored(KEY, 3, 2)
     run = lambda save: descend(model, risk, adam_rule(1e-2), 60, key=KEY, save=save)
-    often, once = run(Explicit(tuple(range(1, 61, 7)))), run(Explicit((60,)))
+    often, once = run(SaveAtTimes(tuple(range(1, 61, 7)))), run(SaveAtTimes((60,)))
     for one, other in zip(jax.tree.leaves(often.final), jax.tree.leaves(once.final)):
         np.testing.assert_allclose(one, other, rtol=1e-5)  # rounded in other programs
 
 
 def test_an_ensemble_trains_as_its_members_do():
     risk = IntegratedRisk(isotropic(3, 9), 64, "float32")
-    models = [MergedKQ.init(key, 3, 2, 0.3, **SOFTMAX) for key in jr.split(KEY, 3)]
+    models = [Attention.merged(key, 3, 2, 0.3, **SOFTMAX) for key in jr.split(KEY, 3)]
     keys = jr.split(jr.key(1), 3)
-    together = descend_ensemble(models, risk, adam_rule(1e-2), 40, keys=keys, save=Explicit((40,)))
-    alone = descend(models[2], risk, adam_rule(1e-2), 40, key=keys[2], save=Explicit((40,)))
-    np.testing.assert_allclose(together[2].final.U, alone.final.U, rtol=1e-4, atol=1e-6)
+    rule, save = adam_rule(1e-2), SaveAtTimes((40,))
+    together = descend_ensemble(models, risk, rule, 40, keys=keys, save=save)
+    alone = descend(models[2], risk, rule, 40, key=keys[2], save=save)
+    np.testing.assert_allclose(
+        together[2].final.circuits.U, alone.final.circuits.U, rtol=1e-4, atol=1e-6
+    )
 
 
 # ---- where there is no pass
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("options", "make"), [
-    ({}, lambda: FactoredAttention.init(KEY, 3, 2)),  # float64
-    ({"posterior_target": True, "precision": "float32"}, lambda: FactoredAttention.init(KEY, 3, 2)),
-    ({"precision": "float32"}, lambda: MergedKQ.init(KEY, 3, 2)),  # linear
+    ({}, lambda: Attention.factored(KEY, 3, 2)),  # float64
+    ({"posterior_target": True, "precision": "float32"}, lambda: Attention.factored(KEY, 3, 2)),
+    ({"precision": "float32"}, lambda: Attention.merged(KEY, 3, 2)),  # linear
     ({"precision": "float32"},
-     lambda: MergedKQ.init(KEY, 3, 2, activation="softmax", self_attention=True)),
+     lambda: Attention.merged(KEY, 3, 2, activation="softmax", self_attention=True)),
 ])  # fmt: skip
 def test_what_has_no_pass_is_stored(options, make):
     risk, model = SampledRisk(isotropic(3, 9), 20, **options), make()
     # Which kind of batch it is shows without drawing one.
-    assert not isinstance(eqx.filter_eval_shape(risk.drawn, KEY, model), FusedBatchRisk)
+    assert not isinstance(eqx.filter_eval_shape(risk.draw_for, KEY, model), FusedBatchRisk)
     assert np.isfinite(eqx.filter_jit(risk)(model, KEY))
 
 
@@ -386,14 +388,15 @@ def test_kernels_that_would_compile_for_minutes_are_not_chosen():
 
 @pytest.mark.parametrize("batch", [2.5, 1, "20"])
 def test_a_batch_is_a_whole_number(batch):
-    with pytest.raises(ValueError, match=f"`batch` = {batch}: must be a whole number, at least 2"):
-        inspect.unwrap(checked_batch)(batch)
-    assert type(inspect.unwrap(checked_batch)(np.int64(20))) is int
+    sentence = f"`batch` = {batch!r}: must be a whole number, at least 2"
+    with pytest.raises(ValueError, match=sentence):
+        inspect.unwrap(check_batch)(batch)
+    assert type(inspect.unwrap(check_batch)(np.int64(20))) is int
 
 
 def test_a_model_of_another_size_is_refused_and_never_read_beyond_its_end():
     risk = SampledRisk(TWO_TASKS, 64, precision="float32")
-    model = FullMergedKQ.init(KEY, 3, 2, 0.3, **SOFTMAX)  # of one label
-    assert not isinstance(risk.drawn(KEY, model), FusedBatchRisk)
+    model = Attention.merged(KEY, 3, 2, 0.3, blind=False, **SOFTMAX)  # of one label
+    assert not isinstance(risk.draw_for(KEY, model), FusedBatchRisk)
     with pytest.raises((TypeError, ValueError)):
         risk(model, KEY)

@@ -10,7 +10,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from iclflow.models import FactoredAttention
+from iclflow.models import Attention
 from iclflow.risks import SampledRisk
 from iclflow.risks.fused import FusedBatchRisk, _ffi
 from iclflow.risks.fused._philox import four_normals, philox
@@ -48,8 +48,11 @@ def test_vector_instructions_make_the_same_normals():
 
 def test_without_numba_batches_are_stored(monkeypatch):
     monkeypatch.setattr(_ffi, "available", lambda: False)
-    risk, model = SampledRisk(isotropic(3, 9), 20, precision="float32"), FactoredAttention
-    assert not isinstance(risk.drawn(jr.key(3), model.init(jr.key(3), 3, 2)), FusedBatchRisk)
+    risk, model = (
+        SampledRisk(isotropic(3, 9), 20, precision="float32"),
+        Attention.factored(jr.key(3), 3, 2),
+    )
+    assert not isinstance(risk.draw_for(jr.key(3), model), FusedBatchRisk)
 
 
 @needs_numba

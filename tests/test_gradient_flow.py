@@ -10,25 +10,25 @@ from helpers import deterministic_merged, deterministic_separate, four_component
 from iclflow.analysis import drop_times
 from iclflow.flows import (
     Checkpoint,
-    Explicit,
-    Linear,
-    LogSpaced,
+    SaveAtTimes,
+    SaveEvenly,
+    SaveLogSpaced,
     gradient_descent,
     gradient_flow,
     gradient_flow_ensemble,
     init_many,
 )
 from iclflow.flows._flow_program import _advance
-from iclflow.models import AbstractModel, FullMergedKQ, MergedKQ, SeparateKQ
+from iclflow.models import AbstractModel, Attention, Merged
 from iclflow.risks import AbstractRisk, SampledRisk, risk
 from iclflow.tasks import LinearRegression, Sequences
 from iclflow.theory import staircase
 from iclflow.trajectory import Result
 
 
-def three_heads(key, scale) -> MergedKQ:
+def three_heads(key, scale) -> Attention:
     """Merged heads of one size for all tests: those of other sizes are programs of their own."""
-    return MergedKQ.init(key, 4, 3, scale)
+    return Attention.merged(key, 4, 3, scale)
 
 
 def three_members(seed, scales):
@@ -44,7 +44,7 @@ def slope_norm(exact, model):
 
 def test_merged_flow_reproduces_reference_losses():
     model, times = deterministic_merged(), (20, 30, 35, 40, 45, 50, 60, 80, 120)
-    run = gradient_flow(model, risk(four_components(), model), end=120.0, save=Explicit(times))
+    run = gradient_flow(model, risk(four_components(), model), end=120.0, save=SaveAtTimes(times))
     reference = [
         0.9997946491, 0.9912494756, 0.9458892676, 0.7445084936, 0.4344672350,
         0.3068484417, 0.2268428374, 0.1812130195, 0.1558582380,
@@ -54,11 +54,12 @@ def test_merged_flow_reproduces_reference_losses():
     assert np.max(np.abs(run.losses[1:] - reference)) < 2e-8
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("solver", ["explicit", "implicit"])
 def test_separate_flow_reproduces_reference_losses(solver):
     model, times = deterministic_separate(), (500, 1000, 2000, 5000, 10000, 20000)
     run = gradient_flow(
-        model, risk(four_components(), model), end=2e4, save=Explicit(times), solver=solver
+        model, risk(four_components(), model), end=2e4, save=SaveAtTimes(times), solver=solver
     )
     reference = [
         0.9999979842, 0.6406260773, 0.3773714092, 0.2098045923, 0.2098045738, 0.1359950716,
@@ -70,9 +71,9 @@ def test_separate_flow_reproduces_reference_losses(solver):
 
 def test_flow_agrees_with_an_independent_solver():
     task = LinearRegression([0.5, 0.2], 7, noise=0.3)
-    model = SeparateKQ.init(jr.key(0), 2, 2, 2, 0.3)
+    model = Attention.separate(jr.key(0), 2, 2, 2, 0.3)
     exact = risk(task, model)
-    run = gradient_flow(model, exact, end=60.0, save=Linear(13))
+    run = gradient_flow(model, exact, end=60.0, save=SaveEvenly(13))
     flat, rebuild = jax.flatten_util.ravel_pytree(model)
     slope = jax.jit(lambda w: -0.5 * jax.flatten_util.ravel_pytree(jax.grad(exact)(rebuild(w)))[0])
     other = solve_ivp(
@@ -99,6 +100,7 @@ def test_run_without_an_end_stops_at_the_smallest_loss_it_can_reach():
     assert np.all(np.diff(run.times) > 0) and np.all(np.diff(run.losses) < 1e-12)
 
 
+@pytest.mark.slow
 def test_tiny_initial_weights_switch_to_the_implicit_solver_and_end():
     model = deterministic_separate(1e-5)
     run = gradient_flow(model, risk(four_components(), model))
@@ -109,6 +111,7 @@ def test_tiny_initial_weights_switch_to_the_implicit_solver_and_end():
     assert run.times[-1] == pytest.approx(1.8896e7, rel=2e-3)
 
 
+@pytest.mark.slow
 def test_weights_of_any_size_have_a_tolerance_of_their_own():
     model = deterministic_separate(1e-12)
     run = gradient_flow(model, risk(four_components(), model), solver="implicit")
@@ -132,21 +135,21 @@ def test_log_spaced_and_linear_moments_are_hit_exactly():
     model = deterministic_merged()
     exact = risk(four_components(), model)
     # As many moments as other runs of these weights have: all share one program.
-    run = gradient_flow(model, exact, end=45.0, save=LogSpaced(9, first=0.5))
+    run = gradient_flow(model, exact, end=45.0, save=SaveLogSpaced(9, first=0.5))
     assert run.times == pytest.approx([0, *np.geomspace(0.5, 45, 9)])
-    run = gradient_flow(model, exact, end=45.0, save=Linear(10))
+    run = gradient_flow(model, exact, end=45.0, save=SaveEvenly(10))
     assert run.times.tolist() == [0, 5, 10, 15, 20, 25, 30, 35, 40, 45]
 
 
 def test_a_saddle_is_reported_as_one():
-    model = MergedKQ(v=jnp.asarray(np.zeros(3)), U=jnp.asarray(np.zeros((3, 4, 4))))
+    model = Attention(Merged.of(jnp.asarray(np.zeros(3)), jnp.asarray(np.zeros((3, 4, 4)))))
     run = gradient_flow(model, risk(four_components(), model))
     assert run.result is Result.stationary and run.losses[-1] == pytest.approx(1.0)
 
 
 def test_a_start_at_the_minimum_is_converged_at_once():
     optimum = np.diag([155 / 69, 155 / 53, 155 / 37, 155 / 21])
-    model = MergedKQ(v=jnp.asarray(np.ones(3)), U=jnp.asarray(np.stack([optimum] * 3) / 3))
+    model = Attention(Merged.of(jnp.asarray(np.ones(3)), jnp.asarray(np.stack([optimum] * 3) / 3)))
     run = gradient_flow(model, risk(four_components(), model))
     assert run.result is Result.converged and len(run) == 1
 
@@ -169,9 +172,10 @@ def test_step_limit_is_reported():
     assert run.result is Result.step_limit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [10, 700])
 def test_steps_are_limited_alike_alone_and_together(most):
-    models = [SeparateKQ.init(jr.key(i), 4, 4, 1, 1e-3) for i in range(3)]
+    models = [Attention.separate(jr.key(i), 4, 4, 1, 1e-3) for i in range(3)]
     exact = risk(four_components(), models[0])
     alone = gradient_flow(models[0], exact, max_steps=most)
     together = gradient_flow_ensemble(models, exact, max_steps=most, at_once=2)
@@ -183,9 +187,9 @@ def test_steps_are_limited_alike_alone_and_together(most):
 def test_ensemble_members_equal_single_runs():
     keys, models = three_members(1, [0.05] * 3)
     exact = risk(four_components(), models)
-    together = gradient_flow_ensemble(models, exact, end=40.0, save=Linear(10))
+    together = gradient_flow_ensemble(models, exact, end=40.0, save=SaveEvenly(10))
     for key, member in zip(keys, together):
-        alone = gradient_flow(three_heads(key, 0.05), exact, end=40.0, save=Linear(10))
+        alone = gradient_flow(three_heads(key, 0.05), exact, end=40.0, save=SaveEvenly(10))
         # Not the same bits: a batched program adds in another order.
         assert np.max(np.abs(alone.losses - member.losses)) < 1e-8
 
@@ -202,23 +206,27 @@ def test_ensemble_sweeps_tasks_and_scales_in_one_program():
 def test_runs_of_one_shape_compile_once():
     model = deterministic_merged(0.1)
     task = LinearRegression([0.5, 0.3, 0.2, 0.1], 9)
-    gradient_flow(model, risk(task, model), end=3.0, save=Linear(10))
+    gradient_flow(model, risk(task, model), end=3.0, save=SaveEvenly(10))
     before = _advance._cached._cache_size()
     for noise, scale in ((0.1, 0.12), (0.3, 0.15)):
         task = LinearRegression([0.6, 0.3, 0.1, 0.05], 12, noise=noise)
         model = deterministic_merged(scale)
-        gradient_flow(model, risk(task, model), end=5.0, save=Linear(10))
+        gradient_flow(model, risk(task, model), end=5.0, save=SaveEvenly(10))
     assert _advance._cached._cache_size() == before
 
 
 def test_flow_of_a_risk_with_unknown_floor_asks_for_an_end():
-    model = FullMergedKQ.init(jr.key(0), 4, 2, 0.3)  # too few heads to reach every coefficient
+    model = Attention.merged(
+        jr.key(0), 4, 2, 0.3, blind=False
+    )  # too few heads to reach every coefficient
     with pytest.raises(ValueError, match="`end` is needed"):
         gradient_flow(model, risk(four_components(), model))
 
 
 def test_flow_rests_where_the_gradient_is_small_enough():
-    model = FullMergedKQ.init(jr.key(0), 4, 2, 0.3)  # too few heads to know the smallest loss
+    model = Attention.merged(
+        jr.key(0), 4, 2, 0.3, blind=False
+    )  # too few heads to know the smallest loss
     exact = risk(four_components(), model)
     norm = lambda model: slope_norm(exact, model)
     run = gradient_flow(model, exact, gradient_tolerance=1e-6)
@@ -232,6 +240,7 @@ def test_flow_rests_where_the_gradient_is_small_enough():
     assert short.result is Result.finished and short.times[-1] == 3.0
 
 
+@pytest.mark.slow
 def test_members_of_an_ensemble_rest_one_by_one():
     _, models = three_members(3, [0.05, 0.2, 0.4])
     exact = risk(four_components(), models)
@@ -255,12 +264,12 @@ def test_flow_refuses_a_sampled_risk():
         ({"rtol": 0.0}, "`rtol` = 0.0"),
         ({"gradient_tolerance": -1.0}, "`gradient_tolerance` = -1.0"),
         ({"solver": "euler"}, "`solver` = 'euler'"),
-        ({"end": 5.0, "save": Linear(1)}, "`save.count` = 1"),
-        ({"end": 5.0, "save": Explicit([3.0, 2.0])}, "increase strictly"),
-        ({"end": 5.0, "save": Explicit([9.0])}, "within the run"),
-        ({"save": Linear(5)}, "known end"),
+        ({"end": 5.0, "save": SaveEvenly(1)}, "`save.count` = 1"),
+        ({"end": 5.0, "save": SaveAtTimes([3.0, 2.0])}, "increase strictly"),
+        ({"end": 5.0, "save": SaveAtTimes([9.0])}, "within the run"),
+        ({"save": SaveEvenly(5)}, "known end"),
         ({"end": "5"}, "`end` = '5': must be a number"),
-        ({"end": 5.0, "save": "log"}, "`save` = 'log': must be `Drops"),
+        ({"end": 5.0, "save": "log"}, "`save` = 'log': must be `SaveAtDrops"),
         ({"end": 5.0, "checkpoint": "run"}, "`checkpoint` = 'run': must be a `Checkpoint"),
     ],
 )
@@ -283,11 +292,12 @@ class OneNumber(AbstractModel):
         return self.w * jnp.eye(4)
 
     def predict(self, sequences):
-        beta = jnp.einsum("...nd,...n->...d", sequences.x, sequences.y)
+        beta = jnp.einsum("...nd,...n->...d", sequences.x, sequences.y[..., 0])
         beta = beta / sequences.length[..., None]
-        return self.w * jnp.sum(beta * sequences.x_query, -1)
+        return self.w * jnp.sum(beta * sequences.x_query, -1, keepdims=True)
 
 
+@pytest.mark.slow
 def test_own_models_have_exact_risks_and_flow_too():
     task = LinearRegression([1.0] * 4, 31)
     model = OneNumber(jnp.asarray(0.3))
@@ -295,7 +305,7 @@ def test_own_models_have_exact_risks_and_flow_too():
     # Sequences of this task by its definition, drawn by NumPy: nothing is compiled for them.
     rng, count = np.random.default_rng(0), 20_000
     weights, x = rng.normal(size=(count, 4)), rng.normal(size=(count, 32, 4))
-    labels = np.einsum("cnd,cd->cn", x, weights)
+    labels = np.einsum("cnd,cd->cn", x, weights)[..., None]
     parts = x[:, :31], labels[:, :31], x[:, 31], labels[:, 31], np.full(count, 31.0)
     sequences = Sequences(*map(jnp.asarray, parts))
     errors = (labels[:, 31] - np.asarray(model.predict(sequences))) ** 2
@@ -304,25 +314,26 @@ def test_own_models_have_exact_risks_and_flow_too():
     assert float(run.final.w) == pytest.approx(1 / (1 + 5 / 31), abs=1e-8)
 
 
+@pytest.mark.slow
 def test_every_member_of_an_ensemble_has_the_tolerance_of_its_own_size():
     keys, models = three_members(0, [1e-7, 0.5, 0.5])
     exact = risk(four_components(), models)
-    together = gradient_flow_ensemble(models, exact, end=90.0, save=Linear(10))
-    alone = gradient_flow(three_heads(keys[0], 1e-7), exact, end=90.0, save=Linear(10))
+    together = gradient_flow_ensemble(models, exact, end=90.0, save=SaveEvenly(10))
+    alone = gradient_flow(three_heads(keys[0], 1e-7), exact, end=90.0, save=SaveEvenly(10))
     assert np.max(np.abs(together[0].losses - alone.losses)) < 1e-7
     assert [run.statistics["atol"] for run in together] == [1e-17, 1e-10, 1e-10]
 
 
 def test_members_of_different_shapes_are_refused():
-    whole = deterministic_merged()
-    models = [MergedKQ(v=whole.v[:heads], U=whole.U[:heads]) for heads in (2, 3)]
+    whole = deterministic_merged().circuits
+    models = [Attention(Merged.of(whole.v[:heads], whole.U[:heads])) for heads in (2, 3)]
     with pytest.raises(ValueError, match="one kind and size"):
         gradient_flow_ensemble(models, risk(four_components(), models[0]))
 
 
 def test_statistics_count_the_steps_of_the_run_alone():
     model = deterministic_merged()
-    run = gradient_flow(model, risk(four_components(), model), end=0.5, save=Linear(10))
+    run = gradient_flow(model, risk(four_components(), model), end=0.5, save=SaveEvenly(10))
     assert 0 < run.statistics["steps"] < 30 and run.statistics["rejected"] < 10
 
 
@@ -330,14 +341,15 @@ def test_a_model_that_does_not_fit_the_task_is_refused():
     exact = risk(four_components(), deterministic_merged())
     v, U = (jnp.asarray(np.ones(shape)) for shape in ((3,), (3, 4, 4)))
     with pytest.raises(ValueError, match="D = 3 and the task D = 4"):
-        exact(MergedKQ(v=v, U=jnp.asarray(np.ones((3, 3, 3)))))
+        exact(Attention(Merged.of(v, jnp.asarray(np.ones((3, 3, 3))))))
     with pytest.raises(ValueError, match="`normaliser` = 'context'"):
-        exact(MergedKQ(v=v, U=U, normaliser="none"))
+        exact(Attention(Merged.of(v, U), normaliser="none"))
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("scale", [3.0, 30.0])
 def test_huge_weights_have_not_converged_before_they_predict_well(scale):
-    model = SeparateKQ.init(jr.key(0), 4, 4, 1, scale)
+    model = Attention.separate(jr.key(0), 4, 4, 1, scale)
     exact = risk(four_components(), model)
     run = gradient_flow(model, exact)
     if run.result is Result.converged:
@@ -375,7 +387,7 @@ class Table(AbstractRisk):
         return jnp.where(self.table_used(model) <= 1, self.risk(model), jnp.nan)
 
     def table_used(self, model):
-        return jnp.max(jnp.abs(model.v)) / self.reach
+        return jnp.max(jnp.abs(model.circuits.v)) / self.reach
 
 
 class Costly(AbstractRisk):
@@ -389,17 +401,18 @@ class Costly(AbstractRisk):
 
     def table_reach(self, models):
         reach = 0.04
-        while reach < np.max(np.abs(models.v)) / 0.9 * (1 + 1e-9):
+        while reach < np.max(np.abs(models.circuits.v)) / 0.9 * (1 + 1e-9):
             reach *= 2
         return reach if reach <= self.widest else None
 
-    def tabulated(self, reach, report=None):
+    def tabulate(self, reach, report=None):
         return Table(self.risk, jnp.asarray(reach))
 
 
-TABLED = {"end": 2000.0, "save": Linear(9), "progress": False}
+TABLED = {"end": 2000.0, "save": SaveEvenly(9), "progress": False}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["explicit", "implicit"])
 @pytest.mark.parametrize("widest", [5.0, 0.3])
 def test_weights_that_outgrow_a_table_go_on_with_a_wider_one_or_without(solver, widest):
@@ -407,11 +420,12 @@ def test_weights_that_outgrow_a_table_go_on_with_a_wider_one_or_without(solver, 
     exact = risk(four_components(), model)
     plain = gradient_flow(model, exact, solver=solver, **TABLED)
     run = gradient_flow(model, Costly(exact, widest), solver=solver, **TABLED)
-    assert run.result is Result.finished and np.max(np.abs(run.models.v)) > 0.6
+    assert run.result is Result.finished and np.max(np.abs(run.models.circuits.v)) > 0.6
     # The same equation by other steps: some end early, at the end of a table.
     np.testing.assert_allclose(run.losses, plain.losses, atol=2e-7)
 
 
+@pytest.mark.slow
 def test_members_of_an_ensemble_share_a_table_as_wide_as_the_widest_needs():
     exact = risk(four_components(), deterministic_separate())
     models = [deterministic_separate(scale) for scale in (1e-2, 3e-2, 1e-1)]
@@ -422,7 +436,7 @@ def test_members_of_an_ensemble_share_a_table_as_wide_as_the_widest_needs():
 
 
 def test_a_flow_resumed_after_its_table_was_widened_has_the_same_bits(monkeypatch, tmp_path):
-    monkeypatch.setattr("iclflow.flows._gradient_flow._TRIES", 64)
+    monkeypatch.setattr("iclflow.flows._flow_runs.FLOW_TRIES", 64)
     model = deterministic_separate()
     costly = Costly(risk(four_components(), model), 5.0)
     whole, seen = gradient_flow(model, costly, **TABLED), []
@@ -434,5 +448,5 @@ def test_a_flow_resumed_after_its_table_was_widened_has_the_same_bits(monkeypatc
     again = Checkpoint(tmp_path / "checkpoint.safetensors", 0.0)
     run = gradient_flow(model, costly, checkpoint=again, **TABLED)
     np.testing.assert_array_equal(run.losses, whole.losses)
-    np.testing.assert_array_equal(run.models.v, whole.models.v)
+    np.testing.assert_array_equal(run.models.circuits.v, whole.models.circuits.v)
     assert run.statistics["steps"] == whole.statistics["steps"]

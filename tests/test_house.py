@@ -16,20 +16,20 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+import iclflow
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "iclflow"
 
 # Each may import from those before it and from itself.
 ORDER = (
     *(
-        "precision",
+        "errors",
+        "limits",
+        "runtime",
         "files",
         "tensors",
-        "versions",
-        "cores",
         "eigen",
-        "compile_cache",
-        "quick_compile",
         "tasks",
         "models",
         "risks",
@@ -45,17 +45,18 @@ ORDER = (
         "theory",
         "analysis",
         "config",
-        "experiment",
-        "claims",
-        "figures",
-        "report",
         "store",
-        "sweep",
+        "experiment",
+        "drawing",
+        "papers",
+        "report",
+        "verification",
+        "sweeps",
     ),
-    *("engines", "diagrams", "explorer", "bench", "cli", "__main__"),
+    *("explorer", "cli", "__main__"),
 )
 # Prediction and measurement share no code.
-EXCEPTIONS = {"theory": {"precision", "tasks"}}
+EXCEPTIONS = {"theory": {"errors", "runtime", "tasks"}}
 CORE = ORDER[: ORDER.index("analysis") + 1]
 EDGE_LIBRARIES = {
     *("pydantic", "tyro", "duckdb", "ray", "matplotlib", "rich", "starlette", "xarray", "torch"),
@@ -87,6 +88,37 @@ def backward_imports(source: str, module: tuple[str, ...], is_package: bool) -> 
         for target in imported_modules(node, package)
         # A bare `import iclflow` loads the public API, which stands above everything.
         if target[0] == "iclflow" and (len(target) == 1 or target[1] not in allowed)
+    ]
+
+
+def private_imports(source: str, module: tuple[str, ...], is_package: bool) -> list[str]:
+    """What `module` imports from private modules of other rooms, or of other papers."""
+    package = module if is_package else module[:-1]
+    return [
+        ".".join(target)
+        for node in ast.walk(ast.parse(source))
+        for target in imported_modules(node, package)
+        if target[0] == "iclflow"
+        # A private module is for those in the package that holds it, and in packages below.
+        for depth, part in enumerate(target)
+        if part.startswith("_") and not part.startswith("__")
+        if module[:depth] != target[:depth]
+    ]
+
+
+# What measures, rather than shows: linear algebra, contractions, derivatives.
+COMPUTES = {
+    *("linalg", "einsum", "tensordot"),
+    *("grad", "value_and_grad", "jacfwd", "jacrev", "hessian"),
+}
+
+
+def computations(source: str) -> list[str]:
+    """The numerical functions that a module with this source calls itself."""
+    return [
+        node.attr
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Attribute) and node.attr in COMPUTES
     ]
 
 
@@ -129,26 +161,75 @@ def test_every_module_has_a_place_in_the_order():
     assert {module[1] for module in modules()} <= set(ORDER)
 
 
-@pytest.mark.parametrize("module", modules(), ids=".".join)
-def test_imports_never_point_back(module):
-    path = modules()[module]
-    assert backward_imports(path.read_text(), module, path.name == "__init__.py") == []
+def test_imports_never_point_back():
+    found = {
+        ".".join(module): backward_imports(path.read_text(), module, path.name == "__init__.py")
+        for module, path in modules().items()
+    }
+    assert {module: names for module, names in found.items() if names} == {}
 
 
-@pytest.mark.parametrize("module", [m for m in modules() if m[1] in CORE], ids=".".join)
-def test_the_numerical_core_loads_no_library_of_the_edges(module):
-    assert heavy_imports(modules()[module].read_text()) == []
+def test_no_room_imports_a_private_module_of_another():
+    found = {
+        ".".join(module): private_imports(path.read_text(), module, path.name == "__init__.py")
+        for module, path in modules().items()
+    }
+    assert {module: names for module, names in found.items() if names} == {}
+
+
+def test_rooms_that_show_compute_nothing():
+    shows = {m: path for m, path in modules().items() if m[1] in ("report", "explorer", "cli")}
+    found = {".".join(module): computations(path.read_text()) for module, path in shows.items()}
+    assert {module: names for module, names in found.items() if names} == {}
 
 
 @pytest.mark.parametrize(
     "module, statement, found",
     [
-        ("tasks._base", "from ..models import MergedKQ", ["iclflow.models.MergedKQ"]),
+        ("cli._run", "from ..experiment._build import prepare", 1),
+        ("papers.linear.claims_x", "from ..softmax._limits import f", 1),
+        ("risks.fused._pass", "from ...tasks import _base", 1),
+        ("papers.linear.claims_x", "from .._lab import Lab\nfrom ._limits import f", 0),
+        ("risks.fused._pass", "from .._base import AbstractRisk\nfrom . import __doc__", 0),
+    ],
+)
+def test_the_privacy_check_sees_other_rooms_and_papers(module, statement, found):
+    module = ("iclflow", *module.split("."))
+    assert len(private_imports(statement, module, is_package=False)) == found
+
+
+def test_the_check_of_computations_sees_linear_algebra():
+    assert computations("x = np.linalg.norm(jnp.mean(y))") == ["linalg"]
+
+
+def test_figures_share_runs_with_claims_and_import_none_of_them():
+    found = [
+        ".".join(module)
+        for module, path in modules().items()
+        if module[1] == "papers" and not module[-1].startswith("claims_")
+        for node in ast.walk(ast.parse(path.read_text()))
+        for target in imported_modules(node, module[:-1])
+        # iclflow.papers.PAPER.claims_TOPIC
+        if len(target) > 3 and target[1] == "papers" and target[3].startswith("claims_")
+    ]
+    assert found == []
+
+
+def test_the_numerical_core_loads_no_library_of_the_edges():
+    core = {module: path for module, path in modules().items() if module[1] in CORE}
+    found = {".".join(module): heavy_imports(path.read_text()) for module, path in core.items()}
+    assert {module: names for module, names in found.items() if names} == {}
+
+
+@pytest.mark.parametrize(
+    "module, statement, found",
+    [
+        ("tasks._base", "from ..models import Merged", ["iclflow.models.Merged"]),
         ("tasks._base", "from .. import models", ["iclflow.models"]),
         ("tasks._base", "import iclflow.models._merged", ["iclflow.models._merged"]),
         ("tasks._base", "def f():\n    from iclflow.risks import risk", ["iclflow.risks.risk"]),
         ("tasks._base", "import iclflow as icl", ["iclflow"]),
-        ("theory._drop", "from ..models import MergedKQ", ["iclflow.models.MergedKQ"]),
+        ("theory._drop", "from ..models import Merged", ["iclflow.models.Merged"]),
         ("theory._drop", "from ..tasks import Mixture\nfrom ._drop import f", []),
         ("models._merged", "from ..tasks import Sequences\nfrom ._base import f\nimport jax", []),
         ("trajectory", "from .flows import x", ["iclflow.flows.x"]),
@@ -179,7 +260,7 @@ def test_importing_the_library_loads_no_library_of_the_edges():
 def test_every_public_name_can_be_loaded():
     import iclflow
 
-    assert {"FlowOptions", "claims", "experiment", "gradient_flow"} <= set(dir(iclflow))
+    assert {"FlowOptions", "papers", "experiment", "gradient_flow"} <= set(dir(iclflow))
     assert [name for name in dir(iclflow) if not hasattr(iclflow, name)] == []
     assert iclflow.__version__ == importlib.metadata.version("iclflow")
 
@@ -191,6 +272,18 @@ def test_shapes_are_checked_in_the_test_run(request):
 
     with pytest.raises(jaxtyping.TypeCheckError):
         estimate_mean(jnp.zeros((2, 3)))
+
+
+# Public names ----------------------------------------------------------------------------------
+
+
+def test_every_public_name_is_listed_once_and_found():
+    stub = (PACKAGE / "__init__.pyi").read_text()
+    names = [alias.name for node in ast.parse(stub).body if isinstance(node, ast.ImportFrom)
+             for alias in node.names]  # fmt: skip
+    assert len(set(names)) == len(names)
+    assert sorted(iclflow.__all__) == sorted([*names, "__version__"])
+    assert all(getattr(iclflow, name) is not None for name in names)
 
 
 # What travels with the source -----------------------------------------------------------------

@@ -10,11 +10,11 @@ import time
 
 import pytest
 
-from iclflow.claims import Lab, Outcome, run_claim, select_claims
-from iclflow.cli import _jobs as jobs
 from iclflow.cli import main
-from iclflow.cli._jobs import Settings, Topic, compute, next_topic, topics_of
 from iclflow.files import MARKER
+from iclflow.papers import Lab, Outcome, run_claim, select_claims
+from iclflow.verification import _jobs as jobs
+from iclflow.verification._jobs import Settings, Topic, choose_topic, compute, topics_of
 
 # Quick, from two topics, and with a figure each.
 CLAIMS = ("linear/white-sigmoid", "linear/scalar-ode")
@@ -31,6 +31,7 @@ def die_unread(pipe, settings):
     os.kill(os.getpid(), 9)
 
 
+@pytest.mark.slow
 def test_several_processes_find_what_one_finds(tmp_path, capsys):
     flags = [word for id in CLAIMS for word in ("--claim", id)]
     assert main(["verify", *flags, "--jobs", "2", "--out", str(tmp_path)]) == 0
@@ -69,6 +70,7 @@ def test_what_a_dead_process_owes_is_reported(death, tmp_path, monkeypatch, copi
     assert figure.name == "linear/scalar-ode" and "-9" in figure.problem
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_command_that_is_told_to_end_leaves_nothing_behind(number, tmp_path):
     out = tmp_path / "o"
@@ -113,7 +115,7 @@ def test_claims_go_with_those_beside_them_and_figures_with_the_first_that_names_
     ],
 )
 def test_processes_keep_to_their_neighbourhood(left, last, chosen):
-    assert next_topic(left, last) == chosen
+    assert choose_topic(left, last) == chosen
 
 
 @pytest.mark.parametrize("count", ["0", "-3"])

@@ -31,11 +31,11 @@ SWEEP = {
 # computes nothing: whoever dies is a copy of it, so that modules are loaded once.
 PROGRAM = """
 import os, re, signal, sys
-from iclflow.quick_compile import compile_quickly
+from iclflow.runtime import compile_quickly
 compile_quickly(optimise=False)
 replace = os.replace
 from iclflow.cli import main
-import iclflow.cli._sweep, iclflow.engines, iclflow.sweep
+import iclflow.cli._sweep, iclflow.sweeps
 for line in sys.stdin:
     when, pattern = line.split()
     def dying(source, target):
@@ -70,7 +70,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 @pytest.mark.slow
 def test_a_sweep_that_is_killed_while_it_writes_ends_with_the_same_bits(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("iclflow.compile_cache.enable_compile_cache", lambda: None)
+    monkeypatch.setattr("iclflow.runtime._start.enable_compile_cache", lambda: None)
     Path("killed.toml").write_text(to_toml(SWEEP))
     words = ["sweep", "killed.toml", "--out"]
     assert main([*words, "whole"]) == 0

@@ -73,6 +73,7 @@ def calls(shared, x):
     return jax.value_and_grad(loss)(x["matrix"])
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     "function", [products, sums, shapes, elementwise, others, branches, loops, calls]
 )

@@ -8,9 +8,9 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from iclflow.models import MergedKQ, MultiMergedKQ, MultiStructured
+from iclflow.models import Attention, Diagonal, Merged
 from iclflow.risks import SampledRisk, risk
-from iclflow.tasks import MultiSequences, MultiTaskRegression, Sequences, isotropic
+from iclflow.tasks import MultiTaskRegression, Sequences, isotropic
 
 OVERLAP = ((0, 1, 2), (2, 3))
 COUNT = 20_000
@@ -32,7 +32,7 @@ HIDDEN = MultiTaskRegression(
 
 
 @functools.cache
-def drawn_from(task: str) -> MultiSequences:
+def drawn_from(task: str) -> Sequences:
     """Many sequences of a task as plain numbers, drawn once for all tests."""
     chosen = {"open": OPEN, "hidden": HIDDEN}[task]
     sample = jax.jit(lambda t, key: t.sample(key, COUNT))
@@ -146,6 +146,7 @@ def conditioned(task: MultiTaskRegression, x, y, x_query) -> tuple[np.ndarray, n
     return mean, np.diag(left)
 
 
+@pytest.mark.slow
 def test_bayes_predictor_conditions_the_joint_gaussian():
     task, drawn = HIDDEN, drawn_from("hidden")
     mean, variance = map(np.asarray, bayes_of_hidden())
@@ -158,6 +159,7 @@ def test_bayes_predictor_conditions_the_joint_gaussian():
         np.testing.assert_allclose(variance[i], by_hand[1], rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_bayes_risk_is_the_total_squared_error_of_the_bayes_predictor(monkeypatch):
     drawn = jax.tree.map(jnp.asarray, drawn_from("hidden"))
     mean, variance = bayes_of_hidden()
@@ -172,14 +174,11 @@ def test_bayes_risk_is_the_total_squared_error_of_the_bayes_predictor(monkeypatc
 def test_one_task_on_all_coordinates_is_isotropic_regression():
     task, single = MultiTaskRegression([range(5)], context=6, noise=0.3), isotropic(5, 6, 0.3)
     drawn = jax.tree.map(jnp.asarray, drawn_from("open")[:4])
-    alone = drawn.task(0)
-    assert isinstance(alone, Sequences) and alone.y.shape == (4, 6)
-    one = MultiSequences(
-        drawn.x, drawn.y[..., :1], drawn.x_query, drawn.y_query[..., :1], drawn.length
-    )
-    (mean, variance), expected = bayes(task, one), bayes(single, alone)
-    np.testing.assert_allclose(mean[:, 0], expected[0], rtol=1e-10)
-    np.testing.assert_allclose(variance[:, 0], expected[1], rtol=1e-10)
+    alone = drawn.label(0)
+    assert alone.y.shape == (4, 6, 1) and np.array_equal(alone.y[..., 0], drawn.y[..., 0])
+    (mean, variance), expected = bayes(task, alone), bayes(single, alone)
+    np.testing.assert_allclose(mean, expected[0], rtol=1e-10)
+    np.testing.assert_allclose(variance, expected[1], rtol=1e-10)
 
 
 # Refusals -------------------------------------------------------------------------------------
@@ -190,7 +189,7 @@ def test_one_task_on_all_coordinates_is_isotropic_regression():
     [
         ([], {}, "must hold at least one task"),
         ([[0], []], {}, "each with at least one coordinate"),
-        ([[0, 0]], {}, "each listed once a task"),
+        ([[0, 0]], {}, "each listed once per task"),
         ([[-1]], {}, "whole numbers from 0 up"),
         (OVERLAP, {"dim": 3}, "`dim` = 3: must be a whole number, and at least 4"),
         (OVERLAP, {"noise": -0.1}, "`noise` = -0.1: must not be negative"),
@@ -220,12 +219,22 @@ def zeros(*shape: int) -> jax.Array:
 @pytest.mark.parametrize(
     ("task", "build", "said"),
     [
-        # One label on an axis of its own would broadcast against one without.
-        (MultiTaskRegression([[0, 1]]), lambda: MergedKQ(zeros(2), zeros(2, 2, 2)), "has 1 label "),
-        (isotropic(2), lambda: MultiStructured(zeros(2), zeros(2, 1), 2), "predicts 1 label "),
+        # One label would broadcast against several.
+        (
+            MultiTaskRegression([[0, 1], [1]]),
+            lambda: Attention(Merged.of(zeros(2), zeros(2, 2, 2))),
+            "predicts 1 label .* has 2 labels",
+        ),
+        (
+            isotropic(2),
+            lambda: Attention(Diagonal(zeros(2), zeros(2, 2), 2)),
+            "predicts 2 labels .* has 1 label:",
+        ),
         (
             MultiTaskRegression([[0, 1], [2]]),
-            lambda: MultiMergedKQ(zeros(2, 3, 6), zeros(2, 6, 3)),
+            lambda: Attention(
+                Merged(zeros(2, 3, 6), zeros(2, 6, 3)), activation="softmax", self_attention=False
+            ),
             "predicts 3 labels .* has 2 labels",
         ),
     ],

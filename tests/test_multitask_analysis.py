@@ -20,11 +20,11 @@ from iclflow.analysis import (
 )
 from iclflow.flows import gradient_flow
 from iclflow.models import (
+    Attention,
     BalancedSpectral,
-    BlindFactored,
-    MultiMergedKQ,
-    MultiStructured,
-    SpectralAttention,
+    Diagonal,
+    Merged,
+    Spectral,
     TwoLayerLinear,
 )
 from iclflow.risks import risk
@@ -51,7 +51,7 @@ def two_tasks(**options) -> MultiTaskRegression:
 def three_phase_run():
     """Three heads on three tasks of ten inputs, whose first choices differ by a quarter."""
     task = three_tasks()
-    model = BalancedSpectral.of(OMEGA, MU, task.coordinates, width=WIDTH)
+    model = Attention(BalancedSpectral.of(OMEGA, MU, task.coordinates, width=WIDTH))
     return gradient_flow(model, risk(task, model, "large_context"), end=60.0, progress=False)
 
 
@@ -85,11 +85,11 @@ def reached(phases):
 
 def test_the_phases_of_three_tasks_are_those_of_theory():
     run = three_phase_run()
-    blocks = multitask.blocks_of(three_tasks())
+    blocks = multitask.Blocks.of(three_tasks())
     floor = multitask.gradient_flow_limit(blocks).loss
     found = learning_phases(run, floor=floor)
     # Saved points are up to 3 % apart in time, and a monotone cubic between them is closer by far.
-    theory = multitask.phase_times(OMEGA, MU, blocks, WIDTH, (0.05, 0.5, 0.95, 0.999))
+    theory = multitask.phase_times(blocks, OMEGA, MU, WIDTH, (0.05, 0.5, 0.95, 0.999))
     np.testing.assert_allclose(reached(found), theory, rtol=1e-4)
     # Twice the times of the sheet, which flows down L and not L/2 and rounds to a coarse grid.
     np.testing.assert_allclose(reached(found), [8.688, 11.566, 13.998, 52.66], rtol=0.01)
@@ -222,7 +222,7 @@ def test_each_task_is_owned_by_the_head_that_works_for_it():
     # Task 0 has head 2, task 1 head 0, task 2 head 3; head 1 has none.
     omega = np.array([[0.1, 0.6, 0.0], [0.1, 0.1, 0.1], [0.8, 0.2, 0.1], [0.0, 0.1, -0.8]])
     mu = np.array([[1.0, 2.0, 1.0], [0.0, 1.0, 1.0], [2.0, 0.5, 1.0], [1.0, 1.0, -1.0]])
-    model = SpectralAttention.of(omega, mu, task.coordinates)
+    model = Attention(Spectral.of(omega, mu, task.coordinates))
     found = allocation(model, task)
     assert found.owners == (2, 0, 3) and found.idle == (1,)
     np.testing.assert_allclose(found.attention, omega / np.abs(omega).sum(0), atol=1e-15)
@@ -232,14 +232,14 @@ def test_each_task_is_owned_by_the_head_that_works_for_it():
     # The heads' own view of the same strengths.
     assert superposition(model, task).owners[2] == 0
     assert not allocation(
-        SpectralAttention.of(omega, mu, task.coordinates), task, 0.9
+        Attention(Spectral.of(omega, mu, task.coordinates)), task, 0.9
     ).one_task_a_head
 
 
 def test_attention_and_output_can_have_different_owners():
     task = two_tasks()
     omega, mu = np.array([[0.3, 0.1], [0.2, 0.4]]), np.array([[1.0, 1.0], [3.0, 1.0]])
-    model = SpectralAttention.of(omega, mu, task.coordinates)
+    model = Attention(Spectral.of(omega, mu, task.coordinates))
     by_output, by_attention = allocation(model, task), allocation(model, task, by="attention")
     assert by_output.owners == (1, 1) and by_attention.owners == (0, 1)
     assert not by_output.one_task_a_head and by_attention.one_task_a_head
@@ -249,7 +249,7 @@ def test_attention_and_output_can_have_different_owners():
 
 def test_a_task_that_no_head_works_for_has_no_owner():
     task = two_tasks()
-    model = SpectralAttention.of([[0.2, 0.0], [0.0, 0.0]], np.ones((2, 2)), task.coordinates)
+    model = Attention(Spectral.of([[0.2, 0.0], [0.0, 0.0]], np.ones((2, 2)), task.coordinates))
     found = allocation(model, task)
     assert found.owners == (0, -1) and not found.one_task_a_head
     np.testing.assert_array_equal(found.own_share, [1.0, 0.0])
@@ -259,15 +259,16 @@ def test_rotations_of_the_task_are_undone():
     turn, mix = rotation(0, 4), rotation(1, 2)
     task = two_tasks(input_rotation=turn, output_rotation=mix)
     omega, mu = np.array([[0.3, 0.1], [-0.2, 0.4]]), np.array([[1.0, -0.4], [0.5, 2.0]])
-    model = SpectralAttention.of(
-        omega, mu, task.coordinates, width=7, key_imbalance=0.3, value_imbalance=-0.2
+    model = Attention(
+        Spectral.of(omega, mu, task.coordinates, width=7, key_imbalance=0.3, value_imbalance=-0.2)
     )
     straight = allocation(model, two_tasks())
     lengths = decomposition(model, two_tasks())
     np.testing.assert_allclose(lengths.key_imbalance, 0.3)
     np.testing.assert_allclose(lengths.value_imbalance, -0.2)
-    factored = model.factored(jr.key(2), jnp.asarray(turn), jnp.asarray(mix))
-    for each in (factored, factored.embedded()):
+    turns = jnp.asarray(turn), jnp.asarray(mix)
+    factored = Attention(model.circuits.factored(jr.key(2), *turns))
+    for each in (factored, factored.embed()):
         found = allocation(each, task)
         assert found.owners == straight.owners == (0, 1)
         # Rounding alone: sums of a few numbers of order one.
@@ -294,7 +295,7 @@ def test_a_run_shows_when_each_task_chose_its_head():
     np.testing.assert_allclose(at, [0.385, 0.457, 0.828], atol=1e-3)
     # The same moment by theory, on a grid so fine that a straight line between points does.
     times = np.linspace(0.0, 20.0, 4001)
-    flow = multitask.spectral_flow(times, OMEGA, MU, multitask.blocks_of(task), WIDTH)
+    flow = multitask.spectral_flow(task, times, OMEGA, MU, WIDTH)
     share = flow.omega[:, 0, 0] / flow.omega[:, :, 0].sum(1)
     # Points of the run lie 0.2 apart there: a straight line between them errs by 1e-3 at most.
     np.testing.assert_allclose(history.chosen, np.interp(0.5, share, times), rtol=1e-3)
@@ -316,7 +317,7 @@ def test_a_choice_that_was_not_made_has_no_time():
 
 
 def test_owners_need_a_task_of_several_labels_and_a_model_with_circuits(unchecked):
-    model = SpectralAttention.of([[0.2, 0.0], [0.1, 0.1]], np.ones((2, 2)), [(0, 1), (2, 3)])
+    model = Attention(Spectral.of([[0.2, 0.0], [0.1, 0.1]], np.ones((2, 2)), [(0, 1), (2, 3)]))
     with pytest.raises(TypeError, match="LinearRegression: must be a MultiTaskRegression"):
         allocation(model, LinearRegression(np.ones(4)))
     with pytest.raises(TypeError, match="no circuits"):
@@ -346,16 +347,16 @@ def test_owners_need_a_task_of_several_labels_and_a_model_with_circuits(unchecke
     ],
 )
 def test_a_stray_entry_is_a_defect_of_its_own_size(field, place, name):
-    model = BalancedSpectral.of([[0.3, 0.4]], [[0.6, 0.8]], [(0, 1), (2, 3)])
-    merged = MultiMergedKQ(value=model.ov(), key_query=model.kq())
+    model = Attention(BalancedSpectral.of([[0.3, 0.4]], [[0.6, 0.8]], [(0, 1), (2, 3)]))
+    merged = Attention(Merged(model.ov(), model.kq()), activation="softmax", self_attention=False)
     assert decomposition(merged, two_tasks()).largest < 1e-15
     assert decomposition(merged, two_tasks()).key_imbalance is None
     size = 0.01
-    weights = np.array(getattr(merged, field))
+    weights = np.array(getattr(merged.circuits, field))
     weights[place] += size
-    bent = eqx.tree_at(lambda m: getattr(m, field), merged, jnp.asarray(weights))
+    bent = eqx.tree_at(lambda m: getattr(m.circuits, field), merged, jnp.asarray(weights))
     found = decomposition(bent, two_tasks())
-    whole = float(np.linalg.norm(getattr(bent, field)))
+    whole = float(np.linalg.norm(getattr(bent.circuits, field)))
     assert found.defects.pop(name) == pytest.approx(size / whole, rel=1e-12)
     assert found.largest < 1e-15
 
@@ -363,7 +364,7 @@ def test_a_stray_entry_is_a_defect_of_its_own_size(field, place, name):
 def test_uneven_blocks_and_inputs_that_nobody_reads_are_defects():
     task = MultiTaskRegression([(0, 1), (3,)], dim=4)
     omega = np.array([[0.3 + 0.01, 0.3 - 0.01, 0.02, 0.5]])
-    found = decomposition(MultiStructured(omega, [[1.0, 2.0]], dim=4), task)
+    found = decomposition(Attention(Diagonal(omega, [[1.0, 2.0]], 4)), task)
     np.testing.assert_allclose(found.omega, [[0.3, 0.5]])
     np.testing.assert_array_equal(found.mu, [[1.0, 2.0]])
     stray = np.sqrt(2 * 0.01**2 + 0.02**2)
@@ -376,10 +377,10 @@ def test_factors_have_defects_that_circuits_do_not_show():
     task = two_tasks()
     # As many heads and as wide as those of the other tests with factors.
     omega, mu = np.array([[0.3, 0.4], [0.2, 0.1]]), np.array([[0.6, 0.8], [0.5, 0.7]])
-    model = SpectralAttention.of(omega, mu, task.coordinates, width=7)
-    whole = model.factored(jr.key(0)).embedded()
-    K, O = np.asarray(whole.K), np.asarray(whole.O)  # noqa: E741
-    with_keys = lambda keys: eqx.tree_at(lambda m: m.K, whole, jnp.asarray(keys))
+    model = Attention(Spectral.of(omega, mu, task.coordinates, width=7))
+    whole = Attention(model.circuits.factored(jr.key(0)).embed())
+    K, O = np.asarray(whole.circuits.K), np.asarray(whole.circuits.O)  # noqa: E741
+    with_keys = lambda keys: eqx.tree_at(lambda m: m.circuits.K, whole, jnp.asarray(keys))
     # What K reads from labels: Q has a direction for it of its own, so that it shows nowhere else.
     beyond = np.linalg.svd(K[0])[0][:, 6]
     bent = K.copy()
@@ -399,18 +400,19 @@ def test_factors_have_defects_that_circuits_do_not_show():
     bent = O.copy()
     bent[0, 0] += 0.1 * O[0, 1]
     gram = bent @ np.swapaxes(bent, 1, 2)
-    found = decomposition(eqx.tree_at(lambda m: m.O, whole, jnp.asarray(bent)), task)
+    found = decomposition(eqx.tree_at(lambda m: m.circuits.O, whole, jnp.asarray(bent)), task)
     assert found.defects["O"] == pytest.approx(2**0.5 * gram[0, 0, 1] / np.linalg.norm(gram))
     assert found.defects["V"] < 1e-15
 
 
+@pytest.mark.slow
 def test_gradient_flow_of_full_factors_stays_decomposable():
     task = two_tasks()
     omega, mu = np.array([[0.2, 0.1], [0.05, 0.15]]), np.array([[0.3, 0.2], [0.1, 0.4]])
-    model = SpectralAttention.of(
-        omega, mu, task.coordinates, width=7, key_imbalance=0.1, value_imbalance=-0.05
+    model = Attention(
+        Spectral.of(omega, mu, task.coordinates, width=7, key_imbalance=0.1, value_imbalance=-0.05)
     )
-    full = model.factored(jr.key(0))
+    full = Attention(model.circuits.factored(jr.key(0)))
     run = gradient_flow(full, risk(task, full, "large_context"), end=8.0, progress=False)
     found = decomposition(run, task)
     # Rounding of some hundred steps, and no more: 6e-16 at the end.
@@ -419,7 +421,7 @@ def test_gradient_flow_of_full_factors_stays_decomposable():
     np.testing.assert_allclose(found.value_imbalance, -0.05, atol=1e-9)
     # It went a long way, and the way of the reduced flow of theory.
     flow = multitask.spectral_flow(
-        run.times, omega, mu, multitask.blocks_of(task), 7, key_imbalance=0.1, value_imbalance=-0.05
+        task, run.times, omega, mu, 7, key_imbalance=0.1, value_imbalance=-0.05
     )
     np.testing.assert_allclose(found.preservation.omega, flow.omega, atol=1e-7)
     np.testing.assert_allclose(found.preservation.mu, flow.mu, atol=1e-7)
@@ -427,16 +429,16 @@ def test_gradient_flow_of_full_factors_stays_decomposable():
 
 
 def test_random_weights_are_not_decomposable():
-    model = at_random(lambda key: BlindFactored.init(key, 4, 2, 2, width=7), 1.0)
+    model = at_random(lambda key: Attention.factored(key, 4, 2, width=7, labels=2, blind=True), 1.0)
     assert decomposition(model, two_tasks()).largest > 0.3
 
 
 def test_decomposable_is_meant_for_blocks_that_do_not_overlap():
     task = MultiTaskRegression([(0, 1), (1, 2)])
-    model = MultiStructured(np.ones((1, 3)), np.ones((1, 2)), dim=3)
+    model = Attention(Diagonal(np.ones((1, 3)), np.ones((1, 2)), 3))
     with pytest.raises(ValueError, match="blocks that do not overlap"):
         decomposition(model, task)
-    found = decomposition(MultiStructured(np.ones((1, 4)), np.ones((1, 2)), dim=4), two_tasks())
+    found = decomposition(Attention(Diagonal(np.ones((1, 4)), np.ones((1, 2)), 4)), two_tasks())
     with pytest.raises(ValueError, match="`tolerance` = -1"):
         found.is_decomposable(-1)
 
@@ -444,9 +446,9 @@ def test_decomposable_is_meant_for_blocks_that_do_not_overlap():
 # Regimes of softmax ---------------------------------------------------------------------------
 
 
-def four_heads(dim: int) -> MultiStructured:
+def four_heads(dim: int) -> Attention:
     omega = np.outer(DEVIATIONS, np.ones(dim)) / dim**0.5
-    return MultiStructured(omega, np.ones((4, 1)), dim=dim)
+    return Attention(Diagonal(omega, np.ones((4, 1)), dim))
 
 
 def test_each_head_has_its_regime():
@@ -461,6 +463,7 @@ def test_each_head_has_its_regime():
     assert longer.regimes == ("exponential", "exponential", "exponential", "crossover")
 
 
+@pytest.mark.slow
 def test_many_inputs_give_the_concentration_of_gaussian_scores():
     task = MultiTaskRegression([range(200)], context=100)
     found = softmax_regimes(four_heads(200), task, sequences=500)
@@ -490,12 +493,13 @@ def test_few_inputs_give_the_mean_over_the_norms_of_queries():
     assert np.any(np.abs(found.concentration - CONCENTRATIONS) > 5 * found.error)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("self_attention", [False, True])
 def test_attention_weights_are_those_of_predictions(self_attention):
     # With one-hot labels the prediction is the attention weights themselves.
     task = MultiTaskRegression([(0,), (1,), (2,)], context=3)
     omega = np.array([[1.0, -0.5, 2.0]])
-    model = MultiStructured(omega, np.ones((1, 3)), dim=3, self_attention=self_attention)
+    model = Attention(Diagonal(omega, np.ones((1, 3)), 3), self_attention=self_attention)
     sequences = task.sample(jr.key(7), 4000)
     labels = np.broadcast_to(np.eye(3), sequences.y.shape)
     hot = eqx.tree_at(lambda s: s.y, sequences, jnp.asarray(labels))
@@ -510,7 +514,7 @@ def test_attention_weights_are_those_of_predictions(self_attention):
 
 def test_heads_without_scores_attend_to_all_tokens_alike(monkeypatch):
     task = two_tasks()
-    model = MultiStructured(np.zeros((2, 4)), np.ones((2, 2)), dim=4)
+    model = Attention(Diagonal(np.zeros((2, 4)), np.ones((2, 2)), 4))
     # Of a batch of sequences at a time: fewer bytes, more batches, as many sequences.
     monkeypatch.setattr(regimes_module, "_BYTES", 10_000)
     found = softmax_regimes(model, task, sequences=7)
@@ -526,7 +530,12 @@ def test_the_deviation_counts_labels_that_keys_look_at():
         [(0, 1), (2, 3)], context=2, noise=[0.1, 0.7], signal=[0.5, 2.0],
         input_rotation=turn, output_rotation=mix,
     )  # fmt: skip
-    model = at_random(lambda key: MultiMergedKQ.init(key, 4, 2, 2), 0.5)
+    model = at_random(
+        lambda key: Attention.merged(
+            key, 4, 2, labels=2, blind=False, activation="softmax", self_attention=False
+        ),
+        0.5,
+    )
     sequences = task.sample(jr.key(2), 40_000)
     x, y, query, kq = map(np.asarray, (sequences.x, sequences.y, sequences.x_query, model.kq()))
     tokens = np.concatenate([x, y], -1)[:, 0]
@@ -544,6 +553,6 @@ def test_regimes_are_for_softmax_and_one_length(unchecked):
         softmax_regimes(four_heads(4), task, length=1)
     with pytest.raises(ValueError, match="`sequences` = 1"):
         softmax_regimes(four_heads(4), task, length=10, sequences=1)
-    linear = MultiStructured(np.ones((1, 4)), np.ones((1, 1)), dim=4, activation="linear")
-    with pytest.raises(TypeError, match="MultiStructured with linear attention"):
+    linear = Attention(Diagonal(np.ones((1, 4)), np.ones((1, 1)), 4), activation="linear")
+    with pytest.raises(TypeError, match=r"Diagonal attention \(linear\): must be softmax"):
         softmax_regimes(linear, task, length=10)

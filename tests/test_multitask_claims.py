@@ -5,19 +5,19 @@ import numpy as np
 import pytest
 
 from iclflow import theory
-from iclflow.claims import select_claims
-from iclflow.claims._multitask_curved import attention_moments, curved_loss
-from iclflow.claims._multitask_runs import (
+from iclflow.models import Attention, Spectral
+from iclflow.papers import select_claims
+from iclflow.papers.multitask.claims_separation import DIVISIONS
+from iclflow.papers.multitask.runs import (
     closed_under_symmetries,
     paper_task,
+    rotate_weights,
     rotated_task,
     small_task,
-    turned,
 )
-from iclflow.claims.multitask_separation import DIVISIONS
-from iclflow.models import SpectralAttention
+from iclflow.papers.multitask.runs_curved import attention_moments, curved_loss
 from iclflow.risks import risk
-from iclflow.tasks import MultiTaskRegression
+from iclflow.tasks import MultiTaskRegression, isotropic
 from iclflow.theory import multitask
 
 
@@ -55,14 +55,16 @@ def test_closed_data_without_noise_are_still_linear_regressions():
             assert float(np.asarray(query)[list(block)] @ beta) == pytest.approx(float(value))
 
 
+@pytest.mark.slow
 def test_turned_factors_are_those_of_the_model_in_turned_coordinates():
     task, hidden = paper_task(), rotated_task()
-    start = SpectralAttention.of(0.2 * np.eye(3) + 0.05, np.eye(3) + 0.3, task.coordinates)
-    plain = start.factored(jr.key(1))
-    direct = start.factored(jr.key(1), hidden.input_rotation, hidden.output_rotation)
-    moved = turned(plain, hidden)
+    start = Attention(Spectral.of(0.2 * np.eye(3) + 0.05, np.eye(3) + 0.3, task.coordinates))
+    plain = Attention(start.circuits.factored(jr.key(1)))
+    turns = hidden.input_rotation, hidden.output_rotation
+    direct = start.circuits.factored(jr.key(1), *turns)
+    moved = rotate_weights(plain, hidden)
     for name in "KQVO":
-        assert np.allclose(getattr(moved, name), getattr(direct, name), atol=1e-13)
+        assert np.allclose(getattr(moved.circuits, name), getattr(direct, name), atol=1e-13)
     loss, again = (
         risk(task, plain, "large_context")(plain),
         risk(hidden, moved, "large_context")(moved),
@@ -86,7 +88,7 @@ def test_moments_of_attention_are_those_of_the_theory_of_linear_labels(slope):
 
 @pytest.mark.parametrize("omega, mu, dim, length", [(0.3, 2.9, 10, 400), (0.5, 1.2, 5, 40)])
 def test_curved_loss_of_degree_one_is_that_of_linear_labels(omega, mu, dim, length):
-    linear = theory.kernel_regression_risk(omega, dim, length, 0.0, mu)
+    linear = theory.kernel_regression_risk(isotropic(dim, length, 0.0), omega, mu)
     assert curved_loss(omega, mu, dim, length, 1) == pytest.approx(linear, rel=1e-8)
 
 
@@ -130,6 +132,6 @@ def test_numbers_in_sentences_are_those_of_theory():
     assert "{:.2f} on quadratic labels and {:.2f} on cubic".format(*finite) in transfer
     assert "{:.2f} and {:.2f}".format(*endless) in transfer
     blocks = multitask.Blocks(np.full(4, 10.0), np.full(4, 0.1), np.zeros(4), 1e9)
-    losses = [multitask.divided_limit(owners, blocks).loss for owners in DIVISIONS]
+    losses = [multitask.divided_limit(blocks, owners).loss for owners in DIVISIONS]
     assert losses[0] / losses[3] == pytest.approx(8 / 3, rel=1e-6)
     assert "8/3 where three heads have 2, 1 and 1" in sentence("separation")

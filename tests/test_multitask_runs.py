@@ -14,7 +14,7 @@ from iclflow.config._available import risk_kinds
 from iclflow.estimators import KernelRegression
 from iclflow.experiment import build_task, overlay, prepare, summarise, train
 from iclflow.experiment._build_model import build_model
-from iclflow.models import BalancedSpectral, BlindFactored, MultiFactored, SpectralAttention
+from iclflow.models import Attention, BalancedSpectral, Factored, Spectral
 from iclflow.risks import available_kinds
 from iclflow.tasks import MultiTaskRegression
 
@@ -91,12 +91,13 @@ def config(weights: str = "balanced", **settings):
     return parse_config(data | settings)
 
 
+@pytest.mark.slow
 def test_the_same_start_is_behind_all_weights_of_decomposable_attention():
     kinds = {
         "balanced": BalancedSpectral,
-        "factors": SpectralAttention,
-        "matrices": BlindFactored,
-        "tokens": MultiFactored,
+        "factors": Spectral,
+        "matrices": Factored,
+        "tokens": Factored,
     }
     sampled = {
         "risk": {"kind": "sampled"},
@@ -107,7 +108,7 @@ def test_the_same_start_is_behind_all_weights_of_decomposable_attention():
     predict = eqx.filter_jit(lambda model, drawn: model.predict(drawn))
     for weights, kind in kinds.items():
         experiment = prepare(config(weights, **(sampled if weights == "tokens" else {})))
-        assert type(experiment.model) is kind
+        assert type(experiment.model.circuits) is kind
         starts[weights] = np.asarray(predict(experiment.model, drawn))
     for found in starts.values():
         np.testing.assert_allclose(found, starts["balanced"], rtol=1e-12)
@@ -149,11 +150,12 @@ def test_the_summary_tells_phases_and_which_head_has_which_task():
     assert unsettled is not None and "not at rest" in unsettled.phases
 
 
+@pytest.mark.slow
 def test_one_head_a_task_is_kernel_regression_on_the_coordinates_of_its_task():
     # As long as the sequences of the tests around it: they share what is compiled.
     task = MultiTaskRegression([(0, 1), (2,)], context=40, noise=0.1)
-    model = SpectralAttention.of(
-        [[0.8, 0.0], [0.0, 1.1]], [[0.9, 0.0], [0.0, 0.7]], task.coordinates
+    model = Attention(
+        Spectral.of([[0.8, 0.0], [0.0, 1.1]], [[0.9, 0.0], [0.0, 0.7]], task.coordinates)
     )
     for label, (omega, mu) in enumerate(((0.8, 0.9), (1.1, 0.7))):
         found = which_algorithm(model, task, count=500, label=label).best
@@ -163,6 +165,7 @@ def test_one_head_a_task_is_kernel_regression_on_the_coordinates_of_its_task():
         assert float(found.estimator.factor) == pytest.approx(mu, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_inspect_tells_which_head_has_which_label(tmp_path, capsys, sketched):
     data = BLOCKS | {"context": 40, "signal": 1.0}
     model = {"kind": "multi_spectral", "heads": 2, "scheme": "distinct", "width": 4}

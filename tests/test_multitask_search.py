@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-from iclflow.claims._multitask_settings import (
-    _minimised,
+from iclflow.papers.multitask.runs_search import (
+    _minimise,
     block_tasks,
     closed_form,
     exact_head,
@@ -24,7 +24,7 @@ def test_quasi_newton_steps_find_the_minimum_of_a_curved_valley_from_every_start
         return loss, np.stack([-2 * (1 - first) - bend, 200 * (second - first**2)], 1)
 
     starts = np.random.default_rng(0).uniform(-2, 2, (8, 2))
-    found = _minimised(rosenbrock, starts, 400, 0.0)
+    found = _minimise(rosenbrock, starts, 400, 0.0)
     np.testing.assert_allclose(found, 1.0, atol=1e-6)
 
 

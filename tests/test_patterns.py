@@ -6,20 +6,12 @@ import numpy as np
 import pytest
 
 from iclflow.analysis import circuits, head_roles, patterns, superposition
-from iclflow.models import (
-    AttentionStack,
-    FullMergedKQ,
-    MergedKQ,
-    MultiMergedKQ,
-    MultiStructured,
-    StructuredAttention,
-    TwoLayerLinear,
-)
+from iclflow.models import Attention, AttentionStack, Diagonal, Merged, TwoLayerLinear
 from iclflow.tasks import LinearRegression, MultiTaskRegression
 
 
 def pair(omega=(0.13, -0.13), mu=(3.45, -3.45)):
-    return StructuredAttention(omega=jnp.asarray(omega), mu=jnp.asarray(mu), dim=5)
+    return Attention(Diagonal(jnp.asarray(omega), jnp.asarray(mu), 5))
 
 
 def test_an_exact_pair_has_every_pattern():
@@ -49,7 +41,7 @@ def test_stray_entries_lower_the_shares_by_what_they_weigh():
     value = jnp.zeros((1, 4)).at[0].set(jnp.asarray([0.0, 3.0, 0.0, 4.0]))
     block = jnp.zeros((1, 4, 3)).at[0, :3].set(jnp.diag(jnp.asarray([2.0, 2.0, 2.0])))
     block = block.at[0, 3, 0].set(4.0)
-    found = patterns(FullMergedKQ(value, block, activation="softmax"))
+    found = patterns(Attention(Merged(value[:, None], block), activation="softmax"))
     assert found.heads[0].last_entry_share == pytest.approx(4 / 5)
     assert found.heads[0].diagonal_share == pytest.approx(np.sqrt(12 / 28))
     assert found.heads[0].omega == pytest.approx(2) and found.heads[0].homogeneity == 1
@@ -59,7 +51,9 @@ def test_diagonal_is_meant_in_the_basis_that_is_given():
     basis, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(5, 5)))
     turned = basis @ np.diag([1.0, 2.0, 3.0, 4.0, 5.0]) @ basis.T
     block = jnp.pad(jnp.asarray(turned)[None], ((0, 0), (0, 1), (0, 0)))
-    model = FullMergedKQ(jnp.asarray([[0.0] * 5 + [1.0]]), block, activation="softmax")
+    model = Attention(
+        Merged(jnp.asarray([[0.0] * 5 + [1.0]])[:, None], block), activation="softmax"
+    )
     assert patterns(model).diagonal_share < 0.99
     found = patterns(model, basis=basis)
     assert found.diagonal_share == pytest.approx(1, abs=1e-12)
@@ -68,7 +62,7 @@ def test_diagonal_is_meant_in_the_basis_that_is_given():
 
 
 def test_a_model_without_circuits_is_refused():
-    layers = TwoLayerLinear.from_attention(MergedKQ.init(jr.key(0), 3, 2))
+    layers = TwoLayerLinear.from_attention(Attention.merged(jr.key(0), 3, 2))
     with pytest.raises(TypeError, match="must be one layer of attention"):
         patterns(layers)
     with pytest.raises(TypeError, match="no circuits"):
@@ -79,7 +73,7 @@ def test_a_model_without_circuits_is_refused():
 
 def test_a_model_and_a_task_of_different_sizes_are_refused():
     with pytest.raises(ValueError, match="predicts 1 label: must predict the 2"):
-        superposition(StructuredAttention(jnp.ones(2), jnp.ones(2), dim=6), two_tasks())
+        superposition(Attention(Diagonal(jnp.ones(2), jnp.ones(2), 6)), two_tasks())
     with pytest.raises(ValueError, match="inputs of dimension 5: the task has 6"):
         patterns(pair(), task=two_tasks())
     with pytest.raises(ValueError, match="`label` = 1: must lie between 0 and 0"):
@@ -89,9 +83,9 @@ def test_a_model_and_a_task_of_different_sizes_are_refused():
 def test_heads_that_one_number_does_not_describe_are_told():
     assert all(head.structured for head in patterns(pair()).heads)
     wild = jr.normal(jr.key(0), (1, 9, 8))
-    (head,) = patterns(FullMergedKQ(jnp.ones((1, 9)), wild)).heads
+    (head,) = patterns(Attention(Merged(jnp.ones((1, 9))[:, None], wild))).heads
     assert head.diagonal_share < 0.5 and not head.structured
-    torn = StructuredAttention(jnp.asarray([[1.0, -1.0, 1.0, -1.0, 1.0]]), jnp.ones(1), dim=5)
+    torn = Attention(Diagonal(jnp.asarray([[1.0, -1.0, 1.0, -1.0, 1.0]]), jnp.ones(1), 5))
     (head,) = patterns(torn).heads
     assert head.diagonal_share == 1 and head.homogeneity == 0 and not head.structured
 
@@ -101,7 +95,9 @@ def test_the_basis_of_a_covariance_that_is_not_diagonal_is_found():
     values = np.diag([1.0, 2.0, 3.0])
     task = LinearRegression(covariance=turn @ values @ turn.T, context=9)
     block = jnp.pad(jnp.asarray(turn @ values @ turn.T)[None], ((0, 0), (0, 1), (0, 0)))
-    model = FullMergedKQ(jnp.asarray([[0.0, 0.0, 0.0, 1.0]]), block, activation="softmax")
+    model = Attention(
+        Merged(jnp.asarray([[0.0, 0.0, 0.0, 1.0]])[:, None], block), activation="softmax"
+    )
     assert patterns(model, task=task).diagonal_share == pytest.approx(1, abs=1e-12)
     assert circuits(model).attention == pytest.approx(np.asarray(block))
 
@@ -113,7 +109,7 @@ def two_tasks(**options):
 def test_heads_that_serve_one_task_are_told_from_those_that_serve_both():
     omega = jnp.asarray([[1.0] * 3 + [0.0] * 3, [0.0] * 3 + [1.0] * 3, [1.0] * 6, [1e-3] * 6])
     mu = jnp.asarray([[1.0, 0.0], [0.0, 2.0], [1.0, 1.0], [0.01, 0.0]])
-    found = superposition(MultiStructured(omega=omega, mu=mu, dim=6), two_tasks())
+    found = superposition(Attention(Diagonal(omega, mu, 6)), two_tasks())
     assert found.owners == (0, 1, 0, -1) and found.superposed == 1
     assert found.tasks_per_head[:3] == pytest.approx([1, 1, 2])
     assert found.shares[2] == pytest.approx([0.5, 0.5])
@@ -122,7 +118,7 @@ def test_heads_that_serve_one_task_are_told_from_those_that_serve_both():
 def test_attention_to_a_label_is_the_mean_over_the_inputs_that_it_depends_on():
     task = MultiTaskRegression([[0, 1, 2, 3], [2, 3, 4, 5]], context=20, noise=0.1)
     omega = jnp.asarray([[0.9] * 4 + [0.0] * 2, [-1.0, -1.0, 1.0, 1.0, 1.0, 1.0]])
-    model = MultiStructured(omega=omega, mu=jnp.ones((2, 2)), dim=6)
+    model = Attention(Diagonal(omega, jnp.ones((2, 2)), 6))
     first, second = (patterns(model, label, task=task) for label in (0, 1))
     assert [head.omega for head in first.heads] == pytest.approx([0.9, 0.0])
     assert [head.omega for head in second.heads] == pytest.approx([0.45, 1.0])
@@ -136,7 +132,7 @@ def test_attention_to_a_label_is_the_mean_over_the_inputs_that_it_depends_on():
 def test_a_label_that_no_head_serves_has_dummies_alone():
     omega = jnp.asarray([[0.3] * 3 + [1e-3] * 3, [-0.3] * 3 + [-1e-3] * 3])
     mu = jnp.asarray([[2.0, 1.0], [-2.0, -1.0]])
-    model = MultiStructured(omega=omega, mu=mu, dim=6)
+    model = Attention(Diagonal(omega, mu, 6))
     assert patterns(model, 0, task=two_tasks()).roles == ("positive", "negative")
     assert patterns(model, 1, task=two_tasks()).roles == ("dummy", "dummy")
 
@@ -150,7 +146,9 @@ def test_rotations_of_the_task_are_undone():
     value = np.zeros((2, 2, 8))
     value[:, :, 6:] = signs * (mix @ np.diag([2.0, 0.0]) @ mix.T)
     attention = jnp.asarray(np.pad(block, ((0, 0), (0, 2), (0, 0))))
-    model = MultiMergedKQ(value=jnp.asarray(value), key_query=attention)
+    model = Attention(
+        Merged(jnp.asarray(value), attention), activation="softmax", self_attention=False
+    )
     task = two_tasks(input_rotation=turn, output_rotation=mix)
     found = superposition(model, task)
     assert found.strength == pytest.approx(np.asarray([[0.6, 0.0]] * 2), abs=1e-12)

@@ -22,7 +22,7 @@ from iclflow.analysis import (
     sharpness,
 )
 from iclflow.flows import gradient_flow
-from iclflow.models import MergedKQ, SeparateKQ
+from iclflow.models import Attention, Merged, Separate
 from iclflow.risks import exact_bilinear_risk
 from iclflow.tasks import LinearRegression
 from iclflow.trajectory import Trajectory
@@ -35,8 +35,8 @@ def flow(kind: str, scale: float, seed: int = 0) -> Trajectory:
     """A run on D = 4, N = 31, eigenvalues .4 .3 .2 .1, saved as by default."""
     key = jr.key(seed)
     model = {
-        "separate": lambda: SeparateKQ.init(key, 4, 4, 1, scale),
-        "rank two": lambda: SeparateKQ.init(key, 4, 3, 2, scale),
+        "separate": lambda: Attention.separate(key, 4, 4, 1, scale),
+        "rank two": lambda: Attention.separate(key, 4, 3, 2, scale),
         "merged": lambda: merged_model(scale, seed),
         "reference": lambda: reference_model(scale),
     }[kind]()
@@ -44,19 +44,19 @@ def flow(kind: str, scale: float, seed: int = 0) -> Trajectory:
     return gradient_flow(model, exact_bilinear_risk(task, model), progress=False)
 
 
-def merged_model(scale: float, seed: int) -> MergedKQ:
+def merged_model(scale: float, seed: int) -> Attention:
     """Gaussian weights from NumPy: nothing is compiled for them."""
     rng = np.random.default_rng(seed)
     v, U = (jnp.asarray(scale * rng.normal(size=shape)) for shape in ((4,), (4, 4, 4)))
-    return MergedKQ(v=v, U=U)
+    return Attention(Merged.of(v, U))
 
 
-def reference_model(scale: float) -> SeparateKQ:
+def reference_model(scale: float) -> Attention:
     """Deterministic weights whose half-drop times are known."""
     h, d = np.arange(4.0)[:, None], np.arange(4.0)[None]
     keys, queries = np.cos(2 + 3 * h + d), np.sin(1 + 2 * h + 3 * d)
     weights = np.cos(1 + h[:, 0]), keys[..., None], queries[..., None]
-    return SeparateKQ(*(jnp.asarray(scale * each) for each in weights))
+    return Attention(Separate.of(*(jnp.asarray(scale * each) for each in weights)))
 
 
 def sigmoid(x):
@@ -70,7 +70,7 @@ def staircase(times, drops, heights, width):
 
 
 def trajectory(times, losses) -> Trajectory:
-    model = MergedKQ(v=jnp.asarray(np.zeros(1)), U=jnp.asarray(np.zeros((1, 1, 1))))
+    model = Attention(Merged.of(jnp.asarray(np.zeros(1)), jnp.asarray(np.zeros((1, 1, 1)))))
     models = jax.tree.map(lambda leaf: np.zeros((len(times), *leaf.shape)), model)
     return Trajectory(np.asarray(times), np.asarray(losses), models)
 
@@ -78,6 +78,7 @@ def trajectory(times, losses) -> Trajectory:
 # Exact flows ----------------------------------------------------------------------------------
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("scale, tolerance", [(1e-2, 1e-4), (1e-3, 1e-6)])
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a_four_component_staircase_has_its_five_levels(scale, tolerance, seed):
@@ -371,7 +372,7 @@ def test_sharpness_of_the_white_closed_form():
     task = LinearRegression(np.ones(dim), context)
     v = np.array([np.sqrt(start * np.sqrt(dim))])
     U = v[:, None, None] * np.eye(dim) / np.sqrt(dim)
-    model = MergedKQ(v=jnp.asarray(v), U=jnp.asarray(U))
+    model = Attention(Merged.of(jnp.asarray(v), jnp.asarray(U)))
     run = gradient_flow(model, exact_bilinear_risk(task, model), progress=False)
     kappa = 1 + (1 + dim) / context
     share = lambda f: (1 - np.sqrt(1 - f)) / np.sqrt(1 - f)

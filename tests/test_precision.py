@@ -12,7 +12,7 @@ from iclflow import estimators, theory
 from iclflow.analysis import which_algorithm
 from iclflow.checkpoints import from_state_dict, load_model, save_model
 from iclflow.flows import adam_rule, descend, gradient_flow, gradient_flow_ensemble
-from iclflow.models import FactoredAttention, MultiStructured, SeparateKQ, StructuredAttention
+from iclflow.models import Attention, Diagonal, Separate
 from iclflow.risks import (
     IntegratedRisk,
     SampledRisk,
@@ -34,9 +34,9 @@ def made_before(part):
 
 TASK, WHITE = four_components(), isotropic(3, 9, 0.1)
 TASKS = MultiTaskRegression([[0], [1, 2]], context=9)
-MODEL = SeparateKQ(jnp.ones(2), jnp.ones((2, 4, 1)), jnp.ones((2, 4, 1)))
-PAIR = StructuredAttention(jnp.asarray([0.1, -0.1]), jnp.asarray([1.0, -1.0]), dim=3)
-PAIRS = MultiStructured(jnp.asarray([0.1, -0.1]), jnp.ones((2, 2)), dim=3)
+MODEL = Attention(Separate.of(jnp.ones(2), jnp.ones((2, 4, 1)), jnp.ones((2, 4, 1))))
+PAIR = Attention(Diagonal(jnp.asarray([0.1, -0.1]), jnp.asarray([1.0, -1.0]), 3))
+PAIRS = Attention(Diagonal(jnp.asarray([0.1, -0.1]), jnp.ones((2, 2)), 3))
 EARLY, EARLY_WHITE, EARLY_TASKS = map(made_before, (TASK, WHITE, TASKS))
 EARLY_MODEL, EARLY_PAIR = map(made_before, (MODEL, PAIR))
 
@@ -57,7 +57,7 @@ EARLY_MODEL, EARLY_PAIR = map(made_before, (MODEL, PAIR))
         lambda: theory.optimal_loss(EARLY),
         lambda: theory.staircase(EARLY, MODEL),
         lambda: theory.token_moments(EARLY),
-        lambda: theory.isotropic_numbers(EARLY_WHITE),
+        lambda: theory.Setting.of(EARLY_WHITE),
         lambda: theory.task_floors(EARLY_TASKS),
         lambda: estimators.PopulationPCR(EARLY, 2),
         lambda: estimators.LeastSquares().exact_risk(EARLY),
@@ -106,19 +106,21 @@ def test_weights_in_float64_are_not_rounded_without_a_word(tmp_path):
                 read()
 
 
+@pytest.mark.slow
 def test_training_without_float64_and_its_files_stay_as_they_are(tmp_path):
     with jax.enable_x64(False):
-        task, model = isotropic(3, 9, 0.1), FactoredAttention.init(jr.key(0), 3, 2)
+        task, model = isotropic(3, 9, 0.1), Attention.factored(jr.key(0), 3, 2)
         run = descend(model, sampled_risk(task, model, 8), adam_rule(1e-2), 3, key=jr.key(1))
         run.save(tmp_path)
-        assert run.final.K.dtype == load_model(tmp_path).K.dtype == jnp.float32
+        assert run.final.circuits.K.dtype == load_model(tmp_path).circuits.K.dtype == jnp.float32
         narrow = {name: matrix.astype(np.float32) for name, matrix in stacked().items()}
-        assert from_state_dict(narrow, heads=3).K.dtype == jnp.float32
+        assert from_state_dict(narrow, heads=3).circuits.K.dtype == jnp.float32
     # A file of such a model is no model made too early: it is read in float64.
     save_model(model, tmp_path / "model.safetensors")
-    assert load_model(tmp_path / "model.safetensors").K.dtype == jnp.float64
+    assert load_model(tmp_path / "model.safetensors").circuits.K.dtype == jnp.float64
 
 
+@pytest.mark.slow
 def test_sampling_in_float32_stays_a_setting_of_a_risk():
     narrow = risk(WHITE, PAIR, "sampled", batch=8, precision="float32")
-    assert np.isfinite(float(narrow(PAIR, jr.key(0)))) and icl.precision.float64_enabled()
+    assert np.isfinite(float(narrow(PAIR, jr.key(0)))) and icl.runtime.precision.float64_enabled()

@@ -14,8 +14,10 @@ import pytest
 from iclflow.analysis import drop_count
 from iclflow.config import InputError, load_config
 from iclflow.experiment import overlay, prepare, train
-from iclflow.explorer import _teller
-from iclflow.explorer._presets import CONTROLS, PAPERS, _read, presets
+from iclflow.explorer import _reporter
+from iclflow.explorer._presets import CONTROLS, check_controls, picture_of, presets
+from iclflow.papers import PAPERS
+from iclflow.papers._study import read_study
 from iclflow.trajectory import Trajectory
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -57,7 +59,7 @@ def test_every_preset_says_what_it_shows_and_has_controls_within_their_range(pre
 
 @pytest.mark.parametrize("preset", presets(), ids=lambda preset: preset.id)
 def test_every_preset_has_a_small_picture(preset):
-    path = PICTURES / preset.picture
+    path = PICTURES / picture_of(preset)
     assert path.stat().st_size <= 4096
     root = ET.fromstring(path.read_text(encoding="utf-8"))
     assert root.tag.endswith("svg") and root.get("viewBox") == "0 0 160 90"
@@ -70,30 +72,33 @@ def test_every_preset_has_a_small_picture(preset):
 
 
 def test_there_is_no_picture_without_a_preset():
-    assert {path.name for path in PICTURES.iterdir()} == {preset.picture for preset in presets()}
+    assert {path.name for path in PICTURES.iterdir()} == {
+        picture_of(preset) for preset in presets()
+    }
 
 
-def _told_theory(experiment, predicted, run, end, monkeypatch) -> list[dict]:
-    """The curves that a page is told: before a run, after its first points, and at its end."""
+def _reported_theory(experiment, predicted, run, end, monkeypatch) -> list[dict]:
+    """The curves that a page gets: before a run, after its first points, and at its end."""
     events: list[tuple[str, dict]] = []
     keep = lambda _, type, **content: events.append((type, content))
-    monkeypatch.setattr(_teller.Desk, "event", keep)
-    monkeypatch.setattr(_teller.Desk, "points", lambda *_: None)
+    monkeypatch.setattr(_reporter.WorkerChannel, "send_event", keep)
+    monkeypatch.setattr(_reporter.WorkerChannel, "send_points", lambda *_: None)
     measured = SimpleNamespace(roles=None, lines={}, matrices={})
     panels = SimpleNamespace(clock=run.clock, lines=(), heads=(), matrices=())
     panels.measure = lambda _: measured
-    for name, stub in {"panels_of": panels, "Narrator": None, "run_checks": ()}.items():
-        monkeypatch.setattr(_teller, name, lambda *_, stub=stub: stub)
-    desk = object.__new__(_teller.Desk)  # there is no pipe behind it
-    teller = _teller.Teller(desk, experiment, predicted, None)
-    teller.begin(end)
+    for name, stub in {"build_panels": panels, "Narrator": None, "claims_on": ()}.items():
+        monkeypatch.setattr(_reporter, name, lambda *_, stub=stub: stub)
+    channel = object.__new__(_reporter.WorkerChannel)  # there is no pipe behind it
+    reporter = _reporter.Reporter(channel, experiment, predicted, None)
+    reporter.begin(end)
     for part in (run[:3], run):
-        teller.points(part)
-    teller.theory(float(run.times[-1]), run.times)
+        reporter.report_points(part)
+    reporter.report_theory(float(run.times[-1]), run.times)
     return [content["curve"] for type, content in events if type == "theory"]
 
 
 # One preset for each kind of theory that has a curve, on both kinds of clock.
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     "name", ["linear/sgd", "linear/white", "linear/merged", "softmax/pair", "multitask/unequal"]
 )
@@ -106,7 +111,7 @@ def test_theory_is_drawn_where_the_run_is_on_axes_of_both_kinds(name, monkeypatc
     clock = np.append(0.0, np.geomspace(1e-5 * end, end, 200))
     models = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (201, *leaf.shape)), experiment.model)
     run = Trajectory(clock, np.ones(201), models)
-    curves = _told_theory(experiment, predicted, run, end, monkeypatch)
+    curves = _reported_theory(experiment, predicted, run, end, monkeypatch)
     losses = predicted.curve(clock)
     shown = np.isfinite(losses)
     allowed = np.ptp(losses[shown])
@@ -119,7 +124,7 @@ def test_theory_is_drawn_where_the_run_is_on_axes_of_both_kinds(name, monkeypatc
         # is what was predicted to the tolerance of a solver.
         np.testing.assert_allclose(straight, losses[shown], rtol=0, atol=share * allowed)
         np.testing.assert_allclose(ratios, losses[later], rtol=0, atol=share * allowed)
-    figure = predicted.drawn(clock)
+    figure = predicted.for_plot(clock)
     assert np.isin(clock[shown], figure.times).all() and figure.times[-1] >= clock[-1]
 
 
@@ -129,7 +134,7 @@ def test_the_tool_draws_the_picture_that_is_there():
     tool = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tool)
     preset = next(preset for preset in presets() if preset.id == "linear/white")
-    drawn, there = tool.picture(preset), (PICTURES / preset.picture).read_text(encoding="utf-8")
+    drawn, there = tool.picture(preset), (PICTURES / picture_of(preset)).read_text(encoding="utf-8")
     # Another machine may round a last digit the other way.
     assert _numbers(drawn) == pytest.approx(_numbers(there), abs=0.11)
     assert len(drawn.splitlines()) == len(there.splitlines())
@@ -156,15 +161,13 @@ def test_presets_show_what_they_promise(name, drops):
     assert drop_count(train(prepare(preset.config))) == drops
 
 
-def test_a_preset_with_a_wrong_control_is_refused(tmp_path):
-    text = (ROOT / "src/iclflow/explorer/presets/linear-merged.toml").read_text()
-    wrong = tmp_path / "linear-merged.toml"
+def test_a_study_with_a_wrong_control_or_table_is_refused(tmp_path):
+    text = (ROOT / "src/iclflow/papers/linear/studies/merged.toml").read_text()
+    wrong = tmp_path / "merged.toml"
     wrong.write_text(text.replace('"model.scale"', '"model.rank"'))
-    with pytest.raises(InputError, match="`preset.controls` names `model.rank`"):
-        _read(wrong)
-    wrong.write_text(text.replace('paper = "linear"', 'paper = "softmax"'))
-    with pytest.raises(InputError, match="`preset.paper`"):
-        _read(wrong)
-    wrong.write_text(text.replace("order = ", "place = "))
-    with pytest.raises(InputError, match="must have controls, order, paper, title, words"):
-        _read(wrong)
+    with pytest.raises(InputError, match="`study.controls` names `model.rank`"):
+        check_controls(read_study(wrong, "linear"))
+    for change in (("order = ", "place = "), ("title = ", "name = "), ("[study]", "[preset]")):
+        wrong.write_text(text.replace(*change))
+        with pytest.raises(InputError, match="must have title and words, and may have controls"):
+            read_study(wrong, "linear")

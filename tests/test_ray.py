@@ -22,9 +22,8 @@ import pytest
 
 from iclflow.cli import main
 from iclflow.config import InputError, to_toml
-from iclflow.engines import LocalEngine, RayEngine, _ray, _ray_node
 from iclflow.files import LOCK, folder_lock
-from iclflow.sweep import batches_of, parse_sweep
+from iclflow.sweeps import Job, LocalEngine, RayEngine, _ray, _ray_node, batches_of, parse_sweep
 
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray")
 
@@ -167,9 +166,8 @@ def table(tmp_path_factory) -> dict[str, bytes]:
 
 def leave_alone(patch: pytest.MonkeyPatch) -> None:
     """Leaves this process and the user's compile cache as they are, whatever command runs here."""
-    patch.setattr("iclflow.compile_cache.enable_compile_cache", lambda: None)
-    for name in ("_use_one_core", "_use_one_thread"):
-        patch.setattr(f"iclflow.cli._sweep.{name}", lambda: None)
+    patch.setattr("iclflow.cli._sweep.start", lambda processor_only: None)
+    patch.setattr("iclflow.cli._sweep.use_one_thread", lambda: None)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -194,15 +192,15 @@ import json, os, sys
 from pathlib import Path
 import ray
 from iclflow.cli import main
-from iclflow.engines import RayEngine, _ray
-from iclflow.sweep import Batch, parse_sweep
+from iclflow.sweeps import RayEngine, _ray
+from iclflow.sweeps import Batch, Job, parse_sweep
 
 def dying(order, batch):
     os._exit(1)
 
 def refused(batch):
     try:
-        next(RayEngine().compute(parse_sweep(data), [batch], Path("none"), 9.0, lambda *_: None))
+        next(RayEngine().compute(Job(parse_sweep(data), [batch], Path("none"), 9.0)))
     except Exception as error:
         print(type(error).__name__, error, sep=": ", flush=True)
 
@@ -245,7 +243,7 @@ def test_deaths_of_a_node_and_of_the_command_change_no_row(cluster, table, tmp_p
         _, errors = driver.communicate(timeout=60)
     stopped = parts(folder)
     assert before < stopped < COUNT and driver.returncode == 130
-    sentence = f"iclflow: interrupted; {2 * stopped} of {2 * COUNT} runs are in {folder}, and"
+    sentence = f"iclflow: interrupted; {2 * stopped} of {2 * COUNT} runs are in {folder}; the same"
     assert errors.startswith(sentence)  # and before it nothing of Ray's own
 
     with subprocess.Popen(
@@ -344,7 +342,7 @@ def order(sweep, gpu=False):
 
 
 def computed_here(sweep, batches, folder, every=10.0):
-    return list(LocalEngine().compute(sweep, batches, folder, every, lambda *_: None))
+    return list(LocalEngine().compute(Job(sweep, batches, folder, every)))
 
 
 def test_a_node_computes_what_the_local_engine_does(node):
@@ -364,7 +362,7 @@ def test_a_node_refuses_what_would_give_other_rows(node):
     versions, data, fingerprint, every, _ = order(sweep)
     with pytest.raises(InputError, match="has jax 0.* must be 1.2, as where the sweep"):
         _ray_node.work((versions | {"jax": "1.2"}, data, fingerprint, every, False), batch)
-    with pytest.raises(InputError, match="reads the sweep otherwise"):
+    with pytest.raises(InputError, match="has another iclflow"):
         _ray_node.work((versions, data, "another", every, False), batch)
 
 
@@ -409,16 +407,16 @@ def test_a_batch_goes_on_from_what_a_dead_process_of_its_node_left(node):
         pass
 
     place = node / "place"
-    with pytest.raises(Killed), _ray_node.held(place) as folder:
+    with pytest.raises(Killed), _ray_node.hold_place(place) as folder:
         (folder / "0000-0.checkpoint.safetensors").write_text("half")
         raise Killed
-    with _ray_node.held(place) as folder:
+    with _ray_node.hold_place(place) as folder:
         assert (folder / "0000-0.checkpoint.safetensors").read_text() == "half"
     assert not folder.exists()
-    with _ray_node.held(place) as folder:
+    with _ray_node.hold_place(place) as folder:
         (folder / "mine.txt").write_text("mine")
     assert (folder / "mine.txt").read_text() == "mine"
-    with folder_lock(place), _ray_node.held(place) as other:  # one that is not dead yet
+    with folder_lock(place), _ray_node.hold_place(place) as other:  # one that is not dead yet
         assert other != place and list(other.iterdir()) == []
     assert not other.exists()
 
@@ -458,9 +456,9 @@ def test_what_a_killed_command_left_of_its_own_ray_is_removed_by_the_next(node):
     (dead / "session").mkdir(parents=True)
     (dead / LOCK).touch()
     mine.mkdir()
-    with _ray._own_folder() as first:
+    with _ray._make_own_folder() as first:
         assert not dead.exists()
-        with _ray._own_folder() as second:
+        with _ray._make_own_folder() as second:
             assert first != second and first.exists() and second.exists()
         assert first.exists() and not second.exists()
     assert list(node.iterdir()) == [mine]

@@ -9,7 +9,7 @@ from importlib.resources import files
 import numpy as np
 import pytest
 
-from iclflow.claims import Check, Claim, Outcome
+from iclflow.papers import Check, Claim, Outcome
 from iclflow.report import ReportFigure, RunInfo, render_report
 from iclflow.report._text import (
     duration,
@@ -92,13 +92,13 @@ def test_every_verdict_is_told_in_words_and_signs():
         outcome("holds", "a"),
         outcome("fails", "b", reason="failed: a check"),
         outcome("inconclusive", "c", checks=(), reason="too few seeds"),
-        outcome("misstated", "d", misstated=True, corrected_by="linear/a"),
+        outcome("misstated", "d", corrected_by="linear/a"),
     ]
     _, page = rendered(*outcomes)
     for words in ("✓ holds", "✗ fails", "? inconclusive", "≠ misstated"):
         assert page.text.count(words) >= 2  # in the count on top, and in its row
     assert "failed: a check" in page.text and "too few seeds" in page.text
-    assert "said right in linear/a" in page.text
+    assert "corrected in linear/a" in page.text
 
 
 def test_a_claim_shows_all_that_was_promised():
@@ -157,7 +157,7 @@ def test_nothing_on_the_page_comes_from_elsewhere():
 def test_every_link_leads_somewhere_and_ids_are_unique():
     outcomes = [
         outcome(name="a", figures=("linear/loss", "linear/not-drawn")),
-        outcome("misstated", "b", misstated=True, corrected_by="linear/a"),
+        outcome("misstated", "b", corrected_by="linear/a"),
     ]
     _, page = rendered(*outcomes, figures=[figure()])
     assert len(page.ids) == len(set(page.ids))
@@ -166,8 +166,8 @@ def test_every_link_leads_somewhere_and_ids_are_unique():
 
 
 def test_a_correction_that_is_not_on_the_page_is_named_without_a_link():
-    _, page = rendered(outcome("misstated", "b", misstated=True, corrected_by="linear/a"))
-    assert "said right in linear/a, which is not on this page" in page.text
+    _, page = rendered(outcome("misstated", "b", corrected_by="linear/a"))
+    assert "corrected in linear/a, which is not on this page" in page.text
     assert {link[1:] for link in page.links} <= set(page.ids)
 
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -17,7 +18,7 @@ from helpers import deterministic_separate, four_components
 from iclflow.flows import (
     Checkpoint,
     CheckpointError,
-    Linear,
+    SaveEvenly,
     adam,
     adam_rule,
     descend_ensemble,
@@ -28,7 +29,7 @@ from iclflow.flows import (
 )
 from iclflow.flows._checkpoint import _read, owner_of
 from iclflow.flows._records import Records
-from iclflow.models import MergedKQ, SeparateKQ, SpectralAttention
+from iclflow.models import Attention, Merged, Separate, Spectral
 from iclflow.risks import exact_multi_risk, risk, spectral_risk
 from iclflow.tasks import LinearRegression, MultiTaskRegression
 from iclflow.trajectory import Result
@@ -43,8 +44,8 @@ def drawn(seed: int, scale: float, *shapes: tuple[int, ...]) -> list[jax.Array]:
     return [jnp.asarray(scale * rng.normal(size=shape)) for shape in shapes]
 
 
-SOFTMAX = MergedKQ(*drawn(1, 0.1, (2,), (2, 4, 4)), activation="softmax")
-MANY = [SeparateKQ(*drawn(seed, 1e-2, (4,), (4, 4, 1), (4, 4, 1))) for seed in range(3)]
+SOFTMAX = Attention(Merged.of(*drawn(1, 0.1, (2,), (2, 4, 4))), activation="softmax")
+MANY = [Attention(Separate.of(*drawn(seed, 1e-2, (4,), (4, 4, 1), (4, 4, 1)))) for seed in range(3)]
 EXACT = risk(TASK, SEPARATE)
 SAMPLED = risk(TASK, SOFTMAX, "sampled", batch=4)
 QUIET = {"progress": False}
@@ -52,15 +53,15 @@ QUIET = {"progress": False}
 RUNS = {
     "flow": lambda **o: gradient_flow(SEPARATE, EXACT, end=5000.0, **QUIET, **o),
     "implicit flow": lambda **o: gradient_flow(
-        SEPARATE, EXACT, end=5000.0, solver="implicit", save=Linear(9), **QUIET, **o
+        SEPARATE, EXACT, end=5000.0, solver="implicit", save=SaveEvenly(9), **QUIET, **o
     ),
     "descent": lambda **o: gradient_descent(SEPARATE, EXACT, 0.05, 5000, **QUIET, **o),
     "Adam on random sequences": lambda **o: adam(
-        SOFTMAX, SAMPLED, 1e-3, 3000, key=jr.key(5), save=Linear(3001), **QUIET, **o
+        SOFTMAX, SAMPLED, 1e-3, 3000, key=jr.key(5), save=SaveEvenly(3001), **QUIET, **o
     ),
     "ensemble of flows": lambda **o: gradient_flow_ensemble(MANY, EXACT, end=5000.0, **QUIET, **o),
     "ensemble of descents": lambda **o: descend_ensemble(
-        MANY, EXACT, adam_rule(1e-3), 3000, save=Linear(3001), **QUIET, **o
+        MANY, EXACT, adam_rule(1e-3), 3000, save=SaveEvenly(3001), **QUIET, **o
     ),
 }
 
@@ -84,6 +85,7 @@ def stopped(run, path, after: int):
     )
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_that_was_stopped_twice_ends_with_the_same_bits(name, tmp_path):
     run, path = RUNS[name], tmp_path / "checkpoint.safetensors"
@@ -111,7 +113,7 @@ def test_a_run_that_is_taken_up_at_its_end_is_there_at_once(tmp_path):
     for steps, count in ((40, 41), (3000, 2001)):
         path = tmp_path / f"{steps}.safetensors"
         run = lambda **o: gradient_descent(
-            SEPARATE, EXACT, 0.05, steps, save=Linear(count), **QUIET, **o
+            SEPARATE, EXACT, 0.05, steps, save=SaveEvenly(count), **QUIET, **o
         )
         whole = run()
         stopped(run, path, 100)
@@ -120,7 +122,7 @@ def test_a_run_that_is_taken_up_at_its_end_is_there_at_once(tmp_path):
 
 
 def test_a_flow_is_taken_up_after_its_solver_was_changed(tmp_path, monkeypatch):
-    monkeypatch.setattr("iclflow.flows._gradient_flow._EXPLICIT_TRIES", 600)
+    monkeypatch.setattr("iclflow.flows._flow_runs._EXPLICIT_TRIES", 600)
     run, path = RUNS["flow"], tmp_path / "checkpoint.safetensors"
     whole = run()
     assert whole.statistics["solver"] == "explicit then implicit"
@@ -148,14 +150,15 @@ def test_ctrl_c_keeps_where_a_run_stands(tmp_path):
         assert same(whole, run(checkpoint=Checkpoint(path)))
 
 
-@pytest.mark.parametrize("options", [{}, {"end": 3000.0, "save": Linear(50)}])
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize("options", [{}, {"end": 3000.0, "save": SaveEvenly(50)}])
 def test_lanes_that_were_filled_again_are_taken_up_to_the_bit(options, tmp_path, monkeypatch):
     # More runs than lanes, of very different lengths, some of which the implicit solver ends.
-    monkeypatch.setattr("iclflow.flows._gradient_flow._EXPLICIT_TRIES", 300)
+    monkeypatch.setattr("iclflow.flows._flow_runs._EXPLICIT_TRIES", 300)
     tasks = [LinearRegression([0.4, value], 31) for value in (0.1, 0.15, 0.2, 0.25, 0.3)]
     scales = (1e-3, 1.0, 0.3, 1e-4, 0.2)
     shapes = (2,), (2, 2, 1), (2, 2, 1)
-    models = [SeparateKQ(*drawn(i, scale, *shapes)) for i, scale in enumerate(scales)]
+    models = [Attention(Separate.of(*drawn(i, scale, *shapes))) for i, scale in enumerate(scales)]
     risks = [risk(task, model) for task, model in zip(tasks, models)]
     run = lambda **more: gradient_flow_ensemble(models, risks, at_once=2, **options, **more)
     whole, path, rounds = run(), tmp_path / "checkpoint.safetensors", 0
@@ -216,20 +219,21 @@ def test_ctrl_c_at_any_line_never_makes_a_run_seem_finished():
 
 
 BLOCKS = MultiTaskRegression([[0, 1], [2, 3]], context=9)
-SPECTRAL = SpectralAttention.of([[0.1, 0.2]], [[0.3, 0.4]], BLOCKS.coordinates)
+SPECTRAL = Attention(Spectral.of([[0.1, 0.2]], [[0.3, 0.4]], BLOCKS.coordinates))
 
 
 def test_fingerprints_see_classes_static_fields_and_blocks():
     closed, exact = spectral_risk(BLOCKS, SPECTRAL), exact_multi_risk(BLOCKS, SPECTRAL)
     other = MultiTaskRegression([[0, 1, 2], [3]], context=9, signal=np.asarray(BLOCKS.signal))
-    wide = SpectralAttention.of([[0.1, 0.2]], [[0.3, 0.4]], [[0, 1, 2], [3]])
+    wide = Attention(Spectral.of([[0.1, 0.2]], [[0.3, 0.4]], [[0, 1, 2], [3]]))
+    wider = dataclasses.replace(SPECTRAL.circuits, width=9)
     parts = [
         (closed, SPECTRAL),
         (exact, SPECTRAL),
         (exact_multi_risk(BLOCKS, SPECTRAL, digits=5), SPECTRAL),
         (spectral_risk(other, wide), SPECTRAL),
-        (closed, dataclasses.replace(SPECTRAL, width=9)),
-        (closed, dataclasses.replace(SPECTRAL, activation="linear")),
+        (closed, eqx.tree_at(lambda m: m.circuits, SPECTRAL, wider)),
+        (closed, Attention(SPECTRAL.circuits, activation="linear")),
         *((closed, rule) for rule in (adam_rule(0.1), adam_rule(0.1, b1=0.5))),
         *((closed, rule) for rule in (sgd_rule(0.1), sgd_rule(0.1, 0.9))),
     ]
@@ -245,10 +249,10 @@ def test_the_checkpoint_of_another_run_is_refused(other, tmp_path):
         stopped(RUNS["flow"], path, 0)
         run = lambda: gradient_flow(SEPARATE, EXACT, end=4e3, checkpoint=Checkpoint(path), **QUIET)
     else:
-        first = lambda **o: adam(SEPARATE, EXACT, 1e-3, 3000, save=Linear(3001), **QUIET, **o)
+        first = lambda **o: adam(SEPARATE, EXACT, 1e-3, 3000, save=SaveEvenly(3001), **QUIET, **o)
         stopped(first, path, 0)
         run = lambda: adam(
-            SEPARATE, EXACT, 1e-3, 3000, b1=0.5, save=Linear(3001), checkpoint=Checkpoint(path),
+            SEPARATE, EXACT, 1e-3, 3000, b1=0.5, save=SaveEvenly(3001), checkpoint=Checkpoint(path),
             **QUIET,
         )  # fmt: skip
     with pytest.raises(CheckpointError, match="belongs to another run"):

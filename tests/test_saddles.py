@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from iclflow.analysis import find_stationary_points, hessian_spectrum
-from iclflow.models import MergedKQ, SeparateKQ
+from iclflow.models import Attention, Merged, Separate
 from iclflow.risks import SampledRisk, exact_bilinear_risk
 from iclflow.tasks import LinearRegression
 
@@ -31,12 +31,12 @@ def four_components() -> LinearRegression:
     return LinearRegression(VALUES, 31)
 
 
-def aligned(subset, heads: int = 4, rank: int = 1) -> SeparateKQ:
+def aligned(subset, heads: int = 4, rank: int = 1) -> Attention:
     """Each component of a subset on a balanced head of its own, the other heads at zero."""
     v, k = np.zeros(heads), np.zeros((heads, 4, rank))
     for head, d in enumerate(subset):
         v[head] = k[head, d, 0] = np.cbrt(STRENGTHS[d])
-    return SeparateKQ(v=jnp.asarray(v), K=jnp.asarray(k), Q=jnp.asarray(k))
+    return Attention(Separate.of(jnp.asarray(v), jnp.asarray(k), jnp.asarray(k)))
 
 
 def separate_risk():
@@ -64,12 +64,14 @@ def test_curvature_along_an_unused_rank_is_known():
 def test_merged_saddle_and_minimum_have_index_and_nullity():
     task = LinearRegression([0.5, 0.3, 0.2], 31)
     heads = 4
-    at_zero = MergedKQ(v=jnp.asarray(np.zeros(heads)), U=jnp.asarray(np.zeros((heads, 3, 3))))
+    at_zero = Attention(
+        Merged.of(jnp.asarray(np.zeros(heads)), jnp.asarray(np.zeros((heads, 3, 3))))
+    )
     risk = exact_bilinear_risk(task, at_zero)
     assert hessian_spectrum(risk, at_zero).index == heads
     optimum = np.diag(1 / (np.array([0.5, 0.3, 0.2]) * 32 / 31 + 1 / 31))
     blocks = jnp.asarray(np.stack([optimum / heads] * heads))
-    minimum = hessian_spectrum(risk, MergedKQ(v=jnp.asarray(np.ones(heads)), U=blocks))
+    minimum = hessian_spectrum(risk, Attention(Merged.of(jnp.asarray(np.ones(heads)), blocks)))
     assert (minimum.index, minimum.nullity) == (0, heads * (9 + 1) - 9)
     assert minimum.gradient_norm < 1e-13
 
@@ -77,7 +79,7 @@ def test_merged_saddle_and_minimum_have_index_and_nullity():
 def test_spectrum_against_finite_differences():
     rng = np.random.default_rng(0)
     v, K, Q = (jnp.asarray(0.7 * rng.normal(size=size)) for size in ((2,), (2, 2, 1), (2, 2, 1)))
-    model = SeparateKQ(v=v, K=K, Q=Q)
+    model = Attention(Separate.of(v, K, Q))
     risk = exact_bilinear_risk(LinearRegression([0.7, 0.3], 9, noise=0.1), model)
     leaves, structure = jax.tree.flatten(model)
     sizes = np.cumsum([leaf.size for leaf in leaves])[:-1]
@@ -117,7 +119,7 @@ def separate_search():
     )
     # A template gives shapes, and the size of the starts, which are drawn from the key.
     v, K = jnp.asarray(np.ones(3)), jnp.asarray(np.ones((3, 3, 1)))
-    template = SeparateKQ(v=v, K=K, Q=K)
+    template = Attention(Separate.of(v, K, K))
     risk = exact_bilinear_risk(task, template)
     return task, risk, find_stationary_points(risk, template, 80, jr.key(1))
 
@@ -133,6 +135,7 @@ def subset_losses(task: LinearRegression) -> np.ndarray:
     return np.sort([power - sum(subset) for subset in subsets])
 
 
+@pytest.mark.slow
 def test_restarts_find_subsets_of_components_and_nothing_else():
     task, _, found = separate_search()
     expected = subset_losses(task)
@@ -144,6 +147,7 @@ def test_restarts_find_subsets_of_components_and_nothing_else():
     assert np.all(np.diff(found.losses) >= 0)
 
 
+@pytest.mark.slow
 def test_distinct_losses_and_functions_are_counted_once():
     task, risk, found = separate_search()
     distinct = found.distinct_losses()
@@ -158,8 +162,8 @@ def test_distinct_losses_and_functions_are_counted_once():
     assert float(risk(found.at(0))) == pytest.approx(found.losses[0], abs=1e-12)
 
 
-def merged_template() -> MergedKQ:
-    return MergedKQ(v=jnp.asarray(np.ones(3)), U=jnp.asarray(np.ones((3, 4, 4))))
+def merged_template() -> Attention:
+    return Attention(Merged.of(jnp.asarray(np.ones(3)), jnp.asarray(np.ones((3, 4, 4)))))
 
 
 def test_merged_attention_has_two_stationary_losses():

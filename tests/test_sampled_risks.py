@@ -8,18 +8,11 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from jaxtyping import Array, Float
 
 from helpers import random_task
-from iclflow.flows._ahead import Blocks, drawn_ahead
-from iclflow.models import (
-    AbstractAttention,
-    AbstractMultiAttention,
-    FactoredAttention,
-    FullMergedKQ,
-    MergedKQ,
-    MultiStructured,
-    StructuredAttention,
-)
+from iclflow.flows._ahead import Blocks, draw_ahead
+from iclflow.models import AbstractCircuits, Attention, Diagonal, Merged
 from iclflow.risks import (
     AbstractBatchRisk,
     AbstractSampledRisk,
@@ -36,7 +29,6 @@ from iclflow.risks._draws import normals
 from iclflow.risks._query_quadrature import head_moments, pair_moments
 from iclflow.tasks import (
     LinearRegression,
-    MultiSequences,
     MultiTaskRegression,
     Sequences,
     SparseRegression,
@@ -48,39 +40,41 @@ DIM, HEADS = 3, 2
 PAIR_RISK, PAIR_GRADIENT = 0.24324363848, (0.11868424, 0.00436579)
 
 
-class Blind(AbstractAttention):
-    """Attention that reads inputs and labels, with scores that see inputs alone."""
+class OwnCircuits(AbstractCircuits):
+    """Values read inputs and labels, scores see inputs alone."""
 
-    value: jax.Array
-    U: jax.Array
-    activation: str = eqx.field(static=True, default="softmax")
-    normaliser: str = eqx.field(static=True, default="context")
-    self_attention: bool = eqx.field(static=True, default=False)
-    reduced = False
-    label_blind = True
+    value: Float[Array, "H I T"]
+    key_query: Float[Array, "H D D"]
 
-    def ov(self):
-        return self.value
+    @property
+    def dim(self):
+        return self.key_query.shape[-1]
 
-    def kq(self):
-        return jnp.pad(self.U, ((0, 0), (0, 1), (0, 0)))
+    @property
+    def heads(self):
+        return self.value.shape[-3]
 
+    @property
+    def labels(self):
+        return self.value.shape[-2]
 
-class MultiBlind(AbstractMultiAttention):
-    """The same with several labels."""
-
-    value: jax.Array
-    U: jax.Array
-    activation: str = eqx.field(static=True, default="softmax")
-    normaliser: str = eqx.field(static=True, default="context")
-    self_attention: bool = eqx.field(static=True, default=True)
-    label_blind = True
+    @property
+    def blind(self):
+        return True
 
     def ov(self):
         return self.value
 
     def kq(self):
-        return jnp.pad(self.U, ((0, 0), (0, self.value.shape[1]), (0, 0)))
+        return jnp.pad(self.key_query, ((0, 0), (0, self.labels), (0, 0)))
+
+
+class Blind(Attention):
+    """Attention with such circuits: a model of one's own."""
+
+    @property
+    def form(self):
+        return "general"
 
 
 def arrays(seed: int, *shapes):
@@ -89,7 +83,7 @@ def arrays(seed: int, *shapes):
 
 
 def blind(**options) -> Blind:
-    return Blind(*arrays(1, (HEADS, DIM + 1), (HEADS, DIM, DIM)), **options)
+    return Blind(OwnCircuits(*arrays(1, (HEADS, 1, DIM + 1), (HEADS, DIM, DIM))), **options)
 
 
 def task(**options) -> LinearRegression:
@@ -98,9 +92,9 @@ def task(**options) -> LinearRegression:
     return random_task(np.random.default_rng(0), DIM, [4, 7], **(settings | options))
 
 
-def pair(**options) -> StructuredAttention:
+def pair(**options) -> Attention:
     omega, mu = jnp.asarray([0.13, -0.13]), jnp.asarray([3.45, -3.45])
-    return StructuredAttention(omega=omega, mu=mu, dim=5, **options)
+    return Attention(Diagonal(omega, mu, 5), **options)
 
 
 def flat(model) -> np.ndarray:
@@ -124,18 +118,21 @@ jitted_posterior = eqx.filter_jit(
 
 
 MODELS = {
-    "full": lambda: FullMergedKQ(
-        *arrays(2, (HEADS, DIM + 1), (HEADS, DIM + 1, DIM)), "softmax", self_attention=False
+    "full": lambda: Attention(
+        Merged(*arrays(2, (HEADS, 1, DIM + 1), (HEADS, DIM + 1, DIM))),
+        "softmax",
+        self_attention=False,
     ),
-    "factored, self-attention": lambda: FactoredAttention.init(
+    "factored, self-attention": lambda: Attention.factored(
         jr.key(0), DIM, HEADS, self_attention=True
     ),
-    "full, linear": lambda: FullMergedKQ(
-        *arrays(2, (HEADS, DIM + 1), (HEADS, DIM + 1, DIM)), normaliser="tokens"
+    "full, linear": lambda: Attention(
+        Merged(*arrays(2, (HEADS, 1, DIM + 1), (HEADS, DIM + 1, DIM))), normaliser="tokens"
     ),
 }
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("name", "posterior"), [*((name, False) for name in MODELS), ("full", True)]
 )
@@ -143,14 +140,14 @@ def test_one_pass_equals_the_prediction_of_the_model_and_its_autodiff(name, post
     model, law = MODELS[name](), task()
     batch = drawn(SampledRisk(law, posterior_target=posterior), 3, 16)
     sequences = batch.lanes.sequences(batch.label)
-    target, variance = batch.label, 0.0
+    target, variance = sequences.y_query, 0.0
     if posterior:
         target, variance = jitted_posterior(law, sequences)
 
     @jax.jit
     def plain(model):
-        losses = (target - model.predict(sequences)) ** 2 + variance
-        return losses, jax.grad(lambda m: jnp.mean((target - m.predict(sequences)) ** 2))(model)
+        loss = lambda m: jnp.sum((target - m.predict(sequences)) ** 2 + variance, -1)
+        return loss(model), jax.grad(lambda m: jnp.mean(loss(m)))(model)
 
     losses, gradient = plain(model)
     assert {4.0, 7.0} == set(sequences.length.tolist())  # there is padding to be ignored
@@ -166,10 +163,12 @@ def averaged_over_labels(model, law, sequences: Sequences) -> np.ndarray:
     losses = []
     sequences = jax.tree.map(np.asarray, sequences)
     for one in (sequences[i] for i in range(sequences.count)):
-        answer = lambda y, one=one: float(jitted_predict(model, eqx.tree_at(lambda s: s.y, one, y)))
+        answer = lambda y, one=one: float(
+            jitted_predict(model, eqx.tree_at(lambda s: s.y, one, y))[0]
+        )
         length = int(one.length)
         base = answer(np.zeros(one.y.shape))
-        weights = np.array([answer(row) - base for row in np.eye(one.y.shape[0])[:length]])
+        weights = np.array([answer(row[:, None]) - base for row in np.eye(len(one.y))[:length]])
         x = np.vstack([one.x[:length], one.x_query])
         coefficients = np.append(weights, -1.0)
         mean = base + coefficients @ x @ np.asarray(law.prior_mean)
@@ -189,7 +188,7 @@ def test_labels_are_averaged_over_exactly(options):
     batch = drawn(IntegratedRisk(law), 5, 6)
     unlabelled = jnp.asarray(np.pad(batch.lanes.tokens, ((0, 0), (0, 1), (0, 0))))
     context = eqx.tree_at(lambda lanes: lanes.tokens, batch.lanes, unlabelled)
-    expected = averaged_over_labels(model, law, context.sequences(jnp.zeros(6)))
+    expected = averaged_over_labels(model, law, context.sequences(jnp.zeros((1, 6))))
     assert jitted_losses(batch, model) == pytest.approx(expected, rel=1e-11)
 
 
@@ -199,7 +198,8 @@ def test_the_gradient_is_the_closed_form_of_one_pass():
     model, law, count = blind(), isotropic(DIM, 7, 0.3), 16
     batch = drawn(IntegratedRisk(law), 6, count)
     x, q = (np.asarray(a, float) for a in (batch.lanes.tokens, batch.lanes.query))
-    u, mu, W = (np.asarray(a) for a in (model.value[:, :-1], model.value[:, -1], model.U))
+    value, W = map(np.asarray, (model.circuits.value[:, 0], model.circuits.key_query))
+    u, mu = value[:, :-1], value[:, -1]
     scores = np.einsum("ndp,hde,ep->hnp", x, W, q)
     p = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
     m = np.einsum("hnp,ndp->hdp", p, x)
@@ -213,11 +213,11 @@ def test_the_gradient_is_the_closed_form_of_one_pass():
     d_a = mu[:, None, None] * (bracket - d_mu[:, None] * m)
     inner = np.einsum("hd,hdp->hp", u, m)
     d_a += 2 * e0 * (np.einsum("hdep,he->hdp", M, u) - inner[:, None] * m)
-    gradient = jitted_gradient(batch, model)
-    assert gradient.value[:, -1] == pytest.approx(d_mu.mean(1), rel=1e-11)
-    assert gradient.value[:, :-1] == pytest.approx(d_u.mean(2), rel=1e-11, abs=1e-13)
+    gradient = jitted_gradient(batch, model).circuits
+    assert gradient.value[:, 0, -1] == pytest.approx(d_mu.mean(1), rel=1e-11)
+    assert gradient.value[:, 0, :-1] == pytest.approx(d_u.mean(2), rel=1e-11, abs=1e-13)
     expected = np.einsum("hdp,ep->hde", d_a, q) / count
-    assert gradient.U == pytest.approx(expected, rel=1e-10, abs=1e-13)
+    assert gradient.key_query == pytest.approx(expected, rel=1e-10, abs=1e-13)
 
 
 def test_single_precision_sees_the_same_sequences():
@@ -250,6 +250,7 @@ def test_normal_numbers_have_the_moments_of_a_normal_law():
     assert np.max(np.abs(correlation)) < 5 / np.sqrt(rows.shape[1])
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("sampled", "variance", "count"),
     # Variances a sequence: plain .180, with the posterior mean as target half of it, so that half
@@ -271,7 +272,8 @@ def test_the_risk_and_the_gradient_of_the_pair_are_reached_with_labels_integrate
     assert losses.var() < 0.022  # .0175 a sequence
     assert abs(losses.mean() - PAIR_RISK) < 4 * losses.std() / np.sqrt(losses.size)
     for name, reference in zip(("omega", "mu"), PAIR_GRADIENT):
-        values = np.stack([getattr(gradient, name) for _, gradient in found]) * [1, -1]
+        each = [np.ravel(getattr(gradient.circuits, name)) for _, gradient in found]
+        values = np.stack(each) * [1, -1]
         error = values.std(0, ddof=1) / np.sqrt(20)
         assert np.all(np.abs(values.mean(0) - reference) < 4 * error)
 
@@ -280,7 +282,7 @@ def test_the_risk_and_the_gradient_of_the_pair_are_reached_with_labels_integrate
 def test_anisotropic_inputs_and_a_prior_mean_are_drawn_right(kind):
     # Linear attention knows its exact risk, which depends on every moment of the task.
     law = task()
-    model = MergedKQ(*arrays(4, (HEADS,), (HEADS, DIM, DIM)))
+    model = Attention(Merged.of(*arrays(4, (HEADS,), (HEADS, DIM, DIM))))
     estimate = kind(law, 4096).estimate(model, jr.key(2), 40_960)
     exact = exact_bilinear_risk(law, model)(model)
     assert abs(estimate.value - exact) < 4 * estimate.standard_error
@@ -293,20 +295,22 @@ def rotation(seed: int, size: int) -> np.ndarray:
     return np.linalg.qr(np.random.default_rng(seed).normal(size=(size, size)))[0]
 
 
+@pytest.mark.slow
 def test_several_labels_are_averaged_over():
     # Labels feed each other's outputs, and both rotations mix what is independent.
     law = MultiTaskRegression(
         [[0, 1], [1, 2]], context=[3, 6], noise=[0.1, 0.4], signal=[0.5, 2.0],
         input_rotation=rotation(0, DIM), output_rotation=rotation(1, 2),
     )  # fmt: skip
-    model = MultiBlind(*arrays(5, (HEADS, 2, DIM + 2), (HEADS, DIM, DIM)))
+    circuits = OwnCircuits(*arrays(5, (HEADS, 2, DIM + 2), (HEADS, DIM, DIM)))
+    model = Blind(circuits, self_attention=True)
     plain = SampledRisk(law, 4096).estimate(model, jr.key(1), 40_960)
     ours = IntegratedRisk(law, 4096).estimate(model, jr.key(2), 8_192)
     error = np.hypot(plain.standard_error, ours.standard_error)
     assert abs(plain.value - ours.value) < 4 * error
     assert ours.standard_error < 1.5 * plain.standard_error  # with a fifth of the sequences
     sequences = eqx.filter_jit(lambda law, key: law.sample(key, 50))(law, jr.key(3))
-    assert isinstance(sequences, MultiSequences)
+    assert isinstance(sequences, Sequences)
     predicted = np.asarray(jitted_predict(model, sequences))
     error = np.sum((np.asarray(sequences.y_query) - predicted) ** 2, -1)
     found = eqx.filter_jit(dataset_risk(sequences, model))(model)
@@ -340,6 +344,7 @@ def test_moments_of_parallel_heads_have_their_reference_values():
     assert found == pytest.approx(np.asarray(reference), abs=1e-9)
 
 
+@pytest.mark.slow
 def test_moments_of_heads_at_an_angle_are_those_of_samples_and_have_exact_slopes():
     point = np.asarray([1.1, 0.7, -0.3, 6.0])
     factor = np.linalg.cholesky([[1.21, -0.3], [-0.3, 0.49]])
@@ -366,6 +371,7 @@ def test_moments_of_heads_at_an_angle_are_those_of_samples_and_have_exact_slopes
     assert slopes @ step == pytest.approx(difference, abs=3e-9)
 
 
+@pytest.mark.slow
 def test_a_query_gives_the_mean_over_its_contexts():
     law, model, count = task(), blind(), 10_240
     batch = drawn(QuerySampledRisk(law), 1, 2)
@@ -378,6 +384,7 @@ def test_a_query_gives_the_mean_over_its_contexts():
         assert abs(value - losses.mean()) < 4 * losses.std() / np.sqrt(count)
 
 
+@pytest.mark.slow
 def test_queries_alone_have_the_mean_of_the_exact_risk_and_less_noise():
     sampled = QuerySampledRisk(isotropic(5, 40, 0.1))
     losses = np.asarray(jitted_losses(drawn(sampled, 0, 128), pair()))
@@ -386,13 +393,14 @@ def test_queries_alone_have_the_mean_of_the_exact_risk_and_less_noise():
     assert losses.var() < 0.7 * 0.0175
 
 
+@pytest.mark.slow
 def test_two_tasks_on_blocks_have_their_reference_risk():
     law = MultiTaskRegression(
         [[0, 1, 2], [3, 4, 5, 6]], context=20, noise=0.2, signal=[0.5, 0.3], noisy_query=False
     )
     omega = np.repeat([[0.4, 0.1], [-0.2, 0.35]], [3, 4], axis=1)
     mu = jnp.asarray([[1.2, 0.3], [-0.4, 1.0]])
-    model = MultiStructured(omega=jnp.asarray(omega), mu=mu, dim=7)
+    model = Attention(Diagonal(jnp.asarray(omega), mu, 7))
     losses = np.asarray(jitted_losses(drawn(QuerySampledRisk(law), 0, 128), model))
     assert abs(losses.mean() - (0.5327687 + 0.6962013)) < 4 * losses.std() / np.sqrt(128)
 
@@ -426,7 +434,7 @@ def test_steps_do_not_depend_on_how_many_are_drawn_together(blocks):
     keys_of = lambda state, ahead: jr.fold_in(state[2], state[0] + ahead)
     step = lambda state, drawn: (state[0] + 1, state[1] / 2 + drawn.value, state[2])
     start = jnp.asarray(2), jnp.asarray(0.0), key
-    run = jax.jit(lambda count: drawn_ahead(Numbers(), None, keys_of, step, start, count, blocks))
+    run = jax.jit(lambda count: draw_ahead(Numbers(), None, keys_of, step, start, count, blocks))
     number, total, same = run(7)
     expected = 0.0
     for n in range(2, 9):
@@ -503,5 +511,5 @@ def test_what_does_not_exist_is_refused(call, words, unchecked):
 
 def test_labels_that_scores_see_cannot_be_integrated_out():
     # Traced alone: nothing is drawn or compiled before it is refused.
-    with pytest.raises(TypeError, match="FullMergedKQ depend on the labels"):
+    with pytest.raises(TypeError, match="Merged attention depend on the labels"):
         eqx.filter_jit(IntegratedRisk(task(), 4))(MODELS["full"](), jr.key(0))

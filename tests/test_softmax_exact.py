@@ -9,17 +9,17 @@ import pytest
 import scipy.optimize
 from scipy.stats import chi
 
-from iclflow.models import FullMergedKQ, StructuredAttention
+from iclflow.models import Attention, Diagonal
 from iclflow.risks import IntegratedRisk, available_kinds, exact_softmax_risk, risk
 from iclflow.risks._softmax_quadrature import head_moments, pair_moments
 from iclflow.tasks import LinearRegression, isotropic
 
 
-def structured(omega, mu, dim: int = 5) -> StructuredAttention:
-    return StructuredAttention(omega=jnp.asarray(omega, float), mu=jnp.asarray(mu, float), dim=dim)
+def structured(omega, mu, dim: int = 5) -> Attention:
+    return Attention(Diagonal(jnp.asarray(omega, float), jnp.asarray(mu, float), dim))
 
 
-def few_heads(omega, mu, dim: int, least: int = 2) -> StructuredAttention:
+def few_heads(omega, mu, dim: int, least: int = 2) -> Attention:
     """With heads that read nothing added, up to two or four: then all share two programs."""
     count = 4 if len(omega) > 2 else least
     fill = lambda x: [*x, *[0.0] * (count - len(x))]
@@ -57,6 +57,7 @@ def test_overlap_of_a_head_with_itself_from_flat_to_saturated():
     assert np.max(np.abs(found - reference)) < 1e-8  # the last decimal given
 
 
+@pytest.mark.slow
 def test_every_grid_adds_up_to_one_from_flat_to_saturated_heads():
     # Σ_ℓ Σ_ℓ′ E[p_ℓ p′_ℓ′] = 1 for slopes to 40 and L from 1 to 10⁶, all signs and ratios.
     slopes, lengths = [0.01, 0.7, 1.6, 3, 8, 40], [1, 1.3, 2, 40, 1e6]
@@ -91,6 +92,7 @@ _REFERENCE = [
 ]  # fmt: skip
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("dim", "length", "noise", "omega", "mu", "loss", "tol", "slope"), _REFERENCE
 )
@@ -100,7 +102,7 @@ def test_risk_and_gradient_equal_reference_values(dim, length, noise, omega, mu,
     assert abs(float(value) - loss) < tol
     if slope is not None:
         heads = len(omega)
-        found = np.concatenate([gradient.omega[:heads], gradient.mu[:heads]])
+        found = np.concatenate([gradient.circuits.omega[:heads], gradient.circuits.mu[:heads, 0]])
         # The reference has seven decimals, or six: two of its last unit.
         assert np.max(np.abs(found - slope)) < (2e-6 if tol == 1e-8 else 1e-6)
 
@@ -128,6 +130,7 @@ def simulated(rng, omega, mu, dim: int, length: int, noises, count: int, chunk: 
     return samples.mean(1), samples.std(1) / np.sqrt(samples.shape[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dim", "length", "omega", "mu", "count"),
     [
@@ -155,6 +158,7 @@ def test_risk_agrees_with_simulation(dim, length, omega, mu, count):
     assert np.all(np.abs(found - mean) < 4 * error + 1e-9)
 
 
+@pytest.mark.slow
 def test_risk_agrees_with_the_model_itself_for_any_scale_of_inputs_and_weights(getkey):
     task = LinearRegression(
         covariance=1.7 * np.eye(3),
@@ -182,6 +186,7 @@ def test_closed_forms_of_heads_that_do_not_look_and_of_a_single_token():
         assert float(alone) == pytest.approx(noise + 1 + 1.3**2 * (1 + noise), abs=1e-9)
 
 
+@pytest.mark.slow
 def test_heads_may_be_permuted_mirrored_and_merged():
     exact = exact_softmax_risk(isotropic(5, 40, 0.1))
     value = lambda omega, mu: float(exact(few_heads(omega, mu, 5)))
@@ -217,6 +222,7 @@ def value_and_slopes():
     return value, jax.jit(jax.value_and_grad(value, argnums=(0, 1, 2)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("omega", [(0.07, -0.07), (0.6, -0.3), (1.7, -1.7)])
 def test_derivatives_equal_finite_differences(value_and_slopes, omega):
     any_value, slopes = value_and_slopes
@@ -243,6 +249,7 @@ def test_derivatives_equal_finite_differences(value_and_slopes, omega):
     )
 
 
+@pytest.mark.slow
 def test_many_heads_at_once_equal_one_at_a_time(value_and_slopes):
     exact = exact_softmax_risk(isotropic(5, 40, 0.1))
     weights = jnp.asarray([[0.1, -0.1, 3, -3], [0.6, 0.2, 1, 0.4], [1.9, -0.3, 0.2, 1]])
@@ -252,9 +259,10 @@ def test_many_heads_at_once_equal_one_at_a_time(value_and_slopes):
         value, (slope, *_) = value_and_slopes[1](weights[k], 40.0, 0.1)
         # Another order of summation, nothing else.
         assert float(values[k]) == pytest.approx(float(value), abs=1e-12)
-        assert np.allclose(gradients.omega[k], slope[:2], atol=1e-12)
+        assert np.allclose(gradients.circuits.omega[k], slope[:2], atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dim", "length", "omega"),
     [
@@ -274,14 +282,14 @@ def test_error_estimates_hold_and_errors_fall_with_the_digits(dim, length, omega
     assert abs(values[1] - values[2]) < 1e-10 * unit
     if (dim, length) == (5, 40):  # as good as that, it is taken as it is
         assert at(12) == values[2]
-        assert exact_softmax_risk(task).refined(model, 1e-8) == (values[2], float(error), 10)
+        assert exact_softmax_risk(task).refine(model, 1e-8) == (values[2], float(error), 10)
 
 
 def test_errors_that_no_grid_brings_down_are_said(monkeypatch):
     monkeypatch.setattr("iclflow.risks._softmax_exact._DIGITS", (6, 10))
     exact = exact_softmax_risk(isotropic(5, 40, 0.1))
     with pytest.raises(RuntimeError, match="on the finest grid: more than `tolerance` = 1e-30"):
-        exact.refined(few_heads((0.13, -0.13), (3.45, -3.45), 5), 1e-30)
+        exact.refine(few_heads((0.13, -0.13), (3.45, -3.45), 5), 1e-30)
 
 
 def test_best_risk_of_structured_heads_is_exact_on_isotropic_tasks_alone():
@@ -291,9 +299,9 @@ def test_best_risk_of_structured_heads_is_exact_on_isotropic_tasks_alone():
     assert risk(isotropic(5), scalar).kind == "exact"
     tilted = LinearRegression([1.0, 1.0, 1.0, 1.0, 2.0], 40)
     assert available_kinds(tilted, scalar) == ("large_context", *kinds[3:])
-    each = StructuredAttention.init(jr.key(0), 5, 2, per_coordinate=True)
+    each = Attention.diagonal(jr.key(0), 5, 2, per_coordinate=True)
     assert available_kinds(isotropic(5), each) == ("large_context", *kinds[3:])
-    attending = StructuredAttention.init(jr.key(0), 5, 2, self_attention=True)
+    attending = Attention.diagonal(jr.key(0), 5, 2, self_attention=True)
     assert available_kinds(isotropic(5), attending) == kinds[3:]
 
 
@@ -301,8 +309,8 @@ def test_what_has_no_exact_risk_is_refused():
     with pytest.raises(ValueError, match="multiples of the identity"):
         exact_softmax_risk(LinearRegression([1.0, 2.0], 9))
     exact = exact_softmax_risk(isotropic(5))
-    with pytest.raises(TypeError, match="one `omega` a head"):
-        exact(FullMergedKQ.init(jr.key(0), 5, 2, activation="softmax"))
+    with pytest.raises(TypeError, match="one `omega` per head"):
+        exact(Attention.merged(jr.key(0), 5, 2, activation="softmax", blind=False))
     with pytest.raises(ValueError, match="D = 3 and the task D = 5"):
         exact(structured([0.1], [0.1], 3))
     with pytest.raises(ValueError, match="`digits` = 20"):

@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 
 from iclflow.cli import main
-from iclflow.config import HeldOutSize, InputError, parse_config, read_toml, with_flags
+from iclflow.config import HeldOutSize, InputError, parse_config, with_flags
 from iclflow.experiment import build_task, overlay, prepare, summarise, train
 from iclflow.experiment._build_model import build_model
-from iclflow.experiment._comparison import rounded, told_loss
-from iclflow.models import FactoredAttention, FullMergedKQ, MultiMergedKQ, StructuredAttention
+from iclflow.experiment._comparison import describe_loss, round_to_error
+from iclflow.models import Diagonal, Factored, Merged
+from iclflow.papers import STUDIES
 from iclflow.risks import sampled_risk
-from iclflow.tasks import MultiTaskRegression
+from iclflow.tasks import MultiTaskRegression, isotropic
 from iclflow.theory import pair_optimum, task_floors
 from iclflow.trajectory import Trajectory
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
-SOFTMAX_PAIR = EXAMPLES / "softmax_pair.toml"
+SOFTMAX_PAIR = dict(STUDIES["softmax/pair-exact"].data)
 WHITE = {"kind": "linear_regression", "eigenvalues": [1.0, 1.0], "prior_variance": 0.5}
 TWO = {"kind": "multi_task", "coordinates": [[0, 1], [1, 2]], "context": 6}
 STEPS = {"kind": "adam", "learning_rate": 1e-2, "steps": 4}
@@ -33,7 +33,7 @@ STEPS = {"kind": "adam", "learning_rate": 1e-2, "steps": 4}
 def quiet(tmp_path, monkeypatch):
     """Works in an empty folder, and leaves the user's compile cache alone."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("iclflow.compile_cache.enable_compile_cache", lambda: None)
+    monkeypatch.setattr("iclflow.runtime._start.enable_compile_cache", lambda: None)
 
 
 def config(task, model, **sections):
@@ -43,12 +43,12 @@ def config(task, model, **sections):
 # Building -------------------------------------------------------------------------------------
 
 MODELS = {
-    "structured": ("StructuredAttention", {"omega": (3,), "mu": (3,)}),
-    "factored": ("FactoredAttention", {"K": (3, 4, 3), "O": (3, 4)}),
+    "structured": ("Diagonal", {"omega": (3,), "mu": (3, 1)}),
+    "factored": ("Factored", {"K": (3, 4, 3), "O": (3, 1, 4)}),
     "stack": ("AttentionStack", {"key_query": (1, 3, 3, 3)}),
-    "multi_merged": ("MultiMergedKQ", {"value": (3, 2, 5), "key_query": (3, 5, 3)}),
-    "multi_factored": ("MultiFactored", {"K": (3, 5, 5), "O": (3, 2, 5)}),
-    "multi_structured": ("MultiStructured", {"omega": (3, 3), "mu": (3, 2)}),
+    "multi_merged": ("Merged", {"value": (3, 2, 5), "key_query": (3, 5, 3)}),
+    "multi_factored": ("Factored", {"K": (3, 5, 5), "O": (3, 2, 5)}),
+    "multi_structured": ("Diagonal", {"omega": (3, 3), "mu": (3, 2)}),
 }
 OPTIONS = {
     "factored": {"width": 4, "scheme": "gaussian"},
@@ -65,14 +65,16 @@ def test_every_kind_of_model_is_built_as_the_config_says(kind):
     settings = {"kind": kind, "heads": 3, "scale": 0.1, **options}
     task = TWO if kind.startswith("multi") else WHITE
     model, attention = build_model(config(task, settings), jr.key(0))
-    assert type(model).__name__ == name and attention is None
+    assert attention is None
+    weights = getattr(model, "circuits", model)
+    assert type(weights).__name__ == name
     for weight, shape in shapes.items():
-        assert getattr(model, weight).shape == shape
+        assert getattr(weights, weight).shape == shape
     for setting in ("depth", "causal", "tied", "activation", "self_attention"):
         if setting in options:
             assert getattr(model, setting) == options[setting]
     if "opposite" in options.values():
-        np.testing.assert_allclose(model.O[1], -0.2 * np.eye(2, 5, 3))
+        np.testing.assert_allclose(model.circuits.O[1], -0.2 * np.eye(2, 5, 3))
 
 
 TASKS = {
@@ -109,8 +111,9 @@ def test_a_prior_variance_is_a_prior_covariance():
 def test_default_weights_of_the_full_form_fill_all_blocks():
     settings = {"kind": "merged", "form": "full", "heads": 2, "scheme": "default"}
     model, attention = build_model(config(WHITE, settings), jr.key(0))
-    assert isinstance(model, FullMergedKQ) and np.all(model.value != 0) and attention is None
-    assert np.all(model.key_query != 0)
+    weights = model.circuits
+    assert isinstance(weights, Merged) and not model.blind and attention is None
+    assert np.all(weights.value != 0) and np.all(weights.key_query != 0)
 
 
 @pytest.mark.parametrize(
@@ -119,8 +122,8 @@ def test_default_weights_of_the_full_form_fill_all_blocks():
         (
             {**TWO, "coordinates": [[0, 0], [1]]},
             {"kind": "multi_merged"},
-            "`task.coordinates` holds [0, 0]: must be whole numbers from 0 up, each listed once a "
-            "task.",
+            "`task.coordinates` holds [0, 0]: must be whole numbers from 0 up, each listed once "
+            "per task.",
         ),
         (
             {**TWO, "noise": [1.0, 2.0, 3.0]},
@@ -135,7 +138,7 @@ def test_default_weights_of_the_full_form_fill_all_blocks():
         (
             WHITE,
             {"kind": "factored", "width": 2, "scheme": "opposite"},
-            "`model.width` = 2: must be at least 3, the size of a token, for `model.scheme` = "
+            "`model.width` = 2: must be at least 3, the size of a token, for the scheme "
             '"opposite".',
         ),
     ],
@@ -149,20 +152,21 @@ def test_what_only_the_library_sees_is_refused_by_the_name_in_the_file(task, mod
 # Running --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_run_of_the_paper_is_an_ordinary_run(capsys):
     flags = ("--flow.steps", "300", "--flow.learning_rate", "1e-2", "--risk.batch", "32")
-    words = ["run", str(EXAMPLES / "softmax_paper.toml"), "--out", "result", "--json", *flags]
+    words = ["run", "softmax/paper", "--out", "result", "--json", *flags]
     assert main([*words, "--save.count", "5"]) == 0, capsys.readouterr().err
     files = sorted(path.name for path in Path("result").iterdir())
     assert files == [
         *("config.toml", "loss.pdf", "loss.png", "manifest.json", "trajectory.safetensors")
     ]
     summary, run = json.loads(capsys.readouterr().out), Trajectory.load("result")
-    assert isinstance(run.final, FactoredAttention) and run.final.K.shape == (2, 6, 6)
+    assert isinstance(run.final.circuits, Factored) and run.final.circuits.K.shape == (2, 6, 6)
     assert summary["result"] == "finished"
     known = {each["name"]: each for each in summary["comparisons"]}
     pair = known["best opposite pair"]
-    assert pair["loss"] == pair_optimum(5, 40, 0.1).loss
+    assert pair["loss"] == pair_optimum(isotropic(5, 40, 0.1)).loss
     assert pair["difference"] == pytest.approx(summary["final_loss"] / pair["loss"] - 1)
     assert known["Bayes"]["loss"] < pair["loss"] < known["best single head"]["loss"]
     assert "known losses on this task: best single head 0.403963 (the run ends" in summary["theory"]
@@ -170,21 +174,22 @@ def test_the_run_of_the_paper_is_an_ordinary_run(capsys):
     assert "lower bound, any heads" not in known
     assert 0 < summary["standard_error"] < 0.01 * summary["final_loss"]
     digits = r"\d\.\d+ ± 0\.\d+"
-    assert re.fullmatch(f"{digits} → {digits}, on 16384 other sequences", told_loss(run))
+    assert re.fullmatch(f"{digits} → {digits}, on 16384 other sequences", describe_loss(run))
     # A short run with large steps learns something; what is learnt in the end is a claim.
     assert summary["final_loss"] < 0.9 * summary["initial_loss"]
 
 
 def trained(name: str, *flags) -> Trajectory:
-    """An example of the project, made short by flags."""
-    data = with_flags(read_toml(EXAMPLES / f"{name}.toml"), flags)
+    """A study of the project, made short by flags."""
+    data = with_flags(STUDIES[name].data, flags)
     return train(prepare(parse_config(data)))
 
 
+@pytest.mark.slow
 def test_two_tasks_with_shared_heads_are_an_ordinary_run():
     flags = ("--flow.steps", "200", "--flow.learning_rate", "3e-2", "--risk.batch", "32")
-    run = trained("two_tasks", *flags, "--save.count", "5")
-    assert isinstance(run.final, MultiMergedKQ) and run.final.value.shape == (3, 2, 8)
+    run = trained("softmax/two-tasks-adam", *flags, "--save.count", "5")
+    assert isinstance(run.final.circuits, Merged) and run.final.circuits.value.shape == (3, 2, 8)
     # The loss is the sum of both tasks: 2(1 + σ²) for a model that predicts zero.
     assert run.losses[0] == pytest.approx(2.2, rel=0.1)
     assert run.losses[-1] < 0.9 * run.losses[0]
@@ -194,7 +199,7 @@ def test_two_tasks_with_shared_heads_are_an_ordinary_run():
 def flow_of_a_pair():
     """An experiment with the approximate risk of two heads, and its run."""
     flags = ("--risk.kind", "large_context", "--flow.end", "40")
-    experiment = prepare(parse_config(with_flags(read_toml(SOFTMAX_PAIR), flags)))
+    experiment = prepare(parse_config(with_flags(SOFTMAX_PAIR, flags)))
     return experiment, train(experiment)
 
 
@@ -202,8 +207,8 @@ def test_the_flow_of_a_pair_is_an_ordinary_run(flow_of_a_pair):
     _, run = flow_of_a_pair
     midway = int(np.searchsorted(run.times, 20.0))  # later on the slopes fall again
     model = run.at(midway)
-    assert isinstance(model, StructuredAttention) and model.dim == 5
-    omega, mu = np.asarray(model.omega), np.asarray(model.mu)
+    assert isinstance(model.circuits, Diagonal) and model.dim == 5
+    omega, mu = np.asarray(model.circuits.omega), np.asarray(model.circuits.mu)[:, 0]
     # An odd pair stays an odd pair: both heads see the same numbers with other signs.
     assert omega[0] > 0.1 and mu[0] > 0.1
     np.testing.assert_allclose([omega[0], mu[0]], [-omega[1], -mu[1]], rtol=1e-9)
@@ -218,7 +223,7 @@ def test_the_flow_of_a_pair_is_an_ordinary_run(flow_of_a_pair):
 
 
 def test_structured_attention_on_isotropic_tasks_has_the_exact_risk_by_default():
-    data = read_toml(SOFTMAX_PAIR)
+    data = SOFTMAX_PAIR
     del data["risk"]
     experiment = prepare(parse_config(data))
     assert experiment.risk.kind == "exact" and experiment.monitor is experiment.risk
@@ -234,21 +239,22 @@ def test_theory_of_linear_attention_is_not_drawn_over_others():
         assert experiment.monitor.kind == "exact"
 
 
+@pytest.mark.slow
 def test_the_flow_of_an_opposite_pair_lies_on_its_prediction(flow_of_a_pair):
     experiment, run = flow_of_a_pair
     predicted = overlay(experiment)
     # Two solvers with tolerances of 1e-9 and 1e-10.
     np.testing.assert_allclose(predicted.curve(run.times), run.losses, rtol=1e-7)
-    drawn = predicted.drawn(run.times)
+    drawn = predicted.for_plot(run.times)
     assert len(drawn.times) == len(drawn.loss) > 2 * len(run) and drawn.times[-1] > 40
     summary = summarise(experiment.config, run, None, predicted)
     (end,) = summary.comparisons
     assert end.name == "predicted end" and abs(end.difference) < 1e-7
     assert "from the initial weights alone: predicted end 0." in summary.theory
     # The approximate loss has no best pair; the exact one has, and it is where the run ends.
-    data = with_flags(read_toml(SOFTMAX_PAIR), ("--flow.end", "40"))
+    data = with_flags(SOFTMAX_PAIR, ("--flow.end", "40"))
     exact = overlay(prepare(parse_config(data)))
-    assert exact.references == (("best opposite pair", pair_optimum(5, 40, 0.1).loss),)
+    assert exact.references == (("best opposite pair", pair_optimum(isotropic(5, 40, 0.1)).loss),)
     assert exact.at(1e6) == pytest.approx(exact.references[0][1], rel=1e-6)
 
 
@@ -290,6 +296,7 @@ def test_several_tasks_have_the_floors_that_their_heads_allow():
     assert overlay(prepare(config(TWO, plain))) is None
 
 
+@pytest.mark.slow
 def test_what_is_reported_of_a_sampled_run_is_measured_on_other_sequences():
     model = {"kind": "stack", "heads": 1}
     task = {"kind": "decision_tree", "inputs": 2, "context": 5}
@@ -304,6 +311,7 @@ def test_what_is_reported_of_a_sampled_run_is_measured_on_other_sequences():
     assert experiment.monitor.standard_error(zero) == pytest.approx(error, rel=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task, model", [
     (WHITE, {"kind": "merged", "heads": 2, "activation": "softmax", "scale": 0.5}),
     ({**WHITE, "noise": 0.1, "context": [5, 8]}, {"kind": "factored", "heads": 2}),
@@ -342,6 +350,7 @@ def test_test_sets_are_cut_where_they_are_large():
     assert long.parts == 1 < long.blocks and long.count == long.at_once * long.blocks >= 4096
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["factored", "multi_merged"])
 def test_comparing_with_linear_attention_leaves_the_mean_and_takes_the_noise(kind):
     task = {**TWO, "noise": 0.1} if kind.startswith("multi") else {**WHITE, "noise": 0.1}
@@ -359,5 +368,5 @@ def test_comparing_with_linear_attention_leaves_the_mean_and_takes_the_noise(kin
     fresh = sampled_risk(experiment.task, model, integrate="none", batch=8192)
     other = fresh.estimate(model, jr.key(5), 32_768)
     assert abs(float(other.value) - loss) < 4 * np.hypot(error, float(other.standard_error))
-    assert rounded(0.24338914, 0.00060058) == "0.2434 ± 0.0006"
-    assert rounded(1.1270, 0.0123) == "1.127 ± 0.012"
+    assert round_to_error(0.24338914, 0.00060058) == "0.2434 ± 0.0006"
+    assert round_to_error(1.1270, 0.0123) == "1.127 ± 0.012"

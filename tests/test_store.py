@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import numpy as np
@@ -19,17 +19,19 @@ from helpers import harmed
 from iclflow.cli import main
 from iclflow.config import InputError, load_config, parse_config, to_toml
 from iclflow.experiment import loss_figure, overlay, prepare, train
-from iclflow.explorer._stored import Shelf
-from iclflow.files import LOCK, MARKER, is_sealed, printable, sealed
+from iclflow.explorer._stored import StoredRuns
+from iclflow.files import LOCK, MARKER, OwnFiles, is_sealed, printable, seal
 from iclflow.flows import Checkpoint
 from iclflow.flows._checkpoint import Snapshot
 from iclflow.store import (
     SWEEP_HEADER,
     RunFolder,
     check_free,
-    damage,
+    config_text,
+    find_damage,
     find_run,
     list_runs,
+    part_name,
     result_folder,
 )
 from iclflow.trajectory import Result, Trajectory
@@ -51,12 +53,12 @@ def config(**settings):
 def away_from_home(tmp_path, monkeypatch):
     """Works in an empty folder, and leaves the user's compile cache alone."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("iclflow.compile_cache.enable_compile_cache", lambda: None)
+    monkeypatch.setattr("iclflow.runtime._start.enable_compile_cache", lambda: None)
 
 
 def finished(folder: Path, settings) -> Trajectory:
     experiment = prepare(settings)
-    with RunFolder.locked(folder, settings) as place:
+    with RunFolder.lock(folder, settings) as place:
         run = train(experiment)
         place.keep(run, loss_figure(run, overlay(experiment), experiment.floor(), settings.name))
     return run
@@ -112,7 +114,7 @@ def test_a_folder_holds_all_that_is_needed_to_go_on(tmp_path):
         *("config.toml", "loss.pdf", "loss.png", "trajectory.safetensors")
     }
     assert manifest["versions"]["jax"] and manifest["device"]["backend"] == "cpu"
-    assert damage(folder) == []
+    assert find_damage(folder) == []
 
 
 def test_equal_runs_leave_equal_files_but_for_the_manifest(tmp_path):
@@ -139,7 +141,7 @@ def test_what_is_not_a_run_is_not_overwritten(tmp_path):
 
 
 def test_folders_made_for_a_run_that_fails_are_removed_again(tmp_path):
-    for inside in (result_folder, lambda path: RunFolder.locked(path, config())):
+    for inside in (result_folder, lambda path: RunFolder.lock(path, config())):
         with pytest.raises(RuntimeError), inside(tmp_path / "a" / "b"):
             raise RuntimeError
         assert list(tmp_path.iterdir()) == []
@@ -161,7 +163,7 @@ def test_a_run_that_is_there_comes_back_at_once_and_fresh_computes_it_again(
     before = contents(Path("here"))
     trained = []
     monkeypatch.setattr(
-        "iclflow.experiment.train", lambda *a, **k: trained.append(1) or train(*a, **k)
+        "iclflow.experiment._run.train", lambda *a, **k: trained.append(1) or train(*a, **k)
     )
     code, out, _ = command(*words, capsys=capsys)
     assert code == 0 and "was already in here" in out and not trained
@@ -255,11 +257,11 @@ def test_the_second_process_on_a_run_waits_for_the_first(tmp_path):
     settings, order, waits = config(), [], threading.Event()
 
     def second() -> None:
-        with RunFolder.locked(tmp_path / "a", settings, waits.set) as place:
+        with RunFolder.lock(tmp_path / "a", settings, waits.set) as place:
             order.append("second")
-            assert place.stored() is not None
+            assert place.load_stored() is not None
 
-    with RunFolder.locked(tmp_path / "a", settings) as place:
+    with RunFolder.lock(tmp_path / "a", settings) as place:
         other = threading.Thread(target=second)
         other.start()
         assert waits.wait(30)
@@ -274,11 +276,11 @@ def test_who_waits_for_a_folder_that_is_removed_makes_it_again(tmp_path):
     waits, got = threading.Event(), []
 
     def second() -> None:
-        with RunFolder.locked(tmp_path / "a", config(), waits.set) as place:
+        with RunFolder.lock(tmp_path / "a", config(), waits.set) as place:
             got.append((place.path / "config.toml").exists())
 
     other = threading.Thread(target=second)
-    with pytest.raises(RuntimeError), RunFolder.locked(tmp_path / "a", config()):
+    with pytest.raises(RuntimeError), RunFolder.lock(tmp_path / "a", config()):
         other.start()
         assert waits.wait(30)
         raise RuntimeError  # which removes the folder
@@ -291,12 +293,12 @@ def test_who_waited_does_not_overwrite_another_run(tmp_path):
 
     def second() -> None:
         try:
-            with RunFolder.locked(tmp_path / "a", config(seed=1), waits.set):
+            with RunFolder.lock(tmp_path / "a", config(seed=1), waits.set):
                 refused.append(False)
         except InputError as error:
             refused.append("holds another run" in str(error))
 
-    with RunFolder.locked(tmp_path / "a", config()) as place:
+    with RunFolder.lock(tmp_path / "a", config()) as place:
         other = threading.Thread(target=second)
         other.start()
         assert waits.wait(30)
@@ -306,17 +308,17 @@ def test_who_waited_does_not_overwrite_another_run(tmp_path):
 
 
 def test_a_folder_in_which_a_first_file_was_half_written_is_free(tmp_path):
-    with RunFolder.locked(tmp_path / "other", config()):
+    with RunFolder.lock(tmp_path / "other", config()):
         marker = (tmp_path / "other" / MARKER).read_bytes()
     folder = tmp_path / "here"
     folder.mkdir()
     # Died while the marker was written; then while the config was.
     (folder / f".{MARKER}.iclflow-abcdefgh.part").write_bytes(marker)
     (folder / f".{MARKER}.iclflow-bbcdefgh.part").write_bytes(b"")
-    with RunFolder.locked(folder, config()):
+    with RunFolder.lock(folder, config()):
         assert {path.name for path in folder.glob(".*")} == {LOCK, MARKER}
     (folder / "config.toml").rename(folder / ".config.toml.iclflow-abcdefgh.part")
-    with RunFolder.locked(folder, config()):
+    with RunFolder.lock(folder, config()):
         assert {path.name for path in folder.iterdir()} == {LOCK, MARKER, "config.toml"}
     assert not (folder / LOCK).exists()
 
@@ -356,7 +358,7 @@ def test_a_run_of_other_versions_says_so(file, capsys):
     manifest = json.loads(Path("here/manifest.json").read_text())
     manifest["versions"]["jax"] = "0.1.0"
     del manifest["hash"]
-    Path("here/manifest.json").write_text(sealed(manifest))
+    Path("here/manifest.json").write_text(seal(manifest))
     out = command("run", file, "--out", "here", capsys=capsys)[1]
     assert "was already in here (computed by jax 0.1.0)" in " ".join(out.split())
 
@@ -420,7 +422,7 @@ def test_harm_to_a_checkpoint_is_one_sentence_and_loses_nothing(file, capsys, mo
 
 
 def test_a_seal_sees_every_byte():
-    text = sealed({"a": 1, "b": {"hash": "0" * 64}})
+    text = seal({"a": 1, "b": {"hash": "0" * 64}})
     assert is_sealed(text) and json.loads(text)["b"] == {"hash": "0" * 64}
     for i in range(len(text)):
         assert not is_sealed(text[:i] + chr(ord(text[i]) ^ 1) + text[i + 1 :])
@@ -433,7 +435,7 @@ def test_a_seal_sees_every_byte():
 def test_runs_are_listed_filtered_shown_and_found(rendered, tmp_path, capsys):
     for seed in (0, 1):
         finished(tmp_path / "runs" / f"seed-{seed}", config(name=f"seed-{seed}", seed=seed))
-    with RunFolder.locked(tmp_path / "runs" / "begun", config(name="begun", seed=5)):
+    with RunFolder.lock(tmp_path / "runs" / "begun", config(name="begun", seed=5)):
         pass
     code, out, _ = command("runs", capsys=capsys)
     assert code == 0 and all(name in out for name in ("runs/seed-0", "runs/begun", "unfinished"))
@@ -460,6 +462,8 @@ def test_runs_are_listed_filtered_shown_and_found(rendered, tmp_path, capsys):
     "words, said",
     [
         (("runs", "--root", "nowhere"), "`nowhere` is not a folder"),
+        (("runs",), "make a first run with `iclflow run linear/staircase`"),
+        (("query", "nothing"), "`iclflow sweep FILE` makes one"),
         (("runs", "tidy"), "`runs tidy`: must be"),
         (("runs", "--root", ".", "--where", "heads"), "`where` = 'heads': must be SETTING=VALUE"),
         (("show", "nothing"), "`RUN` = 'nothing' is no run below `runs`"),
@@ -482,7 +486,7 @@ def checkpoint_of(settings, path: Path = Path("checkpoint.safetensors")) -> Path
 
 def begun(folder: Path, seed: int) -> Path:
     """A run that was killed before its first checkpoint."""
-    with RunFolder.locked(folder, config(seed=seed)):
+    with RunFolder.lock(folder, config(seed=seed)):
         pass
     return folder
 
@@ -503,7 +507,7 @@ def test_tidying_asks_first_and_removes_what_is_incomplete_alone(tmp_path, capsy
         "busy": [],
     }
     assert not unfinished.exists() and not left.exists()
-    assert damage(tmp_path / "runs" / "whole") == []
+    assert find_damage(tmp_path / "runs" / "whole") == []
     assert "Nothing to remove" in command("runs", "gc", capsys=capsys)[1]
 
 
@@ -515,9 +519,9 @@ def test_tidying_leaves_what_is_not_ours_what_was_stopped_and_what_is_under_way(
     notes.write_text("precious")
     stopped = begun(tmp_path / "runs" / "stopped", 6)
     experiment = prepare(config(seed=6))
-    with RunFolder.locked(stopped, config(seed=6)) as place:
+    with RunFolder.lock(stopped, config(seed=6)) as place:
         place.keep(dataclasses.replace(train(experiment), result=Result.cancelled), {})
-    with RunFolder.locked(tmp_path / "runs" / "busy", config(seed=7)):
+    with RunFolder.lock(tmp_path / "runs" / "busy", config(seed=7)):
         _, out, _ = command("runs", "gc", "--root", ".", "--yes", "--json", capsys=capsys)
         removed = json.loads(out)
     assert removed == {
@@ -533,6 +537,66 @@ def test_tidying_leaves_what_is_not_ours_what_was_stopped_and_what_is_under_way(
     assert "runs/stopped" in json.loads(out)["runs"] and not stopped.exists()
 
 
+class Killed(BaseException):
+    pass
+
+
+def left_by_sweep(folder: Path) -> None:
+    """A sweep that died when its table was written, and its manifest was not."""
+    own = OwnFiles(folder)
+    own.begin()
+    own.write({"sweep.toml": SWEEP_HEADER + "seeds = 1\n", "results.parquet": b"table"})
+    own.write({"trajectories/0000.safetensors": b"weights"})
+    own.put(f"parts/{part_name(0, b'rows', b'weights')}", b"rows")
+    own.forget("trajectories/0000.safetensors")
+    own.adopt("sweep.toml")  # writes the list, without the trajectories
+
+
+def left_by_old_run(folder: Path) -> None:
+    """What a version without a marker left of a run under way."""
+    folder.mkdir()
+    (folder / "config.toml").write_text(config_text(config()))
+    checkpoint_of(config()).rename(folder / "checkpoint.safetensors")
+
+
+def left_by_stopped_run(folder: Path) -> None:
+    whole = folder.parent.parent / "whole"
+    copied(whole)
+    with RunFolder.lock(folder, config()) as place:
+        run = Trajectory.load(whole)
+        place.keep(dataclasses.replace(run, result=Result.cancelled), {"loss.png": b"picture"})
+
+
+@pytest.mark.parametrize("leave", [left_by_stopped_run, left_by_old_run, left_by_sweep])
+def test_tidying_that_is_killed_can_be_done_again(leave, tmp_path, capsys, monkeypatch):
+    unlink = Path.unlink
+    for moment in range(12):
+        folder = tmp_path / "runs" / str(moment)
+        folder.parent.mkdir(exist_ok=True)
+        leave(folder)
+        left = moment
+
+        def dying(path, missing_ok=False):
+            nonlocal left
+            # The lock of a process that dies is let go; this one lives.
+            if folder in path.resolve().parents and path.name != LOCK:
+                if left == 0:
+                    raise Killed
+                left -= 1
+            unlink(path, missing_ok=missing_ok)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "unlink", dying)
+            with suppress(Killed):
+                main(["runs", "gc", "--yes", "--stopped"])
+        if left > 0:
+            assert moment > 2 and not folder.exists()
+            return
+        assert main(["runs", "gc", "--yes", "--stopped"]) == 0
+        assert not folder.exists(), (moment, sorted(folder.rglob("*")))
+    pytest.fail("tidying never came to its end")
+
+
 def test_lists_of_runs_load_nothing_that_computes(tmp_path):
     program = "import sys, iclflow.store; print('jax' in sys.modules, 'diffrax' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
@@ -542,6 +606,7 @@ def test_lists_of_runs_load_nothing_that_computes(tmp_path):
 # What is not ours ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_files_of_others_are_spared_whatever_is_run_beside_them(capsys):
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
     import foreign_files
@@ -607,12 +672,14 @@ def odd_folders(root: Path) -> set[str]:
     forged = {"statistics": [], "result": 5, "files": [], "loss": "x", "versions": 3}
     forged |= {"statistics ": {"seconds": "long"}, "files ": {"../../secret": "0" * 64}}
     forged |= {"statistics  ": None, "versions ": None, "files  ": {"a\ud800": "0" * 64}}
+    forged |= {"loss ": 10**400, "loss  ": float("inf"), "loss   ": True}
+    forged |= {"statistics   ": {"seconds": 10**400}, "statistics    ": {"seconds": float("nan")}}
 
     def forge(folder: Path, key: str, value) -> None:
         content = json.loads((folder / "manifest.json").read_text())
         del content["hash"]
         content[key.strip()] = value
-        (folder / "manifest.json").write_text(sealed(content))
+        (folder / "manifest.json").write_text(seal(content))
 
     for key, value in forged.items():
         odd[f"forged {key}"] = lambda f, key=key, value=value: forge(f, key, value)
@@ -652,9 +719,9 @@ def test_one_odd_folder_breaks_no_list(tmp_path, capsys):
     hash = next(run["hash"] for run in listed if run["folder"] == "good")
     assert find_run(Path("good"), hash[:8]).status == "complete"
     # What the explorer sends.
-    shelf = Shelf([tmp_path]).listed()
-    assert len(shelf["runs"]) == len(listed) and len(shelf["sweeps"]) == 1
-    json.dumps(shelf, ensure_ascii=False, allow_nan=False).encode("utf-8")
+    listing = StoredRuns([tmp_path]).listing()
+    assert len(listing["runs"]) == len(listed) and len(listing["sweeps"]) == 1
+    json.dumps(listing, ensure_ascii=False, allow_nan=False).encode("utf-8")
 
 
 def test_a_folder_that_may_not_be_read_is_listed_with_the_reason(tmp_path, capsys, monkeypatch):

@@ -23,21 +23,23 @@ import pytest
 from helpers import harmed
 from iclflow.analysis import which_algorithm
 from iclflow.cli import main
-from iclflow.config import InputError, Limit, load_config, parse_config, read_toml, to_toml
-from iclflow.engines import LocalEngine
+from iclflow.config import InputError, Limit, parse_config, read_toml, to_toml
 from iclflow.experiment import prepare, train
 from iclflow.experiment._build_model import build_model
 from iclflow.files import LOCK, MARKER
 from iclflow.flows import Status
 from iclflow.flows._stepper import Stepper
+from iclflow.papers import study
 from iclflow.store import list_sweeps
-from iclflow.sweep import (
+from iclflow.sweeps import (
     MEASUREMENTS,
+    ExperimentCache,
+    Job,
+    LocalEngine,
     Plot,
     Stopped,
     SweepFolder,
     Table,
-    Workshop,
     _batches,
     _compute,
     batches_of,
@@ -47,10 +49,10 @@ from iclflow.sweep import (
     parse_sweep,
     sweep_tables,
 )
-from iclflow.sweep._axes import parse_axes
-from iclflow.sweep._batches import BUDGET
-from iclflow.sweep._measurements import Measured, measure
-from iclflow.sweep._members import first_models, step_keys
+from iclflow.sweeps._axes import parse_axes
+from iclflow.sweeps._batches import BUDGET
+from iclflow.sweeps._measurements import FinishedRun, measure
+from iclflow.sweeps._members import first_models, step_keys
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 DESCENT = {"kind": "gradient_descent", "learning_rate": 0.05, "steps": 60}
@@ -72,7 +74,7 @@ def data(axes=SCALES, seeds=3, **rest):
 def away_from_home(tmp_path, monkeypatch):
     """Works in an empty folder, and leaves the user's compile cache and devices alone."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("iclflow.compile_cache.enable_compile_cache", lambda: None)
+    monkeypatch.setattr("iclflow.runtime._start.enable_compile_cache", lambda: None)
 
 
 @pytest.fixture
@@ -80,7 +82,7 @@ def no_computing(monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("Something was computed.")
 
-    monkeypatch.setattr("iclflow.engines._local.compute_batch", refuse)
+    monkeypatch.setattr("iclflow.sweeps._local.compute_batch", refuse)
 
 
 def command(*words, capsys) -> tuple[int, str, str]:
@@ -204,6 +206,7 @@ def places(content: dict, above: tuple = ()):
         yield from places(value, (*above, key)) if isinstance(value, dict) else ()
 
 
+@pytest.mark.slow
 def test_fuzzed_sweeps_are_taken_or_refused_in_one_sentence():
     content = data({"model.scale": [0.3, 0.1], "task.noise": [0.1, 0.2], "model": {"heads": [1]}})
     content |= {"zip": [["model.scale", "task.noise"]], "measure": {"names": ["floor"]}}
@@ -315,16 +318,17 @@ def test_ten_thousand_configs_are_expanded_in_moments():
 # Members --------------------------------------------------------------------------------------
 
 
-# Of the examples that start alike, one: sizes, tasks and activations draw nothing.
+# Of the studies that start alike, one: sizes, tasks and activations draw nothing.
 STARTS = (
-    *("finite_data", "merged", "rank_two", "softmax_pair", "softmax_paper"),
-    *("multitask_phases", "two_tasks"),
+    *("linear/finite-data", "linear/merged", "linear/rank-two", "softmax/pair-exact"),
+    *("softmax/paper", "multitask/phases", "softmax/two-tasks-adam"),
 )
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", STARTS)
 def test_first_models_are_those_of_single_runs(name):
-    config = load_config(EXAMPLES / f"{name}.toml")
+    config = study(name)
     configs = [config.model_copy(update={"seed": seed}) for seed in (0, 2**32 - 1)]
     together, last = first_models(configs), configs[-1]
     alone, _ = build_model(last, jax.random.split(jax.random.key(last.seed), 4)[0])
@@ -333,6 +337,7 @@ def test_first_models_are_those_of_single_runs(name):
         np.testing.assert_allclose(np.asarray(many)[1], one, rtol=1e-12, atol=1e-15)
 
 
+@pytest.mark.slow
 def test_first_models_of_several_schemes_and_sizes_are_mixed_in_order():
     models = [
         {"kind": "separate", "heads": 2, "scale": scale, "scheme": scheme}
@@ -342,7 +347,9 @@ def test_first_models_of_several_schemes_and_sizes_are_mixed_in_order():
     together = first_models(configs)
     for i, config in enumerate(configs):
         single = prepare(config)
-        np.testing.assert_allclose(np.asarray(together.K)[i], single.model.K, rtol=1e-12)
+        np.testing.assert_allclose(
+            np.asarray(together.circuits.K)[i], single.model.circuits.K, rtol=1e-12
+        )
         assert step_keys(configs)[i] == single.key
 
 
@@ -358,6 +365,7 @@ FLOWS = {
 }
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", FLOWS)
 def test_rows_are_those_of_single_runs(name):
     content = data({"model.scale": [0.3, 0.1], "task.noise": [0.1, 0.2]}, 1)
@@ -379,9 +387,10 @@ def rows_are_those_of_single_runs(content, table, rounding: float) -> None:
         assert row["final_loss"] == pytest.approx(run.losses[-1], rel=rounding)
         kept = load_trajectory(Path("out"), number)
         np.testing.assert_allclose(kept.losses, run.losses, rtol=rounding)
-        np.testing.assert_allclose(kept.final.K, run.final.K, atol=100 * rounding)
+        np.testing.assert_allclose(kept.final.circuits.K, run.final.circuits.K, atol=100 * rounding)
 
 
+@pytest.mark.slow
 def test_batches_of_one_shape_compile_once_and_rows_of_flows_are_those_of_single_runs(monkeypatch):
     traces, attempt = [], Stepper.attempt
 
@@ -413,6 +422,7 @@ def test_a_config_that_diverges_is_a_row_and_no_crash():
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_settings_of_every_kind_are_columns():
     axes = {
         "task.eigenvalues": [[0.8, 0.5], [1, 0.5]],
@@ -426,6 +436,7 @@ def test_settings_of_every_kind_are_columns():
     assert rows[-1][1:5] == ([1.0, 0.5], "balanced", False, 0.5)
 
 
+@pytest.mark.slow
 def test_a_batch_holds_the_test_set_of_one_run_at_a_time(monkeypatch):
     measured = []
 
@@ -457,7 +468,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_sweep_that_was_stopped_goes_on_and_gives_the_same_bits(monkeypatch, capsys):
-    monkeypatch.setattr("iclflow.flows._descent._CHUNK", 5)
+    monkeypatch.setattr("iclflow.flows._descent_runs._CHUNK", 5)
     computed(LASTING, "whole")
     heard = 0
 
@@ -476,7 +487,7 @@ def test_a_sweep_that_was_stopped_goes_on_and_gives_the_same_bits(monkeypatch, c
 
     words = ("sweep", written(LASTING), "--out", "stopped", "--checkpoint-every", "0")
     with monkeypatch.context() as patch:
-        patch.setattr("iclflow.engines._local.compute_batch", dies)
+        patch.setattr("iclflow.sweeps._local.compute_batch", dies)
         for _ in range(2):
             with pytest.raises(Killed):
                 command(*words, capsys=capsys)
@@ -495,17 +506,17 @@ def test_an_interrupt_keeps_what_is_done(monkeypatch, capsys):
     with monkeypatch.context() as patch:
         patch.setattr(SweepFolder, "keep", pressed)
         code, _, error = command("sweep", written(data()), "--out", "out", capsys=capsys)
-    assert code == 130 and "2 of 6 runs are in out, and the same command goes on" in error
+    assert code == 130 and "2 of 6 runs are in out; the same command resumes" in error
     assert len(list(Path("out/parts").glob("*.parquet"))) == 1
     _, rows = computed(data())
     assert [row[0] for row in rows] == list(range(6))
 
 
 def test_a_batch_that_is_told_to_stop_writes_where_it_stands(monkeypatch):
-    monkeypatch.setattr("iclflow.flows._descent._CHUNK", 5)
+    monkeypatch.setattr("iclflow.flows._descent_runs._CHUNK", 5)
     sweep, stop = parse_sweep(data(measure={"trajectories": True})), threading.Event()
     batches = batches_of(sweep)[:1]
-    (whole,) = LocalEngine().compute(sweep, batches, Path("whole"), 1e9, lambda *_: None)
+    (whole,) = LocalEngine().compute(Job(sweep, batches, Path("whole"), 1e9))
     assert list(Path("whole").iterdir()) == []  # nothing was due
 
     def stopped(status):
@@ -513,9 +524,9 @@ def test_a_batch_that_is_told_to_stop_writes_where_it_stands(monkeypatch):
         return False
 
     with pytest.raises(Stopped):
-        compute_batch(sweep, batches[0], Path("parts"), 1e9, Workshop(), stopped)
+        compute_batch(sweep, batches[0], Path("parts"), 1e9, ExperimentCache(), stopped)
     assert stop.is_set() and len(list(Path("parts").iterdir())) == 1
-    (again,) = LocalEngine().compute(sweep, batches, Path("parts"), 1e9, lambda *_: None)
+    (again,) = LocalEngine().compute(Job(sweep, batches, Path("parts"), 1e9))
     assert again.rows == whole.rows and again.trajectories == whole.trajectories
 
 
@@ -523,8 +534,8 @@ def test_every_core_takes_a_batch_and_the_rows_stay_the_same(monkeypatch):
     sweep = parse_sweep(data())
     batches = batches_of(sweep)
     device = jax.local_devices()[0]
-    compute = lambda: LocalEngine().compute(sweep, batches, Path("parts"), 1e9, lambda *_: None)
-    monkeypatch.setattr("iclflow.engines._local._places", lambda: [device])
+    compute = lambda: LocalEngine().compute(Job(sweep, batches, Path("parts"), 1e9))
+    monkeypatch.setattr("iclflow.sweeps._local._places", lambda: [device])
     alone = {each.batch.number: each.rows for each in compute()}
     both, meeting = set(), threading.Barrier(2, timeout=60)
 
@@ -535,8 +546,8 @@ def test_every_core_takes_a_batch_and_the_rows_stay_the_same(monkeypatch):
             meeting.wait()  # goes on only if both are under way at once
         return compute_batch(sweep, batch, folder, every, workshop, callback)
 
-    monkeypatch.setattr("iclflow.engines._local.compute_batch", met)
-    monkeypatch.setattr("iclflow.engines._local._places", lambda: [device] * 2)
+    monkeypatch.setattr("iclflow.sweeps._local.compute_batch", met)
+    monkeypatch.setattr("iclflow.sweeps._local._places", lambda: [device] * 2)
     assert {each.batch.number: each.rows for each in compute()} == alone
     assert len(both) == 2
 
@@ -551,16 +562,16 @@ def test_one_batch_compiles_before_others_begin(monkeypatch):
             events.append("0 has compiled")
         return compute_batch(sweep, batch, folder, every, workshop, callback)
 
-    monkeypatch.setattr("iclflow.engines._local.compute_batch", compiling)
-    monkeypatch.setattr("iclflow.engines._local._places", lambda: jax.local_devices()[:1] * 2)
+    monkeypatch.setattr("iclflow.sweeps._local.compute_batch", compiling)
+    monkeypatch.setattr("iclflow.sweeps._local._places", lambda: jax.local_devices()[:1] * 2)
     engine = LocalEngine()
-    assert len(list(engine.compute(sweep, batches_of(sweep), Path("parts"), 1e9, lambda *_: 0))) > 1
+    assert len(list(engine.compute(Job(sweep, batches_of(sweep), Path("parts"), 1e9)))) > 1
     assert events[:2] == ["0 begins", "0 has compiled"]
 
 
 def test_a_sweep_that_is_there_is_found_at_once(no_computing, monkeypatch, capsys):
     with monkeypatch.context() as patch:
-        patch.setattr("iclflow.engines._local.compute_batch", compute_batch)
+        patch.setattr("iclflow.sweeps._local.compute_batch", compute_batch)
         computed(data())
         capsys.readouterr()
     before = contents(Path("out"))
@@ -579,7 +590,7 @@ def test_a_sweep_that_is_there_is_found_at_once(no_computing, monkeypatch, capsy
     for words in (("sweep", "small.toml", "--out", "out"), ("query", "out")):
         code, _, error = command(*words, capsys=capsys)
         assert code == 2 and "results.parquet` does not match its hash" in error
-    monkeypatch.setattr("iclflow.engines._local.compute_batch", compute_batch)
+    monkeypatch.setattr("iclflow.sweeps._local.compute_batch", compute_batch)
     fresh = ("sweep", "small.toml", "--out", "out", "--fresh")
     code, _, error = command(*fresh, capsys=capsys)
     assert code == 2 and "results.parquet` was not written by iclflow, or was changed" in error
@@ -591,9 +602,9 @@ def test_a_sweep_that_is_there_is_found_at_once(no_computing, monkeypatch, capsy
 def test_a_damaged_part_is_named_and_nothing_is_lost(monkeypatch, capsys):
     content = data()
     sweep = parse_sweep(content)
-    with SweepFolder.locked(Path("out"), sweep) as folder:
+    with SweepFolder.lock(Path("out"), sweep) as folder:
         batch = batches_of(sweep)[0]
-        workshop = Workshop()
+        workshop = ExperimentCache()
         part = folder.keep(
             compute_batch(sweep, batch, folder.parts, 1.0, workshop, lambda status: True)
         )
@@ -611,7 +622,7 @@ def test_a_damaged_part_is_named_and_nothing_is_lost(monkeypatch, capsys):
 def test_one_process_at_a_time(capsys):
     sweep, codes = parse_sweep(data()), []
     file = written(data())
-    with SweepFolder.locked(Path("out"), sweep):
+    with SweepFolder.lock(Path("out"), sweep):
         second = threading.Thread(
             target=lambda: codes.append(main(["sweep", str(file), "--out", "out"]))
         )
@@ -644,14 +655,15 @@ def test_harm_to_any_file_of_a_sweep_is_one_sentence_and_loses_nothing(capsys):
 def begun(content, folder="out") -> None:
     """A sweep that died with its first batch done and its second one under way."""
     sweep = parse_sweep(content)
-    with SweepFolder.locked(Path(folder), sweep) as place:
+    with SweepFolder.lock(Path(folder), sweep) as place:
         first, second = batches_of(sweep)[:2]
-        options = (place.parts, 0.0, Workshop())
+        options = (place.parts, 0.0, ExperimentCache())
         place.keep(compute_batch(sweep, first, *options, lambda status: True))
         with pytest.raises(Stopped):
             compute_batch(sweep, second, *options, lambda status: False)
 
 
+@pytest.mark.slow
 def test_harm_to_any_file_of_a_sweep_under_way_is_one_sentence_and_loses_nothing(capsys):
     content = data(seeds=2, measure={"trajectories": True})
     computed(content, "whole")
@@ -676,7 +688,7 @@ def test_harm_to_any_file_of_a_sweep_under_way_is_one_sentence_and_loses_nothing
 
 
 def test_a_sweep_found_again_under_another_name_stays_as_it_is(no_computing, monkeypatch, capsys):
-    monkeypatch.setattr("iclflow.engines._local.compute_batch", compute_batch)
+    monkeypatch.setattr("iclflow.sweeps._local.compute_batch", compute_batch)
     computed(data())
     before = contents(Path("out"))
     renamed = written(data(name="renamed"), "renamed.toml")
@@ -701,7 +713,7 @@ def test_a_full_disk_is_one_sentence_and_keeps_the_batches_that_are_done(monkeyp
         code, out, error = command(*words, capsys=capsys)
     assert (code, out) == (2, "") and "No space left on device" in error and error.count("\n") == 1
     assert len(list(Path("out/parts").iterdir())) == 3
-    monkeypatch.setattr("iclflow.engines._local.compute_batch", None)
+    monkeypatch.setattr("iclflow.sweeps._local.compute_batch", None)
     assert command(*words, capsys=capsys)[0] == 0
     assert contents(Path("out")) == contents(Path("whole"))
 
@@ -709,7 +721,7 @@ def test_a_full_disk_is_one_sentence_and_keeps_the_batches_that_are_done(monkeyp
 def test_a_sweep_that_is_there_is_shown_from_a_disk_that_cannot_be_written(monkeypatch, capsys):
     computed(data(), "there")
     before = contents(Path("there"))
-    monkeypatch.setattr("iclflow.engines._local.compute_batch", None)
+    monkeypatch.setattr("iclflow.sweeps._local.compute_batch", None)
 
     def read_only(*_, **__):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
@@ -722,6 +734,7 @@ def test_a_sweep_that_is_there_is_shown_from_a_disk_that_cannot_be_written(monke
     assert "`out` cannot be written to: Read-only file system" in error and not Path("out").exists()
 
 
+@pytest.mark.slow
 def test_tidying_a_sweep_removes_what_is_left_and_the_rest_on_request_alone(capsys):
     begun(data(), "sweeps/begun")
     computed(data(seeds=2), "sweeps/whole")
@@ -752,7 +765,7 @@ def test_tidying_a_sweep_removes_what_is_left_and_the_rest_on_request_alone(caps
     tidy = lambda *flags: json.loads(
         command("runs", "gc", "--yes", "--json", *flags, capsys=capsys)[1]
     )
-    with SweepFolder.locked(Path("sweeps/busy"), parse_sweep(data(seeds=4))):
+    with SweepFolder.lock(Path("sweeps/busy"), parse_sweep(data(seeds=4))):
         removed = tidy("--stopped", "--root", "sweeps/busy")
         assert removed["busy"] == ["sweeps/busy"] and not removed["sweeps"]
     shutil.rmtree("sweeps/busy")
@@ -794,9 +807,9 @@ def test_a_sweep_whose_folder_is_removed_says_so_and_does_not_make_it_again(monk
         shutil.rmtree("out", ignore_errors=True)
         return found
 
-    monkeypatch.setattr("iclflow.engines._local._places", lambda: jax.local_devices()[:1])
+    monkeypatch.setattr("iclflow.sweeps._local._places", lambda: jax.local_devices()[:1])
     for removes in (before, after):
-        monkeypatch.setattr("iclflow.engines._local.compute_batch", removes)
+        monkeypatch.setattr("iclflow.sweeps._local.compute_batch", removes)
         code, out, error = command("sweep", written(data()), "--out", "out", capsys=capsys)
         assert (code, out) == (2, "") and "`out` was removed, or emptied, while" in error
         assert error.count("\n") == 1 and not Path("out").exists()
@@ -818,14 +831,14 @@ def test_a_folder_with_something_else_is_refused(no_computing, capsys):
 @pytest.fixture
 def few_sequences(monkeypatch):
     """Measurements from few sequences: their columns do not depend on how many there are."""
-    room = "iclflow.sweep._curve_measurements"
-    for name, value in (("_BAYES_COUNT", 500), ("_FRESH_COUNT", 1000), ("_AT_A_TIME", 500)):
+    room = "iclflow.sweeps._named_measurements"
+    for name, value in (("_BAYES_COUNT", 500), ("_FRESH_COUNT", 1000), ("_OF_TASKS", {})):
         monkeypatch.setattr(f"{room}.{name}", value)
-    monkeypatch.setattr(f"{room}._BAYES", {})
     few = partial(which_algorithm, count=500)
-    monkeypatch.setattr("iclflow.sweep._model_measurements.which_algorithm", few)
+    monkeypatch.setattr(f"{room}.which_algorithm", few)
 
 
+@pytest.mark.slow
 def test_every_measurement_gives_its_columns_or_a_reason(few_sequences):
     linear = prepare(parse_config(BASE | {"model": {"kind": "separate", "heads": 2, "scale": 0.5}}))
     tasks = {"kind": "multi_task", "coordinates": [[0], [1]], "context": 16}
@@ -842,13 +855,13 @@ def test_every_measurement_gives_its_columns_or_a_reason(few_sequences):
         assert entry.words.endswith(".") and entry.columns
         fits = next(e for e in (linear, several) if entry.refuses(e.config) is None)
         run = trained[fits.config.hash]
-        measured = Measured(fits.config, run.final, fits.task, lambda: run, fits.floor)
+        measured = FinishedRun(fits.config, run.final, fits.task, lambda: run, fits.floor)
         found = measure([name], measured)
         assert set(found) == {*entry.columns, "not_measured"}
         assert found.pop("not_measured") is None and None not in found.values(), name
         json.dumps(found, allow_nan=False)
     part = trained[linear.config.hash][:2]
-    short = Measured(linear.config, part.final, linear.task, lambda: part, lambda: None)
+    short = FinishedRun(linear.config, part.final, linear.task, lambda: part, lambda: None)
     found = measure(["floor", "plateaus"], short)
     assert found["plateaus"] is None and found["floor"] is None
     assert "floor: The smallest loss" in found["not_measured"]
@@ -871,7 +884,7 @@ def small_sweep_files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("small")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr("iclflow.compile_cache.enable_compile_cache", lambda: None)
+        patch.setattr("iclflow.runtime._start.enable_compile_cache", lambda: None)
         computed(data(axes, 3), "sweeps/small-0")
     return folder
 
@@ -951,7 +964,7 @@ def test_curves_and_phase_diagrams_are_drawn(small_sweep, capsys):
         (Plot("task.noise", "model.scale", "final_loss", log=["hue"]), "heat"),
     ):
         assert plot.kind_of(table) == kind
-        assert plot.drawn(table, "png").startswith(b"\x89PNG")
+        assert plot.draw(table, "png").startswith(b"\x89PNG")
     words = ("plot", small_sweep, "--x", "model.scale", "--y", "final_loss * 2")
     code, out, _ = command(*words, "--out", "a.pdf", capsys=capsys)
     assert code == 0 and Path("a.pdf").read_bytes().startswith(b"%PDF") and "a.pdf" in out

@@ -7,9 +7,9 @@ import pytest
 
 from iclflow.cli import main
 from iclflow.config import InputError, Limit, to_toml
-from iclflow.sweep import Table, _file, parse_sweep
-from iclflow.sweep._axes import parse_axes
-from iclflow.sweep._table import part_bytes
+from iclflow.sweeps import Table, _file, parse_sweep
+from iclflow.sweeps._axes import parse_axes
+from iclflow.sweeps._table import encode_part
 
 BASE = {
     "task": {"kind": "linear_regression", "eigenvalues": [0.8, 0.5], "context": 20},
@@ -35,7 +35,7 @@ def table(tmp_path):
         {"run": i, "model.scale": 0.1 * i, "last_time": 5.0, "plateaus": i % 3} for i in range(9)
     ]
     file = tmp_path / "rows.parquet"
-    file.write_bytes(part_bytes(SCHEMA, rows, tmp_path))
+    file.write_bytes(encode_part(SCHEMA, rows, tmp_path))
     return Table([file])
 
 
@@ -58,7 +58,7 @@ def asked(table, monkeypatch, capsys):
     ("axes", "sentence"),
     [
         ({"model.scale": [0.1], "model": {"scale": [0.2]}}, "`axes.model.scale` is given twice"),
-        ({"theory": [True, False]}, "`axes.theory` cannot be an axis: it changes what is drawn"),
+        ({"theory": [True, False]}, "`axes.theory` cannot be an axis: it changes the figure"),
         ({"a": {"from": 1.0, "to": 1.0 + 2**-52, "count": 5}}, "so many different numbers"),
         ({"a": {"from": 10**17, "to": 10**17 + 16, "count": 9}}, "so many different numbers"),
         ({"a": {"from": -1.7e308, "to": 1.7e308, "count": 3}}, "so many different numbers"),
@@ -79,7 +79,7 @@ def test_too_many_points_are_refused_before_any_is_made(monkeypatch):
     def made(*_):
         raise AssertionError("a point was made")
 
-    monkeypatch.setattr(_file, "_config", made)
+    monkeypatch.setattr(_file, "_parse_config", made)
     scales = {"from": 0.1, "to": 1.0, "count": 10**5}
     axes = {"model.scale": scales, "flow.end": {"from": 1.0, "to": 2.0, "count": 11}}
     for axes, seeds, sentence in (

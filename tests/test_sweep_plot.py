@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from iclflow.config import InputError
-from iclflow.sweep import Plot, Table
-from iclflow.sweep._plot_labels import in_order
-from iclflow.sweep._plot_rows import asked_rows
-from iclflow.sweep._statistics import STATISTICS
-from iclflow.sweep._table import part_bytes
+from iclflow.sweeps import Plot, Table
+from iclflow.sweeps._plot_labels import sort_values
+from iclflow.sweeps._plot_rows import select_rows
+from iclflow.sweeps._statistics import STATISTICS
+from iclflow.sweeps._table import encode_part
 
 SCHEMA = {
     "run": "BIGINT", "model.scale": "DOUBLE", "task.noise": "DOUBLE",
@@ -38,14 +38,14 @@ def table(tmp_path_factory):
             }
         )  # fmt: skip
     file = folder / "rows.parquet"
-    file.write_bytes(part_bytes(SCHEMA, rows, folder))
+    file.write_bytes(encode_part(SCHEMA, rows, folder))
     return Table([file])
 
 
 @pytest.fixture
 def drawn(table, monkeypatch):
     """Draws a plot, and gives the words on what is left out and the panels."""
-    from iclflow.figures import _style
+    from iclflow.drawing import style as _style
 
     canvas, kept = _style.canvas, []
 
@@ -57,7 +57,7 @@ def drawn(table, monkeypatch):
 
     def draw(plot):
         words = []
-        assert plot.drawn(table, "png", words.append).startswith(b"\x89PNG")
+        assert plot.draw(table, "png", words.append).startswith(b"\x89PNG")
         kept[0].draw_without_rendering()  # places texts for its own resolution again
         return words, kept[1]
 
@@ -66,7 +66,7 @@ def drawn(table, monkeypatch):
 
 def refusal(table, *columns, **options):
     with pytest.raises(InputError) as refused:
-        Plot(*columns, **options).drawn(table, "png", lambda words: None)
+        Plot(*columns, **options).draw(table, "png", lambda words: None)
     assert "\n" not in str(refused.value)
     return str(refused.value)
 
@@ -92,7 +92,7 @@ def test_every_flag_is_one_expression(table, flag, text):
 
 def test_expressions_with_commas_and_comments_inside_are_taken(table):
     flags = {"x": "greatest(run, 5) -- of both", "y": "'a, (b'", "hue": None, "facet": "(seed)"}
-    rows = asked_rows(table, flags, "run < 7 /* ) */")
+    rows = select_rows(table, flags, "run < 7 /* ) */")
     assert rows == [(max(i, 5), "a, (b", None, i % 6, False) for i in range(7)]
 
 
@@ -130,6 +130,17 @@ def test_diverged_runs_are_left_out_unless_one_asks_for_them(drawn):
     assert words == [] and panel.lines[0].get_ydata()[-1] > 1e89
 
 
+@pytest.mark.parametrize(
+    "hue, entries",
+    [(None, ["median", "quartiles"]), ("task.noise", None)],
+)
+def test_the_legend_names_the_band(drawn, hue, entries):
+    _, axes = drawn(Plot("model.scale", "final_loss", hue))
+    (legend,) = axes[0].figure.legends
+    found = [text.get_text() for text in legend.get_texts()]
+    assert found[-1] == "quartiles" and entries in (None, found)
+
+
 def test_values_that_are_not_finite_or_have_no_logarithm_are_left_out_and_counted(drawn):
     words, _ = drawn(Plot("run", "1e308 * run", where="run < 9"))
     assert words == ["8 of 9 runs have a `1e308 * run` that is not finite and are left out."]
@@ -160,6 +171,7 @@ def test_statistics_are_those_of_their_names():
     assert STATISTICS["share"]([1.0, 0.0, 0.0, 1.0])[1] == 0.5
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("facet", [None, "task.noise", "seed", "task.eigenvalues"])
 def test_labels_of_phase_diagrams_are_even_and_do_not_touch(drawn, facet):
     plot = Plot("model.scale", "task.noise", "final_loss", facet, where="run < 102")
@@ -183,7 +195,7 @@ def test_long_names_are_wrapped(drawn):
 
 def test_values_of_every_kind_have_an_order():
     values = [False, 2, (), (1.0, 2.0), "a", None]
-    assert in_order(values[::-1]) == values
+    assert sort_values(values[::-1]) == values
 
 
 def test_long_texts_leave_room_for_the_figure(drawn):

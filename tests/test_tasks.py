@@ -8,6 +8,7 @@ from scipy.stats import multivariate_normal
 
 from helpers import four_components, random_task
 from iclflow.tasks import LinearRegression, Mixture, RandomLabels, in_context_in_weight
+from iclflow.tasks._check import check_draw
 
 # How many sequences of four components are drawn: one number, so that this is compiled once.
 COUNT = 2000
@@ -36,12 +37,12 @@ def test_sampled_moments_are_those_of_the_task(getkey):
     task = random_task(np.random.default_rng(0), 3, 7, noise=0.3, noisy_query=True)
     drawn = drawn_from(task, getkey(), 40_000)
     covariance = np.asarray(task.covariance)
-    x, y = drawn.x[:, 0], drawn.y[:, 0]
+    x, y, label = drawn.x[:, 0], drawn.y[:, 0, 0], drawn.y_query[:, 0]
     assert within_errors(x[:, :, None] * x[:, None, :], covariance)
     assert within_errors(x * y[:, None], covariance @ np.asarray(task.prior_mean))
     assert within_errors(y**2, task.label_variance)
     # Two labels of one sequence share w: their product shows E[ww] and nothing of the noise.
-    products = drawn.y[:, 0] * drawn.y_query * np.einsum("pd,pd->p", x, drawn.x_query)
+    products = y * label * np.einsum("pd,pd->p", x, drawn.x_query)
     signal = covariance @ np.asarray(task.weight_second_moment) @ covariance
     assert within_errors(products, np.trace(signal))
 
@@ -79,13 +80,13 @@ def test_bayes_predictor_matches_the_textbook_gaussian_posterior(getkey, noise, 
     drawn, predicted, variances = jax.tree.map(np.asarray, posteriors(task, getkey()))
     prior, mean = np.asarray(task.prior_covariance), np.asarray(task.prior_mean)
     for i in range(5):
-        x, y, query = drawn.x[i], drawn.y[i], drawn.x_query[i]
+        x, y, query = drawn.x[i], drawn.y[i, :, 0], drawn.x_query[i]
         gain = prior @ x.T @ np.linalg.pinv(x @ prior @ x.T + noise * np.eye(context), rcond=1e-11)
         weight = mean + gain @ (y - x @ mean)
         left = prior - gain @ x @ prior
-        assert predicted[i] == pytest.approx(weight @ query, abs=1e-8)
+        assert predicted[i] == pytest.approx([weight @ query], abs=1e-8)
         variance = query @ left @ query + float(task.query_noise)
-        assert variances[i] == pytest.approx(variance, abs=1e-8)
+        assert variances[i] == pytest.approx([variance], abs=1e-8)
 
 
 @eqx.filter_jit
@@ -94,6 +95,7 @@ def squares_and_risk(task, first, second):
     return (drawn.y_query - task.bayes_predict(drawn)) ** 2, task.bayes_risk(second, 8_000)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     "task",
     [
@@ -125,6 +127,7 @@ def test_mixture_knows_a_fixed_task_vector_when_it_sees_one(getkey):
     assert np.all(np.asarray(component_posterior(task, random))[0] > 1 - 1e-9)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     "components",
     [
@@ -143,7 +146,7 @@ def test_mixture_weighs_its_components_by_their_densities(getkey, components):
         logs = []
         for i in range(6):
             length = int(drawn.length[i])
-            x, y = drawn.x[i][:length], drawn.y[i][:length]
+            x, y = drawn.x[i][:length], drawn.y[i][:length, 0]
             labels = x @ x.T + float(c.noise) * np.eye(length)
             log = multivariate_normal(np.zeros(length), labels).logpdf(y)
             for point in (*x, drawn.x_query[i]):
@@ -188,3 +191,16 @@ def test_sampling_is_reproducible():
     task = four_components()
     first, second = (drawn_from(task, jr.key(3), COUNT) for _ in range(2))
     assert np.array_equal(first.x, second.x) and np.array_equal(first.y_query, second.y_query)
+
+
+@pytest.mark.parametrize(
+    ("key", "count", "words"),
+    [
+        (0, 3, "`key` = 0: must be a random key"),
+        (jr.key(0), 2.5, "`count` = 2.5: must be a whole number"),
+        (jr.key(0), np.int64(3), "`count` is an array: must be an `int`"),
+    ],
+)
+def test_what_no_sequences_can_be_drawn_from_is_refused(key, count, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        check_draw(key, count)

@@ -5,7 +5,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from iclflow.models import MergedKQ, SeparateKQ
+from iclflow.models import Attention
 from iclflow.tasks import LinearRegression
 from iclflow.theory._cascade import _race, cascade, staircase
 from iclflow.theory._drop_impulse import impulses
@@ -24,6 +24,7 @@ def errors(stairs, p, weights, **options):
     return np.abs(stairs.drop_times / flow.drop_times(stairs.levels) - 1)
 
 
+@pytest.mark.slow
 def test_staircase_from_random_weights_of_size_1e_4_is_within_a_thousandth_of_the_flow():
     negative = 0
     for seed in range(5):
@@ -36,6 +37,7 @@ def test_staircase_from_random_weights_of_size_1e_4_is_within_a_thousandth_of_th
     assert negative >= 5  # negative heads are part of the sample
 
 
+@pytest.mark.slow
 def test_errors_fall_faster_than_the_size_of_the_weights():
     worst = {1e-2: [], 1e-3: []}
     for size, seed in itertools.product(worst, (3, 7, 13)):
@@ -71,6 +73,7 @@ def test_predicted_curve_lies_on_the_flow():
     assert stairs.loss(0.0).shape == () and stairs.loss(0.0) == pytest.approx(1, abs=1e-6)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("heads", [1, 2, 7])
 def test_any_number_of_heads(heads):
     weights = gaussian(1, 1e-3, heads, 4)
@@ -86,6 +89,7 @@ def _rotated():
     return turn @ np.diag(FOUR) @ turn.T
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     "task, p, normaliser, seed",
     [
@@ -172,11 +176,13 @@ def test_symmetries_of_the_weights_do_not_change_the_staircase():
 
 
 def test_staircase_reads_a_model():
-    model = SeparateKQ.init(jr.key(0), dim=4, heads=4, scale=1e-3, normaliser="tokens")
-    direct = cascade(TASK, model.v, model.K, model.Q, normaliser="tokens")
+    model = Attention.separate(jr.key(0), dim=4, heads=4, scale=1e-3, normaliser="tokens")
+    direct = cascade(
+        TASK, model.circuits.v, model.circuits.K, model.circuits.Q, normaliser="tokens"
+    )
     np.testing.assert_array_equal(staircase(TASK, model).drop_times, direct.drop_times)
-    bare = SimpleNamespace(v=model.v, K=model.K, Q=model.Q)
-    plain = cascade(TASK, model.v, model.K, model.Q)
+    bare = SimpleNamespace(v=model.circuits.v, K=model.circuits.K, Q=model.circuits.Q)
+    plain = cascade(TASK, model.circuits.v, model.circuits.K, model.circuits.Q)
     np.testing.assert_array_equal(staircase(TASK, bare).drop_times, plain.drop_times)
 
 
@@ -245,7 +251,7 @@ def test_plateau_fraction_is_that_of_the_flow_and_falls_short_in_proportion_to_t
             "do not commute",
         ),
         (
-            lambda w: staircase(TASK, SeparateKQ.init(jr.key(0), 4, 4, activation="softmax")),
+            lambda w: staircase(TASK, Attention.separate(jr.key(0), 4, 4, activation="softmax")),
             "softmax",
         ),
         (lambda w: plateau_fraction(cascade(TASK, *(0 * x for x in w))), "no drop"),
@@ -258,10 +264,10 @@ def test_bad_input_is_refused_in_one_sentence(call, message):
 
 
 def test_a_model_of_another_kind_is_refused():
-    with pytest.raises(TypeError, match="`model` is a MergedKQ, without `K`: the cascade is for"):
-        staircase(TASK, MergedKQ.init(jr.key(0), 4, 4))
+    with pytest.raises(TypeError, match="has the circuits Merged, without `K`: the cascade is for"):
+        staircase(TASK, Attention.merged(jr.key(0), 4, 4))
 
 
 def test_a_staircase_is_shown_in_one_line():
-    shown = repr(staircase(TASK, SeparateKQ.init(jr.key(0), 4, 4, scale=1e-2)))
+    shown = repr(staircase(TASK, Attention.separate(jr.key(0), 4, 4, scale=1e-2)))
     assert shown.startswith("Staircase(levels 1, 0.64") and "\n" not in shown and len(shown) < 120

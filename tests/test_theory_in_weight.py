@@ -7,7 +7,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from iclflow.models import FullMergedKQ
+from iclflow.models import Attention
 from iclflow.risks._token_moments import exact_quadratic_risk, joint_moments
 from iclflow.tasks import LinearRegression, Mixture, RandomLabels, in_context_in_weight
 from iclflow.theory._in_weight import (
@@ -92,7 +92,7 @@ def test_leading_order_becomes_exact_in_long_contexts():
 
 def test_tiny_weights_grow_at_the_escape_rate():
     task = in_context_in_weight(LinearRegression([0.5, 0.3], context=6), 0.4)
-    model = FullMergedKQ.init(jr.key(0), 2, 2, 1e-6)
+    model = Attention.merged(jr.key(0), 2, 2, 1e-6, blind=False)
     risk = exact_quadratic_risk(task, model)
     step = jax.jit(lambda m: jax.tree.map(lambda w, g: w - 0.005 * g, m, risk.gradient(m)))
     norm = lambda m: float(jnp.sqrt(sum(jnp.sum(w**2) for w in jax.tree.leaves(m))))
@@ -121,11 +121,11 @@ def test_tiny_weights_grow_at_the_escape_rate():
 )
 def test_blocks_that_move_are_those_with_a_gradient(task, blocks):
     assert moving_blocks(task) == frozenset(blocks)
-    model = FullMergedKQ.init(jr.key(1), task.dim, 2, 0.3)  # u = h = 0
+    model = Attention.merged(jr.key(1), task.dim, 2, 0.3, blind=False)  # u = h = 0
     gradient = exact_quadratic_risk(task, model).gradient(model)
     driven = {
-        "u": jnp.max(jnp.abs(gradient.value[:, :-1])) > 1e-12,
-        "h": jnp.max(jnp.abs(gradient.key_query[:, -1])) > 1e-12,
+        "u": jnp.max(jnp.abs(gradient.circuits.value[..., :-1])) > 1e-12,
+        "h": jnp.max(jnp.abs(gradient.circuits.key_query[:, -1])) > 1e-12,
     }
     for block, moves in driven.items():
         assert bool(moves) == (block in blocks)
@@ -162,6 +162,7 @@ def tasks_with_everything():
 TASKS = tasks_with_everything()
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     "normaliser,attends", [("context", True), ("tokens", True), ("none", False)]
 )
@@ -169,10 +170,18 @@ TASKS = tasks_with_everything()
 def test_pairings_and_cubature_agree_with_the_closed_forms_of_the_risk(name, normaliser, attends):
     task = TASKS[name]
     theory = token_moments(task, normaliser, attends)
-    model = FullMergedKQ.init(
-        jr.key(2), task.dim, task.dim + 1, 1.0, normaliser=normaliser, self_attention=attends
+    model = Attention.merged(
+        jr.key(2),
+        task.dim,
+        task.dim + 1,
+        1.0,
+        normaliser=normaliser,
+        self_attention=attends,
+        blind=False,
     )
-    model = eqx.tree_at(lambda m: m.value, model, jr.normal(jr.key(3), model.value.shape))
+    model = eqx.tree_at(
+        lambda m: m.circuits.value, model, jr.normal(jr.key(3), model.circuits.value.shape)
+    )
     risk = exact_quadratic_risk(task, model)
     first, second = np.triu_indices(task.dim + 1)
     size = len(first) * task.dim

@@ -308,6 +308,7 @@ def test_white_closed_form_predicts_generic_small_weights():
 # The reduced flow.
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("imbalance", [0.0, 0.7, -0.7])
 @pytest.mark.parametrize("task", [FOUR, general_task(4)], ids=["aligned", "general"])
 def test_reduced_flow_is_the_flow_of_heads_that_are_multiples(task, imbalance):

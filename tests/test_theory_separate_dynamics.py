@@ -156,6 +156,7 @@ def ride(v, k, q, drive):
     return run.t[-1] + 1 / (drive[0] * abs(run.y[0, -1])), run.sol
 
 
+@pytest.mark.slow
 def test_idle_heads_grow_turn_and_blow_up_as_an_ode_solver_says():
     v, K, Q = gaussian(5, 1.0, 40, 4)
     k, q = K[..., 0], Q[..., 0]

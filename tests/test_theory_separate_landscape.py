@@ -149,6 +149,7 @@ def test_landscape_holds_for_any_covariance_and_prior(rank):
         assert negative_eigenvalues(hessian).size == point.index
 
 
+@pytest.mark.slow
 def test_random_restarts_find_all_stationary_functions_and_no_others():
     task, p = general_task()
     points = stationary_points(task, heads=3)

@@ -54,7 +54,7 @@ def test_risks_of_steps_agree_with_sampled_contexts(setting):
         for weigh, risk in ((plain, theory.gradient_step_risk), (centred, theory.debiased_risk)):
             value, error = sampled(weigh(step), *setting, count=20_000)
             assert error < 0.01 * value
-            assert abs(value - risk(step, *setting)) < 4 * error
+            assert abs(value - risk(isotropic(*setting), step)) < 4 * error
 
 
 @pytest.mark.parametrize(
@@ -71,9 +71,9 @@ def test_best_steps_are_minima_with_the_reference_risks(setting, step, centred_s
         (theory.debiased_optimum, theory.debiased_risk, centred_step),
     )
     for optimum, risk, reference in pairs:
-        best = optimum(*setting)
+        best = optimum(isotropic(*setting))
         np.testing.assert_allclose(best.risk, reference, atol=1e-10)
-        found = scipy.optimize.minimize_scalar(lambda step: risk(step, *setting))
+        found = scipy.optimize.minimize_scalar(lambda step: risk(isotropic(*setting), step))
         # A parabola: the minimiser finds its bottom to the root of rounding, its value to rounding.
         np.testing.assert_allclose(best.step, found.x, rtol=1e-6)
         np.testing.assert_allclose(best.risk, found.fun, rtol=1e-13)
@@ -81,16 +81,15 @@ def test_best_steps_are_minima_with_the_reference_risks(setting, step, centred_s
 
 def test_centring_costs_exactly_one_sample():
     for dim, length, noise in [*SETTINGS, (1, 2, 0.0), (7, 3, 2.0)]:
-        with_all = theory.debiased_optimum(dim, length, noise).risk
-        with_one_less = theory.gradient_step_optimum(dim, length - 1, noise).risk
+        with_all = theory.debiased_optimum(isotropic(dim, length, noise)).risk
+        with_one_less = theory.gradient_step_optimum(isotropic(dim, length - 1, noise)).risk
         np.testing.assert_allclose(with_all, with_one_less, rtol=1e-14)
 
 
 def test_step_risks_are_those_of_the_linear_theory():
     task = isotropic(5, 40, 0.1)
-    numbers = theory.isotropic_numbers(task)
-    assert numbers == (5, 40, 0.1)
-    best = theory.gradient_step_optimum(*numbers)
+    assert theory.Setting.of(task) == theory.Setting(5, 40, 0.1)
+    best = theory.gradient_step_optimum(task)
     np.testing.assert_allclose(best.risk, theory.optimal_loss(task), rtol=1e-13)
     np.testing.assert_allclose(best.step * np.eye(5), theory.optimal_matrix(task), atol=1e-13)
 
@@ -144,18 +143,19 @@ def test_one_dimensional_resolvents_agree_with_chi_square_integrals(penalty):
 def test_ridge_risk_agrees_with_sampled_contexts(dim, length, penalty):
     value, error = sampled(ridge(penalty), dim, length, 0.2, count=60_000)
     assert error < 0.01 * value
-    assert abs(value - theory.ridge_risk(penalty, dim, length, 0.2)) < 4 * error
+    assert abs(value - theory.ridge_risk(isotropic(dim, length, 0.2), penalty)) < 4 * error
 
 
 def test_bayes_is_the_best_ridge():
     for dim, length, noise in [(5, 40, 0.1), (10, 4, 0.5), (3, 3, 0.01)]:
         found = scipy.optimize.minimize_scalar(
-            lambda log: theory.ridge_risk(np.exp(log), dim, length, noise), bracket=(-3, 1)
+            lambda log: theory.ridge_risk(isotropic(dim, length, noise), np.exp(log)),
+            bracket=(-3, 1),
         )
-        bayes = theory.bayes_risk_isotropic(dim, length, noise)
+        bayes = theory.bayes_risk_isotropic(isotropic(dim, length, noise))
         np.testing.assert_allclose(np.exp(found.x), dim * noise, rtol=1e-5)
         np.testing.assert_allclose(found.fun, bayes, rtol=1e-12)
-        best = theory.ridge_risk(dim * noise, dim, length, noise)
+        best = theory.ridge_risk(isotropic(dim, length, noise), dim * noise)
         np.testing.assert_allclose(best, bayes, rtol=1e-13)
 
 
@@ -167,24 +167,28 @@ def test_bayes_risks_agree_with_long_simulations():
         ((20, 40, 0.1), 0.187311, 1.2e-5),
         ((10, 100, 0.1), 0.1110950, 6e-7),
     ]:
-        assert abs(theory.bayes_risk_isotropic(*setting) - value) < 4 * error
+        assert abs(theory.bayes_risk_isotropic(isotropic(*setting)) - value) < 4 * error
 
 
 def test_without_noise_bayes_misses_what_the_context_does_not_span():
     for dim, length in [(10, 4), (4, 10), (6, 6)]:
         limit = max(1 - length / dim, 0)
-        assert theory.bayes_risk_isotropic(dim, length, 0.0) == limit
-        small = theory.bayes_risk_isotropic(dim, length, 1e-9)
+        assert theory.bayes_risk_isotropic(isotropic(dim, length, 0.0)) == limit
+        small = theory.bayes_risk_isotropic(isotropic(dim, length, 1e-9))
         # At L = d the smallest eigenvalue may be as small as the noise: an error of order σ.
         np.testing.assert_allclose(small, limit, atol=1e-3 if dim == length else 1e-7)
 
 
 def test_least_squares_is_ridge_without_penalty():
     for dim, length, noise in [(5, 40, 0.1), (3, 9, 1.0)]:
-        risk = theory.least_squares_risk(dim, length, noise)
+        risk = theory.least_squares_risk(isotropic(dim, length, noise))
         # The risk is smooth at zero penalty: an error of the order of the penalty.
-        np.testing.assert_allclose(theory.ridge_risk(1e-9, dim, length, noise), risk, rtol=1e-8)
-    np.testing.assert_allclose(theory.least_squares_risk(5, 40, 0.1), 0.1147058824, atol=1e-10)
+        np.testing.assert_allclose(
+            theory.ridge_risk(isotropic(dim, length, noise), 1e-9), risk, rtol=1e-8
+        )
+    np.testing.assert_allclose(
+        theory.least_squares_risk(isotropic(5, 40, 0.1)), 0.1147058824, atol=1e-10
+    )
 
 
 # Limits ---------------------------------------------------------------------------------------
@@ -211,10 +215,10 @@ def test_finite_risks_approach_the_proportional_limits(ratio):
         dim = int(ratio * length)
         gaps.append(
             (
-                theory.gradient_step_optimum(dim, length, 0.1).risk - limit.step,
-                theory.any_heads_bound(dim, length, 0.1) - limit.step,
-                theory.bayes_risk_isotropic(dim, length, 0.1) - limit.bayes,
-                theory.ridge_risk(penalty * length, dim, length, 0.1) - ridge_limit,
+                theory.gradient_step_optimum(isotropic(dim, length, 0.1)).risk - limit.step,
+                theory.any_heads_bound(isotropic(dim, length, 0.1)) - limit.step,
+                theory.bayes_risk_isotropic(isotropic(dim, length, 0.1)) - limit.bayes,
+                theory.ridge_risk(isotropic(dim, length, 0.1), penalty * length) - ridge_limit,
             )
         )
     # Corrections of order 1/L: each doubling halves the gap.
@@ -237,9 +241,9 @@ def test_without_noise_the_limit_of_bayes_is_what_is_not_spanned():
 
 
 def test_distance_from_bayes_is_set_by_the_noise():
-    np.testing.assert_allclose(theory.excess_over_bayes(5, 40, 0.1), 9.8829, atol=1e-4)
+    np.testing.assert_allclose(theory.excess_over_bayes(isotropic(5, 40, 0.1)), 9.8829, atol=1e-4)
     for dim, noise in [(5, 0.1), (20, 0.1), (5, 2.0)]:
-        far = theory.excess_over_bayes(dim, 1_000_000, noise)
+        far = theory.excess_over_bayes(isotropic(dim, 1_000_000, noise))
         # Corrections of order d/L.
         np.testing.assert_allclose(far, 1 + 1 / noise + 1 / (dim * noise), rtol=1e-4)
 
@@ -253,7 +257,7 @@ def test_bound_on_any_number_of_heads_has_the_reference_values():
         ((10, 20, 0.1), 0.44810663),
         ((10, 100, 0.1), 0.19243169),
     ]:
-        np.testing.assert_allclose(theory.any_heads_bound(*setting), value, atol=1e-8)
+        np.testing.assert_allclose(theory.any_heads_bound(isotropic(*setting)), value, atol=1e-8)
 
 
 @pytest.mark.parametrize("setting", [(5, 40, 0.1), (2, 1, 0.0), (3, 5.5, 1.0), (10, 1e6, 0.1)])
@@ -267,7 +271,9 @@ def test_bound_agrees_with_an_integral_over_chi_square(setting):
         for a, b in zip(edges[:-1], edges[1:])
     ]
     # The tails that are left out hold 2e-15 of the mass.
-    np.testing.assert_allclose(theory.any_heads_bound(*setting) - noise, sum(pieces), rtol=1e-7)
+    np.testing.assert_allclose(
+        theory.any_heads_bound(theory.Setting(*setting)) - noise, sum(pieces), rtol=1e-7
+    )
 
 
 def test_softmax_cannot_beat_linear_attention_by_what_a_results_table_says():
@@ -277,19 +283,19 @@ def test_softmax_cannot_beat_linear_attention_by_what_a_results_table_says():
         ((20, 40), 0.037 / 0.031, 1.0450),
         ((10, 100), 0.014 / 0.011, 1.1801),
     ]:
-        bound = theory.linear_over_softmax_bound(dim, length)
+        bound = theory.linear_over_softmax_bound(isotropic(dim, length))
         np.testing.assert_allclose(bound, most, atol=5e-5)
         assert stated > bound
         for noise in (0.0, 0.003, 0.1, 1.0, 30.0):
-            step = theory.gradient_step_optimum(dim, length, noise).risk
-            heads = theory.any_heads_bound(dim, length, noise)
+            step = theory.gradient_step_optimum(isotropic(dim, length, noise)).risk
+            heads = theory.any_heads_bound(isotropic(dim, length, noise))
             for counted in (0.0, noise):  # with and without the noise of the query
                 assert (step - counted) / (heads - counted) <= bound * (1 + 1e-12)
 
 
 def test_one_dimension_without_noise_has_no_bound():
-    assert theory.any_heads_bound(1, 10, 0.0) == 0
-    assert theory.linear_over_softmax_bound(1, 10) == np.inf
+    assert theory.any_heads_bound(isotropic(1, 10, 0.0)) == 0
+    assert theory.linear_over_softmax_bound(isotropic(1, 10)) == np.inf
 
 
 # Refusals -------------------------------------------------------------------------------------
@@ -297,23 +303,23 @@ def test_one_dimension_without_noise_has_no_bound():
 
 def test_numbers_that_mean_nothing_are_refused():
     with pytest.raises(ValueError, match="`noise` = -1"):
-        theory.debiased_risk(0.5, 5, 40, -1.0)
+        theory.debiased_risk(isotropic(5, 40, -1.0), 0.5)
     with pytest.raises(ValueError, match="`dim` = 0"):
-        theory.any_heads_bound(0, 40, 0.1)
+        theory.any_heads_bound(isotropic(0, 40, 0.1))
     with pytest.raises(ValueError, match="finite from `length` = `dim` \\+ 2"):
-        theory.least_squares_risk(5, 6, 0.1)
+        theory.least_squares_risk(isotropic(5, 6, 0.1))
     with pytest.raises(ValueError, match="`penalty` = 0"):
-        theory.ridge_risk(0.0, 5, 6, 0.1)
+        theory.ridge_risk(isotropic(5, 6, 0.1), 0.0)
     with pytest.raises(ValueError, match="`ratio` = 0"):
         theory.proportional_risks(0.0, 0.1)
     with pytest.raises(ValueError, match="`noise` = 0"):
-        theory.excess_over_bayes(5, 40, 0.0)
+        theory.excess_over_bayes(isotropic(5, 40, 0.0))
 
 
 def test_tasks_that_are_not_isotropic_are_refused():
     with pytest.raises(ValueError, match="not isotropic"):
-        theory.isotropic_numbers(LinearRegression([1.0, 1.0], 5))
+        theory.Setting.of(LinearRegression([1.0, 1.0], 5))
     with pytest.raises(ValueError, match="one context length"):
-        theory.isotropic_numbers(isotropic(2, (3, 4), 0.1))
+        theory.Setting.of(isotropic(2, (3, 4), 0.1))
     with pytest.raises(ValueError, match="noiseless query"):
-        theory.isotropic_numbers(isotropic(2, 3, 0.1, noisy_query=False))
+        theory.Setting.of(isotropic(2, 3, 0.1, noisy_query=False))

@@ -7,6 +7,8 @@ import scipy.optimize
 from iclflow import theory
 from iclflow.tasks import LinearRegression, MultiTaskRegression, isotropic
 
+TASK = isotropic(5, 40, 0.1)
+
 
 def correlated(context=30, **options) -> LinearRegression:
     """Four correlated inputs, the first with extra variance; β ~ N(0, I/4)."""
@@ -85,8 +87,8 @@ def test_preconditioner_is_the_minimum(task):
 
 
 def test_isotropic_preconditioner_is_the_debiased_step():
-    task = isotropic(5, 40, 0.1)
-    best = theory.debiased_optimum(5, 40, 0.1)
+    task = TASK
+    best = theory.debiased_optimum(TASK)
     np.testing.assert_allclose(theory.debiased_matrix(task), best.step * np.eye(5), atol=1e-14)
     np.testing.assert_allclose(theory.debiased_matrix_optimum(task), best.risk, rtol=1e-13)
 
@@ -126,12 +128,12 @@ def test_small_pair_of_matrices_reaches_the_preconditioned_step():
 
 
 def test_isotropic_matrices_have_the_scalar_loss():
-    task = isotropic(5, 40, 0.1)
+    task = TASK
     omega, mu = np.array([0.3, -0.2]), np.array([1.0, -0.8])
     matrices = omega[:, None, None] * np.eye(5)
     np.testing.assert_allclose(
         theory.softmax_matrix_loss(task, matrices, mu),
-        theory.softmax_large_context_loss(omega, mu, 5, 40, 0.1),
+        theory.softmax_large_context_loss(TASK, omega, mu),
         rtol=1e-13,
     )
 
@@ -234,7 +236,7 @@ def test_equal_disjoint_tasks_with_two_heads_pay_for_the_inputs_of_all():
 def test_steps_at_other_lengths_have_the_reference_values(
     test_length, step, unnormalised, retrained
 ):
-    found = theory.length_transfer(20, test_length, 10, 0.1)
+    found = theory.length_transfer(isotropic(10, 20, 0.1), test_length)
     np.testing.assert_allclose(found.step, step, atol=6e-7)
     np.testing.assert_allclose(found.unnormalised, unnormalised, rtol=2e-6)
     np.testing.assert_allclose(found.retrained, retrained, atol=6e-7)
@@ -246,23 +248,25 @@ def test_steps_at_other_lengths_have_the_reference_values(
 
 
 def test_trained_heads_at_other_lengths_have_the_reference_values():
-    pair, head = theory.pair_optimum(10, 20, 0.1), theory.one_head_optimum(10, 20, 0.1)
+    task = isotropic(10, 20, 0.1)
+    pair, head = theory.pair_optimum(task), theory.one_head_optimum(task)
     for length, of_pair, of_head in [
         (10, 0.723497, 0.894640),
         (40, 0.359003, 0.576567),
         (100, 0.279053, 0.473022),
         (1000, 0.229935, 0.377388),
     ]:
-        found = theory.pair_loss(pair.w, pair.mu, 10, length, 0.1)
+        found = theory.pair_loss(isotropic(10, length, 0.1), pair.w, pair.mu)
         np.testing.assert_allclose(found, of_pair, atol=6e-7)
-        found = theory.kernel_regression_risk(head.omega, 10, length, 0.1, head.mu)
+        found = theory.kernel_regression_risk(isotropic(10, length, 0.1), head.omega, head.mu)
         np.testing.assert_allclose(found, of_head, atol=2e-6)
 
 
 def test_endless_contexts_leave_the_bias():
     omega, mu = np.array([0.2, -0.3]), np.array([1.5, -1.0])
-    limit = theory.infinite_length_loss(omega, mu, 0.1)
-    near, far = (theory.softmax_exact_loss(omega, mu, 4, n, 0.1) for n in (1e5, 2e5))
+    limit = theory.infinite_length_loss(isotropic(4, 40, 0.1), omega, mu)
+    tasks = [isotropic(4, length, 0.1) for length in (100_000, 200_000)]
+    near, far = (theory.softmax_exact_loss(task, omega, mu) for task in tasks)
     # The approach is as 1/L: extrapolating removes it.
     np.testing.assert_allclose(2 * far - near, limit, atol=1e-8)
 
@@ -307,7 +311,7 @@ def test_risk_with_components_agrees_with_sampled_labels(degrees):
     errors = (y[:, -1] - predicted) ** 2
     error = errors.std() / np.sqrt(count)
     assert error < 0.01 * errors.mean()
-    expected = theory.transfer_risk(step, dim, length, noise, degrees)
+    expected = theory.transfer_risk(isotropic(dim, length, noise), step, degrees)
     assert abs(errors.mean() - expected) < 4 * error
 
 
@@ -320,7 +324,8 @@ def test_component_alone_makes_the_noise_that_theory_says(degree):
     moments = np.einsum("pl,pld->pd", f - f.mean(1, keepdims=True), x) / length
     squares = np.sum(moments**2, 1)  # E over the query of the squared prediction at step 1
     error = squares.std() / np.sqrt(count)
-    with_it, without = (theory.transfer_risk(1.0, dim, length, 0.0, c) for c in ({degree: 1.0}, {}))
+    task = isotropic(dim, length, 0.0)
+    with_it, without = (theory.transfer_risk(task, 1.0, c) for c in ({degree: 1.0}, {}))
     expected = with_it - without - 1
     assert abs(squares.mean() - expected) < 4 * error
     # Sharp enough to tell d + 2k(L − 1)/L from d + 2k.
@@ -329,20 +334,18 @@ def test_component_alone_makes_the_noise_that_theory_says(degree):
 
 
 def test_components_are_worse_than_noise_of_the_same_variance():
-    best = theory.transfer_optimum(5, 40, 0.1, {2: 0.36})
-    found = scipy.optimize.minimize_scalar(
-        lambda step: theory.transfer_risk(step, 5, 40, 0.1, {2: 0.36})
-    )
+    best = theory.transfer_optimum(TASK, {2: 0.36})
+    found = scipy.optimize.minimize_scalar(lambda step: theory.transfer_risk(TASK, step, {2: 0.36}))
     np.testing.assert_allclose(best.step, found.x, rtol=1e-6)
     np.testing.assert_allclose(best.risk, found.fun, rtol=1e-13)
-    assert best.risk > theory.debiased_optimum(5, 40, 0.46).risk
+    assert best.risk > theory.debiased_optimum(isotropic(5, 40, 0.46)).risk
     # No component: the debiased step on a noisy linear task.
     np.testing.assert_allclose(
-        theory.transfer_optimum(5, 40, 0.1, {}), theory.debiased_optimum(5, 40, 0.1), rtol=1e-13
+        theory.transfer_optimum(TASK, {}), theory.debiased_optimum(TASK), rtol=1e-13
     )
     # A constant is removed by centring, and missed at the query.
-    constant = theory.transfer_risk(0.8, 5, 40, 0.1, {0: 0.5})
-    np.testing.assert_allclose(constant, theory.debiased_risk(0.8, 5, 40, 0.1) + 0.5, rtol=1e-13)
+    constant = theory.transfer_risk(TASK, 0.8, {0: 0.5})
+    np.testing.assert_allclose(constant, theory.debiased_risk(TASK, 0.8) + 0.5, rtol=1e-13)
 
 
 def test_inputs_that_mean_nothing_are_refused():
@@ -355,4 +358,4 @@ def test_inputs_that_mean_nothing_are_refused():
     with pytest.raises(ValueError, match="at least 2"):
         theory.task_floors(two_tasks(context=1))
     with pytest.raises(ValueError, match="degrees other than 1"):
-        theory.transfer_risk(0.5, 5, 40, 0.1, {1: 0.2})
+        theory.transfer_risk(TASK, 0.5, {1: 0.2})

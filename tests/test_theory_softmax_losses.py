@@ -6,8 +6,10 @@ import scipy.integrate
 import scipy.optimize
 
 from iclflow import theory
+from iclflow.tasks import isotropic
 
 SETTING = (5, 40, 0.1)
+TASK = isotropic(*SETTING)
 HEADS = np.array([0.3, -0.2, 0.05]), np.array([1.2, -0.7, 0.4])
 
 
@@ -29,15 +31,15 @@ def test_large_context_loss_has_the_reference_values():
         (pair(0.2, 1.6), (10, 20, 0.1), 0.4609357099),
         (one(10**-0.5, 2.486403), (10, 100, 0.0), 0.2137302715),
     ]:
-        np.testing.assert_allclose(loss(*heads, *setting), value, atol=1e-9)
+        np.testing.assert_allclose(loss(isotropic(*setting), *heads), value, atol=1e-9)
 
 
 def test_large_context_gradient_agrees_with_differences():
-    gradient = theory.softmax_large_context_gradient(*HEADS, *SETTING)
+    gradient = theory.softmax_large_context_gradient(TASK, *HEADS)
     state, step = np.concatenate(HEADS), 1e-5
 
     def loss(state):
-        return theory.softmax_large_context_loss(*np.split(state, 2), *SETTING)
+        return theory.softmax_large_context_loss(TASK, *np.split(state, 2))
 
     found = [(loss(state + step * e) - loss(state - step * e)) / (2 * step) for e in np.eye(6)]
     # Central differences: h² times third derivatives of order 100.
@@ -46,25 +48,25 @@ def test_large_context_gradient_agrees_with_differences():
 
 def test_optimal_mu_minimises_the_large_context_loss():
     omega, _ = HEADS
-    best = theory.optimal_mu(omega, *SETTING)
+    best = theory.optimal_mu(TASK, omega)
     found = scipy.optimize.minimize(
-        lambda mu: theory.softmax_large_context_loss(omega, mu, *SETTING), np.zeros(3), tol=1e-12
+        lambda mu: theory.softmax_large_context_loss(TASK, omega, mu), np.zeros(3), tol=1e-12
     )
     np.testing.assert_allclose(best, found.x, rtol=1e-4)
-    assert theory.softmax_large_context_loss(omega, best, *SETTING) <= found.fun + 1e-15
+    assert theory.softmax_large_context_loss(TASK, omega, best) <= found.fun + 1e-15
 
 
 def test_heads_of_equal_strength_share_equally():
-    shared = theory.optimal_mu(np.array([0.4, 0.4]), *SETTING)
-    alone = theory.optimal_mu(np.array([0.4]), *SETTING)
+    shared = theory.optimal_mu(TASK, np.array([0.4, 0.4]))
+    alone = theory.optimal_mu(TASK, np.array([0.4]))
     np.testing.assert_allclose(shared, np.repeat(alone / 2, 2), rtol=1e-10)
 
 
 def test_best_head_of_the_large_context_loss():
-    best = theory.large_context_one_head(*SETTING)
+    best = theory.large_context_one_head(TASK)
     np.testing.assert_allclose(best, (0.4472136, 1.6276947, 0.37207280), atol=6e-8)
     found = scipy.optimize.minimize(
-        lambda v: theory.softmax_large_context_loss(*one(*v), *SETTING), [0.3, 1.0], tol=1e-13
+        lambda v: theory.softmax_large_context_loss(TASK, *one(*v)), [0.3, 1.0], tol=1e-13
     )
     # The minimiser stops at the root of rounding; the value is better by the square.
     np.testing.assert_allclose(found.x, best[:2], rtol=1e-6)
@@ -73,11 +75,11 @@ def test_best_head_of_the_large_context_loss():
 
 def test_pair_of_the_large_context_loss_falls_to_its_infimum():
     widths = np.array([0.2, 0.1, 0.02, 0.0])
-    losses = [theory.large_context_pair(w, *SETTING) for w in widths]
+    losses = [theory.large_context_pair(TASK, w) for w in widths]
     np.testing.assert_allclose(losses, [0.22158842, 0.22092340, 0.22087919, 0.22087912], atol=6e-9)
     for w, loss in zip(widths[:3], losses):
         found = scipy.optimize.minimize_scalar(
-            lambda mu: theory.softmax_large_context_loss(*pair(w, mu), *SETTING)
+            lambda mu: theory.softmax_large_context_loss(TASK, *pair(w, mu))
         )
         np.testing.assert_allclose(loss, found.fun, rtol=1e-12)
     np.testing.assert_allclose(losses[-1], theory.proportional_risks(5 / 40, 0.1).step, rtol=1e-14)
@@ -176,6 +178,7 @@ def test_order_and_common_sign_of_two_heads_do_not_matter():
 # The exact loss -------------------------------------------------------------------------------
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("omega", "mu", "setting", "value", "tolerance"),
     [
@@ -191,9 +194,9 @@ def test_order_and_common_sign_of_two_heads_do_not_matter():
     ],
 )
 def test_exact_loss_has_the_reference_values(omega, mu, setting, value, tolerance):
-    loss = theory.softmax_exact_loss(np.array(omega), np.array(mu), *setting)
+    loss = theory.softmax_exact_loss(isotropic(*setting), np.array(omega), np.array(mu))
     np.testing.assert_allclose(loss, value, atol=tolerance)
-    assert loss > theory.any_heads_bound(*setting)
+    assert loss > theory.any_heads_bound(isotropic(*setting))
 
 
 def test_exact_loss_agrees_with_sampled_layers():
@@ -207,18 +210,21 @@ def test_exact_loss_agrees_with_sampled_layers():
     losses = noise + np.sum(miss**2, 1) / dim + noise * np.sum(c**2, 1)
     error = losses.std() / np.sqrt(len(losses))
     assert error < 0.01
-    assert abs(losses.mean() - theory.softmax_exact_loss(omega, mu, dim, length, noise)) < 4 * error
+    assert (
+        abs(losses.mean() - theory.softmax_exact_loss(isotropic(dim, length, noise), omega, mu))
+        < 4 * error
+    )
 
 
 def test_best_mu_from_integrals_minimises_the_exact_loss():
     omega = np.array([0.4, -0.2])
-    integrals = theory.head_integrals(omega, 5, 40)
-    best = theory.optimal_mu_from(integrals, 5, 0.1)
-    loss = theory.softmax_exact_loss(omega, best, *SETTING)
+    integrals = theory.head_integrals(TASK, omega)
+    best = theory.optimal_mu_from(TASK, integrals)
+    loss = theory.softmax_exact_loss(TASK, omega, best)
     np.testing.assert_allclose(loss, 1.1 - best @ integrals.b, rtol=1e-12)
     for change in np.array([[1e-3, 0], [0, 1e-3], [1e-3, -1e-3]]):
         for sign in (1, -1):
-            assert theory.softmax_exact_loss(omega, best + sign * change, *SETTING) > loss
+            assert theory.softmax_exact_loss(TASK, omega, best + sign * change) > loss
 
 
 def test_first_order_has_a_remainder_of_second_order():
@@ -226,20 +232,22 @@ def test_first_order_has_a_remainder_of_second_order():
     first, large = theory.softmax_first_order_loss, theory.softmax_large_context_loss
     # The exact loss less L₁, times L².
     for length, value in [(100, -11.94), (1600, -14.10), (6400, -14.34)]:
-        exact = theory.softmax_exact_loss(omega, mu, 5, length, 0.1)
-        gap = length**2 * (exact - first(omega, mu, 5, length, 0.1))
+        exact = theory.softmax_exact_loss(isotropic(5, length, 0.1), omega, mu)
+        gap = length**2 * (exact - first(isotropic(5, length, 0.1), omega, mu))
         np.testing.assert_allclose(gap, value, atol=6e-3)
     # The large-context loss is wrong in first order.
-    wrong = 6400 * (exact - large(omega, mu, 5, 6400, 0.1))
+    wrong = 6400 * (exact - large(isotropic(5, 6400, 0.1), omega, mu))
     np.testing.assert_allclose(wrong, 1.33, atol=6e-3)
 
 
 def test_first_order_has_the_reference_values():
     first = theory.softmax_first_order_loss
-    np.testing.assert_allclose(first(*pair(0.13, 3.45), *SETTING), 0.2470823376, atol=1e-9)
-    np.testing.assert_allclose(first(*pair(0.1, 4.4), 30, 300, 0.1), 0.2048352929, atol=1e-9)
+    np.testing.assert_allclose(first(TASK, *pair(0.13, 3.45)), 0.2470823376, atol=1e-9)
+    np.testing.assert_allclose(
+        first(isotropic(30, 300, 0.1), *pair(0.1, 4.4)), 0.2048352929, atol=1e-9
+    )
     with pytest.raises(ValueError, match="below 1/√2"):
-        first(*one(0.71, 1.0), *SETTING)
+        first(TASK, *one(0.71, 1.0))
 
 
 # One head -------------------------------------------------------------------------------------
@@ -259,7 +267,7 @@ def test_first_order_has_the_reference_values():
     ],
 )
 def test_best_head_has_the_reference_values(setting, omega, mu, loss):
-    best = theory.one_head_optimum(*setting)
+    best = theory.one_head_optimum(isotropic(*setting))
     # Printed to six decimals, losses to seven; the minimiser knows ω to 1e-7.
     np.testing.assert_allclose(best[:2], (omega, mu), atol=2e-6)
     np.testing.assert_allclose(best.loss, loss, atol=6e-8)
@@ -268,22 +276,24 @@ def test_best_head_has_the_reference_values(setting, omega, mu, loss):
 def test_kernel_regression_is_one_head():
     omega, mu = one(0.6, 1.3)
     for length in (1, 7, 40.5):
-        risk = theory.kernel_regression_risk(0.6, 4, length, 0.2, mu=1.3)
-        exact = theory.softmax_exact_loss(omega, mu, 4, length, 0.2)
+        setting = theory.Setting(4, length, 0.2)
+        risk = theory.kernel_regression_risk(setting, 0.6, mu=1.3)
+        exact = theory.softmax_exact_loss(setting, omega, mu)
         np.testing.assert_allclose(risk, exact, rtol=1e-13)
 
 
 def test_best_kernel_regression_is_a_minimum_above_the_best_head():
-    best = theory.kernel_regression_optimum(*SETTING)
+    best = theory.kernel_regression_optimum(TASK)
     assert best.mu == 1
     for omega in (0.98 * best.omega, 1.02 * best.omega):
-        assert theory.kernel_regression_risk(omega, *SETTING) > best.loss
-    assert best.loss > theory.one_head_optimum(*SETTING).loss
+        assert theory.kernel_regression_risk(TASK, omega) > best.loss
+    assert best.loss > theory.one_head_optimum(TASK).loss
 
 
+@pytest.mark.slow
 def test_heads_whose_best_strength_is_not_found_are_refused():
     with pytest.raises(ValueError, match="picks single points"):
-        theory.one_head_optimum(1, 2, 0.0)
+        theory.one_head_optimum(isotropic(1, 2, 0.0))
 
 
 def test_saturated_attention_picks_the_largest_score():
@@ -300,8 +310,8 @@ def test_saturated_attention_picks_the_largest_score():
 
 def test_heads_that_mean_nothing_are_refused():
     with pytest.raises(ValueError, match="one number a head"):
-        theory.softmax_large_context_loss(np.zeros(0), np.zeros(0), *SETTING)
+        theory.softmax_large_context_loss(TASK, np.zeros(0), np.zeros(0))
     with pytest.raises(ValueError, match="NaN or infinity"):
-        theory.softmax_exact_loss(*one(np.nan, 1.0), *SETTING)
+        theory.softmax_exact_loss(TASK, *one(np.nan, 1.0))
     with pytest.raises(ValueError, match="picks single points"):
-        theory.kernel_regression_risk(1e4, *SETTING)
+        theory.kernel_regression_risk(TASK, 1e4)

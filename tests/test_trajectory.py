@@ -9,6 +9,7 @@ import pytest
 
 from helpers import deterministic_separate
 from iclflow.models import _each as each
+from iclflow.tasks import isotropic
 from iclflow.theory import debiased_optimum, pair_flow
 from iclflow.trajectory import Result, Trajectory
 
@@ -26,7 +27,7 @@ def test_a_saved_run_comes_back_the_same(run, tmp_path):
     run.save(tmp_path / "run")
     back = Trajectory.load(tmp_path / "run")
     assert np.array_equal(back.times, run.times) and np.array_equal(back.losses, run.losses)
-    assert np.array_equal(back.models.K, run.models.K)
+    assert np.array_equal(back.models.circuits.K, run.models.circuits.K)
     assert back.models.normaliser == "tokens"
     assert (back.result, back.clock, back.statistics) == (Result.converged, "time", {"steps": 7})
     assert sorted(p.name for p in (tmp_path / "run").iterdir()) == [
@@ -74,15 +75,17 @@ def test_a_file_in_the_place_of_the_folder_is_refused(run, tmp_path):
 
 
 def test_a_run_is_shown_in_one_line(run):
-    shown = "Trajectory(SeparateKQ, 3 points, time 0 … 3, loss 1 → 0.2, converged)"
+    shown = "Trajectory(Separate attention, 3 points, time 0 … 3, loss 1 → 0.2, converged)"
     assert repr(run) == shown
-    assert repr(run[:0]) == "Trajectory(SeparateKQ, 0 points, converged)"
+    assert repr(run[:0]) == "Trajectory(Separate attention, 0 points, converged)"
 
 
 def test_models_between_saved_points_are_interpolated(run):
     middle = run.model_at(2.0)
-    assert jnp.allclose(middle.v, (run.models.v[1] + run.models.v[2]) / 2)
-    assert jnp.array_equal(run.model_at(3.0).v, run.models.v[2])
+    assert jnp.allclose(
+        middle.circuits.v, (run.models.circuits.v[1] + run.models.circuits.v[2]) / 2
+    )
+    assert jnp.array_equal(run.model_at(3.0).circuits.v, run.models.circuits.v[2])
     assert run.loss_at(2.0) == pytest.approx(0.45)
     # Nobody has computed what comes before and after the saved points.
     assert np.isnan(run.loss_at([-1.0, 1e9])).all()
@@ -92,7 +95,7 @@ def test_models_between_saved_points_are_interpolated(run):
 
 def test_slices_keep_times_losses_and_weights_together(run):
     part = run.between(1.0, 3.0)
-    assert part.times.tolist() == [1.0, 3.0] and part.models.v.shape == (2, 4)
+    assert part.times.tolist() == [1.0, 3.0] and part.models.circuits.v.shape == (2, 4)
     with pytest.raises(TypeError, match="run.at"):
         run[0]
 
@@ -102,10 +105,10 @@ def test_coefficients_along_the_run_are_those_of_each_model(run):
 
 
 def test_a_function_of_one_model_is_applied_at_every_point(run):
-    both = run.map(lambda model: {"kq": model.kq(), "size": jnp.sum(model.v**2)})
+    both = run.map(lambda model: {"kq": model.kq(), "size": jnp.sum(model.circuits.v**2)})
     assert both["kq"].shape == (3, 4, 5, 4)
     assert np.allclose(both["kq"][1], run.at(1).kq(), atol=1e-15)
-    assert np.allclose(both["size"], np.sum(run.models.v**2, 1))
+    assert np.allclose(both["size"], np.sum(run.models.circuits.v**2, 1))
 
 
 @pytest.mark.parametrize("limit", [("_SIZES", (2, 2)), ("_BYTES", 1)])
@@ -115,28 +118,33 @@ def test_points_are_computed_in_pieces_where_there_are_many_or_they_are_large(
     calls = []
     monkeypatch.setattr(each, *limit)
     monkeypatch.setattr(
-        each, "_compiled", lambda function: lambda some: calls.append(len(some.v)) or some.v
+        each,
+        "_compile",
+        lambda function: lambda some: calls.append(len(some.circuits.v)) or some.circuits.v,
     )
-    assert np.array_equal(run.map(lambda model: model.v), run.models.v)
+    assert np.array_equal(run.map(lambda model: model.circuits.v), run.models.circuits.v)
     assert calls == ([2, 2] if limit[0] == "_SIZES" else [1, 1, 1])
 
 
 def test_a_function_that_leaves_jax_is_called_point_by_point(run):
-    sign = run.map(lambda model: "up" if float(model.v[0]) > 0 else "down")
+    sign = run.map(lambda model: "up" if float(model.circuits.v[0]) > 0 else "down")
     assert sign.tolist() == ["up"] * 3
-    sizes, count = run.map(lambda model: (np.linalg.norm(np.asarray(model.v)), 4))
-    assert np.allclose(sizes, np.linalg.norm(run.models.v, axis=1)) and count.tolist() == [4] * 3
+    sizes, count = run.map(lambda model: (np.linalg.norm(np.asarray(model.circuits.v)), 4))
+    assert (
+        np.allclose(sizes, np.linalg.norm(run.models.circuits.v, axis=1))
+        and count.tolist() == [4] * 3
+    )
 
 
 def test_what_cannot_be_put_side_by_side_is_refused(run):
     with pytest.raises(TypeError, match="`function` returned SimpleNamespace for model 0"):
-        run.map(lambda model: SimpleNamespace(size=float(model.v[0])))
+        run.map(lambda model: SimpleNamespace(size=float(model.circuits.v[0])))
     with pytest.raises(ValueError, match=r"returned \(1,\) .shapes. for model 1 and \(2,\)"):
-        run.map(lambda model: np.zeros(1 if float(model.v[0]) > 0.1 else 2))
+        run.map(lambda model: np.zeros(1 if float(model.circuits.v[0]) > 0.1 else 2))
     with pytest.raises(AttributeError, match="no attribute 'kp'"):
         run.map(lambda model: model.kp())
     with pytest.raises(ValueError, match="no model in this stack"):
-        run[:0].map(lambda model: float(model.v[0]))
+        run[:0].map(lambda model: float(model.circuits.v[0]))
     assert run[:0].map(lambda model: model.kq()).shape == (0, 4, 5, 4)
 
 
@@ -229,7 +237,9 @@ def test_a_single_point_of_a_run_that_may_move_is_a_point(run, axes):
 
 
 def test_a_prediction_at_moments_of_its_own_is_drawn_as_it_is(run, axes):
-    predicted = pair_flow(np.array([0.0, 0.5, 2.0]), 0.1, 0.1, 5, 40, 0.1, "large_context")
+    predicted = pair_flow(
+        isotropic(5, 40, 0.1), np.array([0.0, 0.5, 2.0]), 0.1, 0.1, "large_context"
+    )
     run.plot(axes, theory=predicted)
     assert np.array_equal(drawn(axes, "theory").T, [predicted.times, predicted.loss])
 
@@ -243,6 +253,9 @@ def test_losses_that_are_known_beside_a_run_are_lines_with_their_names(run, axes
 def test_what_is_no_prediction_is_not_drawn(run):
     with pytest.raises(TypeError, match="`theory` = 3: must be a prediction with `levels`"):
         run.plot(theory=3)
-    for one in (debiased_optimum(5, 40, 0.1), SimpleNamespace(loss=0.2, times=(0.0, 1.0))):
+    for one in (
+        debiased_optimum(isotropic(5, 40, 0.1)),
+        SimpleNamespace(loss=0.2, times=(0.0, 1.0)),
+    ):
         with pytest.raises(TypeError, match="^`theory` = .*: .*must be .*[.]$"):
             run.plot(theory=one)

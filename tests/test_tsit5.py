@@ -7,11 +7,12 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+import pytest
 
-from iclflow.flows import Linear, _stepper, gradient_flow
+from iclflow.flows import SaveEvenly, _stepper, gradient_flow
 from iclflow.flows._layout import Layout
 from iclflow.flows._tsit5 import Tsit5
-from iclflow.models import MergedKQ
+from iclflow.models import Attention
 from iclflow.risks import risk
 from iclflow.tasks import LinearRegression
 
@@ -54,24 +55,25 @@ def test_the_error_falls_with_the_fifth_power_of_the_step():
     assert np.all(slopes > 4.6)
 
 
-class ManyWeights(MergedKQ):
+class ManyWeights(Attention):
     """The limit is compiled in: what belongs to another class is compiled anew."""
 
 
+@pytest.mark.slow
 def test_many_weights_flow_as_few_do(monkeypatch):
     task = LinearRegression([0.5, 0.3, 0.2], 7)
-    model = MergedKQ.init(jr.key(0), 3, 2, 0.1)
+    model = Attention.merged(jr.key(0), 3, 2, 0.1)
     exact = risk(task, model)
-    as_vector = gradient_flow(model, exact, end=40.0, save=Linear(9))
+    as_vector = gradient_flow(model, exact, end=40.0, save=SaveEvenly(9))
     stepper = _stepper.Stepper(Tsit5(), diffrax.PIDController(1e-9, 1e-9), Layout.of(model), 1000)
     settings = exact, jnp.asarray(1e-9), jnp.asarray([40.0])
     state = lambda: stepper.start(*settings, jnp.zeros(()), stepper.layout.vector(model))
     assert isinstance(state().weights, jax.Array)
     monkeypatch.setattr(_stepper, "_LARGEST_VECTOR", 4)
-    assert isinstance(state().weights, MergedKQ)
+    assert isinstance(state().weights, Attention)
     many = ManyWeights(**{field.name: getattr(model, field.name) for field in fields(model)})
-    as_arrays = gradient_flow(many, exact, end=40.0, save=Linear(9))
+    as_arrays = gradient_flow(many, exact, end=40.0, save=SaveEvenly(9))
     assert as_vector.losses[-1] < 0.7 * as_vector.losses[0]
     # Norms are summed in another order, so that steps differ at the level of the tolerance, 1e-9.
     assert 0 < np.max(np.abs(as_arrays.losses - as_vector.losses)) < 1e-9
-    assert np.max(np.abs(as_arrays.models.U - as_vector.models.U)) < 1e-8
+    assert np.max(np.abs(as_arrays.models.circuits.U - as_vector.models.circuits.U)) < 1e-8

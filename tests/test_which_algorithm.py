@@ -27,7 +27,7 @@ from iclflow.estimators import (
     Zero,
 )
 from iclflow.flows import gradient_flow
-from iclflow.models import MergedKQ, MultiStructured, StructuredAttention
+from iclflow.models import Attention, Diagonal, Merged
 from iclflow.risks import exact_bilinear_risk
 from iclflow.tasks import (
     LinearRegression,
@@ -65,6 +65,7 @@ def test_each_plateau_is_pcr_with_as_many_components():
         assert "; next: " in str(result)
 
 
+@pytest.mark.slow
 def test_a_model_that_is_an_estimator_is_recognised():
     # With a prior that is the same in every direction, ridge regression would be Bayes.
     task = four_components(noise=0.2, prior_covariance=np.diag([1.0, 2.0, 1.0, 0.5]))
@@ -150,7 +151,7 @@ def test_other_normalisations_are_compared_with_their_own_kind():
 
 def test_softmax_models_and_other_tasks_can_be_compared():
     task = in_context_in_weight(four_components(), 0.5)
-    model = MergedKQ.init(jr.key(0), 4, 2, 1.0, activation="softmax")
+    model = Attention.merged(jr.key(0), 4, 2, 1.0, activation="softmax")
     result = which_algorithm(model, task, count=COUNT)
     assert {"zero", "Bayes"} <= {match.name for match in result.matches}
     assert all(np.isfinite(match.distance) for match in result.matches)
@@ -158,7 +159,7 @@ def test_softmax_models_and_other_tasks_can_be_compared():
 
 def test_draws_repeat_and_can_be_changed():
     task = four_components()
-    model = MergedKQ.init(jr.key(0), 4, 2, 1.0)
+    model = Attention.merged(jr.key(0), 4, 2, 1.0)
     first, second = (which_algorithm(model, task, count=COUNT) for _ in range(2))
     assert [m.distance for m in first.matches] == [m.distance for m in second.matches]
     other = which_algorithm(model, task, jr.key(1), COUNT)
@@ -195,14 +196,14 @@ def test_no_algorithm_is_named_when_none_is_near():
     assert str(far).startswith("none of the known estimators; nearest: zero, relative distance 31")
 
 
-def two_heads(dim) -> MergedKQ:
-    return MergedKQ(v=jnp.asarray(np.ones(2)), U=jnp.asarray(np.ones((2, dim, dim))))
+def two_heads(dim) -> Attention:
+    return Attention(Merged.of(jnp.asarray(np.ones(2)), jnp.asarray(np.ones((2, dim, dim)))))
 
 
 def test_bad_input_is_refused():
     task = four_components()
     several = MultiTaskRegression([[0, 1], [2, 3]], context=31)
-    with pytest.raises(ValueError, match="predicts one label .* the task has 2 labels"):
+    with pytest.raises(ValueError, match="predicts 1 label .* the task has 2 labels"):
         which_algorithm(two_heads(4), several)
     with pytest.raises(ValueError, match="The model has D = 3 and the task D = 4"):
         which_algorithm(two_heads(3), task)
@@ -214,15 +215,16 @@ def test_bad_input_is_refused():
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_one_head_is_kernel_regression_whatever_its_sign(sign):
-    model = StructuredAttention(jnp.asarray([sign * 0.52]), jnp.asarray([sign * 1.5]), dim=4)
+    model = Attention(Diagonal(jnp.asarray([sign * 0.52]), jnp.asarray([sign * 1.5]), 4))
     result = which_algorithm(model, isotropic(4, 31, 0.1), count=COUNT)
     assert result.best.name == "kernel regression" and result.best.distance < 1e-3
     assert float(result.best.estimator.omega) == pytest.approx(sign * 0.52, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_all_labels_are_compared_on_the_same_sequences_at_once():
     task = MultiTaskRegression([[0, 1], [1, 2]], context=12, noise=0.1)
-    model = MultiStructured(jnp.asarray([0.4, -0.4]), jnp.asarray([[1.0, 0.5], [-1.0, 0.2]]), dim=3)
+    model = Attention(Diagonal(jnp.asarray([0.4, -0.4]), jnp.asarray([[1.0, 0.5], [-1.0, 0.2]]), 3))
     found = compare(model, task, count=COUNT)
     for label, algorithm in enumerate(found.algorithms):
         alone = which_algorithm(model, task, count=COUNT, label=label)

@@ -8,13 +8,12 @@ The pictures are part of the source; run this after a preset has changed.
 import sys
 from pathlib import Path
 
-import jax
 import numpy as np
 
-from iclflow.compile_cache import enable_compile_cache
 from iclflow.experiment import overlay, prepare, train
-from iclflow.explorer._presets import Preset, presets
-from iclflow.quick_compile import compile_quickly
+from iclflow.explorer._presets import picture_of, presets
+from iclflow.papers import Study
+from iclflow.runtime import start
 
 WIDTH, HEIGHT, MARGIN = 160, 90, 8
 # Okabe and Ito's blue, which reads on light and on dark ground.
@@ -23,7 +22,7 @@ _POINTS = 120
 FOLDER = Path(__file__).resolve().parent.parent / "src/iclflow/explorer/static/presets"
 
 
-def picture(preset: Preset) -> str:
+def picture(preset: Study) -> str:
     """The picture of a preset as SVG: a run of it, on the time axis that shows most of it."""
     experiment = prepare(preset.config)
     run, predicted = train(experiment), overlay(experiment)
@@ -85,13 +84,11 @@ def _thinned(across: np.ndarray, heights: np.ndarray) -> str:
 
 
 def main(wanted: list[str]) -> None:
-    compile_quickly()
-    jax.config.update("jax_enable_x64", True)
-    enable_compile_cache()
+    start(brief=True)
     FOLDER.mkdir(parents=True, exist_ok=True)
     for preset in presets():
         if not wanted or preset.id in wanted:
-            (FOLDER / preset.picture).write_text(picture(preset), encoding="utf-8")
+            (FOLDER / picture_of(preset)).write_text(picture(preset), encoding="utf-8")
             print(preset.id, flush=True)
 
 

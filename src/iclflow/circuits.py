@@ -1,4 +1,4 @@
-"""The circuits of a model in the coordinates of its task: rotations undone, labels told apart."""
+"""The circuits of a model in the coordinates of its task, with rotations undone."""
 
 from typing import Any, Literal, NamedTuple
 
@@ -6,8 +6,15 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from .models import AbstractModel, AttentionStack, ConvolutionalLinear, TwoLayerLinear
-from .tasks import AbstractTask, LinearRegression, MultiTaskRegression
+from .models import (
+    AbstractModel,
+    AttentionStack,
+    ConvolutionalLinear,
+    TwoLayerLinear,
+    map_models,
+    name_of,
+)
+from .tasks import AbstractRegression, AbstractTask
 
 Role = Literal["positive", "negative", "opposing", "dummy"]
 # A head that adds less than this share of what the strongest adds is a dummy.
@@ -93,7 +100,18 @@ def circuits(
     if not has_circuits(model):
         raise TypeError(_no_circuits(model))
     attention, values = (np.asarray(part) for part in jax.device_get(read_heads(model)))
-    return in_coordinates(attention, values, task, basis, type(model).__name__)
+    return in_coordinates(attention, values, task, basis, name_of(model))
+
+
+def stacked_circuits(
+    models: AbstractModel,
+    task: AbstractTask | None = None,
+    basis: Float[np.ndarray, "D D"] | None = None,
+) -> Circuits:
+    """The circuits of a stack of models, such as `Trajectory.models`, with the axis of the stack in
+    front. Arguments as for `circuits`; `read_heads` says what the heads of other models are."""
+    attention, values = map_models(read_heads, models)
+    return in_coordinates(attention, values, task, basis, name_of(models))
 
 
 def in_coordinates(
@@ -109,8 +127,8 @@ def in_coordinates(
     mix = None
     if task is not None:
         _check_sizes(name, task, dim, labels)
-        basis = _own_basis(task) if basis is None else basis
-    if isinstance(task, MultiTaskRegression):
+    if isinstance(task, AbstractRegression):
+        basis = task.input_basis if basis is None else basis
         masks = np.asarray(task.masks, dtype=float)
         mix = task.output_rotation
     turn = _on_tokens(basis, mix, dim, labels)
@@ -121,7 +139,7 @@ def in_coordinates(
 
 
 def read_heads(model: AbstractModel) -> tuple[Float[Array, "H T D"], Float[Array, "H I T"]]:
-    """The key-query and the output-value circuit of each head; with an axis of labels always.
+    """The key-query and the output-value circuit of each head.
 
     Heads of a linear network are those of the attention that it is equivalent to. Of a stack of
     layers they are those of all layers, one after the other, with what they write to the label;
@@ -138,8 +156,7 @@ def read_heads(model: AbstractModel) -> tuple[Float[Array, "H T D"], Float[Array
         source = model.to_attention()
     if not has_circuits(source):
         raise TypeError(_no_circuits(model))
-    values = source.ov()
-    return source.kq(), values[:, None] if values.ndim == 2 else values
+    return source.kq(), source.ov()
 
 
 def head_roles(
@@ -159,6 +176,7 @@ def head_roles(
     least = dummy_share * (strengths.max(initial=0.0) if largest is None else largest)
 
     def role(strength: float, w: float, m: float) -> Role:
+        # `<=`: where no head does anything, all are dummies.
         if strength <= least:
             return "dummy"
         if (w > 0) != (m > 0):
@@ -168,18 +186,9 @@ def head_roles(
     return tuple(role(s, w, m) for s, w, m in zip(strengths, omega, mu))
 
 
-def _own_basis(task: AbstractTask) -> np.ndarray | None:
-    """The directions of the inputs in which a task is simple, if these are not the axes."""
-    if isinstance(task, MultiTaskRegression):
-        return None if task.input_rotation is None else np.asarray(task.input_rotation)
-    if isinstance(task, LinearRegression):
-        covariance = np.asarray(task.covariance)
-        if np.any(covariance != np.diag(np.diagonal(covariance))):
-            return np.linalg.eigh(covariance)[1]
-    return None
-
-
-def _on_tokens(basis, mix, dim: int, labels: int) -> np.ndarray | None:
+def _on_tokens(
+    basis: np.ndarray | None, mix: Array | None, dim: int, labels: int
+) -> np.ndarray | None:
     """The matrix that turns tokens (x; y): inputs by one matrix, labels by another."""
     if basis is None and mix is None:
         return None
@@ -194,16 +203,15 @@ def _on_tokens(basis, mix, dim: int, labels: int) -> np.ndarray | None:
 def _check_sizes(name: str, task: AbstractTask, dim: int, labels: int) -> None:
     if dim != task.dim:
         raise ValueError(f"{name} has inputs of dimension {dim}: the task has {task.dim}.")
-    wanted = task.labels if isinstance(task, MultiTaskRegression) else 1
-    if labels != wanted:
+    if labels != task.labels:
         raise ValueError(
             f"{name} predicts {labels} label{'s' if labels > 1 else ''}: must "
-            f"predict the {wanted} of the task."
+            f"predict the {task.labels} of the task."
         )
 
 
 def _no_circuits(model: AbstractModel) -> str:
-    name = type(model).__name__
+    name = name_of(model)
     if isinstance(model, AttentionStack):
         return (
             f"{name} has no circuits `kq()` and `ov()`: it has a `key_query` and a `value` matrix "

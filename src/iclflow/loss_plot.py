@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .files import shorten
+from .errors import shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,6 +17,9 @@ _PAST, _SOON = 1.05, 1.2
 _POINTS = 400
 _STEEP = 0.02
 _ROUNDS = 20
+# Its first moment on a logarithmic axis, as a share of the last; and the shortest step between two
+# moments, as a share of the later one: no axis could show a shorter one.
+_FIRST, _SHORTEST = 1e-3, 1e-6
 # Before a tenth of the moment at which the loss has moved by this share, a logarithmic axis would
 # show nothing.
 _MOVED = 0.01
@@ -81,7 +84,7 @@ def curve_points(
     """
     times = np.asarray(times, float)
     inside = times[(times > 0) & (times <= end)]
-    first = min(1e-3 * end, inside.min(initial=np.inf))
+    first = min(_FIRST * end, inside.min(initial=np.inf))
     straight, ratios = np.linspace(0.0, end, _POINTS), np.geomspace(first, end, _POINTS)
     moments = np.unique(np.concatenate([straight, ratios, inside]))
     if refine:
@@ -123,7 +126,7 @@ def panels(axes: Any = None, rows: int = 1, columns: int = 1) -> np.ndarray:
     return flat.reshape(rows, columns)
 
 
-def framed_legend(ax: "Axes", **options) -> None:
+def framed_legend(ax: "Axes", **options: Any) -> None:
     """A legend on ground of its own: lines that run through it do not run through its words."""
     ax.legend(frameon=True, framealpha=1.0, edgecolor="none", **options)
 
@@ -156,9 +159,9 @@ def _smooth(
     known = losses[np.isfinite(losses)]
     largest = _STEEP * np.ptp(known) if known.size else np.inf
     for _ in range(_ROUNDS):
-        # A true jump would be halved for ever: stop where no axis could show it.
+        # A true jump would be halved for ever.
         halved = np.flatnonzero(
-            (np.abs(np.diff(losses)) > largest) & (np.diff(times) > 1e-6 * times[1:])
+            (np.abs(np.diff(losses)) > largest) & (np.diff(times) > _SHORTEST * times[1:])
         )
         if not halved.size:
             break

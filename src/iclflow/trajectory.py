@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .files import MANIFEST, FileError, OwnFiles, is_sealed, parse_json, sealed, sha256, shorten
+from .errors import InputError, shorten
+from .files import MANIFEST, FileError, OwnFiles, read_sealed, seal, sha256
 from .loss_plot import (
     check_theory,
     draw_loss,
@@ -20,8 +21,16 @@ from .loss_plot import (
     one_panel,
     set_log_time,
 )
-from .models import MODELS, AbstractModel, map_models, restore_model
-from .precision import require_float64_for
+from .models import (
+    AbstractModel,
+    is_known_model,
+    map_models,
+    model_arrays,
+    model_settings,
+    name_of,
+    restore_model,
+)
+from .runtime.precision import require_float64_for
 from .tasks import AbstractTask, is_real
 from .tensors import TensorFile, check_regular
 from .weight_plot import plot_components, plot_heads, plot_spectrum
@@ -75,7 +84,7 @@ class Trajectory(Generic[M]):
     statistics: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __repr__(self) -> str:
-        parts = [type(self.models).__name__, f"{len(self)} points"]
+        parts = [name_of(self.models), f"{len(self)} points"]
         if len(self):
             parts.append(f"{self.clock} {self.times[0]:g} … {self.times[-1]:.6g}")
             parts.append(f"loss {self.losses[0]:.6g} → {self.losses[-1]:.6g}")
@@ -84,7 +93,7 @@ class Trajectory(Generic[M]):
     def __len__(self) -> int:
         return len(self.times)
 
-    def __getitem__(self, index) -> "Trajectory[M]":
+    def __getitem__(self, index: Any) -> "Trajectory[M]":
         if not isinstance(index, slice):
             raise TypeError("A trajectory is sliced, as in `run[10:20]`; one model is `run.at(i)`.")
         return dataclasses.replace(
@@ -96,6 +105,7 @@ class Trajectory(Generic[M]):
 
     def between(self, start: float, end: float) -> "Trajectory[M]":
         """The points with start ≤ time ≤ end."""
+        # The first time after `end` is excluded, so that `end` itself is not.
         first, last = np.searchsorted(self.times, [start, np.nextafter(end, np.inf)])
         return self[int(first) : int(last)]
 
@@ -112,8 +122,8 @@ class Trajectory(Generic[M]):
     def model_at(self, time: float) -> M:
         """The model at any moment, linear between the saved points."""
         if not is_real(time) or not self.times[0] <= time <= self.times[-1]:
-            raise ValueError(
-                f"`time` = {time!r}: must lie between {self.times[0]:g} and {self.times[-1]:g}."
+            raise InputError(
+                "time", time, f"must lie between {self.times[0]:g} and {self.times[-1]:g}"
             )
         right = (
             int(np.clip(np.searchsorted(self.times, time), 1, len(self) - 1))
@@ -129,7 +139,7 @@ class Trajectory(Generic[M]):
             lambda leaf: jnp.asarray((1 - share) * leaf[left] + share * leaf[right]), self.models
         )
 
-    def loss_at(self, time) -> np.ndarray | np.floating:
+    def loss_at(self, time: Any) -> np.ndarray | np.floating:
         """The loss at any moment, linear between the saved points; NaN before and after them."""
         return np.interp(time, self.times, self.losses, left=np.nan, right=np.nan)
 
@@ -163,7 +173,7 @@ class Trajectory(Generic[M]):
         attributes = {"result": self.result.name, **self.statistics}
         return xarray.Dataset(variables, {self.clock: self.times}, attributes)
 
-    def plot(self, ax: "Axes | None" = None, theory=None, log_time: bool = False) -> "Axes":
+    def plot(self, ax: "Axes | None" = None, theory: Any = None, log_time: bool = False) -> "Axes":
         """Draws the loss, with theory on top.
 
         **Arguments:**
@@ -264,7 +274,7 @@ class Trajectory(Generic[M]):
 
         - `files`: others that belong to the run; the manifest has a hash of each.
         - `about`: what else the manifest says, as plain data.
-        - `own`: the files of the folder that are ours, for who has looked already.
+        - `own`: the files of the folder that are ours, if the caller has looked already.
         """
         from safetensors.numpy import save
 
@@ -284,9 +294,11 @@ class Trajectory(Generic[M]):
         }
         folder = Path(folder)
         if folder.exists() and not folder.is_dir():
-            raise ValueError(f"`folder` = {folder} is a file: must be a folder, or free.")
+            problem = f"= {folder} is a file"  # a path is told in full, however long
+            raise InputError("folder", problem=problem, allowed="must be a folder, or free")
+        # The manifest is written last: with it the run is complete.
         own = own or OwnFiles(folder)
-        own.write({**contents, MANIFEST: sealed(manifest)})
+        own.write({**contents, MANIFEST: seal(manifest)})
         own.end()
 
     @staticmethod
@@ -301,6 +313,7 @@ class Trajectory(Generic[M]):
         manifest = _read_manifest(folder)
         path = folder / "trajectory.safetensors"
         arrays = TensorFile(path)
+        # The hash covers the whole file; the tensors are read from it one by one.
         if sha256(path.read_bytes()) != manifest["files"].get("trajectory.safetensors"):
             raise FileError(f"`{path}` does not match its hash: damaged.")
         return restore_trajectory(str(path), arrays, manifest, model_class)
@@ -326,12 +339,11 @@ def restore_trajectory(
             raise FileError(f"`{name}` has `{key}` = {shorten(about.get(key))}: damaged.")
     clock, result, settings = about["clock"], about["result"], dict(about["model"])
     if clock not in ("time", "step") or result not in Result.__members__:
-        told = f"`clock` = {shorten(clock)} and `result` = {shorten(result)}"
-        raise FileError(f"`{name}` has {told}: damaged.")
+        given = f"`clock` = {shorten(clock)} and `result` = {shorten(result)}"
+        raise FileError(f"`{name}` has {given}: damaged.")
     kind = settings.pop("class", None)
-    if model_class is None and isinstance(kind, str):
-        model_class = MODELS.get(kind)
-    if model_class is None or model_class.__name__ != kind:
+    own = model_class is not None and model_class.__name__ == kind
+    if not isinstance(kind, str) or not (own or (model_class is None and is_known_model(kind))):
         raise FileError(f"`{name}` holds a {shorten(kind)}: pass that class as `model_class`.")
     held = {key: arrays[key] for key in arrays}
     times, losses = (held.pop(key, np.zeros(())) for key in ("times", "losses"))
@@ -345,7 +357,7 @@ def restore_trajectory(
         )
     try:
         weights = {key.removeprefix("model."): array for key, array in held.items()}
-        models = restore_model(model_class, weights, settings, len(times))
+        models = restore_model(kind, weights, settings, len(times), model_class)
     except ValueError as error:
         raise FileError(f"`{name}` {error}.") from None
     return Trajectory(times, losses, models, clock, Result[result], about["statistics"])
@@ -358,35 +370,10 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         if not needed.exists():
             raise FileError(f"`{folder}` is not a complete run: {needed} is missing.")
         check_regular(needed)
-    data = path.read_bytes()
     try:
-        manifest = parse_json(data)
-    except ValueError as error:
-        raise FileError(f"`{path}` {error}: damaged.") from None
-    if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
+        manifest = read_sealed(path, FORMAT)
+    except (OSError, ValueError) as error:
+        raise FileError(f"`{path}` {getattr(error, 'strerror', error)}.") from None
+    if not isinstance(manifest.get("files"), dict):
         raise FileError(f"`{path}` is not the manifest of a run: damaged.")
-    # First: another format may have other hashes.
-    if manifest.get("format") != FORMAT:
-        found = shorten(manifest.get("format"))
-        raise FileError(f"`{folder}` has format {found}: must be {FORMAT}.")
-    if not is_sealed(data.decode()):
-        raise FileError(f"`{path}` does not match its hash: damaged.")
     return manifest
-
-
-def model_arrays(model: AbstractModel) -> dict[str, np.ndarray]:
-    """The weights of a model by field name."""
-    return {
-        field.name: np.asarray(getattr(model, field.name))
-        for field in dataclasses.fields(model)
-        if not field.metadata.get("static")
-    }
-
-
-def model_settings(model: AbstractModel) -> dict[str, Any]:
-    """The static fields of a model by name."""
-    return {
-        field.name: getattr(model, field.name)
-        for field in dataclasses.fields(model)
-        if field.metadata.get("static")
-    }

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from .circuits import Circuits, Role, head_roles, in_coordinates, read_heads
+from .circuits import Circuits, Role, head_roles, stacked_circuits
 from .estimators import PopulationPCR, principal_components
 from .loss_plot import FEW_POINTS, framed_legend, one_panel, panels
-from .models import AbstractModel, AttentionStack, map_models
+from .models import AbstractModel, AttentionStack
 from .tasks import AbstractTask, MultiTaskRegression
 
 if TYPE_CHECKING:
@@ -115,8 +115,7 @@ def _circuits(
         raise ValueError("This run has no points: nothing can be drawn.")
     # Weights that ran away make infinities, which are drawn as gaps.
     with np.errstate(all="ignore"):
-        attention, values = map_models(read_heads, models)
-        return in_coordinates(attention, values, task, basis, type(models).__name__)
+        return stacked_circuits(models, task, basis)
 
 
 def _is_linear(models: AbstractModel) -> bool:

@@ -6,17 +6,12 @@ import jax
 import numpy as np
 from jaxtyping import ArrayLike, Float
 
+from ..circuits import stacked_circuits
 from ..estimators import PopulationPCR, eigenvectors
-from ..models import (
-    AbstractAttention,
-    AbstractModel,
-    FullSeparateKQ,
-    MergedKQ,
-    Normaliser,
-    SeparateKQ,
-)
+from ..models import AbstractModel, Attention, Normaliser, Separate
 from ..tasks import AbstractTask
 from ..trajectory import Trajectory
+from ._heads import ratio
 
 
 class Alignment(NamedTuple):
@@ -46,7 +41,7 @@ def alignment(run: Trajectory, task: AbstractTask) -> Alignment:
     are then the rows and columns of its matrix U.
     """
     basis = np.asarray(eigenvectors(task))
-    matrices, keys, queries = _circuits(run.models)
+    matrices, keys, queries = _read(run.models)
     rotated = basis.T @ matrices @ basis
     strengths = np.einsum("taa->ta", rotated)
     whole = np.sum(rotated**2, (1, 2))
@@ -54,7 +49,7 @@ def alignment(run: Trajectory, task: AbstractTask) -> Alignment:
     return Alignment(
         np.asarray(run.times),
         strengths,
-        outside / np.where(whole > 0, whole, 1.0),
+        ratio(outside, whole),
         _shares(basis, keys),
         _shares(basis, queries),
     )
@@ -83,7 +78,7 @@ def learning_times(
 
     a_d* is the strength with the smallest risk on `task`. NaN where that never happens.
     """
-    optimum = PopulationPCR(task, task.dim, getattr(run.models, "normaliser", "context"))
+    optimum = PopulationPCR(task, task.dim, run.models.divides_by)
     strengths = alignment(run, task).strengths / np.asarray(optimum.gains)
     times = np.full(task.dim, np.nan)
     for d, strength in enumerate(strengths.T):
@@ -106,33 +101,18 @@ def learning_order(run: Trajectory, task: AbstractTask, fraction: float = 0.5) -
     return tuple(int(d) for d in np.argsort(times, kind="stable") if np.isfinite(times[d]))
 
 
-def _circuits(models: AbstractModel) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A, keys (T, H, D, R) and queries (T, H, D, R) of models with a leading axis over times.
-
-    In NumPy where it can be: every run has another number of saved points, and JAX would compile
-    for each.
-    """
-    if not isinstance(models, AbstractAttention):
+def _read(models: AbstractModel) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A, keys (T, H, D, R) and queries (T, H, D, R) of models with a leading axis over times."""
+    if not isinstance(models, Attention):
         matrix = np.asarray(jax.vmap(lambda model: model.coefficients())(models))
         return matrix, matrix[:, None], np.swapaxes(matrix, 1, 2)[:, None]
-    if isinstance(models, SeparateKQ):
-        keys, queries = np.asarray(models.K), np.asarray(models.Q)
-        matrix = np.einsum("th,thdr,ther->tde", models.v, keys, queries, optimize=True)
-        return matrix, keys, queries
-    if isinstance(models, MergedKQ):
-        blocks = np.asarray(models.U)
-        matrix = np.einsum("th,thde->tde", models.v, blocks, optimize=True)
-        return matrix, blocks, np.swapaxes(blocks, 2, 3)
-    values, blocks = (np.asarray(x) for x in jax.vmap(lambda m: (m.ov(), m.kq()))(models))
-    # Context labels enter through β alone in Σ v βᵀU x_q + (u·β)(h·x_q).
-    matrix = np.einsum("th,thde->tde", values[:, :, -1], blocks[:, :, :-1], optimize=True)
-    matrix = matrix + np.einsum("thd,the->tde", values[:, :, :-1], blocks[:, :, -1], optimize=True)
-    if isinstance(models, FullSeparateKQ):
-        return matrix, np.asarray(models.key)[:, :, :-1], np.asarray(models.query)
-    return matrix, blocks[:, :, :-1], np.swapaxes(blocks[:, :, :-1], 2, 3)
+    found, circuits = stacked_circuits(models), models.circuits
+    matrix, blocks = found.together[:, 0], found.attention[:, :, : found.dim]
+    if isinstance(circuits, Separate):
+        return matrix, np.asarray(circuits.K)[:, :, : found.dim], np.asarray(circuits.Q)
+    return matrix, blocks, np.swapaxes(blocks, 2, 3)
 
 
 def _shares(basis: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     along = np.sum(np.einsum("dk,thdr->thkr", basis, vectors, optimize=True) ** 2, -1)
-    whole = np.sum(along, -1, keepdims=True)
-    return along / np.where(whole > 0, whole, 1.0)
+    return ratio(along, np.sum(along, -1, keepdims=True))

@@ -6,10 +6,12 @@ from typing import Literal, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from ..errors import Refusal
 from ..models import AbstractModel
 from ..tasks import MultiTaskRegression
 from ..trajectory import Trajectory
 from ._decomposition import circuits_along
+from ._heads import head_shares
 
 Measure = Literal["output", "attention"]
 
@@ -83,17 +85,16 @@ def allocation(
     - `by`: the share that decides: `"output"` or `"attention"`.
     """
     if isinstance(threshold, str) or not 0 < threshold <= 1:
-        raise ValueError(f"`threshold` = {threshold}: must be above 0 and at most 1.")
+        raise Refusal(f"`threshold` = {threshold}: must be above 0 and at most 1.")
     if by not in ("output", "attention"):
-        raise ValueError(f'`by` = {by!r}: must be "output" or "attention".')
+        raise Refusal(f'`by` = {by!r}: must be "output" or "attention".')
     parts = list(circuits_along(source, task))
     omega, mu = (
-        np.concatenate([points.each(getattr(points.circuits, name)) for points in parts])
-        for name in ("omega", "mu")
+        np.concatenate([getattr(found, name) for _, found in parts]) for name in ("omega", "mu")
     )
     if not (np.all(np.isfinite(omega)) and np.all(np.isfinite(mu))):
-        raise ValueError("`source` has heads with NaN or infinity: every weight must be finite.")
-    attention, output = _shares(omega), _shares(np.abs(mu * omega))
+        raise Refusal("`source` has heads with NaN or infinity: every weight must be finite.")
+    attention, output = head_shares(omega), head_shares(np.abs(mu * omega))
     deciding = np.abs(attention) if by == "attention" else output
     owners = np.where(deciding.max(1) > 0, deciding.argmax(1), -1)
     last = owners[-1]
@@ -113,12 +114,6 @@ def allocation(
         threshold=threshold,
         history=history,
     )
-
-
-def _shares(strengths: np.ndarray) -> np.ndarray:
-    """What each head has of all that the heads have for a task; 0 of nothing."""
-    whole = np.sum(np.abs(strengths), 1, keepdims=True)
-    return strengths / np.where(whole > 0, whole, 1.0)
 
 
 def _since(times: np.ndarray, shares: np.ndarray, threshold: float) -> float:

@@ -2,18 +2,18 @@
 
 from typing import NamedTuple
 
+import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import ArrayLike, Float
 
 from ..models import (
-    AbstractAttention,
     AbstractModel,
+    Attention,
     ConvolutionalLinear,
-    FullMergedKQ,
-    FullSeparateKQ,
-    MergedKQ,
-    SeparateKQ,
+    Merged,
+    Separate,
     TwoLayerLinear,
+    name_of,
 )
 from ..trajectory import Trajectory
 
@@ -48,33 +48,53 @@ def balancedness(run: Trajectory) -> Balance:
     They are zero for a balanced start. Descent in finite steps, and softmax attention, do not
     conserve them (derived in docs/theory/linear.md).
     """
-    merged = _merged_factors(run.models)
+    values, sizes = _measure(run.models)
+    scale = max(float(np.max(np.sum(x**2, -1))) for x in sizes)
+    return Balance(values, _drift(values, {name: x[:1] for name, x in values.items()}), scale)
+
+
+def conserved_drift(models: AbstractModel, start: AbstractModel) -> Float[np.ndarray, " T"]:
+    """The largest change of any conserved quantity since `start`, for each of a stack of models."""
+    first = jax.tree.map(lambda leaf: np.asarray(leaf)[None], start)
+    return _drift(_measure(models)[0], _measure(first)[0])
+
+
+def has_conserved(model: AbstractModel) -> bool:
+    """Whether gradient flow on a model, or a stack of models, has known conserved quantities."""
+    if isinstance(model, Attention):
+        return isinstance(model.circuits, Merged | Separate) and model.activation == "linear"
+    return isinstance(model, TwoLayerLinear | ConvolutionalLinear)
+
+
+def _drift(values: dict[str, np.ndarray], first: dict[str, np.ndarray]) -> np.ndarray:
+    changes = [np.abs(values[name] - first[name]) for name in values]
+    largest = [x.max(axis=tuple(range(1, x.ndim)), initial=0.0) for x in changes]
+    return np.max(largest, axis=0)
+
+
+def _measure(models: AbstractModel) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
+    """The conserved quantities of a stack of models by name, and the weights whose squared norms
+    are the scale of them, (T, H, ·) each."""
+    merged = _merged_factors(models)
     if merged is not None:
         value, block = merged
         gram = lambda x: np.einsum("tia,tja->tij", x, x)
-        values = {"value - key-query": gram(value) - gram(block)}
-        sizes = [value, block]
-    else:
-        value, key, query = _separate_factors(run.models)
-        gram = lambda x: np.einsum("thdr,thds->thrs", x, x)
-        key_norm = np.einsum("thrr->th", gram(key))
-        values = {
-            "key - query": gram(key) - gram(query),
-            "value - key": np.sum(value**2, -1) - key_norm,
-        }
-        sizes = [value, key.reshape(*key.shape[:2], -1), query.reshape(*query.shape[:2], -1)]
-    changes = [np.abs(x - x[:1]).reshape(len(run), -1).max(-1) for x in values.values()]
-    scale = max(float(np.max(np.sum(x**2, -1))) for x in sizes)
-    return Balance(values, np.max(changes, axis=0), scale)
+        return {"value - key-query": gram(value) - gram(block)}, [value, block]
+    value, key, query = _separate_factors(models)
+    gram = lambda x: np.einsum("thdr,thds->thrs", x, x)
+    values = {
+        "key - query": gram(key) - gram(query),
+        "value - key": np.sum(value**2, -1) - np.einsum("thrr->th", gram(key)),
+    }
+    return values, [value, _flatten(key), _flatten(query)]
 
 
 def _merged_factors(models: AbstractModel) -> tuple[np.ndarray, np.ndarray] | None:
     """Value rows (T, H, ·) and flattened key-query blocks (T, H, ·) of merged models."""
     _require_linear(models)
-    if isinstance(models, MergedKQ):
-        return np.asarray(models.v)[..., None], _flat(models.U)
-    if isinstance(models, FullMergedKQ):
-        return np.asarray(models.value), _flat(models.key_query)
+    circuits = models.circuits if isinstance(models, Attention) else None
+    if isinstance(circuits, Merged):
+        return np.asarray(circuits.value)[:, :, 0], _flatten(circuits.key_query)
     if isinstance(models, TwoLayerLinear):
         return np.asarray(models.w2)[..., None], np.asarray(models.W1)
     return None
@@ -82,24 +102,24 @@ def _merged_factors(models: AbstractModel) -> tuple[np.ndarray, np.ndarray] | No
 
 def _separate_factors(models: AbstractModel) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Value rows (T, H, ·), keys (T, H, D, R) and queries (T, H, D, R) of separate models."""
-    if isinstance(models, SeparateKQ):
-        return np.asarray(models.v)[..., None], np.asarray(models.K), np.asarray(models.Q)
-    if isinstance(models, FullSeparateKQ):
-        return np.asarray(models.value), np.asarray(models.key), np.asarray(models.query)
+    circuits = models.circuits if isinstance(models, Attention) else None
+    if isinstance(circuits, Separate):
+        value = np.asarray(circuits.value)[:, :, 0]
+        return value, np.asarray(circuits.K), np.asarray(circuits.Q)
     if isinstance(models, ConvolutionalLinear):
         kernel, row = (np.swapaxes(np.asarray(x), -1, -2) for x in (models.kernel, models.row))
         return np.asarray(models.scalar)[..., None], kernel, row
-    raise TypeError(f"No conserved quantities are known for {type(models).__name__}.")
+    raise TypeError(f"No conserved quantities are known for {name_of(models)}.")
 
 
 def _require_linear(models: AbstractModel) -> None:
-    if isinstance(models, AbstractAttention) and models.activation != "linear":
+    if isinstance(models, Attention) and models.activation != "linear":
         raise TypeError(
-            f"Softmax attention conserves nothing of this kind: {type(models).__name__} must have "
+            f"Softmax attention conserves nothing of this kind: {name_of(models)} must have "
             '`activation` = "linear".'
         )
 
 
-def _flat(blocks) -> np.ndarray:
+def _flatten(blocks: ArrayLike) -> np.ndarray:
     blocks = np.asarray(blocks)
-    return blocks.reshape(*blocks.shape[:2], -1)
+    return blocks.reshape(*blocks.shape[:2], int(np.prod(blocks.shape[2:])))

@@ -1,68 +1,89 @@
-"""The directions of the inputs that a model learns, and how strong it should be along each."""
+"""The principal components of the inputs, and how strong a model should be along each."""
 
 import contextlib
+from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
+from ..circuits import Circuits, circuits, stacked_circuits
 from ..estimators import PopulationPCR, eigenvectors
-from ..models import Normaliser
+from ..models import AbstractModel, AttentionStack, Normaliser
 from ..tasks import AbstractTask, LinearRegression, Mixture, MultiTaskRegression
+from ..trajectory import Trajectory
+
+# Variances that differ by less than this share of the largest are equal up to rounding.
+ROUNDING = 1e-9
 
 
-def component_basis(task: AbstractTask) -> np.ndarray | None:
-    """The eigenvectors of the inputs, the largest eigenvalue first; None where inputs are white by
-    construction. Along the axes, equal eigenvalues are in the order of the axes."""
+class Components(NamedTuple):
+    """The eigenvectors of the input covariance as columns of `basis`, the largest variance first.
+
+    Eigenvectors along the axes that have equal variances are in the order of the axes.
+    """
+
+    variances: Float[np.ndarray, " D"]
+    basis: Float[np.ndarray, "D D"]
+
+    @property
+    def distinct(self) -> bool:
+        """Whether some components have more variance than others."""
+        return bool(np.ptp(self.variances) > ROUNDING * self.variances.max())
+
+
+def components(task: AbstractTask) -> Components | None:
+    """The components of the inputs of a task; None where inputs are white by construction."""
     if not isinstance(task, LinearRegression | Mixture):
         return None
+    part = task.components[0] if isinstance(task, Mixture) else task
+    along = lambda basis: np.einsum("dk,de,ek->k", basis, np.asarray(part.covariance), basis)
     vectors = np.asarray(eigenvectors(task))
     axes = np.argmax(np.abs(vectors), axis=0)
-    if not np.array_equal(np.abs(vectors), np.eye(task.dim)[:, axes]):
-        return vectors
-    values = input_variances(task, vectors)
-    return np.eye(task.dim)[:, axes[np.lexsort((axes, -values))]]
+    if np.array_equal(np.abs(vectors), np.eye(task.dim)[:, axes]):
+        # LAPACK leaves the order of equal eigenvalues open.
+        vectors = np.eye(task.dim)[:, axes[np.lexsort((axes, -along(vectors)))]]
+    return Components(along(vectors), vectors)
 
 
-def input_variances(task: LinearRegression | Mixture, basis: np.ndarray) -> np.ndarray:
-    """The variance of the inputs along each column of a basis."""
-    part = task.components[0] if isinstance(task, Mixture) else task
-    return np.einsum("dk,de,ek->k", basis, np.asarray(part.covariance), basis)
+def component_circuits(source: AbstractModel | Trajectory, task: AbstractTask) -> Circuits:
+    """The circuits of a model, or at every point of a run, in the basis of the components of a
+    task; where it has none, in the coordinates of the task.
+
+    A stack of layers is left in the coordinates of its tokens: what a layer reads is not the
+    inputs, but what earlier layers wrote.
+    """
+    found = components(task)
+    basis = None if found is None else found.basis
+    if not isinstance(source, Trajectory):
+        return circuits(source, task, basis)
+    if isinstance(source.models, AttentionStack):
+        return stacked_circuits(source.models)
+    return stacked_circuits(source.models, task, basis)
 
 
-def best_strengths(task: AbstractTask, normaliser: Normaliser = "context") -> np.ndarray | None:
-    """a_d*, the strength of each component with the smallest risk; None where no task has such.
+def best_strengths(
+    task: AbstractTask, normaliser: Normaliser = "context"
+) -> Float[np.ndarray, " D"] | None:
+    """a_d*, the strength of each component with the smallest risk; None for a task without.
 
     **Arguments:**
 
     - `normaliser`: what the model divides its sums by.
     """
-    basis = component_basis(task)
-    if basis is None:
+    found = components(task)
+    if found is None:
         return None
     with contextlib.suppress(ValueError, TypeError):
         best = PopulationPCR(task, task.dim, normaliser)
         # In the order of our components, which differs where eigenvalues are equal.
         matrix = np.asarray(best.coefficients())
-        return np.einsum("dk,de,ek->k", basis, matrix, basis)
+        return np.einsum("dk,de,ek->k", found.basis, matrix, found.basis)
     return None
 
 
-def best_steps(task: MultiTaskRegression) -> np.ndarray:
+def best_steps(task: MultiTaskRegression) -> Float[np.ndarray, " I"]:
     """The step with the smallest loss for each task alone; see `PopulationPCR` for the formula."""
     sizes = np.array([len(read) for read in task.coordinates], float)
     noise, signal = np.asarray(task.noise, float), np.asarray(task.signal, float)
     relative = noise / np.where(signal > 0, signal, 1.0)
     return 1 / (1 + (1 + sizes + relative) / task.max_context)
-
-
-def component_strengths(attention: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """What each head adds to the strength e_dᵀ A e_d of each component, (…, H, D).
-
-    **Arguments:**
-
-    - `attention`: the key-query circuits in the basis of the components, (…, H, tokens, D).
-    - `values`: the output-value circuits of one label, (…, H, tokens).
-    """
-    dim = attention.shape[-1]
-    diagonal = np.diagonal(attention[..., :dim, :], axis1=-2, axis2=-1)
-    # The second part is there where heads read inputs and look at labels: (u·β)(h·x_q).
-    return values[..., dim:] * diagonal + values[..., :dim] * attention[..., dim, :]

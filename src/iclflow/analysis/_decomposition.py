@@ -1,8 +1,8 @@
-"""How far attention is from decomposable: one number a head and task, and nothing else
+"""How far attention is from decomposable: one number per head and task, and nothing else
 (arXiv 2402.19442)."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -10,19 +10,14 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from ..circuits import Circuits, circuits
-from ..models import (
-    AbstractModel,
-    AbstractSpectral,
-    BlindFactored,
-    MultiFactored,
-    MultiMergedKQ,
-)
+from ..circuits import Circuits, circuits, stacked_circuits
+from ..errors import Refusal
+from ..models import AbstractModel, AbstractSpectral, Factored
 from ..tasks import MultiTaskRegression
 from ..trajectory import Trajectory
+from ._heads import ratio
 
-# Points of a run that are looked at together: one program serves runs of every length.
-_POINTS = 64
+# Bytes of the circuits of all points that are measured together.
 _BYTES = 2**26
 
 
@@ -78,7 +73,7 @@ class Decomposition:
     def is_decomposable(self, tolerance: float = 1e-6) -> bool:
         """Whether no defect is above `tolerance`."""
         if not tolerance >= 0:
-            raise ValueError(f"`tolerance` = {tolerance}: must not be negative.")
+            raise Refusal(f"`tolerance` = {tolerance}: must not be negative.")
         return self.largest <= tolerance
 
 
@@ -94,11 +89,11 @@ def decomposition(source: AbstractModel | Trajectory, task: MultiTaskRegression)
     _check_task(task)
     blocks = np.asarray(task.masks, float)
     if not task.disjoint:
-        raise ValueError(
+        raise Refusal(
             f"`coordinates` of `task` = {task.coordinates}: must be blocks that do not overlap."
         )
-    parts = [_measured(points, task, blocks) for points in circuits_along(source, task)]
-    whole = _Measures(*(_joined(each) for each in zip(*parts)))
+    parts = [_measure(*points, task, blocks) for points in circuits_along(source, task)]
+    whole = _Measures(*(_join(each) for each in zip(*parts)))
     return Decomposition(
         omega=whole.omega[-1],
         mu=whole.mu[-1],
@@ -111,56 +106,30 @@ def decomposition(source: AbstractModel | Trajectory, task: MultiTaskRegression)
     )
 
 
-class Points(NamedTuple):
-    """Some points of a run, with a leading axis, and the heads of all of them side by side."""
-
-    models: Any
-    count: int
-    circuits: Circuits
-
-    def each(self, values: np.ndarray) -> np.ndarray:
-        """What the heads have, by point and head."""
-        return values.reshape(self.count, -1, *values.shape[1:])
-
-
 def circuits_along(
     source: AbstractModel | Trajectory, task: MultiTaskRegression
-) -> Iterator[Points]:
-    """The points of a run, some at a time, or a model as one point, in the task's coordinates."""
+) -> Iterator[tuple[Any, Circuits]]:
+    """The points of a run, some at a time, or a model as one point: the models with a leading axis,
+    and their circuits in the coordinates of the task."""
     _check_task(task)
     is_run = isinstance(source, Trajectory)
     if is_run and len(source) == 0:
-        raise ValueError("`source` is a run without points: must have at least one.")
+        raise Refusal("`source` is a run without points: must have at least one.")
     # One alone first: that says what is wrong with it, and how large a point is.
     one = circuits(source.final if is_run else source, task)
     if not is_run:
-        yield Points(jax.tree.map(lambda leaf: np.asarray(leaf)[None], source), 1, one)
+        models = jax.tree.map(lambda leaf: np.asarray(leaf)[None], source)
+        yield models, one._replace(attention=one.attention[None], values=one.values[None])
         return
-    size = max(1, min(_POINTS, _BYTES // (one.attention.nbytes + one.values.nbytes)))
+    size = max(1, _BYTES // (one.attention.nbytes + one.values.nbytes))
     for begin in range(0, len(source), size):
-        count = min(size, len(source) - begin)
-        # The last point stands in for those that are missing, for the sake of one shape.
-        places = np.minimum(np.arange(begin, begin + size), len(source) - 1)
-        models = jax.tree.map(lambda leaf: np.asarray(leaf)[places], source.models)
-        attention, values = _stacked(models)
-        heads = count * len(one.values)
-        merged = MultiMergedKQ(
-            value=values.reshape(-1, *one.values.shape[1:])[:heads],
-            key_query=attention.reshape(-1, *one.attention.shape[1:])[:heads],
-        )
-        first = jax.tree.map(lambda leaf: leaf[:count], models)
-        yield Points(first, count, circuits(merged, task))
+        some = source[begin : begin + size]
+        yield some.models, stacked_circuits(some.models, task)
 
 
-def _check_task(task) -> None:
+def _check_task(task: Any) -> None:
     if not isinstance(task, MultiTaskRegression):
         raise TypeError(f"`task` is a {type(task).__name__}: must be a MultiTaskRegression.")
-
-
-@eqx.filter_jit
-def _stacked(models):
-    """The circuits of models with a leading axis."""
-    return eqx.filter_vmap(lambda model: (model.kq(), model.ov()))(models)
 
 
 class _Measures(NamedTuple):
@@ -173,7 +142,7 @@ class _Measures(NamedTuple):
     value_imbalance: np.ndarray | None
 
 
-def _joined(parts) -> Any:
+def _join(parts: Sequence[Any]) -> Any:
     if parts[0] is None:
         return None
     if isinstance(parts[0], dict):
@@ -181,10 +150,10 @@ def _joined(parts) -> Any:
     return np.concatenate(parts)
 
 
-def _measured(points: Points, task: MultiTaskRegression, blocks: np.ndarray) -> _Measures:
-    found, models = points.circuits, points.models
-    dim = found.dim
-    attention, values = points.each(found.attention), points.each(found.values)
+def _measure(
+    models: Any, found: Circuits, task: MultiTaskRegression, blocks: np.ndarray
+) -> _Measures:
+    dim, attention, values = found.dim, found.attention, found.values
     _, crossed, uneven = _split(attention[:, :, :dim], blocks)
     _, mixed, _ = _split(values[..., dim:], np.eye(len(blocks)))
     defects = {
@@ -195,17 +164,19 @@ def _measured(points: Points, task: MultiTaskRegression, blocks: np.ndarray) -> 
         "off-diagonal output-value": _share(mixed, values),
     }
     keys = outputs = None
-    if isinstance(models, AbstractSpectral):
-        k, q, o, v = (np.asarray(x) for x in eqx.filter_vmap(lambda m: m.factors())(models))
+    held = getattr(models, "circuits", None)
+    if isinstance(held, AbstractSpectral):
+        k, q, o, v = (np.asarray(x) for x in eqx.filter_vmap(lambda c: c.factors())(held))
         keys, outputs = k**2 - q**2, o**2 - v**2
-    elif isinstance(models, BlindFactored | MultiFactored):
-        added, keys, outputs = _of_factors(models, task, blocks)
+    elif isinstance(held, Factored):
+        added, keys, outputs = _measure_factors(held, task, blocks)
         defects |= added
-    omega, mu = points.each(found.omega), points.each(found.mu)
-    return _Measures(omega, mu, defects, keys, outputs)
+    return _Measures(found.omega, found.mu, defects, keys, outputs)
 
 
-def _of_factors(models: BlindFactored | MultiFactored, task: MultiTaskRegression, blocks):
+def _measure_factors(
+    models: Factored, task: MultiTaskRegression, blocks: np.ndarray
+) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
     """Defects of K, Q, V and O, and their imbalances."""
     dim, labels = blocks.shape[1], len(blocks)
     turn = np.eye(dim) if task.input_rotation is None else np.asarray(task.input_rotation)
@@ -250,5 +221,4 @@ def _across(columns: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
     """The norm of a part as a share of that of the whole, by point; 0 of nothing is 0."""
-    sizes = [np.linalg.norm(x.reshape(len(x), -1), axis=1) for x in (part, whole)]
-    return sizes[0] / np.where(sizes[1] > 0, sizes[1], 1.0)
+    return ratio(*(np.linalg.norm(x.reshape(len(x), -1), axis=1) for x in (part, whole)))

@@ -5,9 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from numpy.typing import ArrayLike
 from scipy.ndimage import maximum_filter1d, median_filter, uniform_filter1d
 from scipy.optimize import isotonic_regression
 
+from ..errors import Refusal
 from ..trajectory import Trajectory
 
 # A turn of the curve counts as real above this share of the range, and above this many
@@ -38,14 +40,14 @@ class Curve(NamedTuple):
     ripple: Float[np.ndarray, " T"]
 
 
-def curve(run, losses=None) -> Curve:
+def curve(run: Trajectory | ArrayLike, losses: ArrayLike | None = None) -> Curve:
     """The curve of a run, or of times and losses.
 
     Between its turning points a loss only falls or only rises: monotone regression finds the
     best such curve. It has no time scale of its own, so that a drop of ten steps and a plateau
     of a million survive side by side, and a monotone curve without noise comes out as it was.
     """
-    times, losses = _checked(run, losses)
+    times, losses = _check_curve(run, losses)
     smooth, roughness = losses.copy(), _roughness(times, losses)
     pieces = list(_monotone_pieces(losses, float(roughness.max())))
     for piece, rises in pieces:
@@ -97,7 +99,9 @@ def _monotone_pieces(losses: np.ndarray, noise: float) -> Iterator[tuple[slice, 
         yield slice(first, last + 1), bool(filtered[last] > filtered[first])
 
 
-def _cut_spikes(smooth, losses, rises: bool, noise, ripple) -> None:
+def _cut_spikes(
+    smooth: np.ndarray, losses: np.ndarray, rises: bool, noise: np.ndarray, ripple: np.ndarray
+) -> None:
     """Keeps monotone regression from following single points at its two ends, in place.
 
     Its first value on a falling curve is the largest mean over the first j points; here j has
@@ -121,6 +125,7 @@ def _roughness(times: np.ndarray, losses: np.ndarray) -> np.ndarray:
     """
     if len(losses) < 5:
         return np.zeros_like(losses)
+    # Lagrange weights of the two neighbours on each side; points need not be evenly spaced.
     offsets = np.stack([times[i : len(times) - 4 + i] - times[2:-2] for i in (0, 1, 3, 4)])
     weights = np.stack(
         [
@@ -150,7 +155,9 @@ def _box_mean(values: np.ndarray) -> np.ndarray:
     return uniform_filter1d(values, min(_WINDOW, len(values)), mode="nearest")
 
 
-def _checked(run, losses) -> tuple[np.ndarray, np.ndarray]:
+def _check_curve(
+    run: Trajectory | ArrayLike, losses: ArrayLike | None
+) -> tuple[np.ndarray, np.ndarray]:
     if isinstance(run, Trajectory):
         if losses is not None:
             raise TypeError("A run brings its own losses: give `run` alone, or times and losses.")
@@ -159,12 +166,12 @@ def _checked(run, losses) -> tuple[np.ndarray, np.ndarray]:
         raise TypeError("Give a `Trajectory`, or times and losses.")
     times, losses = np.asarray(run, np.float64), np.asarray(losses, np.float64)
     if times.ndim != 1 or times.shape != losses.shape or len(times) < 2:
-        raise ValueError(
+        raise Refusal(
             f"`times` has shape {times.shape} and `losses` {losses.shape}: must be two sequences "
             "of one length, of at least 2 points."
         )
     if not (np.all(np.isfinite(times)) and np.all(np.isfinite(losses))):
-        raise ValueError("`times` or `losses` holds NaN or infinity: must be finite.")
+        raise Refusal("`times` or `losses` holds NaN or infinity: must be finite.")
     if np.any(np.diff(times) <= 0):
-        raise ValueError("`times` must increase strictly.")
+        raise Refusal("`times` must increase strictly.")
     return times, losses

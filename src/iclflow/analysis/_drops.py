@@ -2,26 +2,33 @@
 
 import numpy as np
 from jaxtyping import Float
+from numpy.typing import ArrayLike
 from scipy.interpolate import PchipInterpolator
 from scipy.optimize import brentq
 
+from ..errors import Refusal
+from ..trajectory import Trajectory
 from ._denoise import Curve, curve
 from ._plateaus import plateaus
 
-# Points tell a moment if the loss moves less than this share of the step between them, where a
-# cubic is far closer than their spacing, or if they are this close, as a share of the clock.
+# Points resolve a moment if the loss moves by less than this share of the step between them, where
+# a cubic is far closer than their spacing, or if they are this close, as a share of the clock.
 _STEP = 0.25
 _CLOSE = 1e-3
 
 
 def drop_times(
-    run, losses=None, *, levels=None, fraction: float = 0.5
+    run: Trajectory | ArrayLike,
+    losses: ArrayLike | None = None,
+    *,
+    levels: ArrayLike | None = None,
+    fraction: float = 0.5,
 ) -> Float[np.ndarray, " drops"]:
     """When the loss has done a share of the way from each level to the next.
 
     Between saved points the curve is a monotone cubic, so that a run saved at its drops gives
-    times far more accurate than its spacing. With few points a time can be no more than a guess:
-    `resolves` tells. A drop that never comes is NaN.
+    times far more accurate than its spacing. With few points a time is little more than a guess;
+    `resolves` says whether it is. A drop that never comes is NaN.
 
     **Arguments:**
 
@@ -31,27 +38,27 @@ def drop_times(
     - `fraction`: of the way; 0.5 is the half-drop time.
     """
     if not 0 < fraction < 1:
-        raise ValueError(f"`fraction` = {fraction}: must lie between 0 and 1.")
+        raise Refusal(f"`fraction` = {fraction}: must lie between 0 and 1.")
     found = curve(run, losses)
     if levels is None:
         levels = [plateau.level for plateau in plateaus(run, losses)]
     levels = np.asarray(levels, np.float64)
     if levels.ndim != 1 or not np.all(np.isfinite(levels)):
-        raise ValueError("`levels` must be a sequence of finite numbers.")
+        raise Refusal("`levels` must be a sequence of finite numbers.")
     times = np.full(max(len(levels) - 1, 0), np.nan)
     after = 0
     for i, (level, following) in enumerate(zip(levels, levels[1:])):
         target = level + fraction * (following - level)
         # Two drops can lie between the same two points.
-        point = _passes(found, target, bool(following < level), max(after - 1, 0))
+        point = _first_beyond(found, target, bool(following < level), max(after - 1, 0))
         if point is None:
             break
         after, times[i] = point, _crossing(found, point, target)
     return times
 
 
-def resolves(run, time: float, height: float) -> bool:
-    """Whether the points of a run around a moment are dense enough to tell that moment.
+def resolves(run: Trajectory, time: float, height: float) -> bool:
+    """Whether the points of a run around a moment are dense enough to resolve that moment.
 
     They are if the loss moves by at most a quarter of `height` between the two points around it,
     or the clock by a thousandth of its reading, or by one step.
@@ -72,18 +79,20 @@ def resolves(run, time: float, height: float) -> bool:
     return bool(abs(losses[right] - losses[right - 1]) <= _STEP * abs(height))
 
 
-def passage_times(run, fractions, *, top: float, bottom: float) -> Float[np.ndarray, " n"]:
+def passage_times(
+    run: Trajectory, fractions: ArrayLike, *, top: float, bottom: float
+) -> Float[np.ndarray, " n"]:
     """When the loss has first done each of several shares of the way from `top` to `bottom`."""
     found = curve(run)
     times = []
     for fraction in np.asarray(fractions, np.float64):
         target = top + fraction * (bottom - top)
-        point = _passes(found, target, bool(bottom < top), 0)
+        point = _first_beyond(found, target, bool(bottom < top), 0)
         times.append(np.nan if point is None else _crossing(found, point, target))
     return np.asarray(times)
 
 
-def _passes(found: Curve, target: float, falling: bool, after: int) -> int | None:
+def _first_beyond(found: Curve, target: float, falling: bool, after: int) -> int | None:
     """The first point from `after` on at which the curve has passed `target`, coming from the
     other side."""
     beyond = found.smooth <= target if falling else found.smooth >= target
@@ -102,13 +111,14 @@ def _crossing(found: Curve, point: int, target: float) -> float:
     times, values = found.times[near], found.smooth[near]
     left, right = found.times[point - 1], found.times[point]
     if len(times) < 3 or found.smooth[point] == target:
-        return float(np.interp(target, *_sorted(found, point)))
+        return float(np.interp(target, *_ascending_pair(found, point)))
     shape = PchipInterpolator(times, values)
     root = brentq(lambda t: float(shape(t)) - target, left, right, xtol=1e-12 * right)
     return float(root)  # pyright: ignore[reportArgumentType]
 
 
-def _sorted(found: Curve, point: int) -> tuple[np.ndarray, np.ndarray]:
+def _ascending_pair(found: Curve, point: int) -> tuple[np.ndarray, np.ndarray]:
+    """Values and times of a point and the one before it, as `np.interp` needs them."""
     pair = slice(point - 1, point + 1)
     order = np.argsort(found.smooth[pair])
     return found.smooth[pair][order], found.times[pair][order]

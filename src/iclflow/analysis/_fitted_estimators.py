@@ -1,13 +1,13 @@
 """Estimators with parameters that are fitted to the predictions of a model."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 from scipy.optimize import minimize_scalar
 
 from ..estimators import (
@@ -17,8 +17,8 @@ from ..estimators import (
     centred_correlation,
 )
 from ..models import AbstractModel
-from ..precision import as_float
-from ..tasks import AbstractTask, LinearRegression, MultiTaskRegression, Sequences
+from ..runtime.precision import as_float
+from ..tasks import AbstractRegression, AbstractTask, LinearRegression, Sequences
 from ._one_label import one_label_sequences, one_label_task, unrotated_labels
 
 _COUNT = 2000
@@ -26,7 +26,7 @@ _COUNT = 2000
 ALMOST_NOTHING = 0.01
 # Kernels narrower than this put all weight on one pair, wider ones are gradient steps; in units
 # of 1/(mean variance of an input).
-_RANGE = np.geomspace(0.05, 3.0, 12)
+RANGE = np.geomspace(0.05, 3.0, 12)
 
 
 def fitted_estimators(
@@ -62,20 +62,18 @@ def fit_each_label(
     - `drawn`: how many sequences are drawn, of which `count` are used: what draws as many as
       somebody else does is compiled already, which takes longer than to draw.
     """
-    if model.form != "general" or not isinstance(task, LinearRegression | MultiTaskRegression):
+    if model.form != "general" or not isinstance(task, AbstractRegression):
         return dict.fromkeys(labels, ())
     several: Any = task.sample(key, max(drawn, count))
     predicted = predict(model, several)
     several, predicted = jax.device_put(
         jax.tree.map(lambda part: np.asarray(part)[:count], (several, predicted))
     )
-    if isinstance(task, LinearRegression):
-        return {label: _fit(np.asarray(predicted), several, task) for label in labels}
     return {
         label: _fit(
             np.asarray(unrotated_labels(task, predicted)[..., label]),
             one_label_sequences(task, several, label),
-            one_label_task(task, label),
+            cast(LinearRegression, one_label_task(task, label)),
         )
         for label in labels
     }
@@ -105,12 +103,12 @@ def _kernel(own: np.ndarray, sequences: Sequences, task: LinearRegression) -> Ke
 
     def fit(logarithm: float, sign: float) -> tuple[float, float]:
         """The mean squared distance at this width with the best factor, and that factor."""
-        other = np.asarray(predict(KernelRegression(sign * np.exp(logarithm)), sequences))
+        other = np.asarray(predict(KernelRegression(sign * np.exp(logarithm)), sequences))[:, 0]
         power = float(np.mean(other**2))
         factor = float(np.mean(own * other)) / power if power > 0 else 0.0
         return float(np.mean((own - factor * other) ** 2)), factor
 
-    grid = np.log(_RANGE * unit)
+    grid = np.log(RANGE * unit)
     # A head that looks away from what is similar, and changes the sign of what it reads.
     distances = np.asarray([[fit(point, sign)[0] for point in grid] for sign in (1.0, -1.0)])
     row, best = np.unravel_index(np.argmin(distances), distances.shape)
@@ -128,8 +126,11 @@ def predict(model: AbstractModel, sequences: Any) -> Array:
 
 
 def _preconditioned(own: np.ndarray, sequences: Sequences) -> DebiasedPreconditionedStep:
-    beta = np.asarray(centred_correlation(sequences))
-    query = np.asarray(sequences.x_query)
-    features = np.einsum("pd,pe->pde", beta, query).reshape(len(own), -1)
-    matrix = np.linalg.lstsq(features, own, rcond=None)[0]
-    return DebiasedPreconditionedStep(as_float(matrix.reshape(query.shape[1], -1)))
+    matrix = np.linalg.lstsq(correlation_features(sequences), own, rcond=None)[0]
+    return DebiasedPreconditionedStep(as_float(matrix.reshape(sequences.x_query.shape[1], -1)))
+
+
+def correlation_features(sequences: Sequences) -> Float[np.ndarray, "n DD"]:
+    """The entries of β x_qᵀ with β of the centred context."""
+    beta, query = np.asarray(centred_correlation(sequences))[:, 0], np.asarray(sequences.x_query)
+    return np.einsum("pd,pe->pde", beta, query).reshape(len(query), -1)

@@ -1,11 +1,12 @@
-"""The pace of a loss curve: how long it dwells at each height along its way."""
+"""The pace of a loss curve: how long it stays at each height."""
 
 import math
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
+from ..errors import Refusal
 from ._denoise import Curve, zigzag
 
 # Windows of one height overlap this many times, so that none is missed between two of them.
@@ -15,13 +16,13 @@ _SAME_LEVEL = 1.5
 
 
 class Pace(NamedTuple):
-    """How long a curve dwells in each of many overlapping windows of loss.
+    """How long a curve stays in each of many overlapping windows of loss.
 
     **Fields:**
 
-    - `path`: the way that the loss has gone at each time, falls and rises alike, in units of
+    - `path`: the distance that the loss has moved at each time, falls and rises alike, in units of
       the height of a window.
-    - `lower`: where along that way each window begins; none if the whole curve fits into two.
+    - `lower`: where along that path each window begins; none if the whole curve fits into two.
     - `dwell`: the time spent in each window.
     """
 
@@ -38,7 +39,7 @@ class Pace(NamedTuple):
           left larger traces, windows are higher.
         """
         if not 0 < resolution < 0.5:
-            raise ValueError(f"`resolution` = {resolution}: must lie between 0 and 0.5.")
+            raise Refusal(f"`resolution` = {resolution}: must lie between 0 and 0.5.")
         moves = np.abs(np.diff(found.smooth))
         height = np.maximum(found.ripple, resolution * moves.sum())
         height = np.maximum(height[1:], height[:-1])
@@ -52,7 +53,7 @@ class Pace(NamedTuple):
     def turns(self, contrast: float) -> list[int]:
         """The windows where the pace is slowest and quickest, in turn, `contrast` times apart."""
         if not contrast > 1:
-            raise ValueError(f"`contrast` = {contrast}: must be above 1.")
+            raise Refusal(f"`contrast` = {contrast}: must be above 1.")
         return zigzag(np.log(self.dwell), math.log(contrast))
 
     def quick_windows(self, contrast: float) -> list[int]:
@@ -100,7 +101,9 @@ def _stay(times: np.ndarray, path: np.ndarray, lower: np.ndarray) -> tuple[np.nd
     )
 
 
-def _time_at(times: np.ndarray, path: np.ndarray, target: np.ndarray, side) -> np.ndarray:
+def _time_at(
+    times: np.ndarray, path: np.ndarray, target: np.ndarray, side: Literal["left", "right"]
+) -> np.ndarray:
     right = np.clip(np.searchsorted(path, target, side=side), 1, len(path) - 1)
     width = path[right] - path[right - 1]
     # Between two equal points, `left` and `right` both mean the far end from where they came.

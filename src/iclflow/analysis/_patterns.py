@@ -5,9 +5,11 @@ import dataclasses
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ..circuits import DUMMY_SHARE, Role, circuits, head_roles
+from ..circuits import DUMMY_SHARE, Circuits, Role, circuits, head_roles
+from ..errors import Refusal
 from ..models import AbstractModel
 from ..tasks import AbstractTask
+from ._heads import diagonal_shares, label_shares, pair_balance, ratio, zero_sum
 
 # With less of the key-query circuit than this on its diagonal, one number ω does not describe it.
 # (Matrices without any structure have 1/√(D + 1).)
@@ -102,56 +104,47 @@ def patterns(
     found = circuits(model, task, basis)
     labels = found.values.shape[1]
     if not 0 <= label < labels:
-        raise ValueError(f"`label` = {label}: must lie between 0 and {labels - 1}.")
-    attention, rows, diagonals = found.attention, found.values[:, label], found.diagonals
-    read = diagonals[:, found.masks[label] > 0]
-    omega, mu = found.omega[:, label], found.mu[:, label]
+        raise Refusal(f"`label` = {label}: must lie between 0 and {labels - 1}.")
+    omega, mu, read = found.omega[:, label], found.mu[:, label], found.masks[label] > 0
     roles = head_roles(omega, mu, dummy_share, float(found.strength.max(initial=0.0)))
-    heads = tuple(
-        Head(
-            omega=float(omega[h]),
-            mu=float(mu[h]),
-            diagonal_share=_share(diagonals[h], attention[h]),
-            homogeneity=_homogeneity(read[h]),
-            last_entry_share=_share(mu[h], rows[h]),
-            role=roles[h],
-        )
-        for h in range(len(mu))
-    )
+    measures = {
+        "omega": omega,
+        "mu": mu,
+        "diagonal_share": diagonal_shares(found),
+        "homogeneity": _homogeneity(found.diagonals[:, read]),
+        "last_entry_share": label_shares(found, label),
+    }
+    heads = [
+        Head(**{name: float(values[h]) for name, values in measures.items()}, role=role)
+        for h, role in enumerate(roles)
+    ]
     active = np.abs(omega[[role != "dummy" for role in roles]])
-    product = mu * omega
     return Patterns(
-        heads=heads,
-        zero_sum=_ratio(abs(mu.sum()), np.abs(mu).sum()),
-        magnitude_spread=_ratio(np.ptp(active), active.mean()) if active.size else 0.0,
-        pair_balance=_ratio(abs(np.sum(product * np.sign(omega))), np.abs(product).sum()),
-        step_size=float(product.sum()),
-        diagonal_share=_share(diagonals, attention),
-        last_entry_share=_share(mu, rows),
+        heads=tuple(heads),
+        zero_sum=float(zero_sum(mu)),
+        magnitude_spread=float(ratio(np.ptp(active), active.mean())) if active.size else 0.0,
+        pair_balance=float(pair_balance(omega, mu)),
+        step_size=float((mu * omega).sum()),
+        diagonal_share=_share(found.diagonals, found.attention),
+        last_entry_share=_share(mu, found.values[:, label]),
     )
 
 
-def is_structured(attention: Float[np.ndarray, "*batch T D"]) -> Bool[np.ndarray, "*batch"]:
+def is_structured(found: Circuits) -> Bool[np.ndarray, "*batch"]:
     """Whether ω describes what each head attends to; see `Head.structured`."""
-    diagonals = np.diagonal(attention[..., : attention.shape[-1], :], axis1=-2, axis2=-1)
-    whole, mean = np.linalg.norm(attention, axis=(-2, -1)), np.abs(diagonals.mean(-1))
-    share = np.linalg.norm(diagonals, axis=-1) / np.where(whole > 0, whole, 1.0)
-    return _is_described(share, (mean > 0) * (mean - diagonals.std(-1)))
+    return _is_described(diagonal_shares(found), _homogeneity(found.diagonals))
 
 
 def _is_described(diagonal_share, homogeneity):
-    """From the two shares of a head, or from numbers with the sign of the second."""
     return (diagonal_share >= _LEAST_DIAGONAL) & (homogeneity > 0)
 
 
-def _share(part, whole) -> float:
-    return _ratio(np.linalg.norm(np.ravel(part)), np.linalg.norm(np.ravel(whole)))
+def _homogeneity(diagonals: Float[np.ndarray, "*batch D"]) -> Float[np.ndarray, "*batch"]:
+    mean = np.abs(diagonals.mean(-1))
+    spread = diagonals.std(-1) / np.where(mean > 0, mean, 1.0)
+    return np.where(mean > 0, np.maximum(0.0, 1.0 - spread), 0.0)
 
 
-def _homogeneity(diagonal: np.ndarray) -> float:
-    mean = abs(diagonal.mean())
-    return max(0.0, 1.0 - float(diagonal.std() / mean)) if mean > 0 else 0.0
-
-
-def _ratio(part, whole) -> float:
-    return float(part / whole) if whole > 0 else 0.0
+def _share(part: np.ndarray, whole: np.ndarray) -> float:
+    """The norm of a part of all heads as a share of that of the whole."""
+    return float(ratio(np.linalg.norm(np.ravel(part)), np.linalg.norm(np.ravel(whole))))

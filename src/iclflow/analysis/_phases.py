@@ -5,27 +5,31 @@ import math
 from typing import Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from ..errors import Refusal
+from ..trajectory import Trajectory
 from ._denoise import Curve, curve
 from ._drops import drop_times
 from ._plateaus import drop_count
 
 Phase = Literal["warm-up", "emergence", "convergence"]
-# Noise that may have left traces larger than this share of the drop makes a single loss useless as
-# a level: many points together take its place, at least so many.
+# Where noise may have left more than this share of the drop, a single loss is no level: the mean of
+# at least so many points is used instead.
 _NOISY = 1e-3
 _FEWEST = 8
-# The most of the drop that noise excuses at the end; and how many ripples a drop is above.
+# The largest share of the drop that noise may explain at the end, and how many ripples a drop must
+# exceed.
 _ALLOWED = 0.05
 _CLEAR = 1.5
 
 
 @dataclasses.dataclass(frozen=True)
 class Phases:
-    """When a loss curve sets off, and when it has arrived.
+    """When a loss curve begins to fall, and when it has settled.
 
-    The fraction of a drop is (first loss − loss) / (first loss − settled loss). A moment that the
-    run does not reach is NaN.
+    The fraction of a drop is (first loss − loss) / (first loss − settled loss). A time that the run
+    does not reach is NaN.
 
     **Fields:**
 
@@ -63,7 +67,7 @@ class Phases:
     def at(self, time: float) -> Phase:
         """The phase at a moment of the run."""
         if not self.begin <= time <= self.end:
-            raise ValueError(
+            raise Refusal(
                 f"`time` = {time}: must lie between {self.begin:g} and {self.end:g}, where the "
                 "run begins and ends."
             )
@@ -74,8 +78,8 @@ class Phases:
 
 
 def learning_phases(
-    run,
-    losses=None,
+    run: Trajectory | ArrayLike,
+    losses: ArrayLike | None = None,
     *,
     start: float = 0.05,
     stop: float = 0.95,
@@ -99,24 +103,24 @@ def learning_phases(
     - `tolerance`: of `settled`, as a share of the drop.
     """
     if not 0 < start < stop < 1:
-        raise ValueError(
+        raise Refusal(
             f"`start` = {start} and `stop` = {stop}: must lie between 0 and 1, `start` first."
         )
     if not 0 < tolerance < 1:
-        raise ValueError(f"`tolerance` = {tolerance}: must lie between 0 and 1.")
+        raise Refusal(f"`tolerance` = {tolerance}: must lie between 0 and 1.")
     found = curve(run, losses)
     if floor is None and not _falls(found):
-        raise ValueError(
+        raise Refusal(
             f"`losses` go from {found.smooth[0]:g} to {found.smooth[-1]:g}: must drop, and by more "
             "than their noise, to have phases."
         )
     first, reached, moved = _ends(found)
     if floor is not None and not (math.isfinite(floor) and floor < first):
-        raise ValueError(f"`floor` = {floor}: must be finite, and below the first loss {first:g}.")
+        raise Refusal(f"`floor` = {floor}: must be finite, and below the first loss {first:g}.")
     last = reached if floor is None else float(floor)
     left = moved if floor is None else abs(reached - last)
     fractions = (start, 0.5, stop, 0.999)
-    emergence, half, convergence, done = (_passed(found, first, last, each) for each in fractions)
+    emergence, half, convergence, done = (_time_of(found, first, last, each) for each in fractions)
     return Phases(
         begin=float(found.times[0]),
         end=float(found.times[-1]),
@@ -137,20 +141,20 @@ def _falls(found: Curve) -> bool:
     return bool(top - bottom > max(_CLEAR * min(found.ripple[[0, -1]]), 1e-12 * abs(top)))
 
 
-def _passed(found: Curve, top: float, bottom: float, fraction: float) -> float:
+def _time_of(found: Curve, top: float, bottom: float, fraction: float) -> float:
     """When the curve has done a fraction of the way; NaN if it never has."""
     times = drop_times(found.times, found.losses, levels=[top, bottom], fraction=fraction)
     return float(times[0])
 
 
 def _ends(found: Curve) -> tuple[float, float, float]:
-    """The levels at which a curve begins and ends, and how much it moved of late: over the last
-    half of the time since it was half-way."""
+    """The levels at which a curve begins and ends, and how much it has moved over the last half of
+    the time since it was half-way."""
     times, losses, smooth = found.times, found.losses, found.smooth
     first, last = float(smooth[0]), float(smooth[-1])
     if not _falls(found):
         return first, last, abs(first - last)
-    half = _passed(found, first, last, 0.5)
+    half = _time_of(found, first, last, 0.5)
     early = times <= times[0] + (half - times[0]) / 3
     late = times >= (half + times[-1]) / 2
     moved = abs(float(np.interp((half + times[-1]) / 2, times, smooth)) - last)
@@ -169,7 +173,8 @@ def _ends(found: Curve) -> tuple[float, float, float]:
 
 
 def _line(times: np.ndarray, losses: np.ndarray) -> tuple[float, float, float]:
-    """Where the straight line through points begins, how far it goes, and the error of that."""
+    """The start of the straight line through points, its total change, and the standard error of
+    that."""
     span = times[-1] - times[0]
     (slope, begin), covariance = np.polyfit((times - times[0]) / span, losses, 1, cov=True)
     return float(begin), float(slope), float(covariance[0, 0] ** 0.5)

@@ -4,7 +4,10 @@ import dataclasses
 import math
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from ..errors import Refusal
+from ..trajectory import Trajectory
 from ._denoise import Curve, curve
 from ._pace import Pace
 
@@ -35,8 +38,8 @@ class Plateau:
 
 
 def plateaus(
-    run,
-    losses=None,
+    run: Trajectory | ArrayLike,
+    losses: ArrayLike | None = None,
     *,
     contrast: float = 5.0,
     resolution: float = 5e-3,
@@ -62,13 +65,13 @@ def plateaus(
       go, and ends where this share of the drop after it is done.
     """
     if not 0 < margin < 0.5:
-        raise ValueError(f"`margin` = {margin}: must lie between 0 and 0.5.")
+        raise Refusal(f"`margin` = {margin}: must lie between 0 and 0.5.")
     found = curve(run, losses)
     pace = Pace.of(found, resolution)
     windows = pace.slow_windows(contrast)
     times, smooth = found.times, found.smooth
     if len(pace.lower) == 0:
-        return (_measured(found, float(times[0]), float(times[-1]), True, True, noisy=True),)
+        return (_measure(found, float(times[0]), float(times[-1]), True, True, noisy=True),)
     if not windows:
         return ()
     centres = np.mean(pace.stay(windows), axis=0)
@@ -79,11 +82,17 @@ def plateaus(
     heights[0], heights[-1] = heights[:2].max(), heights[-2:].max()
     heights[[0, -1]] = np.maximum(heights[[0, -1]], 2 * found.ripple[[0, -1]])
     return tuple(
-        _bounded(found, *each, margin) for each in zip(centres, levels, heights, heights[1:])
+        _find_bounds(found, *each, margin) for each in zip(centres, levels, heights, heights[1:])
     )
 
 
-def drop_count(run, losses=None, *, contrast: float = 5.0, resolution: float = 5e-3) -> int:
+def drop_count(
+    run: Trajectory | ArrayLike,
+    losses: ArrayLike | None = None,
+    *,
+    contrast: float = 5.0,
+    resolution: float = 5e-3,
+) -> int:
     """How many quick drops a curve has: stretches `contrast` times as quick as those beside them.
 
     A curve that begins and ends on a plateau has one plateau more. Arguments: as in `plateaus`.
@@ -91,7 +100,7 @@ def drop_count(run, losses=None, *, contrast: float = 5.0, resolution: float = 5
     return len(Pace.of(curve(run, losses), resolution).quick_windows(contrast))
 
 
-def _bounded(
+def _find_bounds(
     found: Curve, centre: float, level: float, before: float, after: float, margin: float
 ) -> Plateau:
     """The plateau around a moment, given the heights of the drops on both sides."""
@@ -108,10 +117,10 @@ def _bounded(
     if later.size:
         end = _crossing(times, away, max(index + int(later[0]) - 1, 0), far)
     noisy = bool(ripple > 0.1 * margin * min(before, after))
-    return _measured(found, start, end, not earlier.size, not later.size, noisy)
+    return _measure(found, start, end, not earlier.size, not later.size, noisy)
 
 
-def _measured(
+def _measure(
     found: Curve, start: float, end: float, initial: bool, final: bool, noisy: bool
 ) -> Plateau:
     times, losses = found.times, found.losses
@@ -125,9 +134,7 @@ def _measured(
 
 def _slowest(times: np.ndarray, losses: np.ndarray, start: float, end: float) -> float:
     """The loss on the slowest of the segments between points; where a run ends, its last loss."""
-    inside = (times > start) & (times < end)
-    knots = np.concatenate([[start], times[inside], [end]])
-    heights = np.interp(knots, times, losses)
+    knots, heights = _section(times, losses, start, end)
     if end <= start:
         return float(heights[0])
     speeds = np.abs(np.diff(heights)) / np.diff(knots)
@@ -154,12 +161,19 @@ def _calm_mean(found: Curve, start: float, end: float) -> float:
 
 def _mean(times: np.ndarray, values: np.ndarray, start: float, end: float) -> float:
     """The mean over time of a curve that is linear between its points."""
-    inside = (times > start) & (times < end)
-    knots = np.concatenate([[start], times[inside], [end]])
-    heights = np.interp(knots, times, values)
+    knots, heights = _section(times, values, start, end)
     if end <= start:
         return float(heights[0])
     return float(np.sum(np.diff(knots) * (heights[1:] + heights[:-1]) / 2) / (end - start))
+
+
+def _section(
+    times: np.ndarray, values: np.ndarray, start: float, end: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """The points of a piecewise linear curve between two times, with both ends."""
+    inside = (times > start) & (times < end)
+    knots = np.concatenate([[start], times[inside], [end]])
+    return knots, np.interp(knots, times, values)
 
 
 def _crossing(times: np.ndarray, values: np.ndarray, left: int, target: float) -> float:

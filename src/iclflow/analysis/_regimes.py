@@ -12,11 +12,12 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..circuits import circuits
-from ..models import AbstractMultiAttention
-from ..tasks import MultiSequences, MultiTaskRegression, is_whole
+from ..errors import Refusal
+from ..models import Attention, name_of
+from ..tasks import MultiTaskRegression, is_whole
 
 Regime = Literal["exponential", "crossover", "saturated"]
-# Of the tokens and the weights of one batch of sequences.
+# Bytes of the tokens and the attention weights of one batch of sequences.
 _BYTES = 2**26
 
 
@@ -56,7 +57,7 @@ class SoftmaxRegimes:
 
 
 def softmax_regimes(
-    model: AbstractMultiAttention,
+    model: Attention,
     task: MultiTaskRegression,
     length: int | None = None,
     sequences: int = 1000,
@@ -70,20 +71,20 @@ def softmax_regimes(
 
     **Arguments:**
 
-    - `model`: softmax attention with several labels.
+    - `model`: softmax attention.
     - `length`: N; by default that of the task, which must then have one alone.
     - `sequences`: how many are drawn.
     - `key`: the random key that draws them; by default `jax.random.key(0)`.
     """
-    if not isinstance(model, AbstractMultiAttention) or model.activation != "softmax":
+    if not isinstance(model, Attention) or model.activation != "softmax":
         raise TypeError(
-            f"`model` is a {type(model).__name__} with {getattr(model, 'activation', 'own')} "
-            "attention: must be softmax attention with several labels."
+            f"`model` is {name_of(model)} ({getattr(model, 'activation', 'own')}): must be softmax "
+            "attention."
         )
     if not is_whole(sequences) or sequences < 2:
-        raise ValueError(f"`sequences` = {sequences}: must be a whole number from 2 up.")
+        raise Refusal(f"`sequences` = {sequences}: must be a whole number from 2 up.")
     found = circuits(model, task)
-    task = _of_length(task, length)
+    task = _with_length(task, length)
     length = task.max_context
     variances = np.asarray(task.signal) * found.masks.sum(1) + np.asarray(task.noise)
     inputs, labels = found.attention[:, : found.dim], found.attention[:, found.dim :]
@@ -108,15 +109,15 @@ def _regime(deviation: float, first: float, second: float) -> Regime:
     return "saturated" if deviation > second else "crossover"
 
 
-def _of_length(task: MultiTaskRegression, length: int | None) -> MultiTaskRegression:
+def _with_length(task: MultiTaskRegression, length: int | None) -> MultiTaskRegression:
     """The same task with contexts of one length, above 1."""
     if length is None and len(task.contexts) > 1:
-        raise ValueError(
+        raise Refusal(
             f"`length` is missing: must be given, because `task` has {len(task.contexts)} lengths."
         )
     length = task.max_context if length is None else length
     if not is_whole(length) or length < 2:
-        raise ValueError(f"`length` = {length}: must be a whole number from 2 up.")
+        raise Refusal(f"`length` = {length}: must be a whole number from 2 up.")
     noise: Any = task.noise
     return MultiTaskRegression(
         task.coordinates,
@@ -131,26 +132,26 @@ def _of_length(task: MultiTaskRegression, length: int | None) -> MultiTaskRegres
 
 
 def _squares(
-    model: AbstractMultiAttention, task: MultiTaskRegression, count: int, key: PRNGKeyArray
+    model: Attention, task: MultiTaskRegression, count: int, key: PRNGKeyArray
 ) -> np.ndarray:
-    """|p|² of each head on many sequences, drawn some at a time."""
-    heads = eqx.filter_eval_shape(model.kq).shape[0]
-    each = 8 * (task.max_context + 1) * (2 * (task.dim + task.labels) + 3 * heads)
+    """|p|² of each head on many sequences, drawn in batches."""
+    each = 8 * (task.max_context + 1) * (2 * (task.dim + task.labels) + 3 * model.heads)
     batch = int(np.clip(_BYTES // each, 1, count))
     keys = jr.split(key, -(-count // batch))
-    return np.concatenate([jax.device_get(_drawn(model, task, one, batch)) for one in keys])[:count]
+    parts = [jax.device_get(_squared_weights(model, task, one, batch)) for one in keys]
+    return np.concatenate(parts)[:count]
 
 
 @eqx.filter_jit
-def _drawn(
-    model: AbstractMultiAttention, task: MultiTaskRegression, key: PRNGKeyArray, count: int
+def _squared_weights(
+    model: Attention, task: MultiTaskRegression, key: PRNGKeyArray, count: int
 ) -> Float[Array, "count H"]:
-    sequences: MultiSequences = task.sample(key, count)
+    sequences = task.sample(key, count)
     tokens = jnp.concatenate([sequences.x, sequences.y], -1)
     if model.self_attention:
         query = jnp.pad(sequences.x_query, ((0, 0), (0, task.labels)))
         tokens = jnp.concatenate([tokens, query[:, None]], 1)
-    # Through one vector a head and query: cheaper than a matrix for each token.
-    looks = jnp.einsum("hab,pb->pha", model.kq(), sequences.x_query)
-    scores = jnp.einsum("pna,pha->phn", tokens, looks)
+    # One vector per head and query first: cheaper than a matrix per token.
+    keys = jnp.einsum("hab,pb->pha", model.kq(), sequences.x_query)
+    scores = jnp.einsum("pna,pha->phn", tokens, keys)
     return jnp.sum(jax.nn.softmax(scores) ** 2, -1)

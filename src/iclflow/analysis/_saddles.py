@@ -11,10 +11,11 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 from scipy.optimize import least_squares
 
+from ..errors import Refusal
 from ..flows import Layout
 from ..models import AbstractModel
-from ..precision import require_float64
 from ..risks import AbstractRisk
+from ..runtime.precision import require_float64
 
 _EVALUATIONS = 1000
 
@@ -138,7 +139,7 @@ def find_stationary_points(
     """
     _require_deterministic(risk)
     if restarts < 1 or restarts != int(restarts):
-        raise ValueError(f"`restarts` = {restarts}: must be a whole number from 1 up.")
+        raise Refusal(f"`restarts` = {restarts}: must be a whole number from 1 up.")
     layout = Layout.of(template)
     if scale is None:
         scale = float(jnp.sqrt(jnp.mean(layout.vector(template) ** 2)))
@@ -185,6 +186,6 @@ def _derivatives(layout: Layout, risk: AbstractRisk, weights: Float[Array, " n"]
 def _require_deterministic(risk: AbstractRisk) -> None:
     require_float64("The search for stationary points")
     if risk.stochastic:
-        raise ValueError(
+        raise Refusal(
             "Stationary points need a risk without randomness: choose `exact` or `dataset`."
         )

@@ -4,8 +4,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
 
+from ..errors import Refusal
 from ..trajectory import Trajectory
 from ._drops import passage_times
 
@@ -26,7 +28,9 @@ def sharpness(run: Trajectory, floor: float | None = None, top: float | None = N
     return float(early / late)
 
 
-def plateau_fraction(run: Trajectory, levels, within: float = 0.02, end: float = 0.999) -> float:
+def plateau_fraction(
+    run: Trajectory, levels: ArrayLike, within: float = 0.02, end: float = 0.999
+) -> float:
     """The share of the time until `end` of the way down that the loss spends on plateaus.
 
     **Arguments:**
@@ -38,14 +42,14 @@ def plateau_fraction(run: Trajectory, levels, within: float = 0.02, end: float =
     """
     levels = np.asarray(levels, np.float64)
     if levels.ndim != 1 or len(levels) < 2 or not np.all(np.diff(levels) < 0):
-        raise ValueError("`levels` must hold at least 2 numbers that fall from first to last.")
+        raise Refusal("`levels` must hold at least 2 numbers that fall from first to last.")
     (stop,) = passage_times(run, [end], top=levels[0], bottom=levels[-1])
     stop = float(run.times[-1]) if np.isnan(stop) else float(stop)
     start = float(run.times[0])
     band = within * (levels[0] - levels[-1])
     bounds = [(level - band, level + band) for level in levels[-2::-1]]
     inside = sum(
-        _time_between(run, low, high, start, stop) for low, high in _merged_intervals(bounds)
+        _time_between(run, low, high, start, stop) for low, high in _merge_intervals(bounds)
     )
     return inside / (stop - start)
 
@@ -61,7 +65,7 @@ class ExponentialFit(NamedTuple):
     height: float
     deviation: float
 
-    def loss(self, times) -> np.ndarray:
+    def loss(self, times: ArrayLike) -> np.ndarray:
         return self.floor + self.height * np.exp(-self.rate * np.asarray(times))
 
 
@@ -73,7 +77,7 @@ def exponential_fit(run: Trajectory, points: int = 200) -> ExponentialFit:
     """
     top, bottom = float(run.losses[0]), float(run.losses[-1])
     if not bottom < top:
-        raise ValueError(f"The loss ends at {bottom:g} and starts at {top:g}: must fall.")
+        raise Refusal(f"The loss ends at {bottom:g} and starts at {top:g}: must fall.")
     shares = np.linspace(0, 1, points + 2)[1:-1]
     times = passage_times(run, shares, top=top, bottom=bottom)
     times, losses = np.append(run.times[0], times), np.append(top, top + shares * (bottom - top))
@@ -109,12 +113,12 @@ def _time_between(run: Trajectory, low: float, high: float, start: float, stop: 
     return float(np.sum(np.diff(times) * share))
 
 
-def _merged_intervals(bounds: list[tuple[float, float]]) -> Float[np.ndarray, "n 2"]:
+def _merge_intervals(bounds: list[tuple[float, float]]) -> Float[np.ndarray, "n 2"]:
     """Intervals in increasing order as disjoint ones: no moment counts for two levels."""
-    merged: list[list[float]] = []
+    disjoint: list[list[float]] = []
     for low, high in bounds:
-        if merged and low <= merged[-1][1]:
-            merged[-1][1] = max(merged[-1][1], high)
+        if disjoint and low <= disjoint[-1][1]:
+            disjoint[-1][1] = max(disjoint[-1][1], high)
         else:
-            merged.append([low, high])
-    return np.asarray(merged)
+            disjoint.append([low, high])
+    return np.asarray(disjoint)

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from ..circuits import DUMMY_SHARE, circuits
 from ..models import AbstractModel
 from ..tasks import MultiTaskRegression
+from ._heads import ratio
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,13 +53,11 @@ def superposition(
     """
     strength = circuits(model, task).strength
     total = strength.sum(1)
-    safe = np.where(total > 0, total, 1.0)
-    squares = np.where(total > 0, np.sum(strength**2, 1), 1.0)
     strongest = strength.max(1)
     active = strongest > dummy_share * strongest.max()
     return Superposition(
         strength=strength,
-        shares=strength / safe[:, None],
-        tasks_per_head=total**2 / squares,
+        shares=ratio(strength, total[:, None]),
+        tasks_per_head=ratio(total**2, np.sum(strength**2, 1)),
         owners=tuple(int(i) if on else -1 for i, on in zip(strength.argmax(1), active)),
     )

@@ -1,15 +1,14 @@
 """Which known estimator a model implements, judged by its predictions alone."""
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray
 
+from ..errors import Refusal
 from ..estimators import (
     AbstractEstimator,
     Bayes,
@@ -24,95 +23,20 @@ from ..estimators import (
     Zero,
 )
 from ..models import AbstractModel, Normaliser
-from ..precision import as_float
 from ..risks import available_kinds
 from ..tasks import (
     AbstractTask,
     Estimate,
     LinearRegression,
-    MultiTaskRegression,
     estimate_mean,
     is_whole,
 )
-from ._fitted_estimators import ALMOST_NOTHING, fit_each_label, is_white, predict
+from ._fitted_estimators import fit_each_label, is_white, predict
+from ._match import Algorithm, rank_estimators
 from ._one_label import one_label_sequences, one_label_task, unrotated_labels
 
 # Sequences predicted at a time: bounds the memory.
 MOST_PREDICTED_AT_ONCE = 5000
-# Farther than this from an estimator, a model is not called by its name: a tenth of the mean square
-# of what it predicts is then something else.
-_FAR = 0.3
-
-
-@dataclasses.dataclass(frozen=True)
-class Match:
-    """How far a model's predictions are from those of one estimator.
-
-    **Fields:**
-
-    - `distance`: √(E(ŷ − ŷ_estimator)² / Eŷ²) over fresh sequences. For a model that predicts
-      almost nothing, Eŷ² is replaced by that of predictions 1 % as large as the labels.
-    - `standard_error`: of the distance.
-    - `step_size`: the one that fits best, where the estimator has a free one.
-    """
-
-    name: str
-    distance: float
-    standard_error: float
-    estimator: AbstractEstimator
-    step_size: float | None = None
-
-    def __str__(self) -> str:
-        step = "" if self.step_size is None else f", η = {self.step_size:.3g}"
-        return f"{self.name}{step}, relative distance {self.words}"
-
-    @property
-    def words(self) -> str:
-        """The distance in per cent, and its standard error with one digit, down to 0.01 %."""
-        percent, error = 100 * self.distance, 100 * self.standard_error
-        # Predictions can be so large that their squares are infinite.
-        if not np.isfinite(percent):
-            return "far"
-        if percent >= 1000:
-            return f"{self.distance:.2g} times its size"
-        if percent < 0.01:
-            return "below 0.01 %"
-        if not np.isfinite(error):
-            return f"about {percent:.0f} %"
-        if error < 0.005:
-            return f"{percent:.2f} %"
-        places = min(max(-int(np.floor(np.log10(error))), 0), 2)
-        return f"{percent:.{places}f} ± {error:.{places}f} %"
-
-
-@dataclasses.dataclass(frozen=True)
-class Algorithm:
-    """What `which_algorithm` found: every estimator tried, the nearest first."""
-
-    matches: tuple[Match, ...]
-
-    @property
-    def best(self) -> Match:
-        return self.matches[0]
-
-    @property
-    def known(self) -> bool:
-        """Whether the nearest estimator is near: at a relative distance of at most 0.3."""
-        return self.best.distance <= _FAR
-
-    def __getitem__(self, name: str) -> Match:
-        """The match with the estimator of this name."""
-        for match in self.matches:
-            if match.name == name:
-                return match
-        raise KeyError(
-            f"No estimator is called {name!r}: {', '.join(m.name for m in self.matches)}."
-        )
-
-    def __str__(self) -> str:
-        following = f"; next: {self.matches[1]}" if len(self.matches) > 1 else ""
-        opening = "" if self.known else "none of the known estimators; nearest: "
-        return f"{opening}{self.best}{following}"
 
 
 def which_algorithm(
@@ -136,8 +60,8 @@ def which_algorithm(
     - `label`: for a task of several labels: which one. Estimators then see the coordinates that
       this label depends on, and no other label.
     """
-    if isinstance(task, MultiTaskRegression) and not 0 <= label < task.labels:
-        raise ValueError(f"`label` = {label}: must lie between 0 and {task.labels - 1}.")
+    if not 0 <= label < task.labels:
+        raise Refusal(f"`label` = {label}: must lie between 0 and {task.labels - 1}.")
     return _compare(model, task, key, count, estimators, (label,)).algorithms[0]
 
 
@@ -162,8 +86,7 @@ def compare(
 ) -> Comparison:
     """`which_algorithm` for every label of a task, and the loss: all on the same sequences, which
     are drawn and predicted once. Arguments as there."""
-    labels = range(task.labels) if isinstance(task, MultiTaskRegression) else (0,)
-    return _compare(model, task, key, count, None, tuple(labels))
+    return _compare(model, task, key, count, None, tuple(range(task.labels)))
 
 
 def _compare(
@@ -175,7 +98,7 @@ def _compare(
     labels: tuple[int, ...],
 ) -> Comparison:
     if not is_whole(count) or count < 2:
-        raise ValueError(f"`count` = {count}: a standard error needs at least 2 sequences.")
+        raise Refusal(f"`count` = {count}: a standard error needs at least 2 sequences.")
     key = jr.key(0) if key is None else key
     if not isinstance(model, AbstractEstimator):
         available_kinds(task, model)  # refuses a model and a task of different sizes
@@ -189,20 +112,12 @@ def _compare(
     parts = [_predictions(model, rivals, task, k, batch) for k in jr.split(key, -(-count // batch))]
     errors, *rows = (np.concatenate(each, axis=-1) for each in zip(*parts))
     if not all(np.all(np.isfinite(own)) for _, own, *_ in rows):
-        raise ValueError("`model` predicts NaN or infinity: it implements no algorithm.")
-    found = (_rank_estimators(each, rivals[label]) for each, label in zip(rows, labels))
-    return Comparison(tuple(found), estimate_mean(jnp.asarray(errors)))
-
-
-def _rank_estimators(rows: Float[np.ndarray, "n count"], estimators) -> Algorithm:
-    """The estimators by their distance, from the labels and all predictions of them."""
-    labels, own, *theirs = rows
-    least = ALMOST_NOTHING**2 * float(np.mean(labels**2))
-    matches = [_match(own, other, e, least) for other, e in zip(theirs, estimators)]
-    # A step size fitted to almost nothing is almost nothing: it says less than zero does.
-    if np.mean(own**2) < least:
-        matches = [match for match in matches if match.step_size is None] or matches
-    return Algorithm(tuple(sorted(matches, key=lambda match: match.distance)))
+        raise Refusal("`model` predicts NaN or infinity: it implements no algorithm.")
+    found = tuple(
+        rank_estimators(truth, own, theirs, rivals[label])
+        for (truth, own, *theirs), label in zip(rows, labels)
+    )
+    return Comparison(found, estimate_mean(jnp.asarray(errors)))
 
 
 def _rivals(
@@ -215,10 +130,10 @@ def _rivals(
     """All that a model may be for each label."""
     normaliser: Any = getattr(model, "normaliser", "context")
     fitted = fit_each_label(model, task, key, labels, batch)
-    seen: dict[int, AbstractTask] = dict.fromkeys(labels, task)
-    if isinstance(task, MultiTaskRegression):
-        seen = {label: one_label_task(task, label) for label in labels}
-    return {label: (*known_estimators(seen[label], normaliser), *fitted[label]) for label in labels}
+    return {
+        label: (*known_estimators(one_label_task(task, label), normaliser), *fitted[label])
+        for label in labels
+    }
 
 
 def known_estimators(
@@ -250,32 +165,6 @@ def known_estimators(
     return tuple(found)
 
 
-def _match(
-    own: Float[np.ndarray, " n"],
-    other: Float[np.ndarray, " n"],
-    estimator: AbstractEstimator,
-    least: float,
-) -> Match:
-    step = None
-    if isinstance(estimator, GradientStep | DebiasedGradientStep):
-        power = float(np.mean(other**2))
-        factor = float(np.mean(own * other)) / power if power > 0 else 0.0
-        other, step = factor * other, factor * float(estimator.step_size)
-        estimator = eqx.tree_at(lambda e: e.step_size, estimator, as_float(step))
-    squares, whole = (own - other) ** 2, own**2
-    if np.mean(whole) < least:
-        whole = np.full_like(whole, least)
-    scale = float(np.mean(whole))
-    ratio = float(np.mean(squares)) / scale if scale > 0 else float(np.any(squares > 0))
-    distance = float(np.sqrt(ratio))
-    if distance == 0 or scale == 0:
-        return Match(estimator.name, distance, 0.0, estimator, step)
-    # The delta method for a ratio of two means, and for its square root.
-    with np.errstate(over="ignore"):  # weights that have diverged: the error is infinite too
-        error = float(np.std(squares - ratio * whole, ddof=1)) / scale / len(own) ** 0.5
-    return Match(estimator.name, distance, error / (2 * distance), estimator, step)
-
-
 def _predictions(
     model: AbstractModel,
     rivals: dict[int, tuple[AbstractEstimator, ...]],
@@ -289,11 +178,9 @@ def _predictions(
     own = _predict_alike(model, sequences)
     found = [np.asarray(sequences.squared_error(own))]
     for label, estimators in rivals.items():
-        seen, single = sequences, own
-        if isinstance(task, MultiTaskRegression):
-            seen = one_label_sequences(task, sequences, label)
-            single = unrotated_labels(task, own)[..., label]
-        rows = [seen.y_query, single, *(_predict_alike(each, seen) for each in estimators)]
+        seen = one_label_sequences(task, sequences, label)
+        theirs = [_predict_alike(each, seen)[..., 0] for each in estimators]
+        rows = [seen.y_query[..., 0], unrotated_labels(task, own)[..., label], *theirs]
         found.append(np.stack([np.asarray(row) for row in rows]))
     return found
 

@@ -2,15 +2,24 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 
-from ..files import FileError, shorten, write_atomic
-from ..models import MODELS, AbstractModel, restore_model
-from ..precision import as_float, require_float64_for
+from ..errors import InputError, shorten
+from ..files import FileError, write_atomic
+from ..models import (
+    MODELS,
+    AbstractModel,
+    is_known_model,
+    model_arrays,
+    model_settings,
+    restore_model,
+)
+from ..runtime.precision import as_float, require_float64_for
 from ..tensors import OWN, TensorFile, check_regular
-from ..trajectory import Trajectory, model_arrays, model_settings
+from ..trajectory import Trajectory
 from ._state_dict import from_state_dict, stated_heads
 from ._torch_file import TORCH_SUFFIXES, TorchFile
 
@@ -62,31 +71,34 @@ def load_model(
     if about is None:
         return from_state_dict(file, _heads(heads, file, path), labels, str(path))
     _check_ours(path, heads, labels)
-    return _own(file, about)
+    return _restore_own(file, about)
 
 
 def _heads(given: int | None, file: TensorFile | TorchFile, path: Path) -> int | None:
     """How many heads there are: as given, or as the file says."""
     stated = stated_heads(file.metadata)
     if given is not None and stated not in (None, given):
-        raise ValueError(f"`heads` = {given}: `{path}` itself says that it has {stated}.")
+        raise InputError("heads", given, f"`{path}` itself says that it has {stated}")
     return stated if given is None else given
 
 
 def _check_ours(path: Path, heads: int | None, labels: int | None) -> None:
-    """Refuses to count what a file of ours says itself."""
+    """Refuses numbers of heads and labels for a file of ours, which states its own."""
     for name, value in (("heads", heads), ("labels", labels)):
         if value is not None:
-            raise ValueError(
-                f"`{name}` = {value}: `{path}` is one of ours and says itself how many {name} it "
-                "has; only a state dict needs to be told."
+            raise InputError(
+                name,
+                value,
+                f"`{path}` is one of ours and says itself how many {name} it has; only a state "
+                "dict needs this",
             )
 
 
-def _own(file: TensorFile, about: dict) -> AbstractModel:
+def _restore_own(file: TensorFile, about: dict[str, Any]) -> AbstractModel:
+    """The model of a file that `save_model` wrote, which says of itself what `about` holds."""
     settings = dict(about)
     version, name = settings.pop("format", None), settings.pop("class", None)
-    if version != FORMAT or not isinstance(name, str) or name not in MODELS:
+    if version != FORMAT or not isinstance(name, str) or not is_known_model(name):
         raise FileError(
             f"`{file.path}` holds a {shorten(name)} in format {shorten(version)}: must be one of "
             f"{', '.join(MODELS)} in format {FORMAT}."
@@ -94,7 +106,7 @@ def _own(file: TensorFile, about: dict) -> AbstractModel:
     arrays = dict(file)
     require_float64_for(f"The model in `{file.path}`", arrays)
     try:
-        model = restore_model(MODELS[name], arrays, settings)
+        model = restore_model(name, arrays, settings)
     except ValueError as error:
         raise FileError(f"`{file.path}` {error}.") from None
     return jax.tree.map(as_float, model)

@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from ..models import FactoredAttention, MultiFactored
-from ..precision import as_float, require_float64_for
+from ..errors import InputError
+from ..models import Attention, Factored
+from ..runtime.precision import as_float, require_float64_for
 
 # What the number of heads is called by those who write it beside the weights.
 _HEADS = ("heads", "num_heads", "n_heads", "n_head", "num_attention_heads")
@@ -18,6 +19,8 @@ _PROJECTIONS = {
     "o": ("o_proj.weight", "out_proj.weight"),
 }
 _TOGETHER = "in_proj_weight"
+# What names of parts of an attention layer begin with.
+_PARTS = ("q_", "k_", "v_", "o_", "qk", "out_proj", "in_proj", "bias_")
 _BIASES = (
     *("q_proj.bias", "k_proj.bias", "v_proj.bias", "o_proj.bias"),
     *("out_proj.bias", "in_proj_bias", "bias_k", "bias_v"),
@@ -29,7 +32,7 @@ def from_state_dict(
     heads: int | None = None,
     labels: int | None = None,
     name: str = "state dict",
-) -> FactoredAttention | MultiFactored:
+) -> Attention:
     """The attention layer of a state dict; arguments as in `load_model`."""
     found = _projections(tensors, name)
     q, k, v, o = (found[letter][1] for letter in "qkvo")
@@ -47,9 +50,7 @@ def from_state_dict(
     split = lambda matrix: as_float(matrix.reshape(count, -1, token))
     # Of outputs for every token entry, only those of the labels are read.
     output = as_float(o[-read:].reshape(read, count, -1).swapaxes(0, 1))
-    if read == 1:
-        return FactoredAttention(K=split(k), Q=split(q), V=split(v), O=output[:, 0])
-    return MultiFactored(K=split(k), Q=split(q), V=split(v), O=output)
+    return Attention(Factored(K=split(k), Q=split(q), V=split(v), O=output))
 
 
 def stated_heads(metadata: Mapping[Any, Any]) -> int | None:
@@ -67,12 +68,13 @@ def _count_heads(heads: int | None, rows: int, tensor: str) -> int:
     possible = [count for count in range(1, rows + 1) if rows % count == 0]
     listed = ", ".join(map(str, possible))
     if heads is None and len(possible) > 1:
-        raise ValueError(
-            f"{tensor} has {rows} rows of queries, which may be one head or several: give "
-            f"`heads`, one of {listed}."
+        raise InputError(
+            "heads",
+            problem=f"is missing, and {tensor} has {rows} rows of queries, of one head or several",
+            allowed=f"must be one of {listed}",
         )
     if heads is not None and heads not in possible:
-        raise ValueError(f"`heads` = {heads}: {tensor} has {rows} rows: must be one of {listed}.")
+        raise InputError("heads", heads, f"{tensor} has {rows} rows: must be one of {listed}")
     return heads or 1
 
 
@@ -86,18 +88,18 @@ def _count_labels(labels: int | None, outputs: int, token: int, name: str) -> in
             "entries (all of them labels), or one for every entry."
         )
     if not 1 <= read < token:
-        raise ValueError(
-            f"`labels` = {read}: must lie between 1 and {token - 1} for tokens of size {token}."
+        raise InputError(
+            "labels", read, f"must lie between 1 and {token - 1} for tokens of size {token}"
         )
     if outputs not in (read, token):
-        raise ValueError(f"`labels` = {read}: must be {outputs}, as `{name}` has {several}.")
+        raise InputError("labels", read, f"must be {outputs}, as `{name}` has {several}")
     return read
 
 
 def _projections(tensors: Mapping[str, Any], name: str) -> dict[str, tuple[str, np.ndarray]]:
     """The matrix of each projection, and the tensor that it comes from."""
-    together = _named(tensors, (_TOGETHER,), name)
-    places = {letter: _named(tensors, names, name) for letter, names in _PROJECTIONS.items()}
+    together = _find_tensor(tensors, (_TOGETHER,), name)
+    places = {letter: _find_tensor(tensors, names, name) for letter, names in _PROJECTIONS.items()}
     if together is not None and all(places[letter] is None for letter in "qkv"):
         places |= dict.fromkeys("qkv", together)
     for letter, place in places.items():
@@ -109,6 +111,7 @@ def _projections(tensors: Mapping[str, Any], name: str) -> dict[str, tuple[str, 
                 f"{held}."
             )
     prefixes = {place[0] for place in places.values() if place is not None}
+    _refuse_unknown_parts(tensors, prefixes, name)
     for bias in (prefix + bias for prefix in prefixes for bias in _BIASES):
         if bias in tensors and np.any(np.asarray(tensors[bias])):
             raise ValueError(f"`{name}` has a bias, `{bias}`: the layer must have none.")
@@ -124,7 +127,27 @@ def _projections(tensors: Mapping[str, Any], name: str) -> dict[str, tuple[str, 
     }
 
 
-def _named(
+def _refuse_unknown_parts(tensors: Mapping[str, Any], prefixes: set[str], name: str) -> None:
+    """Refuses a layer with parts that are not known here: norms of queries, adapters, anything else
+    that changes what it computes."""
+    known = {
+        _TOGETHER,
+        *_BIASES,
+        *_HEADS,
+        *(part for names in _PROJECTIONS.values() for part in names),
+    }
+    for key in tensors:
+        inside = [key.removeprefix(prefix) for prefix in prefixes if key.startswith(prefix)]
+        # Without a prefix, other layers may lie beside it.
+        own = [part for part in inside if part != key or part.startswith(_PARTS)]
+        if own and not known.intersection(own):
+            raise ValueError(
+                f"`{name}` has `{key}` in its attention layer, which is not known here: the layer "
+                "must be q, k, v and o projections alone."
+            )
+
+
+def _find_tensor(
     tensors: Mapping[str, Any], names: tuple[str, ...], where: str
 ) -> tuple[str, str] | None:
     """The tensor with one of these names, whatever stands before it: prefix and name."""

@@ -4,24 +4,25 @@ Nothing heavy is imported here: a command loads what it needs when it is called.
 """
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
 from ._streams import note, open_streams, silence_output
 
 COMMANDS = {
-    "run": "run one experiment of your own from a TOML file",
-    "runs": "list, check and tidy the runs on disk",
-    "show": "show one of them again",
-    "sweep": "run many at once, with settings that vary, into one table",
-    "query": "ask the table of a sweep in SQL",
+    "run": "run one experiment: a TOML file, or a study of a paper by name",
+    "runs": "list, check and clean up the runs on disk",
+    "show": "show a run on disk",
+    "sweep": "run many experiments, with settings that vary, into one table",
+    "query": "query the table of a sweep in SQL",
     "plot": "draw curves and phase diagrams of a sweep",
     "claims": "list the claims of the papers",
+    "cite": "print the BibTeX of what a claim, a study, a figure or a theory function rests on",
     "verify": "compute the claims and write a report",
     "reproduce": "draw one figure of a paper, with its data and its settings",
     "explore": "change settings in the browser and watch attention learn",
-    "inspect": "say what the heads of a trained model do, and which algorithm they are",
-    "bench": "measure speed against a plain training loop",
+    "inspect": "show what the heads of a trained model do, and which algorithm it implements",
 }
 
 _HELP = f"""\
@@ -33,13 +34,28 @@ claim of the papers as a check that can fail.
 commands:
 {chr(10).join(f"  {name:<11}{words}" for name, words in COMMANDS.items())}
 
-`iclflow COMMAND --help` says more about each.
+`iclflow COMMAND --help` describes each.
 exit codes: 0 done, 1 a claim fails or a run does not reach its end, 2 bad input or a limit,
 130 interrupted (a run keeps what it has)"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command and returns its exit code."""
+    """Runs a command and returns its exit code. A program that was interrupted exits here."""
+    code = _guard_output(arguments)
+    if arguments is not None or code == 0:
+        return code
+    from ._interrupts import INTERRUPTED
+
+    if code == INTERRUPTED:
+        # A thread may still be compiling: if Python took down what it uses, the process would end
+        # in a segmentation fault.
+        sys.stderr.flush()
+        os._exit(code)
+    return code
+
+
+def _guard_output(arguments: Sequence[str] | None) -> int:
+    """Runs a command. Output that cannot be written is reported without a traceback."""
     open_streams()
     try:
         try:
@@ -47,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         finally:
             sys.stdout.flush()
     except OSError as error:
-        # Whoever read our output has had enough (`| head`): that is no error.
+        # The reader of our output has closed it (`| head`): that is no error.
         if isinstance(error, BrokenPipeError) and silence_output():
             return 0
         note(f"{error.strerror or error}.")
@@ -56,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(words: list[str], alone: bool) -> int:
-    """Runs a command; `alone` says that the process ends with it."""
+    """Runs a command; `alone` if the process ends with it."""
     if not words or words[0] in ("-h", "--help"):
         print(_HELP)
         return 0
@@ -66,18 +82,17 @@ def _main(words: list[str], alone: bool) -> int:
         print(f"iclflow {version('iclflow')}")
         return 0
     name, *rest = words
+    if name == "bench":
+        note("`bench` is not part of the package: in a clone, `make bench` measures speed.")
+        return 2
     if name not in COMMANDS:
-        note(f"{name!r} is not a command: must be one of {_names()}.")
+        note(f"{name!r} is not a command: must be one of {', '.join(COMMANDS)}.")
         return 2
     from ._interrupts import Interrupts
 
-    # A signal after the last word of a program changes nothing.
+    # A signal after the last output of a program changes nothing.
     with Interrupts(at_once=True, last=alone):
-        from ._errors import guarded
+        from ._errors import report_errors
 
         command = importlib.import_module(f"._{name}", __package__)
-        return guarded(lambda: command.main(rest))
-
-
-def _names() -> str:
-    return ", ".join(COMMANDS)
+        return report_errors(lambda: command.main(rest))

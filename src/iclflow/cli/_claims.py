@@ -1,31 +1,31 @@
-"""`iclflow claims`: the registry, and what it says about the runs of a config or a sweep."""
+"""`iclflow claims`: the claims, and which of them a config or a sweep tests."""
 
 import json
 from collections.abc import Sequence
 from typing import Any
 
+from ..runtime import start
 from ._errors import Parser, add_json
 from ._kinds import check_kind
-from ._start import start
 
 PAPERS = ("linear", "softmax", "multitask")
 
 
 def main(arguments: Sequence[str]) -> int:
     """Lists the claims, in words or as JSON."""
-    parser = Parser("claims", "Lists every claim: what it says, where it is from, its tier.")
-    parser.add_argument("--paper", choices=PAPERS, help="those of one paper")
+    parser = Parser("claims", "Lists every claim: its statement, its source, its tier.")
+    parser.add_argument("--paper", choices=PAPERS, help="only claims of one paper")
     parser.add_argument(
         "--on",
-        metavar="FILE",
-        help="those that a run of this config tests, or the runs of this sweep, and why others "
-        "that speak of single runs say nothing about it",
+        metavar="FILE|STUDY",
+        help="only claims that a run of this config or study tests, or the runs of this sweep, and "
+        "why other claims on single runs do not apply",
     )
     add_json(parser)
     options = parser.parse_args(arguments)
     if options.on is not None:
-        return _on(options.on, options.paper, options.json)
-    from ..claims import all_claims
+        return _list_for_config(options.on, options.paper, options.json)
+    from ..papers import all_claims
 
     chosen = tuple(c for c in all_claims() if options.paper in (None, c.paper))
     if options.json:
@@ -40,29 +40,30 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _on(path: str, paper: str | None, as_json: bool) -> int:
+def _list_for_config(path: str, paper: str | None, as_json: bool) -> int:
     """Which claims the run of a config tests, or the runs of a sweep."""
-    from ..config import named, parse_config, read_toml
+    from ..config import parse_config
+    from ..papers import read_settings
 
     check_kind(path, "file of a run", "file of a sweep")
-    data = named(read_toml(path), path)
+    data = read_settings(path)
     if "base" in data:
-        return _on_sweep(data, path, paper, as_json)
+        return _list_for_sweep(data, path, paper, as_json)
     config = parse_config(data, stored=True)  # nothing is computed
     start()
-    checks = _chosen(paper)
+    checks = _select(paper)
     reasons = {check: check.refuses(config) for check in checks}
     if as_json:
         rows = [
-            {"id": c.id, "statement": c.claim.statement, "tests": r is None, "reason": r}
+            {"id": c.id, "statement": c.statement, "tests": r is None, "reason": r}
             for c, r in reasons.items()
         ]
         print(json.dumps(rows, indent=2))
         return 0
-    from ._tables import counted, print_claims
+    from ._tables import count_of, print_claims
 
-    tested = tuple(check.claim for check, reason in reasons.items() if reason is None)
-    print(f"A run of {path} tests {counted(len(tested), 'claim')} {_of_how_many(paper)}:")
+    tested = tuple(check for check, reason in reasons.items() if reason is None)
+    print(f"A run of {path} tests {count_of(len(tested), 'claim')} {_of_how_many(paper)}:")
     print_claims(tested)
     for check, reason in reasons.items():
         if reason is not None:
@@ -70,47 +71,47 @@ def _on(path: str, paper: str | None, as_json: bool) -> int:
     return 0
 
 
-def _on_sweep(data: dict[str, Any], path: str, paper: str | None, as_json: bool) -> int:
+def _list_for_sweep(data: dict[str, Any], path: str, paper: str | None, as_json: bool) -> int:
     """Which claims the runs of a sweep test, and how many of them each."""
     start()
-    from ..sweep import parse_sweep
+    from ..sweeps import parse_sweep
 
-    # Who asks for claims may have named some that the sweep would be refused for.
+    # The claims that `measure` names may be ones for which the sweep would be refused.
     sweep = parse_sweep({key: value for key, value in data.items() if key != "measure"})
     configs = [point.config for point in sweep.points]
     rows = []
-    for check in _chosen(paper):
-        # Needs are about settings: all seeds of a point are alike.
+    for check in _select(paper):
+        # Whether a claim applies depends on settings alone, not on the seed.
         runs = len(sweep.seeds) * sum(check.refuses(config) is None for config in configs)
-        row = {"id": check.id, "statement": check.claim.statement, "runs": runs}
+        row = {"id": check.id, "statement": check.statement, "runs": runs}
         rows.append(row | {"reason": None if runs else check.refuses_all(configs)})
     if as_json:
         print(json.dumps(rows, indent=2))
         return 0
-    from ._tables import counted
+    from ._tables import count_of
 
     tested = [row for row in rows if row["runs"]]
-    count = counted(len(tested), "claim")
-    print(f"The {counted(len(sweep), 'run')} of {path} test {count} {_of_how_many(paper)}:")
+    count = count_of(len(tested), "claim")
+    print(f"The {count_of(len(sweep), 'run')} of {path} test {count} {_of_how_many(paper)}:")
     width = max((len(row["id"]) for row in tested), default=0)
     for row in tested:
-        print(f"{row['id']:<{width}}  {counted(row['runs'], 'run')}")
+        print(f"{row['id']:<{width}}  {count_of(row['runs'], 'run')}")
     for row in rows:
         if not row["runs"]:
             print(f"– {row['id']} {row['reason']}")
     return 0
 
 
-def _chosen(paper: str | None):
-    """The claims that speak of runs: all, or those of a paper."""
-    from ..claims import all_run_checks
+def _select(paper: str | None):
+    """The claims on single runs: all, or those of a paper."""
+    from ..papers import claims_on_runs
 
-    return [check for check in all_run_checks() if paper in (None, check.claim.paper)]
+    return [check for check in claims_on_runs() if paper in (None, check.paper)]
 
 
 def _of_how_many(paper: str | None) -> str:
-    """How many claims speak of single runs, and how many there are."""
-    from ..claims import all_claims
+    """How many claims are on single runs, and how many there are."""
+    from ..papers import all_claims
 
     total = sum(paper in (None, claim.paper) for claim in all_claims())
-    return f"of the {len(_chosen(paper))} that speak of single runs ({total} in all)"
+    return f"of the {len(_select(paper))} on single runs ({total} claims in all)"

@@ -1,4 +1,4 @@
-"""From errors to exit codes: one sentence on standard error, never a traceback for bad input."""
+"""From errors to exit codes: one sentence on standard error, no traceback for bad input."""
 
 import argparse
 import io
@@ -11,14 +11,11 @@ from ..files import FileError
 from ._interrupts import INTERRUPTED, Interrupted
 from ._streams import note
 
-# What to do about a file of somebody else where a command would write its own.
-OTHER_FOLDER = "move it away, or choose another folder with --out"
 
-
-def guarded(command: Callable[[], int]) -> int:
-    """The exit code of a command, with bad input reported in one sentence."""
-    warnings.showwarning = _warned
-    # A name that is not UTF-8, or a terminal that knows no such letter, is no reason to fail.
+def report_errors(command: Callable[[], int]) -> int:
+    """Runs a command and returns its exit code; bad input is reported in one sentence."""
+    warnings.showwarning = _show_warning
+    # A name that is not UTF-8, or a terminal without that letter, is no reason to fail.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
@@ -26,11 +23,11 @@ def guarded(command: Callable[[], int]) -> int:
         sys.stdout.flush()
         return code
     except (KeyboardInterrupt, Interrupted) as stop:
-        # What was kept knows the command alone.
+        # Only the command knows what it has kept: it says so in the text.
         note(f"interrupted; {stop}." if str(stop) else "interrupted.")
         return INTERRUPTED
     except (InputError, FileError, OSError, SystemExit) as error:
-        return _answered(error)
+        return _exit_code_for(error)
     except Exception as error:
         sentence = out_of_memory(error)
         if sentence is None:
@@ -39,22 +36,22 @@ def guarded(command: Callable[[], int]) -> int:
         return 2
 
 
-def _warned(message, category, filename, lineno, file=None, line=None) -> None:
-    """Shows a warning of ours as the sentence that it is; others with the place they come from."""
+def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
+    """Shows our own warnings as plain sentences, others with the place they come from."""
     text = f"iclflow: {message}\n"
     if category is not UserWarning:
         text = warnings.formatwarning(message, category, filename, lineno, line)
     print(text, end="", file=file or sys.stderr)
 
 
-def _answered(error: BaseException) -> int:
-    """The exit code for what can go wrong without anything being wrong with the program."""
+def _exit_code_for(error: BaseException) -> int:
+    """The exit code for errors that are not bugs."""
     if isinstance(error, SystemExit):
         if not isinstance(error.__context__, BrokenPipeError):
             raise error
-        return 0  # what rich makes of a broken pipe
+        return 0  # rich turns a broken pipe into this
     if isinstance(error, BrokenPipeError):
-        raise error  # `main` knows whose
+        raise error  # `main` knows which pipe it was
     text = str(error)
     if isinstance(error, OSError):
         place = f"`{error.filename}`: " if error.filename else ""
@@ -64,7 +61,7 @@ def _answered(error: BaseException) -> int:
 
 
 class Parser(argparse.ArgumentParser):
-    """Arguments of one command; what is wrong with them becomes an `InputError`."""
+    """The arguments of one command; errors in them become an `InputError`."""
 
     def __init__(self, command: str, words: str, **options):
         super().__init__(
@@ -72,29 +69,29 @@ class Parser(argparse.ArgumentParser):
         )
 
     def error(self, message: str):
-        # Whoever prints it says that it comes from iclflow.
+        # The line that is printed begins with "iclflow:" already.
         command = self.prog.removeprefix("iclflow ")
         raise InputError(f"{command}: {message.rstrip('.')}; `{self.prog} --help` says more.")
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """The flag that every command with results has."""
+    """Adds the flag that every command with results has."""
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
 
 
-def add_lasting(parser: argparse.ArgumentParser) -> None:
-    """The flags of commands whose work is kept, and taken up where it stood."""
-    parser.add_argument("--fresh", action="store_true", help="compute it again if it is there")
+def add_resume_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of commands that can resume."""
+    parser.add_argument("--fresh", action="store_true", help="compute it even if it is complete")
     parser.add_argument(
         "--checkpoint-every", type=float, default=10.0, metavar="SECONDS",
-        help="how often to write how far it is (default: 10)",
+        help="seconds between two checkpoints (default: 10)",
     )  # fmt: skip
 
 
-def lasting_options(
+def parse_resumable(
     parser: Parser, arguments: Sequence[str]
 ) -> tuple[str, argparse.Namespace, list[str]]:
-    """FILE, the options after it, and the flags that are none of these but settings of the file."""
+    """Parses FILE, the options after it, and the flags that override settings of the file."""
     file, *rest = arguments
     if file.startswith("-"):
         raise InputError(f"`FILE` comes first, before {file}: give the path of a TOML file.")

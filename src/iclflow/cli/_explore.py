@@ -14,8 +14,8 @@ def main(arguments: Sequence[str]) -> int:
     """Serves the explorer until Ctrl-C."""
     parser = Parser(
         "explore",
-        "Opens a page in your browser on which you change settings and watch attention learn: the "
-        "loss with theory on top, the weights, what is happening in words, and the claims that the "
+        "Opens a page in your browser where you change settings and watch attention learn: the "
+        "loss with theory on top, the weights, a description in words, and the claims that the "
         "run tests. Ctrl-C ends it.",
     )
     parser.add_argument(
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
     )  # fmt: skip
     parser.add_argument(
         "--workers", type=int, metavar="N",
-        help="processes that compute (default: one a core, at most 4)",
+        help="worker processes (default: one per core, at most 4)",
     )  # fmt: skip
     parser.add_argument("--no-browser", action="store_true", help="do not open a browser")
     parser.add_argument(
@@ -52,13 +52,13 @@ def main(arguments: Sequence[str]) -> int:
     def ready(address: str) -> None:
         local = is_local(options.host)
         if not local:
-            words = "whoever has the address with its token can start runs on this machine"
+            words = "anyone with the address and its token can start runs on this machine"
             print(f"iclflow: `--host` = {options.host}: {words}.", file=sys.stderr)
         if options.json:
             print(json.dumps({"address": address}), flush=True)
         else:
             print(f"The explorer is at {address} (Ctrl-C ends it)", flush=True)
-        # Everybody on this machine can read how a browser was started: no token goes there.
+        # Every user of this machine can see how a browser was started: no token goes there.
         if local and not options.no_browser:
             _open(address)
 
@@ -78,7 +78,7 @@ def _check(options) -> None:
 
 
 def _open(address: str) -> None:
-    """Opens the page, without waiting for a browser that may take its time."""
+    """Opens the page without waiting for the browser."""
     import webbrowser
 
     threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()

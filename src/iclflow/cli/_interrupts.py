@@ -1,4 +1,4 @@
-"""Ctrl-C and requests to end: heard wherever they come."""
+"""Ctrl-C and SIGTERM: handled at any moment of a command."""
 
 import contextlib
 import os
@@ -10,35 +10,35 @@ from types import FrameType
 from typing import Any
 
 INTERRUPTED = 130
-# Ctrl-C, and what a time limit or a scheduler sends: both want the end, and what there is kept.
+# Ctrl-C, and what a time limit or a scheduler sends: both end the command and keep its work.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-# Python drops what is raised in finalisers, of which JAX's is often the first to run after a long
-# computation: an interrupt there comes back so many seconds later.
-_DEAF = ("_xla_gc_callback", "__del__")
-# Compiled modules that are being loaded make errors of their own of it, or crash.
+# Python drops what is raised in finalisers, and JAX's is often the first to run after a long
+# computation: an interrupt there is sent again after a moment.
+_FINALISERS = ("_xla_gc_callback", "__del__")
+# Compiled modules that are being loaded turn it into other errors, or crash.
 _LOADING = "_find_and_load"
-_AGAIN = 0.05
+_RETRY_SECONDS = 0.05
 
 
 class Interrupted(BaseException):
     """Ctrl-C as the end of a command; the text says what was kept.
 
-    A flow keeps what it has at a `KeyboardInterrupt` and returns: right for one run, not for a
+    A flow catches `KeyboardInterrupt` and returns what it has: right for one run, wrong for a
     command that makes many.
     """
 
 
 class Interrupts:
-    """Says what Ctrl-C does while a command runs.
+    """Decides what Ctrl-C does while a command runs.
 
     **Arguments:**
 
-    - `kept`: the command ends, and this was kept; None for the `KeyboardInterrupt` that flows
-      know.
-    - `at_once`: while modules are loaded, the process ends there and then: nothing has been begun.
-      Otherwise the interrupt waits until they are.
-    - `last`: the process ends with this block: signals mean nothing after it.
+    - `kept`: the command ends with this text on what was kept; None raises `KeyboardInterrupt`,
+      which flows catch.
+    - `at_once`: an interrupt while modules are loaded ends the process immediately: nothing has
+      begun. Otherwise it waits until they are loaded.
+    - `last`: the process ends with this block: later signals are ignored.
     """
 
     def __init__(self, kept: str | None = None, at_once: bool = False, last: bool = False):
@@ -49,9 +49,9 @@ class Interrupts:
         self._pressed = False
 
     def __enter__(self) -> "Interrupts":
-        # Only the main thread may say what a signal does.
+        # Only the main thread may set signal handlers.
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._heard) for number in _SIGNALS}
+            self._before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
         return self
 
     def __exit__(self, *_) -> None:
@@ -59,18 +59,18 @@ class Interrupts:
             signal.signal(number, signal.SIG_IGN if self._last else before)
 
     def check(self) -> None:
-        """Stops if Ctrl-C was pressed and something on the way made another error of it."""
+        """Stops if Ctrl-C was pressed and some library turned it into another error."""
         if self._pressed:
             self._stop()
 
-    def _heard(self, _: int, frame: FrameType | None) -> None:
+    def _handle(self, _: int, frame: FrameType | None) -> None:
         self._pressed = True
         names = _names(frame)
         if self._at_once and _LOADING in names:
-            os.write(2, b"iclflow: interrupted before anything was begun.\n")
+            os.write(2, b"iclflow: interrupted before anything began.\n")
             os._exit(INTERRUPTED)
-        if not names.isdisjoint((*_DEAF, _LOADING)):
-            again = threading.Timer(_AGAIN, os.kill, (os.getpid(), signal.SIGINT))
+        if not names.isdisjoint((*_FINALISERS, _LOADING)):
+            again = threading.Timer(_RETRY_SECONDS, os.kill, (os.getpid(), signal.SIGINT))
             again.daemon = True
             again.start()
         else:
@@ -82,31 +82,33 @@ class Interrupts:
 
 @contextlib.contextmanager
 def report_kept(folder: Path) -> Iterator[None]:
-    """Ends a command that computes into a folder, and goes on there if it is called again, by an
-    `Interrupted` that says what is there."""
+    """Turns Ctrl-C in a command that computes into a folder into an `Interrupted` that says what is
+    in the folder."""
     try:
         yield
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
+        if str(stop):  # it says already what is kept
+            raise Interrupted(str(stop)) from None
         from ..store import CHECKPOINT, MANIFEST, PARTS
 
-        # One of these is there if it can be taken up, or is over.
+        # One of these exists if the work can resume, or is complete.
         if any(any(folder.glob(name)) for name in (MANIFEST, CHECKPOINT, f"{PARTS}/*")):
-            kept = f"what was computed is in {folder}, and the same command goes on"
+            kept = f"what was computed is in {folder}; the same command resumes"
         else:
             kept = "nothing was kept"
         raise Interrupted(kept) from None
 
 
 def ignore_signals() -> None:
-    """From here on nothing ends the command early: all is computed and written, and only to be
-    told. (Who calls `main` hears signals again when it returns.)"""
+    """Ignores signals from here on: everything is computed and written, and only has to be printed.
+    (The handlers of the caller of `main` are restored when it returns.)"""
     if threading.current_thread() is threading.main_thread():
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_IGN)
 
 
 def _names(frame: FrameType | None) -> set[str]:
-    """Of the functions that are running."""
+    """The names of the functions on the stack."""
     found = set()
     while frame is not None:
         found.add(frame.f_code.co_name)

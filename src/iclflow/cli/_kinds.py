@@ -1,4 +1,4 @@
-"""What a path holds, and which command is for it."""
+"""What a path holds, and which command takes it."""
 
 from pathlib import Path
 from typing import Literal
@@ -7,15 +7,15 @@ from ..config import InputError, read_toml
 
 Kind = Literal["file of a run", "file of a sweep", "folder of a run", "folder of a sweep"]
 _REMEDIES: dict[Kind, str] = {
-    "file of a run": "`iclflow run {}` computes it, or shows it if it is there already",
-    "file of a sweep": "`iclflow sweep {}` computes it, or shows it if it is there already",
+    "file of a run": "`iclflow run {}` computes it, or shows it if it is complete",
+    "file of a sweep": "`iclflow sweep {}` computes it, or shows it if it is complete",
     "folder of a run": "`iclflow show {}` shows it",
     "folder of a sweep": "`iclflow query {}` shows its table",
 }
 
 
 def check_kind(path: str, *wanted: Kind) -> None:
-    """Refuses a path that another command is for; what is nothing of ours is not judged here."""
+    """Refuses a path that belongs to another command; unknown files are left to the command."""
     found = _kind_of(Path(path))
     if found is not None and found not in wanted:
         raise InputError(f"`{path}` is the {found}: {_REMEDIES[found].format(path)}.")

@@ -20,28 +20,29 @@ def main(arguments: Sequence[str]) -> int:
     parser = Parser(
         "plot",
         "Draws the table of a sweep: the median over all runs with the same x, with quartiles; or, "
-        "where y is a swept setting too, a phase diagram whose colour is the median of hue. What "
-        "is true or false is drawn as the share of runs.",
-        epilog="x, y, hue and facet are columns, or anything that SQL makes of them, such as "
+        "where y is a swept setting too, a phase diagram whose colour is the median of hue. "
+        "Values that are true or false are drawn as the share of runs.",
+        epilog="x, y, hue and facet are columns, or SQL expressions of columns, such as "
         "'task.eigenvalues[2] / task.eigenvalues[1]', or \"result = 'converged'\".",
     )
     add_sweep(parser)
-    parser.add_argument("--x", required=True, metavar="COLUMN", help="what goes to the right")
-    parser.add_argument("--y", required=True, metavar="COLUMN", help="what goes up")
-    parser.add_argument("--hue", metavar="COLUMN", help="one curve for each; or the colour")
-    parser.add_argument("--facet", metavar="COLUMN", help="one panel for each")
-    parser.add_argument("--where", metavar="CONDITION", help="only runs such as seed < 4")
-    parser.add_argument("--kind", choices=("auto", "line", "heat"), default="auto", help="how")
+    parser.add_argument("--x", required=True, metavar="COLUMN", help="horizontal axis")
+    parser.add_argument("--y", required=True, metavar="COLUMN", help="vertical axis")
+    parser.add_argument("--hue", metavar="COLUMN", help="one curve per value; or the colour")
+    parser.add_argument("--facet", metavar="COLUMN", help="one panel per value")
+    parser.add_argument("--where", metavar="CONDITION", help="only these runs, such as seed < 4")
+    parser.add_argument("--kind", choices=("auto", "line", "heat"), default="auto",
+                        help="curves or a phase diagram")  # fmt: skip
     parser.add_argument(
         "--statistic", choices=("auto", "median", "mean", "share"), default="auto",
-        help="of runs at one place: the median with quartiles, the mean with its standard error, "
-        "or the share where it is true with its 95 %% interval",
+        help="over runs with the same x: the median with quartiles, the mean with its standard "
+        "error, or the share where it is true with its 95 %% interval",
     )  # fmt: skip
-    parser.add_argument("--log", default="", metavar="x,y,hue", help="logarithmic axes")
+    parser.add_argument("--log", default="", metavar="x,y,hue", help="which axes are logarithmic")
     parser.add_argument(
         "--out",
         metavar="FILE",
-        help="a .png, .pdf or .svg, overwritten if it is there (default: by name)",
+        help="a .png, .pdf or .svg, overwritten if it exists (default: named after the plot)",
     )
     add_json(parser)
     options = parser.parse_args(arguments)
@@ -52,15 +53,15 @@ def main(arguments: Sequence[str]) -> int:
     out = Path(options.out) if options.out else None
     if out is not None and out.suffix not in _FORMATS:
         raise InputError(f"`--out` = {out}: must end in .png, .pdf or .svg.")
-    from ..sweep import Plot
+    from ..sweeps import Plot
 
     columns = (options.x, options.y, options.hue, options.facet, options.where)
     plot = Plot(*columns, options.kind, logarithmic, options.statistic)
     if out is None:
         out = Path(f"{Path(options.sweep).name}-{plot.name}.png")
     with table_of(options) as table:
-        content, kind = plot.drawn(table, out.suffix.removeprefix("."), note), plot.kind_of(table)
-    # A name that we chose may be that of somebody's own file.
+        content, kind = plot.draw(table, out.suffix.removeprefix("."), note), plot.kind_of(table)
+    # A default name may be that of a file of the user.
     if not options.out and os.path.lexists(out) and read_regular(out) != content:
         raise InputError(f"`{out}` is there already: give --out {out} to overwrite it.")
     write_atomic(out, content)

@@ -1,4 +1,4 @@
-"""`iclflow query SWEEP "SELECT …"`: the table of a sweep, asked in SQL."""
+"""`iclflow query SWEEP "SELECT …"`: the table of a sweep, queried in SQL."""
 
 import contextlib
 import csv
@@ -17,28 +17,30 @@ from ._kinds import check_kind
 from ._streams import note
 
 if TYPE_CHECKING:
-    from ..sweep import Table
+    from ..sweeps import Table
 
-# So many rows show what a table is like; so many characters fit a line, where there is no terminal.
-_FIRST, _WIDEST, _LONGEST = 5, 240, 16
-# Addresses that a thread and what allocates memory for it take without using them.
+# Rows of the overview.
+_FIRST = 5
+# Characters per line where there is no terminal, and per value where a table is too wide.
+_WIDEST, _LONGEST = 240, 16
+# Address space that a thread and its memory arena reserve without using it.
 _FOR_THREADS = 2**29
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Answers one SELECT."""
+    """Prints the result of one SELECT."""
     parser = Parser(
         "query",
-        "Asks the table of a sweep, called `results`, in SQL as DuckDB knows it. Settings are "
-        "columns by their dotted names, such as model.scale. Nothing can be changed.",
+        "Queries the table of a sweep, called `results`, in the SQL of DuckDB. Settings are "
+        "columns with dotted names, such as model.scale. Nothing can be changed.",
     )
     add_sweep(parser)
     parser.add_argument(
         "query", metavar="SQL", nargs="?",
         help='such as "SELECT model.scale, median(final_loss) FROM results GROUP BY ALL" (default: '
-        "the columns and the first runs; all runs with --csv and --json)",
+        "shows the columns and the first runs; all runs with --csv and --json)",
     )  # fmt: skip
-    parser.add_argument("--csv", action="store_true", help="print the answer as CSV")
+    parser.add_argument("--csv", action="store_true", help="print the result as CSV")
     add_json(parser)
     options = parser.parse_args(arguments)
     if options.json and options.csv:
@@ -61,11 +63,11 @@ def main(arguments: Sequence[str]) -> int:
 
 def _overview(table) -> int:
     """Shows which columns there are, and the first rows."""
-    from ._tables import counted
+    from ._tables import count_of
 
     _, [(count,)] = table.ask("SELECT count(*) FROM results")
     kinds = ", ".join(f"{name} ({kind.lower()})" for name, kind in table.columns.items())
-    print(f"{counted(count, 'run')}, {counted(len(table.columns), 'column')}: {kinds}\n")
+    print(f"{count_of(count, 'run')}, {count_of(len(table.columns), 'column')}: {kinds}\n")
     _print(*table.ask(f"SELECT * FROM results ORDER BY run LIMIT {_FIRST}"))
     return 0
 
@@ -77,7 +79,7 @@ def _check_names(names: Sequence[str]) -> None:
 
 
 def _json(value: Any) -> Any:
-    """A value as JSON has it: numbers that are not finite become null."""
+    """A value for JSON: numbers that are not finite become null."""
     if isinstance(value, dict):
         return {str(key): _json(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -88,28 +90,28 @@ def _json(value: Any) -> Any:
 
 
 def add_sweep(parser: Parser) -> None:
-    """The arguments that say which sweep, and how much a question about it may take."""
-    parser.add_argument("sweep", metavar="SWEEP", help="its folder, or the name of one in --root")
+    """Adds the arguments that name a sweep and limit a query."""
+    parser.add_argument("sweep", metavar="SWEEP", help="folder of a sweep, or its name in --root")
     parser.add_argument("--root", default="sweeps", metavar="DIR", help="where (default: sweeps)")
     parser.add_argument(
         "--timeout", type=float, default=60.0, metavar="SECONDS",
-        help="refuse what takes longer (default: 60; 0: never)",
+        help="stop a query that takes longer (default: 60; 0: no limit)",
     )  # fmt: skip
     parser.add_argument(
         "--memory", type=float, default=2.0, metavar="GIB",
-        help="refuse what needs more memory (default: 2; 0: any)",
+        help="stop a query that needs more memory (default: 2; 0: no limit)",
     )  # fmt: skip
 
 
 @contextlib.contextmanager
 def table_of(options) -> Iterator["Table"]:
-    """The table of the sweep that the options name, with their limits; a note if it is not
-    complete."""
+    """The table of the sweep that the options name, with their limits. A note says if the sweep is
+    not complete."""
     for name in ("timeout", "memory"):
         if not 0 <= getattr(options, name) < math.inf:
             raise InputError(f"`--{name}` = {getattr(options, name)}: must be a number from 0 up.")
     check_kind(options.sweep, "folder of a sweep")
-    from ..sweep import Table, sweep_tables
+    from ..sweeps import Table, sweep_tables
 
     folder = Path(options.sweep)
     if not folder.is_dir():
@@ -122,13 +124,14 @@ def table_of(options) -> Iterator["Table"]:
             fits = f"fits {len(found)} sweeps" if found else "is no sweep"
             names = [path.name for path in found or known]
             allowed = f", or one of {', '.join(names)}" if names else ""
+            allowed += "" if known else "; `iclflow sweep FILE` makes one"
             raise InputError(
                 f"`SWEEP` = {options.sweep!r} {fits} in `{root}`: give a folder{allowed}."
             )
         folder = found[0]
     files, complete = sweep_tables(folder)
     if not complete:
-        note(f"{folder} is not complete: this is what is done.")
+        note(f"{folder} is not complete: only the runs that are done are shown.")
     memory = int(options.memory * 2**30) or None
     table = Table(files, options.timeout or None, memory)
     with _limit_memory(memory):
@@ -137,10 +140,9 @@ def table_of(options) -> Iterator["Table"]:
 
 @contextlib.contextmanager
 def _limit_memory(size: int | None) -> Iterator[None]:
-    """Refuses memory beyond what this process has, twice so many bytes, and some for threads:
-    DuckDB keeps to its own limit, but does not count the rows that it hands over, nor long texts.
-    """
-    statistics = Path("/proc/self/statm")  # of Linux
+    """Limits the address space of this process to what it has, twice `size` bytes, and some for
+    threads: the memory limit of DuckDB counts neither the rows that it returns nor long texts."""
+    statistics = Path("/proc/self/statm")  # Linux only
     if size is None or not statistics.exists():
         yield
         return
@@ -160,10 +162,10 @@ def _limit_memory(size: int | None) -> Iterator[None]:
 def _print(names: list[str], rows: list[tuple]) -> None:
     from ._tables import plain_table, print_wide
 
-    cells = [[_shown(value) for value in row] for row in rows]
+    cells = [[_format(value) for value in row] for row in rows]
     room = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDEST
     if _width(names, cells) > room:
-        cells = [[_cut(text) for text in row] for row in cells]
+        cells = [[_shorten(text) for text in row] for row in cells]
         kept = len(names)
         while kept > 1 and _width(names[:kept], cells) > room:
             kept -= 1
@@ -180,21 +182,21 @@ def _print(names: list[str], rows: list[tuple]) -> None:
 
 
 def _width(names: Sequence[str], cells: Sequence[Sequence[str]]) -> int:
-    """Of a table of these columns, with a space on each side and one between them."""
+    """The width of a table of these columns, with a space on each side and one between them."""
     return sum(
         max(len(name), *(len(row[i]) for row in cells), 0) + 3 for i, name in enumerate(names)
     )
 
 
-def _cut(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
-def _shown(value: Any) -> str:
+def _format(value: Any) -> str:
     if value is None:
         return "–"
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, list):
-        return f"[{', '.join(_shown(entry) for entry in value)}]"
+        return f"[{', '.join(_format(entry) for entry in value)}]"
     return str(value)

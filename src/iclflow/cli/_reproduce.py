@@ -8,14 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..config import InputError
-from ..files import OwnFiles
-from ._activity import Activity, alone
-from ._errors import OTHER_FOLDER, Parser, add_json
+from ..files import OTHER_FOLDER, OwnFiles
+from ..runtime import Activity, hide_progress, start, use_one_thread
+from ._errors import Parser, add_json
 from ._interrupts import Interrupts, ignore_signals, report_kept
-from ._start import start
-from ._sweep_progress import completed, use_one_thread
 
-# Figures whose names begin so are drawn from sweeps.
+# Prefix of figures that are drawn from sweeps.
 _SWEEPS = "sweeps/"
 
 
@@ -23,9 +21,9 @@ def main(arguments: Sequence[str]) -> int:
     """Draws one figure into a folder, or lists all."""
     parser = Parser(
         "reproduce",
-        "Draws one figure: PDF, PNG, its data, its settings. Those called sweeps/… compute a sweep "
-        "first, which stays beside them: one that was stopped goes on where it stood, and one that "
-        "is there is drawn at once.",
+        "Draws one figure: PDF, PNG, its data, its settings. Figures called sweeps/… compute a "
+        "sweep first and keep it beside the figure: a sweep that was stopped resumes, and a "
+        "complete one is drawn at once.",
     )
     parser.add_argument("name", nargs="?", metavar="NAME", help="such as linear/staircase")
     parser.add_argument("--list", action="store_true", help="list the figures")
@@ -37,9 +35,8 @@ def main(arguments: Sequence[str]) -> int:
         raise InputError("`NAME` is missing: `iclflow reproduce --list` lists the figures.")
     if options.name is not None and options.name.startswith(_SWEEPS):
         use_one_thread()
-    start(briefly=True)
-    from ..diagrams import DIAGRAMS
-    from ..figures import FIGURES
+    start(brief=True)
+    from ..papers import DIAGRAMS, FIGURES
 
     everything = {**FIGURES, **DIAGRAMS}
     if options.list:
@@ -66,14 +63,14 @@ def _list(figures, as_json: bool) -> int:
 
 
 def _draw(figure, folder: Path, tier: str, as_json: bool) -> int:
-    from ..claims import Lab
-    from ..figures import save_drawing
+    from ..drawing import save_drawing
+    from ..papers import Lab
     from ..store import result_folder
 
     begin = time.perf_counter()
     _check_free(folder, figure)
     stop = Interrupts("nothing was kept")
-    with stop, result_folder(folder), Activity(f"drawing {figure.name}"), alone():
+    with stop, result_folder(folder), Activity(f"drawing {figure.name}"), hide_progress():
         drawing = figure.draw(Lab(tier))
         files = [str(path) for path in save_drawing(drawing, folder, _stem(figure))]
     ignore_signals()
@@ -82,27 +79,22 @@ def _draw(figure, folder: Path, tier: str, as_json: bool) -> int:
 
 
 def _sweep(diagram, folder: Path, tier: str, as_json: bool) -> int:
-    """Computes what is missing of a sweep, and draws it."""
-    from ..diagrams import Swept
-    from ..engines import LocalEngine
-    from ..figures import save_drawing
+    """Computes the missing runs of a sweep, and draws it."""
+    from ..drawing import save_drawing
     from ..store import result_folder
-    from ..sweep import SweepFolder, batches_of
+    from ..sweeps import LocalEngine, SweepResults, complete, parse_sweep
 
     begin = time.perf_counter()
     _check_free(folder, diagram)
-    sweep = diagram.sweep(tier)
+    sweep = parse_sweep(diagram.data(tier))
     activity, path = Activity(diagram.name), folder / sweep.folder_name
 
-    def waiting() -> None:
-        activity.update(f"{sweep.name}: waiting for another process that computes it")
-
     with result_folder(folder), activity:
-        with report_kept(path), Interrupts(), SweepFolder.locked(path, sweep, waiting) as locked:
-            completed(sweep, batches_of(sweep), locked, LocalEngine(), activity)
+        with report_kept(path), Interrupts():
+            complete(sweep, path, LocalEngine(), activity.update)
         activity.update(f"drawing {diagram.name}")
-        with Interrupts(f"the sweep is in {path}, and the same command draws it"), alone():
-            drawing = diagram.draw(Swept(sweep, path), tier)
+        with Interrupts(f"the sweep is in {path}; the same command draws it"), hide_progress():
+            drawing = diagram.draw(SweepResults(sweep, path), tier)
             files = [str(file) for file in save_drawing(drawing, folder, _stem(diagram))]
     ignore_signals()
     seconds = time.perf_counter() - begin
@@ -111,8 +103,8 @@ def _sweep(diagram, folder: Path, tier: str, as_json: bool) -> int:
 
 
 def _check_free(folder: Path, figure) -> None:
-    """Refuses a folder with files of the figure's names that are not ours."""
-    from ..figures import SUFFIXES
+    """Refuses a folder in which files of somebody else have the names of the figure's files."""
+    from ..drawing import SUFFIXES
 
     names = [f"{_stem(figure)}.{suffix}" for suffix in SUFFIXES]
     OwnFiles(folder, remedy=OTHER_FOLDER).check(names)

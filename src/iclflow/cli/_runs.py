@@ -1,4 +1,4 @@
-"""`iclflow runs`: what is on disk, sweeps too; `runs verify` checks it and `runs gc` tidies it."""
+"""`iclflow runs`: runs and sweeps on disk; `runs verify` checks them, `runs gc` cleans up."""
 
 import fnmatch
 import json
@@ -13,12 +13,12 @@ from ._errors import Parser, add_json
 
 ACTIONS = ("list", "verify", "gc")
 _REMOVED = ("files", "runs", "sweeps", "busy")
-# Where runs and sweeps are written unless they are told otherwise.
+# Where runs and sweeps are written by default.
 _ROOTS = ("runs", "sweeps")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Lists, checks or tidies the runs and the sweeps below a folder."""
+    """Lists, checks or cleans up the runs and the sweeps below a folder."""
     action, rest = "list", list(arguments)
     if rest and not rest[0].startswith("-"):
         action, *rest = rest
@@ -26,7 +26,7 @@ def main(arguments: Sequence[str]) -> int:
             raise InputError(f"`runs {action}`: must be `runs`, `runs verify` or `runs gc`.")
     options = _parser(action).parse_args(rest)
     roots = [Path(options.root)] if options.root else [Path(p) for p in _ROOTS if Path(p).is_dir()]
-    # Where neither is there, the first is missed.
+    # If neither exists, the message names the first.
     roots = roots or [Path(_ROOTS[0])]
     return {"list": _list, "verify": _verify, "gc": _gc}[action](roots, options)
 
@@ -35,8 +35,8 @@ def _parser(action: str) -> Parser:
     words = {
         "list": "Lists the runs and the sweeps below a folder.",
         "verify": "Reads every file of every run and sweep, and compares it with its hash.",
-        "gc": "Removes what processes that died left behind, and runs that are not complete. Files "
-        "that no run and no sweep wrote stay, and so does what a process is computing.",
+        "gc": "Removes temporary files of killed processes, and runs that are not complete. Files "
+        "that no run or sweep wrote stay, and so does what a process is computing.",
     }
     command = "runs" if action == "list" else f"runs {action}"
     parser = Parser(command, words[action], epilog=None if action != "list" else (
@@ -44,8 +44,8 @@ def _parser(action: str) -> Parser:
     ))  # fmt: skip
     parser.add_argument("--root", metavar="DIR", help="where (default: runs and sweeps)")
     if action == "list":
-        parser.add_argument("--name", metavar="PATTERN", help="only names like this, with * and ?")
-        parser.add_argument("--status", choices=STATUSES, help="only these")
+        parser.add_argument("--name", metavar="PATTERN", help="only names that match, with * and ?")
+        parser.add_argument("--status", choices=STATUSES, help="only this status")
         parser.add_argument(
             "--where", action="append", default=[], metavar="SETTING=VALUE",
             help="only runs with this setting, such as model.heads=4; may be repeated",
@@ -55,17 +55,17 @@ def _parser(action: str) -> Parser:
         parser.add_argument(
             "--stopped",
             action="store_true",
-            help="remove runs that were stopped by their user and sweeps that are not complete too",
+            help="also remove runs that their user stopped, and sweeps that are not complete",
         )
     add_json(parser)
     return parser
 
 
 def _list(roots: Sequence[Path], options) -> int:
-    from ..store import list_runs, list_sweeps, matching
+    from ..store import filter_runs, list_runs, list_sweeps
 
     every = [run for root in roots for run in list_runs(root)]
-    runs = matching(every, options.name, options.status, options.where)
+    runs = filter_runs(every, options.name, options.status, options.where)
     if options.json:
         print(json.dumps([run.as_json() for run in runs], indent=2))
         return 0
@@ -77,7 +77,7 @@ def _list(roots: Sequence[Path], options) -> int:
         and fnmatch.fnmatch(sweep.folder.name, options.name or "*")
     ]
     if not (runs or sweeps):
-        print(f"No such runs below {_named(roots)}.")
+        print(f"No such runs below {_join(roots)}.")
     if runs:
         _print_runs(runs)
     if sweeps:
@@ -118,68 +118,68 @@ def _status(stored) -> str:
 
 
 def _verify(roots: Sequence[Path], options) -> int:
-    from ..store import damage, list_runs, list_sweeps, sweep_damage
-    from ._tables import counted
+    from ..store import find_damage, find_sweep_damage, list_runs, list_sweeps
+    from ._tables import count_of
 
     every = [run for root in roots for run in list_runs(root)]
     runs = [run for run in every if run.status != "unfinished"]
     sweeps = [sweep for root in roots for sweep in list_sweeps(root)]
-    found = [sentence for run in runs for sentence in damage(run.folder) or _reason(run)]
-    found += [sentence for sweep in sweeps for sentence in sweep_damage(sweep)]
+    found = [sentence for run in runs for sentence in find_damage(run.folder) or _reason(run)]
+    found += [sentence for sweep in sweeps for sentence in find_sweep_damage(sweep)]
     if options.json:
-        told = {"runs": len(runs), "sweeps": len(sweeps), "damage": list(map(printable, found))}
-        print(json.dumps(told, indent=2))
+        result = {"runs": len(runs), "sweeps": len(sweeps), "damage": list(map(printable, found))}
+        print(json.dumps(result, indent=2))
     else:
-        read = f"{counted(len(runs), 'run')} and {counted(len(sweeps), 'sweep')} read"
-        print(f"{read}, {counted(len(found), 'file')} damaged.")
+        read = f"{count_of(len(runs), 'run')} and {count_of(len(sweeps), 'sweep')} read"
+        print(f"{read}, {count_of(len(found), 'file')} damaged.")
         for sentence in found:
             print(f"iclflow: {printable(sentence)}", file=sys.stderr)
     return 2 if found else 0
 
 
 def _reason(run) -> list[str]:
-    """Why a run cannot be read, where no manifest says how its files should be."""
+    """Why a run cannot be read, where no manifest lists its files."""
     return [] if run.reason is None else [f"`{run.folder}` is unreadable: {run.reason}."]
 
 
 def _gc(roots: Sequence[Path], options) -> int:
-    from ..store import litter, remove
-    from ._tables import counted
+    from ..store import plan_removal, remove
+    from ._tables import count_of
 
-    found = litter(roots, options.stopped)
+    found = plan_removal(roots, options.stopped)
     if not found.folders:
         empty = {name: [] for name in _REMOVED}
-        print(json.dumps(empty) if options.json else f"Nothing to remove below {_named(roots)}.")
+        print(json.dumps(empty) if options.json else f"Nothing to remove below {_join(roots)}.")
         return 0
-    if not options.yes and not _agreed(found.files, found.runs, found.sweeps):
+    if not options.yes and not _confirm(found.files, found.runs, found.sweeps):
         print("Nothing was removed.", file=sys.stderr)
         return 0
     removed = remove(found)
-    told = {name: [printable(path) for path in getattr(removed, name)] for name in _REMOVED}
+    result = {name: [printable(path) for path in getattr(removed, name)] for name in _REMOVED}
     for folder, reason in removed.left:
         print(f"iclflow: left {printable(folder)} as it is: {reason}.", file=sys.stderr)
     if options.json:
-        print(json.dumps(told, indent=2))
+        print(json.dumps(result, indent=2))
         return 0
     whats = ("file", "run", "sweep")
-    files, runs, sweeps = (counted(len(told[f"{what}s"]), what) for what in whats)
+    files, runs, sweeps = (count_of(len(result[f"{what}s"]), what) for what in whats)
     print(f"Removed {files}, {runs} and {sweeps}.")
     for folder in removed.busy:
         print(f"Left {printable(folder)}: a process is computing it.")
     return 0
 
 
-def _named(roots: Sequence[Path]) -> str:
+def _join(roots: Sequence[Path]) -> str:
     return " and ".join(map(str, roots))
 
 
-def _agreed(files: Sequence[Path], runs: Sequence[Path], sweeps: Sequence[Path]) -> bool:
-    """Whether the user agrees that these are removed."""
-    from ._tables import counted
+def _confirm(files: Sequence[Path], runs: Sequence[Path], sweeps: Sequence[Path]) -> bool:
+    """Whether the user agrees to remove these."""
+    from ._tables import count_of
 
     for path in (*files, *runs, *sweeps):
         print(printable(path), file=sys.stderr)
     whats = (("leftover file", files), ("incomplete run", runs), ("incomplete sweep", sweeps))
-    what = [counted(len(paths), name) for name, paths in whats if paths]
+    what = [count_of(len(paths), name) for name, paths in whats if paths]
     print(f"Remove {' and '.join(what)}? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")

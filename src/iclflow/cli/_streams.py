@@ -1,4 +1,4 @@
-"""Standard output and error, whose readers may leave early or never have been there."""
+"""Standard output and standard error, which may be closed early or from the start."""
 
 import os
 import select
@@ -7,24 +7,31 @@ from typing import Any
 
 
 def open_streams() -> None:
-    """Gives a program that was started without output or error (`>&-`) ones that nobody reads."""
-    # Output first: it gets the lowest free number, that of the stream that is missing.
+    """Opens the null device for a stream that was closed at the start (`>&-`)."""
+    # Output first: it gets the lowest free descriptor, that of the missing stream.
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))
 
 
 def note(text: str) -> None:
-    """Says something on standard error; where nobody reads it, the work goes on."""
+    """Prints a line on standard error; if nobody reads it, the work goes on."""
     try:
         print(f"iclflow: {text}", file=sys.stderr, flush=True)
     except OSError:
         _silence(sys.stderr)
 
 
+def note_waiting(what: str) -> None:
+    """Says that another process computes the same run or sweep; on a terminal the progress line
+    does."""
+    if not sys.stderr.isatty():
+        note(f"waiting for another process that computes this {what}.")
+
+
 def silence_output() -> bool:
-    """Whether standard output leads nowhere any more; after this nothing fails at it, up to the
-    end of the process."""
+    """Whether standard output was closed by its reader. From then on it goes to the null device,
+    so that nothing fails until the process ends."""
     left = True
     if hasattr(select, "poll"):
         poll = select.poll()

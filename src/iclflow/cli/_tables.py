@@ -1,4 +1,4 @@
-"""Results as text, for people."""
+"""Results as text and tables for a terminal."""
 
 import sys
 from collections.abc import Sequence
@@ -10,16 +10,16 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..claims import Claim
 from ..experiment import Summary
+from ..papers import Claim
 from ..trajectory import Result
 
 if TYPE_CHECKING:
-    from ..sweep import Share
+    from ..sweeps import Share
 
 
 def print_summary(summary: Summary, closing: str) -> None:
-    """The summary of a run, and a line that says where it is."""
+    """Prints the summary of a run, and a closing line on where it is."""
     run, console = summary.run, Console(highlight=False)
     unit = "τ" if run.clock == "time" else "steps"
     grid = Table.grid(padding=(0, 2))
@@ -52,18 +52,18 @@ def print_summary(summary: Summary, closing: str) -> None:
 
 
 def print_claims(claims: tuple[Claim, ...]) -> None:
-    """The registry."""
+    """Prints claims: id, tier, source and statement."""
     console = Console(highlight=False)
     for claim in claims:
         words = f"({claim.tier}; {claim.source})"
         if claim.misstated:
-            words += f" misstated: said right in {claim.corrected_by}"
+            words += f" misstated: corrected in {claim.corrected_by}"
         console.print(Text(claim.id, style="bold"), Text(words))
         console.print(Padding(Text(claim.statement), (0, 0, 0, 4)))
 
 
 def plain_table(*columns: str) -> Table:
-    """A table with a line under its head; numbers to the right."""
+    """A table with a line under its head; numbers are aligned to the right."""
     table = Table(box=SIMPLE_HEAD, padding=(0, 1), show_edge=False)
     for i, column in enumerate(columns):
         table.add_column(column, justify="left" if i == 0 else "right")
@@ -71,7 +71,7 @@ def plain_table(*columns: str) -> Table:
 
 
 def print_emergence(shares: Sequence["Share"]) -> None:
-    """How often runs of a sweep ended in each pattern, with 95 % intervals."""
+    """Prints how often runs of a sweep ended in each pattern, with 95 % intervals."""
     if not shares:
         return
     table = plain_table("ended in", *shares[0].setting, "runs", "share", "95 % interval")
@@ -85,14 +85,14 @@ def print_emergence(shares: Sequence["Share"]) -> None:
 
 
 def print_wide(table: Table, width: int) -> None:
-    """Prints a table; off a terminal so wide, since there is none to keep to and names must stay
+    """Prints a table, `width` characters wide where no terminal limits it, so that names stay
     whole."""
     known = None if sys.stdout.isatty() else width
     Console(highlight=False, width=known, markup=False).print(table)
 
 
-def counted(count: int, noun: str) -> str:
-    """A number with its noun."""
+def count_of(count: int, noun: str) -> str:
+    """A number with its noun, such as "2 runs"."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 

@@ -1,8 +1,7 @@
 """Configs: one validated description of an experiment, from a TOML file and flags."""
 
+from ..errors import InputError as InputError
 from ._config import Config as Config
-from ._errors import InputError as InputError
-from ._errors import shown as shown
 from ._files import known_keys as known_keys
 from ._files import load_config as load_config
 from ._files import named as named

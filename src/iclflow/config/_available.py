@@ -1,28 +1,28 @@
 """Which kinds of risk exist for a task and a model, without building either."""
 
+from ..limits import RiskFacts, find_kinds
 from ._model import ModelSettings
 from ._task import LinearRegressionTask, MultiTask, TaskSettings
-
-ALWAYS = ("dataset", "minibatch", "sampled")
 
 
 def risk_kinds(task: TaskSettings, model: ModelSettings) -> tuple[str, ...]:
     """The kinds that exist, best first."""
     one_number = model.structured and not getattr(model, "per_coordinate", True)
-    alone = one_number and not model.multi and task.isotropic
-    linear = (model.bilinear or model.cubic) and task.linear
-    blocks = model.spectral and isinstance(task, MultiTask) and task.disjoint and not task.rotated
-    kinds = ["exact"] if linear or alone or blocks else []
-    if model.label_blind and isinstance(task, LinearRegressionTask | MultiTask):
-        kinds.append("large_context")
-    if alone:
-        kinds.append("first_order")
-    return (*kinds, *ALWAYS)
+    blocks = isinstance(task, MultiTask) and task.disjoint and not task.rotated
+    facts = RiskFacts(
+        form="bilinear" if model.bilinear else "cubic" if model.cubic else "general",
+        dim=task.dim,
+        moments=task.linear,
+        regression=isinstance(task, LinearRegressionTask | MultiTask),
+        blind=model.label_blind,
+        scalar=one_number and not model.multi and task.isotropic,
+        blocks=model.spectral and blocks,
+    )
+    return find_kinds(facts)
 
 
-def described(task: TaskSettings, model: ModelSettings, kind: str) -> str:
-    """The model and the task as a sentence names them that says that a kind of risk does not exist
-    for them."""
+def describe_pair(task: TaskSettings, model: ModelSettings, kind: str) -> str:
+    """The model and the task, as a sentence names them that says which kind of risk they lack."""
     if model.layers:
         return "stacks of attention"
     if model.spectral:
@@ -38,12 +38,12 @@ def described(task: TaskSettings, model: ModelSettings, kind: str) -> str:
     if model.kind == "structured":
         return (
             "structured attention unless the covariances of inputs and prior are multiples of the "
-            "identity, the prior mean is 0, and there is one ω a head and no self-attention"
+            "identity, the prior mean is 0, and there is one ω per head and no self-attention"
         )
     return "softmax attention"
 
 
-def listed(kinds: tuple[str, ...]) -> str:
+def list_choices(kinds: tuple[str, ...]) -> str:
     """Kinds as a choice in a sentence: "a", "b" or "c"."""
     quoted = [f'"{kind}"' for kind in kinds]
     return " or ".join([", ".join(quoted[:-1]), quoted[-1]] if quoted[1:] else quoted)

@@ -43,9 +43,9 @@ class Settings(BaseModel):
 
     def given(self) -> dict:
         """All settings that have a value, as plain data; the kind of a section comes first."""
-        return _kind_first(self.model_dump(mode="json", exclude_none=True))
+        return _put_kind_first(self.model_dump(mode="json", exclude_none=True))
 
 
-def _kind_first(data: dict) -> dict:
+def _put_kind_first(data: dict) -> dict:
     ordered = {key: data[key] for key in sorted(data, key=lambda key: key != "kind")}
-    return {k: _kind_first(v) if isinstance(v, dict) else v for k, v in ordered.items()}
+    return {k: _put_kind_first(v) if isinstance(v, dict) else v for k, v in ordered.items()}

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
+from ..limits import RiskKind, best_kind
 from ._available import risk_kinds
 from ._base import Flag, Settings, Text
 from ._checks import check, check_memory
@@ -14,12 +15,9 @@ from ._model import ModelSettings
 from ._task import TaskSettings
 from ._training import (
     BestRisk,
-    ExactRisk,
     FlowSettings,
     GradientFlow,
-    MinibatchRisk,
     RiskSettings,
-    SampledRisk,
     SaveDrops,
     SaveSettings,
 )
@@ -54,23 +52,27 @@ class Config(Settings):
         return completed
 
     @model_validator(mode="after")
-    def _checked(self, info: Any) -> "Config":  # a protocol that cannot be checked
+    def _check(self, info: Any) -> "Config":  # a protocol that cannot be checked
         check(self)
         if not (info.context or {}).get("stored"):
             check_memory(self)
         return self
 
     @property
+    def risk_kind(self) -> RiskKind:
+        """The kind of risk that is minimised, with what `best` stands for in its place."""
+        kind = self.risk.kind
+        return best_kind(risk_kinds(self.task, self.model)) if kind == "best" else kind
+
+    @property
     def sampled(self) -> bool:
         """Whether every step draws fresh sequences."""
-        best = isinstance(self.risk, BestRisk) and not self.exact_exists
-        return best or isinstance(self.risk, SampledRisk)
+        return self.risk_kind == "sampled"
 
     @property
     def exact(self) -> bool:
         """Whether training sees the population itself, without any randomness."""
-        best = isinstance(self.risk, BestRisk) and self.exact_exists
-        return best or isinstance(self.risk, ExactRisk)
+        return self.risk_kind == "exact"
 
     @property
     def exact_exists(self) -> bool:
@@ -80,14 +82,14 @@ class Config(Settings):
     @property
     def stochastic(self) -> bool:
         """Whether steps are random."""
-        return self.sampled or isinstance(self.risk, MinibatchRisk)
+        return self.risk_kind in ("minibatch", "sampled")
 
     @property
     def hash(self) -> str:
         """The SHA-256 of everything that decides the result; the name does not.
 
-        Of settings that have their default nothing is said, so that one that is new does not make
-        other runs of those that are there.
+        Settings that have their default are left out, so that a new setting does not change the
+        hash of earlier runs.
         """
         content = self.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
         for section in ("task", "model", "risk", "flow", "save"):

@@ -1,4 +1,5 @@
-"""Errors of input as one sentence each: the setting, its value, and what is allowed."""
+"""What pydantic finds wrong with a config, as an `InputError` that names the setting as the file
+does."""
 
 import difflib
 from collections.abc import Mapping, Sequence
@@ -6,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ..files import shorten as shown
+from ..errors import InputError, shorten
 
 # What pydantic calls the types that files have.
 _TYPES = {
@@ -28,12 +29,10 @@ _BOUNDS = {
 }
 
 
-class InputError(ValueError):
-    """Something that the user gave cannot work. The text is one full sentence that says why."""
-
-
-def one_sentence(error: ValidationError, data: Any, allowed: Mapping[str, Sequence[str]]) -> str:
-    """The first thing that is wrong, in one sentence.
+def find_error(
+    error: ValidationError, data: Any, allowed: Mapping[str, Sequence[str]]
+) -> InputError:
+    """The first thing that is wrong.
 
     **Arguments:**
 
@@ -44,23 +43,25 @@ def one_sentence(error: ValidationError, data: Any, allowed: Mapping[str, Sequen
     first = _most_telling(error.errors(include_url=False))
     kind, context = first["type"], first.get("ctx", {})
     if kind == "value_error":
-        return str(context["error"])
+        found = context["error"]
+        return found if isinstance(found, InputError) else InputError(str(found))
     path = _path(first["loc"], data)
-    name = f"`{_dotted(path)}`" if path else "The config"
+    name = _dotted(path) or "config"
     if kind == "extra_forbidden":
         return _unknown_key(path, data, allowed)
     if kind == "missing":
-        return f"{name} is missing: it must be given."
+        return InputError(name, problem="is missing", allowed="it must be given")
     if kind == "union_tag_not_found":
         for key in difflib.get_close_matches("kind", map(str, first["input"]), n=1):
-            return _unknown_key([*path, key], data, {_dotted(path): ["kind"]})
-        kinds = ", ".join(repr(kind) for kind in allowed[f"{_dotted(path)}.kind"])
-        return f"`{_dotted(path)}.kind` is missing: must be one of {kinds}."
-    value = f"{name} = {shown(first['input'])}"
+            return _unknown_key([*path, key], data, {name: ["kind"]})
+        kinds = ", ".join(repr(kind) for kind in allowed[f"{name}.kind"])
+        return InputError(f"{name}.kind", problem="is missing", allowed=f"must be one of {kinds}")
     if kind == "union_tag_invalid":
-        value = f"`{_dotted(path)}.kind` = {shown(context['tag'])}"
-        return f"{value}: must be one of {context['expected_tags']}."
-    return f"{value}: must be {_requirement(kind, context, first['msg'])}."
+        return InputError(
+            f"{name}.kind", context["tag"], f"must be one of {context['expected_tags']}"
+        )
+    requirement = _requirement(kind, context, first["msg"])
+    return InputError(name, first["input"], f"must be {requirement}")
 
 
 def _most_telling(found: Sequence[Any]) -> Any:
@@ -112,15 +113,17 @@ def _dotted(path: Sequence[str | int]) -> str:
     return text.removeprefix(".")
 
 
-def _unknown_key(path: list[str | int], data: Any, allowed: Mapping[str, Sequence[str]]) -> str:
+def _unknown_key(
+    path: list[str | int], data: Any, allowed: Mapping[str, Sequence[str]]
+) -> InputError:
     section, key = _dotted(path[:-1]), str(path[-1])
     keys = sorted(allowed.get(section, ()))
     close = difflib.get_close_matches(key, keys, n=1)
-    name = _dotted([*path[:-1], key if key.isidentifier() else shown(key)])
+    name = _dotted([*path[:-1], key if key.isidentifier() else shorten(key)])
     place = f"[{section}]" if section else "the top level"
     if section in allowed and section and len(keys) > 1 and "kind" not in data[section]:
         place += f' of kind "{allowed[f"{section}.kind"][0]}", the default'
     elif section in allowed and section and not close and "kind" in data[section]:
         place += f' of kind "{data[section]["kind"]}"'
-    remedy = f"did you mean `{close[0]}`?" if close else f"allowed are {', '.join(keys)}."
-    return f"`{name}` is not a setting of {place}: {remedy}"
+    remedy = f"did you mean `{close[0]}`?" if close else f"allowed are {', '.join(keys)}"
+    return InputError(name, problem=f"is not a setting of {place}", allowed=remedy)

@@ -9,8 +9,9 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 
+from ..errors import InputError, shorten
 from ._config import Config
-from ._errors import InputError, one_sentence, shown
+from ._errors import find_error
 
 # A config is a page of text, and a sweep of a million points two of its axes; a file of this size
 # is something else.
@@ -57,11 +58,10 @@ def parse_config(data: Mapping[str, Any], stored: bool = False) -> Config:
     try:
         return Config.model_validate(dict(data), context={"stored": stored})
     except ValidationError as error:
-        sentence = _about_the_kind(data) or one_sentence(error, data, known_keys(data))
-        raise InputError(sentence) from None
+        raise _find_error_of_kind(data) or find_error(error, data, known_keys(data)) from None
 
 
-def _about_the_kind(data: Mapping[str, Any]) -> str | None:
+def _find_error_of_kind(data: Mapping[str, Any]) -> InputError | None:
     """What is wrong with the kind of a risk whose other settings are those of another kind: that
     they do not belong to it is beside the point if that kind cannot be had at all."""
     section, known = data.get("risk"), known_keys(data).get("risk", ())
@@ -71,8 +71,8 @@ def _about_the_kind(data: Mapping[str, Any]) -> str | None:
     try:
         Config.model_validate({**data, "risk": left})
     except ValidationError as error:
-        sentence = one_sentence(error, data, known_keys(data))
-        return sentence if sentence.startswith("`risk.kind`") else None
+        found = find_error(error, data, known_keys(data))
+        return found if found.field == "risk.kind" else None
     return None
 
 
@@ -119,7 +119,7 @@ def section_class(section: str, data: Any):
 
 
 def to_toml(data: Mapping[str, Any]) -> str:
-    """Plain data as TOML: single values first, then one table a section."""
+    """Plain data as TOML: single values first, then one table per section."""
     return "\n".join(_lines(data, ())) + "\n"
 
 
@@ -151,4 +151,4 @@ def _value(value: Any) -> str:
         return f"[{', '.join(_value(entry) for entry in value)}]"
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items()) + "}"
-    raise TypeError(f"TOML has no way to write {shown(value)}.")
+    raise TypeError(f"TOML has no way to write {shorten(value)}.")

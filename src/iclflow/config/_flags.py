@@ -1,4 +1,4 @@
-"""Settings given on the command line, over those of a file: `--model.heads 8`.
+"""Settings given on the command line, which override those of a file: `--model.heads 8`.
 
 The flags are built from the models of the config, for the kinds that the file chooses. They are
 taken as text: what a value must be is said by the models alone, in one kind of sentence.
@@ -16,8 +16,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from ..errors import InputError, shorten
 from ._config import Config
-from ._errors import InputError, shown
 from ._files import known_keys, section_class, sections
 
 _PROGRAM = "iclflow run FILE"
@@ -25,7 +25,7 @@ _TRUTH = {"true": True, "false": False}
 
 
 def with_flags(data: Mapping[str, Any], flags: Sequence[str]) -> dict[str, Any]:
-    """The data of a config, with what the flags say put over it; nothing is validated yet.
+    """The data of a config, overridden by the flags; nothing is validated yet.
 
     **Arguments:**
 
@@ -43,7 +43,7 @@ def with_flags(data: Mapping[str, Any], flags: Sequence[str]) -> dict[str, Any]:
     except SystemExit as stop:
         if not stop.code:
             raise
-        raise InputError(_flattened(captured.getvalue())) from None
+        raise InputError(_flatten(captured.getvalue())) from None
     if unknown:
         raise InputError(_unknown_flag(unknown[0], merged))
     return _merge(merged, dataclasses.asdict(given), merged)
@@ -59,8 +59,7 @@ def _with_kinds(data: Mapping[str, Any], flags: Sequence[str]) -> dict[str, Any]
                 kinds = known_keys({})[f"{section}.kind"]
                 if value not in kinds:
                     choices = ", ".join(repr(kind) for kind in kinds)
-                    name = f"`{section}.kind` = {shown(value)}"
-                    raise InputError(f"{name}: must be one of {choices}.")
+                    raise InputError(f"{section}.kind", value, f"must be one of {choices}")
                 inside = merged.get(section)
                 inside = inside if isinstance(inside, Mapping) else {}
                 # What the file says for another kind is not meant for this one.
@@ -84,7 +83,7 @@ def _flags_class(data: Mapping[str, Any]) -> type:
         section = _section_class(name, chosen, data.get(name) or {})
         fields.append((name, section, dataclasses.field(default_factory=section)))
     made = dataclasses.make_dataclass("Settings", fields)
-    made.__doc__ = "Settings that are put over those of the file. Lists are given word by word."
+    made.__doc__ = "Settings that override those of the file. Lists are given word by word."
     return made
 
 
@@ -112,7 +111,7 @@ def _flag(name: str, field: FieldInfo, value: Any):
 def _text(name: str, kind: Any, words: str, value: Any):
     import tyro
 
-    text = str(value).lower() if isinstance(value, bool) else shown(value)
+    text = str(value).lower() if isinstance(value, bool) else shorten(value)
     hint = "(not set)" if value is None else f"(here: {text})"
     argument = tyro.conf.arg(help=words, metavar="…", help_behavior_hint=hint)
     return name, Annotated[kind | None, argument], None
@@ -181,19 +180,23 @@ def _choices(field: FieldInfo) -> str:
 
 def _unknown_flag(word: str, data: Mapping[str, Any]) -> str:
     flags = []
-    for section, keys in known_keys(data).items():
+    known = known_keys(data)
+    for section, keys in known.items():
         if not section.endswith(".kind"):
-            flags += [f"--{section}.{key}".replace("--.", "--") for key in keys]
+            settings = [key for key in keys if section or key not in known]  # sections have no flag
+            flags += [f"--{section}.{key}".replace("--.", "--") for key in settings]
     wanted = word.partition("=")[0].replace("-", "_").replace("__", "--", 1)
     if wanted in flags:
         setting = wanted.removeprefix("--")
         return f"`{setting}` is a list of lists, which has no flag: give it in the file."
-    close = difflib.get_close_matches(wanted, flags, n=1)
+    # A setting without its section: `--scale` means `--model.scale`.
+    close = [flag for flag in flags if flag.rpartition(".")[2] == wanted.removeprefix("--")]
+    close = close or difflib.get_close_matches(wanted, flags, n=1)
     remedy = f"did you mean {close[0]}?" if close else f"`{_PROGRAM} --help` lists the settings."
-    return f"{shown(word)} is not a setting of this config: {remedy}"
+    return f"{shorten(word)} is not a setting of this config: {remedy}"
 
 
-def _flattened(box: str) -> str:
+def _flatten(box: str) -> str:
     """The text of a framed message as one sentence."""
     # The first line is the frame's title.
     lines = [re.sub(r"[\u2500-\u257f]", " ", line).strip() for line in box.splitlines()[1:]]

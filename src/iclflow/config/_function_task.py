@@ -5,11 +5,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from ..limits import MAX_SUPPORTS
 from ._base import Count, NonNegative
 from ._task_base import TaskBase
-
-# Of sparse regression, as far as its Bayes predictor is computed.
-LARGEST_SUPPORTS = 4096
 
 
 class _Function(TaskBase):
@@ -41,7 +39,7 @@ class SparseTask(_Function):
     def bayes_known(self) -> bool:
         few = min(self.sparsity, self.inputs - self.sparsity)
         # A dozen coordinates out of as many others are beyond it: the number need not be found.
-        return few < 12 and math.comb(self.inputs, few) <= LARGEST_SUPPORTS
+        return few < 12 and math.comb(self.inputs, few) <= MAX_SUPPORTS
 
 
 class TwoLayerReLUTask(_Function):
@@ -66,7 +64,7 @@ class DecisionTreeTask(_Function):
     kind: Literal["decision_tree"] = "decision_tree"
     variance: NonNegative = Field(default=1.0, description="Variance of the noiseless label.")
     depth: Annotated[int, Field(strict=True, ge=1, le=12)] = Field(
-        default=4, description="Questions on the way to a leaf."
+        default=4, description="Depth of the tree."
     )
 
     @property

@@ -7,6 +7,7 @@ runs near a GiB: `tools/memory_estimates.py` measures them again.
 import importlib.util
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..limits import FLOW_LANES, FLOW_TRIES, JACOBIAN_NUMBERS, MAX_IMPLICIT, feature_count
 from ._held_out_size import (
     ALONE,
     COMPARED,
@@ -59,11 +60,8 @@ _PAIRS = 2
 _DRAWING, _SAMPLING = 3, 5
 # Square matrices with a row for every weight: a Jacobian, what is factorised, its factors.
 _JACOBIANS = 3
-# Up to so many weights the solver is chosen by itself; numbers that a Jacobian's columns take
-# together in one array (flows/_rodas5p.py), and how many such arrays there are at a time.
-_SMALL, _COLUMNS, _COLUMN_ARRAYS = 512, 2**23, 3
-# Runs of a sweep that a gradient flow has side by side; the others wait.
-_SIDE_BY_SIDE = 64
+# Arrays of `JACOBIAN_NUMBERS` that there are at a time.
+_COLUMN_ARRAYS = 3
 
 
 class _Sizes(NamedTuple):
@@ -97,7 +95,7 @@ def memory_needed(config: "Config", lanes: int = 1) -> dict[str, float]:
     """
     size, largest = _Sizes.of(config), _largest(config)
     flow = isinstance(config.flow, GradientFlow)
-    beside = min(lanes, _SIDE_BY_SIDE) if flow else lanes
+    beside = min(lanes, FLOW_LANES) if flow else lanes
     needed = {PROGRAM: float(BASE + _long_programs(config))}
 
     def add(name: str, count: float) -> None:
@@ -106,7 +104,7 @@ def memory_needed(config: "Config", lanes: int = 1) -> dict[str, float]:
     dim = config.task.dim
     inputs = "task.inputs" if getattr(config.task, "inputs", None) else "task"
     add(inputs, _DOUBLE * (_COVARIANCES + 2 * config.task.labels) * dim**2)
-    tries = 512 if flow else 3 * size.points
+    tries = FLOW_TRIES if flow else 3 * size.points
     copies = _FLOW_COPIES if flow else _DESCENT_COPIES
     record = min(_RECORD, _DOUBLE * tries * size.weights)
     add(largest, _DOUBLE * beside * copies * size.weights + record)
@@ -168,8 +166,9 @@ def _passing(config: "Config", size: _Sizes, lanes: int) -> dict[str, float]:
             looking, step = 0, 0 if statistics else lanes * risk.sequences * size.gradient
         found["risk.sequences"] = float(_DOUBLE * max(drawing, looking, step))
     elif config.sampled:
-        batch = risk.batch if isinstance(risk, SampledRisk) else 256
-        bytes_each = _SINGLE if getattr(risk, "precision", "") == "float32" else _DOUBLE
+        sampled = risk if isinstance(risk, SampledRisk) else SampledRisk()
+        batch = sampled.batch
+        bytes_each = _SINGLE if sampled.precision == "float32" else _DOUBLE
         # Where sequences lie side by side, what draws them makes room for what is computed on them.
         each = (_DRAWING if in_lanes(config) else 1 + _SAMPLING) * size.stored
         each += config.task.function_size + size.gradient
@@ -187,8 +186,7 @@ def _passing(config: "Config", size: _Sizes, lanes: int) -> dict[str, float]:
     if risk.kind in ("large_context", "first_order"):  # numbers for every pair of heads
         found["model.heads"] = _DOUBLE * lanes * _PAIRS * model.heads**2
     if config.exact and model.cubic:
-        features = config.task.dim * (config.task.dim + 1) * (config.task.dim + 2) // 2
-        found["task"] = _DOUBLE * _MOMENTS * features**2
+        found["task"] = _DOUBLE * _MOMENTS * feature_count("cubic", config.task.dim) ** 2
     if isinstance(config.flow, GradientFlow):
         jacobian, rest = _jacobian(config, size, lanes), found.pop("risk.sequences", 0.0)
         found["flow.solver" if jacobian > rest else "risk.sequences"] = jacobian + rest
@@ -198,13 +196,13 @@ def _passing(config: "Config", size: _Sizes, lanes: int) -> dict[str, float]:
 def _jacobian(config: "Config", size: _Sizes, lanes: int) -> float:
     """What the implicit solver needs, in all lanes; nothing where it is never taken."""
     solver = getattr(config.flow, "solver")
-    small = size.weights <= _SMALL
+    small = size.weights <= MAX_IMPLICIT
     if solver == "explicit" or (solver == "auto" and not small):
         return 0.0
     sequences = getattr(config.risk, "sequences", 0)
     statistics = config.model.bilinear or config.model.cubic
     way = max(size.weights, size.circuits, 0 if statistics else sequences * size.gradient // 4)
-    columns = min(lanes * size.weights * way, max(_COLUMNS, lanes * way))
+    columns = min(lanes * size.weights * way, max(JACOBIAN_NUMBERS, lanes * way))
     # By itself it is taken where a flow is slow, or where gradients are all that counts.
     taken = solver == "implicit" or (config.exact and config.model.structured)
     return _DOUBLE * (

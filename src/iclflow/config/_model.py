@@ -28,6 +28,10 @@ class _Reduced(ModelBase):
     def bilinear(self) -> bool:
         return True
 
+    def weight_count(self, dim: int, labels: int) -> int:
+        rank: int | None = getattr(self, "rank", None)
+        return self.heads * (1 + (dim**2 if rank is None else 2 * dim * rank))
+
 
 class _Attention(_Reduced):
     """What merged and separate attention have."""
@@ -43,12 +47,8 @@ class _Attention(_Reduced):
     )
 
     @property
-    def softmax(self) -> bool:
-        return self.activation == "softmax"
-
-    @property
     def label_blind(self) -> bool:
-        return self.softmax and self.form == "reduced" and not self.self_attention
+        return self.context_alone and self.form == "reduced"
 
     @property
     def bilinear(self) -> bool:
@@ -57,6 +57,12 @@ class _Attention(_Reduced):
     @property
     def cubic(self) -> bool:
         return self.form == "full" and self.activation == "linear"
+
+    def weight_count(self, dim: int, labels: int) -> int:
+        reduced = super().weight_count(dim, labels)
+        # The blocks that theory sets to zero: a row and a column of each merged matrix.
+        rank: int = getattr(self, "rank", dim)
+        return reduced if self.form == "reduced" else reduced + self.heads * (dim + rank)
 
 
 class MergedModel(_Attention):
@@ -67,10 +73,6 @@ class MergedModel(_Attention):
         "gaussian", "balanced", "identity", "paper", "default", "small_identity", "opposite"
     ] = Field(default="gaussian", description="How the initial weights are drawn.")
 
-    def weight_count(self, dim: int, labels: int) -> int:
-        reduced = self.form == "reduced"
-        return self.heads * (1 + dim**2 if reduced else (dim + 1) ** 2)
-
 
 class SeparateModel(_Attention):
     """Attention with separate keys and queries of low rank."""
@@ -78,22 +80,11 @@ class SeparateModel(_Attention):
     kind: Literal["separate"] = "separate"
     rank: Count = Field(default=1, description="Rank of each head.")
 
-    @property
-    def widest_rank(self) -> int:
-        return self.rank
-
-    def weight_count(self, dim: int, labels: int) -> int:
-        extra = 0 if self.form == "reduced" else dim + self.rank
-        return self.heads * (1 + 2 * dim * self.rank + extra)
-
 
 class TwoLayerModel(_Reduced):
     """The two-layer linear network that merged attention is equivalent to."""
 
     kind: Literal["two_layer"] = "two_layer"
-
-    def weight_count(self, dim: int, labels: int) -> int:
-        return self.heads * (1 + dim**2)
 
 
 class ConvolutionalModel(_Reduced):
@@ -101,13 +92,6 @@ class ConvolutionalModel(_Reduced):
 
     kind: Literal["convolutional"] = "convolutional"
     rank: Count = Field(default=1, description="Channels of each network, the rank of its head.")
-
-    @property
-    def widest_rank(self) -> int:
-        return self.rank
-
-    def weight_count(self, dim: int, labels: int) -> int:
-        return self.heads * (1 + 2 * dim * self.rank)
 
 
 ModelSettings = (

@@ -20,7 +20,27 @@ class ModelBase(Settings):
     @property
     def widest_rank(self) -> int:
         """The rank of the heads; 1 where there is no such thing."""
-        return 1
+        return getattr(self, "rank", 1)
+
+    @property
+    def layers(self) -> int:
+        """How many layers of attention between all tokens there are; 0 if the query alone asks."""
+        return getattr(self, "depth", 0)
+
+    @property
+    def multi(self) -> bool:
+        """Whether the model has one output for each of several labels."""
+        return getattr(self, "kind").startswith("multi_")
+
+    @property
+    def softmax(self) -> bool:
+        """Whether attention is softmax; otherwise it is linear."""
+        return getattr(self, "activation", "linear") == "softmax"
+
+    @property
+    def context_alone(self) -> bool:
+        """Whether attention is softmax over the context, without the query itself."""
+        return self.softmax and not getattr(self, "self_attention")
 
     @property
     def bilinear(self) -> bool:
@@ -30,10 +50,6 @@ class ModelBase(Settings):
     @property
     def cubic(self) -> bool:
         """Whether the model is linear attention with all its blocks."""
-        return False
-
-    @property
-    def softmax(self) -> bool:
         return False
 
     @property
@@ -50,16 +66,6 @@ class ModelBase(Settings):
     def spectral(self) -> bool:
         """Whether the weights are singular values of decomposable heads."""
         return False
-
-    @property
-    def multi(self) -> bool:
-        """Whether the model has one output for each of several labels."""
-        return False
-
-    @property
-    def layers(self) -> int:
-        """How many layers of attention between all tokens there are; 0 if the query alone asks."""
-        return 0
 
     def weight_count(self, dim: int, labels: int) -> int:
         """The number of trained weights on inputs of dimension `dim`."""

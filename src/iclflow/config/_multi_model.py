@@ -18,10 +18,6 @@ class MultiMergedModel(SoftmaxBase):
         default="gaussian", description="How the initial weights are drawn."
     )
 
-    @property
-    def multi(self) -> bool:
-        return True
-
     def weight_count(self, dim: int, labels: int) -> int:
         return self.heads * (dim + labels) ** 2
 
@@ -31,14 +27,6 @@ class MultiFactoredModel(FactoredBase):
 
     kind: Literal["multi_factored"] = "multi_factored"
 
-    @property
-    def multi(self) -> bool:
-        return True
-
-    def weight_count(self, dim: int, labels: int) -> int:
-        width = dim + labels if self.width is None else self.width
-        return self.heads * width * (3 * (dim + labels) + labels)
-
 
 class MultiBlindModel(FactoredBase):
     """The same with keys and queries that read inputs alone, and values that read labels alone."""
@@ -46,32 +34,21 @@ class MultiBlindModel(FactoredBase):
     kind: Literal["multi_blind"] = "multi_blind"
 
     @property
-    def multi(self) -> bool:
-        return True
-
-    @property
     def label_blind(self) -> bool:
-        return self.alone
+        return self.context_alone
 
     def weight_count(self, dim: int, labels: int) -> int:
-        width = dim + labels if self.width is None else self.width
-        return self.heads * width * 2 * (dim + labels)
+        token = dim + labels
+        return self.heads * (self.width or token) * 2 * token
 
 
 class MultiStructuredModel(StructuredBase):
-    """Attention with several labels, and a few numbers a head: ω, and one μ a label."""
+    """Attention with several labels, and a few numbers per head: ω, and one μ per label."""
 
     kind: Literal["multi_structured"] = "multi_structured"
     per_coordinate: Flag = Field(
         default=True, description="Whether a head has one ω for each coordinate."
     )
-
-    @property
-    def multi(self) -> bool:
-        return True
-
-    def weight_count(self, dim: int, labels: int) -> int:
-        return self.heads * (labels + (dim if self.per_coordinate else 1))
 
 
 Imbalance = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=-1e6, le=1e6)]
@@ -103,12 +80,8 @@ class MultiSpectralModel(SoftmaxBase):
     value_imbalance: Imbalance = Field(default=0.0, description="o² − v² of every μ.")
 
     @property
-    def multi(self) -> bool:
-        return True
-
-    @property
     def label_blind(self) -> bool:
-        return self.alone and self.weights != "tokens"
+        return self.context_alone and self.weights != "tokens"
 
     @property
     def spectral(self) -> bool:

@@ -1,4 +1,4 @@
-"""The kinds of `[model]` that are softmax attention unless told otherwise."""
+"""The kinds of `[model]` that are softmax attention by default."""
 
 from typing import Annotated, Literal
 
@@ -9,7 +9,7 @@ from ._model_base import ModelBase, Scale
 
 
 class SoftmaxBase(ModelBase):
-    """What the kinds of attention have that are softmax unless told otherwise."""
+    """What the kinds of attention have that are softmax by default."""
 
     activation: Literal["linear", "softmax"] = Field(
         default="softmax", description="Kind of attention."
@@ -18,18 +18,9 @@ class SoftmaxBase(ModelBase):
         default=False, description="Whether the query attends to itself too."
     )
 
-    @property
-    def softmax(self) -> bool:
-        return self.activation == "softmax"
-
-    @property
-    def alone(self) -> bool:
-        """Whether attention is softmax over the context alone."""
-        return self.softmax and not self.self_attention
-
 
 class StructuredBase(SoftmaxBase):
-    """What attention with a few numbers a head has."""
+    """What attention with a few numbers per head has."""
 
     scale: Scale = Field(default=1e-2, description="Size of the initial weights.")
     scheme: Literal["gaussian", "small_identity", "opposite"] = Field(
@@ -38,15 +29,18 @@ class StructuredBase(SoftmaxBase):
 
     @property
     def structured(self) -> bool:
-        return self.alone
+        return self.context_alone
 
     @property
     def label_blind(self) -> bool:
-        return self.alone
+        return self.context_alone
+
+    def weight_count(self, dim: int, labels: int) -> int:
+        return self.heads * (labels + (dim if getattr(self, "per_coordinate") else 1))
 
 
 class StructuredModel(StructuredBase):
-    """Attention with a few numbers a head: key-query diag(ω), output-value μ."""
+    """Attention with a few numbers per head: key-query diag(ω), output-value μ."""
 
     kind: Literal["structured"] = "structured"
     per_coordinate: Flag = Field(
@@ -56,9 +50,6 @@ class StructuredModel(StructuredBase):
     @property
     def bilinear(self) -> bool:
         return not self.softmax
-
-    def weight_count(self, dim: int, labels: int) -> int:
-        return self.heads * (1 + (dim if self.per_coordinate else 1))
 
 
 class FactoredBase(SoftmaxBase):
@@ -75,6 +66,10 @@ class FactoredBase(SoftmaxBase):
         default="default", description="How the initial weights are drawn."
     )
 
+    def weight_count(self, dim: int, labels: int) -> int:
+        token = dim + labels
+        return self.heads * (self.width or token) * (3 * token + labels)
+
 
 class FactoredModel(FactoredBase):
     """Attention with separate Q, K, V and O of any width."""
@@ -84,10 +79,6 @@ class FactoredModel(FactoredBase):
     @property
     def cubic(self) -> bool:
         return not self.softmax
-
-    def weight_count(self, dim: int, labels: int) -> int:
-        width = dim + 1 if self.width is None else self.width
-        return self.heads * width * (3 * (dim + 1) + 1)
 
 
 class StackModel(SoftmaxBase):
@@ -105,10 +96,6 @@ class StackModel(SoftmaxBase):
     scheme: Literal["gaussian", "default", "small_identity", "opposite"] = Field(
         default="gaussian", description="How the initial weights are drawn."
     )
-
-    @property
-    def layers(self) -> int:
-        return self.depth
 
     def weight_count(self, dim: int, labels: int) -> int:
         return (1 if self.tied else self.depth) * self.heads * 2 * (dim + 1) ** 2

@@ -1,22 +1,24 @@
 """What every estimator is: a fixed in-context algorithm that a model can be compared with."""
 
 import abc
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..errors import InputError
 from ..models import AbstractModel
 from ..risks import SampledRisk
 from ..tasks import AbstractTask, Estimate, Sequences, estimate_mean
 
-# Sequences at a time: bounds the memory.
+# How many sequences are held in memory at a time.
 _BATCH = 5000
 
 
 class AbstractEstimator(AbstractModel):
-    """An algorithm that predicts the query label from the context, with nothing to be trained.
+    """An algorithm that predicts the query labels from the context, with nothing to be trained.
 
     It stands wherever a model does: in risks, in comparisons, beside models in a figure.
     """
@@ -36,7 +38,7 @@ class AbstractEstimator(AbstractModel):
         The part of the query label that nobody can predict is integrated out.
         """
         if count < 2:
-            raise ValueError(f"`count` = {count}: a standard error needs at least 2 sequences.")
+            raise InputError("count", count, "a standard error needs at least 2 sequences")
         sampled = SampledRisk(task, batch=min(_BATCH, count), posterior_target=True)
         keys = jr.split(key, -(-count // sampled.batch))
         return estimate_mean(
@@ -45,7 +47,9 @@ class AbstractEstimator(AbstractModel):
 
 
 @eqx.filter_jit
-def _losses(sampled: SampledRisk, estimator: AbstractEstimator, key: PRNGKeyArray, count: int):
+def _losses(
+    sampled: SampledRisk, estimator: AbstractEstimator, key: PRNGKeyArray, count: int
+) -> Float[Array, " count"]:
     """Compiled as a whole: one by one, its hundreds of operations would each be compiled."""
     return sampled.losses(estimator, key, count)
 
@@ -59,23 +63,23 @@ class Bayes(AbstractEstimator):
     def name(self) -> str:
         return "Bayes"
 
-    def predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
+    def predict(self, sequences: Sequences) -> Float[Array, "*batch I"]:
         return self.task.bayes_predict(sequences)
 
 
 @eqx.filter_jit
 def masked_context(
     sequences: Sequences,
-) -> tuple[Float[Array, "*batch N D"], Float[Array, "*batch N"]]:
+) -> tuple[Float[Array, "*batch N D"], Float[Array, "*batch N I"]]:
     """x and y of the context with zeros at padding, whatever stood there."""
-    mask = sequences.mask()
-    return jnp.where(mask[..., None], sequences.x, 0.0), jnp.where(mask, sequences.y, 0.0)
+    mask = sequences.mask()[..., None]
+    return jnp.where(mask, sequences.x, 0.0), jnp.where(mask, sequences.y, 0.0)
 
 
-def checked_components(components, dim: int | None = None) -> int:
+def check_components(components: Any, dim: int | None = None) -> int:
     """A number of components: whole, not negative, at most `dim` where that is known."""
     if isinstance(components, bool) or components != int(components) or components < 0:
-        raise ValueError(f"`components` = {components}: must be a whole number from 0 up.")
+        raise InputError("components", components, "must be a whole number from 0 up")
     if dim is not None and components > dim:
-        raise ValueError(f"`components` = {components}: must not exceed the dimension, {dim}.")
+        raise InputError("components", components, f"must not exceed the dimension, {dim}")
     return int(components)

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, ScalarLike
 
 from ..models import Form, Normaliser, attention_length
-from ..precision import as_float, check_made_in_float64
 from ..risks import available_kinds, risk
+from ..runtime.precision import as_float, check_made_in_float64
 from ..tasks import AbstractTask, LinearRegression, Mixture, Sequences
 from ._base import AbstractEstimator, masked_context
 
@@ -22,7 +22,7 @@ class Zero(AbstractEstimator):
     def name(self) -> str:
         return "zero"
 
-    def predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
+    def predict(self, sequences: Sequences) -> Float[Array, "*batch I"]:
         return jnp.zeros_like(sequences.y_query)
 
     def exact_risk(self, task: AbstractTask) -> Float[Array, ""] | None:
@@ -46,8 +46,8 @@ class PreconditionedStep(AbstractEstimator):
     def coefficients(self) -> Array:
         return self.matrix
 
-    def predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
-        return _preconditioned(sequences, self.matrix, self.normaliser)
+    def predict(self, sequences: Sequences) -> Float[Array, "*batch I"]:
+        return _predict_with_matrix(sequences, self.matrix, self.normaliser)
 
     def exact_risk(self, task: AbstractTask) -> Float[Array, ""] | None:
         if "exact" not in available_kinds(task, self):
@@ -69,9 +69,9 @@ class GradientStep(AbstractEstimator):
     def name(self) -> str:
         return "one gradient step"
 
-    def predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
+    def predict(self, sequences: Sequences) -> Float[Array, "*batch I"]:
         beta = correlation(sequences, self.normaliser)
-        return self.step_size * jnp.einsum("...d,...d->...", beta, sequences.x_query)
+        return self.step_size * jnp.einsum("...id,...d->...i", beta, sequences.x_query)
 
     def exact_risk(self, task: AbstractTask) -> Float[Array, ""] | None:
         matrix = self.step_size * jnp.eye(task.dim)
@@ -87,9 +87,9 @@ class DebiasedPreconditionedStep(AbstractEstimator):
     def name(self) -> str:
         return "one debiased preconditioned step"
 
-    def predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
+    def predict(self, sequences: Sequences) -> Float[Array, "*batch I"]:
         beta = centred_correlation(sequences)
-        return jnp.einsum("...d,de,...e->...", beta, self.matrix, sequences.x_query)
+        return jnp.einsum("...id,de,...e->...i", beta, self.matrix, sequences.x_query)
 
     def exact_risk(self, task: AbstractTask) -> Float[Array, ""] | None:
         """Centring ℓ Gaussian pairs is a rotation after which one of them is missing.
@@ -129,9 +129,9 @@ class DebiasedGradientStep(AbstractEstimator):
     def name(self) -> str:
         return "one debiased gradient step"
 
-    def predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
+    def predict(self, sequences: Sequences) -> Float[Array, "*batch I"]:
         beta = centred_correlation(sequences)
-        return self.step_size * jnp.einsum("...d,...d->...", beta, sequences.x_query)
+        return self.step_size * jnp.einsum("...id,...d->...i", beta, sequences.x_query)
 
     def exact_risk(self, task: AbstractTask) -> Float[Array, ""] | None:
         matrix = self.step_size * jnp.eye(task.dim)
@@ -139,23 +139,24 @@ class DebiasedGradientStep(AbstractEstimator):
 
 
 @eqx.filter_jit
-def _preconditioned(sequences: Sequences, matrix: Array, normaliser: Normaliser) -> Array:
+def _predict_with_matrix(sequences: Sequences, matrix: Array, normaliser: Normaliser) -> Array:
     beta = correlation(sequences, normaliser)
-    return jnp.einsum("...d,de,...e->...", beta, matrix, sequences.x_query)
+    return jnp.einsum("...id,de,...e->...i", beta, matrix, sequences.x_query)
 
 
 @eqx.filter_jit
-def correlation(sequences: Sequences, normaliser: Normaliser = "context") -> Float[Array, "*b D"]:
-    """β = (1/N) Σ yₙxₙ, with N as the normaliser has it."""
+def correlation(sequences: Sequences, normaliser: Normaliser = "context") -> Float[Array, "*b I D"]:
+    """β = (1/N) Σ yₙxₙ of each label, with N as the normaliser has it."""
     x, y = masked_context(sequences)
     length = attention_length(sequences.length, normaliser)
-    return jnp.einsum("...nd,...n->...d", x, y) / length[..., None]
+    return jnp.einsum("...nd,...ni->...id", x, y) / length[..., None, None]
 
 
 @eqx.filter_jit
-def centred_correlation(sequences: Sequences) -> Float[Array, "*b D"]:
-    """(1/N) Σ yₙ (xₙ − x̄)."""
+def centred_correlation(sequences: Sequences) -> Float[Array, "*b I D"]:
+    """(1/N) Σ yₙ (xₙ − x̄) of each label."""
     x, y = masked_context(sequences)
     # Σ yₙ(xₙ − x̄) = Σ (yₙ − ȳ)xₙ, and padding adds nothing to sums over x and y.
-    mean = jnp.sum(y, -1, keepdims=True) / sequences.length[..., None]
-    return jnp.einsum("...nd,...n->...d", x, y - mean) / sequences.length[..., None]
+    length = sequences.length[..., None, None]
+    mean = jnp.sum(y, -2, keepdims=True) / length
+    return jnp.einsum("...nd,...ni->...id", x, y - mean) / length

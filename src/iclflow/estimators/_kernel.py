@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, ScalarLike
 
-from ..precision import as_float
+from ..runtime.precision import as_float
 from ..tasks import Sequences
-from ._base import AbstractEstimator
+from ._base import AbstractEstimator, masked_context
 
 
 class KernelRegression(AbstractEstimator):
@@ -26,7 +26,8 @@ class KernelRegression(AbstractEstimator):
     def name(self) -> str:
         return "kernel regression"
 
-    def predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
+    def predict(self, sequences: Sequences) -> Float[Array, "*batch I"]:
         scores = self.omega * jnp.einsum("...nd,...d->...n", sequences.x, sequences.x_query)
         weights = jax.nn.softmax(scores, where=sequences.mask(), axis=-1)
-        return self.factor * jnp.sum(weights * jnp.where(sequences.mask(), sequences.y, 0.0), -1)
+        _, y = masked_context(sequences)
+        return self.factor * jnp.einsum("...n,...ni->...i", weights, y)

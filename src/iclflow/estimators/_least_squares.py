@@ -10,9 +10,15 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, ScalarLike
 
 from ..eigen import eigh
-from ..precision import as_float, check_made_in_float64
+from ..runtime.precision import as_float, check_made_in_float64
 from ..tasks import AbstractTask, LinearRegression, Mixture, Sequences
-from ._base import AbstractEstimator, checked_components, masked_context
+from ._base import AbstractEstimator, check_components, masked_context
+
+# What mixes a space with the rest of Λ, as a share of its largest entry, is rounding up to here.
+_MIXED_BY_ROUNDING = 1e-10
+# In units of the last digit of the largest: smaller eigenvalues, and smaller singular values, are
+# zero but for rounding.
+_ZERO_EIGENVALUE, _ZERO_SINGULAR_VALUE = 1e3, 1e2
 
 
 class LeastSquares(AbstractEstimator):
@@ -22,8 +28,8 @@ class LeastSquares(AbstractEstimator):
     def name(self) -> str:
         return "least squares"
 
-    def predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
-        return _fitted(*masked_context(sequences), sequences.x_query)
+    def predict(self, sequences: Sequences) -> Float[Array, "*batch I"]:
+        return _fit(*masked_context(sequences), sequences.x_query)
 
     def exact_risk(self, task: AbstractTask) -> Float[Array, ""] | None:
         return subspace_risk(task, jnp.eye(task.dim))
@@ -41,9 +47,9 @@ class Ridge(AbstractEstimator):
     def name(self) -> str:
         return "ridge regression"
 
-    def predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
+    def predict(self, sequences: Sequences) -> Float[Array, "*batch I"]:
         x, y = masked_context(sequences)
-        return _fitted(x, y, sequences.x_query, penalty=self.penalty)
+        return _fit(x, y, sequences.x_query, penalty=self.penalty)
 
 
 class EmpiricalPCR(AbstractEstimator):
@@ -52,25 +58,25 @@ class EmpiricalPCR(AbstractEstimator):
     components: int = eqx.field(static=True)
 
     def __init__(self, components: int):
-        self.components = checked_components(components)
+        self.components = check_components(components)
 
     @property
     def name(self) -> str:
         return f"PCR with {self.components} in-context components"
 
-    def predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
+    def predict(self, sequences: Sequences) -> Float[Array, "*batch I"]:
         x, y = masked_context(sequences)
-        return _fitted(x, y, sequences.x_query, self.components)
+        return _fit(x, y, sequences.x_query, self.components)
 
 
 def projected_least_squares(
     sequences: Sequences, projection: Float[Array, "D D"]
-) -> Float[Array, "*batch"]:
+) -> Float[Array, "*batch I"]:
     """Least squares on the coordinates in the space that is projected onto."""
     x, y = masked_context(sequences)
     # What is projected spans fewer directions, and of all that fit the shortest is taken: then
     # one program serves every number of coordinates.
-    return _fitted(x @ projection, y, sequences.x_query @ projection)
+    return _fit(x @ projection, y, sequences.x_query @ projection)
 
 
 def subspace_risk(task: AbstractTask, basis: Float[Array, "D m"]) -> Float[Array, ""] | None:
@@ -90,8 +96,8 @@ def subspace_risk(task: AbstractTask, basis: Float[Array, "D m"]) -> Float[Array
         return None
     check_made_in_float64(task=task)
     rest = jnp.eye(task.dim) - basis @ basis.T
-    mixed = basis.T @ task.covariance @ rest
-    if jnp.max(jnp.abs(mixed), initial=0.0) > 1e-10 * jnp.max(jnp.abs(task.covariance)):
+    mixed = jnp.max(jnp.abs(basis.T @ task.covariance @ rest), initial=0.0)
+    if mixed > _MIXED_BY_ROUNDING * jnp.max(jnp.abs(task.covariance)):
         return None
     components = basis.shape[1]
     missed = jnp.sum((rest @ task.covariance @ rest) * task.weight_second_moment)
@@ -110,12 +116,12 @@ def subspace_risk(task: AbstractTask, basis: Float[Array, "D m"]) -> Float[Array
 
 def _inverse(values: Array) -> Array:
     """1/s, and 0 for singular values that are zero but for rounding."""
-    tiny = values[..., :1] * 1e2 * jnp.finfo(values.dtype).eps
+    tiny = values[..., :1] * _ZERO_SINGULAR_VALUE * jnp.finfo(values.dtype).eps
     seen = values > tiny
     return jnp.where(seen, 1 / jnp.where(seen, values, 1.0), 0.0)
 
 
-def _fitted(
+def _fit(
     x: Array, y: Array, query: Array, components: int | None = None, penalty: Array | None = None
 ) -> Array:
     """wᵀ x_q with w = V f(S) Uᵀ y from the singular value decomposition of the context.
@@ -147,21 +153,21 @@ def _from_spectrum(
     x: Array, y: Array, query: Array, squares: Array, vectors: Array, components: Any, penalty: Any
 ) -> Array:
     """The same: one program for all, since both numbers may be any."""
-    values, products = _decomposed(x, y, query, squares, vectors)
+    values, products = _decompose(x, y, query, squares, vectors)
     shrunk = jnp.where(penalty > 0, values / (values**2 + penalty), _inverse(values))
     kept = jnp.arange(values.shape[-1]) < components  # values come in decreasing order
-    return jnp.sum(products * jnp.where(kept, shrunk, 0.0), -1)
+    return jnp.sum(products * jnp.where(kept, shrunk, 0.0)[..., None, :], -1)
 
 
-def _decomposed(
+def _decompose(
     x: Array, y: Array, query: Array, squares: Array, vectors: Array
 ) -> tuple[Array, Array]:
-    """S, and the products of Vᵀ x_q with Uᵀ y."""
+    """S, and the products of Vᵀ x_q with Uᵀ y of each label."""
     squares, vectors = squares[..., ::-1], vectors[..., ::-1]  # the largest first
-    real = squares > 1e3 * jnp.finfo(squares.dtype).eps * squares[..., :1]
+    real = squares > _ZERO_EIGENVALUE * jnp.finfo(squares.dtype).eps * squares[..., :1]
     values = jnp.where(real, jnp.sqrt(jnp.where(real, squares, 1.0)), 0.0)
     # Uᵀ y = S⁻¹ Vᵀ Xᵀ y
-    along = jnp.einsum("...dk,...nd,...n->...k", vectors, x, y)
-    along = jnp.where(real, along / jnp.where(real, values, 1.0), 0.0)
+    along = jnp.einsum("...dk,...nd,...ni->...ik", vectors, x, y)
     seen = jnp.einsum("...dk,...d->...k", vectors, query)
-    return values, seen * along
+    share = jnp.where(real, seen / jnp.where(real, values, 1.0), 0.0)
+    return values, share[..., None, :] * along

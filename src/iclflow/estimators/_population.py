@@ -8,11 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..errors import InputError
 from ..models import Form, Normaliser
-from ..precision import check_made_in_float64
 from ..risks import BilinearRisk, exact_bilinear_risk
+from ..runtime.precision import check_made_in_float64
 from ..tasks import AbstractTask, LinearRegression, Mixture, RandomLabels, Sequences
-from ._base import AbstractEstimator, checked_components
+from ._base import AbstractEstimator, check_components
 from ._gradient import PreconditionedStep
 from ._least_squares import projected_least_squares, subspace_risk
 
@@ -45,7 +46,7 @@ class PopulationPCR(AbstractEstimator):
         - `normaliser`: what β is divided by, as in the models.
         """
         vectors = eigenvectors(task)
-        self.which = _selected(components, task.dim)
+        self.which = _select(components, task.dim)
         self.normaliser = normaliser
         moments = exact_bilinear_risk(task, PreconditionedStep(jnp.zeros_like(vectors), normaliser))
         if moments is None:
@@ -73,7 +74,7 @@ class PopulationPCR(AbstractEstimator):
     def coefficients(self) -> Array:
         return (self.basis * self.gains) @ self.basis.T
 
-    def predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
+    def predict(self, sequences: Sequences) -> Float[Array, "*batch I"]:
         return PreconditionedStep(self.coefficients(), self.normaliser).predict(sequences)
 
     def exact_risk(self, task: AbstractTask) -> Float[Array, ""] | None:
@@ -87,7 +88,7 @@ class SubspaceLeastSquares(AbstractEstimator):
     projection: Float[Array, "D D"]
 
     def __init__(self, task: AbstractTask, components: int):
-        count = checked_components(components, task.dim)
+        count = check_components(components, task.dim)
         basis = np.asarray(eigenvectors(task))[:, :count]
         self.basis, self.projection = jax.device_put((basis, basis @ basis.T))
 
@@ -96,7 +97,7 @@ class SubspaceLeastSquares(AbstractEstimator):
         count = self.basis.shape[1]
         return f"least squares in {count} population component{'' if count == 1 else 's'}"
 
-    def predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
+    def predict(self, sequences: Sequences) -> Float[Array, "*batch I"]:
         return projected_least_squares(sequences, self.projection)
 
     def exact_risk(self, task: AbstractTask) -> Float[Array, ""] | None:
@@ -141,10 +142,10 @@ def _gains(moments: BilinearRisk, vectors: Float[Array, "D D"]) -> Float[Array, 
     return linear / square
 
 
-def _selected(components: int | Sequence[int], dim: int) -> tuple[int, ...]:
+def _select(components: int | Sequence[int], dim: int) -> tuple[int, ...]:
     if not isinstance(components, Sequence):
-        return tuple(range(checked_components(components, dim)))
-    chosen = tuple(checked_components(component, dim - 1) for component in components)
+        return tuple(range(check_components(components, dim)))
+    chosen = tuple(check_components(component, dim - 1) for component in components)
     if len(set(chosen)) != len(chosen):
-        raise ValueError(f"`components` = {chosen}: must each be listed once.")
+        raise InputError("components", chosen, "must each be listed once")
     return chosen

@@ -8,8 +8,12 @@ from ._build import naming as naming
 from ._build import prepare as prepare
 from ._build_model import build_model as build_model
 from ._figure import loss_figure as loss_figure
+from ._inspect import inspect as inspect
+from ._inspect import task_to_inspect as task_to_inspect
 from ._overlay import overlay as overlay
 from ._prediction import Overlay as Overlay
+from ._run import Run as Run
+from ._run import run as run
 from ._summary import Summary as Summary
 from ._summary import summarise as summarise
 from ._train import save_points as save_points

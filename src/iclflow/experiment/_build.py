@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -11,10 +10,11 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, ArrayLike, PRNGKeyArray
 
-from ..config import Config, InputError
-from ..models import AbstractModel, MergedKQ, SeparateKQ, SpectralAttention
-from ..precision import require_float64
+from ..config import Config
+from ..errors import InputError
+from ..models import AbstractModel, Attention
 from ..risks import AbstractRisk, risk
+from ..runtime.precision import require_float64
 from ..tasks import AbstractTask
 from ._build_model import build_model
 from ._build_task import TASKS
@@ -27,7 +27,7 @@ class Experiment:
 
     **Fields:**
 
-    - `attention`: the reduced linear attention or the singular values whose weights `model` starts
+    - `attention`: the blind linear attention or the singular values whose weights `model` starts
       with, if it is one that has them; theory reads these.
     - `risk`: what is minimised.
     - `monitor`: what is reported, the same unless steps are random.
@@ -38,7 +38,7 @@ class Experiment:
     config: Config
     task: AbstractTask
     model: AbstractModel
-    attention: MergedKQ | SeparateKQ | SpectralAttention | None
+    attention: Attention | None
     risk: AbstractRisk
     monitor: AbstractRisk
     key: PRNGKeyArray
@@ -50,6 +50,17 @@ class Experiment:
             return self.tests.draw(keys_of(config.seed).test)
         # A data set is that of its seed; what is exact is the same for all.
         return prepare(config).monitor if config.risk.kind == "minibatch" else self.monitor
+
+    @property
+    def clock_unit(self) -> float | None:
+        """How much time of gradient flow one unit of the run's clock is; None where steps do not
+        follow that flow."""
+        flow = self.config.flow
+        if flow.kind == "gradient_flow":
+            return 1.0
+        # A step is η ∂L/∂W and the flow is τ dW/dt = −½ ∂L/∂W. Adam and momentum take other steps.
+        plain = flow.kind == "gradient_descent" or getattr(flow, "momentum", 1.0) == 0.0
+        return 2 * flow.learning_rate if plain else None
 
     def floor(self) -> float | None:
         """The smallest loss that weights of this shape can reach, where it is known."""
@@ -87,11 +98,8 @@ def prepare(config: Config) -> Experiment:
         model, attention = build_model(config, keys.weights)
     with naming(config, "risk"):
         options = {k: v for k, v in config.risk if k != "kind"}
-        kind = config.risk.kind
-        if kind == "best":
-            kind = "exact" if config.exact else "sampled"
-        chosen = risk(task, model, kind, key=keys.data, **options)
-        monitor, tests = _monitor(config, task, model, chosen, keys)
+        chosen = risk(task, model, config.risk_kind, key=keys.data, **options)
+        monitor, tests = _choose_monitor(config, task, model, chosen, keys)
     return Experiment(config, task, model, attention, chosen, monitor, keys.steps, tests)
 
 
@@ -101,7 +109,7 @@ def build_task(config: Config) -> AbstractTask:
         return TASKS[config.task.kind](**{k: v for k, v in config.task if k != "kind"})
 
 
-def _monitor(
+def _choose_monitor(
     config: Config, task, model, chosen: AbstractRisk, keys: Keys
 ) -> tuple[AbstractRisk, TestSets | None]:
     """The risk that is reported, without noise where that can be had, and what it was drawn by
@@ -112,8 +120,7 @@ def _monitor(
         sequences = getattr(config.risk, "sequences")
         return risk(task, model, "dataset", sequences=sequences, key=keys.data), None
     if config.exact_exists:
-        with contextlib.suppress(ValueError):  # more features than moments are kept for
-            return risk(task, model, "exact"), None
+        return risk(task, model, "exact"), None
     tests = TestSets.of(config, task, model)
     return tests.draw(keys.test), tests
 
@@ -121,15 +128,11 @@ def _monitor(
 @contextlib.contextmanager
 def naming(config: Config, section: str) -> Iterator[None]:
     """Turns an error of the library into one that names the setting as the file does."""
-    keys = set(type(getattr(config, section)).model_fields)
     try:
         yield
-    except InputError:
-        raise
+    except InputError as error:
+        if error.field not in type(getattr(config, section)).model_fields:
+            raise
+        raise error.renamed(f"{section}.{error.field}") from None
     except (ValueError, np.linalg.LinAlgError) as error:
-        text = re.sub(
-            r"`(\w+)`",
-            lambda match: f"`{section}.{match[1]}`" if match[1] in keys else match[0],
-            " ".join(str(error).split()),
-        )
-        raise InputError(text) from None
+        raise InputError(" ".join(str(error).split())) from None

@@ -31,7 +31,7 @@ class Comparison:
         return f"{self.name} {self.loss:.6g} (the run ends {far} {side})"
 
 
-def compared(run: Trajectory, predicted: Overlay | None) -> tuple[Comparison, ...]:
+def compare_end(run: Trajectory, predicted: Overlay | None) -> tuple[Comparison, ...]:
     """The predicted end of a run, and every loss known beside it, next to its last loss."""
     if predicted is None or not len(run):
         return ()
@@ -49,17 +49,18 @@ def last_error(run: Trajectory) -> float | None:
     return run.statistics.get("standard_errors", [None])[-1]
 
 
-def told_loss(run: Trajectory) -> str:
+def describe_loss(run: Trajectory) -> str:
     """The first and the last loss; rounded to their standard errors where they have some."""
     first, last = float(run.losses[0]), float(run.losses[-1])
     errors: Sequence = run.statistics.get("standard_errors", ())
     if not errors or None in errors:
         return f"{first:.6g} → {last:.8g}"
     count = run.statistics["test_sequences"]
-    return f"{rounded(first, errors[0])} → {rounded(last, errors[1])}, on {count} other sequences"
+    ends = " → ".join(round_to_error(*each) for each in zip((first, last), errors))
+    return f"{ends}, on {count} other sequences"
 
 
-def rounded(value: float, error: float) -> str:
+def round_to_error(value: float, error: float) -> str:
     """A measurement with its standard error, to one digit of that (two if the first is a 1)."""
     if error == 0:
         return f"{value:.6g} ± 0"
@@ -75,6 +76,6 @@ def _share(part: float | None, loss: float) -> float | None:
 
 def _percent(share: float, error: float | None) -> str:
     if error:
-        return f"{rounded(100 * share, 100 * error)} %"
+        return f"{round_to_error(100 * share, 100 * error)} %"
     # The integrals and solvers behind both numbers agree to about 1e-9.
     return f"{100 * share:.3g} %" if share > 1e-9 else "less than 1e-7 %"

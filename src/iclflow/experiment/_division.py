@@ -48,15 +48,15 @@ class Division:
     @property
     def heads(self) -> str:
         """The heads of each task with their shares in words, counted from 1 as in `inspect`."""
-        told = [f"task {i + 1}: {_named(shares)}" for i, shares in enumerate(self.shares)]
-        return f"{'; '.join(told)}{'' if self.one_task_a_head else '; not one task a head'}"
+        words = [f"task {i + 1}: {_name_heads(shares)}" for i, shares in enumerate(self.shares)]
+        return f"{'; '.join(words)}{'' if self.one_task_a_head else '; not one task a head'}"
 
     def as_json(self) -> dict[str, Any]:
         """The same as plain data."""
         return dataclasses.asdict(self)
 
 
-def divided(run: Trajectory, task: AbstractTask) -> Division | None:
+def find_division(run: Trajectory, task: AbstractTask) -> Division | None:
     """How a run divided the tasks, if it had several with coordinates of their own."""
     if not isinstance(task, MultiTaskRegression) or len(run) < 3:
         return None
@@ -67,7 +67,8 @@ def divided(run: Trajectory, task: AbstractTask) -> Division | None:
     with contextlib.suppress(ValueError):  # a loss that never drops has no phases
         phases = learning_phases(run)
         if phases.first - phases.last > _CLEAR * max(_errors(run)):
-            emergence, convergence = _reached(phases.emergence), _reached(phases.convergence)
+            emergence = finite_or_none(phases.emergence)
+            convergence = finite_or_none(phases.convergence)
             settled = phases.settled
     shares = tuple(tuple(map(float, column)) for column in found.output.T)
     return Division(emergence, convergence, settled, found.owners, shares, found.one_task_a_head)
@@ -78,14 +79,15 @@ def _errors(run: Trajectory) -> list[float]:
     return [error for error in run.statistics.get("standard_errors", ()) if error] or [0.0]
 
 
-def _named(shares: tuple[float, ...]) -> str:
+def _name_heads(shares: tuple[float, ...]) -> str:
     """The heads that make a tenth of a step or more."""
     order = sorted(range(len(shares)), key=lambda head: -shares[head])
-    told = [f"{head + 1} ({100 * shares[head]:.3g} %)" for head in order if shares[head] >= _TENTH]
-    if not told:
+    names = [f"{head + 1} ({100 * shares[head]:.3g} %)" for head in order if shares[head] >= _TENTH]
+    if not names:
         return "no head"
-    return f"head{'s' if len(told) > 1 else ''} {', '.join(told)}"
+    return f"head{'s' if len(names) > 1 else ''} {', '.join(names)}"
 
 
-def _reached(time: float) -> float | None:
-    return None if math.isnan(time) else float(time)
+def finite_or_none(value: float) -> float | None:
+    """A number as JSON has it: None where it is infinite or not known."""
+    return float(value) if math.isfinite(value) else None

@@ -25,24 +25,24 @@ def loss_figure(
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         # Runs of all sizes are drawn, also those that overflow: that is told in the title.
         warnings.simplefilter("ignore")
-        return _drawn(figure, ax, run, predicted, floor, title)
+        return _draw(figure, ax, run, predicted, floor, title)
 
 
-def _drawn(figure, ax, run, predicted, floor, title) -> dict[str, bytes]:
+def _draw(figure, ax, run, predicted, floor, title) -> dict[str, bytes]:
     import matplotlib.pyplot as plt
 
     try:
-        run.plot(ax, None if predicted is None else predicted.drawn(run.times), _needs_log(run))
+        run.plot(ax, None if predicted is None else predicted.for_plot(run.times), _needs_log(run))
         if floor is not None and np.isfinite(floor):
             ax.axhline(floor, color="C2", lw=1.0, ls="-.", label="smallest reachable loss")
         low, high = float(run.losses.min()), float(run.losses.max())
         if run.result is Result.diverged and 0 < low < high:
             # Matplotlib's own margins and ticks would overflow.
             ax.set(yscale="log", ylim=(low / 100, min(high, _LARGEST) * 100))
-        told = run.result.ok and run.result is not Result.stationary
-        ax.set_title(title if told else f"{title}\n{run.result.value}", fontsize="medium")
+        plain = run.result.ok and run.result is not Result.stationary
+        ax.set_title(title if plain else f"{title}\n{run.result.value}", fontsize="medium")
         framed_legend(ax, fontsize="small")
-        return {f"loss.{kind}": _rendered(figure, kind) for kind in ("png", "pdf")}
+        return {f"loss.{kind}": _render(figure, kind) for kind in ("png", "pdf")}
     finally:
         plt.close(figure)
 
@@ -56,7 +56,7 @@ def _needs_log(run: Trajectory) -> bool:
     return bool(run.times[np.argmax(run.losses <= half)] < 0.05 * run.times[-1])
 
 
-def _rendered(figure, kind: str) -> bytes:
+def _render(figure, kind: str) -> bytes:
     buffer = io.BytesIO()
     # No creation date: equal runs give equal files.
     metadata = {"CreationDate": None} if kind == "pdf" else None

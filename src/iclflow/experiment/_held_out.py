@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..config import ALONE, COMPARED, Config, HeldOutSize
-from ..models import AbstractModel, MergedKQ
+from ..models import AbstractModel, Attention, Merged
 from ..risks import (
     AbstractBatchRisk,
     AbstractRisk,
@@ -26,7 +26,13 @@ from ..risks import (
     risk,
     sampled_risk,
 )
-from ..tasks import AbstractTask, LinearRegression, MultiTaskRegression, Sequences
+from ..tasks import (
+    AbstractRegression,
+    AbstractTask,
+    LinearRegression,
+    MultiTaskRegression,
+    Sequences,
+)
 from ..theory import optimal_matrix
 
 # (t − sp)² for three s spans t², tp and p²: whatever multiple of p a model predicts is compared.
@@ -76,7 +82,7 @@ class HeldOutRisk(AbstractRisk):
 
 # Functions of the module: one made at every call would be compiled at every call.
 @eqx.filter_jit
-def _drawn(fresh: AbstractSampledRisk, key: PRNGKeyArray, size: HeldOutSize) -> AbstractBatchRisk:
+def _draw(fresh: AbstractSampledRisk, key: PRNGKeyArray, size: HeldOutSize) -> AbstractBatchRisk:
     if size.blocks == 1:
         return fresh.draw(key, size.count)
     draw = lambda key: fresh.draw(key, size.at_once)
@@ -94,17 +100,17 @@ def over_pieces(
     """`function` of a test set, whose values have the sequences last, one piece after the other:
     memory is bounded whatever the size of the set."""
     if size.blocks > 1:
-        return _side_by_side(jax.lax.map(function, batch))
+        return _join(jax.lax.map(function, batch))
     if size.parts == 1:
         return function(batch)
     # Pieces of one size are one program: the last begins within the one before.
     starts = np.minimum(np.arange(size.parts) * size.at_once, size.count - size.at_once)
     found = jax.lax.map(lambda start: function(batch.part(start, size.at_once)), starts)
     left = size.count - (size.parts - 1) * size.at_once
-    return jnp.concatenate([_side_by_side(found[:-1]), found[-1][..., -left:]], -1)
+    return jnp.concatenate([_join(found[:-1]), found[-1][..., -left:]], -1)
 
 
-def _side_by_side(pieces: Float[Array, "pieces *rows P"]) -> Float[Array, "*rows Q"]:
+def _join(pieces: Float[Array, "pieces *rows P"]) -> Float[Array, "*rows Q"]:
     together = jnp.moveaxis(pieces, 0, -2)
     return together.reshape(*together.shape[:-2], -1)
 
@@ -145,13 +151,13 @@ class TestSets(NamedTuple):
 
     def draw(self, key: PRNGKeyArray) -> HeldOutRisk:
         """The risk on the sequences that `key` draws."""
-        batch = _drawn(self.fresh, key, self.size)
+        batch = _draw(self.fresh, key, self.size)
         rows = [np.asarray(_differences(batch, self.size, *known)) for known in self.known]
-        known = _uncorrelated(np.reshape(rows, (-1, self.size.count)))
+        known = _decorrelate(np.reshape(rows, (-1, self.size.count)))
         return HeldOutRisk(batch, known, self.size)
 
 
-def _uncorrelated(known: np.ndarray) -> Float[Array, "C P"]:
+def _decorrelate(known: np.ndarray) -> Float[Array, "C P"]:
     """The same span, its parts about their sample means orthonormal."""
     centred = known - known.mean(1, keepdims=True)
     # Their few products with each other tell as much as their singular values, in less time.
@@ -163,17 +169,24 @@ def _uncorrelated(known: np.ndarray) -> Float[Array, "C P"]:
 
 def _parts(task: AbstractTask) -> list[tuple[int | None, LinearRegression]]:
     """The linear regressions that a task consists of, by their label where there are several."""
-    parts: list[tuple[int | None, LinearRegression]] = []
-    if isinstance(task, LinearRegression):
-        parts = [(None, task)]
-    elif isinstance(task, MultiTaskRegression) and task.output_rotation is None:
-        parts = [(i, task.part(i)) for i in range(task.labels)]
-    return [(label, part) for label, part in parts if np.any(part.weight_second_moment)]
+    if not isinstance(task, AbstractRegression) or task.output_rotation is not None:
+        return []
+    named = isinstance(task, MultiTaskRegression)
+    return [
+        (label if named else None, part)
+        for label, part in enumerate(task.parts)
+        if np.any(part.weight_second_moment)
+    ]
 
 
 def _known(label: int | None, part: LinearRegression) -> _Known:
     matrix = jnp.asarray(optimal_matrix(part))[None]
-    return _Known(label, matrix, risk(part, MergedKQ(v=jnp.ones(1), U=matrix), "exact"))
+    return _Known(label, matrix, risk(part, _linear(1.0, matrix), "exact"))
+
+
+def _linear(scale: float, matrix: Array) -> Attention:
+    """One head of linear attention that applies a matrix, times a number."""
+    return Attention(Merged(jnp.full((1, 1, 1), scale), matrix))
 
 
 @eqx.filter_jit
@@ -187,15 +200,15 @@ def _differences(
     """The losses of linear attention of several sizes on the sequences of `batch`, or on one label
     of them, less their exact mean."""
 
-    def of_scale(batch, linear: MergedKQ) -> Array:
+    def of_scale(batch, linear: Attention) -> Array:
         if label is None:
-            return batch.losses(linear).astype(linear.v.dtype)
-        one = batch.sequences.task(label)
-        wide: Sequences = jax.tree.map(lambda x: x.astype(linear.v.dtype), one)
-        return (wide.y_query - linear.predict(wide)) ** 2
+            return batch.losses(linear).astype(matrix.dtype)
+        one = batch.sequences.label(label)
+        wide: Sequences = jax.tree.map(lambda x: x.astype(matrix.dtype), one)
+        return wide.squared_error(linear.predict(wide))
 
     def rows(batch) -> Array:
-        models = [MergedKQ(v=jnp.array([scale]), U=matrix) for scale in _SCALES]
+        models = [_linear(scale, matrix) for scale in _SCALES]
         return jnp.stack([of_scale(batch, linear) - exact(linear) for linear in models])
 
     return over_pieces(batch, size, rows)

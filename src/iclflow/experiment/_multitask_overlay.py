@@ -4,24 +4,25 @@ import contextlib
 
 import numpy as np
 
-from ..models import SpectralAttention
+from ..models import Attention, Spectral
 from ..tasks import MultiTaskRegression
 from ..theory import multitask
 from ._build import Experiment
-from ._clock import clock_unit
 from ._prediction import Overlay
 
 
 def multitask_overlay(experiment: Experiment) -> Overlay | None:
     """The spectral flow from the singular values at the start, and the named losses."""
     config, task, start = experiment.config, experiment.task, experiment.attention
-    if not isinstance(task, MultiTaskRegression) or not isinstance(start, SpectralAttention):
+    if not isinstance(task, MultiTaskRegression) or start is None:
+        return None
+    if not isinstance(start.circuits, Spectral):
         return None
     population = config.risk.kind == "large_context" or config.exact or config.sampled
     if not population or start.activation != "softmax" or start.self_attention:
         return None
     with contextlib.suppress(ValueError):  # several context lengths, or tasks without signal
-        blocks = multitask.blocks_of(task)
+        blocks = multitask.Blocks.of(task)
         noise = float(np.sum(np.asarray(task.noise))) if task.noisy_query else 0.0
         heads = config.model.heads
         named = {
@@ -44,19 +45,21 @@ def multitask_overlay(experiment: Experiment) -> Overlay | None:
     return None
 
 
-def _flow(experiment: Experiment, start: SpectralAttention, blocks: multitask.Blocks, noise: float):
+def _flow(experiment: Experiment, start: Attention, blocks: multitask.Blocks, noise: float):
     """The loss as a function of the run's clock, where that is the time of gradient flow."""
-    unit = clock_unit(experiment)
+    unit = experiment.clock_unit
     if unit is None:
         return None
-    omega, mu = np.asarray(start.omega()), np.asarray(start.mu())
+    circuits = start.circuits
+    assert isinstance(circuits, Spectral)
+    omega, mu = np.asarray(circuits.omega()), np.asarray(circuits.mu())
     # As the config says, not as the factors are: rounding would make an imbalance of balance.
     model = experiment.config.model
     key, value = (getattr(model, f"{name}_imbalance") for name in ("key", "value"))
 
     def curve(clock: np.ndarray) -> np.ndarray:
         times = np.asarray(clock) * unit
-        found = multitask.spectral_flow(times, omega, mu, blocks, start.width, key, value)
+        found = multitask.spectral_flow(blocks, times, omega, mu, circuits.width, key, value)
         return found.loss + noise
 
     return curve

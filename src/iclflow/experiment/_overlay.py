@@ -4,7 +4,7 @@ import contextlib
 
 import numpy as np
 
-from ..models import MergedKQ, SeparateKQ
+from ..models import Merged, Separate
 from ..tasks import LinearRegression
 from ..theory import (
     drop_time,
@@ -18,7 +18,6 @@ from ..theory import (
     white_loss,
 )
 from ._build import Experiment
-from ._clock import clock_unit
 from ._multitask_overlay import multitask_overlay
 from ._prediction import Overlay
 from ._softmax_overlay import softmax_overlay
@@ -36,20 +35,21 @@ def overlay(experiment: Experiment) -> Overlay | None:
     task, attention = experiment.task, experiment.attention
     if experiment.config.theory and experiment.config.model.softmax:
         return multitask_overlay(experiment) or softmax_overlay(experiment)
-    if not isinstance(attention, MergedKQ | SeparateKQ) or not isinstance(task, LinearRegression):
+    if attention is None or not isinstance(task, LinearRegression) or not _applies(experiment):
         return None
-    if not _applies(experiment):
+    circuits = attention.circuits
+    if not isinstance(circuits, Merged | Separate):
         return None
     normaliser = attention.normaliser
     with contextlib.suppress(ValueError, np.linalg.LinAlgError), np.errstate(all="ignore"):
         levels = plateau_losses(task, normaliser=normaliser)
-        if isinstance(attention, MergedKQ):
+        if isinstance(circuits, Merged):
             levels = levels[[0, -1]]
         else:
-            levels = levels[: attention.K.shape[0] * attention.K.shape[2] + 1]
-        unit = clock_unit(experiment)
+            levels = levels[: circuits.coefficient_rank + 1]
+        unit = experiment.clock_unit
         if unit is not None and _starts_small(task, attention, levels):
-            timed = _merged if isinstance(attention, MergedKQ) else _separate
+            timed = _merged if isinstance(circuits, Merged) else _separate
             with contextlib.suppress(ValueError, RuntimeError, np.linalg.LinAlgError):
                 return timed(task, attention, levels, unit)
         return Overlay(levels, np.zeros(0), None, "the plateau losses of the task")
@@ -73,14 +73,15 @@ def _starts_small(task: LinearRegression, attention, levels: np.ndarray) -> bool
 
 
 def _weights(attention) -> tuple[np.ndarray, np.ndarray]:
-    if isinstance(attention, MergedKQ):
-        return np.asarray(attention.v), np.asarray(attention.U)
-    product = np.einsum("hdr,her->hde", np.asarray(attention.K), np.asarray(attention.Q))
-    return np.asarray(attention.v), product
+    circuits = attention.circuits
+    if isinstance(circuits, Merged):
+        return np.asarray(circuits.v), np.asarray(circuits.U)
+    product = np.einsum("hdr,her->hde", np.asarray(circuits.K), np.asarray(circuits.Q))
+    return np.asarray(circuits.v), product
 
 
 def _separate(task: LinearRegression, attention, levels: np.ndarray, unit: float) -> Overlay:
-    if attention.K.shape[2] > 1:
+    if attention.circuits.K.shape[2] > 1:
         return Overlay(levels, np.zeros(0), None, "the plateau losses of the task")
     steps = staircase(task, attention)
     return Overlay(

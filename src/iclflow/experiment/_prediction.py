@@ -32,18 +32,18 @@ class Overlay:
     references: tuple[tuple[str, float], ...] = ()
     whole: bool = False
 
-    def drawn(self, clock: np.ndarray) -> SimpleNamespace:
+    def for_plot(self, clock: np.ndarray) -> SimpleNamespace:
         """The prediction as `Trajectory.plot` takes it: with a `loss` only if there is one, and if
         it can be computed for a run with this `clock`."""
         parts: dict = {"drop_times": self.drop_times, "references": self.references}
         named = {loss for _, loss in self.references}
         parts["levels"] = [level for level in self.levels if level not in named]
-        curve = self.sampled(clock, reach(clock[-1], self.drop_times))
+        curve = self.sample(clock, reach(clock[-1], self.drop_times))
         if curve is not None:
             parts["times"], parts["loss"] = curve
         return SimpleNamespace(**parts)
 
-    def sampled(self, clock: np.ndarray, end: float) -> tuple[np.ndarray, np.ndarray] | None:
+    def sample(self, clock: np.ndarray, end: float) -> tuple[np.ndarray, np.ndarray] | None:
         """The moments up to `end` at which the curve is drawn over a run with this `clock`, and the
         predicted losses there; None where there is no curve, or it cannot be computed so far."""
         if self.curve is None or not 0 < end < np.inf:

@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from ..models import StructuredAttention
-from ..tasks import AbstractTask, LinearRegression, MultiTaskRegression
+from ..models import AbstractModel, Attention, Diagonal
+from ..tasks import AbstractTask, LinearRegression, MultiTaskRegression, isotropic
 from ..theory import (
+    Setting,
     any_heads_bound,
     bayes_risk_isotropic,
     debiased_optimum,
     heads_needed,
-    isotropic_numbers,
     one_head_optimum,
     pair_flow,
     pair_optimum,
@@ -20,7 +20,6 @@ from ..theory import (
     task_floors,
 )
 from ._build import Experiment
-from ._clock import clock_unit
 from ._prediction import Overlay
 
 PAIR, BOUND = "best opposite pair", "lower bound, any heads"
@@ -50,36 +49,42 @@ def softmax_overlay(experiment: Experiment) -> Overlay | None:
 
 def _pair(experiment: Experiment) -> Overlay | None:
     """The flow of two opposite heads, which stay opposite."""
-    model, task, unit = experiment.model, experiment.task, clock_unit(experiment)
+    model, task, unit = experiment.model, experiment.task, experiment.clock_unit
     if unit is None or not isinstance(task, LinearRegression):
         return None
-    if not isinstance(model, StructuredAttention) or not _opposite(model):
+    heads = _opposite_pair(model)
+    if heads is None:
         return None
     try:
-        numbers = isotropic_numbers(task)
+        setting = Setting.of(task)
     except ValueError:
         return None
-    w, mu = float(model.omega[0]), float(model.mu[0])
+    w, mu = heads
     loss = "exact" if experiment.config.exact else "large_context"
 
     def curve(clock: np.ndarray) -> np.ndarray:
-        return pair_flow(np.asarray(clock) * unit, w, mu, *numbers, loss=loss).loss
+        return pair_flow(setting, np.asarray(clock) * unit, w, mu, loss=loss).loss
 
     references = ()
     # The large-context loss has no best pair: its flow drifts for ever.
     if loss == "exact":
-        references = tuple(_computed([(PAIR, lambda: pair_optimum(*numbers).loss)]))
+        references = tuple(_compute([(PAIR, lambda: pair_optimum(setting).loss)]))
     source = "the flow of an opposite pair, from the initial weights alone"
     levels = np.array([level for _, level in references])
     return Overlay(levels, np.zeros(0), curve, source, references, whole=True)
 
 
-def _opposite(model: StructuredAttention) -> bool:
-    """Whether the model is two heads (w, μ) and (−w, −μ), one number ω each."""
-    if model.omega.shape != (2,) or model.self_attention:
-        return False
-    weights = np.stack([np.asarray(model.omega), np.asarray(model.mu)])
-    return bool(np.max(np.abs(weights.sum(1))) <= _ROUNDING * np.max(np.abs(weights)))
+def _opposite_pair(model: AbstractModel) -> tuple[float, float] | None:
+    """w and μ, if the model is two heads (w, μ) and (−w, −μ), one number ω each."""
+    if not isinstance(model, Attention) or model.self_attention:
+        return None
+    circuits = model.circuits
+    if not isinstance(circuits, Diagonal) or circuits.omega.shape != (2,) or circuits.labels != 1:
+        return None
+    weights = np.stack([np.asarray(circuits.omega), np.asarray(circuits.mu)[:, 0]])
+    if np.max(np.abs(weights.sum(1))) > _ROUNDING * np.max(np.abs(weights)):
+        return None
+    return float(weights[0, 0]), float(weights[1, 0])
 
 
 def _isotropic(experiment: Experiment, task: AbstractTask) -> tuple[Reference, ...]:
@@ -93,20 +98,20 @@ def _isotropic(experiment: Experiment, task: AbstractTask) -> tuple[Reference, .
     power = float(np.sum(np.asarray(task.covariance) * np.asarray(task.weight_second_moment)))
     if power == 0:
         return ()
-    numbers = dim, length, float(task.noise) / power
+    paper_task = isotropic(dim, length, float(task.noise) / power)
     cheap = min(dim, length) <= _LARGEST_BAYES
     losses: list[tuple[str, Callable[[], float]]] = []
     if alone:
-        losses += [("best single head", lambda: one_head_optimum(*numbers).loss)]
-    losses += [("best debiased step", lambda: debiased_optimum(*numbers).risk)]
+        losses += [("best single head", lambda: one_head_optimum(paper_task).loss)]
+    losses += [("best debiased step", lambda: debiased_optimum(paper_task).risk)]
     if alone:
-        losses += [(PAIR, lambda: pair_optimum(*numbers).loss)]
+        losses += [(PAIR, lambda: pair_optimum(paper_task).loss)]
     if alone and model.kind == "structured" and not model.per_coordinate:
-        losses += [(BOUND, lambda: any_heads_bound(*numbers))]
+        losses += [(BOUND, lambda: any_heads_bound(paper_task))]
     if cheap:
-        losses += [("Bayes", lambda: bayes_risk_isotropic(*numbers))]
+        losses += [("Bayes", lambda: bayes_risk_isotropic(paper_task))]
     unseen = 0.0 if task.noisy_query else float(task.noise)
-    return tuple((name, power * loss - unseen) for name, loss in _computed(losses))
+    return tuple((name, power * loss - unseen) for name, loss in _compute(losses))
 
 
 def _several(experiment: Experiment, task: MultiTaskRegression) -> tuple[Reference, ...]:
@@ -126,10 +131,10 @@ def _several(experiment: Experiment, task: MultiTaskRegression) -> tuple[Referen
     if 2 <= model.heads < enough:
         best = lambda: float(shared_steps(task, model.heads).excess.sum()) + noise
         losses.insert(0, (f"best debiased steps of {model.heads} heads", best))
-    return tuple(_computed(losses))
+    return tuple(_compute(losses))
 
 
-def _computed(losses: list[tuple[str, Callable[[], float]]]) -> Iterator[Reference]:
+def _compute(losses: list[tuple[str, Callable[[], float]]]) -> Iterator[Reference]:
     """Those losses that exist for these numbers: theory refuses the others, such as L = 1."""
     for name, compute in losses:
         with contextlib.suppress(ValueError):

@@ -1,22 +1,27 @@
 """What a run gave, in numbers: the same for people and for programs."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ..analysis import Plateau, drop_times, plateaus, resolves
+from ..analysis import Plateau, drop_times, learning_phases, plateaus, resolves
 from ..config import Config
+from ..errors import Refusal
 from ..tasks import AbstractTask
-from ..trajectory import Trajectory
-from ._comparison import Comparison, compared, last_error, told_loss
-from ._division import Division, divided
+from ..trajectory import Result, Trajectory
+from ._comparison import Comparison, compare_end, describe_loss, last_error
+from ._division import Division, find_division, finite_or_none
 from ._prediction import Overlay
 
 # A plateau is reached slowly if its last tenth of the way takes so many times as long as the way
 # from the middle of the drop until that; a decay at one rate takes as long for both.
 _SLOW = 5.0
 _NEAR = 0.005
+# A run that was stopped rests if it moves by at most this share of its drop in the last half of the
+# time since the middle of the drop. It is the margin at which `plateaus` lets a plateau begin.
+_STOPPED_MARGIN = 0.05
 TOO_SPARSE = "saved too sparsely to time this drop"
 
 
@@ -82,7 +87,7 @@ class Summary:
     @property
     def loss(self) -> str:
         """The first and the last loss, with standard errors where they were measured."""
-        return told_loss(self.run)
+        return describe_loss(self.run)
 
     def as_json(self) -> dict[str, Any]:
         """The summary as plain data."""
@@ -116,31 +121,45 @@ def summarise(
 ) -> Summary:
     """Plateaus and drops of a run beside what was predicted; with several tasks in `task`, which
     head has which."""
-    comparisons = compared(run, predicted)
+    comparisons = compare_end(run, predicted)
     source = None if predicted is None else predicted.source
     if source is not None and comparisons:
         source = f"{source}: {', '.join(str(each) for each in comparisons)}"
     # A run that ran away has losses whose squares overflow.
     with np.errstate(all="ignore"):
-        rests, drops = _plateaus(run, predicted), _drops(run, predicted)
-    division = None if task is None else divided(run, task)
+        rests, drops = _find_plateaus(run, predicted), _find_drops(run, predicted)
+    division = None if task is None else find_division(run, task)
     return Summary(config, run, floor, source, rests, drops, comparisons, division)
 
 
-def _plateaus(run: Trajectory, predicted: Overlay | None) -> tuple[Rest, ...]:
+def _find_plateaus(run: Trajectory, predicted: Overlay | None) -> tuple[Rest, ...]:
     if len(run) < 3:
         return ()
     found = plateaus(run)
+    if run.result is Result.cancelled and not _rests_at_end(run, found):
+        found = found[:-1]
     # Beside the first and the last plateau lies the way to the end of the curve.
     sides = [run.losses[0], *(rest.level for rest in found), run.losses[-1]]
     rests = []
     for i, rest in enumerate(found):
         before, after = (abs(side - rest.level) for side in (sides[i], sides[i + 2]))
         near = _nearest(predicted, rest)
-        settled, drift = _settled(run, rest, before)
-        start, end = _told(run, settled, drift or before), _told(run, rest.end, after)
+        settled, drift = _find_settling(run, rest, before)
+        start = _time_if_resolved(run, settled, drift or before)
+        end = _time_if_resolved(run, rest.end, after)
         rests.append(Rest(start, end, float(rest.level), near, drift))
     return tuple(rests)
+
+
+def _rests_at_end(run: Trajectory, found: Sequence[Plateau]) -> bool:
+    """Whether a run that was stopped rests on its last plateau. Its curve ends wherever it was
+    stopped, so that a fall that slows down a little looks like the beginning of a plateau."""
+    if not found or found[-1].initial or not found[-1].final:
+        return True
+    try:
+        return learning_phases(run, tolerance=_STOPPED_MARGIN).settled
+    except Refusal:  # the loss does not drop
+        return True
 
 
 def _nearest(predicted: Overlay | None, rest: Plateau) -> float | None:
@@ -151,7 +170,7 @@ def _nearest(predicted: Overlay | None, rest: Plateau) -> float | None:
     return float(predicted.levels[np.argmin(np.abs(predicted.levels - rest.level))])
 
 
-def _settled(run: Trajectory, rest: Plateau, drop: float) -> tuple[float, float]:
+def _find_settling(run: Trajectory, rest: Plateau, drop: float) -> tuple[float, float]:
     """When the loss has come to its level, and how much of the way to it was a slow drift."""
     inside = run.between(rest.start, rest.end)
     away = np.abs(inside.losses - rest.level)
@@ -168,11 +187,11 @@ def _settled(run: Trajectory, rest: Plateau, drop: float) -> tuple[float, float]
     return settled, float(away[0])
 
 
-def _told(run: Trajectory, time: float, height: float) -> float | None:
+def _time_if_resolved(run: Trajectory, time: float, height: float) -> float | None:
     return float(time) if resolves(run, time, height) else None
 
 
-def _drops(run: Trajectory, predicted: Overlay | None) -> tuple[Drop, ...]:
+def _find_drops(run: Trajectory, predicted: Overlay | None) -> tuple[Drop, ...]:
     if predicted is None or len(predicted.levels) < 2 or len(run) < 3:
         return ()
     measured = drop_times(run, levels=predicted.levels)
@@ -180,10 +199,6 @@ def _drops(run: Trajectory, predicted: Overlay | None) -> tuple[Drop, ...]:
     drops = []
     for expectation, time, height in zip(expected, measured, np.diff(predicted.levels)):
         sparse = np.isfinite(time) and not resolves(run, time, height)
-        seen = None if sparse else _number(time)
-        drops.append(Drop(_number(expectation), seen, TOO_SPARSE if sparse else ""))
+        seen = None if sparse else finite_or_none(time)
+        drops.append(Drop(finite_or_none(expectation), seen, TOO_SPARSE if sparse else ""))
     return tuple(drops)
-
-
-def _number(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from ..config import Config
 from ..flows import (
     Checkpoint,
-    Drops,
-    Explicit,
-    Linear,
-    LogSpaced,
+    SaveAtDrops,
+    SaveAtTimes,
+    SaveEvenly,
+    SaveLogSpaced,
     Status,
     adam,
     gradient_descent,
@@ -65,7 +65,12 @@ def _with_errors(run: Trajectory, monitor: AbstractRisk) -> Trajectory:
     return dataclasses.replace(run, statistics={**run.statistics, **measured})
 
 
-def save_points(config: Config) -> Drops | Linear | LogSpaced | Explicit:
+def save_points(config: Config) -> SaveAtDrops | SaveEvenly | SaveLogSpaced | SaveAtTimes:
     """The moments that the config asks to keep."""
-    kinds = {"drops": Drops, "linear": Linear, "log": LogSpaced, "explicit": Explicit}
+    kinds = {
+        "drops": SaveAtDrops,
+        "linear": SaveEvenly,
+        "log": SaveLogSpaced,
+        "explicit": SaveAtTimes,
+    }
     return kinds[config.save.kind](**{k: v for k, v in config.save if k != "kind"})

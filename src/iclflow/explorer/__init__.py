@@ -1,4 +1,4 @@
-"""The explorer: a page on which one changes the world and watches attention learn in it."""
+"""The explorer: a page with controls for every setting, on which attention is trained live."""
 
 from ._presets import presets as presets
 from ._server import explore as explore

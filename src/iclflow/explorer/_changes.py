@@ -1,17 +1,16 @@
-"""Configs that change under a hand: checked, and made to work again after a change of kind."""
+"""Configs that the reader changes: checked, and repaired after a change of kind."""
 
 import copy
 import itertools
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydantic import ValidationError
 
 from ..config import Config, InputError, known_keys, parse_config, section_class, sections
-from ._limits import Refusal, check_limits
+from ._limits import RequestError, check_limits
 
-# What a kind must be told and its defaults do not say.
+# Settings that a kind needs and that have no default.
 _NEEDED: dict[tuple[str, str], dict[str, Any]] = {
     # About as long as the flow of the four plateaus.
     ("flow", "gradient_descent"): {"learning_rate": 0.2, "steps": 15_000},
@@ -29,7 +28,7 @@ _NEEDED: dict[tuple[str, str], dict[str, Any]] = {
     ("task", "hermite"): {"inputs": 4},
     ("save", "explicit"): {"times": [0.0, 1.0, 10.0, 100.0]},
 }
-# What may be changed as well so that a config works again, the mildest first.
+# What may be changed as well so that a config works again, the mildest change first.
 _REPAIRS: tuple[dict[str, Any], ...] = (
     {"save.kind": "drops"},
     {"risk.kind": "best"},
@@ -56,49 +55,45 @@ _REPAIRS: tuple[dict[str, Any], ...] = (
 _MOST_REPAIRS = 3
 
 
-def checked(config: Any) -> Config:
-    """The config that a page sent; a `Refusal` that names the setting where it cannot run."""
+def check_config(config: Any) -> Config:
+    """The config that a page sent; a `RequestError` that names the setting where it cannot run."""
     if not isinstance(config, Mapping):
-        raise Refusal("`config` must be a table of settings, as a TOML file holds.", "config")
+        raise RequestError("`config` must be a table of settings, as a TOML file holds.", "config")
     try:
         found = parse_config(dict(config))
-    except Refusal:
+    except RequestError:
         raise
     except InputError as error:
-        raise Refusal(str(error), field_in(str(error))) from None
+        # The page marks a setting, not an entry of it.
+        field = error.field and error.field.partition("[")[0]
+        raise RequestError(str(error), field) from None
     check_limits(found)
     return found
 
 
-def field_in(message: str) -> str | None:
-    """The setting that a sentence is about: the first that it names."""
-    found = re.search(r"`((?:task|model|risk|flow|save)\.\w+|seed|name|theory)\b", message)
-    return found[1] if found else None
-
-
-def changed(config: Any, field: Any, value: Any) -> tuple[Config, list[str]]:
+def change_config(config: Any, field: Any, value: Any) -> tuple[Config, list[str]]:
     """The config with one setting changed, and the other settings that had to change with it.
 
     Where the change alone does not give a config that works, the fewest and mildest further
     changes are made that do; if there are none, the refusal of the change alone is raised.
     """
     if not isinstance(config, Mapping) or not isinstance(field, str):
-        raise Refusal(
+        raise RequestError(
             "`field` and `config` are needed: the name of a setting and all settings.", status=400
         )
     given = {key: copy.deepcopy(part) for key, part in config.items() if part is not None}
     wanted = _with(given, field, value)
     try:
-        first = checked(wanted)
-    except Refusal as refusal:
+        first = check_config(wanted)
+    except RequestError as refusal:
         for repairs in _combinations(field):
             tried = wanted
             for repair in repairs:
                 for name, new in repair.items():
                     tried = _with(tried, name, new)
             try:
-                found = checked(tried)
-            except Refusal:
+                found = check_config(tried)
+            except RequestError:
                 continue
             if not _has(found, field, value):
                 continue
@@ -110,7 +105,7 @@ def changed(config: Any, field: Any, value: Any) -> tuple[Config, list[str]]:
 def _combinations(field: str) -> Iterator[tuple[dict[str, Any], ...]]:
     """Repairs that leave the setting alone that was asked for, few before many."""
     usable = [repair for repair in _REPAIRS if field not in repair]
-    if not field.endswith(".kind"):  # who moves a slider wants the same model and task
+    if not field.endswith(".kind"):  # a slider must not change the model or the task
         usable = [r for r in usable if not {"model.kind", "task.kind"} & set(r)]
     for count in range(1, _MOST_REPAIRS + 1):
         for chosen in itertools.combinations(usable, count):
@@ -137,14 +132,14 @@ def _with(data: dict[str, Any], field: str, value: Any) -> dict[str, Any]:
         here.pop(key, None)
         return {**data, section: here if value is None else {**here, key: value}}
     if section not in sections() or not isinstance(value, str):
-        raise Refusal(f"`{field}` is not a setting.", field, 400)
+        raise RequestError(f"`{field}` is not a setting.", field, 400)
     known = known_keys({section: {"kind": value}}).get(section)
     if known is None:
         kinds = ", ".join(known_keys({})[f"{section}.kind"])
-        raise Refusal(f"`{field}` = {value[:60]!r}: must be one of {kinds}.", field, 400)
+        raise RequestError(f"`{field}` = {value[:60]!r}: must be one of {kinds}.", field, 400)
     needed = _NEEDED.get((section, value), {})
     same = here.get("kind") == value
-    # The kind before may be one that nobody knows: it says nothing about what can stay.
+    # The kind before may be unknown: then it says nothing about what can stay.
     others = {k: v for k, v in here.items() if k in known and k != "kind"}
     kept = {k: v for k, v in others.items() if same or _fits(section, value, k, v)}
     if "adam" in (value, here.get("kind")) and not same:

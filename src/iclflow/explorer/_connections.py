@@ -1,8 +1,8 @@
-"""Connections to the server: how many there may be, for how long, and what is logged of them.
+"""Limits on connections: how many, for how long, and how much is logged about them.
 
-A server that has run out of file descriptors can start no worker and read no file, and asyncio
-logs every connection that it cannot accept. So there are always some left: whoever opens many
-connections and asks for nothing loses them to those who ask.
+A server without free file descriptors can start no worker and read no file, and asyncio logs every
+connection that it cannot accept. So some descriptors are kept free: when there are too many
+connections, idle ones are closed.
 """
 
 import asyncio
@@ -13,17 +13,17 @@ from collections.abc import Iterable
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-# Connections that are accepted at one go; uvicorn's own 2048 could use up all descriptors at once.
+# Connections that may wait to be accepted; uvicorn's own 2048 could use up all descriptors at once.
 BACKLOG = 128
 # Connections at most, and the share of them that one client may have.
-_MOST, _SHARE = 1000, 0.75
+_MOST, _CLIENT_SHARE = 1000, 0.75
 # Descriptors that files, pipes and the program itself may need.
 _RESERVED = 96
-# Seconds in which the head of a request has to arrive, and in which a request that is no stream of
-# events has to be answered and its answer read.
+# Seconds in which the head of a request has to arrive, and in which a request other than an event
+# stream has to be answered and its answer read.
 _HEAD, _ANSWER = 10.0, 120.0
-# Streams of events: of one page, which may be loaded again before its old stream is gone, and of
-# all pages of one client.
+# Event streams of one page, which may be reloaded before its old stream has ended, and of all pages
+# of one client.
 MOST_STREAMS, MOST_STREAMS_OF_CLIENT = 4, 256
 EVENTS = "/api/events"
 
@@ -37,7 +37,7 @@ def most_connections(workers: int) -> int:
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         return _MOST
-    # A worker has a pipe, and a sentinel that says when it dies.
+    # Each worker has a pipe, and a sentinel that says when it dies.
     return max(16, min(_MOST, limit - BACKLOG - _RESERVED - 4 * workers))
 
 
@@ -46,7 +46,8 @@ class LimitedProtocol(H11Protocol):
 
     **Fields:**
 
-    - `most`: connections that there may be; set for each server on a class of its own.
+    - `most`: connections of the server. uvicorn makes the instances, so that each server sets this
+      on a subclass of its own.
     """
 
     most = _MOST
@@ -58,7 +59,7 @@ class LimitedProtocol(H11Protocol):
         super().connection_made(transport)
         self._check = self.loop.call_later(_HEAD, self._close_if_late)
         own = [other for other in here if _host(other) == _host(self)]
-        if len(own) >= max(1, int(_SHARE * self.most)):
+        if len(own) >= max(1, int(_CLIENT_SHARE * self.most)):
             self._make_room(own)
         elif len(here) >= self.most:
             self._make_room(here)
@@ -78,19 +79,19 @@ class LimitedProtocol(H11Protocol):
 
     @property
     def idle(self) -> bool:
-        """Whether nothing was asked for that is not answered."""
+        """Whether every request so far is answered."""
         return self.cycle is None or self.cycle.response_complete
 
     def _make_room(self, others: Iterable["LimitedProtocol"]) -> None:
-        """Closes the one that has waited longest without asking for anything, or else this one."""
+        """Closes the connection that has been idle longest, or else this one."""
         waiting = (other for other in others if other.idle and not other.transport.is_closing())
         oldest = min(waiting, key=lambda other: other._since, default=self)
         oldest.transport.abort()
 
     def _close_if_late(self) -> None:
         path = "" if self.idle else self.scope["path"]
-        patience = _HEAD if self.idle else float("inf") if path == EVENTS else _ANSWER
-        left = self._since + patience - time.monotonic()
+        limit = _HEAD if self.idle else float("inf") if path == EVENTS else _ANSWER
+        left = self._since + limit - time.monotonic()
         if left <= 0:
             self.transport.abort()
         else:
@@ -102,11 +103,11 @@ def _host(connection: H11Protocol) -> str:
 
 
 class RateLimit(logging.Filter):
-    """Lets a few messages of one text pass in a while, and says of the next how many were left out.
+    """Limits how often a message is logged; the next one says how many were left out.
 
     **Arguments:**
 
-    - `most`: messages of one text in `seconds`.
+    - `most`: messages of one text within `seconds`.
     """
 
     def __init__(self, most: int = 3, seconds: float = 60.0):
@@ -117,7 +118,7 @@ class RateLimit(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         text, now = str(record.msg)[:60], time.monotonic()
-        if len(self._passed) > 1000:  # texts that somebody makes up
+        if len(self._passed) > 1000:  # texts may contain what clients send
             self._passed.clear()
         passed = self._passed.setdefault(text, collections.deque())
         while passed and now - passed[0] > self._seconds:
@@ -127,17 +128,17 @@ class RateLimit(logging.Filter):
             return False
         passed.append(now)
         if missing := self._left_out.pop(text, 0):
-            record.msg = f"{record.msg} ({missing} messages like this one were left out before it)"
+            record.msg = f"{record.msg} ({missing} messages like this one were left out)"
         return True
 
 
 def limit_logs() -> None:
-    """Keeps what goes wrong again and again from filling a disk."""
+    """Keeps repeated errors from filling a disk."""
     for name in ("asyncio", "uvicorn.error", LOGGER.name):
         logger = logging.getLogger(name)
         if not any(isinstance(one, RateLimit) for one in logger.filters):
             logger.addFilter(RateLimit())
 
 
-# What the explorer itself has to say to whoever runs it.
+# For messages of the explorer to whoever runs it.
 LOGGER = logging.getLogger("iclflow.explorer")

@@ -1,4 +1,4 @@
-"""A run as files: its settings, its data, and a program that makes it again."""
+"""A run as files: its settings, its data, and a program that computes it again."""
 
 import csv
 import io
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..config import Config, to_toml
-from ._desk import plain
+from ._channel import to_plain
 from ._run_data import Points
 
 KINDS = {
@@ -20,23 +20,19 @@ KINDS = {
 }
 
 _PROGRAM = '''\
-"""Makes a run of the explorer again ({title}), and draws its loss into loss.png."""
+"""Computes a run of the explorer again ({title}), and draws its loss into loss.png."""
 
 import iclflow as icl
 
 icl.enable_float64()
-config = icl.config.parse_config(
+run = icl.run(
     {config}
 )
-experiment = icl.experiment.prepare(config)
-run = icl.experiment.train(experiment)
 
-print(run)
+print(run.trajectory)
 # The loss, with whatever theory applies.
-predicted = icl.experiment.overlay(experiment)
-files = icl.experiment.loss_figure(run, predicted, experiment.floor(), config.name)
 with open("loss.png", "wb") as file:
-    file.write(files["loss.png"])
+    file.write(run.figures()["loss.png"])
 '''
 
 
@@ -47,20 +43,20 @@ def as_toml(config: Config) -> bytes:
 
 
 def as_program(config: Config, title: str) -> bytes:
-    """A Python program that makes the run again."""
+    """A Python program that computes the run again."""
     title = " ".join(title.replace("\\", " ").replace('"', "'").split()).rstrip(".")
     text = _PROGRAM.format(title=title, config=_literal(config.given(), 4))
     return text.encode()
 
 
-def as_csv(points: Points, told: Mapping[str, str]) -> bytes:
+def as_csv(points: Points, events: Mapping[str, str]) -> bytes:
     """The points of a run: the clock, the loss, and every line of the panels.
 
     **Arguments:**
 
-    - `told`: the last event of each kind, as text.
+    - `events`: the last event of each kind, as text.
     """
-    about = _event(told, "panels")
+    about = _event(events, "panels")
     columns = [
         (f"{panel['id']}: {series}", points.lines[panel["id"]][:, i])
         for panel in about.get("panels", [])
@@ -75,25 +71,25 @@ def as_csv(points: Points, told: Mapping[str, str]) -> bytes:
     return text.getvalue().encode()
 
 
-def as_json(about: Mapping[str, Any], points: Points, told: Mapping[str, str]) -> bytes:
-    """All that is known of a run: settings, theory, points, words, verdicts.
+def as_json(about: Mapping[str, Any], points: Points, events: Mapping[str, str]) -> bytes:
+    """Everything known of a run: settings, theory, points, descriptions, verdicts.
 
     **Arguments:**
 
     - `about`: its title, its config and so on.
     """
-    events = {type: _event(told, type) for type in ("panels", "theory", "claims", "ended")}
-    return json.dumps(plain({**about, **points._asdict(), **events}), indent=1).encode()
+    parts = {type: _event(events, type) for type in ("panels", "theory", "claims", "ended")}
+    return json.dumps(to_plain({**about, **points._asdict(), **parts}), indent=1).encode()
 
 
-def _event(told: Mapping[str, str], type: str) -> dict[str, Any]:
-    event = json.loads(told.get(type, "{}"))
+def _event(events: Mapping[str, str], type: str) -> dict[str, Any]:
+    event = json.loads(events.get(type, "{}"))
     event.pop("type", None)
     return event
 
 
 def _literal(value: Any, indent: int) -> str:
-    """Plain data as Python source, a setting a line."""
+    """Plain data as Python source, one setting per line."""
     if not isinstance(value, dict):
         return repr(value)
     inner = " " * (indent + 4)

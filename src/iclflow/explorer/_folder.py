@@ -1,4 +1,4 @@
-"""A place for the checkpoints of runs that are left for a while."""
+"""A folder for the checkpoints of runs that are paused, or that yield to others."""
 
 import contextlib
 import os
@@ -14,11 +14,11 @@ _NAME = "iclflow-explore-"
 _CHECKPOINT = re.compile(r"[\w-]{16}\.safetensors")
 
 
-def checkpoint_folder() -> Path:
+def make_checkpoint_folder() -> Path:
     """A new folder for this process; those of servers that were killed are removed."""
     for path in Path(tempfile.gettempdir()).glob(f"{_NAME}*"):
         pid = path.name.removeprefix(_NAME).partition("-")[0]
-        # Others may have folders of such a name too: those of ours have our marker.
+        # Other programs may use such names too: our folders have our marker.
         if pid.isdecimal() and not _is_alive(int(pid)) and _is_own(path):
             _remove(path)
     made = Path(tempfile.mkdtemp(prefix=f"{_NAME}{os.getpid()}-"))
@@ -27,7 +27,7 @@ def checkpoint_folder() -> Path:
 
 
 def _is_own(folder: Path) -> bool:
-    """Whether we made a folder. Anybody can put a link into a shared place for temporary files."""
+    """Whether we made a folder. Anybody can put a link into the shared temporary folder."""
     try:
         about = folder.lstat()
     except OSError:
@@ -45,7 +45,7 @@ def _remove(folder: Path) -> None:
 
 
 def _is_alive(pid: int) -> bool:
-    with contextlib.suppress(PermissionError):  # of another user, and so alive
+    with contextlib.suppress(PermissionError):  # it belongs to another user, so it is alive
         try:
             os.kill(pid, 0)
         except (ProcessLookupError, OverflowError):

@@ -1,4 +1,4 @@
-"""What stands before every request: who may ask, from where, and how much."""
+"""Checks before every request: who may send it, from where, and how large it may be."""
 
 import hmac
 import ipaddress
@@ -34,24 +34,23 @@ _HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "x-frame-options": "DENY",
 }
-# Not for scripts, and not sent with what other sites ask for.
+# Hidden from scripts, and not sent with requests from other sites.
 _COOKIE = "Path=/; HttpOnly; SameSite=Strict"
 
 
 class Guard:
-    """Refuses requests for other hosts, from other origins, without the token, and that are too
-    large.
+    """Refuses requests for other hosts, from other origins, without the token, or too large.
 
-    A page of another site can make a browser send requests to this machine: such carry its origin,
-    or a name for this machine that is not ours.
+    A page of another site can make a browser send requests to this machine. They carry the origin
+    of that site, or a host name for this machine that is not ours (DNS rebinding).
 
     **Arguments:**
 
-    - `hosts`: the names under which the server may be asked for, with their port.
-    - `token`: what every request must carry, for a server that others can reach: the first one for
-      the page in its address, the others in the cookie that the page gets with it. Such a server
-      may be asked for under any number of this machine, too: behind a number there is no name
-      that somebody else could have pointed at it.
+    - `hosts`: the names of the server that are accepted, with their port.
+    - `token`: for a server that others can reach, what every request must carry: the first request
+      for the page in its address, later ones in the cookie that comes with the page. Such a server
+      accepts any IP address of this machine as well: an address, unlike a name, cannot be pointed
+      at it by somebody else.
     """
 
     def __init__(self, app: ASGIApp, hosts: Iterable[str], token: str | None = None):
@@ -69,7 +68,7 @@ class Guard:
 
         given = self._token is not None and self._in_address(scope)
 
-        async def sealed(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 ours = [(k.encode(), v.encode()) for k, v in _HEADERS.items()]
                 if given and message["status"] < 400:
@@ -81,28 +80,29 @@ class Guard:
         refusal = self._refusal(scope)
         if refusal is not None:
             status, words = refusal
-            await JSONResponse({"message": words, "field": None}, status)(scope, receive, sealed)
+            answer = JSONResponse({"message": words, "field": None}, status)
+            await answer(scope, receive, send_with_headers)
             return
-        await self._app(scope, receive, sealed)
+        await self._app(scope, receive, send_with_headers)
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
         headers = Headers(scope=scope)
         if len(headers.getlist("host")) != 1 or not self._is_ours(headers["host"].lower()):
-            return 421, "The host of this request is not one that this server answers for."
-        if self._token is not None and not self._may_ask(scope, headers):
+            return 421, "This server does not answer for the host of this request."
+        if self._token is not None and not self._has_token(scope, headers):
             return 401, "A token is needed: open the address that `iclflow explore` printed."
         if scope["method"] not in ("GET", "HEAD", "POST"):
-            return 405, "Only GET and POST are answered."
+            return 405, "Only GET and POST are allowed."
         site = headers.get("sec-fetch-site", "same-origin")
         page = scope["path"] == "/" and headers.get("sec-fetch-mode", "navigate") == "navigate"
         if site not in ("same-origin", "none") and not page:
-            return 403, "This request comes from another site: it is not answered."
+            return 403, "Requests from other sites are refused."
         if scope["method"] == "POST":
-            return self._unsafe(headers)
+            return self._refuse_post(headers)
         return None
 
     def _is_ours(self, host: str) -> bool:
-        """Whether a host is one of our names or, where there is a token, any number."""
+        """Whether a host is one of our names or, where there is a token, any IP address."""
         if host in self._hosts:
             return True
         if self._token is None:
@@ -116,8 +116,8 @@ class Guard:
         written = f"[{number}]" if number.version == 6 else str(number)
         return host == written + port and f"127.0.0.1{port}" in self._hosts
 
-    def _may_ask(self, scope: Scope, headers: Headers) -> bool:
-        """Whether a request carries the token, in its cookie or, for the page, in its address."""
+    def _has_token(self, scope: Scope, headers: Headers) -> bool:
+        """Whether a request has the token, in its cookie or, for the page, in its address."""
         cookies = cookie_parser(headers.get("cookie", ""))
         return self._is_token(cookies.get(_cookie_name(scope), "")) or self._in_address(scope)
 
@@ -128,25 +128,25 @@ class Guard:
         return any(self._is_token(value) for value in query.get("token", ()))
 
     def _is_token(self, text: str) -> bool:
-        # In constant time: how long a comparison takes must not tell how much of it is right.
+        # In constant time: the duration of a comparison must not reveal how much of it is right.
         return hmac.compare_digest(text.encode(), (self._token or "").encode())
 
-    def _unsafe(self, headers: Any) -> tuple[int, str] | None:
-        """What is wrong with a request that changes something."""
+    def _refuse_post(self, headers: Any) -> tuple[int, str] | None:
+        """Why a request that changes something is refused, if it is."""
         if headers.get("origin", "").lower() != f"http://{headers['host'].lower()}":
             return (
                 403,
-                "What changes something must come from the page itself: `Origin` is another.",
+                "Only the page itself may change something: `Origin` is another site.",
             )
         if headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-            return 415, "The body must be JSON, and say so in its `Content-Type`."
+            return 415, "The body must be JSON, with the `Content-Type` of JSON."
         length = headers.get("content-length", "0")
         if not (length.isascii() and length.isdecimal()) or int(length) > LARGEST_BODY:
-            return 413, f"The body is larger than {LARGEST_BODY} bytes, the most that is read."
+            return 413, f"The body is larger than {LARGEST_BODY} bytes."
         return None
 
 
 def _cookie_name(scope: Scope) -> str:
-    """One for each port: cookies know of hosts alone, and a machine may have several explorers."""
+    """One per port: cookies are kept per host, and a machine may run several explorers."""
     server = scope.get("server") or ("", 0)
     return f"iclflow-explorer-{server[1]}"

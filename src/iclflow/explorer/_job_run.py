@@ -1,4 +1,4 @@
-"""Jobs of a worker: a run that is watched, and its export."""
+"""Jobs of a worker: computing a run, drawing it, compiling what a run needs."""
 
 import dataclasses
 import time
@@ -9,81 +9,98 @@ import jax
 import numpy as np
 
 from ..config import Config, parse_config
-from ..experiment import Experiment, loss_figure, overlay, prepare, summarise, train
+from ..experiment import Experiment, Run, overlay, prepare, summarise, train
 from ..flows import Checkpoint, Status
 from ..trajectory import Result, Trajectory
-from ._desk import Desk
-from ._teller import Teller
+from ._channel import StopReason, WorkerChannel
+from ._reporter import Reporter
 
-# Steps of a descent from one look at it to the next, at most; fewer where steps take long, such
-# that a look comes after about so many tokens that attention reads.
-_STRETCH = 500
+# Steps of a descent from one report to the next, at most; fewer where steps take long: attention
+# then reads about this many tokens in between.
+_MOST_STEPS = 500
 _TOKENS = 1_500_000
-# Points of a stored run that are shown, and of one message about them.
-_MOST_SHOWN, _PIECE = 2000, 500
-# Seconds from one message about points to the next, and what words and claims may take of a run.
-_EVERY = 0.1
+# Points of a stored run that are shown, and that are sent together.
+_MOST_SHOWN, _CHUNK = 2000, 500
+# Seconds between reports of points, and between descriptions, which also take at most this share of
+# the time of a run.
+_POINTS_EVERY = 0.1
 _LIVE_EVERY, _LIVE_SHARE = 0.7, 0.2
+# A report that takes long is followed by a pause this many times as long.
+_REST = 3
+# `train` saves a checkpoint when it stops; in between it would cost time, and nobody needs it.
+_NO_CHECKPOINTS = 1e9
 
 
 def compute_run(
-    desk: Desk, config: dict, checkpoint: str, seconds: float, limit: float, told: int
-) -> dict:
-    """Trains, and tells of it as it goes.
+    channel: WorkerChannel,
+    config: dict[str, Any],
+    checkpoint: str,
+    seconds: float,
+    limit: float,
+    reported: int,
+) -> dict[str, Any]:
+    """Trains, and reports the run as it goes.
 
     **Arguments:**
 
-    - `checkpoint`: the file in which a run that is left stands, to be taken up.
+    - `checkpoint`: the file from which a run that was stopped is resumed.
     - `seconds`: that it has computed before.
     - `limit`: of seconds in all.
-    - `told`: how many of its points the page knows already.
+    - `reported`: how many of its points the page has already.
     """
     experiment = prepare(parse_config(config, stored=True))
-    if why := desk.stopped():
-        return {"left": why, "seconds": seconds}
-    teller = Teller(desk, experiment, overlay(experiment), experiment.floor(), told)
-    if not told:
-        teller.begin(_known_end(experiment.config))
+    if reason := channel.stop_reason():
+        return _outcome(reason, seconds)
+    reporter = _reporter(channel, experiment, reported)
+    if not reported:
+        reporter.begin(_known_end(experiment.config))
     start = time.monotonic()
-    watch = _Watch(desk, teller, start - seconds, limit)
-    run = train(
-        experiment, watch, Checkpoint(Path(checkpoint), every=1e9), _stretch(experiment.config)
-    )
+    callback = _Callback(channel, reporter, start - seconds, limit)
+    saved = Checkpoint(Path(checkpoint), every=_NO_CHECKPOINTS)
+    run = train(experiment, callback, saved, _steps_per_report(experiment.config))
     spent = seconds + time.monotonic() - start
-    if watch.why in ("pause", "yield"):
-        teller.points(run)
-        return {"left": watch.why, "seconds": spent}
-    Path(checkpoint).unlink(missing_ok=True)
-    teller.points(run)
-    if watch.why == "cancel":
-        return {"left": "cancel", "seconds": spent}
+    reason = callback.stop_reason
+    if reason not in ("pause", "yield"):
+        Path(checkpoint).unlink(missing_ok=True)
+    reporter.report_points(run)
+    if reason is not None:
+        return _outcome(reason, spent)
     message = None
-    if watch.late:
-        message = f"Stopped after {limit:g} seconds, the most that the explorer gives a run."
-    _tell_end(desk, teller, experiment, run, spent, message, shown=run)
-    return {"left": None, "seconds": spent}
+    if callback.late:
+        message = f"Stopped after {limit:g} seconds, the time limit of the explorer."
+    _report_end(channel, reporter, experiment, run, spent, message, shown=run)
+    return _outcome(None, spent)
 
 
-def tell_whole_run(desk: Desk, config: Config, run: Trajectory) -> dict:
-    """Tells of a run that is there already, as of one that has just ended."""
+def report_whole_run(channel: WorkerChannel, config: Config, run: Trajectory) -> dict[str, Any]:
+    """Reports a run that was read from disk, as if it had just ended."""
     experiment = prepare(config)
-    teller = Teller(desk, experiment, overlay(experiment), experiment.floor())
-    teller.begin(float(run.times[-1]))
-    shown = _thinned(run)
-    for end in [*range(_PIECE, len(shown), _PIECE), len(shown)]:
-        teller.points(shown[:end])
-        if desk.cancelled:
-            return {"left": "cancel", "seconds": 0.0}
+    reporter = _reporter(channel, experiment)
+    reporter.begin(float(run.times[-1]))
+    shown = _thin_out(run)
+    for end in [*range(_CHUNK, len(shown), _CHUNK), len(shown)]:
+        reporter.report_points(shown[:end])
+        if channel.cancelled:
+            return _outcome("cancel", 0.0)
     message = None
     if len(shown) < len(run):
         message = f"{run.result.value} Of {len(run)} points {len(shown)} are shown."
     seconds = float(run.statistics.get("seconds", 0.0))
-    _tell_end(desk, teller, experiment, run, seconds, message, shown)
-    return {"left": None, "seconds": 0.0}
+    _report_end(channel, reporter, experiment, run, seconds, message, shown)
+    return _outcome(None, 0.0)
 
 
-def _thinned(run: Trajectory) -> Trajectory:
-    """At most so many points of a run as a page can show, evenly, the first and the last too."""
+def _reporter(channel: WorkerChannel, experiment: Experiment, reported: int = 0) -> Reporter:
+    return Reporter(channel, experiment, overlay(experiment), experiment.floor(), reported)
+
+
+def _outcome(stopped: StopReason | None, seconds: float) -> dict[str, Any]:
+    """What the server gets back: why the run was stopped, and the seconds that it has computed."""
+    return {"stopped": stopped, "seconds": seconds}
+
+
+def _thin_out(run: Trajectory) -> Trajectory:
+    """At most as many points of a run as a page can show, evenly, with the first and the last."""
     if len(run) <= _MOST_SHOWN:
         return run
     places = np.unique(np.linspace(0, len(run) - 1, _MOST_SHOWN).astype(int))
@@ -93,59 +110,64 @@ def _thinned(run: Trajectory) -> Trajectory:
     )
 
 
-def draw_loss(desk: Desk, config: dict, times: np.ndarray, losses: np.ndarray, result: str) -> Any:
+def draw_loss(
+    channel: WorkerChannel,
+    config: dict[str, Any],
+    times: np.ndarray,
+    losses: np.ndarray,
+    result: str,
+) -> dict[str, bytes]:
     """The figure of a run, as `iclflow run` draws it: PNG and PDF."""
     experiment = prepare(parse_config(config, stored=True))
     clock = "time" if experiment.config.flow.kind == "gradient_flow" else "step"
     run = Trajectory(times, losses, experiment.model, clock, Result[result])
-    return loss_figure(run, overlay(experiment), experiment.floor(), experiment.config.name)
+    return Run(experiment, run).figures()
 
 
-def warm_up(desk: Desk, config: dict) -> None:
-    """Compiles what a run of this config needs, without telling anybody."""
+def warm_up(channel: WorkerChannel, config: dict[str, Any]) -> None:
+    """Compiles what a run of this config needs, and sends nothing."""
     experiment = prepare(parse_config(config, stored=True))
-    teller = Teller(desk, experiment, overlay(experiment), experiment.floor())
-    run = train(experiment, lambda _: True, None, _stretch(experiment.config))
-    teller.measure(run)
+    run = train(experiment, lambda _: True, None, _steps_per_report(experiment.config))
+    _reporter(channel, experiment).measure(run)
 
 
-class _Watch:
-    """Looks at a run between its chunks: shows it, and says when to stop."""
+class _Callback:
+    """Called by `train` between chunks of steps: reports the run, and says whether to go on."""
 
-    def __init__(self, desk: Desk, teller: Teller, start: float, limit: float):
-        self._desk, self._teller, self._start, self._limit = desk, teller, start, limit
-        self._shown = self._lived = time.monotonic()
+    def __init__(self, channel: WorkerChannel, reporter: Reporter, start: float, limit: float):
+        self._channel, self._reporter, self._start, self._limit = channel, reporter, start, limit
+        self._last_points = self._last_live = time.monotonic()
         self._first, self._cost = True, 0.0
-        self.why: str | None = None
+        self.stop_reason: StopReason | None = None
         self.late = False
 
     def __call__(self, status: Status) -> bool:
         now = time.monotonic()
         assert status.so_far is not None
-        live = now - self._lived >= max(_LIVE_EVERY, self._teller.cost / _LIVE_SHARE)
-        # What takes long to tell is told less often.
-        if self._first or live or now - self._shown >= max(_EVERY, 3 * self._cost):
+        live = now - self._last_live >= max(_LIVE_EVERY, self._reporter.cost / _LIVE_SHARE)
+        due = now - self._last_points >= max(_POINTS_EVERY, _REST * self._cost)
+        if self._first or live or due:
             self._first = False
             run = status.so_far()
-            self._teller.points(run)
-            self._teller.progress(status, now - self._start)
-            self._shown = time.monotonic()
-            self._cost = self._shown - now
+            self._reporter.report_points(run)
+            self._reporter.report_progress(status, now - self._start)
+            self._last_points = time.monotonic()
+            self._cost = self._last_points - now
             if live:
-                self._teller.live(run)
-                self._lived = time.monotonic()
-        self.why = self._desk.stopped()
+                self._reporter.report_live(run)
+                self._last_live = time.monotonic()
+        self.stop_reason = self._channel.stop_reason()
         self.late = now - self._start >= self._limit
-        return self.why is None and not self.late
+        return self.stop_reason is None and not self.late
 
 
-def _stretch(config: Config) -> int:
-    """Steps between two looks, so that a run can be watched and stopped."""
+def _steps_per_report(config: Config) -> int:
+    """Steps between two calls of the callback."""
     if config.model.bilinear or config.model.cubic:
-        return _STRETCH  # its risks know the moments of sequences, and read none
+        return _MOST_STEPS  # its risks use moments of sequences, and read no tokens
     sequences = getattr(config.risk, "batch", None) or getattr(config.risk, "sequences", 256)
     tokens = sequences * (config.task.longest_context + 1) * getattr(config.model, "heads", 1)
-    return max(1, min(_STRETCH, _TOKENS // tokens))
+    return max(1, min(_MOST_STEPS, _TOKENS // tokens))
 
 
 def _known_end(config: Config) -> float | None:
@@ -153,9 +175,9 @@ def _known_end(config: Config) -> float | None:
     return flow.end if flow.kind == "gradient_flow" else float(flow.steps)
 
 
-def _tell_end(
-    desk: Desk,
-    teller: Teller,
+def _report_end(
+    channel: WorkerChannel,
+    reporter: Reporter,
     experiment: Experiment,
     run: Trajectory,
     seconds: float,
@@ -163,9 +185,9 @@ def _tell_end(
     shown: Trajectory,
 ) -> None:
     summary = summarise(
-        experiment.config, run, teller.floor, teller.predicted, experiment.task
+        experiment.config, run, reporter.floor, reporter.predicted, experiment.task
     ).as_json()
-    desk.event(
+    channel.send_event(
         "ended",
         result=run.result.name,
         message=message or run.result.value,
@@ -173,8 +195,8 @@ def _tell_end(
         points=len(shown),
         summary=summary,
     )
-    teller.theory(float(shown.times[-1]), shown.times)
-    teller.finish(shown, run)
+    reporter.report_theory(float(shown.times[-1]), shown.times)
+    reporter.finish(shown, run)
 
 
 JOBS = {"run": compute_run, "draw": draw_loss, "warm": warm_up}

@@ -1,4 +1,4 @@
-"""Jobs of a worker: runs and sweeps that are on disk."""
+"""Jobs of a worker: runs and sweeps on disk."""
 
 import json
 import math
@@ -8,10 +8,10 @@ from typing import Any
 
 from ..config import InputError, parse_config, read_toml
 from ..store import SWEEP
-from ..sweep import MEASUREMENTS, Sweep, Table, load_trajectory, parse_sweep, sweep_tables
+from ..sweeps import MEASUREMENTS, Sweep, Table, load_trajectory, parse_sweep, sweep_tables
 from ..trajectory import Trajectory
-from ._desk import Desk
-from ._job_run import tell_whole_run
+from ._channel import WorkerChannel
+from ._job_run import report_whole_run
 
 # What a table has besides swept settings and measurements.
 _OTHERS = ("run", "seed", "hash", "result", "not_measured")
@@ -23,30 +23,35 @@ _PLAIN = {
 }
 
 
-def tell_stored_run(desk: Desk, config: dict, folder: str) -> dict:
-    """Tells of a run that is on disk."""
+def report_stored_run(
+    channel: WorkerChannel, config: dict[str, Any], folder: str
+) -> dict[str, Any]:
+    """Reports a run on disk."""
     try:
         run = Trajectory.load(folder)
     except ValueError as error:
         raise InputError(str(error)) from None
-    return tell_whole_run(desk, parse_config(config, stored=True), run)
+    return report_whole_run(channel, parse_config(config, stored=True), run)
 
 
-def tell_stored_member(desk: Desk, config: dict, folder: str, number: int) -> dict:
-    """Tells of a run of a sweep that kept its trajectories."""
-    return tell_whole_run(desk, parse_config(config, stored=True), load_trajectory(folder, number))
+def report_sweep_run(
+    channel: WorkerChannel, config: dict[str, Any], folder: str, number: int
+) -> dict[str, Any]:
+    """Reports a run of a sweep that kept its trajectories."""
+    run = load_trajectory(folder, number)
+    return report_whole_run(channel, parse_config(config, stored=True), run)
 
 
-def describe_sweep(desk: Desk, folder: str) -> dict[str, Any]:
+def describe_sweep(channel: WorkerChannel, folder: str) -> dict[str, Any]:
     """The swept settings of a sweep, and what was measured."""
-    sweep, table = _opened(folder)
-    swept = [{"name": name, "values": _told(_values(sweep, name))} for name in sweep.axes]
+    sweep, table = _open(folder)
+    swept = [{"name": name, "values": _to_json(_values(sweep, name))} for name in sweep.axes]
     if len(sweep.seeds) > 1:
         swept.append({"name": "seed", "values": list(sweep.seeds)})
     measures = [
         {"name": name, "words": name.replace("_", " "), "help": _words(name, kind)}
         for name, kind in table.columns.items()
-        if name not in sweep.axes and name not in _OTHERS and _drawable(table, name, kind)
+        if name not in sweep.axes and name not in _OTHERS and _is_drawable(table, name, kind)
     ]
     names = [axis["name"] for axis in swept]
     chosen = [measure["name"] for measure in measures if measure["name"] not in _PLAIN]
@@ -65,15 +70,17 @@ def describe_sweep(desk: Desk, folder: str) -> dict[str, Any]:
     }
 
 
-def sweep_diagram(desk: Desk, folder: str, x: str, y: str | None, value: str) -> dict[str, Any]:
+def draw_diagram(
+    channel: WorkerChannel, folder: str, x: str, y: str | None, value: str
+) -> dict[str, Any]:
     """One measurement over two swept settings: medians over all the rest."""
-    sweep, table = _opened(folder)
+    sweep, table = _open(folder)
     allowed = [*sweep.axes, "seed"]
     for name, given in {"x": x, "y": y}.items():
         if given is not None and given not in allowed:
             raise InputError(f"`{name}` = {given!r}: must be one of {', '.join(allowed)}.")
     kind = table.columns.get(value)
-    if kind is None or value in _OTHERS or not _drawable(table, value, kind):
+    if kind is None or value in _OTHERS or not _is_drawable(table, value, kind):
         raise InputError(f"`value` = {value!r} is not a measurement of this sweep.")
     number = f"(\"{value}\" = 'holds')::DOUBLE" if kind == "VARCHAR" else f'"{value}"::DOUBLE'
     share = kind in ("VARCHAR", "BOOLEAN")
@@ -96,12 +103,12 @@ def sweep_diagram(desk: Desk, folder: str, x: str, y: str | None, value: str) ->
     others = [name for name in allowed if name not in (x, y)]
     per_cell = max((cell[2] for line in grid for cell in line if cell), default=0)
     what = "share of" if share else "median over"
-    words = f"{what} {per_cell} runs" if per_cell > 1 else "one run a cell"
+    words = f"{what} {per_cell} runs" if per_cell > 1 else "one run per cell"
     if per_cell > 1 and others:
         words += f" ({', '.join(others)})"
     return {
-        "x": {"name": x, "values": _told(xs)},
-        "y": {"name": y, "values": _told(ys)},
+        "x": {"name": x, "values": _to_json(xs)},
+        "y": {"name": y, "values": _to_json(ys)},
         **{
             name: [[_finite(cell[i]) if cell else None for cell in line] for line in grid]
             for i, name in enumerate(("z", "spread", "count"))
@@ -110,10 +117,10 @@ def sweep_diagram(desk: Desk, folder: str, x: str, y: str | None, value: str) ->
     }
 
 
-def find_cell(desk: Desk, folder: str, cell: dict[str, Any]) -> dict[str, Any]:
+def find_cell(channel: WorkerChannel, folder: str, cell: dict[str, Any]) -> dict[str, Any]:
     """The first run of a sweep with these settings: its number, its config, and whether it was
     kept."""
-    sweep, _ = _opened(folder)
+    sweep, _ = _open(folder)
     wanted = {name: _key(value) for name, value in cell.items()}
     unknown = [name for name in wanted if name not in (*sweep.axes, "seed")]
     if unknown:
@@ -121,7 +128,7 @@ def find_cell(desk: Desk, folder: str, cell: dict[str, Any]) -> dict[str, Any]:
     for number in range(len(sweep)):
         seed = sweep.seeds[number % len(sweep.seeds)]
         settings = {"seed": seed, **sweep.settings(number)}
-        if all(_key(_told([settings[name]])[0]) == value for name, value in wanted.items()):
+        if all(_key(_to_json([settings[name]])[0]) == value for name, value in wanted.items()):
             kept = sweep.trajectories and _is_kept(folder, number)
             return {"number": number, "config": sweep.config(number).given(), "kept": kept}
     raise InputError("No run of this sweep has these settings.")
@@ -135,7 +142,7 @@ def _is_kept(folder: str, number: int) -> bool:
     return True
 
 
-def _opened(folder: str) -> tuple[Sweep, Table]:
+def _open(folder: str) -> tuple[Sweep, Table]:
     files, _ = sweep_tables(Path(folder))
     return parse_sweep(read_toml(Path(folder) / SWEEP), stored=True), Table(files)
 
@@ -150,8 +157,8 @@ def _values(sweep: Sweep, name: str) -> list[Any]:
     return list(found.values())
 
 
-def _told(values: Iterable[Any]) -> list[Any]:
-    """Numbers and texts as they are; anything else as text."""
+def _to_json(values: Iterable[Any]) -> list[Any]:
+    """Values of settings for JSON: numbers and texts as they are, anything else as text."""
     return [
         value if isinstance(value, str | int | float | bool | None) else json.dumps(value)
         for value in values
@@ -159,7 +166,7 @@ def _told(values: Iterable[Any]) -> list[Any]:
 
 
 def _key(value: Any) -> str:
-    """A name for a value that is the same in the file, in the table and in the page."""
+    """A key for a value that is the same in the file, in the table and on the page."""
     if isinstance(value, bool) or value is None:
         return json.dumps(value)
     if isinstance(value, int | float):
@@ -169,7 +176,7 @@ def _key(value: Any) -> str:
     return json.dumps(value if not hasattr(value, "tolist") else value.tolist())
 
 
-def _drawable(table: Table, name: str, kind: str) -> bool:
+def _is_drawable(table: Table, name: str, kind: str) -> bool:
     """Whether a column holds numbers, or verdicts, whose share can be drawn."""
     if kind in _NUMBERS:
         return True
@@ -193,9 +200,9 @@ def _finite(value: Any) -> Any:
 
 
 JOBS = {
-    "stored": tell_stored_run,
-    "member": tell_stored_member,
+    "stored": report_stored_run,
+    "member": report_sweep_run,
     "sweep": describe_sweep,
-    "diagram": sweep_diagram,
+    "diagram": draw_diagram,
     "cell": find_cell,
 }

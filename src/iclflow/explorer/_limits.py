@@ -1,4 +1,4 @@
-"""What a run in the explorer may cost: more is for `iclflow run`."""
+"""What a run in the explorer may cost. Larger ones are for `iclflow run`."""
 
 import dataclasses
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from typing import Any
 
 from ..config import Config, InputError, largest_setting, memory_needed
 
-# Seconds that a run may compute for; what it has then is kept.
+# Seconds that a run may compute; what it has by then is kept.
 LONGEST_RUN = 120.0
 # Runs that one page may have waiting or under way, and that it may keep.
 MOST_WAITING = 8
@@ -31,7 +31,7 @@ class Limit:
 
     @property
     def words(self) -> str:
-        return f"at most {grouped(self.most)} {self.name}"
+        return f"at most {group_digits(self.most)} {self.name}"
 
 
 def _setting(path: str) -> Callable[[Config], Any]:
@@ -46,8 +46,8 @@ LIMITS = (
     Limit("lengths of contexts", "task.context", 64, lambda config: len(config.task.context)),
     Limit("hidden units", "task.hidden", 1000, _setting("task.hidden")),
     Limit("heads", "model.heads", 16, _setting("model.heads")),
-    Limit("columns in a head", "model.width", 64, _setting("model.width")),
-    Limit("layers", "model.layers", 4, lambda config: config.model.layers),
+    Limit("columns per head", "model.width", 64, _setting("model.width")),
+    Limit("layers", "model.depth", 4, lambda config: config.model.layers),
     Limit("sequences in a step", "risk.batch", 4096, _setting("risk.batch")),
     Limit("sequences in a data set", "risk.sequences", 20_000, _setting("risk.sequences")),
     Limit("steps", "flow.steps", 200_000, _setting("flow.steps")),
@@ -63,47 +63,48 @@ LIMITS = (
 
 
 def check_limits(config: Config) -> None:
-    """Refuses what is too large for a page that answers at once; `Refusal` names the setting."""
+    """Refuses what is too large for an interactive page, with a `RequestError` that names the
+    setting."""
     for limit in LIMITS:
         value = limit.value(config)
         if value > limit.most:
-            raise Refusal(
-                f"`{limit.field}`: the explorer runs {limit.words}, and this has {grouped(value)}; "
-                "`iclflow run` has no such limit.",
+            raise RequestError(
+                f"`{limit.field}`: the explorer runs {limit.words}, and this has "
+                f"{group_digits(value)}; `iclflow run` has no such limit.",
                 limit.field,
             )
     needed = memory_needed(config)
     if sum(needed.values()) > _MEMORY:
         field = largest_setting(needed)
-        raise Refusal(
+        raise RequestError(
             f"`{field}`: the run would need about {sum(needed.values()) / 2**30:.3g} GiB, and the "
-            f"explorer gives one {_MEMORY / 2**30:g}; `iclflow run` has no such limit.",
+            f"explorer allows {_MEMORY / 2**30:g}; `iclflow run` has no such limit.",
             field,
         )
 
 
-def told_limits() -> list[dict[str, Any]]:
+def describe_limits() -> list[dict[str, Any]]:
     """All limits as the page states them."""
     unique = {limit.words: limit for limit in LIMITS}.values()
-    told = [
+    described = [
         {"name": limit.name, "words": limit.words, "field": limit.field, "value": limit.most}
         for limit in unique
     ]
     others = {
-        "seconds": (f"at most {LONGEST_RUN:g} seconds of computing a run", LONGEST_RUN),
-        "waiting": (f"at most {MOST_WAITING} runs of a page at once, in a queue", MOST_WAITING),
+        "seconds": (f"at most {LONGEST_RUN:g} seconds of computing per run", LONGEST_RUN),
+        "waiting": (f"at most {MOST_WAITING} runs per page at once, in a queue", MOST_WAITING),
         "kept": (f"the last {MOST_KEPT} runs of a page are kept", MOST_KEPT),
-        "memory": (f"at most {_MEMORY / 2**30:g} GiB of memory a run", _MEMORY),
+        "memory": (f"at most {_MEMORY / 2**30:g} GiB of memory per run", _MEMORY),
     }
-    return told + [
+    return described + [
         {"name": name, "words": words, "field": None, "value": value}
         for name, (words, value) in others.items()
     ]
 
 
-class Refusal(InputError):
-    """Something that cannot be done, as one sentence, with the setting that it is about and the
-    status with which it is answered."""
+class RequestError(InputError):
+    """A request that cannot be served: one sentence, the setting that it is about, and the HTTP
+    status of the answer."""
 
     def __init__(self, message: str, field: str | None = None, status: int = 422):
         super().__init__(message)
@@ -111,8 +112,8 @@ class Refusal(InputError):
         self.status = status
 
 
-def grouped(number: int) -> str:
-    """A whole number as it reads well: 20 000."""
+def group_digits(number: int) -> str:
+    """A whole number with thousands set apart: 20 000."""
     return f"{number:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
 
 

@@ -1,40 +1,11 @@
-"""The experiments of the three papers as configs to start from, and the controls for them."""
+"""The studies of the papers that the explorer offers, and the controls for their settings."""
 
 import dataclasses
 import functools
-from pathlib import Path
 from typing import Any
 
-from ..config import Config, InputError, named, parse_config, read_toml
-
-PAPERS = {"linear": "2501.16265", "softmax": "2503.12734", "multitask": "2402.19442"}
-FOLDER = Path(__file__).parent / "presets"
-
-
-@dataclasses.dataclass(frozen=True)
-class Preset:
-    """One experiment that a reader can start with a click.
-
-    **Fields:**
-
-    - `id`: the paper and a name, as in `linear/staircase`.
-    - `words`: what happens, what to try, and what is shorter than in the paper.
-    - `controls`: the settings that matter most, in the order in which they are shown.
-    - `order`: its place among the presets of its paper.
-    """
-
-    id: str
-    title: str
-    paper: str
-    words: str
-    controls: tuple[str, ...]
-    config: Config
-    order: int
-
-    @property
-    def picture(self) -> str:
-        """The name of its picture in `static/presets`."""
-        return f"{self.id.replace('/', '-')}.svg"
+from ..config import Config, InputError
+from ..papers import PAPERS, STUDIES, Study
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +14,7 @@ class Control:
 
     **Fields:**
 
-    - `shape`: `"slider"`, `"number"`, `"bars"` (a slider for each entry of a list), `"choice"` or
+    - `shape`: `"slider"`, `"number"`, `"bars"` (a slider per entry of a list), `"choice"` or
       `"flag"`.
     - `low`, `high`, `step`: the range; for bars that of each entry.
     - `log`: whether equal ratios are equally far apart.
@@ -70,31 +41,25 @@ class Control:
 
 
 @functools.cache
-def presets() -> tuple[Preset, ...]:
-    """All presets, paper after paper, each in its order."""
-    found = [_read(path) for path in sorted(FOLDER.glob("*.toml"))]
+def presets() -> tuple[Study, ...]:
+    """The studies that the explorer offers, paper after paper, each in its order."""
+    offered = [check_controls(study) for study in STUDIES.values() if study.order is not None]
     places = list(PAPERS)
-    return tuple(sorted(found, key=lambda preset: (places.index(preset.paper), preset.order)))
+    return tuple(sorted(offered, key=lambda study: (places.index(study.paper), study.order)))
 
 
-def _read(path: Path) -> Preset:
-    """The preset in a TOML file: the sections of a config, and a table about it."""
-    data = read_toml(path)
-    about = data.pop("preset", None)
-    wanted = {"title", "paper", "words", "controls", "order"}
-    if not isinstance(about, dict) or set(about) != wanted:
-        raise InputError(
-            f"`{path.name}`: its table [preset] must have {', '.join(sorted(wanted))}."
-        )
-    paper, _, name = path.stem.partition("-")
-    if about["paper"] != paper or paper not in PAPERS:
-        raise InputError(f"`{path.name}`: `preset.paper` must be how the name of the file begins.")
-    config = parse_config(named(data, path), stored=True)
-    unknown = [key for key in about["controls"] if key not in CONTROLS or not _has(config, key)]
+def picture_of(study: Study) -> str:
+    """The name of the picture of a study in `static/presets`."""
+    return f"{study.id.replace('/', '-')}.svg"
+
+
+def check_controls(study: Study) -> Study:
+    """The study itself; an `InputError` if it names a control that its config does not have."""
+    config = study.config
+    unknown = [key for key in study.controls if key not in CONTROLS or not _has(config, key)]
     if unknown:
-        raise InputError(f"`{path.name}`: `preset.controls` names `{unknown[0]}`, not a setting.")
-    about["controls"] = tuple(about["controls"])
-    return Preset(id=f"{paper}/{name}", config=config, **about)
+        raise InputError(f"`{study.id}`: `study.controls` names `{unknown[0]}`, not a setting.")
+    return study
 
 
 def _has(config: Config, key: str) -> bool:
@@ -107,7 +72,7 @@ def _range(label: str, words: str, low: float, high: float, step: float, **more:
 
 
 def _ratio(label: str, words: str, low: float, high: float, **more: Any) -> Control:
-    """A slider on a logarithmic scale; its step is the share by which a key press changes it."""
+    """A slider on a logarithmic scale; a key press changes its value by this share."""
     return Control(label, words, low=low, high=high, step=0.01, log=True, **more)
 
 
@@ -131,7 +96,7 @@ CONTROLS: dict[str, Control] = {
     ),
     "task.eigenvalues": Control(
         "Eigenvalues of the inputs",
-        "The variance of the inputs along each principal component; as many bars as dimensions.",
+        "The variance of the inputs along each principal component, one bar per dimension.",
         "bars",
         low=0.02,
         high=3.0,
@@ -146,14 +111,14 @@ CONTROLS: dict[str, Control] = {
     ),
     "task.fraction": _range(
         "Share of fresh tasks",
-        "Sequences with a task vector of their own; all others share a fixed one.",
+        "The share of sequences with a new task vector; all others have the same, fixed one.",
         0,
         1,
         0.01,
     ),
     "task.signal": Control(
         "Signal of each task",
-        "The variance of an entry of the task vector, a bar for each task.",
+        "The variance of each entry of the task vector, one bar per task.",
         "bars",
         low=0.05,
         high=4.0,
@@ -161,9 +126,9 @@ CONTROLS: dict[str, Control] = {
     ),
     "task.inputs": _count("Input dimension D", "How many coordinates an input has.", 1, 32),
     "task.variance": _range(
-        "Variance of the function", "How large the noiseless labels are.", 0, 4, 0.05
+        "Variance of the function", "The variance of the labels without noise.", 0, 4, 0.05
     ),
-    "task.sparsity": _count("Coordinates that matter", "How many the labels depend on.", 1, 32),
+    "task.sparsity": _count("Relevant inputs", "How many inputs the labels depend on.", 1, 32),
     "task.degree": _count("Hermite degree", "The degree of the nonlinear part.", 2, 12),
     "task.kind": _choice(
         "Task",
@@ -179,12 +144,12 @@ CONTROLS: dict[str, Control] = {
     ),
     "model.kind": _choice(
         "Attention",
-        "Which weights the heads have.",
+        "How the weights of the heads are parametrised.",
         ("merged", "merged key-query"),
         ("separate", "separate key and query"),
         ("two_layer", "two-layer linear network"),
         ("convolutional", "convolutional linear networks"),
-        ("structured", "ω and μ a head"),
+        ("structured", "ω and μ per head"),
         ("factored", "Q, K, V and O"),
         ("stack", "several layers"),
         ("multi_merged", "several labels, merged"),
@@ -199,11 +164,11 @@ CONTROLS: dict[str, Control] = {
         ("linear", "linear"),
         ("softmax", "softmax"),
     ),
-    "model.heads": _count("Heads H", "How many heads attend side by side.", 1, 16),
+    "model.heads": _count("Heads H", "How many heads attend in parallel.", 1, 16),
     "model.rank": _count("Rank R", "How many keys and queries each head has.", 1, 32),
     "model.scale": _ratio(
         "Initialisation scale",
-        "The size of the initial weights: small ones make plateaus, large ones none.",
+        "The size of the initial weights: the loss has plateaus only if they are small.",
         1e-6,
         10,
     ),
@@ -222,15 +187,15 @@ CONTROLS: dict[str, Control] = {
     ),
     "model.form": _choice(
         "Blocks",
-        "Whether the blocks are trained too that theory sets to zero.",
-        ("reduced", "those that matter"),
-        ("full", "all"),
+        "Whether blocks that theory sets to zero are trained as well.",
+        ("reduced", "without these blocks"),
+        ("full", "all blocks"),
     ),
     "model.per_coordinate": Control(
-        "ω for each coordinate", "Whether a head weighs every coordinate by itself.", "flag"
+        "ω for each coordinate", "Whether a head has a separate ω for every coordinate.", "flag"
     ),
     "model.self_attention": Control(
-        "Query attends to itself", "Whether the query is one of the tokens it attends to.", "flag"
+        "Query attends to itself", "Whether the query is among the keys.", "flag"
     ),
     "model.weights": _choice(
         "What is trained",
@@ -238,22 +203,22 @@ CONTROLS: dict[str, Control] = {
         ("balanced", "ω and μ"),
         ("factors", "their two factors"),
         ("matrices", "the matrices K, Q, V, O"),
-        ("tokens", "these with the parts that are zero"),
+        ("tokens", "these, with the blocks that are zero"),
     ),
-    "model.omega": _ratio("Largest ω at the start", "The size of the first keys.", 1e-4, 1),
+    "model.omega": _ratio("Largest initial ω", "The strongest initial attention.", 1e-4, 1),
     "model.spread": _range(
-        "Spread of the start",
-        "How far below the largest an ω may start, as a share.",
+        "Spread of initial ω",
+        "How far below the largest an initial ω may lie, as a share.",
         0,
         0.99,
         0.01,
     ),
-    "model.mu": _ratio("μ at the start", "The size of the first values.", 1e-4, 1),
+    "model.mu": _ratio("Initial μ", "The initial output weight.", 1e-4, 1),
     "model.width": _count("Width of a head", "The size of keys, queries and values.", 1, 64),
     "risk.kind": _choice(
         "What is minimised",
-        "The loss of the population, an approximation of it, or that of sequences.",
-        ("best", "the best there is"),
+        "The population loss, an approximation of it, or the loss on sequences.",
+        ("best", "the best available"),
         ("exact", "population, exact"),
         ("large_context", "population, long contexts"),
         ("first_order", "population, first order in 1/N"),
@@ -273,7 +238,7 @@ CONTROLS: dict[str, Control] = {
         ("sgd", "SGD"),
         ("adam", "Adam"),
     ),
-    "flow.end": _ratio("End", "The last moment of the flow.", 1, 1e7),
+    "flow.end": _ratio("End", "The last time of the flow.", 1, 1e7),
     "flow.learning_rate": _ratio("Learning rate", "The size of a step.", 1e-5, 1),
-    "flow.steps": _count("Steps", "How many steps are made.", 10, 200_000, log=True),
+    "flow.steps": _count("Steps", "How many steps are taken.", 10, 200_000, log=True),
 }

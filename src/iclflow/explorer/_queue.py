@@ -9,8 +9,8 @@ from ._session import Run
 class FairQueue:
     """Runs that wait for a worker.
 
-    A page that asks for many runs waits for its own: another page that asks for its first waits
-    for one run of each page before it, and no more.
+    A page with many runs waits for its own: the first run of another page waits for at most one run
+    of each page before it.
     """
 
     def __init__(self):
@@ -22,13 +22,12 @@ class FairQueue:
         return sum(map(len, self._lines.values()))
 
     def add(self, run: Run, first: bool = False) -> None:
-        """Puts a run at the end of the line of its page; `first` at its beginning, for one that
-        had begun."""
+        """Puts a run at the end of the line of its page; with `first`, at its beginning."""
         line = self._lines.setdefault(run.session.id, collections.deque())
         line.appendleft(run) if first else line.append(run)
 
     def remove(self, run: Run) -> bool:
-        """Takes a run out; False if it does not wait."""
+        """Removes a run; False if it does not wait."""
         line = self._lines.get(run.session.id)
         if line is None or run not in line:
             return False
@@ -38,7 +37,7 @@ class FairQueue:
         return True
 
     def next(self) -> Run | None:
-        """Takes out the run whose turn it is. Its page comes last from now on."""
+        """Removes and returns the run whose turn it is. Its page is last from now on."""
         for session, line in self._lines.items():
             run = line.popleft()
             del self._lines[session]
@@ -48,7 +47,7 @@ class FairQueue:
         return None
 
     def order(self) -> Iterator[Run]:
-        """The runs in the order of their turns, as it is now."""
+        """The runs in the order of their turns, as of now."""
         lines = [list(line) for line in self._lines.values()]
         for turn in range(max(map(len, lines), default=0)):
             for line in lines:

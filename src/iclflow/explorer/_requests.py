@@ -7,10 +7,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from ._limits import LARGEST_BODY, Refusal
+from ._limits import LARGEST_BODY, RequestError
 
 # Seconds in which a body has to arrive.
-_PATIENCE = 10.0
+_TIMEOUT = 10.0
 _LONGEST_TITLE = 120
 # A config has tables of lists of lists.
 _DEEPEST = 12
@@ -24,23 +24,24 @@ async def read_body(request: Request) -> dict[str, Any]:
         async for chunk in request.stream():
             content += chunk
             if len(content) > LARGEST_BODY:
-                raise Refusal(f"The body is larger than {LARGEST_BODY} bytes.", status=413)
+                raise RequestError(f"The body is larger than {LARGEST_BODY} bytes.", status=413)
         return content
 
     try:
-        content = await asyncio.wait_for(read(), _PATIENCE)
+        content = await asyncio.wait_for(read(), _TIMEOUT)
     except TimeoutError:
-        raise Refusal(f"The body did not arrive in {_PATIENCE:g} seconds.", status=408) from None
+        late = f"The body did not arrive in {_TIMEOUT:g} seconds."
+        raise RequestError(late, status=408) from None
     try:
-        body = json.loads(content.decode("utf-8"), parse_constant=_no_constant)
-        # A half of a character, as JSON can spell it, cannot be written anywhere again.
+        body = json.loads(content.decode("utf-8"), parse_constant=_refuse_constant)
+        # JSON can spell half of a surrogate pair, which cannot be encoded again.
         json.dumps(body, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
-        raise Refusal("The body is not JSON.", status=400) from None
+        raise RequestError("The body is not JSON.", status=400) from None
     if not isinstance(body, dict):
-        raise Refusal("The body must be a JSON object.", status=400)
+        raise RequestError("The body must be a JSON object.", status=400)
     if _depth(body) > _DEEPEST:
-        raise Refusal(f"The body is nested deeper than {_DEEPEST} levels.", status=400)
+        raise RequestError(f"The body is nested deeper than {_DEEPEST} levels.", status=400)
     return body
 
 
@@ -53,45 +54,46 @@ def _depth(value: Any) -> int:
     return depth
 
 
-def _no_constant(name: str):
+def _refuse_constant(name: str):
     raise ValueError(name)
 
 
-def title_in(body: dict[str, Any], name: str) -> str:
+def read_title(body: dict[str, Any], name: str) -> str:
     title = body.get("title")
     if not isinstance(title, str):
         return name
     return "".join(c if c.isprintable() else " " for c in title)[:_LONGEST_TITLE] or name
 
 
-def cell_in(body: dict[str, Any]) -> dict[str, Any]:
+def read_cell(body: dict[str, Any]) -> dict[str, Any]:
     """The settings of a cell: {name: value}, from the axes that the page shows."""
     cell = {}
     for axis in ("x", "y"):
         part = body.get(axis)
         if isinstance(part, dict) and isinstance(part.get("name"), str):
             if not isinstance(part.get("value"), str | int | float | bool):
-                raise Refusal(f"`{axis}.value` must be a number or a text.", axis)
+                raise RequestError(f"`{axis}.value` must be a number or a text.", axis)
             cell[part["name"]] = part["value"]
     if not cell:
-        raise Refusal("`x` is needed: the name of a swept setting and its value.", "x")
+        raise RequestError("`x` is needed: the name of a swept setting and its value.", "x")
     return cell
 
 
-async def refused(request: Request, error: Exception) -> Response:
+async def answer_input_error(request: Request, error: Exception) -> Response:
     field, status = getattr(error, "field", None), getattr(error, "status", 422)
     return JSONResponse({"message": str(error), "field": field}, status)
 
 
-async def not_there(request: Request, error: Exception) -> Response:
+async def answer_not_found(request: Request, error: Exception) -> Response:
     status = getattr(error, "status_code", 404)
     return JSONResponse({"message": "There is nothing at this address.", "field": None}, status)
 
 
-async def broken(request: Request, error: Exception) -> Response:
-    """Answers when the program itself is at fault; the terminal shows where."""
-    return JSONResponse({"message": "The server made an error of its own.", "field": None}, 500)
+async def answer_error(request: Request, error: Exception) -> Response:
+    """Answers when the program itself fails; the terminal shows the traceback."""
+    message = "The server has failed: its terminal shows the error."
+    return JSONResponse({"message": message, "field": None}, 500)
 
 
-async def gone(request: Request, error: Exception) -> Response:
+async def answer_disconnect(request: Request, error: Exception) -> Response:
     return Response(status_code=499)  # nobody reads this

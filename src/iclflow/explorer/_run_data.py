@@ -4,10 +4,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+# The matrices of the heads at some points, by index and name.
+Frames = dict[int, dict[str, np.ndarray]]
+
 
 class Points(NamedTuple):
-    """The points of a run: their clock, their losses, the lines of the panels by the id of the
-    panel, and the roles of the heads. Never written into, so that threads may read them."""
+    """The points of a run: times, losses, the lines of the panels by the id of the panel, and the
+    roles of the heads. The arrays are never written to, so that threads may read them."""
 
     times: np.ndarray
     losses: np.ndarray
@@ -24,32 +27,30 @@ _NONE = Points(np.zeros(0), np.zeros(0), {}, None)
 
 
 class RunData:
-    """What is known of one run. It belongs to the event loop: threads are given what its methods
-    return.
+    """What is known of one run. It belongs to the event loop; threads get what its methods return.
 
     **Fields:**
 
-    - `told`: the last event of each kind, as text.
-    - `words`: the moments that were told in words.
-    - `drawn`: the pictures of a run that is over, by name.
+    - `events`: the last event of each kind, as text.
+    - `moments`: the moments that were described.
+    - `figures`: of a run that is over, by name.
     """
 
     def __init__(self):
         self._parts: list[Points] = []
-        self._frames: dict[int, dict[str, np.ndarray]] = {}
-        self.told: dict[str, str] = {}
-        self.words: list[Any] = []
-        self.drawn: dict[str, bytes] = {}
+        self._frames: Frames = {}
+        self.events: dict[str, str] = {}
+        self.moments: list[Any] = []
+        self.figures: dict[str, bytes] = {}
         self.count = 0
         self._bytes = 0
 
     @property
     def bytes(self) -> int:
-        return self._bytes + sum(map(len, self.drawn.values()))
+        return self._bytes + sum(map(len, self.figures.values()))
 
-    def add(self, start: int, points: Points, frames: dict[int, dict[str, np.ndarray]]) -> None:
-        """Takes points from place `start` on, in the stead of what was there, and the weights of
-        some of them."""
+    def add(self, start: int, points: Points, frames: Frames) -> None:
+        """Replaces the points from index `start` on, and adds the weights of some of them."""
         if start < self.count:
             self._parts = [self.points().until(start)]
             for place in [place for place in self._frames if place >= start]:
@@ -80,9 +81,9 @@ class RunData:
         return self._parts[0] if self._parts else _NONE
 
     def frame(self, index: int) -> tuple[int, dict[str, np.ndarray]]:
-        """The weights at a point, or at the last before it that has some, and its place."""
-        places = [place for place in self._frames if place <= index]
-        return (max(places), self._frames[max(places)]) if places else (index, {})
+        """The weights at a point, or at the last before it that has some, and its index."""
+        kept = max((place for place in self._frames if place <= index), default=None)
+        return (index, {}) if kept is None else (kept, self._frames[kept])
 
 
 def _size(frame: dict[str, np.ndarray]) -> int:

@@ -1,20 +1,20 @@
-"""The server: an address, the application behind it, and an orderly end."""
+"""The server: its address, the application behind it, and an orderly shutdown."""
 
 import asyncio
 import contextlib
 import ipaddress
-import os
 import secrets
 import signal
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from ..config import InputError
+from ..runtime import usable_cores
 
-# Tried one after the other when no port is asked for.
+# Ports that are tried in turn when none is given.
 FIRST_PORT, _PORTS = 8765, 20
-# More processes than this learn nothing faster on one page.
+# One page seldom has more runs under way than this.
 _MOST_WORKERS = 4
 
 
@@ -31,11 +31,11 @@ def explore(
 
     **Arguments:**
 
-    - `port`: None for the first that is free from `FIRST_PORT` on, 0 for any.
-    - `roots`: where runs and sweeps are looked for.
-    - `workers`: processes that compute (default: one a core, at most 4).
-    - `names`: further host names under which the server may be asked for.
-    - `ready`: called with the address once it answers.
+    - `port`: None for the first free one from `FIRST_PORT` on, 0 for any.
+    - `roots`: the folders with runs and sweeps.
+    - `workers`: worker processes (default: one per core, at most 4).
+    - `names`: further host names of the server.
+    - `ready`: called with the address once the server answers.
     - `allow_remote`: whether `host` may be one that others can reach; then the address has a token
       that every request must carry.
     """
@@ -49,7 +49,7 @@ def explore(
 
 
 @contextlib.contextmanager
-def _listening(host: str, port: int | None):
+def _listening(host: str, port: int | None) -> Iterator[socket.socket]:
     """A socket that listens; an `InputError` where there can be none."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     tried = range(FIRST_PORT, FIRST_PORT + _PORTS) if port is None else [port]
@@ -59,7 +59,7 @@ def _listening(host: str, port: int | None):
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((host, number))
-            listener.listen(128)  # now: a port that is bound alone can be bound by another
+            listener.listen(128)  # at once: a port that is only bound can be bound again
         except (OSError, OverflowError) as error:
             listener.close()
             failure = error if isinstance(error, OSError) else None
@@ -69,32 +69,39 @@ def _listening(host: str, port: int | None):
         finally:
             listener.close()
         return
-    where = f"`--host` = {host}, `--port` = {'any of ' if port is None else ''}{_named(tried)}"
+    where = f"`--host` = {host}, `--port` = {'any of ' if port is None else ''}{_port_range(tried)}"
     reason = failure.strerror if failure is not None else "not a port"
     raise InputError(f"{where} cannot be used ({reason}): choose another.")
 
 
-def _named(ports: Sequence[int]) -> str:
+def _port_range(ports: Sequence[int]) -> str:
     return str(ports[0]) if len(ports) == 1 else f"{ports[0]} to {ports[-1]}"
 
 
-async def _serve(listener, host, roots, workers, names, ready) -> None:
+async def _serve(
+    listener: socket.socket,
+    host: str,
+    roots: Sequence[Path],
+    workers: int | None,
+    names: Sequence[str],
+    ready: Callable[[str], None] | None,
+) -> None:
     import uvicorn
 
     from ._app import application
     from ._connections import BACKLOG, LimitedProtocol, limit_logs, most_connections
+    from ._hub import Hub
     from ._presets import presets
-    from ._stored import Shelf
-    from ._studio import Studio
+    from ._stored import StoredRuns
 
     port = listener.getsockname()[1]
     known = presets()
     first = next((p.config for p in known if p.id == "linear/staircase"), known[0].config)
-    count = min(_MOST_WORKERS, os.cpu_count() or 1) if workers is None else workers
-    studio = Studio(count, first)
+    count = min(_MOST_WORKERS, usable_cores()) if workers is None else workers
+    hub = Hub(count, first)
     token = None if is_local(host) else secrets.token_urlsafe(32)
     hosts = [*_hosts(host, port), *_with_port(names, port)]
-    app = application(studio, Shelf(list(roots)), hosts, token)
+    app = application(hub, StoredRuns(list(roots)), hosts, token)
     most = {"most": most_connections(count)}
     config = uvicorn.Config(
         app,
@@ -110,18 +117,18 @@ async def _serve(listener, host, roots, workers, names, ready) -> None:
     )
     limit_logs()
     server = uvicorn.Server(config)
-    # Signals are ours: the streams of events have to end before the server can.
+    # Signals are handled here: event streams have to end before uvicorn can shut down.
     setattr(server, "capture_signals", contextlib.nullcontext)
     loop = asyncio.get_running_loop()
 
     def end() -> None:
-        studio.end_streams()
+        hub.end_streams()
         server.should_exit = True
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for number in before:
         signal.signal(number, lambda *_: loop.call_soon_threadsafe(end))
-    await studio.start()
+    await hub.start()
     try:
         serving = asyncio.create_task(server.serve([listener]))
         while not server.started and not serving.done():
@@ -131,13 +138,13 @@ async def _serve(listener, host, roots, workers, names, ready) -> None:
             ready(f"http://{_in_address(_shown(host))}:{port}/{query}")
         await serving
     finally:
-        await studio.close()
+        await hub.close()
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
 def _hosts(host: str, port: int) -> list[str]:
-    """The names by which a browser on this machine, or on the network, may ask."""
+    """The names that browsers on this machine, or on the network, may use."""
     names = ["127.0.0.1", "localhost", "[::1]"]
     if host in ("0.0.0.0", "::"):
         names += [socket.gethostname(), socket.getfqdn()]

@@ -1,4 +1,4 @@
-"""What one page has: its runs, and everything that happened to them, in order."""
+"""One page: its runs, and the events that it gets about them, in order."""
 
 import asyncio
 import itertools
@@ -18,13 +18,21 @@ OVER = ("settled", "cancelled", "failed")
 
 
 class Run:
-    """One run of one page, whether it is computed here or was stored.
+    """One run of one page, computed here or read from disk.
 
     **Arguments:**
 
-    - `job`: what a worker does for it, with `needs`.
-    - `stored`: what it was before, if it was there already: `{"kind": …, "name": …}`.
-    - `checkpoint`: where it stands when it is left.
+    - `job`: what a worker does for it, with `arguments`.
+    - `stored`: where it comes from, if from disk: `{"kind": …, "name": …}`.
+    - `folder`: for its checkpoint, while it is paused or yields to others.
+
+    **Fields:**
+
+    - `place`: in the queue; `stalled`: why no run is taken from the queue, if that is so.
+    - `requested`: the action that was requested while it runs.
+    - `seconds`: that it has computed.
+    - `result`: with which its figure would be drawn now.
+    - `has_moved`: whether it has sent points since it was given to a worker.
     """
 
     def __init__(
@@ -33,27 +41,24 @@ class Run:
         config: Config,
         title: str,
         job: str,
-        needs: dict[str, Any],
+        arguments: dict[str, Any],
         stored: dict[str, Any] | None,
-        checkpoint: Path,
+        folder: Path,
     ):
         self.id = secrets.token_urlsafe(12)
         self.session, self.config, self.title = session, config, title
-        self.job, self.needs, self.stored = job, needs, stored
-        self.checkpoint = checkpoint / f"{self.id}.safetensors"
+        self.job, self.arguments, self.stored = job, arguments, stored
+        self.checkpoint = folder / f"{self.id}.safetensors"
         self.state: State = "queued"
         self.place: int | None = None
-        # Why it waits, where not for other runs.
-        self.why: str | None = None
-        self.number: int | None = None
-        self.wish: str | None = None
-        self.asked_at = time.monotonic()
+        self.stalled: str | None = None
+        self.job_number: int | None = None
+        self.requested: str | None = None
+        self.queued_at = time.monotonic()
         self.seconds = 0.0
-        # As which it would be drawn now.
         self.result = "cancelled"
-        # Whether it has told points since it was given to a worker.
-        self.moved = False
-        self.shape = shape_of(config)
+        self.has_moved = False
+        self.compile_key = compile_key(config)
         self.data = RunData()
 
     @property
@@ -64,9 +69,9 @@ class Run:
         self.checkpoint.unlink(missing_ok=True)
 
 
-def shape_of(config: Config) -> str:
-    """What decides which programs a run needs: all but the values of real numbers, and how long
-    contexts are."""
+def compile_key(config: Config) -> str:
+    """What decides which programs a run compiles: everything but the values of real numbers and the
+    length of contexts."""
 
     def shape(value: Any) -> Any:
         if isinstance(value, dict):
@@ -81,12 +86,12 @@ def shape_of(config: Config) -> str:
 
 
 class Session:
-    """One page: its runs, and the events that it has to be told."""
+    """One page: its runs, and the events that its streams send."""
 
     def __init__(self):
         self.id = secrets.token_urlsafe(18)
         self.runs: dict[str, Run] = {}
-        # Events by their number, and the newest of each run that the next of its kind replaces.
+        # Events by number, and the newest of each kind that the next one of a run replaces.
         self._log: dict[int, tuple[str, str]] = {}
         self._newest: dict[tuple[str, str], int] = {}
         self._next = 1
@@ -97,8 +102,8 @@ class Session:
         self.expected = math.inf
 
     def publish(self, run: Run, type: str, text: str | None = None, **content: Any) -> None:
-        """Adds an event; all streams of the page wake up. How far a run is, and its place in the
-        queue, are worth no more once the next is there."""
+        """Adds an event and wakes all streams of the page. Progress, and places in the queue,
+        replace the event before them."""
         if text is None:
             text = json.dumps({"type": type, **content}, separators=(",", ":"))
         text = f'{{"run":"{run.id}",{text[1:]}'
@@ -116,7 +121,7 @@ class Session:
             self._text_bytes -= len(self._log.pop(number)[1])
 
     def forget(self, run: Run) -> None:
-        """Drops a run and its events; pages are told that it has gone."""
+        """Drops a run and its events; the page gets an event that says so."""
         self.runs.pop(run.id, None)
         for number in [number for number, (id, _) in self._log.items() if id == run.id]:
             self._remove(number)
@@ -130,8 +135,8 @@ class Session:
         newer = itertools.takewhile(lambda event: event > number, reversed(self._log))
         return [(event, self._log[event][1]) for event in newer][::-1]
 
-    async def more(self, seconds: float) -> None:
-        """Waits until there are more events, or for so long."""
+    async def wait(self, seconds: float) -> None:
+        """Waits until there are more events, or until the time is up."""
         wake = self._wake
         try:
             await asyncio.wait_for(wake.wait(), seconds)

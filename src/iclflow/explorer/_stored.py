@@ -9,32 +9,32 @@ from pathlib import Path
 from typing import Any
 
 from ..files import printable
-from ..store import StoredRun, StoredSweep, damage, list_runs, list_sweeps
-from ._limits import Refusal
+from ..store import StoredRun, StoredSweep, find_damage, list_runs, list_sweeps
+from ._limits import RequestError
 
-# Folders are looked through again after so many seconds.
+# Seconds for which a listing of the folders is used again.
 _FRESH = 2.0
 _MOST_LISTED = 1000
 
 
-class Shelf:
-    """What lies below some folders.
+class StoredRuns:
+    """The runs and sweeps in some folders.
 
     **Arguments:**
 
-    - `roots`: the folders; those that are not there are left out.
+    - `roots`: the folders; those that do not exist are left out.
     """
 
     def __init__(self, roots: Sequence[Path]):
         self._roots = [root.resolve() for root in roots]
-        self._looked = -_FRESH
+        self._listed_at = -_FRESH
         self._lock = threading.Lock()
         self._runs: dict[str, StoredRun] = {}
         self._sweeps: dict[str, StoredSweep] = {}
 
-    def listed(self) -> dict[str, Any]:
+    def listing(self) -> dict[str, Any]:
         """All runs and sweeps, as the page lists them."""
-        self._look()
+        self._update()
         runs = [
             {
                 "id": id,
@@ -59,39 +59,39 @@ class Shelf:
         ]
         return {"runs": runs[:_MOST_LISTED], "sweeps": sweeps[:_MOST_LISTED]}
 
-    def run(self, id: str) -> StoredRun:
+    def find_run(self, id: str) -> StoredRun:
         """A run that can be shown."""
-        self._look()
+        self._update()
         found = self._runs.get(id)
         if found is None:
-            raise Refusal("There is no such stored run.", "id", 404)
+            raise RequestError("No stored run has this id.", "id", 404)
         if found.config is None or found.reason is not None:
-            raise Refusal(f"This run is unreadable: {printable(found.reason or '')}.", "id")
+            raise RequestError(f"This run is unreadable: {printable(found.reason or '')}.", "id")
         if found.status == "unfinished":
-            raise Refusal("This run is not complete: `iclflow run` goes on with it.", "id")
-        harm = damage(found.folder)
+            raise RequestError("This run is not complete: `iclflow run` resumes it.", "id")
+        harm = find_damage(found.folder)
         if harm:
-            raise Refusal(
+            raise RequestError(
                 "The files of this run are damaged: `iclflow runs verify` says how.", "id"
             )
         return found
 
-    def sweep(self, id: str) -> StoredSweep:
-        self._look()
+    def find_sweep(self, id: str) -> StoredSweep:
+        self._update()
         if id not in self._sweeps:
-            raise Refusal("There is no such sweep.", "id", 404)
+            raise RequestError("No sweep has this id.", "id", 404)
         return self._sweeps[id]
 
-    def _look(self) -> None:
+    def _update(self) -> None:
         with self._lock:
-            if time.monotonic() - self._looked >= _FRESH:
-                self._look_again()
+            if time.monotonic() - self._listed_at >= _FRESH:
+                self._refresh()
 
-    def _look_again(self) -> None:
+    def _refresh(self) -> None:
         places = [root for root in self._roots if root.is_dir()]
         self._runs = {_id(run.folder): run for root in places for run in list_runs(root)}
         self._sweeps = {_id(one.folder): one for root in places for one in list_sweeps(root)}
-        self._looked = time.monotonic()
+        self._listed_at = time.monotonic()
 
 
 def _id(folder: Path) -> str:

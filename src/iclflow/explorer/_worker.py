@@ -1,61 +1,51 @@
-"""A worker process: the only place of the explorer that has JAX."""
+"""A worker process: the only process of the explorer that loads JAX."""
 
 import contextlib
 import os
-import signal
 import sys
 import traceback
 import warnings
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 
-from ._desk import Asked, Desk, ServerGone, Told, end_with_server
+from ..runtime import start
+from ._channel import Message, Request, ServerGone, WorkerChannel
 
-# Processes that compute leave the right of way to the one that answers, and to the browser.
+# Workers have a lower priority than the server that answers pages, and than the browser.
 _NICE = 5
-# Programs that were compiled stay in memory: one that has compiled many gives way to a fresh one.
-_LARGEST = 2**31
-# Of memory: a process that has more than 65 530 of them is ended by the system.
-_MOST_PIECES = 45_000
+# Compiled programs stay in memory. A worker that holds more bytes than this, or more memory
+# mappings, ends, and a fresh one takes its place: Linux kills a process with 65 530 mappings.
+_MOST_BYTES = 2**31
+_MOST_MAPPINGS = 45_000
 
 
-def main(pipe: Connection, server: int) -> None:
-    """Does what it is asked, one thing after the other, until the server goes."""
-    # Ctrl-C reaches every process of a terminal: the server decides when its workers end.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def main(pipe: Connection) -> None:
+    """Does one job after the other, until the server is gone."""
     with contextlib.suppress(OSError, AttributeError):
         os.nice(_NICE)
-    end_with_server(server)
-    os.environ.setdefault("MPLBACKEND", "Agg")
-    # Runs this small are slower on a card, and every process would take most of its memory.
+    # Runs this small are slower on a GPU, and every process would take most of its memory.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    from ..compile_cache import enable_compile_cache
-    from ..precision import enable_float64
-    from ..quick_compile import compile_quickly
-
-    compile_quickly()
-    enable_float64()
-    enable_compile_cache()
-    warnings.simplefilter("ignore")  # nobody reads the terminal: what counts goes to the page
+    start(brief=True)
+    warnings.simplefilter("ignore")  # nobody reads the terminal: results go to the page
     from . import _job_run, _job_stored
 
     jobs: dict[str, Callable] = {**_job_run.JOBS, **_job_stored.JOBS}
     with contextlib.suppress(EOFError, OSError, ServerGone):
-        pipe.send(Told(0, "ready", None))
+        pipe.send(Message(0, "ready", None))
         going = True
         while going:
-            asked = pipe.recv()
-            # A wish to stop may come when what it is about is done.
-            if isinstance(asked, Asked):
-                going = _do(Desk(pipe, asked), jobs[asked.name], asked)
+            request = pipe.recv()
+            # A `Stop` may arrive when its job is done: then it is dropped.
+            if isinstance(request, Request):
+                going = _do(WorkerChannel(pipe, request.number), jobs[request.name], request)
 
 
-def _do(desk: Desk, job: Callable, asked: Asked) -> bool:
-    """Does one thing and tells how it went; False if it was the last that this process does."""
+def _do(channel: WorkerChannel, job: Callable, request: Request) -> bool:
+    """Does one job and sends its result; False if it was the last job of this process."""
     from ..config import InputError, out_of_memory
 
     try:
-        answer = "done", job(desk, **asked.needs)
+        answer = "done", job(channel, **request.arguments)
     except InputError as refusal:
         answer = "refused", str(refusal)
     except ServerGone:
@@ -64,29 +54,29 @@ def _do(desk: Desk, job: Callable, asked: Asked) -> bool:
         if sentence := out_of_memory(error):
             answer = "refused", sentence
         else:
-            # The page gets one sentence; whoever runs the server gets to see where it comes from.
+            # The page gets one sentence, the terminal the traceback.
             traceback.print_exc(file=sys.stderr)
             answer = "broke", f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-    last = _size() > _LARGEST or _pieces() > _MOST_PIECES
-    desk.tell(*answer, last)
+    last = _memory() > _MOST_BYTES or _mappings() > _MOST_MAPPINGS
+    channel.send(*answer, last)
     return not last
 
 
-def _size() -> int:
-    """Bytes that this process holds, or held at most where the system does not say."""
+def _memory() -> int:
+    """Bytes that this process holds; its peak where the system does not say."""
     try:
         with open("/proc/self/statm") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError):
         import resource
 
-        # The most that it ever held, in bytes or in kilobytes.
+        # In bytes on macOS, in kilobytes elsewhere.
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return most if sys.platform == "darwin" else 1024 * most
 
 
-def _pieces() -> int:
-    """Pieces of memory that this process has; 0 where the system does not say."""
+def _mappings() -> int:
+    """Memory mappings of this process; 0 where the system does not say."""
     try:
         with open("/proc/self/maps", "rb") as file:
             return file.read().count(b"\n")

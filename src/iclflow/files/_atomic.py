@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..errors import shorten
 from ._content import parse_json
 
 
@@ -20,17 +21,17 @@ def _read_umask() -> int:
     return current
 
 
-# Half-written files are called `.NAME.iclflow-XXXXXXXX.part`: a name that nobody else makes.
+# Temporary files are called `.NAME.iclflow-XXXXXXXX.part`, a name that no other program uses.
 _MARK, _ENDING = ".iclflow-", ".part"
 _TEMPORARY = re.compile(r"\..+\.iclflow-[a-z0-9_]{8}\.part")
 
-# Read once: it can only be read by setting it, for all threads.
+# Read once: the umask can only be read by setting it, for all threads.
 _UMASK = _read_umask()
 
-# Stands where the hash of a sealed text comes.
+# Placeholder for the hash of a sealed text.
 _NO_HASH = "0" * 64
 _SEAL = '"hash": "'
-# Bytes. A list of a hundred thousand files has a tenth of it.
+# Bytes: ten times the size of a list of a hundred thousand files.
 _LARGEST_LIST = 100_000_000
 
 
@@ -48,13 +49,13 @@ def write_atomic(path: Path | str, content: bytes | str) -> None:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
-        # mkstemp makes private files; results are as readable as any other file of the user.
+        # mkstemp makes private files; results get the usual permissions of the user.
         os.chmod(temporary, 0o666 & ~_UMASK)
         os.replace(temporary, path)
     except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
         if isinstance(error, OSError):
-            error.filename = str(path)  # else nobody knows which disk is full
+            error.filename = str(path)  # so that the message says which disk is full
         raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:
@@ -65,7 +66,7 @@ def write_atomic(path: Path | str, content: bytes | str) -> None:
 
 @contextlib.contextmanager
 def temporary_file(folder: Path, name: str) -> Iterator[Path]:
-    """An empty file for others to write to, gone at the end; one that is left is a leftover."""
+    """An empty temporary file for another library to write to, removed at the end."""
     handle, temporary = tempfile.mkstemp(_ENDING, f".{name}{_MARK}", folder)
     os.close(handle)
     try:
@@ -75,7 +76,7 @@ def temporary_file(folder: Path, name: str) -> Iterator[Path]:
 
 
 def leftovers(folder: Path) -> list[Path]:
-    """Files in a folder that are called as those which a killed process leaves half-written."""
+    """Temporary files in a folder that a killed process may have left, by their names."""
     if not folder.is_dir():
         return []
     found = (folder / name for name in sorted(os.listdir(folder)) if _TEMPORARY.fullmatch(name))
@@ -83,8 +84,8 @@ def leftovers(folder: Path) -> list[Path]:
 
 
 def read_regular(path: Path, largest: int | None = None) -> bytes:
-    """The content of a file; an `OSError` if it is a folder, a pipe or a device, which nobody may
-    wait for."""
+    """The content of a regular file; an `OSError` for a folder, a pipe or a device, which could
+    block."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     with os.fdopen(handle, "rb") as stream:
         about = os.fstat(handle)
@@ -96,10 +97,10 @@ def read_regular(path: Path, largest: int | None = None) -> bytes:
 
 
 def printable(text: Path | str) -> str:
-    """A path, or a text with one, that can be printed and sent: what is not UTF-8 reads `\\xff`."""
+    """A path, or a text with one, that can be printed: bytes that are not UTF-8 read `\\xff`."""
     try:
         data = str(text).encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:  # half of a pair, which no file name holds
+    except UnicodeEncodeError:  # a lone surrogate, which no file name holds
         data = str(text).encode("utf-8", "backslashreplace")
     return data.decode("utf-8", "backslashreplace")
 
@@ -109,25 +110,34 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def sealed(content: Mapping[str, Any]) -> str:
-    """An object as JSON whose last entry, `hash`, is the hash of every other byte of it."""
+def seal(content: Mapping[str, Any]) -> str:
+    """An object as JSON whose last entry, `hash`, is the hash of all its other bytes."""
     text = json.dumps({**content, "hash": _NO_HASH}, indent=2) + "\n"
     head, seal, tail = text.rpartition(_SEAL)
     return head + seal + sha256(text.encode()) + tail.removeprefix(_NO_HASH)
 
 
 def is_sealed(text: str) -> bool:
-    """Whether a text is as `sealed` made it, to the byte."""
+    """Whether a text is exactly what `seal` made."""
     head, seal, tail = text.rpartition(_SEAL)
     mark, rest = tail[: len(_NO_HASH)], tail[len(_NO_HASH) :]
     return sha256((head + seal + _NO_HASH + rest).encode()) == mark
 
 
-def read_sealed(path: Path) -> dict[str, Any]:
-    """The object in a file that `sealed` made; a `ValueError` says why it is none, an `OSError`
-    why it cannot be read."""
+def read_sealed(path: Path, format: int | None = None) -> dict[str, Any]:
+    """The object in a file that `seal` made; a `ValueError` says why it is none, an `OSError`
+    why it cannot be read.
+
+    **Arguments:**
+
+    - `format`: if given, the `format` that the object must have.
+    """
     data = read_regular(path, _LARGEST_LIST)
     content = parse_json(data)
+    # First: another format may have other hashes.
+    if format is not None and isinstance(content, dict) and content.get("format") != format:
+        found = shorten(content.get("format"))
+        raise ValueError(f"has format {found}: must be {format}")
     if not is_sealed(data.decode()):
         raise ValueError("does not match its hash")
     if not isinstance(content, dict):

@@ -1,11 +1,9 @@
-"""What files hold, and how it is told of in one sentence."""
+"""The content of files, and the error for one that cannot be used."""
 
 import json
 from typing import Any
 
-# As much of a value as a sentence can hold.
-_LONGEST_VALUE = 60
-# Of brackets within brackets: what we write has four. Whoever walks through it needs no limit.
+# Levels of nesting: our own files have four. A limit here spares every later reader one.
 _DEEPEST = 100
 
 
@@ -14,8 +12,8 @@ class FileError(ValueError):
 
 
 def parse_json(text: str | bytes) -> Any:
-    """The content of a JSON text in UTF-8; a `ValueError` that says why it is none, also where
-    brackets are nested so deeply that Python cannot follow."""
+    """The content of a JSON text in UTF-8; a `ValueError` says what is wrong with it, such as too
+    deep nesting."""
     try:
         content = json.loads(text if isinstance(text, str) else text.decode())
     except RecursionError:
@@ -31,15 +29,3 @@ def parse_json(text: str | bytes) -> Any:
         if not inside:
             return content
     raise ValueError("is nested too deeply")
-
-
-def shorten(value: Any) -> str:
-    """A value of a file or of a user as it can stand in a sentence: on one line, not too long."""
-    try:
-        text = " ".join(repr(value).split())
-    except ValueError:  # Python writes no more digits than some thousands
-        return "a number with thousands of digits"
-    except RecursionError:
-        return "a value that is nested too deeply"
-    text = "".join(c if c.isprintable() else "?" for c in text)
-    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"

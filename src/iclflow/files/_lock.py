@@ -1,4 +1,4 @@
-"""One process at a time in a folder. The system lets go of a lock when its process dies."""
+"""One process at a time in a folder. The system releases the lock when its process dies."""
 
 import contextlib
 import errno
@@ -9,34 +9,35 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 LOCK = ".iclflow.lock"
-# What a lock of ours holds. One that was only just made is empty.
+# The content of a lock file. One that was only just made is empty.
 _TEXT = b"A process of iclflow holds this folder.\n"
-# Never through a link, and never waiting for whoever is at the other end of a pipe.
+# Links are not followed, and a pipe does not block.
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class Held(Exception):
-    """Another process has the folder."""
+class FolderInUse(Exception):
+    """Another process holds the folder."""
 
 
 @contextlib.contextmanager
 def folder_lock(
     path: Path, waiting: Callable[[], None] | None = None, wait: bool = True
 ) -> Iterator[None]:
-    """Holds a folder against other processes; it is made again if it is removed meanwhile.
+    """Locks a folder against other processes. It is made if it is missing.
 
-    A file of the name of the lock that is not one is left alone: the folder is refused.
+    If a file of somebody else has the name of the lock, the folder is refused.
 
     **Arguments:**
 
-    - `waiting`: called if another process has the folder, before it is waited for.
-    - `wait`: if False, `Held` is raised instead.
+    - `waiting`: called once if another process holds the folder, before waiting for it.
+    - `wait`: if False, `FolderInUse` is raised instead.
     """
     handle = _acquire(path, waiting, wait)
     try:
         yield
     finally:
-        # Before the lock is let go: who waits sees that the file has gone, and makes another.
+        # Removed before the release: a waiting process sees that the file is gone, and makes
+        # another.
         with contextlib.suppress(OSError):
             if _is_there(handle, path / LOCK):
                 (path / LOCK).unlink(missing_ok=True)
@@ -44,7 +45,7 @@ def folder_lock(
 
 
 def is_own_lock(path: Path) -> bool:
-    """Whether a file is a lock that we made."""
+    """Whether a file is a lock of iclflow."""
     try:
         handle = os.open(path, _FLAGS)
     except OSError:
@@ -56,24 +57,24 @@ def is_own_lock(path: Path) -> bool:
 
 
 def _acquire(path: Path, waiting: Callable[[], None] | None, wait: bool) -> int:
-    import fcntl  # not on every system: those without it cannot keep runs
+    import fcntl  # POSIX only: other systems cannot store runs
 
-    told = False
+    notified = False
     while True:
         path.mkdir(parents=True, exist_ok=True)
         try:
             handle = _open_lock(path / LOCK)
         except FileNotFoundError:
-            continue  # removed between the two lines
+            continue  # the folder was removed between the two lines
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if not wait:
                 os.close(handle)
-                raise Held(str(path)) from None
-            if waiting is not None and not told:
+                raise FolderInUse(str(path)) from None
+            if waiting is not None and not notified:
                 waiting()
-                told = True
+                notified = True
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX)
             except BaseException:
@@ -84,19 +85,19 @@ def _acquire(path: Path, waiting: Callable[[], None] | None, wait: bool) -> int:
             warnings.warn(words + "the same config twice at once.", stacklevel=3)
             return handle
         if _is_there(handle, path / LOCK):
-            with contextlib.suppress(OSError):  # a full disk: an empty lock is one too
+            with contextlib.suppress(OSError):  # a full disk: an empty lock file is valid too
                 os.pwrite(handle, _TEXT, 0)
             return handle
         os.close(handle)
 
 
 def _open_lock(path: Path) -> int:
-    """The lock, made if it is not there; refused where something else has its name."""
+    """Opens the lock file, or makes it; refuses any other file of that name."""
     refused = f"`{path}` is not a lock of iclflow: remove it, or choose another folder"
     try:
         handle = os.open(path, _FLAGS | os.O_CREAT, 0o666)
     except OSError as error:
-        # A link, a folder, a pipe that nobody reads.
+        # A link, a folder, or a pipe without a reader.
         if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
             raise FileExistsError(refused) from None
         raise
@@ -107,13 +108,15 @@ def _open_lock(path: Path) -> int:
 
 
 def _is_ours(handle: int) -> bool:
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
+    found = os.fstat(handle)
+    # A hard link from elsewhere: writing into it would change a file of somebody else.
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
         return False
     return os.pread(handle, len(_TEXT) + 1, 0) in (b"", _TEXT)
 
 
 def _is_there(handle: int, path: Path) -> bool:
-    """Whether the file that is open is still the one of that name."""
+    """Whether the open file is still the one at that path."""
     try:
         found = os.lstat(path)
     except FileNotFoundError:

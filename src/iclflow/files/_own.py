@@ -1,24 +1,24 @@
-"""Which files of a folder are ours. Nothing else is ever overwritten or deleted.
+"""Which files in a folder iclflow wrote. No other file is ever overwritten or deleted.
 
 **A file is ours** if a list that we wrote has its name and the hash of its content. There are two
-such lists, each sealed with a hash of itself: the manifest of what is complete, and the marker
-`.iclflow.json`. What has one of these names and no such seal is somebody else's, and so is a file
-that was changed since. A link is never ours, and nothing is reached through one, nor outside of
-the folder, whatever a list says.
+such lists, each sealed with a hash of itself: the manifest of a complete result, and the marker
+`.iclflow.json`. A list without a valid seal belongs to somebody else, and so does a file that was
+changed since. Links are never ours and never followed, and names that lead out of the folder are
+ignored, whatever a list says.
 
-**Killed at any moment**, we leave no file that is not listed. The marker is written before anything
-else. Before a file is written, the hash of its new content goes into the marker, beside that of
-the content that is there: whichever lies under the name afterwards is known. The marker goes when
-the manifest, which is written last, lists all that it does. In folders without a manifest, those
-of reports and figures, it stays.
+**A process that is killed at any moment** leaves no file that is not listed. The marker is written
+first. Before a file is written, the hash of its new content goes into the marker, beside that of
+the old content: the file is known whichever of the two it has afterwards. The marker is removed
+when the manifest, which is written last, lists the same files. In folders without a manifest, those
+of reports and figures, the marker stays.
 
-**Half-written files** are called `.NAME.iclflow-XXXXXXXX.part`. They are ours in a folder with a
-marker, except those which were there before it: these it names.
+**Temporary files** are called `.NAME.iclflow-XXXXXXXX.part`. In a folder with a marker they are
+ours, except those which the marker names because they were there before it.
 
-Two kinds of files need no list, since they carry their hash: checkpoints inside, and the parts of a
-sweep in their names (see `iclflow.store`). Versions before the marker wrote neither it nor these
-names for half-written files. Their manifests are as ours; of what they left unfinished, a config
-with our header is ours beside such a file.
+Two kinds of files need no list, because they carry their hash: checkpoints contain it, and the
+parts of a sweep have it in their names (see `iclflow.store`). Early versions had no marker and
+other names for temporary files. Their manifests are the same; of their unfinished runs, a config
+with our header is ours if such a file lies beside it.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ._atomic import leftovers, read_regular, read_sealed, sealed, sha256, write_atomic
+from ._atomic import leftovers, read_regular, read_sealed, seal, sha256, write_atomic
 from ._lock import LOCK, folder_lock, is_own_lock
 
 MARKER = ".iclflow.json"
@@ -39,18 +39,22 @@ _WORDS = "Files that iclflow wrote here: each with the SHA-256 of what it may ho
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
-class NotOurs(FileExistsError):
-    """A file is in the way that we did not write, or that was changed since. The text is a sentence
-    without its stop."""
+class ForeignFile(FileExistsError):
+    """A file that iclflow did not write, or that was changed since, has the name of a file to be
+    written. The text is a sentence without its full stop."""
+
+
+# What a user can do about a file of somebody else where a command would write its own.
+OTHER_FOLDER = "move it away, or choose another folder with --out"
 
 
 class OwnFiles:
-    """The files in a folder that we wrote. One process at a time may change them.
+    """The files in a folder that iclflow wrote. One process at a time may change them.
 
     **Arguments:**
 
-    - `force`: whether files that are not ours are overwritten where ours have the same names.
-    - `remedy`: what the user can do about a file that is in the way.
+    - `force`: whether files of somebody else are overwritten where ours have the same names.
+    - `remedy`: what the user can do about such a file, for the error message.
     """
 
     def __init__(self, folder: Path | str, force: bool = False, remedy: str = "move it away"):
@@ -75,11 +79,11 @@ class OwnFiles:
         return list(self._listed)
 
     def lists(self, name: str) -> bool:
-        """Whether we wrote a file of this name, whatever is there now."""
+        """Whether we wrote a file of this name, whatever has that name now."""
         return name in self._listed
 
     def owns(self, name: str) -> bool:
-        """Whether there is a file of this name, and as we wrote it."""
+        """Whether there is a file of this name, unchanged since we wrote it."""
         if not self._is_plain(name):
             return False
         if name in (MANIFEST, MARKER):
@@ -87,7 +91,7 @@ class OwnFiles:
         return self._own_hash(name) is not None
 
     def _own_hash(self, name: str) -> str | None:
-        """The hash of the file of this name, if it is as we wrote it."""
+        """The hash of the file of this name, if it is unchanged since we wrote it."""
         listed = self._listed.get(name)
         if listed is None or not self._is_plain(name):
             return None
@@ -98,26 +102,26 @@ class OwnFiles:
         return found if found in listed else None
 
     def files(self) -> list[Path]:
-        """All that is there and as we wrote it, the manifest first and the marker last."""
+        """All our files that are unchanged, the manifest first and the marker last."""
         names = [MANIFEST, *self._listed, MARKER]
         return [self.folder / name for name in dict.fromkeys(names) if self.owns(name)]
 
     def leftovers(self, *places: str) -> list[Path]:
-        """What a process of ours that was killed left half-written, here and in folders below."""
+        """Temporary files of our killed processes, here and in these folders below."""
         found = self._half_written(places)
         if self.marked:
             return [path for path in found if self._name(path) not in self._before]
-        # We may have died while we wrote the marker itself.
+        # A process may have been killed while it wrote the marker itself.
         return [path for path in found if path.name.startswith(f".{MARKER}.")
                 and (not path.stat().st_size or _read_list(path) is not None)]  # fmt: skip
 
     def check(self, names: Iterable[str], contents: Mapping[str, bytes] | None = None) -> None:
-        """Refuses names under which something is that is not ours, unless it is what we would
+        """Refuses names that files of somebody else have, unless their content is what we would
         write."""
         if not self.marked and os.path.lexists(self.folder / MARKER):
-            raise NotOurs(f"`{self.folder / MARKER}` is not a marker of iclflow: {self.remedy}")
+            raise ForeignFile(f"`{self.folder / MARKER}` is not a marker of iclflow: {self.remedy}")
         if os.path.lexists(self.folder / LOCK) and not is_own_lock(self.folder / LOCK):
-            raise NotOurs(f"`{self.folder / LOCK}` is not a lock of iclflow: {self.remedy}")
+            raise ForeignFile(f"`{self.folder / LOCK}` is not a lock of iclflow: {self.remedy}")
         for name in names:
             path, content = self.folder / name, (contents or {}).get(name)
             self._check_place(str(PurePosixPath(name).parent))
@@ -128,19 +132,19 @@ class OwnFiles:
                     continue
                 what = "was not written by iclflow, or was changed since"
             elif self.force and os.path.islink(path):
-                continue  # the link is replaced, not what it leads to
+                continue  # the link is replaced, not its target
             else:
                 what = "is not a plain file in this folder"
-            raise NotOurs(f"`{path}` {what}: {self.remedy}")
+            raise ForeignFile(f"`{path}` {what}: {self.remedy}")
 
     # Changes ---------------------------------------------------------------------------------
 
     def begin(self, *places: str) -> None:
-        """Writes the marker, if it is not there.
+        """Writes the marker, if there is none.
 
         **Arguments:**
 
-        - `places`: folders in this one that will be written into.
+        - `places`: subfolders that will be written into.
         """
         self._check_there()
         for place in places:
@@ -154,12 +158,12 @@ class OwnFiles:
             self.marked = True
 
     def clear(self, *places: str) -> None:
-        """Removes what was left half-written. Nobody may be writing."""
+        """Removes temporary files of killed processes. No other process may be writing."""
         for path in self.leftovers(*places):
             path.unlink(missing_ok=True)
 
     def make(self, place: str) -> Path:
-        """A folder in this one, made if it is missing; never one that a link leads to."""
+        """A subfolder, made if it is missing; a link is refused."""
         self._check_there()
         path = self.folder / place
         with contextlib.suppress(FileExistsError):
@@ -168,31 +172,31 @@ class OwnFiles:
         return path
 
     def write(self, contents: Mapping[str, bytes | str]) -> None:
-        """Writes files, in this order; a manifest goes before the first, and so must come last."""
+        """Writes files in this order. The old manifest is removed first; a new one comes last."""
         plain = {k: v.encode() if isinstance(v, str) else v for k, v in contents.items()}
         self.check(plain, plain)
         self.begin()
         self._check_there()
         new = {name: sha256(content) for name, content in plain.items() if name != MANIFEST}
         for name, mark in new.items():
-            # Beside it, that of the file which is there: whichever of the two it is when we die.
+            # The old hash stays beside the new one: if we are killed, the file has one of them.
             there = self._own_hash(name)
             self._listed[name] = (mark,) if there in (None, mark) else (there, mark)
         self._mark()
         if MANIFEST in plain:
-            # It must not vouch for new files if we stop between two writes.
+            # It must not describe the new files if we are killed between two writes.
             (self.folder / MANIFEST).unlink(missing_ok=True)
         for name, content in plain.items():
             self._write(name, content)
         self._listed |= {name: (mark,) for name, mark in new.items()}
 
     def put(self, name: str, content: bytes) -> None:
-        """Writes a file without listing it: for names that hold the hash of their content."""
+        """Writes a file without listing it: for names that contain the hash of the content."""
         self.check([name], {name: content})
         self._write(name, content)
 
     def adopt(self, *names: str) -> None:
-        """Lists files as they are: whoever calls this knows by other means that they are ours."""
+        """Lists files as they are: the caller knows by other means that they are ours."""
         there = [name for name in names if self._is_plain(name)]
         for name in there:
             self._add(name, sha256(read_regular(self.folder / name)))
@@ -200,12 +204,12 @@ class OwnFiles:
             self._mark()
 
     def forget(self, name: str) -> None:
-        """Takes a name off the list, at the next time that the marker is written: something else
-        vouches for the file now."""
+        """Takes a name off the list when the marker is next written: the file has its hash
+        elsewhere."""
         self._listed.pop(name, None)
 
     def remove(self, names: Iterable[str]) -> None:
-        """Removes files of these names, those that are ours, and folders that are empty then."""
+        """Removes those of these files that are ours, and subfolders that are then empty."""
         for name in names:
             if self.owns(name):
                 path = self.folder / name
@@ -215,13 +219,13 @@ class OwnFiles:
                         path.parent.rmdir()
 
     def end(self) -> None:
-        """Removes the marker, if it is not needed any more."""
+        """Removes the marker, if it is no longer needed."""
         if self.is_idle():
             (self.folder / MARKER).unlink(missing_ok=True)
             self.marked = False
 
     def is_idle(self) -> bool:
-        """Whether there is a marker, and nothing that it lists and the manifest does not."""
+        """Whether there is a marker, and the manifest lists all that it does."""
         if not self.owns(MARKER):
             return False
         manifest = listed_files(_read_list(self.folder / MANIFEST) or {})
@@ -246,21 +250,21 @@ class OwnFiles:
     def _mark(self) -> None:
         self._check_there()
         about: dict[str, Any] = {"format": FORMAT, "what": _WORDS, "before": list(self._before)}
-        write_atomic(self.folder / MARKER, sealed({**about, "files": self._listed}))
+        write_atomic(self.folder / MARKER, seal({**about, "files": self._listed}))
 
     def _check_there(self) -> None:
-        """Refuses to make half of a folder again that was removed under our hands."""
+        """Refuses to continue in a folder that was removed: half of its files would be missing."""
         if self.marked and not os.path.lexists(self.folder / MARKER):
             raise folder_removed(self.folder)
 
     def _check_place(self, place: str) -> None:
-        """Refuses a link, or anything else, where a folder in this one must be, or free."""
+        """Refuses anything but a plain subfolder, or nothing, at this name."""
         path = self.folder / place
         if os.path.lexists(path) and not self._is_folder(place):
-            raise NotOurs(f"`{path}` is not a plain folder: {self.remedy}")
+            raise ForeignFile(f"`{path}` is not a plain folder: {self.remedy}")
 
     def _is_plain(self, name: str) -> bool:
-        """Whether a name is that of a regular file in this folder, without any link on the way."""
+        """Whether a name is that of a regular file in this folder, reached without links."""
         if not is_inside(name) or not self._is_folder(PurePosixPath(name).parent):
             return False
         with contextlib.suppress(OSError):
@@ -282,12 +286,12 @@ class OwnFiles:
 def write_own(
     folder: Path, contents: Mapping[str, bytes | str], others: Iterable[str] = ()
 ) -> None:
-    """Writes files into a folder without a manifest, which other processes may use too.
+    """Writes files into a folder without a manifest, which several processes may use.
 
     **Arguments:**
 
-    - `others`: names that may have been written before and are not any more: files of ours that
-      have them are removed.
+    - `others`: names that earlier versions of the result had: our files of these names are
+      removed.
     """
     with folder_lock(folder):
         own = OwnFiles(folder)
@@ -296,7 +300,7 @@ def write_own(
 
 
 def folder_removed(folder: Path) -> FileNotFoundError:
-    """What to raise where a folder has gone that its process has not removed."""
+    """The error for a folder that somebody removed while it was in use."""
     return FileNotFoundError(
         f"`{folder}` was removed, or emptied, while its files were computed: the same command "
         "computes them again"
@@ -304,16 +308,16 @@ def folder_removed(folder: Path) -> FileNotFoundError:
 
 
 def listed_files(content: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """The names in a list of ours, each with the hashes that a file of it may have."""
+    """The names in a manifest or marker, each with the hashes that the file may have."""
     files = content.get("files", {})
     return {name: (h,) if isinstance(h, str) else tuple(h) for name, h in files.items()}
 
 
 def is_inside(name: str) -> bool:
-    """Whether a name leads to nowhere but into the folder that it is taken from."""
+    """Whether a relative name stays inside its folder."""
     try:
         os.fsencode(name)
-    except UnicodeEncodeError:  # JSON can hold what no file is called
+    except UnicodeEncodeError:  # JSON can hold text that is no file name
         return False
     path = PurePosixPath(name)
     plain = name and "\0" not in name and not path.is_absolute() and ".." not in path.parts
@@ -321,7 +325,7 @@ def is_inside(name: str) -> bool:
 
 
 def find_list_error(content: Mapping[str, Any]) -> str | None:
-    """What is wrong with the files that a manifest or a marker lists, if anything is."""
+    """What is wrong with the files that a manifest or a marker lists; None if nothing is."""
     files = content.get("files")
     if not isinstance(files, dict):
         return "has no table of files"
@@ -337,7 +341,7 @@ def find_list_error(content: Mapping[str, Any]) -> str | None:
 
 
 def _read_list(path: Path) -> dict[str, Any] | None:
-    """A manifest or a marker, if it is one that we wrote."""
+    """A manifest or a marker; None if we did not write it."""
     try:
         content = None if os.path.islink(path) else read_sealed(path)
     except (OSError, ValueError):

@@ -22,7 +22,7 @@ from ._progress import Status as Status
 from ._rules import Rule as Rule
 from ._rules import adam_rule as adam_rule
 from ._rules import sgd_rule as sgd_rule
-from ._save import Drops as Drops
-from ._save import Explicit as Explicit
-from ._save import Linear as Linear
-from ._save import LogSpaced as LogSpaced
+from ._save import SaveAtDrops as SaveAtDrops
+from ._save import SaveAtTimes as SaveAtTimes
+from ._save import SaveEvenly as SaveEvenly
+from ._save import SaveLogSpaced as SaveLogSpaced

@@ -6,16 +6,16 @@ does not depend on how many steps are drawn together.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray
 
 from ..models import AbstractModel
-from ..risks import AbstractSampledRisk
+from ..risks import AbstractBatchRisk, AbstractSampledRisk
 
 # What is drawn at once: on a CPU what stays in its cache (but two steps at least, while these fit
 # into memory with ease), elsewhere what keeps it busy.
@@ -44,7 +44,9 @@ class Blocks(NamedTuple):
         return Blocks(size, bool(np.all(strides == 1)), bool(np.all(strides % size == 0)))
 
 
-def steps_at_once(risk: AbstractSampledRisk, model, key: PRNGKeyArray, members: int) -> int:
+def steps_at_once(
+    risk: AbstractSampledRisk, model: AbstractModel, key: PRNGKeyArray, members: int
+) -> int:
     """How many steps may be drawn together."""
     drawn = jax.tree.leaves(eqx.filter_eval_shape(risk.randomness, key, model))
     size = members * sum(leaf.size * leaf.dtype.itemsize for leaf in drawn)
@@ -53,15 +55,15 @@ def steps_at_once(risk: AbstractSampledRisk, model, key: PRNGKeyArray, members: 
     return max(_CPU_BYTES // size, min(2, _CPU_MOST_BYTES // size))
 
 
-def drawn_ahead(
+def draw_ahead(
     risk: AbstractSampledRisk,
     model: AbstractModel | None,
-    keys_of: Callable,
-    step: Callable,
-    state,
-    count,
+    keys_of: Callable[[Any, Array], PRNGKeyArray],
+    step: Callable[[Any, AbstractBatchRisk], Any],
+    state: Any,
+    count: Array | int,
     blocks: Blocks,
-):
+) -> Any:
     """The state after `count` steps from `state`, a pytree.
 
     **Arguments:**
@@ -71,13 +73,13 @@ def drawn_ahead(
     - `step`: `step(state, drawn)` is the state after one step on the risk that was drawn.
     """
 
-    def block(number, state):
+    def block(number: Array | int, state: Any) -> Any:
         keys = jax.vmap(lambda ahead: keys_of(state, ahead))(jnp.arange(blocks.size))
         parts = jax.vmap(lambda key: risk.randomness(key, model))(keys)
         if blocks.even:
             return jax.lax.scan(lambda *at: (step(at[0], risk.on(at[1])), None), state, parts)[0]
 
-        def one(index, state):
+        def one(index: Array, state: Any) -> Any:
             return step(state, risk.on(jax.tree.map(lambda leaf: leaf[index], parts)))
 
         left = jnp.minimum(blocks.size, count - number * blocks.size)

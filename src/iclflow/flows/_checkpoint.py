@@ -1,6 +1,6 @@
-"""Where a run stands between two chunks, in a file, so that it can be taken up again.
+"""Where a run stands between two chunks, in a file, so that it can be resumed.
 
-A run that was taken up computes the same chunks from the same numbers as one that was not stopped:
+A run that was resumed computes the same chunks from the same numbers as one that was not stopped:
 its results are the same to the bit.
 """
 
@@ -18,9 +18,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..errors import InputError
 from ..files import FileError, write_atomic
+from ..runtime import NUMERICAL, installed_versions
 from ..tensors import OWN, TensorFile
-from ..versions import NUMERICAL, installed
 
 FORMAT = 3
 # Writing may take up to this share of a run.
@@ -54,18 +55,20 @@ class Checkpoint:
         self, path: Path | str, every: float = 10.0, label: str = "", make_folder: bool = True
     ):
         if isinstance(every, str):
-            raise ValueError(f"`every` = {every!r}: must be a number of seconds.")
+            raise InputError("every", every, "must be a number of seconds")
         if not every >= 0:
-            raise ValueError(f"`every` = {every}: must not be negative.")
+            raise InputError("every", every, "must not be negative")
         if not isinstance(path, str | Path):
-            raise ValueError(f"`path` = {path!r}: must be the path of a file.")
+            raise InputError("path", path, "must be the path of a file")
         self.path = Path(path)
         if self.path.is_dir():
-            raise ValueError(f"`path` = {str(path)!r} is a folder: must be the path of a file.")
+            problem = f"= {str(path)!r} is a folder"
+            raise InputError("path", problem=problem, allowed="must be the path of a file")
         self.every = every
         self.label = label
         self._make_folder = make_folder
         self._owner: str | None = None
+        # The first write is due after `every` seconds, too: short runs write nothing.
         self._last = time.monotonic()
         self._cost = 0.0
         self._warned = False
@@ -77,6 +80,7 @@ class Checkpoint:
 
         - `owner`: a fingerprint of all that decides the run. The file of another run is refused.
         """
+        # Two runs would overwrite each other.
         if self._owner not in (None, owner):
             raise CheckpointError(f"The checkpoint `{self.path}` serves another run already.")
         self._owner = owner
@@ -85,8 +89,8 @@ class Checkpoint:
         arrays, about = _read(self.path)
         if about.get("owner") != owner:
             raise CheckpointError(
-                f"`{self.path}` belongs to another run, or to other versions of the library: "
-                "choose another file, or remove it."
+                f"`{self.path}` belongs to another run, or to a run of another version of iclflow: "
+                "resume it with that version, or remove the file (`--fresh` does)."
             )
         return Snapshot(arrays, about["state"])
 
@@ -107,7 +111,7 @@ class Checkpoint:
         return time.monotonic() - self._last >= max(self.every, self._cost / _SHARE)
 
     def save(self, snapshot: Snapshot) -> None:
-        """Writes where the run stands. A disk that refuses is told of once; the run goes on."""
+        """Writes where the run stands. If the disk refuses, it warns once, and the run goes on."""
         from safetensors.numpy import save
 
         if not self._make_folder and not self.path.parent.is_dir():
@@ -124,7 +128,7 @@ class Checkpoint:
         try:
             write_atomic(self.path, save(arrays, metadata={OWN: json.dumps(about)}))
         except OSError as error:
-            # The run is worth more than the possibility to take it up.
+            # The run is worth more than the possibility to resume it.
             if not self._warned:
                 words = f"`{self.path}` could not be written ({error.strerror}): the run goes on."
                 warnings.warn(words, stacklevel=2)
@@ -138,8 +142,8 @@ class Checkpoint:
 
 
 def label_in(path: Path) -> str | None:
-    """The label of the run whose checkpoint a file is; "" if it cannot be told, None if there is
-    no file."""
+    """The label of the run whose checkpoint a file is; "" if the file cannot be read, None if there
+    is no file."""
     if not path.exists():
         return None
     try:
@@ -156,7 +160,7 @@ def verified_label(path: Path) -> str | None:
         return None
 
 
-def owner_of(*parts) -> str:
+def owner_of(*parts: Any) -> str:
     """A fingerprint of everything that decides a run: pytrees of arrays and plain settings, with
     their classes, and the versions and the kind of device that compute."""
     digest = hashlib.sha256()
@@ -165,32 +169,33 @@ def owner_of(*parts) -> str:
         digest.update(len(content).to_bytes(8, "little"))
         digest.update(content)
 
-    # Structures tell classes and static fields. Functions are told apart by name alone: where they
-    # lie in memory is another in every process.
+    # Structures name classes and static fields. Functions count by name alone: their address in
+    # memory differs from process to process.
     add(re.sub(r" at 0x[0-9a-f]+", "", str(jax.tree.structure(parts))).encode())
-    add(json.dumps([installed(*NUMERICAL), jax.default_backend()]).encode())
+    add(json.dumps([installed_versions(*NUMERICAL), jax.default_backend()]).encode())
     for leaf in jax.tree.leaves(parts):
         if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             leaf = jax.random.key_data(leaf)
         if hasattr(leaf, "dtype"):
             array = np.ascontiguousarray(leaf)
             add(f"{array.dtype}{array.shape}".encode())
-            add(array.reshape(-1).view(np.uint8).data)  # as it lies there: a test set is not copied
+            add(array.reshape(-1).view(np.uint8).data)  # without a copy: test sets can be large
         else:
             add(repr(leaf).encode())
     return digest.hexdigest()
 
 
-def leaves_of(state, name: str = "state") -> dict[str, np.ndarray]:
+def leaves_of(state: Any, name: str = "state") -> dict[str, np.ndarray]:
     """The arrays of a state, numbered."""
     return {f"{name}.{i}": np.asarray(x) for i, x in enumerate(jax.tree.leaves(state))}
 
 
-def with_leaves(state, arrays: dict[str, np.ndarray], name: str = "state"):
+def with_leaves(state: Any, arrays: dict[str, np.ndarray], name: str = "state") -> Any:
     """A state of the same structure with the arrays that `leaves_of` gave."""
     leaves, structure = jax.tree.flatten(state)
     found = [jnp.asarray(arrays[f"{name}.{i}"], x.dtype) for i, x in enumerate(leaves)]
     shapes = [x.shape for x in leaves], [x.shape for x in found]
+    # Parked runs may be fewer or more than those of the state they are compared with.
     if name == "state" and shapes[0] != shapes[1]:
         raise ValueError(f"The state has shapes {shapes[1]}: must have {shapes[0]}.")
     return jax.tree.unflatten(structure, found)

@@ -2,15 +2,18 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, ArrayLike, Key
 
-from ..models import AbstractModel, axes_of_weights
-from ..precision import check_made_in_float64
+from ..errors import InputError
+from ..models import AbstractModel, axes_of_weights, name_of
 from ..risks import AbstractRisk
+from ..runtime.precision import check_made_in_float64
 from ..tasks import check_key
 from ..trajectory import Result, Trajectory
 from ._layout import Layout
@@ -28,12 +31,16 @@ class Ensemble:
     def of(runs: Sequence[Trajectory]) -> "Ensemble":
         """Runs of one shape as an ensemble."""
         if not runs:
-            raise ValueError("`runs` is empty: an ensemble has at least one run.")
+            raise InputError("runs", problem="is empty", allowed="an ensemble has at least one run")
         shapes = [[leaf.shape[1:] for leaf in jax.tree.leaves(run.models)] for run in runs]
         if any(
             shape != shapes[0] or run.clock != runs[0].clock for shape, run in zip(shapes, runs)
         ):
-            raise ValueError("`runs` differ in shape: those of an ensemble have one kind and size.")
+            raise InputError(
+                "runs",
+                problem="differ in shape",
+                allowed="those of an ensemble have one kind and size",
+            )
         layout = Layout.of(runs[0].at(0))
         series = Series(
             layout,
@@ -75,15 +82,17 @@ class Ensemble:
 
     @property
     def _ends(self) -> np.ndarray:
+        # A run without a point has no last one.
         if np.any(np.diff(self.series.offsets) == 0):
             raise ValueError("Some runs were cancelled before they began: they have no end.")
         return self.series.offsets[1:] - 1
 
 
-def stack(members: Sequence):
+def stack(members: Sequence[Any]) -> Any:
     """Models or risks of one shape as one, every array with a leading axis over the members."""
     if not members:
         raise ValueError("An ensemble has at least one member.")
+    # Compared by identity: comparing arrays would take longer than stacking them.
     distinct = {id(member): member for member in members}
     shapes = [
         (jax.tree.structure(m), [jnp.shape(x) for x in jax.tree.leaves(m)])
@@ -101,21 +110,32 @@ def stack(members: Sequence):
     return jax.tree.map(lambda leaf: jnp.asarray(leaf[order]), stacked)
 
 
-def init_many(init: Callable[..., AbstractModel], keys, *swept, **options) -> AbstractModel:
+def init_many(
+    init: Callable[..., AbstractModel],
+    keys: Key[Array, "*members"],
+    *swept: ArrayLike,
+    **options: Any,
+) -> AbstractModel:
     """Many initialisations at once: `init(key, …)` over `keys` and over swept numbers.
 
     **Arguments:**
 
     - `init`: called as `init(key, *numbers, **options)`.
-    - `keys`: an array of random keys, one a member.
-    - `swept`: arrays with one number a member.
+    - `keys`: an array of random keys, one per member.
+    - `swept`: arrays with one number per member.
     """
     check_key(keys)
     if jnp.ndim(keys) == 0:
-        raise ValueError("`keys` is one key: must be several, as `jax.random.split(key, 8)` gives.")
+        raise InputError(
+            "keys",
+            problem="is one key",
+            allowed="must be several, as `jax.random.split(key, 8)` gives",
+        )
     for numbers in swept:
         if not np.all(np.isfinite(numbers)):
-            raise ValueError(f"`swept` holds {numbers}: every number must be finite.")
+            raise InputError(
+                "swept", problem=f"holds {numbers}", allowed="every number must be finite"
+            )
     return eqx.filter_vmap(lambda key, *numbers: init(key, *numbers, **options))(keys, *swept)
 
 
@@ -134,50 +154,53 @@ class Members:
         return jax.tree.map(lambda x: x[0] if eqx.is_array(x) else x, self.models)
 
     @staticmethod
-    def of(models, risks) -> "Members":
+    def of(
+        models: AbstractModel | Sequence[AbstractModel],
+        risks: AbstractRisk | Sequence[AbstractRisk],
+    ) -> "Members":
         """**Arguments:**
 
         - `models`: a sequence of models of one shape, or one stacked model.
-        - `risks`: one risk that all share, or a sequence with one a model.
+        - `risks`: one risk that all share, or a sequence with one per model.
         """
         if isinstance(models, AbstractRisk) or isinstance(risks, AbstractModel):
             raise TypeError("`models` and `risks` are swapped: the models come first.")
         if isinstance(models, Sequence):
             if not models:
-                raise ValueError("`models` is empty: give at least one model.")
-            models = stack(models)
+                raise InputError("models", problem="is empty", allowed="give at least one model")
+            stacked = stack(models)
         else:
-            _check_stacked(models)
-        check_made_in_float64(models=models)
-        count = jax.tree.leaves(eqx.filter(models, eqx.is_array))[0].shape[0]
+            stacked = _check_stacked(models)
+        check_made_in_float64(models=stacked)
+        count = jax.tree.leaves(eqx.filter(stacked, eqx.is_array))[0].shape[0]
         if isinstance(risks, AbstractRisk):
-            return Members(models, risks, False, count)
+            return Members(stacked, risks, False, count)
         if len(risks) != count:
             raise ValueError(f"There are {count} models and {len(risks)} risks: give one each.")
-        return Members(models, stack(risks), True, count)
+        return Members(stacked, stack(risks), True, count)
 
 
-def _check_stacked(models) -> None:
+def _check_stacked(models: Any) -> AbstractModel:
     """Refuses what is no model, and one model whose weights are its own alone."""
     allowed = "must be a sequence of models, or one whose arrays have a leading axis over them."
     if not isinstance(models, AbstractModel):
         raise TypeError(f"`models` is of type {type(models).__name__}: {allowed}")
-    for name, axes in axes_of_weights(type(models)).items():
-        shape = jnp.shape(getattr(models, name))
+    for name, shape, axes in axes_of_weights(models):
         if len(shape) - 1 not in axes:
             raise ValueError(
-                f"`models` is one {type(models).__name__} with `{name}` of shape {shape}: {allowed}"
+                f"`models` is one {name_of(models)} with `{name}` of shape {shape}: {allowed}"
             )
+    return models
 
 
-def over_members(function: Callable, swept_risk: bool | None, risk, *rest):
+def over_members(function: Callable, swept_risk: bool | None, risk: Any, *rest: Any) -> Any:
     """`function(risk, …)` along the leading axis of the other arguments.
 
     **Arguments:**
 
-    - `swept_risk`: None for a single run (the axis has length 1 and is taken off and put back,
+    - `swept_risk`: None for a single run (the axis of length 1 is removed and added again,
       because a vmapped program is slower); False for an ensemble that shares its risk; True for
-      one with a risk a member. `risk` may be a tuple of risks.
+      one with a risk per member. `risk` may be a tuple of risks.
     """
     if swept_risk is None:
         first = jax.tree.map(lambda leaf: leaf[0] if eqx.is_array(leaf) else leaf, rest)

@@ -1,5 +1,6 @@
 """The compiled program of gradient flow: how some runs begin and go on, side by side."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -8,8 +9,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
+from ..risks import AbstractRisk
 from ._ensemble import over_members
 from ._lanes import over_lanes
 from ._layout import Layout
@@ -22,11 +24,15 @@ from ._tsit5 import Tsit5
 # In lanes all sums are written out. A step on 68 weights then takes 0.7 of its time, one on 136
 # twice as long.
 _LARGEST_IN_LANES = 96
+# The first step of the implicit solver: a velocity of half the slope then moves weights by one
+# percent of their length (Hairer, Nørsett, Wanner, II.4), within limits for weights that rest or
+# are zero.
+_FIRST_STEP, _STEPS, _TINY = 0.02, (1e-6, 1e6), 1e-300
 
 
 class Beginning(NamedTuple):
-    """Where runs begin. A run that is taken up by another solver brings the step with which it
-    goes on, how many it has tried, and what was kept of it."""
+    """Where runs begin. A run that another solver continues brings the step with which it goes on,
+    how many it has tried, and what was kept of it."""
 
     time: Any
     vector: Any
@@ -55,7 +61,7 @@ class FlowProgram:
     - `lanes`: how many runs there are side by side.
     - `swept`: as in `over_members`.
     - `stops`: moments at which steps end; the last is the end.
-    - `most`: tries of a run.
+    - `most`: the most tries per run.
     - `costly`: whether a gradient takes longer than everything else.
     - `lasting`: whether runs end when they have converged.
     - `widens`: whether runs wait for a wider table when theirs is full.
@@ -78,6 +84,8 @@ class FlowProgram:
     ):
         self.kind = kind
         small = layout.size <= _LARGEST_IN_LANES and not costly
+        # Lanes pay for ensembles of small explicit steps alone: an implicit step factorises a
+        # matrix, for which `vmap` is as good.
         self._in_lanes = swept is not None and kind == "explicit" and small
         self._swept = swept
         self._stops = stops
@@ -98,26 +106,30 @@ class FlowProgram:
     def _how(self) -> bool | str | None:
         return ("swept" if self._swept else "shared") if self._in_lanes else self._swept
 
-    def arrange(self, members):
+    def arrange(self, members: Any) -> Any:
         """Arrays with the members first as this program wants them."""
         axis = -1 if self._in_lanes else 0
         return jax.tree.map(lambda x: np.moveaxis(x, 0, axis), members)
 
-    def by_member(self, arrays):
+    def by_member(self, arrays: Any) -> Any:
         """Arrays of this program with the members first."""
         axis = -1 if self._in_lanes else 0
         return jax.tree.map(lambda x: np.moveaxis(np.asarray(x), axis, 0), arrays)
 
-    def begin(self, risk, atol, beginning: Beginning) -> tuple[First, State]:
+    def begin(
+        self, risk: AbstractRisk, atol: Float[Array, " lanes"], beginning: Beginning
+    ) -> tuple[First, State]:
         """The state of every lane before its first step."""
         settings = self._how, self._stops, self._lasting
         return _begin(self._stepper, settings, risk, atol, beginning)
 
-    def replaced(self, state: State, lanes: np.ndarray, fresh: State) -> State:
+    def replace(self, state: State, lanes: np.ndarray, fresh: State) -> State:
         """`state` with `fresh` in some lanes."""
-        return _replaced(state, lanes, fresh, -1 if self._in_lanes else 0)
+        return _replace(state, lanes, fresh, -1 if self._in_lanes else 0)
 
-    def advance(self, risk, atol, state: State, tries: int) -> tuple[State, Record]:
+    def advance(
+        self, risk: AbstractRisk, atol: Float[Array, " lanes"], state: State, tries: int
+    ) -> tuple[State, Record]:
         """So many tries of every lane, and what they left behind."""
         return _advance(self._stepper, self._how, self._stops, risk, atol, state, tries)
 
@@ -132,25 +144,31 @@ def _solver(kind: str, lanes: int, rtol: float):
     return Tsit5(), diffrax.PIDController(*tolerances, pcoeff=0.4, icoeff=0.3)
 
 
-def _in_lanes(function, swept: bool, risk, *rest):
+def _in_lanes(function: Callable, swept: bool, risk: AbstractRisk, *rest: Any) -> Any:
     """`function(risk, …)` of every lane; `swept` says whether each has a risk of its own."""
     arrays, static = eqx.partition((risk, *rest), eqx.is_array)
     shared, own = (None, arrays) if swept else (arrays[0], (None, *arrays[1:]))
 
-    def one(shared, own):
+    def one(shared: Any, own: Any) -> Any:
         return function(*eqx.combine(own if swept else (shared, *own[1:]), static))
 
     return over_lanes(one, jax.tree.leaves(rest)[0].shape[-1], shared, own)
 
 
 @eqx.filter_jit
-def _begin(stepper: Stepper, settings, risk, atol, beginning: Beginning):
+def _begin(
+    stepper: Stepper,
+    settings: tuple[bool | str | None, Any, bool],
+    risk: AbstractRisk,
+    atol: Float[Array, " lanes"],
+    beginning: Beginning,
+) -> tuple[First, State]:
     layout, (how, stops, lasting) = stepper.layout, settings
 
-    def begin(risk, atol, beginning: Beginning):
+    def begin(risk: AbstractRisk, atol: Float[Array, ""], beginning: Beginning):
         model = layout.model(beginning.vector)
         loss, gradient = risk.value_and_gradient(model)
-        # Some take a decomposition: they are not computed in vain.
+        # Some take a decomposition: they are computed only where they are used.
         floor = risk.floor(model) if lasting else None
         zero = risk.of_zero(model) if lasting else None
         slope = jnp.linalg.norm(layout.vector(gradient))
@@ -161,7 +179,7 @@ def _begin(stepper: Stepper, settings, risk, atol, beginning: Beginning):
         if step is None and isinstance(stepper.solver, Rodas5P):
             # What the usual heuristic starts from; all of it takes two gradients.
             length = jnp.linalg.norm(beginning.vector)
-            step = jnp.clip(0.02 * length / jnp.maximum(slope, 1e-300), 1e-6, 1e6)
+            step = jnp.clip(_FIRST_STEP * length / jnp.maximum(slope, _TINY), *_STEPS)
         state = stepper.start(risk, atol, stops, beginning.time, beginning.vector, step)
         if beginning.tried is not None:
             state = state._replace(tried=beginning.tried, thinned=beginning.thinned)
@@ -169,14 +187,14 @@ def _begin(stepper: Stepper, settings, risk, atol, beginning: Beginning):
 
     if not isinstance(how, str):
         return over_members(begin, how, risk, atol, beginning)
-    # Done once a run: not worth the larger program of lanes.
+    # Done once per run: not worth the larger program of lanes.
     axes = (-1 if how == "swept" else None, -1, -1)
     return eqx.filter_vmap(begin, in_axes=axes, out_axes=-1)(risk, atol, beginning)
 
 
 @partial(jax.jit, static_argnums=3)
-def _replaced(state, lanes, fresh, axis: int):
-    def replace(old, new):
+def _replace(state: State, lanes: Array, fresh: State, axis: int) -> State:
+    def replace(old: Array, new: Array) -> Array:
         mask = jnp.expand_dims(lanes, tuple(range(1, old.ndim))) if axis == 0 else lanes
         return jnp.where(mask, new, old)
 
@@ -184,11 +202,19 @@ def _replaced(state, lanes, fresh, axis: int):
 
 
 @eqx.filter_jit
-def _advance(stepper: Stepper, how, stops, risk, atol, state: State, tries: int):
+def _advance(
+    stepper: Stepper,
+    how: bool | str | None,
+    stops: Any,
+    risk: AbstractRisk,
+    atol: Float[Array, " lanes"],
+    state: State,
+    tries: int,
+) -> tuple[State, Record]:
     if not isinstance(how, str):
         chunk = lambda risk, atol, state: stepper.chunk(risk, atol, stops, state, tries)
         return over_members(chunk, how, risk, atol, state)
-    # Lanes that are over try on in vain: there is no branch that one of them could take alone.
+    # Lanes that are over are computed too: a single lane cannot take a branch of its own.
     attempt = lambda risk, atol, state: stepper.attempt(risk, atol, stops, state)
     step = lambda state, _: _in_lanes(attempt, how == "swept", risk, atol, state)
     return jax.lax.scan(step, state, length=tries)

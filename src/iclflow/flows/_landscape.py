@@ -1,6 +1,6 @@
 """Losses of many models at once: a map of the landscape that training moves in."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -8,6 +8,8 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from ..errors import InputError
+from ..models import AbstractModel
 from ..risks import AbstractRisk, ExactSoftmaxRisk
 from ._ensemble import Members
 from ._progress import Monitor, Status
@@ -16,6 +18,8 @@ from ._progress import Monitor, Status
 _TABLE_FROM = 256
 # Models in one call, where nothing is known of what they take.
 _AT_ONCE = 256
+# The same with a table, which leaves a few hundred numbers per model.
+_AT_ONCE_BY_TABLE = 4096
 # The table of models that hardly attend would be one of a point.
 _LEAST_REACH = 0.05
 # A few models that attend so many times more than nearly all (this share) stay out of the table:
@@ -39,8 +43,8 @@ class Landscape(NamedTuple):
 
 
 def landscape(
-    models,
-    risk,
+    models: AbstractModel | Sequence[AbstractModel],
+    risk: AbstractRisk,
     *,
     gradients: bool = False,
     at_once: int | None = None,
@@ -50,7 +54,7 @@ def landscape(
 
     The exact risk of softmax attention is quadratic in μ with integrals that depend on ω alone:
     from a few hundred models on, all of these are made in one table first (see
-    `ExactSoftmaxRisk.tabulated`), whatever the number of models. A few models whose ω lie far
+    `ExactSoftmaxRisk.tabulate`), whatever the number of models. A few models whose ω lie far
     beyond those of the others are computed one by one, without the table.
 
     **Arguments:**
@@ -67,19 +71,25 @@ def landscape(
         raise TypeError(f"`risk` is a {type(risk).__name__}: must be one risk, for all models.")
     members = Members.of(models, risk)
     if risk.stochastic:
-        raise ValueError("`risk` draws sequences: a landscape needs one without randomness.")
+        raise InputError(
+            "risk", problem="draws sequences", allowed="a landscape needs one without randomness"
+        )
     if at_once is not None and not (isinstance(at_once, int) and at_once > 0):
-        raise ValueError(f"`at_once` = {at_once}: must be a whole number from 1 up.")
+        raise InputError("at_once", at_once, "must be a whole number from 1 up")
     weights, rest = eqx.partition(members.models, eqx.is_inexact_array)
+    # In NumPy: slicing JAX arrays would compile a program for every chunk size.
     weights = jax.tree.map(np.asarray, weights)
     if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(weights)):
-        raise ValueError("`models` hold NaN or infinity: every weight must be finite.")
+        raise InputError(
+            "models", problem="hold NaN or infinity", allowed="every weight must be finite"
+        )
     monitor = Monitor(f"losses of {members.count} models", progress)
     order, parts, begun = np.arange(members.count), [], 0.0
     try:
         batches = [_Batch(risk, order, at_once or _AT_ONCE)]
         if isinstance(risk, ExactSoftmaxRisk) and members.count >= _TABLE_FROM:
-            batches, begun = _tabulated(risk, members, at_once or 4096, monitor), _TABLE_SHARE
+            together = at_once or _AT_ONCE_BY_TABLE
+            batches, begun = _split_by_table(risk, members, together, monitor), _TABLE_SHARE
             order = np.concatenate([batch.places for batch in batches])
         done = 0
         for batch in batches:
@@ -115,7 +125,7 @@ class _Batch(NamedTuple):
             yield self.places[end - size : end], end - start
 
 
-def _tabulated(
+def _split_by_table(
     risk: ExactSoftmaxRisk, members: Members, at_once: int, monitor: Monitor
 ) -> list[_Batch]:
     """Nearly all models by a table, and those too far for it by the risk itself."""
@@ -123,24 +133,25 @@ def _tabulated(
     steepest = np.max(np.abs(omega), 1) / float(risk.task.input_variance)
     common = max(float(np.quantile(steepest, _NEARLY_ALL)), _LEAST_REACH)
     far = steepest > _FAR * common
+    # Many far models are worth a wide table after all.
     if np.sum(far) >= _FEW:
         far[:] = False
-    say = lambda share: monitor.update(
+    report = lambda share: monitor.update(
         Status(share, 0.0, 0, _TABLE_SHARE * share, words="table of integrals")
     )
-    table = risk.tabulated(max(float(np.max(steepest[~far])), _LEAST_REACH), say)
+    table = risk.tabulate(max(float(np.max(steepest[~far])), _LEAST_REACH), report)
     batches = [_Batch(table, np.flatnonzero(~far), at_once)]
     return batches + [_Batch(risk, np.flatnonzero(far), 1)] * bool(np.any(far))
 
 
-def _part(rest, places: np.ndarray):
+def _part(rest: Any, places: np.ndarray):
     """What of the models is no weight: whole numbers and the like may have the leading axis too."""
     return jax.tree.map(lambda x: x[places] if eqx.is_array(x) else x, rest)
 
 
 @eqx.filter_jit
-def _evaluate(risk: AbstractRisk, weights, rest, gradients: bool) -> tuple[Any, Any]:
-    def one(weights, rest):
+def _evaluate(risk: AbstractRisk, weights: Any, rest: Any, gradients: bool) -> tuple[Any, Any]:
+    def one(weights: Any, rest: Any):
         model = eqx.combine(weights, rest)
         return risk.value_and_gradient(model) if gradients else (risk(model), None)
 

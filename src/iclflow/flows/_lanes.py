@@ -18,7 +18,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend.core import Literal
+from jax.extend.core import JaxprEqn, Literal
+from jaxtyping import Array
+
+# Values of one operation, shared or in lanes; and its results in lanes, None if there is no rule.
+Inputs = list[Any]
+Results = Sequence[Array] | None
 
 # Sums of more terms are left to the compiler, which loops over them.
 _LONGEST_SUM = 64
@@ -30,7 +35,7 @@ class _Lanes(NamedTuple):
     values: Any
 
 
-def over_lanes(function: Callable, count: int, shared, swept):
+def over_lanes(function: Callable, count: int, shared: Any, swept: Any) -> Any:
     """`function(shared, member)` of every member.
 
     **Arguments:**
@@ -39,15 +44,16 @@ def over_lanes(function: Callable, count: int, shared, swept):
     - `shared`: arrays that all have in common.
     - `swept`: arrays whose last axis is that of the members; those of the result are alike.
     """
+    # Traced on shapes alone: nothing is computed for this one member.
     one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[:-1], x.dtype), swept)
     traced, shape = jax.make_jaxpr(function, return_shape=True)(shared, one)
     arguments = [*jax.tree.leaves(shared), *map(_Lanes, jax.tree.leaves(swept))]
     results = _evaluate(traced.jaxpr, traced.consts, arguments, count)
-    leaves = [_spread(result, count) for result in results]
+    leaves = [_broadcast_lanes(result, count) for result in results]
     return jax.tree.unflatten(jax.tree.structure(shape), leaves)
 
 
-def _evaluate(jaxpr, constants: Sequence, arguments: Sequence, count: int) -> list:
+def _evaluate(jaxpr: Any, constants: Sequence, arguments: Sequence, count: int) -> list:
     known = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*constants, *arguments)))
     fixed = lambda name: jnp.asarray(name.val, name.aval.dtype)
     read = lambda name: fixed(name) if isinstance(name, Literal) else known[name]
@@ -57,23 +63,24 @@ def _evaluate(jaxpr, constants: Sequence, arguments: Sequence, count: int) -> li
     return [read(name) for name in jaxpr.outvars]
 
 
-def _apply(equation, inputs: list, count: int) -> list:
+def _apply(equation: JaxprEqn, inputs: Inputs, count: int) -> list:
     primitive, settings = equation.primitive, equation.params
     if primitive.name in _CALLS:
         called = settings.get("jaxpr") or settings["call_jaxpr"]
         open_form = getattr(called, "jaxpr", called)
         return _evaluate(open_form, getattr(called, "consts", ()), inputs, count)
+    # What is the same in all lanes is computed once.
     if not any(isinstance(value, _Lanes) for value in inputs):
         found = primitive.bind(*inputs, **settings)
         return list(found) if primitive.multiple_results else [found]
     rule = _RULES.get(primitive.name)
     found = None if rule is None else rule(equation, inputs, count)
     if found is None:
-        found = _vmapped(equation, inputs, count)
+        found = _vmap(equation, inputs, count)
     return [_Lanes(values) for values in found]
 
 
-def _vmapped(equation, inputs: list, count: int) -> Sequence:
+def _vmap(equation: JaxprEqn, inputs: Inputs, count: int) -> Sequence[Array]:
     axes = [-1 if isinstance(value, _Lanes) else None for value in inputs]
     bare = [value.values if isinstance(value, _Lanes) else value for value in inputs]
     bind = lambda *values: equation.primitive.bind(*values, **equation.params)
@@ -81,48 +88,49 @@ def _vmapped(equation, inputs: list, count: int) -> Sequence:
     return found if equation.primitive.multiple_results else [found]
 
 
-def _loose(value):
+def _with_lanes(value: Any) -> Array:
     """The values with an axis for the lanes, of length 1 where all are equal."""
     return value.values if isinstance(value, _Lanes) else jnp.asarray(value)[..., None]
 
 
-def _spread(value, count: int):
-    values = _loose(value)
+def _broadcast_lanes(value: Any, count: int) -> Array:
+    """The values, once for every lane."""
+    values = _with_lanes(value)
     return jnp.broadcast_to(values, (*values.shape[:-1], count))
 
 
-def _elementwise(equation, inputs, count):
-    values = [_loose(value) for value in inputs]
+def _elementwise(equation: JaxprEqn, inputs: Inputs, count: int) -> Results:
+    values = [_with_lanes(value) for value in inputs]
     shape = np.broadcast_shapes(*(each.shape for each in values))
     values = [jnp.broadcast_to(each, shape) for each in values]
     return [equation.primitive.bind(*values, **equation.params)]
 
 
-def _alike(equation, inputs, count):
+def _reduce(equation: JaxprEqn, inputs: Inputs, count: int) -> Results:
     """Operations whose axes are counted from the front."""
     return [equation.primitive.bind(inputs[0].values, **equation.params)]
 
 
-def _broadcast(equation, inputs, count):
+def _broadcast(equation: JaxprEqn, inputs: Inputs, count: int) -> Results:
     shape = (*equation.params["shape"], count)
     axes = (*equation.params["broadcast_dimensions"], len(shape) - 1)
     return [lax.broadcast_in_dim(inputs[0].values, shape, axes)]
 
 
-def _reshape(equation, inputs, count):
+def _reshape(equation: JaxprEqn, inputs: Inputs, count: int) -> Results:
     return [inputs[0].values.reshape(*equation.params["new_sizes"], count)]
 
 
-def _transpose(equation, inputs, count):
+def _transpose(equation: JaxprEqn, inputs: Inputs, count: int) -> Results:
     order = equation.params["permutation"]
     return [inputs[0].values.transpose(*order, len(order))]
 
 
-def _squeeze(equation, inputs, count):
+def _squeeze(equation: JaxprEqn, inputs: Inputs, count: int) -> Results:
     return [lax.squeeze(inputs[0].values, equation.params["dimensions"])]
 
 
-def _slice(equation, inputs, count):
+def _slice(equation: JaxprEqn, inputs: Inputs, count: int) -> Results:
     settings = equation.params
     strides = settings["strides"]
     first, last = (*settings["start_indices"], 0), (*settings["limit_indices"], count)
@@ -130,19 +138,19 @@ def _slice(equation, inputs, count):
     return [lax.slice(inputs[0].values, first, last, steps)]
 
 
-def _concatenate(equation, inputs, count):
-    parts = [_spread(value, count) for value in inputs]
+def _concatenate(equation: JaxprEqn, inputs: Inputs, count: int) -> Results:
+    parts = [_broadcast_lanes(value, count) for value in inputs]
     return [lax.concatenate(parts, equation.params["dimension"])]
 
 
-def _pad(equation, inputs, count):
+def _pad(equation: JaxprEqn, inputs: Inputs, count: int) -> Results:
     if isinstance(inputs[1], _Lanes):
         return None
     padding = (*equation.params["padding_config"], (0, 0, 0))
-    return [lax.pad(_spread(inputs[0], count), inputs[1], padding)]
+    return [lax.pad(_broadcast_lanes(inputs[0], count), inputs[1], padding)]
 
 
-def _sum(equation, inputs, count):
+def _sum(equation: JaxprEqn, inputs: Inputs, count: int) -> Results:
     values, axes = inputs[0].values, tuple(equation.params["axes"])
     terms = prod(values.shape[axis] for axis in axes)
     if not 0 < terms <= _LONGEST_SUM:
@@ -151,9 +159,9 @@ def _sum(equation, inputs, count):
     return [reduce(add, parts)]
 
 
-def _product(equation, inputs, count):
+def _product(equation: JaxprEqn, inputs: Inputs, count: int) -> Results:
     (left_sum, right_sum), (left_batch, right_batch) = equation.params["dimension_numbers"]
-    left, right = _loose(inputs[0]), _loose(inputs[1])
+    left, right = _with_lanes(inputs[0]), _with_lanes(inputs[1])
     wanted = equation.params["preferred_element_type"]
     if wanted is not None:
         left, right = left.astype(wanted), right.astype(wanted)
@@ -170,7 +178,7 @@ def _product(equation, inputs, count):
     return [reduce(add, (a * b for a, b in zip(left, right)))]
 
 
-def _front(values, axes: Sequence[int]):
+def _front(values: Array, axes: Sequence[int]) -> Array:
     return values.transpose(*axes, *(i for i in range(values.ndim) if i not in axes))
 
 
@@ -178,14 +186,16 @@ def _without(shape: Sequence[int], axes: Sequence[int]) -> list[int]:
     return [size for axis, size in enumerate(shape) if axis not in axes]
 
 
-def _cond(equation, inputs, count):
+def _cond(equation: JaxprEqn, inputs: Inputs, count: int) -> Results:
     chosen, *operands = inputs
     branches = equation.params.get("branches")
     if branches is None:
         return None
-    evaluate = lambda branch, values: [
-        _spread(result, count) for result in _evaluate(branch.jaxpr, branch.consts, values, count)
-    ]
+
+    def evaluate(branch: Any, values: Inputs) -> list[Array]:
+        results = _evaluate(branch.jaxpr, branch.consts, values, count)
+        return [_broadcast_lanes(result, count) for result in results]
+
     if isinstance(chosen, _Lanes):  # every lane takes its own branch: all are computed
         found = zip(*(evaluate(branch, operands) for branch in branches))
         which = chosen.values
@@ -213,7 +223,7 @@ _ELEMENTWISE = (
 )
 _RULES: dict[str, Callable] = {
     **{name: _elementwise for name in _ELEMENTWISE},
-    **{name: _alike for name in ("reduce_max", "reduce_min", "reduce_and", "reduce_or")},
+    **{name: _reduce for name in ("reduce_max", "reduce_min", "reduce_and", "reduce_or")},
     "broadcast_in_dim": _broadcast,
     "reshape": _reshape,
     "transpose": _transpose,

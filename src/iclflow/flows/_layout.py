@@ -51,13 +51,14 @@ class Layout(eqx.Module):
 
     def models(self, vectors: np.ndarray) -> AbstractModel:
         """The models of many vectors at once, every array with their leading axis, in NumPy."""
+        # Arrays that are no weights are the same for all models.
         rest = jax.tree.map(
             lambda x: np.broadcast_to(x, (len(vectors), *x.shape)) if eqx.is_array(x) else x,
             self.rest,
         )
         return eqx.combine(self._split(vectors), rest)
 
-    def _split(self, vectors):
+    def _split(self, vectors: Float[Array, "*rows n"] | Float[np.ndarray, "*rows n"]) -> Any:
         leaves, offset = [], 0
         for shape in self.shapes:
             size = math.prod(shape)

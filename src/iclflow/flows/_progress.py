@@ -7,6 +7,9 @@ from typing import NamedTuple
 
 from ..trajectory import Trajectory
 
+# Seconds that a computation may take without a bar.
+_PATIENCE = 2
+
 
 class Status(NamedTuple):
     """Where a run stands, as a callback sees it.
@@ -50,7 +53,7 @@ class Monitor:
         self._bar = None
 
     def add(self, seconds: float) -> None:
-        """Counts what a run that is taken up has taken before."""
+        """Counts the seconds that a resumed run took before."""
         self._start -= seconds
 
     @property
@@ -64,7 +67,7 @@ class Monitor:
 
     def show(self, status: Status) -> None:
         """Moves the bar, without a question to the callback: for work before the first step."""
-        if self._show and self.seconds > 2:
+        if self._show and self.seconds > _PATIENCE:
             self._draw(status)
 
     def close(self) -> None:

@@ -14,9 +14,14 @@ _RUNNING = -1
 
 
 class Points(NamedTuple):
-    """The next points of some runs: a row a run, in the order of time. `accepted` says which are
-    points of the run at all, `tried` which were steps that a solver tried, `kept` which were asked
-    for."""
+    """The next points of some runs: one row per run, in the order of time.
+
+    **Fields:**
+
+    - `tried`: which are steps that a solver tried.
+    - `accepted`: which of them are points of the run.
+    - `kept`: which were asked for.
+    """
 
     times: np.ndarray
     losses: np.ndarray
@@ -59,6 +64,7 @@ class Records:
         losses = np.asarray(losses, float)
         self.last_losses[members], self.last_weights[members] = losses, weights
         self._kept.append(_Block(members, np.zeros(len(members)), losses, weights))
+        # A run that starts at infinity is over before its first step.
         self._codes[members[~np.isfinite(losses)]] = _RESULTS.index(Result.diverged)
         if targets is not None:
             self._targets[members] = targets
@@ -80,6 +86,7 @@ class Records:
         place = np.arange(times.shape[1])
         # A loss that is not finite is no point of the run any more; any other end is.
         own = accepted & (place <= first[:, None]) & np.isfinite(losses)
+        # The last point is known even where it is not kept: a run that is cancelled ends there.
         moved = np.flatnonzero(own.any(1))
         newest = times.shape[1] - 1 - own[moved, ::-1].argmax(1)
         whose, which = np.nonzero(own & kept)
@@ -111,7 +118,7 @@ class Records:
             codes[ended[found[ended, first[ended]]]] = _RESULTS.index(result)
         return codes, first
 
-    def finish(self, members, result: Result) -> None:
+    def finish(self, members: np.ndarray, result: Result) -> None:
         """Ends runs for a reason from outside, unless they have already ended."""
         codes = self._codes[members]
         self._codes[members] = np.where(codes == _RUNNING, _RESULTS.index(result), codes)
@@ -133,7 +140,8 @@ class Records:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All that is kept so far, and what decides what will be."""
-        self._kept = [_joined(self._kept)] if self._kept else []
+        # Joined once, not at every snapshot again.
+        self._kept = [_join(self._kept)] if self._kept else []
         kept = self._kept[0]._asdict() if self._kept else {}
         return {f"kept.{name}": values for name, values in kept.items()} | {
             f"runs.{name}": values for name, values in self._by_run().items()
@@ -158,8 +166,9 @@ class Records:
 
     def so_far(self, clock: str) -> Trajectory:
         """The first run up to here, as one that was cancelled now would be."""
-        self._kept = [_joined(self._kept)]
+        self._kept = [_join(self._kept)]
         kept = self._kept[0]
+        # A single run is the common case: no mask over all of its points.
         own = slice(None) if len(self._codes) == 1 else kept.members == 0
         points = [part[own] for part in kept[1:]]
         if self._last_times[0] > points[0][-1]:
@@ -171,7 +180,7 @@ class Records:
 
     def series(self, clock: str, statistics: Sequence[Mapping[str, Any]]) -> "Series":
         """Everything that was kept; the last point of a run always is."""
-        kept = _joined(self._kept)
+        kept = _join(self._kept)
         order = np.argsort(kept.members, kind="stable")  # points of a run came in order of time
         kept = _Block(*(part[order] for part in kept))
         counts = np.bincount(kept.members, minlength=len(self._codes))
@@ -240,5 +249,5 @@ class _Block(NamedTuple):
     weights: np.ndarray
 
 
-def _joined(blocks: list[_Block]) -> _Block:
+def _join(blocks: list[_Block]) -> _Block:
     return _Block(*(np.concatenate(parts) for parts in zip(*blocks)))

@@ -6,26 +6,24 @@ Of the coefficients only those of flows whose velocity does not depend on time a
 """
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
+from ..limits import JACOBIAN_NUMBERS
 from ..models import steps_of
+from ._tsit5 import RealScalarLike
 
 _GAMMA = 0.21193756319429014
 _LAST = (
     -7.502846399306121, 2.561846144803919, -11.627539656261098, -0.18268767659942256,
     0.030198172008377946,
 )  # fmt: skip
-# Numbers that the largest array in a velocity may have for all columns of the Jacobian that are
-# computed together, in all runs side by side: 64 MiB, and there are some such arrays at a time.
-# Most flows need far less.
-AT_ONCE = 2**23
 # Where each velocity is taken: y₀ + Σ a_j k_j.
 _PLACES = (
     (),
@@ -67,26 +65,44 @@ class Rodas5P(diffrax.AbstractAdaptiveSolver):
     term_structure: ClassVar = diffrax.ODETerm
     interpolation_cls: ClassVar = diffrax.LocalLinearInterpolation
 
-    def order(self, terms) -> int:
+    def order(self, terms: diffrax.AbstractTerm) -> int:
         return 5
 
-    def func(self, terms, t0, y0, args):
+    def func(
+        self, terms: diffrax.AbstractTerm, t0: RealScalarLike, y0: PyTree[Array], args: Any
+    ) -> PyTree[Array]:
         return terms.vf(t0, y0, args)
 
-    def init(self, terms, t0, t1, y0, args) -> None:
+    def init(
+        self,
+        terms: diffrax.AbstractTerm,
+        t0: RealScalarLike,
+        t1: RealScalarLike,
+        y0: PyTree[Array],
+        args: Any,
+    ) -> None:
         return None
 
-    def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
+    def step(
+        self,
+        terms: diffrax.AbstractTerm,
+        t0: RealScalarLike,
+        t1: RealScalarLike,
+        y0: PyTree[Array],
+        args: Any,
+        solver_state: PyTree[Array] | None,
+        made_jump: Any,
+    ):
         start, rebuild = ravel_pytree(y0)
         length = t1 - t0
         velocity = lambda y: ravel_pytree(terms.vf(t0, rebuild(y), args))[0]
-        slopes = _jacobian(velocity, start, AT_ONCE // self.lanes)
+        slopes = _jacobian(velocity, start, JACOBIAN_NUMBERS // self.lanes)
         matrix = jnp.eye(start.size) / (_GAMMA * length) - slopes
         factors = jax.scipy.linalg.lu_factor(matrix)
         places, memory = _square(_PLACES), _square(_MEMORY)
 
         # A loop, where Tsit5 is written out: a velocity can be a large program to compile.
-        def stage(i, carry):
+        def stage(i: Array | int, carry: tuple[Array, Array]) -> tuple[Array, Array]:
             stages, _ = carry
             end = start + places[i] @ stages
             slope = velocity(end) + memory[i] @ stages / length
@@ -112,7 +128,7 @@ def _jacobian(velocity: Callable, start: Float[Array, " n"], numbers: int) -> Fl
     return jax.lax.map(column, jnp.arange(start.size), batch_size=max(1, columns)).T
 
 
-def _largest_array(program) -> int:
+def _largest_array(program: Any) -> int:
     """How many numbers the largest array has that a program (a jaxpr) makes on its way."""
     arrays = [made.aval for step in steps_of(program) for made in step.outvars]
     return max([1, *(array.size for array in arrays if hasattr(array, "size"))])

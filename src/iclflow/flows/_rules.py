@@ -1,6 +1,7 @@
 """Update rules: how a gradient becomes a step."""
 
 from functools import lru_cache
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -8,11 +9,12 @@ import numpy as np
 import optax
 from jaxtyping import Array
 
-from ..precision import as_float
+from ..errors import InputError
+from ..runtime.precision import as_float
 from ..tasks import is_real
 
 
-def rule_of(optimiser) -> "Rule":
+def rule_of(optimiser: Any) -> "Rule":
     """A rule of ours as it is, or one that takes the steps of an optax optimiser."""
     if isinstance(optimiser, Rule):
         return optimiser
@@ -21,6 +23,7 @@ def rule_of(optimiser) -> "Rule":
             f"`optimiser` = {optimiser!r}: must be `adam_rule(learning_rate)`, "
             "`sgd_rule(learning_rate)` or an optax optimiser, such as `optax.lion(1e-3)`."
         )
+    # An optax optimiser has its learning rate inside: nothing is left to multiply with.
     return Rule(optimiser, jnp.ones(()))
 
 
@@ -32,14 +35,14 @@ class Rule(eqx.Module):
 
     transform: optax.GradientTransformation = eqx.field(static=True)
     factor: Array
-    # Tells one transformation from another where a run is taken up: functions say nothing.
+    # Distinguishes transformations when a run is resumed, which are functions without a content.
     name: str = eqx.field(static=True, default="")
 
 
 def sgd_rule(learning_rate: float, momentum: float = 0.0) -> Rule:
     """Plain steps down the gradient, with momentum if asked."""
     if not 0 <= momentum < 1:
-        raise ValueError(f"`momentum` = {momentum}: must be at least 0 and below 1.")
+        raise InputError("momentum", momentum, "must be at least 0 and below 1")
     return Rule(_trace(momentum), _downhill(learning_rate), f"sgd {momentum!r}")
 
 
@@ -47,7 +50,7 @@ def adam_rule(learning_rate: float, b1: float = 0.9, b2: float = 0.999) -> Rule:
     """Adam's steps."""
     for name, value in (("b1", b1), ("b2", b2)):
         if not 0 <= value < 1:
-            raise ValueError(f"`{name}` = {value}: must be at least 0 and below 1.")
+            raise InputError(name, value, "must be at least 0 and below 1")
     return Rule(_scale_by_adam(b1, b2), _downhill(learning_rate), f"adam {b1!r} {b2!r}")
 
 
@@ -62,7 +65,5 @@ _scale_by_adam = lru_cache(optax.scale_by_adam)
 
 def _downhill(learning_rate: float) -> Array:
     if not (is_real(learning_rate) and np.isfinite(learning_rate) and learning_rate > 0):
-        raise ValueError(
-            f"`learning_rate` = {learning_rate!r}: must be a number, finite and positive."
-        )
+        raise InputError("learning_rate", learning_rate, "must be a number, finite and positive")
     return as_float(np.asarray(-learning_rate))

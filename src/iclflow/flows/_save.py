@@ -1,21 +1,24 @@
 """Which moments of a run are kept."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
+from jaxtyping import ArrayLike
 
+from ..errors import InputError
 from ..tasks import is_whole
 
 
 @dataclasses.dataclass(frozen=True)
-class Linear:
+class SaveEvenly:
     """`count` equally spaced moments, the first and the last included."""
 
     count: int = 200
 
 
 @dataclasses.dataclass(frozen=True)
-class LogSpaced:
+class SaveLogSpaced:
     """The start, then `count` moments in equal ratios from `first` to the end."""
 
     count: int = 200
@@ -23,21 +26,22 @@ class LogSpaced:
 
 
 @dataclasses.dataclass(frozen=True)
-class Explicit:
+class SaveAtTimes:
     """The start, and exactly these moments."""
 
     times: tuple[float, ...]
 
-    def __init__(self, times):
+    def __init__(self, times: ArrayLike | Sequence[float]):
         try:
             moments = np.atleast_1d(np.asarray(times, float))
         except (TypeError, ValueError):
-            raise ValueError(f"`times` = {times!r}: must be numbers.") from None
+            raise InputError("times", times, "must be numbers") from None
+        # A frozen dataclass cannot be assigned to in its own constructor either.
         object.__setattr__(self, "times", tuple(moments.tolist()))
 
 
 @dataclasses.dataclass(frozen=True)
-class Drops:
+class SaveAtDrops:
     """Dense where the loss moves, sparse where it does not.
 
     A moment is kept when, since the last one kept, the loss changed by more than `loss` of its
@@ -48,19 +52,19 @@ class Drops:
     clock: float = 1e-2
 
 
-SavePoints = Linear | LogSpaced | Explicit | Drops
+SavePoints = SaveEvenly | SaveLogSpaced | SaveAtTimes | SaveAtDrops
 
 
 def save_times(save: SavePoints, end: float | None) -> np.ndarray | None:
-    """The fixed moments after the start that `save` asks for; None for `Drops`."""
-    if isinstance(save, Drops):
+    """The fixed moments after the start that `save` asks for; None for `SaveAtDrops`."""
+    if isinstance(save, SaveAtDrops):
         return None
-    if not isinstance(save, Linear | LogSpaced | Explicit):
+    if not isinstance(save, SaveEvenly | SaveLogSpaced | SaveAtTimes):
         raise TypeError(
-            f"`save` = {save!r}: must be `Drops()`, `Linear(count)`, `LogSpaced(count, first)` or "
-            "`Explicit(times)`."
+            f"`save` = {save!r}: must be `SaveAtDrops()`, `SaveEvenly(count)`, "
+            "`SaveLogSpaced(count, first)` or `SaveAtTimes(times)`."
         )
-    if isinstance(save, Explicit):
+    if isinstance(save, SaveAtTimes):
         times = np.asarray(save.times)
         if times.size == 0 or not np.all(np.isfinite(times)) or np.any(np.diff(times) <= 0):
             raise ValueError("`save`: explicit times must be finite and increase strictly.")
@@ -70,11 +74,12 @@ def save_times(save: SavePoints, end: float | None) -> np.ndarray | None:
             )
         return times[times > 0]
     if not is_whole(save.count) or save.count < 2:
-        raise ValueError(f"`save.count` = {save.count!r}: must be a whole number from 2 up.")
+        raise InputError("save.count", save.count, "must be a whole number from 2 up")
     if end is None:
-        raise ValueError(f"`save` = {save} needs a run with a known end: give one, or use Drops().")
-    if isinstance(save, Linear):
+        problem = "needs a run with a known end"
+        raise InputError("save", save, "give one, or use SaveAtDrops()", problem)
+    if isinstance(save, SaveEvenly):
         return np.linspace(0.0, end, save.count)[1:]
     if not 0 < save.first < end:
-        raise ValueError(f"`save.first` = {save.first}: must lie between 0 and the end, {end:g}.")
+        raise InputError("save.first", save.first, f"must lie between 0 and the end, {end:g}")
     return np.geomspace(save.first, end, save.count)

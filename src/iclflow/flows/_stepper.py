@@ -12,7 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree, ScalarLike
 
 from ..models import AbstractModel
 from ..risks import TABLE_FULL, AbstractRisk
@@ -21,6 +21,11 @@ from ._thinning import Thinned, Thinning
 
 # Solvers give up when a step no longer changes the clock.
 _SMALLEST_STEP = 1e-14
+# As far as a controller looks for the first step: it would cut a step that passes the end, and the
+# end of a chunk is not known yet.
+_NO_END = 1e12
+# At time 0 any step moves the clock.
+_EARLIEST = 1e-300
 # Few weights are fastest as one vector; many (measured at 520 000) as the arrays they came in,
 # since joining and splitting a vector then costs more than the arithmetic.
 _LARGEST_VECTOR = 2**16
@@ -77,11 +82,11 @@ class Stepper(eqx.Module):
     widens: bool = eqx.field(static=True, default=False)
 
     def _terms(self, risk: AbstractRisk) -> diffrax.ODETerm:
-        def slope(weights):
+        def slope(weights: PyTree[Array]) -> PyTree[Array]:
             gradient = risk.gradient(self._model(weights))
             return jax.tree.map(lambda slope: -0.5 * slope, self._weights(gradient))
 
-        def velocity(time, weights, args):
+        def velocity(time: ScalarLike, weights: PyTree[Array], args: Any) -> PyTree[Array]:
             if self.fence is None:
                 return slope(weights)
             return jax.lax.cond(self.fence, slope, lambda weights: weights, weights)
@@ -122,7 +127,7 @@ class Stepper(eqx.Module):
         weights = self._weights(self.layout.model(vector))
         order = self.solver.error_order(terms)
         end, controller = self._controller(atol).init(
-            terms, time, time + 1e12, weights, step, None, self.solver.func, order
+            terms, time, time + _NO_END, weights, step, None, self.solver.func, order
         )
         solver = self.solver.init(terms, time, end, weights, None)
         loss = risk(self._model(weights))
@@ -236,6 +241,6 @@ def _next(stops: Float[Array, " stops"], state: State) -> Float[Array, ""]:
     return stops.at[state.stop].get(mode="promise_in_bounds")
 
 
-def stuck(state: State) -> np.ndarray:
+def is_stuck(state: State) -> np.ndarray:
     """Whether the step of each run has become too small to move the clock."""
-    return np.asarray(state.step) < _SMALLEST_STEP * np.maximum(np.asarray(state.time), 1e-300)
+    return np.asarray(state.step) < _SMALLEST_STEP * np.maximum(np.asarray(state.time), _EARLIEST)

@@ -1,4 +1,4 @@
-"""Which points `Drops` keeps, decided point after point inside the compiled program."""
+"""Which points `SaveAtDrops` keeps, decided point after point inside the compiled program."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ._save import Drops, SavePoints
+from ._save import SaveAtDrops, SavePoints
 
 # At the start the range is still rounding noise, such a share of the loss: that is no movement.
 _NOISE = 1e-9
@@ -22,7 +22,7 @@ class Thinned(NamedTuple):
 
 
 class Thinning(eqx.Module):
-    """The rule of `Drops`. Its numbers are arrays: others do not mean another compilation."""
+    """The rule of `SaveAtDrops`. Its numbers are arrays: others do not mean another compilation."""
 
     share: Float[Array, ""]
     clock: Float[Array, ""]
@@ -30,7 +30,7 @@ class Thinning(eqx.Module):
     @staticmethod
     def of(save: SavePoints) -> "Thinning | None":
         """The rule that `save` asks for; None if it names the moments."""
-        if not isinstance(save, Drops):
+        if not isinstance(save, SaveAtDrops):
             return None
         return Thinning(jnp.asarray(save.loss, float), jnp.asarray(save.clock, float))
 
@@ -38,6 +38,7 @@ class Thinning(eqx.Module):
         self, before: Thinned, time: Float[Array, ""], loss: Float[Array, ""]
     ) -> tuple[Thinned, Bool[Array, ""]]:
         """What to go on from after the next point, and whether that is kept."""
+        # The range so far, not that of the whole run, which is not known yet.
         low, high = jnp.minimum(before.low, loss), jnp.maximum(before.high, loss)
         least = jnp.maximum(self.share * (high - low), _NOISE * jnp.abs(loss))
         moved = jnp.abs(loss - before.loss) > least

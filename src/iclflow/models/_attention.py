@@ -1,21 +1,177 @@
-"""One layer of attention, linear or softmax, from a value row and a key-query block per head."""
+"""One layer of attention, linear or softmax, from the circuits of its heads."""
 
-import abc
-from typing import Literal, get_args
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar, get_args
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..tasks import AbstractSequences, Sequences
+from ..errors import InputError
+from ..tasks import Sequences, check_sequences
 from ._base import AbstractModel, Form, Normaliser, attention_length
+from ._circuits import AbstractCircuits, Activation
+from ._diagonal import Diagonal
+from ._factored import Factored
+from ._merged import Merged
+from ._separate import Separate
+from ._spectral import BalancedSpectral, Spectral
 
-Activation = Literal["linear", "softmax"]
+C = TypeVar("C", bound=AbstractCircuits)
 
 
-def check_fields(activation, normaliser, self_attention) -> None:
-    """Refuses words that would be taken for others."""
+class Attention(AbstractModel, Generic[C]):
+    """Multi-head attention read at the label positions of the query.
+
+    **Fields:**
+
+    - `circuits`: the weights of the heads; see `AbstractCircuits`.
+    - `activation`: `"linear"` or `"softmax"`; by default linear with `Merged` and `Separate`
+      circuits, and softmax with all others, as in the papers that have them.
+    - `normaliser`: what linear attention divides its sums by; see `attention_length`.
+    - `self_attention`: whether the query attends to itself too; by default with `Merged` and
+      `Separate` circuits alone.
+
+    The functions below make one from random circuits. Their options are those of `init` of the
+    circuits, and fields.
+    """
+
+    circuits: C
+    activation: Activation = eqx.field(static=True)
+    normaliser: Normaliser = eqx.field(static=True)
+    self_attention: bool = eqx.field(static=True)
+
+    def __init__(
+        self,
+        circuits: C,
+        activation: Activation | None = None,
+        normaliser: Normaliser = "context",
+        self_attention: bool | None = None,
+    ):
+        self.circuits = circuits
+        self.activation = circuits.activation if activation is None else activation
+        self.normaliser = normaliser
+        self.self_attention = circuits.self_attention if self_attention is None else self_attention
+        check_fields(self.activation, self.normaliser, self.self_attention)
+
+    @staticmethod
+    def merged(
+        key: PRNGKeyArray, dim: int, heads: int, *sizes: Any, **options: Any
+    ) -> "Attention[Merged]":
+        """Attention with one key-query matrix per head: see `Merged.init`."""
+        return _make(Merged.init, (key, dim, heads, *sizes), options)
+
+    @staticmethod
+    def separate(
+        key: PRNGKeyArray, dim: int, heads: int, *sizes: Any, **options: Any
+    ) -> "Attention[Separate]":
+        """Attention with separate low-rank keys and queries: see `Separate.init`."""
+        return _make(Separate.init, (key, dim, heads, *sizes), options)
+
+    @staticmethod
+    def factored(
+        key: PRNGKeyArray, dim: int, heads: int, *sizes: Any, **options: Any
+    ) -> "Attention[Factored]":
+        """Attention with Q, K, V and O over all entries of a token: see `Factored.init`."""
+        return _make(Factored.init, (key, dim, heads, *sizes), options)
+
+    @staticmethod
+    def diagonal(
+        key: PRNGKeyArray, dim: int, heads: int, *sizes: Any, **options: Any
+    ) -> "Attention[Diagonal]":
+        """Attention with a few numbers per head: see `Diagonal.init`."""
+        return _make(Diagonal.init, (key, dim, heads, *sizes), options)
+
+    @staticmethod
+    def spectral(
+        key: PRNGKeyArray, coordinates: Any, heads: int, *sizes: Any, **options: Any
+    ) -> "Attention[Spectral]":
+        """Attention by the factors of its singular values: see `Spectral.init`."""
+        return _make(Spectral.init, (key, coordinates, heads, *sizes), options)
+
+    @staticmethod
+    def balanced(
+        key: PRNGKeyArray, coordinates: Any, heads: int, *sizes: Any, **options: Any
+    ) -> "Attention[BalancedSpectral]":
+        """Attention by balanced factors: see `BalancedSpectral.init`."""
+        return _make(BalancedSpectral.init, (key, coordinates, heads, *sizes), options)
+
+    @property
+    def dim(self) -> int:
+        """D, the number of inputs."""
+        return self.circuits.dim
+
+    @property
+    def heads(self) -> int:
+        """H."""
+        return self.circuits.heads
+
+    @property
+    def labels(self) -> int:
+        return self.circuits.labels
+
+    @property
+    def blind(self) -> bool:
+        """Whether keys read inputs alone and values labels alone: then the attention weights are
+        the same whatever the labels are."""
+        return self.circuits.blind
+
+    @property
+    def form(self) -> Form:
+        if self.activation != "linear" or self.labels > 1:
+            return "general"
+        return "bilinear" if self.blind else "cubic"
+
+    @property
+    def coefficient_rank(self) -> int | None:
+        return self.circuits.coefficient_rank if self.form == "bilinear" else None
+
+    def kq(self) -> Float[Array, "H T D"]:
+        """The key-query circuit: which tokens a query attends to."""
+        return self.circuits.kq()
+
+    def ov(self) -> Float[Array, "H I T"]:
+        """The output-value circuit: what each head reads from a token into each label."""
+        return self.circuits.ov()
+
+    def coefficients(self) -> Array:
+        if self.form == "general":
+            return super().coefficients()
+        ov, kq = self.ov()[:, 0], self.kq()
+        if self.blind:
+            return jnp.einsum("h,hde->de", ov[:, -1], kq[:, :-1])
+        return jnp.einsum("ha,hbc->abc", ov, kq)
+
+    def embed(self) -> "Attention":
+        """The same function, with weights for the parts that blind circuits lack, being zero."""
+        return eqx.tree_at(lambda model: model.circuits, self, self.circuits.embed())
+
+    def predict(self, sequences: Sequences) -> Float[Array, "*batch I"]:
+        check_sequences(sequences)
+        if sequences.labels != self.labels:
+            raise ValueError(
+                f"The sequences have {sequences.labels} labels: must be {self.labels}, as many as "
+                "the model predicts."
+            )
+        length = attention_length(sequences.length, self.normaliser)
+        if self.form == "bilinear":
+            # The same sums in another order, without tokens and heads.
+            beta = jnp.einsum("...nd,...ni->...id", sequences.x, sequences.y)
+            beta = beta / length[..., None, None]
+            return jnp.einsum("...id,de,...e->...i", beta, self.coefficients(), sequences.x_query)
+        tokens = attended_tokens(sequences, self.self_attention)
+        values = jnp.einsum("...na,hia->...hni", tokens, self.ov())
+        scores = jnp.einsum("...na,hab,...b->...hn", tokens, self.kq(), sequences.x_query)
+        if self.activation == "softmax":
+            weights = softmax_weights(scores, sequences, self.self_attention)
+        else:
+            weights = scores / length[..., None, None]
+        return jnp.einsum("...hn,...hni->...i", weights, values)
+
+
+def check_fields(activation: Any, normaliser: Any, self_attention: Any) -> None:
+    """Refuses words that are not known: they would silently be taken for another setting."""
     for name, value, allowed in (
         ("activation", activation, get_args(Activation)),
         ("normaliser", normaliser, get_args(Normaliser)),
@@ -23,87 +179,33 @@ def check_fields(activation, normaliser, self_attention) -> None:
     ):
         if not any(value is word or value == word for word in allowed):
             words = ", ".join(repr(word) for word in allowed)
-            raise ValueError(f"`{name}` = {value!r}: must be one of {words}.")
+            raise InputError(name, value, f"must be one of {words}")
 
 
-class AbstractAttention(AbstractModel[Sequences]):
-    """Multi-head attention read at the query's label position.
-
-    Head h has a value row a_h = (u_h; v_h) over tokens z = (x; y) and a key-query block
-    B_h = (U_h; h_hᵀ) from query inputs to tokens. All other entries of the attention matrices
-    multiply the zero in the query token or feed outputs that nobody reads, receive no gradient,
-    and are not stored. (In shapes, T = D + 1 is the size of a token.)
-    """
-
-    activation: eqx.AbstractVar[Activation]
-    normaliser: eqx.AbstractVar[Normaliser]
-    self_attention: eqx.AbstractVar[bool]
-
-    def __check_init__(self):
-        check_fields(self.activation, self.normaliser, self.self_attention)
-
-    @abc.abstractmethod
-    def ov(self) -> Float[Array, "H T"]:
-        """The output-value circuit: a_h, what each head reads from a token."""
-
-    @abc.abstractmethod
-    def kq(self) -> Float[Array, "H T D"]:
-        """The key-query circuit: B_h, which tokens a query attends to."""
-
-    @property
-    @abc.abstractmethod
-    def reduced(self) -> bool:
-        """Whether the blocks that theory sets to zero (u_h, h_h) are absent."""
-
-    @property
-    def label_blind(self) -> bool:
-        """Whether the attention weights are the same whatever the labels are."""
-        return self.reduced
-
-    @property
-    def form(self) -> Form:
-        if self.activation != "linear":
-            return "general"
-        return "bilinear" if self.reduced else "cubic"
-
-    def coefficients(self) -> Array:
-        if self.form == "general":
-            return super().coefficients()
-        ov, kq = self.ov(), self.kq()
-        if self.reduced:
-            return jnp.einsum("h,hde->de", ov[:, -1], kq[:, :-1])
-        return jnp.einsum("ha,hbc->abc", ov, kq)
-
-    def predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
-        scale = 1 / attention_length(sequences.length, self.normaliser)
-        if self.reduced and self.activation == "linear":
-            beta = scale[..., None] * jnp.einsum("...nd,...n->...d", sequences.x, sequences.y)
-            return jnp.einsum("...d,de,...e->...", beta, self.coefficients(), sequences.x_query)
-        tokens = attended_tokens(sequences, self.self_attention)
-        values = jnp.einsum("...na,ha->...hn", tokens, self.ov())
-        scores = jnp.einsum("...na,hab,...b->...hn", tokens, self.kq(), sequences.x_query)
-        if self.activation == "linear":
-            return scale * jnp.sum(values * scores, (-1, -2))
-        weights = softmax_weights(scores, sequences, self.self_attention)
-        return jnp.sum(weights * values, (-1, -2))
-
-
-def attended_tokens(sequences: AbstractSequences, self_attention: bool) -> Array:
+def attended_tokens(sequences: Sequences, self_attention: bool) -> Float[Array, "*batch M T"]:
     """The tokens that a query attends to: z = (x; y) of the context, and (x_q; 0) if asked."""
-    labels = sequences.y if sequences.y.ndim == sequences.x.ndim else sequences.y[..., None]
-    tokens = jnp.concatenate([sequences.x, labels], -1)
+    tokens = jnp.concatenate([sequences.x, sequences.y], -1)
     if not self_attention:
         return tokens
-    widths = [(0, 0)] * (sequences.x_query.ndim - 1) + [(0, labels.shape[-1])]
+    widths = [(0, 0)] * (sequences.x_query.ndim - 1) + [(0, sequences.labels)]
     query = jnp.pad(sequences.x_query, widths)
     return jnp.concatenate([tokens, query[..., None, :]], -2)
 
 
 def softmax_weights(
-    scores: Float[Array, "*batch H N"], sequences: AbstractSequences, self_attention: bool
+    scores: Float[Array, "*batch H N"], sequences: Sequences, self_attention: bool
 ) -> Float[Array, "*batch H N"]:
     """The softmax of scores over the tokens that a query attends to; padding gets no weight."""
     mask = sequences.mask()
     if self_attention:
         mask = jnp.concatenate([mask, jnp.ones_like(mask[..., :1])], -1)
     return jax.nn.softmax(scores, where=mask[..., None, :], axis=-1)
+
+
+def _make(init: Callable[..., C], arguments: tuple, options: dict) -> Attention[C]:
+    """Attention with random circuits, from options of both."""
+    own = {name: options.pop(name) for name in _FIELDS if name in options}
+    return Attention(init(*arguments, **options), **own)
+
+
+_FIELDS = ("activation", "normaliser", "self_attention")

@@ -1,20 +1,20 @@
 """What every model is: weights, a prediction, circuits; and where the factor 1/N is stated."""
 
 import abc
-from typing import Generic, Literal, TypeVar
+from typing import Any, Literal
 
 import equinox as eqx
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
-from ..tasks import AbstractSequences
+from ..errors import InputError
+from ..tasks import Sequences
 from ._single import refuse_stacks
 
-S = TypeVar("S", bound=AbstractSequences)
 Normaliser = Literal["context", "tokens", "none"]
 Form = Literal["bilinear", "cubic", "general"]
 
 
-def attention_length(length, normaliser: Normaliser):
+def attention_length(length: Any, normaliser: Normaliser) -> Any:
     """What linear attention divides its sums by. The factor 1/N of the theory lives here alone.
 
     - `"context"`: N, the number of labelled pairs. The default everywhere.
@@ -26,11 +26,12 @@ def attention_length(length, normaliser: Normaliser):
     if normaliser == "tokens":
         return length + 1
     if normaliser == "none":
+        # Ones in the shape of `length`, which may be a number or any array.
         return length * 0 + 1
-    raise ValueError(f'`normaliser` = {normaliser!r}: must be "context", "tokens" or "none".')
+    raise InputError("normaliser", normaliser, 'must be "context", "tokens" or "none"')
 
 
-class AbstractModel(eqx.Module, Generic[S]):
+class AbstractModel(eqx.Module):
     """Weights and a prediction. A model knows its own circuits, never a task or an optimiser.
 
     A model of one's own subclasses this, implements `predict`, and can be trained on the sampled
@@ -42,29 +43,27 @@ class AbstractModel(eqx.Module, Generic[S]):
     raise an error. Properties are the same for a stack and its models.
     """
 
-    def __init_subclass__(cls, **options):
+    def __init_subclass__(cls, **options: Any):
         super().__init_subclass__(**options)
         refuse_stacks(cls)
 
     @abc.abstractmethod
-    def predict(self, sequences: S) -> Array:
-        """The predicted query label of each sequence; any leading batch axes.
-
-        Models of several labels have one more axis, over the labels, at the end.
-        """
+    def predict(self, sequences: Sequences) -> Float[Array, "*batch I"]:
+        """The predicted query labels of each sequence; any leading batch axes."""
 
     @property
-    def labels(self) -> int | None:
-        """I, where predictions have an axis of labels; None: one label, without axis."""
-        return None
+    def labels(self) -> int:
+        """I, the number of labels that are predicted."""
+        return 1
 
     @property
     def form(self) -> Form:
         """How the prediction depends on the sequence.
 
-        - `"bilinear"`: ŷ = βᵀ A x_q with β = (1/N) Σ yₙxₙ; `coefficients()` is A, (D, D).
-        - `"cubic"`: ŷ = Σ θ_abc G_ab x_q,c with G = (1/N)(Σ zₙzₙᵀ + z_q z_qᵀ), z = (x; y),
-          z_q = (x_q; 0); `coefficients()` is θ, (D+1, D+1, D).
+        - `"bilinear"`: one label, ŷ = βᵀ A x_q with β = (1/N) Σ yₙxₙ; `coefficients()` is A,
+          (D, D).
+        - `"cubic"`: one label, ŷ = Σ θ_abc G_ab x_q,c with G = (1/N)(Σ zₙzₙᵀ + z_q z_qᵀ),
+          z = (x; y), z_q = (x_q; 0); `coefficients()` is θ, (D+1, D+1, D).
         - `"general"`: anything else.
         """
         return "general"

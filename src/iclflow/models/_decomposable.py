@@ -1,4 +1,4 @@
-"""Decomposable attention in its singular values: a few numbers a head and task
+"""Decomposable circuits in their singular values: a few numbers per head and task
 (arXiv 2402.19442).
 
 On a task whose labels read blocks of coordinates of their own, heads with key-query ω_hi·I on
@@ -17,12 +17,14 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..tasks import check_key, checked_rotation, is_whole
-from ._blind_factored import BlindFactored
-from ._multi_attention import AbstractMultiAttention
+from ..errors import InputError
+from ..tasks import check_count, check_key, check_rotation, is_whole
+from ._circuits import AbstractCircuits, pad_keys, pad_values
+from ._diagonal import diagonal_blocks
+from ._factored import Factored
 
 
-class AbstractSpectral(AbstractMultiAttention):
+class AbstractSpectral(AbstractCircuits):
     """Heads that are ω_hi on block i and μ_hi on label i.
 
     **Fields:**
@@ -33,7 +35,6 @@ class AbstractSpectral(AbstractMultiAttention):
     """
 
     coordinates: eqx.AbstractVar[tuple[tuple[int, ...], ...]]
-    dim: eqx.AbstractVar[int]
     width: eqx.AbstractVar[int]
 
     def __check_init__(self):
@@ -41,11 +42,11 @@ class AbstractSpectral(AbstractMultiAttention):
 
     @abc.abstractmethod
     def omega(self) -> Float[Array, "H I"]:
-        """The singular values of key-query, one a block."""
+        """The singular values of key-query, one per block."""
 
     @abc.abstractmethod
     def mu(self) -> Float[Array, "H I"]:
-        """The singular values of output-value, one a label."""
+        """The singular values of output-value, one per label."""
 
     @abc.abstractmethod
     def factors(self) -> tuple[Array, Array, Array, Array]:
@@ -61,25 +62,21 @@ class AbstractSpectral(AbstractMultiAttention):
         return len(self.coordinates)
 
     @property
-    def label_blind(self) -> bool:
+    def blind(self) -> bool:
         return True
 
     def ov(self) -> Float[Array, "H I T"]:
-        mu = self.mu()
-        blocks = mu[:, :, None] * jnp.eye(self.labels, dtype=mu.dtype)
-        return jnp.pad(blocks, ((0, 0), (0, 0), (self.dim, 0)))
+        return pad_values(diagonal_blocks(self.mu()), self.dim)
 
     def kq(self) -> Float[Array, "H T D"]:
-        diagonal = self._spread(self.omega())
-        blocks = diagonal[:, :, None] * jnp.eye(self.dim, dtype=diagonal.dtype)
-        return jnp.pad(blocks, ((0, 0), (0, self.labels), (0, 0)))
+        return pad_keys(diagonal_blocks(self._per_coordinate(self.omega())), self.labels)
 
     def factored(
         self,
         key: PRNGKeyArray,
         input_rotation: Float[Array, "D D"] | None = None,
         output_rotation: Float[Array, "I I"] | None = None,
-    ) -> BlindFactored:
+    ) -> Factored:
         """Full factors K, Q, V and O with these singular values, in random frames.
 
         **Arguments:**
@@ -87,31 +84,30 @@ class AbstractSpectral(AbstractMultiAttention):
         - `input_rotation`, `output_rotation`: those of the task, whose tokens hold Rx and Py.
         """
         check_key(key)
-        heads = eqx.filter_eval_shape(self.omega).shape[0]
         if self.width < max(self.dim, self.labels):
-            raise ValueError(
-                f"`width` = {self.width}: must be at least {max(self.dim, self.labels)} for "
-                f"frames of {self.dim} inputs and {self.labels} labels."
+            raise InputError(
+                "width",
+                self.width,
+                f"must be at least {max(self.dim, self.labels)} for frames of {self.dim} "
+                f"inputs and {self.labels} labels",
             )
         input_rotation = _rotation("input_rotation", input_rotation, self.dim)
         output_rotation = _rotation("output_rotation", output_rotation, self.labels)
         k, q, o, v = self.factors()
-        frames, _ = jnp.linalg.qr(jr.normal(key, (2, heads, self.width, self.width), k.dtype))
+        frames, _ = jnp.linalg.qr(jr.normal(key, (2, self.heads, self.width, self.width), k.dtype))
         keys, values = frames[0, :, :, : self.dim], frames[1, :, :, : self.labels]
-        turned = lambda factor, rotation: factor if rotation is None else factor @ rotation.T
-        scaled = lambda frame, lengths, rotation: turned(frame * lengths[:, None, :], rotation)
-        return BlindFactored(
-            K=scaled(keys, self._spread(k), input_rotation),
-            Q=scaled(keys, self._spread(q), input_rotation),
-            V=scaled(values, v, output_rotation),
-            O=scaled(values, o, output_rotation).swapaxes(1, 2),
-            activation=self.activation,
-            normaliser=self.normaliser,
-            self_attention=self.self_attention,
+        turn = lambda factor, rotation: factor if rotation is None else factor @ rotation.T
+        scale = lambda frame, lengths, rotation: turn(frame * lengths[:, None, :], rotation)
+        return Factored(
+            K=scale(keys, self._per_coordinate(k), input_rotation),
+            Q=scale(keys, self._per_coordinate(q), input_rotation),
+            V=scale(values, v, output_rotation),
+            O=scale(values, o, output_rotation).swapaxes(1, 2),
         )
 
-    def _spread(self, each: Float[Array, "H I"]) -> Float[Array, "H D"]:
-        """One number a block as one number a coordinate; 0 where no task reads."""
+    def _per_coordinate(self, each: Float[Array, "H I"]) -> Float[Array, "H D"]:
+        """One number per block as one per coordinate; 0 where no task reads."""
+        # One place further than the blocks is a column of zeros, for coordinates of no block.
         place = np.full(self.dim, self.labels)
         for block, read in enumerate(self.coordinates):
             place[list(read)] = block
@@ -122,15 +118,13 @@ def check_blocks(coordinates: tuple[tuple[int, ...], ...], dim: int, width: int)
     """Refuses blocks that overlap, and sizes that no heads on them can have."""
     used = [place for read in coordinates for place in read]
     if len(set(used)) < len(used):
-        raise ValueError(
-            f"`coordinates` = {coordinates}: must be sets that do not overlap, one a task."
-        )
+        allowed = "must be sets that do not overlap, one per task"
+        raise InputError("coordinates", coordinates, allowed)
     if not is_whole(dim) or dim <= max(used):
-        raise ValueError(f"`dim` = {dim!r}: must be a whole number, larger than every coordinate.")
-    if not is_whole(width) or width < 1:
-        raise ValueError(f"`width` = {width!r}: must be a whole number from 1 up.")
+        raise InputError("dim", dim, "must be a whole number, larger than every coordinate")
+    check_count("width", width)
 
 
 def _rotation(name: str, matrix: Array | None, size: int) -> Array | None:
     """A rotation that was checked where its numbers are known."""
-    return matrix if isinstance(matrix, Tracer) else checked_rotation(name, matrix, size)
+    return matrix if isinstance(matrix, Tracer) else check_rotation(name, matrix, size)

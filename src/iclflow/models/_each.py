@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..errors import InputError
+
 # Models that are computed together, few or many: two programs serve stacks of every length.
 _SIZES = (16, 256)
 # What these may take in memory, as far as it can be told.
@@ -39,7 +41,7 @@ def map_models(function: Callable[[Any], Any], models: Any) -> Any:
         return jax.tree.map(lambda leaf: np.zeros((0, *leaf.shape), leaf.dtype), shapes)
     largest = max(1, min(_SIZES[-1], _BYTES // _bytes(program.jaxpr)))
     size = min(_SIZES[0], largest) if count <= _SIZES[0] else largest
-    together = _compiled(function)
+    together = _compile(function)
     parts = []
     for begin in range(0, count, size):
         # The last model stands in for those that are missing, for the sake of one shape.
@@ -66,14 +68,15 @@ def _one_by_one(function: Callable[[Any], Any], models: Any, count: int) -> Any:
             )
         shapes = [jax.tree.map(np.shape, each) for each in (results[0], result)]
         if kind != kinds[0] or shapes[0] != shapes[1]:
-            raise ValueError(
-                f"`function` returned {shapes[1]} (shapes) for model {i} and {shapes[0]} for model "
-                "0: must return the same for all."
+            raise InputError(
+                "function",
+                problem=f"returned {shapes[1]} (shapes) for model {i} and {shapes[0]} for model 0",
+                allowed="must return the same for all",
             )
     return jax.tree.map(lambda *leaves: np.stack([np.asarray(x) for x in leaves]), *results)
 
 
-def _compiled(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _compile(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """The function for some models of a stack at once."""
     # One that was made for this call must not be kept, with its program, for ever after.
     if "<" in getattr(function, "__qualname__", ""):

@@ -3,27 +3,32 @@
 Both act on the cubic features z = vec(β x_qᵀ) = x_q ⊗ β: block c of z holds β x_q,c.
 """
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
-from ..tasks import Sequences
+from ..tasks import Sequences, check_sequences
+from ._attention import Attention, C
 from ._base import AbstractModel, Form, Normaliser, attention_length
-from ._merged import MergedKQ
-from ._separate import SeparateKQ
+from ._merged import Merged
+from ._separate import Separate
 from ._single import check_single
 
 
 def cubic_features(sequences: Sequences, normaliser: Normaliser) -> Float[Array, "*batch DD"]:
-    """z = x_q ⊗ β for each sequence."""
-    beta = jnp.einsum("...nd,...n->...d", sequences.x, sequences.y)
+    """z = x_q ⊗ β for each sequence of one label."""
+    check_sequences(sequences)
+    beta = jnp.einsum("...nd,...n->...d", sequences.x, sequences.y[..., 0])
     beta = beta / attention_length(sequences.length, normaliser)[..., None]
     features = sequences.x_query[..., :, None] * beta[..., None, :]
     return features.reshape(*features.shape[:-2], -1)
 
 
-class TwoLayerLinear(AbstractModel[Sequences]):
+class TwoLayerLinear(AbstractModel):
     """A fully connected linear network with one hidden layer: ŷ = w₂ᵀ W₁ z."""
 
     W1: Float[Array, "H DD"]
@@ -31,20 +36,19 @@ class TwoLayerLinear(AbstractModel[Sequences]):
     normaliser: Normaliser = eqx.field(static=True, default="context")
 
     @staticmethod
-    def from_attention(model: MergedKQ) -> "TwoLayerLinear":
-        """The network whose hidden unit h is head h: W₁ row h = vec(U_h) column by column."""
-        check_single(model)
-        heads = model.v.shape[0]
-        return TwoLayerLinear(
-            jnp.swapaxes(model.U, 1, 2).reshape(heads, -1), model.v, model.normaliser
-        )
+    def from_attention(model: Attention) -> "TwoLayerLinear":
+        """The network whose hidden unit h is head h of merged attention: W₁ row h = vec(U_h),
+        column by column."""
+        circuits = _blind_circuits(model, Merged)
+        rows = jnp.swapaxes(circuits.U, 1, 2).reshape(circuits.heads, -1)
+        return TwoLayerLinear(rows, jnp.asarray(circuits.v), model.normaliser)
 
-    def to_attention(self) -> MergedKQ:
+    def to_attention(self) -> Attention:
         """The attention whose head h is hidden unit h."""
         heads, features = self.W1.shape
         dim = round(features**0.5)
         blocks = jnp.swapaxes(self.W1.reshape(heads, dim, dim), 1, 2)
-        return MergedKQ(v=self.w2, U=blocks, normaliser=self.normaliser)
+        return Attention(Merged.of(self.w2, blocks), normaliser=self.normaliser)
 
     @property
     def form(self) -> Form:
@@ -55,13 +59,13 @@ class TwoLayerLinear(AbstractModel[Sequences]):
         return (z @ self.W1.T) @ self.w2
 
     def coefficients(self) -> Array:
-        return _response_to_unit_features(self.network, self.W1.shape[1])
+        return _response_to_features(self.network, self.W1.shape[1], self.W1.dtype)
 
-    def predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
-        return self.network(cubic_features(sequences, self.normaliser))
+    def predict(self, sequences: Sequences) -> Float[Array, "*batch I"]:
+        return self.network(cubic_features(sequences, self.normaliser))[..., None]
 
 
-class ConvolutionalLinear(AbstractModel[Sequences]):
+class ConvolutionalLinear(AbstractModel):
     """A sum of H three-layer linear networks: convolution, full row, scalar.
 
     Network h slides one kernel of size D with stride D and R output channels over the D blocks
@@ -74,17 +78,18 @@ class ConvolutionalLinear(AbstractModel[Sequences]):
     normaliser: Normaliser = eqx.field(static=True, default="context")
 
     @staticmethod
-    def from_attention(model: SeparateKQ) -> "ConvolutionalLinear":
-        """The networks whose kernels are the keys, rows the queries, scalars the values."""
-        check_single(model)
-        return ConvolutionalLinear(
-            jnp.swapaxes(model.K, 1, 2), jnp.swapaxes(model.Q, 1, 2), model.v, model.normaliser
-        )
+    def from_attention(model: Attention) -> "ConvolutionalLinear":
+        """The networks whose kernels are the keys of separate attention, rows the queries, scalars
+        the values."""
+        circuits = _blind_circuits(model, Separate)
+        kernel, row = (jnp.swapaxes(factor, 1, 2) for factor in (circuits.K, circuits.Q))
+        return ConvolutionalLinear(kernel, row, jnp.asarray(circuits.v), model.normaliser)
 
-    def to_attention(self) -> SeparateKQ:
+    def to_attention(self) -> Attention:
         """The attention whose head h is network h."""
         keys, queries = (jnp.swapaxes(part, 1, 2) for part in (self.kernel, self.row))
-        return SeparateKQ(v=self.scalar, K=keys, Q=queries, normaliser=self.normaliser)
+        circuits = Separate.of(self.scalar, keys, queries)
+        return Attention(circuits, normaliser=self.normaliser)
 
     @property
     def form(self) -> Form:
@@ -100,17 +105,30 @@ class ConvolutionalLinear(AbstractModel[Sequences]):
         return jnp.einsum("...hrd,hrd,h->...", hidden, self.row, self.scalar)
 
     def coefficients(self) -> Array:
-        return _response_to_unit_features(self.network, self.kernel.shape[2] ** 2)
+        size = self.kernel.shape[2] ** 2
+        return _response_to_features(self.network, size, self.kernel.dtype)
 
     @property
     def coefficient_rank(self) -> int:
         return self.kernel.shape[-3] * self.kernel.shape[-2]
 
-    def predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
-        return self.network(cubic_features(sequences, self.normaliser))
+    def predict(self, sequences: Sequences) -> Float[Array, "*batch I"]:
+        return self.network(cubic_features(sequences, self.normaliser))[..., None]
 
 
-def _response_to_unit_features(network, size: int) -> Array:
-    """A with network(x_q ⊗ β) = βᵀ A x_q, read off by feeding the network every unit vector."""
+def _response_to_features(network: Callable[[Array], Array], size: int, dtype: DTypeLike) -> Array:
+    """A with network(x_q ⊗ β) = βᵀ A x_q: the slope of the network, which is linear in its
+    features. (To feed it every unit vector would take D⁴ numbers.)"""
     dim = round(size**0.5)
-    return network(jnp.eye(size)).reshape(dim, dim).T
+    return jax.grad(network)(jnp.zeros(size, dtype)).reshape(dim, dim).T
+
+
+def _blind_circuits(model: Attention, kind: type[C]) -> C:
+    """The circuits of linear attention that has an equivalent network."""
+    check_single(model)
+    if model.form != "bilinear" or not isinstance(model.circuits, kind):
+        raise TypeError(
+            f"{type(model.circuits).__name__} attention ({model.activation}) has no such network: "
+            f"must be linear, with blind {kind.__name__} circuits."
+        )
+    return model.circuits

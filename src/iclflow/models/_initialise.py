@@ -19,8 +19,8 @@ Merged attention also has those of arXiv 2503.12734:
 - `"small_identity"`: U_h = s I and v_h = s.
 - `"opposite"`: the same, with both signs changed in every second head.
 
-The blocks u and h of the full forms start at zero in every scheme but `"default"`, which draws
-them like the others.
+What full circuits have beyond blind ones starts at zero in every scheme but `"default"`, which
+draws them like the others.
 """
 
 from collections.abc import Sequence
@@ -31,10 +31,12 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray, ScalarLike
+from jax.typing import DTypeLike
+from jaxtyping import Array, Float, PRNGKeyArray, ScalarLike
 
-from ..precision import as_float
-from ..tasks import check_key, is_real, is_whole
+from ..errors import InputError
+from ..runtime.precision import as_float
+from ..tasks import check_count, check_key, is_real
 
 Scheme = Literal["gaussian", "balanced", "identity", "paper"]
 MergedScheme = Literal[
@@ -49,24 +51,31 @@ FULL_SCHEMES: tuple[str, ...] = get_args(FullScheme)
 STRUCTURED_SCHEMES: tuple[str, ...] = get_args(StructuredScheme)
 
 
-def check_sizes(
+def check_start(
+    key: PRNGKeyArray,
     dim: int,
     heads: int,
     scale: ScalarLike,
     scheme: str,
-    rank: int = 1,
-    *,
-    schemes: tuple[str, ...] = SCHEMES,
-) -> None:
-    """Refuses sizes that no model can have, and schemes that this one does not know."""
-    for name, value in (("dim", dim), ("heads", heads), ("rank", rank)):
-        if not is_whole(value) or value < 1:
-            raise ValueError(f"`{name}` = {value}: must be a whole number from 1 up.")
-    if rank > dim:
-        raise ValueError(f"`rank` = {rank}: must not exceed `dim` = {dim}.")
+    schemes: tuple[str, ...],
+    **counts: int,
+) -> Float[Array, ""]:
+    """The size of initial weights, after a check of all that these are drawn from.
+
+    **Arguments:**
+
+    - `schemes`: those that the model knows.
+    - `counts`: further sizes of the model by name, such as `rank`, from 1 up.
+    """
+    check_key(key)
+    for name, value in {"dim": dim, "heads": heads, **counts}.items():
+        check_count(name, value)
+    if counts.get("rank", 1) > dim:
+        raise InputError("rank", counts["rank"], f"must not exceed `dim` = {dim}")
     check_scale("scale", scale)
     if scheme not in schemes:
-        raise ValueError(f"`scheme` = {scheme!r}: must be one of {', '.join(schemes)}.")
+        raise InputError("scheme", scheme, f"must be one of {', '.join(schemes)}")
+    return as_float(scale)
 
 
 def check_scale(name: str, scale: ScalarLike) -> None:
@@ -74,22 +83,10 @@ def check_scale(name: str, scale: ScalarLike) -> None:
     # The values of a traced scale are not known here: `init_many` checks what it sweeps.
     traced = isinstance(scale, jax.core.Tracer)  # pyright: ignore[reportAttributeAccessIssue]
     if not traced and not (is_real(scale) and 0 <= np.asarray(scale) < np.inf):
-        raise ValueError(f"`{name}` = {scale}: must be a number, finite and not negative.")
+        raise InputError(name, scale, "must be a number, finite and not negative")
 
 
-def check_heads(heads: int) -> None:
-    """Refuses numbers of heads that no model can have."""
-    if not is_whole(heads) or heads < 1:
-        raise ValueError(f"`heads` = {heads}: must be a whole number from 1 up.")
-
-
-def check_labels(labels: int) -> None:
-    """Refuses numbers of labels that no model can have."""
-    if not is_whole(labels) or labels < 1:
-        raise ValueError(f"`labels` = {labels}: must be a whole number from 1 up.")
-
-
-def start_signs(heads: int, scheme: str, dtype) -> Array:
+def start_signs(heads: int, scheme: str, dtype: DTypeLike) -> Array:
     """The sign of each head: all + in `"small_identity"`, +, −, +, … in `"opposite"`."""
     signs = jnp.ones(heads, dtype)
     return signs.at[1::2].set(-1) if scheme == "opposite" else signs
@@ -99,14 +96,15 @@ def merged_weights(
     key: PRNGKeyArray, dim: int, heads: int, scale: ScalarLike, scheme: MergedScheme
 ) -> tuple[Array, Array]:
     """v (H,) and U (H, D, D)."""
-    check_key(key)
-    check_sizes(dim, heads, scale, scheme, schemes=MERGED_SCHEMES)
-    return _merged(key, dim, heads, as_float(scale), scheme)
+    size = check_start(key, dim, heads, scale, scheme, MERGED_SCHEMES)
+    return _merged(key, dim, heads, size, scheme)
 
 
 # Weights are drawn by compiled programs: one by one, their operations would each be compiled.
 @eqx.filter_jit
-def _merged(key: PRNGKeyArray, dim: int, heads: int, size: Array, scheme: str):
+def _merged(
+    key: PRNGKeyArray, dim: int, heads: int, size: Array, scheme: str
+) -> tuple[Array, Array]:
     key_v, key_u = jr.split(key)
     dtype = size.dtype
     if scheme == "default":
@@ -130,13 +128,14 @@ def separate_weights(
     key: PRNGKeyArray, dim: int, heads: int, rank: int, scale: ScalarLike, scheme: Scheme
 ) -> tuple[Array, Array, Array]:
     """v (H,), K (H, D, R) and Q (H, D, R)."""
-    check_key(key)
-    check_sizes(dim, heads, scale, scheme, rank)
-    return _separate(key, dim, heads, rank, as_float(scale), scheme)
+    size = check_start(key, dim, heads, scale, scheme, SCHEMES, rank=rank)
+    return _separate(key, dim, heads, rank, size, scheme)
 
 
 @eqx.filter_jit
-def _separate(key: PRNGKeyArray, dim: int, heads: int, rank: int, size: Array, scheme: str):
+def _separate(
+    key: PRNGKeyArray, dim: int, heads: int, rank: int, size: Array, scheme: str
+) -> tuple[Array, Array, Array]:
     key_v, key_k, key_q = jr.split(key, 3)
     shape, dtype = (heads, dim, rank), size.dtype
     v = size * jr.normal(key_v, (heads,), dtype)
@@ -144,6 +143,7 @@ def _separate(key: PRNGKeyArray, dim: int, heads: int, rank: int, size: Array, s
     if scheme == "gaussian":
         return v, k, size * jr.normal(key_q, shape, dtype)
     if scheme == "paper":
+        # Entries of the matrices in that code, which have rows and columns for the label too.
         value_size, key_size = heads * (dim + 1) ** 2, heads * rank * (dim + 1)
         q = size * jr.normal(key_q, shape, dtype)
         return v / value_size**0.5, k / key_size**0.5, q / key_size**0.5
@@ -154,6 +154,7 @@ def _separate(key: PRNGKeyArray, dim: int, heads: int, rank: int, size: Array, s
         k = v[:, None, None] * k / rank**0.5
         return v, k, k
     norms = jnp.linalg.norm(k, axis=(1, 2), keepdims=True)
+    # Keys of length zero, from a scale of zero, have no direction: they stay zero.
     k = jnp.abs(v)[:, None, None] * k / jnp.where(norms > 0, norms, 1.0)
     rotations, _ = jnp.linalg.qr(jr.normal(key_q, (heads, dim, dim), dtype))
     return v, k, rotations @ k
@@ -172,21 +173,18 @@ def factored_weights(
     token = dim + labels
     width = token if width is None else width
     scale = scale if scale is not None else (1.0 if scheme == "default" else 1e-2)
-    check_key(key)
-    check_sizes(dim, heads, scale, scheme, schemes=FULL_SCHEMES)
-    check_labels(labels)
-    if not is_whole(width) or width < 1:
-        raise ValueError(f"`width` = {width}: must be a whole number from 1 up.")
-    size = as_float(scale)
+    counts = {"labels": labels, "width": width}
+    size = check_start(key, dim, heads, scale, scheme, FULL_SCHEMES, **counts)
     shapes = [(heads, width, token)] * 3 + [(heads, labels, width)]
     if scheme in ("gaussian", "default"):
         inputs = [token] * 3 + [heads * width]
         K, Q, V, O = random_blocks(key, shapes, size, scheme, inputs)  # noqa: E741
         return K, Q, V, O
     if width < token:
-        raise ValueError(
-            f"`width` = {width}: must be at least {token}, the size of a token, for `scheme` "
-            f'= "{scheme}".'
+        raise InputError(
+            "width",
+            width,
+            f'must be at least {token}, the size of a token, for the scheme "{scheme}"',
         )
     signs = start_signs(heads, scheme, size.dtype)[:, None, None]
     identity = jnp.broadcast_to(jnp.eye(width, token, dtype=size.dtype), shapes[0])
@@ -214,6 +212,6 @@ def random_blocks(
     return tuple(size * one(*block) for block in zip(keys, shapes, inputs))
 
 
-def uniform(key: PRNGKeyArray, shape: tuple[int, ...], inputs: int, dtype) -> Array:
+def uniform(key: PRNGKeyArray, shape: tuple[int, ...], inputs: int, dtype: DTypeLike) -> Array:
     """U(−1/√n, 1/√n), n = `inputs`: how a linear layer with n inputs usually starts."""
     return jr.uniform(key, shape, dtype, -1.0, 1.0) / inputs**0.5

@@ -1,24 +1,42 @@
-"""Attention with one merged key-query matrix per head (ATTN_M of arXiv 2501.16265)."""
+"""Circuits with one merged key-query matrix per head (ATTN_M of arXiv 2501.16265)."""
 
-import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, PRNGKeyArray, ScalarLike
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, ScalarLike
 
-from ..precision import as_float
-from ._attention import AbstractAttention, Activation
-from ._base import Normaliser
-from ._initialise import MergedScheme, merged_weights, random_blocks
+from ..runtime.precision import as_float
+from ._circuits import AbstractValueCircuits, Stacked, check_parts, pad_keys
+from ._initialise import (
+    FULL_SCHEMES,
+    MergedScheme,
+    check_start,
+    merged_weights,
+    random_blocks,
+    start_signs,
+)
 
 
-class MergedKQ(AbstractAttention):
-    """Reduced form: ŷ = Σ_h v_h βᵀ U_h x_q (linear), the blocks u and h absent."""
+class Merged(AbstractValueCircuits):
+    """One key-query and one output-value matrix per head.
 
-    v: Float[Array, " H"]
-    U: Float[Array, "H D D"]
-    activation: Activation = eqx.field(static=True, default="linear")
-    normaliser: Normaliser = eqx.field(static=True, default="context")
-    self_attention: bool = eqx.field(static=True, default=True)
+    **Fields:**
+
+    - `value`: a_h over all entries of a token, or over labels alone if blind.
+    - `key_query`: B_h from query inputs to all entries of a token, or to inputs alone if blind.
+
+    Blind linear attention with one label predicts ŷ = Σ_h v_h βᵀ U_h x_q.
+    """
+
+    value: Float[Array, "H I V"]
+    key_query: Float[Array, "H K D"]
+
+    def __check_init__(self):
+        check_parts(self, self.key_query.shape[-2], self.value.shape[-1])
+
+    @staticmethod
+    def of(v: Float[ArrayLike, " H"], U: Float[ArrayLike, "H D D"]) -> "Merged":
+        """Blind circuits with one label, from v_h and U_h."""
+        return Merged(jnp.asarray(v)[:, None, None], jnp.asarray(U))
 
     @staticmethod
     def init(
@@ -27,73 +45,68 @@ class MergedKQ(AbstractAttention):
         heads: int,
         scale: ScalarLike = 1e-2,
         scheme: MergedScheme = "gaussian",
-        **options,
-    ) -> "MergedKQ":
-        """Random weights of size `scale`; `scheme` says which. `options` are fields."""
+        *,
+        labels: int | None = None,
+        blind: bool = True,
+    ) -> "Merged":
+        """Random weights of size `scale`; `scheme` says which.
+
+        By default there is one label, and what blind circuits lack starts at zero, but for the
+        scheme `"default"`, which draws it too. With `labels` given, one or more, every entry is
+        drawn alike: `scheme` is then `"gaussian"`, `"default"`, `"small_identity"` (key-query s·I
+        on the inputs, output-value s·I on the labels) or `"opposite"` (the same, with both signs
+        changed in every second head).
+        """
+        if labels is not None:
+            return _with_labels(key, dim, heads, scale, scheme, labels, blind)
         v, U = merged_weights(key, dim, heads, scale, scheme)
-        return MergedKQ(v=v, U=U, **options)
-
-    @property
-    def reduced(self) -> bool:
-        return True
-
-    def ov(self) -> Float[Array, "H T"]:
-        return jnp.pad(self.v[:, None], ((0, 0), (self.U.shape[1], 0)))
-
-    def kq(self) -> Float[Array, "H T D"]:
-        return jnp.pad(self.U, ((0, 0), (0, 1), (0, 0)))
-
-
-class FullMergedKQ(AbstractAttention):
-    """Full form: value rows a = (u; v) and key-query blocks B = (U; hᵀ), all trainable."""
-
-    value: Float[Array, "H T"]
-    key_query: Float[Array, "H T D"]
-    activation: Activation = eqx.field(static=True, default="linear")
-    normaliser: Normaliser = eqx.field(static=True, default="context")
-    self_attention: bool = eqx.field(static=True, default=True)
-
-    @staticmethod
-    def init(
-        key: PRNGKeyArray,
-        dim: int,
-        heads: int,
-        scale: ScalarLike = 1e-2,
-        scheme: MergedScheme = "gaussian",
-        **options,
-    ) -> "FullMergedKQ":
-        """As `MergedKQ.init`; u and h start at zero, but for the scheme `"default"`, which draws
-        them too."""
-        model = FullMergedKQ.embed(MergedKQ.init(key, dim, heads, scale, scheme, **options))
+        found = Merged.of(v, U)
+        if blind:
+            return found
+        found = found.embed()
         if scheme != "default":
-            return model
-        value, block = model.value, model.key_query
+            return found
+        # By a key of their own: what blind circuits have too is the same as theirs.
         u, h = random_blocks(
             jr.fold_in(key, 1), [(heads, dim)] * 2, as_float(scale), "default", [dim + 1] * 2
         )
-        return eqx.tree_at(
-            lambda m: (m.value, m.key_query),
-            model,
-            (value.at[:, :-1].set(u), block.at[:, -1].set(h)),
-        )
-
-    @staticmethod
-    def embed(model: MergedKQ) -> "FullMergedKQ":
-        """The same function as `model`, with the blocks u and h there and zero."""
-        return FullMergedKQ(
-            value=model.ov(),
-            key_query=model.kq(),
-            activation=model.activation,
-            normaliser=model.normaliser,
-            self_attention=model.self_attention,
-        )
+        return Merged(found.value.at[:, 0, :-1].set(u), found.key_query.at[:, -1].set(h))
 
     @property
-    def reduced(self) -> bool:
-        return False
+    def U(self) -> Float[Stacked, "*stack H D D"]:
+        """U_h, key-query between inputs."""
+        return self.key_query[..., : self.dim, :]
 
-    def ov(self) -> Float[Array, "H T"]:
-        return self.value
+    @property
+    def dim(self) -> int:
+        return self.key_query.shape[-1]
+
+    @property
+    def blind(self) -> bool:
+        return self.key_query.shape[-2] == self.dim
 
     def kq(self) -> Float[Array, "H T D"]:
-        return self.key_query
+        return pad_keys(self.key_query, self.labels) if self.blind else self.key_query
+
+    def embed(self) -> "Merged":
+        return Merged(self.ov(), self.kq())
+
+
+def _with_labels(
+    key: PRNGKeyArray,
+    dim: int,
+    heads: int,
+    scale: ScalarLike,
+    scheme: MergedScheme,
+    labels: int,
+    blind: bool,
+) -> Merged:
+    size = check_start(key, dim, heads, scale, scheme, FULL_SCHEMES, labels=labels)
+    token = dim + labels
+    read, attended = (labels, dim) if blind else (token, token)
+    if scheme in ("gaussian", "default"):
+        shapes = (heads, labels, read), (heads, attended, dim)
+        return Merged(*random_blocks(key, shapes, size, scheme, (token, token)))
+    signs = size * start_signs(heads, scheme, size.dtype)[:, None, None]
+    value = signs * jnp.eye(labels, read, read - labels, dtype=size.dtype)
+    return Merged(value, signs * jnp.eye(attended, dim, dtype=size.dtype))

@@ -1,7 +1,7 @@
 """A model from the weights and the settings of a file, which may say anything."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -10,20 +10,38 @@ import jax
 import numpy as np
 from jaxtyping import Float, jaxtyped
 
-from ..files import shorten
-from ..tasks import MultiSequences, Sequences
+from ..errors import shorten
+from ..tasks import Sequences
+from ._attention import Attention, C
 from ._base import AbstractModel
+from ._circuits import AbstractCircuits
+from ._diagonal import Diagonal
+from ._equivalents import ConvolutionalLinear, TwoLayerLinear
+from ._factored import Factored
+from ._first_build import FIRST_BUILD, translate
+from ._merged import Merged
+from ._separate import Separate
+from ._spectral import BalancedSpectral, Spectral
 from ._stack import AttentionStack
+
+MODELS: dict[str, type[AbstractModel]] = {
+    kind.__name__: kind for kind in (Attention, AttentionStack, TwoLayerLinear, ConvolutionalLinear)
+}
+CIRCUITS: dict[str, type[AbstractCircuits]] = {
+    kind.__name__: kind
+    for kind in (Merged, Separate, Factored, Diagonal, Spectral, BalancedSpectral)
+}
 
 # What a file may state without holding weights of that size. No model comes near it.
 _LARGEST_SIZE = 10_000
 
 
 def restore_model(
-    model_class: type[AbstractModel],
+    kind: str,
     arrays: Mapping[str, np.ndarray],
     settings: Mapping[str, Any],
     points: int | None = None,
+    model_class: type[AbstractModel] | None = None,
 ) -> AbstractModel:
     """A model with these weights and settings, if they are what its annotations say.
 
@@ -31,12 +49,21 @@ def restore_model(
 
     **Arguments:**
 
+    - `kind`: the name of its class, which may be one of an earlier version.
     - `arrays`: the weights by field.
-    - `settings`: the static fields as JSON has them; one that is missing has its default.
+    - `settings`: the static fields as JSON has them, and the name of the class of the circuits; one
+      that is missing has its default.
     - `points`: the length of the leading axis that the weights of a run have.
+    - `model_class`: the class, if it is not one of ours.
     """
-    fields = {field.name: field for field in dataclasses.fields(model_class)}
-    name = model_class.__name__
+    if model_class is None:
+        kind, arrays, settings = translate(kind, arrays, settings)
+        if kind not in MODELS:
+            raise ValueError(f"holds a {shorten(kind)}: must be one of {', '.join(MODELS)}")
+        model_class = MODELS[kind]
+    circuits, settings = _circuits_class(model_class, settings)
+    fields = _fields(model_class) | ({} if circuits is None else _fields(circuits))
+    name = model_class.__name__ if circuits is None else circuits.__name__
     for field in fields.values():
         held = settings if field.metadata.get("static") else arrays
         if field.name not in held and field.default is dataclasses.MISSING:
@@ -54,25 +81,72 @@ def restore_model(
     # A class of somebody else may hold, and predict from, anything.
     if model_class.__module__.partition(".")[0] == __name__.partition(".")[0]:
         _check_weights({key: fields[key].type for key in single}, arrays, single, name)
-        _check_prediction(model_class, single, given)
-    return assemble(model_class, {**arrays, **given})
+        _check_prediction(lambda weights: _build(model_class, circuits, weights, given), single)
+    # Not through `__init__`, whose shapes know no time axis.
+    return _build(model_class, circuits, arrays, given, make=_assemble)
 
 
-def assemble(model_class: type[AbstractModel], fields: Mapping[str, Any]) -> AbstractModel:
-    """A model with these fields. Not through its `__init__`, whose shapes know no time axis."""
-    model = object.__new__(model_class)
+def _circuits_class(
+    model_class: type[AbstractModel], settings: Mapping[str, Any]
+) -> tuple[type[AbstractCircuits] | None, dict[str, Any]]:
+    """The class of the circuits, of a model that has some, and the other settings."""
+    rest = dict(settings)
+    if model_class is not Attention:
+        return None, rest
+    name = rest.pop("circuits", None)
+    if not isinstance(name, str) or name not in CIRCUITS:
+        raise ValueError(f"has `circuits` = {shorten(name)}: must be one of {', '.join(CIRCUITS)}")
+    circuits = CIRCUITS[name]
+    default = {"activation": circuits.activation, "self_attention": circuits.self_attention}
+    return circuits, {"normaliser": "context", **default, **rest}
+
+
+def _fields(module: type) -> dict[str, dataclasses.Field]:
+    """The fields of a module, but for circuits, which have fields of their own."""
+    found = {field.name: field for field in dataclasses.fields(module)}
+    return {name: field for name, field in found.items() if field.type is not C}
+
+
+def _build(
+    model_class: type[AbstractModel],
+    circuits: type[AbstractCircuits] | None,
+    weights: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    make: Callable[..., Any] = lambda module, fields: module(**fields),
+) -> AbstractModel:
+    """A model from the fields of it and of its circuits."""
+    held = {**weights, **settings}
+    if circuits is None:
+        return make(model_class, held)
+    inner = {name: held.pop(name) for name in _fields(circuits) if name in held}
+    return make(model_class, {"circuits": make(circuits, inner), **held})
+
+
+def _assemble(module: type, fields: Mapping[str, Any]) -> Any:
+    found = object.__new__(module)
     for name, value in fields.items():
-        object.__setattr__(model, name, value)
-    return model
+        object.__setattr__(found, name, value)
+    return found
+
+
+def is_known_model(kind: str) -> bool:
+    """Whether files of ours hold models of this class, now or in earlier versions."""
+    return kind in MODELS or kind in FIRST_BUILD
 
 
 def count_inputs(model: AbstractModel) -> int:
     """D, the dimension of the inputs that a model reads."""
+    if isinstance(model, Attention):
+        return model.dim
     if isinstance(model, AttentionStack):
         return model.key_query.shape[-1] - 1
-    source: Any = model
-    matrices = source.kq if hasattr(model, "kq") else model.coefficients
-    return eqx.filter_eval_shape(matrices).shape[-1]
+    return eqx.filter_eval_shape(model.coefficients).shape[-1]
+
+
+def name_of(model: AbstractModel) -> str:
+    """What messages call a model."""
+    kind = model.circuits if isinstance(model, Attention) else model
+    return type(kind).__name__ + (" attention" if kind is not model else "")
 
 
 def _one_point(name: str, array: np.ndarray, points: int | None) -> jax.ShapeDtypeStruct:
@@ -127,22 +201,18 @@ def _matches(value: Any, annotation: Any) -> bool:
 
 
 def _check_prediction(
-    model_class: type[AbstractModel],
-    weights: Mapping[str, jax.ShapeDtypeStruct],
-    settings: Mapping[str, Any],
+    build: Callable[[Any], AbstractModel], weights: Mapping[str, jax.ShapeDtypeStruct]
 ) -> None:
     """Has a model predict in the abstract: no numbers, no memory."""
 
-    def predict(weights):
-        model = model_class(**weights, **settings)
+    def predict(weights: dict[str, Any]) -> Any:
+        model = build(weights)
         dim, labels, tokens = count_inputs(model), model.labels, 2
         if dim < 1:
             raise ValueError("there are no inputs")
         dtype = next(iter(weights.values())).dtype
-        wide = () if labels is None else (labels,)
-        kind = Sequences if labels is None else MultiSequences
-        shapes = ((1, tokens, dim), (1, tokens, *wide), (1, dim), (1, *wide), (1,))
-        return model.predict(kind(*(jax.numpy.zeros(shape, dtype) for shape in shapes)))
+        shapes = ((1, tokens, dim), (1, tokens, labels), (1, dim), (1, labels), (1,))
+        return model.predict(Sequences(*(jax.numpy.zeros(shape, dtype) for shape in shapes)))
 
     try:
         jax.eval_shape(predict, dict(weights))

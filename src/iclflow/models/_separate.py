@@ -1,24 +1,37 @@
-"""Attention with separate low-rank keys and queries (ATTN_S of arXiv 2501.16265)."""
+"""Circuits with separate low-rank keys and queries (ATTN_S of arXiv 2501.16265)."""
 
-import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray, ScalarLike
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, ScalarLike
 
-from ._attention import AbstractAttention, Activation
-from ._base import Normaliser
+from ._circuits import AbstractValueCircuits, check_parts, pad_keys
 from ._initialise import Scheme, separate_weights
-from ._single import check_single
 
 
-class SeparateKQ(AbstractAttention):
-    """Reduced form: ŷ = Σ_h v_h βᵀ K_h Q_hᵀ x_q (linear), the blocks u and h absent."""
+class Separate(AbstractValueCircuits):
+    """Key-query K_h Q_hᵀ of rank R, and one output-value matrix per head.
 
-    v: Float[Array, " H"]
-    K: Float[Array, "H D R"]
+    **Fields:**
+
+    - `value`: a_h over all entries of a token, or over labels alone if blind.
+    - `K`: keys over all entries of a token, or over inputs alone if blind.
+    - `Q`: queries over inputs.
+
+    Blind linear attention with one label predicts ŷ = Σ_h v_h βᵀ K_h Q_hᵀ x_q.
+    """
+
+    value: Float[Array, "H I V"]
+    K: Float[Array, "H K R"]
     Q: Float[Array, "H D R"]
-    activation: Activation = eqx.field(static=True, default="linear")
-    normaliser: Normaliser = eqx.field(static=True, default="context")
-    self_attention: bool = eqx.field(static=True, default=True)
+
+    def __check_init__(self):
+        check_parts(self, self.K.shape[-2], self.value.shape[-1])
+
+    @staticmethod
+    def of(
+        v: Float[ArrayLike, " H"], K: Float[ArrayLike, "H D R"], Q: Float[ArrayLike, "H D R"]
+    ) -> "Separate":
+        """Blind circuits with one label, from v_h, K_h and Q_h."""
+        return Separate(jnp.asarray(v)[:, None, None], jnp.asarray(K), jnp.asarray(Q))
 
     @staticmethod
     def init(
@@ -28,72 +41,33 @@ class SeparateKQ(AbstractAttention):
         rank: int = 1,
         scale: ScalarLike = 1e-2,
         scheme: Scheme = "gaussian",
-        **options,
-    ) -> "SeparateKQ":
-        """Random weights of size `scale`; `scheme` says which. `options` are fields."""
+        *,
+        blind: bool = True,
+    ) -> "Separate":
+        """Random weights of size `scale` for one label; `scheme` says which. What blind circuits
+        lack starts at zero."""
         v, K, Q = separate_weights(key, dim, heads, rank, scale, scheme)
-        return SeparateKQ(v=v, K=K, Q=Q, **options)
+        found = Separate.of(v, K, Q)
+        return found if blind else found.embed()
 
     @property
-    def reduced(self) -> bool:
-        return True
+    def dim(self) -> int:
+        return self.Q.shape[-2]
 
-    def ov(self) -> Float[Array, "H T"]:
-        return jnp.pad(self.v[:, None], ((0, 0), (self.K.shape[1], 0)))
-
-    def kq(self) -> Float[Array, "H T D"]:
-        blocks = jnp.einsum("hdr,her->hde", self.K, self.Q)
-        return jnp.pad(blocks, ((0, 0), (0, 1), (0, 0)))
+    @property
+    def blind(self) -> bool:
+        return self.K.shape[-2] == self.dim
 
     @property
     def coefficient_rank(self) -> int:
-        return self.K.shape[-3] * self.K.shape[-1]
-
-
-class FullSeparateKQ(AbstractAttention):
-    """Full form: value rows a = (u; v), keys over tokens (D+1, R), queries over inputs (D, R)."""
-
-    value: Float[Array, "H T"]
-    key: Float[Array, "H T R"]
-    query: Float[Array, "H D R"]
-    activation: Activation = eqx.field(static=True, default="linear")
-    normaliser: Normaliser = eqx.field(static=True, default="context")
-    self_attention: bool = eqx.field(static=True, default=True)
-
-    @staticmethod
-    def init(
-        key: PRNGKeyArray,
-        dim: int,
-        heads: int,
-        rank: int = 1,
-        scale: ScalarLike = 1e-2,
-        scheme: Scheme = "gaussian",
-        **options,
-    ) -> "FullSeparateKQ":
-        """As `SeparateKQ.init`; u and the label row of the keys start at zero."""
-        model = SeparateKQ.init(key, dim, heads, rank, scale, scheme, **options)
-        return FullSeparateKQ.embed(model)
-
-    @staticmethod
-    def embed(model: SeparateKQ) -> "FullSeparateKQ":
-        """The same function as `model`, with the blocks u and h there and zero."""
-        check_single(model)
-        keys = jnp.pad(model.K, ((0, 0), (0, 1), (0, 0)))
-        return FullSeparateKQ(
-            value=model.ov(),
-            key=keys,
-            query=model.Q,
-            activation=model.activation,
-            normaliser=model.normaliser,
-            self_attention=model.self_attention,
-        )
-
-    @property
-    def reduced(self) -> bool:
-        return False
-
-    def ov(self) -> Float[Array, "H T"]:
-        return self.value
+        return self.heads * self.K.shape[-1]
 
     def kq(self) -> Float[Array, "H T D"]:
-        return jnp.einsum("har,hbr->hab", self.key, self.query)
+        # Padded after the product, which would otherwise multiply zeros.
+        blocks = jnp.einsum("har,hbr->hab", self.K, self.Q)
+        return pad_keys(blocks, self.labels) if self.blind else blocks
+
+    def embed(self) -> "Separate":
+        if not self.blind:
+            return self
+        return Separate(self.ov(), pad_keys(self.K, self.labels), self.Q)

@@ -1,6 +1,6 @@
 """The singular values that decomposable heads start from, checked where they are known."""
 
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax.numpy as jnp
 import jax.random as jr
@@ -8,11 +8,12 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray, ScalarLike
 
-from ..precision import as_float
-from ..tasks import check_key, checked_coordinates
+from ..errors import InputError
+from ..runtime.precision import as_float
+from ..tasks import check_coordinates, check_count, check_key
 from ._decomposable import check_blocks
-from ._initialise import check_heads, check_scale
-from ._structured import as_weights
+from ._diagonal import as_weights
+from ._initialise import check_scale
 
 Coordinates = tuple[tuple[int, ...], ...]
 Signs = tuple[Coordinates, Coordinates]
@@ -33,41 +34,42 @@ class Start(NamedTuple):
         return jnp.asarray([len(read) for read in self.coordinates], self.omega.dtype)
 
     @staticmethod
-    def of(coordinates, dim: int | None, width: int | None, omega, mu) -> "Start":
+    def of(coordinates: Any, dim: int | None, width: int | None, omega: Any, mu: Any) -> "Start":
         """Given singular values; `dim` and `width` with their defaults."""
         sets, dim, width = _sizes(coordinates, dim, width)
         omega, mu = _numbers("omega", omega), _numbers("mu", mu)
         if omega.ndim != 2 or omega.shape != mu.shape or omega.shape[1] != len(sets):
-            raise ValueError(
-                f"`omega` has shape {omega.shape} and `mu` {mu.shape}: both must be (heads, "
-                f"{len(sets)})."
+            raise InputError(
+                "omega",
+                problem=f"has shape {omega.shape} and `mu` {mu.shape}",
+                allowed=f"both must be (heads, {len(sets)})",
             )
         return Start(sets, dim, width, omega, mu)
 
     @staticmethod
-    def drawn(
+    def draw(
         key: PRNGKeyArray,
-        coordinates,
+        coordinates: Any,
         heads: int,
-        omega: ScalarLike,
-        mu: ScalarLike,
-        spread: ScalarLike,
-        dim: int | None,
-        width: int | None,
-        scheme: SpectralScheme,
+        omega: ScalarLike = 0.01,
+        mu: ScalarLike = 0.2,
+        spread: ScalarLike = 0.2,
+        dim: int | None = None,
+        width: int | None = None,
+        scheme: SpectralScheme = "random",
     ) -> "Start":
         """A positive start: see `BalancedSpectral.init`."""
         check_key(key)
         sets, dim, width = _sizes(coordinates, dim, width)
-        check_heads(heads)
+        check_count("heads", heads)
         omega, mu, spread = (
             _number(name, size) for name, size in (("omega", omega), ("mu", mu), ("spread", spread))
         )
         if not isinstance(spread, Tracer) and not spread < 1:
-            raise ValueError(f"`spread` = {spread}: must be at least 0 and below 1.")
+            raise InputError("spread", spread, "must be at least 0 and below 1")
         if scheme not in get_args(SpectralScheme):
             words = ", ".join(get_args(SpectralScheme))
-            raise ValueError(f"`scheme` = {scheme!r}: must be one of {words}.")
+            raise InputError("scheme", scheme, f"must be one of {words}")
         shape = (heads, len(sets))
         ahead = np.arange(heads)[:, None] == np.arange(len(sets)) % heads
         drawn = jr.uniform(key, shape, omega.dtype) if scheme == "random" else 1.0 * ~ahead
@@ -83,12 +85,12 @@ def signs_of(omega: Array, mu: Array, given: Signs | None) -> Signs | None:
         return _as_signs(seen[0] >= 0), _as_signs(seen[1] >= 0)
     both = np.asarray(given)
     if both.shape != (2, *omega.shape) or not np.all(np.abs(both) == 1):
-        raise ValueError(
-            f"`signs` = {given}: must be 1 or -1 for each ω, and for each μ, {omega.shape} each."
+        raise InputError(
+            "signs", given, f"must be 1 or -1 for each ω, and for each μ, {omega.shape} each"
         )
     for name, values, seen_as, sign in zip(("omega", "mu"), (omega, mu), seen, both):
         if not isinstance(values, Tracer) and np.any(seen_as * sign < 0):
-            raise ValueError(f"`signs` = {given}: must be those of `{name}` = {seen_as.tolist()}.")
+            raise InputError("signs", given, f"must be those of `{name}` = {seen_as.tolist()}")
     return _as_signs(both[0] > 0), _as_signs(both[1] > 0)
 
 
@@ -96,36 +98,38 @@ def _as_signs(positive: np.ndarray) -> Coordinates:
     return tuple(tuple(1 if up else -1 for up in row) for row in positive.tolist())
 
 
-def _numbers(name: str, value) -> Array:
+def _numbers(name: str, value: Any) -> Array:
     """Finite numbers as an array; those that are traced are not known here."""
     try:
         found = as_weights(value)
     except (TypeError, ValueError):
-        raise ValueError(f"`{name}` = {value!r}: must be numbers.") from None
+        raise InputError(name, value, "must be numbers") from None
     if not isinstance(found, Tracer) and not np.all(np.isfinite(found)):
-        raise ValueError(f"`{name}` = {np.asarray(found).tolist()}: every number must be finite.")
+        raise InputError(name, np.asarray(found).tolist(), "every number must be finite")
     return found
 
 
-def _number(name: str, value) -> Float[Array, ""]:
+def _number(name: str, value: Any) -> Float[Array, ""]:
     """One number that is not negative."""
     found = _numbers(name, value)
     if found.ndim:
-        raise ValueError(f"`{name}` has shape {found.shape}: must be one number.")
+        raise InputError(name, problem=f"has shape {found.shape}", allowed="must be one number")
     check_scale(name, value)
     return as_float(found)
 
 
-def checked_imbalance(name: str, value, shape: tuple[int, ...]) -> Array:
+def check_imbalance(name: str, value: Any, shape: tuple[int, ...]) -> Array:
     """One number, or one for each singular value."""
     found = _numbers(name, value)
     if found.shape not in ((), shape):
-        raise ValueError(f"`{name}` has shape {found.shape}: must be one number, or {shape}.")
+        raise InputError(
+            name, problem=f"has shape {found.shape}", allowed=f"must be one number, or {shape}"
+        )
     return as_float(found)
 
 
-def _sizes(coordinates, dim: int | None, width: int | None) -> tuple[Coordinates, int, int]:
-    sets = checked_coordinates(coordinates)
+def _sizes(coordinates: Any, dim: int | None, width: int | None) -> tuple[Coordinates, int, int]:
+    sets = check_coordinates(coordinates)
     dim = 1 + max(max(read) for read in sets) if dim is None else dim
     width = dim if width is None else width
     check_blocks(sets, dim, width)

@@ -1,26 +1,25 @@
-"""Decomposable attention with factors as weights: all four of them, or one for each pair."""
+"""Decomposable circuits with factors as weights: all four of them, or one for each pair."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, ScalarLike
 
-from ..tasks import checked_coordinates
-from ._attention import Activation
-from ._base import Normaliser
+from ..tasks import check_coordinates
 from ._decomposable import AbstractSpectral
 from ._singular_values import (
     Coordinates,
     Signs,
     SpectralScheme,
     Start,
-    checked_imbalance,
+    check_imbalance,
     signs_of,
 )
 
 
-class SpectralAttention(AbstractSpectral):
+class Spectral(AbstractSpectral):
     """Decomposable heads by their four factors: ω = kq/√E and μ = ov.
 
     The weights `K` and `Q` are Frobenius norms of blocks, √d_i times k and q, with a sign.
@@ -30,43 +29,39 @@ class SpectralAttention(AbstractSpectral):
     Q: Float[Array, "H I"]
     V: Float[Array, "H I"]
     O: Float[Array, "H I"]  # noqa: E741
-    coordinates: Coordinates = eqx.field(static=True, converter=checked_coordinates)
+    coordinates: Coordinates = eqx.field(static=True, converter=check_coordinates)
     dim: int = eqx.field(static=True)
     width: int = eqx.field(static=True)
-    activation: Activation = eqx.field(static=True, default="softmax")
-    normaliser: Normaliser = eqx.field(static=True, default="context")
-    self_attention: bool = eqx.field(static=True, default=False)
 
     @staticmethod
     def of(
-        omega,
-        mu,
+        omega: ArrayLike | Sequence[Sequence[float]],
+        mu: ArrayLike | Sequence[Sequence[float]],
         coordinates: Sequence[Sequence[int]],
         dim: int | None = None,
         width: int | None = None,
         key_imbalance: ArrayLike = 0.0,
         value_imbalance: ArrayLike = 0.0,
-        **options,
-    ) -> "SpectralAttention":
-        """Factors with given singular values. `options` are fields.
+    ) -> "Spectral":
+        """Factors with given singular values.
 
         **Arguments:**
 
-        - `omega`, `mu`: (H, I), one number a head and task.
+        - `omega`, `mu`: (H, I), one number per head and task.
         - `dim`: by default just enough for `coordinates`.
         - `width`: by default D.
         - `key_imbalance`, `value_imbalance`: k² − q² and o² − v², which gradient flow keeps; one
           number, or (H, I).
         """
         at = Start.of(coordinates, dim, width, omega, mu)
-        key_imbalance = checked_imbalance("key_imbalance", key_imbalance, at.omega.shape)
-        value_imbalance = checked_imbalance("value_imbalance", value_imbalance, at.omega.shape)
+        key_imbalance = check_imbalance("key_imbalance", key_imbalance, at.omega.shape)
+        value_imbalance = check_imbalance("value_imbalance", value_imbalance, at.omega.shape)
         k, q = _factors(at.width**0.5 * at.omega, key_imbalance)
         o, v = _factors(at.mu, value_imbalance)
         root = jnp.sqrt(at.sizes)
-        return SpectralAttention(
+        return Spectral(
             K=root * k, Q=root * q, V=v, O=o,
-            coordinates=at.coordinates, dim=at.dim, width=at.width, **options,
+            coordinates=at.coordinates, dim=at.dim, width=at.width,
         )  # fmt: skip
 
     @staticmethod
@@ -74,22 +69,21 @@ class SpectralAttention(AbstractSpectral):
         key: PRNGKeyArray,
         coordinates: Sequence[Sequence[int]],
         heads: int,
-        omega: ScalarLike = 0.01,
-        mu: ScalarLike = 0.2,
-        spread: ScalarLike = 0.2,
-        dim: int | None = None,
-        width: int | None = None,
-        scheme: SpectralScheme = "random",
+        *sizes: Any,
         key_imbalance: ArrayLike = 0.0,
         value_imbalance: ArrayLike = 0.0,
-        **options,
-    ) -> "SpectralAttention":
-        """The start of `BalancedSpectral.init` as four factors, with imbalances as in `of`."""
-        at = Start.drawn(key, coordinates, heads, omega, mu, spread, dim, width, scheme)
-        return SpectralAttention.of(
+        **options: Any,
+    ) -> "Spectral":
+        """The start of `BalancedSpectral.init`, whose arguments these are, as four factors, with
+        imbalances as in `of`."""
+        at = Start.draw(key, coordinates, heads, *sizes, **options)
+        return Spectral.of(
             at.omega, at.mu, at.coordinates, at.dim, at.width, key_imbalance, value_imbalance,
-            **options,
         )  # fmt: skip
+
+    @property
+    def heads(self) -> int:
+        return self.K.shape[-2]
 
     def factors(self) -> tuple[Array, Array, Array, Array]:
         root = jnp.sqrt(jnp.asarray(self.sizes, self.K.dtype))
@@ -106,7 +100,7 @@ class BalancedSpectral(AbstractSpectral):
     """Decomposable heads with k = ±q and o = ±v, which gradient flow keeps: no singular value ever
     changes its sign.
 
-    `SpectralAttention` with one weight for each pair of factors. In exact arithmetic both move
+    `Spectral` with one weight for each pair of factors. In exact arithmetic both move
     alike; with four factors rounding grows into an imbalance, which lets signs change.
 
     **Fields:**
@@ -117,25 +111,21 @@ class BalancedSpectral(AbstractSpectral):
 
     attend: Float[Array, "H I"]
     read: Float[Array, "H I"]
-    coordinates: Coordinates = eqx.field(static=True, converter=checked_coordinates)
+    coordinates: Coordinates = eqx.field(static=True, converter=check_coordinates)
     dim: int = eqx.field(static=True)
     width: int = eqx.field(static=True)
     signs: Signs | None = eqx.field(static=True, default=None)
-    activation: Activation = eqx.field(static=True, default="softmax")
-    normaliser: Normaliser = eqx.field(static=True, default="context")
-    self_attention: bool = eqx.field(static=True, default=False)
 
     @staticmethod
     def of(
-        omega,
-        mu,
+        omega: ArrayLike | Sequence[Sequence[float]],
+        mu: ArrayLike | Sequence[Sequence[float]],
         coordinates: Sequence[Sequence[int]],
         dim: int | None = None,
         width: int | None = None,
         signs: Signs | None = None,
-        **options,
     ) -> "BalancedSpectral":
-        """Balanced factors with given singular values; arguments as in `SpectralAttention.of`.
+        """Balanced factors with given singular values; arguments as in `Spectral.of`.
 
         **Arguments:**
 
@@ -143,7 +133,7 @@ class BalancedSpectral(AbstractSpectral):
           signs cannot be seen: without it they count as positive there.
         """
         at = Start.of(coordinates, dim, width, omega, mu)
-        return BalancedSpectral._from(at, signs_of(at.omega, at.mu, signs), options)
+        return BalancedSpectral._from(at, signs_of(at.omega, at.mu, signs))
 
     @staticmethod
     def init(
@@ -156,7 +146,6 @@ class BalancedSpectral(AbstractSpectral):
         dim: int | None = None,
         width: int | None = None,
         scheme: SpectralScheme = "random",
-        **options,
     ) -> "BalancedSpectral":
         """A positive start: ω_hi between (1 − spread) · `omega` and `omega`, every μ_hi = `mu`.
 
@@ -167,17 +156,21 @@ class BalancedSpectral(AbstractSpectral):
           is ahead on each task. Task i has the larger ω in head i mod H, and the smaller in all
           others: heads beyond the number of tasks start behind everywhere.
         """
-        at = Start.drawn(key, coordinates, heads, omega, mu, spread, dim, width, scheme)
-        return BalancedSpectral._from(at, None, options)
+        at = Start.draw(key, coordinates, heads, omega, mu, spread, dim, width, scheme)
+        return BalancedSpectral._from(at, None)
 
     @staticmethod
-    def _from(at: Start, signs: Signs | None, options: dict) -> "BalancedSpectral":
+    def _from(at: Start, signs: Signs | None) -> "BalancedSpectral":
         """Heads with the sizes of these singular values, and the signs given."""
         return BalancedSpectral(
             attend=jnp.sqrt(2 * at.width**0.5 * at.sizes * jnp.abs(at.omega)),
             read=jnp.sqrt(2 * jnp.abs(at.mu)),
-            coordinates=at.coordinates, dim=at.dim, width=at.width, signs=signs, **options,
+            coordinates=at.coordinates, dim=at.dim, width=at.width, signs=signs,
         )  # fmt: skip
+
+    @property
+    def heads(self) -> int:
+        return self.attend.shape[-2]
 
     def factors(self) -> tuple[Array, Array, Array, Array]:
         omega_sign, mu_sign = self._signs()
@@ -201,6 +194,8 @@ class BalancedSpectral(AbstractSpectral):
 
 def _factors(product: Array, imbalance: Array) -> tuple[Array, Array]:
     """a ≥ 0 and b with ab = `product` and a² − b² = `imbalance`."""
+    # The larger factor comes from a sum and the smaller one from the product: as a difference it
+    # would lose its digits to cancellation.
     half = imbalance / 2
     larger = jnp.sqrt(jnp.abs(half) + jnp.hypot(half, product))
     smaller = jnp.abs(product) / jnp.where(larger > 0, larger, 1.0)

@@ -1,24 +1,26 @@
 """Stacks of attention layers: every token attends, and the residual stream carries the answer."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, ScalarLike
 
-from ..precision import as_float
-from ..tasks import Sequences, check_key, is_whole
+from ..errors import InputError
+from ..tasks import Sequences, check_sequences
 from ._attention import Activation, attended_tokens
 from ._base import AbstractModel, Normaliser, attention_length
 from ._initialise import (
     FULL_SCHEMES,
     FullScheme,
-    check_sizes,
+    check_start,
     random_blocks,
     start_signs,
 )
 
 
-class AttentionStack(AbstractModel[Sequences]):
+class AttentionStack(AbstractModel):
     """Layers Z ← Z + Σ_h A_h(Z) Z V_hᵀ on tokens (x; y) and the query (x_q; 0), which is last.
 
     A_h holds the softmax of the scores z_aᵀ B_h z_b over the keys a of every token b, or with
@@ -41,9 +43,10 @@ class AttentionStack(AbstractModel[Sequences]):
 
     def __check_init__(self):
         if self.key_query.shape[0] not in (1, self.depth):
-            raise ValueError(
-                f"`key_query` holds weights for {self.key_query.shape[0]} layers: must be 1 "
-                f"(tied) or `depth` = {self.depth}."
+            raise InputError(
+                "key_query",
+                problem=f"holds weights for {self.key_query.shape[0]} layers",
+                allowed=f"must be 1 (tied) or `depth` = {self.depth}",
             )
 
     @staticmethod
@@ -55,7 +58,7 @@ class AttentionStack(AbstractModel[Sequences]):
         scale: ScalarLike = 1e-2,
         scheme: FullScheme = "gaussian",
         tied: bool = False,
-        **options,
+        **options: Any,
     ) -> "AttentionStack":
         """Initial weights of size `scale`. `options` are fields.
 
@@ -67,11 +70,8 @@ class AttentionStack(AbstractModel[Sequences]):
           weight s; `"opposite"`: the same, with both signs changed in every second head.
         - `tied`: whether all layers share one set of weights.
         """
-        check_key(key)
-        check_sizes(dim, heads, scale, scheme, schemes=FULL_SCHEMES)
-        if not is_whole(depth) or depth < 1:
-            raise ValueError(f"`depth` = {depth}: must be a whole number from 1 up.")
-        size, token = as_float(scale), dim + 1
+        size = check_start(key, dim, heads, scale, scheme, FULL_SCHEMES, depth=depth)
+        token = dim + 1
         shape = (1 if tied else depth, heads, token, token)
         if scheme in ("gaussian", "default"):
             blocks = random_blocks(key, (shape, shape), size, scheme, (token, token))
@@ -86,7 +86,8 @@ class AttentionStack(AbstractModel[Sequences]):
         """Whether all layers share one set of weights."""
         return self.key_query.shape[-4] == 1
 
-    def predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
+    def predict(self, sequences: Sequences) -> Float[Array, "*batch I"]:
+        check_sequences(sequences)
         stream = attended_tokens(sequences, True)
         visible = self._visible(sequences)
         length = attention_length(sequences.length, self.normaliser)[..., None, None, None]
@@ -98,13 +99,14 @@ class AttentionStack(AbstractModel[Sequences]):
             else:
                 weights = jnp.where(visible[..., None, :, :], scores, 0.0) / length
             stream = stream + jnp.einsum("...hqk,...ka,hba->...qb", weights, stream, value)
-        return stream[..., -1, -1]
+        return stream[..., -1, -1:]
 
     def _visible(self, sequences: Sequences) -> Bool[Array, "*batch M M"]:
         """Which keys (last axis) each token may attend to; padding is never one."""
         mask = sequences.mask()
         query = jnp.full_like(mask[..., :1], self.self_attention)
         keys = jnp.concatenate([mask, query], -1)[..., None, :]
+        # The query is last, so that a causal mask lets it see all others.
         tokens = keys.shape[-1]
         before = jnp.tril(jnp.ones((tokens, tokens), bool)) if self.causal else True
         return jnp.broadcast_to(keys & before, (*mask.shape[:-1], tokens, tokens))

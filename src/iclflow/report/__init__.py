@@ -1,4 +1,5 @@
-"""The report: claims, verdicts and figures on one page of HTML that needs nothing but itself."""
+"""The report: claims, verdicts and figures on one self-contained HTML page. It only renders:
+`iclflow.verification` computes."""
 
 from ._model import ReportFigure as ReportFigure
 from ._model import RunInfo as RunInfo

@@ -1,12 +1,12 @@
-"""The part of the page with the claims: a table with verdicts, and every check below it."""
+"""The claims on the page: a table of verdicts, with the checks of each claim below it."""
 
 from collections import Counter
 from collections.abc import Sequence
 
-from ..claims import Outcome
+from ..papers import Outcome
 from ._text import anchor, duration, error_text, escape, predicted_text, value_text
 
-# Sign and word: a verdict is told by shape and text, colour only helps.
+# Sign and word: readers who do not see colours can tell verdicts apart.
 VERDICTS = {
     "holds": ("✓", "holds"),
     "fails": ("✗", "fails"),
@@ -46,12 +46,12 @@ def overview_html(outcomes: Sequence[Outcome]) -> str:
 
 
 def claims_html(outcomes: Sequence[Outcome], figures: set[str], claims: set[str]) -> str:
-    """The table of claims, with all checks of each in a part that folds away.
+    """The table of claims, with the checks of each in a section that folds away.
 
     **Arguments:**
 
-    - `figures`: the names of the figures on this page, so that claims can point to theirs.
-    - `claims`: the ids of all claims on this page, for the same reason.
+    - `figures`, `claims`: the names of all figures and the ids of all claims on this page, for
+      links to them.
     """
     rows = "".join(_row(outcome, figures, claims) for outcome in outcomes)
     head = "".join(
@@ -109,7 +109,7 @@ def _statement(outcome: Outcome, figures: set[str], claims: set[str]) -> str:
             right = f'<a href="#{anchor("claim", claim.corrected_by)}">{right}</a>'
         else:
             right += ", which is not on this page"
-        pointers.append(f"said right in {right}")
+        pointers.append(f"corrected in {right}")
     if pointers:
         parts.append(f'<p class="source">→ {", ".join(pointers)}</p>')
     return "".join(parts)

@@ -1,4 +1,4 @@
-"""What a report is made of, apart from the outcomes of claims."""
+"""The parts of a report besides the outcomes of claims."""
 
 import dataclasses
 import datetime
@@ -48,7 +48,7 @@ class ReportFigure:
     **Fields:**
 
     - `media_type`: of `image`, `image/svg+xml` or `image/png`.
-    - `share`: of the width of the page that it takes; 1 for two columns of print.
+    - `share`: its width as a share of the page; 1 for two columns of print.
     - `problem`: why there is no image, in words.
     """
 

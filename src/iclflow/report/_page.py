@@ -1,20 +1,15 @@
-"""The report: one page that needs nothing but itself."""
+"""The report as one self-contained page."""
 
 import base64
 from collections.abc import Sequence
 from importlib.resources import files
 
-from ..claims import Claim, Outcome
+from ..papers import Claim, Outcome
 from ._claims import claims_html, config_html, counts_html, overview_html
 from ._model import ReportFigure, RunInfo
 from ._text import anchor, duration, escape, left_out_text
 
-_PAPERS = {
-    "linear": "Linear attention (arXiv 2501.16265)",
-    "softmax": "Softmax attention (arXiv 2503.12734)",
-    "multitask": "Multi-task softmax attention (arXiv 2402.19442)",
-}
-# What is folded away on a screen is shown on paper.
+# Folded sections are open on paper.
 _SCRIPT = (
     "addEventListener('beforeprint',()=>document.querySelectorAll('details')"
     ".forEach(d=>{d.dataset.was=d.open;d.open=true}));"
@@ -33,16 +28,16 @@ def render_report(
 
     **Arguments:**
 
-    - `outcomes`: what each claim gave, in the order in which they are shown.
+    - `outcomes`: the results of the claims, in the order of the page.
     - `figures`: the figures below them.
-    - `info`: where, when and how all this was computed.
-    - `left_out`: claims that belong to another tier, and were not computed.
+    - `info`: where, when and how the results were computed.
+    - `left_out`: claims of slower tiers, which were not computed.
     """
     style = files("iclflow.report").joinpath("page.css").read_text(encoding="utf-8")
     names, ids = {figure.name for figure in figures}, {o.claim.id for o in outcomes}
-    papers = [paper for paper in _PAPERS if any(o.claim.paper == paper for o in outcomes)]
+    papers = [paper for paper in PAPERS if any(o.claim.paper == paper for o in outcomes)]
     sections = "".join(
-        f'<section id="{paper}"><h2>{escape(_PAPERS[paper])}</h2>'
+        f'<section id="{paper}"><h2>{escape(_heading(paper))}</h2>'
         f"{claims_html([o for o in outcomes if o.claim.paper == paper], names, ids)}</section>"
         for paper in papers
     )
@@ -66,7 +61,7 @@ def render_report(
 def _header(info: RunInfo) -> str:
     bent = (
         '<p class="bent">Predictions were made wrong on purpose: a claim that still holds here '
-        "could not have failed.</p>"
+        "cannot fail.</p>"
         if info.falsify
         else ""
     )
@@ -79,17 +74,18 @@ def _header(info: RunInfo) -> str:
 
 
 def _whose(outcomes: Sequence[Outcome]) -> str:
-    """Whose sentences are judged, where one is found wrong."""
+    """A note on whose statements are judged, if one is misstated."""
     if not any(outcome.verdict == "misstated" for outcome in outcomes):
         return ""
     return (
-        '<p class="source">≠ misstated: wrong as it stands in the source that the claim names. '
-        "“A summary” is a summary of the paper by others; a verdict on it is none on the paper.</p>"
+        '<p class="source">≠ misstated: wrong as written in the source that the claim names. '
+        "“A summary” is a summary of the paper by others; a verdict on it says nothing about the "
+        "paper.</p>"
     )
 
 
 def _contents(papers: Sequence[str], figures: Sequence[ReportFigure]) -> str:
-    links = [f'<a href="#{paper}">{escape(_PAPERS[paper])}</a>' for paper in papers]
+    links = [f'<a href="#{paper}">{escape(_heading(paper))}</a>' for paper in papers]
     links += ['<a href="#figures">Figures</a>'] if figures else []
     return f"<nav>{' · '.join(links)}</nav>" if links else ""
 

@@ -1,4 +1,4 @@
-"""Numbers and settings as short, safe text. Everything that enters the page passes through here."""
+"""Numbers and settings as short, safe text. All text of the page passes through here."""
 
 import html
 import math
@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from ..claims import TIERS, Check, Claim
+from ..papers import TIERS, Check, Claim
 
-# What a measurement must be, where it is bounded on one side.
+# Signs of one-sided comparisons.
 _BOUNDS = {"at least": "≥", "at most": "≤"}
 # Longer lists show their ends and their length.
 _LONGEST_LIST = 6
 
 
 def escape(text: Any) -> str:
-    """Text that cannot be taken for markup, inside elements and attributes alike."""
+    """Text escaped for HTML, inside elements and attributes alike."""
     return html.escape(str(text), quote=True)
 
 
@@ -80,14 +80,13 @@ def _is_array(value: Any) -> bool:
 
 
 def predicted_text(check: Check) -> str:
-    """A prediction in short; one that bounds the measurement on one side says so."""
+    """A prediction in short, with its sign if it is a bound."""
     sign = f"{_BOUNDS[check.comparison]} " if check.comparison in _BOUNDS else ""
     return sign + value_text(check.predicted)
 
 
 def error_text(check: Check) -> str:
-    """How far a measurement is from its prediction, beside what is allowed; of one that is bounded
-    on one side, the two themselves."""
+    """The error of a measurement and its tolerance; for a bound, the measurement and the bound."""
     if check.comparison == "equal":
         return "equal" if check.passed else "not equal"
     if check.comparison in _BOUNDS:
@@ -98,14 +97,14 @@ def error_text(check: Check) -> str:
 
 
 def _bound_text(check: Check) -> str:
-    """Of several measurements, the one that is farthest on the wrong side, or nearest to it."""
+    """The measurement that violates its bound most, or comes nearest to violating it."""
     sign, lower = _BOUNDS[check.comparison], check.comparison == "at least"
     measured, bound = np.asarray(check.measured, float), np.asarray(check.predicted, float)
     if measured.size == 0 or (bound.ndim and bound.shape != measured.shape):
         return "not comparable"
     bound = np.broadcast_to(bound, measured.shape)
     spare = np.where(lower, measured - bound, bound - measured)
-    # What is not a number is on no side, and worse than any that is.
+    # NaN satisfies no bound, and counts as worse than any number.
     worst = np.unravel_index(np.argmin(np.where(np.isnan(spare), -np.inf, spare)), spare.shape)
     relation = sign if check.passed else f"not {sign}"
     text = f"{number(float(measured[worst]), 4)} {relation} {number(float(bound[worst]), 4)}"
@@ -115,7 +114,7 @@ def _bound_text(check: Check) -> str:
 
 
 def left_out_text(claims: Sequence[Claim]) -> str:
-    """How many claims belong to tiers that take longer, and the command that computes them too."""
+    """How many claims belong to slower tiers, and the command that computes them."""
     highest = max(claims, key=lambda claim: TIERS.index(claim.tier)).tier
     one = len(claims) == 1
     names = f" ({', '.join(claim.id for claim in claims)})" if len(claims) <= _LONGEST_LIST else ""
@@ -126,7 +125,7 @@ def left_out_text(claims: Sequence[Claim]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time in the unit that fits."""
+    """A time in milliseconds, seconds or minutes."""
     if seconds < 0.95:
         return f"{1000 * seconds:.0f} ms"
     if seconds < 119.5:

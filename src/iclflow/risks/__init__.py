@@ -7,7 +7,6 @@ from ._batch import AbstractBatchRisk as AbstractBatchRisk
 from ._batch import AbstractSampledRisk as AbstractSampledRisk
 from ._bilinear import BilinearRisk as BilinearRisk
 from ._bilinear import exact_bilinear_risk as exact_bilinear_risk
-from ._choose import KINDS as KINDS
 from ._choose import available_kinds as available_kinds
 from ._choose import risk as risk
 from ._choose_sampled import least_noise as least_noise
@@ -24,6 +23,7 @@ from ._multi_exact import exact_multi_risk as exact_multi_risk
 from ._quadratic import FeatureLayout as FeatureLayout
 from ._quadratic import QuadraticRisk as QuadraticRisk
 from ._query_quadrature import Resolution as Resolution
+from ._query_quadrature import head_moments as head_moments
 from ._query_sampled import QuerySampledRisk as QuerySampledRisk
 from ._sampled import MinibatchRisk as MinibatchRisk
 from ._sampled import SampledRisk as SampledRisk

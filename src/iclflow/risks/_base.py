@@ -65,7 +65,7 @@ class AbstractRisk(eqx.Module):
         """
         return None
 
-    def tabulated(
+    def tabulate(
         self, reach: float, report: Callable[[float], object] | None = None
     ) -> "AbstractRisk":
         """The same risk from a table; see `table_reach`.
@@ -105,6 +105,7 @@ class AbstractCoefficientRisk(AbstractRisk):
         return self.of_coefficients(self.coefficients_of(model))
 
     def gradient(self, model: AbstractModel, key: PRNGKeyArray | None = None) -> AbstractModel:
+        # The slope is linear algebra on moments; autodiff is left with the few products before it.
         coefficients, pull_back = self.pull_back(model)
         return pull_back(self.slope(coefficients))[0]
 

@@ -1,15 +1,17 @@
 """What every risk is that draws a batch at each call."""
 
 import abc
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..errors import InputError
 from ..models import AbstractModel
 from ..tasks import Estimate
 from ._base import AbstractRisk
@@ -52,11 +54,11 @@ class AbstractSampledRisk(AbstractRisk):
         """What `key` draws for models like `model`, and nothing that is the same for all keys."""
         return self.draw(some_key(key), self.batch)
 
-    def on(self, randomness) -> AbstractBatchRisk:
+    def on(self, randomness: Any) -> AbstractBatchRisk:
         """The risk on what was drawn."""
         return randomness
 
-    def drawn(
+    def draw_for(
         self, key: PRNGKeyArray | None, model: AbstractModel | None = None
     ) -> AbstractBatchRisk:
         """The risk on what `key` draws, in the form that is fastest for models like `model`."""
@@ -67,21 +69,22 @@ class AbstractSampledRisk(AbstractRisk):
         return self.draw(key, count).losses(model)
 
     def __call__(self, model: AbstractModel, key: PRNGKeyArray | None = None) -> Float[Array, ""]:
-        return self.drawn(key, model)(model)
+        return self.draw_for(key, model)(model)
 
     def gradient(self, model: AbstractModel, key: PRNGKeyArray | None = None) -> AbstractModel:
-        return self.drawn(key, model).gradient(model)
+        return self.draw_for(key, model).gradient(model)
 
     def value_and_gradient(self, model: AbstractModel, key: PRNGKeyArray | None = None):
-        return self.drawn(key, model).value_and_gradient(model)
+        return self.draw_for(key, model).value_and_gradient(model)
 
     def estimate(self, model: AbstractModel, key: PRNGKeyArray, count: int = 100_000) -> Estimate:
         """The risk from `count` draws, with its standard error, in bounded memory."""
         if count < 2:
-            raise ValueError(f"`count` = {count}: a standard error needs at least 2 sequences.")
+            raise InputError("count", count, "a standard error needs at least 2 sequences")
         batches = -(-count // self.batch)
         sums = [_batch_sums(self, model, jr.fold_in(key, i)) for i in range(batches)]
         first, second = jnp.sum(jnp.asarray(sums), 0)
+        # Whole batches: all that was drawn counts.
         total = batches * self.batch
         mean = first / total
         variance = (second / total - mean**2) * total / (total - 1)
@@ -103,14 +106,14 @@ def some_key(key: PRNGKeyArray | None) -> PRNGKeyArray:
     return key
 
 
-def checked_batch(batch: int) -> int:
-    """A number of sequences as Python's own whole number."""
+def check_batch(batch: int) -> int:
+    """`batch` as a plain `int`: it is a static field, and must be hashable."""
     if not isinstance(batch, int | np.integer) or batch < 2:
-        raise ValueError(f"`batch` = {batch}: must be a whole number, at least 2.")
+        raise InputError("batch", batch, "must be a whole number, at least 2")
     return int(batch)
 
 
-def as_dtype(tree, dtype):
+def as_dtype(tree: Any, dtype: DTypeLike) -> Any:
     """The same model or task with all its numbers of this type."""
     return jax.tree.map(lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x, tree)
 

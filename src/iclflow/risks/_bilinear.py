@@ -7,16 +7,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..models import AbstractModel, Normaliser, attention_length
-from ..precision import require_float64
+from ..models import AbstractModel, Normaliser, attention_length, name_of
+from ..runtime.precision import require_float64
 from ..tasks import AbstractTask, LinearRegression, Mixture, RandomLabels
 from ._base import AbstractCoefficientRisk
+
+# Eigenvalues below this share of the largest are zero but for rounding.
+_ROUNDING = 1e-14
 
 
 class BilinearRisk(AbstractCoefficientRisk):
     """L(A) = c − 2⟨T, A⟩ + ⟨A, C A Λ⟩ with T = E[y_q β x_qᵀ], C = E[ββᵀ], Λ = E[x_q x_qᵀ].
 
-    The three matrices are all that the population says about such a model: two D×D products a
+    The three matrices are all that the population says about such a model: two D×D products per
     gradient, whatever the number of heads and the context length. Where all three are diagonal
     they are stored as vectors and a gradient costs D² instead of D³.
     """
@@ -33,7 +36,7 @@ class BilinearRisk(AbstractCoefficientRisk):
         if model.form != "bilinear" or model.divides_by != self.normaliser:
             raise ValueError(
                 f"This risk is of bilinear models with `normaliser` = {self.normaliser!r}: got a "
-                f"{model.form} {type(model).__name__} with {model.divides_by!r}."
+                f"{model.form} {name_of(model)} with {model.divides_by!r}."
             )
         coefficients, dim = model.coefficients(), self.covariance.shape[0]
         if coefficients.shape != (dim, dim):
@@ -75,15 +78,16 @@ def exact_bilinear_risk(task: AbstractTask, model: AbstractModel) -> BilinearRis
     parts = _moments(task, model.divides_by)
     if parts is None:
         return None
-    require_float64("The exact risk", task=task)
+    require_float64("The exact risk", task=task, model=model)
     constant, cross, second, covariance = (np.asarray(part, np.float64) for part in parts)
+    # Vectors in place of matrices save a factor D in every gradient.
     if all(_is_diagonal(matrix) for matrix in (cross, second, covariance)):
         cross, second, covariance = np.diag(cross), np.diag(second), np.diag(covariance)
     stored = (jnp.asarray(part) for part in (constant, cross, second, covariance))
     return BilinearRisk(*stored, normaliser=model.divides_by)
 
 
-def _moments(task: AbstractTask, normaliser) -> tuple | None:
+def _moments(task: AbstractTask, normaliser: Normaliser) -> tuple | None:
     """c, T, C and Λ."""
     if isinstance(task, LinearRegression):
         return _regression_moments(task, normaliser)
@@ -104,7 +108,7 @@ def _moments(task: AbstractTask, normaliser) -> tuple | None:
     return None
 
 
-def _regression_moments(task: LinearRegression, normaliser) -> tuple:
+def _regression_moments(task: LinearRegression, normaliser: Normaliser) -> tuple:
     covariance, moment = task.covariance, task.weight_second_moment
     signal = covariance @ moment @ covariance
     gain, coherent, incoherent = _context_moments(task, normaliser)
@@ -113,7 +117,7 @@ def _regression_moments(task: LinearRegression, normaliser) -> tuple:
     return constant, gain * signal, second, covariance
 
 
-def _context_moments(task: LinearRegression, normaliser) -> tuple[Array, Array, Array]:
+def _context_moments(task: LinearRegression, normaliser: Normaliser) -> tuple[Array, Array, Array]:
     """E[g], E[g²(1 + 1/ℓ)] and E[g²/ℓ] over context lengths ℓ, with g = ℓ / `attention_length`."""
     length = jnp.asarray(task.contexts, task.covariance.dtype)
     gain = length / attention_length(length, normaliser)
@@ -136,6 +140,6 @@ def _matrix(stored: Array) -> Array:
 def _inverse_root(matrix: Array) -> Array:
     """M^(−½), zero where M is: directions without any signal have nothing to gain."""
     values, vectors = jnp.linalg.eigh(matrix)
-    real = values > 1e-14 * values[-1]
+    real = values > _ROUNDING * values[-1]
     roots = jnp.where(real, 1 / jnp.sqrt(jnp.where(real, values, 1.0)), 0.0)
     return (vectors * roots) @ vectors.T

@@ -14,6 +14,10 @@ from ._softmax_radius import gauss_radius
 
 # Up to so many blocks a product of rules is cheaper than points spread over all of them.
 _PRODUCT = 3
+# Degrees of polynomials that are made exact, and points per polynomial that keep weights even.
+_DEGREES, _POINTS = (5, 4, 3, 2, 1), 8
+# Quantiles at 0 and 1 would be infinite.
+_EDGE = 1e-15
 
 
 class BlockNorms(NamedTuple):
@@ -32,7 +36,8 @@ def block_norms(sizes: tuple[int, ...], digits: int) -> BlockNorms:
 @functools.lru_cache(maxsize=32)
 def _rule(sizes: tuple[int, ...], digits: int) -> tuple[np.ndarray, np.ndarray]:
     if len(sizes) > _PRODUCT:
-        return _spread(sizes, digits)
+        return _sobol_rule(sizes, digits)
+    # One digit more along each norm, since errors of the factors add up.
     each = [gauss_radius(size, digits + 1, digits + 2) for size in sizes]
     radii = np.stack([g.ravel() for g in np.meshgrid(*(r for r, _ in each), indexing="ij")], 1)
     weights = functools.reduce(np.multiply.outer, [w for _, w in each]).ravel()
@@ -41,7 +46,7 @@ def _rule(sizes: tuple[int, ...], digits: int) -> tuple[np.ndarray, np.ndarray]:
     return radii[kept], weights[kept]
 
 
-def _spread(sizes: tuple[int, ...], digits: int) -> tuple[np.ndarray, np.ndarray]:
+def _sobol_rule(sizes: tuple[int, ...], digits: int) -> tuple[np.ndarray, np.ndarray]:
     """Sobol points, the same at every call, with weights that make polynomials in r_i² exact."""
     from scipy.stats.qmc import Sobol  # loads all of scipy.stats: a third of starting up
 
@@ -49,7 +54,7 @@ def _spread(sizes: tuple[int, ...], digits: int) -> tuple[np.ndarray, np.ndarray
     shift = np.sqrt(np.arange(2, len(sizes) + 2) + 0.5)
     points = (Sobol(len(sizes), scramble=False).random_base2(digits + 5) + shift) % 1
     shapes = np.asarray(sizes) / 2
-    halves = gammaincinv(shapes, np.clip(points, 1e-15, 1 - 1e-15))
+    halves = gammaincinv(shapes, np.clip(points, _EDGE, 1 - _EDGE))
     return np.sqrt(2 * halves), _exact_for_polynomials(halves, shapes)
 
 
@@ -57,7 +62,7 @@ def _exact_for_polynomials(halves: np.ndarray, shapes: np.ndarray) -> np.ndarray
     """Weights close to even ones whose mean of every polynomial in t_i = r_i²/2, up to the degree
     that so many points allow, is that of the Gamma distributions."""
     count, dim = halves.shape
-    degree = next(k for k in (5, 4, 3, 2, 1) if k == 1 or comb(dim + k, k) <= count // 8)
+    degree = next(k for k in _DEGREES if k == 1 or comb(dim + k, k) <= count // _POINTS)
     orders = [
         tuple(chosen.count(i) for i in range(dim))
         for k in range(degree + 1)

@@ -6,6 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+# Columns whose largest coefficient is smaller are rounding, and count as this large.
+_FLOOR = 0.01
+
 
 class StretchedAxis(NamedTuple):
     """The interval |x| ≤ `reach`, as x = `scale` · sinh(u) with polynomials in u.
@@ -40,11 +43,11 @@ def coefficients(values: np.ndarray) -> np.ndarray:
     return np.tensordot(matrix, values, 1)
 
 
-def needed(found: np.ndarray, tail: float) -> int:
+def count_significant(found: np.ndarray, tail: float) -> int:
     """How many coefficients, counted along the first axis, matter: those up to the last that is
-    larger than `tail` times the largest of its column, or a hundredth."""
+    larger than `tail` times the largest of its column."""
     sizes = np.abs(found).reshape(len(found), -1)
-    large = np.any(sizes > tail * np.maximum(np.max(sizes, 0), 0.01), 1)
+    large = np.any(sizes > tail * np.maximum(np.max(sizes, 0), _FLOOR), 1)
     return int(np.flatnonzero(large)[-1]) + 1 if np.any(large) else 1
 
 

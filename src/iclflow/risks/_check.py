@@ -1,15 +1,16 @@
-"""Natural mistakes, told in one sentence before anything is computed."""
+"""Checks of tasks and models before anything is computed."""
 
 import contextlib
+from typing import TypeGuard
 
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array
 
-from ..models import AbstractModel, attention_length
-from ..precision import check_made_in_float64
-from ..tasks import AbstractTask
+from ..models import AbstractModel, Attention, attention_length
+from ..runtime.precision import check_made_in_float64
+from ..tasks import AbstractTask, Sequences
 
 # Sequences on which the coefficients of a model of one's own are compared with its predictions, and
 # the largest deviation, as a share of the predictions: rounding is far below, mistakes far above.
@@ -24,22 +25,32 @@ def check_task_and_model(task: AbstractTask, model: AbstractModel) -> None:
     for name, value, kind in (("task", task, AbstractTask), ("model", model, AbstractModel)):
         if not isinstance(value, kind):
             raise TypeError(f"`{name}` is of type {type(value).__name__}: must be a {name}.")
+    # Checked here for every kind of risk: rounded weights are refused before anything is computed.
     check_made_in_float64(task=task, model=model)
     dim = _inputs(model)
     if dim is not None and dim != task.dim:
         raise ValueError(f"The model has D = {dim} and the task D = {task.dim}: must be equal.")
     if model.labels != task.labels:
         raise ValueError(
-            f"The model predicts {_counted(model.labels)} and the task has "
-            f"{_counted(task.labels)}: must be equal."
+            f"The model predicts {_count_labels(model.labels)} and the task has "
+            f"{_count_labels(task.labels)}: must be equal."
         )
 
 
-def _counted(labels: int | None) -> str:
-    """As two shapes of one label differ: on an axis of its own, or without."""
-    if labels is None:
-        return "one label (without an axis of labels)"
-    return f"{labels} label{'' if labels == 1 else 's'} (on an axis of labels)"
+def is_softmax_over_context(model: AbstractModel | None) -> TypeGuard[Attention]:
+    """Whether attention is softmax over the context alone, without the query's own token."""
+    if not isinstance(model, Attention):
+        return False
+    return model.activation == "softmax" and not model.self_attention
+
+
+def is_blind_softmax(model: AbstractModel) -> TypeGuard[Attention]:
+    """Whether attention is softmax over the context alone, and the same whatever the labels are."""
+    return is_softmax_over_context(model) and model.blind
+
+
+def _count_labels(labels: int) -> str:
+    return "1 label" if labels == 1 else f"{labels} labels"
 
 
 def check_own_model(task: AbstractTask, model: AbstractModel) -> None:
@@ -51,7 +62,7 @@ def check_own_model(task: AbstractTask, model: AbstractModel) -> None:
     # A model that is traced or stacked cannot be checked here; one that cannot predict fails later.
     with contextlib.suppress(Exception):
         sequences = task.sample(jr.key(0), _SEQUENCES)
-        predicted, stated = model.predict(sequences), _from_coefficients(model, sequences)
+        predicted, stated = model.predict(sequences)[..., 0], _from_coefficients(model, sequences)
         gap = float(jnp.max(jnp.abs(predicted - stated)) / jnp.max(jnp.abs(predicted)))
     if gap is not None and gap > _TOLERANCE:
         raise ValueError(
@@ -65,7 +76,7 @@ _FORMULAS = {"bilinear": "ŷ = βᵀAx_q", "cubic": "ŷ = Σ θ_abc G_ab x_q,c"}
 
 
 def _inputs(model: AbstractModel) -> int | None:
-    """The dimension of the inputs that a model reads, where it can be told without computing."""
+    """The dimension of the inputs that a model reads, where it is known without computing."""
     circuit = model.coefficients if model.form != "general" else getattr(model, "kq", None)
     # Stacked models have other shapes: their risk finds out when it is called.
     with contextlib.suppress(Exception):
@@ -73,13 +84,13 @@ def _inputs(model: AbstractModel) -> int | None:
     return None
 
 
-def _from_coefficients(model: AbstractModel, sequences) -> Array:
-    """What the coefficients of a model say that it predicts."""
+def _from_coefficients(model: AbstractModel, sequences: Sequences) -> Array:
+    """The predictions that the coefficients of a model stand for."""
     share = 1 / attention_length(sequences.length, model.divides_by)
     if model.form == "bilinear":
-        beta = share[..., None] * jnp.einsum("...nd,...n->...d", sequences.x, sequences.y)
+        beta = jnp.einsum("...nd,...n->...d", sequences.x, share[..., None] * sequences.y[..., 0])
         return jnp.einsum("...d,de,...e->...", beta, model.coefficients(), sequences.x_query)
-    tokens = jnp.concatenate([sequences.x, sequences.y[..., None]], -1)
+    tokens = jnp.concatenate([sequences.x, sequences.y], -1)
     query = jnp.concatenate([sequences.x_query, jnp.zeros_like(sequences.x_query[..., :1])], -1)
     gram = jnp.einsum("...na,...nb->...ab", tokens, tokens)
     gram = share[..., None, None] * (gram + query[..., :, None] * query[..., None, :])

@@ -5,36 +5,37 @@ from typing import Any, Literal
 import jax.random as jr
 from jaxtyping import PRNGKeyArray
 
-from ..models import AbstractModel, AbstractSpectral
+from ..errors import InputError
+from ..limits import RiskFacts, RiskKind, best_kind, find_kinds
+from ..models import AbstractModel, name_of
 from ..tasks import (
-    AbstractSequences,
+    AbstractRegression,
     AbstractTask,
     LinearRegression,
     Mixture,
-    MultiTaskRegression,
     RandomLabels,
+    Sequences,
     check_key,
     is_whole,
 )
 from ._base import AbstractRisk
 from ._bilinear import exact_bilinear_risk
-from ._check import check_own_model, check_task_and_model
+from ._check import check_own_model, check_task_and_model, is_blind_softmax
 from ._choose_sampled import Integrate, sampled_risk
 from ._dataset import dataset_risk
-from ._disjoint import Disjoint
+from ._disjoint import Disjoint, spectral_circuits
 from ._draws import Precision
 from ._first_order import first_order_risk
-from ._isotropic import Isotropic, is_scalar_softmax
-from ._large_context import is_blind_softmax, large_context_risk
+from ._isotropic import Isotropic, scalar_softmax
+from ._large_context import large_context_risk
 from ._multi_exact import exact_multi_risk
-from ._quadratic import MAX_FEATURES, FeatureLayout
+from ._quadratic import FeatureLayout
 from ._sampled import MinibatchRisk
 from ._softmax_exact import exact_softmax_risk
 from ._spectral import spectral_risk
 from ._token_moments import exact_quadratic_risk
 
-Kind = Literal["best", "exact", "large_context", "first_order", "dataset", "minibatch", "sampled"]
-KINDS = ("exact", "large_context", "first_order", "dataset", "minibatch", "sampled")
+Kind = Literal["best"] | RiskKind
 
 _OPTIONS: dict[str, tuple[str, ...]] = {
     "exact": ("digits",),
@@ -47,18 +48,16 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
 def available_kinds(task: AbstractTask, model: AbstractModel) -> tuple[str, ...]:
     """The kinds of risk that exist for this task and this model, best first."""
     check_task_and_model(task, model)
-    known = isinstance(task, LinearRegression | Mixture | RandomLabels)
-    fits = model.form == "bilinear" or (
-        model.form == "cubic" and FeatureLayout.of(model).size <= MAX_FEATURES
+    facts = RiskFacts(
+        form=model.form,
+        dim=FeatureLayout.of(model).dim if model.form == "cubic" else task.dim,
+        moments=isinstance(task, LinearRegression | Mixture | RandomLabels),
+        regression=isinstance(task, AbstractRegression),
+        blind=is_blind_softmax(model),
+        scalar=scalar_softmax(model) is not None and Isotropic.of(task) is not None,
+        blocks=Disjoint.of(task, model) is not None,
     )
-    scalar = is_scalar_softmax(model) and Isotropic.of(task) is not None
-    regression = isinstance(task, LinearRegression | MultiTaskRegression)
-    missing = {
-        "exact": not (known and fits or scalar or Disjoint.of(task, model) is not None),
-        "large_context": not (is_blind_softmax(model) and regression),
-        "first_order": not scalar,
-    }
-    return tuple(kind for kind in KINDS if not missing.get(kind))
+    return find_kinds(facts)
 
 
 def risk(
@@ -66,7 +65,7 @@ def risk(
     model: AbstractModel,
     kind: Kind = "best",
     *,
-    sequences: AbstractSequences | int | None = None,
+    sequences: Sequences | int | None = None,
     key: PRNGKeyArray | None = None,
     batch: int | None = None,
     integrate: Integrate | None = None,
@@ -97,36 +96,39 @@ def risk(
     given = {name: value for name, value in given.items() if value is not None}
     _check_options(kind, given)
     if kind == "best":
-        kind = "exact" if "exact" in existing else "sampled"
+        kind = best_kind(existing)
     if kind not in existing:
-        name = f"{type(model).__name__} ({getattr(model, 'activation', 'own')} attention)"
-        raise ValueError(
-            f"`kind` = {kind!r} does not exist for {name} on {type(task).__name__}: "
-            f"choose one of {', '.join(existing)}."
+        name = f"{name_of(model)} ({getattr(model, 'activation', 'own')} attention)"
+        raise InputError(
+            "kind",
+            kind,
+            f"choose one of {', '.join(existing)}",
+            f"does not exist for {name} on {type(task).__name__}",
         )
+    # Both read a model through its coefficients alone.
     if kind in ("exact", "dataset") and model.form != "general":
         check_own_model(task, model)
     if kind == "sampled":
-        return sampled_risk(task, model, **_those(given, kind))
+        return sampled_risk(task, model, **_options_of(given, kind))
     if kind == "large_context":
         return spectral_risk(task, model) or large_context_risk(task)
     if kind == "first_order":
         return first_order_risk(task)
-    if kind == "exact" and is_scalar_softmax(model):
-        return exact_softmax_risk(task, **_those(given, kind))
-    if kind == "exact" and isinstance(model, AbstractSpectral):
-        return exact_multi_risk(task, model, **_those(given, kind))
+    if kind == "exact" and scalar_softmax(model) is not None:
+        return exact_softmax_risk(task, **_options_of(given, kind))
+    if kind == "exact" and spectral_circuits(model) is not None:
+        return exact_multi_risk(task, model, **_options_of(given, kind))
     if kind == "exact":
         chosen = exact_bilinear_risk(task, model) if model.form == "bilinear" else None
         return exact_quadratic_risk(task, model) if chosen is None else chosen
     if sequences is None:
-        raise ValueError(f"`kind` = {kind!r} needs `sequences`: a batch of them, or how many.")
-    if isinstance(sequences, AbstractSequences):
+        raise InputError("kind", kind, "a batch of them, or how many", "needs `sequences`")
+    if isinstance(sequences, Sequences):
         data = sequences
     else:
         if not is_whole(sequences) or sequences < 1:
-            raise ValueError(
-                f"`sequences` = {sequences!r}: must be sequences of a task, or how many to draw."
+            raise InputError(
+                "sequences", sequences, "must be sequences of a task, or how many to draw"
             )
         if key is not None:
             check_key(key)
@@ -136,7 +138,7 @@ def risk(
     return dataset_risk(data, model, chunk)
 
 
-def _those(given: dict[str, Any], kind: str) -> dict[str, Any]:
+def _options_of(given: dict[str, Any], kind: str) -> dict[str, Any]:
     """The options that a kind has."""
     return {name: given[name] for name in _OPTIONS[kind] if name in given}
 
@@ -147,4 +149,4 @@ def _check_options(kind: str, given: dict[str, Any]) -> None:
     for name, value in given.items():
         if name not in own:
             allowed = f"allowed are {', '.join(own)}" if own else "it has none"
-            raise ValueError(f"`{name}` = {value!r} is no option of `kind` = {kind!r}: {allowed}.")
+            raise InputError(name, value, allowed, f"is no option of `kind` = {kind!r}")

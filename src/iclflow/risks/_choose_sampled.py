@@ -2,17 +2,21 @@
 
 from typing import Literal
 
-from ..models import AbstractModel
-from ..precision import check_made_in_float64
-from ..tasks import AbstractTask, LinearRegression, MultiTaskRegression
+from ..errors import InputError
+from ..models import AbstractModel, name_of
+from ..runtime.precision import check_made_in_float64
+from ..tasks import AbstractRegression, AbstractTask, LinearRegression
 from ._batch import AbstractSampledRisk
+from ._check import is_softmax_over_context
 from ._draws import Precision
 from ._integrated import IntegratedRisk, labels_can_be_integrated
 from ._query_sampled import QuerySampledRisk, contexts_can_be_integrated
 from ._sampled import SampledRisk
-from .fused import has_a_pass
 
 Integrate = Literal["auto", "labels", "posterior", "none", "context"]
+# Default sizes of a batch: a query with all contexts averaged over says as much as several
+# sequences, and costs far more.
+_QUERIES, _SEQUENCES = 64, 256
 _MODES = ("auto", "labels", "posterior", "none", "context")
 
 
@@ -38,23 +42,26 @@ def sampled_risk(
     """
     check_made_in_float64(task=task, model=model)
     if integrate not in _MODES:
-        raise ValueError(f"`integrate` = {integrate!r}: must be one of {', '.join(_MODES)}.")
+        raise InputError("integrate", integrate, f"must be one of {', '.join(_MODES)}")
     if integrate == "auto":
         integrate = least_noise(task, model)
-        if integrate == "posterior" and precision == "float32" and has_a_pass(model):
+        if integrate == "posterior" and precision == "float32" and is_softmax_over_context(model):
             integrate = "none"
     if batch is None:
-        batch = 64 if integrate == "context" else 256
+        batch = _QUERIES if integrate == "context" else _SEQUENCES
+    # Both exist for every task and every model.
     if integrate in ("posterior", "none"):
         return SampledRisk(task, batch, integrate == "posterior", precision)
-    if isinstance(task, LinearRegression | MultiTaskRegression):
+    if isinstance(task, AbstractRegression):
         if integrate == "labels" and labels_can_be_integrated(task, model):
             return IntegratedRisk(task, batch, precision)
         if integrate == "context" and contexts_can_be_integrated(task, model):
             return QuerySampledRisk(task, batch)
-    raise ValueError(
-        f"`integrate` = {integrate!r} does not exist for {type(model).__name__} on "
-        f'{type(task).__name__}: choose "posterior" or "none".'
+    raise InputError(
+        "integrate",
+        integrate,
+        'choose "posterior" or "none"',
+        f"does not exist for {name_of(model)} on {type(task).__name__}",
     )
 
 

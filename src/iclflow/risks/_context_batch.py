@@ -12,7 +12,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..models import AbstractAttention, AbstractModel, AbstractMultiAttention
+from ..models import AbstractModel, Attention, name_of
 from ._batch import AbstractBatchRisk, as_dtype
 from ._labels import LabelMoments
 from ._lanes import Lanes, attention, over_tokens
@@ -31,11 +31,12 @@ class ContextBatchRisk(AbstractBatchRisk):
 
     def evaluate(self, model: AbstractModel) -> Float[Array, " count"]:
         lanes, labels, dim = self.lanes, self.labels, self.lanes.query.shape[0]
-        model = label_blind(as_dtype(model, lanes.query.dtype))
+        model = require_blind(as_dtype(model, lanes.query.dtype))
         weights, tokens = attention(model, model.kq()[:, :dim], lanes)
         u, v = output_circuits(model, labels, dim)
         seen = weights[:, : lanes.tokens.shape[0]]  # the query's own token has no label
         m = over_tokens(seen, lanes.tokens)
+        # Only inputs are read from the query's own token.
         attended = over_tokens(weights, tokens) if model.self_attention else m
         own = jnp.eye(len(labels.noise), dtype=m.dtype)[..., None, None] * lanes.query
         r = jnp.einsum("hij,hdp->ijdp", v, m) - own
@@ -48,12 +49,11 @@ class ContextBatchRisk(AbstractBatchRisk):
 
 
 def output_circuits(
-    model: AbstractAttention | AbstractMultiAttention, labels: LabelMoments, dim: int
+    model: Attention, labels: LabelMoments, dim: int
 ) -> tuple[Float[Array, "H I D"], Float[Array, "H I J"]]:
     """What each head reads from inputs and from labels, in coordinates where labels are
     independent of each other."""
     ov = model.ov()
-    ov = ov[:, None] if ov.ndim == 2 else ov
     u, v = ov[..., :dim], ov[..., dim:]
     if labels.rotation is None:
         return u, v
@@ -63,10 +63,11 @@ def output_circuits(
     )
 
 
-def label_blind(model: AbstractModel) -> AbstractAttention | AbstractMultiAttention:
-    if isinstance(model, AbstractAttention | AbstractMultiAttention) and model.label_blind:
+def require_blind(model: AbstractModel) -> Attention:
+    """A model whose attention weights do not depend on the labels."""
+    if isinstance(model, Attention) and model.blind:
         return model
     raise TypeError(
-        f"The attention weights of {type(model).__name__} depend on the labels, which then cannot "
+        f"The attention weights of {name_of(model)} depend on the labels, which then cannot "
         "be integrated out: use SampledRisk."
     )

@@ -12,17 +12,22 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..errors import InputError
+from ..limits import MAX_FEATURES
 from ..models import AbstractModel, attention_length
-from ..tasks import AbstractSequences, Sequences, is_whole
+from ..tasks import Sequences, is_whole
 from ._base import AbstractRisk
-from ._quadratic import MAX_FEATURES, FeatureLayout, QuadraticRisk
+from ._quadratic import FeatureLayout, QuadraticRisk
+
+# Numbers in the largest array of a chunk: 32 MB in float64.
+_CHUNK_NUMBERS = 2**22
 
 
 class StoredSequencesRisk(AbstractRisk):
     """The plain mean of squared errors over stored sequences, for any model. Errors are summed over
-    labels where there are several."""
+    labels."""
 
-    sequences: AbstractSequences
+    sequences: Sequences
     chunk: int | None = eqx.field(static=True, default=None)
 
     kind = "dataset"
@@ -41,7 +46,7 @@ class StoredSequencesRisk(AbstractRisk):
 
         # Recomputing a chunk on the way back keeps one chunk in memory at a time.
         @jax.checkpoint
-        def of_chunk(chunk):
+        def of_chunk(chunk: tuple[Array, Array]) -> Array:
             index, weight = chunk
             return jnp.sum(weight * _squared_errors(model, self.sequences[index]))
 
@@ -49,7 +54,7 @@ class StoredSequencesRisk(AbstractRisk):
 
 
 def dataset_risk(
-    sequences: AbstractSequences, model: AbstractModel, chunk: int | None = None
+    sequences: Sequences, model: AbstractModel, chunk: int | None = None
 ) -> QuadraticRisk | StoredSequencesRisk:
     """The mean squared error over `sequences`, for every model of the layout of `model`.
 
@@ -65,15 +70,17 @@ def dataset_risk(
     """
     _check_chunk(chunk)
     if sequences.x.ndim != 3 or sequences.count < 1:
-        raise ValueError(
-            f"`sequences` has inputs of shape {sequences.x.shape}: must be (count, context, dim) "
-            "with at least one sequence."
+        raise InputError(
+            "sequences",
+            problem=f"has inputs of shape {sequences.x.shape}",
+            allowed="must be (count, context, dim) with at least one sequence",
         )
     if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(sequences)):
-        raise ValueError("`sequences` holds NaN or infinity: every entry must be finite.")
+        raise InputError(
+            "sequences", problem="holds NaN or infinity", allowed="every entry must be finite"
+        )
     if model.form == "general":
         return StoredSequencesRisk(sequences, chunk)
-    assert isinstance(sequences, Sequences)  # no other kind fits a model of known form
     layout = FeatureLayout.of(model)
     if sequences.dim != layout.dim:
         raise ValueError(f"`sequences` has `dim` = {sequences.dim}, `model` has {layout.dim}.")
@@ -84,7 +91,7 @@ def dataset_risk(
 
 def _check_chunk(chunk: int | None) -> None:
     if chunk is not None and not (is_whole(chunk) and chunk >= 1):
-        raise ValueError(f"`chunk` = {chunk!r}: must be a whole number from 1 up, or None.")
+        raise InputError("chunk", chunk, "must be a whole number from 1 up, or None")
 
 
 def _factor(sequences: Sequences, layout: FeatureLayout, chunk: int | None) -> np.ndarray:
@@ -92,7 +99,7 @@ def _factor(sequences: Sequences, layout: FeatureLayout, chunk: int | None) -> n
     columns, count = layout.size + 1, sequences.count
     widest = max(columns, sequences.x.shape[1] * (layout.dim + 1))
     # Chunks as long as the factor, or longer, waste little on factorising the factor again.
-    chunk = chunk or max(2**22 // widest, columns)
+    chunk = chunk or max(_CHUNK_NUMBERS // widest, columns)
     triangle = np.zeros((columns, columns))
     stored = jax.tree.map(np.asarray, sequences)
     for start in range(0, count, chunk):
@@ -100,6 +107,7 @@ def _factor(sequences: Sequences, layout: FeatureLayout, chunk: int | None) -> n
             lambda leaf: np.asarray(leaf, np.float64), stored[start : start + chunk]
         )
         rows = np.column_stack([_features(part, layout), part.y_query])
+        # QR of the factor so far with the next rows: squares would lose half of all digits.
         rows = np.concatenate([triangle, rows / np.sqrt(count)])
         triangle = np.asarray(np.linalg.qr(rows, mode="r"))
     return triangle
@@ -108,9 +116,9 @@ def _factor(sequences: Sequences, layout: FeatureLayout, chunk: int | None) -> n
 def _features(part: Sequences, layout: FeatureLayout) -> np.ndarray:
     """φ = G_ab x_q,c in packed order: (count, F)."""
     if layout.form == "bilinear":
-        pairs = np.matmul(part.y[:, None, :], part.x)[:, 0]
+        pairs = np.matmul(part.y.transpose(0, 2, 1), part.x)[:, 0]
     else:
-        tokens = np.concatenate([part.x, part.y[..., None]], -1)
+        tokens = np.concatenate([part.x, part.y], -1)
         gram = np.matmul(tokens.transpose(0, 2, 1), tokens)
         if layout.self_attention:
             query = part.x_query
@@ -121,5 +129,5 @@ def _features(part: Sequences, layout: FeatureLayout) -> np.ndarray:
     return (pairs[:, :, None] * part.x_query[:, None, :]).reshape(len(pairs), -1)
 
 
-def _squared_errors(model: AbstractModel, sequences: AbstractSequences) -> Array:
+def _squared_errors(model: AbstractModel, sequences: Sequences) -> Array:
     return sequences.squared_error(model.predict(sequences))

@@ -6,13 +6,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..models import AbstractModel, AbstractSpectral
-from ..precision import as_float, check_made_in_float64
+from ..runtime.precision import as_float, check_made_in_float64
 from ..tasks import AbstractTask, MultiTaskRegression
-from ._large_context import is_blind_softmax
-from ._one_length import one_length
+from ._check import is_blind_softmax
+from ._head_task import AbstractHeadTask, require_circuits
 
 
-class Disjoint(eqx.Module):
+class Disjoint(AbstractHeadTask):
     """I tasks: y_i = β_i·x_i + ε_i, β_i ~ N(0, λ_i I) on block i; any real context lengths."""
 
     signal: Float[Array, " I"]
@@ -25,19 +25,19 @@ class Disjoint(eqx.Module):
     @staticmethod
     def of(task: AbstractTask, model: AbstractModel) -> "Disjoint | None":
         """What `task` is, if `model` is decomposable on its blocks, and these are not rotated."""
-        if not isinstance(task, MultiTaskRegression) or not isinstance(model, AbstractSpectral):
+        circuits = spectral_circuits(model)
+        if not isinstance(task, MultiTaskRegression) or circuits is None:
             return None
         check_made_in_float64(task=task, model=model)
-        same = [set(read) for read in task.coordinates] == [set(r) for r in model.coordinates]
-        if task.rotated or not same or not is_blind_softmax(model):
+        same = [set(read) for read in task.coordinates] == [set(r) for r in circuits.coordinates]
+        if task.rotated or not same:
             return None
-        count = len(task.contexts)
         return Disjoint(
             signal=task.signal,
             noise=task.noise,
             query_noise=task.query_noise,
             lengths=as_float(task.contexts),
-            probabilities=jnp.full(count, 1 / count),
+            probabilities=task.context_probabilities,
             coordinates=task.coordinates,
         )
 
@@ -48,23 +48,22 @@ class Disjoint(eqx.Module):
 
     @property
     def of_zero(self) -> Float[Array, ""]:
-        """The loss of predicting zero."""
         return jnp.sum(self.signal * self.sizes + self.query_noise)
-
-    def at_length(self, length) -> "Disjoint":
-        """The same tasks with another context length, any real number from 1 up."""
-        return eqx.tree_at(lambda t: (t.lengths, t.probabilities), self, one_length(length))
 
     def heads(self, model: AbstractModel) -> tuple[Float[Array, "H I"], Float[Array, "H I"]]:
         """ω and μ of a model that fits."""
-        if not (is_blind_softmax(model) and isinstance(model, AbstractSpectral)):
-            raise TypeError(
-                "This risk is of SpectralAttention and BalancedSpectral with softmax and "
-                f"`self_attention` = False; got {type(model).__name__}."
-            )
-        if [set(read) for read in model.coordinates] != [set(r) for r in self.coordinates]:
+        kinds = "Spectral or BalancedSpectral circuits"
+        circuits = require_circuits(spectral_circuits(model), kinds, model)
+        if [set(read) for read in circuits.coordinates] != [set(r) for r in self.coordinates]:
             raise ValueError(
-                f"The model has the blocks {model.coordinates} and the task {self.coordinates}: "
+                f"The model has the blocks {circuits.coordinates} and the task {self.coordinates}: "
                 "must be the same."
             )
-        return model.omega(), model.mu()
+        return circuits.omega(), circuits.mu()
+
+
+def spectral_circuits(model: AbstractModel) -> AbstractSpectral | None:
+    """The circuits of softmax attention over the context, if they are decomposable."""
+    if not is_blind_softmax(model) or not isinstance(model.circuits, AbstractSpectral):
+        return None
+    return model.circuits

@@ -9,11 +9,13 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jax.core import Tracer
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..eigen import eigh
-from ..precision import float64_enabled
-from ..tasks import LinearRegression, MultiTaskRegression
+from ..errors import InputError
+from ..runtime.precision import float64_enabled
+from ..tasks import AbstractRegression
 from ._lanes import Lanes
 
 Precision = Literal["float64", "float32"]
@@ -21,7 +23,7 @@ Precision = Literal["float64", "float32"]
 
 def check_precision(precision: str) -> None:
     if precision not in ("float64", "float32"):
-        raise ValueError(f'`precision` = {precision!r}: must be "float64" or "float32".')
+        raise InputError("precision", precision, 'must be "float64" or "float32"')
 
 
 def draw_dtype(precision: Precision):
@@ -29,7 +31,7 @@ def draw_dtype(precision: Precision):
     return jnp.float64 if precision == "float64" and float64_enabled() else jnp.float32
 
 
-def normals(key: PRNGKeyArray, shape: tuple[int, ...], dtype) -> Array:
+def normals(key: PRNGKeyArray, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
     """Independent standard normal numbers, each made of 23 random bits.
 
     Every random word of 64 bits gives two of them, which halves the cost of the generator, and
@@ -56,6 +58,7 @@ class Root(eqx.Module):
 
     @staticmethod
     def of(covariance: Float[Array, "D D"]) -> "Root":
+        # Whether a traced matrix is diagonal cannot be known.
         if isinstance(covariance, Tracer):
             values, vectors = eigh(covariance)
             return Root((vectors * jnp.sqrt(jnp.maximum(values, 0.0))) @ vectors.T)
@@ -86,20 +89,16 @@ class Inputs(eqx.Module):
     contexts: tuple[int, ...] = eqx.field(static=True)
 
     @staticmethod
-    def of(task: LinearRegression | MultiTaskRegression) -> "Inputs":
-        count = len(task.contexts)
-        if isinstance(task, LinearRegression):
-            probabilities, covariance = task.context_probabilities, task.covariance
-        else:
-            probabilities = jnp.full(count, 1 / count, task.signal.dtype)
-            covariance = jnp.eye(task.dim, dtype=task.signal.dtype)
-        return Inputs(Root.of(covariance), probabilities, task.contexts)
+    def of(task: AbstractRegression) -> "Inputs":
+        return Inputs(Root.of(task.covariance), task.context_probabilities, task.contexts)
 
     @property
     def dim(self) -> int:
         return self.root.factor.shape[0]
 
-    def draw(self, key: PRNGKeyArray, count: int, dtype, extra: int = 0) -> tuple[Lanes, Array]:
+    def draw(
+        self, key: PRNGKeyArray, count: int, dtype: DTypeLike, extra: int = 0
+    ) -> tuple[Lanes, Array]:
         """`count` contexts with their queries, and `extra` standard normals for each token and
         query, (N + 1, extra, count).
 

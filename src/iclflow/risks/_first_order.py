@@ -7,15 +7,17 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..errors import InputError
 from ..models import AbstractModel
 from ..tasks import AbstractTask
-from ._base import AbstractRisk
+from ._head_task import AbstractHeadRisk
 from ._isotropic import Isotropic
 
+# Beyond, averages over queries of the first order diverge.
 _LARGEST = 0.5**0.5
 
 
-class FirstOrderRisk(AbstractRisk):
+class FirstOrderRisk(AbstractHeadRisk):
     """The first two terms of the exact risk in powers of 1/N (docs/theory/softmax.md).
 
     In units in which inputs are white and E(w·x)² = 1, with κ = μ·ω:
@@ -35,6 +37,7 @@ class FirstOrderRisk(AbstractRisk):
         omega, mu = task.heads(model)
         _check(omega)
         inside = jnp.abs(omega) < _LARGEST
+        # Zeros in place of what has no value, so that gradients of `where` stay finite.
         omega = jnp.where(inside, omega, 0.0)
         missed = 1 - mu @ omega
         products = jnp.outer(omega, omega)
@@ -46,9 +49,6 @@ class FirstOrderRisk(AbstractRisk):
         first = jnp.sum(task.probabilities / task.lengths) * (task.signal * bias + spread)
         risk = task.query_noise + task.signal * missed**2 + first
         return jnp.where(jnp.all(inside), risk, jnp.inf)
-
-    def of_zero(self, model: AbstractModel) -> Float[Array, ""]:
-        return self.task.signal + self.task.query_noise
 
 
 def first_order_risk(task: AbstractTask) -> FirstOrderRisk:
@@ -63,7 +63,8 @@ def _check(omega: Array) -> None:
         return
     largest = float(np.max(np.abs(np.asarray(omega))))
     if largest >= _LARGEST:
-        raise ValueError(
-            f"`omega` reaches {largest:.6g} (for white inputs): the first order in 1/N exists for "
-            "|ω| < 0.7071 alone. Use the exact risk."
+        raise InputError(
+            "omega",
+            problem=f"reaches {largest:.6g} (for white inputs)",
+            allowed="the first order in 1/N exists for |ω| < 0.7071 alone. Use the exact risk",
         )

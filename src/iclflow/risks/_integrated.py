@@ -6,10 +6,10 @@ from typing import ClassVar
 import equinox as eqx
 from jaxtyping import PRNGKeyArray
 
-from ..models import AbstractAttention, AbstractModel, AbstractMultiAttention
-from ..precision import check_made_in_float64
-from ..tasks import AbstractTask, LinearRegression, MultiTaskRegression
-from ._batch import as_dtype, checked_batch
+from ..models import AbstractModel, Attention
+from ..runtime.precision import check_made_in_float64
+from ..tasks import AbstractRegression, AbstractTask
+from ._batch import as_dtype, check_batch
 from ._context_batch import ContextBatchRisk
 from ._draws import Inputs, Precision, check_precision, draw_dtype
 from ._labels import LabelMoments
@@ -18,11 +18,8 @@ from .fused import AbstractFusedRisk, WhiteLaw
 
 def labels_can_be_integrated(task: AbstractTask, model: AbstractModel) -> bool:
     """Whether `IntegratedRisk` exists for this task and this model."""
-    if isinstance(task, LinearRegression):
-        return isinstance(model, AbstractAttention) and model.label_blind
-    if isinstance(task, MultiTaskRegression):
-        return isinstance(model, AbstractMultiAttention) and model.label_blind
-    return False
+    known = isinstance(task, AbstractRegression)
+    return known and isinstance(model, Attention) and model.blind
 
 
 class IntegratedRisk(AbstractFusedRisk):
@@ -30,13 +27,13 @@ class IntegratedRisk(AbstractFusedRisk):
     and query noise.
 
     It has the same expectation and the same expected gradient as `SampledRisk`, and much less
-    noise. It exists for attention whose weights do not see the labels (`label_blind`), on linear
+    noise. It exists for attention whose weights do not see the labels (`blind`), on linear
     regression with one label or several. `precision`: as in `SampledRisk`.
     """
 
     labels_drawn: ClassVar[bool] = False
 
-    task: LinearRegression | MultiTaskRegression
+    task: AbstractRegression
     inputs: Inputs
     labels: LabelMoments
     white: WhiteLaw | None
@@ -45,7 +42,7 @@ class IntegratedRisk(AbstractFusedRisk):
 
     def __init__(
         self,
-        task: LinearRegression | MultiTaskRegression,
+        task: AbstractRegression,
         batch: int = 256,
         precision: Precision = "float64",
     ):
@@ -54,9 +51,10 @@ class IntegratedRisk(AbstractFusedRisk):
         self.task = task
         self.inputs = Inputs.of(task)
         self.labels = LabelMoments.of(task)
+        # The fused pass computes in float32 alone.
         single = precision == "float32"
         self.white = WhiteLaw.of(task) if single else None
-        self.batch = checked_batch(batch)
+        self.batch = check_batch(batch)
         self.precision = precision
 
     def draw(self, key: PRNGKeyArray, count: int) -> ContextBatchRisk:

@@ -1,23 +1,29 @@
 """What softmax risks in closed form need to know of a task: isotropic inputs and weights."""
 
-from typing import TypeGuard
+from typing import ClassVar
 
 import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..models import AbstractModel, StructuredAttention
-from ..precision import as_float, check_made_in_float64
+from ..models import AbstractModel, Diagonal
+from ..runtime.precision import as_float, check_made_in_float64
 from ..tasks import AbstractTask, LinearRegression
-from ._one_length import one_length
+from ._check import is_softmax_over_context
+from ._head_task import AbstractHeadTask, require_circuits
+
+# What covariances may differ by from a multiple of the identity, as a share of it.
+_ROUNDING = 1e-12
 
 
-class Isotropic(eqx.Module):
+class Isotropic(AbstractHeadTask):
     """x ~ N(0, cI), w ~ N(0, vI), label noise σ²; any real context lengths.
 
     Rescaled inputs x/√c are white. That turns ω into cω, and E(w·x)² = c v D is the unit in which
     losses are measured.
     """
+
+    limit: ClassVar[str] = "; `theory.infinite_length_loss` is the limit"
 
     input_variance: Float[Array, ""]
     signal: Float[Array, ""]  # E(w·x)² = c v D
@@ -58,33 +64,28 @@ class Isotropic(eqx.Module):
             )
         return found
 
-    def at_length(self, length) -> "Isotropic":
-        """The same task with another context length, any real number from 1 up."""
-        found = one_length(length, "; `theory.infinite_length_loss` is the limit")
-        return eqx.tree_at(lambda t: (t.lengths, t.probabilities), self, found)
+    @property
+    def of_zero(self) -> Float[Array, ""]:
+        return self.signal + self.query_noise
 
     def heads(self, model: AbstractModel) -> tuple[Float[Array, " H"], Float[Array, " H"]]:
         """ω for white inputs, and μ, of a model that fits."""
-        if not is_scalar_softmax(model):
-            raise TypeError(
-                "This risk is of StructuredAttention with softmax, one `omega` a head and "
-                f"`self_attention` = False; got {type(model).__name__}."
-            )
-        if model.dim != self.dim:
+        kinds = "Diagonal circuits, one `omega` per head, one label"
+        circuits = require_circuits(scalar_softmax(model), kinds, model)
+        if circuits.dim != self.dim:
             raise ValueError(
-                f"The model has D = {model.dim} and the task D = {self.dim}: must be equal."
+                f"The model has D = {circuits.dim} and the task D = {self.dim}: must be equal."
             )
-        return self.input_variance * model.omega, model.mu
+        return self.input_variance * circuits.omega, circuits.mu[:, 0]
 
 
-def is_scalar_softmax(model: AbstractModel) -> TypeGuard[StructuredAttention]:
-    """Whether attention is softmax(ω_h x·x_q), one number ω a head, over the context alone."""
-    return (
-        isinstance(model, StructuredAttention)
-        and model.activation == "softmax"
-        and not model.self_attention
-        and model.omega.ndim == model.mu.ndim
-    )
+def scalar_softmax(model: AbstractModel) -> Diagonal | None:
+    """The circuits of attention that is softmax(ω_h x·x_q), one number ω per head, over the context
+    alone, with one label."""
+    if not is_softmax_over_context(model) or not isinstance(model.circuits, Diagonal):
+        return None
+    circuits = model.circuits
+    return circuits if circuits.labels == 1 and not circuits.per_coordinate else None
 
 
 def _multiple(matrix: Array) -> float | None:
@@ -92,4 +93,4 @@ def _multiple(matrix: Array) -> float | None:
     entries = np.asarray(matrix)
     factor = float(np.mean(np.diag(entries)))
     rest = np.max(np.abs(entries - factor * np.eye(len(entries))))
-    return factor if rest <= 1e-12 * abs(factor) else None
+    return factor if rest <= _ROUNDING * abs(factor) else None

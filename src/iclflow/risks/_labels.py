@@ -6,12 +6,13 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jax.core import Tracer
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..tasks import LinearRegression, MultiTaskRegression
+from ..tasks import AbstractRegression, LinearRegression
 from ._batch import as_dtype
 from ._draws import Inputs, Root, normals
-from ._lanes import Lanes, summed
+from ._lanes import Lanes, fast_sum
 
 
 class LabelledInputs(eqx.Module):
@@ -31,7 +32,9 @@ class LabelledInputs(eqx.Module):
         noisy = known and bool(np.all(task.noise > 0))
         return LabelledInputs(task, Inputs.of(task), Root.of(task.prior_covariance), noisy)
 
-    def draw(self, key: PRNGKeyArray, count: int, dtype) -> tuple[Lanes, Float[Array, " P"]]:
+    def draw(
+        self, key: PRNGKeyArray, count: int, dtype: DTypeLike
+    ) -> tuple[Lanes, Float[Array, "1 P"]]:
         """`count` sequences with tokens (x; y), and their query labels."""
         key_inputs, key_weights = jr.split(key)
         lanes, spare = self.inputs.draw(key_inputs, count, dtype, extra=1)
@@ -43,26 +46,27 @@ class LabelledInputs(eqx.Module):
         y = y if lanes.keep is None else jnp.where(lanes.keep, y, 0.0)
         y_query = _dot(lanes.query, w) + (noise[-1] if task.noisy_query else 0.0)
         tokens = jnp.concatenate([lanes.tokens, y[:, None]], 1)
-        return eqx.tree_at(lambda lanes: lanes.tokens, lanes, tokens), y_query
+        return eqx.tree_at(lambda lanes: lanes.tokens, lanes, tokens), y_query[None]
 
-    def posterior(self, lanes: Lanes) -> tuple[Float[Array, " P"], Float[Array, " P"]]:
+    def posterior(self, lanes: Lanes) -> tuple[Float[Array, "1 P"], Float[Array, "1 P"]]:
         """Mean of the noiseless query label and variance of the query label, given the context.
 
         With Γ = FFᵀ, x̃ = Fᵀx and S = Σ x̃x̃ᵀ + σ²I, the weights have mean w₀ + F S⁻¹ Σ x̃(y − w₀·x)
         and covariance σ² F S⁻¹ Fᵀ. One solution of S u = q̃ gives both numbers.
         """
         task = as_dtype(self.task, lanes.query.dtype)
+        # Without noise S may be singular: the task knows how to invert it.
         if not self.noisy:
-            sequences = lanes.sequences(jnp.zeros_like(lanes.length))
-            return task.bayes_predict(sequences), task.bayes_variance(sequences)
+            sequences = lanes.sequences(jnp.zeros_like(lanes.length)[None])
+            return task.bayes_predict(sequences).T, task.bayes_variance(sequences).T
         x, y, mean = lanes.tokens[:, :-1], lanes.tokens[:, -1], task.prior_mean[:, None]
         residual = y - _dot(x, mean)
         x, query = self.prior.times(x), self.prior.times(lanes.query)
         noise = task.noise * jnp.eye(task.dim, dtype=x.dtype)[..., None]
-        solution = _solved(summed(x[:, :, None] * x[:, None], 0) + noise, query)
-        along = summed(x * residual[:, None], 0)
+        solution = _solve(fast_sum(x[:, :, None] * x[:, None], 0) + noise, query)
+        along = fast_sum(x * residual[:, None], 0)
         target = _dot(lanes.query, mean) + _dot(along, solution)
-        return target, task.noise * _dot(solution, query) + task.query_noise
+        return target[None], (task.noise * _dot(solution, query) + task.query_noise)[None]
 
 
 class LabelMoments(eqx.Module):
@@ -79,18 +83,15 @@ class LabelMoments(eqx.Module):
     rotation: Float[Array, "J J"] | None
 
     @staticmethod
-    def of(task: LinearRegression | MultiTaskRegression) -> "LabelMoments":
-        if isinstance(task, LinearRegression):
-            parts, rotation = [task], None
-        else:
-            parts, rotation = [task.part(i) for i in range(task.labels)], task.output_rotation
+    def of(task: AbstractRegression) -> "LabelMoments":
+        parts = task.parts
         stacked = lambda name: jnp.stack([getattr(part, name) for part in parts])
         return LabelMoments(
             stacked("prior_mean"),
             stacked("prior_covariance"),
             stacked("noise"),
             stacked("query_noise"),
-            rotation,
+            task.output_rotation,
         )
 
 
@@ -100,7 +101,7 @@ def _dot(first: Float[Array, "*rows D P"], second: Float[Array, "D #P"]) -> Arra
     return sum(products[1:], products[0])
 
 
-def _solved(matrix: Float[Array, "D D P"], right: Float[Array, "D P"]) -> Float[Array, "D P"]:
+def _solve(matrix: Float[Array, "D D P"], right: Float[Array, "D P"]) -> Float[Array, "D P"]:
     """The solutions of many small systems with positive-definite matrices, lane by lane.
 
     Gauss–Jordan elimination; without pivots, which such matrices do not need.
@@ -108,7 +109,7 @@ def _solved(matrix: Float[Array, "D D P"], right: Float[Array, "D P"]) -> Float[
     dim = matrix.shape[0]
     rows = jnp.concatenate([matrix, right[:, None]], 1)
 
-    def eliminate(i, rows):
+    def eliminate(i: Array, rows: Array) -> Array:
         pivot = rows[i] / rows[i, i]
         factors = rows[:, i].at[i].set(0.0)
         return (rows - factors[:, None] * pivot).at[i].set(pivot)

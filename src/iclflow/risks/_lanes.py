@@ -12,9 +12,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Shaped
 
-from ..models import AbstractAttention, AbstractMultiAttention, attention_length
+from ..models import Attention, attention_length
 from ..tasks import Sequences
 
+# Slices that are added before the rest is summed: as many as fill the vector units (measured).
 _SLICES = 8
 
 
@@ -38,10 +39,10 @@ class Lanes(eqx.Module):
         """`count` of the lanes, from number `start` on."""
         return jax.tree.map(lambda leaf: some_lanes(leaf, start, count), self)
 
-    def sequences(self, y_query: Float[Array, " P"]) -> Sequences:
+    def sequences(self, y_query: Float[Array, "I P"]) -> Sequences:
         """The same, with the sequences along the first axis."""
-        tokens = jnp.moveaxis(self.tokens, -1, 0)
-        return Sequences(tokens[..., :-1], tokens[..., -1], self.query.T, y_query, self.length)
+        tokens, dim = jnp.moveaxis(self.tokens, -1, 0), self.query.shape[0]
+        return Sequences(tokens[..., :dim], tokens[..., dim:], self.query.T, y_query.T, self.length)
 
 
 def some_lanes(array: Shaped[Array, "*rows P"], start: Array, count: int) -> Array:
@@ -50,7 +51,7 @@ def some_lanes(array: Shaped[Array, "*rows P"], start: Array, count: int) -> Arr
 
 
 def attention(
-    model: AbstractAttention | AbstractMultiAttention,
+    model: Attention,
     key_query: Float[Array, "H A D"],
     lanes: Lanes,
 ) -> tuple[Float[Array, "H M P"], Float[Array, "M A P"]]:
@@ -64,6 +65,7 @@ def attention(
     """
     tokens, keep = lanes.tokens, lanes.keep
     if model.self_attention:
+        # The query has no label: zeros stand in its place.
         idle = tokens.shape[1] - lanes.query.shape[0]
         query = jnp.pad(lanes.query, ((0, idle), (0, 0)))
         tokens = jnp.concatenate([tokens, query[None]])
@@ -79,7 +81,7 @@ def over_entries(
     vectors: Float[Array, "H A P"], tokens: Float[Array, "M A P"]
 ) -> Float[Array, "H M P"]:
     """The scalar product of each head's vector with each token. Only `vectors` has a gradient."""
-    return summed(vectors[:, None] * tokens, 2)
+    return fast_sum(vectors[:, None] * tokens, 2)
 
 
 @jax.custom_vjp
@@ -87,7 +89,7 @@ def over_tokens(
     weights: Float[Array, "H M P"], tokens: Float[Array, "M A P"]
 ) -> Float[Array, "H A P"]:
     """The weighted sum of all tokens for each head. Only `weights` has a gradient."""
-    return summed(weights[:, :, None] * tokens, 1)
+    return fast_sum(weights[:, :, None] * tokens, 1)
 
 
 # The transpose of a sum of slices would be a sum of padded slices, and not run over full vectors.
@@ -101,7 +103,7 @@ over_tokens.defvjp(
 )
 
 
-def summed(array: Array, axis: int) -> Array:
+def fast_sum(array: Array, axis: int) -> Array:
     """The sum along one axis, in the way that is fast where it runs."""
     return jax.lax.platform_dependent(
         array, cpu=partial(_sum_of_slices, axis=axis), default=partial(jnp.sum, axis=axis)
@@ -110,7 +112,7 @@ def summed(array: Array, axis: int) -> Array:
 
 def _sum_of_slices(array: Array, axis: int) -> Array:
     """A sum for which XLA writes vector instructions on a CPU: so many slices are added before
-    what is left is summed. A sum of products along an axis that is not the last gets none."""
+    what is left is fast_sum. A sum of products along an axis that is not the last gets none."""
     size = array.shape[axis]
     part = lambda start, stop: jax.lax.slice_in_dim(array, start, stop, axis=axis)
     slices = min(_SLICES, size)
@@ -129,6 +131,6 @@ def _softmax(scores: Float[Array, "H M P"]) -> Float[Array, "H M P"]:
 
 
 @_softmax.defjvp
-def _softmax_jvp(primals, tangents):
+def _softmax_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     weights, (slope,) = _softmax(*primals), tangents
     return weights, weights * (slope - jnp.sum(weights * slope, 1, keepdims=True))

@@ -1,28 +1,27 @@
 """The large-context approximation of the risk of softmax attention that does not see labels."""
 
-from typing import ClassVar, Literal, TypeGuard
+from typing import ClassVar, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..models import (
-    AbstractAttention,
-    AbstractModel,
-    AbstractMultiAttention,
-    MultiStructured,
-    StructuredAttention,
-)
-from ..precision import check_made_in_float64
-from ..tasks import AbstractTask, LinearRegression, MultiTaskRegression
+from ..models import AbstractModel, Diagonal, name_of
+from ..runtime.precision import check_made_in_float64
+from ..tasks import AbstractRegression, AbstractTask
 from ._base import AbstractRisk
+from ._check import is_blind_softmax
 from ._context_batch import output_circuits
 from ._draws import Inputs
 from ._labels import LabelMoments
 
 # Of covariances and second moments, all of them: whether they are multiples of the identity.
 Shape = Literal["isotropic", "diagonal", "full"]
+
+
+# By how much entries may differ that count as equal, as a share of the largest.
+_ROUNDING = 1e-12
 
 
 class LargeContextRisk(AbstractRisk):
@@ -74,10 +73,11 @@ class LargeContextRisk(AbstractRisk):
         """
         blocks, values = self._circuits(model)
         heads, labels = len(blocks), values.shape[1]
-        if not isinstance(model, StructuredAttention | MultiStructured):
+        circuits = getattr(model, "circuits", None)
+        # Other circuits may lack the rank to come close to the bound.
+        if not isinstance(circuits, Diagonal):
             return None
-        each = model.omega.ndim == 2
-        fits = ("isotropic", "diagonal") if each else ("isotropic",)
+        fits = ("isotropic", "diagonal") if circuits.per_coordinate else ("isotropic",)
         if self.shape not in fits or 1 < labels >= heads or self.labels.rotation is not None:
             return None
         signal = jnp.diagonal(self.second_moments, axis1=1, axis2=2) * jnp.diag(self.covariance)
@@ -92,13 +92,13 @@ class LargeContextRisk(AbstractRisk):
         if not is_blind_softmax(model):
             raise TypeError(
                 "This risk is of softmax attention whose weights do not depend on the labels, with "
-                f"`self_attention` = False; got {type(model).__name__}."
+                f"`self_attention` = False; got {name_of(model)}."
             )
         dim, labels = len(self.covariance), len(self.label_variances)
         blocks = model.kq()
-        if blocks.shape[2] != dim or (model.labels or 1) != labels:
+        if blocks.shape[2] != dim or model.labels != labels:
             raise ValueError(
-                f"The model has D = {blocks.shape[2]} and {model.labels or 1} labels, the task "
+                f"The model has D = {blocks.shape[2]} and {model.labels} labels, the task "
                 f"D = {dim} and {labels}: must be equal."
             )
         _, values = output_circuits(model, self.labels, dim)
@@ -108,7 +108,7 @@ class LargeContextRisk(AbstractRisk):
 def large_context_risk(task: AbstractTask) -> LargeContextRisk:
     """The large-context risk of softmax attention that does not see labels, on linear
     regressions."""
-    if not isinstance(task, LinearRegression | MultiTaskRegression):
+    if not isinstance(task, AbstractRegression):
         raise ValueError(
             f"The large-context risk needs a LinearRegression or a MultiTaskRegression: got "
             f"{type(task).__name__}."
@@ -128,21 +128,9 @@ def large_context_risk(task: AbstractTask) -> LargeContextRisk:
     )
 
 
-def is_blind_softmax(
-    model: AbstractModel,
-) -> TypeGuard[AbstractAttention | AbstractMultiAttention]:
-    """Whether attention is softmax over the context alone, and the same whatever the labels are."""
-    return (
-        isinstance(model, AbstractAttention | AbstractMultiAttention)
-        and model.label_blind
-        and model.activation == "softmax"
-        and not model.self_attention
-    )
-
-
 def _shape(matrices: list[Array]) -> Shape:
     entries = [np.asarray(matrix) for matrix in matrices]
     if any(np.any(matrix != np.diag(np.diag(matrix))) for matrix in entries):
         return "full"
-    even = all(np.ptp(np.diag(matrix)) <= 1e-12 * np.max(matrix) for matrix in entries)
+    even = all(np.ptp(np.diag(matrix)) <= _ROUNDING * np.max(matrix) for matrix in entries)
     return "isotropic" if even else "diagonal"

@@ -9,12 +9,13 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..errors import InputError
 from ..models import AbstractModel
-from ..precision import require_float64
-from ..tasks import AbstractTask, is_whole
-from ._base import AbstractRisk
+from ..runtime.precision import require_float64
+from ..tasks import AbstractTask
 from ._block_norms import BlockNorms, block_norms
 from ._disjoint import Disjoint
+from ._head_task import AbstractHeadRisk, check_digits
 from ._query_quadrature import Averages, Resolution
 
 _DIGITS = (3, 10)
@@ -22,7 +23,7 @@ _DIGITS = (3, 10)
 _STEEPNESS = (4.0, 6.0, 8.0, 12.0, 16.0, 20.0)
 
 
-class ExactMultiRisk(AbstractRisk):
+class ExactMultiRisk(AbstractHeadRisk):
     """The risk of heads ω_hi on block i and μ_hi on label i, averaged over everything.
 
     Given a query with block norms r_i = |x_q,i|, head h sees tokens through scores of direction
@@ -60,14 +61,9 @@ class ExactMultiRisk(AbstractRisk):
     steepest: float = eqx.field(static=True, default=_STEEPNESS[0])
 
     def __check_init__(self):
-        if not is_whole(self.digits):
-            raise ValueError(f"`digits` = {self.digits!r}: must be a whole number.")
-        if not _DIGITS[0] <= self.digits <= _DIGITS[1]:
-            raise ValueError(
-                f"`digits` = {self.digits}: must lie between {_DIGITS[0]} and {_DIGITS[1]}."
-            )
+        check_digits(self.digits, _DIGITS)
         if self.steepest not in _STEEPNESS:
-            raise ValueError(f"`steepest` = {self.steepest!r}: must be one of {_STEEPNESS}.")
+            raise InputError("steepest", self.steepest, f"must be one of {_STEEPNESS}")
         require_float64("The exact risk")
 
     def __call__(self, model: AbstractModel, key: PRNGKeyArray | None = None) -> Float[Array, ""]:
@@ -95,13 +91,6 @@ class ExactMultiRisk(AbstractRisk):
         fine = self._losses(model, self.digits + 2)
         nodes = self.digits + 1  # and two more
         return fine, (nodes + 2) / 2 * jnp.abs(fine - self._losses(model, self.digits))
-
-    def at_length(self, length) -> "ExactMultiRisk":
-        """The risk of the same models at another context length, any real number from 1 up."""
-        return ExactMultiRisk(self.task.at_length(length), self.digits, self.steepest)
-
-    def of_zero(self, model: AbstractModel) -> Float[Array, ""]:
-        return self.task.of_zero
 
     def with_error(self, model: AbstractModel) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """The risk on a grid of two digits more, and the sum of the errors of all tasks."""
@@ -169,6 +158,7 @@ def exact_multi_risk(
     omega, _ = found.heads(model)
     # Weights that are not known yet are taken for gentle ones.
     needed = 0.0 if isinstance(omega, Tracer) else steepness(omega, found)
+    # Few values: each is a program of its own.
     steepest = next((each for each in _STEEPNESS if each >= needed), _STEEPNESS[-1])
     return ExactMultiRisk(found, 4 if digits is None else digits, steepest)
 

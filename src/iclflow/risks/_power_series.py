@@ -31,7 +31,7 @@ class PowerSeries(NamedTuple):
         product = lambda k: _total(self.terms[i] * other.terms[_minus(k, i)] for i in below(k))
         return PowerSeries({k: product(k) for k in self.terms})
 
-    def times(self, factor) -> "PowerSeries":
+    def times(self, factor: float | Array) -> "PowerSeries":
         return PowerSeries({k: factor * c for k, c in self.terms.items()})
 
     def log(self, tiny: float) -> "PowerSeries":

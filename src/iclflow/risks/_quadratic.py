@@ -7,12 +7,13 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..models import AbstractModel, FullMergedKQ, FullSeparateKQ
-from ..precision import as_float
+from ..limits import feature_count
+from ..models import AbstractModel, Attention, Merged, Separate, name_of
+from ..runtime.precision import as_float
 from ._base import AbstractCoefficientRisk
 
-# Two square matrices of this size take 0.27 GB in float64; beyond, moments are no bargain.
-MAX_FEATURES = 4096
+# Factors are zero but for rounding (1e-16) where they lack rank, and above 1e-8 elsewhere.
+_RANK_TOLERANCE = 1e-10
 
 
 class FeatureLayout(NamedTuple):
@@ -33,8 +34,7 @@ class FeatureLayout(NamedTuple):
         """The layout of a model whose prediction is linear in known features."""
         if model.form == "general":
             raise TypeError(
-                f"{type(model).__name__} is not linear in known features: its risk is no "
-                "quadratic form."
+                f"{name_of(model)} is not linear in known features: its risk is no quadratic form."
             )
         return _layout(model, jax.eval_shape(model.coefficients).shape)
 
@@ -49,7 +49,7 @@ class FeatureLayout(NamedTuple):
     @property
     def size(self) -> int:
         """F, the number of features."""
-        return len(self.pairs()[0]) * self.dim
+        return feature_count(self.form, self.dim)
 
     def pairs(self) -> tuple[np.ndarray, np.ndarray]:
         """Token indices a and b of each pair, in packing order."""
@@ -64,6 +64,7 @@ class FeatureLayout(NamedTuple):
         first, second = self.pairs()
         tokens = self.dim + 1
         rows = coefficients.reshape(tokens**2, self.dim)
+        # A pair (a, a) stands in the tensor once, every other pair twice.
         mirrored = np.where(first == second, 0.0, 1.0).astype(rows.dtype)[:, None]
         packed = rows[first * tokens + second] + mirrored * rows[second * tokens + first]
         return packed.reshape(-1)
@@ -72,10 +73,11 @@ class FeatureLayout(NamedTuple):
         """The coefficients, symmetric in (a, b), that `pack` turns into `packed`."""
         if self.form == "bilinear":
             return packed.reshape(self.coefficient_shape)
+        # Both of (a, b) and (b, a) get half, so that `pack` adds them up again.
         halves = np.where(np.eye(self.dim + 1) > 0, 1.0, 0.5)[..., None]
-        return self.spread(packed) * halves.astype(packed.dtype)
+        return self.unpack_slope(packed) * halves.astype(packed.dtype)
 
-    def spread(self, slope: Float[Array, " F"]) -> Array:
+    def unpack_slope(self, slope: Float[Array, " F"]) -> Array:
         """The transpose of `pack`: a derivative by packed coefficients as one by coefficients."""
         if self.form == "bilinear":
             return slope.reshape(self.coefficient_shape)
@@ -129,7 +131,7 @@ class QuadraticRisk(AbstractCoefficientRisk):
 
     def slope(self, coefficients: Array) -> Array:
         slope = 2 * (self.gram @ self.layout.pack(coefficients) - self.moment)
-        return self.layout.spread(slope).astype(coefficients.dtype)
+        return self.layout.unpack_slope(slope).astype(coefficients.dtype)
 
     def minimiser(self) -> Array:
         """The coefficients of the smallest risk (of these, the packed ones of least norm)."""
@@ -144,7 +146,7 @@ class QuadraticRisk(AbstractCoefficientRisk):
         # With the residual at hand, Rᵀ(Rθ − r) is the slope: two products give both.
         coefficients, pull_back = self.pull_back(model)
         residual = self.factor @ self.layout.pack(coefficients) - self.target
-        slope = self.layout.spread(2 * (residual @ self.factor)).astype(coefficients.dtype)
+        slope = self.layout.unpack_slope(2 * (residual @ self.factor)).astype(coefficients.dtype)
         return residual @ residual, pull_back(slope)[0]
 
     def coefficients_of(self, model: AbstractModel) -> Array:
@@ -158,8 +160,8 @@ class QuadraticRisk(AbstractCoefficientRisk):
         found = _layout(model, shape)
         if found != self.layout:
             raise ValueError(
-                f"This risk holds moments for {_words(self.layout)}; {type(model).__name__} "
-                f"has {_words(found)}. Make a risk for this model."
+                f"This risk holds moments for {_describe(self.layout)}; {name_of(model)} "
+                f"has {_describe(found)}. Make a risk for this model."
             )
 
 
@@ -170,13 +172,13 @@ def _layout(model: AbstractModel, shape: tuple[int, ...]) -> FeatureLayout:
     layout = FeatureLayout(model.form, shape[-1], normaliser, attends)  # pyright: ignore
     if shape != layout.coefficient_shape:
         raise ValueError(
-            f"The {model.form} coefficients of {type(model).__name__} have shape {shape}: must "
+            f"The {model.form} coefficients of {name_of(model)} have shape {shape}: must "
             f"have shape {layout.coefficient_shape}."
         )
     return layout
 
 
-def _words(layout: FeatureLayout) -> str:
+def _describe(layout: FeatureLayout) -> str:
     query = "" if layout.form == "bilinear" else f", `self_attention` = {layout.self_attention}"
     return (
         f'the {layout.form} form, `dim` = {layout.dim}, `normaliser` = "{layout.normaliser}"{query}'
@@ -187,15 +189,15 @@ def _reaches_everything(model: AbstractModel, layout: FeatureLayout) -> bool:
     """Whether weights of this shape can make every coefficient tensor."""
     if layout.form == "bilinear":
         return model.coefficient_rank is None or model.coefficient_rank >= layout.dim
-    if isinstance(model, FullMergedKQ):
-        return model.value.shape[0] >= layout.dim + 1
-    if isinstance(model, FullSeparateKQ):
+    circuits = model.circuits if isinstance(model, Attention) else None
+    if isinstance(circuits, Merged):
+        return circuits.heads >= layout.dim + 1
+    if isinstance(circuits, Separate):
         # Each of the D + 1 slices θ[a] is a matrix of rank up to D, of which a head gives R.
-        heads, _, rank = model.key.shape
-        return heads >= (layout.dim + 1) * -(-layout.dim // rank)
+        rank = circuits.K.shape[-1]
+        return circuits.heads >= (layout.dim + 1) * -(-layout.dim // rank)
     return False
 
 
 def _least_squares(factor: np.ndarray, target: np.ndarray) -> np.ndarray:
-    # Factors are zero but for rounding (1e-16) where they lack rank, and above 1e-8 elsewhere.
-    return np.linalg.lstsq(factor, target, rcond=1e-10)[0]
+    return np.linalg.lstsq(factor, target, rcond=_RANK_TOLERANCE)[0]

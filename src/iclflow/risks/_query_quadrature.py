@@ -17,6 +17,7 @@ Derived in docs/theory/softmax.md.
 """
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -24,11 +25,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ._softmax_grids import typical_score
+
 # Variances of scores below this count as this: directions of zero length have no gradient.
 _TINY = 1e-12
+# Guards the logarithm of a bracket in which no token survives.
 _LEAST = 1e-300
 # How many integrals are computed together: bounds the memory.
 _TOGETHER = 16
+# Places among which the right end of the scores is chosen: a coarse grid wastes few nodes.
+_CANDIDATES = 48
+# Beyond so many standard deviations a normal score counts for nothing in the stretch of a head.
+_FARTHEST = 7
 
 
 class Resolution(NamedTuple):
@@ -153,7 +161,7 @@ class Averages(NamedTuple):
         )
 
 
-def _each(function, *arguments: Array) -> Array:
+def _each(function: Callable[..., tuple[Array, ...]], *arguments: Array) -> Array:
     """The numbers of `function` for each element, along a new first axis."""
     shape = jnp.broadcast_shapes(*(argument.shape for argument in arguments))
     flat = tuple(jnp.broadcast_to(argument, shape).reshape(-1) for argument in arguments)
@@ -213,14 +221,14 @@ def _score_nodes(slope: Array, length: Array, resolution: Resolution) -> tuple[A
     x = knee + ξ − exp(−ξ − stretch): left of the knee, where the integrand is a tail exp(x), steps
     grow. A saturated head, whose largest score dominates, is flat for a stretch before that.
     """
+    # An integral does not depend on where its nodes lie, but for an error that needs no gradient.
     slope = jax.lax.stop_gradient(slope)
-    freezing = jnp.sqrt(2 * jnp.log(length))
-    typical = jnp.where(slope < freezing, jnp.log(length) + slope**2 / 2, slope * freezing)
-    stretch = jnp.clip(slope**2 - slope * freezing, 0, slope * jnp.maximum(7 - freezing, 0))
+    freezing, typical = jnp.sqrt(2 * jnp.log(length)), typical_score(slope, length)
+    stretch = jnp.clip(slope**2 - slope * freezing, 0, slope * jnp.maximum(_FARTHEST - freezing, 0))
     # The right end is the first of some candidates at which no token is left unattended.
     z, weight = _normal_nodes(length, resolution)
     far = jnp.maximum(slope * z[-1] + math.log(resolution.tail) + typical, 1.0)
-    candidates = jnp.linspace(0, 1, 48) * far
+    candidates = jnp.linspace(0, 1, _CANDIDATES) * far
     bracket = jnp.exp(-jnp.exp(candidates[:, None] - typical + slope * z)) @ weight
     left = (length - 1) * jnp.log(bracket + _LEAST) > -resolution.tail
     last = candidates[jnp.minimum(jnp.sum(left), len(candidates) - 1)]

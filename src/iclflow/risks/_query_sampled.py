@@ -11,11 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..models import AbstractAttention, AbstractModel, AbstractMultiAttention
-from ..precision import require_float64
-from ..tasks import AbstractTask, LinearRegression, MultiTaskRegression
-from ._batch import AbstractBatchRisk, AbstractSampledRisk, checked_batch
-from ._context_batch import label_blind, output_circuits
+from ..models import AbstractModel, Attention
+from ..runtime.precision import require_float64
+from ..tasks import AbstractRegression, AbstractTask
+from ._batch import AbstractBatchRisk, AbstractSampledRisk, check_batch
+from ._check import is_softmax_over_context
+from ._context_batch import output_circuits, require_blind
 from ._draws import Inputs, normals
 from ._integrated import labels_can_be_integrated
 from ._labels import LabelMoments
@@ -24,10 +25,7 @@ from ._query_quadrature import Averages, Resolution
 
 def contexts_can_be_integrated(task: AbstractTask, model: AbstractModel) -> bool:
     """Whether `QuerySampledRisk` exists for this task and this model."""
-    if not labels_can_be_integrated(task, model):
-        return False
-    assert isinstance(model, AbstractAttention | AbstractMultiAttention)
-    return model.activation == "softmax" and not model.self_attention
+    return labels_can_be_integrated(task, model) and is_softmax_over_context(model)
 
 
 class QuerySampledRisk(AbstractSampledRisk):
@@ -39,7 +37,7 @@ class QuerySampledRisk(AbstractSampledRisk):
     regression with one label or several. `resolution`: of the quadrature.
     """
 
-    task: LinearRegression | MultiTaskRegression
+    task: AbstractRegression
     inputs: Inputs
     labels: LabelMoments
     batch: int = eqx.field(static=True)
@@ -47,7 +45,7 @@ class QuerySampledRisk(AbstractSampledRisk):
 
     def __init__(
         self,
-        task: LinearRegression | MultiTaskRegression,
+        task: AbstractRegression,
         batch: int = 64,
         resolution: Resolution = Resolution(),
     ):
@@ -55,7 +53,7 @@ class QuerySampledRisk(AbstractSampledRisk):
         self.task = task
         self.inputs = Inputs.of(task)
         self.labels = LabelMoments.of(task)
-        self.batch = checked_batch(batch)
+        self.batch = check_batch(batch)
         self.resolution = resolution
 
     def draw(self, key: PRNGKeyArray, count: int) -> "QueryBatchRisk":
@@ -76,8 +74,8 @@ class QueryBatchRisk(AbstractBatchRisk):
     resolution: Resolution = eqx.field(static=True)
 
     def evaluate(self, model: AbstractModel) -> Float[Array, " count"]:
-        model = label_blind(model)
-        if model.activation != "softmax" or model.self_attention:
+        model = require_blind(model)
+        if not is_softmax_over_context(model):
             raise TypeError(
                 "Contexts are averaged over for softmax attention in which the query does not "
                 "attend to itself: use IntegratedRisk."
@@ -86,6 +84,7 @@ class QueryBatchRisk(AbstractBatchRisk):
         length = jnp.asarray(self.inputs.contexts, self.queries.dtype)
         found = Averages.of(heads.scores, length, self.inputs.probabilities, self.resolution)
         first, second, own = found.first, found.second, np.arange(heads.scores.shape[1])
+        # Each pair of heads once: the other order has the same moments, hence the factors 2 below.
         forms = heads.forms(first, second)
         return (
             heads.constant
@@ -119,7 +118,7 @@ class _WhiteHeads(eqx.Module):
 
     @staticmethod
     def of(
-        model: AbstractAttention | AbstractMultiAttention,
+        model: Attention,
         root: Float[Array, "D D"],
         labels: LabelMoments,
         queries: Float[Array, "P D"],
@@ -145,12 +144,14 @@ class _WhiteHeads(eqx.Module):
             jnp.trace(quadratic, axis1=-2, axis2=-1) + shared @ labels.noise,
         )
 
-    def form(self, left, right, first, second) -> Float[Array, "P n"]:
+    def form(
+        self, left: np.ndarray, right: np.ndarray, first: np.ndarray, second: np.ndarray
+    ) -> Float[Array, "P n"]:
         """v_leftᵀ Q_{first,second} v_right, for lists of heads."""
         vectors = self.scores[:, left], self.quadratic[first, second], self.scores[:, right]
         return jnp.einsum("pnd,nde,pne->pn", *vectors)
 
-    def forms(self, first, second) -> Float[Array, "4 P n"]:
+    def forms(self, first: np.ndarray, second: np.ndarray) -> Float[Array, "4 P n"]:
         """What the four coefficients of a pair multiply."""
         sides = ((first, second), (first, first), (second, first), (second, second))
         return jnp.stack([self.form(*side, first, second) for side in sides])

@@ -7,11 +7,12 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..errors import InputError
 from ..models import AbstractModel
-from ..precision import check_made_in_float64
-from ..tasks import AbstractSequences, AbstractTask, LinearRegression, MultiTaskRegression
+from ..runtime.precision import check_made_in_float64
+from ..tasks import AbstractRegression, AbstractTask, LinearRegression, Sequences
 from ._base import AbstractRisk
-from ._batch import AbstractBatchRisk, as_dtype, checked_batch
+from ._batch import AbstractBatchRisk, as_dtype, check_batch
 from ._draws import Precision, check_precision, draw_dtype
 from ._labels import LabelledInputs
 from ._sequence_batch import LaneBatchRisk, SequenceBatchRisk
@@ -19,8 +20,8 @@ from .fused import AbstractFusedRisk, WhiteLaw
 
 
 class SampledRisk(AbstractFusedRisk):
-    """The mean squared error on `batch` sequences that are drawn anew at every call, summed over
-    labels where there are several.
+    """The mean squared error on `batch` sequences that are drawn afresh at every call, summed over
+    labels.
 
     With `posterior_target` the label y_q is replaced by its posterior mean given the context and
     its posterior variance is added: the same expectation and the same expected gradient, with
@@ -51,12 +52,13 @@ class SampledRisk(AbstractFusedRisk):
         check_precision(precision)
         check_made_in_float64(task=task)
         self.task = task
+        # Linear regression is drawn in lanes, which is faster; other tasks draw their sequences.
         self.law = LabelledInputs.of(task) if isinstance(task, LinearRegression) else None
         self.white = None
-        if precision == "float32" and not posterior_target:
-            if isinstance(task, LinearRegression | MultiTaskRegression):
-                self.white = WhiteLaw.of(task)
-        self.batch = checked_batch(batch)
+        fused = precision == "float32" and not posterior_target
+        if fused and isinstance(task, AbstractRegression):
+            self.white = WhiteLaw.of(task)
+        self.batch = check_batch(batch)
         self.posterior_target = bool(posterior_target)
         self.precision = precision
 
@@ -76,19 +78,21 @@ class MinibatchRisk(AbstractRisk):
     kind: ClassVar[str] = "minibatch"
     stochastic: ClassVar[bool] = True
 
-    sequences: AbstractSequences
+    sequences: Sequences
     batch: int = eqx.field(static=True, default=64)
 
     def __check_init__(self):
         if not 1 <= self.batch <= self.sequences.count:
-            raise ValueError(
-                f"`batch` = {self.batch}: must lie between 1 and {self.sequences.count}, the "
-                "number of sequences."
+            raise InputError(
+                "batch",
+                self.batch,
+                f"must lie between 1 and {self.sequences.count}, the number of sequences",
             )
 
     def __call__(self, model: AbstractModel, key: PRNGKeyArray | None = None) -> Float[Array, ""]:
         if key is None:
             raise ValueError("A minibatch is picked at random: pass a random `key`.")
+        # Without replacement, as epochs on a data set do.
         picked = jr.choice(key, self.sequences.count, (self.batch,), replace=False)
         chosen = self.sequences[picked]
         return jnp.mean(chosen.squared_error(model.predict(chosen)))

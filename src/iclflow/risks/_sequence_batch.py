@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..models import AbstractAttention, AbstractModel, AbstractMultiAttention
-from ..tasks import AbstractSequences, AbstractTask
+from ..models import AbstractModel, Attention
+from ..tasks import AbstractTask, Sequences, check_prediction
 from ._batch import AbstractBatchRisk, as_dtype
 from ._labels import LabelledInputs
 from ._lanes import Lanes, attention, over_tokens, some_lanes
@@ -20,15 +20,15 @@ class LaneBatchRisk(AbstractBatchRisk):
     **Fields:**
 
     - `lanes`: tokens (x; y).
-    - `label`: of each query; one row a label where there are several.
+    - `label`: the labels of each query.
     - `law`: if given, the label is replaced by its posterior mean. (It is computed here and not
-      where the tokens are drawn: there XLA would make them anew for every product.)
+      where the tokens are drawn: there XLA would make them again for every product.)
     """
 
     kind: ClassVar[str] = "sampled"
 
     lanes: Lanes
-    label: Float[Array, " P"] | Float[Array, "I P"]
+    label: Float[Array, "I P"]
     law: LabelledInputs | None
 
     def part(self, start: Array, count: int) -> "LaneBatchRisk":
@@ -37,28 +37,20 @@ class LaneBatchRisk(AbstractBatchRisk):
 
     def evaluate(self, model: AbstractModel) -> Float[Array, " count"]:
         model = as_dtype(model, self.label.dtype)
-        if self.label.ndim == 2:
-            return self._of_several_labels(model)
-        if isinstance(model, AbstractAttention):
+        if isinstance(model, Attention):
             weights, tokens = attention(model, model.kq(), self.lanes)
-            prediction = jnp.einsum("ha,hap->p", model.ov(), over_tokens(weights, tokens))
+            prediction = jnp.einsum("hia,hap->ip", model.ov(), over_tokens(weights, tokens))
         else:
-            prediction = model.predict(self.lanes.sequences(self.label))
-        if self.law is None:
-            return (self.label - prediction) ** 2
-        target, variance = self.law.posterior(self.lanes)
-        return (target - prediction) ** 2 + variance
-
-    def _of_several_labels(self, model: AbstractModel) -> Float[Array, " count"]:
-        if not isinstance(model, AbstractMultiAttention):
-            raise TypeError(f"{type(model).__name__} predicts one label, and tokens have several.")
-        weights, tokens = attention(model, model.kq(), self.lanes)
-        prediction = jnp.einsum("hia,hap->ip", model.ov(), over_tokens(weights, tokens))
-        return jnp.sum((self.label - prediction) ** 2, 0)
+            prediction = model.predict(self.lanes.sequences(self.label)).T
+        check_prediction(prediction, self.label)
+        target, variance = self.label, 0.0
+        if self.law is not None:
+            target, variance = self.law.posterior(self.lanes)
+        return jnp.sum((target - prediction) ** 2 + variance, 0)
 
 
 class SequenceBatchRisk(AbstractBatchRisk):
-    """Squared errors on sequences of any kind, summed over labels where there are several.
+    """Squared errors on sequences of any kind, summed over labels.
 
     **Fields:**
 
@@ -68,16 +60,16 @@ class SequenceBatchRisk(AbstractBatchRisk):
 
     kind: ClassVar[str] = "sampled"
 
-    sequences: AbstractSequences
+    sequences: Sequences
     variance: Float[Array, " P"] | Float[Array, ""]
 
     @staticmethod
-    def of(task: AbstractTask, sequences: AbstractSequences, posterior: bool):
+    def of(task: AbstractTask, sequences: Sequences, posterior: bool):
         if not posterior:
             return SequenceBatchRisk(sequences, jnp.zeros((), sequences.x.dtype))
         target, variance = task.bayes_predict(sequences), task.bayes_variance(sequences)
         sequences = eqx.tree_at(lambda s: s.y_query, sequences, target)
-        return SequenceBatchRisk(sequences, jnp.sum(variance.reshape(sequences.count, -1), 1))
+        return SequenceBatchRisk(sequences, jnp.sum(variance, -1))
 
     def part(self, start: Array, count: int) -> "SequenceBatchRisk":
         some = lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, count) if leaf.ndim else leaf

@@ -8,11 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..models import AbstractModel, StructuredAttention
-from ..precision import require_float64
+from ..models import AbstractModel
+from ..runtime.precision import require_float64
 from ..tasks import AbstractTask
-from ._base import TABLE_FULL, AbstractRisk
-from ._isotropic import Isotropic
+from ._base import TABLE_FULL
+from ._head_task import AbstractHeadRisk, check_digits
+from ._isotropic import Isotropic, scalar_softmax
 from ._softmax_quadrature import head_moments, pair_moments
 from ._softmax_radius import radius_nodes
 from ._softmax_table import BEST_DIGITS, TabulatedSoftmaxRisk, tabulate
@@ -22,6 +23,7 @@ _DIGITS = (6, 12)
 # heads go that learn from small weights (about 1.3/√D). Each wider one is twice as wide, up to the
 # second: wider ones take minutes to make, longer than a flow without a table.
 _NARROWEST, _WIDEST = 1.6, 8 * 1.6
+_MARGIN = 1e-9
 
 
 class QuadraticForm(NamedTuple):
@@ -40,7 +42,7 @@ class Refined(NamedTuple):
     digits: int
 
 
-class ExactSoftmaxRisk(AbstractRisk):
+class ExactSoftmaxRisk(AbstractHeadRisk):
     """The risk of ŷ = Σ_h μ_h Σ_ℓ softmax_ℓ(ω_h x_ℓ·x_q) y_ℓ on an isotropic task, by quadrature.
 
     Weights and noise integrate out by hand, and so do the D − 1 directions of x_ℓ orthogonal to
@@ -55,7 +57,7 @@ class ExactSoftmaxRisk(AbstractRisk):
     inputs losses are right to 10^−`digits` times (Σ|μ|)² while |ω| ≤ 3, and to a few times that up
     to |ω| = 20 and D ≥ 5 (measured); in one or two dimensions steeper heads lose up to three
     digits. Rounding adds about 10⁻¹⁶ times the context length. `with_error` says how right a value
-    is, and `refined` makes it as right as asked.
+    is, and `refine` makes it as right as asked.
     """
 
     kind: ClassVar[str] = "exact"
@@ -66,21 +68,11 @@ class ExactSoftmaxRisk(AbstractRisk):
     digits: int = eqx.field(static=True, default=10)
 
     def __check_init__(self):
-        if not _DIGITS[0] <= self.digits <= _DIGITS[1]:
-            raise ValueError(
-                f"`digits` = {self.digits}: must lie between {_DIGITS[0]} and {_DIGITS[1]}."
-            )
+        check_digits(self.digits, _DIGITS)
         require_float64("The exact risk")
 
     def __call__(self, model: AbstractModel, key: PRNGKeyArray | None = None) -> Float[Array, ""]:
         return self._value_and_defect(model, self.digits)[0]
-
-    def at_length(self, length) -> "ExactSoftmaxRisk":
-        """The risk of the same models at another context length, any real number from 1 up."""
-        return ExactSoftmaxRisk(self.task.at_length(length), self.digits)
-
-    def of_zero(self, model: AbstractModel) -> Float[Array, ""]:
-        return self.task.signal + self.task.query_noise
 
     def with_error(self, model: AbstractModel) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """The risk, and an estimate of its quadrature error.
@@ -92,10 +84,11 @@ class ExactSoftmaxRisk(AbstractRisk):
         coarse, defect = self._value_and_defect(model, self.digits, True)
         return fine, jnp.maximum(jnp.abs(fine - coarse), defect)
 
-    def refined(self, model: AbstractModel, tolerance: float = 1e-8) -> Refined:
+    def refine(self, model: AbstractModel, tolerance: float = 1e-8) -> Refined:
         """The risk of weights that are at hand (not traced), on finer and finer grids until the
         error is at most `tolerance`."""
         error = jnp.inf
+        # Finer grids cost more: the first that will do is taken.
         for digits in range(self.digits, _DIGITS[1] + 1):
             value, error = ExactSoftmaxRisk(self.task, digits).with_error(model)
             if error <= tolerance:
@@ -110,20 +103,22 @@ class ExactSoftmaxRisk(AbstractRisk):
         return self._form(self.task.input_variance * omega, self.digits, False)[0]
 
     def table_reach(self, models: AbstractModel) -> float | None:
-        assert isinstance(models, StructuredAttention)
+        circuits = scalar_softmax(models)
+        assert circuits is not None
         unit = float(self.task.input_variance) * self.task.dim**0.5
-        # A little more, so that no rounding makes a full table wide enough.
-        steepest = (1 + 1e-9) * unit * float(np.max(np.abs(models.omega))) / TABLE_FULL
+        # A little more, so that rounding never makes a full table wide enough.
+        steepest = (1 + _MARGIN) * unit * float(np.max(np.abs(circuits.omega))) / TABLE_FULL
         reach = _NARROWEST
+        # Doubling: a run that grows makes few tables.
         while reach < min(steepest, 2 * _WIDEST):
             reach *= 2
         return reach / unit if reach <= _WIDEST and self.digits <= BEST_DIGITS else None
 
-    def tabulated(
+    def tabulate(
         self, reach: float, report: Callable[[float], object] | None = None
     ) -> TabulatedSoftmaxRisk:
         """The same risk for |ω| ≤ `reach`, from a table of its integrals: seconds to make, then
-        microseconds a model. For maps of the loss, and for many gradient flows.
+        microseconds per model. For maps of the loss, and for many gradient flows.
 
         **Arguments:**
 
@@ -170,19 +165,19 @@ class ExactSoftmaxRisk(AbstractRisk):
         # Some moments are multiplied by r² before they are added up.
         weight = weight * (1 + r**2)
 
-        def spread(*arrays: Array) -> list[Array]:
+        def flatten(*arrays: Array) -> list[Array]:
             shape = (len(lengths), *arrays[0].shape)
             each = (*arrays, lengths[:, None, None], weight)
             return [jnp.broadcast_to(x, shape).reshape(-1) for x in each]
 
-        own = head_moments(*spread(slopes), digits=digits, check=check)
+        own = head_moments(*flatten(slopes), digits=digits, check=check)
         own = own.reshape(len(lengths), *slopes.shape, -1)
         found = jnp.zeros((len(lengths), heads, heads, *own.shape[2:]))
         found = found.at[:, *np.diag_indices(heads)].set(own)
         if heads == 1:
             return found
         first, second = np.triu_indices(heads, 1)
-        pairs = spread(slopes[first], slopes[second])
+        pairs = flatten(slopes[first], slopes[second])
         both = pair_moments(*pairs, digits=digits, check=check)
         both = both.reshape(len(lengths), len(first), *own.shape[2:])
         return found.at[:, first, second].set(both).at[:, second, first].set(both)

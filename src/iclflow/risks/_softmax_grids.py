@@ -21,6 +21,8 @@ Nodes = Float[Array, " n"]
 # Half-widths of strips: of exp(−exp(x)), and of the same after the map x = ξ − exp(−ξ).
 _STRIP = math.pi / 2
 _MAPPED_STRIP = 0.83
+# Slopes below this count as this: grids would become infinitely wide.
+LEAST_SLOPE = 1e-3
 # From this gap on, steps widen from the width of a Gumbel variable to that of its slope.
 _WIDEN = 5.0
 
@@ -51,14 +53,14 @@ class Axis(NamedTuple):
     needed: Scalar
 
     @staticmethod
-    def of(low: Scalar, high: Scalar, step) -> "Axis":
+    def of(low: Scalar, high: Scalar, step: Scalar) -> "Axis":
         return Axis(low, high, jnp.ceil((high - low) / step) + 1)
 
     def blocks(self, size: int) -> Int[Array, ""]:
         """In how many blocks of this size the nodes come."""
         return jnp.ceil(self.needed / size).astype(int)
 
-    def block(self, index, size: int) -> tuple[Nodes, Scalar]:
+    def block(self, index: Array | int, size: int) -> tuple[Nodes, Scalar]:
         """The nodes of one block, and their distance."""
         step = (self.high - self.low) / (self.blocks(size) * size - 1)
         return self.low + step * (index * size + jnp.arange(size)), step
@@ -94,14 +96,14 @@ class NormalGrid(NamedTuple):
         """Nodes that resolve a function of `slope` · s."""
         # The transform of the normal density alone is exp(−2π²/h²).
         widest = math.pi * jnp.sqrt(2 / accuracy.tail)
-        step = jnp.minimum(accuracy.step / jnp.maximum(jnp.abs(slope), 1e-3), widest)
+        step = jnp.minimum(accuracy.step / jnp.maximum(jnp.abs(slope), LEAST_SLOPE), widest)
         far = accuracy.farthest(length)
         return NormalGrid(Axis.of(-far, far, step))
 
     @staticmethod
     def shifted(slope: Scalar, length: Scalar, accuracy: Accuracy) -> "NormalGrid":
         """Nodes along y = s − A/a, for all A at once; past y = log(tail)/a no token survives."""
-        a, far = jnp.maximum(jnp.abs(slope), 1e-3), accuracy.farthest(length)
+        a, far = jnp.maximum(jnp.abs(slope), LEAST_SLOPE), accuracy.farthest(length)
         low, high = (x / a for x in ends(a, length, accuracy))
         last = jnp.minimum(jnp.log(accuracy.tail) / a, far + high)
         return NormalGrid(Axis.of(low - far, last, accuracy.step / a))
@@ -135,7 +137,7 @@ class ScoreGrid(NamedTuple):
         a = jnp.abs(slope)
         low, high = ends(a, length, accuracy)
         width = _width(a, length) if wide else jnp.ones_like(a)
-        knee = -jnp.minimum(jnp.maximum(_typical(a, length) + room, a**2), -low)
+        knee = -jnp.minimum(jnp.maximum(typical_score(a, length) + room, a**2), -low)
         first = jnp.where(even, low - knee, -jnp.log1p((knee - low) / width) * width) / width
         # A fifth less than the strip allows: an even grid serves a tail on both its sides.
         step = jnp.where(even, 0.8 * accuracy.step, accuracy.mapped_step)
@@ -167,8 +169,9 @@ class GapGrid(NamedTuple):
 
     @staticmethod
     def of(a: Scalar, b: Scalar, length: Scalar, accuracy: Accuracy) -> "GapGrid":
-        grids = _tie(a, jnp.maximum(b, 0), length, accuracy), _spread(a, b, length, accuracy)
-        return jax.tree.map(lambda tie, spread: jnp.where(b < 0, spread, tie), *grids)
+        ties = _gap_of_ties(a, jnp.maximum(b, 0), length, accuracy)
+        opposites = _gap_of_opposites(a, b, length, accuracy)
+        return jax.tree.map(lambda x, y: jnp.where(b < 0, x, y), opposites, ties)
 
     def place(self, xi: Nodes, step: Scalar) -> tuple[Nodes, Nodes]:
         """z and its weights."""
@@ -178,7 +181,7 @@ class GapGrid(NamedTuple):
         return z, (1 + (self.width - 1) * jax.nn.sigmoid(xi - _WIDEN) + rise + fall) * step
 
 
-def _tie(a: Scalar, b: Scalar, length: Scalar, accuracy: Accuracy) -> GapGrid:
+def _gap_of_ties(a: Scalar, b: Scalar, length: Scalar, accuracy: Accuracy) -> GapGrid:
     tail, ratio, log = accuracy.tail, b / a, jnp.log(length)
     (a_low, a_high), (b_low, b_high) = (ends(slope, length, accuracy) for slope in (a, b))
     # L P(G′ − ratio · G beyond z), or what the ends of A and B leave.
@@ -191,7 +194,7 @@ def _tie(a: Scalar, b: Scalar, length: Scalar, accuracy: Accuracy) -> GapGrid:
     return GapGrid(axis, jnp.ones_like(a), upper, jnp.ones_like(a), lower, ratio)
 
 
-def _spread(a: Scalar, b: Scalar, length: Scalar, accuracy: Accuracy) -> GapGrid:
+def _gap_of_opposites(a: Scalar, b: Scalar, length: Scalar, accuracy: Accuracy) -> GapGrid:
     tail, slope, ratio = accuracy.tail, jnp.abs(b), jnp.abs(b) / a
     (a_low, a_high), (b_low, b_high) = (ends(each, length, accuracy) for each in (a, b))
     # The Chernoff bound of L² P(|b|(s − s′) + Gumbel variables > z).
@@ -200,7 +203,7 @@ def _spread(a: Scalar, b: Scalar, length: Scalar, accuracy: Accuracy) -> GapGrid
     high = jnp.minimum(high, -b_low - ratio * a_low)
     low = jnp.maximum(-(1 + ratio) * jnp.log(tail), -b_high - ratio * a_high)
     width = _width(slope, length)
-    usual = ratio * _typical(a, length) + _typical(slope, length)
+    usual = ratio * typical_score(a, length) + typical_score(slope, length)
     turn = jnp.maximum(2 * slope**2, usual)
     narrow = lambda z: jnp.where(z < _WIDEN, z, _WIDEN + (z - _WIDEN) / width)
     knee = narrow(turn)
@@ -215,7 +218,7 @@ def normal_density(s: Array) -> Array:
     return jnp.exp(-(s**2) / 2) / math.sqrt(2 * math.pi)
 
 
-def _typical(slope: Scalar, length: Scalar) -> Scalar:
+def typical_score(slope: Scalar, length: Scalar) -> Scalar:
     """The usual log Σ exp(a s): log L + a²/2, and a √(2 log L) once one token dominates."""
     freezing = jnp.sqrt(2 * jnp.log(length))
     return jnp.where(slope < freezing, jnp.log(length) + slope**2 / 2, slope * freezing)

@@ -45,12 +45,13 @@ def moments(
     wins = ((1, 0),) if single else ((1, 0), (0, 1))
     bases = [(0, 0, 0), *((n, *ij) for n in (0, 2) for ij in ties), *((1, *ij) for ij in wins)]
     bases += [(0, *ij) for ij in wins] if check else []
+    # A series needs all lower orders to be multiplied.
     kept = all_below(orders)
     raised = lambda base, up: (base[0] + sum(up), *(k + n for k, n in zip(base[1:], (*up, 0))))
     wanted = sorted({raised(base, order[:-1]) for base in bases for order in kept})
     factorial = lambda order: math.prod(map(math.factorial, order))
 
-    def number(constant) -> PowerSeries:
+    def number(constant: Array) -> PowerSeries:
         """L, less something, as a series in the changes of the arguments."""
         last = (0,) * len(slopes) + (1,)
         zeros = {order: jnp.zeros(()) for order in kept}
@@ -58,7 +59,7 @@ def moments(
             zeros | {k: jnp.ones(()) for k in kept if k == last} | {kept[0]: constant}
         )
 
-    def block(index) -> Array:
+    def block(index: Array | int) -> Array:
         weight, average = plan.averages(slopes, sizes, index, wanted)
 
         def series(*base: int) -> PowerSeries:

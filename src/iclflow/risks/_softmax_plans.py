@@ -6,7 +6,7 @@ weights but not yet been filled: a few numbers.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from ._softmax_grids import (
+    LEAST_SLOPE,
     Accuracy,
     Axis,
     GapGrid,
@@ -56,7 +57,7 @@ class LinePlan(NamedTuple):
     def blocks(self, sizes: Sizes) -> Int[Array, ""]:
         return self.score.axis.blocks(sizes.first)
 
-    def averages(self, slopes: list[Scalar], sizes: Sizes, index, wanted: list[Index]):
+    def averages(self, slopes: list[Scalar], sizes: Sizes, index: Array | int, wanted: list[Index]):
         """The weights of a block of the grid, and the wanted averages at its nodes."""
         x, weight = self.score.place(*self.score.axis.block(index, sizes.first))
 
@@ -86,7 +87,7 @@ class ProductPlan(NamedTuple):
     def blocks(self, sizes: Sizes) -> Int[Array, ""]:
         return self.first.axis.blocks(sizes.first) * self.second.axis.blocks(sizes.second)
 
-    def averages(self, slopes: list[Scalar], sizes: Sizes, index, wanted: list[Index]):
+    def averages(self, slopes: list[Scalar], sizes: Sizes, index: Array | int, wanted: list[Index]):
         """The weights of a block of the grid, and the wanted averages at its nodes."""
         a, b = slopes
         (x, weight), (y, other) = _blocks(self.first, self.second, sizes, index)
@@ -114,7 +115,7 @@ class RidgePlan(NamedTuple):
 
     @staticmethod
     def of(a: Scalar, b: Scalar, length: Scalar, accuracy: Accuracy) -> "RidgePlan":
-        a, b = jnp.maximum(jnp.abs(a), 1e-3), jnp.where(a < 0, -b, b)
+        a, b = jnp.maximum(jnp.abs(a), LEAST_SLOPE), jnp.where(a < 0, -b, b)
         return RidgePlan(
             # At a gap z < 0 the second head is where it usually is when the first is beyond.
             ScoreGrid.of(a, length, accuracy, wide=True, even=b < 0, room=_ROOM),
@@ -125,7 +126,7 @@ class RidgePlan(NamedTuple):
     def blocks(self, sizes: Sizes) -> Int[Array, ""]:
         return self.first.axis.blocks(sizes.first) * self.second.axis.blocks(sizes.second)
 
-    def averages(self, slopes: list[Scalar], sizes: Sizes, index, wanted: list[Index]):
+    def averages(self, slopes: list[Scalar], sizes: Sizes, index: Array | int, wanted: list[Index]):
         """The weights of a block of the grid, and the wanted averages at its nodes."""
         sign = jnp.where(slopes[0] < 0, -1.0, 1.0)
         a, b = (sign * slope for slope in slopes)
@@ -146,7 +147,7 @@ class RidgePlan(NamedTuple):
 Plan = LinePlan | ProductPlan | RidgePlan
 
 
-def _blocks(first: ScoreGrid, second: ScoreGrid | GapGrid, sizes: Sizes, index):
+def _blocks(first: ScoreGrid, second: ScoreGrid | GapGrid, sizes: Sizes, index: Array | int):
     """The nodes along both axes of one block of a grid, and their weights."""
     row, column = jnp.divmod(index, second.axis.blocks(sizes.second))
     return (
@@ -158,7 +159,7 @@ def _blocks(first: ScoreGrid, second: ScoreGrid | GapGrid, sizes: Sizes, index):
 def _survival(v: Array) -> Callable[[int], Array]:
     """The derivatives of exp(−exp(v)): polynomials in ρ = exp(v), times exp(−ρ)."""
     rate = jnp.exp(jnp.minimum(v, _LARGEST))
-    # Tables that feed many products: computed once, not once a product.
+    # Tables that feed many products: computed once, not once per product.
     rate, survive = jax.lax.optimization_barrier((rate, jnp.exp(-rate)))
 
     def derivative(order: int) -> Array:
@@ -200,7 +201,7 @@ def _over_blocks(
     return found
 
 
-def sum_of(part: Callable, count):
+def sum_of(part: Callable[[Array | int], Any], count: Array | int) -> Any:
     """The sum of `part(index)` over so many indices."""
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(part, 0))
     add = lambda index, sums: jax.tree.map(jnp.add, sums, part(index))

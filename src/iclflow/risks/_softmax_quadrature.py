@@ -18,6 +18,11 @@ from ._softmax_plans import LinePlan, Plan, ProductPlan, RidgePlan, Sizes
 
 # Numbers of slopes are rounded up to a multiple of this: then few different ones are compiled.
 _PADDING = 512
+# Added to the exponent of what is neglected. With 3 errors of single terms are about 10^−digits
+# (measured); their sum has some dozens.
+_MARGIN = 4
+# Below, the estimates of ends and errors are no longer sharp enough to save anything.
+_LEAST_TAIL = 8
 
 
 class _Kind(NamedTuple):
@@ -63,6 +68,7 @@ def pair_moments(
 ) -> Float[Array, "n moments"]:
     """E[p·p′] and E[(p·s)(p′·s)] of two heads with these slopes; see `head_moments`."""
     evaluate = _evaluator(_PAIR, check, ((0, 0, 0),))
+    # The moments are symmetric, the grids are not: they expect the steeper head first.
     swap = jnp.abs(second) > jnp.abs(first)
     steep, flat = jnp.where(swap, second, first), jnp.where(swap, first, second)
     return evaluate(_tails(weight, digits), steep, flat, length)[:, 0]
@@ -71,10 +77,8 @@ def pair_moments(
 def _tails(weight: Float[Array, " n"], digits: int) -> Float[Array, " n"]:
     """How accurate each has to be for the sum to be right; 0 where nothing is to be computed."""
     live = weight > 0
-    # With 3 errors of single terms are about 10^−digits (measured); their sum has some dozens.
-    tail = math.log(10.0) * digits + 4 + jnp.log(jnp.where(live, weight, 1))
-    # Below 8 the estimates of ends and errors are no longer sharp enough to save anything.
-    return jnp.where(live, jnp.maximum(tail, 8), 0)
+    tail = math.log(10.0) * digits + _MARGIN + jnp.log(jnp.where(live, weight, 1))
+    return jnp.where(live, jnp.maximum(tail, _LEAST_TAIL), 0)
 
 
 @functools.cache
@@ -82,8 +86,8 @@ def _evaluator(kinds: tuple[_Kind, ...], check: bool, orders: tuple[Order, ...])
     """A function (tail, arguments of a moment…) -> (n, orders, moments): partial derivatives.
 
     Reverse mode through a choice among grids would keep the tables of them all. Slopes and
-    length are few, so derivatives are taken inside the grid that was chosen, and JAX is told
-    what they are; the derivatives of these come about in the same way.
+    length are few, so derivatives are taken inside the grid that was chosen, and JAX is given
+    them; the derivatives of these come about in the same way.
     """
 
     def plans(tail: Scalar, *arguments: Scalar) -> list[Plan]:
@@ -112,11 +116,11 @@ def _evaluator(kinds: tuple[_Kind, ...], check: bool, orders: tuple[Order, ...])
     # One after the other, under `vmap` too: a vectorised choice would compute every grid. Compiled
     # by itself: outside of a compiled program all dimensions, digits and numbers of heads share it.
     @jax.jit
-    def padded(tail, *arguments):
+    def padded(tail: Array, *arguments: Array) -> Array:
         chosen, numbers = jax.vmap(choose)(tail, *arguments)
         order = jnp.argsort(tail <= 0, stable=True)
 
-        def add(i, found):
+        def add(i: Array, found: Array) -> Array:
             pick = lambda x: x[order[i]]
             one = jax.lax.switch(
                 pick(chosen), branches, jax.tree.map(pick, numbers), *map(pick, arguments)
@@ -127,24 +131,24 @@ def _evaluator(kinds: tuple[_Kind, ...], check: bool, orders: tuple[Order, ...])
         return jax.lax.fori_loop(0, jnp.sum(tail > 0), add, zeros)
 
     @custom_vmap
-    def values(tail, *arguments):
+    def values(tail: Array, *arguments: Array) -> Array:
         fill = -len(tail) % _PADDING
         pad = lambda x, value: jnp.pad(x, (0, fill), constant_values=value)
         return padded(pad(tail, 0.0), *(pad(x, 1.0) for x in arguments))[: len(tail)]
 
     @values.def_vmap
-    def _(size, batched, *arguments):
+    def _(size: int, batched: list[bool], *arguments: Array) -> tuple[Array, bool]:
         spread = lambda x, has: x if has else jnp.broadcast_to(x, (size, *x.shape))
         flat = [spread(x, has).reshape(-1) for x, has in zip(arguments, batched)]
         found = values(*flat)
         return found.reshape(size, -1, *found.shape[1:]), True
 
     @jax.custom_jvp
-    def evaluate(tail, *arguments):
+    def evaluate(tail: Array, *arguments: Array) -> Array:
         return values(tail, *arguments)
 
     @functools.partial(evaluate.defjvp, symbolic_zeros=True)
-    def _(primals, tangents):
+    def _(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
         moving = [i for i, t in enumerate(tangents[1:]) if not isinstance(t, SymbolicZero)]
         raised = {(o, i): _raise(o, i) for o in orders for i in moving}
         wanted = tuple(sorted({*orders, *raised.values()}))

@@ -22,6 +22,7 @@ def radius_nodes(
     ωr is small; beyond, Gauss–Legendre nodes between quantiles of r, which crowd towards 0.
     """
     nodes, weights = (jnp.asarray(table) for table in _rules(dim, digits))
+    # Which rule is used must not enter derivatives.
     largest = jnp.max(jnp.abs(jax.lax.stop_gradient(omega)))
     rule = jnp.searchsorted(jnp.asarray(_REACH), largest)
     return nodes[rule], weights[rule]
@@ -34,6 +35,7 @@ def _rules(dim: int, digits: int) -> tuple[np.ndarray, np.ndarray]:
     rules = [gauss_radius(dim, digits, n) for n in counts[:2]]
     rules += [legendre_radius(dim, n, digits) for n in counts[2:]]
     size = max(len(nodes) for nodes, _ in rules)
+    # Equal lengths make the choice among rules a lookup in one array.
     fill = lambda row, value: np.pad(row, (0, size - len(row)), constant_values=value)
     return (
         np.stack([fill(nodes, 1.0) for nodes, _ in rules]),

@@ -14,10 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..cores import usable_cores
+from ..errors import InputError
 from ..models import AbstractModel
+from ..runtime import usable_cores
 from ._base import AbstractCoefficientRisk
-from ._chebyshev import StretchedAxis, coefficients, needed, polynomials
+from ._chebyshev import StretchedAxis, coefficients, count_significant, polynomials
 from ._isotropic import Isotropic
 from ._softmax_quadrature import pair_moments
 from ._softmax_radius import legendre_radius
@@ -28,17 +29,22 @@ _SCALE = 0.6
 # Polynomials that a table may have: the fewer are tried first. And a slope, as a share of the
 # largest, on which is tried how many are needed.
 _MOST, _PROBED = (96, 192), 0.37
+# Nodes along |x_q| per digit: averages over r then are as good as what is averaged (measured).
+_RADII_PER_DIGIT = 12
 # Integrals in one call, and random slopes on which a table is tested.
 _CHUNK, _TESTS = 64, 64
-# Tables reproduce integrals to this at best.
+# Integrals are computed to this many digits at best, and tables reproduce them to one less.
+_MOST_DIGITS = 12
 BEST_DIGITS = 11
+# By which the ends of an interval may be missed.
+_ROUNDING = 1e-12
 
 Report = Callable[[float], object]
 
 
 class TabulatedSoftmaxRisk(AbstractCoefficientRisk):
     """The exact softmax risk for |ω| ≤ `reach`; beyond it, NaN. Made by
-    `ExactSoftmaxRisk.tabulated`.
+    `ExactSoftmaxRisk.tabulate`.
 
     **Fields:**
 
@@ -65,7 +71,7 @@ class TabulatedSoftmaxRisk(AbstractCoefficientRisk):
         omega, mu = self.task.heads(model)
         place = jnp.arcsinh(omega / self.scale) / jnp.arcsinh(self.reach / self.scale)
         # What a polynomial says beyond its interval is nonsense; its ends belong to it.
-        place = jnp.where(jnp.abs(place) <= 1 + 1e-12, place, jnp.nan)
+        place = jnp.where(jnp.abs(place) <= 1 + _ROUNDING, place, jnp.nan)
         return (mu @ polynomials(place, self.linear.size)).reshape(-1, 2).T
 
     def table_used(self, model: AbstractModel) -> Float[Array, ""]:
@@ -74,16 +80,16 @@ class TabulatedSoftmaxRisk(AbstractCoefficientRisk):
 
     def of_coefficients(self, coefficients: Float[Array, "2 K"]) -> Float[Array, ""]:
         return self.constant + jnp.sum(
-            coefficients * (self._spread(coefficients) - 2 * self.linear)
+            coefficients * (self._multiply_square(coefficients) - 2 * self.linear)
         )
 
     def slope(self, coefficients: Float[Array, "2 K"]) -> Float[Array, "2 K"]:
-        return 2 * (self._spread(coefficients) - self.linear)
+        return 2 * (self._multiply_square(coefficients) - self.linear)
 
     def of_zero(self, model: AbstractModel) -> Float[Array, ""]:
         return self.constant
 
-    def _spread(self, coefficients: Float[Array, "2 K"]) -> Float[Array, "2 K"]:
+    def _multiply_square(self, coefficients: Float[Array, "2 K"]) -> Float[Array, "2 K"]:
         return jnp.einsum("pij,pj->pi", self.square, coefficients)
 
 
@@ -115,14 +121,15 @@ def tabulate(
     - `report`: called with the share that is done, between 0 and 1.
     """
     if not (np.isfinite(reach) and reach > 0):
-        raise ValueError(f"`reach` = {reach}: must be a finite number above 0.")
+        raise InputError("reach", reach, "must be a finite number above 0")
     digits = min(digits, BEST_DIGITS)
-    radii, weights = legendre_radius(task.dim, 12 * digits, digits)
+    radii, weights = legendre_radius(task.dim, _RADII_PER_DIGIT * digits, digits)
     white = float(reach * task.input_variance)
     found = _moments(task, white * radii[-1], digits, report or (lambda share: None))
     share = float(task.signal * (1 - 1 / task.dim) + task.noise)
     parts = np.asarray([share, float(task.signal) / task.dim])
     axis = StretchedAxis(white, _SCALE / task.dim**0.5)
+    # As many nodes as there may be polynomials; those that are not needed are cut off below.
     omega = axis.nodes(_MOST[-1])
     tables = found.axis.polynomials(omega[:, None] * radii, len(found.overlap))
     flat = tables.reshape(len(omega), -1)
@@ -137,16 +144,19 @@ def tabulate(
     # In units of the signal: what is small beside a hundredth of it is rounding.
     unit = float(task.signal) + share
     both = np.stack([np.abs(linear), np.max(np.abs(square), 1)], 1) / unit
-    size = needed(both, _tail(digits))
+    size = count_significant(both, _tail(digits))
     assert size <= _MOST[-1]  # an average over r is smoother than what is averaged
+    # Even and odd polynomials are stored as pairs.
     size += size % 2
     rest = [np.sum(np.abs(part)) for part in (linear[size:], square[size:], square[:size, size:])]
     square = (square + square.T)[:size, :size] / 2
     miss = float(parts @ found.errors)
     if not miss <= 10.0**-digits * unit:
-        raise ValueError(
-            f"`reach` = {reach:g}: the table misses integrals by {miss:.2g}, more than its "
-            f"{digits} digits allow. Choose a smaller one, or fewer `digits`."
+        raise InputError(
+            "reach",
+            reach,
+            f"the table misses integrals by {miss:.2g}, more than its {digits} digits "
+            "allow. Choose a smaller one, or fewer `digits`",
         )
     # Averages end at some r: what would come beyond is about as large as what they end with.
     beyond = 1 - np.stack([radii**0, radii**2 / task.dim]) @ weights
@@ -209,12 +219,13 @@ def _degree(task: Isotropic, axis: StretchedAxis, digits: int, report: Report) -
         slopes = axis.nodes(most)
         other = np.full_like(slopes, _PROBED * axis.reach)
         row = _values(task, slopes, other, digits, _stage(report, float(first), float(last)))
-        count = needed(coefficients(row), _tail(digits))
+        count = count_significant(coefficients(row), _tail(digits))
         if count <= most:
             return count + count % 2
-    raise ValueError(
-        f"`reach` is so far that slopes of attention come to {axis.reach:.3g}: too steep for a "
-        "table of this precision. Choose a smaller one, or fewer `digits`."
+    raise InputError(
+        "reach",
+        problem=f"is so far that slopes of attention come to {axis.reach:.3g}",
+        allowed="too steep for a table of this precision. Choose a smaller one, or fewer `digits`",
     )
 
 
@@ -231,19 +242,21 @@ def _values(
         with jax.default_device(processor):
             first, second = (jnp.asarray(x[start : start + _CHUNK], float) for x in (a, b))
             same = jnp.ones_like(first)
-            found = pair_moments(first, second, lengths[length] * same, same, min(digits + 1, 12))
+            most = min(digits + 1, _MOST_DIGITS)
+            found = pair_moments(first, second, lengths[length] * same, same, most)
             return probabilities[length] * np.asarray(found)
 
     starts = range(0, len(a), _CHUNK)
     wanted = [(start, length) for start in starts for length in range(len(lengths))]
     found = np.zeros((len(a), 2))
-    compute(wanted[0])  # compiled once, not once a thread
+    compute(wanted[0])  # compiled once, not once per thread
     with ThreadPoolExecutor(usable_cores()) as pool:
         running = [pool.submit(compute, where) for where in wanted]
         try:
             for i, (where, part) in enumerate(zip(wanted, running)):
                 found[where[0] : where[0] + _CHUNK] += part.result()
                 report((i + 1) / len(wanted))
+        # An interrupt must not wait for all that is queued.
         except BaseException:
             for part in running:
                 part.cancel()

@@ -7,11 +7,11 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..models import AbstractModel
 from ..tasks import AbstractTask
-from ._base import AbstractRisk
 from ._disjoint import Disjoint
+from ._head_task import AbstractHeadRisk
 
 
-class SpectralRisk(AbstractRisk):
+class SpectralRisk(AbstractHeadRisk):
     """The closed form of arXiv 2402.19442, for decomposable weights.
 
     With the overlaps ⟨h, k⟩ = Σ_j d_j ω_hj ω_kj of scores, and φ_i = 1 + σ_i²/(λ_i d_i),
@@ -39,13 +39,6 @@ class SpectralRisk(AbstractRisk):
         spread = jnp.sum(mu * (tilt @ mu), 0)
         rate = jnp.sum(task.probabilities / task.lengths)
         return task.query_noise + power * missed + rate * (power + task.noise) * spread
-
-    def of_zero(self, model: AbstractModel) -> Float[Array, ""]:
-        return self.task.of_zero
-
-    def at_length(self, length) -> "SpectralRisk":
-        """The risk of the same models at another context length, any real number from 1 up."""
-        return SpectralRisk(self.task.at_length(length))
 
 
 def spectral_risk(task: AbstractTask, model: AbstractModel) -> SpectralRisk | None:

@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..limits import MAX_FEATURES
 from ..models import AbstractModel, attention_length
-from ..precision import require_float64
+from ..runtime.precision import require_float64
 from ..tasks import AbstractTask, LinearRegression, Mixture, RandomLabels
-from ._quadratic import MAX_FEATURES, FeatureLayout, QuadraticRisk
+from ._quadratic import FeatureLayout, QuadraticRisk
 
 
 def exact_quadratic_risk(task: AbstractTask, model: AbstractModel) -> QuadraticRisk:
@@ -24,7 +25,7 @@ def exact_quadratic_risk(task: AbstractTask, model: AbstractModel) -> QuadraticR
     - `task`: a `LinearRegression`, a `Mixture` of them, or `RandomLabels`.
     - `model`: any model of bilinear or cubic form; only its layout is read.
     """
-    require_float64("The exact risk", task=task)
+    require_float64("The exact risk", task=task, model=model)
     layout = FeatureLayout.of(model)
     if task.dim != layout.dim:
         raise ValueError(f"`task` has `dim` = {task.dim}, `model` has {layout.dim}.")
@@ -51,6 +52,10 @@ def joint_moments(task: AbstractTask, layout: FeatureLayout) -> np.ndarray:
     )
 
 
+# What rounding leaves of zero eigenvalues is a few of these times the largest, of either sign.
+_ROUNDING = 1e-14
+
+
 class _Tokens(NamedTuple):
     """Averages over w of the token covariance Σ, and of what the query label needs."""
 
@@ -72,6 +77,7 @@ def _regression_tokens(task: LinearRegression) -> _Tokens:
     for i in range(dim):
         basis[1 + i, i, dim] = basis[1 + i, dim, i] = 1
     basis[-1, dim, dim] = 1
+    # Gaussian moments of s up to second order, where wᵀΛw is itself quadratic in w.
     moved, spread = inputs @ mean, inputs @ prior @ inputs
     power = mean @ moved + np.sum(inputs * prior)
     first = np.concatenate([[1.0], moved, [power]])
@@ -161,8 +167,8 @@ def _sixth_moments(covariance: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.n
 def _square_root(joint: np.ndarray) -> np.ndarray:
     """An upper triangular B with BᵀB = `joint`, also where that matrix has no full rank."""
     scale = np.sqrt(np.diag(joint))
+    # Features of very different sizes would lose the small ones to rounding.
     scale = np.where(scale > 0, scale, 1.0)
     values, vectors = np.linalg.eigh(joint / np.outer(scale, scale))
-    # What rounding leaves of zero eigenvalues is a few ε of the largest, of either sign.
-    kept = np.where(values > 1e-14 * values[-1] * len(values), values, 0.0)
+    kept = np.where(values > _ROUNDING * values[-1] * len(values), values, 0.0)
     return np.asarray(np.linalg.qr((np.sqrt(kept) * vectors).T * scale, mode="r"))

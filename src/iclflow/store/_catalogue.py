@@ -19,14 +19,14 @@ STATUSES: tuple[Status, ...] = ("complete", "stopped", "unfinished", "unreadable
 
 @dataclasses.dataclass(frozen=True)
 class StoredRun:
-    """One folder with a run, as far as it can be told without reading its trajectory.
+    """One folder with a run, as far as is known without reading its trajectory.
 
     **Fields:**
 
     - `config`: None where it cannot be read.
-    - `status`: `"complete"`, over, whatever its result; `"stopped"`, cancelled by its user;
-      `"unfinished"`, without a manifest; `"unreadable"`, with files that cannot be told. Runs that
-      were stopped or are unfinished go on where they stood when they are asked for again.
+    - `status`: `"complete"`, whatever its result; `"stopped"`, cancelled by its user;
+      `"unfinished"`, without a manifest; `"unreadable"`, with files that cannot be read. Runs that
+      were stopped or are unfinished resume when they are run again.
     - `reason`: why it is unreadable.
     """
 
@@ -44,7 +44,7 @@ class StoredRun:
         return printable(self.folder.name) if self.config is None else self.config.name
 
     def as_json(self) -> dict[str, Any]:
-        """The same as plain data."""
+        """The run as plain data."""
         return {
             "folder": printable(self.folder),
             "name": self.name,
@@ -60,7 +60,7 @@ class StoredRun:
 
 
 def list_runs(root: Path) -> list[StoredRun]:
-    """The runs below a folder, by name; a folder that cannot be looked into is listed as one."""
+    """The runs below a folder, by name. A folder that cannot be read is listed as unreadable."""
     failed: list[OSError] = []
     found = [read_run(folder) for folder in folders_with(_is_run, root, failed.append)]
     found += [_unreadable(Path(error.filename), error.strerror or str(error)) for error in failed]
@@ -72,10 +72,13 @@ def folders_with(
     root: Path,
     failed: Callable[[OSError], None] | None = None,
 ) -> Iterator[Path]:
-    """The folders below one, itself included, that hold something, as is told by their files;
-    nothing is looked for inside these, nor in hidden folders."""
+    """The folders at or below `root` for which `holds(folder, names in it)` is true. Neither these
+    nor hidden folders are searched further."""
     if not root.is_dir():
-        raise InputError(f"`{root}` is not a folder: give one with runs, by --root.")
+        raise InputError(
+            f"`{root}` is not a folder: give one with runs by --root, or make a first run with "
+            "`iclflow run linear/staircase`."
+        )
     for place, inside, files in os.walk(root, onerror=failed):
         folder = Path(place)
         if holds(folder, [*files, *inside]):
@@ -86,7 +89,7 @@ def folders_with(
 
 
 def read_run(folder: Path) -> StoredRun:
-    """What is known of the run in a folder. Whatever is wrong with it is a status, not an error."""
+    """What is known of the run in a folder. Problems become a status, not an error."""
     manifest, reason = open_manifest(folder)
     config = None
     try:
@@ -109,7 +112,7 @@ def read_run(folder: Path) -> StoredRun:
 def read_config(folder: Path) -> Config:
     """The config in the folder of a run; an `InputError` if there is none."""
     path = folder / CONFIG
-    # Nobody may wait here for whoever writes into a pipe.
+    # A pipe would block until somebody writes into it.
     if os.path.lexists(path) and not os.path.isfile(path):
         raise InputError(f"`{printable(path)}` is not a plain file.")
     return parse_config(read_toml(path), stored=True)
@@ -119,22 +122,22 @@ def _unreadable(folder: Path, reason: str) -> StoredRun:
     return StoredRun(folder, None, "unreadable", None, None, None, False, reason)
 
 
-def matching(
+def filter_runs(
     runs: Iterable[StoredRun], names: str | None, status: str | None, where: Iterable[str]
 ) -> list[StoredRun]:
-    """Those runs whose name fits a pattern, that have a status, and whose settings are so.
+    """The runs with a name that matches a pattern, a status, and some settings.
 
     **Arguments:**
 
     - `where`: conditions such as `model.heads=4`.
     """
-    wanted = [_condition(text) for text in where]
+    wanted = [_parse_condition(text) for text in where]
     return [
         run
         for run in runs
         if (names is None or fnmatch.fnmatch(run.name, names))
         and (status is None or run.status == status)
-        and all(_setting(run.config, key) == value for key, value in wanted)
+        and all(_find_setting(run.config, key) == value for key, value in wanted)
     ]
 
 
@@ -159,7 +162,7 @@ def find_run(root: Path, name: str) -> StoredRun:
 
 
 def _is_run(folder: Path, files: Iterable[str]) -> bool:
-    """Whether a folder holds a run: a config alone may be anybody's, unless we wrote it."""
+    """Whether a folder holds a run. A config alone counts only if iclflow wrote it."""
     names = set(files)
     if MANIFEST in names and "sweep_hash" in (open_manifest(folder)[0] or {}):
         return False
@@ -171,7 +174,7 @@ def _is_run(folder: Path, files: Iterable[str]) -> bool:
 
 
 def begins_with(path: Path, header: str) -> bool:
-    """Whether a file is one of ours, as its first line tells."""
+    """Whether a file begins with one of our headers."""
     try:
         return not os.path.islink(path) and read_regular(path).startswith(header.encode())
     except OSError:
@@ -179,14 +182,14 @@ def begins_with(path: Path, header: str) -> bool:
 
 
 def is_as_written(path: Path, header: str) -> bool:
-    """Whether a TOML file is to the byte as we write such files, under this header."""
+    """Whether a TOML file is, byte for byte, what iclflow writes under this header."""
     try:
         return read_regular(path) == (header + to_toml(read_toml(path))).encode()
     except (InputError, OSError):
         return False
 
 
-def _condition(text: str) -> tuple[str, Any]:
+def _parse_condition(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise InputError(f"`where` = {text!r}: must be SETTING=VALUE, such as model.heads=4.")
@@ -196,7 +199,7 @@ def _condition(text: str) -> tuple[str, Any]:
         return key, value
 
 
-def _setting(config: Config | None, key: str) -> Any:
+def _find_setting(config: Config | None, key: str) -> Any:
     value: Any = {} if config is None else config.given()
     for step in key.split("."):
         value = value.get(step) if isinstance(value, dict) else None

@@ -8,11 +8,11 @@ CONFIG = "config.toml"
 CHECKPOINT = "checkpoint.safetensors"
 TRAJECTORY = "trajectory.safetensors"
 FIGURES = ("loss.png", "loss.pdf")
-# All that a run writes besides its checkpoint.
+# All files that a run writes besides its checkpoint.
 OWN = (CONFIG, TRAJECTORY, *FIGURES, MANIFEST)
-# The lock of older versions. It was empty, and so nobody can say whose one is.
+# The lock of older versions. It was empty, so nothing tells it from a file of the user.
 OLD_LOCK = ".lock"
-# Stands above the config of a run: a file of this name without it is somebody's own.
+# First line of the config of a run: a file of this name without it belongs to the user.
 HEADER = "# The config of a run, written by iclflow.\n"
 
 SWEEP = "sweep.toml"

@@ -1,4 +1,4 @@
-"""A folder for results: made and checked before they are computed, or removed again."""
+"""A folder for results: made and checked before they are computed, removed on failure."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ def result_folder(path: Path) -> Iterator[Path]:
     """A folder that can be written to. If the block fails, folders made for it are removed."""
     made = _make(path)
     try:
-        # On a disk that has no files without names, a process that dies here leaves one.
+        # Where the file system has no unnamed files, a process killed here leaves this one.
         with tempfile.TemporaryFile(dir=path, prefix=".probe.iclflow-", suffix=".part"):
             pass
     except OSError as error:
@@ -31,7 +31,7 @@ def result_folder(path: Path) -> Iterator[Path]:
 
 
 def check_free(path: Path, config: Config, force: bool) -> None:
-    """Refuses a folder that holds another run, or anything else, unless `force`."""
+    """Refuses a folder that holds another run, or other files, unless `force`."""
     check_folder(path)
     if force or not path.is_dir() or is_empty(path):
         return
@@ -43,7 +43,7 @@ def check_free(path: Path, config: Config, force: bool) -> None:
 
 
 def refuse_others(path: Path, name: str, kind: str, ours: bool, remedy: str) -> None:
-    """Refuses a folder whose run or sweep is not ours, or not any more."""
+    """Refuses a folder whose run or sweep was not written by iclflow, or was changed."""
     own = OwnFiles(path)
     if own.lists(name) and not own.owns(name):
         raise InputError(f"`{path / name}` is not as it was written: {remedy}.")
@@ -52,7 +52,7 @@ def refuse_others(path: Path, name: str, kind: str, ours: bool, remedy: str) -> 
 
 
 def check_folder(path: Path) -> None:
-    """Refuses a path that can be no folder."""
+    """Refuses a path that cannot be a folder."""
     try:
         if path.exists() and not path.is_dir():
             raise InputError(f"`{path}` is a file: must be a folder, or free.")
@@ -63,15 +63,15 @@ def check_folder(path: Path) -> None:
 
 
 def check_input(file: Path | str, path: Path, contents: Mapping[str, str]) -> None:
-    """Refuses a folder in which the file that was given would be overwritten with something else.
+    """Refuses a folder in which the input file would be overwritten with something else.
 
     **Arguments:**
 
-    - `contents`: what is written at names in the folder.
+    - `contents`: the files to be written, by name.
     """
     for name, content in contents.items():
         place, same = path / name, False
-        with contextlib.suppress(OSError, ValueError):  # one of the two is not there
+        with contextlib.suppress(OSError, ValueError):  # one of the two does not exist
             same = os.path.samefile(file, place)
         if same and read_regular(place) != content.encode():
             raise InputError(
@@ -80,8 +80,8 @@ def check_input(file: Path | str, path: Path, contents: Mapping[str, str]) -> No
 
 
 def is_empty(folder: Path) -> bool:
-    """Whether nothing is there but a lock, a marker, and what a process that died left
-    half-written."""
+    """Whether a folder holds nothing but a lock, a marker, and temporary files of a killed
+    process."""
     ours = {left.name for left in OwnFiles(folder).leftovers()}
     if OwnFiles(folder).owns(MARKER):
         ours.add(MARKER)
@@ -100,8 +100,8 @@ def _is_empty_folder(path: Path) -> bool:
 
 
 def holds_own_run(folder: Path) -> bool:
-    """Whether the run in a folder is ours: its config has our header, and a list of ours has it. Of
-    versions without a marker: a checkpoint of that config."""
+    """Whether iclflow wrote the run in a folder: its config has our header and is listed in the
+    manifest or the marker. Versions without a marker: it has a checkpoint of that config."""
     if not begins_with(folder / CONFIG, HEADER):
         return False
     if OwnFiles(folder).lists(CONFIG):
@@ -113,17 +113,17 @@ def holds_own_run(folder: Path) -> bool:
 
 
 def is_own_checkpoint(path: Path, label: str | None = None) -> bool:
-    """Whether a file is a checkpoint, whole, of the run with a label if that is given."""
+    """Whether a file is an undamaged checkpoint, of the run with this label if one is given."""
     if not os.path.isfile(path) or os.path.islink(path):
         return False
-    from ..flows import verified_label  # loads what computes
+    from ..flows import verified_label  # loads JAX
 
     found = verified_label(path)
     return found is not None and label in (None, found)
 
 
 def config_text(config: Config) -> str:
-    """What stands in the config of a run."""
+    """The text of the config file of a run."""
     return HEADER + to_toml(config.given())
 
 
@@ -136,7 +136,7 @@ def hash_in(folder: Path) -> str | None:
 
 
 def _make(path: Path) -> list[Path]:
-    """Makes a folder and those above it; returns the ones that were not there, deepest first."""
+    """Makes a folder and its parents; returns those that were missing, deepest first."""
     missing = []
     try:
         for folder in (path, *path.parents):

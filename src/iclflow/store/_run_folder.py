@@ -1,4 +1,4 @@
-"""One run on disk: found, computed, taken up, and kept, by one process at a time."""
+"""One run on disk, used by one process at a time: found, computed, resumed, kept."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ from ..config import Config, InputError
 from ..files import OwnFiles, folder_lock
 from ..flows import Checkpoint, label_in
 from ..trajectory import Result, Trajectory
-from ._manifest import damage, made_by, read_manifest
+from ._manifest import find_damage, provenance, read_manifest
 from ._names import CHECKPOINT, CONFIG, MANIFEST, OWN
 from ._result_folder import (
     check_free,
@@ -39,24 +39,24 @@ class RunFolder:
 
     @staticmethod
     @contextlib.contextmanager
-    def locked(
+    def lock(
         path: Path,
         config: Config,
         waiting: Callable[[], None] | None = None,
         force: bool = False,
     ) -> Iterator["RunFolder"]:
-        """The folder, made if it is missing; another process that uses it is waited for.
+        """Locks the folder, and makes it if it is missing. Waits for a process that holds it.
 
         If the block fails before anything was kept, what was made for it is removed.
 
         **Arguments:**
 
-        - `waiting`: called if another process has the folder.
-        - `force`: whether a folder that holds another run, or anything else, may be written into,
-          over files that have the names of a run's.
+        - `waiting`: called if another process holds the folder.
+        - `force`: whether files of somebody else that have the names of a run's files are
+          overwritten.
         """
         with result_folder(path), folder_lock(path, waiting):
-            # Only now: whoever had the folder may have made another run in it.
+            # Only now: the process that held the folder may have made another run in it.
             check_free(path, config, force)
             begun = is_empty(path)
             found = RunFolder(path, config, force)
@@ -71,8 +71,8 @@ class RunFolder:
                 found._own.end()
 
     def _begin(self, new: bool) -> None:
-        # Versions without a marker listed nothing while a run was under way: files of its names are
-        # looked at when they are written, and must be the same then.
+        # Versions without a marker listed nothing while a run was under way: their files are
+        # compared when they are written, and must be the same then.
         if self._own.lists(CONFIG) or self._own.force:
             self._own.check(OWN)
         if new:
@@ -83,34 +83,34 @@ class RunFolder:
             self._own.begin()
         self._own.clear()
 
-    def stored(self) -> Trajectory | None:
-        """The run, if it is here and over; an `InputError` if it is damaged."""
+    def load_stored(self) -> Trajectory | None:
+        """The run, if it is complete; an `InputError` if it is damaged."""
         if not (self.path / MANIFEST).exists():
             return None
         manifest = read_manifest(self.path) or {}
-        # A config that was damaged has another hash, or none: the manifest knows which it was.
+        # A damaged config has another hash, or none: the manifest has the original one.
         if self.config.hash not in (manifest.get("config_hash"), hash_in(self.path)):
             return None
         if manifest.get("result") == Result.cancelled.name:
             return None
-        found = damage(self.path)
+        found = find_damage(self.path)
         if found:
-            raise InputError(f"{found[0][:-1]}; without it, `--fresh` computes the run again.")
+            raise InputError(f"{found[0][:-1]}; remove it, then `--fresh` computes the run again.")
         return Trajectory.load(self.path)
 
-    def made_elsewhere(self) -> str | None:
-        """The versions that made the run that is here, where they are not these."""
-        there, here = (read_manifest(self.path) or {}).get("versions", {}), made_by()["versions"]
+    def other_versions(self) -> str | None:
+        """The versions that made the stored run, where they differ from those of this process."""
+        there, here = (read_manifest(self.path) or {}).get("versions", {}), provenance()["versions"]
         other = [f"{name} {there[name]}" for name in there if there[name] != here.get(name)]
         return ", ".join(other) or None
 
     def checkpoint(self, every: float, fresh: bool) -> Checkpoint:
-        """Where the run writes how far it is; `fresh` forgets how far it was."""
+        """The checkpoint of the run; `fresh` removes an earlier one."""
         path = self.path / CHECKPOINT
         if os.path.lexists(path) and (os.path.islink(path) or not os.path.isfile(path)):
             raise InputError(f"`{path}` is not a plain file: {_REMEDY}.")
         found = Checkpoint(path, every, self.config.hash, make_folder=False)
-        # One that is damaged has no label: it is refused when it is read, not thrown away.
+        # A damaged one has no label: it is refused when it is read, not removed.
         if fresh or label_in(found.path) not in (None, "", self.config.hash):
             if not is_own_checkpoint(found.path):
                 self._own.check([CHECKPOINT])
@@ -118,23 +118,23 @@ class RunFolder:
         return found
 
     def keep(self, run: Trajectory, figures: dict[str, bytes]) -> bool:
-        """Writes a run; False if one that reached its end is here and must not be replaced by one
-        that did not. How far that one is stays, so that it can be taken up."""
-        if self._keeps_its_own(run):
+        """Writes a run. False if a complete one is stored and this one did not reach its end: then
+        the stored run stays, and the checkpoint too, so that this one can resume."""
+        if self._must_not_replace(run):
             return False
         files = {CONFIG: config_text(self.config).encode(), **figures}
         about: dict[str, Any] = {"config_hash": self.config.hash, "seed": self.config.seed}
-        run.save(self.path, files=files, about=about | made_by(), own=self._own)
+        run.save(self.path, files=files, about=about | provenance(), own=self._own)
         if run.result is not Result.cancelled and is_own_checkpoint(self.path / CHECKPOINT):
             (self.path / CHECKPOINT).unlink(missing_ok=True)
         return True
 
-    def _keeps_its_own(self, run: Trajectory) -> bool:
+    def _must_not_replace(self, run: Trajectory) -> bool:
         same = hash_in(self.path) == self.config.hash
         if run.result.ok or not (same or run.result is Result.cancelled):
             return False
         manifest = read_manifest(self.path)
-        if manifest is None or damage(self.path):
+        if manifest is None or find_damage(self.path):
             return False
         result = Result.__members__.get(manifest.get("result", ""))
         return result is not None and result.ok

@@ -1,4 +1,4 @@
-"""The sweeps below a folder, as far as they can be told without what computes them."""
+"""The sweeps below a folder, read without loading JAX."""
 
 import dataclasses
 import os
@@ -10,7 +10,7 @@ from typing import Literal
 from ..config import InputError, read_toml
 from ..files import OwnFiles, read_regular, sha256
 from ._catalogue import begins_with, folders_with, is_as_written
-from ._manifest import damage, open_manifest
+from ._manifest import find_damage, open_manifest
 from ._names import (
     BATCH_CHECKPOINT,
     BATCH_TRAJECTORIES,
@@ -33,9 +33,9 @@ class StoredSweep:
 
     **Fields:**
 
-    - `status`: `"complete"`; `"unfinished"`, without a manifest: it goes on where it stood when it
-      is asked for again; `"unreadable"`, with files that cannot be told.
-    - `runs`: how many it has; None where that is not known.
+    - `status`: `"complete"`; `"unfinished"`, without a manifest: it resumes when it is run again;
+      `"unreadable"`, with files that cannot be read.
+    - `runs`: how many it has; None if not known.
     - `batches`: how many are done.
     - `reason`: why it is unreadable.
     """
@@ -53,7 +53,7 @@ def list_sweeps(root: Path) -> list[StoredSweep]:
 
 
 def read_sweep(folder: Path) -> StoredSweep:
-    """What is known of the sweep in a folder. Whatever is wrong with it is a status."""
+    """What is known of the sweep in a folder. Problems become a status, not an error."""
     try:
         return _read(folder)
     except OSError as error:
@@ -75,31 +75,31 @@ def _read(folder: Path) -> StoredSweep:
 
 
 def parts_in(folder: Path) -> Iterator[tuple[int, Path]]:
-    """The numbers of the batches that a sweep has done, each with the file of its rows."""
+    """The numbers of the batches that are done, each with the file of its rows."""
     for found, path in _batch_files(folder, PARTS, PART):
         yield int(found[1]), path
 
 
 def own_parts(folder: Path) -> list[Path]:
-    """The parts of a sweep that are as they were written: the hashes in their names say so."""
+    """The undamaged parts of a sweep: their content matches the hash in their name."""
     harmed = {path for path, _ in _damaged_parts(folder)}
     return [path for _, path in parts_in(folder) if path not in harmed]
 
 
 def own_checkpoints(folder: Path, number: int | None = None) -> list[Path]:
-    """The checkpoints of all batches of a sweep, or of one, that are as they were written."""
+    """The undamaged checkpoints of all batches of a sweep, or of one."""
     found = _batch_files(folder, PARTS, BATCH_CHECKPOINT)
     wanted = [path for name, path in found if number in (None, int(name[1]))]
     return [path for path in wanted if is_own_checkpoint(path)]
 
 
 def trajectories_in(folder: Path) -> list[Path]:
-    """The files in the folder of a sweep that are called as trajectories of batches."""
+    """The files in the folder of a sweep that are named like trajectories of batches."""
     return [path for _, path in _batch_files(folder, TRAJECTORIES, BATCH_TRAJECTORIES)]
 
 
 def own_trajectories(folder: Path) -> list[Path]:
-    """The trajectories of batches that are done and as they were written: their parts say so."""
+    """The undamaged trajectories of finished batches: the name of the part has their hash."""
     return [
         file
         for _, path in parts_in(folder)
@@ -109,8 +109,9 @@ def own_trajectories(folder: Path) -> list[Path]:
 
 
 def holds_own_sweep(folder: Path) -> bool:
-    """Whether the sweep in a folder is ours: its file has our header, and a list of ours has it. Of
-    versions without a marker: it is as we write it, beside a part or a checkpoint of ours."""
+    """Whether iclflow wrote the sweep in a folder: its file has our header and is listed in the
+    manifest or the marker. Versions without a marker: it is unchanged, and has a part or a
+    checkpoint."""
     if not begins_with(folder / SWEEP, SWEEP_HEADER):
         return False
     if OwnFiles(folder).lists(SWEEP):
@@ -121,18 +122,18 @@ def holds_own_sweep(folder: Path) -> bool:
 
 
 def part_name(number: int, rows: bytes, trajectories: bytes | None) -> str:
-    """The name of the file with the rows of a batch: it vouches for all that the batch made."""
+    """The name of the file with the rows of a batch, which has the hashes of all its files."""
     marks = [sha256(content)[:16] for content in (rows, trajectories) if content is not None]
     return "-".join([f"{number:04d}", *marks]) + ".parquet"
 
 
-def part_damage(folder: Path) -> list[str]:
-    """What is wrong with the batches that an unfinished sweep has done, a sentence each."""
+def find_part_damage(folder: Path) -> list[str]:
+    """What is wrong with the finished batches of an unfinished sweep, one sentence per file."""
     return [sentence for _, sentence in _damaged_parts(folder)]
 
 
 def _damaged_parts(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Files of batches that are not as they were written, each with what is wrong with it."""
+    """Damaged files of batches, each with what is wrong with it."""
     for _, path in parts_in(folder):
         for file, mark in _hashes_in_name(path):
             try:
@@ -145,7 +146,7 @@ def _damaged_parts(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _hashes_in_name(part: Path) -> list[tuple[Path, str]]:
-    """The files of a batch, each with the beginning of its hash: the name of its part has them."""
+    """The files of a batch, each with the beginning of its hash, from the name of its part."""
     found = PART.fullmatch(part.name)
     assert found is not None
     trajectories = part.parent.parent / TRAJECTORIES / f"{found[1]}.safetensors"
@@ -160,7 +161,7 @@ def _matches(file: Path, mark: str) -> bool:
 
 
 def _batch_files(folder: Path, place: str, form: Pattern) -> Iterator[tuple[Match, Path]]:
-    """Files in one of the folders of a sweep whose names are of a form; none through a link."""
+    """Files in a folder of a sweep with names of one form. Links are not followed."""
     inside = folder / place
     if os.path.islink(inside) or not os.path.isdir(inside):
         return
@@ -176,18 +177,18 @@ def _read_sweep_file(folder: Path):
     return read_toml(folder / SWEEP)
 
 
-def sweep_damage(sweep: StoredSweep) -> list[str]:
-    """What is wrong with the files of a sweep, a sentence each."""
+def find_sweep_damage(sweep: StoredSweep) -> list[str]:
+    """What is wrong with the files of a sweep, one sentence per file."""
     if sweep.status == "unfinished":
-        return part_damage(sweep.folder)
-    found = damage(sweep.folder)
+        return find_part_damage(sweep.folder)
+    found = find_damage(sweep.folder)
     if sweep.status == "unreadable" and not found:
         return [f"`{sweep.folder}` is unreadable: {sweep.reason}."]
     return found
 
 
 def _is_sweep(folder: Path, files: Iterable[str]) -> bool:
-    """Whether a folder holds a sweep: such a file alone may be anybody's, unless we wrote it."""
+    """Whether a folder holds a sweep. A `sweep.toml` alone counts only if iclflow wrote it."""
     names = set(files)
     if SWEEP in names and begins_with(folder / SWEEP, SWEEP_HEADER):
         return True
@@ -196,5 +197,5 @@ def _is_sweep(folder: Path, files: Iterable[str]) -> bool:
     manifest = open_manifest(folder)[0]
     if manifest is not None:
         return "sweep_hash" in manifest
-    # A manifest that is damaged: not beside the config of a run, which a table may lie next to.
+    # The manifest is damaged. A table beside the config of a run does not make it a sweep.
     return SWEEP in names or (RESULTS in names and not begins_with(folder / CONFIG, HEADER))

@@ -1,16 +1,16 @@
-"""Removing what is incomplete: only what we wrote, and never of what is being computed."""
+"""Removing what is incomplete: only files that iclflow wrote, and nothing that is in use."""
 
 import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
-from ..files import LOCK, MARKER, Held, OwnFiles, folder_lock, is_own_lock
-from ._catalogue import list_runs, read_run
-from ._manifest import damage
-from ._names import CHECKPOINT, CONFIG, PARTS, SWEEP, TRAJECTORIES
-from ._result_folder import hash_in, holds_own_run, is_own_checkpoint
+from ..files import LOCK, MARKER, FolderInUse, OwnFiles, folder_lock, is_own_lock
+from ._catalogue import folders_with, list_runs, read_run
+from ._manifest import find_damage
+from ._names import CHECKPOINT, CONFIG, MANIFEST, PARTS, SWEEP, TRAJECTORIES
+from ._result_folder import hash_in, holds_own_run, is_empty, is_own_checkpoint
 from ._sweeps import (
     holds_own_sweep,
     list_sweeps,
@@ -23,8 +23,8 @@ from ._sweeps import (
 
 
 @dataclasses.dataclass(frozen=True)
-class Untidy:
-    """A folder in which something could go: some files, or with `whole` all that we wrote."""
+class Removable:
+    """A folder with files to remove: some, or if `whole` all that iclflow wrote there."""
 
     folder: Path
     kind: Literal["run", "sweep"]
@@ -33,11 +33,11 @@ class Untidy:
 
 
 @dataclasses.dataclass(frozen=True)
-class Litter:
-    """What could go: half-written files, checkpoints and parts of what is over, and folders of runs
-    and sweeps that are not complete."""
+class RemovalPlan:
+    """What can be removed: temporary files, checkpoints and parts of what is complete, and folders
+    of runs and sweeps that are not complete."""
 
-    folders: tuple[Untidy, ...]
+    folders: tuple[Removable, ...]
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -53,100 +53,126 @@ class Litter:
 
 
 @dataclasses.dataclass(frozen=True)
-class Removed(Litter):
-    """What went, which folders were left because a process is computing them, and which for another
-    reason, with the reason."""
+class RemovalResult(RemovalPlan):
+    """What was removed; which folders stayed because a process is computing them; and which stayed
+    for another reason, with the reason."""
 
     busy: tuple[Path, ...]
     left: tuple[tuple[Path, str], ...]
 
 
-def litter(roots: Sequence[Path], stopped: bool = False) -> Litter:
-    """What could be removed below some folders.
+def plan_removal(roots: Sequence[Path], stopped: bool = False) -> RemovalPlan:
+    """What can be removed below some folders.
 
     **Arguments:**
 
-    - `stopped`: runs that their user stopped could go too, and sweeps that are not complete: of
-      these nobody knows whether they were stopped or died, and much of them may be done.
+    - `stopped`: include runs that their user stopped, and sweeps that are not complete. Nothing
+      says whether such a sweep was stopped or killed, and much of it may be done.
     """
-    found = [_in_run(run.folder, stopped) for root in roots for run in list_runs(root)]
-    found += [_in_sweep(sweep.folder, stopped) for root in roots for sweep in list_sweeps(root)]
-    return Litter(tuple(each for each in found if each.whole or each.files))
+    found = [_plan_run(run.folder, stopped) for root in roots for run in list_runs(root)]
+    found += [
+        _plan_run(folder, stopped)
+        for root in roots
+        for folder in folders_with(_is_barely_begun, root)
+    ]
+    found += [_plan_sweep(sweep.folder, stopped) for root in roots for sweep in list_sweeps(root)]
+    return RemovalPlan(tuple(each for each in found if each.whole or each.files))
 
 
-def remove(found: Litter) -> Removed:
-    """Removes litter, folder by folder, each while nobody else uses it."""
+def remove(found: RemovalPlan) -> RemovalResult:
+    """Removes files folder by folder, each under its lock."""
     gone, busy, left = [], [], []
     for each in found.folders:
         try:
             with folder_lock(each.folder, wait=False):
-                # Asked again: meanwhile somebody may have gone on with it, or finished it.
-                look = _in_run if each.kind == "run" else _in_sweep
+                # Planned again: meanwhile a process may have resumed it, or finished it.
+                look = _plan_run if each.kind == "run" else _plan_sweep
                 now = look(each.folder, stopped=each.whole)
                 if each.whole != now.whole:
                     continue
                 files = now.files if each.whole else tuple(set(now.files) & set(each.files))
+                if each.whole:
+                    _list_all(each.folder, files)
                 for path in files:
-                    if path.name != LOCK:  # which is ours, and goes when it is let go
+                    if path.name != LOCK:  # we hold it; it is removed on release
                         path.unlink(missing_ok=True)
-        except Held:
+                if each.whole:
+                    (each.folder / MARKER).unlink(missing_ok=True)
+        except FolderInUse:
             busy.append(each.folder)
             continue
         except OSError as error:
             left.append((each.folder, error.strerror or str(error)))
             continue
         gone.append(dataclasses.replace(each, files=tuple(sorted(files))))
-        # What somebody else put there stays, and so does the folder then.
+        # A folder with files of somebody else stays.
         for place in (PARTS, TRAJECTORIES, ".") if each.whole else (PARTS,):
             with contextlib.suppress(OSError):
                 (each.folder / place).rmdir()
-    return Removed(tuple(gone), tuple(busy), tuple(left))
+    return RemovalResult(tuple(gone), tuple(busy), tuple(left))
 
 
-def _in_run(folder: Path, stopped: bool) -> Untidy:
-    """What could go of the folder of a run: of one that is not ours, nothing."""
+def _plan_run(folder: Path, stopped: bool) -> Removable:
+    """What can be removed from the folder of a run; nothing if iclflow did not write it."""
     run, own = read_run(folder), OwnFiles(folder)
+    left = own.leftovers() + _find_lock(folder)
     if not holds_own_run(folder):
-        return Untidy(folder, "run", (), False)
+        begun = _is_barely_begun(folder, [MARKER])
+        return Removable(folder, "run", tuple(left) if begun else (), begun)
     label = hash_in(folder)
-    left = own.leftovers() + _lock_in(folder)
     checkpoint = folder / CHECKPOINT
     checkpoints = [checkpoint] if is_own_checkpoint(checkpoint, label) else []
     if run.status == "unfinished" or (stopped and run.status == "stopped"):
-        # The marker goes last: whoever dies before leaves files that are known.
-        return Untidy(folder, "run", (*left, *checkpoints, *_files_of(own, CONFIG)), True)
+        return Removable(folder, "run", (*left, *checkpoints, *_files_of(own, CONFIG)), True)
     left += checkpoints if run.status == "complete" else []
-    return Untidy(folder, "run", tuple(sorted(left + _idle_marker(own, run.status))), False)
+    return Removable(folder, "run", tuple(sorted(left + _idle_marker(own, run.status))), False)
 
 
-def _in_sweep(folder: Path, stopped: bool) -> Untidy:
-    """What could go of the folder of a sweep: of one that is not ours, nothing."""
+def _plan_sweep(folder: Path, stopped: bool) -> Removable:
+    """What can be removed from the folder of a sweep; nothing if iclflow did not write it."""
     sweep, own = read_sweep(folder), OwnFiles(folder)
     if not holds_own_sweep(folder):
-        return Untidy(folder, "sweep", (), False)
-    left = own.leftovers(PARTS, TRAJECTORIES) + _lock_in(folder)
+        return Removable(folder, "sweep", (), False)
+    left = own.leftovers(PARTS, TRAJECTORIES) + _find_lock(folder)
     if stopped and sweep.status == "unfinished":
-        batches = own_trajectories(folder) + own_checkpoints(folder) + own_parts(folder)
+        # Parts first: one without its trajectories would count as damaged.
+        batches = own_parts(folder) + own_checkpoints(folder) + own_trajectories(folder)
         files = [file for file in _files_of(own, SWEEP) if file not in batches]
-        return Untidy(folder, "sweep", (*left, *batches, *files), True)
-    if sweep.status == "complete" and not damage(folder):
+        return Removable(folder, "sweep", (*left, *batches, *files), True)
+    if sweep.status == "complete" and not find_damage(folder):
         left += own_checkpoints(folder) + own_parts(folder)
     else:
         done = {number for number, _ in parts_in(folder)}
         left += [path for number in done for path in own_checkpoints(folder, number)]
-    return Untidy(folder, "sweep", tuple(sorted(left + _idle_marker(own, sweep.status))), False)
+    return Removable(folder, "sweep", tuple(sorted(left + _idle_marker(own, sweep.status))), False)
 
 
 def _files_of(own: OwnFiles, header: str) -> list[Path]:
-    """What is listed and as it was written. Without a list, as in older versions, the file whose
-    header says whose folder it is."""
-    return own.files() or [own.folder / header]
+    """The listed files that are unchanged, last the one whose header identifies the folder."""
+    found = [path for path in own.files() if path.name not in (header, MARKER)]
+    return [*found, own.folder / header]
+
+
+def _list_all(folder: Path, files: Sequence[Path]) -> None:
+    """Lists files in the marker before they are removed. If this process is killed in between, the
+    rest is still known to be ours, although the manifest, checkpoint or part that proved it is
+    gone."""
+    own = OwnFiles(folder)
+    names = [path.relative_to(folder).as_posix() for path in files]
+    with contextlib.suppress(OSError):  # a full disk has no room for it, and must be emptied
+        own.adopt(*(name for name in names if name not in (LOCK, MANIFEST)))
+        own.begin()
+
+
+def _is_barely_begun(folder: Path, files: Iterable[str]) -> bool:
+    """Whether a process was killed in a folder before it wrote more than the marker."""
+    return MARKER in files and OwnFiles(folder).owns(MARKER) and is_empty(folder)
 
 
 def _idle_marker(own: OwnFiles, status: str) -> list[Path]:
-    """The marker of what is complete, where a process died before it removed it."""
+    """The marker of a complete run or sweep, left by a process that was killed."""
     return [own.folder / MARKER] if status == "complete" and own.is_idle() else []
 
 
-def _lock_in(folder: Path) -> list[Path]:
+def _find_lock(folder: Path) -> list[Path]:
     return [folder / LOCK] if is_own_lock(folder / LOCK) else []

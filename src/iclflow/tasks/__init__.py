@@ -1,10 +1,12 @@
 """Tasks: distributions over in-context regression sequences."""
 
-from ._base import AbstractSequences as AbstractSequences
 from ._base import AbstractTask as AbstractTask
 from ._base import Estimate as Estimate
 from ._base import Sequences as Sequences
+from ._base import check_prediction as check_prediction
+from ._base import check_sequences as check_sequences
 from ._base import estimate_mean as estimate_mean
+from ._check import check_count as check_count
 from ._check import check_key as check_key
 from ._check import is_real as is_real
 from ._check import is_whole as is_whole
@@ -15,11 +17,11 @@ from ._linear_regression import LinearRegression as LinearRegression
 from ._linear_regression import isotropic as isotropic
 from ._mixture import Mixture as Mixture
 from ._mixture import in_context_in_weight as in_context_in_weight
-from ._multi import MultiSequences as MultiSequences
 from ._multi import MultiTaskRegression as MultiTaskRegression
-from ._multi import checked_coordinates as checked_coordinates
-from ._multi import checked_rotation as checked_rotation
+from ._multi import check_coordinates as check_coordinates
+from ._multi import check_rotation as check_rotation
 from ._random_functions import DecisionTree as DecisionTree
 from ._random_functions import TwoLayerReLU as TwoLayerReLU
 from ._random_labels import RandomLabels as RandomLabels
+from ._regression import AbstractRegression as AbstractRegression
 from ._sparse import SparseRegression as SparseRegression

@@ -1,68 +1,76 @@
 """What every task is: a distribution over sequences, and its Bayes predictor."""
 
 import abc
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from ..precision import check_made_in_float64
+from ..errors import InputError
+from ..runtime.precision import check_made_in_float64
 
-S = TypeVar("S", bound="AbstractSequences")
 
-
-class AbstractSequences(eqx.Module):
-    """A batch of in-context regression problems (x₁,y₁)…(x_N,y_N), x_q → y_q.
+class Sequences(eqx.Module):
+    """A batch of in-context regression problems (x₁,y₁)…(x_N,y_N), x_q → y_q, with I labels each.
 
     Any leading batch axes are allowed, none included. Sequences of different context lengths
     share one array: positions from `length` on are padding, with x = 0 and y = 0.
     """
 
-    x: eqx.AbstractVar[Array]
-    y: eqx.AbstractVar[Array]
-    x_query: eqx.AbstractVar[Array]
-    y_query: eqx.AbstractVar[Array]
-    length: eqx.AbstractVar[Array]
-
-    @abc.abstractmethod
-    def squared_error(self, prediction: Array) -> Float[Array, "*batch"]:
-        """The loss of each sequence: (y_q − ŷ)², summed over labels where there are several."""
+    x: Float[Array, "*batch N D"]
+    y: Float[Array, "*batch N I"]
+    x_query: Float[Array, "*batch D"]
+    y_query: Float[Array, "*batch I"]
+    length: Float[Array, "*batch"]
 
     @property
     def dim(self) -> int:
         return self.x.shape[-1]
 
     @property
+    def labels(self) -> int:
+        """I, the number of labels."""
+        return self.y.shape[-1]
+
+    @property
     def count(self) -> int:
         """How many sequences there are along the first batch axis."""
         return self.x.shape[0]
 
-    def mask(self) -> Array:
+    def label(self, index: int) -> "Sequences":
+        """The same sequences with one of their labels."""
+        one = slice(index, index + 1)
+        return Sequences(
+            self.x, self.y[..., one], self.x_query, self.y_query[..., one], self.length
+        )
+
+    def squared_error(self, prediction: Float[Array, "*batch I"]) -> Float[Array, "*batch"]:
+        """The loss of each sequence: (y_q − ŷ)², summed over labels."""
+        check_prediction(prediction, self.y_query)
+        return jnp.sum((self.y_query - prediction) ** 2, -1)
+
+    def mask(self) -> Bool[Array, "*batch N"]:
         """True at the positions that hold a context pair, False at padding."""
         return jnp.arange(self.x.shape[-2]) < self.length[..., None]
 
-    def __getitem__(self: S, index) -> S:
+    def __getitem__(self, index: Any) -> "Sequences":
         return jax.tree.map(lambda leaf: leaf[index], self)
 
 
-class Sequences(AbstractSequences):
-    """Sequences with one label a token."""
-
-    x: Float[Array, "*batch N D"]
-    y: Float[Array, "*batch N"]
-    x_query: Float[Array, "*batch D"]
-    y_query: Float[Array, "*batch"]
-    length: Float[Array, "*batch"]
-
-    def squared_error(self, prediction: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
-        check_prediction(prediction, self.y_query)
-        return (self.y_query - prediction) ** 2
+def check_sequences(sequences: Any) -> None:
+    """Refuses what is no batch of sequences, such as an array of inputs."""
+    if not isinstance(sequences, Sequences):
+        raise TypeError(
+            f"`sequences` is a {type(sequences).__name__}: must be Sequences, such as "
+            "`task.sample(key, count)` draws."
+        )
 
 
 def check_prediction(prediction: Array, label: Array) -> None:
-    """Refuses predictions that would be compared with labels of other sequences, or of others."""
+    """Refuses predictions of another shape than the labels: they would be compared with labels of
+    other sequences."""
     if jnp.shape(prediction) != jnp.shape(label):
         raise ValueError(
             f"The prediction has shape {jnp.shape(prediction)} and the label shape "
@@ -81,11 +89,11 @@ def estimate_mean(samples: Float[Array, " count"]) -> Estimate:
     """The mean of independent samples, with its standard error."""
     count = samples.shape[0]
     if count < 2:
-        raise ValueError(f"`count` = {count}: a standard error needs at least 2 samples.")
+        raise InputError("count", count, "a standard error needs at least 2 samples")
     return Estimate(jnp.mean(samples), jnp.std(samples, ddof=1) / jnp.sqrt(count))
 
 
-class AbstractTask(eqx.Module, Generic[S]):
+class AbstractTask(eqx.Module):
     """A distribution over sequences. It knows how to sample and its own optimum, never a model."""
 
     @property
@@ -94,9 +102,9 @@ class AbstractTask(eqx.Module, Generic[S]):
         """D, the dimension of the inputs."""
 
     @property
-    def labels(self) -> int | None:
-        """I, the number of labels of a token, on an axis of their own; None: one, without axis."""
-        return None
+    def labels(self) -> int:
+        """I, the number of labels of a token."""
+        return 1
 
     @property
     @abc.abstractmethod
@@ -104,23 +112,23 @@ class AbstractTask(eqx.Module, Generic[S]):
         """The longest context that this task produces."""
 
     @abc.abstractmethod
-    def sample(self, key: PRNGKeyArray, count: int) -> S:
+    def sample(self, key: PRNGKeyArray, count: int) -> Sequences:
         """Draws `count` independent sequences."""
 
     @abc.abstractmethod
-    def bayes_predict(self, sequences: S) -> Array:
-        """The posterior mean of the noiseless query label given the context and the query."""
+    def bayes_predict(self, sequences: Sequences) -> Float[Array, "*batch I"]:
+        """The posterior mean of each noiseless query label given the context and the query."""
 
     @abc.abstractmethod
-    def bayes_variance(self, sequences: S) -> Array:
-        """The posterior variance of the query label (its noise included where the task has it)."""
+    def bayes_variance(self, sequences: Sequences) -> Float[Array, "*batch I"]:
+        """The posterior variance of each query label (its noise included where there is some)."""
 
     def bayes_risk(self, key: PRNGKeyArray, count: int = 100_000) -> Estimate:
         """The smallest risk that any predictor can reach on this task.
 
-        The posterior variance, summed over labels where there are several, is averaged over
-        sampled contexts, which leaves far less noise than averaging squared errors.
+        The posterior variance, summed over labels, is averaged over sampled contexts, which
+        leaves far less noise than averaging squared errors.
         """
         check_made_in_float64(task=self)
         variances = self.bayes_variance(self.sample(key, count))
-        return estimate_mean(jnp.sum(variances.reshape(count, -1), 1))
+        return estimate_mean(jnp.sum(variances, -1))

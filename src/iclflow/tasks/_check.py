@@ -1,41 +1,60 @@
-"""Checks of user input. Every message names the field, its value and what is allowed."""
+"""Checks of user input: each returns the value as it is used, or raises an error that names the
+field, its value and what is allowed."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
-from ..files import shorten
+from ..errors import InputError, shorten
+
+# A context length, or several.
+Lengths = int | Sequence[int]
+
+# Probabilities that a user types sum to 1 only as far as they are written out.
+_SUM_TOLERANCE = 1e-9
+# How far apart the two halves of a symmetric matrix may be, and how far below zero an eigenvalue
+# of a semi-definite one, both relative to its largest entry: rounding leaves about 1e-16.
+_SYMMETRY_TOLERANCE = 1e-10
+_EIGENVALUE_TOLERANCE = 1e-12
 
 
-def checked_array(name: str, value, ndim: int) -> np.ndarray:
+def check_array(name: str, value: Any, ndim: int) -> Float[np.ndarray, "..."]:
     """`value` as a finite array with `ndim` axes."""
     try:
         array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
-        raise ValueError(f"`{name}` = {value!r}: must be an array of numbers.") from None
+        raise InputError(name, value, "must be an array of numbers") from None
     if array.ndim != ndim:
-        raise ValueError(f"`{name}` has {array.ndim} axes (shape {array.shape}): must have {ndim}.")
+        raise InputError(
+            name,
+            problem=f"has {array.ndim} axes (shape {array.shape})",
+            allowed=f"must have {ndim}",
+        )
     if array.size == 0:
-        raise ValueError(f"`{name}` is empty: must hold at least one number.")
+        raise InputError(name, problem="is empty", allowed="must hold at least one number")
     if not np.all(np.isfinite(array)):
-        raise ValueError(f"`{name}` holds NaN or infinity: every entry must be finite.")
+        raise InputError(
+            name, problem="holds NaN or infinity", allowed="every entry must be finite"
+        )
     return array
 
 
-def checked_nonnegative(name: str, value) -> float:
+def check_nonnegative(name: str, value: Any) -> float:
     """`value` as a finite number that is not negative."""
     try:
         number = float(value)
     except (TypeError, ValueError):
-        raise ValueError(f"`{name}` = {value!r}: must be a number.") from None
+        raise InputError(name, value, "must be a number") from None
     if not np.isfinite(number) or number < 0:
-        raise ValueError(f"`{name}` = {value}: must be finite and not negative.")
+        raise InputError(name, value, "must be finite and not negative")
     return number
 
 
-def is_whole(value) -> bool:
+def is_whole(value: Any) -> bool:
     """Whether `value` is a whole number, of whatever type; True, False and "3" are not."""
     if isinstance(value, bool | np.bool_ | str | bytes):
         return False
@@ -45,7 +64,7 @@ def is_whole(value) -> bool:
         return False
 
 
-def is_real(value) -> bool:
+def is_real(value: Any) -> bool:
     """Whether `value` is one real number, of whatever type; True, False and "3" are not."""
     try:
         array = np.asarray(value)
@@ -54,7 +73,7 @@ def is_real(value) -> bool:
     return array.ndim == 0 and array.dtype.kind in "iuf"
 
 
-def check_key(key) -> None:
+def check_key(key: Any) -> None:
     """Refuses what is no random key, and no array of them, such as a seed."""
     dtype = getattr(key, "dtype", None)
     if dtype is None or not (jnp.issubdtype(dtype, jax.dtypes.prng_key) or dtype == jnp.uint32):
@@ -63,28 +82,67 @@ def check_key(key) -> None:
         )
 
 
-def checked_contexts(value) -> tuple[int, ...]:
+def check_draw(key: Any, count: Any) -> None:
+    """Refuses what no sequences can be drawn from: `key` a seed, `count` no whole number."""
+    check_key(key)
+    # The count is the shape of what is drawn, so that it must be known when that is compiled.
+    if isinstance(count, jax.Array | np.generic | np.ndarray):
+        raise InputError("count", problem="is an array", allowed="must be an `int` of Python")
+    if not isinstance(count, int) or count < 0:
+        raise InputError("count", count, "must be a whole number of sequences")
+
+
+def check_count(name: str, value: Any, largest: int | None = None) -> int:
+    """`value` as a whole number from 1 up."""
+    if not is_whole(value) or value < 1 or (largest is not None and value > largest):
+        limit = "up" if largest is None else f"to {largest}"
+        raise InputError(name, value, f"must be a whole number from 1 {limit}")
+    return int(value)
+
+
+def check_probabilities(name: str, value: Any, count: int) -> Float[np.ndarray, " K"]:
+    """`value` as `count` probabilities that sum to 1."""
+    shares = check_array(name, value, 1)
+    if shares.shape != (count,) or shares.min() < 0:
+        raise InputError(name, value, f"must be {count} numbers that are not negative")
+    if abs(shares.sum() - 1) > _SUM_TOLERANCE:
+        raise InputError(name, problem=f"sum to {shares.sum()}", allowed="must be 1")
+    return shares
+
+
+def check_vector(name: str, value: Any, dim: int) -> Float[np.ndarray, " D"]:
+    """`value` as a vector with `dim` entries."""
+    vector = check_array(name, value, 1)
+    if vector.shape != (dim,):
+        raise InputError(name, problem=f"has {vector.shape[0]} entries", allowed=f"must have {dim}")
+    return vector
+
+
+def check_contexts(value: Any) -> tuple[int, ...]:
     """Context lengths: one positive whole number, or several different ones."""
     lengths = tuple(value) if isinstance(value, Iterable) else (value,)
     if not all(is_whole(length) and length >= 1 for length in lengths):
-        raise ValueError(f"`context` = {value}: must be a whole number from 1 up, or several.")
+        raise InputError("context", value, "must be a whole number from 1 up, or several")
     if not lengths or len(set(lengths)) != len(lengths):
-        raise ValueError(f"`context` = {value}: needs at least one length, each listed once.")
+        raise InputError("context", value, "needs at least one length, each listed once")
     return tuple(int(length) for length in lengths)
 
 
-def checked_covariance(name: str, matrix, *, dim: int | None = None, definite: bool) -> np.ndarray:
+def check_covariance(
+    name: str, matrix: Any, *, dim: int | None = None, definite: bool
+) -> Float[np.ndarray, "D D"]:
     """A symmetric matrix, positive definite (`definite`) or at least positive semi-definite."""
-    matrix = checked_array(name, matrix, 2)
+    matrix = check_array(name, matrix, 2)
     if matrix.shape[0] != matrix.shape[1] or (dim is not None and matrix.shape[0] != dim):
         wanted = "square" if dim is None else f"({dim}, {dim})"
-        raise ValueError(f"`{name}` has shape {matrix.shape}: must be {wanted}.")
+        raise InputError(name, problem=f"has shape {matrix.shape}", allowed=f"must be {wanted}")
     scale = np.max(np.abs(matrix))
-    if np.max(np.abs(matrix - matrix.T)) > 1e-10 * scale:
-        raise ValueError(f"`{name}` is not symmetric: must equal its transpose.")
+    if np.max(np.abs(matrix - matrix.T)) > _SYMMETRY_TOLERANCE * scale:
+        raise InputError(name, problem="is not symmetric", allowed="must equal its transpose")
     smallest = float(np.linalg.eigvalsh(matrix)[0])
-    # Rounding makes the zero eigenvalues of a semi-definite matrix negative by about 1e-16.
-    if smallest <= 0 if definite else smallest < -1e-12 * scale:
+    if smallest <= 0 if definite else smallest < -_EIGENVALUE_TOLERANCE * scale:
         kind = "definite" if definite else "semi-definite"
-        raise ValueError(f"`{name}` has an eigenvalue {smallest:.6g}: must be positive {kind}.")
+        raise InputError(
+            name, problem=f"has an eigenvalue {smallest:.6g}", allowed=f"must be positive {kind}"
+        )
     return (matrix + matrix.T) / 2

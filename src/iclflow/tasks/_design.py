@@ -5,51 +5,43 @@ from collections.abc import Callable
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, ScalarLike
 
-from ..precision import as_float
+from ..runtime.precision import as_float
 from ._base import AbstractTask, Sequences
-from ._check import checked_contexts, checked_nonnegative, is_whole
-from ._lengths import cut_to_length
+from ._check import Lengths, check_contexts, check_count, check_draw, check_nonnegative
+from ._draw import cut_to_length, draw_tokens
+from ._linear_regression import LinearRegression, white_regression
 
 
 class Design(eqx.Module):
-    """Inputs x ~ N(0, I) in D dimensions, and labels y = f(x) + ε with Var ε = σ²."""
+    """Inputs x ~ N(0, I) in D dimensions, and labels y = f(x) + ε with Var ε = σ².
+
+    The functions have a variance v, of f or of a part of it: the task says which.
+    """
 
     noise: Float[Array, ""]
+    variance: Float[Array, ""]
     dim: int = eqx.field(static=True)
     contexts: tuple[int, ...] = eqx.field(static=True)
     noisy_query: bool = eqx.field(static=True)
 
-    def __init__(self, dim: int, context, noise, noisy_query: bool):
-        self.dim = checked_count("dim", dim)
-        self.contexts = checked_contexts(context)
-        self.noise = as_float(checked_nonnegative("noise", noise))
+    def __init__(
+        self,
+        dim: int,
+        context: Lengths,
+        variance: ScalarLike,
+        noise: ScalarLike,
+        noisy_query: bool,
+    ):
+        self.dim = check_count("dim", dim)
+        self.contexts = check_contexts(context)
+        self.variance = as_float(check_nonnegative("variance", variance))
+        self.noise = as_float(check_nonnegative("noise", noise))
         self.noisy_query = bool(noisy_query)
 
-    @property
-    def query_noise(self) -> Float[Array, ""]:
-        """Variance of the noise on the query label: σ², or 0 if the query is noiseless."""
-        return self.noise if self.noisy_query else jnp.zeros_like(self.noise)
 
-    def sample(
-        self,
-        key: PRNGKeyArray,
-        count: int,
-        values: Callable[[PRNGKeyArray, Float[Array, "count M D"]], Float[Array, "count M"]],
-    ) -> Sequences:
-        """Draws `count` sequences; `values(key, x)` draws one function for each and applies it."""
-        key_x, key_function, key_noise, key_length = jr.split(key, 4)
-        tokens, dtype = max(self.contexts) + 1, self.noise.dtype
-        x = jr.normal(key_x, (count, tokens, self.dim), dtype)
-        noise = jnp.sqrt(self.noise) * jr.normal(key_noise, (count, tokens), dtype)
-        if not self.noisy_query:
-            noise = noise.at[:, -1].set(0.0)
-        y = values(key_function, x) + noise
-        return Sequences(*cut_to_length(key_length, x, y, self.contexts))
-
-
-class AbstractDesignedTask(AbstractTask[Sequences]):
+class AbstractDesignedTask(AbstractTask):
     """A task whose inputs, noise and context lengths are those of its design."""
 
     design: eqx.AbstractVar[Design]
@@ -62,17 +54,27 @@ class AbstractDesignedTask(AbstractTask[Sequences]):
     def max_context(self) -> int:
         return max(self.design.contexts)
 
+    @property
+    def variance(self) -> Float[Array, ""]:
+        """v, of the functions."""
+        return self.design.variance
 
-def checked_count(name: str, value, largest: int | None = None) -> int:
-    """`value` as a whole number from 1 up."""
-    if not is_whole(value) or value < 1 or (largest is not None and value > largest):
-        limit = "" if largest is None else f" to {largest}"
-        raise ValueError(f"`{name}` = {value}: must be a whole number from 1{limit or ' up'}.")
-    return int(value)
+    def regression(self, variances: Float[Array, " F"]) -> LinearRegression:
+        """Linear regression with the noise of this task, and independent weights of these
+        variances: what Bayes predictors are made of. The law of its inputs is not used."""
+        design, prior = self.design, jnp.diag(variances)
+        return white_regression(design.contexts, design.noisy_query, prior, design.noise)
 
-
-def no_bayes(task: object) -> TypeError:
-    """The error of a task whose Bayes predictor nobody knows."""
-    return TypeError(
-        f"The Bayes predictor of {type(task).__name__} is not known: use plain sampled targets."
-    )
+    def draw(
+        self,
+        key: PRNGKeyArray,
+        count: int,
+        values: Callable[[PRNGKeyArray, Float[Array, "count M D"]], Float[Array, "count M"]],
+    ) -> Sequences:
+        """Draws `count` sequences; `values(key, x)` draws one function for each and applies it."""
+        check_draw(key, count)
+        *keys, key_length = jr.split(key, 4)
+        design, shape = self.design, (count, self.max_context + 1, self.dim)
+        one_label = lambda key, x: values(key, x)[..., None]
+        x, y = draw_tokens(tuple(keys), shape, one_label, design.noise, design.noisy_query)
+        return Sequences(*cut_to_length(key_length, x, y, design.contexts))

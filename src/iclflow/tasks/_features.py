@@ -6,14 +6,15 @@ import math
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, ScalarLike
 
-from ..precision import as_float
+from ..errors import InputError
+from ..runtime.precision import as_float
 from ._base import Sequences
-from ._check import checked_nonnegative, is_whole
+from ._check import Lengths, check_nonnegative, is_whole
 from ._design import AbstractDesignedTask, Design
-from ._linear_regression import LinearRegression, white_regression
 
+# The fourth moment of he_k grows like 9^k: batches of any size would be noise beyond this.
 LARGEST_DEGREE = 12
 
 
@@ -30,23 +31,18 @@ class AbstractFeatureRegression(AbstractDesignedTask):
 
     @eqx.filter_jit
     def sample(self, key: PRNGKeyArray, count: int) -> Sequences:
-        def values(key, x):
+        def values(key: PRNGKeyArray, x: Array) -> Array:
             variances = self.weight_variances()
             w = jr.normal(key, (count, variances.shape[0]), x.dtype) * jnp.sqrt(variances)
             return jnp.einsum("pnf,pf->pn", self.features(x), w)
 
-        return self.design.sample(key, count, values)
+        return self.draw(key, count, values)
 
-    def bayes_predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
-        return self._regression().bayes_predict(self._in_features(sequences))
+    def bayes_predict(self, sequences: Sequences) -> Float[Array, "*batch 1"]:
+        return self.regression(self.weight_variances()).bayes_predict(self._in_features(sequences))
 
-    def bayes_variance(self, sequences: Sequences) -> Float[Array, "*batch"]:
-        return self._regression().bayes_variance(self._in_features(sequences))
-
-    def _regression(self) -> LinearRegression:
-        """Linear regression with this prior. The law of its inputs is not used."""
-        design, prior = self.design, jnp.diag(self.weight_variances())
-        return white_regression(design.contexts, design.noisy_query, prior, design.noise)
+    def bayes_variance(self, sequences: Sequences) -> Float[Array, "*batch 1"]:
+        return self.regression(self.weight_variances()).bayes_variance(self._in_features(sequences))
 
     def _in_features(self, sequences: Sequences) -> Sequences:
         """The sequences with φ(x) for x; features of the padding are not zero by themselves."""
@@ -59,16 +55,22 @@ class QuadraticRegression(AbstractFeatureRegression):
     """f(x) = Σ_j w_j x_j²/√3 with w ~ N(0, v I/D), so that E f² = v (arXiv 2208.01066)."""
 
     design: Design
-    variance: Float[Array, ""]
 
-    def __init__(self, dim: int, context=40, *, variance=1.0, noise=0.0, noisy_query: bool = True):
+    def __init__(
+        self,
+        dim: int,
+        context: Lengths = 40,
+        *,
+        variance: ScalarLike = 1.0,
+        noise: ScalarLike = 0.0,
+        noisy_query: bool = True,
+    ):
         """**Arguments:**
 
         - `dim`, `context`, `noise`, `noisy_query`: as in `LinearRegression`.
         - `variance`: v, of the noiseless label.
         """
-        self.design = Design(dim, context, noise, noisy_query)
-        self.variance = as_float(checked_nonnegative("variance", variance))
+        self.design = Design(dim, context, variance, noise, noisy_query)
 
     def features(self, x: Float[Array, "*batch D"]) -> Float[Array, "*batch F"]:
         return x**2 / 3**0.5
@@ -87,18 +89,17 @@ class HermiteRegression(AbstractFeatureRegression):
 
     design: Design
     signal: Float[Array, ""]
-    variance: Float[Array, ""]
     degree: int = eqx.field(static=True)
 
     def __init__(
         self,
         dim: int,
-        context=40,
+        context: Lengths = 40,
         *,
         degree: int = 2,
-        variance=0.5,
-        signal=1.0,
-        noise=0.0,
+        variance: ScalarLike = 0.5,
+        signal: ScalarLike = 1.0,
+        noise: ScalarLike = 0.0,
         noisy_query: bool = True,
     ):
         """**Arguments:**
@@ -109,13 +110,10 @@ class HermiteRegression(AbstractFeatureRegression):
         - `signal`: s, the variance of the linear part.
         """
         if not is_whole(degree) or not 2 <= degree <= LARGEST_DEGREE:
-            raise ValueError(
-                f"`degree` = {degree}: must be a whole number from 2 to {LARGEST_DEGREE}."
-            )
-        self.design = Design(dim, context, noise, noisy_query)
+            raise InputError("degree", degree, f"must be a whole number from 2 to {LARGEST_DEGREE}")
+        self.design = Design(dim, context, variance, noise, noisy_query)
         self.degree = int(degree)
-        self.variance = as_float(checked_nonnegative("variance", variance))
-        self.signal = as_float(checked_nonnegative("signal", signal))
+        self.signal = as_float(check_nonnegative("signal", signal))
 
     def features(self, x: Float[Array, "*batch D"]) -> Float[Array, "*batch F"]:
         return jnp.concatenate([x, hermite(x, self.degree)], -1)

@@ -1,29 +1,62 @@
 """In-context linear regression: y = w·x + noise, a fresh w for every sequence."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, ScalarLike
 
 from ..eigen import eigh
-from ..precision import as_float
-from ._base import AbstractTask, Sequences
+from ..errors import InputError
+from ..runtime.precision import as_float
+from ._base import Sequences
 from ._check import (
-    checked_array,
-    checked_contexts,
-    checked_covariance,
-    checked_nonnegative,
-    is_whole,
+    Lengths,
+    check_array,
+    check_contexts,
+    check_count,
+    check_covariance,
+    check_draw,
+    check_nonnegative,
+    check_probabilities,
+    check_vector,
 )
-from ._lengths import cut_to_length
+from ._draw import cut_to_length, draw_tokens
+from ._regression import AbstractRegression
+
+# Stands for σ² = 0 in logarithms: far below every noise that anybody sets, and not yet subnormal.
+_NOISE_FLOOR = 1e-200
+# Without noise, labels fit if the square of what is left of them is below this share.
+_FITS = 1e-10
+# Eigenvalues below the largest times this many roundings are zero but for rounding.
+_ROUNDINGS = 1e3
 
 
-class LinearRegression(AbstractTask[Sequences]):
-    """Inputs x ~ N(0, Λ), task vector w ~ N(w₀, Γ), labels y = w·x + ε with Var ε = σ².
+class _WhitenedContext(NamedTuple):
+    """A context in coordinates where the prior of w is N(0, I).
+
+    **Fields:**
+
+    - `root`: Γ^½.
+    - `values`, `vectors`: of Σ x̃x̃ᵀ with x̃ = Γ^½x. Values that are zero but for rounding, in
+      directions that the context says nothing about, are exactly zero.
+    - `along`: Σ x̃ r in the basis of these vectors.
+    - `residual`: r = y − w₀·x.
+    """
+
+    root: Float[Array, "D D"]
+    values: Float[Array, "*batch D"]
+    vectors: Float[Array, "*batch D D"]
+    along: Float[Array, "*batch D"]
+    residual: Float[Array, "*batch N"]
+
+
+class LinearRegression(AbstractRegression):
+    """One label: inputs x ~ N(0, Λ), task vector w ~ N(w₀, Γ), labels y = w·x + ε with Var ε = σ².
 
     A task vector that is the same in every sequence is the case Γ = 0.
     """
@@ -38,14 +71,14 @@ class LinearRegression(AbstractTask[Sequences]):
 
     def __init__(
         self,
-        eigenvalues=None,
-        context: Any = 31,
+        eigenvalues: ArrayLike | Sequence[float] | None = None,
+        context: Lengths = 31,
         *,
-        covariance=None,
-        noise=0.0,
-        prior_mean=None,
-        prior_covariance=None,
-        context_probabilities=None,
+        covariance: ArrayLike | Sequence[Sequence[float]] | None = None,
+        noise: ScalarLike = 0.0,
+        prior_mean: ArrayLike | Sequence[float] | None = None,
+        prior_covariance: ArrayLike | Sequence[Sequence[float]] | None = None,
+        context_probabilities: ArrayLike | Sequence[float] | None = None,
         noisy_query: bool = True,
     ):
         """**Arguments:**
@@ -58,38 +91,22 @@ class LinearRegression(AbstractTask[Sequences]):
         - `context_probabilities`: of each length in `context` (default: all equal).
         - `noisy_query`: whether the query label that is to be predicted carries noise too.
         """
-        if (eigenvalues is None) == (covariance is None):
-            raise ValueError("Give exactly one of `eigenvalues` and `covariance`.")
-        if eigenvalues is not None:
-            values = checked_array("eigenvalues", eigenvalues, 1)
-            if values.min() <= 0:
-                raise ValueError(f"`eigenvalues` holds {values.min():.6g}: all must be positive.")
-            matrix = np.diag(values)
-        else:
-            matrix = checked_covariance("covariance", covariance, definite=True)
+        matrix = _input_covariance(eigenvalues, covariance)
         dim = matrix.shape[0]
-        mean = np.zeros(dim) if prior_mean is None else checked_array("prior_mean", prior_mean, 1)
-        if mean.shape != (dim,):
-            raise ValueError(f"`prior_mean` has {mean.shape[0]} entries: must have {dim}.")
+        mean = np.zeros(dim) if prior_mean is None else prior_mean
         prior = np.eye(dim) if prior_covariance is None else prior_covariance
-        self.contexts = checked_contexts(context)
+        self.contexts = check_contexts(context)
         count = len(self.contexts)
-        probabilities = np.full(count, 1 / count)
+        shares = np.full(count, 1 / count)
         if context_probabilities is not None:
-            probabilities = checked_array("context_probabilities", context_probabilities, 1)
-        if probabilities.shape != (count,) or probabilities.min() < 0:
-            raise ValueError(
-                f"`context_probabilities` must hold {count} numbers that are not negative."
-            )
-        if abs(probabilities.sum() - 1) > 1e-9:
-            raise ValueError(f"`context_probabilities` sum to {probabilities.sum()}: must be 1.")
+            shares = check_probabilities("context_probabilities", context_probabilities, count)
         self.covariance = as_float(matrix)
-        self.prior_mean = as_float(mean)
+        self.prior_mean = as_float(check_vector("prior_mean", mean, dim))
         self.prior_covariance = as_float(
-            checked_covariance("prior_covariance", prior, dim=dim, definite=False)
+            check_covariance("prior_covariance", prior, dim=dim, definite=False)
         )
-        self.noise = as_float(checked_nonnegative("noise", noise))
-        self.context_probabilities = as_float(probabilities)
+        self.noise = as_float(check_nonnegative("noise", noise))
+        self.context_probabilities = as_float(shares)
         self.noisy_query = bool(noisy_query)
 
     @property
@@ -97,18 +114,28 @@ class LinearRegression(AbstractTask[Sequences]):
         return self.covariance.shape[0]
 
     @property
-    def max_context(self) -> int:
-        return max(self.contexts)
+    def output_rotation(self) -> None:
+        return None
+
+    @property
+    def parts(self) -> tuple["LinearRegression", ...]:
+        return (self,)
+
+    @property
+    def masks(self) -> Float[Array, "1 D"]:
+        return jnp.ones((1, self.dim), self.covariance.dtype)
+
+    @property
+    def input_basis(self) -> Float[np.ndarray, "D D"] | None:
+        covariance = np.asarray(self.covariance)
+        if np.array_equal(covariance, np.diag(np.diagonal(covariance))):
+            return None
+        return np.linalg.eigh(covariance)[1]
 
     @property
     def weight_second_moment(self) -> Float[Array, "D D"]:
         """M = E[w wᵀ] = Γ + w₀ w₀ᵀ."""
         return _second_moment(self.prior_covariance, self.prior_mean)
-
-    @property
-    def query_noise(self) -> Float[Array, ""]:
-        """Variance of the noise on the query label: σ², or 0 if the query is noiseless."""
-        return self.noise if self.noisy_query else jnp.zeros_like(self.noise)
 
     @property
     def label_variance(self) -> Float[Array, ""]:
@@ -118,35 +145,38 @@ class LinearRegression(AbstractTask[Sequences]):
     # What follows is compiled piece by piece: one by one, its operations would each be compiled.
     @eqx.filter_jit
     def sample(self, key: PRNGKeyArray, count: int) -> Sequences:
-        key_x, key_w, key_noise, key_length = jr.split(key, 4)
-        longest, dim, dtype = self.max_context, self.dim, self.covariance.dtype
-        x = jr.normal(key_x, (count, longest + 1, dim), dtype) @ _square_root(self.covariance)
-        w = jr.normal(key_w, (count, dim), dtype) @ _square_root(self.prior_covariance)
-        w = w + self.prior_mean
-        noise = jnp.sqrt(self.noise) * jr.normal(key_noise, (count, longest + 1), dtype)
-        if not self.noisy_query:
-            noise = noise.at[:, -1].set(0.0)
-        y = jnp.einsum("pnd,pd->pn", x, w) + noise
+        check_draw(key, count)
+        *keys, key_length = jr.split(key, 4)
+
+        def values(key: PRNGKeyArray, x: Array) -> Array:
+            w = jr.normal(key, (count, self.dim), x.dtype) @ _square_root(self.prior_covariance)
+            return jnp.einsum("pnd,pd->pn", x, w + self.prior_mean)[..., None]
+
+        shape, root = (count, self.max_context + 1, self.dim), _square_root(self.covariance)
+        x, y = draw_tokens(tuple(keys), shape, values, self.noise, self.noisy_query, root)
         return Sequences(
             *cut_to_length(key_length, x, y, self.contexts, self.context_probabilities)
         )
 
     @eqx.filter_jit
-    def bayes_predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
+    def bayes_predict(self, sequences: Sequences) -> Float[Array, "*batch 1"]:
         mean, _ = self.posterior(sequences)
-        return jnp.einsum("...d,...d->...", mean, sequences.x_query)
+        return jnp.einsum("...d,...d->...", mean, sequences.x_query)[..., None]
 
     @eqx.filter_jit
-    def bayes_variance(self, sequences: Sequences) -> Float[Array, "*batch"]:
+    def bayes_variance(self, sequences: Sequences) -> Float[Array, "*batch 1"]:
         _, covariance = self.posterior(sequences)
         query = sequences.x_query
-        return jnp.einsum("...d,...de,...e->...", query, covariance, query) + self.query_noise
+        variance = jnp.einsum("...d,...de,...e->...", query, covariance, query) + self.query_noise
+        return variance[..., None]
 
     @eqx.filter_jit
     def posterior(self, sequences: Sequences) -> tuple[Array, Array]:
         """Mean and covariance of w given the context; exact for singular Γ and for σ² = 0."""
         root, values, vectors, along, _ = self._whitened_context(sequences)
         seen = values > 0
+        # Directions that the context says nothing about keep their prior; the inner `where` keeps
+        # divisions by zero out of gradients.
         inverse = jnp.where(seen, 1 / jnp.where(seen, values + self.noise, 1.0), 0.0)
         shrink = jnp.where(seen, self.noise * inverse, 1.0)
         mean = self.prior_mean + jnp.einsum("...de,...e->...d", vectors, inverse * along) @ root
@@ -171,8 +201,8 @@ class LinearRegression(AbstractTask[Sequences]):
         safe = jnp.where(seen, values, 1.0)
         explained = jnp.where(seen, along**2 / safe, 0.0)
         left = jnp.maximum(jnp.sum(residual**2, -1) - jnp.sum(explained, -1), 0.0)
-        floor = jnp.where(self.noise > 0, self.noise, 1e-200)
-        fits = left <= 1e-10 * jnp.sum(sequences.y**2, -1)
+        floor = jnp.where(self.noise > 0, self.noise, _NOISE_FLOOR)
+        fits = left <= _FITS * jnp.sum(sequences.y**2, (-1, -2))
         misfit = jnp.where(self.noise > 0, left / floor, jnp.where(fits, 0.0, jnp.inf))
         misfit = misfit + jnp.sum(explained / (safe + self.noise), -1)
         volume = jnp.where(seen, jnp.log(safe + self.noise) - jnp.log(floor), 0.0)
@@ -181,6 +211,7 @@ class LinearRegression(AbstractTask[Sequences]):
     @eqx.filter_jit
     def _input_misfit(self, sequences: Sequences) -> Float[Array, "*batch"]:
         """−2 log p of the inputs: Σ xᵀΛ⁻¹x + log det Λ over context and query."""
+        # Padding has x = 0 and adds nothing to the squares.
         precision = jnp.linalg.inv(self.covariance)
         square = jnp.einsum("...nd,de,...ne->...", sequences.x, precision, sequences.x)
         query = sequences.x_query
@@ -192,23 +223,21 @@ class LinearRegression(AbstractTask[Sequences]):
         same = sequences.length[..., None] == jnp.asarray(self.contexts, self.covariance.dtype)
         return jnp.log(jnp.sum(jnp.where(same, self.context_probabilities, 0.0), -1))
 
-    def _whitened_context(self, sequences: Sequences):
-        """The context in coordinates where the prior is N(0, I): Γ^½, spectrum, basis, Xᵀr, r.
-
-        Eigenvalues that are zero but for rounding (directions that the context says nothing
-        about) come back as exactly zero.
-        """
+    def _whitened_context(self, sequences: Sequences) -> _WhitenedContext:
         root = _square_root(self.prior_covariance)
         x = sequences.x @ root  # padding rows are zero and add nothing
-        residual = sequences.y - jnp.where(sequences.mask(), sequences.x @ self.prior_mean, 0.0)
+        known = jnp.where(sequences.mask(), sequences.x @ self.prior_mean, 0.0)
+        residual = sequences.y[..., 0] - known
         values, vectors = eigh(jnp.einsum("...nd,...ne->...de", x, x))
-        tiny = values[..., -1:] * 1e3 * jnp.finfo(values.dtype).eps
+        tiny = values[..., -1:] * _ROUNDINGS * jnp.finfo(values.dtype).eps
         values = jnp.where(values > tiny, values, 0.0)
         along = jnp.einsum("...de,...nd,...n->...e", vectors, x, residual)
-        return root, values, vectors, along, residual
+        return _WhitenedContext(root, values, vectors, along, residual)
 
 
-def isotropic(dim: int, context=40, noise=0.1, **options) -> LinearRegression:
+def isotropic(
+    dim: int, context: Lengths = 40, noise: ScalarLike = 0.1, **options: Any
+) -> LinearRegression:
     """White inputs x ~ N(0, I) and task vectors w ~ N(0, I/D), so that E(w·x)² = 1: the setting
     of arXiv 2503.12734.
 
@@ -217,9 +246,7 @@ def isotropic(dim: int, context=40, noise=0.1, **options) -> LinearRegression:
     - `dim`: D.
     - `options`: further ones of `LinearRegression`.
     """
-    if not is_whole(dim) or dim < 1:
-        raise ValueError(f"`dim` = {dim}: must be a whole number from 1 up.")
-    identity = np.eye(int(dim))
+    identity = np.eye(check_count("dim", dim))
     return LinearRegression(
         covariance=identity,
         context=context,
@@ -241,6 +268,20 @@ def white_regression(
     return eqx.tree_at(
         lambda task: (task.prior_covariance, task.noise), whole, (prior_covariance, noise)
     )
+
+
+def _input_covariance(eigenvalues: Any, covariance: Any) -> Float[np.ndarray, "D D"]:
+    """Λ, from its eigenvalues or as it is given."""
+    if (eigenvalues is None) == (covariance is None):
+        raise ValueError("Give exactly one of `eigenvalues` and `covariance`.")
+    if covariance is not None:
+        return check_covariance("covariance", covariance, definite=True)
+    values = check_array("eigenvalues", eigenvalues, 1)
+    if values.min() <= 0:
+        raise InputError(
+            "eigenvalues", problem=f"holds {values.min():.6g}", allowed="all must be positive"
+        )
+    return np.diag(values)
 
 
 @jax.jit

@@ -7,37 +7,38 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
-from ..precision import as_float
+from ..errors import InputError
+from ..runtime.precision import as_float
 from ._base import AbstractTask, Sequences
-from ._check import checked_array
+from ._check import check_draw, check_probabilities, check_vector
 from ._linear_regression import LinearRegression
 
 
-class Mixture(AbstractTask[Sequences]):
+class Mixture(AbstractTask):
     """Each sequence comes from one of several linear-regression tasks, drawn at random."""
 
     components: tuple[LinearRegression, ...]
     probabilities: Float[Array, " K"]
 
-    def __init__(self, components: Sequence[LinearRegression], probabilities):
+    def __init__(
+        self,
+        components: Sequence[LinearRegression],
+        probabilities: ArrayLike | Sequence[float],
+    ):
         """**Arguments:**
 
         - `components`: the tasks; all of one input dimension.
         - `probabilities`: the share of sequences that each of them gives.
         """
-        weights = checked_array("probabilities", probabilities, 1)
-        if len(components) != weights.shape[0] or weights.min() < 0:
-            raise ValueError(
-                f"`probabilities` must hold {len(components)} numbers that are not negative."
-            )
-        if abs(weights.sum() - 1) > 1e-9:
-            raise ValueError(f"`probabilities` sum to {weights.sum()}: must be 1.")
+        shares = check_probabilities("probabilities", probabilities, len(components))
         if len({component.dim for component in components}) != 1:
-            raise ValueError("`components` differ in input dimension: must all have the same.")
+            raise InputError(
+                "components", problem="differ in input dimension", allowed="must all have the same"
+            )
         self.components = tuple(components)
-        self.probabilities = as_float(weights)
+        self.probabilities = as_float(shares)
 
     @property
     def dim(self) -> int:
@@ -49,10 +50,13 @@ class Mixture(AbstractTask[Sequences]):
 
     @eqx.filter_jit
     def sample(self, key: PRNGKeyArray, count: int) -> Sequences:
+        check_draw(key, count)
         key_choice, *keys = jr.split(key, 1 + len(self.components))
         choice = jr.choice(key_choice, len(self.components), (count,), p=self.probabilities)
+        # Every component draws all sequences and gives some of them, so that no shape depends on
+        # which ones are chosen.
         drawn = [
-            _padded(component.sample(k, count), self.max_context)
+            _pad(component.sample(k, count), self.max_context)
             for component, k in zip(self.components, keys)
         ]
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *drawn)
@@ -64,20 +68,31 @@ class Mixture(AbstractTask[Sequences]):
         prior = jnp.log(self.probabilities).reshape((-1,) + (1,) * (evidence.ndim - 1))
         return jax.nn.softmax(evidence + prior, axis=0)
 
-    def bayes_predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
+    def bayes_predict(self, sequences: Sequences) -> Float[Array, "*batch 1"]:
         means = jnp.stack([c.bayes_predict(sequences) for c in self.components])
-        return jnp.sum(self.component_posterior(sequences) * means, 0)
+        return jnp.sum(self.component_posterior(sequences)[..., None] * means, 0)
 
-    def bayes_variance(self, sequences: Sequences) -> Float[Array, "*batch"]:
-        weight = self.component_posterior(sequences)
+    def bayes_variance(self, sequences: Sequences) -> Float[Array, "*batch 1"]:
+        weight = self.component_posterior(sequences)[..., None]
         means = jnp.stack([c.bayes_predict(sequences) for c in self.components])
         within = jnp.stack([c.bayes_variance(sequences) for c in self.components])
-        mean = jnp.sum(weight * means, 0)
-        return jnp.sum(weight * (within + (means - mean) ** 2), 0)
+        return total_variance(weight, means, within)
+
+
+def total_variance(
+    weight: Float[Array, "K *batch 1"],
+    means: Float[Array, "K *batch 1"],
+    within: Float[Array, "K *batch 1"],
+) -> Float[Array, "*batch 1"]:
+    """The variance of a mixture, from the probability, mean and variance of each component."""
+    mean = jnp.sum(weight * means, 0)
+    return jnp.sum(weight * (within + (means - mean) ** 2), 0)
 
 
 def in_context_in_weight(
-    task: LinearRegression, fraction: float, fixed_weight=None
+    task: LinearRegression,
+    fraction: float,
+    fixed_weight: ArrayLike | Sequence[float] | None = None,
 ) -> Mixture | LinearRegression:
     """A fraction p of sequences with a random w, the rest with one fixed w.
 
@@ -89,13 +104,9 @@ def in_context_in_weight(
       norm D, the mean squared norm of a random one.
     """
     if not np.isfinite(fraction) or not 0 <= fraction <= 1:
-        raise ValueError(f"`fraction` = {fraction}: must lie between 0 and 1.")
-    dim = task.dim
-    weight = (
-        np.ones(dim) if fixed_weight is None else checked_array("fixed_weight", fixed_weight, 1)
-    )
-    if weight.shape != (dim,):
-        raise ValueError(f"`fixed_weight` has {weight.shape[0]} entries: must have {dim}.")
+        raise InputError("fraction", fraction, "must lie between 0 and 1")
+    given = np.ones(task.dim) if fixed_weight is None else fixed_weight
+    weight = check_vector("fixed_weight", given, task.dim)
     fixed = eqx.tree_at(
         lambda t: (t.prior_mean, t.prior_covariance),
         task,
@@ -108,7 +119,7 @@ def in_context_in_weight(
     return Mixture((task, fixed), (fraction, 1 - fraction))
 
 
-def _padded(sequences: Sequences, context: int) -> Sequences:
+def _pad(sequences: Sequences, context: int) -> Sequences:
     """The same sequences in arrays with room for `context` pairs."""
     extra = context - sequences.x.shape[-2]
     return eqx.tree_at(
@@ -116,6 +127,6 @@ def _padded(sequences: Sequences, context: int) -> Sequences:
         sequences,
         (
             jnp.pad(sequences.x, ((0, 0), (0, extra), (0, 0))),
-            jnp.pad(sequences.y, ((0, 0), (0, extra))),
+            jnp.pad(sequences.y, ((0, 0), (0, extra), (0, 0))),
         ),
     )

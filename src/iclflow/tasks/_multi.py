@@ -1,6 +1,7 @@
 """Several regression tasks in one sequence, each with its own label and its own coordinates."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -8,39 +9,19 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
-from ..precision import as_float
-from ._base import AbstractSequences, AbstractTask, Sequences, check_prediction
-from ._check import checked_array, checked_contexts, is_whole
-from ._lengths import cut_to_length
+from ..errors import InputError
+from ..runtime.precision import as_float
+from ._base import AbstractTask, Sequences
+from ._check import Lengths, check_array, check_contexts, check_draw, is_whole
+from ._draw import cut_to_length, draw_tokens
 from ._linear_regression import LinearRegression, white_regression
+from ._regression import AbstractRegression
+
+# How far R Rᵀ may be from the identity: what a rotation typed in single precision still meets.
+_ORTHOGONAL_TOLERANCE = 1e-6
 
 
-class MultiSequences(AbstractSequences):
-    """Sequences with I labels a token: one for each task."""
-
-    x: Float[Array, "*batch N D"]
-    y: Float[Array, "*batch N I"]
-    x_query: Float[Array, "*batch D"]
-    y_query: Float[Array, "*batch I"]
-    length: Float[Array, "*batch"]
-
-    @property
-    def labels(self) -> int:
-        """I, the number of labels."""
-        return self.y.shape[-1]
-
-    def task(self, index: int) -> Sequences:
-        """The same sequences with the labels of one task."""
-        return Sequences(
-            self.x, self.y[..., index], self.x_query, self.y_query[..., index], self.length
-        )
-
-    def squared_error(self, prediction: Float[Array, "*batch I"]) -> Float[Array, "*batch"]:
-        check_prediction(prediction, self.y_query)
-        return jnp.sum((self.y_query - prediction) ** 2, -1)
-
-
-class MultiTaskRegression(AbstractTask[MultiSequences]):
+class MultiTaskRegression(AbstractRegression):
     """Inputs x ~ N(0, I); task i reads the coordinates S_i: y_i = β_i·x_{S_i} + ε_i.
 
     β_i ~ N(0, λ_i I) and Var ε_i = σ_i². Coordinate sets may be of any size and may overlap
@@ -61,12 +42,12 @@ class MultiTaskRegression(AbstractTask[MultiSequences]):
         self,
         coordinates: Sequence[Sequence[int]],
         dim: int | None = None,
-        context=48,
+        context: Lengths = 48,
         *,
         noise: ArrayLike | Sequence[float] = 0.1,
         signal: ArrayLike | Sequence[float] | None = None,
-        input_rotation=None,
-        output_rotation=None,
+        input_rotation: ArrayLike | Sequence[Sequence[float]] | None = None,
+        output_rotation: ArrayLike | Sequence[Sequence[float]] | None = None,
         noisy_query: bool = True,
     ):
         """**Arguments:**
@@ -74,30 +55,32 @@ class MultiTaskRegression(AbstractTask[MultiSequences]):
         - `coordinates`: the coordinates (from 0) that each task reads.
         - `dim`: D, the number of inputs; by default just enough for `coordinates`.
         - `context`: N, the number of labelled tokens; several lengths make it vary.
-        - `noise`: σ², one number or one a task.
-        - `signal`: λ, the variance of an entry of β, one number or one a task; by default
+        - `noise`: σ², one number or one per task.
+        - `signal`: λ, the variance of an entry of β, one number or one per task; by default
           1/|S_i|, so that every noiseless label has variance 1.
         - `input_rotation`, `output_rotation`: R and P, orthogonal; by default none.
         - `noisy_query`: whether the query labels carry noise too.
         """
-        self.coordinates = checked_coordinates(coordinates)
+        self.coordinates = check_coordinates(coordinates)
         count = len(self.coordinates)
         needed = 1 + max(max(read) for read in self.coordinates)
         dim = needed if dim is None else dim
         if not is_whole(dim) or dim < needed:
-            raise ValueError(
-                f"`dim` = {dim}: must be a whole number, and at least {needed} for `coordinates` "
-                f"up to {needed - 1}."
+            raise InputError(
+                "dim",
+                dim,
+                f"must be a whole number, and at least {needed} for `coordinates` up to "
+                f"{needed - 1}",
             )
         sizes = np.asarray([len(read) for read in self.coordinates])
         self.inputs = int(dim)
-        self.contexts = checked_contexts(context)
-        self.signal = _one_each("signal", 1 / sizes if signal is None else signal, count)
-        self.noise = _one_each("noise", noise, count)
-        self.input_rotation = checked_rotation("input_rotation", input_rotation, self.inputs)
-        self.output_rotation = checked_rotation("output_rotation", output_rotation, count)
+        self.contexts = check_contexts(context)
+        self.signal = _check_each("signal", 1 / sizes if signal is None else signal, count)
+        self.noise = _check_each("noise", noise, count)
+        self.input_rotation = check_rotation("input_rotation", input_rotation, self.inputs)
+        self.output_rotation = check_rotation("output_rotation", output_rotation, count)
         if not isinstance(noisy_query, bool | np.bool_):
-            raise ValueError(f"`noisy_query` = {noisy_query!r}: must be True or False.")
+            raise InputError("noisy_query", noisy_query, "must be True or False")
         self.noisy_query = bool(noisy_query)
 
     @property
@@ -110,12 +93,20 @@ class MultiTaskRegression(AbstractTask[MultiSequences]):
         return len(self.coordinates)
 
     @property
-    def max_context(self) -> int:
-        return max(self.contexts)
+    def covariance(self) -> Float[Array, "D D"]:
+        return jnp.eye(self.inputs, dtype=self.signal.dtype)
+
+    @property
+    def context_probabilities(self) -> Float[Array, " K"]:
+        count = len(self.contexts)
+        return jnp.full(count, 1 / count, self.signal.dtype)
+
+    @property
+    def input_basis(self) -> Float[np.ndarray, "D D"] | None:
+        return None if self.input_rotation is None else np.asarray(self.input_rotation)
 
     @property
     def masks(self) -> Float[Array, "I D"]:
-        """1 where a task reads a coordinate, else 0 (before any rotation)."""
         masks = np.zeros((self.labels, self.inputs))
         for row, read in zip(masks, self.coordinates):
             row[list(read)] = 1
@@ -133,52 +124,54 @@ class MultiTaskRegression(AbstractTask[MultiSequences]):
         return self.input_rotation is not None or self.output_rotation is not None
 
     @property
-    def query_noise(self) -> Float[Array, " I"]:
-        """Variance of the noise on each query label."""
-        return self.noise if self.noisy_query else jnp.zeros_like(self.noise)
+    def parts(self) -> tuple[LinearRegression, ...]:
+        return tuple(self.part(i) for i in range(self.labels))
 
     def part(self, index: int) -> LinearRegression:
         """Task `index` alone, as a regression on all D inputs whose prior is zero where it does
         not read. (Labels as they are before a rotation.)"""
         prior = jnp.diag(self.signal[index] * self.masks[index])
+        # White inputs stay white when they are rotated: only the prior tells.
         if self.input_rotation is not None:
             prior = self.input_rotation @ prior @ self.input_rotation.T
         return white_regression(self.contexts, self.noisy_query, prior, self.noise[index])
 
     @eqx.filter_jit
-    def sample(self, key: PRNGKeyArray, count: int) -> MultiSequences:
-        key_x, key_beta, key_noise, key_length = jr.split(key, 4)
-        dtype, tokens = self.signal.dtype, self.max_context + 1
-        x = jr.normal(key_x, (count, tokens, self.inputs), dtype)
-        beta = jr.normal(key_beta, (count, self.labels, self.inputs), dtype)
-        beta = beta * self.masks * jnp.sqrt(self.signal)[:, None]
-        noise = jr.normal(key_noise, (count, tokens, self.labels), dtype) * jnp.sqrt(self.noise)
-        if not self.noisy_query:
-            noise = noise.at[:, -1].set(0.0)
-        y = jnp.einsum("pnd,pid->pni", x, beta) + noise
+    def sample(self, key: PRNGKeyArray, count: int) -> Sequences:
+        check_draw(key, count)
+        *keys, key_length = jr.split(key, 4)
+
+        def values(key: PRNGKeyArray, x: Array) -> Array:
+            beta = jr.normal(key, (count, self.labels, self.inputs), x.dtype)
+            beta = beta * self.masks * jnp.sqrt(self.signal)[:, None]
+            return jnp.einsum("pnd,pid->pni", x, beta)
+
+        shape = (count, self.max_context + 1, self.inputs)
+        x, y = draw_tokens(tuple(keys), shape, values, self.noise, self.noisy_query)
         if self.input_rotation is not None:
             x = x @ self.input_rotation.T
         if self.output_rotation is not None:
             y = y @ self.output_rotation.T
-        return MultiSequences(*cut_to_length(key_length, x, y, self.contexts))
+        # Without `context_probabilities`, which would draw other lengths from the same key.
+        return Sequences(*cut_to_length(key_length, x, y, self.contexts))
 
-    def bayes_predict(self, sequences: MultiSequences) -> Float[Array, "*batch I"]:
+    def bayes_predict(self, sequences: Sequences) -> Float[Array, "*batch I"]:
         """The posterior mean of each noiseless query label."""
-        plain = self._unrotated(sequences)
-        each = [self.part(i).bayes_predict(plain.task(i)) for i in range(self.labels)]
-        means = jnp.stack(each, -1)
+        plain = self._unrotate(sequences)
+        each = [part.bayes_predict(plain.label(i)) for i, part in enumerate(self.parts)]
+        means = jnp.concatenate(each, -1)
         return means if self.output_rotation is None else means @ self.output_rotation.T
 
-    def bayes_variance(self, sequences: MultiSequences) -> Float[Array, "*batch I"]:
+    def bayes_variance(self, sequences: Sequences) -> Float[Array, "*batch I"]:
         """The posterior variance of each query label."""
-        plain = self._unrotated(sequences)
-        each = [self.part(i).bayes_variance(plain.task(i)) for i in range(self.labels)]
-        variances = jnp.stack(each, -1)
+        plain = self._unrotate(sequences)
+        each = [part.bayes_variance(plain.label(i)) for i, part in enumerate(self.parts)]
+        variances = jnp.concatenate(each, -1)
         # The tasks are independent, so variances mix with the squares of the rotation.
         rotation = self.output_rotation
         return variances if rotation is None else variances @ (rotation**2).T
 
-    def _unrotated(self, sequences: MultiSequences) -> MultiSequences:
+    def _unrotate(self, sequences: Sequences) -> Sequences:
         """The sequences with their labels as they are before a rotation."""
         if self.output_rotation is None:
             return sequences
@@ -189,52 +182,58 @@ class MultiTaskRegression(AbstractTask[MultiSequences]):
         )
 
 
-def checked_coordinates(coordinates) -> tuple[tuple[int, ...], ...]:
+def check_coordinates(coordinates: Any) -> tuple[tuple[int, ...], ...]:
     """The coordinates that each task reads, whole numbers from 0 up."""
     if isinstance(coordinates, AbstractTask):
-        raise ValueError(
-            f"`coordinates` is a {type(coordinates).__name__}: must be sets of coordinates; give "
-            "`task.coordinates`."
+        raise InputError(
+            "coordinates",
+            problem=f"is a {type(coordinates).__name__}",
+            allowed="must be sets of coordinates; give `task.coordinates`",
         )
     try:
         sets = tuple(tuple(read) for read in coordinates)
     except TypeError:
-        raise ValueError(
-            f"`coordinates` = {coordinates!r}: must be a list for each task, such as [[0, 1], [2]]."
+        raise InputError(
+            "coordinates", coordinates, "must be a list for each task, such as [[0, 1], [2]]"
         ) from None
     if not sets or not all(sets):
-        raise ValueError(
-            f"`coordinates` = {coordinates}: must hold at least one task, each with at least one "
-            "coordinate."
+        raise InputError(
+            "coordinates",
+            coordinates,
+            "must hold at least one task, each with at least one coordinate",
         )
     for read in sets:
         if not all(is_whole(place) and place >= 0 for place in read) or len(set(read)) < len(read):
-            raise ValueError(
-                f"`coordinates` holds {list(read)}: must be whole numbers from 0 up, each listed "
-                "once a task."
+            raise InputError(
+                "coordinates",
+                problem=f"holds {list(read)}",
+                allowed="must be whole numbers from 0 up, each listed once per task",
             )
     return tuple(tuple(int(place) for place in read) for read in sets)
 
 
-def _one_each(name: str, value, count: int) -> Array:
+def _check_each(name: str, value: Any, count: int) -> Array:
     """One number for each task, from one for all or from a list."""
     axes = getattr(value, "ndim", int(isinstance(value, Sequence)))
-    numbers = checked_array(name, value, min(axes, 1))
+    numbers = check_array(name, value, min(axes, 1))
     if numbers.size not in (1, count):
-        raise ValueError(f"`{name}` = {value}: must be one number, or {count} of them.")
+        raise InputError(name, value, f"must be one number, or {count} of them")
     if numbers.min() < 0:
-        raise ValueError(f"`{name}` = {value}: must not be negative.")
+        raise InputError(name, value, "must not be negative")
     return as_float(np.broadcast_to(numbers, (count,)))
 
 
-def checked_rotation(name: str, matrix, size: int) -> Array | None:
+def check_rotation(name: str, matrix: Any, size: int) -> Array | None:
     """An orthogonal matrix of a given size, or None."""
     if matrix is None:
         return None
-    rotation = checked_array(name, matrix, 2)
+    rotation = check_array(name, matrix, 2)
     if rotation.shape != (size, size):
-        raise ValueError(f"`{name}` has shape {rotation.shape}: must be ({size}, {size}).")
-    # What a user who types a rotation in single precision still gets right.
-    if np.max(np.abs(rotation @ rotation.T - np.eye(size))) > 1e-6:
-        raise ValueError(f"`{name}` is not orthogonal: its transpose must be its inverse.")
+        raise InputError(
+            name, problem=f"has shape {rotation.shape}", allowed=f"must be ({size}, {size})"
+        )
+    if np.max(np.abs(rotation @ rotation.T - np.eye(size))) > _ORTHOGONAL_TOLERANCE:
+        raise InputError(
+            name, problem="is not orthogonal", allowed="its transpose must be its inverse"
+        )
     return as_float(rotation)

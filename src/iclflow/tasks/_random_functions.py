@@ -4,24 +4,26 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, ScalarLike
 
-from ..precision import as_float
 from ._base import Sequences
-from ._check import checked_nonnegative
-from ._design import AbstractDesignedTask, Design, checked_count, no_bayes
+from ._check import Lengths, check_count
+from ._design import AbstractDesignedTask, Design
 
+# A tree of this depth has 4096 leaves per sequence.
 LARGEST_DEPTH = 12
 
 
 class AbstractRandomFunction(AbstractDesignedTask):
     """Labels of a function for which nobody knows the Bayes predictor."""
 
-    def bayes_predict(self, sequences: Sequences) -> Float[Array, "*batch"]:
-        raise no_bayes(self)
+    def bayes_predict(self, sequences: Sequences) -> Float[Array, "*batch 1"]:
+        raise TypeError(
+            f"The Bayes predictor of {type(self).__name__} is not known: use plain sampled targets."
+        )
 
-    def bayes_variance(self, sequences: Sequences) -> Float[Array, "*batch"]:
-        raise no_bayes(self)
+    def bayes_variance(self, sequences: Sequences) -> Float[Array, "*batch 1"]:
+        return self.bayes_predict(sequences)
 
 
 class TwoLayerReLU(AbstractRandomFunction):
@@ -31,17 +33,16 @@ class TwoLayerReLU(AbstractRandomFunction):
     """
 
     design: Design
-    variance: Float[Array, ""]
     hidden: int = eqx.field(static=True)
 
     def __init__(
         self,
         dim: int,
-        context=40,
+        context: Lengths = 40,
         *,
         hidden: int = 100,
-        variance=1.0,
-        noise=0.0,
+        variance: ScalarLike = 1.0,
+        noise: ScalarLike = 0.0,
         noisy_query: bool = True,
     ):
         """**Arguments:**
@@ -50,22 +51,22 @@ class TwoLayerReLU(AbstractRandomFunction):
         - `hidden`: K.
         - `variance`: v, of the noiseless label.
         """
-        self.design = Design(dim, context, noise, noisy_query)
-        self.hidden = checked_count("hidden", hidden)
-        self.variance = as_float(checked_nonnegative("variance", variance))
+        self.design = Design(dim, context, variance, noise, noisy_query)
+        self.hidden = check_count("hidden", hidden)
 
     @eqx.filter_jit
     def sample(self, key: PRNGKeyArray, count: int) -> Sequences:
-        def values(key, x):
+        def values(key: PRNGKeyArray, x: Array) -> Array:
             key_first, key_second = jr.split(key)
             shape, dtype = (count, self.hidden), x.dtype
             first = jr.normal(key_first, (*shape, self.dim), dtype) / self.dim**0.5
             second = jr.normal(key_second, shape, dtype)
+            # The 2: a ReLU halves the mean square of a symmetric input.
             second = second * jnp.sqrt(2 * self.variance / self.hidden)
             hidden = jax.nn.relu(jnp.einsum("pnd,pkd->pnk", x, first))
             return jnp.einsum("pnk,pk->pn", hidden, second)
 
-        return self.design.sample(key, count, values)
+        return self.draw(key, count, values)
 
 
 class DecisionTree(AbstractRandomFunction):
@@ -75,17 +76,16 @@ class DecisionTree(AbstractRandomFunction):
     """
 
     design: Design
-    variance: Float[Array, ""]
     depth: int = eqx.field(static=True)
 
     def __init__(
         self,
         dim: int,
-        context=40,
+        context: Lengths = 40,
         *,
         depth: int = 4,
-        variance=1.0,
-        noise=0.0,
+        variance: ScalarLike = 1.0,
+        noise: ScalarLike = 0.0,
         noisy_query: bool = True,
     ):
         """**Arguments:**
@@ -94,13 +94,12 @@ class DecisionTree(AbstractRandomFunction):
         - `depth`: how many questions lead to a leaf.
         - `variance`: v, of the noiseless label.
         """
-        self.design = Design(dim, context, noise, noisy_query)
-        self.depth = checked_count("depth", depth, LARGEST_DEPTH)
-        self.variance = as_float(checked_nonnegative("variance", variance))
+        self.design = Design(dim, context, variance, noise, noisy_query)
+        self.depth = check_count("depth", depth, LARGEST_DEPTH)
 
     @eqx.filter_jit
     def sample(self, key: PRNGKeyArray, count: int) -> Sequences:
-        def values(key, x):
+        def values(key: PRNGKeyArray, x: Array) -> Array:
             key_tree, key_leaves = jr.split(key)
             asked = jr.randint(key_tree, (count, 2**self.depth - 1), 0, self.dim)
             leaves = jr.normal(key_leaves, (count, 2**self.depth), x.dtype)
@@ -114,4 +113,4 @@ class DecisionTree(AbstractRandomFunction):
             values = jnp.take_along_axis(leaves, node - (2**self.depth - 1), 1)
             return jnp.sqrt(self.variance) * values
 
-        return self.design.sample(key, count, values)
+        return self.draw(key, count, values)

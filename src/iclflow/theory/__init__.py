@@ -151,7 +151,7 @@ from ._softmax_pair_flow import pair_flow as pair_flow
 from ._softmax_pair_flow import slow_manifold as slow_manifold
 from ._softmax_powers import AttentionPowers as AttentionPowers
 from ._softmax_powers import attention_powers as attention_powers
-from ._softmax_setting import isotropic_numbers as isotropic_numbers
+from ._softmax_setting import Setting as Setting
 from ._softmax_several import SharedSteps as SharedSteps
 from ._softmax_several import head_regime as head_regime
 from ._softmax_several import heads_needed as heads_needed

@@ -8,6 +8,7 @@ shrunk inverse variances (arXiv 2501.16265; the precise sense in docs/theory/lin
 import numpy as np
 from jaxtyping import Float
 
+from ..errors import Refusal
 from ..tasks import LinearRegression
 from ._moments import Normaliser, aligned_moments, context_gains, moments
 
@@ -55,13 +56,13 @@ def subspace_least_squares_risk(task: LinearRegression, components: int) -> floa
     What the subspace misses acts as label noise, independent of what it sees.
     """
     context_gains(task)
-    m = _checked_components(task, components)
+    m = _check_components(task, components)
     values, basis = np.linalg.eigh(np.asarray(task.covariance, dtype=np.float64))
     values, basis = values[::-1], basis[:, ::-1]
     weight = np.einsum("de,df,fe->e", basis, np.asarray(task.weight_second_moment), basis)
     tied = 0 < m < task.dim and values[m - 1] - values[m] <= 1e-10 * values[0]
     if tied and np.ptp(weight) > 1e-10 * np.max(weight):
-        raise ValueError(
+        raise Refusal(
             f"`components` = {m}: eigenvalues {m} and {m + 1} of Λ tie and M is not isotropic, so "
             "the top components are not unique."
         )
@@ -73,7 +74,7 @@ def subspace_least_squares_risk(task: LinearRegression, components: int) -> floa
         if m == 0 or probability == 0 or (variance == 0 and length >= m):
             continue
         if length < m + 2:
-            raise ValueError(
+            raise Refusal(
                 f"`components` = {m}: least squares has a finite risk only for context lengths "
                 f"from {m + 2} up, and `task` has length {length}."
             )
@@ -84,18 +85,18 @@ def subspace_least_squares_risk(task: LinearRegression, components: int) -> floa
 def _isotropic(task: LinearRegression, components: int, normaliser: Normaliser):
     """The aligned moments, for tasks whose components are learnt in the order of Λ."""
     aligned = aligned_moments(task, normaliser)
-    _checked_components(task, components)
+    _check_components(task, components)
     if np.ptp(aligned.weight_eigenvalues) > 1e-10 * np.max(aligned.weight_eigenvalues):
-        raise ValueError(
+        raise Refusal(
             "M = E[wwᵀ] of `task` is not a multiple of the identity: its plateaus are not ordered "
             "by the eigenvalues of Λ."
         )
     return aligned
 
 
-def _checked_components(task: LinearRegression, components: int) -> int:
+def _check_components(task: LinearRegression, components: int) -> int:
     if isinstance(components, bool) or components != int(components):
-        raise ValueError(f"`components` = {components}: must be a whole number.")
+        raise Refusal(f"`components` = {components}: must be a whole number.")
     if not 0 <= components <= task.dim:
-        raise ValueError(f"`components` = {components}: must lie between 0 and {task.dim}.")
+        raise Refusal(f"`components` = {components}: must lie between 0 and {task.dim}.")
     return int(components)

@@ -17,7 +17,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, ArrayLike, Float
 
-from ..precision import check_made_in_float64
+from ..errors import BeyondLimit, Refusal
+from ..runtime.precision import check_made_in_float64
 from ..tasks import LinearRegression
 from ._drop_impulse import impulses, misalignment, struck
 from ._idle_head import advance, path
@@ -69,23 +70,27 @@ def staircase(task: LinearRegression, model, tau: float = 1.0) -> Staircase:
 
     **Arguments:**
 
-    - `model`: anything with rank-one weights `.v`, `.K`, `.Q`; a `.normaliser` is respected.
+    - `model`: attention with blind separate circuits of rank one, or anything else with weights
+      `.v`, `.K`, `.Q`; a `.normaliser` is respected.
     - `tau`: the time constant of the flow τ dW/dt = −½ ∂L/∂W.
     """
-    missing = [name for name in ("v", "K", "Q") if not hasattr(model, name)]
-    if missing:
+    circuits = getattr(model, "circuits", model)
+    missing = [name for name in ("v", "K", "Q") if not hasattr(circuits, name)]
+    if missing or not getattr(circuits, "blind", True):
+        lacking = f", without `{missing[0]}`" if missing else ""
         raise TypeError(
-            f"`model` is a {type(model).__name__}, without `{missing[0]}`: the cascade is for "
-            "attention with separate keys and queries, such as `SeparateKQ`. For merged attention "
-            "there are `drop_time` and `reduced_flow`."
+            f"`model` has the circuits {type(circuits).__name__}{lacking}: the cascade is for "
+            "attention with separate keys and queries on the inputs alone, as "
+            "`Attention.separate` makes it. For merged attention there are `drop_time` and "
+            "`reduced_flow`."
         )
     if getattr(model, "activation", "linear") != "linear":
-        raise ValueError(
+        raise Refusal(
             f"`model` has activation {model.activation!r}: the cascade is for linear attention."
         )
     check_made_in_float64(model=model)
     normaliser: Normaliser = getattr(model, "normaliser", "context")
-    return cascade(task, model.v, model.K, model.Q, normaliser, tau)
+    return cascade(task, circuits.v, circuits.K, circuits.Q, normaliser, tau)
 
 
 def cascade(
@@ -110,22 +115,22 @@ def cascade(
     v, K, Q = (np.asarray(w, dtype=np.float64) for w in (v, K, Q))
     shape = (*v.shape, task.dim, 1)
     if v.ndim != 1 or K.shape != shape or Q.shape != shape:
-        raise ValueError(
+        raise Refusal(
             f"`v`, `K`, `Q` have shapes {v.shape}, {K.shape}, {Q.shape}: must be (H,), "
             f"(H, {task.dim}, 1) and (H, {task.dim}, 1). The cascade is for heads of rank one."
         )
     if not np.isfinite(v.sum() + K.sum() + Q.sum()):
-        raise ValueError("`v`, `K` or `Q` holds NaN or infinity: every entry must be finite.")
+        raise Refusal("`v`, `K` or `Q` holds NaN or infinity: every entry must be finite.")
     found = np.asarray(_race(v, K, Q, ladder.constants, min(v.size, ladder.gains.size)))
     times, components, heads = found[:, np.isfinite(found[0])]
     if not tau > 0:
-        raise ValueError(f"`tau` = {tau}: must be positive.")
+        raise Refusal(f"`tau` = {tau}: must be positive.")
     order = components.astype(int)
     widths = ladder.widths[order]
     steps = np.concatenate([[0.0], np.cumsum(ladder.gains[order])])
     drops = tau * (times + drop_offset() * widths)
     if np.any(np.diff(drops, prepend=0.0) <= 0):
-        raise ValueError(
+        raise BeyondLimit(
             "`v`, `K` and `Q` are too large: the cascade is the limit of small weights, and here "
             "its drops would come before the start or out of order."
         )
@@ -182,13 +187,13 @@ def _ladder(fingerprint: _Fingerprint) -> _Ladder:
     order = np.argsort(-aligned.drive, kind="stable")
     order = order[aligned.drive[order] > 1e-12 * aligned.drive.max()]
     if order.size == 0:
-        raise ValueError("`task` has E[wwᵀ] = 0: there is nothing to learn.")
+        raise Refusal("`task` has E[wwᵀ] = 0: there is nothing to learn.")
     rates, strengths = aligned.drive[order], aligned.optimum[order]
     gains = rates * strengths
     tied = rates[:-1] - rates[1:] <= _TIE * rates[0]
     gaps = gains[:-1] - gains[1:]
     if np.any(gaps < -_TIE * gains[0]) or np.any(tied & (gaps > _TIE * gains[0])):
-        raise ValueError(
+        raise Refusal(
             "The growth rates and the gains of `task` are not in the same order: heads turn from "
             "one component to another, which the cascade does not describe. See `learning_order`."
         )

@@ -8,9 +8,10 @@ if A had been multiplied by N′/N. Derived in docs/theory/linear.md.
 import numpy as np
 from jaxtyping import ArrayLike, Float, Real
 
+from ..errors import Refusal
 from ..tasks import LinearRegression
 from ._moments import Normaliser, context_gains, moments
-from ._optimum import checked_matrix
+from ._optimum import check_matrix
 
 
 def effective_context(task: LinearRegression, normaliser: Normaliser = "context") -> float:
@@ -47,9 +48,9 @@ def loss_at_other_context(
     """
     length = np.asarray(test_context, dtype=np.float64)
     if not np.all(length >= 1) or not np.all(np.isfinite(length)):
-        raise ValueError(f"`test_context` = {test_context}: must be finite and at least 1.")
+        raise Refusal(f"`test_context` = {test_context}: must be finite and at least 1.")
     m = moments(task)
-    matrix = checked_matrix(task, A)
+    matrix = check_matrix(task, A)
     scale = np.ones_like(length) if normalised else length / _training_length(task)
     signal = m.covariance @ m.weight_second_moment @ m.covariance
     power = float(np.sum(m.covariance * m.weight_second_moment) + task.noise)
@@ -66,7 +67,7 @@ def infinite_context_floor(task: LinearRegression, A: Float[ArrayLike, "D D"]) -
     It is tr(M (I − ΛA) Λ (I − ΛA)ᵀ) + σ_q²: a matrix shrunk for N pairs stays shrunk.
     """
     m = moments(task)
-    left = np.eye(task.dim) - m.covariance @ checked_matrix(task, A)
+    left = np.eye(task.dim) - m.covariance @ check_matrix(task, A)
     missed = np.sum(m.weight_second_moment * (left @ m.covariance @ left.T))
     return float(missed + task.query_noise)
 
@@ -75,14 +76,14 @@ def unnormalised_divergence(task: LinearRegression, A: Float[ArrayLike, "D D"]) 
     """lim L_N′ / (N′/N)² as N′ → ∞ when attention does not divide: ⟨A, ΛMΛ A Λ⟩."""
     _training_length(task)
     m = moments(task)
-    matrix = checked_matrix(task, A)
+    matrix = check_matrix(task, A)
     signal = m.covariance @ m.weight_second_moment @ m.covariance
     return float(np.sum(matrix * (signal @ matrix @ m.covariance)))
 
 
 def _training_length(task: LinearRegression) -> int:
     if len(task.contexts) != 1:
-        raise ValueError(
+        raise Refusal(
             f"`task` has {len(task.contexts)} context lengths: un-normalised attention needs one "
             "training length N to compare with."
         )

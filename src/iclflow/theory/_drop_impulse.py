@@ -105,12 +105,12 @@ def struck(v: Array, k: Array, q: Array, axis: Array, to_key: Array, to_query: A
         force_k = _along(k, to_key) * axis + _along(k, axis) * to_query
         return jnp.sum(k * force_q, -1), v[:, None] * force_q, v[:, None] * force_k
 
-    def moved(state, step, by):
+    def move(state, step, by):
         return jax.tree.map(lambda x, dx: x + step * dx, state, by)
 
     state = (v, k, q)
-    middle = moved(state, 0.5, slope(state))
-    return moved(state, 1.0, slope(middle))
+    middle = move(state, 0.5, slope(state))
+    return move(state, 1.0, slope(middle))
 
 
 def _along(x: Array, direction: Array) -> Array:

@@ -18,7 +18,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, ArrayLike, Float
 
-from ..precision import require_float64
+from ..errors import Refusal
+from ..runtime.precision import require_float64
 from ._idle_time import NODES, POINTS, TINY, Journey, Leg, journey
 
 
@@ -73,7 +74,7 @@ def idle_heads_after(
     - `drive`: e_d, the growth rate of each component, 0 where it is learned.
     """
     if not elapsed >= 0:
-        raise ValueError(f"`elapsed` = {elapsed}: must not be negative.")
+        raise Refusal(f"`elapsed` = {elapsed}: must not be negative.")
     v, k, q = _after(elapsed / tau, *_arrays(v, k, q, drive))
     return np.asarray(v), np.asarray(k), np.asarray(q)
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ..precision import require_float64
+from ..runtime.precision import require_float64
 from ..tasks import LinearRegression, Mixture, RandomLabels, in_context_in_weight
 from ._moments import Normaliser
 

@@ -11,9 +11,11 @@ import numpy as np
 import scipy.linalg
 from jaxtyping import ArrayLike, Float, Real
 
+from ..errors import Refusal
 from ..tasks import LinearRegression
+from ._check import check_whole
 from ._merged_dynamics import white_drop_time, white_loss_of_strength, white_strength
-from ._merged_landscape import checked_head_count, checked_heads
+from ._merged_landscape import check_heads
 from ._moments import Normaliser, moments, white_moments
 from ._optimum import optimal_loss, optimal_matrix
 
@@ -50,7 +52,7 @@ def white_interpolation(
     delta = abs((nu - omega) * (nu + omega))
     if delta == 0:
         if start <= 0:
-            raise ValueError(
+            raise Refusal(
                 f"`nu` = {nu} and `omega` = {omega}: balanced weights of opposite or no sign never "
                 "leave the saddle; give |ν| ≠ |ω| or νω > 0."
             )
@@ -78,7 +80,7 @@ def crossover_scale(
 ) -> float:
     """The standard deviation s of Gaussian weights with H s² = ‖A*‖: smaller is rich."""
     size = np.linalg.norm(optimal_matrix(task, normaliser))
-    return float(np.sqrt(size / checked_head_count(heads)))
+    return float(np.sqrt(size / check_whole("heads", heads)))
 
 
 def frozen_kernel(
@@ -101,7 +103,7 @@ def frozen_kernel_loss(
 
     Exact for very large weights; the error falls as (H s²/‖A*‖)⁻². Costs O(D⁶).
     """
-    v, U = checked_heads(task, v, U)
+    v, U = check_heads(task, v, U)
     rates, amplitudes = _frozen_modes(task, v, U, normaliser)
     decay = np.exp(-2 * np.outer(np.asarray(times, dtype=np.float64), rates))
     return optimal_loss(task, normaliser) + decay @ amplitudes**2
@@ -114,7 +116,7 @@ def frozen_kernel_rates(
     normaliser: Normaliser = "context",
 ) -> Float[np.ndarray, " D*D"]:
     """The D² rates of that linear flow, in 1/τ and increasing; the loss decays at twice these."""
-    v, U = checked_heads(task, v, U)
+    v, U = check_heads(task, v, U)
     return _frozen_modes(task, v, U, normaliser)[0]
 
 

@@ -12,9 +12,11 @@ import scipy.linalg
 import scipy.special
 from jaxtyping import ArrayLike, Float
 
+from ..errors import Refusal
 from ..tasks import LinearRegression
-from ._merged_dynamics import checked_fraction, growing_amplitudes, growth_rate
-from ._merged_landscape import checked_head_count, unstable_direction
+from ._check import check_whole
+from ._merged_dynamics import check_fraction, growing_amplitudes, growth_rate
+from ._merged_landscape import unstable_direction
 from ._merged_reduced import integrate_reduced, split_start, valley_of
 from ._moments import Normaliser, aligned_moments, commute, moments
 from ._optimum import optimal_matrix
@@ -34,7 +36,7 @@ def drop_constant(
 
     White inputs, M = I: K_f = ln(x/(1−x)) + ln(√D a*), x = 1 − √(1 − f).
     """
-    left = 1 - checked_fraction(fraction)
+    left = 1 - check_fraction(fraction)
     rate, direction = unstable_direction(task, normaliser)
     if commute(task):
         valley = valley_of(task, 1, normaliser)
@@ -67,11 +69,11 @@ def drop_time(
     """
     size = np.sum(growing_amplitudes(task, v, U, normaliser) ** 2)
     if size == 0:
-        raise ValueError("`v` and `U` have no growing part (all p_h = 0): the loss never drops.")
+        raise Refusal("`v` and `U` have no growing part (all p_h = 0): the loss never drops.")
     constant = drop_constant(task, fraction, normaliser)
     time = float((constant - np.log(size)) / (2 * growth_rate(task, normaliser)))
     if time <= 0:
-        raise ValueError(
+        raise Refusal(
             f"`v` and `U` are too large: the formula is for small weights, and gives {time:.4g}."
         )
     return time
@@ -88,9 +90,9 @@ def gaussian_drop_time(
 
     Σ p_h² is then (s²/2) χ²_H, whose logarithm has mean ln s² + ψ(H/2) and variance ψ′(H/2).
     """
-    checked_head_count(heads)
+    check_whole("heads", heads)
     if not np.isfinite(scale) or scale <= 0:
-        raise ValueError(f"`scale` = {scale}: must be finite and positive.")
+        raise Refusal(f"`scale` = {scale}: must be finite and positive.")
     rate = 2 * growth_rate(task, normaliser)
     log_size = 2 * np.log(scale) + scipy.special.digamma(heads / 2)
     return DropTime(

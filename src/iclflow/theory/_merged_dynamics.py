@@ -7,8 +7,9 @@ E = S − C A Λ. Times are in units of τ. Derived in docs/theory/linear.md.
 import numpy as np
 from jaxtyping import ArrayLike, Float, Real
 
+from ..errors import Refusal
 from ..tasks import LinearRegression
-from ._merged_landscape import checked_heads, unstable_direction
+from ._merged_landscape import check_heads, unstable_direction
 from ._moments import Normaliser, white_moments
 from ._optimum import optimal_loss
 
@@ -36,7 +37,7 @@ def growing_amplitudes(
 
     All that the initial weights decide, when they are small, is Σ p_h².
     """
-    v, U = checked_heads(task, v, U)
+    v, U = check_heads(task, v, U)
     _, direction = unstable_direction(task, normaliser)
     return (v + np.einsum("hde,de->h", U, direction)) / 2
 
@@ -52,7 +53,7 @@ def early_weights(
 
     The force is then the constant S, and the flow linear; A has a relative error of ‖CAΛ‖/‖S‖.
     """
-    v, U = checked_heads(task, v, U)
+    v, U = check_heads(task, v, U)
     rate, direction = unstable_direction(task, normaliser)
     phase = rate * np.asarray(times, dtype=np.float64)[:, None]
     along = np.einsum("hde,de->h", U, direction)
@@ -128,10 +129,10 @@ def white_drop_time(
     """When a fraction f of L(0) − L* is gone for white inputs: σ = xσ*, x = 1 − √(1 − f)."""
     white = white_moments(task, normaliser)
     _check_strength(initial_strength)
-    reached = 1 - np.sqrt(1 - checked_fraction(fraction))
+    reached = 1 - np.sqrt(1 - check_fraction(fraction))
     odds = (white.optimum / initial_strength - 1) * reached / (1 - reached)
     if odds < 1:
-        raise ValueError(
+        raise Refusal(
             f"`initial_strength` = {initial_strength}: the loss starts below `fraction` = "
             f"{fraction} of its drop; must be at most {reached * white.optimum:.6g}."
         )
@@ -144,13 +145,13 @@ def white_rate(task: LinearRegression, normaliser: Normaliser = "context") -> fl
     return float(2 * np.sqrt(white.dim) * white.drive)
 
 
-def checked_fraction(fraction: float) -> float:
+def check_fraction(fraction: float) -> float:
     """`fraction` strictly between 0 and 1."""
     if not 0 < fraction < 1:
-        raise ValueError(f"`fraction` = {fraction}: must lie strictly between 0 and 1.")
+        raise Refusal(f"`fraction` = {fraction}: must lie strictly between 0 and 1.")
     return float(fraction)
 
 
 def _check_strength(initial_strength: float) -> None:
     if not np.isfinite(initial_strength) or initial_strength <= 0:
-        raise ValueError(f"`initial_strength` = {initial_strength}: must be finite and positive.")
+        raise Refusal(f"`initial_strength` = {initial_strength}: must be finite and positive.")

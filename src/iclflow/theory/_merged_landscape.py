@@ -13,7 +13,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 from jaxtyping import ArrayLike, Float
 
+from ..errors import Refusal
 from ..tasks import LinearRegression
+from ._check import check_whole
 from ._moments import Normaliser, moments
 from ._optimum import optimal_loss, optimal_matrix
 
@@ -36,7 +38,7 @@ def merged_stationary_sets(
     task: LinearRegression, heads: int, normaliser: Normaliser = "context"
 ) -> tuple[StationarySet, StationarySet]:
     """The saddles around the origin and the global minima, with losses, sizes and indices."""
-    checked_head_count(heads)
+    check_whole("heads", heads)
     unstable_direction(task, normaliser)  # a task that drives nothing has one set, not two
     square = task.dim**2
     flat_saddle = heads * (square - 1)
@@ -63,7 +65,7 @@ def merged_stationary_set_of(
     - `tolerance`: on the distance to the saddles in units of √‖A*‖, the size of balanced weights
       at the minima, and on ‖A − A*‖ in units of ‖A*‖.
     """
-    v, U = checked_heads(task, v, U)
+    v, U = check_heads(task, v, U)
     _, direction = unstable_direction(task, normaliser)
     optimum = optimal_matrix(task, normaliser)
     size = np.linalg.norm(optimum)
@@ -78,7 +80,7 @@ def merged_saddle_point(
     task: LinearRegression, U: Float[ArrayLike, "H D D"], normaliser: Normaliser = "context"
 ) -> tuple[Float[np.ndarray, " H"], Float[np.ndarray, "H D D"]]:
     """The saddle nearest to weights (v, U), whatever v: v = 0 and U without its part along S."""
-    v, U = checked_heads(task, np.zeros(np.shape(U)[0]), U)
+    v, U = check_heads(task, np.zeros(np.shape(U)[0]), U)
     _, direction = unstable_direction(task, normaliser)
     along = np.einsum("hde,de->h", U, direction)
     return v, U - along[:, None, None] * direction
@@ -90,7 +92,7 @@ def merged_minimum_point(
     """The balanced minimum with v ∝ `share`: U_h = v_h A*/‖A*‖ and |v|² = ‖A*‖."""
     share = np.asarray(share, dtype=np.float64)
     if share.ndim != 1 or not share.any():
-        raise ValueError(f"`share` = {share}: must be a vector that is not zero.")
+        raise Refusal(f"`share` = {share}: must be a vector that is not zero.")
     optimum = optimal_matrix(task, normaliser)
     size = np.linalg.norm(optimum)
     v = share / np.linalg.norm(share) * np.sqrt(size)
@@ -121,22 +123,15 @@ def unstable_direction(
     drive = moments(task, normaliser).drive
     rate = float(np.linalg.norm(drive))
     if rate == 0:
-        raise ValueError("`task` has E[wwᵀ] = 0: there is nothing to learn.")
+        raise Refusal("`task` has E[wwᵀ] = 0: there is nothing to learn.")
     return rate, drive / rate
 
 
-def checked_head_count(heads: int) -> int:
-    """`heads` as a positive whole number."""
-    if isinstance(heads, bool) or heads != int(heads) or heads < 1:
-        raise ValueError(f"`heads` = {heads}: must be a whole number from 1 up.")
-    return int(heads)
-
-
-def checked_heads(task: LinearRegression, v, U) -> tuple[np.ndarray, np.ndarray]:
+def check_heads(task: LinearRegression, v, U) -> tuple[np.ndarray, np.ndarray]:
     """`v` and `U` as float64 arrays, (H,) and (H, D, D)."""
     v, U = np.asarray(v, dtype=np.float64), np.asarray(U, dtype=np.float64)
     if v.ndim != 1 or U.shape != (v.shape[0], task.dim, task.dim):
-        raise ValueError(
+        raise Refusal(
             f"`v` has shape {v.shape} and `U` {U.shape}: must be (H,) and "
             f"(H, {task.dim}, {task.dim})."
         )

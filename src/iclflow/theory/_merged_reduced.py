@@ -11,12 +11,13 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import scipy.integrate
 from jaxtyping import ArrayLike, Float, Real
 
+from ..errors import Refusal
 from ..tasks import LinearRegression
+from ._integrate import integrate
 from ._merged_dynamics import growing_amplitudes
-from ._merged_landscape import checked_heads, unstable_direction
+from ._merged_landscape import check_heads, unstable_direction
 from ._moments import Normaliser, aligned_moments, moments
 from ._optimum import optimal_loss, optimal_matrix
 
@@ -56,7 +57,7 @@ def reduced_start(v: Float[ArrayLike, " H"], U: Float[ArrayLike, "H D D"]) -> Re
     stacked = np.concatenate([v[:, None], U.reshape(len(v), -1)], axis=1)
     sizes = np.linalg.svd(stacked, compute_uv=False)
     if len(sizes) > 1 and sizes[1] > 1e-10 * sizes[0]:
-        raise ValueError(
+        raise Refusal(
             "The heads (v_h, U_h) are not multiples of one another: the reduced flow is exact only "
             "if they are. For small weights of any shape use `growing_start`."
         )
@@ -70,7 +71,7 @@ def growing_start(
     normaliser: Normaliser = "context",
 ) -> ReducedStart:
     """The start that small weights of any shape are equivalent to: A(0) = (Σ p_h²) Ê, balanced."""
-    v, U = checked_heads(task, v, U)
+    v, U = check_heads(task, v, U)
     _, direction = unstable_direction(task, normaliser)
     size = float(np.sum(growing_amplitudes(task, v, U, normaliser) ** 2))
     return ReducedStart(size * direction, 0.0)
@@ -94,7 +95,7 @@ def reduced_flow(
     """
     times = np.asarray(times, dtype=np.float64)
     if times.ndim != 1 or not len(times) or times[0] < 0 or np.any(np.diff(times) < 0):
-        raise ValueError("`times` must be a vector that does not decrease, from 0 up.")
+        raise Refusal("`times` must be a vector that does not decrease, from 0 up.")
     valley = valley_of(task, np.ndim(start), normaliser)
     state = split_start(valley, start, imbalance)
     solution = integrate_reduced(valley, state, times[-1], t_eval=times)
@@ -111,17 +112,17 @@ def valley_of(task: LinearRegression, ndim: int, normaliser: Normaliser) -> Vall
         m = moments(task, normaliser)
         optimum = optimal_matrix(task, normaliser)
         return Valley(optimum, lambda gap: m.second_moment @ gap @ m.covariance)
-    raise ValueError(f"`start` has {ndim} axes: must be (D, D), or (D,) in the eigenbasis.")
+    raise Refusal(f"`start` has {ndim} axes: must be (D, D), or (D,) in the eigenbasis.")
 
 
 def split_start(valley: Valley, start, imbalance: float) -> np.ndarray:
     """(ν, Ω) with νΩ = `start` and ν² − ‖Ω‖² = `imbalance`, as one vector."""
     start = np.asarray(start, dtype=np.float64)
     if start.shape != valley.optimum.shape:
-        raise ValueError(f"`start` has shape {start.shape}: must be {valley.optimum.shape}.")
+        raise Refusal(f"`start` has shape {start.shape}: must be {valley.optimum.shape}.")
     size = np.linalg.norm(start)
     if size == 0 and not imbalance > 0:
-        raise ValueError(
+        raise Refusal(
             f"`start` is zero and `imbalance` = {imbalance}: the flow would not move; give a start "
             "that is not zero or a positive imbalance."
         )
@@ -141,15 +142,13 @@ def integrate_reduced(valley: Valley, state: np.ndarray, end: float, **options):
         return np.concatenate([[np.sum(omega * force)], (nu * force).ravel()])
 
     # On the plateau the small weights decide, so the absolute tolerance follows the start.
-    solution = scipy.integrate.solve_ivp(
+    return integrate(
+        "The reduced flow",
         velocity,
-        (0.0, end),
         state,
-        method="DOP853",
+        end,
+        "DOP853",
         rtol=1e-11,
         atol=1e-13 * np.linalg.norm(state),
         **options,
     )
-    if not solution.success:
-        raise RuntimeError(f"The reduced flow could not be integrated: {solution.message}")
-    return solution

@@ -15,7 +15,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ..precision import require_float64
+from ..errors import Refusal
+from ..runtime.precision import require_float64
 from ..tasks import LinearRegression
 
 Normaliser = Literal["context", "tokens", "none"]
@@ -74,15 +75,13 @@ def context_gains(task: LinearRegression, normaliser: Normaliser = "context") ->
     - `normaliser`: what attention divides by: `"context"` N, `"tokens"` N + 1, `"none"` 1.
     """
     if not isinstance(task, LinearRegression):
-        raise ValueError(
-            f"`task` is a {type(task).__name__}: this formula is for `LinearRegression`."
-        )
+        raise Refusal(f"`task` is a {type(task).__name__}: this formula is for `LinearRegression`.")
     require_float64("Theory", task=task)
     length = np.asarray(task.contexts, dtype=np.float64)
     probability = np.asarray(task.context_probabilities, dtype=np.float64)
     divisors = {"context": length, "tokens": length + 1, "none": np.ones_like(length)}
     if normaliser not in divisors:
-        raise ValueError(f'`normaliser` = {normaliser!r}: must be "context", "tokens" or "none".')
+        raise Refusal(f'`normaliser` = {normaliser!r}: must be "context", "tokens" or "none".')
     c = divisors[normaliser]
     return ContextGains(
         float(probability @ (length / c)),
@@ -122,7 +121,7 @@ def aligned_moments(task: LinearRegression, normaliser: Normaliser = "context") 
     full = moments(task, normaliser)
     covariance, weight = full.covariance, full.weight_second_moment
     if not commute(task):
-        raise ValueError(
+        raise Refusal(
             "The input covariance Λ and the second moment M = E[wwᵀ] of `task` do not commute: "
             "this formula needs a common eigenbasis."
         )
@@ -151,12 +150,12 @@ def white_moments(task: LinearRegression, normaliser: Normaliser = "context") ->
     for name, matrix in (("Λ", full.covariance), ("M = E[wwᵀ]", full.weight_second_moment)):
         mean = np.trace(matrix) / task.dim
         if np.max(np.abs(matrix - mean * np.eye(task.dim))) > _TOLERANCE * abs(mean):
-            raise ValueError(
+            raise Refusal(
                 f"White input needed: {name} of `task` must be a multiple of the identity."
             )
     eigenvalue = float(full.covariance[0, 0])
     drive = float(full.drive[0, 0])
     curvature = eigenvalue * float(full.second_moment[0, 0])
     if drive == 0:
-        raise ValueError("`task` has E[wwᵀ] = 0: there is nothing to learn.")
+        raise Refusal("`task` has E[wwᵀ] = 0: there is nothing to learn.")
     return WhiteMoments(task.dim, eigenvalue, drive, curvature, drive / curvature)

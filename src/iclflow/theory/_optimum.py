@@ -7,6 +7,7 @@ and one length it is the converged solution of arXiv 2501.16265. Derived in docs
 import numpy as np
 from jaxtyping import ArrayLike, Float
 
+from ..errors import Refusal
 from ..tasks import LinearRegression
 from ._moments import Normaliser, moments
 
@@ -27,7 +28,7 @@ def optimal_matrix(
     """
     m = moments(task, normaliser)
     if not m.second_moment.any():
-        raise ValueError("`task` has labels that are always zero: every matrix A is optimal.")
+        raise Refusal("`task` has labels that are always zero: every matrix A is optimal.")
     # S = ḡ ΛMΛ, so C A Λ = S reads C A = S Λ⁻¹.
     right = np.linalg.solve(m.covariance, m.drive).T
     return np.linalg.solve(m.second_moment, right)
@@ -44,7 +45,7 @@ def loss_of_matrix(
 ) -> float:
     """L(A) = E(y_q − βᵀ A x_q)², for any A."""
     m = moments(task, normaliser)
-    matrix = checked_matrix(task, A)
+    matrix = check_matrix(task, A)
     quadratic = np.sum(matrix * (m.second_moment @ matrix @ m.covariance))
     return float(m.label_variance - 2 * np.sum(m.drive * matrix) + quadratic)
 
@@ -54,14 +55,14 @@ def loss_slope(
 ) -> Float[np.ndarray, "D D"]:
     """E(A) = −½ ∂L/∂A = S − C A Λ, the force that drives every flow of the weights."""
     m = moments(task, normaliser)
-    return m.drive - m.second_moment @ checked_matrix(task, A) @ m.covariance
+    return m.drive - m.second_moment @ check_matrix(task, A) @ m.covariance
 
 
-def checked_matrix(task: LinearRegression, A) -> np.ndarray:
+def check_matrix(task: LinearRegression, A) -> np.ndarray:
     """`A` as a float64 array, (D, D)."""
     matrix = np.asarray(A, dtype=np.float64)
     if matrix.shape != (task.dim, task.dim):
-        raise ValueError(
+        raise Refusal(
             f"`A` has shape {matrix.shape}: must be ({task.dim}, {task.dim}) for this `task`."
         )
     return matrix

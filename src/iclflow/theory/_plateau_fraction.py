@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..errors import Refusal
 from ._cascade import Staircase
 from ._separate_dynamics import drop_offset
 
@@ -37,9 +38,9 @@ def plateau_fraction(stairs: Staircase, band: float = 0.02, done: float = 0.999)
     """
     steps = -np.diff(stairs.levels)
     if steps.size == 0:
-        raise ValueError("`stairs` has no drop: it never leaves its first level.")
+        raise Refusal("`stairs` has no drop: it never leaves its first level.")
     if not 0 < band < done < 1 or (1 - done) * steps.sum() >= steps[-1]:
-        raise ValueError(
+        raise Refusal(
             f"`band` = {band}, `done` = {done}: must satisfy 0 < band < done < 1, with the end "
             "inside the last drop."
         )

@@ -12,12 +12,14 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import ArrayLike, Float
-from scipy.integrate import solve_ivp
 
+from ..errors import Refusal
 from ..tasks import LinearRegression
+from ._check import check_whole
+from ._integrate import integrate
 from ._learning_order import growth_order
 from ._moments import Normaliser, commute, moments
-from ._separate_modes import Modes, checked_size, modes
+from ._separate_modes import Modes, modes
 
 
 class RankPlateau(NamedTuple):
@@ -37,8 +39,8 @@ def rank_plateaus(
     task: LinearRegression, heads: int, rank: int, normaliser: Normaliser = "context"
 ) -> tuple[RankPlateau, ...]:
     """Every plateau on the way down of H heads of rank R that fill up one after the other."""
-    found = _ordered_modes(task, normaliser)
-    room = checked_size("heads", heads) * checked_size("rank", rank)
+    found = _order_modes(task, normaliser)
+    room = check_whole("heads", heads) * check_whole("rank", rank)
     base = moments(task, normaliser).label_variance
     plateaus = []
     for m in range(min(found.count, room)):
@@ -62,12 +64,10 @@ def log_plateau_slope(
     (1 − e_{m+1}/e_m) / (v_m e_{m+1}) with v_m³ the summed strengths of the components in the head
     that is being filled. Infinite where R divides m.
     """
-    found = _ordered_modes(task, normaliser)
+    found = _order_modes(task, normaliser)
     if isinstance(learned, bool) or learned != int(learned) or not 0 <= learned < found.count:
-        raise ValueError(
-            f"`learned` = {learned}: must be a whole number from 0 to {found.count - 1}."
-        )
-    return _log_slope(found, checked_size("rank", rank), int(learned))
+        raise Refusal(f"`learned` = {learned}: must be a whole number from 0 to {found.count - 1}.")
+    return _log_slope(found, check_whole("rank", rank), int(learned))
 
 
 class SingleHead(NamedTuple):
@@ -88,7 +88,7 @@ def single_head_rate(
 
     τ dv/dt = Σ_j κ_j² E_j and τ dκ_j/dt = v κ_j E_j, with E_j = e_j (1 − v κ_j²/a_j).
     """
-    found = _ordered_modes(task, normaliser)
+    found = _order_modes(task, normaliser)
     rate = _single_head_rate(found, np.concatenate([[v], np.asarray(kappa, dtype=np.float64)]))
     return float(rate[0]), rate[1:]
 
@@ -108,26 +108,24 @@ def single_head_flow(
     - `v`, `kappa`: weights at time 0; component 0 has the largest gain.
     - `times`: increasing, from 0 up.
     """
-    found = _ordered_modes(task, normaliser)
+    found = _order_modes(task, normaliser)
     start = np.concatenate([[v], np.asarray(kappa, dtype=np.float64)])
     if start.shape != (found.count + 1,):
-        raise ValueError(f"`kappa` has {start.size - 1} entries: must have {found.count}.")
+        raise Refusal(f"`kappa` has {start.size - 1} entries: must have {found.count}.")
     times = np.asarray(times, dtype=np.float64)
     if np.any(np.diff(times) <= 0) or times[0] < 0:
-        raise ValueError("`times` must increase, from 0 up.")
+        raise Refusal("`times` must increase, from 0 up.")
     # The plateaus are governed by the small weights, so they have to be resolved.
     floor = 1e-9 * float(np.max(np.abs(start)))
-    solution = solve_ivp(
+    solution = integrate(
+        "The flow of a single head",
         lambda t, state: _single_head_rate(found, state) / tau,
-        (0.0, times[-1]),
         start,
-        method="LSODA",
+        times[-1],
         t_eval=times,
         rtol=1e-10,
         atol=max(floor, 1e-300),
     )
-    if not solution.success:
-        raise RuntimeError(f"The flow of a single head was not solved: {solution.message}")
     v_path, kappa_path = solution.y[0], solution.y[1:].T
     left = 1 - v_path[:, None] * kappa_path**2 / found.strengths
     base = moments(task, normaliser).label_variance
@@ -149,11 +147,11 @@ def _log_slope(found: Modes, rank: int, learned: int) -> float:
     return float((1 - following / now) / (v * following))
 
 
-def _ordered_modes(task: LinearRegression, normaliser: Normaliser) -> Modes:
+def _order_modes(task: LinearRegression, normaliser: Normaliser) -> Modes:
     """The components of a task, checked to be learned one after the other."""
     found = modes(task, normaliser)
     if not commute(task) or growth_order(found) != tuple(range(found.count)):
-        raise ValueError(
+        raise Refusal(
             "Λ and M = E[wwᵀ] of `task` must commute, with growth rates and gains in the same "
             "order: otherwise heads turn from one component to another. See `learning_order`."
         )

@@ -10,9 +10,11 @@ T is where v would be infinite without the saturation. Derived in docs/theory/li
 import numpy as np
 from jaxtyping import ArrayLike, Float
 
+from ..errors import Refusal
 from ..tasks import LinearRegression
+from ._check import check_whole
 from ._moments import Normaliser, moments
-from ._separate_modes import checked_size, modes, plateau_losses
+from ._separate_modes import modes, plateau_losses
 
 _ROOT3 = np.sqrt(3.0)
 _ITERATIONS = 30
@@ -95,7 +97,7 @@ def aligned_drop_time(
     The loss falls by y²(1 − (1 − u³)²), so half of it is gone at u³ = 1 − 1/√2.
     """
     if not start > 0:
-        raise ValueError(f"`start` = {start}: must be positive; other heads never learn.")
+        raise Refusal(f"`start` = {start}: must be positive; other heads never learn.")
     return float(
         aligned_time(np.cbrt(strength * _drop_share(fraction)), start, growth, strength, tau)
     )
@@ -122,7 +124,7 @@ def aligned_loss(
     found = modes(task, normaliser)
     start = np.asarray(start, dtype=np.float64)
     if start.shape != (found.count,):
-        raise ValueError(f"`start` has shape {start.shape}: must be ({found.count},).")
+        raise Refusal(f"`start` has shape {start.shape}: must be ({found.count},).")
     loss = np.full_like(
         np.asarray(times, dtype=np.float64), moments(task, normaliser).label_variance
     )
@@ -157,14 +159,14 @@ def final_loss(
     It is the smallest loss that H heads of rank R can have, and gradient flow from generic small
     weights has reached it in every run tried; there is no proof that it always does.
     """
-    room = checked_size("heads", heads) * checked_size("rank", rank)
+    room = check_whole("heads", heads) * check_whole("rank", rank)
     return float(plateau_losses(task, normaliser=normaliser)[: room + 1][-1])
 
 
 def _drop_share(fraction: float) -> float:
     """u³ at which a fraction of the loss step is gone."""
     if not 0 < fraction < 1:
-        raise ValueError(f"`fraction` = {fraction}: must lie between 0 and 1.")
+        raise Refusal(f"`fraction` = {fraction}: must lie between 0 and 1.")
     return 1 - np.sqrt(1 - fraction)
 
 

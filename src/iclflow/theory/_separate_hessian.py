@@ -10,9 +10,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from ..errors import Refusal
 from ..tasks import LinearRegression
+from ._check import check_whole
 from ._moments import Moments, Normaliser
-from ._separate_modes import Modes, checked_components, checked_size, modes
+from ._separate_modes import Modes, check_components, modes
 
 Layout = Sequence[Sequence[int]]
 
@@ -56,7 +58,7 @@ def separate_representative(
     - `heads`, `rank`: H and R; heads beyond the layout are zero.
     """
     found = modes(task, normaliser)
-    return representative_weights(found, checked_layout(found, layout, heads, rank), heads, rank)
+    return representative_weights(found, check_layout(found, layout, heads, rank), heads, rank)
 
 
 def hessian_index(
@@ -70,7 +72,7 @@ def hessian_index(
     their instability is of third order.
     """
     found = modes(task, normaliser)
-    return layout_index(found, checked_layout(found, layout, len(layout) or 1, rank), rank)
+    return layout_index(found, check_layout(found, layout, len(layout) or 1, rank), rank)
 
 
 def layout_index(found: Modes, layout: Layout, rank: int) -> int:
@@ -157,17 +159,15 @@ def escape_directions_of(
     return tuple(escapes)
 
 
-def checked_layout(found: Modes, layout: Layout, heads: int, rank: int) -> Layout:
+def check_layout(found: Modes, layout: Layout, heads: int, rank: int) -> Layout:
     """`layout` as tuples of existing components that fit into the heads and ranks."""
-    heads, rank = checked_size("heads", heads), checked_size("rank", rank)
+    heads, rank = check_whole("heads", heads), check_whole("rank", rank)
     if len(layout) > heads:
-        raise ValueError(
-            f"`layout` has {len(layout)} active heads: `heads` = {heads} allows fewer."
-        )
-    clean = tuple(checked_components(found, head) for head in layout)
+        raise Refusal(f"`layout` has {len(layout)} active heads: `heads` = {heads} allows fewer.")
+    clean = tuple(check_components(found, head) for head in layout)
     for head in clean:
         if not 1 <= len(head) <= rank:
-            raise ValueError(
+            raise Refusal(
                 f"`layout` holds a head with {len(head)} components: must be 1 to `rank` = {rank}."
             )
     return clean

@@ -13,7 +13,9 @@ import math
 import numpy as np
 from jaxtyping import Float
 
+from ..errors import Refusal
 from ..tasks import LinearRegression
+from ._check import check_whole
 from ._moments import Moments, Normaliser, moments
 from ._separate_hessian import (
     EscapeDirection,
@@ -22,7 +24,7 @@ from ._separate_hessian import (
     layout_index,
     representative_weights,
 )
-from ._separate_modes import Modes, checked_size, modes
+from ._separate_modes import Modes, modes
 
 _MOST_POINTS = 100_000
 
@@ -73,7 +75,7 @@ def number_of_stationary_points(
 ) -> int | float:
     """Σ_{m ≤ min(J, HR)} (J choose m), 2^D in the usual case; infinite where gains are equal."""
     found = modes(task, normaliser)
-    most = min(found.count, checked_size("heads", heads) * checked_size("rank", rank))
+    most = min(found.count, check_whole("heads", heads) * check_whole("rank", rank))
     if found.degenerate:
         return math.inf
     return sum(math.comb(found.count, m) for m in range(most + 1))
@@ -87,7 +89,7 @@ def number_of_stationary_losses(
     Each has one loss; equal losses of different choices are a coincidence and counted twice.
     """
     found = modes(task, normaliser)
-    most = min(found.count, checked_size("heads", heads) * checked_size("rank", rank))
+    most = min(found.count, check_whole("heads", heads) * check_whole("rank", rank))
     # ways[m]: choices with m components among the groups seen so far.
     ways = [1] + [0] * most
     for group in found.groups:
@@ -110,7 +112,7 @@ def stationary_points(
     """
     count = number_of_stationary_losses(task, heads, rank, normaliser)
     if count > _MOST_POINTS:
-        raise ValueError(
+        raise Refusal(
             f"`task` has {count} stationary points: at most {_MOST_POINTS} are listed. "
             "Use `subset_loss` or `plateau_losses` for single ones."
         )

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from ..errors import Refusal
 from ..tasks import LinearRegression
 from ._moments import Normaliser, moments
 
@@ -67,7 +68,7 @@ def modes(task: LinearRegression, normaliser: Normaliser = "context") -> Modes:
     """
     m = moments(task, normaliser)
     if not m.drive.any():
-        raise ValueError("`task` has E[wwᵀ] = 0: there is nothing to learn.")
+        raise Refusal("`task` has E[wwᵀ] = 0: there is nothing to learn.")
     root_left, root_right = _inverse_root(m.second_moment), _inverse_root(m.covariance)
     u, gains, w = np.linalg.svd(root_left @ m.drive @ root_right)
     # A singular M leaves directions in which no sequence says anything: they are no components.
@@ -96,7 +97,7 @@ def subset_loss(
     - `components`: S; component 0 has the largest gain.
     """
     found = modes(task, normaliser)
-    chosen = checked_components(found, components)
+    chosen = check_components(found, components)
     base = moments(task, normaliser).label_variance
     return float(base - np.sum(found.gains[list(chosen)] ** 2))
 
@@ -112,29 +113,22 @@ def plateau_losses(
     found = modes(task, normaliser)
     count = found.count if count is None else count
     if isinstance(count, bool) or count != int(count) or not 0 <= count <= found.count:
-        raise ValueError(f"`count` = {count}: must be a whole number from 0 to {found.count}.")
+        raise Refusal(f"`count` = {count}: must be a whole number from 0 to {found.count}.")
     drops = np.concatenate([[0.0], np.cumsum(found.gains[: int(count)] ** 2)])
     return moments(task, normaliser).label_variance - drops
 
 
-def checked_components(found: Modes, components: Iterable[int]) -> tuple[int, ...]:
+def check_components(found: Modes, components: Iterable[int]) -> tuple[int, ...]:
     """`components` as sorted, different, existing indices."""
     chosen = tuple(sorted(components))
     for j in chosen:
         if isinstance(j, bool) or j != int(j) or not 0 <= j < found.count:
-            raise ValueError(
+            raise Refusal(
                 f"`components` = {chosen}: each must be a whole number from 0 to {found.count - 1}."
             )
     if len(set(chosen)) != len(chosen):
-        raise ValueError(f"`components` = {chosen}: each may be listed once.")
+        raise Refusal(f"`components` = {chosen}: each may be listed once.")
     return tuple(int(j) for j in chosen)
-
-
-def checked_size(name: str, value: int) -> int:
-    """A number of heads or ranks: a whole number from 1 up."""
-    if isinstance(value, bool) or value != int(value) or value < 1:
-        raise ValueError(f"`{name}` = {value}: must be a whole number from 1 up.")
-    return int(value)
 
 
 def _inverse_root(matrix: np.ndarray) -> np.ndarray:

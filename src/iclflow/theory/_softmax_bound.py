@@ -6,16 +6,18 @@ in docs/theory/softmax.md. It bounds structured heads only: for free key-query m
 Bayes risk is a bound.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import scipy.integrate
 
-from ._softmax_setting import checked_setting
+from ._softmax_setting import Isotropic, Setting
 from ._softmax_steps import gradient_step_optimum
 
 
-def any_heads_bound(dim: int, length: float, noise: float) -> float:
+def any_heads_bound(task: Isotropic) -> float:
     """σ² + E[B/(χ²_L + B)], B = d − 1 + dσ²: below the loss of every set of structured heads."""
-    at = checked_setting(dim, length, noise)
+    at = Setting.of(task)
     rest = at.dim * at.across
     if rest == 0:
         return at.noise
@@ -31,13 +33,14 @@ def any_heads_bound(dim: int, length: float, noise: float) -> float:
     return at.noise + near + far
 
 
-def linear_over_softmax_bound(dim: int, length: float) -> float:
+def linear_over_softmax_bound(task: Isotropic) -> float:
     """The most by which structured softmax heads can beat linear attention, as a ratio of losses.
 
-    Whatever the noise and the units, and whether the noise is counted or not:
-    (risk of the best gradient step)/(risk of any heads) ≤ this, its value at σ = 0. A table that
-    shows a larger ratio is not of structured heads on this task. For d = 1 there is no bound: the
-    value is infinite.
+    (risk of the best gradient step)/(risk of any heads) ≤ this at every noise and in any units,
+    whether or not the noise of the query is counted: it is the ratio at σ = 0, whatever the noise
+    of `task`. A table that shows a larger ratio is not of structured heads on this task. For d = 1
+    there is no bound: the value is infinite.
     """
-    bound = any_heads_bound(dim, length, 0.0)
-    return np.inf if bound == 0 else gradient_step_optimum(dim, length, 0.0).risk / bound
+    noiseless = replace(Setting.of(task), noise=0.0)
+    bound = any_heads_bound(noiseless)
+    return np.inf if bound == 0 else gradient_step_optimum(noiseless).risk / bound

@@ -6,15 +6,12 @@ Derived in docs/theory/softmax.md.
 import numpy as np
 from jaxtyping import ArrayLike, Float
 
-from ._softmax_setting import checked_setting, checked_softmax_heads
+from ..errors import Refusal
+from ._softmax_setting import Isotropic, Setting, check_softmax_heads
 
 
 def softmax_first_order_loss(
-    omega: Float[ArrayLike, " H"],
-    mu: Float[ArrayLike, " H"],
-    dim: int,
-    length: float,
-    noise: float,
+    task: Isotropic, omega: Float[ArrayLike, " H"], mu: Float[ArrayLike, " H"]
 ) -> float:
     """L₁(ω, μ), with L = L₁ + O(L⁻²) at fixed d; needs |ω| < 1/√2.
 
@@ -25,10 +22,10 @@ def softmax_first_order_loss(
 
     Good at small weights; at ω ~ d^−½ it needs L ≫ F₁.
     """
-    at = checked_setting(dim, length, noise)
-    omega, mu = checked_softmax_heads(omega, mu)
+    at = Setting.of(task)
+    omega, mu = check_softmax_heads(omega, mu)
     if np.max(np.abs(omega)) >= 0.5**0.5:
-        raise ValueError(
+        raise Refusal(
             f"`omega` = {omega}: must lie below 1/√2 in size; beyond, averages over the query "
             "diverge and there is no expansion in 1/L."
         )

@@ -5,14 +5,16 @@ for their sum, which the zero-sum term (1 + σ²)/L (Σμ)² holds back. So the 
 head h will be positive or negative, and its size how large. Derived in docs/theory/softmax.md.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.integrate
 from jaxtyping import ArrayLike, Float, Real
 
-from ._softmax_large_context import large_context_force
-from ._softmax_setting import Setting, checked_setting, checked_softmax_heads, checked_times
+from ..errors import Refusal
+from ._check import check_times
+from ._integrate import integrate
+from ._softmax_large_context import large_context_force, large_context_value
+from ._softmax_setting import Isotropic, Setting, check_softmax_heads
 
 # Where growth from small weights is handed over from the linear solution to the whole flow: the
 # flow is linear up to terms of relative order |ω|².
@@ -29,29 +31,26 @@ class HeadFlow(NamedTuple):
 
 
 def large_context_flow(
+    task: Isotropic,
     times: Real[ArrayLike, " T"],
     omega: Float[ArrayLike, " H"],
     mu: Float[ArrayLike, " H"],
-    dim: int,
-    length: float,
-    noise: float,
 ) -> HeadFlow:
     """Gradient flow τẆ = −½∂L̃/∂W of all heads from (ω, μ) at t = 0, by a stiff solver."""
-    at, times = checked_setting(dim, length, noise), checked_times(times)
-    start = np.concatenate(checked_softmax_heads(omega, mu))
-    path = _solved(at, start, times[-1], t_eval=times).y.T
+    at, times = Setting.of(task), check_times(times)
+    start = np.concatenate(check_softmax_heads(omega, mu))
+    path = _follow(at, start, times[-1], t_eval=times).y.T
     heads = len(start) // 2
     return HeadFlow(
-        times, path[:, :heads], path[:, heads:], np.array([_loss(state, at) for state in path])
+        times, path[:, :heads], path[:, heads:], np.array([_loss(at, state) for state in path])
     )
 
 
 def early_heads(
+    task: Isotropic,
     times: Real[ArrayLike, " T"],
     omega: Float[ArrayLike, " H"],
     mu: Float[ArrayLike, " H"],
-    length: float,
-    noise: float,
     gain: float = 1.0,
 ) -> HeadFlow:
     """Small weights, in closed form: ω̇_h = gμ_h, μ̇_h = gω_h − (1 + σ²)/L Σμ, and the loss.
@@ -60,8 +59,8 @@ def early_heads(
 
     - `gain`: g = 1 for the large-context loss, 1 − 1/L for the exact one.
     """
-    at, times = checked_setting(1, length, noise), checked_times(times)
-    omega, mu = checked_softmax_heads(omega, mu)
+    at, times = Setting.of(task), check_times(times)
+    omega, mu = check_softmax_heads(omega, mu)
     linear = _growth_matrix(len(omega), at, gain)
     rates, modes = np.linalg.eigh(linear)
     state = (np.exp(np.outer(times, rates)) * (modes.T @ np.concatenate([omega, mu]))) @ modes.T
@@ -77,22 +76,20 @@ def growing_parts(
 
     Heads with |p_h| far below the others lag behind, as dummies, and may still be turned round.
     """
-    omega, mu = checked_softmax_heads(omega, mu)
+    omega, mu = check_softmax_heads(omega, mu)
     return (omega + mu) / 2
 
 
-def sum_growth_rate(heads: int, length: float, noise: float) -> float:
+def sum_growth_rate(task: Isotropic, heads: int) -> float:
     """The rate λ of Σω and Σμ, λ² + λH(1 + σ²)/L = 1: slower than the rate 1 of all else."""
-    drag = heads * checked_setting(1, length, noise).spread / 2
+    drag = heads * Setting.of(task).spread / 2
     return float(1 / (np.hypot(drag, 1) + drag))
 
 
 def emergence_time(
+    task: Isotropic,
     omega: Float[ArrayLike, " H"],
     mu: Float[ArrayLike, " H"],
-    dim: int,
-    length: float,
-    noise: float,
     fraction: float = 0.5,
 ) -> float:
     """When small weights have lost `fraction` of what one gradient step gains, by L̃.
@@ -100,40 +97,45 @@ def emergence_time(
     The linear growth is followed in closed form until the weights have size 1e-3, the rest by the
     whole flow: the time is ln(1/size) plus a number that depends on the directions of the heads.
     """
-    at = checked_setting(dim, length, noise)
-    omega, mu = checked_softmax_heads(omega, mu)
+    at = Setting.of(task)
+    omega, mu = check_softmax_heads(omega, mu)
     if not 0 < fraction < 1:
-        raise ValueError(f"`fraction` = {fraction}: must lie between 0 and 1.")
+        raise Refusal(f"`fraction` = {fraction}: must lie between 0 and 1.")
     size = np.linalg.norm(growing_parts(omega, mu))
     if size == 0:
-        raise ValueError("`omega` = −`mu` in every head: these weights do not grow.")
+        raise Refusal("`omega` = −`mu` in every head: these weights do not grow.")
     wait = max(float(np.log(_HANDOVER / size)), 0.0)
-    early = early_heads(np.array([wait]), omega, mu, length, noise)
+    early = early_heads(at, np.array([wait]), omega, mu)
     start = np.concatenate([early.omega[0], early.mu[0]])
     # The gain of the best gradient step by L̃ is 1/(1 + (1 + σ²)d/L).
     level = 1 + at.noise - fraction / (1 + at.spread * at.dim)
 
-    def reached(_, state):
-        return _loss(state, at) - level
+    def gap_to_level(_, state):
+        return _loss(at, state) - level
 
-    reached.terminal = True  # pyright: ignore[reportFunctionMemberAccess]
-    solution = _solved(at, start, 1e6, events=reached)
+    gap_to_level.terminal = True  # pyright: ignore[reportFunctionMemberAccess]
+    solution = _follow(at, start, 1e6, events=gap_to_level)
     if not len(solution.t_events[0]):
-        raise ValueError(
+        raise Refusal(
             f"`fraction` = {fraction}: the heads do not lose that much; one head, or heads of one "
             "sign, stay above it."
         )
     return float(wait + solution.t_events[0][0])
 
 
-def symmetrisation_rate(dim: int, length: float, noise: float) -> float:
+def symmetrisation_rate(task: Isotropic) -> float:
     """The rate at which ω₁ + ω₂ of two opposite heads decays by L̃ at small dω²: (1 + σ²)d²η²/L.
 
     η = 1/(1 + (1 + σ²)d/L) is the gain on the slow manifold. Equal magnitudes are a product of the
     dynamics, and they come long before the drift has shrunk the weights.
     """
-    at = checked_setting(dim, length, noise)
+    at = Setting.of(task)
     return at.spread * at.dim**2 / (1 + at.spread * at.dim) ** 2
+
+
+def _loss(at: Setting, state: np.ndarray) -> float:
+    omega, mu = np.split(state, 2)
+    return large_context_value(omega, mu, at)
 
 
 def _growth_matrix(heads: int, at: Setting, gain: float) -> np.ndarray:
@@ -141,26 +143,12 @@ def _growth_matrix(heads: int, at: Setting, gain: float) -> np.ndarray:
     return np.block([[0 * eye, gain * eye], [gain * eye, -at.spread * ones]])
 
 
-def _loss(state: np.ndarray, at: Setting) -> float:
-    omega, mu = np.split(state, 2)
-    spread = mu @ np.exp(at.dim * np.outer(omega, omega)) @ mu
-    return float(at.noise + (1 - mu @ omega) ** 2 + at.spread * spread)
-
-
-def _solved(at: Setting, start: np.ndarray, end: float, **options):
+def _follow(at: Setting, start: np.ndarray, end: float, **options: Any) -> Any:
     def velocity(_, state):
         omega, mu = np.split(state, 2)
         return np.concatenate(large_context_force(omega, mu, at))
 
-    solution = scipy.integrate.solve_ivp(
-        velocity,
-        (0.0, max(end, 1e-300)),
-        start,
-        method="LSODA",
-        rtol=1e-10,
-        atol=1e-12 * min(np.linalg.norm(start), 1.0),
-        **options,
-    )
-    if not solution.success:
-        raise RuntimeError(f"The flow of the heads could not be integrated: {solution.message}")
-    return solution
+    # An integration over no time at all is still one: `times` may hold 0 alone.
+    end = max(end, 1e-300)
+    options = {"rtol": 1e-10, "atol": 1e-12 * min(np.linalg.norm(start), 1.0), **options}
+    return integrate("The flow of the heads", velocity, start, end, **options)

@@ -18,7 +18,7 @@ from ._softmax_powers import (
     log_grid,
     normal_rule,
 )
-from ._softmax_setting import checked_setting, checked_softmax_heads
+from ._softmax_setting import Isotropic, Setting, check_softmax_heads
 
 
 class SlopeMoments(NamedTuple):
@@ -47,10 +47,10 @@ def slope_moments(slope: float, other: float, length: float) -> SlopeMoments:
     return _slope_moments(abs(large), small if large >= 0 else -small, float(length))
 
 
-def head_integrals(omega: Float[ArrayLike, " H"], dim: int, length: float) -> HeadIntegrals:
+def head_integrals(task: Isotropic, omega: Float[ArrayLike, " H"]) -> HeadIntegrals:
     """b, G and M of heads with W_h = ω_h I, averaged over the query and the context."""
-    at = checked_setting(dim, length, 0.0)
-    omega, _ = checked_softmax_heads(omega, omega)
+    at = Setting.of(task)
+    omega, _ = check_softmax_heads(omega, omega)
     G, M = np.zeros((2, len(omega), len(omega)))
     b = np.zeros(len(omega))
     for r, weight in zip(*chi_rule(at.dim)):
@@ -68,26 +68,22 @@ def head_integrals(omega: Float[ArrayLike, " H"], dim: int, length: float) -> He
 
 
 def softmax_exact_loss(
-    omega: Float[ArrayLike, " H"],
-    mu: Float[ArrayLike, " H"],
-    dim: int,
-    length: float,
-    noise: float,
+    task: Isotropic, omega: Float[ArrayLike, " H"], mu: Float[ArrayLike, " H"]
 ) -> float:
     """The loss of structured heads, exact at finite L and d; any real L ≥ 1."""
-    at = checked_setting(dim, length, noise)
-    omega, mu = checked_softmax_heads(omega, mu)
-    found = head_integrals(omega, dim, length)
+    at = Setting.of(task)
+    omega, mu = check_softmax_heads(omega, mu)
+    found = head_integrals(at, omega)
     quadratic = found.M / at.dim + at.across * found.G
     return float(at.noise + 1 - 2 * mu @ found.b + mu @ quadratic @ mu)
 
 
-def optimal_mu_from(integrals: HeadIntegrals, dim: int, noise: float) -> Float[np.ndarray, " H"]:
+def optimal_mu_from(task: Isotropic, integrals: HeadIntegrals) -> Float[np.ndarray, " H"]:
     """The μ with the smallest loss at given ω: [M/d + ((d − 1)/d + σ²)G]⁻¹ b.
 
     The loss there is σ² + 1 − μ·b. Heads with equal ω share equally.
     """
-    at = checked_setting(dim, 1, noise)
+    at = Setting.of(task)
     quadratic = np.asarray(integrals.M) / at.dim + at.across * np.asarray(integrals.G)
     return np.linalg.lstsq(quadratic, np.asarray(integrals.b), rcond=None)[0]
 

@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ._softmax_setting import checked_setting
+from ..errors import Refusal
+from ._check import check_positive
+from ._softmax_setting import Isotropic, Setting
 from ._softmax_steps import debiased_optimum
 from ._softmax_wishart import bayes_risk_isotropic
 
@@ -29,7 +31,7 @@ class ProportionalRisks(NamedTuple):
 
 def proportional_risks(ratio: float, noise: float) -> ProportionalRisks:
     """The limits of the risks of one step, one head and Bayes at γ = `ratio`."""
-    ratio, noise = _checked_ratio(ratio), checked_setting(1, 1, noise).noise
+    ratio, noise = check_positive("ratio", ratio), Setting(1, 1, noise).noise
     odds = (1 + noise) * ratio
     step, head = odds / (1 + odds), np.e * odds / (1 + np.e * odds)
     if noise == 0:
@@ -44,9 +46,8 @@ def ridge_risk_limit(penalty: float, ratio: float, noise: float) -> float:
     With the Stieltjes transform m(z) = E (x/L + z)⁻¹ of the eigenvalues x of XXᵀ, which solves
     γzm² + (1 − γ + z)m = 1, the excess risk is −z²m′ + σ²γ(m + zm′). Bayes is z = γσ².
     """
-    ratio, noise = _checked_ratio(ratio), checked_setting(1, 1, noise).noise
-    if not np.isfinite(penalty) or penalty <= 0:
-        raise ValueError(f"`penalty` = {penalty}: must be finite and positive.")
+    ratio, noise = check_positive("ratio", ratio), Setting(1, 1, noise).noise
+    penalty = check_positive("penalty", penalty)
     linear = 1 - ratio + penalty
     root = np.hypot(linear, 2 * np.sqrt(ratio * penalty))
     # Of the two equal forms of the root of the quadratic, the one that adds.
@@ -59,19 +60,14 @@ def ridge_risk_limit(penalty: float, ratio: float, noise: float) -> float:
     return float(noise + shrunk + noise * ratio * (m + penalty * slope))
 
 
-def excess_over_bayes(dim: int, length: int, noise: float) -> float:
+def excess_over_bayes(task: Isotropic) -> float:
     """Excess risk of the best debiased step over that of Bayes, at finite d and L; σ² > 0.
 
     For L ≫ d it tends to 1 + 1/σ² + 1/(dσ²), unbounded as σ → 0: "near optimal" holds up to a
     factor that the noise sets.
     """
-    if not noise > 0:
-        raise ValueError(f"`noise` = {noise}: must be positive; without noise Bayes is exact.")
-    best = debiased_optimum(dim, length, noise).risk
-    return (best - noise) / (bayes_risk_isotropic(dim, length, noise) - noise)
-
-
-def _checked_ratio(ratio: float) -> float:
-    if not np.isfinite(ratio) or ratio <= 0:
-        raise ValueError(f"`ratio` = {ratio}: must be finite and positive.")
-    return float(ratio)
+    at = Setting.of(task)
+    if not at.noise > 0:
+        raise Refusal(f"`noise` = {at.noise:g}: must be positive; without noise Bayes is exact.")
+    best = debiased_optimum(at).risk
+    return (best - at.noise) / (bayes_risk_isotropic(at) - at.noise)

@@ -11,9 +11,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import ArrayLike, Float
 
+from ..errors import Refusal
 from ..tasks import LinearRegression
 from ._moments import Moments, moments
-from ._optimum import checked_matrix
+from ._optimum import check_matrix
 from ._softmax_setting import only_length
 
 
@@ -31,16 +32,16 @@ def debiased_matrix(task: LinearRegression) -> Float[np.ndarray, "D D"]:
 
     For β ~ N(0, I/d) it is [Λ + (tr Λ + dσ²)/L · I]⁻¹.
     """
-    return _shrunk(moments(task), _spread(task))
+    return _shrink(moments(task), _label_spread(task))
 
 
 def debiased_matrix_risk(task: LinearRegression, matrix: Float[ArrayLike, "D D"]) -> float:
     """Risk of ŷ = (1/L) Σ y_l (x_l − x̄)·Γq for any Γ, exact at finite L."""
     m, length = moments(task), only_length(task)
-    matrix = checked_matrix(task, matrix)
+    matrix = check_matrix(task, matrix)
     kept = (length - 1) / length
     signal = m.covariance @ m.weight_second_moment @ m.covariance
-    second = kept * (signal + _spread(task) * m.covariance)
+    second = kept * (signal + _label_spread(task) * m.covariance)
     quadratic = np.sum(matrix * (second @ matrix @ m.covariance))
     return float(m.label_variance - 2 * kept * np.sum(signal * matrix) + quadratic)
 
@@ -59,16 +60,14 @@ def one_head_matrix(task: LinearRegression) -> OneHeadMatrix:
     Γ = [MΛ + e(tr(MΛ) + σ²)/L · I]⁻¹ M, W = Γ/μ with μ² = tr(ΛΓᵀΛΓ).
     """
     m = moments(task)
-    matrix = _shrunk(m, np.e * _spread(task))
+    matrix = _shrink(m, np.e * _label_spread(task))
     mu = float(np.sqrt(np.sum(matrix * (m.covariance @ matrix @ m.covariance))))
     loss = m.label_variance - np.sum(m.drive * matrix)
     return OneHeadMatrix(matrix / mu, mu, matrix, float(loss))
 
 
 def softmax_matrix_loss(
-    task: LinearRegression,
-    key_query: Float[ArrayLike, "H D D"],
-    mu: Float[ArrayLike, " H"],
+    task: LinearRegression, key_query: Float[ArrayLike, "H D D"], mu: Float[ArrayLike, " H"]
 ) -> float:
     """The large-context loss of heads with any W_h: what L̃ is for inputs of any covariance.
 
@@ -77,7 +76,7 @@ def softmax_matrix_loss(
     m = moments(task)
     heads, mu = np.asarray(key_query, dtype=np.float64), np.asarray(mu, dtype=np.float64)
     if heads.shape != (len(mu), task.dim, task.dim):
-        raise ValueError(
+        raise Refusal(
             f"`key_query` has shape {heads.shape}: must be ({len(mu)}, {task.dim}, {task.dim}) for "
             "these `mu` and this `task`."
         )
@@ -86,19 +85,19 @@ def softmax_matrix_loss(
     overlap = np.exp(np.einsum("hde,kde->hk", spread, heads))
     quadratic = np.sum(matrix * (m.drive @ matrix @ m.covariance))
     bias = m.label_variance - 2 * np.sum(m.drive * matrix) + quadratic
-    return float(bias + _spread(task) * mu @ overlap @ mu)
+    return float(bias + _label_spread(task) * mu @ overlap @ mu)
 
 
-def _spread(task: LinearRegression) -> float:
+def _label_spread(task: LinearRegression) -> float:
     """(tr(MΛ) + σ²)/L."""
     m = moments(task)
     power = np.sum(m.covariance * m.weight_second_moment)
     return float(power + float(task.noise)) / only_length(task)
 
 
-def _shrunk(m: Moments, penalty: float) -> np.ndarray:
+def _shrink(m: Moments, penalty: float) -> np.ndarray:
     """[MΛ + penalty · I]⁻¹ M."""
     if penalty == 0:
-        raise ValueError("`task` has labels that are always zero: every matrix is optimal.")
+        raise Refusal("`task` has labels that are always zero: every matrix is optimal.")
     product = m.weight_second_moment @ m.covariance
     return np.linalg.solve(product + penalty * np.eye(len(product)), m.weight_second_moment)

@@ -10,9 +10,10 @@ from typing import NamedTuple
 import numpy as np
 import scipy.optimize
 
+from ..errors import Refusal
 from ._softmax_large_context import BestHead
 from ._softmax_powers import STEEPEST, attention_powers, chi_rule
-from ._softmax_setting import Setting, checked_setting
+from ._softmax_setting import Isotropic, Setting
 
 
 class OneHeadForm(NamedTuple):
@@ -30,22 +31,20 @@ class OneHeadForm(NamedTuple):
         return self.b / self.c
 
 
-def kernel_regression_risk(
-    omega: float, dim: int, length: float, noise: float, mu: float = 1.0
-) -> float:
+def kernel_regression_risk(task: Isotropic, omega: float, mu: float = 1.0) -> float:
     """Risk of μ Σ y_l e^{ω x_l·q}/Σ e^{ω x_l·q}, exact; the loss of one head (ω, μ)."""
-    return _form(omega, checked_setting(dim, length, noise)).loss(mu)
+    return _form(omega, Setting.of(task)).loss(mu)
 
 
-def one_head_optimum(dim: int, length: float, noise: float) -> BestHead:
+def one_head_optimum(task: Isotropic) -> BestHead:
     """The best single head at finite d and L: ω, μ and the exact loss."""
-    at = checked_setting(dim, length, noise, shortest=2)
+    at = Setting.of(task, shortest=2)
     return _best(at, lambda form: form.best_mu)
 
 
-def kernel_regression_optimum(dim: int, length: float, noise: float) -> BestHead:
+def kernel_regression_optimum(task: Isotropic) -> BestHead:
     """The Nadaraya–Watson estimator (μ = 1) with its best ω, and its exact risk."""
-    at = checked_setting(dim, length, noise, shortest=2)
+    at = Setting.of(task, shortest=2)
     return _best(at, lambda form: 1.0)
 
 
@@ -75,7 +74,7 @@ def _best(at: Setting, mu_of: Callable[[OneHeadForm], float]) -> BestHead:
     )
     best = float(found.x)  # pyright: ignore[reportAttributeAccessIssue]
     if min(best - low, high - best) < 1e-4:
-        raise ValueError(
+        raise Refusal(
             f"d = {at.dim:g}, L = {at.length:g}, σ² = {at.noise:g}: no best ω between "
             f"{np.exp(low):.3g} and {np.exp(high):.3g}; with so few samples the best head may be "
             "one that picks single points."

@@ -12,9 +12,10 @@ import numpy as np
 import scipy.optimize
 from numpy.polynomial import chebyshev
 
+from ..errors import Refusal
 from ._softmax_integrals import slope_moments
 from ._softmax_powers import attention_powers, chi_rule
-from ._softmax_setting import Setting, checked_setting
+from ._softmax_setting import Isotropic, Setting
 from ._softmax_steps import debiased_optimum
 
 
@@ -46,38 +47,34 @@ class BestPair(NamedTuple):
     loss: float
 
 
-def pair_loss(w: float, mu: float, dim: int, length: float, noise: float) -> float:
+def pair_loss(task: Isotropic, w: float, mu: float) -> float:
     """The exact loss of the heads (w, μ), (−w, −μ) at finite L and d."""
-    at = checked_setting(dim, length, noise)
+    at = Setting.of(task)
     form, gain = exact_pair(at, w).form(w**2), 2 * mu * w
     return at.noise + 1 - 2 * gain * form.b + gain**2 * form.c
 
 
-def pair_effective_loss(w: float, dim: int, length: float, noise: float) -> float:
+def pair_effective_loss(task: Isotropic, w: float) -> float:
     """The exact loss of the pair with the best μ at this w; at w = 0 that of debiased GD."""
-    at = checked_setting(dim, length, noise, shortest=2)
+    at = Setting.of(task, shortest=2)
     form = exact_pair(at, w).form(w**2)
     return at.noise + 1 - form.b * form.gain
 
 
-def pair_optimum(dim: int, length: float, noise: float) -> BestPair:
+def pair_optimum(task: Isotropic) -> BestPair:
     """The exact optimum of two opposite heads at finite L and d, which sits at w > 0.
 
     Its loss is exact to 1e-12. It is flat: w is found to 1e-6 for L up to some thousands, and
-    contexts that leave fewer than three digits of it are refused.
-
-    **Arguments:**
-
-    - `length`: L from 2 up.
+    contexts that leave fewer than three digits of it are refused. It needs L ≥ 2.
     """
-    at = checked_setting(dim, length, noise, shortest=2)
-    if abs(pair_slope(debiased_optimum(dim, length, noise).step, dim, length, noise)) < 1e-8:
-        raise ValueError(
-            f"`length` = {length}: the minimum is too flat to be found in float64; its width is "
-            "`leading_pair_width`, its loss that of `debiased_optimum`."
+    at = Setting.of(task, shortest=2)
+    if abs(pair_slope(at, debiased_optimum(at).step)) < 1e-8:
+        raise Refusal(
+            f"`length` = {at.length:g}: the minimum is too flat to be found in float64; its "
+            "width is `leading_pair_width`, its loss that of `debiased_optimum`."
         )
     # From the known sign at 0 upward until the slope has changed: the first minimum.
-    widest = leading_pair_width(dim, length, noise)
+    widest = leading_pair_width(at)
     while exact_pair(at, widest).form(widest**2).slope < 0:
         widest *= 1.5
     table = exact_pair(at, widest)
@@ -88,20 +85,20 @@ def pair_optimum(dim: int, length: float, noise: float) -> BestPair:
     return BestPair(w, form.gain / (2 * w), form.gain, at.noise + 1 - form.b * form.gain)
 
 
-def pair_slope(gain: float, dim: int, length: float, noise: float) -> float:
+def pair_slope(task: Isotropic, gain: float) -> float:
     """∂L/∂w² at w = 0 and fixed η = 2μw, exact in d and L.
 
     −2η(d + 2)(L − 1)/L² · [η(L + d + 2 + dσ²)/L − 1]; at the best step of debiased GD it is
     −4(d + 2)(L − 1)/(L(L + d + dσ²)²) < 0.
     """
-    at = checked_setting(dim, length, noise)
+    at = Setting.of(task)
     outer = 2 * gain * (at.dim + 2) * (at.length - 1) / at.length**2
     return outer * (1 - gain * (at.length + at.dim + 2 + at.dim * at.noise) / at.length)
 
 
-def leading_pair_width(dim: int, length: float, noise: float) -> float:
+def leading_pair_width(task: Isotropic) -> float:
     """w* for L ≫ d: w*² = 12/(L(d + 4)(d(1 + σ²) + 3)). The gain in loss is ∝ L⁻³: nearly flat."""
-    at = checked_setting(dim, length, noise)
+    at = Setting.of(task)
     scale = at.length * (at.dim + 4) * (at.dim * (1 + at.noise) + 3)
     return (12 / scale) ** 0.5
 

@@ -18,8 +18,11 @@ import scipy.integrate
 import scipy.optimize
 from jaxtyping import ArrayLike, Float, Real
 
+from ..errors import Refusal
+from ._check import check_times
+from ._integrate import integrate
 from ._softmax_pair import PairForm, exact_pair
-from ._softmax_setting import Setting, checked_setting, checked_times
+from ._softmax_setting import Isotropic, Setting
 
 PairLoss = Literal["exact", "large_context"]
 
@@ -41,16 +44,10 @@ class Landing(NamedTuple):
 
 
 def pair_flow(
-    times: Real[ArrayLike, " T"],
-    w: float,
-    mu: float,
-    dim: int,
-    length: float,
-    noise: float,
-    loss: PairLoss = "exact",
+    task: Isotropic, times: Real[ArrayLike, " T"], w: float, mu: float, loss: PairLoss = "exact"
 ) -> PairFlow:
     """Gradient flow of the pair from (w, μ) at t = 0, of the exact or the large-context loss."""
-    at, times = checked_setting(dim, length, noise), checked_times(times)
+    at, times = Setting.of(task), check_times(times)
     form = pair_form(at, _widest(w, mu), loss)
 
     def velocity(_, state):
@@ -59,44 +56,32 @@ def pair_flow(
         left = now.b - gain * now.c
         return mu * left + w * gain * (2 * now.db - gain * now.dc) / 2, w * left
 
-    path_w, path_mu = _solved(velocity, times, [w, mu])
-    return _measured(times, path_w, path_mu, form, at)
+    path_w, path_mu = _follow(velocity, times, [w, mu])
+    return _with_losses(times, path_w, path_mu, form, at)
 
 
 def slow_manifold(
-    times: Real[ArrayLike, " T"],
-    w: float,
-    dim: int,
-    length: float,
-    noise: float,
-    loss: PairLoss = "exact",
+    task: Isotropic, times: Real[ArrayLike, " T"], w: float, loss: PairLoss = "exact"
 ) -> PairFlow:
     """The reduced flow on the curve μ = μ*(w), from w at t = 0: ẇ = −¼L_eff′(w)/(1 + μ*′(w)²)."""
-    at, times = checked_setting(dim, length, noise, shortest=2), checked_times(times)
+    at, times = Setting.of(task, shortest=2), check_times(times)
     form = pair_form(at, 1.1 * abs(w), loss)
-    (path,) = _solved(lambda _, state: [_drift(form, state[0])], times, [_positive(w)])
+    (path,) = _follow(lambda _, state: [_drift(form, state[0])], times, [_positive(w)])
     mu = np.array([form(v**2).gain / (2 * v) for v in path])
-    return _measured(times, path, mu, form, at)
+    return _with_losses(times, path, mu, form, at)
 
 
-def drift_time(
-    start: float,
-    end: float,
-    dim: int,
-    length: float,
-    noise: float,
-    loss: PairLoss = "exact",
-) -> float:
+def drift_time(task: Isotropic, start: float, end: float, loss: PairLoss = "exact") -> float:
     """The time that the drift along the slow manifold takes from one w to another.
 
     Both must lie on one side of the optimum w*, which is reached only as t → ∞.
     """
-    at = checked_setting(dim, length, noise, shortest=2)
+    at = Setting.of(task, shortest=2)
     form = pair_form(at, 1.01 * max(start, end), loss)
     low, high = sorted((np.log(_positive(start)), np.log(_positive(end))))
     speeds = np.array([_drift(form, v) for v in np.exp(np.linspace(low, high, 200))])
     if np.any(speeds * np.sign(end - start) <= 0):
-        raise ValueError(
+        raise Refusal(
             f"`start` = {start} and `end` = {end}: the drift does not lead from one to the other; "
             "both must lie on one side of the optimum, `end` nearer to it."
         )
@@ -107,40 +92,29 @@ def drift_time(
 
 
 def drift_law(
-    times: Real[ArrayLike, " T"],
-    dim: int,
-    length: float,
-    noise: float,
-    start: float = np.inf,
+    task: Isotropic, times: Real[ArrayLike, " T"], start: float = np.inf
 ) -> Float[np.ndarray, " T"]:
     """w(t) = (w₀⁻⁶ + 4(1 + σ²)d³t/L)^−⅙: the drift by the large-context loss while dw² ≪ 1."""
-    at, times = checked_setting(dim, length, noise), checked_times(times)
+    at, times = Setting.of(task), check_times(times)
     return (start**-6.0 + 4 * at.spread * at.dim**3 * times) ** (-1 / 6)
 
 
-def final_rate(dim: int, length: float, noise: float, w: float) -> float:
+def final_rate(task: Isotropic, w: float) -> float:
     """The rate at which the exact flow approaches the optimum `w`: that of w − w* ∝ e^−rate·t."""
-    at = checked_setting(dim, length, noise, shortest=2)
+    at = Setting.of(task, shortest=2)
     form, step = pair_form(at, 2 * w, "exact"), 1e-3 * w
     # The drift is smooth and known to about 1e-12: a fourth-order difference keeps six digits.
     near, far = (_drift(form, w + k * step) - _drift(form, w - k * step) for k in (1, 2))
     return float(-(8 * near - far) / (12 * step))
 
 
-def landing(
-    w: float,
-    mu: float,
-    dim: int,
-    length: float,
-    noise: float,
-    loss: PairLoss = "exact",
-) -> Landing:
+def landing(task: Isotropic, w: float, mu: float, loss: PairLoss = "exact") -> Landing:
     """Where the pair that starts at (w, μ) meets the curve μ = μ*(w), w² − μ² being kept.
 
     An estimate: it leaves out the drift during the time of order one that landing takes. wμ > 0,
     or weights so small that they grow to have the same sign.
     """
-    at = checked_setting(dim, length, noise, shortest=2)
+    at = Setting.of(task, shortest=2)
     kept = w**2 - mu**2
     widest = _widest(w, mu)
     form = pair_form(at, widest, loss)
@@ -158,7 +132,7 @@ def pair_form(at: Setting, widest: float, loss: PairLoss) -> Callable[[float], P
     if loss == "exact":
         return exact_pair(at, widest).form
     if loss != "large_context":
-        raise ValueError(f'`loss` = {loss!r}: must be "exact" or "large_context".')
+        raise Refusal(f'`loss` = {loss!r}: must be "exact" or "large_context".')
 
     def form(z: float) -> PairForm:
         x = at.dim * z
@@ -179,23 +153,14 @@ def _drift(form: Callable[[float], PairForm], w: float) -> float:
     return -0.25 * 2 * w * now.slope / (1 + turn**2)
 
 
-def _solved(velocity, times: np.ndarray, start) -> np.ndarray:
-    # Two time scales that differ by 10⁶ and more: an implicit method.
-    solution = scipy.integrate.solve_ivp(
-        velocity,
-        (0.0, max(times[-1], 1e-300)),
-        start,
-        method="LSODA",
-        t_eval=times,
-        rtol=1e-10,
-        atol=1e-13,
-    )
-    if not solution.success:
-        raise RuntimeError(f"The flow of the pair could not be integrated: {solution.message}")
-    return solution.y
+def _follow(velocity: Callable, times: np.ndarray, start: list[float]) -> np.ndarray:
+    # An integration over no time at all is still one: `times` may hold 0 alone.
+    end = max(times[-1], 1e-300)
+    options = {"t_eval": times, "rtol": 1e-10, "atol": 1e-13}
+    return integrate("The flow of the pair", velocity, start, end, **options).y
 
 
-def _measured(times, w, mu, form, at: Setting) -> PairFlow:
+def _with_losses(times, w, mu, form, at: Setting) -> PairFlow:
     gains, forms = 2 * w * mu, [form(v**2) for v in w]
     b, c = (np.array([getattr(f, name) for f in forms]) for name in "bc")
     return PairFlow(times, w, mu, at.noise + 1 - 2 * gains * b + gains**2 * c)
@@ -209,5 +174,5 @@ def _widest(w: float, mu: float) -> float:
 
 def _positive(w: float) -> float:
     if not (np.isfinite(w) and w > 0):
-        raise ValueError(f"w = {w}: must be positive and finite on the slow manifold.")
+        raise Refusal(f"w = {w}: must be positive and finite on the slow manifold.")
     return float(w)

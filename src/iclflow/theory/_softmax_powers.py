@@ -16,6 +16,8 @@ from typing import NamedTuple
 import numpy as np
 import scipy.special
 
+from ..errors import Refusal
+
 # Step in x = log t: |Γ(1 + 2πi/step)| < 1e-16.
 STEP = 0.25
 # Integrands are dropped where they are below e^−TAIL of their size.
@@ -95,7 +97,7 @@ def log_grid(power: int, slope: float, length: float) -> np.ndarray:
     """x = log t from where (tZ)ᵏ is negligible, for all but rare Z, to where e^{−tZ} is."""
     slope = abs(slope)
     if slope > STEEPEST:
-        raise ValueError(
+        raise Refusal(
             f"A head has |ω||q| = {slope:.4g} at some query: these integrals are made up to "
             f"{STEEPEST:.0f}. Beyond, attention picks single points."
         )

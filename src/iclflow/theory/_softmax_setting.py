@@ -1,94 +1,104 @@
-"""Checks of the numbers that the theory of softmax attention is a function of.
+"""The isotropic task that the theory of softmax attention speaks of, read in one place.
 
-One isotropic task is three numbers (arXiv 2503.12734): x, q ~ N(0, I_d), β ~ N(0, I/d),
-y = β·x + ε with Var ε = σ², and L labelled pairs. E(β·x)² = 1, so losses count in units of the
-signal; they include the noise σ² of the query label.
+It is three numbers (arXiv 2503.12734): x, q ~ N(0, I_d), β ~ N(0, I/d), y = β·x + ε with
+Var ε = σ², and L labelled pairs. E(β·x)² = 1, so losses are in units of the signal; they include
+the noise σ² of the query label.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
+from jaxtyping import ArrayLike
 
-from ..precision import check_made_in_float64
-from ..tasks import LinearRegression, MultiTaskRegression, is_whole
+from ..errors import Refusal
+from ..runtime.precision import check_made_in_float64, float64_enabled
+from ..tasks import AbstractRegression, LinearRegression
 
 
-class Setting(NamedTuple):
-    """d, L and σ², checked."""
+@dataclass(frozen=True)
+class Setting:
+    """d, L and σ² of an isotropic task.
+
+    Every function of an isotropic task also takes a `Setting` in its place. A task is a
+    distribution that can be sampled, so its length is whole; the formulas hold at every real
+    L ≥ 1, and curves over L and limits of large L need those lengths too.
+    """
 
     dim: float
     length: float
     noise: float
 
+    def __post_init__(self):
+        for name, least in (("dim", 1), ("length", 1), ("noise", 0)):
+            value = getattr(self, name)
+            if not np.isfinite(value) or value < least:
+                raise Refusal(f"`{name}` = {value}: must be finite and at least {least}.")
+            object.__setattr__(self, name, float(value))
+
+    @classmethod
+    def of(cls, task: "Isotropic", shortest: float = 1) -> "Setting":
+        """The numbers of a task with Λ = I, E[ββᵀ] = I/d, one context length, and noise on the
+        query label too; other tasks are refused.
+
+        **Arguments:**
+
+        - `shortest`: the smallest L that the formula holds for.
+        """
+        at = task if isinstance(task, Setting) else _read(task)
+        if at.length < shortest:
+            raise Refusal(f"`length` = {at.length:g}: must be finite and at least {shortest:g}.")
+        return at
+
     @property
     def across(self) -> float:
-        """(d − 1)/d + σ²: what a label tells beside its part along the query, plus noise."""
+        """(d − 1)/d + σ²: the variance of a label apart from its part along the query."""
         return (self.dim - 1) / self.dim + self.noise
 
     @property
     def spread(self) -> float:
-        """a = (1 + σ²)/L, the variance that an average over all labels has."""
+        """a = (1 + σ²)/L, the variance of the average over all labels."""
         return (1 + self.noise) / self.length
 
 
-def checked_setting(dim, length, noise, shortest: float = 1) -> Setting:
-    """d ≥ 1, L ≥ `shortest` and σ² ≥ 0, all finite; L need not be whole."""
-    for name, value, least in (("dim", dim, 1), ("length", length, shortest), ("noise", noise, 0)):
-        if not np.isfinite(value) or value < least:
-            raise ValueError(f"`{name}` = {value}: must be finite and at least {least}.")
-    return Setting(float(dim), float(length), float(noise))
+Isotropic = LinearRegression | Setting
 
 
-def checked_whole(name: str, value, least: int = 1) -> int:
-    """`value` as a whole number from `least` up."""
-    # A string of digits is told with its quotes: it looks like a number without them.
-    if isinstance(value, str) or not is_whole(value) or value < least:
-        told = repr(value) if isinstance(value, str) else value
-        raise ValueError(f"`{name}` = {told}: must be a whole number from {least} up.")
-    return int(value)
-
-
-def checked_softmax_heads(omega, mu) -> tuple[np.ndarray, np.ndarray]:
-    """ω and μ of the heads, one finite number each."""
-    omega, mu = np.asarray(omega, dtype=np.float64), np.asarray(mu, dtype=np.float64)
-    if omega.ndim != 1 or omega.shape != mu.shape or not len(omega):
-        raise ValueError(
-            f"`omega` has shape {omega.shape} and `mu` {mu.shape}: both must be one number a head."
+def _read(task: LinearRegression) -> Setting:
+    if not isinstance(task, LinearRegression):
+        raise Refusal(
+            f"`task` is a {type(task).__name__}: must be an isotropic `LinearRegression`."
         )
-    if not (np.all(np.isfinite(omega)) and np.all(np.isfinite(mu))):
-        raise ValueError("`omega` or `mu` holds NaN or infinity: every entry must be finite.")
-    return omega, mu
+    check_made_in_float64(task=task)
+    # NumPy, not `task.weight_second_moment`: this is read at every call.
+    mean = np.asarray(task.prior_mean)
+    second_moment = np.asarray(task.prior_covariance) + np.outer(mean, mean)
+    # 1/d is rounded by the precision of the task.
+    tolerance = 1e-10 if float64_enabled() else 1e-6
+    for matrix in (np.asarray(task.covariance), second_moment * task.dim):
+        if np.max(np.abs(matrix - np.eye(task.dim))) > tolerance:
+            raise Refusal(
+                "`task` is not isotropic: inputs must have covariance I and task vectors "
+                "E[ββᵀ] = I/d."
+            )
+    if not task.noisy_query and float(task.noise) > 0:
+        raise Refusal("`task` has a noiseless query: losses here include its noise σ².")
+    return Setting(task.dim, only_length(task), float(task.noise))
 
 
-def checked_times(times) -> np.ndarray:
-    """A vector of finite times that does not decrease, from 0 up."""
-    times = np.asarray(times, dtype=np.float64)
-    rising = times.ndim == 1 and len(times) > 0 and times[0] >= 0 and np.all(np.diff(times) >= 0)
-    if not rising or not np.isfinite(times[-1]):
-        raise ValueError("`times` must be a vector that does not decrease, from 0 up, and finite.")
-    return times
-
-
-def only_length(task: LinearRegression | MultiTaskRegression) -> int:
+def only_length(task: AbstractRegression) -> int:
     """The one context length of a task."""
     if len(task.contexts) != 1:
-        raise ValueError(f"`task` has the lengths {task.contexts}: must have one context length.")
+        raise Refusal(f"`task` has the lengths {task.contexts}: must have one context length.")
     return task.contexts[0]
 
 
-def isotropic_numbers(task: LinearRegression) -> tuple[int, int, float]:
-    """(d, L, σ²) of an isotropic task, as the functions of softmax attention take them.
-
-    The task must have Λ = I, E[ββᵀ] = I/d, one context length, and noise on the query label too.
-    """
-    check_made_in_float64(task=task)
-    length = only_length(task)
-    identity = np.eye(task.dim)
-    given = (task.covariance, np.asarray(task.weight_second_moment) * task.dim)
-    if any(np.max(np.abs(np.asarray(matrix) - identity)) > 1e-10 for matrix in given):
-        raise ValueError(
-            "`task` is not isotropic: inputs must have covariance I and task vectors E[ββᵀ] = I/d."
+def check_softmax_heads(omega: ArrayLike, mu: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """ω and μ of the heads, one finite number each."""
+    omega, mu = np.asarray(omega, dtype=np.float64), np.asarray(mu, dtype=np.float64)
+    if omega.ndim != 1 or omega.shape != mu.shape or not len(omega):
+        raise Refusal(
+            f"`omega` has shape {omega.shape} and `mu` {mu.shape}: both must be one number a head."
         )
-    if not task.noisy_query and float(task.noise) > 0:
-        raise ValueError("`task` has a noiseless query: losses here include its noise σ².")
-    return task.dim, length, float(task.noise)
+    if not (np.all(np.isfinite(omega)) and np.all(np.isfinite(mu))):
+        raise Refusal("`omega` or `mu` holds NaN or infinity: every entry must be finite.")
+    return omega, mu

@@ -11,9 +11,10 @@ import numpy as np
 import scipy.optimize
 from jaxtyping import Float
 
-from ..precision import check_made_in_float64
+from ..errors import Refusal
+from ..runtime.precision import check_made_in_float64
 from ..tasks import MultiTaskRegression
-from ._softmax_setting import checked_whole
+from ._check import check_whole
 
 Regime = Literal["too few", "superposed", "separable"]
 
@@ -56,7 +57,7 @@ def head_regime(task: MultiTaskRegression, heads: int) -> Regime:
     - `"separable"`: from 2I on one pair a task is possible. The loss does not ask for it: heads
       that mix tasks are as good.
     """
-    heads = checked_whole("heads", heads)
+    heads = check_whole("heads", heads)
     if heads < heads_needed(task):
         return "too few"
     return "superposed" if heads < 2 * task.labels else "separable"
@@ -77,7 +78,7 @@ def shared_steps(task: MultiTaskRegression, heads: int) -> SharedSteps:
     Exact in L for small weights. The tasks share H − 1 profiles of Γ; for each choice of profiles
     the steps are a linear solve, and the profiles are found by minimisation from several starts.
     """
-    count = checked_whole("heads", heads, least=2) - 1
+    count = check_whole("heads", heads, least=2) - 1
     form, best = _quadratic(task), None
     ideal = form.b / form.curvature
     if count >= heads_needed(task) - 1:
@@ -123,10 +124,10 @@ def _quadratic(task: MultiTaskRegression) -> _Quadratic:
     λ|S| − 2(n/L)λ Σ_S g + (n/L²)[(λL + t) Σ_S g² + t Σ_{not S} g²].
     """
     if len(task.contexts) != 1:
-        raise ValueError(f"`task` has the lengths {task.contexts}: must have one context length.")
+        raise Refusal(f"`task` has the lengths {task.contexts}: must have one context length.")
     length = task.contexts[0]
     if length < 2:
-        raise ValueError(f"`task` has context length {length}: a centred step needs at least 2.")
+        raise Refusal(f"`task` has context length {length}: a centred step needs at least 2.")
     masks = _masks(task)
     signal = np.asarray(task.signal, dtype=np.float64)
     power = signal * masks.sum(1)

@@ -6,12 +6,15 @@ Derived in docs/theory/softmax.md.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import ArrayLike, Float
 
-from ._softmax_setting import checked_setting, checked_softmax_heads, checked_whole
+from ..errors import Refusal
+from ._check import check_whole
+from ._softmax_setting import Isotropic, Setting, check_softmax_heads
 from ._softmax_steps import (
     BestStep,
     debiased_optimum,
@@ -36,27 +39,25 @@ class LengthTransfer(NamedTuple):
     retrained: float
 
 
-def length_transfer(
-    train_length: float, test_length: float, dim: int, noise: float
-) -> LengthTransfer:
-    """Risks at `test_length` of steps that are best at `train_length`, exact."""
-    debiased = debiased_optimum(dim, train_length, noise).step
-    step = gradient_step_optimum(dim, train_length, noise).step
-    grown = step * test_length / train_length
+def length_transfer(task: Isotropic, test_length: float) -> LengthTransfer:
+    """Risks at `test_length` of the steps that are best on `task`, exact."""
+    trained = Setting.of(task)
+    tested = replace(trained, length=test_length)
+    step = gradient_step_optimum(trained).step
     return LengthTransfer(
-        debiased_risk(debiased, dim, test_length, noise),
-        gradient_step_risk(step, dim, test_length, noise),
-        gradient_step_risk(grown, dim, test_length, noise),
-        gradient_step_optimum(dim, test_length, noise).risk,
+        debiased_risk(tested, debiased_optimum(trained).step),
+        gradient_step_risk(tested, step),
+        gradient_step_risk(tested, step * test_length / trained.length),
+        gradient_step_optimum(tested).risk,
     )
 
 
 def infinite_length_loss(
-    omega: Float[ArrayLike, " H"], mu: Float[ArrayLike, " H"], noise: float
+    task: Isotropic, omega: Float[ArrayLike, " H"], mu: Float[ArrayLike, " H"]
 ) -> float:
     """The loss of structured heads on contexts without end: σ² + (1 − Σ μ_hω_h)²."""
-    omega, mu = checked_softmax_heads(omega, mu)
-    return float(checked_setting(1, 1, noise).noise + (1 - mu @ omega) ** 2)
+    omega, mu = check_softmax_heads(omega, mu)
+    return float(Setting.of(task).noise + (1 - mu @ omega) ** 2)
 
 
 def hermite_gain(omega: Float[ArrayLike, " H"], mu: Float[ArrayLike, " H"], degree: int) -> float:
@@ -65,17 +66,12 @@ def hermite_gain(omega: Float[ArrayLike, " H"], mu: Float[ArrayLike, " H"], degr
     A head returns E f(z + ωq), z ~ N(0, I), that is ωᵏ times the leading monomials of the
     component. The pair (±w, ±μ) returns ηwᵏ⁻¹ of odd degrees and nothing of even ones.
     """
-    omega, mu = checked_softmax_heads(omega, mu)
-    return float(mu @ omega ** checked_whole("degree", degree, least=0))
+    omega, mu = check_softmax_heads(omega, mu)
+    return float(mu @ omega ** check_whole("degree", degree, least=0))
 
 
 def transfer_risk(
-    step: float,
-    dim: int,
-    length: float,
-    noise: float,
-    components: Mapping[int, float],
-    signal: float = 1.0,
+    task: Isotropic, step: float, components: Mapping[int, float], signal: float = 1.0
 ) -> float:
     """Risk of the debiased step on labels with Hermite components beside the linear one, exact.
 
@@ -87,27 +83,29 @@ def transfer_risk(
       coefficients, of random sign), as they are in random functions.
     - `signal`: the variance of the linear part.
     """
-    floor, slope, curvature = _transfer_form(dim, length, noise, components, signal)
+    floor, slope, curvature = _transfer_form(task, components, signal)
     return floor - 2 * step * slope + step**2 * curvature
 
 
 def transfer_optimum(
-    dim: int, length: float, noise: float, components: Mapping[int, float], signal: float = 1.0
+    task: Isotropic, components: Mapping[int, float], signal: float = 1.0
 ) -> BestStep:
     """The best debiased step on such labels, and its risk."""
-    floor, slope, curvature = _transfer_form(dim, length, noise, components, signal)
+    floor, slope, curvature = _transfer_form(task, components, signal)
     return BestStep(slope / curvature, floor - slope**2 / curvature)
 
 
-def _transfer_form(dim, length, noise, components, signal) -> tuple[float, float, float]:
+def _transfer_form(
+    task: Isotropic, components: Mapping[int, float], signal: float
+) -> tuple[float, float, float]:
     """The risk as floor − 2η·slope + η²·curvature."""
-    at = checked_setting(dim, length, noise, shortest=2)
+    at = Setting.of(task, shortest=2)
     kept = (at.length - 1) / at.length
     variance = signal * (at.length + at.dim) + at.dim * at.noise
     for degree, share in components.items():
-        checked_whole("components", degree, least=0)
+        check_whole("components", degree, least=0)
         if degree == 1 or not np.isfinite(share) or share < 0:
-            raise ValueError(
+            raise Refusal(
                 f"`components` holds {degree}: {share}: must map degrees other than 1 (the linear "
                 "part is `signal`) to variances that are not negative."
             )

@@ -9,8 +9,10 @@ minimum**, above the pair by the whole gain of debiasing. Derived in docs/theory
 import numpy as np
 from jaxtyping import ArrayLike, Float
 
+from ..errors import Refusal
+from ._check import check_whole
 from ._softmax_large_context import large_context_one_head
-from ._softmax_setting import checked_setting, checked_softmax_heads, checked_whole
+from ._softmax_setting import Isotropic, Setting, check_softmax_heads
 
 
 def one_sign_share(heads: int) -> float:
@@ -19,12 +21,10 @@ def one_sign_share(heads: int) -> float:
     They end as one head if L ≫ Hd. At shorter contexts the zero-sum term turns some small heads
     round in time, so that this is an upper bound on the share that is lost.
     """
-    return 2.0 ** (1 - checked_whole("heads", heads))
+    return 2.0 ** (1 - check_whole("heads", heads))
 
 
-def shared_head_curvature(
-    mu: Float[ArrayLike, " H"], dim: int, length: float, noise: float
-) -> Float[np.ndarray, " H"]:
+def shared_head_curvature(task: Isotropic, mu: Float[ArrayLike, " H"]) -> Float[np.ndarray, " H"]:
     """κ_h with L̃ = L̃* + Σ κ_hε_h² for ω_h = d^−½ + ε_h around the shared head, where Σ μ_hε_h = 0.
 
     κ_h = e(1 + σ²)d/L · M · μ_h, with M = Σμ the value of the best single head.
@@ -33,15 +33,15 @@ def shared_head_curvature(
 
     - `mu`: how the heads share M; scaled to that sum, which must be positive.
     """
-    at = checked_setting(dim, length, noise)
-    shares, _ = checked_softmax_heads(mu, mu)
+    at = Setting.of(task)
+    shares, _ = check_softmax_heads(mu, mu)
     if not shares.sum() > 0:
-        raise ValueError(f"`mu` = {mu}: must have a positive sum, that of the shared head.")
-    total = large_context_one_head(dim, length, noise).mu
+        raise Refusal(f"`mu` = {mu}: must have a positive sum, that of the shared head.")
+    total = large_context_one_head(at).mu
     return np.e * at.spread * at.dim * total**2 * shares / shares.sum()
 
 
 def shared_head_index(mu: Float[ArrayLike, " H"]) -> int:
     """The number of negative directions of the Hessian of L̃ at the shared head: that of μ_h < 0."""
-    shares, _ = checked_softmax_heads(mu, mu)
+    shares, _ = check_softmax_heads(mu, mu)
     return int(np.sum(shares * np.sign(shares.sum()) < 0))

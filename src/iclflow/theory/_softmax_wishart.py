@@ -13,7 +13,8 @@ import numpy as np
 import scipy.special
 from jaxtyping import Float
 
-from ._softmax_setting import checked_setting, checked_whole
+from ._check import check_positive, check_whole
+from ._softmax_setting import Isotropic, Setting
 
 # Gauss–Legendre nodes a panel: exact to rounding for functions that turn a few times in it.
 _NODES = 16
@@ -35,7 +36,7 @@ class WishartSpectrum(NamedTuple):
 @lru_cache(maxsize=256)
 def wishart_spectrum(dim: int, length: int) -> WishartSpectrum:
     """The density of the eigenvalues of XXᵀ, exact at finite d and L, as a quadrature rule."""
-    dim, length = checked_whole("dim", dim), checked_whole("length", length)
+    dim, length = check_whole("dim", dim), check_whole("length", length)
     size, power = min(dim, length), abs(length - dim)
     nodes, weights, running = _panels(np.sqrt(dim) + np.sqrt(length) + 9)
     phi = _laguerre_functions(size, power, nodes)
@@ -54,8 +55,7 @@ def wishart_spectrum(dim: int, length: int) -> WishartSpectrum:
 
 def resolvent_traces(dim: int, length: int, penalty: float) -> tuple[float, float]:
     """T₁ = E tr(XXᵀ + ρI)⁻¹ and T₂ = E tr(XXᵀ + ρI)⁻² for X of d rows and L columns, ρ > 0."""
-    if not np.isfinite(penalty) or penalty <= 0:
-        raise ValueError(f"`penalty` = {penalty}: must be finite and positive.")
+    penalty = check_positive("penalty", penalty)
     spectrum = wishart_spectrum(dim, length)
     inverse = 1 / (spectrum.values + penalty)
     first = spectrum.weights @ inverse + spectrum.zeros / penalty
@@ -63,23 +63,28 @@ def resolvent_traces(dim: int, length: int, penalty: float) -> tuple[float, floa
     return float(first), float(second)
 
 
-def ridge_risk(penalty: float, dim: int, length: int, noise: float) -> float:
+def ridge_risk(task: Isotropic, penalty: float) -> float:
     """Risk of the minimiser of Σ(y_l − w·x_l)² + ρ|w|²: σ² + ρ²T₂/d + σ²(T₁ − ρT₂)."""
-    at = checked_setting(dim, length, noise)
-    first, second = resolvent_traces(dim, length, penalty)
+    at = Setting.of(task)
+    first, second = _traces(at, penalty)
     return at.noise + penalty**2 * second / at.dim + at.noise * (first - penalty * second)
 
 
-def bayes_risk_isotropic(dim: int, length: int, noise: float) -> float:
+def bayes_risk_isotropic(task: Isotropic) -> float:
     """The smallest risk of any predictor: ridge with ρ = dσ², σ² + σ²E tr(XXᵀ + dσ²I)⁻¹.
 
     Without noise the part of β outside the span of the context is all that is left: (1 − L/d)₊.
     """
-    at = checked_setting(dim, length, noise)
+    at = Setting.of(task)
     if at.noise == 0:
-        return max(1 - length / dim, 0.0)
-    first, _ = resolvent_traces(dim, length, at.dim * at.noise)
+        return max(1 - at.length / at.dim, 0.0)
+    first, _ = _traces(at, at.dim * at.noise)
     return at.noise + at.noise * first
+
+
+def _traces(at: Setting, penalty: float) -> tuple[float, float]:
+    length = check_whole("length", at.length)
+    return resolvent_traces(check_whole("dim", at.dim), length, penalty)
 
 
 def _laguerre_functions(count: int, power: int, y: np.ndarray) -> np.ndarray:

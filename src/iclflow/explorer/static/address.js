@@ -14,20 +14,20 @@ function decode(text) {
   return JSON.parse(new TextDecoder().decode(Uint8Array.from(binary, (sign) => sign.charCodeAt(0))));
 }
 
-/** Everything that an address has to bring back. Names are short: addresses are copied into messages. */
-function state() {
-  const held = { v: 1 };
-  if (app.preset) held.p = app.preset;
-  if (app.config) held.c = app.config;
-  if (app.source) held.o = app.source;
-  if (app.pinned) held.a = app.pinnedSource ? { o: app.pinnedSource } : { c: app.pinned.config };
+/** Everything that an address restores. Names are short: addresses are copied into messages. */
+function pageState() {
+  const saved = { v: 1 };
+  if (app.preset) saved.p = app.preset;
+  if (app.config) saved.c = app.config;
+  if (app.source) saved.o = app.source;
+  if (app.pinned) saved.a = app.pinnedSource ? { o: app.pinnedSource } : { c: app.pinned.config };
   const time = app.wantedTime ?? (app.following ? null : momentTime());
-  if (time !== null) held.t = time;
-  if (app.logTime) held.x = 1;
-  if (app.logLoss) held.y = 1;
-  if (!app.wholeRun) held.m = 1;
-  if (app.sweep) held.s = app.sweep;
-  return held;
+  if (time !== null) saved.t = time;
+  if (app.logTime) saved.x = 1;
+  if (app.logLoss) saved.y = 1;
+  if (!app.wholeRun) saved.m = 1;
+  if (app.sweep) saved.s = app.sweep;
+  return saved;
 }
 
 let timer = null;
@@ -42,26 +42,26 @@ export function saveNow() {
   clearTimeout(timer);
   timer = null;
   if (!app.config && !app.source) return;
-  written = `#${encode(state())}`;
+  written = `#${encode(pageState())}`;
   if (location.hash !== written) history.replaceState(null, "", written);
-  // A reload finds the runs of this tab again, as long as the address is the one they belong to.
+  // After a reload the runs of this tab are found again, if the address is still theirs.
   const tab = { address: written, current: app.current?.id ?? null, pinned: app.pinned?.id ?? null };
   ofTab.write("tab", JSON.stringify(tab));
 }
 
 const isTable = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
 
-/** The state in the address, or null where there is none; a damaged one is null too, and said to be. */
-export function load(complain) {
+/** The state in the address, or null where there is none or a damaged one, which is reported. */
+export function load(onError) {
   const text = location.hash.slice(1);
   if (!text) return null;
   try {
-    const held = decode(text);
-    if (isTable(held) && held.v === 1 && (held.c === undefined || isTable(held.c))) return held;
+    const saved = decode(text);
+    if (isTable(saved) && saved.v === 1 && (saved.c === undefined || isTable(saved.c))) return saved;
   } catch {
-    // Falls through to the complaint below.
+    // Falls through to the error below.
   }
-  complain("The address holds no state that this page can read; it starts with a preset instead.");
+  onError("This page cannot read the state in the address; it starts with a preset instead.");
   return null;
 }
 
@@ -76,5 +76,5 @@ export function reloaded() {
   }
 }
 
-/** Whether the address was changed by somebody else than this page. */
-export const foreign = () => location.hash !== written;
+/** Whether the address was changed by something other than this page. */
+export const isForeign = () => location.hash !== written;

@@ -1,15 +1,15 @@
-// Talking to the server: requests, and the stream of events.
+// Communication with the server: requests, and the event stream.
 import { ofTab } from "./storage.js";
 
 let session = null;
 let last = 0; // id of the last event seen, so that a new connection misses and repeats nothing
 let stream = null;
-let making = null; // the session that is being made
+let creating = null; // the session that is being created
 let reachable = true;
-const hooks = { event: () => {}, reach: () => {}, lost: () => {} };
+const hooks = { onEvent: () => {}, onReach: () => {}, onSessionLost: () => {} };
 
-/** What the server refuses: a sentence, the field it names, and the status. */
-export class Refusal extends Error {
+/** A request that the server refuses: a sentence, the setting that it is about, and the status. */
+export class RequestError extends Error {
   constructor(message, field, status) {
     super(message);
     this.field = field ?? null;
@@ -21,76 +21,76 @@ export function listen(given) {
   Object.assign(hooks, given);
 }
 
-/** Says whether the server answers, and if it does not let the page listen, why. */
-function reach(now, why = "") {
+/** Reports a change of whether the server answers; `why` says why it refuses the stream. */
+function setReachable(now, why = "") {
   const state = now || why;
   if (state !== reachable) {
     reachable = state;
-    hooks.reach(now, why);
+    hooks.onReach(now, why);
   }
 }
 
-async function ask(address, options = {}) {
+async function request(address, options = {}) {
   let answer;
   try {
     answer = await fetch(address, options);
   } catch (problem) {
     if (problem.name === "AbortError") throw problem;
-    reach(false);
-    throw new Refusal("The server does not answer.", null, 0);
+    setReachable(false);
+    throw new RequestError("The server does not answer.", null, 0);
   }
-  reach(true);
+  setReachable(true);
   const body = await answer.json().catch(() => null);
   if (!answer.ok) {
-    throw new Refusal(body?.message ?? `The server answered ${answer.status}.`, body?.field, answer.status);
+    throw new RequestError(body?.message ?? `The server answered ${answer.status}.`, body?.field, answer.status);
   }
   return body;
 }
 
-export const get = (address, signal) => ask(address, { signal });
+export const get = (address, signal) => request(address, { signal });
 
 export const post = (address, body) =>
-  ask(address, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+  request(address, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
 
 /** A POST that names the session; when the server has forgotten it, once more with a new one. */
 export async function act(address, body = {}) {
   if (session === null) await newSession();
-  const asked = session;
+  const used = session;
   try {
-    return await post(address, { ...body, session: asked });
+    return await post(address, { ...body, session: used });
   } catch (problem) {
     // A 404 may also mean a run; the refusal names which.
-    if (!(problem instanceof Refusal) || problem.status !== 404 || problem.field !== "session") throw problem;
-    await renewSession(asked);
+    if (!(problem instanceof RequestError) || problem.status !== 404 || problem.field !== "session") throw problem;
+    await renewSession(used);
     return await post(address, { ...body, session });
   }
 }
 
-/** A new session; whoever asks while one is made gets that one, or a run and its stream would part. */
+/** A new session. Concurrent callers share one: a run and its event stream must have the same. */
 function newSession() {
-  making ??= makeSession().finally(() => {
-    making = null;
+  creating ??= createSession().finally(() => {
+    creating = null;
   });
-  return making;
+  return creating;
 }
 
-async function makeSession() {
-  const made = (await post("/api/sessions", {})).session;
-  const lost = session !== null;
-  if (lost) closeStream();
-  session = made;
+async function createSession() {
+  const created = (await post("/api/sessions", {})).session;
+  const hadSession = session !== null;
+  if (hadSession) closeStream();
+  session = created;
   last = 0;
   ofTab.write("session", session);
-  if (lost) hooks.lost();
+  if (hadSession) hooks.onSessionLost();
 }
 
-/** A session in place of `old`, which the server has forgotten, unless there is one already. */
+/** A session instead of `old`, which the server has forgotten, unless there is a newer one already. */
 async function renewSession(old) {
   if (session === old) await newSession();
 }
 
-/** Takes up the session that this tab had before a reload, if it had one. */
-export function oldSession() {
+/** Restores the session that this tab had before a reload, if it had one. */
+export function restoreSession() {
   session = ofTab.read("session");
   return session;
 }
@@ -107,33 +107,33 @@ export async function openStream() {
   stream = mine;
   try {
     if (session === null) await newSession();
-    const asked = session;
+    const used = session;
     const after = last ? `&after=${last}` : "";
-    const answer = await fetch(`/api/events?session=${asked}${after}`, { signal: mine.signal });
+    const answer = await fetch(`/api/events?session=${used}${after}`, { signal: mine.signal });
     if (answer.status === 404) {
-      await renewSession(asked);
+      await renewSession(used);
       if (stream === mine) stream = null;
       return false;
     }
     if (!answer.ok) {
       const body = await answer.json().catch(() => null);
-      throw new Refusal(body?.message ?? `The server answered ${answer.status}.`, null, answer.status);
+      throw new RequestError(body?.message ?? `The server answered ${answer.status}.`, null, answer.status);
     }
-    reach(true);
+    setReachable(true);
     read(answer.body.getReader(), mine);
     return true;
   } catch (problem) {
-    // `fetch` says with a TypeError that nobody answers; anything else is a mistake of this page.
-    if (!mine.signal.aborted) again(mine, problem instanceof Refusal ? problem.message : "");
-    if (!(problem instanceof Refusal || problem instanceof TypeError || problem.name === "AbortError")) throw problem;
+    // `fetch` throws a TypeError when the server is unreachable; any other error is a bug of this page.
+    if (!mine.signal.aborted) retryLater(mine, problem instanceof RequestError ? problem.message : "");
+    if (!(problem instanceof RequestError || problem instanceof TypeError || problem.name === "AbortError")) throw problem;
     return true;
   }
 }
 
-function again(mine, why = "") {
+function retryLater(mine, why = "") {
   if (stream !== mine) return;
   stream = null;
-  reach(false, why);
+  setReachable(false, why);
   setTimeout(openStream, 1000);
 }
 
@@ -151,25 +151,25 @@ async function read(reader, mine) {
     const text = rest + decoder.decode(part.value, { stream: true });
     const blocks = text.replaceAll("\r\n", "\n").split("\n\n");
     rest = blocks.pop();
-    for (const block of blocks) attempt(block);
+    for (const block of blocks) tryHandle(block);
   }
-  if (!mine.signal.aborted) again(mine);
+  if (!mine.signal.aborted) retryLater(mine);
 }
 
-/** Takes one event. A mistake of this page in it is shown as one, and the events after it still come. */
-function attempt(block) {
+/** Handles one event. A bug of this page in it is reported, and later events are still handled. */
+function tryHandle(block) {
   try {
-    take(block);
+    handleBlock(block);
   } catch (problem) {
     reportError(problem);
   }
 }
 
-function take(block) {
+function handleBlock(block) {
   const data = [];
   for (const line of block.split("\n")) {
     if (line.startsWith("id:")) last = Number(line.slice(3)) || last;
     else if (line.startsWith("data:")) data.push(line.slice(5).trimStart());
   }
-  if (data.length) hooks.event(JSON.parse(data.join("\n")));
+  if (data.length) hooks.onEvent(JSON.parse(data.join("\n")));
 }

@@ -1,12 +1,12 @@
-// What the page knows, in one place, and a small bus that says when it changes.
+// The state of the page, and a small event bus that reports its changes.
 
 export const app = {
   start: null, // the answer of /api/start
   preset: null, // id of the chosen preset
   opened: null, // {name, words, config} of the stored run or cell that the settings were taken from
-  config: null, // what the controls say
+  config: null, // the settings of the controls
   refused: false, // whether a control has a value that cannot run
-  changed: false, // whether the controls were changed since the last run was asked for
+  changed: false, // whether the controls were changed since the last run was requested
   source: null, // null, or the stored run or cell that `current` was opened from
   runs: new Map(), // records of runs.js by id
   current: null, // the run that the buttons act on
@@ -27,7 +27,7 @@ export const app = {
 
 const listeners = new Map();
 
-/** Calls `act` whenever one of the named things changes. */
+/** Calls `act` whenever one of the named parts changes. */
 export function on(names, act) {
   for (const name of names.split(" ")) {
     if (!listeners.has(name)) listeners.set(name, []);
@@ -77,7 +77,7 @@ export function indexAt(run, time) {
   return low;
 }
 
-/** Whether `run` has points up to `time`; beyond them nothing is known of it. */
+/** Whether `run` has points up to `time`. */
 export function reaches(run, time) {
   const last = run.times[run.times.length - 1];
   return time === null || last * (1 + 1e-12) >= time;

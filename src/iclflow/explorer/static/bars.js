@@ -1,6 +1,6 @@
 // Eigenvalues as bars that can be dragged, moved with the keyboard, and written as numbers.
 import { make } from "./app.js";
-import { parsed } from "./fields.js";
+import { parseNumber } from "./fields.js";
 import { exact, number } from "./text.js";
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -23,7 +23,7 @@ function roof(values, spec) {
   return Math.min(round, spec.high ?? Infinity);
 }
 
-export function barsFor({ spec, described, say, refuse }) {
+export function barsFor({ spec, described, onChange, refuse }) {
   const low = spec.low ?? 0;
   const most = spec.most ?? 16;
   let values = [];
@@ -51,13 +51,13 @@ export function barsFor({ spec, described, say, refuse }) {
     values = next;
     top = roof(values, spec);
     build();
-    say([...values]);
+    onChange([...values]);
   }
 
   function put(k, value, quiet = false) {
     values[k] = value;
     place(k);
-    if (!quiet) say([...values]);
+    if (!quiet) onChange([...values]);
   }
 
   function name() {
@@ -123,7 +123,7 @@ export function barsFor({ spec, described, say, refuse }) {
         const options = { type: "text", inputmode: "decimal", class: "number" };
         const input = make("input", { ...options, "aria-describedby": described });
         input.addEventListener("change", () => {
-          const read = parsed(input.value, { label: `Component ${rank(k)}` });
+          const read = parseNumber(input.value, { label: `Component ${rank(k)}` });
           if (read.wrong) refuse(read.wrong);
           else change(values.map((old, other) => (other === k ? read.value : old)));
         });

@@ -1,34 +1,34 @@
-// From an empty page to a run: the start data, the address, a reload; and the wish for a run on every change.
+// From an empty page to a run: start data, address, reload; and a new run after every change.
 import { app, byId, emit } from "./app.js";
 import * as api from "./api.js";
-import { foreign, load, reloaded, save } from "./address.js";
-import { clearRefusals, drawControls, drawLimits, overtake, showRefusal } from "./controls.js";
+import { isForeign, load, reloaded, save } from "./address.js";
+import { clearRefusals, discardAnswers, drawControls, drawLimits, showRefusal } from "./controls.js";
 import { openStored, record, show, startPinned, startRun, watchStream } from "./lifecycle.js";
 import { buildPresets, drawPreset } from "./presets.js";
 import { LIVE } from "./runs.js";
-import { complain } from "./status.js";
+import { showError } from "./status.js";
 import { openWindow } from "./stored.js";
 
 const PAUSE = 200; // ms without a change before a run starts
-const LONGEST = 600; // ms after which a run starts though a hand still moves
+const LONGEST = 600; // ms after which a run starts though the reader still drags
 let timer = null;
-let since = null; // when the changes began that no run has been started for
+let since = null; // time of the first change that no run has been started for
 let checks = 0;
 let drawToggles = () => {};
 
-/** After a change: starts a run soon, or only checks the config when runs start by hand. */
-export function wish() {
+/** After a change: starts a run soon, or only checks the config when runs start with the button. */
+export function requestRun() {
   const now = performance.now();
   since ??= now;
-  // A run that has no point yet is not replaced while the hand moves: else none would ever be seen.
+  // A run without points is not replaced while the reader drags: otherwise none would ever be seen.
   const early = LIVE.has(app.current?.status) && !app.current.times.length;
   const left = early ? PAUSE : Math.min(PAUSE, Math.max(0, since + LONGEST - now));
   clearTimeout(timer);
-  timer = setTimeout(app.auto ? runNow : () => fits().catch(refused), left);
+  timer = setTimeout(app.auto ? runNow : () => checkConfig().catch(handleError), left);
 }
 
-/** Whether the server takes the config; if not, says why. A later question makes an earlier one void. */
-async function fits() {
+/** Whether the server accepts the config; if not, shows why. A later check supersedes an earlier one. */
+async function checkConfig() {
   since = null;
   const mine = ++checks;
   const answer = await api.post("/api/check", { config: app.config });
@@ -40,24 +40,24 @@ async function fits() {
 
 export async function runNow() {
   clearTimeout(timer);
-  complain("command", "");
+  showError("command", "");
   if (!app.config) return;
   try {
-    if (await fits()) await startRun(app.config);
+    if (await checkConfig()) await startRun(app.config);
   } catch (problem) {
-    refused(problem);
+    handleError(problem);
   }
 }
 
-function refused(problem) {
-  if (!(problem instanceof api.Refusal)) throw problem;
+function handleError(problem) {
+  if (!(problem instanceof api.RequestError)) throw problem;
   emit("status");
   if (problem.status) showRefusal(problem);
 }
 
 /** Takes the config of a preset and runs it. */
 export function choosePreset(preset) {
-  overtake();
+  discardAnswers();
   app.preset = preset.id;
   app.opened = null;
   app.config = structuredClone(preset.config);
@@ -78,7 +78,7 @@ export function choosePreset(preset) {
 
 /** A stored run was opened: the page is about it, and no longer about a preset. */
 export function openedStored(opened) {
-  overtake();
+  discardAnswers();
   clearTimeout(timer);
   checks++;
   app.preset = null;
@@ -91,44 +91,44 @@ export function openedStored(opened) {
   emit("status");
 }
 
-async function restore(held) {
-  overtake();
-  const preset = app.start.presets.find((one) => one.id === held.p);
+async function restore(saved) {
+  discardAnswers();
+  const preset = app.start.presets.find((one) => one.id === saved.p);
   app.preset = preset?.id ?? null;
-  app.config = held.c ?? structuredClone(preset?.config ?? app.start.presets[0].config);
-  app.wantedTime = Number.isFinite(held.t) ? held.t : null;
+  app.config = saved.c ?? structuredClone(preset?.config ?? app.start.presets[0].config);
+  app.wantedTime = Number.isFinite(saved.t) ? saved.t : null;
   app.following = app.wantedTime === null;
-  app.logTime = Boolean(held.x);
-  app.logLoss = Boolean(held.y);
-  app.wholeRun = !held.m;
-  app.sweep = held.s ?? null;
+  app.logTime = Boolean(saved.x);
+  app.logLoss = Boolean(saved.y);
+  app.wholeRun = !saved.m;
+  app.sweep = saved.s ?? null;
   drawToggles();
   drawPreset();
   drawControls();
-  if (await found(held)) return;
+  if (await reconnect(saved)) return;
   try {
-    if (held.a) await startPinned(held.a);
-    if (held.o) {
-      const opened = await openStored(held.o);
+    if (saved.a) await startPinned(saved.a);
+    if (saved.o) {
+      const opened = await openStored(saved.o);
       if (opened) openedStored(opened.answer);
-    } else if (await fits()) await startRun(app.config);
+    } else if (await checkConfig()) await startRun(app.config);
   } catch (problem) {
-    refused(problem);
+    handleError(problem);
   }
-  if (app.sweep && !held.o) openWindow();
+  if (app.sweep && !saved.o) openWindow();
 }
 
-/** After a reload: takes up the runs of this tab where they are. Answers whether it found them. */
-async function found(held) {
+/** After a reload: reconnects to the runs of this tab. Resolves to whether it found them. */
+async function reconnect(saved) {
   const tab = reloaded();
-  if (!tab?.current || !api.oldSession() || !(await api.openStream())) return false;
-  const give = performance.now() + 1500;
+  if (!tab?.current || !api.restoreSession() || !(await api.openStream())) return false;
+  const deadline = performance.now() + 1500;
   while (!app.runs.has(tab.current) || (tab.pinned && !app.runs.has(tab.pinned))) {
-    if (performance.now() > give) return false;
-    await new Promise((go) => setTimeout(go, 30));
+    if (performance.now() > deadline) return false;
+    await new Promise((resolve) => setTimeout(resolve, 30));
   }
-  app.source = held.o ?? null;
-  app.pinnedSource = held.a?.o ?? null;
+  app.source = saved.o ?? null;
+  app.pinnedSource = saved.a?.o ?? null;
   if (tab.pinned) app.pinned = record(tab.pinned);
   app.current = record(tab.current);
   const { stored, config } = app.current;
@@ -140,28 +140,28 @@ async function found(held) {
   return true;
 }
 
-/** Asks the server what there is, fills the page and takes up the state of the address. */
+/** Fetches the start data, fills the page and restores the state of the address. */
 export async function boot(toggles, loadPlots) {
   drawToggles = toggles;
-  // A token in the address has done its work: it is in a cookie now, and no part of links to share.
+  // The token of the address is in a cookie now, and must not be part of links that are shared.
   if (location.search) history.replaceState(null, "", location.pathname + location.hash);
   try {
     app.start = await api.get("/api/start");
   } catch (problem) {
-    if (!(problem instanceof api.Refusal)) throw problem;
-    complain("start", problem.status ? problem.message : "");
+    if (!(problem instanceof api.RequestError)) throw problem;
+    showError("start", problem.status ? problem.message : "");
     setTimeout(() => boot(toggles, loadPlots), 1000);
     return;
   }
-  complain("start", "");
+  showError("start", "");
   loadPlots(app.start.plotly);
   if (matchMedia("(max-width: 760px)").matches) byId("fold-controls").open = false;
   buildPresets(choosePreset);
   drawLimits();
-  const held = load((text) => complain("address", text));
-  if (held) await restore(held);
+  const saved = load((text) => showError("address", text));
+  if (saved) await restore(saved);
   else if (app.start.presets.length) choosePreset(app.start.presets[0]);
   window.addEventListener("hashchange", () => {
-    if (foreign()) location.reload();
+    if (isForeign()) location.reload();
   });
 }

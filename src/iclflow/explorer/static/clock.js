@@ -11,7 +11,7 @@ let playing = false;
 let began = 0;
 let from = 0;
 
-/** Brings the slider in line with the points of the run. */
+/** Syncs the slider with the points of the run. */
 export function syncClock() {
   const run = app.shown;
   const count = run?.times.length ?? 0;

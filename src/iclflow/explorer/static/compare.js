@@ -34,12 +34,12 @@ export function drawDifferences() {
   const place = byId("differences");
   const other = app.current;
   if (!other || other === app.pinned) {
-    place.replaceChildren(make("p", { class: "quiet", text: "This run is A. Change a setting: the next run is drawn beside it as B." }));
+    place.replaceChildren(make("p", { class: "quiet", text: "This run is A. Change a setting: the next run is drawn as B, beside it." }));
     return;
   }
   const found = differences(app.pinned.config, other.config ?? app.config);
   if (!found.length) {
-    place.replaceChildren(make("p", { class: "quiet", text: "Nothing: the two configs are equal." }));
+    place.replaceChildren(make("p", { class: "quiet", text: "Nothing: both configs are equal." }));
     return;
   }
   const rows = found.map(([path, a, b]) => {

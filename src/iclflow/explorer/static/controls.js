@@ -1,22 +1,22 @@
 // The controls of the chosen preset, all settings below them, and refusals where they belong.
 import { app, byId, emit, make } from "./app.js";
-import { post, Refusal } from "./api.js";
+import { post, RequestError } from "./api.js";
 import { fieldFor } from "./fields.js";
 import { SECTIONS, everySetting, exists, kindsOf, valueAt, withValue } from "./schema.js";
-import { complain, tell } from "./status.js";
+import { showError, showNote } from "./status.js";
 import { setting, title } from "./text.js";
 
 const main = byId("controls");
 const rest = byId("settings");
 let built = "";
 let fields = [];
-let wish = 0; // rises with every change of kind: only the answer to the last one counts
+let latest = 0; // number of the last change of kind: only its answer counts
 let edits = 0; // rises with every other change
-let loose = false; // whether a refusal is said that belongs to no control
+let hasGeneralError = false; // whether an error is shown that belongs to no control
 
-/** Another config comes from elsewhere: answers about the one before it are void. */
-export const overtake = () => {
-  wish++;
+/** The config was replaced: answers about the one before it are discarded. */
+export const discardAnswers = () => {
+  latest++;
 };
 
 const choicesOf = (section) =>
@@ -34,7 +34,7 @@ function specOf(path) {
   const known = settings.find((one) => one.path === path)?.spec;
   const spec = { ...known, ...said };
   const value = valueAt(app.config, path);
-  // Of choices for several kinds those that this kind knows, and no bound beyond what can work.
+  // Only the choices that this kind has, and no bound beyond what can work.
   if (said.choices && known?.choices) {
     spec.choices = said.choices.filter((one) => known.choices.some((other) => other.value === one.value));
   }
@@ -95,63 +95,63 @@ function described(path) {
   return `${label} is now ${setting(valueAt(app.config, path))}`;
 }
 
-/** What the reader chose: a choice may need other changes, which the server makes; a number is set here. */
+/** Applies what the reader chose. A choice may need other changes, which the server makes; a number is set here. */
 async function choose(path, value, choice) {
-  complainLoosely("");
+  showGeneralError("");
   if (!choice) {
     edits++;
     app.config = withValue(app.config, path, value);
     emit("config");
     return;
   }
-  const mine = ++wish;
+  const mine = ++latest;
   const made = edits;
   try {
     const answer = await post("/api/change", { config: app.config, field: path, value });
-    if (mine !== wish) return;
-    if (made !== edits) return choose(path, value, true); // something else was changed meanwhile: with that, too
-    if (!answer.ok) throw new Refusal(answer.message, answer.field ?? path, 422);
+    if (mine !== latest) return;
+    if (made !== edits) return choose(path, value, true); // something else was changed meanwhile: apply it to that
+    if (!answer.ok) throw new RequestError(answer.message, answer.field ?? path, 422);
     app.config = answer.config;
     const others = (answer.changed ?? []).filter((one) => one !== path);
-    if (others.length) tell(`Changed with it: ${others.map(described).join("; ")}.`);
+    if (others.length) showNote(`Changed with it: ${others.map(described).join("; ")}.`);
     emit("config");
     drawControls();
   } catch (problem) {
-    if (!(problem instanceof Refusal)) throw problem;
-    if (mine !== wish) return;
+    if (!(problem instanceof RequestError)) throw problem;
+    if (mine !== latest) return;
     drawControls();
     showRefusal(problem, path);
   }
 }
 
-/** Says a refusal at the control that it names, or at the top of the page where there is none. */
+/** Shows an error at the control that it names, or at the top of the page where there is none. */
 export function showRefusal({ message, field }, otherwise = null) {
   const named = field ?? otherwise;
   // The server may name a part of a setting, as in task.eigenvalues.2.
   const isOf = (path) => named === path || named.startsWith(`${path}.`) || named.startsWith(`${path}[`);
   const found = named && fields.find((one) => isOf(one.path));
   if (!found) {
-    complainLoosely(message);
+    showGeneralError(message);
     return;
   }
   found.refuse(message);
   for (let fold = found.element.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
 }
 
-function complainLoosely(message) {
-  complain("field", message);
-  loose = Boolean(message);
+function showGeneralError(message) {
+  showError("field", message);
+  hasGeneralError = Boolean(message);
   emit("refusals");
 }
 
-/** Takes all refusals back; what was written and cannot be gives way to the value that the run has. */
+/** Removes all errors; invalid input is replaced by the value of the run. */
 export function clearRefusals() {
-  complainLoosely("");
+  showGeneralError("");
   for (const field of fields) if (field.refused) field.set(valueAt(app.config, field.path));
 }
 
-/** Whether something on the controls cannot run, so that the picture is not one of it. */
-export const isRefused = () => loose || fields.some((field) => field.refused);
+/** Whether the controls have settings that cannot run, which the page then does not show. */
+export const isRefused = () => hasGeneralError || fields.some((field) => field.refused);
 
 export function drawLimits() {
   const words = new Set((app.start.limits ?? []).map((limit) => limit.words)); // one may hold for several settings

@@ -1,6 +1,6 @@
 // The phase diagram of a sweep: a heat map whose cells open their runs.
 import { app, byId, make } from "./app.js";
-import { get, Refusal } from "./api.js";
+import { get, RequestError } from "./api.js";
 import { CIVIDIS } from "./colours.js";
 import { axis, ink, layout, loadPlotly } from "./plots.js";
 import { number, setting, title } from "./text.js";
@@ -13,7 +13,7 @@ let sweep = null;
 let diagram = null;
 let cell = null; // [column, row] under the keyboard
 let open = () => {};
-let asked = 0;
+let latest = 0;
 let wired = false;
 
 const short = (value) => (typeof value === "number" ? number(value) : setting(value));
@@ -43,10 +43,10 @@ export function closeSweep() {
 function fill(select, options, value) {
   select.replaceChildren(...options.map((one) => make("option", { value: one.value, text: one.label })));
   select.value = value;
-  if (select.selectedIndex < 0) select.selectedIndex = 0; // an address may name what is not there
+  if (select.selectedIndex < 0) select.selectedIndex = 0; // an address may name a value that does not exist
 }
 
-/** No setting can be both across and up: each choice leaves out that of the other. */
+/** No setting can be on both axes: each choice excludes that of the other. */
 function exclude() {
   for (const [own, other] of [[chosen.x, chosen.y], [chosen.y, chosen.x]]) {
     for (const option of own.options) option.disabled = option.value !== "" && option.value === other.value;
@@ -54,14 +54,14 @@ function exclude() {
 }
 
 async function refresh() {
-  const mine = ++asked;
+  const mine = ++latest;
   exclude();
   const [x, y, value] = [chosen.x.value, chosen.y.value || null, chosen.value.value];
   app.sweep = { id: sweep.id, x, y, value };
   const wanted = new URLSearchParams(y ? { x, y, value } : { x, value });
   const address = `/api/sweeps/${encodeURIComponent(sweep.id)}/diagram?${wanted}`;
   const [answer] = await Promise.all([get(address), loadPlotly()]);
-  if (mine !== asked || !sweep) return;
+  if (mine !== latest || !sweep) return;
   diagram = answer;
   cell = null;
   const measure = sweep.measures.find((one) => one.name === value);
@@ -75,7 +75,7 @@ async function chose() {
   try {
     await refresh();
   } catch (problem) {
-    if (!(problem instanceof Refusal)) throw problem;
+    if (!(problem instanceof RequestError)) throw problem;
     byId("sweep-words").textContent = problem.message;
   }
 }
@@ -121,7 +121,7 @@ export function drawDiagram() {
   drawBar();
   if (!plot.watched) {
     plot.watched = true;
-    plot.on("plotly_hover", ({ points }) => say(points[0].x, points[0].y));
+    plot.on("plotly_hover", ({ points }) => announce(points[0].x, points[0].y));
     plot.on("plotly_click", ({ points }) => go(points[0].x, points[0].y));
   }
 }
@@ -154,14 +154,14 @@ function text(column, row) {
   return `${where}: ${name} ${number(value, 4)}${more.length ? ` (${more.join(", ")})` : ""}`;
 }
 
-/** Says a cell; aloud only where the keyboard chose it, since a mouse passes over many. */
-const say = (column, row, aloud = false) => {
+/** Shows a cell as text; read aloud only if the keyboard chose it, since a mouse passes over many. */
+const announce = (column, row, aloud = false) => {
   readout.setAttribute("aria-live", aloud ? "polite" : "off");
   readout.textContent = text(column, row);
 };
 
 async function go(column, row) {
-  say(column, row, true);
+  announce(column, row, true);
   readout.textContent = `${text(column, row)}. Opening its run.`;
   const source = {
     kind: "cell",
@@ -181,7 +181,7 @@ function key(event) {
     const move = cell ? moves[event.key] : [0, 0];
     const clip = (at, count) => Math.min(Math.max(at, 0), count - 1);
     cell = [clip(column + move[0], diagram.x.values.length), clip(row + move[1], diagram.y.values.length)];
-    say(...cell, true);
+    announce(...cell, true);
     drawDiagram();
   } else return;
   event.preventDefault();

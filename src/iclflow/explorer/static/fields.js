@@ -13,12 +13,12 @@ export function fieldFor(path, spec, commit) {
   const words = spec.words ? make("p", { class: "help", id: `${id}-words`, text: spec.words }) : null;
   const described = [words ? `${id}-words` : null, `${id}-refusal`].filter(Boolean).join(" ");
   const field = { path, spec, refuse, refused: false };
-  const say = (value) => {
+  const onChange = (value) => {
     refuse("");
     commit(value);
   };
-  const build = { bars: barsFor, slider, choice, flag }[spec.shape] ?? written;
-  const made = build({ id, spec, described, say, refuse });
+  const build = { bars: barsFor, slider, choice, flag }[spec.shape] ?? textInput;
+  const made = build({ id, spec, described, onChange, refuse });
   const options = { class: "label", id: `${id}-label`, for: made.group ? null : id, text: spec.label };
   const label = make(made.group ? "span" : "label", options);
   const group = made.group ? { role: "group", "aria-labelledby": `${id}-label` } : {};
@@ -55,8 +55,8 @@ export function scalar() {
   };
 }
 
-/** A number out of what somebody wrote, or a sentence that says what is wrong with it. */
-export function parsed(text, spec) {
+/** The number in a text, or a sentence that says what is wrong with it. */
+export function parseNumber(text, spec) {
   const clean = text.trim().replace("−", "-");
   if (clean === "") return spec.nullable ? { value: null } : { wrong: `${spec.label} needs a number.` };
   const value = Number(clean);
@@ -67,7 +67,7 @@ export function parsed(text, spec) {
 }
 
 /** A text field for one number. */
-export function numberInput({ id, spec, described, label, say, refuse }) {
+export function numberInput({ id, spec, described, label, onChange, refuse }) {
   const input = make("input", {
     id,
     type: "text",
@@ -79,14 +79,14 @@ export function numberInput({ id, spec, described, label, say, refuse }) {
     placeholder: spec.nullable ? "default" : null,
   });
   input.addEventListener("change", () => {
-    const { value, wrong } = parsed(input.value, spec);
+    const { value, wrong } = parseNumber(input.value, spec);
     if (wrong) refuse(wrong);
-    else say(value);
+    else onChange(value);
   });
   return input;
 }
 
-function slider({ id, spec, described, say, refuse }) {
+function slider({ id, spec, described, onChange, refuse }) {
   const { low, high } = spec;
   const log = spec.log && low > 0;
   const direct = spec.whole && !log;
@@ -101,12 +101,12 @@ function slider({ id, spec, described, say, refuse }) {
   };
   const span = direct ? { min: low, max: high, step: spec.step ?? 1 } : { min: 0, max: STEPS, step: 1 };
   const range = make("input", { type: "range", id, ...span, "aria-describedby": described });
-  const field = numberInput({ spec, described, label: `${spec.label}, exact number`, say: (value) => say(form.write(value)), refuse });
+  const field = numberInput({ spec, described, label: `${spec.label}, exact number`, onChange: (value) => onChange(form.write(value)), refuse });
   range.addEventListener("input", () => {
     const value = toValue(Number(range.value));
     field.value = exact(value);
     range.setAttribute("aria-valuetext", number(value));
-    say(form.write(value));
+    onChange(form.write(value));
   });
   const set = (given) => {
     const value = form.read(given);
@@ -117,21 +117,21 @@ function slider({ id, spec, described, say, refuse }) {
     range.setAttribute("aria-valuetext", value === null ? "default" : number(value));
     field.value = exact(value);
   };
-  const dice = /(^|\W)seed/i.test(spec.label) ? diceFor((value) => { field.value = String(value); set(value); say(form.write(value)); }) : null;
+  const dice = /(^|\W)seed/i.test(spec.label) ? diceFor((value) => { field.value = String(value); set(value); onChange(form.write(value)); }) : null;
   return { parts: [make("div", { class: "row" }, range, field, dice)], set };
 }
 
-function diceFor(say) {
-  const roll = () => say(Math.floor(Math.random() * 10000));
+function diceFor(onChange) {
+  const roll = () => onChange(Math.floor(Math.random() * 10000));
   return make("button", { type: "button", class: "dice", title: "Another seed", "aria-label": "Another seed, at random", text: "⚄", onclick: roll });
 }
 
-function choice({ id, spec, described, say }) {
+function choice({ id, spec, described, onChange }) {
   const choices = spec.choices ?? [];
   const options = choices.map(({ value, label }) => make("option", { value: JSON.stringify(value), text: label }));
   if (spec.nullable) options.unshift(make("option", { value: "null", text: "default" }));
   const select = make("select", { id, "aria-describedby": described }, ...options);
-  select.addEventListener("change", () => say(JSON.parse(select.value)));
+  select.addEventListener("change", () => onChange(JSON.parse(select.value)));
   const set = (value) => {
     select.value = JSON.stringify(value ?? null);
     // Presets may give several settings one choice each; a value outside of them is shown as it is.
@@ -143,34 +143,34 @@ function choice({ id, spec, described, say }) {
   return { parts: [select], set };
 }
 
-function flag({ id, described, say }) {
+function flag({ id, described, onChange }) {
   const input = make("input", { type: "checkbox", id, "aria-describedby": described });
-  input.addEventListener("change", () => say(input.checked));
+  input.addEventListener("change", () => onChange(input.checked));
   return { parts: [input], set: (value) => { input.checked = Boolean(value); } };
 }
 
 /** Number, list, rows and text: one line, or one row a line. */
-function written({ id, spec, described, say, refuse }) {
+function textInput({ id, spec, described, onChange, refuse }) {
   const form = scalar();
   if (spec.shape === "number") {
-    const input = numberInput({ id, spec, described, say: (value) => say(form.write(value)), refuse });
-    const dice = spec.label === "Seed" ? diceFor((value) => { input.value = String(value); say(value); }) : null;
+    const input = numberInput({ id, spec, described, onChange: (value) => onChange(form.write(value)), refuse });
+    const dice = spec.label === "Seed" ? diceFor((value) => { input.value = String(value); onChange(value); }) : null;
     return { parts: [make("div", { class: "row" }, input, dice)], set: (value) => { input.value = exact(form.read(value)); } };
   }
   const rows = spec.shape === "rows";
   const size = rows ? { rows: 3 } : { type: "text" };
   const hints = { autocomplete: "off", "aria-describedby": described, placeholder: spec.nullable ? "default" : null };
   const input = make(rows ? "textarea" : "input", { id, ...size, ...hints });
-  const lineOf = (text) => text.split(/[\s,;]+/).filter(Boolean).map((word) => parsed(word, spec));
+  const lineOf = (text) => text.split(/[\s,;]+/).filter(Boolean).map((word) => parseNumber(word, spec));
   input.addEventListener("change", () => {
     const text = input.value.trim();
-    if (text === "" && spec.nullable) return say(null);
-    if (spec.shape === "text") return say(text);
+    if (text === "" && spec.nullable) return onChange(null);
+    if (spec.shape === "text") return onChange(text);
     const lines = (rows ? text.split("\n").filter((line) => line.trim()) : [text]).map(lineOf);
     const wrong = lines.flat().find((one) => one.wrong)?.wrong;
     if (wrong) return refuse(wrong);
     const values = lines.map((line) => line.map((one) => one.value));
-    say(rows ? values : values[0]);
+    onChange(rows ? values : values[0]);
   });
   const show = (value) => {
     if (value === null || value === undefined) return "";

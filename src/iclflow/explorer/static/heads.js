@@ -2,7 +2,7 @@
 import { app, byId, indexAt, make, momentTime, reaches } from "./app.js";
 import { badge, diverging } from "./colours.js";
 import { Heatmap } from "./heatmap.js";
-import { known, want } from "./moments.js";
+import { cachedMoment, requestMoment } from "./moments.js";
 import { columns } from "./panels.js";
 import { number } from "./text.js";
 
@@ -11,11 +11,11 @@ const bars = byId("colourbars");
 let built = "";
 let cards = []; // {which, index, role, words, maps: Map(name -> Heatmap)}
 const shown = { A: null, B: null }; // the moment that is drawn for each run
-const wanted = { A: "", B: "" }; // the one that should be, as "run/index"
-const answered = { A: "", B: "" }; // the last one that came, or of which there is nothing
+const requested = { A: "", B: "" }; // the one that should be drawn, as "run/index"
+const answered = { A: "", B: "" }; // the last one that was answered
 const runOf = (which) => (which === "A" ? app.pinned : app.shown);
 
-/** Builds a card for every head, if the heads are others than those on the page. */
+/** Builds a card for every head, if the heads have changed. */
 export function buildHeads() {
   const run = app.shown;
   const key = JSON.stringify([columns(), run?.heads, run?.matrices, columns().length > 1 ? [app.pinned.heads, app.pinned.matrices] : null]);
@@ -74,7 +74,7 @@ function buildBars(matrices) {
   bars.replaceChildren(...matrices.map(barOf));
 }
 
-/** Asks for the weights of the moment, and draws them when they are there. */
+/** Fetches the weights of the moment, and draws them when they arrive. */
 export function moveHeads() {
   if (!cards.length) return;
   for (const which of columns()) {
@@ -82,8 +82,8 @@ export function moveHeads() {
     if (!run?.times.length) continue;
     const last = run.times.length - 1;
     const index = Math.min(which === "A" ? indexAt(run, momentTime()) : app.index, last);
-    wanted[which] = `${run.id}/${index}`;
-    want(which, run, index, (moment) => {
+    requested[which] = `${run.id}/${index}`;
+    requestMoment(which, run, index, (moment) => {
       answered[which] = `${run.id}/${index}`;
       if (moment && runOf(which) === run) {
         shown[which] = moment;
@@ -91,7 +91,7 @@ export function moveHeads() {
       }
       drawBusy();
     });
-    if (app.wholeRun && !app.playing && index !== last && !known(run, last)) want(`last ${which}`, run, last, () => drawHeads());
+    if (app.wholeRun && !app.playing && index !== last && !cachedMoment(run, last)) requestMoment(`last ${which}`, run, last, () => drawHeads());
   }
   for (const name of place.querySelectorAll(".head-column h3")) name.textContent = nameOf(name.parentElement.dataset.run);
   drawRoles();
@@ -100,14 +100,14 @@ export function moveHeads() {
 
 /** Says whether the weights on the page are still those of another moment. */
 function drawBusy() {
-  const busy = String(columns().some((which) => wanted[which] !== answered[which]));
+  const busy = String(columns().some((which) => requested[which] !== answered[which]));
   if (place.getAttribute("aria-busy") !== busy) place.setAttribute("aria-busy", busy);
 }
 
 /** The largest number of each matrix: one scale for all heads and both runs. */
 function scales() {
   const largest = {};
-  const see = (moment) => {
+  const include = (moment) => {
     for (const head of moment?.heads ?? []) {
       for (const [name, rows] of Object.entries(head.matrices)) {
         for (const row of rows) for (const value of row) if (Math.abs(value) > (largest[name] ?? 0)) largest[name] = Math.abs(value);
@@ -115,9 +115,9 @@ function scales() {
     }
   };
   for (const which of columns()) {
-    see(shown[which]);
+    include(shown[which]);
     const run = runOf(which);
-    if (app.wholeRun && run?.times.length) see(known(run, run.times.length - 1));
+    if (app.wholeRun && run?.times.length) include(cachedMoment(run, run.times.length - 1));
   }
   return largest;
 }

@@ -23,9 +23,9 @@ export class Heatmap {
     this.columns = Math.max(matrix.columns?.length ?? 1, 1);
     this.canvas = make("canvas", { tabindex: 0, role: "img", "aria-label": `${label}: no weights yet`, "data-matrix": matrix.name });
     this.resize();
-    this.canvas.addEventListener("pointermove", (event) => this.say(this.cellOf(event)));
+    this.canvas.addEventListener("pointermove", (event) => this.readOut(this.cellOf(event)));
     this.canvas.addEventListener("keydown", (event) => this.key(event));
-    this.canvas.addEventListener("focus", () => this.say(this.at ?? [0, 0], true));
+    this.canvas.addEventListener("focus", () => this.readOut(this.at ?? [0, 0], true));
     this.canvas.addEventListener("blur", () => {
       this.at = null;
       this.draw();
@@ -52,7 +52,7 @@ export class Heatmap {
     this.scale = scale;
     this.canvas.setAttribute("aria-label", this.summary());
     this.draw();
-    if (document.activeElement === this.canvas && this.at) this.say(this.at);
+    if (document.activeElement === this.canvas && this.at) this.readOut(this.at);
   }
 
   summary() {
@@ -99,7 +99,7 @@ export class Heatmap {
     return [Math.min(Math.max(row, 0), this.rows - 1), Math.min(Math.max(column, 0), this.columns - 1)];
   }
 
-  say([row, column], focused = false) {
+  readOut([row, column], focused = false) {
     if (focused) {
       this.at = [row, column];
       this.draw();
@@ -107,7 +107,7 @@ export class Heatmap {
     const value = this.values?.[row]?.[column] ?? null;
     const from = this.matrix.rows?.[row] ?? `row ${row + 1}`;
     const to = this.matrix.columns?.[column] ?? `column ${column + 1}`;
-    readout.setAttribute("aria-live", focused ? "polite" : "off"); // a mouse or a playing clock says too much
+    readout.setAttribute("aria-live", focused ? "polite" : "off"); // a mouse or a playing clock would say too much
     readout.textContent = `${this.label}, ${from}, ${to}: ${number(value, 4)}`;
   }
 
@@ -118,7 +118,7 @@ export class Heatmap {
     event.preventDefault();
     const [row, column] = this.at ?? [0, 0];
     const clip = (at, count) => Math.min(Math.max(at, 0), count - 1);
-    this.say([clip(row + move[0], this.rows), clip(column + move[1], this.columns)], true);
+    this.readOut([clip(row + move[0], this.rows), clip(column + move[1], this.columns)], true);
   }
 }
 

@@ -1,4 +1,4 @@
-// Keyboard shortcuts; they are silent where somebody writes, and can be switched off.
+// Keyboard shortcuts. They are off in text fields, and can be switched off.
 import { byId, make } from "./app.js";
 import { lasting } from "./storage.js";
 
@@ -6,14 +6,14 @@ const SHORTCUTS = [
   ["r", "run", () => byId("run").click()],
   ["p", "pause or continue", () => (byId("continue").disabled ? byId("pause") : byId("continue")).click()],
   ["c", "cancel", () => byId("cancel").click()],
-  ["k", "pin this run, to compare the next one with it", () => byId("pin").click()],
+  ["k", "pin this run, to compare it with the next one", () => byId("pin").click()],
   ["Space", "play or stop", () => byId("play").click()],
   ["l", "linear or log time", () => byId("log-time").click()],
   ["?", "this list", () => byId("help").click()],
 ];
 
 const MORE = [
-  ["← →", "on the time slider: one point back or on; Home and End: first and last"],
+  ["← →", "on the time slider: previous or next point; Home and End: first and last"],
   ["↑ ↓", "on an eigenvalue: larger or smaller; with Shift, or Page up and Page down, ten times as much"],
   ["Esc", "close a window"],
 ];

@@ -5,8 +5,8 @@ import { LIVE, apply, isOver, newRun } from "./runs.js";
 import { saveNow } from "./address.js";
 import { dropMoments } from "./moments.js";
 
-const gone = new Set(); // runs that were forgotten; late events of theirs are dropped
-let order = 0; // rises with every wish for a run: only the last one counts
+const forgotten = new Set(); // ids of forgotten runs, whose late events are dropped
+let order = 0; // number of the last request for a run: only that one counts
 let closing = null;
 
 export function record(id) {
@@ -14,14 +14,14 @@ export function record(id) {
   return app.runs.get(id);
 }
 
-/** Takes one event of the stream. */
-export function take(event) {
+/** Handles one event of the stream. */
+export function handleEvent(event) {
   if (event.type === "forgotten") {
-    gone.add(event.run);
+    forgotten.add(event.run);
     app.runs.delete(event.run);
     return;
   }
-  if (gone.has(event.run)) return;
+  if (forgotten.has(event.run)) return;
   const run = record(event.run);
   if (event.type === "points" && event.from < run.times.length) dropMoments(run, event.from);
   const changed = apply(run, event);
@@ -33,7 +33,7 @@ export function take(event) {
   if (run === app.current && (changed === "status" || changed === "progress")) emit("status");
 }
 
-/** Draws `run` from now on; until its first point the one before it stays. */
+/** Draws `run` from now on; it is called when the run has its first point. */
 export function show(run) {
   const before = app.shown;
   app.shown = run;
@@ -43,7 +43,7 @@ export function show(run) {
   if (before && before !== run && before !== app.current) drop(before);
 }
 
-/** Keeps the stream open exactly while the server has something left to say. */
+/** Keeps the stream open while any run may still have events. */
 export function watchStream() {
   clearTimeout(closing);
   const busy = [...app.runs.values()].some((run) => !isOver(run));
@@ -51,32 +51,32 @@ export function watchStream() {
   else closing = setTimeout(api.closeStream, 1500);
 }
 
-/** Says a word to the server about a run that this page needs no more. */
-async function dismiss(run, word) {
+/** Sends an action for a run that this page no longer needs. */
+async function dismiss(run, action) {
   try {
-    await api.act(`/api/runs/${run.id}/${word}`);
+    await api.act(`/api/runs/${run.id}/${action}`);
   } catch (problem) {
-    // The server may have let it go by itself; that it does not answer at all is said elsewhere.
-    if (!(problem instanceof api.Refusal)) throw problem;
+    // The server may have dropped it already; that it does not answer at all is shown elsewhere.
+    if (!(problem instanceof api.RequestError)) throw problem;
   }
 }
 
-/** Lets a run go, and the server forget it; one that is still computed is cancelled by that. */
+/** Drops a run here and on the server, which cancels it if it is still under way. */
 async function drop(run) {
-  if (run === app.pinned || gone.has(run.id)) return;
-  gone.add(run.id);
+  if (run === app.pinned || forgotten.has(run.id)) return;
+  forgotten.add(run.id);
   app.runs.delete(run.id);
   await dismiss(run, "forget");
 }
 
-/** Another run takes the place of this one. While it is still drawn, its weights may be asked for. */
-async function leave(run) {
+/** Releases a run that another one replaces. While it is drawn, its weights may still be requested. */
+async function release(run) {
   if (run === app.pinned) return;
   if (run !== app.shown) await drop(run);
   else if (LIVE.has(run.status)) await dismiss(run, "cancel");
 }
 
-/** Makes `begin()` (which answers with {run}) the current run, unless a later wish overtook it. */
+/** Makes the run of `begin()` the current one, unless a later request has superseded it. */
 async function adopt(begin, source) {
   const mine = ++order;
   document.documentElement.dataset.state = "queued";
@@ -94,11 +94,13 @@ async function adopt(begin, source) {
   app.current = run;
   app.source = source;
   app.changed = false;
+  // At once, not with the next frame: until then the page would be in the state of the run before.
+  document.documentElement.dataset.state = run.status;
   if (run.times.length) show(run);
   watchStream();
   saveNow();
   emit("status");
-  if (before && before !== run) leave(before);
+  if (before && before !== run) release(before);
   return { run, answer };
 }
 
@@ -107,26 +109,26 @@ export function startRun(config) {
 }
 
 /** Asks the server to open a stored run {kind: "run", id} or the cell of a sweep {kind: "cell", id, x, y}. */
-function ask(source) {
+function requestStored(source) {
   const id = encodeURIComponent(source.id);
   if (source.kind === "run") return api.act(`/api/stored/${id}/open`);
   return api.act(`/api/sweeps/${id}/open`, { x: source.x, y: source.y });
 }
 
-export const openStored = (source) => adopt(() => ask(source), source);
+export const openStored = (source) => adopt(() => requestStored(source), source);
 
 /** Starts run A of an address that holds two. */
-export async function startPinned(held) {
-  const answer = await (held.o ? ask(held.o) : api.act("/api/runs", { config: held.c }));
+export async function startPinned(saved) {
+  const answer = await (saved.o ? requestStored(saved.o) : api.act("/api/runs", { config: saved.c }));
   app.pinned = record(answer.run);
-  app.pinned.config ??= held.c ?? null;
-  app.pinnedSource = held.o ?? null;
+  app.pinned.config ??= saved.c ?? null;
+  app.pinnedSource = saved.o ?? null;
   watchStream();
   emit("pin");
 }
 
-export async function command(word) {
-  if (app.current) await api.act(`/api/runs/${app.current.id}/${word}`);
+export async function command(action) {
+  if (app.current) await api.act(`/api/runs/${app.current.id}/${action}`);
 }
 
 export function pin() {
@@ -146,10 +148,10 @@ export function unpin() {
   emit("pin");
 }
 
-/** The server was started again: what ran there is lost, what is drawn stays. */
+/** The server was restarted: runs under way are lost, what is drawn stays. */
 export function sessionLost() {
   for (const run of app.runs.values()) {
-    const message = "The server was started again, and this run is lost. Press Run.";
+    const message = "The server was restarted, and this run is lost. Press Run.";
     if (!isOver(run)) apply(run, { type: "failed", message });
   }
   emit("status");

@@ -1,7 +1,7 @@
 // The page: what is drawn when, and what the buttons do.
 import { app, byId, emit, on } from "./app.js";
 import * as api from "./api.js";
-import { boot, openedStored, runNow, wish } from "./boot.js";
+import { boot, openedStored, requestRun, runNow } from "./boot.js";
 import { save, saveNow } from "./address.js";
 import { goToTime, syncClock, wireClock } from "./clock.js";
 import { drawDifferences } from "./compare.js";
@@ -9,18 +9,18 @@ import { clearRefusals, isRefused } from "./controls.js";
 import { drawDiagram } from "./diagram.js";
 import { buildHeads, drawHeads, moveHeads } from "./heads.js";
 import { wireKeys } from "./keys.js";
-import { command, pin, sessionLost, take, unpin } from "./lifecycle.js";
+import { command, handleEvent, pin, sessionLost, unpin } from "./lifecycle.js";
 import { drawCursor, drawLoss, onZoom, pickMoments } from "./loss.js";
 import { buildPanels, markPanels, movePanels } from "./panels.js";
 import { loadPlotly, watchSize } from "./plots.js";
 import { drawOrigin } from "./presets.js";
 import { drawing, mark, whenDrawn } from "./schedule.js";
-import { complain, drawStatus, tell } from "./status.js";
+import { drawStatus, showError, showNote } from "./status.js";
 import { wireStored } from "./stored.js";
 import { wireTheme } from "./theme.js";
 import { drawClaims, drawWords } from "./words.js";
 
-// Every drawing has its own pace; the moment of the slider is the quickest.
+// Every drawing has its own shortest interval; the slider has the shortest.
 drawing("loss", drawLoss, 125, 1);
 drawing("clock", moveClock, 0, 0);
 drawing("cursor", () => (drawCursor(), movePanels()), 0);
@@ -30,7 +30,7 @@ drawing("claims", drawClaims, 200);
 drawing("status", drawStatus, 60);
 drawing("origin", drawOrigin, 60);
 
-/** Brings the slider in line with the points; what is drawn of its moment may have been drawn of the last one. */
+/** Syncs the slider with the points. What is drawn for its moment is redrawn if the moment has moved. */
 function moveClock() {
   const before = app.index;
   syncClock();
@@ -59,7 +59,7 @@ on("config", () => {
   app.changed = true;
   mark("origin", "status");
   save();
-  wish();
+  requestRun();
 });
 on("refusals", () => {
   app.refused = isRefused();
@@ -77,7 +77,7 @@ on("status", () => {
   noteEnd();
 });
 
-/** Marks the moment at which a run that has ended is on screen as a whole. */
+/** Sets a performance mark when a run that has ended is completely on screen. */
 function noteEnd() {
   const run = app.current;
   if (!run || run.complete || app.shown !== run || !window.Plotly) return;
@@ -103,15 +103,15 @@ function drawToggles() {
   byId("whole-run").setAttribute("aria-pressed", String(app.wholeRun));
 }
 
-function refused(problem) {
-  if (!(problem instanceof api.Refusal)) throw problem;
-  if (problem.status) complain("command", problem.message);
+function handleError(problem) {
+  if (!(problem instanceof api.RequestError)) throw problem;
+  if (problem.status) showError("command", problem.message);
 }
 
-function ask(id, word) {
+function onClick(id, word) {
   byId(id).addEventListener("click", () => {
-    complain("command", "");
-    command(word).catch(refused);
+    showError("command", "");
+    command(word).catch(handleError);
   });
 }
 
@@ -119,9 +119,9 @@ async function share() {
   saveNow();
   try {
     await navigator.clipboard.writeText(location.href);
-    tell("The link is copied: it holds the whole state of this page.");
+    showNote("Link copied: it contains the whole state of this page.");
   } catch {
-    tell("The browser does not let the page copy. The address above holds the whole state: copy it from there.");
+    showNote("The browser does not allow copying. Copy the address of this page instead: it contains the whole state.");
   }
 }
 
@@ -129,9 +129,9 @@ byId("run").addEventListener("click", () => {
   clearRefusals();
   runNow();
 });
-ask("pause", "pause");
-ask("continue", "continue");
-ask("cancel", "cancel");
+onClick("pause", "pause");
+onClick("continue", "continue");
+onClick("cancel", "cancel");
 byId("pin").addEventListener("click", pin);
 byId("unpin").addEventListener("click", unpin);
 byId("share").addEventListener("click", share);
@@ -143,7 +143,7 @@ toggle("log-time", "logTime", everything);
 toggle("log-loss", "logLoss", () => mark("loss"));
 toggle("whole-run", "wholeRun", () => (mark("weights"), drawHeads()));
 document.querySelector(".skip").addEventListener("click", (event) => {
-  event.preventDefault(); // the part of the address behind the # belongs to the state
+  event.preventDefault(); // the address behind the # holds the state
   byId("loss-title").focus();
 });
 document.addEventListener("click", (event) => {
@@ -159,10 +159,10 @@ watchSize();
 onZoom(everything);
 pickMoments(goToTime);
 api.listen({
-  event: take,
-  reach: (now, why) => complain("server", now ? "" : `${why || "The server does not answer."} The page tries again.`),
-  lost: sessionLost,
+  onEvent: handleEvent,
+  onReach: (now, why) => showError("server", now ? "" : `${why || "The server does not answer."} The page retries.`),
+  onSessionLost: sessionLost,
 });
 boot(drawToggles, (version) =>
-  loadPlotly(version).then(() => (everything(), noteEnd()), (problem) => complain("plotly", problem.message)),
+  loadPlotly(version).then(() => (everything(), noteEnd()), (problem) => showError("plotly", problem.message)),
 );

@@ -1,84 +1,84 @@
-// The weights at one moment: fetched when asked for, the latest wish first, a few kept.
-import { get, Refusal } from "./api.js";
+// The weights at one moment: fetched on demand, the latest request first, and cached.
+import { get, RequestError } from "./api.js";
 
-const KEPT = 80;
-const kept = new Map(); // "run/index" -> moment, oldest first
+const MOST_CACHED = 80;
+const cache = new Map(); // "run/index" -> moment, oldest first
 const lanes = new Map(); // one request at a time for each place that shows weights
-const asked = new Set(); // wishes whose request is under way
+const pending = new Set(); // requests under way
 
 function remember(key, moment) {
-  kept.delete(key);
-  kept.set(key, moment);
-  if (kept.size > KEPT) kept.delete(kept.keys().next().value);
+  cache.delete(key);
+  cache.set(key, moment);
+  if (cache.size > MOST_CACHED) cache.delete(cache.keys().next().value);
 }
 
-export function known(run, index) {
+export function cachedMoment(run, index) {
   const key = `${run.id}/${index}`;
-  const moment = kept.get(key);
+  const moment = cache.get(key);
   if (moment) remember(key, moment);
   return moment ?? null;
 }
 
-/** Forgets the moments of a run from an index on: its points were replaced. Answers under way are old, too. */
+/** Drops the moments of a run from an index on: its points were replaced. Answers under way are outdated, too. */
 export function dropMoments(run, from) {
-  for (const wish of asked) if (wish.run === run && wish.index >= from) wish.old = true;
-  for (const key of [...kept.keys()]) {
+  for (const request of pending) if (request.run === run && request.index >= from) request.outdated = true;
+  for (const key of [...cache.keys()]) {
     const [id, index] = key.split("/");
-    if (id === run.id && Number(index) >= from) kept.delete(key);
+    if (id === run.id && Number(index) >= from) cache.delete(key);
   }
 }
 
 /**
- * Asks for a moment and calls `then(moment)`. While a request of the same lane is under way only the last
- * wish is remembered, so that dragging never builds a queue.
+ * Fetches a moment and calls `then(moment)`. While a request of the same lane is under way only the latest
+ * one waits, so that dragging never builds a queue.
  */
-export function want(lane, run, index, then) {
-  const moment = known(run, index);
-  const held = lanes.get(lane) ?? { busy: false, next: null, turn: 0, drawn: 0 };
-  lanes.set(lane, held);
-  const turn = ++held.turn;
+export function requestMoment(lane, run, index, then) {
+  const moment = cachedMoment(run, index);
+  const queue = lanes.get(lane) ?? { busy: false, next: null, turn: 0, drawn: 0 };
+  lanes.set(lane, queue);
+  const turn = ++queue.turn;
   if (moment || run.withoutWeights) {
-    held.next = null;
-    held.drawn = turn;
+    queue.next = null;
+    queue.drawn = turn;
     then(moment);
     return;
   }
-  held.next = { run, index, then, turn, old: false };
-  if (!held.busy) serve(held);
+  queue.next = { run, index, then, turn, outdated: false };
+  if (!queue.busy) serve(queue);
 }
 
-async function serve(held) {
-  held.busy = true;
+async function serve(queue) {
+  queue.busy = true;
   try {
-    while (held.next) {
-      const wish = held.next;
-      held.next = null;
-      const moment = await fetched(wish);
-      if (moment && !wish.old) remember(`${wish.run.id}/${wish.index}`, moment);
-      // Of a point that was replaced meanwhile the weights are asked for once more.
-      if (wish.old && wish.index < wish.run.times.length) held.next ??= { ...wish, old: false };
-      // Drawn even where the next wish waits: on a slow machine there always is one. But not after
-      // a later one, whose moment was known and is drawn already.
-      if (wish.turn < held.drawn) continue;
-      held.drawn = wish.turn;
-      wish.then(moment);
+    while (queue.next) {
+      const request = queue.next;
+      queue.next = null;
+      const moment = await fetchMoment(request);
+      if (moment && !request.outdated) remember(`${request.run.id}/${request.index}`, moment);
+      // A point was replaced meanwhile: its weights are fetched once more.
+      if (request.outdated && request.index < request.run.times.length) queue.next ??= { ...request, outdated: false };
+      // Drawn even if another request waits: on a slow machine one always does. But not after a
+      // later one, whose moment was cached and is drawn already.
+      if (request.turn < queue.drawn) continue;
+      queue.drawn = request.turn;
+      request.then(moment);
     }
   } finally {
-    held.busy = false;
+    queue.busy = false;
   }
 }
 
-/** The moment of a wish, or null where there are no weights; then the last picture stays. */
-async function fetched(wish) {
-  asked.add(wish);
+/** The moment of a request, or null where there are no weights; then the last picture stays. */
+async function fetchMoment(request) {
+  pending.add(request);
   try {
-    return await get(`/api/runs/${encodeURIComponent(wish.run.id)}/moment/${wish.index}`);
+    return await get(`/api/runs/${encodeURIComponent(request.run.id)}/moment/${request.index}`);
   } catch (problem) {
-    if (!(problem instanceof Refusal)) throw problem;
-    // The server has let the run go, or was started again: asking for other moments is of no use.
-    if (problem.status === 404) wish.run.withoutWeights = true;
+    if (!(problem instanceof RequestError)) throw problem;
+    // The server has dropped the run, or was restarted: it has no other moments either.
+    if (problem.status === 404) request.run.withoutWeights = true;
     return null;
   } finally {
-    asked.delete(wish);
+    pending.delete(request);
   }
 }

@@ -7,7 +7,7 @@ export function newRun(id) {
     id,
     status: "queued",
     place: 0,
-    why: "", // why it waits, where not for other runs
+    why: "", // why no run is started, if that is so
     config: null,
     title: "",
     stored: null,
@@ -23,14 +23,14 @@ export function newRun(id) {
     roles: [],
     words: [],
     claims: [],
-    claimsKnown: false, // whether the server has said which claims there are
+    claimsKnown: false, // whether the server has sent the list of claims
     claimsFinal: false,
     progress: null,
     message: "",
     result: "",
     seconds: null,
     drawn: false, // whether its first points have been on screen
-    withoutWeights: false, // whether the server has none for it any more
+    withoutWeights: false, // whether the server no longer has them
     complete: false, // whether it was on screen after its end
   };
 }
@@ -57,7 +57,7 @@ const changes = {
     run.why = event.why ?? "";
     if (event.config) run.config = event.config;
     run.title = event.title ?? run.title;
-    if ("stored" in event) run.stored = event.stored; // only the first one says what the run is
+    if ("stored" in event) run.stored = event.stored; // only in the first event
     return "status";
   },
   started(run) {
@@ -127,12 +127,12 @@ const changes = {
   },
 };
 
-/** Changes `run` as `event` says and names what changed, or null for an event that says nothing new. */
+/** Changes `run` as `event` says and names what changed, or null for an unknown event. */
 export function apply(run, event) {
   return changes[event.type]?.(run, event) ?? null;
 }
 
-/** Whether nothing more will come from the server for this run. */
+/** Whether the server has no more events for this run. */
 export function isOver(run) {
   return run.over || ["settled", "cancelled", "failed"].includes(run.status);
 }

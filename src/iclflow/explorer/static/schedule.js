@@ -2,12 +2,12 @@
 
 const FRAME = 20; // ms of drawing in one frame
 const drawings = new Map();
-let asked = false;
+let scheduled = false;
 let waiting = [];
 
-/** Registers a drawing under a name; it runs when `mark` asks for it, at most every `every` ms, low ranks first. */
+/** Registers a drawing under a name; it runs after `mark`, at most every `every` ms, low ranks first. */
 export function drawing(name, draw, every = 125, rank = 2) {
-  // What has never been drawn is taken to be slow: making a plot costs more than changing it.
+  // A first drawing counts as slow: creating a plot costs more than updating it.
   drawings.set(name, { draw, every, rank, last: -Infinity, cost: FRAME, dirty: false });
 }
 
@@ -20,24 +20,24 @@ export function mark(...names) {
     const found = drawings.get(name);
     if (found) found.dirty = true;
   }
-  ask();
+  scheduleFrame();
 }
 
 /** Calls `then` once nothing is left to draw. */
 export function whenDrawn(then) {
   waiting.push(then);
-  ask();
+  scheduleFrame();
 }
 
-function ask() {
-  if (!asked) {
-    asked = true;
+function scheduleFrame() {
+  if (!scheduled) {
+    scheduled = true;
     requestAnimationFrame(frame);
   }
 }
 
 function frame() {
-  asked = false;
+  scheduled = false;
   const begin = performance.now();
   let left = false;
   let slow = false; // whether this frame has made a slow drawing already
@@ -59,7 +59,7 @@ function frame() {
     one.cost = one.last - now;
     slow ||= one.every >= 100;
   }
-  if (left || [...drawings.values()].some((one) => one.dirty)) ask();
+  if (left || [...drawings.values()].some((one) => one.dirty)) scheduleFrame();
   else if (waiting.length) {
     const done = waiting;
     waiting = [];

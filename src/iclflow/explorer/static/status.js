@@ -1,19 +1,19 @@
-// What the run is doing, in words; the buttons that fit; errors; short notes.
+// The status of the run in words, the buttons that apply, errors, and short notes.
 import { app, byId } from "./app.js";
 import { LIVE } from "./runs.js";
 import { number, plural, seconds } from "./text.js";
 
-const said = byId("status-words"); // read aloud
+const spoken = byId("status-words"); // read aloud
 const numbers = byId("status-numbers"); // only seen
 const message = byId("message");
 const note = byId("note");
 const COMPILING =
-  "Compiling: the first run of a shape takes a few seconds, the very first on sampled softmax batches half a minute.";
+  "Compiling: the first run of each kind takes a few seconds; the first one on sampled softmax batches, half a minute.";
 let noteTimer = null;
-const problems = new Map(); // what is wrong, by who says it; the last one is shown
+const problems = new Map(); // errors by owner; the last one is shown
 
-/** Shows or (with an empty text) takes back an error; `owner` says whose it is. */
-export function complain(owner, text) {
+/** Shows the error of an owner, or removes it when the text is empty. */
+export function showError(owner, text) {
   problems.delete(owner);
   if (text) problems.set(owner, text);
   const shown = [...problems.values()].pop() ?? "";
@@ -21,8 +21,8 @@ export function complain(owner, text) {
   message.hidden = !shown;
 }
 
-/** A short note that goes away by itself. */
-export function tell(text) {
+/** Shows a short note that disappears by itself. */
+export function showNote(text) {
   note.textContent = text;
   clearTimeout(noteTimer);
   noteTimer = setTimeout(() => {
@@ -39,18 +39,18 @@ function progress(run) {
   return parts.length ? `: ${parts.join(", ")}.` : ".";
 }
 
-/** What the run does: what is said once, and the numbers that follow it. */
+/** What the run does: the words that are read aloud, and the numbers that follow them. */
 function words(run) {
   switch (run.status) {
     case "queued":
       if (run.why) return [run.why];
-      if (run.started) return ["Goes on as soon as a worker is free."];
-      return run.place > 0 ? ["Waits", `: ${plural(run.place, "run")} before this one.`] : ["Starts."];
+      if (run.started) return ["Resumes as soon as a worker is free."];
+      return run.place > 0 ? ["Waiting", `: ${plural(run.place, "run")} before this one.`] : ["Starting."];
     case "running":
       if (!run.times.length) return [COMPILING];
-      return ["Runs", progress(run)];
+      return ["Running", progress(run)];
     case "paused":
-      return [`Paused${progress(run)} Continue goes on from here.`];
+      return [`Paused${progress(run)} Continue resumes it.`];
     case "ended":
     case "settled": {
       const time = run.seconds === null ? "" : ` after ${seconds(run.seconds)}`;
@@ -68,14 +68,14 @@ function words(run) {
   }
 }
 
-/** Why what is drawn is not of the settings on the controls, or "" where it is. */
+/** Why the page shows other settings than the controls, or "" where it does not. */
 function outdated() {
   if (!app.shown) return "";
   if (app.refused) return "These settings cannot run. The page shows the previous settings.";
   return app.changed && !app.auto ? "The settings were changed. The page shows the previous settings until you press Run." : "";
 }
 
-/** Marks the picture, the words and the verdicts as those of other settings, or takes the marks back. */
+/** Marks the curve, the words and the verdicts as those of other settings, or removes the marks. */
 function markOutdated(now) {
   document.body.classList.toggle("outdated", now);
   for (const mark of document.querySelectorAll(".of-before")) mark.hidden = !now;
@@ -92,16 +92,16 @@ export function drawStatus() {
   document.documentElement.dataset.state = state;
   const why = outdated();
   markOutdated(Boolean(why));
-  const told = run ? words(run) : ["No run yet."];
-  const [text, more = ""] = why ? [why, LIVE.has(state) ? ` ${told.join("")}` : ""] : told;
-  if (said.textContent !== text) said.textContent = text;
+  const described = run ? words(run) : ["No run yet."];
+  const [text, more = ""] = why ? [why, LIVE.has(state) ? ` ${described.join("")}` : ""] : described;
+  if (spoken.textContent !== text) spoken.textContent = text;
   if (numbers.textContent !== more) numbers.textContent = more;
   const live = LIVE.has(state);
   byId("pause").disabled = state !== "running" && state !== "queued";
   byId("continue").disabled = state !== "paused";
   byId("cancel").disabled = !live;
   byId("pin").disabled = !run?.times.length || run === app.pinned;
-  complain("run", state === "failed" ? run.message : "");
+  showError("run", state === "failed" ? run.message : "");
   const fraction = run?.progress?.fraction;
   const bar = byId("progress");
   bar.classList.toggle("busy", state === "queued" || (state === "running" && !Number.isFinite(fraction)));

@@ -1,9 +1,9 @@
-// What the browser keeps for the page: for this tab, and for good.
+// Storage of the browser: for this tab, and permanent.
 
-/** A store that is there even where the browser blocks it: the page then only remembers nothing. */
+/** A store that works even where the browser blocks storage: then nothing survives a reload. */
 function store(name) {
-  const instead = new Map();
-  const reach = (act, otherwise) => {
+  const fallback = new Map();
+  const access = (act, otherwise) => {
     try {
       return act(window[name]); // where storage is blocked, even naming it throws
     } catch {
@@ -11,8 +11,8 @@ function store(name) {
     }
   };
   return {
-    read: (key) => reach((real) => real.getItem(key), () => instead.get(key) ?? null),
-    write: (key, value) => reach((real) => real.setItem(key, value), () => instead.set(key, value)),
+    read: (key) => access((real) => real.getItem(key), () => fallback.get(key) ?? null),
+    write: (key, value) => access((real) => real.setItem(key, value), () => fallback.set(key, value)),
   };
 }
 

@@ -1,6 +1,6 @@
 // The window with stored runs and sweeps.
 import { app, byId, emit, make } from "./app.js";
-import { get, Refusal } from "./api.js";
+import { get, RequestError } from "./api.js";
 import { closeSweep, openSweep } from "./diagram.js";
 import { openStored } from "./lifecycle.js";
 import { number, plural } from "./text.js";
@@ -36,12 +36,12 @@ function sweepRow(sweep) {
 export async function openSource(source) {
   try {
     const opened = await openStored(source);
-    if (!opened) return null; // a later wish overtook this one
+    if (!opened) return null; // a later request has superseded this one
     dialog.close();
     emit("opened", opened.answer);
     return opened.answer.words ?? null;
   } catch (problem) {
-    if (!(problem instanceof Refusal)) throw problem;
+    if (!(problem instanceof RequestError)) throw problem;
     failure(problem.message);
     return null;
   }
@@ -54,15 +54,15 @@ function failure(text) {
 }
 
 async function fill() {
-  lists.replaceChildren(make("p", { class: "quiet", text: "Looking for runs and sweeps." }));
+  lists.replaceChildren(make("p", { class: "quiet", text: "Searching for runs and sweeps." }));
   try {
     const held = await get("/api/stored");
     lists.replaceChildren(
-      section("Sweeps", held.sweeps.map(sweepRow), "No sweep is stored here. `iclflow sweep FILE` makes one."),
-      section("Runs", held.runs.map(runRow), "No run is stored here. `iclflow run FILE` makes one."),
+      section("Sweeps", held.sweeps.map(sweepRow), "No sweep is stored here. `iclflow sweep FILE` creates one."),
+      section("Runs", held.runs.map(runRow), "No run is stored here. `iclflow run FILE` creates one."),
     );
   } catch (problem) {
-    if (!(problem instanceof Refusal)) throw problem;
+    if (!(problem instanceof RequestError)) throw problem;
     failure(problem.message);
   }
 }
@@ -73,7 +73,7 @@ async function showSweep(wanted) {
   try {
     await openSweep(wanted, openSource);
   } catch (problem) {
-    if (!(problem instanceof Refusal)) throw problem;
+    if (!(problem instanceof RequestError)) throw problem;
     failure(problem.message);
   }
   emit("scales");

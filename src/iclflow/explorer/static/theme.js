@@ -12,7 +12,7 @@ const chosen = () => {
   return ORDER.includes(held) ? held : "system";
 };
 
-function wear() {
+function applyTheme() {
   const choice = chosen();
   const dark = choice === "dark" || (choice === "system" && system.matches);
   document.documentElement.dataset.dark = dark ? "yes" : "no";
@@ -24,10 +24,10 @@ function wear() {
 const next = (choice) => ORDER[(ORDER.indexOf(choice) + 1) % ORDER.length];
 
 export function wireTheme() {
-  system.addEventListener("change", wear);
+  system.addEventListener("change", applyTheme);
   button.addEventListener("click", () => {
     lasting.write("theme", next(chosen()));
-    wear();
+    applyTheme();
   });
-  wear();
+  applyTheme();
 }

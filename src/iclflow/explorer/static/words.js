@@ -1,4 +1,4 @@
-// The right column: what is happening at the moment, and the claims with their verdicts.
+// The right column: what happens at the moment of the slider, and the claims with their verdicts.
 import { app, byId, indexAt, make, momentTime, reaches } from "./app.js";
 import { isOver, wordsAt } from "./runs.js";
 import { columns } from "./panels.js";
@@ -25,12 +25,12 @@ export function drawWords() {
     if (!run?.times.length) continue;
     const now = run.times[indexAt(run, momentTime())];
     const found = wordsAt(run, momentTime());
-    const sentences = found?.sentences.length ? found.sentences : ["Nothing measured yet at this moment."];
+    const sentences = found?.sentences.length ? found.sentences : ["Nothing is measured at this moment yet."];
     // Words are measured at fewer moments than the curves have points.
     const earlier = found && found.time < now && number(found.time) !== number(now);
     const unit = run.clock === "step" ? "step" : "time";
     let measured = earlier ? `Measured at ${unit} ${number(found.time)}.` : "";
-    if (!reaches(run, momentTime())) measured = `Its last point: ${unit} ${number(now)}, before this moment. ${measured}`.trim();
+    if (!reaches(run, momentTime())) measured = `The run ends before this moment, at ${unit} ${number(now)}. ${measured}`.trim();
     blocks.push({ which, sentences, measured });
   }
   const key = JSON.stringify(blocks);
@@ -87,10 +87,10 @@ function none(text) {
   if (list.children.length !== 1 || list.textContent !== text) list.replaceChildren(make("p", { class: "quiet", text }));
 }
 
-/** The verdict as it is shown: what no more will come for is not waiting. */
+/** The verdict as it is shown: once a run is over, no claim is waiting. */
 const verdictOf = (claim, run) => (claim.verdict === "waiting" && isOver(run) ? "unmeasured" : claim.verdict);
 
-/** What follows a verdict that is not about a whole run. */
+/** The words after a verdict that is not about a whole run. */
 function soFar(verdict, run) {
   if (run.claimsFinal || !SO_FAR.has(verdict)) return "";
   return isOver(run) ? " as far as it was computed" : " so far";

@@ -5,7 +5,7 @@ import ctypes
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.util import find_spec
 
@@ -21,8 +21,8 @@ _TARGET = "iclflow_fused_pass"
 
 
 @contextlib.contextmanager
-def _announced(words: str) -> Iterator[None]:
-    """Says on a terminal what takes so long, if it does."""
+def _announce(words: str) -> Iterator[None]:
+    """Prints `words` on a terminal if the block takes longer than two seconds."""
     say = lambda: print(f"iclflow: {words}", file=sys.stderr)
     timer = threading.Timer(2.0, say if sys.stderr.isatty() else lambda: None)
     timer.start()
@@ -43,34 +43,34 @@ def available() -> bool:
 
         from ._numba_compiled import NoSafeThreads, alone
     except ImportError as error:
-        return _warned(error)
+        return _warn(error)
     try:
         jax.devices("cpu")  # from then on XLA looks at a handler when it is registered
-        with _announced("compiling vector instructions, once for this machine …"), alone():
+        with _announce("compiling vector instructions, once for this machine …"), alone():
             from ._numba import fused_pass
         handler = jax.ffi.pycapsule(ctypes.cast(fused_pass.address, ctypes.c_void_p))
         jax.ffi.register_ffi_target(_TARGET, handler, platform="cpu")
     except (NoSafeThreads, NumbaError, jax.errors.JaxRuntimeError) as error:
-        return _warned(error)
+        return _warn(error)
     return True
 
 
-def _warned(error: Exception) -> bool:
+def _warn(error: Exception) -> bool:
     reason = str(error).strip().splitlines()[0]
     warnings.warn(f"Numba cannot be used here, training takes longer: {reason}", stacklevel=3)
     return False
 
 
 @cache
-def summed(spec: Spec):
+def batch_sums(spec: Spec) -> Callable[[Numbers], Array]:
     """A function from `Numbers` to (1 + kq + ov,) sums over the batch, which may be vmapped."""
 
     @jax.custom_batching.custom_vmap
-    def one(*numbers):
+    def one(*numbers: Array) -> Array:
         return _members(spec, 1, *(number[None] for number in numbers))[0]
 
     @one.def_vmap
-    def many(count, batched, *numbers):
+    def many(count: int, batched: list[bool], *numbers: Array) -> tuple[Array, bool]:
         own = lambda number, has: (
             number if has else jnp.broadcast_to(number, (count, *number.shape))
         )
@@ -79,7 +79,7 @@ def summed(spec: Spec):
     return lambda numbers: one(*numbers)
 
 
-def _members(spec: Spec, members: int, *numbers) -> Float[Array, "M rows"]:
+def _members(spec: Spec, members: int, *numbers: Array) -> Float[Array, "M rows"]:
     assert available()
     given = Numbers(*numbers)
     size = 1 + given.kq[0].size + given.ov[0].size

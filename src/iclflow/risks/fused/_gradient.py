@@ -14,15 +14,15 @@ def xla_lanes(spec: Spec, numbers: Numbers) -> Float[Array, "rows P"]:
     return jnp.stack(jnp.broadcast_arrays(*lanes_of(spec, numbers, lane).flat()))
 
 
-def parted(
+def split_sums(
     spec: Spec, numbers: Numbers, sums: Float[Array, " rows"]
 ) -> tuple[Float[Array, ""], Float[Array, "H A D"], Float[Array, "H J T"]]:
-    """The same means as in `gathered`, from sums over the batch, one after the other."""
+    """The same means as `gather` gives, from one vector of sums over the batch."""
     loss, kq, ov = jnp.split(sums / spec.batch, [1, 1 + numbers.kq.size])
     return loss[0], kq.reshape(numbers.kq.shape), ov.reshape(numbers.ov.shape)
 
 
-def gathered(
+def gather(
     spec: Spec, lanes: Float[Array, "rows P"]
 ) -> tuple[Float[Array, ""], Float[Array, "H A D"], Float[Array, "H J T"]]:
     """The mean loss, and its slopes in the key-query and in the output-value circuit."""

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 
-from ...models import AbstractAttention, AbstractMultiAttention
-from ...tasks import LinearRegression, MultiTaskRegression
+from ...models import Attention
+from ...tasks import AbstractRegression
 from .._batch import AbstractBatchRisk, as_dtype
 from .._context_batch import ContextBatchRisk
 from .._draws import Inputs, Root
@@ -18,8 +18,6 @@ from ._pass import Numbers, length_of
 from ._philox import LENGTHS, four_normals, philox, uniform
 from ._spec import Spec
 
-Attention = AbstractAttention | AbstractMultiAttention
-
 
 class WhiteLaw(eqx.Module):
     """x = F z with z white: what labels depend on is then F times a task vector.
@@ -27,11 +25,10 @@ class WhiteLaw(eqx.Module):
     **Fields:**
 
     - `inputs`: F, and the lengths of contexts.
-    - `mean`, `covariance`: of white task vectors, one row a label; a diagonal covariance is a
+    - `mean`, `covariance`: of white task vectors, one row per label; a diagonal covariance is a
       vector.
     - `root`: R with R Rᵀ that covariance.
     - `moments`: of labels, in the coordinates of the task.
-    - `several`: whether labels have an axis of their own, even a single one.
     """
 
     inputs: Inputs
@@ -39,13 +36,13 @@ class WhiteLaw(eqx.Module):
     mean: Float[Array, "J D"]
     covariance: Float[Array, "J D"] | Float[Array, "J D D"]
     root: Float[Array, "J D"] | Float[Array, "J D D"]
-    several: bool = eqx.field(static=True)
 
     @staticmethod
-    def of(task: LinearRegression | MultiTaskRegression) -> "WhiteLaw":
+    def of(task: AbstractRegression) -> "WhiteLaw":
         inputs, labels = Inputs.of(task), LabelMoments.of(task)
         factor = inputs.root.matrix
         covariance = jnp.einsum("de,jef,fg->jdg", factor, labels.covariance, factor)
+        # A diagonal covariance saves a product with a matrix per sequence, if all labels have one.
         roots = [Root.of(each) for each in covariance]
         if all(root.factor.ndim == 1 for root in roots):
             root, covariance = (
@@ -60,7 +57,6 @@ class WhiteLaw(eqx.Module):
             mean=labels.mean @ factor,
             covariance=covariance,
             root=root,
-            several=isinstance(task, MultiTaskRegression),
         )
 
     @property
@@ -69,20 +65,16 @@ class WhiteLaw(eqx.Module):
 
     def fits(self, model: Attention) -> bool:
         """Whether `model` reads tokens of this size, and gives as many labels."""
-        heads, *block = jax.eval_shape(model.kq).shape
-        token = self.inputs.dim + self.labels
-        read = (heads, self.labels, token) if self.several else (heads, token)
-        return block == [token, self.inputs.dim] and jax.eval_shape(model.ov).shape == read
+        return (model.dim, model.labels) == (self.inputs.dim, self.labels)
 
     def spec(self, model: Attention, drawn: bool, batch: int) -> Spec:
         """What a pass of `model` over `batch` sequences is compiled for."""
-        heads = jax.eval_shape(model.kq).shape[0]
         return Spec(
             dim=self.inputs.dim,
-            heads=heads,
+            heads=model.heads,
             labels=self.labels,
             drawn=drawn,
-            reads_inputs=not model.reduced if isinstance(model, AbstractAttention) else True,
+            reads_inputs=not model.blind,
             diagonal=self.covariance.ndim == 2,
             contexts=self.inputs.contexts,
             batch=batch,
@@ -94,7 +86,6 @@ class WhiteLaw(eqx.Module):
         """The key-query circuit of white tokens and the output-value circuit, in float32."""
         dim, times = self.inputs.dim, self.inputs.root.times
         kq, ov = model.kq(), model.ov()
-        ov = ov[:, None] if ov.ndim == 2 else ov
         columns = lambda rows: jnp.swapaxes(times(jnp.swapaxes(rows, 1, 2)), 1, 2)
         of_inputs, of_labels = times(columns(kq[:, :dim])), columns(kq[:, dim:])
         u, v = columns(ov[..., :dim]), ov[..., dim:]
@@ -143,7 +134,7 @@ class WhiteLaw(eqx.Module):
             y_query = jnp.matmul(turn, y_query, precision="highest")
         y = y if keep is None else jnp.where(keep[:, None], y, 0.0)
         lanes = Lanes(jnp.concatenate([x, y], 1), x_query, length, keep)
-        return LaneBatchRisk(lanes, y_query if self.several else y_query[0], None)
+        return LaneBatchRisk(lanes, y_query, None)
 
     def numbers(self, words: UInt32[Array, "2"], kq: Array, ov: Array, drawn: bool) -> Numbers:
         """The arrays of a pass. Where labels are drawn, it needs roots of variances."""

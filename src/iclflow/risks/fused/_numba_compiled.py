@@ -4,14 +4,15 @@ import contextlib
 import hashlib
 import inspect
 import os
+import time
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numba
 
-from ...compile_cache import cache_folder
+from ...runtime import cache_folder
 
 try:
     import fcntl
@@ -23,6 +24,8 @@ nb: Any = numba  # the types that it states for its decorators are narrower than
 _FAST = {"contract", "nsz", "arcp", "reassoc"}
 # Of what Numba can spread over cores, only loops that say so.
 _OTHERS = ("comprehension", "reduction", "inplace_binop", "setitem", "numpy", "stencil", "fusion")
+# Seconds to wait for another process that compiles, which takes half a minute, and between looks.
+_LONGEST_WAIT, _POLL = 120.0, 0.1
 _LOOPS = {"prange": True} | dict.fromkeys(_OTHERS, False)
 
 
@@ -57,16 +60,31 @@ def handler(function: Callable):
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """Of processes that start together one compiles; the others wait, and read what it kept."""
+    """Of processes that start together one compiles; the others wait, and read what it kept.
+
+    They wait for a minute or two at most: a process that was stopped keeps its lock for ever.
+    """
     folder = _folder()
     if folder is None or fcntl is None:
         yield
         return
     with open(folder / "lock", "w") as handle:
         # Some shared file systems have no locks: there each process compiles for itself.
+        end = time.monotonic() + _LONGEST_WAIT
         with contextlib.suppress(OSError):
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            while not _lock(handle) and time.monotonic() < end:
+                time.sleep(_POLL)
         yield
+
+
+def _lock(handle: TextIO) -> bool:
+    """Takes the lock of a file, unless another process has it."""
+    assert fcntl is not None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _kept(decorator: Callable, function: Callable, **options):

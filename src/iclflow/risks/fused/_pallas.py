@@ -1,6 +1,7 @@
-"""The fused pass as a GPU kernel: one thread a sequence, everything in registers."""
+"""The fused pass as a GPU kernel: one thread per sequence, everything in registers."""
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +9,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 from jaxtyping import Array, Float
 
-from ._gradient import gathered, parted
+from ._gradient import gather, split_sums
 from ._pass import Numbers, Slopes, lanes_of
 from ._philox import PLAIN, Functions
 from ._spec import Spec
@@ -41,11 +42,11 @@ def kernel_sums(
 ) -> tuple[Float[Array, ""], Float[Array, "H A D"], Float[Array, "H J T"]]:
     """The mean loss of a batch, and its slopes in the key-query and the output-value circuit."""
     if 1 + numbers.kq.size + numbers.ov.size > _MOST_SUMS:
-        return gathered(spec, _called(spec, numbers, interpret, False)[:, : spec.batch])
-    return parted(spec, numbers, jnp.sum(_called(spec, numbers, interpret, True), 1))
+        return gather(spec, _call_kernel(spec, numbers, interpret, False)[:, : spec.batch])
+    return split_sums(spec, numbers, jnp.sum(_call_kernel(spec, numbers, interpret, True), 1))
 
 
-def _called(spec: Spec, numbers: Numbers, interpret: bool, summed: bool) -> Array:
+def _call_kernel(spec: Spec, numbers: Numbers, interpret: bool, summed: bool) -> Array:
     """What the programs found: their sums, (numbers, programs), or rows of `Slopes` over lanes."""
     lanes = min(_LANES, pl.next_power_of_2(spec.batch))
     programs = pl.cdiv(spec.batch, lanes)
@@ -53,7 +54,7 @@ def _called(spec: Spec, numbers: Numbers, interpret: bool, summed: bool) -> Arra
     width = 1 if summed else lanes
     functions = PLAIN if interpret else FAST
 
-    def kernel(*refs):
+    def kernel(*refs: Any) -> None:
         *read, out = refs
         place = pl.program_id(0) * lanes + jnp.arange(lanes)
         slopes = lanes_of(spec, Numbers(*read), place.astype(jnp.uint32), functions)
@@ -79,5 +80,5 @@ def _called(spec: Spec, numbers: Numbers, interpret: bool, summed: bool) -> Arra
     return call(*numbers)
 
 
-def _zeros(count: int, program) -> tuple[int, ...]:
+def _zeros(count: int, program: Any) -> tuple[int, ...]:
     return (0,) * count

@@ -16,6 +16,7 @@ The formulas are derived in docs/theory/softmax.md.
 """
 
 import math
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import jax
@@ -32,6 +33,7 @@ _LOG2E = np.float32(math.log2(math.e))
 _NOTHING = np.float32(-1e30)  # the score of what is not attended to
 
 Lane = Any  # an array over lanes, or a scalar
+Rows = list[list[Lane]]  # one row per head
 
 
 class Numbers(NamedTuple):
@@ -138,7 +140,7 @@ def lanes_of(spec: Spec, numbers: Numbers, lane: Array, functions: Functions = P
         for h in range(spec.heads)
     ]  # fmt: skip
     whole = collects_at_once(spec)
-    sums = _normalised(_collected(spec, numbers, sequence, vectors, whole))
+    sums = _normalise(_collect(spec, numbers, sequence, vectors, whole))
     loss, rates, overlap_rates, outputs, values = _loss(spec, numbers, sequence, sums)
     centre = [_dot(rates[h], sums.first[h]) for h in range(spec.heads)]
     if not spec.drawn:
@@ -222,7 +224,7 @@ def _begin(spec: Spec, numbers: Numbers, lane: Array, functions: Functions) -> _
     return _Sequence(lane, query, tasks, target, length, functions)
 
 
-def length_of(spec: Spec, share: Array, cumulative) -> Array:
+def length_of(spec: Spec, share: Array, cumulative: Any) -> Array:
     """The length of a context, from a uniform number."""
     length = jnp.full_like(share, spec.contexts[-1], jnp.int32)
     for place in reversed(range(len(spec.contexts) - 1)):
@@ -230,7 +232,9 @@ def length_of(spec: Spec, share: Array, cumulative) -> Array:
     return length
 
 
-def _tokens(spec: Spec, numbers: Numbers, sequence: _Sequence, group) -> list[tuple[list, Lane]]:
+def _tokens(
+    spec: Spec, numbers: Numbers, sequence: _Sequence, group: Any
+) -> list[tuple[list, Lane]]:
     """The tokens of a group, each with whether it is there (None where that is certain)."""
     normals, tokens = [], []
     for block in range(spec.group_blocks):
@@ -254,16 +258,18 @@ def _tokens(spec: Spec, numbers: Numbers, sequence: _Sequence, group) -> list[tu
     return tokens
 
 
-def _exponents(spec: Spec, vectors, token, there) -> list[Lane]:
+def _exponents(spec: Spec, vectors: Rows, token: list[Lane], there: Lane | None) -> list[Lane]:
     """Scores of a token, in powers of two."""
     scores = [_dot(vectors[h], token) for h in range(spec.heads)]
     return scores if there is None else [jnp.where(there, s, _NOTHING) for s in scores]
 
 
-def _collected(spec: Spec, numbers: Numbers, sequence, vectors, whole: bool) -> _Sums:
-    """One pass. Sums are scaled anew, group by group, so that no score is too large."""
+def _collect(
+    spec: Spec, numbers: Numbers, sequence: _Sequence, vectors: Rows, whole: bool
+) -> _Sums:
+    """One pass. Sums are rescaled group by group, so that no score is too large."""
 
-    def body(group, sums: _Sums) -> _Sums:
+    def body(group: Any, sums: _Sums) -> _Sums:
         tokens = _tokens(spec, numbers, sequence, group)
         scores = [_exponents(spec, vectors, token, there) for token, there in tokens]
         largest = []
@@ -272,11 +278,12 @@ def _collected(spec: Spec, numbers: Numbers, sequence, vectors, whole: bool) -> 
             for row in scores:
                 top = jnp.maximum(top, row[h])
             largest.append(top)
+        # Powers of two: the scores were multiplied with log₂ e, and exp2 is one instruction.
         shrink = [jnp.exp2(old - new) for old, new in zip(sums.largest, largest)]
-        sums = _scaled(sums._replace(largest=largest), shrink)
+        sums = _scale(sums._replace(largest=largest), shrink)
         for (token, _), row in zip(tokens, scores):
             weights = [jnp.exp2(score - top) for score, top in zip(row, largest)]
-            sums = _added(spec, numbers, sums, token, weights, whole)
+            sums = _add_token(spec, numbers, sums, token, weights, whole)
         return sums
 
     zero = jnp.zeros(sequence.lane.shape, jnp.float32)
@@ -294,7 +301,14 @@ def _collected(spec: Spec, numbers: Numbers, sequence, vectors, whole: bool) -> 
     return jax.lax.fori_loop(0, spec.groups, body, start)
 
 
-def _added(spec: Spec, numbers: Numbers, sums: _Sums, token, weights, whole: bool) -> _Sums:
+def _add_token(
+    spec: Spec,
+    numbers: Numbers,
+    sums: _Sums,
+    token: list[Lane],
+    weights: list[Lane],
+    whole: bool,
+) -> _Sums:
     total = [old + w for old, w in zip(sums.total, weights)]
     weighted = [[w * z for z in token] for w in weights]
     first = [_plus(old, new) for old, new in zip(sums.first, weighted)]
@@ -319,7 +333,7 @@ def _added(spec: Spec, numbers: Numbers, sums: _Sums, token, weights, whole: boo
     return _Sums(sums.largest, total, first, overlap, second, joint)
 
 
-def _scaled(sums: _Sums, factors) -> _Sums:
+def _scale(sums: _Sums, factors: list[Lane]) -> _Sums:
     both = lambda pair: factors[pair[0]] * factors[pair[1]]
     return _Sums(
         sums.largest,
@@ -331,10 +345,10 @@ def _scaled(sums: _Sums, factors) -> _Sums:
     )
 
 
-def _normalised(sums: _Sums) -> _Sums:
+def _normalise(sums: _Sums) -> _Sums:
     """The same as means under the attention weights. (The totals are left as their inverses.)"""
     inverse = [1 / total for total in sums.total]
-    return _scaled(sums, inverse)._replace(total=inverse)
+    return _scale(sums, inverse)._replace(total=inverse)
 
 
 def _loss(spec: Spec, numbers: Numbers, sequence: _Sequence, sums: _Sums):
@@ -401,7 +415,15 @@ def _loss(spec: Spec, numbers: Numbers, sequence: _Sequence, sums: _Sums):
     return loss, rates, noise, outputs, values
 
 
-def _slope_at_once(spec, sums: _Sums, h: int, rates, overlap_rates, outputs, centre):
+def _slope_at_once(
+    spec: Spec,
+    sums: _Sums,
+    h: int,
+    rates: Rows,
+    overlap_rates: Rows,
+    outputs: list[Lane],
+    centre: list[Lane],
+) -> list[Lane]:
     """∂a_h from sums that are all there."""
     entries = range(spec.entries)
     if spec.drawn:
@@ -422,10 +444,19 @@ def _slope_at_once(spec, sums: _Sums, h: int, rates, overlap_rates, outputs, cen
     return [p - centre[h] * m for p, m in zip(pulled, sums.first[h])]
 
 
-def _slope_again(spec, numbers, sequence, vectors, sums: _Sums, rates, overlap_rates, centre):
+def _slope_again(
+    spec: Spec,
+    numbers: Numbers,
+    sequence: _Sequence,
+    vectors: Rows,
+    sums: _Sums,
+    rates: Rows,
+    overlap_rates: Rows,
+    centre: list[Lane],
+) -> Rows:
     """∂a from a second pass over the same tokens."""
 
-    def body(group, slopes):
+    def body(group: Any, slopes: Rows) -> Rows:
         for token, there in _tokens(spec, numbers, sequence, group):
             scores = _exponents(spec, vectors, token, there)
             weights = [
@@ -451,7 +482,7 @@ def _key(numbers: Numbers):
     return numbers.key[0], numbers.key[1]
 
 
-def _word(lane: Array, place) -> Array:
+def _word(lane: Array, place: Any) -> Array:
     return jnp.zeros_like(lane) + jnp.asarray(place).astype(jnp.uint32)
 
 
@@ -467,7 +498,7 @@ def _dot(first: list, second: list) -> Lane:
     return _sum(a * b for a, b in zip(first, second))
 
 
-def _sum(terms) -> Lane:
+def _sum(terms: Iterable[Lane]) -> Lane:
     first, *rest = terms
     for term in rest:
         first = first + term

@@ -1,7 +1,7 @@
 """A batch that is never stored: its loss and gradient are made in one pass over its tokens."""
 
 from functools import cache, partial
-from typing import ClassVar, TypeGuard
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -9,11 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 
-from ...models import AbstractAttention, AbstractModel, AbstractMultiAttention
+from ...models import AbstractModel, Attention
 from .._batch import AbstractBatchRisk, AbstractSampledRisk, as_dtype, some_key, widest
+from .._check import is_softmax_over_context
 from . import _ffi
-from ._gradient import gathered, parted, xla_lanes
-from ._law import Attention, WhiteLaw, words_of
+from ._gradient import gather, split_sums, xla_lanes
+from ._law import WhiteLaw, words_of
 from ._pass import Numbers, held_of, work_of
 from ._spec import Spec
 
@@ -55,39 +56,39 @@ class FusedBatchRisk(AbstractBatchRisk):
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _mean_loss(spec: Spec, numbers: Numbers) -> Float[Array, ""]:
-    return _differentiated(spec, numbers)[0]
+    return _loss_with_slopes(spec, numbers)[0]
 
 
-def _with_slopes(spec: Spec, numbers: Numbers):
-    loss, of_kq, of_ov = _differentiated(spec, numbers)
+def _forward(spec: Spec, numbers: Numbers):
+    loss, of_kq, of_ov = _loss_with_slopes(spec, numbers)
     return loss, (numbers, of_kq, of_ov)
 
 
-def _pulled_back(spec: Spec, kept, rate):
+def _backward(spec: Spec, kept: tuple[Numbers, Array, Array], rate: Array) -> tuple[Numbers]:
     """The circuits have slopes, which were found with the loss; the task has none."""
     numbers, of_kq, of_ov = kept
-    unknown = Numbers(*map(_unknown, numbers))
+    unknown = Numbers(*map(_unknown_slope, numbers))
     return (unknown._replace(kq=rate * of_kq, ov=rate * of_ov),)
 
 
-_mean_loss.defvjp(_with_slopes, _pulled_back)
+_mean_loss.defvjp(_forward, _backward)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _differentiated(spec: Spec, numbers: Numbers):
+def _loss_with_slopes(spec: Spec, numbers: Numbers):
     return loss_and_slopes(spec, numbers)
 
 
-@_differentiated.defjvp
-def _refused(spec: Spec, primals, tangents):
+@_loss_with_slopes.defjvp
+def _refuse_derivative(spec: Spec, primals: tuple, tangents: tuple):
     raise TypeError(
         "`precision` = 'float32': such a risk has first derivatives, by reverse mode, and no "
         "others. Choose 'float64', and `jax.jacrev` twice for second ones."
     )
 
 
-def _unknown(x: Array) -> Array | np.ndarray:
-    """A slope that is not computed: NaN, so that nobody takes it for zero."""
+def _unknown_slope(x: Array) -> Array | np.ndarray:
+    """A slope that is not computed: NaN, so that it cannot be mistaken for zero."""
     if jnp.issubdtype(x.dtype, jnp.floating):
         return jnp.full_like(x, jnp.nan)
     return np.zeros(x.shape, jax.dtypes.float0)
@@ -113,25 +114,19 @@ class AbstractFusedRisk(AbstractSampledRisk):
             return words_of(some_key(key))
         return super().randomness(key, model)
 
-    def on(self, randomness) -> AbstractBatchRisk:
+    def on(self, randomness: AbstractBatchRisk | UInt32[Array, "2"]) -> AbstractBatchRisk:
         if isinstance(randomness, AbstractBatchRisk):
             return randomness
         assert self.white is not None
+        # Two words instead of a batch: all of it is made again from them.
         return FusedBatchRisk(randomness, self.white, self.batch, self.labels_drawn)
-
-
-def has_a_pass(model: AbstractModel | None) -> TypeGuard[Attention]:
-    """Whether there is a fused pass for models like this one, on some machine."""
-    if not isinstance(model, Attention):
-        return False
-    return model.activation == "softmax" and not model.self_attention
 
 
 def can_be_fused(
     law: WhiteLaw | None, model: AbstractModel | None, drawn: bool, batch: int
 ) -> bool:
     """Whether there is a pass for `model` here that is faster than a stored batch."""
-    if law is None or not has_a_pass(model) or not (drawn or model.label_blind):
+    if law is None or not is_softmax_over_context(model) or not (drawn or model.blind):
         return False
     if not law.fits(model):  # what is stored says what is wrong with it
         return False
@@ -156,13 +151,13 @@ def _has_triton() -> bool:
     return True
 
 
-def _as_attention(model: AbstractModel) -> AbstractAttention | AbstractMultiAttention:
+def _as_attention(model: AbstractModel) -> Attention:
     assert isinstance(model, Attention)
     return model
 
 
 def _in_xla(spec: Spec):
-    return lambda numbers: gathered(spec, xla_lanes(spec, numbers))
+    return lambda numbers: gather(spec, xla_lanes(spec, numbers))
 
 
 def _on_gpu(spec: Spec):
@@ -178,4 +173,4 @@ def _on_cpu(spec: Spec):
     if not _ffi.available():
         return _in_xla(spec)
 
-    return lambda numbers: parted(spec, numbers, _ffi.summed(spec)(numbers))
+    return lambda numbers: split_sums(spec, numbers, _ffi.batch_sums(spec)(numbers))

@@ -3,8 +3,8 @@
 import math
 from typing import NamedTuple
 
-# Up to so many normals a token, none is drawn in vain; with more, groups would be too long to write
-# out, and a few in vain are a small share.
+# Up to so many normals per token, all that are drawn are used. With more, groups would be too long
+# to write out, and a few unused ones are a small share.
 _FEW = 12
 
 

@@ -9,7 +9,6 @@ from ._approximate import emergence_velocity as emergence_velocity
 from ._approximate import own_head_flow as own_head_flow
 from ._approximate import quasi_stationary_mu as quasi_stationary_mu
 from ._blocks import Blocks as Blocks
-from ._blocks import blocks_of as blocks_of
 from ._equiangular import Angles as Angles
 from ._equiangular import angles as angles
 from ._equiangular import approach as approach

@@ -14,20 +14,19 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import scipy.integrate
 from jaxtyping import Float
 
-from .._softmax_setting import checked_times
-from ._blocks import Blocks
+from ...errors import Refusal
+from .._check import check_times, check_whole
+from .._integrate import integrate
+from ._blocks import Blocks, Tasks
 from ._check import (
     HeadsLike,
     TasksLike,
-    checked_blocks,
-    checked_fractions,
-    checked_heads,
-    checked_numbers,
-    checked_positive,
-    checked_width,
+    check_fractions,
+    check_heads,
+    check_numbers,
+    check_positive,
 )
 from ._first_times import first_times
 from ._solutions import gradient_flow_limit
@@ -66,50 +65,50 @@ class PhaseTimes(NamedTuple):
 
 
 def own_head_flow(
+    task: Tasks,
     times: Sequence[float] | Float[np.ndarray, " T"],
     omega: TasksLike,
     mu: TasksLike,
-    blocks: Blocks,
     width: int,
 ) -> OwnHeads:
     """Head i alone with task i, for every i: positive ω_i and μ_i from those at t = 0."""
-    times, blocks, width = checked_times(times), checked_blocks(blocks), checked_width(width)
-    omega, mu = checked_positive("omega", omega, blocks), checked_positive("mu", mu, blocks)
+    times, blocks, width = check_times(times), Blocks.of(task), check_whole("width", width)
+    omega, mu = check_positive("omega", omega, blocks.count), check_positive("mu", mu, blocks.count)
     return _own_heads(times, _pair(omega, mu, blocks, width, float(times[-1])), blocks)
 
 
-def quasi_stationary_mu(omega: AnyTasks, blocks: Blocks) -> Float[np.ndarray, "*T I"]:
+def quasi_stationary_mu(task: Tasks, omega: AnyTasks) -> Float[np.ndarray, "*T I"]:
     """The best μ of a head alone with its task: ω/(ω² + (φ/L)e^{dω²})."""
-    blocks = checked_blocks(blocks)
-    return _quasi_stationary(_checked_omega(omega, blocks), blocks)
+    blocks = Blocks.of(task)
+    return _quasi_stationary(_check_omega(omega, blocks), blocks)
 
 
-def emergence_velocity(omega: AnyTasks, blocks: Blocks, width: int) -> Float[np.ndarray, "*T I"]:
+def emergence_velocity(task: Tasks, omega: AnyTasks, width: int) -> Float[np.ndarray, "*T I"]:
     """ω̇ by the emergence equation, as a function of ω; the velocity curve of Figure 3c."""
-    blocks, width = checked_blocks(blocks), checked_width(width)
-    return _velocity(_checked_omega(omega, blocks), blocks, width)
+    blocks, width = Blocks.of(task), check_whole("width", width)
+    return _velocity(_check_omega(omega, blocks), blocks, width)
 
 
-def emergence_estimate(omega: TasksLike, blocks: Blocks, width: int) -> PerTask:
+def emergence_estimate(task: Tasks, omega: TasksLike, width: int) -> PerTask:
     """√E φ/(2λLω): when ω̇ = (2λL/φ√E)ω², its start, would blow up; about where the loss falls."""
-    blocks, width = checked_blocks(blocks), checked_width(width)
-    omega = checked_positive("omega", omega, blocks)
+    blocks, width = Blocks.of(task), check_whole("width", width)
+    omega = check_positive("omega", omega, blocks.count)
     return width**0.5 * blocks.phi / (2 * blocks.signal * blocks.length * omega)
 
 
 def emergence_flow(
-    times: Sequence[float] | Float[np.ndarray, " T"], omega: TasksLike, blocks: Blocks, width: int
+    task: Tasks, times: Sequence[float] | Float[np.ndarray, " T"], omega: TasksLike, width: int
 ) -> OwnHeads:
     """Positive ω_i by the emergence equation, from those at t = 0."""
-    times, blocks, width = checked_times(times), checked_blocks(blocks), checked_width(width)
-    omega = checked_positive("omega", omega, blocks)
+    times, blocks, width = check_times(times), Blocks.of(task), check_whole("width", width)
+    omega = check_positive("omega", omega, blocks.count)
     return _own_heads(times, _alone(omega, blocks, width, float(times[-1])), blocks)
 
 
 def approximate_phase_times(
+    task: Tasks,
     omega: HeadsLike,
     mu: HeadsLike,
-    blocks: Blocks,
     width: int,
     fractions: Sequence[float] = (0.05, 0.5, 0.95),
 ) -> PhaseTimes:
@@ -120,17 +119,17 @@ def approximate_phase_times(
     its own start for the others; to `gradient_flow_limit` for all.
     """
     blocks, width, wanted = (
-        checked_blocks(blocks), checked_width(width), checked_fractions(fractions)
+        Blocks.of(task), check_whole("width", width), check_fractions(fractions)
     )  # fmt: skip
-    omega, mu = checked_heads(blocks, omega=omega, mu=mu)
-    count = len(blocks.sizes)
+    omega, mu = check_heads(blocks.count, omega=omega, mu=mu)
+    count = blocks.count
     if len(omega) < count or np.any(np.argmax(omega, 0) != np.arange(count)):
-        raise ValueError("`omega` must have head i ahead of all others on task i.")
-    full = phase_times(omega, mu, blocks, width, wanted.tolist())
+        raise Refusal("`omega` must have head i ahead of all others on task i.")
+    full = phase_times(blocks, omega, mu, width, wanted.tolist())
     omega, mu = np.diag(omega[:count]).copy(), np.diag(mu[:count]).copy()
     pair = lambda end: _pair(omega, mu, blocks, width, end)
     alone = lambda end: _alone(omega, blocks, width, end)
-    start = float(own_head_flow([0.0], omega, mu, blocks, width).loss[0])
+    start = float(own_head_flow(blocks, [0.0], omega, mu, width).loss[0])
     last = gradient_flow_limit(blocks).loss
 
     complaint = lambda end, made: (
@@ -138,17 +137,17 @@ def approximate_phase_times(
     )
 
     def when(solved, start: float) -> np.ndarray:
-        def followed(end: float) -> Callable[[float], float]:
+        def follow(end: float) -> Callable[[float], float]:
             solution = solved(end)
 
-            def made(time: float) -> float:
+            def fraction_made(time: float) -> float:
                 loss = _own_heads(np.array([time]), solution, blocks).loss[0]
                 return float((start - loss) / (start - last))
 
-            return made
+            return fraction_made
 
         # What μ at its best has from the start is reached at once.
-        return first_times(followed, wanted, float(full.max()), complaint)
+        return first_times(follow, wanted, float(full.max()), complaint)
 
     return PhaseTimes(full, when(pair, start), when(alone, float(np.sum(blocks.power))))
 
@@ -164,7 +163,7 @@ def _pair(omega: PerTask, mu: PerTask, blocks: Blocks, width: int, end: float):
         by_omega, by_mu = 2 * blocks.signal / width**0.5 * pull, 2 * blocks.power * gain
         return np.concatenate([by_omega, by_mu])
 
-    return _integrated(velocity, np.concatenate([omega, mu]), end)
+    return _follow_logs(velocity, np.concatenate([omega, mu]), end)
 
 
 def _alone(omega: PerTask, blocks: Blocks, width: int, end: float):
@@ -173,7 +172,7 @@ def _alone(omega: PerTask, blocks: Blocks, width: int, end: float):
     def velocity(_, log):
         return _velocity(np.exp(log), blocks, width) / np.exp(log)
 
-    solution = _integrated(velocity, omega, end)
+    solution = _follow_logs(velocity, omega, end)
 
     def both(times: np.ndarray) -> np.ndarray:
         log = solution(times)
@@ -182,20 +181,10 @@ def _alone(omega: PerTask, blocks: Blocks, width: int, end: float):
     return both
 
 
-def _integrated(velocity, start: np.ndarray, end: float):
+def _follow_logs(velocity, start: np.ndarray, end: float):
     """Logarithms of positive numbers along a flow: they stay positive."""
-    found = scipy.integrate.solve_ivp(
-        velocity,
-        (0.0, max(end, 1e-9)),
-        np.log(start),
-        "LSODA",
-        dense_output=True,
-        rtol=1e-10,
-        atol=1e-10,
-    )
-    if not found.success:
-        raise RuntimeError(f"Heads alone could not be integrated: {found.message}")
-    return found.sol
+    options = {"dense_output": True, "rtol": 1e-10, "atol": 1e-10}
+    return integrate("Heads alone", velocity, np.log(start), max(end, 1e-9), **options).sol
 
 
 def _own_heads(times: np.ndarray, solution, blocks: Blocks) -> OwnHeads:
@@ -214,11 +203,11 @@ def _quasi_stationary(omega: np.ndarray, blocks: Blocks) -> np.ndarray:
     return omega / (omega**2 + _cost(omega, blocks))
 
 
-def _checked_omega(omega: AnyTasks, blocks: Blocks) -> np.ndarray:
-    found = checked_numbers("omega", omega)
+def _check_omega(omega: AnyTasks, blocks: Blocks) -> np.ndarray:
+    found = check_numbers("omega", omega)
     if found.shape[-1:] != blocks.sizes.shape:
-        raise ValueError(
-            f"`omega` has shape {found.shape}: the last axis must be the {len(blocks.sizes)} tasks."
+        raise Refusal(
+            f"`omega` has shape {found.shape}: the last axis must be the {blocks.count} tasks."
         )
     return found
 

@@ -1,17 +1,23 @@
-"""What the multi-task theory needs to know of a task: its blocks of coordinates."""
+"""The tasks on blocks of their own that multi-task theory speaks of, read in one place."""
 
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
 
-from ...precision import check_made_in_float64
+from ...errors import Refusal
+from ...runtime.precision import check_made_in_float64
 from ...tasks import MultiTaskRegression
 from .._softmax_setting import only_length
+from ._check import TasksLike, check_number, check_numbers
 
 
-class Blocks(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Blocks:
     """I tasks, each on d_i coordinates of its own: y_i = β_i·x_i + ε_i, β_i ~ N(0, λ_i I).
+
+    Every function of a task with several labels also takes `Blocks` in its place. A task can be
+    sampled, so its sizes and its length are whole numbers; limits and curves over d/L need others.
 
     **Fields:**
 
@@ -26,6 +32,49 @@ class Blocks(NamedTuple):
     noise: Float[np.ndarray, " I"]
     length: float
 
+    def __init__(self, sizes: TasksLike, signal: TasksLike, noise: TasksLike, length: float):
+        found = {"sizes": check_numbers("blocks.sizes", sizes, 1)}
+        for name, value in (("signal", signal), ("noise", noise)):
+            found[name] = check_numbers(f"blocks.{name}", value, 1, found["sizes"].shape)
+        for name in ("sizes", "signal"):
+            if not np.all(found[name] > 0):
+                raise Refusal(f"`blocks.{name}` = {found[name].tolist()}: must be positive.")
+        if np.any(found["noise"] < 0):
+            raise Refusal(f"`blocks.noise` = {found['noise'].tolist()}: must not be negative.")
+        length = check_number(
+            "blocks.length", length, "finite and positive", lambda x: 0 < x < np.inf
+        )
+        for name, value in {**found, "length": length}.items():
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def of(cls, task: "Tasks") -> "Blocks":
+        """The numbers of a task whose coordinate sets do not overlap; rotations change nothing.
+
+        The task needs one context length, and signal in every label; others are refused.
+        """
+        if isinstance(task, Blocks):
+            return task
+        if not isinstance(task, MultiTaskRegression):
+            raise TypeError(f"`task` is a {type(task).__name__}: must be a MultiTaskRegression.")
+        check_made_in_float64(task=task)
+        if not task.disjoint:
+            raise Refusal(f"`task.coordinates` = {task.coordinates}: must not overlap.")
+        sizes = np.array([len(coordinates) for coordinates in task.coordinates], float)
+        signal, noise = (np.asarray(value, float) for value in (task.signal, task.noise))
+        if not np.all(signal > 0):
+            raise Refusal(f"`task.signal` = {signal.tolist()}: must be positive, for every task.")
+        return cls(sizes, signal, noise, float(only_length(task)))
+
+    def with_length(self, length: float) -> "Blocks":
+        """The same tasks with contexts of another length."""
+        return replace(self, length=length)
+
+    @property
+    def count(self) -> int:
+        """I, the number of tasks."""
+        return len(self.sizes)
+
     @property
     def power(self) -> Float[np.ndarray, " I"]:
         """λ_i d_i: the loss of predicting zero, beyond the noise."""
@@ -38,22 +87,8 @@ class Blocks(NamedTuple):
 
     @property
     def samples(self) -> Float[np.ndarray, " I"]:
-        """κ_i = L/(φ_i d_i): samples a coordinate, discounted for noise."""
+        """κ_i = L/(φ_i d_i): samples per coordinate, discounted for noise."""
         return self.length / (self.phi * self.sizes)
 
 
-def blocks_of(task: MultiTaskRegression) -> Blocks:
-    """The numbers of a task whose coordinate sets do not overlap; rotations change nothing.
-
-    The task needs one context length, and signal in every label.
-    """
-    if not isinstance(task, MultiTaskRegression):
-        raise TypeError(f"`task` is a {type(task).__name__}: must be a MultiTaskRegression.")
-    check_made_in_float64(task=task)
-    if not task.disjoint:
-        raise ValueError(f"`task.coordinates` = {task.coordinates}: must not overlap.")
-    sizes = np.array([len(coordinates) for coordinates in task.coordinates], float)
-    signal, noise = (np.asarray(value, float) for value in (task.signal, task.noise))
-    if not np.all(signal > 0):
-        raise ValueError(f"`task.signal` = {signal.tolist()}: must be positive, for every task.")
-    return Blocks(sizes, signal, noise, float(only_length(task)))
+Tasks = MultiTaskRegression | Blocks

@@ -12,9 +12,10 @@ import numpy as np
 import scipy.linalg
 from jaxtyping import Float
 
-from .._softmax_setting import checked_whole
-from ._blocks import Blocks
-from ._check import HeadsLike, checked_blocks, checked_heads, checked_number, checked_numbers
+from ...errors import Refusal
+from .._check import check_whole
+from ._blocks import Blocks, Tasks
+from ._check import HeadsLike, check_heads, check_number, check_numbers
 from ._loss import Heads
 from ._solutions import lower_bound
 
@@ -51,11 +52,7 @@ def total_share(variance: float, covariance: float, heads: int) -> float:
 
 
 def equiangular_heads(
-    variance: float,
-    covariance: float,
-    heads: int,
-    blocks: Blocks,
-    frame: HeadsLike | None = None,
+    task: Tasks, variance: float, covariance: float, heads: int, frame: HeadsLike | None = None
 ) -> Heads:
     """ω of heads with a given variance a and covariance b of scores.
 
@@ -65,27 +62,27 @@ def equiangular_heads(
     - `frame`: an orthogonal matrix that turns them among the tasks; as they come without one. Its
       first row is what the mean of all heads attends to, where there is one.
     """
-    blocks = checked_blocks(blocks)
+    blocks = Blocks.of(task)
     alone, together = _eigenvalues(variance, covariance, heads)
-    count = len(blocks.sizes)
+    count = blocks.count
     parts = [np.full((heads, int(together > 0)), np.sqrt(together / heads))]
     parts.append(np.sqrt(alone) * around_mean(heads)[:, : heads * int(alone > 0)])
     shape = np.hstack(parts)
     if shape.shape[1] > count:
-        raise ValueError(
+        raise Refusal(
             f"`heads` = {heads} with a = {variance:g} and b = {covariance:g} span "
             f"{shape.shape[1]} dimensions: must be at most {count}, the number of tasks."
         )
-    frame = checked_numbers("frame", np.eye(count) if frame is None else frame, 2, (count, count))
+    frame = check_numbers("frame", np.eye(count) if frame is None else frame, 2, (count, count))
     if np.max(np.abs(frame @ frame.T - np.eye(count))) > 1e-10:
-        raise ValueError("`frame` must be orthogonal: its rows have other products than 0 and 1.")
+        raise Refusal("`frame` must be orthogonal: its rows have other products than 0 and 1.")
     return shape @ frame[: shape.shape[1]] / np.sqrt(blocks.sizes)
 
 
-def angles(omega: HeadsLike, blocks: Blocks) -> Angles:
+def angles(task: Tasks, omega: HeadsLike) -> Angles:
     """The variance and covariance of scores of given heads, and how equal they are."""
-    blocks = checked_blocks(blocks)
-    (omega,) = checked_heads(blocks, omega=omega)
+    blocks = Blocks.of(task)
+    (omega,) = check_heads(blocks.count, omega=omega)
     gram = (omega * blocks.sizes) @ omega.T
     same = np.eye(len(omega), dtype=bool)
     variance = float(np.mean(gram[same]))
@@ -94,7 +91,7 @@ def angles(omega: HeadsLike, blocks: Blocks) -> Angles:
     return Angles(variance, covariance, float(gap / variance) if variance > 0 else 0.0)
 
 
-def approach(blocks: Blocks, heads: int, size: float = 1e-4) -> Heads:
+def approach(task: Tasks, heads: int, size: float = 1e-4) -> Heads:
     """ω of heads whose loss, with `best_mu`, tends to `lower_bound` as `size` → 0.
 
     They are equiangular with a = size·(1 − 1/H) and b = −size/H, so that they add up to nothing,
@@ -106,12 +103,12 @@ def approach(blocks: Blocks, heads: int, size: float = 1e-4) -> Heads:
     - `size`: from 1e-8 up. The loss is above the bound by a share of about `size`; rounding adds
       2e-16/`size`, to either side.
     """
-    blocks = checked_blocks(blocks)
+    blocks = Blocks.of(task)
     wanted = lower_bound(blocks, heads).shares
     if heads == 1:
         return np.sqrt(np.e * wanted / blocks.sizes)[None]
     allowed = f"finite and at least {_SMALLEST:g}; rounding takes over below"
-    size = checked_number("size", size, allowed, lambda x: _SMALLEST <= x < np.inf)
+    size = check_number("size", size, allowed, lambda x: _SMALLEST <= x < np.inf)
     busy = min(heads, len(wanted) + 1)
     omega = np.sqrt(size / blocks.sizes) * (around_mean(busy) @ rows_with(wanted))
     return np.vstack([omega, np.zeros((heads - busy, len(wanted)))])
@@ -153,16 +150,16 @@ def rows_with(diagonal: Float[np.ndarray, " I"]) -> Float[np.ndarray, "r I"]:
 
 def _eigenvalues(variance: float, covariance: float, heads: int) -> tuple[float, float]:
     """a − b and a + (H − 1)b, the eigenvalues of the Gram matrix, checked."""
-    checked_whole("heads", heads)
+    check_whole("heads", heads)
     for name, value in (("variance", variance), ("covariance", covariance)):
-        checked_number(name, value, "a number", lambda x: True)
+        check_number(name, value, "a number", lambda x: True)
     alone = variance - covariance if heads > 1 else 0.0
     together = variance + (heads - 1) * covariance
     # A simplex around zero has b = −a/(H − 1), which is not a number of the computer.
     if abs(together) < 1e-14 * abs(variance):
         together = 0.0
     if not (np.isfinite([variance, covariance]).all() and alone >= 0 and together >= 0):
-        raise ValueError(
+        raise Refusal(
             f"`variance` = {variance} and `covariance` = {covariance}: must be finite with a ≥ b "
             f"and a + {heads - 1}b ≥ 0 for H = {heads}."
         )

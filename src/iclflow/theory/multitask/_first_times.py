@@ -6,12 +6,14 @@ import numpy as np
 import scipy.optimize
 from jaxtyping import Float
 
-# Flows are followed to here; what they have not reached then they may never.
+from ...errors import Refusal
+
+# The latest time that is tried: what a flow has not reached by then it may never reach.
 _LATEST = 1e5
 
 
 def first_times(
-    followed: Callable[[float], Callable[[float], float]],
+    follow: Callable[[float], Callable[[float], float]],
     fractions: Float[np.ndarray, " F"],
     end: float,
     complaint: Callable[[float, float], str],
@@ -21,15 +23,15 @@ def first_times(
 
     **Arguments:**
 
-    - `followed`: a flow up to a time, as the part of the way that it has made at each moment.
+    - `follow`: a flow up to a time, as the part of the way that it has made at each moment.
     - `end`: where to look first.
     - `complaint`: how to say what is wrong, from the last time and the part made by then.
     """
     while True:
-        made = followed(end)
+        made = follow(end)
         if made(end) >= np.max(fractions):
             when = lambda part: scipy.optimize.brentq(lambda t: made(t) - part, 0.0, end)
             return np.array([when(part) if made(0.0) < part else 0.0 for part in fractions])
         if end > _LATEST:
-            raise ValueError(complaint(end, made(end)))
+            raise Refusal(complaint(end, made(end)))
         end *= 4

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ._blocks import Blocks
-from ._check import checked_blocks, checked_number
+from ._blocks import Blocks, Tasks
+from ._check import check_number
 from ._solutions import Solution, gradient_flow_limit
 
 
@@ -32,7 +32,7 @@ class OtherLength(NamedTuple):
     floor: Float[np.ndarray, " I"]
 
 
-def at_length(test_length: float, blocks: Blocks, solution: Solution | None = None) -> OtherLength:
+def at_length(task: Tasks, test_length: float, solution: Solution | None = None) -> OtherLength:
     """The losses at `test_length` of weights that are best at `blocks.length`.
 
     **Arguments:**
@@ -41,8 +41,8 @@ def at_length(test_length: float, blocks: Blocks, solution: Solution | None = No
     - `solution`: any choice of shares, each task with the weight that is best for its share;
       `gradient_flow_limit` without one. A task without a share is not predicted, at any length.
     """
-    blocks = checked_blocks(blocks)
-    test_length = checked_number(
+    blocks = Blocks.of(task)
+    test_length = check_number(
         "test_length", test_length, "at least 1, or infinity", lambda x: x >= 1
     )
     shares = (solution or gradient_flow_limit(blocks)).shares

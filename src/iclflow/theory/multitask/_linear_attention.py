@@ -9,16 +9,16 @@ around their mean do what H linear heads do. Derived in docs/theory/multitask.md
 import numpy as np
 from jaxtyping import Float
 
-from .._softmax_setting import checked_whole
-from ._blocks import Blocks
-from ._check import HeadsLike, checked_blocks, checked_heads, checked_number, checked_numbers
+from .._check import check_whole
+from ._blocks import Blocks, Tasks
+from ._check import HeadsLike, check_heads, check_number, check_numbers
 from ._equiangular import around_mean, rows_with
 from ._loss import Heads
-from ._solutions import Solution, _filled, _with
+from ._solutions import Solution, fill_shares, loss_of_shares
 
 
 def linear_loss(
-    omega: HeadsLike, mu: HeadsLike, blocks: Blocks, finite: bool = False
+    task: Tasks, omega: HeadsLike, mu: HeadsLike, finite: bool = False
 ) -> Float[np.ndarray, " I"]:
     """The loss of linear attention on each task.
 
@@ -27,31 +27,32 @@ def linear_loss(
     - `finite`: exact at every d_i and L, which adds (μ_i·ω_i)²/L to the bracket; without it to
       leading order for large blocks, as `loss` is.
     """
-    blocks = checked_blocks(blocks)
-    omega, mu = checked_heads(blocks, omega=omega, mu=mu)
+    blocks = Blocks.of(task)
+    omega, mu = check_heads(blocks.count, omega=omega, mu=mu)
     step = mu.T @ omega
     own = np.diag(step)
     spread = blocks.phi * np.sum(blocks.sizes * step**2, 1) + finite * own**2
     return blocks.power * ((1 - own) ** 2 + spread / blocks.length)
 
 
-def linear_shares(omega: HeadsLike, blocks: Blocks) -> Float[np.ndarray, " I"]:
+def linear_shares(task: Tasks, omega: HeadsLike) -> Float[np.ndarray, " I"]:
     """x_i of linear heads at their best μ: how much of the direction of task i they span."""
-    blocks = checked_blocks(blocks)
-    (omega,) = checked_heads(blocks, omega=omega)
+    blocks = Blocks.of(task)
+    (omega,) = check_heads(blocks.count, omega=omega)
     scaled = omega * np.sqrt(blocks.sizes)
     return np.diag(np.linalg.pinv(scaled) @ scaled).copy()
 
 
-def linear_bound(blocks: Blocks, heads: int) -> Solution:
+def linear_bound(task: Tasks, heads: int) -> Solution:
     """The best that H linear heads can do, and attain (`linear_heads`); large blocks."""
-    blocks = checked_blocks(blocks)
-    return _with(_filled(min(checked_whole("heads", heads), len(blocks.sizes)), blocks), blocks)
+    blocks = Blocks.of(task)
+    budget = min(check_whole("heads", heads), blocks.count)
+    return loss_of_shares(fill_shares(budget, blocks), blocks)
 
 
-def linear_heads(blocks: Blocks, heads: int) -> tuple[Heads, Heads]:
+def linear_heads(task: Tasks, heads: int) -> tuple[Heads, Heads]:
     """ω and μ of H linear heads with the loss of `linear_bound`; those beyond I are idle."""
-    blocks = checked_blocks(blocks)
+    blocks = Blocks.of(task)
     shares = linear_bound(blocks, heads).shares
     rows = rows_with(shares)
     omega = rows / np.sqrt(blocks.sizes)
@@ -67,8 +68,8 @@ def as_softmax(omega: HeadsLike, mu: HeadsLike, size: float) -> tuple[Heads, Hea
     They are size·Cω with the weights Cμ/size, where C has H orthonormal columns that add up to
     zero: the mean of labels drops out, and with it all that softmax adds to first order.
     """
-    size = checked_number("size", size, "finite and positive", lambda x: 0 < x < np.inf)
-    omega = checked_numbers("omega", omega, 2)
-    mu = checked_numbers("mu", mu, 2, omega.shape)
+    size = check_number("size", size, "finite and positive", lambda x: 0 < x < np.inf)
+    omega = check_numbers("omega", omega, 2)
+    mu = check_numbers("mu", mu, 2, omega.shape)
     centred = around_mean(len(omega) + 1)
     return size * centred @ omega, centred @ mu / size

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ._blocks import Blocks
-from ._check import HeadsLike, checked_blocks, checked_heads
+from ._blocks import Blocks, Tasks
+from ._check import HeadsLike, check_heads
 
 Heads = Float[np.ndarray, "H I"]
 
@@ -27,17 +27,17 @@ class Slopes(NamedTuple):
     mu: Heads
 
 
-def loss(omega: HeadsLike, mu: HeadsLike, blocks: Blocks) -> Float[np.ndarray, " I"]:
+def loss(task: Tasks, omega: HeadsLike, mu: HeadsLike) -> Float[np.ndarray, " I"]:
     """The loss of each task."""
-    blocks = checked_blocks(blocks)
-    omega, mu = checked_heads(blocks, omega=omega, mu=mu)
+    blocks = Blocks.of(task)
+    omega, mu = check_heads(blocks.count, omega=omega, mu=mu)
     return quick_loss(omega, mu, blocks)
 
 
-def slopes(omega: HeadsLike, mu: HeadsLike, blocks: Blocks) -> Slopes:
+def slopes(task: Tasks, omega: HeadsLike, mu: HeadsLike) -> Slopes:
     """The gradient of the total loss."""
-    blocks = checked_blocks(blocks)
-    omega, mu = checked_heads(blocks, omega=omega, mu=mu)
+    blocks = Blocks.of(task)
+    omega, mu = check_heads(blocks.count, omega=omega, mu=mu)
     return Slopes(*slopes_at(blocks)(omega, mu))
 
 
@@ -55,7 +55,7 @@ def slopes_at(blocks: Blocks):
     sizes, power = blocks.sizes, blocks.power
     cost = power * blocks.phi / blocks.length
 
-    def found(omega, mu):
+    def compute_slopes(omega, mu):
         kernel = np.exp((omega * sizes) @ omega.T)
         missed = 1 - np.sum(mu * omega, 0)
         by_mu = 2 * (cost * (kernel @ mu) - power * omega * missed)
@@ -63,29 +63,29 @@ def slopes_at(blocks: Blocks):
         by_omega = 2 * (sizes * (shared @ omega) - power * mu * missed)
         return by_omega, by_mu
 
-    return found
+    return compute_slopes
 
 
-def best_mu(omega: HeadsLike, blocks: Blocks) -> Heads:
+def best_mu(task: Tasks, omega: HeadsLike) -> Heads:
     """The weights on labels with the smallest loss, at given attention."""
-    blocks = checked_blocks(blocks)
-    (omega,) = checked_heads(blocks, omega=omega)
-    bent = _solved(omega, blocks)
+    blocks = Blocks.of(task)
+    (omega,) = check_heads(blocks.count, omega=omega)
+    bent = _solve(omega, blocks)
     gain = np.sum(omega * bent, 0)
     return bent / (blocks.phi / blocks.length + gain)
 
 
-def shares(omega: HeadsLike, blocks: Blocks) -> Float[np.ndarray, " I"]:
+def shares(task: Tasks, omega: HeadsLike) -> Float[np.ndarray, " I"]:
     """x_i, between 0 and 1: how much of a context attention makes use of for each task."""
-    blocks = checked_blocks(blocks)
-    (omega,) = checked_heads(blocks, omega=omega)
-    return blocks.sizes * np.sum(omega * _solved(omega, blocks), 0)
+    blocks = Blocks.of(task)
+    (omega,) = check_heads(blocks.count, omega=omega)
+    return blocks.sizes * np.sum(omega * _solve(omega, blocks), 0)
 
 
 def _kernel(omega: Heads, blocks: Blocks) -> Float[np.ndarray, "H H"]:
     return np.exp((omega * blocks.sizes) @ omega.T)
 
 
-def _solved(omega: Heads, blocks: Blocks) -> Heads:
+def _solve(omega: Heads, blocks: Blocks) -> Heads:
     """E⁻¹ω, the shortest one where heads are equal."""
     return np.linalg.pinv(_kernel(omega, blocks), hermitian=True) @ omega

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import scipy.optimize
 
+from ...errors import Refusal
 from .._softmax_powers import STEEPEST, attention_powers
 
 AttentionRegime = Literal["exponential", "crossover", "saturated"]
@@ -28,30 +29,30 @@ class RegimeEdges(NamedTuple):
 
 def regime_edges(length: float) -> RegimeEdges:
     """The two thresholds for contexts of a given length."""
-    log = np.log(_checked_length(length))
+    log = np.log(_check_length(length))
     return RegimeEdges(float(np.sqrt(log / 2)), float(np.sqrt(2 * log)))
 
 
 def attention_regime(deviation: float, length: float) -> AttentionRegime:
     """The regime of scores with a given standard deviation."""
     edges = regime_edges(length)
-    if _checked_deviation(deviation) <= edges.exponential:
+    if _check_deviation(deviation) <= edges.exponential:
         return "exponential"
     return "saturated" if deviation > edges.saturated else "crossover"
 
 
 def concentration(deviation: float, length: float) -> float:
     """E|p|², exact: 1/L for attention to all points alike, 1 for attention to one."""
-    deviation, length = _checked_deviation(deviation), _checked_length(length)
+    deviation, length = _check_deviation(deviation), _check_length(length)
     return attention_powers(deviation, length).second
 
 
 def exponential_concentration(deviation: float, length: float) -> float:
     """E|p|² to first order in 1/L: (q/L)[1 + (3(q − 1) − 2(q² − 1))/L], q = e^{a²}."""
-    if _checked_deviation(deviation) > 18:
-        raise ValueError(f"`deviation` = {deviation}: must be at most 18; e^{{2a²}} is too large.")
+    if _check_deviation(deviation) > 18:
+        raise Refusal(f"`deviation` = {deviation}: must be at most 18; e^{{2a²}} is too large.")
     q = np.exp(deviation**2)
-    correction = (3 * (q - 1) - 2 * (q**2 - 1)) / _checked_length(length)
+    correction = (3 * (q - 1) - 2 * (q**2 - 1)) / _check_length(length)
     return float(q / length * (1 + correction))
 
 
@@ -62,7 +63,7 @@ def frozen_concentration(deviation: float, length: float) -> float:
     0.595, and this one 0.494.
     """
     edge = regime_edges(length).saturated
-    return max(1 - edge / deviation, 0.0) if _checked_deviation(deviation) > 0 else 0.0
+    return max(1 - edge / deviation, 0.0) if _check_deviation(deviation) > 0 else 0.0
 
 
 def expansion_reach(length: float, error: float) -> float:
@@ -71,7 +72,7 @@ def expansion_reach(length: float, error: float) -> float:
     Up to there it is better than that.
     """
     if not 1e-10 < error < 1:
-        raise ValueError(f"`error` = {error}: must be between 1e-10 and 1.")
+        raise Refusal(f"`error` = {error}: must be between 1e-10 and 1.")
 
     def excess(deviation: float) -> float:
         exact = concentration(deviation, length)
@@ -84,13 +85,13 @@ def expansion_reach(length: float, error: float) -> float:
     return float(scipy.optimize.brentq(excess, max(high - 0.05, 0.0), high))  # pyright: ignore[reportArgumentType]
 
 
-def _checked_length(length: float) -> float:
+def _check_length(length: float) -> float:
     if not 1 < length < np.inf:
-        raise ValueError(f"`length` = {length}: must be finite and above 1.")
+        raise Refusal(f"`length` = {length}: must be finite and above 1.")
     return float(length)
 
 
-def _checked_deviation(deviation: float) -> float:
+def _check_deviation(deviation: float) -> float:
     if not 0 <= deviation < np.inf:
-        raise ValueError(f"`deviation` = {deviation}: must be finite and not negative.")
+        raise Refusal(f"`deviation` = {deviation}: must be finite and not negative.")
     return float(deviation)

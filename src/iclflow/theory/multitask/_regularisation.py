@@ -15,8 +15,8 @@ from jaxtyping import Float
 
 from .._softmax_one_head import one_head_optimum
 from .._softmax_powers import attention_powers, chi_rule
-from ._blocks import Blocks
-from ._check import checked_blocks
+from .._softmax_setting import Isotropic, Setting
+from ._blocks import Blocks, Tasks
 
 
 class Shrinkage(NamedTuple):
@@ -47,24 +47,25 @@ class Spread(NamedTuple):
     loss: float
 
 
-def same_shrinkage(blocks: Blocks) -> Shrinkage:
+def same_shrinkage(task: Tasks) -> Shrinkage:
     """The ridge penalty and the stopping time that shrink as `gradient_flow_limit` does."""
-    blocks = checked_blocks(blocks)
+    blocks = Blocks.of(task)
     odds = np.e / blocks.samples
     step, ratio = 1 / (1 + odds), blocks.sizes / blocks.length
-    times = np.array([_stopped(k, gamma) for k, gamma in zip(step, ratio)])
+    times = np.array([_stopping_time(k, gamma) for k, gamma in zip(step, ratio)])
     return Shrinkage(step, odds * (1 - ratio * step), times)
 
 
-def best_head_spread(dim: int, length: float, noise: float) -> Spread:
-    """How spread out the attention of the best head is, exactly: signal E(β·x)² = 1, noise σ²."""
-    best = one_head_optimum(dim, length, noise)
-    radii, weights = chi_rule(dim)
-    powers = [attention_powers(best.omega * r, length).second for r in radii]
-    return Spread(dim * best.omega**2, float(weights @ np.array(powers)), best.loss)
+def best_head_spread(task: Isotropic) -> Spread:
+    """How spread out the attention of the best head is on an isotropic task, exactly."""
+    at = Setting.of(task)
+    best = one_head_optimum(at)
+    radii, weights = chi_rule(at.dim)
+    powers = [attention_powers(best.omega * r, at.length).second for r in radii]
+    return Spread(at.dim * best.omega**2, float(weights @ np.array(powers)), best.loss)
 
 
-def _stopped(step: float, ratio: float) -> float:
+def _stopping_time(step: float, ratio: float) -> float:
     """The time s with E(1 − e^{−sx}) = k over eigenvalues x of the context's covariance."""
     # Marchenko–Pastur in x = 1 + γ + 2√γ cos θ, without its part at zero, by Gauss–Chebyshev.
     unit, weight = scipy.special.roots_chebyu(400)

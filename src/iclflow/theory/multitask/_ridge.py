@@ -10,17 +10,19 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float
 
+from ...errors import Refusal
+from .._check import check_whole
 from .._softmax_limits import proportional_risks, ridge_risk_limit
-from .._softmax_setting import checked_whole
+from .._softmax_setting import Setting
 from .._softmax_wishart import bayes_risk_isotropic, resolvent_traces
-from ._blocks import Blocks
-from ._check import checked_blocks, checked_number
+from ._blocks import Blocks, Tasks
+from ._check import check_number
 
 Counted = Literal["once", "per sample"]
 Losses = Float[np.ndarray, " I"]
 
 
-def ridge(penalty: float, blocks: Blocks, counted: Counted) -> Losses:
+def ridge(task: Tasks, penalty: float, counted: Counted) -> Losses:
     """The loss of ridge regression on each task, exact at finite d_i and L.
 
     **Arguments:**
@@ -28,21 +30,21 @@ def ridge(penalty: float, blocks: Blocks, counted: Counted) -> Losses:
     - `counted`: `"once"` for Σ_ℓ (y − w·x)² + penalty·|w|²; `"per sample"` for
       Σ_ℓ [(y − w·x)² + penalty·|w|²], that is ρ = penalty·L.
     """
-    blocks, penalty = checked_blocks(blocks), _checked_penalty(penalty)
-    length = checked_whole("blocks.length", blocks.length)
+    blocks, penalty = Blocks.of(task), _check_penalty(penalty)
+    length = check_whole("blocks.length", blocks.length)
     strength = penalty * _multiple(counted, blocks)
 
     def one(size: float, signal: float, noise: float) -> float:
-        size = checked_whole("blocks.sizes", size)
+        size = check_whole("blocks.sizes", size)
         first, second = resolvent_traces(size, length, strength)
         return signal * strength**2 * second + noise * (first - strength * second)
 
     return _each(one, blocks)
 
 
-def ridge_limit(penalty: float, blocks: Blocks, counted: Counted) -> Losses:
+def ridge_limit(task: Tasks, penalty: float, counted: Counted) -> Losses:
     """The same for d_i, L → ∞ at given d_i/L, by the Marchenko–Pastur law; any real sizes."""
-    blocks, penalty = checked_blocks(blocks), _checked_penalty(penalty)
+    blocks, penalty = Blocks.of(task), _check_penalty(penalty)
     per_sample = penalty * _multiple(counted, blocks) / blocks.length
 
     def one(size: float, signal: float, noise: float) -> float:
@@ -54,22 +56,22 @@ def ridge_limit(penalty: float, blocks: Blocks, counted: Counted) -> Losses:
     return _each(one, blocks)
 
 
-def bayes(blocks: Blocks) -> Losses:
+def bayes(task: Tasks) -> Losses:
     """The smallest loss of any predictor on each task (MMSE), exact: ridge with ρ = σ_i²/λ_i."""
-    blocks = checked_blocks(blocks)
-    length = checked_whole("blocks.length", blocks.length)
+    blocks = Blocks.of(task)
+    length = check_whole("blocks.length", blocks.length)
 
     def one(size: float, signal: float, noise: float) -> float:
-        power, size = signal * size, checked_whole("blocks.sizes", size)
+        power, size = signal * size, check_whole("blocks.sizes", size)
         relative = noise / power
-        return power * (bayes_risk_isotropic(size, length, relative) - relative)
+        return power * (bayes_risk_isotropic(Setting(size, length, relative)) - relative)
 
     return _each(one, blocks)
 
 
-def bayes_limit(blocks: Blocks) -> Losses:
+def bayes_limit(task: Tasks) -> Losses:
     """The same for d_i, L → ∞ at given d_i/L."""
-    blocks = checked_blocks(blocks)
+    blocks = Blocks.of(task)
 
     def one(size: float, signal: float, noise: float) -> float:
         power = signal * size
@@ -79,16 +81,18 @@ def bayes_limit(blocks: Blocks) -> Losses:
     return _each(one, blocks)
 
 
-def _checked_penalty(penalty: float) -> float:
-    return checked_number("penalty", penalty, "finite and positive", lambda x: 0 < x < np.inf)
+def _check_penalty(penalty: float) -> float:
+    return check_number("penalty", penalty, "finite and positive", lambda x: 0 < x < np.inf)
 
 
 def _multiple(counted: Counted, blocks: Blocks) -> float:
     if counted not in ("once", "per sample"):
-        raise ValueError(f"`counted` = {counted!r}: must be 'once' or 'per sample'.")
+        raise Refusal(f"`counted` = {counted!r}: must be 'once' or 'per sample'.")
     return blocks.length if counted == "per sample" else 1.0
 
 
 def _each(one, blocks: Blocks) -> Losses:
     """`one` of the size, signal and noise of every task."""
-    return np.array([one(*map(float, task)) for task in zip(*blocks[:3])])
+    return np.array(
+        [one(*map(float, task)) for task in zip(blocks.sizes, blocks.signal, blocks.noise)]
+    )

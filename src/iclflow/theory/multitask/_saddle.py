@@ -11,8 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import ArrayLike, Float
 
-from ._blocks import Blocks
-from ._check import HeadsLike, checked_blocks, checked_number, checked_numbers, checked_width
+from .._check import check_whole
+from ._blocks import Blocks, Tasks
+from ._check import HeadsLike, check_number, check_numbers
 from ._loss import Heads
 
 
@@ -27,51 +28,49 @@ class ConvergenceRates(NamedTuple):
     mu: Float[np.ndarray, " I"]
 
 
-def limit_heads(blocks: Blocks) -> tuple[Heads, Heads]:
+def limit_heads(task: Tasks) -> tuple[Heads, Heads]:
     """ω and μ of `gradient_flow_limit`: d_i^−½ and √d_i/(1 + e/κ_i) on the own task, else zero."""
-    blocks = checked_blocks(blocks)
+    blocks = Blocks.of(task)
     own = np.sqrt(blocks.sizes) / (1 + np.e / blocks.samples)
     return np.diag(blocks.sizes**-0.5), np.diag(own)
 
 
-def convergence_rates(blocks: Blocks, width: int) -> ConvergenceRates:
+def convergence_rates(task: Tasks, width: int) -> ConvergenceRates:
     """ϱ_h = 2e λ_h d_h φ_h μ_h²/(L√E) and g_i = 2λ_i d_i φ_i μ_i/L at the limit."""
-    blocks, width = checked_blocks(blocks), checked_width(width)
+    blocks, width = Blocks.of(task), check_whole("width", width)
     mu = np.diag(limit_heads(blocks)[1])
     spread = 2 * blocks.power * blocks.phi / blocks.length * mu
     return ConvergenceRates(np.e / width**0.5 * mu * spread, spread)
 
 
-def tail_excess(omega: HeadsLike, blocks: Blocks) -> float:
+def tail_excess(task: Tasks, omega: HeadsLike) -> float:
     """The loss beyond the limit that small ω on other tasks cost.
 
     (e/L) Σ_hj λ_h d_h φ_h μ_h² d_j ω_hj² over j ≠ h. Along `convergence_rates` it falls as 1/t².
     """
-    blocks = checked_blocks(blocks)
+    blocks = Blocks.of(task)
     mu = np.diag(limit_heads(blocks)[1])
-    omega = checked_numbers("omega", omega, 2, (len(mu), len(mu)))
+    omega = check_numbers("omega", omega, 2, (len(mu), len(mu)))
     off = np.where(np.eye(len(mu)) > 0, 0.0, omega)
     cost = np.e / blocks.length * blocks.power * blocks.phi * mu**2
     return float(np.sum(cost[:, None] * blocks.sizes * off**2))
 
 
-def escape_rate(blocks: Blocks) -> Float[np.ndarray, " I"]:
+def escape_rate(task: Tasks) -> Float[np.ndarray, " I"]:
     """g_i = ∂L/∂μ_hi at the limit: the rate at which weights of other heads on label i leave it.
 
     For h ≠ i it is 2λ_i d_i φ_i μ_i/L, the same for all other heads. Where Δ = 0 they never do.
     """
-    return convergence_rates(blocks, 1).mu
+    return convergence_rates(task, 1).mu
 
 
 def relative_imbalance(mu: ArrayLike, delta: float) -> np.ndarray:
     """Δ = o² − v² of o = √μ(1 + δ) and v = √μ/(1 + δ), as `spectral_flow` takes it."""
-    delta = checked_number("delta", delta, "finite and above -1", lambda x: -1 < x < np.inf)
-    return checked_numbers("mu", mu) * 2 * np.sinh(2 * np.log1p(delta))
+    delta = check_number("delta", delta, "finite and above -1", lambda x: -1 < x < np.inf)
+    return check_numbers("mu", mu) * 2 * np.sinh(2 * np.log1p(delta))
 
 
-def escape_time(
-    start: float, end: float, imbalance: float, blocks: Blocks
-) -> Float[np.ndarray, " I"]:
+def escape_time(task: Tasks, start: float, end: float, imbalance: float) -> Float[np.ndarray, " I"]:
     """How long weights on labels of others take from `start` > 0 to −`end` < 0, near the limit.
 
     [arcsinh(2 start/Δ) + arcsinh(2 end/Δ)]/g_i: about (2/g_i) log(1/Δ), and for ever in balance.
@@ -80,13 +79,13 @@ def escape_time(
 
     - `imbalance`: Δ = o² − v² of these weights; `relative_imbalance` makes it of a relative one.
     """
-    rate = escape_rate(blocks)
+    rate = escape_rate(task)
     sizes = {"start": start, "end": end}
     way = [
-        checked_number(name, size, "a size: finite, not negative", lambda x: 0 <= x < np.inf)
+        check_number(name, size, "a size: finite, not negative", lambda x: 0 <= x < np.inf)
         for name, size in sizes.items()
     ]
-    imbalance = checked_number("imbalance", imbalance, "finite", lambda x: abs(x) < np.inf)
+    imbalance = check_number("imbalance", imbalance, "finite", lambda x: abs(x) < np.inf)
     # Without imbalance there is no way across zero, not even from zero itself.
     if imbalance == 0:
         return np.full_like(rate, np.inf)

@@ -11,9 +11,8 @@ import numpy as np
 import scipy.optimize
 from jaxtyping import Float
 
-from .._softmax_setting import checked_whole
-from ._blocks import Blocks
-from ._check import checked_blocks
+from .._check import check_whole
+from ._blocks import Blocks, Tasks
 
 
 class Solution(NamedTuple):
@@ -28,42 +27,42 @@ class Solution(NamedTuple):
         return float(np.sum(self.losses))
 
 
-def gradient_flow_limit(blocks: Blocks) -> Solution:
+def gradient_flow_limit(task: Tasks) -> Solution:
     """One head a task, attending with ω = d_i^−½: where positive balanced starts end (GF-ICL)."""
-    blocks = checked_blocks(blocks)
-    return _with(np.full(len(blocks.sizes), np.exp(-1.0)), blocks)
+    blocks = Blocks.of(task)
+    return loss_of_shares(np.full(blocks.count, np.exp(-1.0)), blocks)
 
 
-def debiased_steps(blocks: Blocks) -> Solution:
+def debiased_steps(task: Tasks) -> Solution:
     """A debiased gradient step for every task: what I + 1 small heads approach."""
-    blocks = checked_blocks(blocks)
-    return _with(np.ones(len(blocks.sizes)), blocks)
+    blocks = Blocks.of(task)
+    return loss_of_shares(np.ones(blocks.count), blocks)
 
 
-def single_head(blocks: Blocks) -> Solution:
+def single_head(task: Tasks) -> Solution:
     """The best that one head can do for all tasks (OptS-ICL)."""
-    blocks = checked_blocks(blocks)
-    return _with(_filled(np.exp(-1.0), blocks), blocks)
+    blocks = Blocks.of(task)
+    return loss_of_shares(fill_shares(np.exp(-1.0), blocks), blocks)
 
 
-def lower_bound(blocks: Blocks, heads: int) -> Solution:
+def lower_bound(task: Tasks, heads: int) -> Solution:
     """What no equiangular heads go below, and some approach (LB-ICL)."""
-    blocks, heads = checked_blocks(blocks), checked_whole("heads", heads)
+    blocks, heads = Blocks.of(task), check_whole("heads", heads)
     if heads == 1:
         return single_head(blocks)
-    return _with(_filled(min(heads - 1, len(blocks.sizes)), blocks), blocks)
+    return loss_of_shares(fill_shares(min(heads - 1, blocks.count), blocks), blocks)
 
 
-def _with(shares: Float[np.ndarray, " I"], blocks: Blocks) -> Solution:
+def loss_of_shares(shares: Float[np.ndarray, " I"], blocks: Blocks) -> Solution:
     return Solution(shares, blocks.power / (1 + blocks.samples * shares))
 
 
-def _filled(budget: float, blocks: Blocks) -> Float[np.ndarray, " I"]:
+def fill_shares(budget: float, blocks: Blocks) -> Float[np.ndarray, " I"]:
     """The shares in [0, 1] with a given sum and the smallest loss, by water-filling.
 
     A share is x = (t√(a/κ) − 1/κ) cut to [0, 1], a = λd, with one level t for all tasks.
     """
-    count = len(blocks.sizes)
+    count = blocks.count
     if budget >= count:
         return np.ones(count)
     slope, offset = np.sqrt(blocks.power / blocks.samples), 1 / blocks.samples

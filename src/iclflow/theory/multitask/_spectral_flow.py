@@ -14,18 +14,17 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import scipy.integrate
 from jaxtyping import ArrayLike, Float
 
-from .._softmax_setting import checked_times
-from ._blocks import Blocks
+from ...errors import Refusal
+from .._check import check_times, check_whole
+from .._integrate import integrate
+from ._blocks import Blocks, Tasks
 from ._check import (
     HeadsLike,
-    checked_blocks,
-    checked_fractions,
-    checked_heads,
-    checked_imbalance,
-    checked_width,
+    check_fractions,
+    check_heads,
+    check_imbalance,
 )
 from ._first_times import first_times
 from ._loss import quick_loss, slopes_at
@@ -50,10 +49,10 @@ class SpectralFlow(NamedTuple):
 
 
 def spectral_flow(
+    task: Tasks,
     times: Sequence[float] | Float[np.ndarray, " T"],
     omega: HeadsLike,
     mu: HeadsLike,
-    blocks: Blocks,
     width: int,
     key_imbalance: ArrayLike = 0.0,
     value_imbalance: ArrayLike = 0.0,
@@ -66,22 +65,22 @@ def spectral_flow(
     - `width`: E, the width of keys and values.
     - `key_imbalance`, `value_imbalance`: k² − q² and o² − v², one number or one for each ω and μ.
     """
-    times, blocks, width = checked_times(times), checked_blocks(blocks), checked_width(width)
-    omega, mu = checked_heads(blocks, omega=omega, mu=mu)
-    keys = checked_imbalance("key_imbalance", key_imbalance, omega.shape)
-    values = checked_imbalance("value_imbalance", value_imbalance, omega.shape)
+    times, blocks, width = check_times(times), Blocks.of(task), check_whole("width", width)
+    omega, mu = check_heads(blocks.count, omega=omega, mu=mu)
+    keys = check_imbalance("key_imbalance", key_imbalance, omega.shape)
+    values = check_imbalance("value_imbalance", value_imbalance, omega.shape)
     ways = (
         _Coordinate.of("omega", omega, keys, width**0.5),
         _Coordinate.of("mu", mu, values, 1.0),
     )
-    solution = _solved(ways, omega.shape, blocks, width, float(times[-1]))
-    return _at(solution, times, ways, omega.shape, blocks)
+    solution = _follow(ways, omega.shape, blocks, width, float(times[-1]))
+    return _values_at(solution, times, ways, omega.shape, blocks)
 
 
 def phase_times(
+    task: Tasks,
     omega: HeadsLike,
     mu: HeadsLike,
-    blocks: Blocks,
     width: int,
     fractions: Sequence[float] = (0.05, 0.5, 0.95),
 ) -> Float[np.ndarray, " F"]:
@@ -90,29 +89,29 @@ def phase_times(
     Warm-up ends at 5 % and emergence at 95 %; convergence is the rest.
     """
     blocks, width, wanted = (
-        checked_blocks(blocks),
-        checked_width(width),
-        checked_fractions(fractions),
+        Blocks.of(task),
+        check_whole("width", width),
+        check_fractions(fractions),
     )
-    omega, mu = checked_heads(blocks, omega=omega, mu=mu)
+    omega, mu = check_heads(blocks.count, omega=omega, mu=mu)
     first, last = np.sum(quick_loss(omega, mu, blocks)), gradient_flow_limit(blocks).loss
     even = np.zeros_like(omega)
     ways = (_Coordinate.of("omega", omega, even, 1.0), _Coordinate.of("mu", mu, even, 1.0))
 
-    def followed(end: float) -> Callable[[float], float]:
-        solution = _solved(ways, omega.shape, blocks, width, end)
+    def follow(end: float) -> Callable[[float], float]:
+        solution = _follow(ways, omega.shape, blocks, width, end)
 
-        def made(time: float) -> float:
-            at = _at(solution, np.array([time]), ways, omega.shape, blocks)
+        def fraction_made(time: float) -> float:
+            at = _values_at(solution, np.array([time]), ways, omega.shape, blocks)
             return float((first - at.loss[0]) / (first - last))
 
-        return made
+        return fraction_made
 
     complaint = lambda end, made: (
         f"`fractions` = {wanted.tolist()}: must be reached; after t = {end:g} the flow has "
         f"made {made:.3g} of the way to the loss of one head a task."
     )
-    return first_times(followed, wanted, 10.0, complaint)
+    return first_times(follow, wanted, 10.0, complaint)
 
 
 class _Coordinate(NamedTuple):
@@ -125,7 +124,7 @@ class _Coordinate(NamedTuple):
     def of(name: str, at: np.ndarray, imbalance: np.ndarray, root: float) -> "_Coordinate":
         balanced = imbalance == 0
         if np.any(balanced & (at == 0)):
-            raise ValueError(f"`{name}` has a zero without imbalance: it would stay for ever.")
+            raise Refusal(f"`{name}` has a zero without imbalance: it would stay for ever.")
         scale = np.where(balanced, np.sign(at), np.abs(imbalance) / (2 * root))
         safe = np.where(balanced, np.abs(at), 1.0)
         start = np.where(balanced, np.log(safe), np.arcsinh(at / np.where(balanced, 1.0, scale)))
@@ -138,7 +137,7 @@ class _Coordinate(NamedTuple):
         return _Coordinate(start, value)
 
 
-def _solved(ways, shape, blocks: Blocks, width: int, end: float):
+def _follow(ways, shape, blocks: Blocks, width: int, end: float):
     """The flow from 0 to `end`, as a function of time."""
 
     slopes, unit = slopes_at(blocks), width**0.5 * blocks.sizes
@@ -149,15 +148,11 @@ def _solved(ways, shape, blocks: Blocks, width: int, end: float):
         return -np.concatenate([(by_omega / unit).ravel(), by_mu.ravel()])
 
     start = np.concatenate([way.start.ravel() for way in ways])
-    found = scipy.integrate.solve_ivp(
-        velocity, (0.0, end), start, "LSODA", dense_output=True, rtol=_TOLERANCE, atol=_TOLERANCE
-    )
-    if not found.success:
-        raise RuntimeError(f"The spectral flow could not be integrated: {found.message}")
-    return found.sol
+    options = {"dense_output": True, "rtol": _TOLERANCE, "atol": _TOLERANCE}
+    return integrate("The spectral flow", velocity, start, end, **options).sol
 
 
-def _at(solution, times: np.ndarray, ways, shape, blocks: Blocks) -> SpectralFlow:
+def _values_at(solution, times: np.ndarray, ways, shape, blocks: Blocks) -> SpectralFlow:
     theta = solution(times).T.reshape(len(times), 2, *shape)
     omega, mu = (np.stack([way.value(row) for row in theta[:, i]]) for i, way in enumerate(ways))
     losses = np.stack([quick_loss(w, m, blocks) for w, m in zip(omega, mu)])

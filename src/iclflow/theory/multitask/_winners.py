@@ -10,8 +10,10 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Int
 
-from ._blocks import Blocks
-from ._check import HeadsLike, checked_blocks, checked_heads, checked_owners, checked_width
+from ...errors import Refusal
+from .._check import check_whole
+from ._blocks import Blocks, Tasks
+from ._check import HeadsLike, check_heads, check_owners
 from ._loss import Heads
 from ._solutions import Solution, single_head
 
@@ -19,7 +21,7 @@ from ._solutions import Solution, single_head
 _EQUAL = 1e-6
 
 
-def head_starts(omega: HeadsLike, mu: HeadsLike, blocks: Blocks, width: int) -> Heads:
+def head_starts(task: Tasks, omega: HeadsLike, mu: HeadsLike, width: int) -> Heads:
     """One over the time in which each head would run away on each task if it were alone.
 
     **Arguments:**
@@ -27,10 +29,10 @@ def head_starts(omega: HeadsLike, mu: HeadsLike, blocks: Blocks, width: int) -> 
     - `omega`, `mu`: at t = 0, all positive.
     - `width`: E, the width of keys and values.
     """
-    blocks, width = checked_blocks(blocks), checked_width(width)
-    omega, mu = checked_heads(blocks, omega=omega, mu=mu)
+    blocks, width = Blocks.of(task), check_whole("width", width)
+    omega, mu = check_heads(blocks.count, omega=omega, mu=mu)
     if not (np.all(omega > 0) and np.all(mu > 0)):
-        raise ValueError("`omega` and `mu` must be positive: others do not run away.")
+        raise Refusal("`omega` and `mu` must be positive: others do not run away.")
     attend = 2 * blocks.power * omega
     read = 2 * blocks.signal / width**0.5 * mu
     # The noise of μ, which is neglected, holds all heads of a task back alike.
@@ -39,15 +41,15 @@ def head_starts(omega: HeadsLike, mu: HeadsLike, blocks: Blocks, width: int) -> 
     return np.where(near, (attend + read) / 2, (attend - read) / np.log(ratio))
 
 
-def divided_limit(owners: Sequence[int] | Int[np.ndarray, " I"], blocks: Blocks) -> Solution:
+def divided_limit(task: Tasks, owners: Sequence[int] | Int[np.ndarray, " I"]) -> Solution:
     """Where positive balanced starts end if head `owners[i]` has task i.
 
     Tasks of one head share its score variance of 1 by water-filling, as those of a single head for
     all; heads of different tasks are orthogonal and do not meet. With one task a head this is
     `gradient_flow_limit`.
     """
-    blocks = checked_blocks(blocks)
-    owners = checked_owners(owners, blocks)
+    blocks = Blocks.of(task)
+    owners = check_owners(owners, blocks.count)
     shares, losses = np.empty_like(blocks.sizes), np.empty_like(blocks.sizes)
     for head in np.unique(owners):
         own = owners == head

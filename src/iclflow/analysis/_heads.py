@@ -1,0 +1,97 @@
+"""Measurements on the heads of attention: of one model, or at every point of a run alike.
+
+Axes for points may stand in front of every argument. They stay in front of the result, so that a
+run is measured in one call, and each point by itself.
+"""
+
+import numpy as np
+from jaxtyping import ArrayLike, Float
+
+from ..circuits import Circuits
+
+# Attention with scores below this size is nearly the same for all tokens.
+_FLAT = 0.3
+
+
+def zero_sum(mu: Float[np.ndarray, "*points H"]) -> Float[np.ndarray, "*points"]:
+    """|Σ μ_h| / Σ |μ_h|: 0 where the output-value entries cancel."""
+    return ratio(np.abs(mu.sum(-1)), np.abs(mu).sum(-1))
+
+
+def pair_balance(
+    omega: Float[np.ndarray, "*points H"], mu: Float[np.ndarray, "*points H"]
+) -> Float[np.ndarray, "*points"]:
+    """|Σ₊ μω − Σ₋ μω| / Σ |μω|: 0 where positive and negative heads contribute equally to the
+    step, 1 where all heads have one sign."""
+    product = mu * omega
+    return ratio(np.abs(np.sum(product * np.sign(omega), -1)), np.abs(product).sum(-1))
+
+
+def head_shares(
+    strengths: Float[np.ndarray, "*points H I"],
+) -> Float[np.ndarray, "*points H I"]:
+    """The strength of each head on a task as a share of that of all heads, with its sign."""
+    return ratio(strengths, np.sum(np.abs(strengths), -2, keepdims=True))
+
+
+def head_sizes(found: Circuits) -> Float[np.ndarray, "*points H"]:
+    """The Frobenius norm of each key-query circuit."""
+    return np.linalg.norm(found.attention, axis=(-2, -1))
+
+
+def diagonal_shares(found: Circuits) -> Float[np.ndarray, "*points H"]:
+    """‖diag W‖ / ‖key-query circuit‖ of each head, the rows that look at labels included."""
+    return ratio(np.linalg.norm(found.diagonals, axis=-1), head_sizes(found))
+
+
+def label_shares(found: Circuits, label: int = 0) -> Float[np.ndarray, "*points H"]:
+    """|μ| / ‖(u; μ)‖ of each head on a label: 1 for a head that reads labels alone."""
+    rows = np.linalg.norm(found.values[..., label, :], axis=-1)
+    return ratio(np.abs(found.mu[..., label]), rows)
+
+
+def component_strengths(found: Circuits) -> Float[np.ndarray, "*points H D"]:
+    """What each head adds to the strength e_dᵀ A e_d of each component, for one label.
+
+    **Arguments:**
+
+    - `found`: circuits in the basis of the components; see `component_circuits`.
+    """
+    values = found.values[..., 0, :]
+    # The second part is there where heads read inputs and look at labels: (u·β)(h·x_q).
+    crossed = values[..., : found.dim] * found.attention[..., found.dim, :]
+    return values[..., found.dim :] * found.diagonals + crossed
+
+
+def component_shares(found: Circuits) -> Float[np.ndarray, "*points H D"]:
+    """The share of the squared norm of each key-query circuit along each component: 1 where key and
+    query both point along it."""
+    return ratio(found.diagonals**2, np.sum(found.attention**2, (-2, -1))[..., None])
+
+
+def unmixed_share(found: Circuits) -> Float[np.ndarray, "*points"]:
+    """The share of ‖A‖² on the diagonal, A being what all heads apply together for one label."""
+    matrix = found.together[..., 0, :, :]
+    diagonal = np.diagonal(matrix, axis1=-2, axis2=-1)
+    return ratio(np.sum(diagonal**2, -1), np.sum(matrix**2, (-2, -1)))
+
+
+def averages_labels(found: Circuits, variance: float, context: int, least: float) -> bool:
+    """Whether all heads of one model together average the labels of the context.
+
+    **Arguments:**
+
+    - `variance`: the mean variance of the inputs.
+    - `context`: the length of the contexts, which averages the labels down.
+    - `least`: what that average adds to predictions at least, and what inputs add at most.
+    """
+    scores = variance * head_sizes(found)
+    *inputs, labels = found.values[:, 0].sum(0)
+    mean = np.abs(labels) / np.sqrt(context)
+    return bool(scores.max() <= _FLAT and mean >= least > np.linalg.norm(inputs))
+
+
+def ratio(part: ArrayLike, whole: ArrayLike) -> np.ndarray:
+    """part / whole; 0 of nothing is 0."""
+    part, whole = np.asarray(part), np.asarray(whole)
+    return np.asarray(part / np.where(whole > 0, whole, 1.0))

@@ -1,0 +1,143 @@
+"""How near the predictions of a model are to those of known estimators."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Literal
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Float
+
+from ..estimators import AbstractEstimator, DebiasedGradientStep, GradientStep
+from ..runtime.precision import as_float
+from ._fitted_estimators import ALMOST_NOTHING
+
+# Farther than this from an estimator, a model is not called by its name: a tenth of the mean square
+# of what it predicts is then something else.
+_FAR = 0.3
+# Up to this distance a model equals an estimator, in words.
+_EQUAL = 0.05
+
+
+@dataclasses.dataclass(frozen=True)
+class Match:
+    """How far a model's predictions are from those of one estimator.
+
+    **Fields:**
+
+    - `distance`: √(E(ŷ − ŷ_estimator)² / Eŷ²) over fresh sequences. For a model that predicts
+      almost nothing, Eŷ² is replaced by that of predictions 1 % as large as the labels.
+    - `standard_error`: of the distance.
+    - `step_size`: the one that fits best, where the estimator has a free one.
+    """
+
+    name: str
+    distance: float
+    standard_error: float
+    estimator: AbstractEstimator
+    step_size: float | None = None
+
+    def __str__(self) -> str:
+        step = "" if self.step_size is None else f", η = {self.step_size:.3g}"
+        return f"{self.name}{step}, relative distance {self.words}"
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether the estimator predicts nothing, by either of its two names."""
+        return self.name in ("zero", "PCR with 0 components")
+
+    @property
+    def words(self) -> str:
+        """The distance in per cent, and its standard error with one digit, down to 0.01 %."""
+        percent, error = 100 * self.distance, 100 * self.standard_error
+        # Predictions can be so large that their squares are infinite.
+        if not np.isfinite(percent):
+            return "far"
+        if percent >= 1000:
+            return f"{self.distance:.2g} times its size"
+        if percent < 0.01:
+            return "below 0.01 %"
+        if not np.isfinite(error):
+            return f"about {percent:.0f} %"
+        if error < 0.005:
+            return f"{percent:.2f} %"
+        places = min(max(-int(np.floor(np.log10(error))), 0), 2)
+        return f"{percent:.{places}f} ± {error:.{places}f} %"
+
+
+@dataclasses.dataclass(frozen=True)
+class Algorithm:
+    """What `which_algorithm` found: every estimator tried, the nearest first."""
+
+    matches: tuple[Match, ...]
+
+    @property
+    def best(self) -> Match:
+        return self.matches[0]
+
+    @property
+    def known(self) -> bool:
+        """Whether the nearest estimator is near: at a relative distance of at most 0.3."""
+        return self.best.distance <= _FAR
+
+    @property
+    def closeness(self) -> Literal["equal", "near", "unknown"]:
+        """How near the nearest estimator is, in a word."""
+        if not self.known:
+            return "unknown"
+        return "equal" if self.best.distance <= _EQUAL else "near"
+
+    def __getitem__(self, name: str) -> Match:
+        """The match with the estimator of this name."""
+        for match in self.matches:
+            if match.name == name:
+                return match
+        raise KeyError(
+            f"No estimator is called {name!r}: {', '.join(m.name for m in self.matches)}."
+        )
+
+    def __str__(self) -> str:
+        following = f"; next: {self.matches[1]}" if len(self.matches) > 1 else ""
+        opening = "" if self.known else "none of the known estimators; nearest: "
+        return f"{opening}{self.best}{following}"
+
+
+def rank_estimators(
+    labels: Float[np.ndarray, " n"],
+    own: Float[np.ndarray, " n"],
+    predictions: Sequence[Float[np.ndarray, " n"]],
+    estimators: Sequence[AbstractEstimator],
+) -> Algorithm:
+    """The estimators by the distance of their predictions from a model's `own`."""
+    least = ALMOST_NOTHING**2 * float(np.mean(labels**2))
+    matches = [_match(own, other, e, least) for other, e in zip(predictions, estimators)]
+    # A step size fitted to almost nothing is almost nothing: it says less than zero does.
+    if np.mean(own**2) < least:
+        matches = [match for match in matches if match.step_size is None] or matches
+    return Algorithm(tuple(sorted(matches, key=lambda match: match.distance)))
+
+
+def _match(
+    own: Float[np.ndarray, " n"],
+    other: Float[np.ndarray, " n"],
+    estimator: AbstractEstimator,
+    least: float,
+) -> Match:
+    step = None
+    if isinstance(estimator, GradientStep | DebiasedGradientStep):
+        power = float(np.mean(other**2))
+        factor = float(np.mean(own * other)) / power if power > 0 else 0.0
+        other, step = factor * other, factor * float(estimator.step_size)
+        estimator = eqx.tree_at(lambda e: e.step_size, estimator, as_float(step))
+    squares, whole = (own - other) ** 2, own**2
+    if np.mean(whole) < least:
+        whole = np.full_like(whole, least)
+    scale = float(np.mean(whole))
+    ratio = float(np.mean(squares)) / scale if scale > 0 else float(np.any(squares > 0))
+    distance = float(np.sqrt(ratio))
+    if distance == 0 or scale == 0:
+        return Match(estimator.name, distance, 0.0, estimator, step)
+    # The delta method for a ratio of two means, and for its square root.
+    with np.errstate(over="ignore"):  # weights that have diverged: the error is infinite too
+        error = float(np.std(squares - ratio * whole, ddof=1)) / scale / len(own) ** 0.5
+    return Match(estimator.name, distance, error / (2 * distance), estimator, step)

@@ -1,0 +1,47 @@
+"""Panels that several diagrams have: pale maps on which theory can be seen, cells with numbers."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ._types import Axes
+
+# From the floor of a map to its top: dark enough to be told apart, pale enough for black on it.
+_PALE = (0.02, 0.68)
+
+
+def pale_map(name: str = "Blues"):
+    """A colour map of one hue on which black lines and numbers can be read."""
+    import matplotlib
+    from matplotlib.colors import LinearSegmentedColormap
+
+    colours = matplotlib.colormaps[name](np.linspace(*_PALE, 256))
+    return LinearSegmentedColormap.from_list(f"pale {name}", colours)
+
+
+def log_edges(centres: np.ndarray) -> np.ndarray:
+    """The edges of cells around points in equal ratios."""
+    half = np.sqrt(centres[1:] / centres[:-1])
+    return np.concatenate([centres[:1] / half[:1], centres[:-1] * half, centres[-1:] * half[-1:]])
+
+
+def cells(
+    panel: Axes,
+    values: np.ndarray,
+    across: Sequence[int] | Sequence[str],
+    up: Sequence[int] | Sequence[str],
+    texts: Sequence[Sequence[str]],
+    limits: tuple[float, float] | None = None,
+):
+    """A map with a cell for each of two settings, and a text in each cell."""
+    low, high = limits or (float(np.nanmin(values)), float(np.nanmax(values)))
+    image = panel.pcolormesh(
+        values, cmap=pale_map(), vmin=low, vmax=high, edgecolors="white", lw=1.0
+    )
+    for j, row in enumerate(texts):
+        for i, text in enumerate(row):
+            panel.text(i + 0.5, j + 0.5, text, ha="center", va="center", linespacing=1.15)
+    panel.set_xticks(np.arange(len(across)) + 0.5, [str(value) for value in across])
+    panel.set_yticks(np.arange(len(up)) + 0.5, [str(value) for value in up])
+    panel.tick_params(length=0)
+    return image

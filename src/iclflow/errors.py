@@ -1,0 +1,78 @@
+"""Errors about what was given: which field cannot work and why, and what theory cannot say."""
+
+from typing import Any, overload
+
+# As much of a value as a sentence can hold.
+_LONGEST_VALUE = 60
+
+
+class Refusal(ValueError):
+    """Raised by theory and analysis where they cannot say what they were asked; the text says why.
+
+    Whoever asks many questions, such as the claims on a run, takes it for an answer. Any other
+    `ValueError`, such as NumPy's about shapes, is a bug.
+    """
+
+
+class BeyondLimit(Refusal):
+    """Raised where a formula is a limit, such as that of small weights, which is too far away."""
+
+
+class InputError(ValueError):
+    """Something that was given cannot work. As text it is one full sentence.
+
+    `InputError("noise", -1, "must not be negative")` reads "`noise` = -1: must not be negative."
+    Where no field is to blame, such as for a file that is missing: `InputError(sentence)`.
+
+    **Fields:**
+
+    - `field`: the parameter or the setting, such as `noise` or `task.noise`; None where no field
+      is to blame.
+    - `value`: what was given; `...` where `problem` says enough about it.
+    - `allowed`: what is allowed instead, as the end of a sentence.
+    - `problem`: what is wrong with the value, such as "is not symmetric".
+    """
+
+    @overload
+    def __init__(self, sentence: str, /): ...
+
+    @overload
+    def __init__(self, field: str, value: Any = ..., *, allowed: str, problem: str = ""): ...
+
+    @overload
+    def __init__(self, field: str, value: Any, allowed: str, problem: str = ""): ...
+
+    def __init__(self, field: str, value: Any = ..., allowed: str = "", problem: str = ""):
+        # Exceptions are copied to other processes by their arguments.
+        super().__init__(*((field, value, allowed, problem) if allowed else (field,)))
+        self.field = field if allowed else None
+        self.value = value
+        self.allowed = allowed
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"`{self.field}` {self.predicate}" if self.allowed else self.args[0]
+
+    @property
+    def predicate(self) -> str:
+        """The sentence without its subject, the field."""
+        value = "" if self.value is ... else f"= {shorten(self.value)}"
+        end = "" if self.allowed.endswith((".", "?")) else "."
+        return f"{f'{value} {self.problem}'.strip()}: {self.allowed}{end}"
+
+    def renamed(self, field: str) -> "InputError":
+        """The same about a field that has another name here: a setting, or a flag."""
+        return InputError(field, self.value, self.allowed, self.problem)
+
+
+def shorten(value: Any) -> str:
+    """A value of a file or of a user as it can stand in a sentence: on one line, not too long."""
+    try:
+        # An array, or a number of NumPy, reads as the plain Python value that it holds.
+        text = " ".join(repr(value.tolist() if hasattr(value, "tolist") else value).split())
+    except ValueError:  # Python writes no more digits than some thousands
+        return "a number with thousands of digits"
+    except RecursionError:
+        return "a value that is nested too deeply"
+    text = "".join(c if c.isprintable() else "?" for c in text)
+    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"

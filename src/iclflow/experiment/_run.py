@@ -1,0 +1,140 @@
+"""`icl.run`: one experiment from its config to its trajectory, in memory or in a folder."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..config import Config, load_config, parse_config
+from ..flows import Status
+from ..runtime import Progress, show_progress
+from ..store import CONFIG, RunFolder, check_free, check_input, config_text
+from ..trajectory import Trajectory
+from ._build import Experiment, build_task, prepare
+from ._figure import loss_figure
+from ._overlay import overlay
+from ._prediction import Overlay
+from ._summary import Summary, summarise
+from ._train import train
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A run, with what it started from.
+
+    **Fields:**
+
+    - `folder`: where it is kept; None in memory.
+    - `computed`: whether it was computed now; otherwise it was in the folder already.
+    - `written`: whether the folder holds this run. A run that does not reach its end never replaces
+      one that did.
+    - `resumed`: whether it went on from a checkpoint.
+    """
+
+    experiment: Experiment
+    trajectory: Trajectory
+    folder: Path | None = None
+    computed: bool = True
+    written: bool = False
+    resumed: bool = False
+
+    @property
+    def config(self) -> Config:
+        return self.experiment.config
+
+    @functools.cached_property
+    def theory(self) -> Overlay | None:
+        """What theory predicts for this run, where it does."""
+        return overlay(self.experiment)
+
+    @functools.cached_property
+    def floor(self) -> float | None:
+        """The smallest loss that weights of this shape can reach, where it is known."""
+        return self.experiment.floor()
+
+    def summary(self) -> Summary:
+        """Plateaus and drops beside what was predicted."""
+        run, task = self.trajectory, self.experiment.task
+        return summarise(self.config, run, self.floor, self.theory, task)
+
+    def figures(self) -> dict[str, bytes]:
+        """The loss with theory, as the files `loss.png` and `loss.pdf`."""
+        return loss_figure(self.trajectory, self.theory, self.floor, self.config.name)
+
+
+def run(
+    config: Config | Mapping[str, Any] | Path | str,
+    out: Path | str | None = None,
+    *,
+    fresh: bool = False,
+    force: bool = False,
+    checkpoint_every: float = 10.0,
+    progress: Progress | bool | None = None,
+    waiting: Callable[[], None] | None = None,
+) -> Run:
+    """Runs an experiment. An `InputError` of one sentence says why it cannot be run.
+
+    In a folder it is kept for good: a run that is there already is returned at once, and one that
+    was stopped, or killed, resumes from its checkpoint, with the same bits.
+
+    **Arguments:**
+
+    - `config`: a config, its plain data, or the path of its TOML file.
+    - `out`: the folder for its config, trajectory and figure; None keeps it in memory.
+    - `fresh`: compute it again if it is there.
+    - `force`: overwrite files in the folder that have the names of a run's, whoever wrote them.
+    - `checkpoint_every`: seconds between two checkpoints.
+    - `progress`: whether to show a bar (default: on a terminal), or a function that is called with
+      what is being done, the share of it that is done, and numbers in words.
+    - `waiting`: called if another process computes this run, which is waited for.
+    """
+    if isinstance(config, Path | str):
+        source, config = config, load_config(config)
+        if out is not None:
+            check_input(source, Path(out), {CONFIG: config_text(config)})
+    elif not isinstance(config, Config):
+        config = parse_config(config)
+    with show_progress(config.name, progress) as tell:
+        if out is None:
+            return _compute(config, tell)
+        path = Path(out)
+        check_free(path, config, force)
+        build_task(config)
+        # A run that is over is returned as it is: that needs no lock, and no disk to write on.
+        stored = None if fresh else RunFolder(path, config).load_stored()
+        if stored is not None:
+            return Run(prepare(config), stored, path, computed=False)
+        return _compute_in_folder(config, path, fresh, force, checkpoint_every, tell, waiting)
+
+
+def _compute(config: Config, tell: Progress, checkpoint=None) -> Run:
+    def show(status: Status) -> None:
+        state = f"{status.clock:.4g}, {status.steps} steps, loss {status.loss:.5g}"
+        tell(config.name, status.fraction, state)
+
+    experiment = prepare(config)
+    resumed = checkpoint is not None and checkpoint.path.exists()
+    tell(f"{config.name}: {'resuming' if resumed else 'compiling'}", None, "")
+    return Run(experiment, train(experiment, show, checkpoint), resumed=resumed)
+
+
+def _compute_in_folder(
+    config: Config, path: Path, fresh: bool, force: bool, every: float, tell: Progress, waiting
+) -> Run:
+    """Computes a run into its folder, or finds what another process has just computed."""
+
+    def wait() -> None:
+        tell(f"{config.name}: waiting for another process that computes this run", None, "")
+        if waiting is not None:
+            waiting()
+
+    # A folder that cannot be used is refused before anything is computed.
+    with RunFolder.lock(path, config, wait, force) as folder:
+        stored = None if fresh else folder.load_stored()
+        if stored is not None:
+            return Run(prepare(config), stored, path, computed=False)
+        found = _compute(config, tell, folder.checkpoint(every, fresh))
+        tell(f"{config.name}: drawing", None, "")
+        written = folder.keep(found.trajectory, found.figures())
+        return dataclasses.replace(found, folder=path, written=written)

@@ -1,0 +1,176 @@
+"""The state of a server: the pages that are open, and their runs."""
+
+import asyncio
+import collections
+import shutil
+import time
+from typing import Any
+
+from ..config import Config
+from ._connections import LOGGER, MOST_STREAMS, MOST_STREAMS_OF_CLIENT
+from ._folder import make_checkpoint_folder
+from ._limits import (
+    MOST_BYTES,
+    MOST_KEPT,
+    MOST_SESSIONS,
+    MOST_WAITING,
+    MOST_WAITING_IN_ALL,
+    RequestError,
+)
+from ._scheduler import Scheduler
+from ._session import OVER, Run, Session
+
+# Seconds between two rounds of upkeep.
+_TICK = 0.25
+# Seconds that a page may be without a stream before its runs are cancelled: after a stream has
+# ended, and after a request, since a busy machine may be slow to open the first stream.
+_AWAY, _BUSY = 5.0, 30.0
+
+
+class Hub:
+    """Everything that the server knows. It belongs to the event loop.
+
+    **Arguments:**
+
+    - `workers`: the number of worker processes.
+    - `warm`: a config that idle workers compile when they start.
+    """
+
+    def __init__(self, workers: int, warm: Config | None = None):
+        self.scheduler = Scheduler(workers, warm)
+        self._sessions: collections.OrderedDict[str, Session] = collections.OrderedDict()
+        self._streams: collections.Counter[str] = collections.Counter()
+
+    async def start(self) -> None:
+        self._folder = make_checkpoint_folder()
+        self.scheduler.start()
+        self._ticking = asyncio.create_task(self._tick_forever())
+
+    async def close(self) -> None:
+        self.end_streams()
+        self._ticking.cancel()
+        await self.scheduler.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def end_streams(self) -> None:
+        """Ends all event streams, and starts no more jobs."""
+        self.scheduler.closing = True
+        for session in self._sessions.values():
+            session.wake()
+
+    @property
+    def closing(self) -> bool:
+        return self.scheduler.closing
+
+    def new_session(self) -> Session:
+        while len(self._sessions) >= MOST_SESSIONS:
+            idle = [s for s in self._sessions.values() if not s.active and not s.connections]
+            if not idle:
+                raise RequestError("Too many pages are open at once: close some.", status=503)
+            self._drop(idle[0])
+        session = Session()
+        self._sessions[session.id] = session
+        return session
+
+    def find_session(self, id: Any) -> Session:
+        """The page of this id, which becomes the most recently used one."""
+        session = self._sessions.get(id) if isinstance(id, str) else None
+        if session is None:
+            raise RequestError("The server does not know this page: reload it.", "session", 404)
+        self._sessions.move_to_end(session.id)
+        session.expected = time.monotonic() + _BUSY
+        return session
+
+    def open_stream(self, session: Session, client: str) -> None:
+        """Counts a stream of a page, unless this page or this client has too many."""
+        if session.connections >= MOST_STREAMS:
+            raise RequestError(
+                f"This page has {MOST_STREAMS} event streams, the most it may have: close it in "
+                "other tabs.",
+                "session",
+                429,
+            )
+        if self._streams[client] >= MOST_STREAMS_OF_CLIENT:
+            raise RequestError("Too many pages are open at once: close some.", status=429)
+        session.connections += 1
+        self._streams[client] += 1
+
+    def close_stream(self, session: Session, client: str) -> None:
+        """A stream of this page has ended: from now on the page counts as away."""
+        session.connections -= 1
+        self._streams[client] -= 1
+        session.expected = time.monotonic() + _AWAY
+
+    def find_run(self, id: str, session: Session | None = None) -> Run:
+        """The run of this id; with a session, one of its own."""
+        owners = self._sessions.values() if session is None else [session]
+        for owner in owners:
+            if id in owner.runs:
+                return owner.runs[id]
+        raise RequestError("This run no longer exists: start it again.", "run", 404)
+
+    def submit(
+        self,
+        session: Session,
+        config: Config,
+        title: str,
+        job: str = "run",
+        arguments: dict[str, Any] | None = None,
+        stored: dict[str, Any] | None = None,
+    ) -> Run:
+        """Puts a run into the queue."""
+        if len(session.active) >= MOST_WAITING:
+            raise RequestError(
+                f"This page has {MOST_WAITING} runs waiting or under way, the most it may have: "
+                "cancel one.",
+                status=429,
+            )
+        if self.scheduler.waiting >= MOST_WAITING_IN_ALL:
+            raise RequestError("Too many runs are waiting: try again in a moment.", status=503)
+        run = Run(session, config, title, job, arguments or {}, stored, self._folder)
+        session.runs[run.id] = run
+        self.scheduler.enqueue(run)
+        for old in [each for each in session.runs.values() if each.state in OVER][:-MOST_KEPT]:
+            session.forget(old)
+        self.scheduler.dispatch()
+        return run
+
+    async def _tick_forever(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK)
+            try:
+                self._tick(time.monotonic())
+            except Exception:
+                # Without upkeep nothing would ever be cancelled: log the error and go on.
+                LOGGER.exception("iclflow: the upkeep of the server failed.")
+
+    def _tick(self, now: float) -> None:
+        for session in list(self._sessions.values()):
+            if not session.connections and now > session.expected:
+                for run in session.active:
+                    self.scheduler.act(run, "cancel")
+        self._free_memory()
+        self.scheduler.tick(now)
+
+    def _free_memory(self) -> None:
+        """Forgets the oldest runs when all runs together take too much memory."""
+        while sum(session.bytes for session in self._sessions.values()) > MOST_BYTES:
+            over = (r for s in self._sessions.values() for r in s.runs.values() if r.state in OVER)
+            oldest = min(over, key=lambda run: run.queued_at, default=None)
+            if oldest is None:
+                return
+            oldest.session.forget(oldest)
+
+    def _drop(self, session: Session) -> None:
+        for run in list(session.runs.values()):
+            session.forget(run)
+        del self._sessions[session.id]
+
+    def health(self) -> dict[str, Any]:
+        """What the server holds, for monitoring."""
+        return {
+            "sessions": len(self._sessions),
+            "runs": sum(len(session.runs) for session in self._sessions.values()),
+            **self.scheduler.health(),
+            "bytes": sum(session.bytes for session in self._sessions.values()),
+        }

@@ -1,0 +1,83 @@
+"""A check: one comparison of a prediction with a measurement."""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import numpy as np
+
+Comparison = Literal["absolute", "relative", "standard errors", "equal", "at least", "at most"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """One comparison of a prediction with a measurement.
+
+    **Fields:**
+
+    - `comparison`: `"absolute"` and `"relative"`: the largest deviation must stay within
+      `tolerance`; `"standard errors"`: the same in units of `standard_error`; `"equal"`: the same
+      to the last digit; `"at least"`, `"at most"`: the measurement must be on the right side of
+      the prediction, with `tolerance` to spare in its favour.
+    """
+
+    name: str
+    predicted: Any
+    measured: Any
+    tolerance: float = 0.0
+    comparison: Comparison = "absolute"
+    standard_error: Any = None
+
+    @property
+    def error(self) -> float:
+        """The deviation that the tolerance bounds; infinite if the two cannot be compared."""
+        if self.comparison == "equal":
+            return 0.0 if plain(self.predicted) == plain(self.measured) else math.inf
+        predicted = np.asarray(self.predicted, float)
+        measured = np.asarray(self.measured, float)
+        if measured.size == 0 or (predicted.shape != measured.shape and predicted.ndim):
+            return math.inf
+        difference = measured - predicted
+        if self.comparison == "at least":
+            difference = np.maximum(-difference, 0)
+        elif self.comparison == "at most":
+            difference = np.maximum(difference, 0)
+        elif self.comparison == "relative":
+            difference = np.abs(difference) / np.abs(predicted)
+        elif self.comparison == "standard errors":
+            with np.errstate(
+                divide="ignore", invalid="ignore"
+            ):  # nothing but equality is within no error at all
+                share = np.abs(difference) / np.asarray(self.standard_error, float)
+            difference = np.where(difference == 0, 0.0, share)
+        worst = float(np.max(np.abs(difference), initial=0.0))
+        return worst if math.isfinite(worst) else math.inf
+
+    @property
+    def passed(self) -> bool:
+        return self.error <= self.tolerance
+
+    @property
+    def strain(self) -> float:
+        """The error over the tolerance; infinite where what allows for no error is wrong."""
+        if self.tolerance > 0:
+            return self.error / self.tolerance
+        return math.inf if self.error > 0 else 0.0
+
+
+# What a claim yields, one after the other.
+Checks = Iterator[Check]
+
+
+def plain(value: Any) -> Any:
+    """Numbers, lists and dictionaries of Python's own, fit for JSON."""
+    if isinstance(value, dict):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    if hasattr(value, "tolist"):
+        return plain(np.asarray(value).tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if isinstance(value, str | int | float | bool | None) else str(value)

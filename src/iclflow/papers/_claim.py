@@ -1,0 +1,281 @@
+"""A claim: one sentence of a paper as something that runs and can fail."""
+
+import copyreg
+import dataclasses
+import difflib
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
+
+from ..config import Config
+from ..errors import InputError, Refusal
+from ._check import Check, plain
+from ._given import Given, Need, OnRun, RunTest, on_run
+from ._lab import Lab
+from ._registry import Registry, join_lines
+
+Paper = Literal["linear", "softmax", "multitask"]
+Tier = Literal["smoke", "default", "paper"]
+TIERS: tuple[Tier, ...] = ("smoke", "default", "paper")
+Verdict = Literal["holds", "fails", "inconclusive", "misstated"]
+
+
+class Inconclusive(Exception):
+    """Raised by a claim that cannot be decided with what was computed; its text says why."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """One sentence, how it is tested, and why with that tolerance.
+
+    **Fields:**
+
+    - `id`: `paper/name`.
+    - `source`: the equation, figure or section of the paper.
+    - `tolerance_reason`: where the tolerance comes from.
+    - `test`: computes the checks, with all predictions taken through `lab.predict`.
+    - `figures`: names of the figures that show it.
+    - `on_run`: how it is checked on a run that somebody made, if it speaks of single runs.
+    - `corrected_by`: the claim that says it right, of a sentence that is known to be wrong.
+    """
+
+    id: str
+    paper: Paper
+    statement: str
+    source: str
+    tier: Tier
+    tolerance_reason: str
+    test: Callable[[Lab], Iterable[Check]]
+    figures: tuple[str, ...] = ()
+    on_run: OnRun | None = None
+    corrected_by: str | None = None
+
+    @property
+    def misstated(self) -> bool:
+        """Whether the sentence is known to be wrong as stated."""
+        return self.corrected_by is not None
+
+    def refuses(self, config: Config) -> str | None:
+        """Why the claim does not speak of runs of this config; None if it does."""
+        return self._on_run.refuses(config)
+
+    def refuses_all(self, configs: Sequence[Config]) -> str | None:
+        """Why the claim speaks of no run of these configs; None if it speaks of one."""
+        return self._on_run.refuses_all(configs)
+
+    def check(self, run: Any, task: Any, config: Config, falsify: bool = False) -> "Outcome":
+        """The verdict on one run.
+
+        **Arguments:**
+
+        - `run`: of `config`, finished or under way.
+        - `task`: of `config`; built if it is None.
+        - `falsify`: compares with predictions that are deliberately wrong, so that every check has
+          to fail.
+        """
+        reason = self.refuses(config)
+        if reason is not None:
+            raise ValueError(f"The claim `{self.id}` {reason}.")
+        # Here, since `papers` is loaded to list studies, which needs no JAX.
+        from ..experiment import build_task
+
+        given = Given(config, build_task(config) if task is None else task, run)
+
+        def test(lab: Lab) -> Iterable[Check]:
+            if len(run) < 2:
+                raise Inconclusive("the run has fewer than two points")
+            if run.result.name == "diverged":
+                raise Inconclusive("the run diverged")
+            try:
+                return tuple(self._on_run.test(given, lab))
+            except Refusal as refusal:
+                # Theory and analysis refuse what they cannot say of a run in a sentence.
+                raise Inconclusive(" ".join(str(refusal).split()).rstrip(".")) from None
+
+        reason = self._on_run.tolerance_reason
+        here = dataclasses.replace(self, tolerance_reason=reason, test=test)
+        return run_claim(here, Lab(falsify=falsify))
+
+    @property
+    def _on_run(self) -> OnRun:
+        if self.on_run is None:
+            raise ValueError(f"The claim `{self.id}` is not about single runs.")
+        return self.on_run
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What one claim gave in one run."""
+
+    claim: Claim
+    checks: tuple[Check, ...]
+    verdict: Verdict
+    reason: str
+    seconds: float
+    config: dict[str, Any]
+
+    @property
+    def worst(self) -> Check | None:
+        """The check that comes closest to failing, or fails worst."""
+        return max(self.checks, key=lambda check: check.strain, default=None)
+
+    def as_json(self) -> dict[str, Any]:
+        """The outcome as plain data; infinite errors are spelled out, since JSON has none."""
+        worst = self.worst
+        return {
+            "id": self.claim.id,
+            "paper": self.claim.paper,
+            "statement": self.claim.statement,
+            "source": self.claim.source,
+            "predicted": {check.name: plain(check.predicted) for check in self.checks},
+            "measured": {check.name: plain(check.measured) for check in self.checks},
+            "error": None if worst is None else plain(worst.error),
+            "tolerance": None if worst is None else worst.tolerance,
+            "comparison": None if worst is None else worst.comparison,
+            "tolerance_reason": self.claim.tolerance_reason,
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "corrected_by": self.claim.corrected_by,
+            "seconds": round(self.seconds, 3),
+            "config": plain(self.config),
+            "checks": [
+                {
+                    "name": check.name,
+                    "predicted": plain(check.predicted),
+                    "measured": plain(check.measured),
+                    "error": plain(check.error),
+                    "tolerance": check.tolerance,
+                    "comparison": check.comparison,
+                    "standard_error": plain(check.standard_error),
+                    "passed": check.passed,
+                }
+                for check in self.checks
+            ],
+        }
+
+
+def run_claim(claim: Claim, lab: Lab) -> Outcome:
+    """Runs one claim and gives its verdict.
+
+    Against bent predictions (`lab.falsify`) every single check has to fail: a claim in which one
+    still passes is reported as holding, since that check could not have failed.
+    """
+    start = time.perf_counter()
+    lab.begin()
+    try:
+        checks = tuple(claim.test(lab))
+    except Inconclusive as stop:
+        return Outcome(
+            claim, (), "inconclusive", str(stop), time.perf_counter() - start, lab.config
+        )
+    seconds = time.perf_counter() - start
+    # Plain data, as the report has it: what a claim noted may be an object of any kind.
+    config = plain(lab.config)
+    if not checks:
+        raise ValueError(f"The claim {claim.id} made no check.")
+    failed = [check for check in checks if not check.passed]
+    if lab.falsify:
+        verdict = "fails" if len(failed) == len(checks) else "holds"
+        passed = "; ".join(check.name for check in checks if check.passed)
+        reason = f"still passes against a wrong prediction: {passed}" if passed else ""
+    elif claim.misstated:
+        verdict = "misstated" if failed else "holds"
+        reason = f"refuted by: {'; '.join(check.name for check in failed)}" if failed else ""
+    else:
+        verdict = "fails" if failed else "holds"
+        reason = f"failed: {'; '.join(check.name for check in failed)}" if failed else ""
+    return Outcome(claim, checks, verdict, reason, seconds, config)
+
+
+CLAIMS: Registry[Claim] = Registry("claims")
+
+
+def claim(
+    id: str,
+    statement: str,
+    *,
+    source: str,
+    tolerance_reason: str,
+    tier: Tier = "default",
+    **fields: Any,
+) -> Callable[[Callable[[Lab], Iterable[Check]]], Claim]:
+    """Makes a claim of a function that makes runs and computes checks, and registers it."""
+
+    def register(test: Callable[[Lab], Iterable[Check]]) -> Claim:
+        paper: Paper = id.split("/")[0]  # pyright: ignore[reportAssignmentType]
+        sentence, reason = join_lines(statement), join_lines(tolerance_reason)
+        new = Claim(id, paper, sentence, join_lines(source), tier, reason, test, **fields)
+        return CLAIMS.add(id, new)
+
+    return register
+
+
+def claim_on_run(
+    id: str,
+    statement: str,
+    *,
+    on: Callable[[Lab], Given],
+    needs: tuple[Need, ...],
+    tolerance_on_any_run: str,
+    **fields: Any,
+) -> Callable[[RunTest], Claim]:
+    """Makes a claim of a function that checks one run: its own, and anybody's that meets `needs`.
+
+    **Arguments:**
+
+    - `on`: makes the claim's own run.
+    - `tolerance_on_any_run`: why the tolerances are right on runs that others made.
+    - `fields`: as those of `claim`.
+    """
+
+    def register(check: RunTest) -> Claim:
+        on_any_run = on_run(*needs, tolerance_reason=tolerance_on_any_run)(check)
+
+        def test(lab: Lab) -> Iterable[Check]:
+            return check(on(lab), lab)
+
+        # It belongs to the topic that the claim is about.
+        test.__module__ = check.__module__
+        return claim(id, statement, on_run=on_any_run, **fields)(test)
+
+    return register
+
+
+def all_claims() -> tuple[Claim, ...]:
+    """Every claim, in the order of the papers."""
+    return tuple(CLAIMS.values())
+
+
+def select_claims(
+    ids: Iterable[str] = (), paper: Paper | None = None, tier: Tier = "default"
+) -> tuple[Claim, ...]:
+    """The claims that a user asked for.
+
+    **Arguments:**
+
+    - `ids`: exactly these; a prefix such as `linear/` stands for all that begin with it.
+    - `paper`: those of one paper.
+    - `tier`: those of this tier and of the quicker ones. Ignored for claims asked for by id.
+    """
+    ids = tuple(ids)
+    for wanted in ids:
+        if not any(_matches(known, wanted) for known in CLAIMS):
+            close = difflib.get_close_matches(wanted, CLAIMS, n=1, cutoff=0.8)
+            remedy = f"did you mean {close[0]}?" if close else "`iclflow claims` lists them"
+            raise InputError("claim", wanted, remedy, "is not a claim")
+    chosen = [c for c in CLAIMS.values() if paper is None or c.paper == paper]
+    if ids:
+        return tuple(c for c in chosen if any(_matches(c.id, wanted) for wanted in ids))
+    return tuple(c for c in chosen if TIERS.index(c.tier) <= TIERS.index(tier))
+
+
+def _find_claim(id: str) -> Claim:
+    return CLAIMS[id]
+
+
+# A claim travels to another process by its name: its test is no function that can be found.
+copyreg.pickle(Claim, lambda claim: (_find_claim, (claim.id,)))
+
+
+def _matches(id: str, wanted: str) -> bool:
+    return id == wanted or (wanted.endswith("/") and id.startswith(wanted))

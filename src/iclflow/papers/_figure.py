@@ -1,0 +1,70 @@
+"""What a figure is, and how it is drawn."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+
+from ..drawing import Drawing
+from ._lab import Lab
+from ._registry import PAPERS, Registry, join_lines
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """A figure that can be drawn.
+
+    **Fields:**
+
+    - `name`: `paper/topic`.
+    - `caption`: what is to be seen in it.
+    - `paper`: the arXiv number of the paper, and the figure there if it has one.
+    - `draw`: computes what is missing in the lab, and draws.
+    """
+
+    name: str
+    title: str
+    caption: str
+    paper: str
+    draw: Callable[[Lab], Drawing]
+
+
+class _Figures(Registry[Figure]):
+    """Figures in the order in which their papers name them, whichever module draws them."""
+
+    def __iter__(self) -> Iterator[str]:
+        from . import linear, multitask, softmax
+
+        papers = {"linear": linear, "softmax": softmax, "multitask": multitask}
+        named = [f"{name}/{topic}" for name in PAPERS for topic in papers[name].ORDER["figures"]]
+        place = {name: number for number, name in enumerate(named)}
+        return iter(sorted(self._load(), key=lambda name: place.get(name, len(place))))
+
+
+FIGURES: Registry[Figure] = _Figures("figures")
+
+
+def figure(
+    name: str, title: str, caption: str, number: int | None = None
+) -> Callable[[Callable[[Lab], Drawing]], Callable[[Lab], Drawing]]:
+    """Registers the function that draws a figure.
+
+    **Arguments:**
+
+    - `number`: of the figure in the paper, if it is there.
+    """
+    caption = join_lines(caption)
+    paper = f"arXiv {PAPERS[name.split('/')[0]]}"
+
+    def register(function: Callable[[Lab], Drawing]) -> Callable[[Lab], Drawing]:
+        def draw(lab: Lab) -> Drawing:
+            from ..drawing.style import style
+
+            with style():
+                drawing = function(lab)
+            about = {"figure": name, "tier": lab.tier}
+            return dataclasses.replace(drawing, config=about | drawing.config, caption=caption)
+
+        where = paper if number is None else f"{paper}, Figure {number}"
+        FIGURES.add(name, Figure(name, title, caption, where, draw))
+        return function
+
+    return register

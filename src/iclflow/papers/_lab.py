@@ -1,0 +1,203 @@
+"""Where claims and figures get their runs: each is computed once and shared."""
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Hashable
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import numpy as np
+
+from ..config import Config
+from ._check import Check
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+# A few per cent: a check that does not notice this much is not a check.
+BEND = 1.03
+
+
+class Lab:
+    """Runs experiments, remembers them, and hands out predictions, bent ones if asked.
+
+    **Arguments:**
+
+    - `tier`: how much to compute: more seeds and finer scales at `"paper"`.
+    - `falsify`: predictions come out deliberately wrong.
+    """
+
+    def __init__(self, tier: str = "default", falsify: bool = False):
+        self.tier = tier
+        self.falsify = falsify
+        self.config: dict[str, Any] = {}
+        self._memory: dict[Hashable, Any] = {}
+
+    def bent(self) -> "Lab":
+        """A lab with the same results and deliberately wrong predictions."""
+        other = Lab(self.tier, falsify=True)
+        other._memory = self._memory
+        return other
+
+    def begin(self) -> None:
+        """Forgets the settings of the claim before; results are kept."""
+        self.config = {}
+
+    def note(self, **settings: Any) -> None:
+        """Records the settings under which a claim was tested."""
+        self.config = self.config | settings
+
+    def run(self, config: Config, weights: int | None = None) -> Any:
+        """The run of a config, such as that of a study, computed once.
+
+        **Arguments:**
+
+        - `weights`: the first weights are drawn with the key of this number itself, and not with
+          one of those that the seed stands for.
+        """
+        return self.compute(_run, config, weights)
+
+    def compute(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """What a function gives for these arguments, computed the first time that anybody asks."""
+        return self._once(_key(function, args, kwargs), lambda: function(*args, **kwargs))
+
+    def assume(self, value: Any, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        """Takes a value for what a function gives: it is not computed. `function` is one that was
+        given to `compute`, or that is marked `once` (then without the lab)."""
+        if getattr(function, "takes_lab", False):
+            args = (self, *args)
+        self._memory[_key(function, args, kwargs)] = value
+
+    def _once(self, key: Hashable, compute: Callable[[], T]) -> T:
+        if key not in self._memory:
+            self._memory[key] = compute()
+        return self._memory[key]
+
+    def scaled(self, smoke: int, default: int, paper: int) -> int:
+        """A number (of seeds, of restarts) that depends on the tier."""
+        return {"smoke": smoke, "default": default, "paper": paper}[self.tier]
+
+    def predict(self, value: T, wrong: Any = None) -> T:
+        """A prediction; under `falsify`, `wrong` instead.
+
+        By default a wrong prediction is the right one times 1.03. Where that would not be wrong
+        (a count, an order, a zero), the claim says what would be.
+        """
+        if not self.falsify:
+            return value
+        return np.asarray(value, float) * BEND if wrong is None else wrong  # pyright: ignore[reportReturnType]
+
+    # The checks of a claim. Each takes its prediction through `predict`, so that `--falsify` bends
+    # it: by 3 %, or to `wrong`.
+
+    def close(
+        self, name: str, predicted: Any, measured: Any, tolerance: float, wrong: Any = None
+    ) -> Check:
+        """The two differ by at most `tolerance`."""
+        return Check(name, self.predict(predicted, wrong), measured, tolerance)
+
+    def relative(
+        self, name: str, predicted: Any, measured: Any, tolerance: float, wrong: Any = None
+    ) -> Check:
+        """The two differ by at most `tolerance` times the prediction."""
+        return Check(name, self.predict(predicted, wrong), measured, tolerance, "relative")
+
+    def sampled(
+        self, name: str, predicted: Any, measured: Any, standard_error: Any, wrong: Any = None
+    ) -> Check:
+        """The measurement was drawn: it is within four standard errors."""
+        predicted = self.predict(predicted, wrong)
+        return Check(name, predicted, measured, 4.0, "standard errors", standard_error)
+
+    def equal(self, name: str, predicted: Any, measured: Any, wrong: Any = None) -> Check:
+        """The two are the same: counts, orders, names, answers to yes or no.
+
+        A wrong prediction is by default one more, and the other answer; that of a name or of an
+        order must be given.
+        """
+        if self.falsify and wrong is None:
+            wrong = _off_by_one(predicted)
+        return Check(name, self.predict(predicted, wrong), measured, comparison="equal")
+
+    def at_least(
+        self, name: str, limit: Any, measured: Any, tolerance: float = 0.0, *, wrong: Any = None
+    ) -> Check:
+        """The measurement is not below `limit`, or by at most `tolerance`."""
+        return Check(name, self.predict(limit, wrong), measured, tolerance, "at least")
+
+    def at_most(
+        self, name: str, limit: Any, measured: Any, tolerance: float = 0.0, *, wrong: Any = None
+    ) -> Check:
+        """The measurement is not above `limit`, or by at most `tolerance`."""
+        return Check(name, self.predict(limit, wrong), measured, tolerance, "at most")
+
+
+def _off_by_one(value: Any) -> Any:
+    """A count that is one more, an answer that is the other one; of many values each."""
+    if isinstance(value, list | tuple):
+        return [_off_by_one(each) for each in value]
+    array = np.asarray(value)
+    if array.dtype == bool:
+        return ~array
+    if not np.issubdtype(array.dtype, np.integer):
+        raise TypeError(f"`wrong` must say what is a wrong prediction in place of {value!r}.")
+    return array + 1
+
+
+def once(compute: Callable[Concatenate[Lab, P], T]) -> Callable[Concatenate[Lab, P], T]:
+    """Marks a function of a lab whose results the lab keeps, one for each set of arguments."""
+
+    @functools.wraps(compute)
+    def recall(lab: Lab, *args: P.args, **kwargs: P.kwargs) -> T:
+        key = _key(compute, (lab, *args), kwargs)
+        return lab._once(key, lambda: compute(lab, *args, **kwargs))
+
+    setattr(recall, "takes_lab", True)
+    return recall
+
+
+def _key(function: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> Hashable:
+    """Which function, and its arguments, with defaults put in; the lab among them is left out."""
+    function = inspect.unwrap(function)  # whatever checks its types, or remembers its results
+    bound = inspect.signature(function).bind(*args, **kwargs)
+    bound.apply_defaults()
+    given = {name: value for name, value in bound.arguments.items() if not isinstance(value, Lab)}
+    # The line tells functions without a name apart.
+    line = getattr(getattr(function, "__code__", None), "co_firstlineno", 0)
+    return function.__module__, function.__qualname__, line, _content(given)
+
+
+def _content(value: Any) -> Hashable:
+    """What tells one argument from another: all numbers of arrays, also of those inside models."""
+    if isinstance(value, Config):
+        return value.hash
+    if isinstance(value, str | int | float | None) or hasattr(value, "__code__"):
+        return value
+    if isinstance(value, dict):
+        return tuple((key, _content(each)) for key, each in value.items())
+    if isinstance(value, list | tuple):
+        return tuple(map(_content, value))
+    import jax
+    import jax.numpy as jnp
+
+    if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+        value = jax.random.key_data(value)
+    if isinstance(value, np.ndarray | np.generic | jax.Array):
+        array = np.asarray(value)
+        return str(array.dtype), array.shape, array.tobytes()
+    leaves, structure = jax.tree.flatten(value)
+    if leaves == [value]:
+        raise TypeError(f"A lab cannot tell values of type {type(value).__name__} apart.")
+    return str(structure), _content(leaves)
+
+
+def _run(config: Config, weights: int | None) -> Any:
+    import jax.random as jr
+
+    from ..experiment import build_model, prepare, train
+
+    experiment = prepare(config)
+    if weights is None:
+        return train(experiment)
+    model, attention = build_model(config, jr.key(weights))
+    return train(dataclasses.replace(experiment, model=model, attention=attention))

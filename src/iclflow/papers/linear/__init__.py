@@ -1,0 +1,17 @@
+"""Training dynamics of linear attention (arXiv 2501.16265)."""
+
+# In which order reports and lists show the modules of claims, and the figures. What is not named
+# comes last.
+# fmt: off
+ORDER = {
+    "claims": (
+        "network", "merged", "separate", "order", "cascade", "algorithm", "rank", "scale",
+        "softmax", "in_weight",
+    ),
+    "figures": (
+        "merged", "landscape-merged", "white", "merged-drop-times", "staircase",
+        "landscape-separate", "order", "order-by-growth", "scalar-ode", "cascade", "heads",
+        "rank", "pcr", "context", "softmax", "in-weight", "scale", "lazy", "rich-to-lazy",
+    ),
+}
+# fmt: on

@@ -1,0 +1,136 @@
+"""How far a staircase is from the limit of small weights that theory speaks of.
+
+Two things make the steps of rank-one heads indistinct: drops that come one right after the other,
+and heads that are not yet aligned with one component when they grow. Both follow from the weights
+at t = 0. Both are needed to say what a claim's tolerance is, or that it says nothing about a run.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from ... import analysis, theory
+from ...models import Normaliser
+from ...tasks import LinearRegression
+from .. import Given, Inconclusive
+from .checks_limits import normaliser_of, require_dense
+
+# A drop is gone, and a plateau is left, so many durations of a drop beside it.
+CLEAR = 10.0
+# Runs that stop within this share of the way down have A to 0.7 %, its root, in prediction.
+_CLOSE = 5e-5
+
+
+class Steps(NamedTuple):
+    """The staircase that theory predicts, and how distinct its steps are.
+
+    **Fields:**
+
+    - `rests`: the predicted time before each drop, over the duration τ/(c a^⅓) of that drop.
+    - `misalignment`: the largest share of an unlearned component that a head has when it has
+      learned its own, relative to that.
+    """
+
+    staircase: theory.Staircase
+    rests: Float[np.ndarray, " n"]
+    misalignment: float
+
+
+def predicted_steps(task: LinearRegression, first) -> Steps:
+    """The staircase from the first weights of rank-one heads."""
+    found = theory.staircase(task, first)
+    if not len(found.drop_times):
+        raise Inconclusive("no drop is predicted: no head can grow from these first weights")
+    rests = np.diff(found.drop_times, prepend=0.0) / found.widths
+    return Steps(found, rests, _misalignment(task, first, found))
+
+
+def _misalignment(task: LinearRegression, first, found: theory.Staircase) -> float:
+    """While small, the parts of a head along the components d grow together as exp(c_d θ): when the
+    one that wins has grown from g to its size a^⅓, part j has grown by (a^⅓/g)^(c_j/c)."""
+    modes = theory.modes(task, first.normaliser)
+    sizes, rates = np.cbrt(modes.strengths), modes.growth_rates
+    keys, queries = (
+        np.asarray(w)[..., 0] @ modes.left for w in (first.circuits.K, first.circuits.Q)
+    )
+    either = np.sqrt((keys**2 + queries**2) / 2)
+    worst = 0.0
+    for head, won in zip(found.heads, found.drop_order):
+        sign = np.sign(float(first.circuits.v[head]))
+        growing = abs(keys[head, won] + sign * queries[head, won]) / 2
+        left = slice(won + 1, modes.count)
+        grown = either[head, left] * (sizes[won] / growing) ** (rates[left] / rates[won])
+        worst = max(worst, float(np.max(grown / sizes[won], initial=0.0)))
+    return worst
+
+
+def relaxation_rate(
+    task: LinearRegression, learned: int, normaliser: Normaliser = "context"
+) -> float:
+    """How fast heads of rank one that have learned the first components lose what they still have
+    of the others, in 1/τ.
+
+    Around a learned head (v = a^⅓, K = Q = a^⅓ e_i) its parts k, q along an unlearned e_j obey
+    τ k̇ = s(−S_i (C_j/C_i) k + S_j q), τ q̇ = s(S_j k − S_i (λ_j/λ_i) q), s = a_i^⅓.
+    """
+    modes = theory.modes(task, normaliser)
+    drive, size = modes.growth_rates, np.cbrt(modes.strengths)
+    in_basis = lambda matrix: np.einsum("dj,de,ej->j", modes.left, np.asarray(matrix), modes.left)
+    spread = in_basis(theory.correlation_second_moment(task, normaliser))
+    inputs = in_basis(task.covariance)
+    rates = []
+    for i in range(learned):
+        for j in range(learned, modes.count):
+            pull = drive[i] * np.array([spread[j] / spread[i], inputs[j] / inputs[i]])
+            slow = np.linalg.eigvalsh([[-pull[0], drive[j]], [drive[j], -pull[1]]])[-1]
+            rates.append(-size[i] * slow)
+    return float(min(rates, default=np.inf))
+
+
+def check_distinct(found: Steps, rest: float, misalignment: float) -> None:
+    """Refuses to decide where theory itself says that steps are not apart."""
+    if found.rests.min() < rest:
+        raise Inconclusive(
+            f"two drops are predicted {found.rests.min():.2g} of their durations apart: the claim "
+            f"is for steps that are {rest:g} apart or more"
+        )
+    if found.misalignment > misalignment:
+        raise Inconclusive(
+            f"a head has {found.misalignment:.2g} of another component when it learns its own: the "
+            f"claim is for smaller first weights, which leave at most {misalignment:g}"
+        )
+
+
+def find_rests(
+    given: Given, relaxed: float
+) -> tuple[Float[np.ndarray, " n"], list[tuple[int, analysis.Plateau]]]:
+    """The predicted levels, and the plateaus of the run that are long enough to be compared, each
+    with the number of the level that is nearest.
+
+    **Arguments:**
+
+    - `relaxed`: how many times what heads have of other components must have decayed by e.
+    """
+    task, normaliser = given.task, normaliser_of(given)
+    modes, model = theory.modes(task, normaliser), given.config.model
+    room = min(modes.count, model.heads * model.widest_rank)
+    levels = theory.plateau_losses(task, room, normaliser)
+    widths = 1 / (modes.growth_rates * np.cbrt(modes.strengths))
+    close = getattr(given.config.flow, "tolerance") <= _CLOSE
+    require_dense(given, -np.diff(levels))
+    found = []
+    for rest in analysis.plateaus(given.run):
+        number = int(np.argmin(np.abs(rest.level - levels)))
+        done = rest.final and given.run.result.name == "converged" and close
+        if done and number == room:
+            found.append((number, rest))
+            continue
+        if rest.final or number == room or rest.duration < CLEAR * widths[number]:
+            continue
+        if rest.duration * relaxation_rate(task, number, normaliser) < relaxed:
+            continue
+        found.append((number, rest))
+    if not found:
+        raise Inconclusive("the loss has not rested for as long as ten drops anywhere")
+    return levels, found

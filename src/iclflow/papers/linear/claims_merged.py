@@ -1,0 +1,226 @@
+"""Claims of arXiv 2501.16265 on attention with a merged key-query matrix."""
+
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+
+from ... import analysis, theory
+from ...models import Attention, Merged
+from ...risks import risk
+from .. import Check, Checks, Given, Inconclusive, Lab, claim, claim_on_run, on_run, study
+from .._needs import population, scheme
+from .checks_limits import (
+    DRIFT_REASON,
+    check_conserved,
+    loss_at_zero,
+    normaliser_of,
+    require_moved_loss,
+)
+from .needs import MERGED, learnable, not_large, round_prior, small, white
+from .runs import FOUR, WEIGHTS, four_components, merged_config, merged_ensemble, white_config
+from .runs_landscape import merged_restarts
+
+
+@claim(
+    "linear/merged-two-stationary-sets",
+    """The loss of merged attention has exactly two sets of stationary points: a saddle of index H
+    at the loss of predicting zero, and the global minimum.""",
+    source="Section 3.2",
+    tolerance_reason="""Newton's method stops at a gradient below 1e-10; the loss is then exact to
+    the square of that over the curvature. Counts and indices are exact. A few restarts, at most one
+    in ten, may be caught where the gradient is small but not zero.""",
+    figures=("linear/landscape-merged",),
+)
+def merged_two_stationary_sets(lab: Lab) -> Checks:
+    """Random restarts of a root finder on the gradient, and Hessians at what they find."""
+    task, heads = four_components(), 3
+    saddles, minima = theory.merged_stationary_sets(task, heads)
+    template = Attention.merged(jr.key(0), 4, heads, 1.0)
+    exact = risk(task, template)
+    found = merged_restarts(lab, heads)
+    lab.note(**FOUR, heads=heads, restarts=found.words)
+    losses = lab.predict(np.array([minima.loss, saddles.loss]))
+    distance = np.min(np.abs(found.losses[:, None] - losses), axis=1)
+    at_zero = Attention(Merged.of(jnp.zeros(heads), jnp.zeros((heads, 4, 4))))
+    v, U = theory.merged_minimum_point(task, np.ones(heads))
+    at_minimum = Attention(Merged.of(jnp.asarray(v), jnp.asarray(U)))
+    yield Check("distance of the losses found from the two predicted", 0.0, distance.max(), 1e-9)
+    yield Check("losses reached", np.sort(losses), np.sort(found.distinct_losses()), 1e-9)
+    yield lab.equal(
+        "Hessian index at the saddle, at the minimum",
+        (saddles.hessian_index, minima.hessian_index),
+        tuple(analysis.hessian_spectrum(exact, m).index for m in (at_zero, at_minimum)),
+        wrong=(heads + 1, 1),
+    )
+    measured = analysis.hessian_spectrum(exact, at_minimum).nullity
+    yield lab.equal("Hessian nullity at the minimum", minima.hessian_nullity, measured)
+    yield check_converged(lab, found)
+
+
+def check_converged(lab: Lab, restarts: analysis.StationaryPoints) -> Check:
+    """That nearly all restarts ended at a stationary point: those that did not tell nothing."""
+    share = len(restarts.losses) / restarts.started
+    name = f"share of restarts that converged ({restarts.words})"
+    return lab.at_least(name, 0.9, share, wrong=1.01)
+
+
+@claim_on_run(
+    "linear/white-sigmoid",
+    "For white inputs the predictor is σ(t) βᵀx_q with σ(t) a rescaled sigmoid in closed form.",
+    source="Section 3.3, closed form of σ(t)",
+    tier="smoke",
+    on=lambda lab: Given.study(lab, white_config(), WEIGHTS, strength_at_start=1e-4),
+    tolerance_reason="""The solver runs at a relative tolerance of 1e-9 a step, and errors grow by
+    at most the width of the sigmoid; 1e-7 of the final σ leaves room for that.""",
+    needs=(*MERGED, population, learnable, scheme("identity"), white, round_prior),
+    tolerance_on_any_run="""A closed form against a solver at a relative tolerance of 1e-8 a step or
+    better; errors grow by at most the width of the sigmoid. 1e-6 of the final σ and of the loss at
+    the start.""",
+    figures=("linear/white",),
+)
+def white_sigmoid(given: Given, lab: Lab) -> Checks:
+    """σ(t) from the weights of a run, and the loss, over the whole time course."""
+    task, run, normaliser = given.task, given.run, normaliser_of(given)
+    first, dim = run.at(0), given.task.dim
+    found = theory.white_initial_strength(task, first.circuits.v, first.circuits.U, normaliser)
+    start = float(lab.predict(found))
+    sigma = theory.white_strength(task, run.times, start, normaliser)
+    loss = theory.white_loss(task, run.times, start, normaliser)
+    matrices = run.coefficients()
+    measured = np.trace(matrices, axis1=1, axis2=2) / dim
+    best = float(np.trace(theory.optimal_matrix(task, normaliser))) / dim
+    near = given.tolerance(1e-7, lambda: 1e-6 * best)
+    allowed = given.tolerance(1e-7, lambda: require_moved_loss(given, 1e-6 * float(run.losses[0])))
+    yield Check(f"σ(t) at {len(run)} times", sigma, measured, near)
+    yield Check(f"loss at {len(run)} times", loss, run.losses, allowed)
+    if given.own:
+        off = np.abs(matrices - measured[:, None, None] * np.eye(dim)).max()
+        yield lab.close("A(t) − σ(t) I", 0.0, off, 1e-9, wrong=1e-3)
+
+
+def _past_the_drop(given: Given) -> float:
+    """The predicted drop time of merged attention, if the run goes on for as long again."""
+    first = given.run.at(0)
+    time = theory.drop_time(
+        given.task, first.circuits.v, first.circuits.U, normaliser=normaliser_of(given)
+    )
+    if given.run.result.name != "converged" and given.end < 2 * time:
+        raise Inconclusive(
+            f"the drop is predicted at {time:.4g}, and the run ends at {given.end:.4g}"
+        )
+    return time
+
+
+@on_run(
+    *MERGED,
+    population,
+    learnable,
+    small(0.05),
+    tolerance_reason="A count of drops of the loss curve.",
+)
+def single_drop_on_run(given: Given, lab: Lab) -> Checks:
+    """Quick drops of the loss curve, found without any help from theory."""
+    _past_the_drop(given)
+    drops = analysis.drop_count(given.run)
+    yield lab.equal("drops", 1, drops)
+
+
+@claim(
+    "linear/single-drop",
+    "From small weights, merged attention stays on one plateau and then drops once.",
+    source="Section 3.3; Figure 1",
+    tolerance_reason="A count of plateaus; every seed must agree.",
+    figures=("linear/merged",),
+    on_run=single_drop_on_run,
+)
+def single_drop(lab: Lab) -> Checks:
+    """Plateaus found on the loss curves, without any help from theory."""
+    seeds = lab.scaled(4, 16, 64)
+    runs = merged_ensemble(lab, 1e-4, seeds)
+    lab.note(**FOUR, heads=8, scale=1e-4, seeds=seeds)
+    before_end = [len(analysis.plateaus(run)) - 1 for run in runs]
+    yield lab.equal(
+        "plateaus before the final one, every seed", [1] * seeds, before_end, wrong=[2] * seeds
+    )
+
+
+@on_run(
+    *MERGED,
+    population,
+    learnable,
+    small(0.01),
+    tolerance_reason="""The formula is the limit of small weights, and its error falls in proportion
+    to them: up to 0.3 % of the drop time at 0.01 of the learned size, over tasks with two to six
+    components; 1 % leaves room for three times that.""",
+)
+def merged_drop_time_on_run(given: Given, lab: Lab) -> Checks:
+    """The half-drop time from the weights at t = 0."""
+    predicted = _past_the_drop(given)
+    levels = [loss_at_zero(given), theory.optimal_loss(given.task, normaliser_of(given))]
+    measured = analysis.drop_times(given.run, levels=levels)[0]
+    yield lab.relative("half-drop time", predicted, measured, 0.01)
+
+
+@claim(
+    "linear/merged-drop-time",
+    """The time of the single drop follows from the initial weights alone: it is (ln 1/Σp² + K)/2g
+    with g = ‖ΛMΛ‖ and a constant K of the task.""",
+    source="beyond the paper; derived in docs/theory/linear.md",
+    tolerance_reason="""The formula is the limit of small weights; its error falls in proportion to
+    the weights: 2e-5 of the drop time was measured at 1e-4 and is allowed five times over.""",
+    figures=("linear/merged-drop-times",),
+    on_run=merged_drop_time_on_run,
+)
+def merged_drop_time(lab: Lab) -> Checks:
+    """Half-drop times of many seeds against the formula."""
+    seeds = lab.scaled(4, 16, 64)
+    task, runs = four_components(), merged_ensemble(lab, 1e-4, seeds)
+    lab.note(**FOUR, heads=8, scale=1e-4, seeds=seeds)
+    levels = theory.plateau_losses(task)[[0, -1]]
+    predicted = [
+        theory.drop_time(task, run.models.circuits.v[0], run.models.circuits.U[0]) for run in runs
+    ]
+    measured = [analysis.drop_times(run, levels=levels)[0] for run in runs]
+    yield lab.relative("half-drop times", predicted, measured, 1e-4)
+
+
+@claim_on_run(
+    "linear/merged-reduced-flow",
+    """For a general covariance, the whole loss curve of balanced merged attention follows from a
+    reduced equation for A alone.""",
+    source="beyond the paper; derived in docs/theory/linear.md",
+    on=lambda lab: Given.study(lab, study("linear/balanced"), weights=6),
+    tolerance_reason="""Two solvers at relative tolerances of 1e-9 and 1e-11 on different equations;
+    errors grow by the factor e over the drop.""",
+    needs=(*MERGED, population, learnable, not_large, scheme("balanced", "identity")),
+    tolerance_on_any_run="""Two solvers at relative tolerances of 1e-8 and better on two equations;
+    errors grow by the factor e over the drop. 1e-6 of the loss at the start.""",
+)
+def merged_reduced_flow(given: Given, lab: Lab) -> Checks:
+    """The whole loss curve against one matrix equation."""
+    run, first = given.run, given.run.at(0)
+    start = theory.reduced_start(first.circuits.v, first.circuits.U)
+    bent, normaliser = start.matrix * lab.predict(1.0), normaliser_of(given)
+    predicted = theory.reduced_flow(given.task, run.times, bent, start.imbalance, normaliser)
+    allowed = given.tolerance(1e-6, lambda: require_moved_loss(given, 1e-6 * float(run.losses[0])))
+    yield Check(f"loss at {len(run)} times", predicted.loss, run.losses, allowed)
+
+
+@claim_on_run(
+    "linear/merged-conservation",
+    "Gradient flow of merged attention conserves the whole matrix v_i v_j − ⟨U_i, U_j⟩.",
+    source="beyond the paper; derived in docs/theory/linear.md",
+    tier="smoke",
+    on=lambda lab: Given.study(lab, merged_config(), WEIGHTS),
+    tolerance_reason="""The solver's relative tolerance is 1e-9 a step; over about 500 steps the
+    drift stays below 1e-7 of the largest weight squared, which is about 10.""",
+    needs=MERGED,
+    tolerance_on_any_run=DRIFT_REASON,
+)
+def merged_conservation(given: Given, lab: Lab) -> Checks:
+    """The conserved matrix at the start and at the end of the run."""
+
+    def conserved(model: Attention[Merged]) -> dict[str, np.ndarray]:
+        return {"conserved matrix": theory.merged_conserved(model.circuits.v, model.circuits.U)}
+
+    return check_conserved(given, lab, conserved)

@@ -1,0 +1,135 @@
+"""Claims of arXiv 2501.16265 on the scale of the initial weights."""
+
+import numpy as np
+
+from ... import theory
+from .. import Check, Checks, Given, Inconclusive, Lab, claim, on_run
+from .._needs import population
+from .checks_limits import normaliser_of
+from .needs import MERGED, large, learnable, not_large
+from .runs import FOUR, four_components, white_settings, white_task
+from .runs_scale import (
+    LAZY_RATIOS,
+    MERGED_SCALES,
+    RICH_TO_LAZY,
+    SEPARATE_SCALES,
+    lazy_runs,
+    merged_sharpness,
+    plateau_fractions,
+    rich_to_lazy_runs,
+)
+
+
+@claim(
+    "linear/scale-shortens-plateaus",
+    """Larger initial weights shorten every plateau: the share of the run off plateaus is
+    proportional to s, and the total time to 1/s.""",
+    source="Figure 6",
+    tolerance_reason="""Medians over seeds of quantities that spread by a factor of about two; the
+    share off plateaus must fall at every step down in scale, and at the end like s within 20 %.""",
+    figures=("linear/scale",),
+)
+def scale_shortens_plateaus(lab: Lab) -> Checks:
+    """Share of time on plateaus against initialisation scale."""
+    seeds = lab.scaled(3, 6, 30)
+    lab.note(**FOUR, heads=5, scales=SEPARATE_SCALES, seeds=seeds)
+    off = 1 - plateau_fractions(lab, seeds)
+    ratios = off[1:] / off[:-1]
+    ratio = (off[-2] / SEPARATE_SCALES[-2]) / (off[-1] / SEPARATE_SCALES[-1])
+    name = "share off plateaus, over that at the next larger s"
+    yield lab.at_most(name, np.ones(len(ratios)), ratios, wrong=0.2)
+    name = "log₂ of (share off plateaus)/s, 0.01 against 0.003"
+    yield lab.close(name, 0.0, float(np.log2(ratio)), 0.25, wrong=np.log2(0.01 / 0.003))
+
+
+@claim(
+    "linear/scale-delays-drop",
+    """For merged attention the scale only delays the drop, by ln(1/s)/g, and leaves its shape:
+    t₁₀/t₉₀ tends to one.""",
+    source="Figure 6; delay beyond the paper",
+    tolerance_reason="""The slope is a difference of two drop times of the same seeds, exact up to
+    corrections of order s = 1e-3.""",
+    figures=("linear/scale",),
+)
+def scale_delays_drop(lab: Lab) -> Checks:
+    """Half-drop times and sharpness against initialisation scale."""
+    seeds = lab.scaled(2, 5, 20)
+    lab.note(**FOUR, heads=8, scales=MERGED_SCALES, seeds=seeds)
+    sharpness, half = merged_sharpness(lab, seeds)
+    slope = (half[-1] - half[-2]) / np.log(MERGED_SCALES[-2] / MERGED_SCALES[-1])
+    yield lab.close("delay for an e-fold", 1 / theory.growth_rate(four_components()), slope, 1e-3)
+    rises = np.diff(sharpness)
+    yield lab.at_least("t₁₀/t₉₀ rises as s falls", np.zeros(len(rises)), rises, wrong=0.2)
+
+
+# From this ratio of the first kernel to what is learned on, a run is lazy.
+_LAZY = 4.0
+
+
+@on_run(
+    *MERGED,
+    population,
+    learnable,
+    not_large,
+    large(_LAZY),
+    tolerance_reason="""The deviation falls as κ⁻², κ = Σv²/‖A(0) − A*‖ at the start: it is below
+    0.07/κ² of the way down for random heads, and below 0.26/κ² for heads in opposite pairs. 0.3/κ²
+    is allowed, and κ must be 4 or more.""",
+)
+def lazy_limit_on_run(given: Given, lab: Lab) -> Checks:
+    """The loss against a sum of exponentials with the rates of the first kernel."""
+    first, run, normaliser = given.run.at(0), given.run, normaliser_of(given)
+    best = theory.optimal_matrix(given.task, normaliser)
+    way = np.linalg.norm(np.einsum("h,hde->de", first.circuits.v, first.circuits.U) - best)
+    stiff = float(np.sum(np.square(first.circuits.v)) / way)
+    if stiff < _LAZY:
+        raise Inconclusive(
+            f"it is for very large first weights: Σv²/‖A(0) − A*‖ = {stiff:.3g} is below {_LAZY:g}"
+        )
+    floor = theory.optimal_loss(given.task, normaliser)
+    frozen = theory.frozen_kernel_loss(
+        given.task, first.circuits.v, first.circuits.U, run.times, normaliser
+    )
+    excess = (frozen - floor) * lab.predict(1.0)
+    name = "excess loss at all saved times, of that at the start"
+    measured = (run.losses - floor) / (run.losses[0] - floor)
+    yield Check(name, excess / (run.losses[0] - floor), measured, 0.3 / stiff**2)
+
+
+@claim(
+    "linear/lazy-limit",
+    """Very large initial weights make learning lazy: the loss decays as a sum of exponentials with
+    the rates of a frozen kernel.""",
+    source="Figure 6; rates beyond the paper",
+    tolerance_reason="""The deviation falls as (Hs²/‖A*‖)⁻²: at ratio 16 it is below 1e-3 of the way
+    down, and from 4 to 16 it falls 16-fold, so that the power is 2 within 0.2.""",
+    figures=("linear/lazy",),
+    on_run=lazy_limit_on_run,
+)
+def lazy_limit(lab: Lab) -> Checks:
+    """Simulated curves against the frozen kernel."""
+    lab.note(**FOUR, heads=16, ratios=LAZY_RATIOS, paired=True)
+    deviations = []
+    for run, predicted in lazy_runs(lab):
+        bent = 1 + (predicted - 1) * lab.predict(1.0)
+        deviations.append(np.max(np.abs(run.losses - bent)) / (run.losses[0] - run.losses[-1]))
+    fall = np.log(deviations[1] / deviations[2]) / np.log(4)
+    yield Check("largest deviation at ratio 16", 0.0, deviations[2], 1e-3)
+    yield lab.close("power of the fall from ratio 4 to 16", 2.0, fall, 0.2, wrong=1.0)
+
+
+@claim(
+    "linear/rich-to-lazy",
+    """Between the sigmoid of small balanced weights and the exponential of large unbalanced ones
+    lies one exact family of curves.""",
+    source="Figure 6; exact solution beyond the paper",
+    tolerance_reason="An exact solution against a solver at 1e-9 a step.",
+    figures=("linear/rich-to-lazy",),
+)
+def rich_to_lazy(lab: Lab) -> Checks:
+    """Simulated loss against the closed form at four degrees of imbalance."""
+    task = white_task(0.25)
+    lab.note(**white_settings(0.25), heads=2, starts=RICH_TO_LAZY)
+    for nu, omega, run in rich_to_lazy_runs(lab):
+        exact = theory.white_interpolation(task, run.times, nu * lab.predict(1.0), omega)
+        yield Check(f"loss from ν = {nu:g}, ω = {omega:g}", exact.loss, run.losses, 1e-6)

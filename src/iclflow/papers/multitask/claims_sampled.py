@@ -1,0 +1,148 @@
+"""Claims on arXiv 2402.19442 on training with sampled sequences of a finite length."""
+
+import equinox as eqx
+import jax.random as jr
+import numpy as np
+
+from ... import theory
+from ...analysis import allocation, decomposition
+from ...flows import SaveEvenly, sgd
+from ...models import Attention, Spectral
+from ...risks import IntegratedRisk, risk
+from ...tasks import isotropic
+from ...theory import multitask
+from ...trajectory import Trajectory
+from .. import Checks, Lab, claim, once
+from .runs import CONTEXT, SIZES, WIDTH, blocks_of_sizes, paper_start, paper_task, paper_values
+
+# A step of this rate is a time of twice as much.
+_RATE, _STEPS = 0.02, 1000
+# Heads have come to rest by then.
+_RESTED = 30.0
+# Values of ω on the own task: late in the warm-up, in the emergence, after it.
+_LEVELS = (0.03, 0.158, 0.25)
+
+
+@once
+def sampled_run(lab: Lab) -> Trajectory:
+    """Full factors trained by stochastic gradient descent on fresh sequences of Figure 1.
+
+    Labels are integrated out of every step, contexts and queries are drawn.
+    """
+    data = IntegratedRisk(paper_task(), _batch(lab), precision="float32")
+    model = Attention(paper_start().circuits.factored(jr.key(3)))
+    steps = _STEPS
+    return sgd(model, data, _RATE, steps, key=jr.key(6), save=SaveEvenly(201), progress=False)
+
+
+def _batch(lab: Lab) -> int:
+    return lab.scaled(64, 64, 512)
+
+
+def _note(lab: Lab) -> None:
+    omega, mu = paper_values()
+    lab.note(
+        sizes=SIZES, context=CONTEXT, noise=0.0, heads=3, width=WIDTH, omega=omega, mu=mu,
+        rate=_RATE, steps=_STEPS, batch=_batch(lab), weights="full K, Q, V and O in random frames",
+        optimiser="stochastic gradient descent, labels integrated out",
+    )  # fmt: skip
+
+
+def _own(values: np.ndarray) -> np.ndarray:
+    """The mean over tasks of what is on the own head, over time."""
+    return np.einsum("tii->t", values) / values.shape[1]
+
+
+@claim(
+    "multitask/sampled-training",
+    """Full factors that are trained on sampled sequences follow the spectral flow, a step of rate η
+    being a time of 2η: each head selects the task on which it is ahead, and ω rises when it
+    should.""",
+    source="Figure 1, 'numerical simulations based on data' in the caption of Figure 3",
+    tolerance_reason="""The flow is that of the closed form, whose exact counterpart at L = 100 is
+    up to 10 % higher after the emergence (`multitask/closed-form-error`). In batches of 1024, with
+    little noise, ω passes the three levels late by 1.6, 1.8 and 3.0 %, and is 3.7 % larger on other
+    tasks at the end: 4 % and 5 %, as between seeds the rise moves by 1 %.""",
+)
+def sampled_training(lab: Lab) -> Checks:
+    """Owners, and when the mean ω of the own heads passes three levels."""
+    _note(lab)
+    run, task = sampled_run(lab), paper_task()
+    times = 2 * _RATE * run.times
+    found = decomposition(run, task).preservation
+    assert found is not None
+    expected = multitask.spectral_flow(task, times, *paper_values(), WIDTH)
+    passed = lambda omega: np.array([np.interp(level, _own(omega), times) for level in _LEVELS])
+    other = lambda omega: (omega.sum((1, 2)) / 3 - _own(omega)) / 2
+    late = passed(expected.omega)
+    yield lab.equal("owners", [0, 1, 2], allocation(run, task).owners, wrong=[1, 2, 0])
+    name = "times at which ω passes 0.03, 0.158 and 0.25"
+    yield lab.relative(name, late, passed(found.omega), 0.04, wrong=1.1 * late)
+    yield lab.relative(
+        "ω on other tasks at all times",
+        other(expected.omega),
+        other(found.omega),
+        0.05,
+        wrong=1.1 * other(expected.omega),
+    )
+
+
+@claim(
+    "multitask/sampled-end",
+    """Training on sampled sequences ends at the exact optimum of one head for each task at the
+    length L, whose loss is 10 % above that of the closed form.""",
+    source="Theorem 2; the exact optimum is derived in docs/theory/softmax.md",
+    tolerance_reason="""Heads on different tasks are orthogonal, so that each solves a problem of
+    one head. What is left of ω on other tasks, and noise of steps that do not shrink, shift means
+    over the last quarter of the run: ω by up to 0.5 %, μ by 1 %, the loss by 1 to 2 %. The
+    prediction of the closed form is the wrong one that the loss must tell apart.""",
+)
+def sampled_end(lab: Lab) -> Checks:
+    """Means over the last quarter of the run, beside the exact optimum of one head."""
+    _note(lab)
+    run, task = sampled_run(lab), paper_task()
+    rested = 2 * _RATE * run.times >= _RESTED
+    found = decomposition(run, task).preservation
+    assert found is not None
+    best = theory.one_head_optimum(isotropic(SIZES[0], CONTEXT, 0.0))
+    closed = multitask.gradient_flow_limit(task).loss
+    yield lab.relative("ω of the own heads", best.omega, _own(found.omega)[rested].mean(), 0.01)
+    yield lab.relative("μ of the own heads", best.mu, _own(found.mu)[rested].mean(), 0.015)
+    yield lab.relative(
+        "loss", sum(SIZES) * best.loss, run.losses[rested].mean(), 0.025, wrong=closed
+    )
+
+
+@claim(
+    "multitask/closed-form-error",
+    """Along the flow the closed form of the loss is right to 0.1 %, up or down, until the
+    emergence, and too low after it; at its limit it is 9.2 % too low for blocks of 10 and 100
+    samples.""",
+    source="Lemma 2, an approximation for long contexts and large blocks",
+    tier="paper",
+    tolerance_reason="""The exact risk is right to four digits; the loss of one head, by other code,
+    to more. Until the emergence heads take at most 5 % off the loss, and while dω² is small the
+    closed form neglects some 2/L = 2 % of what they take: 0.1 %.""",
+)
+def closed_form_error(lab: Lab) -> Checks:
+    """The exact risk beside the closed form along theory's flow, and at its limit."""
+    task = paper_task()
+    times = np.array([0.0, 4.0, 8.0, 12.0, 16.0, 24.0, 40.0])
+    lab.note(sizes=SIZES, context=CONTEXT, noise=0.0, heads=3, width=WIDTH, times=times)
+    flow = multitask.spectral_flow(task, times, *paper_values(), WIDTH)
+    heads = lambda omega, mu: Attention(Spectral.of(omega, mu, blocks_of_sizes(SIZES), width=WIDTH))
+    exact = risk(task, paper_start(), "exact", digits=4)
+    value = eqx.filter_jit(lambda model: exact(model))
+    along = np.array([float(value(heads(w, m))) for w, m in zip(flow.omega, flow.mu)])
+    omega, mu = multitask.limit_heads(task)
+    alone = theory.kernel_regression_risk(isotropic(SIZES[0], CONTEXT, 0.0), omega[0, 0], mu[0, 0])
+    limit = float(value(heads(omega, mu)))
+    closed = multitask.gradient_flow_limit(task).loss
+    error = along / flow.loss - 1
+    lab.note(exact_over_closed=1 + error, score_variance=np.max(SIZES[0] * flow.omega**2, (1, 2)))
+    yield lab.relative("exact loss of the limit", sum(SIZES) * alone, limit, 1e-4)
+    yield lab.relative(
+        "closed form over exact loss there", closed / (sum(SIZES) * alone), closed / limit, 1e-4
+    )
+    yield lab.close("error until t = 8", np.zeros(3), error[:3], 1e-3, wrong=np.full(3, 0.01))
+    yield lab.equal("whether it is too low later", [True] * 4, error[3:] > 0, wrong=[False] * 4)

@@ -1,0 +1,19 @@
+"""The process: its start-up, cores and threads, compile cache, workers, progress, versions.
+
+Nothing heavy is loaded here: a command prints its help without loading JAX.
+"""
+
+from ._activity import Activity as Activity
+from ._activity import Progress as Progress
+from ._activity import hide_progress as hide_progress
+from ._activity import show_progress as show_progress
+from ._compile import cache_folder as cache_folder
+from ._compile import compile_quickly as compile_quickly
+from ._compile import enable_compile_cache as enable_compile_cache
+from ._cores import usable_cores as usable_cores
+from ._cores import use_one_thread as use_one_thread
+from ._start import start as start
+from ._versions import NUMERICAL as NUMERICAL
+from ._versions import installed_versions as installed_versions
+from ._workers import WorkerDied as WorkerDied
+from ._workers import WorkerProcess as WorkerProcess

@@ -1,0 +1,126 @@
+"""A progress line on the terminal."""
+
+import contextlib
+import io
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+
+class Activity:
+    """Shows what is being done and for how long, with a bar where the end is known.
+
+    It is drawn by its own thread, so that it also moves while a program compiles.
+
+    **Arguments:**
+
+    - `title`: its first text.
+    - `show`: whether to show anything; None: on a terminal.
+    """
+
+    def __init__(self, title: str, show: bool | None = None):
+        self._title = title
+        self._show = sys.stderr.isatty() if show is None else show
+        self._bar: Any = None
+        self._start = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self._start
+
+    def __enter__(self) -> "Activity":
+        if self._show:
+            from rich.console import Console
+            from rich.progress import (
+                BarColumn,
+                Progress,
+                SpinnerColumn,
+                TextColumn,
+                TimeElapsedColumn,
+            )
+
+            self._bar = Progress(
+                SpinnerColumn(),
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TimeElapsedColumn(),
+                TextColumn("{task.fields[state]}"),
+                console=Console(file=sys.stderr),
+                transient=True,
+                refresh_per_second=4,
+            )
+            self._bar.start()
+            self._task = self._bar.add_task(self._title, total=None, state="")
+        return self
+
+    def __exit__(self, *_) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def update(self, title: str, fraction: float | None = None, state: str = "") -> None:
+        if self._bar is not None:
+            total = None if fraction is None else 1.0
+            self._bar.update(
+                self._task, description=title, completed=fraction or 0.0, total=total, state=state
+            )
+
+    def line(self, text: str) -> None:
+        """Prints a permanent line above the progress line."""
+        if self._bar is None:
+            print(text, flush=True)
+        else:
+            self._bar.console.file.flush()
+            self._bar.stop()
+            print(text, flush=True)
+            self._bar.start()
+
+
+@contextlib.contextmanager
+def hide_progress() -> Iterator[None]:
+    """Hides progress bars of the library while the caller shows its own."""
+    real = sys.stderr
+    sys.stderr = _NoTerminal(real)
+    try:
+        yield
+    finally:
+        sys.stderr = real
+
+
+class _NoTerminal(io.TextIOBase):
+    """A stream that claims not to be a terminal, so that no bar is drawn on it."""
+
+    def __init__(self, stream):
+        self._stream = stream
+
+    def isatty(self) -> bool:
+        return False
+
+    def write(self, text: str) -> int:
+        return self._stream.write(text)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+
+# How `icl.run`, `icl.sweep` and `icl.verify` report progress: what they do, the share that is done
+# (None where the end is not known), and some numbers as text.
+Progress = Callable[[str, float | None, str], None]
+
+
+@contextlib.contextmanager
+def show_progress(title: str, progress: Progress | bool | None) -> Iterator[Progress]:
+    """The function to report progress to.
+
+    **Arguments:**
+
+    - `title`: the first text of the bar.
+    - `progress`: a function of the caller; or whether to show a bar (None: on a terminal).
+    """
+    if callable(progress):
+        yield progress
+    elif progress is False:
+        yield lambda title, fraction=None, state="": None
+    else:
+        with Activity(title, show=progress) as activity:
+            yield activity.update

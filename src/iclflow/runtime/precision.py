@@ -1,0 +1,69 @@
+"""Float64: the one place that switches it on, and the one place that checks it.
+
+Plateaus start at weights of 1e-6 and losses are compared to 1e-10, so every exact computation
+runs in float64. JAX fixes its precision when the first array is made: a program switches it on
+once, at its start; importing the library never does.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def enable_float64() -> None:
+    """Switches JAX to float64. Call it once, before the first array is made."""
+    jax.config.update("jax_enable_x64", True)
+
+
+def float64_enabled() -> bool:
+    """Whether JAX computes in float64."""
+    return bool(jax.config.read("jax_enable_x64"))
+
+
+def require_float64(what: str, **parts: Any) -> None:
+    """Raises an error that says how to switch float64 on, unless it is on.
+
+    **Arguments:**
+
+    - `what`: the computation that needs it, as it should be named in the message.
+    - `parts`: the tasks and models it uses; see `check_made_in_float64`.
+    """
+    if not float64_enabled():
+        raise RuntimeError(
+            f"{what} needs float64. Call `iclflow.enable_float64()` once, at the start of the "
+            "program, before any array is made."
+        )
+    check_made_in_float64(**parts)
+
+
+def require_float64_for(what: str, numbers: Any) -> None:
+    """The same if some of the `numbers` are float64 and would be rounded silently."""
+    if any(getattr(x, "dtype", None) == np.float64 for x in jax.tree.leaves(numbers)):
+        require_float64(what)
+
+
+def check_made_in_float64(**parts: Any) -> None:
+    """Refuses objects made before float64 was switched on: they are rounded to seven digits, and so
+    is all that is computed from them. (With float64 off nothing is refused.)
+
+    **Arguments:**
+
+    - `parts`: tasks and models, by the names that the user knows.
+    """
+    if not float64_enabled():
+        return
+    for name, part in parts.items():
+        for leaf in jax.tree.leaves(part):
+            dtype = getattr(leaf, "dtype", None)
+            if dtype is not None and jnp.issubdtype(dtype, jnp.inexact) and dtype.itemsize < 8:
+                raise RuntimeError(
+                    f"`{name}` holds numbers in {dtype}, as it was made before "
+                    "`iclflow.enable_float64()` was called: call that first, then make it."
+                )
+
+
+def as_float(x) -> jax.Array:
+    """`x` as an array of the widest floating-point type that is switched on."""
+    return jnp.asarray(x, dtype=jnp.float64 if float64_enabled() else jnp.float32)

@@ -1,0 +1,173 @@
+"""What can be measured of the runs of a sweep, by name: each adds columns to the table."""
+
+import dataclasses
+import difflib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..config import Config, InputError
+from ..errors import shorten
+from ..trajectory import Trajectory
+
+
+@dataclasses.dataclass(frozen=True)
+class FinishedRun:
+    """A finished run, as measurements see it.
+
+    **Fields:**
+
+    - `final`: the model at its end.
+    - `task`: any task; a `Need` has checked that a measurement can use it.
+    - `curve`: gives the whole run, with the losses that are reported of it. It is a function
+      because these losses take long to compute, and few measurements need them.
+    - `floor`: gives the smallest loss that weights of this shape can reach; None if not known.
+    """
+
+    config: Config
+    final: Any
+    task: Any
+    curve: Callable[[], Trajectory]
+    floor: Callable[[], float | None]
+
+    @property
+    def trajectory(self) -> Trajectory:
+        return self.curve()
+
+
+class Need(NamedTuple):
+    """What a measurement needs of a config, and the end of a sentence where a config lacks it;
+    `{0.task.kind}` in it stands for that setting of the config."""
+
+    holds: Callable[[Any], bool]
+    refusal: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Measurement:
+    """One entry of the registry.
+
+    **Fields:**
+
+    - `columns`: the columns that it adds, with their DuckDB types.
+    - `measure`: the values of these columns for one run; a `ValueError` says why there are none.
+    - `needs`: what a config must have.
+    """
+
+    name: str
+    words: str
+    columns: Mapping[str, str]
+    measure: Callable[[FinishedRun], Mapping[str, Any]]
+    needs: tuple[Need, ...] = ()
+
+    def refuses(self, config: Config) -> str | None:
+        """What the config lacks, as the end of a sentence; None if it can be measured."""
+        lacking = (need for need in self.needs if not need.holds(config))
+        return next((need.refusal.format(config) for need in lacking), None)
+
+
+class NotMeasured(ValueError):
+    """Says why something is missing of a run where something else, `found`, is there."""
+
+    def __init__(self, reason: str, found: Mapping[str, Any]):
+        super().__init__(reason)
+        self.found = found
+
+
+MEASUREMENTS: dict[str, Measurement] = {}
+
+
+def add_measurement(
+    name: str,
+    words: str,
+    find: Callable[[FinishedRun], Any],
+    *needs: Need,
+    **columns: str | tuple[str, Callable[[Any], Any]],
+) -> None:
+    """Adds a measurement to the registry.
+
+    **Arguments:**
+
+    - `find`: measures a run; what it returns has an entry or an attribute for each column.
+    - `columns`: the DuckDB type of each column, or the type and a function that gives the value of
+      the column from what was found.
+    """
+    types = {name: of if isinstance(of, str) else of[0] for name, of in columns.items()}
+
+    def measure(run: FinishedRun) -> dict[str, Any]:
+        found = find(run)
+        if isinstance(found, dict):
+            return found
+        return {
+            name: getattr(found, name) if isinstance(of, str) else of[1](found)
+            for name, of in columns.items()
+        }
+
+    MEASUREMENTS[name] = Measurement(name, words, types, measure, needs)
+
+
+def check_measurements(names: Sequence[str], configs: Sequence[Config]) -> None:
+    """Refuses names that are unknown or given twice, measurements that do not exist for one of the
+    configs, and claims that apply to none."""
+    from ._claim_measurements import check_claim, is_claim
+
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            raise InputError(f"`measure.names` holds {name!r} twice: names must differ.")
+        if is_claim(name):
+            check_claim(name, configs)
+            continue
+        if name not in MEASUREMENTS:
+            close = difflib.get_close_matches(name, MEASUREMENTS, n=1)
+            known = f"allowed are {', '.join(MEASUREMENTS)}."
+            remedy = f"did you mean {close[0]!r}?" if close else known
+            raise InputError(f"`measure.names` holds {shorten(name)}, which is unknown: {remedy}")
+        for config in configs:
+            reason = MEASUREMENTS[name].refuses(config)
+            if reason is not None:
+                raise InputError(f"`measure.names` holds {name!r}, which {reason}.")
+
+
+def columns_of(names: Sequence[str]) -> dict[str, str]:
+    """The columns that measurements add, with their types."""
+    found: dict[str, str] = {}
+    for name in names:
+        found |= _entry(name).columns
+    return found
+
+
+def measure(names: Sequence[str], run: FinishedRun) -> dict[str, Any]:
+    """The values of all columns; where something cannot be measured they are None, and
+    `not_measured` says why."""
+    values, reasons = {}, []
+    for name in names:
+        entry = _entry(name)
+        try:
+            # Weights that have diverged overflow: the value is None in the table.
+            with np.errstate(over="ignore", invalid="ignore"):
+                found = entry.measure(run)
+        except (ValueError, np.linalg.LinAlgError) as error:
+            reasons.append(f"{name}: {' '.join(str(error).split())}")
+            found = error.found if isinstance(error, NotMeasured) else {}
+        values |= {column: to_plain(found.get(column)) for column in entry.columns}
+    return values | {"not_measured": " ".join(reasons) or None}
+
+
+def _entry(name: str) -> Measurement:
+    """A measurement of the registry, or one that checks a claim."""
+    if name in MEASUREMENTS:
+        return MEASUREMENTS[name]
+    from ._claim_measurements import claim_measurement
+
+    return claim_measurement(name)
+
+
+def to_plain(value: Any) -> Any:
+    """A value for JSON: numbers that are not finite become None."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [to_plain(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,62 @@
+"""The family of linear regressions: what they have in common, with labels as an axis."""
+
+import abc
+from typing import TYPE_CHECKING
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ._base import AbstractTask
+
+if TYPE_CHECKING:
+    from ._linear_regression import LinearRegression
+
+
+class AbstractRegression(AbstractTask):
+    """Labels y_i = w_i·x + ε_i on inputs x ~ N(0, Λ), with Gaussian w_i independent of each other.
+
+    What follows from that alone is asked here, whatever the class: `parts` are the regressions of
+    single labels, which hold the prior of each w_i, and `output_rotation` is what mixes them.
+
+    **Fields:**
+
+    - `covariance`: Λ.
+    - `noise`: the variance of ε, one number or one for each label.
+    - `contexts`, `context_probabilities`: the context lengths and how likely they are.
+    - `noisy_query`: whether the query labels carry noise too.
+    - `output_rotation`: P, where tokens hold Py instead of y.
+    """
+
+    covariance: eqx.AbstractVar[Float[Array, "D D"]]
+    noise: eqx.AbstractVar[Float[Array, "*I"]]
+    contexts: eqx.AbstractVar[tuple[int, ...]]
+    context_probabilities: eqx.AbstractVar[Float[Array, " K"]]
+    noisy_query: eqx.AbstractVar[bool]
+    output_rotation: eqx.AbstractVar[Float[Array, "I I"] | None]
+
+    @property
+    @abc.abstractmethod
+    def parts(self) -> tuple["LinearRegression", ...]:
+        """The regression of each label alone, on all inputs, before a rotation of the labels."""
+
+    @property
+    @abc.abstractmethod
+    def masks(self) -> Float[Array, "I D"]:
+        """1 where a label depends on an input, else 0, in the coordinates of `input_basis`."""
+
+    @property
+    @abc.abstractmethod
+    def input_basis(self) -> Float[np.ndarray, "D D"] | None:
+        """The directions of the inputs (columns) in which the task is simple, if these are not the
+        axes."""
+
+    @property
+    def max_context(self) -> int:
+        return max(self.contexts)
+
+    @property
+    def query_noise(self) -> Float[Array, "*I"]:
+        """Variance of the noise on the query labels: σ², or 0 if the query is noiseless."""
+        return self.noise if self.noisy_query else jnp.zeros_like(self.noise)

@@ -1,0 +1,80 @@
+"""The result of a verification: outcomes and figures, as data, as a page, and in a folder."""
+
+import dataclasses
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from ..files import write_own
+from ..papers import Claim, Outcome
+from ..report import ReportFigure, RunInfo, render_report
+from ._gallery import figure_files
+
+# The page, and the same as data.
+PAGES = ("report.html", "claims.json")
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """Claims, their verdicts, and the figures that show them.
+
+    **Fields:**
+
+    - `files`: the files of the figures that could be drawn, by name.
+    - `info`: where, when and how the results were computed.
+    - `left_out`: claims of slower tiers that would have been selected too.
+    """
+
+    outcomes: tuple[Outcome, ...]
+    figures: tuple[ReportFigure, ...]
+    files: dict[str, bytes]
+    info: RunInfo
+    left_out: tuple[Claim, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether no claim fails; with wrong predictions, whether all do."""
+        failed = [outcome.verdict == "fails" for outcome in self.outcomes]
+        return all(failed) if self.info.falsify else not any(failed)
+
+    @property
+    def verdicts(self) -> Counter[str]:
+        """How many claims got each verdict."""
+        return Counter(outcome.verdict for outcome in self.outcomes)
+
+    def as_json(self) -> dict[str, Any]:
+        """The report as plain data."""
+        info = self.info
+        return {
+            "date": info.date,
+            "tier": info.tier,
+            "falsify": info.falsify,
+            "seconds": round(info.seconds, 3),
+            "machine": info.machine,
+            "versions": info.versions,
+            "verdicts": dict(self.verdicts),
+            "claims": [outcome.as_json() for outcome in self.outcomes],
+            "left_out": [{"id": claim.id, "tier": claim.tier} for claim in self.left_out],
+            "figures": [{"name": f.name, "seconds": round(f.seconds, 3)} for f in self.figures],
+        }
+
+    def json_text(self) -> str:
+        """The report as JSON."""
+        # Settings that claims record may be objects, such as save points: written as text.
+        return json.dumps(self.as_json(), indent=2, default=str) + "\n"
+
+    def html(self) -> str:
+        """The report as one self-contained HTML page."""
+        return render_report(self.outcomes, self.figures, self.info, self.left_out)
+
+    def write(self, folder: Path) -> Path:
+        """Writes the page, the data and the figures, and returns the page; figures of an earlier
+        report that are not in this one are removed."""
+        from ..papers import FIGURES
+
+        page, claims = PAGES
+        pages = {page: self.html(), claims: self.json_text()}
+        earlier = [name for name in figure_files(FIGURES) if name not in self.files]
+        write_own(folder, self.files | pages, earlier)
+        return folder / page

@@ -1,0 +1,83 @@
+"""What to cite: BibTeX by claim, study, figure and theory function."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import iclflow as icl
+from iclflow import theory
+from iclflow.cli import main
+from iclflow.papers import CLAIMS, FIGURES, PAPERS, STUDIES, citation
+
+
+def papers_in(text: str) -> list[str]:
+    numbers = re.findall(r"eprint = \{(.*?)\}", text)
+    return [name for name, number in PAPERS.items() if number in numbers]
+
+
+def test_without_arguments_all_is_cited():
+    found = icl.citation()
+    assert found.startswith("@software{iclflow,")
+    assert papers_in(found) == list(PAPERS) and found.count("@inproceedings") == 3
+    assert "note" not in found
+
+
+def test_entries_say_what_the_citation_file_says():
+    text = " ".join((Path(__file__).parents[1] / "CITATION.cff").read_text().split())
+    for entry in citation().split("\n\n")[1:]:
+        fields = dict(re.findall(r"  (\w+) = \{(.*)\},", entry))
+        first, *_ = fields["pages"].split("--") if "pages" in fields else ("",)
+        for part in (fields["title"], fields["booktitle"], fields["url"], first):
+            assert part in text
+        for author in fields["author"].split(" and "):
+            family, given = author.split(", ")
+            assert f"family-names: {family} given-names: {given}" in text
+
+
+def test_claims_studies_and_figures_name_their_places():
+    claim = CLAIMS["linear/cascade"]
+    assert citation(claim) == citation("linear/cascade") or "linear/cascade" in {*STUDIES, *FIGURES}
+    assert papers_in(citation(claim)) == ["linear"]
+    study, figure = next(iter(STUDIES.values())), next(iter(FIGURES.values()))
+    assert study.title in citation(study) and figure.name in citation(figure)
+
+
+def test_theory_functions_know_their_paper():
+    for function, paper in [
+        (theory.plateau_losses, "linear"),
+        (theory.pair_optimum, "softmax"),
+        (theory.multitask.loss, "multitask"),
+    ]:
+        assert papers_in(citation(function)) == [paper]
+    assert citation("pair_optimum") == citation("theory.pair_optimum")
+    assert citation("multitask.loss") == citation(theory.multitask.loss)
+    both = citation("pair_optimum", "plateau_losses", theory.pair_optimum)
+    assert papers_in(both) == ["linear", "softmax"] and both.count(r"pair\_optimum") == 1
+
+
+def test_every_public_theory_function_can_be_cited():
+    for module in (theory, theory.multitask):
+        for value in vars(module).values():
+            if getattr(value, "__module__", "").startswith("iclflow.theory"):
+                assert len(papers_in(citation(value))) == 1
+
+
+@pytest.mark.parametrize("name", ["linear/cascad", "pair_optimun"])
+def test_unknown_names_are_refused_with_what_is_near(name):
+    with pytest.raises(ValueError, match="did you mean .*(linear/cascade|pair_optimum)"):
+        citation(name)
+
+
+def test_other_things_are_refused(unchecked):
+    # A function of others, and what a function of theory returns.
+    for wrong in (len, theory.Setting(5, 40, 0.1)):
+        with pytest.raises(ValueError, match="cannot be cited: must be a claim"):
+            citation(wrong)
+
+
+def test_the_command_prints_bibtex(capsys):
+    assert main(["cite", "linear/cascade"]) == 0
+    assert capsys.readouterr().out.startswith("@inproceedings{zhang2025training,")
+    assert main(["cite", "linear/cascad"]) == 2
+    assert "did you mean linear/cascade" in capsys.readouterr().err
