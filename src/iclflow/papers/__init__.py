@@ -36,6 +36,7 @@ from ._on_run import claims_on_runs as claims_on_runs
 from ._on_run import find_claim_on_runs as find_claim_on_runs
 from ._on_run import strain as strain
 from ._registry import PAPERS as PAPERS
+from ._registry import SUBJECTS as SUBJECTS
 from ._study import STUDIES as STUDIES
 from ._study import Study as Study
 from ._study import find_study as find_study

@@ -4,7 +4,7 @@ import base64
 from collections.abc import Sequence
 from importlib.resources import files
 
-from ..papers import Claim, Outcome
+from ..papers import PAPERS, SUBJECTS, Claim, Outcome
 from ._claims import claims_html, config_html, counts_html, overview_html
 from ._model import ReportFigure, RunInfo
 from ._text import anchor, duration, escape, left_out_text
@@ -88,6 +88,10 @@ def _contents(papers: Sequence[str], figures: Sequence[ReportFigure]) -> str:
     links = [f'<a href="#{paper}">{escape(_heading(paper))}</a>' for paper in papers]
     links += ['<a href="#figures">Figures</a>'] if figures else []
     return f"<nav>{' · '.join(links)}</nav>" if links else ""
+
+
+def _heading(paper: str) -> str:
+    return f"{SUBJECTS[paper]} (arXiv {PAPERS[paper]})"
 
 
 def _figure(figure: ReportFigure) -> str:
