@@ -265,7 +265,7 @@ def test_minima_too_flat_for_their_digits_are_refused():
 
 
 def test_starts_that_mean_nothing_are_refused():
-    with pytest.raises(ValueError, match="w = -0.1"):
+    with pytest.raises(ValueError, match="`w` = -0.1"):
         theory.slow_manifold(TASK, np.array([1.0]), -0.1)
     with pytest.raises(ValueError, match="does not decrease"):
         theory.pair_flow(TASK, np.array([2.0, 1.0]), 0.1, 0.1)

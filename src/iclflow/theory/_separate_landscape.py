@@ -1,8 +1,8 @@
 """All stationary points of separate key-query attention, A = Σ_h v_h K_h Q_hᵀ with rank-R heads.
 
 arXiv 2501.16265 (Section 4) counts 2^D of them, one for every subset of eigenvectors. That needs
-D different gains and H·R ≥ D; they are functions, each carried by a set of weights. Derived in
-docs/theory/linear.md.
+D different gains and H·R ≥ D. They are functions: a whole set of weights represents each. Derived
+in docs/theory/linear.md.
 """
 
 import dataclasses
@@ -26,6 +26,7 @@ from ._separate_hessian import (
 )
 from ._separate_modes import Modes, modes
 
+# Each point holds its weights: more would fill the memory.
 _MOST_POINTS = 100_000
 
 
@@ -84,9 +85,10 @@ def number_of_stationary_points(
 def number_of_stationary_losses(
     task: LinearRegression, heads: int, rank: int = 1, normaliser: Normaliser = "context"
 ) -> int:
-    """How many choices "so many components of each gain" there are; D + 1 for white inputs.
+    """In how many ways one can choose how many components of each gain are learned.
 
-    Each has one loss; equal losses of different choices are a coincidence and counted twice.
+    D + 1 for white inputs. Each choice has one loss; equal losses of two choices are a coincidence
+    and counted twice.
     """
     found = modes(task, normaliser)
     most = min(found.count, check_whole("heads", heads) * check_whole("rank", rank))
@@ -100,10 +102,10 @@ def number_of_stationary_losses(
 def stationary_points(
     task: LinearRegression, heads: int, rank: int = 1, normaliser: Normaliser = "context"
 ) -> tuple[StationaryPoint, ...]:
-    """Every stationary function, by number of components and then by loss.
+    """Every stationary function A_S = Σ_{j ∈ S} a_j left_j right_jᵀ, by |S| and then by loss.
 
-    Where gains are equal there is one representative for each choice of "so many components of
-    each gain", with the dimension of the continuum that it stands for.
+    Where gains are equal there is one representative for each choice of how many components of
+    each gain are learned, with the dimension of its continuum.
 
     **Arguments:**
 

@@ -1,9 +1,12 @@
-"""Ridge regression and Bayes at every d and L: traces of the resolvent of a Wishart matrix.
+"""Ridge regression and Bayes: traces of the resolvent of a Wishart matrix, and proportional limits.
 
 The risk of ridge regression on an isotropic task needs T_k = E tr(XXᵀ + ρI)⁻ᵏ alone, an average
 over single eigenvalues. Their joint density |Π(x_i − x_j)| Π x_i^{(m−1)/2} e^{−x_i/2}, m = |L − d|,
 is integrated by de Bruijn's formula: averages of products are Pfaffians, and the logarithmic
-derivative of a Pfaffian is the density of one eigenvalue. Derived in docs/theory/softmax.md.
+derivative of a Pfaffian is the density of one eigenvalue.
+
+As d, L → ∞ with d/L → γ, the large-context loss is exact, plain and centred steps agree, and no
+number of structured heads does better than one step. Derived in docs/theory/softmax.md.
 """
 
 from functools import lru_cache
@@ -13,11 +16,15 @@ import numpy as np
 import scipy.special
 from jaxtyping import Float
 
+from ..errors import Refusal
 from ._check import check_positive, check_whole
 from ._softmax_setting import Isotropic, Setting
+from ._softmax_steps import debiased_optimum
 
-# Gauss–Legendre nodes a panel: exact to rounding for functions that turn a few times in it.
+# Gauss–Legendre nodes per panel: exact to rounding for functions that turn a few times in it.
 _NODES = 16
+# The nodes reach this far beyond √d + √L, where the density of √x ends: e^−(9²/2) < 1e-17.
+_MARGIN = 9
 
 
 class WishartSpectrum(NamedTuple):
@@ -35,10 +42,10 @@ class WishartSpectrum(NamedTuple):
 
 @lru_cache(maxsize=256)
 def wishart_spectrum(dim: int, length: int) -> WishartSpectrum:
-    """The density of the eigenvalues of XXᵀ, exact at finite d and L, as a quadrature rule."""
+    """The density of the eigenvalues of XXᵀ at finite d and L, as a rule (de Bruijn's formula)."""
     dim, length = check_whole("dim", dim), check_whole("length", length)
     size, power = min(dim, length), abs(length - dim)
-    nodes, weights, running = _panels(np.sqrt(dim) + np.sqrt(length) + 9)
+    nodes, weights, running = _panels(np.sqrt(dim) + np.sqrt(length) + _MARGIN)
     phi = _laguerre_functions(size, power, nodes)
     # ψ_k(y) = ∫ sgn(y′ − y) φ_k(y′) dy′, with the integral up to y panel by panel.
     totals = phi @ weights
@@ -122,3 +129,64 @@ def _panels(end: float):
         return (local + start[:, :, None]).reshape(functions.shape)
 
     return nodes, weights, running
+
+
+class ProportionalRisks(NamedTuple):
+    """Risks at d/L → γ, the noise of the query included.
+
+    - `step`: one gradient step of the best size, plain or centred, and any number of structured
+      softmax heads from two up.
+    - `one_head`: one softmax head with the best ω and μ, that is kernel regression, scaled.
+    - `bayes`: the smallest risk there is.
+    """
+
+    step: float
+    one_head: float
+    bayes: float
+
+
+def proportional_risks(ratio: float, noise: float) -> ProportionalRisks:
+    """σ² + c/(1 + c) of one step, c = (1 + σ²)γ, and of one head, c = e(1 + σ²)γ; and Bayes.
+
+    γ = `ratio`; Bayes is `ridge_risk_limit` with the penalty γσ².
+    """
+    ratio, noise = check_positive("ratio", ratio), Setting(1, 1, noise).noise
+    odds = (1 + noise) * ratio
+    step, head = odds / (1 + odds), np.e * odds / (1 + np.e * odds)
+    if noise == 0:
+        return ProportionalRisks(step, head, max(1 - 1 / ratio, 0.0))
+    bayes = ridge_risk_limit(ratio * noise, ratio, noise)
+    return ProportionalRisks(noise + step, noise + head, bayes)
+
+
+def ridge_risk_limit(penalty: float, ratio: float, noise: float) -> float:
+    """The limit of `ridge_risk` with the penalty ρ = zL, z = `penalty` > 0.
+
+    With the Stieltjes transform m(z) = E (x/L + z)⁻¹ of the eigenvalues x of XXᵀ, which solves
+    γzm² + (1 − γ + z)m = 1, the excess risk is −z²m′ + σ²γ(m + zm′). Bayes is z = γσ².
+    """
+    ratio, noise = check_positive("ratio", ratio), Setting(1, 1, noise).noise
+    penalty = check_positive("penalty", penalty)
+    linear = 1 - ratio + penalty
+    root = np.hypot(linear, 2 * np.sqrt(ratio * penalty))
+    # Of the two equal forms of the root of the quadratic, the one that adds.
+    if linear > 0:
+        m = 2 / (linear + root)
+    else:
+        m = (root - linear) / (2 * ratio * penalty)
+    slope = -(ratio * m**2 + m) / root
+    shrunk = -(penalty**2) * slope
+    return float(noise + shrunk + noise * ratio * (m + penalty * slope))
+
+
+def excess_over_bayes(task: Isotropic) -> float:
+    """Excess risk of the best debiased step over that of Bayes, at finite d and L; σ² > 0.
+
+    For L ≫ d it tends to 1 + 1/σ² + 1/(dσ²), unbounded as σ → 0: "near optimal" holds up to a
+    factor that the noise sets.
+    """
+    at = Setting.of(task)
+    if not at.noise > 0:
+        raise Refusal(f"`noise` = {at.noise:g}: must be positive; without noise Bayes is exact.")
+    best = debiased_optimum(at).risk
+    return (best - at.noise) / (bayes_risk_isotropic(at) - at.noise)
