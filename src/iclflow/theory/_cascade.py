@@ -30,7 +30,7 @@ from ._separate_dynamics import drop_offset, drop_profile
 
 # Rates and gains that are meant to be equal are so up to this share of the largest.
 _TIE = 1e-9
-# Components that no sequence drives, but for rounding, are never learned.
+# Components with a drive below this share of the largest have none, up to rounding.
 _NO_DRIVE = 1e-12
 
 

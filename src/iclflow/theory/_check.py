@@ -1,4 +1,4 @@
-"""Checks of the arguments that are no part of a task, and the types that many functions share.
+"""Checks of arguments other than tasks, and the types that many functions share.
 
 Every message names the argument, its value and what is allowed. Arguments are checked where a user
 calls, not at each step of an integration.

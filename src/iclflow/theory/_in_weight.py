@@ -217,7 +217,7 @@ def in_weight_floor(dim: int, context: int, random_labels: bool = False) -> floa
 
 
 def escape_rate(task: RegressionTask, normaliser: Normaliser = "context") -> float:
-    """The rate at which full merged attention leaves the origin, as weights grow: e^(rate·t/τ).
+    """The rate of escape of full merged attention from the origin: weights grow as e^(rate·t/τ).
 
     It is the top singular value of E[y_q G_ab x_c], unfolded as (a) × (b, c).
     """

@@ -25,7 +25,7 @@ from ._check import Times, check_whole
 from ._integrate import integrate
 from ._moments import Normaliser, commute, moments
 from ._separate_hessian import escape_directions_of, layout_index
-from ._separate_modes import Modes, modes
+from ._separate_modes import Modes, check_room, modes
 
 # Growth rates closer than this, relative to the largest, are equal.
 _TIE = 1e-9
@@ -103,7 +103,7 @@ def _visits(
     while True:
         layout = [(j,) for j in learned]
         index = layout_index(found, layout, 1)
-        loss = float(m.label_variance - np.sum(found.gains[learned] ** 2))
+        loss = found.loss(learned)
         if index > 0:
             escape = escape_directions_of(m, found, layout, len(layout), 1)[0]
             visits.append(Visit(tuple(sorted(learned)), loss, index, escape.rate))
@@ -136,16 +136,14 @@ def rank_plateaus(
     `log_plateau_slope` has the formula of the slope.
     """
     found = _order_modes(task, normaliser)
-    room = check_whole("heads", heads) * check_whole("rank", rank)
-    base = moments(task, normaliser).label_variance
     return tuple(
         RankPlateau(
             learned=m,
-            loss=float(base - np.sum(found.gains[:m] ** 2)),
+            loss=found.loss(range(m)),
             scaling="power" if m % rank == 0 else "logarithm",
             log_slope=_log_slope(found, rank, m),
         )
-        for m in range(min(found.count, room))
+        for m in range(check_room(found, heads, rank))
     )
 
 
@@ -220,8 +218,7 @@ def single_head_flow(
     )
     v_path, kappa_path = solution.y[0], solution.y[1:].T
     left = 1 - v_path[:, None] * kappa_path**2 / found.strengths
-    base = moments(task, normaliser).label_variance
-    return SingleHead(v_path, kappa_path, base - (1 - left**2) @ found.gains**2)
+    return SingleHead(v_path, kappa_path, found.start - (1 - left**2) @ found.gains**2)
 
 
 def _single_head_rate(found: Modes, state: np.ndarray) -> np.ndarray:

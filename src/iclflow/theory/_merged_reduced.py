@@ -195,7 +195,7 @@ def gaussian_drop_time(
 def tail_rates(
     task: LinearRegression, aligned: bool = True, normaliser: Normaliser = "context"
 ) -> Float[np.ndarray, " K"]:
-    """Rates, in 1/τ and increasing, at which balanced A approaches A*; the loss decays at twice.
+    """Rates of approach of balanced A to A*, in 1/τ and increasing; the loss decays at twice these.
 
     They are the eigenvalues of (‖A*‖ I + vec A* vec A*ᵀ/‖A*‖)(C ⊗ Λ).
 

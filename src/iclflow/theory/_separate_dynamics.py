@@ -12,9 +12,9 @@ from jaxtyping import ArrayLike, Float
 
 from ..errors import Refusal
 from ..tasks import LinearRegression
-from ._check import check_fraction, check_whole
-from ._moments import Normaliser, moments
-from ._separate_modes import modes, plateau_losses
+from ._check import check_fraction
+from ._moments import Normaliser
+from ._separate_modes import check_room, modes
 
 _ROOT3 = np.sqrt(3.0)
 # A fixed count serves whole arrays; convergence is quadratic, and further steps change nothing.
@@ -129,7 +129,7 @@ def aligned_loss(
     start = np.asarray(start, dtype=np.float64)
     if start.shape != (found.count,):
         raise Refusal(f"`start` has shape {start.shape}: must be ({found.count},).")
-    loss = moments(task, normaliser).label_variance
+    loss = found.start
     for v, gain, rate, a in zip(start, found.gains, found.growth_rates, found.strengths):
         left = 1 - aligned_value(times, float(v), float(rate), float(a), tau) ** 3 / a
         loss = loss - gain**2 * (1 - left**2)
@@ -161,8 +161,8 @@ def final_loss(
     It is the smallest loss of H heads of rank R. Gradient flow from generic small weights has
     reached it in every run tried; there is no proof that it always does.
     """
-    room = check_whole("heads", heads) * check_whole("rank", rank)
-    return float(plateau_losses(task, normaliser=normaliser)[: room + 1][-1])
+    found = modes(task, normaliser)
+    return found.loss(range(check_room(found, heads, rank)))
 
 
 def _drop_share(fraction: float) -> float:

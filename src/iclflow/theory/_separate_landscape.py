@@ -15,7 +15,6 @@ from jaxtyping import Float
 
 from ..errors import Refusal
 from ..tasks import LinearRegression
-from ._check import check_whole
 from ._moments import Moments, Normaliser, moments
 from ._separate_hessian import (
     EscapeDirection,
@@ -24,7 +23,7 @@ from ._separate_hessian import (
     layout_index,
     representative_weights,
 )
-from ._separate_modes import Modes, modes
+from ._separate_modes import Modes, check_room, modes
 
 # Each point holds its weights: more would fill the memory.
 _MOST_POINTS = 100_000
@@ -76,7 +75,7 @@ def number_of_stationary_points(
 ) -> int | float:
     """Σ_{m ≤ min(J, HR)} (J choose m), 2^D in the usual case; infinite where gains are equal."""
     found = modes(task, normaliser)
-    most = min(found.count, check_whole("heads", heads) * check_whole("rank", rank))
+    most = check_room(found, heads, rank)
     if found.degenerate:
         return math.inf
     return sum(math.comb(found.count, m) for m in range(most + 1))
@@ -91,7 +90,7 @@ def number_of_stationary_losses(
     and counted twice.
     """
     found = modes(task, normaliser)
-    most = min(found.count, check_whole("heads", heads) * check_whole("rank", rank))
+    most = check_room(found, heads, rank)
     # ways[m]: choices with m components among the groups seen so far.
     ways = [1] + [0] * most
     for group in found.groups:
@@ -119,7 +118,7 @@ def stationary_points(
             "Use `subset_loss` or `plateau_losses` for single ones."
         )
     m, found = moments(task, normaliser), modes(task, normaliser)
-    most = min(found.count, heads * rank)
+    most = check_room(found, heads, rank)
     choices = itertools.product(*(range(len(group) + 1) for group in found.groups))
     points = []
     for taken in choices:
@@ -131,7 +130,7 @@ def stationary_points(
         points.append(
             StationaryPoint(
                 components=components,
-                loss=float(m.label_variance - np.sum(found.gains[list(components)] ** 2)),
+                loss=found.loss(components),
                 matrix=found.matrix(components),
                 v=v,
                 K=K,

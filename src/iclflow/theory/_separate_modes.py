@@ -33,6 +33,7 @@ class Modes(NamedTuple):
     - `left`, `right`: unit vectors; A* = Σ_j a_j left_j right_jᵀ.
     - `groups`: components of equal gain. In a group of more than one, the vectors are one choice
       among infinitely many.
+    - `start`: L(0) = tr(ΛM) + σ_q², the loss before anything is learned.
     """
 
     gains: Float[np.ndarray, " J"]
@@ -41,6 +42,7 @@ class Modes(NamedTuple):
     left: Float[np.ndarray, "D J"]
     right: Float[np.ndarray, "D J"]
     groups: tuple[tuple[int, ...], ...]
+    start: float
 
     @property
     def count(self) -> int:
@@ -55,6 +57,10 @@ class Modes(NamedTuple):
     def group_of(self, component: int) -> int:
         """The number of the group that a component belongs to; gains fall with it."""
         return next(g for g, members in enumerate(self.groups) if component in members)
+
+    def loss(self, components: Iterable[int]) -> float:
+        """L_S = L(0) − Σ_{j ∈ S} y_j²."""
+        return float(self.start - np.sum(self.gains[list(components)] ** 2))
 
     def matrix(self, components: Iterable[int]) -> Float[np.ndarray, "D D"]:
         """A_S = Σ_{j ∈ S} a_j left_j right_jᵀ."""
@@ -90,6 +96,7 @@ def modes(task: LinearRegression, normaliser: Normaliser = "context") -> Modes:
         left=left / norm_left,
         right=right / norm_right,
         groups=groups,
+        start=m.label_variance,
     )
 
 
@@ -103,9 +110,7 @@ def subset_loss(
     - `components`: S; component 0 has the largest gain.
     """
     found = modes(task, normaliser)
-    chosen = check_components(found, components)
-    base = moments(task, normaliser).label_variance
-    return float(base - np.sum(found.gains[list(chosen)] ** 2))
+    return found.loss(check_components(found, components))
 
 
 def plateau_losses(
@@ -118,8 +123,12 @@ def plateau_losses(
     """
     found = modes(task, normaliser)
     count = found.count if count is None else check_whole("count", count, 0, found.count)
-    drops = np.concatenate([[0.0], np.cumsum(found.gains[:count] ** 2)])
-    return moments(task, normaliser).label_variance - drops
+    return found.start - np.concatenate([[0.0], np.cumsum(found.gains[:count] ** 2)])
+
+
+def check_room(found: Modes, heads: int, rank: int) -> int:
+    """min(J, HR), the largest number of components that H heads of rank R can learn."""
+    return min(found.count, check_whole("heads", heads) * check_whole("rank", rank))
 
 
 def check_components(found: Modes, components: Iterable[int]) -> tuple[int, ...]:

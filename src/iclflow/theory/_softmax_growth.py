@@ -33,12 +33,7 @@ class HeadFlow(NamedTuple):
     loss: Float[np.ndarray, " T"]
 
 
-def large_context_flow(
-    task: Isotropic,
-    times: Times,
-    omega: PerHead,
-    mu: PerHead,
-) -> HeadFlow:
+def large_context_flow(task: Isotropic, times: Times, omega: PerHead, mu: PerHead) -> HeadFlow:
     """Gradient flow τẆ = −½∂L̃/∂W of all heads from (ω, μ) at t = 0, integrated numerically."""
     at, times = Setting.of(task), check_times(times)
     start = np.concatenate(check_softmax_heads(omega, mu))
@@ -50,11 +45,7 @@ def large_context_flow(
 
 
 def early_heads(
-    task: Isotropic,
-    times: Times,
-    omega: PerHead,
-    mu: PerHead,
-    gain: float = 1.0,
+    task: Isotropic, times: Times, omega: PerHead, mu: PerHead, gain: float = 1.0
 ) -> HeadFlow:
     """Small weights, in closed form: ω̇_h = gμ_h, μ̇_h = gω_h − (1 + σ²)/L Σμ, and the loss.
 
@@ -87,12 +78,7 @@ def sum_growth_rate(task: Isotropic, heads: int) -> float:
     return float(1 / (np.hypot(drag, 1) + drag))
 
 
-def emergence_time(
-    task: Isotropic,
-    omega: PerHead,
-    mu: PerHead,
-    fraction: float = 0.5,
-) -> float:
+def emergence_time(task: Isotropic, omega: PerHead, mu: PerHead, fraction: float = 0.5) -> float:
     """When L̃ has fallen by `fraction` of the gain of one gradient step, 1/(1 + (1 + σ²)d/L).
 
     `early_heads` up to weights of size 1e-3, then `large_context_flow`: the time is ln(1/size) plus

@@ -1,4 +1,4 @@
-"""Several tasks on blocks of their own (arXiv 2402.19442). Derived in docs/theory/multitask.md."""
+"""Several tasks, each on its own coordinates (arXiv 2402.19442; docs/theory/multitask.md)."""
 
 from ._approximate import OwnHeads as OwnHeads
 from ._approximate import PhaseTimes as PhaseTimes
