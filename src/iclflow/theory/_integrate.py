@@ -22,6 +22,7 @@ def integrate(
     start: Any,
     end: float,
     method: str = "LSODA",
+    t_eval: np.ndarray | None = None,
     **options: Any,
 ) -> Any:
     """Solves ẋ = velocity(t, x) from x = `start` at t = 0 to t = `end`.
@@ -31,12 +32,17 @@ def integrate(
     - `flow`: the subject of the error message.
     - `method`: SciPy's. The default switches to an implicit rule where it must: the time scales
       of most of these flows differ by 10⁶ and more.
+    - `t_eval`: when to report the state; SciPy's own steps without it.
     - `options`: further ones of `scipy.integrate.solve_ivp`.
     """
     span = (0.0, max(end, _SHORTEST))
-    solution = scipy.integrate.solve_ivp(velocity, span, start, method, **options)
+    places: Any = slice(None)
+    if t_eval is not None:  # SciPy refuses equal times
+        t_eval, places = np.unique(t_eval, return_inverse=True)
+    solution = scipy.integrate.solve_ivp(velocity, span, start, method, t_eval, **options)
     if not solution.success:
         raise RuntimeError(f"{flow} could not be integrated: {solution.message}")
+    solution.y = solution.y[:, places]
     return solution
 
 

@@ -67,6 +67,27 @@ class LearningOrder(NamedTuple):
         return next((visit for visit in self.visits if visit.index > 0), None)
 
 
+class RankPlateau(NamedTuple):
+    """The plateau with `learned` components.
+
+    - `scaling`: `"power"`: duration ∝ 1/s, a new head is needed; `"logarithm"`: ∝ ln(1/s).
+    - `log_slope`: d(duration)/d ln(1/s) in units of τ for a logarithm; infinite for a power.
+    """
+
+    learned: int
+    loss: float
+    scaling: Literal["power", "logarithm"]
+    log_slope: float
+
+
+class SingleHead(NamedTuple):
+    """One head of rank D along all components: v(t), κ_j(t) and the loss, at each time."""
+
+    v: Float[np.ndarray, " T"]
+    kappa: Float[np.ndarray, "T J"]
+    loss: Float[np.ndarray, " T"]
+
+
 def learning_order(task: LinearRegression, normaliser: Normaliser = "context") -> LearningOrder:
     """The orders of growth rates e_j and of gains y_j, and the saddles that are visited.
 
@@ -91,41 +112,6 @@ def growth_order(found: Modes) -> tuple[int, ...]:
     order = sorted(range(found.count), key=lambda j: -rates[j])
     runs = np.split(order, np.flatnonzero(-np.diff(rates[order]) > _TIE * rates[order[0]]) + 1)
     return tuple(int(j) for run in runs for j in sorted(run))
-
-
-def _visits(
-    task: LinearRegression, found: Modes, order: tuple[int, ...], normaliser: Normaliser
-) -> tuple[Visit, ...]:
-    """Follows `learning_order` from saddle to saddle until all components are learned."""
-    m = moments(task, normaliser)
-    learned: list[int] = []
-    visits = []
-    while True:
-        layout = [(j,) for j in learned]
-        index = layout_index(found, layout, 1)
-        loss = found.loss(learned)
-        if index > 0:
-            escape = escape_directions_of(m, found, layout, len(layout), 1)[0]
-            visits.append(Visit(tuple(sorted(learned)), loss, index, escape.rate))
-            learned[escape.head] = escape.component
-            continue
-        visits.append(Visit(tuple(sorted(learned)), loss, 0, 0.0))
-        if len(learned) == found.count:
-            return tuple(visits)
-        learned.append(next(j for j in order if j not in learned))
-
-
-class RankPlateau(NamedTuple):
-    """The plateau with `learned` components.
-
-    - `scaling`: `"power"`: duration ∝ 1/s, a new head is needed; `"logarithm"`: ∝ ln(1/s).
-    - `log_slope`: d(duration)/d ln(1/s) in units of τ for a logarithm; infinite for a power.
-    """
-
-    learned: int
-    loss: float
-    scaling: Literal["power", "logarithm"]
-    log_slope: float
 
 
 def rank_plateaus(
@@ -158,14 +144,6 @@ def log_plateau_slope(
     found = _order_modes(task, normaliser)
     learned = check_whole("learned", learned, 0, found.count - 1)
     return _log_slope(found, check_whole("rank", rank), learned)
-
-
-class SingleHead(NamedTuple):
-    """One head of rank D along all components: v(t), κ_j(t) and the loss, at each time."""
-
-    v: Float[np.ndarray, " T"]
-    kappa: Float[np.ndarray, "T J"]
-    loss: Float[np.ndarray, " T"]
 
 
 def single_head_rate(
@@ -219,6 +197,28 @@ def single_head_flow(
     v_path, kappa_path = solution.y[0], solution.y[1:].T
     left = 1 - v_path[:, None] * kappa_path**2 / found.strengths
     return SingleHead(v_path, kappa_path, found.start - (1 - left**2) @ found.gains**2)
+
+
+def _visits(
+    task: LinearRegression, found: Modes, order: tuple[int, ...], normaliser: Normaliser
+) -> tuple[Visit, ...]:
+    """Follows `learning_order` from saddle to saddle until all components are learned."""
+    m = moments(task, normaliser)
+    learned: list[int] = []
+    visits = []
+    while True:
+        layout = [(j,) for j in learned]
+        index = layout_index(found, layout, 1)
+        loss = found.loss(learned)
+        if index > 0:
+            escape = escape_directions_of(m, found, layout, len(layout), 1)[0]
+            visits.append(Visit(tuple(sorted(learned)), loss, index, escape.rate))
+            learned[escape.head] = escape.component
+            continue
+        visits.append(Visit(tuple(sorted(learned)), loss, 0, 0.0))
+        if len(learned) == found.count:
+            return tuple(visits)
+        learned.append(next(j for j in order if j not in learned))
 
 
 def _single_head_rate(found: Modes, state: np.ndarray) -> np.ndarray:

@@ -80,11 +80,6 @@ def large_context_pair(task: Isotropic, w: float) -> float:
     return at.noise + odds / (1 + odds)
 
 
-def _kernel(omega: np.ndarray, at: Setting) -> np.ndarray:
-    """exp(dω_hω_k), the overlap of the attention of two heads in units of 1/L."""
-    return np.exp(at.dim * np.outer(omega, omega))
-
-
 def large_context_value(omega: np.ndarray, mu: np.ndarray, at: Setting) -> float:
     """L̃, unchecked."""
     spread = mu @ _kernel(omega, at) @ mu
@@ -153,3 +148,8 @@ def shared_head_index(mu: PerHead) -> int:
     """Negative eigenvalues of the Hessian of L̃ at the shared head: one per head with μ_h < 0."""
     shares, _ = check_softmax_heads(mu, mu)
     return int(np.sum(shares * np.sign(shares.sum()) < 0))
+
+
+def _kernel(omega: np.ndarray, at: Setting) -> np.ndarray:
+    """exp(dω_hω_k), the overlap of the attention of two heads in units of 1/L."""
+    return np.exp(at.dim * np.outer(omega, omega))

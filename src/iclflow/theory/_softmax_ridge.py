@@ -40,6 +40,20 @@ class WishartSpectrum(NamedTuple):
     zeros: int
 
 
+class ProportionalRisks(NamedTuple):
+    """Risks at d/L → γ, the noise of the query included.
+
+    - `step`: one gradient step of the best size, plain or centred, and any number of structured
+      softmax heads from two up.
+    - `one_head`: one softmax head with the best ω and μ, that is kernel regression, scaled.
+    - `bayes`: the smallest risk there is.
+    """
+
+    step: float
+    one_head: float
+    bayes: float
+
+
 @lru_cache(maxsize=256)
 def wishart_spectrum(dim: int, length: int) -> WishartSpectrum:
     """The density of the eigenvalues of XXᵀ at finite d and L, as a rule (de Bruijn's formula)."""
@@ -89,62 +103,6 @@ def bayes_risk_isotropic(task: Isotropic) -> float:
     return at.noise + at.noise * first
 
 
-def _traces(at: Setting, penalty: float) -> tuple[float, float]:
-    length = check_whole("length", at.length)
-    return resolvent_traces(check_whole("dim", at.dim), length, penalty)
-
-
-def _laguerre_functions(count: int, power: int, y: np.ndarray) -> np.ndarray:
-    """y^m e^{−y²/2} L_j^{(m)}(y²), j < `count`, of unit length in d(y²), by the recurrence."""
-    x = y**2
-    rows = np.empty((count, len(y)))
-    rows[0] = np.exp(power * np.log(y) - x / 2 - scipy.special.gammaln(power + 1) / 2)
-    before, off = np.zeros_like(y), 0.0
-    for j in range(count - 1):
-        following = np.sqrt((j + 1) * (j + 1 + power))
-        new = ((2 * j + 1 + power - x) * rows[j] - off * before) / following
-        before, off, rows[j + 1] = rows[j], following, new
-    return rows
-
-
-def _panels(end: float):
-    """Gauss–Legendre panels on (0, `end`): nodes, weights, and the integral from 0 to each node."""
-    fine = 2.0 ** np.arange(-23, 0)
-    edges = np.concatenate([[0.0], fine, np.linspace(1, end, int(np.ceil(2 * (end - 1))) + 1)])
-    unit, weight = scipy.special.roots_legendre(_NODES)
-    half = np.diff(edges) / 2
-    nodes = (edges[:-1, None] + half[:, None] * (1 + unit)).ravel()
-    weights = (half[:, None] * weight).ravel()
-    # Integrals of the interpolating polynomial from −1 to the nodes of one panel.
-    legendre = np.polynomial.legendre
-    powers = legendre.legvander(unit, _NODES - 1)
-    integrals = legendre.legval(unit, legendre.legint(np.eye(_NODES), lbnd=-1)).T
-    inside = integrals @ np.linalg.inv(powers)
-
-    def running(functions: np.ndarray) -> np.ndarray:
-        pieces = functions.reshape(len(functions), len(half), _NODES)
-        local = np.einsum("jpn,mn->jpm", pieces, inside) * half[:, None]
-        whole = np.einsum("jpn,n->jp", pieces, weight) * half
-        start = np.cumsum(whole, axis=1) - whole
-        return (local + start[:, :, None]).reshape(functions.shape)
-
-    return nodes, weights, running
-
-
-class ProportionalRisks(NamedTuple):
-    """Risks at d/L → γ, the noise of the query included.
-
-    - `step`: one gradient step of the best size, plain or centred, and any number of structured
-      softmax heads from two up.
-    - `one_head`: one softmax head with the best ω and μ, that is kernel regression, scaled.
-    - `bayes`: the smallest risk there is.
-    """
-
-    step: float
-    one_head: float
-    bayes: float
-
-
 def proportional_risks(ratio: float, noise: float) -> ProportionalRisks:
     """σ² + c/(1 + c) of one step, c = (1 + σ²)γ, and of one head, c = e(1 + σ²)γ; and Bayes.
 
@@ -190,3 +148,45 @@ def excess_over_bayes(task: Isotropic) -> float:
         raise Refusal(f"`noise` = {at.noise:g}: must be positive; without noise Bayes is exact.")
     best = debiased_optimum(at).risk
     return (best - at.noise) / (bayes_risk_isotropic(at) - at.noise)
+
+
+def _traces(at: Setting, penalty: float) -> tuple[float, float]:
+    length = check_whole("length", at.length)
+    return resolvent_traces(check_whole("dim", at.dim), length, penalty)
+
+
+def _laguerre_functions(count: int, power: int, y: np.ndarray) -> np.ndarray:
+    """y^m e^{−y²/2} L_j^{(m)}(y²), j < `count`, of unit length in d(y²), by the recurrence."""
+    x = y**2
+    rows = np.empty((count, len(y)))
+    rows[0] = np.exp(power * np.log(y) - x / 2 - scipy.special.gammaln(power + 1) / 2)
+    before, off = np.zeros_like(y), 0.0
+    for j in range(count - 1):
+        following = np.sqrt((j + 1) * (j + 1 + power))
+        new = ((2 * j + 1 + power - x) * rows[j] - off * before) / following
+        before, off, rows[j + 1] = rows[j], following, new
+    return rows
+
+
+def _panels(end: float):
+    """Gauss–Legendre panels on (0, `end`): nodes, weights, and the integral from 0 to each node."""
+    fine = 2.0 ** np.arange(-23, 0)
+    edges = np.concatenate([[0.0], fine, np.linspace(1, end, int(np.ceil(2 * (end - 1))) + 1)])
+    unit, weight = scipy.special.roots_legendre(_NODES)
+    half = np.diff(edges) / 2
+    nodes = (edges[:-1, None] + half[:, None] * (1 + unit)).ravel()
+    weights = (half[:, None] * weight).ravel()
+    # Integrals of the interpolating polynomial from −1 to the nodes of one panel.
+    legendre = np.polynomial.legendre
+    powers = legendre.legvander(unit, _NODES - 1)
+    integrals = legendre.legval(unit, legendre.legint(np.eye(_NODES), lbnd=-1)).T
+    inside = integrals @ np.linalg.inv(powers)
+
+    def running(functions: np.ndarray) -> np.ndarray:
+        pieces = functions.reshape(len(functions), len(half), _NODES)
+        local = np.einsum("jpn,mn->jpm", pieces, inside) * half[:, None]
+        whole = np.einsum("jpn,n->jp", pieces, weight) * half
+        start = np.cumsum(whole, axis=1) - whole
+        return (local + start[:, :, None]).reshape(functions.shape)
+
+    return nodes, weights, running

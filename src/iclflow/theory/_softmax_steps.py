@@ -32,6 +32,21 @@ class BestStep(NamedTuple):
     risk: float
 
 
+class LengthTransfer(NamedTuple):
+    """Risks at a test length of predictors whose step was chosen at the training length.
+
+    - `debiased`: the debiased step, that is a pair of small softmax heads.
+    - `step`: the plain step divided by the test length, that is linear attention with its 1/L.
+    - `unnormalised`: the plain step without division: it grows by test/training length.
+    - `retrained`: the plain step chosen anew at the test length.
+    """
+
+    debiased: float
+    step: float
+    unnormalised: float
+    retrained: float
+
+
 def gradient_step_risk(task: Isotropic, step: float) -> float:
     """Risk of ŷ = (η/L) Σ y_l x_l·q: σ² + 1 − 2η + η²(1 + A/L)."""
     at = Setting.of(task)
@@ -76,11 +91,6 @@ def least_squares_risk(task: Isotropic) -> float:
     return at.noise + at.noise * at.dim / room
 
 
-def _label_spread(at: Setting) -> float:
-    """A = d + 1 + dσ²."""
-    return at.dim + 1 + at.dim * at.noise
-
-
 def any_heads_bound(task: Isotropic) -> float:
     """σ² + E[B/(χ²_L + B)], B = d − 1 + dσ²: below the loss of every set of structured heads."""
     at = Setting.of(task)
@@ -111,21 +121,6 @@ def linear_over_softmax_bound(task: Isotropic) -> float:
     noiseless = replace(Setting.of(task), noise=0.0)
     bound = any_heads_bound(noiseless)
     return np.inf if bound == 0 else gradient_step_optimum(noiseless).risk / bound
-
-
-class LengthTransfer(NamedTuple):
-    """Risks at a test length of predictors whose step was chosen at the training length.
-
-    - `debiased`: the debiased step, that is a pair of small softmax heads.
-    - `step`: the plain step divided by the test length, that is linear attention with its 1/L.
-    - `unnormalised`: the plain step without division: it grows by test/training length.
-    - `retrained`: the plain step chosen anew at the test length.
-    """
-
-    debiased: float
-    step: float
-    unnormalised: float
-    retrained: float
 
 
 def length_transfer(task: Isotropic, test_length: float) -> LengthTransfer:
@@ -182,6 +177,11 @@ def transfer_optimum(
     risk f − 2ηb + η²c."""
     floor, slope, curvature = _transfer_form(task, components, signal)
     return BestStep(slope / curvature, floor - slope**2 / curvature)
+
+
+def _label_spread(at: Setting) -> float:
+    """A = d + 1 + dσ²."""
+    return at.dim + 1 + at.dim * at.noise
 
 
 def _transfer_form(

@@ -43,6 +43,34 @@ class RegimeEdges(NamedTuple):
     saturated: float
 
 
+class Shrinkage(NamedTuple):
+    """The strength of each method that returns the same part of the signal as one head per task.
+
+    - `step`: k_i, that part; one gradient step from zero of this size returns it too.
+    - `penalty`: z_i of ridge, counted per sample: c_i(1 − γ_i k_i), γ_i = d_i/L.
+    - `time`: s_i of gradient flow on the context's mean squared error/2, stopped.
+
+    The last two for d_i, L → ∞ at given γ_i.
+    """
+
+    step: Float[np.ndarray, " I"]
+    penalty: Float[np.ndarray, " I"]
+    time: Float[np.ndarray, " I"]
+
+
+class Spread(NamedTuple):
+    """The best single head at finite d and L, and how spread out its attention is.
+
+    - `score_variance`: dω²; 1 in the closed form, at every noise.
+    - `concentration`: E|p|², averaged over queries; its inverse counts the samples in use.
+    - `loss`: the exact loss, with the noise of the query's label.
+    """
+
+    score_variance: float
+    concentration: float
+    loss: float
+
+
 def regime_edges(length: float) -> RegimeEdges:
     """√(½ log L) and √(2 log L), the two thresholds for contexts of length L."""
     log = np.log(_check_length(length))
@@ -100,34 +128,6 @@ def expansion_reach(length: float, error: float) -> float:
     while excess(high) < 0 and high < STEEPEST:
         high += _SCAN
     return float(scipy.optimize.brentq(excess, max(high - _SCAN, 0.0), high))  # pyright: ignore[reportArgumentType]
-
-
-class Shrinkage(NamedTuple):
-    """The strength of each method that returns the same part of the signal as one head per task.
-
-    - `step`: k_i, that part; one gradient step from zero of this size returns it too.
-    - `penalty`: z_i of ridge, counted per sample: c_i(1 − γ_i k_i), γ_i = d_i/L.
-    - `time`: s_i of gradient flow on the context's mean squared error/2, stopped.
-
-    The last two for d_i, L → ∞ at given γ_i.
-    """
-
-    step: Float[np.ndarray, " I"]
-    penalty: Float[np.ndarray, " I"]
-    time: Float[np.ndarray, " I"]
-
-
-class Spread(NamedTuple):
-    """The best single head at finite d and L, and how spread out its attention is.
-
-    - `score_variance`: dω²; 1 in the closed form, at every noise.
-    - `concentration`: E|p|², averaged over queries; its inverse counts the samples in use.
-    - `loss`: the exact loss, with the noise of the query's label.
-    """
-
-    score_variance: float
-    concentration: float
-    loss: float
 
 
 def same_shrinkage(task: Tasks) -> Shrinkage:

@@ -159,24 +159,6 @@ def rows_with(diagonal: Float[np.ndarray, " I"]) -> Float[np.ndarray, "r I"]:
     return rows[:, [place[i] for i in range(len(diagonal))]]
 
 
-def _eigenvalues(variance: float, covariance: float, heads: int) -> tuple[float, float]:
-    """a − b and a + (H − 1)b, the eigenvalues of the Gram matrix, checked."""
-    check_whole("heads", heads)
-    for name, value in (("variance", variance), ("covariance", covariance)):
-        check_number(name, value, "a number", lambda x: True)
-    alone = variance - covariance if heads > 1 else 0.0
-    together = variance + (heads - 1) * covariance
-    # A simplex around zero has b = −a/(H − 1), which floats hold only up to rounding.
-    if abs(together) < 1e-14 * abs(variance):
-        together = 0.0
-    if not (np.isfinite([variance, covariance]).all() and alone >= 0 and together >= 0):
-        raise Refusal(
-            f"`variance` = {variance} and `covariance` = {covariance}: must be finite with a ≥ b "
-            f"and a + {heads - 1}b ≥ 0 for H = {heads}."
-        )
-    return alone, together
-
-
 def linear_loss(
     task: Tasks, omega: HeadsLike, mu: HeadsLike, finite: bool = False
 ) -> Float[np.ndarray, " I"]:
@@ -236,3 +218,21 @@ def as_softmax(omega: HeadsLike, mu: HeadsLike, size: float) -> tuple[Heads, Hea
     mu = check_numbers("mu", mu, 2, omega.shape)
     centred = around_mean(len(omega) + 1)
     return size * centred @ omega, centred @ mu / size
+
+
+def _eigenvalues(variance: float, covariance: float, heads: int) -> tuple[float, float]:
+    """a − b and a + (H − 1)b, the eigenvalues of the Gram matrix, checked."""
+    check_whole("heads", heads)
+    for name, value in (("variance", variance), ("covariance", covariance)):
+        check_number(name, value, "a number", lambda x: True)
+    alone = variance - covariance if heads > 1 else 0.0
+    together = variance + (heads - 1) * covariance
+    # A simplex around zero has b = −a/(H − 1), which floats hold only up to rounding.
+    if abs(together) < 1e-14 * abs(variance):
+        together = 0.0
+    if not (np.isfinite([variance, covariance]).all() and alone >= 0 and together >= 0):
+        raise Refusal(
+            f"`variance` = {variance} and `covariance` = {covariance}: must be finite with a ≥ b "
+            f"and a + {heads - 1}b ≥ 0 for H = {heads}."
+        )
+    return alone, together

@@ -32,6 +32,22 @@ class Solution(NamedTuple):
         return float(np.sum(self.losses))
 
 
+class OtherLength(NamedTuple):
+    """Losses of each task at a test length.
+
+    - `steps`: k_i, the part of the signal that is returned, at every length.
+    - `losses`: with weights as trained.
+    - `retuned`: with each head's weight on its own label retuned for the test length. With one head
+      per task it is not the best: weights on other labels help (`best_mu`).
+    - `floor`: λ_i d_i (1 − k_i)², the loss on infinite contexts.
+    """
+
+    steps: Float[np.ndarray, " I"]
+    losses: Float[np.ndarray, " I"]
+    retuned: Float[np.ndarray, " I"]
+    floor: Float[np.ndarray, " I"]
+
+
 def gradient_flow_limit(task: Tasks) -> Solution:
     """x_i = 1/e, one head per task with ω = d_i^−½: where positive balanced starts end (GF-ICL)."""
     blocks = Blocks.of(task)
@@ -82,22 +98,6 @@ def fill_shares(budget: float, blocks: Blocks) -> Float[np.ndarray, " I"]:
     if free.any():
         level = (budget - full.sum() + offset[free].sum()) / slope[free].sum()
     return cut(level)
-
-
-class OtherLength(NamedTuple):
-    """Losses of each task at a test length.
-
-    - `steps`: k_i, the part of the signal that is returned, at every length.
-    - `losses`: with weights as trained.
-    - `retuned`: with each head's weight on its own label retuned for the test length. With one head
-      per task it is not the best: weights on other labels help (`best_mu`).
-    - `floor`: λ_i d_i (1 − k_i)², the loss on infinite contexts.
-    """
-
-    steps: Float[np.ndarray, " I"]
-    losses: Float[np.ndarray, " I"]
-    retuned: Float[np.ndarray, " I"]
-    floor: Float[np.ndarray, " I"]
 
 
 def at_length(task: Tasks, test_length: float, solution: Solution | None = None) -> OtherLength:

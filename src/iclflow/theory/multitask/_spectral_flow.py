@@ -57,6 +57,29 @@ class SpectralFlow(NamedTuple):
         return np.sum(self.losses, 1)
 
 
+class _Coordinate(NamedTuple):
+    """A singular value as a function of the coordinate θ in which the flow is simple."""
+
+    start: np.ndarray
+    value: Callable[[np.ndarray], np.ndarray]
+
+    @staticmethod
+    def of(name: str, at: np.ndarray, imbalance: np.ndarray, root: float) -> "_Coordinate":
+        balanced = imbalance == 0
+        if np.any(balanced & (at == 0)):
+            raise Refusal(f"`{name}` has a zero without imbalance: it would never move.")
+        scale = np.where(balanced, np.sign(at), np.abs(imbalance) / (2 * root))
+        safe = np.where(balanced, np.abs(at), 1.0)
+        start = np.where(balanced, np.log(safe), np.arcsinh(at / np.where(balanced, 1.0, scale)))
+
+        def value(theta: np.ndarray) -> np.ndarray:
+            # Each function sees only its own entries: on the others it may overflow.
+            grown, bent = np.where(balanced, theta, 0), np.where(balanced, 0, theta)
+            return scale * np.where(balanced, np.exp(grown), np.sinh(bent))
+
+        return _Coordinate(start, value)
+
+
 def spectral_flow(
     task: Tasks,
     times: Sequence[float] | Float[np.ndarray, " T"],
@@ -116,51 +139,6 @@ def phase_times(
     return first_times(loss_until, (float(first), last), wanted, 10.0, complaint)
 
 
-class _Coordinate(NamedTuple):
-    """A singular value as a function of the coordinate θ in which the flow is simple."""
-
-    start: np.ndarray
-    value: Callable[[np.ndarray], np.ndarray]
-
-    @staticmethod
-    def of(name: str, at: np.ndarray, imbalance: np.ndarray, root: float) -> "_Coordinate":
-        balanced = imbalance == 0
-        if np.any(balanced & (at == 0)):
-            raise Refusal(f"`{name}` has a zero without imbalance: it would never move.")
-        scale = np.where(balanced, np.sign(at), np.abs(imbalance) / (2 * root))
-        safe = np.where(balanced, np.abs(at), 1.0)
-        start = np.where(balanced, np.log(safe), np.arcsinh(at / np.where(balanced, 1.0, scale)))
-
-        def value(theta: np.ndarray) -> np.ndarray:
-            # Each function sees only its own entries: on the others it may overflow.
-            grown, bent = np.where(balanced, theta, 0), np.where(balanced, 0, theta)
-            return scale * np.where(balanced, np.exp(grown), np.sinh(bent))
-
-        return _Coordinate(start, value)
-
-
-def _follow(ways, shape, blocks: Blocks, width: int, end: float):
-    """The flow from 0 to `end`, as a function of time."""
-
-    slopes, unit = slopes_at(blocks), width**0.5 * blocks.sizes
-
-    def velocity(_, theta):
-        omega, mu = (way.value(part.reshape(shape)) for way, part in zip(ways, np.split(theta, 2)))
-        by_omega, by_mu = slopes(omega, mu)
-        return -np.concatenate([(by_omega / unit).ravel(), by_mu.ravel()])
-
-    start = np.concatenate([way.start.ravel() for way in ways])
-    options = {"dense_output": True, "rtol": _TOLERANCE, "atol": _TOLERANCE}
-    return integrate("The spectral flow", velocity, start, end, **options).sol
-
-
-def _values_at(solution, times: np.ndarray, ways, shape, blocks: Blocks) -> SpectralFlow:
-    theta = solution(times).T.reshape(len(times), 2, *shape)
-    omega, mu = (np.stack([way.value(row) for row in theta[:, i]]) for i, way in enumerate(ways))
-    losses = np.stack([quick_loss(w, m, blocks) for w, m in zip(omega, mu)])
-    return SpectralFlow(times, omega, mu, losses)
-
-
 def head_starts(task: Tasks, omega: HeadsLike, mu: HeadsLike, width: int) -> Heads:
     """(bω − aμ)/ln(bω/aμ): one over the time in which a head alone with a task would diverge.
 
@@ -197,3 +175,25 @@ def divided_limit(task: Tasks, owners: Sequence[int] | Int[np.ndarray, " I"]) ->
         )
         shares[own], losses[own] = found.shares, found.losses
     return Solution(shares, losses)
+
+
+def _follow(ways, shape, blocks: Blocks, width: int, end: float):
+    """The flow from 0 to `end`, as a function of time."""
+
+    slopes, unit = slopes_at(blocks), width**0.5 * blocks.sizes
+
+    def velocity(_, theta):
+        omega, mu = (way.value(part.reshape(shape)) for way, part in zip(ways, np.split(theta, 2)))
+        by_omega, by_mu = slopes(omega, mu)
+        return -np.concatenate([(by_omega / unit).ravel(), by_mu.ravel()])
+
+    start = np.concatenate([way.start.ravel() for way in ways])
+    options = {"dense_output": True, "rtol": _TOLERANCE, "atol": _TOLERANCE}
+    return integrate("The spectral flow", velocity, start, end, **options).sol
+
+
+def _values_at(solution, times: np.ndarray, ways, shape, blocks: Blocks) -> SpectralFlow:
+    theta = solution(times).T.reshape(len(times), 2, *shape)
+    omega, mu = (np.stack([way.value(row) for row in theta[:, i]]) for i, way in enumerate(ways))
+    losses = np.stack([quick_loss(w, m, blocks) for w, m in zip(omega, mu)])
+    return SpectralFlow(times, omega, mu, losses)
