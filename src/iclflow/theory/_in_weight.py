@@ -153,9 +153,9 @@ def _expectation(source: str, tokens: dict[int, Matrix], query: Matrix) -> Matri
 
 
 def steady_state(moments: TokenMoments) -> Float[np.ndarray, "a b e"]:
-    """θ*, the coefficients of smallest loss; where several share it, those of least norm.
+    """θ* = second⁻¹ drive, the coefficients of smallest loss; where several share it, the shortest.
 
-    D + 1 merged heads can make every θ, so that training with them can end here.
+    D + 1 merged heads can represent every θ, so training with them can end here.
     """
     size = moments.drive.size
     # The features of (a, b) and (b, a) are the same, so half of this matrix is redundant, and

@@ -74,7 +74,7 @@ class AlignedMoments(NamedTuple):
 
 
 def context_gains(task: LinearRegression, normaliser: Normaliser = "context") -> ContextGains:
-    """ḡ, c̄₂ and c̄₁ of a task.
+    """ḡ = E[N/c], c̄₂ = E[N(N+1)/c²] and c̄₁ = E[N/c²] of a task.
 
     **Arguments:**
 

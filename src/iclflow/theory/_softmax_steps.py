@@ -158,6 +158,9 @@ def transfer_risk(
 ) -> float:
     """Risk of the debiased step on labels with Hermite components beside the linear one, exact.
 
+    σ² + s + Σ V_k − 2ηns + η²n[s(L + d) + dσ² + Σ_{k>0} V_k(d + 2kn)]/L, s the variance of the
+    linear part, n = (L − 1)/L.
+
     **Arguments:**
 
     - `components`: the variance V_k of the component of degree k. A component acts as label noise

@@ -75,7 +75,7 @@ def quasi_stationary_mu(task: Tasks, omega: AnyTasks) -> Float[np.ndarray, "*T I
 
 
 def emergence_velocity(task: Tasks, omega: AnyTasks, width: int) -> Float[np.ndarray, "*T I"]:
-    """ω̇ by the emergence equation, as a function of ω; the velocity curve of Figure 3c."""
+    """(2λ/√E) ω² c (1 − dω²)/(ω² + c)², the emergence equation (arXiv 2402.19442, Figure 3c)."""
     blocks, width = Blocks.of(task), check_whole("width", width)
     return _velocity(_check_omega(omega, blocks), blocks, width)
 
