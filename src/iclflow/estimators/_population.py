@@ -122,7 +122,7 @@ def principal_components(
         if any(np.any(np.asarray(c.covariance) != np.asarray(covariance)) for c in task.components):
             raise ValueError("The parts of `task` differ in input covariance: must share one.")
     else:
-        raise TypeError(f"`task` is a {type(task).__name__}: its input covariance is not known.")
+        raise TypeError(f"{type(task).__name__} has no input covariance that is known.")
     variances, vectors = np.linalg.eigh(np.asarray(covariance))
     return variances[::-1].copy(), vectors[:, ::-1].copy()
 
