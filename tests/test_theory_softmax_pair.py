@@ -276,6 +276,11 @@ def test_equal_times_are_reported_twice():
     assert flow.w[1] == flow.w[2] > flow.w[0] and flow.loss[1] == flow.loss[2] < flow.loss[0]
 
 
+def test_a_flow_over_no_time_stays_at_its_start():
+    flow = theory.pair_flow(TASK, np.array([0.0]), 0.1, 0.1, loss="large_context")
+    np.testing.assert_allclose([flow.w[0], flow.mu[0]], 0.1, rtol=1e-9)
+
+
 def test_losses_without_a_pair_form_are_refused(unchecked):
     with pytest.raises(ValueError, match="`loss` = 'sampled'"):
         theory.pair_flow(TASK, np.array([1.0]), 0.1, 0.1, loss="sampled")

@@ -10,8 +10,8 @@ from jaxtyping import Float
 
 from ..errors import Refusal
 
-# SciPy needs an interval of positive length; `times` may hold 0 alone.
-_SHORTEST = 1e-300
+# `times` may hold 0 alone, but LSODA needs an interval, and never ends on one of 1e-300.
+_SHORTEST = 1e-9
 # The longest flow tried: a loss not reached by then may never be reached.
 _LATEST = 1e5
 
