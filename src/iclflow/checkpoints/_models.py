@@ -11,6 +11,7 @@ from ..errors import InputError, shorten
 from ..files import FileError, write_atomic
 from ..models import (
     MODELS,
+    AbstractCircuits,
     AbstractModel,
     is_known_model,
     model_arrays,
@@ -36,7 +37,10 @@ def save_model(model: AbstractModel, path: Path | str) -> None:
 
 
 def load_model(
-    path: Path | str, heads: int | None = None, labels: int | None = None
+    path: Path | str,
+    heads: int | None = None,
+    labels: int | None = None,
+    model_class: type[AbstractModel | AbstractCircuits] | None = None,
 ) -> AbstractModel:
     """Reads the model in a file, or the last one of a run.
 
@@ -50,12 +54,14 @@ def load_model(
       divided by the square root of the rows of a head. Needed unless the file says it.
     - `labels`: how many of a state dict's token entries are labels, the last ones; by default as
       many as `o_proj` has outputs, or 1 if it has one for every entry.
+    - `model_class`: the class of your own model, or of your own circuits of attention, in a run or
+      in a file that `save_model` wrote.
     """
     path = Path(path)
     folder = path.parent if path.name == "trajectory.safetensors" else path
     if folder.is_dir():
         _check_ours(path, heads, labels)
-        return jax.tree.map(as_float, Trajectory.load(folder).final)
+        return jax.tree.map(as_float, Trajectory.load(folder, model_class).final)
     check_regular(path)
     if path.suffix in TORCH_SUFFIXES:
         file = TorchFile(path)
@@ -71,7 +77,7 @@ def load_model(
     if about is None:
         return from_state_dict(file, _heads(heads, file, path), labels, str(path))
     _check_ours(path, heads, labels)
-    return _restore_own(file, about)
+    return _restore_own(file, about, model_class)
 
 
 def _heads(given: int | None, file: TensorFile | TorchFile, path: Path) -> int | None:
@@ -94,19 +100,24 @@ def _check_ours(path: Path, heads: int | None, labels: int | None) -> None:
             )
 
 
-def _restore_own(file: TensorFile, about: dict[str, Any]) -> AbstractModel:
-    """The model of a file that `save_model` wrote, which says of itself what `about` holds."""
+def _restore_own(
+    file: TensorFile,
+    about: dict[str, Any],
+    model_class: type[AbstractModel | AbstractCircuits] | None,
+) -> AbstractModel:
+    """The model in a file that `save_model` wrote, from its metadata `about`."""
     settings = dict(about)
     version, name = settings.pop("format", None), settings.pop("class", None)
-    if version != FORMAT or not isinstance(name, str) or not is_known_model(name):
+    if version != FORMAT or not isinstance(name, str) or not is_known_model(name, model_class):
         raise FileError(
             f"`{file.path}` holds a {shorten(name)} in format {shorten(version)}: must be one of "
-            f"{', '.join(MODELS)} in format {FORMAT}."
+            f"{', '.join(MODELS)} in format {FORMAT}, or a class of your own that you pass as "
+            "`model_class`."
         )
     arrays = dict(file)
     require_float64_for(f"The model in `{file.path}`", arrays)
     try:
-        model = restore_model(name, arrays, settings)
+        model = restore_model(name, arrays, settings, model_class=model_class)
     except ValueError as error:
         raise FileError(f"`{file.path}` {error}.") from None
     return jax.tree.map(as_float, model)

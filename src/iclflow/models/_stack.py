@@ -82,6 +82,11 @@ class AttentionStack(AbstractModel):
         return AttentionStack(*blocks, depth=depth, **options)
 
     @property
+    def dim(self) -> int:
+        """D, the number of inputs."""
+        return self.key_query.shape[-1] - 1
+
+    @property
     def tied(self) -> bool:
         """Whether all layers share one set of weights."""
         return self.key_query.shape[-4] == 1

@@ -1,5 +1,5 @@
-"""Checks of user input: each returns the value as it is used, or raises an error that names the
-field, its value and what is allowed."""
+"""Checks of user input. Each returns the value in the form in which it is stored, or raises an
+error with the field, its value and what is allowed."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -54,6 +54,13 @@ def check_nonnegative(name: str, value: Any) -> float:
     return number
 
 
+def check_flag(name: str, value: Any) -> bool:
+    """`value` as True or False. Words are refused: bool("no") is True."""
+    if not isinstance(value, bool | np.bool_):
+        raise InputError(name, value, "must be True or False")
+    return bool(value)
+
+
 def is_whole(value: Any) -> bool:
     """Whether `value` is a whole number, of whatever type; True, False and "3" are not."""
     if isinstance(value, bool | np.bool_ | str | bytes):
@@ -74,7 +81,7 @@ def is_real(value: Any) -> bool:
 
 
 def check_key(key: Any) -> None:
-    """Refuses what is no random key, and no array of them, such as a seed."""
+    """Refuses anything but a random key or an array of them, such as a seed."""
     dtype = getattr(key, "dtype", None)
     if dtype is None or not (jnp.issubdtype(dtype, jax.dtypes.prng_key) or dtype == jnp.uint32):
         raise TypeError(
@@ -83,9 +90,9 @@ def check_key(key: Any) -> None:
 
 
 def check_draw(key: Any, count: Any) -> None:
-    """Refuses what no sequences can be drawn from: `key` a seed, `count` no whole number."""
+    """Refuses arguments of `sample` that cannot work, such as a seed in place of a key."""
     check_key(key)
-    # The count is the shape of what is drawn, so that it must be known when that is compiled.
+    # The count is a shape: it must be known when the program is compiled.
     if isinstance(count, jax.Array | np.generic | np.ndarray):
         raise InputError("count", problem="is an array", allowed="must be an `int` of Python")
     if not isinstance(count, int) or count < 0:

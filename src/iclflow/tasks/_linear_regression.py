@@ -20,12 +20,12 @@ from ._check import (
     check_contexts,
     check_count,
     check_covariance,
-    check_draw,
+    check_flag,
     check_nonnegative,
     check_probabilities,
     check_vector,
 )
-from ._draw import cut_to_length, draw_tokens
+from ._draw import draw_sequences
 from ._regression import AbstractRegression
 
 # Stands for σ² = 0 in logarithms: far below every noise that anybody sets, and not yet subnormal.
@@ -107,7 +107,7 @@ class LinearRegression(AbstractRegression):
         )
         self.noise = as_float(check_nonnegative("noise", noise))
         self.context_probabilities = as_float(shares)
-        self.noisy_query = bool(noisy_query)
+        self.noisy_query = check_flag("noisy_query", noisy_query)
 
     @property
     def dim(self) -> int:
@@ -142,20 +142,23 @@ class LinearRegression(AbstractRegression):
         """E[y²] of a context label."""
         return _label_variance(self.covariance, self.weight_second_moment, self.noise)
 
-    # What follows is compiled piece by piece: one by one, its operations would each be compiled.
+    # Each method is one compiled program: without it every operation would be compiled by itself.
     @eqx.filter_jit
     def sample(self, key: PRNGKeyArray, count: int) -> Sequences:
-        check_draw(key, count)
-        *keys, key_length = jr.split(key, 4)
-
         def values(key: PRNGKeyArray, x: Array) -> Array:
             w = jr.normal(key, (count, self.dim), x.dtype) @ _square_root(self.prior_covariance)
             return jnp.einsum("pnd,pd->pn", x, w + self.prior_mean)[..., None]
 
-        shape, root = (count, self.max_context + 1, self.dim), _square_root(self.covariance)
-        x, y = draw_tokens(tuple(keys), shape, values, self.noise, self.noisy_query, root)
-        return Sequences(
-            *cut_to_length(key_length, x, y, self.contexts, self.context_probabilities)
+        return draw_sequences(
+            key,
+            count,
+            self.dim,
+            values,
+            self.noise,
+            self.noisy_query,
+            self.contexts,
+            probabilities=self.context_probabilities,
+            root=_square_root(self.covariance),
         )
 
     @eqx.filter_jit

@@ -12,8 +12,8 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 from ..errors import InputError
 from ..runtime.precision import as_float
 from ._base import AbstractTask, Sequences
-from ._check import Lengths, check_array, check_contexts, check_draw, is_whole
-from ._draw import cut_to_length, draw_tokens
+from ._check import Lengths, check_array, check_contexts, check_flag, is_whole
+from ._draw import draw_sequences
 from ._linear_regression import LinearRegression, white_regression
 from ._regression import AbstractRegression
 
@@ -79,9 +79,7 @@ class MultiTaskRegression(AbstractRegression):
         self.noise = _check_each("noise", noise, count)
         self.input_rotation = check_rotation("input_rotation", input_rotation, self.inputs)
         self.output_rotation = check_rotation("output_rotation", output_rotation, count)
-        if not isinstance(noisy_query, bool | np.bool_):
-            raise InputError("noisy_query", noisy_query, "must be True or False")
-        self.noisy_query = bool(noisy_query)
+        self.noisy_query = check_flag("noisy_query", noisy_query)
 
     @property
     def dim(self) -> int:
@@ -138,22 +136,22 @@ class MultiTaskRegression(AbstractRegression):
 
     @eqx.filter_jit
     def sample(self, key: PRNGKeyArray, count: int) -> Sequences:
-        check_draw(key, count)
-        *keys, key_length = jr.split(key, 4)
-
         def values(key: PRNGKeyArray, x: Array) -> Array:
             beta = jr.normal(key, (count, self.labels, self.inputs), x.dtype)
             beta = beta * self.masks * jnp.sqrt(self.signal)[:, None]
             return jnp.einsum("pnd,pid->pni", x, beta)
 
-        shape = (count, self.max_context + 1, self.inputs)
-        x, y = draw_tokens(tuple(keys), shape, values, self.noise, self.noisy_query)
-        if self.input_rotation is not None:
-            x = x @ self.input_rotation.T
-        if self.output_rotation is not None:
-            y = y @ self.output_rotation.T
         # Without `context_probabilities`, which would draw other lengths from the same key.
-        return Sequences(*cut_to_length(key_length, x, y, self.contexts))
+        return draw_sequences(
+            key,
+            count,
+            self.inputs,
+            values,
+            self.noise,
+            self.noisy_query,
+            self.contexts,
+            rotations=(self.input_rotation, self.output_rotation),
+        )
 
     def bayes_predict(self, sequences: Sequences) -> Float[Array, "*batch I"]:
         """The posterior mean of each noiseless query label."""
