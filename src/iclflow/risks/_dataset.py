@@ -2,7 +2,7 @@
 
 A model that is linear in known features φ of a sequence has the empirical loss
 (1/P) Σ_p (θ·φ_p − y_p)² = ‖Rθ − r‖², with (R | r) the triangular factor of the P × (F+1) matrix of
-features and labels. One pass over the sequences finds it, chunk by chunk. Training on it makes
+features and labels. One pass over the sequences computes it, chunk by chunk. Training on it makes
 the same steps as training on the sequences, at a cost that depends on neither P nor N.
 """
 
@@ -40,11 +40,11 @@ class StoredSequencesRisk(AbstractRisk):
         if self.chunk is None or self.chunk >= count:
             return jnp.mean(_squared_errors(model, self.sequences))
         chunks = -(-count // self.chunk)
-        # The last chunk is filled up with sequences that exist, and these are not counted.
+        # All chunks have one shape: the last is filled up with other sequences, of weight zero.
         order = np.arange(chunks * self.chunk).reshape(chunks, self.chunk)
         counted = jnp.asarray(order < count, self.sequences.y_query.dtype)
 
-        # Recomputing a chunk on the way back keeps one chunk in memory at a time.
+        # Recomputed on the backward pass, so that one chunk is in memory at a time.
         @jax.checkpoint
         def of_chunk(chunk: tuple[Array, Array]) -> Array:
             index, weight = chunk
@@ -107,7 +107,7 @@ def _factor(sequences: Sequences, layout: FeatureLayout, chunk: int | None) -> n
             lambda leaf: np.asarray(leaf, np.float64), stored[start : start + chunk]
         )
         rows = np.column_stack([_features(part, layout), part.y_query])
-        # QR of the factor so far with the next rows: squares would lose half of all digits.
+        # QR of the factor so far with the next rows: a Gram matrix would lose half of all digits.
         rows = np.concatenate([triangle, rows / np.sqrt(count)])
         triangle = np.asarray(np.linalg.qr(rows, mode="r"))
     return triangle

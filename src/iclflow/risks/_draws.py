@@ -27,16 +27,16 @@ def check_precision(precision: str) -> None:
 
 
 def draw_dtype(precision: Precision):
-    """The type of what is drawn: what was asked for, as far as it is switched on."""
+    """The type of random numbers: `precision`, or float32 if float64 is not switched on."""
     return jnp.float64 if precision == "float64" and float64_enabled() else jnp.float32
 
 
 def normals(key: PRNGKeyArray, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
     """Independent standard normal numbers, each made of 23 random bits.
 
-    Every random word of 64 bits gives two of them, which halves the cost of the generator, and
-    the same key gives the same numbers in float32 and in float64. Their law is symmetric and ends
-    at 5.3 standard deviations; its variance is 1 − 2e-7 and its fourth moment 3 − 1e-5.
+    A random word of 64 bits becomes two of them, which halves the cost of the generator, and the
+    same key draws the same numbers in float32 and in float64. Their law is symmetric and ends at
+    5.3 standard deviations; its variance is 1 − 2e-7 and its fourth moment 3 − 1e-5.
     """
     if not float64_enabled():  # then there are no words of 64 bits
         return jr.normal(key, shape, dtype)
@@ -58,7 +58,7 @@ class Root(eqx.Module):
 
     @staticmethod
     def of(covariance: Float[Array, "D D"]) -> "Root":
-        # Whether a traced matrix is diagonal cannot be known.
+        # A traced matrix has no values yet: it may or may not be diagonal.
         if isinstance(covariance, Tracer):
             values, vectors = eigh(covariance)
             return Root((vectors * jnp.sqrt(jnp.maximum(values, 0.0))) @ vectors.T)

@@ -18,7 +18,7 @@ from ._lanes import Lanes, fast_sum
 class LabelledInputs(eqx.Module):
     """Contexts with labels y = w·x + ε, w ~ N(w₀, Γ): the law of `LinearRegression`, in lanes.
 
-    `noisy` says that σ² > 0 is certain; then the posterior needs no eigenvectors.
+    `noisy`: σ² > 0 is certain, so that the posterior needs no eigenvectors.
     """
 
     task: LinearRegression
@@ -70,10 +70,10 @@ class LabelledInputs(eqx.Module):
 
 
 class LabelMoments(eqx.Module):
-    """What the mean over all labels of a context depends on: label j is w_j·x + ε_j, with
-    w_j ~ N(mean_j, covariance_j) and independent of the others, as is its noise.
+    """The law of labels, from which means over all labels of a context follow: label j is
+    w_j·x + ε_j, with independent w_j ~ N(mean_j, covariance_j) and independent noise.
 
-    With `rotation` R the labels that a model sees are R times these.
+    With `rotation` R the labels in the tokens are R times these.
     """
 
     mean: Float[Array, "J D"]
@@ -96,15 +96,15 @@ class LabelMoments(eqx.Module):
 
 
 def _dot(first: Float[Array, "*rows D P"], second: Float[Array, "D #P"]) -> Array:
-    """Σ_d a_d b_d in every lane, written as a sum of products so that it fuses."""
+    """Σ_d a_d b_d in every lane, as a sum of products, which XLA fuses with what follows."""
     products = [first[..., d, :] * second[d] for d in range(second.shape[0])]
     return sum(products[1:], products[0])
 
 
 def _solve(matrix: Float[Array, "D D P"], right: Float[Array, "D P"]) -> Float[Array, "D P"]:
-    """The solutions of many small systems with positive-definite matrices, lane by lane.
+    """Solves a small system with a positive-definite matrix in every lane.
 
-    Gauss–Jordan elimination; without pivots, which such matrices do not need.
+    Gauss–Jordan elimination without pivots, which such matrices do not need.
     """
     dim = matrix.shape[0]
     rows = jnp.concatenate([matrix, right[:, None]], 1)

@@ -4,8 +4,6 @@ Given the query q, a head sees a random context through its score vector W_h q a
 quadratic loss asks of two heads is the first and second moments of what they return.
 """
 
-from typing import ClassVar
-
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -16,11 +14,11 @@ from ..runtime.precision import require_float64
 from ..tasks import AbstractRegression, AbstractTask
 from ._batch import AbstractBatchRisk, AbstractSampledRisk, check_batch
 from ._check import is_softmax_over_context
-from ._context_batch import output_circuits, require_blind
 from ._draws import Inputs, normals
-from ._integrated import labels_can_be_integrated
 from ._labels import LabelMoments
+from ._lane_batches import output_circuits, require_blind
 from ._query_quadrature import Averages, Resolution
+from ._sampled import labels_can_be_integrated
 
 
 def contexts_can_be_integrated(task: AbstractTask, model: AbstractModel) -> bool:
@@ -65,8 +63,6 @@ class QuerySampledRisk(AbstractSampledRisk):
 
 class QueryBatchRisk(AbstractBatchRisk):
     """The loss at given queries, averaged over contexts and labels."""
-
-    kind: ClassVar[str] = "sampled"
 
     queries: Float[Array, "P D"]
     inputs: Inputs

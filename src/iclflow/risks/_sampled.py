@@ -1,4 +1,4 @@
-"""Risk on fresh sequences: the one kind that exists for every task and every model."""
+"""Risks on fresh sequences, or on fresh contexts with all labels averaged over."""
 
 from typing import ClassVar
 
@@ -8,14 +8,14 @@ import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..errors import InputError
-from ..models import AbstractModel
+from ..models import AbstractModel, Attention
 from ..runtime.precision import check_made_in_float64
 from ..tasks import AbstractRegression, AbstractTask, LinearRegression, Sequences
 from ._base import AbstractRisk
 from ._batch import AbstractBatchRisk, as_dtype, check_batch
-from ._draws import Precision, check_precision, draw_dtype
-from ._labels import LabelledInputs
-from ._sequence_batch import LaneBatchRisk, SequenceBatchRisk
+from ._draws import Inputs, Precision, check_precision, draw_dtype
+from ._labels import LabelledInputs, LabelMoments
+from ._lane_batches import ContextBatchRisk, LaneBatchRisk, SequenceBatchRisk
 from .fused import AbstractFusedRisk, WhiteLaw
 
 
@@ -96,3 +96,50 @@ class MinibatchRisk(AbstractRisk):
         picked = jr.choice(key, self.sequences.count, (self.batch,), replace=False)
         chosen = self.sequences[picked]
         return jnp.mean(chosen.squared_error(model.predict(chosen)))
+
+
+def labels_can_be_integrated(task: AbstractTask, model: AbstractModel) -> bool:
+    """Whether `IntegratedRisk` exists for this task and this model."""
+    known = isinstance(task, AbstractRegression)
+    return known and isinstance(model, Attention) and model.blind
+
+
+class IntegratedRisk(AbstractFusedRisk):
+    """The mean over `batch` fresh contexts of the loss averaged over task vectors, label noise
+    and query noise.
+
+    It has the same expectation and the same expected gradient as `SampledRisk`, and much less
+    noise. It exists for attention whose weights do not see the labels (`blind`), on linear
+    regression with one label or several. `precision`: as in `SampledRisk`.
+    """
+
+    labels_drawn: ClassVar[bool] = False
+
+    task: AbstractRegression
+    inputs: Inputs
+    labels: LabelMoments
+    white: WhiteLaw | None
+    batch: int = eqx.field(static=True)
+    precision: Precision = eqx.field(static=True)
+
+    def __init__(
+        self,
+        task: AbstractRegression,
+        batch: int = 256,
+        precision: Precision = "float64",
+    ):
+        check_precision(precision)
+        check_made_in_float64(task=task)
+        self.task = task
+        self.inputs = Inputs.of(task)
+        self.labels = LabelMoments.of(task)
+        # The fused pass computes in float32 alone.
+        single = precision == "float32"
+        self.white = WhiteLaw.of(task) if single else None
+        self.batch = check_batch(batch)
+        self.precision = precision
+
+    def draw(self, key: PRNGKeyArray, count: int) -> ContextBatchRisk:
+        dtype = draw_dtype(self.precision)
+        lanes, _ = self.inputs.draw(key, count, dtype)
+        return ContextBatchRisk(lanes, as_dtype(self.labels, dtype))

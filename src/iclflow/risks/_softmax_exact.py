@@ -12,10 +12,9 @@ from ..models import AbstractModel
 from ..runtime.precision import require_float64
 from ..tasks import AbstractTask
 from ._base import TABLE_FULL
-from ._head_task import AbstractHeadRisk, check_digits
-from ._isotropic import Isotropic, scalar_softmax
+from ._head_task import AbstractHeadRisk, Isotropic, check_digits, scalar_softmax
+from ._query_norms import radius_nodes
 from ._softmax_quadrature import head_moments, pair_moments
-from ._softmax_radius import radius_nodes
 from ._softmax_table import BEST_DIGITS, TabulatedSoftmaxRisk, tabulate
 
 _DIGITS = (6, 12)

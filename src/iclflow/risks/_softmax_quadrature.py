@@ -11,9 +11,8 @@ from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
-from ._power_series import Order
 from ._softmax_grids import Accuracy, Scalar
-from ._softmax_moments import moments
+from ._softmax_moments import Order, moments
 from ._softmax_plans import LinePlan, Plan, ProductPlan, RidgePlan, Sizes
 
 # Numbers of slopes are rounded up to a multiple of this: then few different ones are compiled.

@@ -19,9 +19,9 @@ from ..models import AbstractModel
 from ..runtime import usable_cores
 from ._base import AbstractCoefficientRisk
 from ._chebyshev import StretchedAxis, coefficients, count_significant, polynomials
-from ._isotropic import Isotropic
+from ._head_task import Isotropic
+from ._query_norms import legendre_radius
 from ._softmax_quadrature import pair_moments
-from ._softmax_radius import legendre_radius
 
 # On which moments of two heads vary: slopes of this size, attention of this size over √D. Found by
 # trying; twice as much or half as much take a few polynomials more.

@@ -9,11 +9,10 @@ from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 from ...models import Attention
 from ...tasks import AbstractRegression
 from .._batch import AbstractBatchRisk, as_dtype
-from .._context_batch import ContextBatchRisk
 from .._draws import Inputs, Root
 from .._labels import LabelMoments
+from .._lane_batches import ContextBatchRisk, LaneBatchRisk
 from .._lanes import Lanes
-from .._sequence_batch import LaneBatchRisk
 from ._pass import Numbers, length_of
 from ._philox import LENGTHS, four_normals, philox, uniform
 from ._spec import Spec

@@ -33,8 +33,6 @@ class FusedBatchRisk(AbstractBatchRisk):
     derivatives in the weights; for others, and for those in the task, take a risk in float64.
     """
 
-    kind: ClassVar[str] = "sampled"
-
     words: UInt32[Array, "2"]
     law: WhiteLaw
     count: int = eqx.field(static=True)
