@@ -1,7 +1,7 @@
 """Risk on fresh queries: the context is averaged over too, by quadrature.
 
-Given the query q, a head sees a random context through its score vector W_h q alone, and all that a
-quadratic loss asks of two heads is the first and second moments of what they return.
+Given the query q, the output of a head depends on its weights through the score vector W_h q alone,
+and a quadratic loss needs the first and second moments of the outputs of two heads, no more.
 """
 
 import equinox as eqx
@@ -29,9 +29,9 @@ def contexts_can_be_integrated(task: AbstractTask, model: AbstractModel) -> bool
 class QuerySampledRisk(AbstractSampledRisk):
     """The mean over `batch` fresh queries of the loss averaged over contexts and labels.
 
-    Far less noise than any other sampled risk, at a far higher cost for each sample: it pays
-    where few samples must do. It exists for softmax attention that does not see the labels and
-    in which the query does not attend to itself, with any key-query matrices, on linear
+    It has far less noise than any other sampled risk, and each sample costs far more: it pays if
+    there can be few samples. It exists for softmax attention whose weights do not depend on the
+    labels and in which the query does not attend to itself, with any key-query matrices, on linear
     regression with one label or several. `resolution`: of the quadrature.
     """
 
@@ -80,7 +80,7 @@ class QueryBatchRisk(AbstractBatchRisk):
         length = jnp.asarray(self.inputs.contexts, self.queries.dtype)
         found = Averages.of(heads.scores, length, self.inputs.probabilities, self.resolution)
         first, second, own = found.first, found.second, np.arange(heads.scores.shape[1])
-        # Each pair of heads once: the other order has the same moments, hence the factors 2 below.
+        # Each pair of heads once: the other order has the same moments, hence the factors of 2.
         forms = heads.forms(first, second)
         return (
             heads.constant
@@ -93,7 +93,7 @@ class QueryBatchRisk(AbstractBatchRisk):
 
 
 class _WhiteHeads(eqx.Module):
-    """What the loss asks of each head and each pair, in coordinates where tokens are N(0, I).
+    """The loss as a form in the outputs of heads, in coordinates in which tokens are N(0, I).
 
     With outputs m_h the loss given the query is `constant` − 2 Σ ℓ_h·m_h + Σ m_hᵀ Q_hk m_k +
     Σ N_hk p_h·p_k.
@@ -148,6 +148,6 @@ class _WhiteHeads(eqx.Module):
         return jnp.einsum("pnd,nde,pne->pn", *vectors)
 
     def forms(self, first: np.ndarray, second: np.ndarray) -> Float[Array, "4 P n"]:
-        """What the four coefficients of a pair multiply."""
+        """The factors of the four coefficients of a pair."""
         sides = ((first, second), (first, first), (second, first), (second, second))
         return jnp.stack([self.form(*side, first, second) for side in sides])

@@ -28,9 +28,9 @@ class SampledRisk(AbstractFusedRisk):
     the part of the noise that no model can predict integrated out.
 
     With `precision="float32"` sequences and predictions are computed in single precision, in about
-    half the time: what is rounded away is far below the noise of a batch. Weights and their
-    updates keep the precision that they have. Softmax attention on linear regression then has its
-    gradients from a fused pass, which stores no sequence (`FusedBatchRisk`).
+    half the time: rounding is far below the noise of a batch. Weights and their updates keep their
+    precision. Gradients of softmax attention on linear regression then come from a fused pass,
+    which stores no sequence (`FusedBatchRisk`).
     """
 
     labels_drawn: ClassVar[bool] = True
@@ -52,7 +52,7 @@ class SampledRisk(AbstractFusedRisk):
         check_precision(precision)
         check_made_in_float64(task=task)
         self.task = task
-        # Linear regression is drawn in lanes, which is faster; other tasks draw their sequences.
+        # Linear regression is drawn in lanes, which is faster; other tasks draw by `sample`.
         self.law = LabelledInputs.of(task) if isinstance(task, LinearRegression) else None
         self.white = None
         fused = precision == "float32" and not posterior_target
@@ -106,10 +106,10 @@ def labels_can_be_integrated(task: AbstractTask, model: AbstractModel) -> bool:
 
 class IntegratedRisk(AbstractFusedRisk):
     """The mean over `batch` fresh contexts of the loss averaged over task vectors, label noise
-    and query noise.
+    and query noise in closed form.
 
     It has the same expectation and the same expected gradient as `SampledRisk`, and much less
-    noise. It exists for attention whose weights do not see the labels (`blind`), on linear
+    noise. It exists for attention whose weights do not depend on the labels (`blind`), on linear
     regression with one label or several. `precision`: as in `SampledRisk`.
     """
 
@@ -134,8 +134,7 @@ class IntegratedRisk(AbstractFusedRisk):
         self.inputs = Inputs.of(task)
         self.labels = LabelMoments.of(task)
         # The fused pass computes in float32 alone.
-        single = precision == "float32"
-        self.white = WhiteLaw.of(task) if single else None
+        self.white = WhiteLaw.of(task) if precision == "float32" else None
         self.batch = check_batch(batch)
         self.precision = precision
 

@@ -88,7 +88,7 @@ def _total(terms: Iterable[Array]) -> Array:
     return functools.reduce(jnp.add, terms)
 
 
-# Guards log Φ where no token survives.
+# Added to Φ, which underflows where no token survives: its logarithm must be finite.
 _TINY = 1e-290
 
 
@@ -105,12 +105,12 @@ def moments(
     """
     *slopes, length = arguments
     single = len(slopes) == 1
-    # On a line both heads are one: t dt instead of dt dt′ makes ⟨ë − ė⟩ of ⟨ė ė′⟩.
+    # A head with itself has one integral: t dt in place of dt dt′ turns ⟨ė ė′⟩ into ⟨ë − ė⟩.
     ties = ((2, 0), (1, 0)) if single else ((1, 1),)
     wins = ((1, 0),) if single else ((1, 0), (0, 1))
     bases = [(0, 0, 0), *((n, *ij) for n in (0, 2) for ij in ties), *((1, *ij) for ij in wins)]
     bases += [(0, *ij) for ij in wins] if check else []
-    # A series needs all lower orders to be multiplied.
+    # Products of series need all lower orders.
     kept = all_below(orders)
     raised = lambda base, up: (base[0] + sum(up), *(k + n for k, n in zip(base[1:], (*up, 0))))
     wanted = sorted({raised(base, order[:-1]) for base in bases for order in kept})

@@ -22,9 +22,9 @@ except ImportError:  # not on every system
 nb: Any = numba  # the types that it states for its decorators are narrower than what they take
 # Sums may be reordered and products contracted; infinities and NaN keep their meaning.
 _FAST = {"contract", "nsz", "arcp", "reassoc"}
-# Of what Numba can spread over cores, only loops that say so.
+# Numba may spread only explicit `prange` loops over cores: all else it would split is too small.
 _OTHERS = ("comprehension", "reduction", "inplace_binop", "setitem", "numpy", "stencil", "fusion")
-# Seconds to wait for another process that compiles, which takes half a minute, and between looks.
+# Seconds to wait for another process that compiles, which takes half a minute, and between polls.
 _LONGEST_WAIT, _POLL = 120.0, 0.1
 _LOOPS = {"prange": True} | dict.fromkeys(_OTHERS, False)
 
@@ -34,42 +34,42 @@ class NoSafeThreads(RuntimeError):
 
 
 def compiled(function: Callable) -> Callable:
-    """`function` as machine code, which those that XLA calls take in and keep."""
+    """`function` as machine code, to be inlined in and cached with the functions that XLA calls."""
     return nb.njit(inspect.unwrap(function), fastmath=_FAST, error_model="numpy")
 
 
 def on_all_cores(function: Callable) -> Callable:
-    """The same, with `numba.prange` spread over cores and nothing else, and kept between runs."""
+    """The same with `numba.prange` spread over cores, cached between runs."""
     return _kept(nb.njit, function, parallel=_LOOPS)
 
 
 def handler(function: Callable):
     """`function` of a pointer to words as one that XLA can call."""
-    # Threads that wait must leave their core to others: a busy machine would stand still otherwise.
+    # Threads that wait must give up their core: spinning would stop a busy machine.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     if nb.config.THREADING_LAYER == "default":
         nb.config.THREADING_LAYER = "threadsafe"
-    try:  # starts them: code that is loaded from a former run does not do so itself
+    try:  # starts the threads: code from the cache does not do so itself
         nb.get_num_threads()
     except ValueError as error:
         raise NoSafeThreads(str(error)) from error
-    if nb.threading_layer() == "workqueue":  # somebody else has started them
+    if nb.threading_layer() == "workqueue":  # started by another library
         raise NoSafeThreads("threads of another kind are running")
     return _kept(partial(nb.cfunc, nb.int64(nb.types.CPointer(nb.int64))), function)
 
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """Of processes that start together one compiles; the others wait, and read what it kept.
+    """Of processes that start together one compiles; the others wait, and read its cache.
 
-    They wait for a minute or two at most: a process that was stopped keeps its lock for ever.
+    They wait for two minutes at most: a process that was stopped keeps its lock for ever.
     """
     folder = _folder()
     if folder is None or fcntl is None:
         yield
         return
     with open(folder / "lock", "w") as handle:
-        # Some shared file systems have no locks: there each process compiles for itself.
+        # Some shared file systems have no locks: each process then compiles for itself.
         end = time.monotonic() + _LONGEST_WAIT
         with contextlib.suppress(OSError):
             while not _lock(handle) and time.monotonic() < end:
@@ -88,8 +88,8 @@ def _lock(handle: TextIO) -> bool:
 
 
 def _kept(decorator: Callable, function: Callable, **options):
-    """What a decorator of Numba makes of `function`, kept between runs where there is a folder for
-    it. (What a checker of shapes may have put around it, which Numba cannot read, is taken off.)"""
+    """`function` under a decorator of Numba, cached between runs if there is a folder. (Wrappers of
+    a shape checker are removed: Numba cannot read them.)"""
     function, folder = inspect.unwrap(function), _folder()
     if folder is None:
         return decorator(**options)(function)
@@ -103,8 +103,8 @@ def _kept(decorator: Callable, function: Callable, **options):
 
 @cache
 def _folder() -> Path | None:
-    """Where machine code is kept: a folder for every version of these sources, since Numba does not
-    see when a function that another one calls has changed. None if it cannot be made."""
+    """The cache folder of machine code: one for every version of these sources, since Numba does
+    not notice changes in the callees of a function. None if it cannot be made."""
     here = Path(__file__).parent
     sources = sorted([*here.glob("_numba*.py"), here / "_philox.py"])
     version = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]

@@ -2,7 +2,7 @@
 
 XLA hands a handler one pointer, to a frame of words of 64 bits; its layout is fixed by XLA's
 interface for foreign functions (`xla/ffi/api/c_api.h`, which every copy of jaxlib brings along).
-Once for every handler it asks for the version of that interface, instead of a computation.
+Once for every handler it queries the version of that interface instead of a computation.
 """
 
 import inspect
@@ -39,14 +39,14 @@ _pointer = intrinsic(inspect.unwrap(_as_pointer))
 
 @compiled
 def words_at(address, count):
-    """Words of 64 bits in memory that somebody else holds."""
+    """Words of 64 bits at an address in memory that XLA owns."""
     return carray(_pointer(address), count, np.int64)
 
 
 @compiled
 def is_question(frame):
-    """Whether the version of the interface is asked for; it is then answered: XLA's own where its
-    frames are known to be laid out as here, and else none, upon which XLA refuses the handler."""
+    """Answers a query of the interface's version, and returns whether the call was one. The answer
+    is XLA's own version if its frames have this layout, else 0: XLA then refuses the handler."""
     extension = frame[_EXTENSION]
     if extension != 0 and np.int32(words_at(extension, 4)[_TYPE]) == _METADATA:
         metadata = words_at(words_at(extension, 4)[_POINTER], 4)
