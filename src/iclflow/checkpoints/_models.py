@@ -1,4 +1,4 @@
-"""One model in a file: written as our own, read from whatever holds one."""
+"""One model in a file: written in our own format, read from several."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ FORMAT = 1
 
 
 def save_model(model: AbstractModel, path: Path | str) -> None:
-    """Writes one model as a safetensors file that says what it is."""
+    """Writes one model as a safetensors file, with its class and settings as metadata."""
     from safetensors.numpy import save
 
     about = {"format": FORMAT, "class": type(model).__name__, **model_settings(model)}
@@ -42,7 +42,7 @@ def load_model(
     labels: int | None = None,
     model_class: type[AbstractModel | AbstractCircuits] | None = None,
 ) -> AbstractModel:
-    """Reads the model in a file, or the last one of a run.
+    """Reads the model in a file, or the last model of a run.
 
     **Arguments:**
 
@@ -50,7 +50,7 @@ def load_model(
       projections `q_proj.weight`, `k_proj.weight`, `v_proj.weight` (heads stacked along the rows)
       and `o_proj.weight` (along the columns), or those of `torch.nn.MultiheadAttention`, as
       safetensors or as a PyTorch file.
-    - `heads`: of a state dict, whose shapes do not tell how its rows are divided; scores are
+    - `heads`: of a state dict, whose shapes do not say how rows are divided among heads; scores are
       divided by the square root of the rows of a head. Needed unless the file says it.
     - `labels`: how many of a state dict's token entries are labels, the last ones; by default as
       many as `o_proj` has outputs, or 1 if it has one for every entry.
@@ -81,7 +81,7 @@ def load_model(
 
 
 def _heads(given: int | None, file: TensorFile | TorchFile, path: Path) -> int | None:
-    """How many heads there are: as given, or as the file says."""
+    """The number of heads: as given, or as the file says."""
     stated = stated_heads(file.metadata)
     if given is not None and stated not in (None, given):
         raise InputError("heads", given, f"`{path}` itself says that it has {stated}")
@@ -89,7 +89,7 @@ def _heads(given: int | None, file: TensorFile | TorchFile, path: Path) -> int |
 
 
 def _check_ours(path: Path, heads: int | None, labels: int | None) -> None:
-    """Refuses numbers of heads and labels for a file of ours, which states its own."""
+    """Refuses `heads` and `labels` for a file in our format, which has its own."""
     for name, value in (("heads", heads), ("labels", labels)):
         if value is not None:
             raise InputError(

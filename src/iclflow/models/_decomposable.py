@@ -1,11 +1,11 @@
 """Decomposable circuits in their singular values: a few numbers per head and task
 (arXiv 2402.19442).
 
-On a task whose labels read blocks of coordinates of their own, heads with key-query ω_hi·I on
-block i and output-value μ_hi on label i stay such heads in gradient flow, and so do their factors:
+On a task where each label reads another block of coordinates, heads with key-query ω_hi·I on block
+i and output-value μ_hi on label i keep this form in gradient flow, and so do their factors:
 K_h = Ψ diag(k), Q_h = Ψ diag(q) with ω = kq/√E, O_hᵀ = Ξ diag(o), V_h = Ξ diag(v) with μ = ov, in
-frames Ψ and Ξ that do not move. The weights here are lengths of such factors, block by block, so
-that their gradient flow is that of the factors themselves.
+frames Ψ and Ξ that do not move. The weights here are the lengths of these factors, block by block,
+so that their gradient flow is that of the factors themselves.
 """
 
 import abc
@@ -50,7 +50,7 @@ class AbstractSpectral(AbstractCircuits):
 
     @abc.abstractmethod
     def factors(self) -> tuple[Array, Array, Array, Array]:
-        """k, q, o and v of each head and task, (H, I), for each single coordinate."""
+        """k, q, o and v of each head and task, (H, I), per coordinate."""
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -107,7 +107,7 @@ class AbstractSpectral(AbstractCircuits):
 
     def _per_coordinate(self, each: Float[Array, "H I"]) -> Float[Array, "H D"]:
         """One number per block as one per coordinate; 0 where no task reads."""
-        # One place further than the blocks is a column of zeros, for coordinates of no block.
+        # The column after the blocks is zero, for coordinates that are in no block.
         place = np.full(self.dim, self.labels)
         for block, read in enumerate(self.coordinates):
             place[list(read)] = block
@@ -115,7 +115,7 @@ class AbstractSpectral(AbstractCircuits):
 
 
 def check_blocks(coordinates: tuple[tuple[int, ...], ...], dim: int, width: int) -> None:
-    """Refuses blocks that overlap, and sizes that no heads on them can have."""
+    """Refuses blocks that overlap, and sizes that do not fit them."""
     used = [place for read in coordinates for place in read]
     if len(set(used)) < len(used):
         allowed = "must be sets that do not overlap, one per task"
@@ -126,5 +126,5 @@ def check_blocks(coordinates: tuple[tuple[int, ...], ...], dim: int, width: int)
 
 
 def _rotation(name: str, matrix: Array | None, size: int) -> Array | None:
-    """A rotation that was checked where its numbers are known."""
+    """A rotation, checked unless it is traced."""
     return matrix if isinstance(matrix, Tracer) else check_rotation(name, matrix, size)

@@ -116,7 +116,7 @@ class ConvolutionalLinear(AbstractNetwork):
         return self.kernel.shape[-3] * self.kernel.shape[-2]
 
     def network(self, z: Float[Array, "*batch DD"]) -> Float[Array, "*batch"]:
-        # By an actual strided convolution, as the paper has it.
+        # An actual strided convolution, as in the paper: this is what is compared with attention.
         heads, rank, dim = self.kernel.shape
         signal = z.reshape(-1, 1, dim * dim)
         kernels = self.kernel.reshape(heads * rank, 1, dim)

@@ -91,7 +91,7 @@ def start_signs(heads: int, scheme: str, dtype: DTypeLike) -> Array:
     return signs.at[1::2].set(-1) if scheme == "opposite" else signs
 
 
-# Compiled as a whole: called one by one, each of the operations would be compiled by itself.
+# One compiled program: without it every operation would be compiled by itself.
 @eqx.filter_jit
 def draw_merged(
     key: PRNGKeyArray, dim: int, heads: int, size: Array, scheme: str

@@ -1,4 +1,4 @@
-"""The singular values that decomposable heads start from, checked where they are known."""
+"""Checked singular values, from which decomposable heads are made."""
 
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -21,7 +21,7 @@ SpectralScheme = Literal["random", "distinct"]
 
 
 class Start(NamedTuple):
-    """What decomposable heads are made of: checked blocks and sizes, and singular values."""
+    """The blocks, sizes and singular values of decomposable heads, checked."""
 
     coordinates: Coordinates
     dim: int
@@ -35,9 +35,9 @@ class Start(NamedTuple):
 
     @staticmethod
     def of(coordinates: Any, dim: int | None, width: int | None, omega: Any, mu: Any) -> "Start":
-        """Given singular values; `dim` and `width` with their defaults."""
+        """From given singular values; `dim` and `width` with their defaults."""
         sets, dim, width = _sizes(coordinates, dim, width)
-        omega, mu = _numbers("omega", omega), _numbers("mu", mu)
+        omega, mu = _finite("omega", omega), _finite("mu", mu)
         if omega.ndim != 2 or omega.shape != mu.shape or omega.shape[1] != len(sets):
             raise InputError(
                 "omega",
@@ -63,7 +63,8 @@ class Start(NamedTuple):
         sets, dim, width = _sizes(coordinates, dim, width)
         check_count("heads", heads)
         omega, mu, spread = (
-            _number(name, size) for name, size in (("omega", omega), ("mu", mu), ("spread", spread))
+            check_numbers(name, size, positive=True)
+            for name, size in (("omega", omega), ("mu", mu), ("spread", spread))
         )
         if not isinstance(spread, Tracer) and not spread < 1:
             raise InputError("spread", spread, "must be at least 0 and below 1")
@@ -71,13 +72,14 @@ class Start(NamedTuple):
             words = ", ".join(get_args(SpectralScheme))
             raise InputError("scheme", scheme, f"must be one of {words}")
         shape = (heads, len(sets))
+        # In the scheme "distinct" head i mod H is ahead on task i: it is not reduced by the spread.
         ahead = np.arange(heads)[:, None] == np.arange(len(sets)) % heads
         drawn = jr.uniform(key, shape, omega.dtype) if scheme == "random" else 1.0 * ~ahead
         return Start(sets, dim, width, omega * (1 - spread * drawn), jnp.broadcast_to(mu, shape))
 
 
 def signs_of(omega: Array, mu: Array, given: Signs | None) -> Signs | None:
-    """The signs of ω and μ; None where all are positive, as far as they can be seen."""
+    """The signs of ω and μ; None if all are positive. Traced values count as positive."""
     seen = [np.ones(x.shape) if isinstance(x, Tracer) else np.asarray(x) for x in (omega, mu)]
     if given is None:
         if all(np.all(x >= 0) for x in seen):
@@ -98,8 +100,23 @@ def _as_signs(positive: np.ndarray) -> Coordinates:
     return tuple(tuple(1 if up else -1 for up in row) for row in positive.tolist())
 
 
-def _numbers(name: str, value: Any) -> Array:
-    """Finite numbers as an array; those that are traced are not known here."""
+def check_numbers(
+    name: str, value: Any, shape: tuple[int, ...] = (), *, positive: bool = False
+) -> Array:
+    """One finite number, not negative if `positive`, or an array of them with this shape."""
+    found = _finite(name, value)
+    if found.shape not in ((), shape):
+        several = f", or {shape}" if shape else ""
+        raise InputError(
+            name, problem=f"has shape {found.shape}", allowed=f"must be one number{several}"
+        )
+    if positive:
+        check_scale(name, value)
+    return as_float(found)
+
+
+def _finite(name: str, value: Any) -> Array:
+    """Finite numbers as an array. Traced ones have no values yet and are not checked."""
     try:
         found = as_weights(value)
     except (TypeError, ValueError):
@@ -107,25 +124,6 @@ def _numbers(name: str, value: Any) -> Array:
     if not isinstance(found, Tracer) and not np.all(np.isfinite(found)):
         raise InputError(name, np.asarray(found).tolist(), "every number must be finite")
     return found
-
-
-def _number(name: str, value: Any) -> Float[Array, ""]:
-    """One number that is not negative."""
-    found = _numbers(name, value)
-    if found.ndim:
-        raise InputError(name, problem=f"has shape {found.shape}", allowed="must be one number")
-    check_scale(name, value)
-    return as_float(found)
-
-
-def check_imbalance(name: str, value: Any, shape: tuple[int, ...]) -> Array:
-    """One number, or one for each singular value."""
-    found = _numbers(name, value)
-    if found.shape not in ((), shape):
-        raise InputError(
-            name, problem=f"has shape {found.shape}", allowed=f"must be one number, or {shape}"
-        )
-    return as_float(found)
 
 
 def _sizes(coordinates: Any, dim: int | None, width: int | None) -> tuple[Coordinates, int, int]:

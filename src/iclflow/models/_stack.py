@@ -24,13 +24,13 @@ class AttentionStack(AbstractModel):
     """Layers Z ← Z + Σ_h A_h(Z) Z V_hᵀ on tokens (x; y) and the query (x_q; 0), which is last.
 
     A_h holds the softmax of the scores z_aᵀ B_h z_b over the keys a of every token b, or with
-    linear activation the scores divided by N. The prediction is what the query's label entry
-    holds after the last layer.
+    linear activation the scores divided by N. The prediction is the query's label entry after the
+    last layer.
 
     - `key_query`: B, rows for keys and columns for queries, and `value`: V; both (S, H, T, T), S
       sets of weights: one for all layers (tied) or one for each.
-    - `causal`: whether a token attends to itself and earlier ones alone.
-    - `self_attention`: whether the query is a key too; if not, all attend to the context alone.
+    - `causal`: whether a token attends only to itself and to earlier ones.
+    - `self_attention`: whether the query is a key too; if not, all tokens attend to the context.
     """
 
     key_query: Float[Array, "S H T T"]
@@ -107,11 +107,11 @@ class AttentionStack(AbstractModel):
         return stream[..., -1, -1:]
 
     def _visible(self, sequences: Sequences) -> Bool[Array, "*batch M M"]:
-        """Which keys (last axis) each token may attend to; padding is never one."""
+        """The keys (last axis) that each token may attend to, never padding."""
         mask = sequences.mask()
         query = jnp.full_like(mask[..., :1], self.self_attention)
         keys = jnp.concatenate([mask, query], -1)[..., None, :]
-        # The query is last, so that a causal mask lets it see all others.
+        # The query is last, so that a causal mask lets it attend to all others.
         tokens = keys.shape[-1]
         before = jnp.tril(jnp.ones((tokens, tokens), bool)) if self.causal else True
         return jnp.broadcast_to(keys & before, (*mask.shape[:-1], tokens, tokens))

@@ -14,7 +14,7 @@ from ..errors import InputError, shorten
 # A context length, or several.
 Lengths = int | Sequence[int]
 
-# Probabilities that a user types sum to 1 only as far as they are written out.
+# Probabilities that are typed in, such as 0.333333333, sum to 1 as far as they are written out.
 _SUM_TOLERANCE = 1e-9
 # How far apart the two halves of a symmetric matrix may be, and how far below zero an eigenvalue
 # of a semi-definite one, both relative to its largest entry: rounding leaves about 1e-16.

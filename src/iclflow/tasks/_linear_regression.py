@@ -28,11 +28,12 @@ from ._check import (
 from ._draw import draw_sequences
 from ._regression import AbstractRegression
 
-# Stands for σ² = 0 in logarithms: far below every noise that anybody sets, and not yet subnormal.
+# Replaces σ² = 0 in logarithms: far below every noise that is set on purpose, and not subnormal.
 _NOISE_FLOOR = 1e-200
-# Without noise, labels fit if the square of what is left of them is below this share.
+# Without noise, labels fit if their squared residual is below this share of their square: rounding
+# leaves about 1e-30.
 _FITS = 1e-10
-# Eigenvalues below the largest times this many roundings are zero but for rounding.
+# Eigenvalues count as zero if they are below the largest times this many rounding errors.
 _ROUNDINGS = 1e3
 
 
@@ -42,8 +43,8 @@ class _WhitenedContext(NamedTuple):
     **Fields:**
 
     - `root`: Γ^½.
-    - `values`, `vectors`: of Σ x̃x̃ᵀ with x̃ = Γ^½x. Values that are zero but for rounding, in
-      directions that the context says nothing about, are exactly zero.
+    - `values`, `vectors`: of Σ x̃x̃ᵀ with x̃ = Γ^½x. Values are exactly zero in directions that the
+      context says nothing about, without rounding.
     - `along`: Σ x̃ r in the basis of these vectors.
     - `residual`: r = y − w₀·x.
     """
@@ -89,7 +90,7 @@ class LinearRegression(AbstractRegression):
         - `noise`: σ², the variance of the label noise.
         - `prior_mean`, `prior_covariance`: w₀ (default 0) and Γ (default I).
         - `context_probabilities`: of each length in `context` (default: all equal).
-        - `noisy_query`: whether the query label that is to be predicted carries noise too.
+        - `noisy_query`: whether the query label has noise too.
         """
         matrix = _input_covariance(eigenvalues, covariance)
         dim = matrix.shape[0]
@@ -178,7 +179,7 @@ class LinearRegression(AbstractRegression):
         """Mean and covariance of w given the context; exact for singular Γ and for σ² = 0."""
         root, values, vectors, along, _ = self._whitened_context(sequences)
         seen = values > 0
-        # Directions that the context says nothing about keep their prior; the inner `where` keeps
+        # Directions that the context says nothing about keep their prior. The inner `where` keeps
         # divisions by zero out of gradients.
         inverse = jnp.where(seen, 1 / jnp.where(seen, values + self.noise, 1.0), 0.0)
         shrink = jnp.where(seen, self.noise * inverse, 1.0)
@@ -196,7 +197,7 @@ class LinearRegression(AbstractRegression):
         """log p(y₁, …, y_N | x₁, …, x_N), up to powers of 2π.
 
         With σ² = 0 the labels either fit exactly or they do not; among tasks that fit, each
-        further direction in which w may vary makes the same labels infinitely less likely. A
+        further direction in which w varies makes the same labels infinitely less likely. A
         floor under σ² turns that limit into a large finite number.
         """
         _, values, _, along, residual = self._whitened_context(sequences)
@@ -264,8 +265,8 @@ def white_regression(
     prior_covariance: Float[Array, "D D"],
     noise: Float[Array, ""],
 ) -> LinearRegression:
-    """Regression on white inputs with a prior and a noise that may be traced, and so are not
-    checked: what the Bayes predictors of other tasks are made of."""
+    """Regression on white inputs, as a part of the Bayes predictors of other tasks. The prior and
+    the noise may be traced, and so are not checked."""
     dim = prior_covariance.shape[0]
     whole = LinearRegression(np.ones(dim), contexts, noisy_query=noisy_query)
     return eqx.tree_at(

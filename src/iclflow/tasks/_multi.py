@@ -17,16 +17,17 @@ from ._draw import draw_sequences
 from ._linear_regression import LinearRegression, white_regression
 from ._regression import AbstractRegression
 
-# How far R Rᵀ may be from the identity: what a rotation typed in single precision still meets.
+# How far R Rᵀ may be from the identity: a rotation in single precision is within it.
 _ORTHOGONAL_TOLERANCE = 1e-6
 
 
 class MultiTaskRegression(AbstractRegression):
     """Inputs x ~ N(0, I); task i reads the coordinates S_i: y_i = β_i·x_{S_i} + ε_i.
 
-    β_i ~ N(0, λ_i I) and Var ε_i = σ_i². Coordinate sets may be of any size and may overlap
-    (arXiv 2503.12734) or be disjoint blocks (arXiv 2402.19442). A rotation R of the inputs hides
-    the coordinates: tokens hold Rx. A rotation P of the labels hides the tasks: tokens hold Py.
+    β_i ~ N(0, λ_i I) and Var ε_i = σ_i². Coordinate sets may have any size, and overlap
+    (arXiv 2503.12734) or be disjoint blocks (arXiv 2402.19442). With a rotation R of the inputs
+    tokens hold Rx, which hides the coordinates; with a rotation P of the labels they hold Py, which
+    hides the tasks.
     """
 
     signal: Float[Array, " I"]
@@ -59,7 +60,7 @@ class MultiTaskRegression(AbstractRegression):
         - `signal`: λ, the variance of an entry of β, one number or one per task; by default
           1/|S_i|, so that every noiseless label has variance 1.
         - `input_rotation`, `output_rotation`: R and P, orthogonal; by default none.
-        - `noisy_query`: whether the query labels carry noise too.
+        - `noisy_query`: whether the query labels have noise too.
         """
         self.coordinates = check_coordinates(coordinates)
         count = len(self.coordinates)
@@ -112,13 +113,13 @@ class MultiTaskRegression(AbstractRegression):
 
     @property
     def disjoint(self) -> bool:
-        """Whether no coordinate is read by two tasks."""
+        """Whether no two tasks read the same coordinate."""
         used = [place for read in self.coordinates for place in read]
         return len(set(used)) == len(used)
 
     @property
     def rotated(self) -> bool:
-        """Whether tokens hold inputs or labels that are rotated."""
+        """Whether tokens hold rotated inputs or labels."""
         return self.input_rotation is not None or self.output_rotation is not None
 
     @property
@@ -126,10 +127,10 @@ class MultiTaskRegression(AbstractRegression):
         return tuple(self.part(i) for i in range(self.labels))
 
     def part(self, index: int) -> LinearRegression:
-        """Task `index` alone, as a regression on all D inputs whose prior is zero where it does
-        not read. (Labels as they are before a rotation.)"""
+        """Task `index` alone, with unrotated labels: a regression on all D inputs, with a prior of
+        zero on those that it does not read."""
         prior = jnp.diag(self.signal[index] * self.masks[index])
-        # White inputs stay white when they are rotated: only the prior tells.
+        # Rotated white inputs are white: only the prior changes.
         if self.input_rotation is not None:
             prior = self.input_rotation @ prior @ self.input_rotation.T
         return white_regression(self.contexts, self.noisy_query, prior, self.noise[index])
@@ -165,12 +166,12 @@ class MultiTaskRegression(AbstractRegression):
         plain = self._unrotate(sequences)
         each = [part.bayes_variance(plain.label(i)) for i, part in enumerate(self.parts)]
         variances = jnp.concatenate(each, -1)
-        # The tasks are independent, so variances mix with the squares of the rotation.
+        # The tasks are independent: variances mix with the squares of the rotation.
         rotation = self.output_rotation
         return variances if rotation is None else variances @ (rotation**2).T
 
     def _unrotate(self, sequences: Sequences) -> Sequences:
-        """The sequences with their labels as they are before a rotation."""
+        """The sequences with unrotated labels."""
         if self.output_rotation is None:
             return sequences
         return eqx.tree_at(
@@ -211,7 +212,7 @@ def check_coordinates(coordinates: Any) -> tuple[tuple[int, ...], ...]:
 
 
 def _check_each(name: str, value: Any, count: int) -> Array:
-    """One number for each task, from one for all or from a list."""
+    """One number per task, from one for all or from a list."""
     axes = getattr(value, "ndim", int(isinstance(value, Sequence)))
     numbers = check_array(name, value, min(axes, 1))
     if numbers.size not in (1, count):
