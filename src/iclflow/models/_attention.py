@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..errors import InputError
-from ..tasks import Sequences, check_sequences
+from ..tasks import Sequences, check_choice, check_sequences
 from ._base import AbstractModel, Form, Normaliser, attention_length
 from ._circuits import AbstractCircuits, Activation
 from ._diagonal import Diagonal
@@ -20,8 +20,12 @@ from ._spectral import BalancedSpectral, Spectral
 
 C = TypeVar("C", bound=AbstractCircuits)
 
-# The fields of attention beside its circuits.
-_FIELDS = ("activation", "normaliser", "self_attention")
+# The fields of attention beside its circuits, and their values.
+_FIELDS = {
+    "activation": get_args(Activation),
+    "normaliser": get_args(Normaliser),
+    "self_attention": (True, False),
+}
 
 
 def _from_init(init: Callable[..., C]) -> "Callable[..., Attention[C]]":
@@ -73,7 +77,7 @@ class Attention(AbstractModel, Generic[C]):
         self.activation = circuits.activation if activation is None else activation
         self.normaliser = normaliser
         self.self_attention = circuits.self_attention if self_attention is None else self_attention
-        check_fields(self.activation, self.normaliser, self.self_attention)
+        check_fields(self)
 
     merged = staticmethod(_from_init(Merged.init))
     separate = staticmethod(_from_init(Separate.init))
@@ -155,16 +159,10 @@ class Attention(AbstractModel, Generic[C]):
         return jnp.einsum("...hn,...hni->...i", weights, values)
 
 
-def check_fields(activation: Any, normaliser: Any, self_attention: Any) -> None:
-    """Refuses unknown words: they would silently mean another setting."""
-    for name, value, allowed in (
-        ("activation", activation, get_args(Activation)),
-        ("normaliser", normaliser, get_args(Normaliser)),
-        ("self_attention", self_attention, (True, False)),
-    ):
-        if not any(value is word or value == word for word in allowed):
-            words = ", ".join(repr(word) for word in allowed)
-            raise InputError(name, value, f"must be one of {words}")
+def check_fields(model: Any) -> None:
+    """Refuses unknown settings of one or of several layers of attention."""
+    for name, allowed in _FIELDS.items():
+        check_choice(name, getattr(model, name), allowed)
 
 
 def attended_tokens(sequences: Sequences, self_attention: bool) -> Float[Array, "*batch M T"]:

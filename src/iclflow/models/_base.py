@@ -1,13 +1,12 @@
 """The interface of models: weights and a prediction; and the one place of the factor 1/N."""
 
 import abc
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from ..errors import InputError
-from ..tasks import Sequences
+from ..tasks import Sequences, check_choice
 from ._fields import refuse_stacks
 
 Normaliser = Literal["context", "tokens", "none"]
@@ -21,14 +20,11 @@ def attention_length(length: Any, normaliser: Normaliser) -> Any:
     - `"tokens"`: N + 1, the query counted too (the papers' code with varying lengths).
     - `"none"`: 1, no normalisation (the papers' code at fixed length).
     """
+    check_choice("normaliser", normaliser, get_args(Normaliser))
     if normaliser == "context":
         return length
-    if normaliser == "tokens":
-        return length + 1
-    if normaliser == "none":
-        # Ones in the shape of `length`, which may be a number or any array.
-        return length * 0 + 1
-    raise InputError("normaliser", normaliser, 'must be "context", "tokens" or "none"')
+    # Without a normaliser: ones in the shape of `length`, which may be a number or any array.
+    return length + 1 if normaliser == "tokens" else length * 0 + 1
 
 
 class AbstractModel(eqx.Module):

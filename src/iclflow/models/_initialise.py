@@ -36,7 +36,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, ScalarLike
 
 from ..errors import InputError
 from ..runtime.precision import as_float
-from ..tasks import check_count, check_key, is_real
+from ..tasks import check_choice, check_count, check_key, is_real
 
 Scheme = Literal["gaussian", "balanced", "identity", "paper"]
 MergedScheme = Literal[
@@ -72,8 +72,7 @@ def check_start(
     if counts.get("rank", 1) > dim:
         raise InputError("rank", counts["rank"], f"must not exceed `dim` = {dim}")
     check_scale("scale", scale)
-    if scheme not in schemes:
-        raise InputError("scheme", scheme, f"must be one of {', '.join(schemes)}")
+    check_choice("scheme", scheme, schemes)
     return as_float(scale)
 
 

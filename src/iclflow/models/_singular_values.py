@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, ScalarLike
 
 from ..errors import InputError
 from ..runtime.precision import as_float
-from ..tasks import check_coordinates, check_count, check_key
+from ..tasks import check_choice, check_coordinates, check_count, check_key
 from ._decomposable import check_blocks
 from ._diagonal import as_weights
 from ._initialise import check_scale
@@ -68,9 +68,7 @@ class Start(NamedTuple):
         )
         if not isinstance(spread, Tracer) and not spread < 1:
             raise InputError("spread", spread, "must be at least 0 and below 1")
-        if scheme not in get_args(SpectralScheme):
-            words = ", ".join(get_args(SpectralScheme))
-            raise InputError("scheme", scheme, f"must be one of {words}")
+        check_choice("scheme", scheme, get_args(SpectralScheme))
         shape = (heads, len(sets))
         # In the scheme "distinct" head i mod H is ahead on task i: it is not reduced by the spread.
         ahead = np.arange(heads)[:, None] == np.arange(len(sets)) % heads

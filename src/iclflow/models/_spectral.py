@@ -74,8 +74,8 @@ class Spectral(AbstractSpectral):
         value_imbalance: ArrayLike = 0.0,
         **options: Any,
     ) -> "Spectral":
-        """The start of `BalancedSpectral.init`, with its arguments, as four factors; imbalances as in
-        `of`."""
+        """The start of `BalancedSpectral.init`, with its arguments, as four factors with the
+        imbalances of `of`."""
         at = Start.draw(key, coordinates, heads, *sizes, **options)
         return Spectral.of(
             at.omega, at.mu, at.coordinates, at.dim, at.width, key_imbalance, value_imbalance,

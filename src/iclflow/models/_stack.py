@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, ScalarLike
 
 from ..errors import InputError
 from ..tasks import Sequences, check_sequences
-from ._attention import Activation, attended_tokens
+from ._attention import Activation, attended_tokens, check_fields
 from ._base import AbstractModel, Normaliser, attention_length
 from ._initialise import (
     FULL_SCHEMES,
@@ -42,6 +42,7 @@ class AttentionStack(AbstractModel):
     self_attention: bool = eqx.field(static=True, default=False)
 
     def __check_init__(self):
+        check_fields(self)
         if self.key_query.shape[0] not in (1, self.depth):
             raise InputError(
                 "key_query",

@@ -7,13 +7,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..errors import InputError
 from ..models import AbstractModel
-from ..tasks import Estimate
+from ..tasks import Estimate, check_count
 from ._base import AbstractRisk
 
 
@@ -81,8 +79,7 @@ class AbstractSampledRisk(AbstractRisk):
 
     def estimate(self, model: AbstractModel, key: PRNGKeyArray, count: int = 100_000) -> Estimate:
         """The risk from `count` draws, with its standard error, in bounded memory."""
-        if count < 2:
-            raise InputError("count", count, "a standard error needs at least 2 sequences")
+        check_count("count", count, least=2)  # one has no standard error
         batches = -(-count // self.batch)
         sums = [_batch_sums(self, model, jr.fold_in(key, i)) for i in range(batches)]
         first, second = jnp.sum(jnp.asarray(sums), 0)
@@ -106,14 +103,6 @@ def some_key(key: PRNGKeyArray | None) -> PRNGKeyArray:
     if key is None:
         raise ValueError("A sampled risk draws sequences: pass a random `key`.")
     return key
-
-
-def check_batch(batch: int) -> int:
-    """`batch` as a plain `int`, which a static field needs to be hashable."""
-    # Two at least: one sample has no standard error.
-    if not isinstance(batch, int | np.integer) or batch < 2:
-        raise InputError("batch", batch, "must be a whole number, at least 2")
-    return int(batch)
 
 
 def as_dtype(tree: Any, dtype: DTypeLike) -> Any:

@@ -1,6 +1,6 @@
 """Picks the best risk that exists for a task and a model; the only place that knows which exist."""
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import jax.random as jr
 from jaxtyping import PRNGKeyArray
@@ -16,6 +16,7 @@ from ..tasks import (
     Mixture,
     RandomLabels,
     Sequences,
+    check_choice,
     check_key,
     is_whole,
 )
@@ -38,7 +39,6 @@ Integrate = Literal["auto", "labels", "posterior", "none", "context"]
 # Default batch sizes: a query with all contexts averaged over replaces several sequences, and costs
 # far more.
 _QUERIES, _SEQUENCES = 64, 256
-_MODES = ("auto", "labels", "posterior", "none", "context")
 
 
 def sampled_risk(
@@ -62,8 +62,7 @@ def sampled_risk(
     - `precision`: as in `SampledRisk`; `"context"` is always in float64.
     """
     check_made_in_float64(task=task, model=model)
-    if integrate not in _MODES:
-        raise InputError("integrate", integrate, f"must be one of {', '.join(_MODES)}")
+    check_choice("integrate", integrate, get_args(Integrate))
     if integrate == "auto":
         integrate = least_noise(task, model)
         if integrate == "posterior" and precision == "float32" and is_softmax_over_context(model):

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ..errors import InputError
 from ..limits import MAX_FEATURES
 from ..models import AbstractModel, attention_length
-from ..tasks import Sequences, is_whole
+from ..tasks import Sequences, check_count
 from ._base import AbstractRisk
 from ._quadratic import FeatureLayout, QuadraticRisk
 
@@ -33,7 +33,8 @@ class StoredSequencesRisk(AbstractRisk):
     kind = "dataset"
 
     def __check_init__(self):
-        _check_chunk(self.chunk)
+        if self.chunk is not None:
+            check_count("chunk", self.chunk)
 
     def __call__(self, model: AbstractModel, key: PRNGKeyArray | None = None) -> Float[Array, ""]:
         count = self.sequences.count
@@ -68,7 +69,8 @@ def dataset_risk(
     - `chunk`: how many sequences to hold at a time. By default the statistics are made in
       chunks of about 32 MB, and the plain mean in one.
     """
-    _check_chunk(chunk)
+    if chunk is not None:
+        check_count("chunk", chunk)
     if sequences.x.ndim != 3 or sequences.count < 1:
         raise InputError(
             "sequences",
@@ -87,11 +89,6 @@ def dataset_risk(
     if layout.size > MAX_FEATURES:
         return StoredSequencesRisk(sequences, chunk)
     return QuadraticRisk.from_factor(_factor(sequences, layout, chunk), layout, "dataset")
-
-
-def _check_chunk(chunk: int | None) -> None:
-    if chunk is not None and not (is_whole(chunk) and chunk >= 1):
-        raise InputError("chunk", chunk, "must be a whole number from 1 up, or None")
 
 
 def _factor(sequences: Sequences, layout: FeatureLayout, chunk: int | None) -> np.ndarray:

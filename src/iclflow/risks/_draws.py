@@ -13,17 +13,11 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..eigen import eigh
-from ..errors import InputError
 from ..runtime.precision import float64_enabled
 from ..tasks import AbstractRegression
 from ._lanes import Lanes
 
 Precision = Literal["float64", "float32"]
-
-
-def check_precision(precision: str) -> None:
-    if precision not in ("float64", "float32"):
-        raise InputError("precision", precision, 'must be "float64" or "float32"')
 
 
 def draw_dtype(precision: Precision):

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from ..errors import InputError
 from ..models import AbstractCircuits, AbstractModel, AbstractSpectral, Diagonal, name_of
 from ..runtime.precision import as_float, check_made_in_float64
-from ..tasks import AbstractTask, LinearRegression, MultiTaskRegression, is_whole
+from ..tasks import AbstractTask, LinearRegression, MultiTaskRegression
 from ._base import AbstractRisk
 from ._check import is_blind_softmax, is_softmax_over_context
 
@@ -74,14 +74,6 @@ def require_circuits(circuits: _Circuits | None, kinds: str, model: AbstractMode
             f"{name_of(model)}."
         )
     return circuits
-
-
-def check_digits(digits: int, limits: tuple[int, int]) -> None:
-    """Refuses a precision beyond the limits of a quadrature."""
-    if not is_whole(digits):
-        raise InputError("digits", digits, "must be a whole number")
-    if not limits[0] <= digits <= limits[1]:
-        raise InputError("digits", digits, f"must lie between {limits[0]} and {limits[1]}")
 
 
 # How far a covariance may be from a multiple of the identity, relative to it: rounding of

@@ -9,11 +9,10 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..errors import InputError
 from ..models import AbstractModel
 from ..runtime.precision import require_float64
-from ..tasks import AbstractTask
-from ._head_task import AbstractHeadRisk, Disjoint, check_digits
+from ..tasks import AbstractTask, check_choice, check_count
+from ._head_task import AbstractHeadRisk, Disjoint
 from ._query_norms import BlockNorms, block_norms
 from ._query_quadrature import Averages, Resolution
 
@@ -60,9 +59,8 @@ class ExactMultiRisk(AbstractHeadRisk):
     steepest: float = eqx.field(static=True, default=_STEEPNESS[0])
 
     def __check_init__(self):
-        check_digits(self.digits, _DIGITS)
-        if self.steepest not in _STEEPNESS:
-            raise InputError("steepest", self.steepest, f"must be one of {_STEEPNESS}")
+        check_count("digits", self.digits, _DIGITS[1], _DIGITS[0])
+        check_choice("steepest", self.steepest, _STEEPNESS)
         require_float64("The exact risk")
 
     def __call__(self, model: AbstractModel, key: PRNGKeyArray | None = None) -> Float[Array, ""]:

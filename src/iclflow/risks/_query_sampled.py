@@ -11,8 +11,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..models import AbstractModel, Attention
 from ..runtime.precision import require_float64
-from ..tasks import AbstractRegression, AbstractTask
-from ._batch import AbstractBatchRisk, AbstractSampledRisk, check_batch
+from ..tasks import AbstractRegression, AbstractTask, check_count
+from ._batch import AbstractBatchRisk, AbstractSampledRisk
 from ._check import is_softmax_over_context
 from ._draws import Inputs, normals
 from ._labels import LabelMoments
@@ -51,7 +51,7 @@ class QuerySampledRisk(AbstractSampledRisk):
         self.task = task
         self.inputs = Inputs.of(task)
         self.labels = LabelMoments.of(task)
-        self.batch = check_batch(batch)
+        self.batch = check_count("batch", batch, least=2)
         self.resolution = resolution
 
     def draw(self, key: PRNGKeyArray, count: int) -> "QueryBatchRisk":

@@ -1,19 +1,25 @@
 """Risks on fresh sequences, or on fresh contexts with all labels averaged over."""
 
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..errors import InputError
 from ..models import AbstractModel, Attention
 from ..runtime.precision import check_made_in_float64
-from ..tasks import AbstractRegression, AbstractTask, LinearRegression, Sequences
+from ..tasks import (
+    AbstractRegression,
+    AbstractTask,
+    LinearRegression,
+    Sequences,
+    check_choice,
+    check_count,
+)
 from ._base import AbstractRisk
-from ._batch import AbstractBatchRisk, as_dtype, check_batch
-from ._draws import Inputs, Precision, check_precision, draw_dtype
+from ._batch import AbstractBatchRisk, as_dtype
+from ._draws import Inputs, Precision, draw_dtype
 from ._labels import LabelledInputs, LabelMoments
 from ._lane_batches import ContextBatchRisk, LaneBatchRisk, SequenceBatchRisk
 from .fused import AbstractFusedRisk, WhiteLaw
@@ -49,7 +55,7 @@ class SampledRisk(AbstractFusedRisk):
         posterior_target: bool = False,
         precision: Precision = "float64",
     ):
-        check_precision(precision)
+        check_choice("precision", precision, get_args(Precision))
         check_made_in_float64(task=task)
         self.task = task
         # Linear regression is drawn in lanes, which is faster; other tasks draw by `sample`.
@@ -58,7 +64,8 @@ class SampledRisk(AbstractFusedRisk):
         fused = precision == "float32" and not posterior_target
         if fused and isinstance(task, AbstractRegression):
             self.white = WhiteLaw.of(task)
-        self.batch = check_batch(batch)
+        # Two at least: one sequence has no standard error.
+        self.batch = check_count("batch", batch, least=2)
         self.posterior_target = bool(posterior_target)
         self.precision = precision
 
@@ -82,12 +89,7 @@ class MinibatchRisk(AbstractRisk):
     batch: int = eqx.field(static=True, default=64)
 
     def __check_init__(self):
-        if not 1 <= self.batch <= self.sequences.count:
-            raise InputError(
-                "batch",
-                self.batch,
-                f"must lie between 1 and {self.sequences.count}, the number of sequences",
-            )
+        check_count("batch", self.batch, self.sequences.count)
 
     def __call__(self, model: AbstractModel, key: PRNGKeyArray | None = None) -> Float[Array, ""]:
         if key is None:
@@ -128,14 +130,15 @@ class IntegratedRisk(AbstractFusedRisk):
         batch: int = 256,
         precision: Precision = "float64",
     ):
-        check_precision(precision)
+        check_choice("precision", precision, get_args(Precision))
         check_made_in_float64(task=task)
         self.task = task
         self.inputs = Inputs.of(task)
         self.labels = LabelMoments.of(task)
         # The fused pass computes in float32 alone.
         self.white = WhiteLaw.of(task) if precision == "float32" else None
-        self.batch = check_batch(batch)
+        # Two at least: one sequence has no standard error.
+        self.batch = check_count("batch", batch, least=2)
         self.precision = precision
 
     def draw(self, key: PRNGKeyArray, count: int) -> ContextBatchRisk:

@@ -10,9 +10,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..models import AbstractModel
 from ..runtime.precision import require_float64
-from ..tasks import AbstractTask
+from ..tasks import AbstractTask, check_count
 from ._base import TABLE_FULL
-from ._head_task import AbstractHeadRisk, Isotropic, check_digits, scalar_softmax
+from ._head_task import AbstractHeadRisk, Isotropic, scalar_softmax
 from ._query_norms import radius_nodes
 from ._softmax_quadrature import head_moments, pair_moments
 from ._softmax_table import BEST_DIGITS, TabulatedSoftmaxRisk, tabulate
@@ -68,7 +68,7 @@ class ExactSoftmaxRisk(AbstractHeadRisk):
     digits: int = eqx.field(static=True, default=10)
 
     def __check_init__(self):
-        check_digits(self.digits, _DIGITS)
+        check_count("digits", self.digits, _DIGITS[1], _DIGITS[0])
         require_float64("The exact risk")
 
     def __call__(self, model: AbstractModel, key: PRNGKeyArray | None = None) -> Float[Array, ""]:

@@ -6,6 +6,7 @@ from ._base import Sequences as Sequences
 from ._base import check_prediction as check_prediction
 from ._base import check_sequences as check_sequences
 from ._base import estimate_mean as estimate_mean
+from ._check import check_choice as check_choice
 from ._check import check_count as check_count
 from ._check import check_key as check_key
 from ._check import is_real as is_real

@@ -99,12 +99,19 @@ def check_draw(key: Any, count: Any) -> None:
         raise InputError("count", count, "must be a whole number of sequences")
 
 
-def check_count(name: str, value: Any, largest: int | None = None) -> int:
-    """`value` as a whole number from 1 up."""
-    if not is_whole(value) or value < 1 or (largest is not None and value > largest):
+def check_count(name: str, value: Any, largest: int | None = None, least: int = 1) -> int:
+    """`value` as a whole number from `least` up, or to `largest`."""
+    if not is_whole(value) or value < least or (largest is not None and value > largest):
         limit = "up" if largest is None else f"to {largest}"
-        raise InputError(name, value, f"must be a whole number from 1 {limit}")
+        raise InputError(name, value, f"must be a whole number from {least} {limit}")
     return int(value)
+
+
+def check_choice(name: str, value: Any, allowed: Iterable[Any]) -> None:
+    """Refuses all but the allowed values: an unknown word would silently mean another setting."""
+    choices = tuple(allowed)
+    if not any(value is choice or value == choice for choice in choices):
+        raise InputError(name, value, f"must be one of {', '.join(map(repr, choices))}")
 
 
 def check_probabilities(name: str, value: Any, count: int) -> Float[np.ndarray, " K"]:

@@ -12,11 +12,10 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, ScalarLike
 
-from ..errors import InputError
 from ..limits import MAX_SUPPORTS
 from ..runtime.precision import as_float
 from ._base import Sequences
-from ._check import Lengths, check_count, check_nonnegative, is_whole
+from ._check import Lengths, check_count, check_nonnegative
 from ._mixture import total_variance
 from ._random_functions import AbstractFunctionTask, Design, DesignOptions
 
@@ -105,11 +104,9 @@ class HermiteRegression(AbstractFeatureRegression):
         - `variance`: V, of the part of degree k.
         - `signal`: s, the variance of the linear part.
         """
-        # Degree 1 would be the linear part again.
-        if not is_whole(degree) or not 2 <= degree <= LARGEST_DEGREE:
-            raise InputError("degree", degree, f"must be a whole number from 2 to {LARGEST_DEGREE}")
         self.design = Design(dim, context, variance, noise, noisy_query)
-        self.degree = int(degree)
+        # Degree 1 would be the linear part again.
+        self.degree = check_count("degree", degree, LARGEST_DEGREE, least=2)
         self.signal = as_float(check_nonnegative("signal", signal))
 
     def features(self, x: Float[Array, "*batch D"]) -> Float[Array, "*batch F"]:
