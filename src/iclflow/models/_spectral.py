@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, ScalarLike
 
 from ..tasks import check_coordinates
-from ._decomposable import AbstractSpectral
-from ._singular_values import (
+from ._decomposable import (
+    AbstractSpectral,
     Coordinates,
     Signs,
     SpectralScheme,

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 from ..models import AbstractModel, Attention, name_of
 from ..tasks import AbstractTask, Sequences, check_prediction
 from ._batch import AbstractBatchRisk, as_dtype
-from ._labels import LabelledInputs, LabelMoments
+from ._draws import LabelledInputs, LabelMoments
 from ._lanes import Lanes, attention, over_tokens, some_lanes
 
 

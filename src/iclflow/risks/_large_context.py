@@ -14,9 +14,8 @@ from ..runtime.precision import check_made_in_float64
 from ..tasks import AbstractRegression, AbstractTask
 from ._base import AbstractRisk
 from ._check import is_blind_softmax
-from ._draws import Inputs
+from ._draws import Inputs, LabelMoments
 from ._head_task import AbstractHeadRisk, Disjoint, Isotropic
-from ._labels import LabelMoments
 from ._lane_batches import output_circuits
 
 # The shape that the input covariance and all second moments of weights share.

@@ -14,8 +14,7 @@ from ..runtime.precision import require_float64
 from ..tasks import AbstractRegression, AbstractTask, check_count
 from ._batch import AbstractBatchRisk, AbstractSampledRisk
 from ._check import is_softmax_over_context
-from ._draws import Inputs, normals
-from ._labels import LabelMoments
+from ._draws import Inputs, LabelMoments, normals
 from ._lane_batches import output_circuits, require_blind
 from ._query_quadrature import Averages, Resolution
 from ._sampled import labels_can_be_integrated

@@ -19,8 +19,7 @@ from ..tasks import (
 )
 from ._base import AbstractRisk
 from ._batch import AbstractBatchRisk, as_dtype
-from ._draws import Inputs, Precision, draw_dtype
-from ._labels import LabelledInputs, LabelMoments
+from ._draws import Inputs, LabelledInputs, LabelMoments, Precision, draw_dtype
 from ._lane_batches import ContextBatchRisk, LaneBatchRisk, SequenceBatchRisk
 from .fused import AbstractFusedRisk, WhiteLaw
 

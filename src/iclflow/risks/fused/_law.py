@@ -9,8 +9,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 from ...models import Attention
 from ...tasks import AbstractRegression
 from .._batch import AbstractBatchRisk, as_dtype
-from .._draws import Inputs, Root
-from .._labels import LabelMoments
+from .._draws import Inputs, LabelMoments, Root
 from .._lane_batches import ContextBatchRisk, LaneBatchRisk
 from .._lanes import Lanes
 from ._pass import Numbers, length_of

@@ -13,8 +13,7 @@ import numba as nb
 import numpy as np
 from numba import carray  # pyright: ignore[reportPrivateImportUsage]
 
-from ._numba_compiled import compiled, handler, on_all_cores
-from ._numba_frame import argument, is_question, result
+from ._numba_compiled import argument, compiled, handler, is_question, on_all_cores, result
 from ._numba_functions import LANES, exponentials, fill_normals, fill_words, uniform_of
 
 # The places of the numbers of `_ffi.sizes_of`.
