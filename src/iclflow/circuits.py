@@ -121,6 +121,7 @@ def in_coordinates(
 ) -> Circuits:
     """Key-query and output-value circuits of a model called `name`, as in `circuits`."""
     dim, labels = attention.shape[-1], values.shape[-2]
+    # Without a task, every label depends on every input.
     masks = np.ones((labels, dim))
     mix = None
     if task is not None:
@@ -130,6 +131,7 @@ def in_coordinates(
         masks = np.asarray(task.masks, dtype=float)
         mix = task.output_rotation
     turn = _on_tokens(basis, mix, dim, labels)
+    # Skipped where nothing is rotated: products with the identity would only cost time.
     if turn is not None:
         attention = turn.T @ attention @ turn[:dim, :dim]
         values = turn[dim:, dim:].T @ values @ turn
@@ -148,6 +150,7 @@ def read_heads(model: AbstractModel) -> tuple[Float[Array, "H T D"], Float[Array
         blocks, outputs = (
             weights.reshape(-1, tokens, tokens) for weights in (model.key_query, model.value)
         )
+        # Of the columns for queries the inputs, of the rows for outputs the label.
         return blocks[:, :, :-1], outputs[:, -1:]
     source: Any = model
     if isinstance(model, TwoLayerLinear | ConvolutionalLinear):

@@ -24,6 +24,7 @@ from ..trajectory import Trajectory
 from ._state_dict import from_state_dict, stated_heads
 from ._torch_file import TORCH_SUFFIXES, TorchFile
 
+# To be raised when files change in a way that older versions cannot read.
 FORMAT = 1
 
 
@@ -58,6 +59,7 @@ def load_model(
       in a file that `save_model` wrote.
     """
     path = Path(path)
+    # A run can be given by its folder, or by the file of weights in it.
     folder = path.parent if path.name == "trajectory.safetensors" else path
     if folder.is_dir():
         _check_ours(path, heads, labels)

@@ -108,6 +108,7 @@ class Attention(AbstractModel, Generic[C]):
 
     @property
     def form(self) -> Form:
+        # Several labels could be bilinear too, but risks in closed form exist for one label alone.
         if self.activation != "linear" or self.labels > 1:
             return "general"
         return "bilinear" if self.blind else "cubic"
@@ -129,6 +130,7 @@ class Attention(AbstractModel, Generic[C]):
             return super().coefficients()
         ov, kq = self.ov()[:, 0], self.kq()
         if self.blind:
+            # Of blind circuits only the label is read, and only inputs are attended to.
             return jnp.einsum("h,hde->de", ov[:, -1], kq[:, :-1])
         return jnp.einsum("ha,hbc->abc", ov, kq)
 
@@ -171,6 +173,7 @@ def attended_tokens(sequences: Sequences, self_attention: bool) -> Float[Array, 
     tokens = jnp.concatenate([sequences.x, sequences.y], -1)
     if not self_attention:
         return tokens
+    # The label of the query is what is to be predicted: its token has zeros there.
     widths = [(0, 0)] * (sequences.x_query.ndim - 1) + [(0, sequences.labels)]
     query = jnp.pad(sequences.x_query, widths)
     return jnp.concatenate([tokens, query[..., None, :]], -2)
@@ -180,6 +183,7 @@ def softmax_weights(
     scores: Float[Array, "*batch H N"], sequences: Sequences, self_attention: bool
 ) -> Float[Array, "*batch H N"]:
     """The softmax of scores over the tokens that a query attends to; padding gets no weight."""
+    # Scores of padding are 0, not −∞: without a mask it would get weight.
     mask = sequences.mask()
     if self_attention:
         mask = jnp.concatenate([mask, jnp.ones_like(mask[..., :1])], -1)

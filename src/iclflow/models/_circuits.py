@@ -22,8 +22,8 @@ class AbstractCircuits(eqx.Module):
     (I, T) from tokens to labels. All other entries of the attention matrices multiply the zeros in
     the query token or feed outputs that are not read, receive no gradient, and are not stored.
 
-    **Blind** circuits have no weights for the parts that theory sets to zero: keys read inputs
-    alone, and values read labels alone.
+    **Blind** circuits have no weights for the parts that theory sets to zero: keys read only
+    inputs, and values read only labels.
     """
 
     # The defaults of attention with these circuits, as in the papers that introduce them.

@@ -104,6 +104,8 @@ class AbstractSpectral(AbstractCircuits):
         input_rotation = _rotation("input_rotation", input_rotation, self.dim)
         output_rotation = _rotation("output_rotation", output_rotation, self.labels)
         k, q, o, v = self.factors()
+        # Random orthonormal frames, one for keys and one for values: the circuits do not depend on
+        # them, and neither does the flow.
         frames, _ = jnp.linalg.qr(jr.normal(key, (2, self.heads, self.width, self.width), k.dtype))
         keys, values = frames[0, :, :, : self.dim], frames[1, :, :, : self.labels]
         turn = lambda factor, rotation: factor if rotation is None else factor @ rotation.T

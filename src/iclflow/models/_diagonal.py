@@ -105,6 +105,7 @@ class Diagonal(AbstractCircuits):
     @property
     def per_coordinate(self) -> bool:
         """Whether a head has one ω for each coordinate."""
+        # By comparison with μ, so that it holds for a stack too, whose weights have one more axis.
         return self.omega.ndim == self.mu.ndim
 
     def ov(self) -> Float[Array, "H I T"]:

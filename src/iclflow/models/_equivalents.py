@@ -62,9 +62,9 @@ class TwoLayerLinear(AbstractNetwork):
 
     @staticmethod
     def from_attention(model: Attention) -> "TwoLayerLinear":
-        """The network whose hidden unit h is head h of merged attention: W₁ row h = vec(U_h),
-        column by column."""
+        """The network whose hidden unit h is head h of merged attention, with vec(U_h) in row h."""
         circuits = _blind_circuits(model, Merged)
+        # Column by column, since z = x_q ⊗ β has the query as its slow index.
         rows = jnp.swapaxes(circuits.U, 1, 2).reshape(circuits.heads, -1)
         return TwoLayerLinear(rows, jnp.asarray(circuits.v), model.normaliser)
 

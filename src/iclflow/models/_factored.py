@@ -57,6 +57,7 @@ class Factored(AbstractCircuits):
           all four are s times the identity. `"opposite"`: the same, with −Q and −O in every
           second head.
         """
+        # The defaults of PyTorch's linear layers; the other schemes are for small weights.
         token = dim + labels
         width = token if width is None else width
         scale = scale if scale is not None else (1.0 if scheme == "default" else 1e-2)

@@ -21,6 +21,7 @@ from ..errors import InputError
 
 def parts_of(model: eqx.Module) -> list[eqx.Module]:
     """The modules that hold the fields of a model: itself, and its circuits if it has some."""
+    # One level deep: circuits hold arrays, never further modules.
     values = (getattr(model, field.name) for field in dataclasses.fields(model))
     return [model, *(value for value in values if isinstance(value, eqx.Module))]
 

@@ -111,6 +111,7 @@ def draw_merged(
         v = jnp.abs(v)
         direction = jnp.eye(dim, dtype=dtype)
     else:
+        # One direction for all heads: then v_i v_j = ⟨U_i, U_j⟩, which the flow conserves.
         direction = jr.normal(key_u, (dim, dim), dtype)
     return v, v[:, None, None] * direction / jnp.linalg.norm(direction)
 
@@ -140,6 +141,7 @@ def draw_separate(
     norms = jnp.linalg.norm(k, axis=(1, 2), keepdims=True)
     # Keys of length zero, from a scale of zero, have no direction: they stay zero.
     k = jnp.abs(v)[:, None, None] * k / jnp.where(norms > 0, norms, 1.0)
+    # A rotation keeps K_hᵀK_h = Q_hᵀQ_h, the conserved quantity that is to be zero.
     rotations, _ = jnp.linalg.qr(jr.normal(key_q, (heads, dim, dim), dtype))
     return v, k, rotations @ k
 
@@ -158,6 +160,7 @@ def random_blocks(
         one = lambda key, shape, count: uniform(key, shape, count, size.dtype)
     else:
         one = lambda key, shape, _: jr.normal(key, shape, size.dtype)
+    # One key per block, so that no block depends on the shapes of the others.
     keys = jr.split(key, len(shapes))
     return tuple(size * one(*block) for block in zip(keys, shapes, inputs))
 

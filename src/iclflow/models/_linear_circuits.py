@@ -42,7 +42,7 @@ class AbstractValueCircuits(AbstractCircuits):
 
     @property
     def v(self) -> Float[Stacked, "*stack H"]:
-        """v_h, what each head reads from the label, where there is one."""
+        """v_h, the value of the label in each head; for circuits with one label."""
         if self.labels != 1:
             raise ValueError(f"These circuits have {self.labels} labels: must have one.")
         return self.value[..., 0, -1]
@@ -92,14 +92,15 @@ class Merged(AbstractValueCircuits):
         labels: int | None = None,
         blind: bool = True,
     ) -> "Merged":
-        """Random weights of size `scale`; `scheme` says which.
+        """Initial weights of size `scale`, by one of the schemes of `models/_initialise.py`.
 
-        By default there is one label, and what blind circuits lack starts at zero, but for the
-        scheme `"default"`, which draws it too. With `labels` given, one or more, every entry is
-        drawn alike: `scheme` is then `"gaussian"`, `"default"`, `"small_identity"` (key-query s·I
-        on the inputs, output-value s·I on the labels) or `"opposite"` (the same, with both signs
-        changed in every second head).
+        By default there is one label, and the parts that blind circuits lack start at zero, except
+        in the scheme `"default"`, which draws them too. With `labels` given, one or more, all
+        entries have one law: `scheme` is then `"gaussian"`, `"default"`, `"small_identity"`
+        (key-query s·I on the inputs, output-value s·I on the labels) or `"opposite"` (the same,
+        with both signs changed in every second head).
         """
+        # Two ways to draw one label, from two papers: a key must keep drawing the same weights.
         if labels is not None:
             return _with_labels(key, dim, heads, scale, scheme, labels, blind)
         size = check_start(key, dim, heads, scale, scheme, MERGED_SCHEMES)
@@ -149,6 +150,7 @@ def _with_labels(
         shapes = (heads, labels, read), (heads, attended, dim)
         return Merged(*random_blocks(key, shapes, size, scheme, (token, token)))
     signs = size * start_signs(heads, scheme, size.dtype)[:, None, None]
+    # The labels are the last entries of a token, the inputs the first.
     value = signs * jnp.eye(labels, read, read - labels, dtype=size.dtype)
     return Merged(value, signs * jnp.eye(attended, dim, dtype=size.dtype))
 
@@ -190,8 +192,8 @@ class Separate(AbstractValueCircuits):
         *,
         blind: bool = True,
     ) -> "Separate":
-        """Random weights of size `scale` for one label; `scheme` says which. What blind circuits
-        lack starts at zero."""
+        """Initial weights of size `scale` for one label, by one of the schemes of
+        `models/_initialise.py`. The parts that blind circuits lack start at zero."""
         size = check_start(key, dim, heads, scale, scheme, SCHEMES, rank=rank)
         found = Separate.of(*draw_separate(key, dim, heads, rank, size, scheme))
         return found if blind else found.embed()
@@ -206,6 +208,7 @@ class Separate(AbstractValueCircuits):
 
     @property
     def coefficient_rank(self) -> int:
+        # Each head adds one product K_h Q_hᵀ of rank R.
         return self.heads * self.K.shape[-1]
 
     def kq(self) -> Float[Array, "H T D"]:

@@ -65,6 +65,7 @@ def restore_model(
     circuits, settings = _circuits_class(model_class, settings, own)
     fields = _fields(model_class) | ({} if circuits is None else _fields(circuits))
     name = model_class.__name__ if circuits is None else circuits.__name__
+    # Complete, then nothing else, then of the right kind: each error names the first wrong field.
     for field in fields.values():
         held = settings if field.metadata.get("static") else arrays
         if field.name not in held and field.default is dataclasses.MISSING:
@@ -220,6 +221,7 @@ def _check_prediction(
 
     def predict(weights: dict[str, Any]) -> Any:
         model = build(weights)
+        # Two tokens: the smallest context with more than one.
         dim, labels, tokens = count_inputs(model), model.labels, 2
         if dim < 1:
             raise ValueError("there are no inputs")
@@ -230,6 +232,7 @@ def _check_prediction(
     try:
         jax.eval_shape(predict, dict(weights))
     except (TypeError, ValueError, IndexError, ArithmeticError) as error:
+        # The message of JAX, which may be pages long, on one line.
         reason = " ".join(str(error).split())[:160].rstrip(".")
         raise ValueError(f"has weights that do not fit together ({reason})") from None
 

@@ -78,6 +78,7 @@ class AttentionStack(AbstractModel):
             blocks = random_blocks(key, (shape, shape), size, scheme, (token, token))
         else:
             signs = size * start_signs(heads, scheme, size.dtype)[:, None, None]
+            # Key-query compares inputs, and value copies the label: one step of gradient descent.
             label = jnp.zeros(token, size.dtype).at[-1].set(1)
             blocks = [jnp.broadcast_to(signs * jnp.diag(d), shape) for d in (1 - label, label)]
         return AttentionStack(*blocks, depth=depth, **options)
@@ -94,6 +95,7 @@ class AttentionStack(AbstractModel):
 
     def predict(self, sequences: Sequences) -> Float[Array, "*batch I"]:
         check_sequences(sequences)
+        # The query is in the stream even if it is no key: it has to carry the prediction.
         stream = attended_tokens(sequences, True)
         visible = self._visible(sequences)
         length = attention_length(sequences.length, self.normaliser)[..., None, None, None]
@@ -103,6 +105,7 @@ class AttentionStack(AbstractModel):
             if self.activation == "softmax":
                 weights = jax.nn.softmax(scores, where=visible[..., None, :, :], axis=-1)
             else:
+                # Linear scores of hidden tokens are set to zero: they need not be so by themselves.
                 weights = jnp.where(visible[..., None, :, :], scores, 0.0) / length
             stream = stream + jnp.einsum("...hqk,...ka,hba->...qb", weights, stream, value)
         return stream[..., -1, -1:]

@@ -53,9 +53,11 @@ class Sequences(eqx.Module):
 
     def mask(self) -> Bool[Array, "*batch N"]:
         """True at the positions that hold a context pair, False at padding."""
+        # `length` is a float, as risks divide by it; whole numbers compare exactly.
         return jnp.arange(self.x.shape[-2]) < self.length[..., None]
 
     def __getitem__(self, index: Any) -> "Sequences":
+        # Every field has the same batch axes in front.
         return jax.tree.map(lambda leaf: leaf[index], self)
 
 

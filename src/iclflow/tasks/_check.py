@@ -159,4 +159,5 @@ def check_covariance(
         raise InputError(
             name, problem=f"has an eigenvalue {smallest:.6g}", allowed=f"must be positive {kind}"
         )
+    # Exactly symmetric from here on: the two halves may differ by rounding.
     return (matrix + matrix.T) / 2

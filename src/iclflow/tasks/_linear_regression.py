@@ -62,6 +62,7 @@ class LinearRegression(AbstractRegression):
     A task vector that is the same in every sequence is the case Γ = 0.
     """
 
+    # Numbers are array leaves, so that a sweep over them compiles once; shapes are static.
     covariance: Float[Array, "D D"]
     prior_mean: Float[Array, " D"]
     prior_covariance: Float[Array, "D D"]
@@ -224,6 +225,7 @@ class LinearRegression(AbstractRegression):
 
     @eqx.filter_jit
     def _log_length(self, sequences: Sequences) -> Float[Array, "*batch"]:
+        # Zero, so that the logarithm is −∞, for lengths that this task does not have.
         same = sequences.length[..., None] == jnp.asarray(self.contexts, self.covariance.dtype)
         return jnp.log(jnp.sum(jnp.where(same, self.context_probabilities, 0.0), -1))
 
@@ -268,6 +270,7 @@ def white_regression(
     """Regression on white inputs, as a part of the Bayes predictors of other tasks. The prior and
     the noise may be traced, and so are not checked."""
     dim = prior_covariance.shape[0]
+    # Made from plain numbers, which pass the checks, and then filled with the real ones.
     whole = LinearRegression(np.ones(dim), contexts, noisy_query=noisy_query)
     return eqx.tree_at(
         lambda task: (task.prior_covariance, task.noise), whole, (prior_covariance, noise)
@@ -301,4 +304,5 @@ def _label_variance(covariance: Array, second_moment: Array, noise: Array) -> Ar
 def _square_root(matrix: Float[Array, "D D"]) -> Float[Array, "D D"]:
     """The symmetric square root of a positive semi-definite matrix."""
     values, vectors = jnp.linalg.eigh(matrix)
+    # Rounding can make zero eigenvalues slightly negative.
     return (vectors * jnp.sqrt(jnp.maximum(values, 0.0))) @ vectors.T

@@ -64,6 +64,7 @@ class Mixture(AbstractTask):
 
     def component_posterior(self, sequences: Sequences) -> Float[Array, "K *batch"]:
         """The probability of each component given the context."""
+        # The evidence includes inputs and lengths, which may differ between components too.
         evidence = jnp.stack([c.log_evidence(sequences) for c in self.components])
         prior = jnp.log(self.probabilities).reshape((-1,) + (1,) * (evidence.ndim - 1))
         return jax.nn.softmax(evidence + prior, axis=0)
@@ -85,6 +86,7 @@ def total_variance(
     within: Float[Array, "K *batch 1"],
 ) -> Float[Array, "*batch 1"]:
     """The variance of a mixture, from the probability, mean and variance of each component."""
+    # The law of total variance: within components, and between their means.
     mean = jnp.sum(weight * means, 0)
     return jnp.sum(weight * (within + (means - mean) ** 2), 0)
 
@@ -112,6 +114,7 @@ def in_context_in_weight(
         task,
         (as_float(weight), jnp.zeros_like(task.prior_covariance)),
     )
+    # At the ends there is one kind of sequence, for which more risks exist in closed form.
     if fraction == 1:
         return task
     if fraction == 0:

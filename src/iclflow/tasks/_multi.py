@@ -93,6 +93,7 @@ class MultiTaskRegression(AbstractRegression):
 
     @property
     def covariance(self) -> Float[Array, "D D"]:
+        # A rotation leaves white inputs white.
         return jnp.eye(self.inputs, dtype=self.signal.dtype)
 
     @property
@@ -213,6 +214,7 @@ def check_coordinates(coordinates: Any) -> tuple[tuple[int, ...], ...]:
 
 def _check_each(name: str, value: Any, count: int) -> Array:
     """One number per task, from one for all or from a list."""
+    # Lists have no `ndim`. A single number has no axis, all else must have one.
     axes = getattr(value, "ndim", int(isinstance(value, Sequence)))
     numbers = check_array(name, value, min(axes, 1))
     if numbers.size not in (1, count):
