@@ -108,7 +108,7 @@ def _circuits_class(
 
 
 def _fields(module: type) -> dict[str, dataclasses.Field]:
-    """The fields of a module, but for circuits, which have fields of their own."""
+    """The fields of a module without its circuits, whose fields are listed apart."""
     found = {field.name: field for field in dataclasses.fields(module)}
     return {name: field for name, field in found.items() if field.type is not C}
 

@@ -1,4 +1,4 @@
-"""One pass of attention over many sequences, each in a lane of its own.
+"""One pass of attention over many sequences, one per lane.
 
 The axis over sequences comes last, so that every operation runs over it in full vectors. Two
 contractions with the tokens carry all the work, and each is the transpose of the other: the

@@ -137,7 +137,7 @@ class _Moments(eqx.Module):
 def exact_multi_risk(
     task: AbstractTask, model: AbstractModel, digits: int | None = None
 ) -> ExactMultiRisk:
-    """The exact risk of decomposable softmax attention on tasks with blocks of their own.
+    """The exact risk of decomposable softmax attention on tasks with disjoint blocks.
 
     **Arguments:**
 

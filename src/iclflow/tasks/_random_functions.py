@@ -1,4 +1,4 @@
-"""Labels of random nonlinear functions. Of those in this file nobody knows the Bayes predictor."""
+"""Labels of random functions: their common design, and two without a known Bayes predictor."""
 
 from collections.abc import Callable
 from typing import TypedDict, Unpack
