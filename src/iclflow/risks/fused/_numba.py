@@ -1,24 +1,25 @@
 """The fused pass on a CPU: sequences as lanes of vector instructions, compiled by Numba.
 
-XLA recomputes the common parts of several sums for each of them, which makes a pass like this one
-many times slower. Here the tokens of a few sequences are made once, stay in the first caches while
+XLA computes what several sums share anew for each of them, which makes a pass like this one many
+times as slow. Here the tokens of a few sequences are made once, stay in the nearest caches while
 they are used, and are gone. One compiled function serves every shape: each loop over lanes is
 innermost and of a length that the compiler knows, and sums are gathered eight products at a time.
 
-The arithmetic is that of `_pass.py`, and every random number has the same place as there. Arrays
-are rows of lanes, and an array with two indices on paper is a block of rows.
+The arithmetic is that of `_pass.py`; what is shared with it is the place of every random number.
+Arrays are rows of lanes, and what has two indices on paper is a block of rows.
 """
 
 import numba as nb
 import numpy as np
 from numba import carray  # pyright: ignore[reportPrivateImportUsage]
 
-from ._numba_compiled import argument, compiled, handler, is_question, on_all_cores, result
+from ._numba_compiled import compiled, handler, on_all_cores
+from ._numba_frame import argument, is_question, result
 from ._numba_functions import LANES, exponentials, fill_normals, fill_words, uniform_of
 
-# The places of the numbers of `_ffi.sizes_of`.
+# Where each of the numbers of `_ffi.sizes_of` stands.
 DIM, HEADS, LABELS, DRAWN, READS, DIAGONAL, SLOT, MEMBERS, BATCH, LENGTHS, LONGEST = range(11)
-# Sequences per task of a core. Sums are added in these parts, so that this number fixes their bits.
+# Sequences that one core takes at a time.
 PART = 2 * LANES
 f32 = np.float32
 
@@ -129,7 +130,7 @@ def _draw(sizes, key, first, law, z, x, task, target, length):
 
 @compiled
 def _token_sizes(sizes):
-    """The sizes that loops over tokens need."""
+    """What a loop over tokens counts with."""
     return sizes[DIM], sizes[HEADS], sizes[LABELS], sizes[DRAWN], sizes[SLOT]
 
 
@@ -378,11 +379,11 @@ def _members(sizes, contexts, keys, kq, ov, mean, prior, noise, query_noise, cum
 
 @handler
 def fused_pass(address):
-    """The handler that XLA calls, with the arguments of `_ffi.py`; returns 0 for success."""
+    """What XLA calls, with the arguments of `_ffi.py`; 0 says that all is well."""
     frame = carray(address, 15)
     if is_question(frame):
         return 0
-    # To the type of loop counters: with two types of integers everything would be compiled twice.
+    # As the loops count: with whole numbers of two kinds everything would be compiled for each.
     sizes = carray(argument(frame, 0), LONGEST + 1, np.int32).astype(np.int64)
     dim, heads, labels, drawn, members = (
         sizes[DIM],

@@ -1,8 +1,8 @@
 """Random words, normals and exponentials on rows of lanes, compiled by Numba.
 
 The polynomials are those of the Cephes library (S. Moshier), good to one or two units in the last
-place of a float32. Floats are taken apart and put together by their bits, in rows that are viewed
-once as whole numbers and once as floats.
+place of a float32. A float is taken apart and put together by its bits, which are kept in rows of
+their own, viewed once as whole numbers and once as floats.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from ._numba_compiled import compiled
 from ._philox import MULTIPLIERS, ROUNDS, WEYL
 
-# Sequences side by side: a few vectors wide, so that the data of a loop stays in the first caches.
+# Sequences side by side: a few vectors' worth, so that what a round touches stays in near caches.
 LANES = 32
 f32, i32, u32, u64 = np.float32, np.int32, np.uint32, np.uint64
 _M0, _M1 = u64(MULTIPLIERS[0]), u64(MULTIPLIERS[1])
