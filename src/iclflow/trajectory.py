@@ -22,6 +22,7 @@ from .loss_plot import (
     set_log_time,
 )
 from .models import (
+    AbstractCircuits,
     AbstractModel,
     is_known_model,
     map_models,
@@ -302,12 +303,15 @@ class Trajectory(Generic[M]):
         own.end()
 
     @staticmethod
-    def load(folder: Path | str, model_class: type[AbstractModel] | None = None) -> "Trajectory":
+    def load(
+        folder: Path | str, model_class: type[AbstractModel | AbstractCircuits] | None = None
+    ) -> "Trajectory":
         """Reads a run back, and checks that it is complete and unharmed.
 
         **Arguments:**
 
-        - `model_class`: needed for a run of a model of one's own.
+        - `model_class`: the class of your own model, or of your own circuits of attention; not
+          needed for those of this library.
         """
         folder = Path(folder)
         manifest = _read_manifest(folder)
@@ -323,7 +327,7 @@ def restore_trajectory(
     name: str,
     arrays: Mapping[str, Any],
     about: Mapping[str, Any],
-    model_class: type[AbstractModel] | None = None,
+    model_class: type[AbstractModel | AbstractCircuits] | None = None,
 ) -> Trajectory:
     """A run from what files hold of it; a `FileError` if that is no run.
 
@@ -342,8 +346,7 @@ def restore_trajectory(
         given = f"`clock` = {shorten(clock)} and `result` = {shorten(result)}"
         raise FileError(f"`{name}` has {given}: damaged.")
     kind = settings.pop("class", None)
-    own = model_class is not None and model_class.__name__ == kind
-    if not isinstance(kind, str) or not (own or (model_class is None and is_known_model(kind))):
+    if not isinstance(kind, str) or not is_known_model(kind, model_class):
         raise FileError(f"`{name}` holds a {shorten(kind)}: pass that class as `model_class`.")
     held = {key: arrays[key] for key in arrays}
     times, losses = (held.pop(key, np.zeros(())) for key in ("times", "losses"))

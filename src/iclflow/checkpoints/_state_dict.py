@@ -9,7 +9,7 @@ from ..errors import InputError
 from ..models import Attention, Factored
 from ..runtime.precision import as_float, require_float64_for
 
-# What the number of heads is called by those who write it beside the weights.
+# Names of the number of heads in the metadata of common libraries.
 _HEADS = ("heads", "num_heads", "n_heads", "n_head", "num_attention_heads")
 # The names of each projection; the three of queries, keys and values may also be one matrix.
 _PROJECTIONS = {
@@ -19,7 +19,7 @@ _PROJECTIONS = {
     "o": ("o_proj.weight", "out_proj.weight"),
 }
 _TOGETHER = "in_proj_weight"
-# What names of parts of an attention layer begin with.
+# The beginnings of names that belong to an attention layer.
 _PARTS = ("q_", "k_", "v_", "o_", "qk", "out_proj", "in_proj", "bias_")
 _BIASES = (
     *("q_proj.bias", "k_proj.bias", "v_proj.bias", "o_proj.bias"),
@@ -54,17 +54,18 @@ def from_state_dict(
 
 
 def stated_heads(metadata: Mapping[Any, Any]) -> int | None:
-    """The number of heads that somebody wrote beside the weights, if it is one number."""
+    """The number of heads in the metadata, if it is one number."""
     values = {str(metadata[name]) for name in _HEADS if name in metadata}
     if len(values) != 1:
         return None
     (text,) = values
+    # Ten digits or more are no number of heads, and would be slow to convert.
     return int(text) if text.isdecimal() and len(text) < 10 else None
 
 
 def _count_heads(heads: int | None, rows: int, tensor: str) -> int:
-    """How many heads the rows are. Any number that divides them gives another layer with the same
-    shapes, so that nothing is ever guessed."""
+    """The number of heads. It is never guessed: every divisor of the rows is a layer of the same
+    shapes."""
     possible = [count for count in range(1, rows + 1) if rows % count == 0]
     listed = ", ".join(map(str, possible))
     if heads is None and len(possible) > 1:
@@ -79,7 +80,7 @@ def _count_heads(heads: int | None, rows: int, tensor: str) -> int:
 
 
 def _count_labels(labels: int | None, outputs: int, token: int, name: str) -> int:
-    """How many of the outputs are predicted labels."""
+    """The number of outputs that are predicted labels."""
     several = f"{outputs} output{'' if outputs == 1 else 's'}"
     read = (1 if outputs == token else outputs) if labels is None else labels
     if labels is None and read >= token:
@@ -97,7 +98,7 @@ def _count_labels(labels: int | None, outputs: int, token: int, name: str) -> in
 
 
 def _projections(tensors: Mapping[str, Any], name: str) -> dict[str, tuple[str, np.ndarray]]:
-    """The matrix of each projection, and the tensor that it comes from."""
+    """The tensor of each projection, by name, and its matrix."""
     together = _find_tensor(tensors, (_TOGETHER,), name)
     places = {letter: _find_tensor(tensors, names, name) for letter, names in _PROJECTIONS.items()}
     if together is not None and all(places[letter] is None for letter in "qkv"):
@@ -128,8 +129,8 @@ def _projections(tensors: Mapping[str, Any], name: str) -> dict[str, tuple[str, 
 
 
 def _refuse_unknown_parts(tensors: Mapping[str, Any], prefixes: set[str], name: str) -> None:
-    """Refuses a layer with parts that are not known here: norms of queries, adapters, anything else
-    that changes what it computes."""
+    """Refuses a layer with other parts, such as norms of queries or adapters, which would change
+    what it computes."""
     known = {
         _TOGETHER,
         *_BIASES,
@@ -138,7 +139,7 @@ def _refuse_unknown_parts(tensors: Mapping[str, Any], prefixes: set[str], name: 
     }
     for key in tensors:
         inside = [key.removeprefix(prefix) for prefix in prefixes if key.startswith(prefix)]
-        # Without a prefix, other layers may lie beside it.
+        # Without a prefix, tensors of other layers may be among them.
         own = [part for part in inside if part != key or part.startswith(_PARTS)]
         if own and not known.intersection(own):
             raise ValueError(
@@ -150,7 +151,7 @@ def _refuse_unknown_parts(tensors: Mapping[str, Any], prefixes: set[str], name: 
 def _find_tensor(
     tensors: Mapping[str, Any], names: tuple[str, ...], where: str
 ) -> tuple[str, str] | None:
-    """The tensor with one of these names, whatever stands before it: prefix and name."""
+    """The tensor with one of these names after any prefix: prefix and name."""
     found = sorted(
         (key.removesuffix(name), name)
         for key in tensors
@@ -176,7 +177,7 @@ def _part(matrix: np.ndarray, index: int, place: tuple[str, str], name: str) -> 
 
 def _matrix(tensors: Mapping[str, Any], key: str, name: str) -> np.ndarray:
     matrix = np.asarray(tensors[key])
-    # Whole numbers are weights that were quantised, by a factor that is not here.
+    # Integers are quantised weights, whose scale is not in this tensor.
     if matrix.dtype.kind in "iub" or matrix.ndim != 2 or 0 in matrix.shape:
         raise ValueError(
             f"`{key}` of `{name}` has shape {matrix.shape} and type {matrix.dtype}: must be a "

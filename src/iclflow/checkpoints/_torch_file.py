@@ -1,5 +1,4 @@
-"""PyTorch files, through its loader for weights alone, and nothing of them that takes more memory
-than the file."""
+"""PyTorch files, read by its weights-only loader; nothing may take more memory than the file."""
 
 import re
 import zipfile
@@ -12,15 +11,15 @@ import numpy as np
 from ..tensors import check_regular
 
 TORCH_SUFFIXES = (".pth", ".pt", ".bin", ".ckpt")
-# Before this version the loader for weights alone could be made to execute code (CVE-2025-32434).
+# Before this version the weights-only loader could be made to execute code (CVE-2025-32434).
 _OLDEST = (2, 6)
-# Where a state dict, and where settings, lie inside of what is saved with them.
+# Names under which training scripts save a state dict, and settings, in one dictionary.
 _STATE_DICTS = ("state_dict", "model_state_dict", "model")
 _SETTINGS = ("config", "hyper_parameters", "hparams", "args")
 
 
 class TorchFile(Mapping[str, Any]):
-    """The tensors of a state dict by name, each converted when it is asked for.
+    """The tensors of a state dict by name, each converted on access.
 
     **Fields:**
 
@@ -66,7 +65,7 @@ class TorchFile(Mapping[str, Any]):
                 f"`{name}` of `{self.path}` is sparse, quantised or without numbers: must be a "
                 "plain tensor."
             )
-        # A few numbers with a stride of zero can claim to be any number of them.
+        # With a stride of zero a few numbers can have any shape, and fill the memory when copied.
         if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
             raise ValueError(
                 f"`{name}` of `{self.path}` has shape {shape} and fewer numbers than that: it must "
