@@ -9,29 +9,24 @@ from ...drawing.heads import draw_circuit
 from ...drawing.marks import plot_bars, plot_circles, plot_theory
 from ...drawing.style import COLOURS, WIDTHS, canvas, colour_bar, fixed_canvas, legend_above
 from .. import Lab, figure
-from .runs import CONTEXT, DIM, NOISE
-from .runs_dynamics import RATE, dynamics_run, dynamics_sizes, matrix_pair_flow, run_numbers
-from .runs_tasks import (
+from .runs import DIM
+from .runs_descent import (
+    RATE,
     anisotropic_mean,
     anisotropic_task,
+    descent_settings,
+    dynamics_run,
+    matrix_pair_flow,
+    run_numbers,
     two_task_excess,
     two_task_run,
-    two_task_sizes,
+    two_task_settings,
     two_tasks,
 )
 
 _SHOWN, _MEASURED = (3, 5), (2, 3, 5)
 # Inches: a cell of a heat map.
 _CELL = 0.19
-
-
-def _descent(lab: Lab) -> dict:
-    batch, steps = dynamics_sizes(lab)
-    return {
-        "dim": DIM, "context": CONTEXT, "noise": NOISE, "heads": 2, "rate": RATE, "batch": batch,
-        "steps": steps, "weights": "merged, attention blind to labels",
-        "optimiser": "stochastic gradient descent, labels integrated out",
-    }  # fmt: skip
 
 
 @figure(
@@ -61,7 +56,7 @@ def dynamics(lab: Lab) -> Drawing:
     data = {"step": run.times, "omega": omega, "mu": mu}
     data |= {"theory_step": fine, "theory_omega": w, "theory_mu": m}
     settings = {"start_omega": float(omega[0, 0]), "start_mu": float(mu[0, 0]), "seed_sequences": 6}
-    return Drawing(figure, data, _descent(lab) | settings)
+    return Drawing(figure, data, descent_settings(lab) | settings)
 
 
 @figure(
@@ -103,7 +98,7 @@ def anisotropic(lab: Lab) -> Drawing:
     data |= {"theory": best, "theory_eigenvalue": fine, "theory_diagonal": 1 / (fine + penalty)}
     settings = {"eigenvalues": spectrum.tolist(), "averaged": "second half of the run"}
     settings |= {"seed_weights": 12, "seed_sequences": 7}
-    return Drawing(figure, data, _descent(lab) | settings)
+    return Drawing(figure, data, descent_settings(lab) | settings)
 
 
 @figure(
@@ -153,13 +148,9 @@ def tasks(lab: Lab) -> Drawing:
     for i, (name, left) in enumerate((("ω", 0.55), ("μ", 1.9))):
         colour_bar(figure, images[i], place(left, 0.42, 1.0, 0.09), name, flat=True)
     data |= _draw_excess(lab, place(5.75, 0.42, 1.17, 1.65))
-    steps, batch = two_task_sizes(lab)
-    settings = {
-        "coordinates": [list(read) for read in task.coordinates], "dim": task.dim,
-        "context": task.contexts[0], "noise": NOISE, "heads": _MEASURED, "steps": steps,
-        "batch": batch, "optimiser": "Adam, annealed along a cosine, labels integrated out",
-        "rate": 0.05, "weights": "one ω a coordinate, one μ a task", "seed_weights": 20,
-        "seed_sequences": 8,
+    settings = two_task_settings(lab, _MEASURED) | {
+        "optimiser": "Adam, annealed along a cosine, labels integrated out", "rate": 0.05,
+        "seed_weights": 20, "seed_sequences": 8,
     }  # fmt: skip
     return Drawing(figure, data, settings)
 
