@@ -22,9 +22,9 @@ from .runs_sampling import (
 
 _FIGURES = ("softmax/estimators",)
 _DRAWN = "Monte Carlo over inputs, with β and all noise averaged over by hand: "
-# (d, L, σ²) at which centring is measured.
+# Where centring is measured: (d, L, σ²).
 _CENTRED = ((5, 40, 0.1), (10, 20, 0.1), (4, 6, 1.0))
-# (d, L, σ²) at which the distance from Bayes is measured: over L/d, then over noise.
+# Where the distance from Bayes is measured: (d, L, σ²), over L/d and then over noise.
 _DISTANCES = (
     (5, 5, 0.1), (5, 40, 0.1), (5, 400, 0.1), (5, 40, 0.01), (5, 40, 1.0), (5, 40, 10.0),
     (20, 2, 0.1),

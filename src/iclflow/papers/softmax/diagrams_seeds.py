@@ -9,9 +9,8 @@ from ...drawing.marks import plot_circles, plot_theory
 from ...drawing.style import COLOURS, THEORY, canvas
 from ...tasks import isotropic
 from .. import Swept, diagram
+from .checks_trained import CANCELS, STAYS
 
-# The output-value entries of a pattern cancel to 5 %, as in the claims; those of one head do not.
-_CANCELS, _STAYS = 0.05, 0.5
 # How a run ends, with the colour of each end.
 _ENDS = ("pattern", "one sign", "under way")
 
@@ -73,9 +72,9 @@ def seeds(swept: Swept) -> Drawing:
 
 def _end(positive: int, negative: int, zero_sum: float) -> str:
     """How a run ends: with both signs that cancel, with one sign, or neither yet."""
-    if positive and negative and zero_sum < _CANCELS:
+    if positive and negative and zero_sum < CANCELS:
         return _ENDS[0]
-    if not (positive and negative) and zero_sum > _STAYS:
+    if not (positive and negative) and zero_sum > STAYS:
         return _ENDS[1]
     return _ENDS[2]
 

@@ -76,7 +76,7 @@ def seeds(lab: Lab) -> Drawing:
 
 
 def _draw_shares(panel: Axes, finals: list[list[Patterns]]) -> dict[str, np.ndarray]:
-    """The share of seeds of one sign for each number of heads, and what chance gives."""
+    """The share of seeds of one sign for each number of heads, and that of random signs."""
     lost = np.asarray([np.mean([is_one_sign(each) for each in found]) for found in finals])
     kept = np.asarray([np.mean([is_zero_sum(each) for each in found]) for found in finals])
     expected = np.asarray([theory.one_sign_share(count) for count in _COUNTS])
@@ -92,7 +92,7 @@ def _draw_shares(panel: Axes, finals: list[list[Patterns]]) -> dict[str, np.ndar
 
 def _slow_manifold() -> tuple[np.ndarray, np.ndarray]:
     """ω of a pair, and the μ that is best for it: at given ω the loss is a parabola in μ."""
-    omega = np.geomspace(0.2, 0.68, 25)
+    omega = np.geomspace(0.2, 0.68, 25)  # the range of the panel
     mu = []
     for w in omega:
         at = 1 / (2 * w)

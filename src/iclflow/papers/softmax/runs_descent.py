@@ -49,7 +49,7 @@ def descent_settings(lab: Lab) -> dict[str, Any]:
 def dynamics_run(lab: Lab) -> Trajectory:
     """Two heads with full key-query matrices from ±0.1 I, trained by stochastic gradient descent.
 
-    Labels are integrated out of every step: with so little noise a run is one of the flow.
+    Labels are integrated out of every step: with so little noise the run follows the flow.
     """
     config = descent_config(lab)
     model, _ = build_model(config, jr.key(0))
@@ -96,7 +96,7 @@ def matrix_pair_flow(times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def anisotropic_task() -> LinearRegression:
     """Inputs with six-fold different variances; β ~ N(0, I/d).
 
-    They are given in their eigenbasis: in another one the same heads would be turned alike.
+    The basis is that of the eigenvectors: in another one the same heads would be rotated alike.
     """
     task = build_task(study("softmax/anisotropic"))
     assert isinstance(task, LinearRegression)
@@ -106,6 +106,7 @@ def anisotropic_task() -> LinearRegression:
 @once
 def anisotropic_run(lab: Lab) -> Trajectory:
     """Two opposite heads with full key-query matrices, which start off the eigenbasis."""
+    # The random part is as large as the identity: nothing in the start is aligned with Λ.
     start = jnp.eye(DIM) + 0.5 * jr.normal(jr.key(12), (DIM, DIM))
     circuits = Merged.of(_MU * jnp.asarray(SIGNS), _OMEGA * SIGNS[:, None, None] * start)
     model = Attention(circuits, activation="softmax", self_attention=False)
@@ -124,7 +125,7 @@ def two_task_config(lab: Lab) -> Config:
     """The study of two tasks, at the size of the tier."""
     steps, batch = lab.scaled(2000, 3000, 50_000), lab.scaled(64, 64, 256)
     flow = {"steps": steps, "learning_rate": 0.05}
-    # The end is all that is looked at.
+    # Claims and figures read the final model alone.
     return study("softmax/two-tasks", risk={"batch": batch}, flow=flow, save={"count": 3})
 
 
@@ -141,7 +142,7 @@ def two_task_settings(lab: Lab, heads: Any) -> dict[str, Any]:
         "coordinates": task.coordinates, "dim": task.dim, "context": task.contexts[0],
         "noise": NOISE, "heads": heads, "steps": config.flow.steps, "batch": config.risk.batch,
         "optimiser": "Adam, annealed, labels integrated out",
-        "weights": "one ω a coordinate, one μ a task",
+        "weights": "one ω per coordinate, one μ per task",
     }  # fmt: skip
 
 
@@ -154,6 +155,7 @@ def two_task_run(lab: Lab, heads: int, seed: int = 0) -> Trajectory:
     """
     task = two_tasks()
     key_omega, key_mu = jr.split(jr.key(20 + seed))
+    # 1 for heads that exist, 0 for those that only fill the shape.
     there = (jnp.arange(_MOST_HEADS) < heads).astype(float)[:, None]
     omega = 0.6 * _OMEGA * there * jr.normal(key_omega, (_MOST_HEADS, task.dim))
     mu = _MU * there * jr.normal(key_mu, (_MOST_HEADS, task.labels))
@@ -165,7 +167,7 @@ def two_task_run(lab: Lab, heads: int, seed: int = 0) -> Trajectory:
 @once
 def two_task_excess(lab: Lab, heads: int, seed: int = 0) -> Estimate:
     """Mean over the two tasks of the final loss beyond the noise, on fresh contexts."""
-    sampled = IntegratedRisk(two_tasks(), 5000, precision="float32")
+    sampled = IntegratedRisk(two_tasks(), 5000, precision="float32")  # 5000 bound the memory
     count = lab.scaled(20_000, 40_000, 400_000)
     found = sampled.estimate(two_task_run(lab, heads, seed).final, jr.key(9), count)
     return Estimate(found.value / 2 - NOISE, found.standard_error / 2)

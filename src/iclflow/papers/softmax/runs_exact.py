@@ -97,6 +97,7 @@ def exact_flow(omega, mu, times) -> Path:
 
     def velocity(_, state):
         point = exact_point(state[:2], state[2:])
+        # The flow is that of half the loss.
         return -0.5 * np.concatenate([point.omega, point.mu])
 
     times = np.asarray(times, float)
@@ -123,6 +124,7 @@ def best_single_head(lab: Lab) -> tuple[float, float, float]:
         point = exact_point([weights[0], 0.0], [weights[1], 0.0])
         return point.loss, np.array([point.omega[0], point.mu[0]])
 
+    # From near the optimum at (0.52, 1.50), as far as the accuracy of the quadrature allows.
     found = scipy.optimize.minimize(loss, (0.4, 1.0), jac=True, options={"gtol": 1e-9})
     return float(found.x[0]), float(found.x[1]), float(found.fun)
 
@@ -162,6 +164,7 @@ def best_loss(lab: Lab, omega: tuple[float, ...]) -> float:
 
 def hessian(omega: np.ndarray, mu: np.ndarray) -> np.ndarray:
     """The Hessian of the exact loss of two heads in (ω, μ), by differences of its gradient."""
+    # Errors of the gradient, 1e-9, over this step stay below 1e-4 of a curvature.
     state, step = np.concatenate([omega, mu]).astype(float), 1e-4
 
     def gradient(state: np.ndarray) -> np.ndarray:
