@@ -120,6 +120,7 @@ def _error(given: Given) -> float:
 def is_at_rest(given: Given) -> bool:
     """Whether the loss moves no more; False where that cannot be decided."""
     try:
+        # Ten times stricter than the default, since final losses are compared to 1 %.
         return learning_phases(given.run, tolerance=1e-3).settled
     except Refusal:
         return False

@@ -24,6 +24,7 @@ _FIGURES = ("softmax/dynamics",)
 def reduced_flow(lab: Lab) -> Checks:
     """ω(t) and μ(t) of both heads against the flow by theory."""
     run = dynamics_given(lab).run
+    # The flow is that of half the loss, so that a step of rate η is a time of 2η.
     w, mu = lab.compute(matrix_pair_flow, 2 * RATE * run.times)
     omegas, mus = run_numbers(run)
     yield lab.relative("ω(t)", w[1:, None] * SIGNS, omegas[1:], 0.015)

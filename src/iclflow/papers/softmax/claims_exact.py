@@ -42,6 +42,8 @@ _UNEVEN = (np.array([0.25, -0.1]), np.array([2.0, -1.0]))
 )
 def first_order(lab: Lab) -> Checks:
     """L(exact − large-context) at a long context, and the order of exact − first order."""
+    # Long enough for one order to dominate, short enough for what is left to exceed the 1e-8 of
+    # the quadrature.
     note_exact(lab, omega=_UNEVEN[0], mu=_UNEVEN[1], contexts=(2000, 8000, 20_000))
     long = (paper_task(20_000), *_UNEVEN)
     large, first = theory.softmax_large_context_loss(*long), theory.softmax_first_order_loss(*long)
@@ -203,7 +205,7 @@ def transients(lab: Lab) -> Checks:
     """Slope and loss at the reported values, and where the flow is a time of 10⁴ later."""
     w, mu = REPORTED
     note_exact(lab, start=REPORTED, time=1e4)
-    task, step = paper_task(), 1e-5
+    task, step = paper_task(), 1e-5  # of a central difference
     best = theory.pair_optimum(task).loss
     slope = theory.pair_loss(task, w + step, mu) - theory.pair_loss(task, w - step, mu)
     later = theory.pair_flow(task, np.array([0.0, 1e4]), w, mu)

@@ -88,7 +88,7 @@ def any_heads_bound(lab: Lab) -> Checks:
 )
 def one_sign_trap(lab: Lab) -> Checks:
     """The end of the exact flow from two heads of one sign, and the Hessian there."""
-    start = (0.1, 0.15)
+    start = (0.1, 0.15)  # unequal, so that the end does not follow from symmetry
     note_exact(lab, start=start, time=100)
     path = lab.compute(exact_flow, start, start, (0.0, 100.0))
     single = theory.one_head_optimum(paper_task())

@@ -57,6 +57,7 @@ def exact_risk(lab: Lab) -> Checks:
 
 
 def _measure(dim: int, length: int, heads: int, target: float) -> _Cell:
+    # Weights depend on the cell alone: adding cells leaves the others as they are.
     rng = np.random.default_rng((dim, length, heads))
     # Heads without a label weight make one shape, and so one program, of all.
     omega, mu = np.zeros(_MOST_HEADS), np.zeros(_MOST_HEADS)

@@ -90,7 +90,9 @@ def _allowed_difference(given: Given) -> float:
     values = (np.array([mu, -best.mu]) for mu in (best.mu, best.mu / 1.1))
     losses = [float(theory.softmax_exact_loss(given.task, omega, mu)) for mu in values]
     above = max(last_loss(given) - best.loss, 1e-4 * best.loss)
+    # The loss grows as the square of the difference.
     allowed = 0.1 * float(np.sqrt(above / (min(losses) - best.loss)))
+    # A looser bound would hold for most pairs of both signs.
     if allowed > 0.3:
         raise Inconclusive(f"the loss allows for |ω| that are {100 * allowed:.0f} % apart")
     return allowed
@@ -158,6 +160,7 @@ def _allowed_sum(given: Given, found: Patterns) -> float:
     above = max(last_loss(given) - best, 0.005 * best)
     size = sum(abs(head.mu) for head in found.heads)
     allowed = float(np.sqrt(above / setting.spread)) / size
+    # A looser bound would hold for many heads of both signs, whatever they learned.
     if allowed > 0.2:
         raise Inconclusive("the loss allows for any sum of the output-value entries")
     return allowed

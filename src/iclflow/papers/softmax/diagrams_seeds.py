@@ -53,6 +53,7 @@ def seeds(swept: Swept) -> Drawing:
             shares[i, j] = hits / len(inside), *wilson(hits, len(inside))
         middle, low, high = shares[i].T
         a.errorbar(
+            # Beside each other, so that error bars do not overlap.
             np.asarray(heads) + 0.08 * (i - (len(contexts) - 1) / 2),
             middle, [middle - low, high - middle], fmt=marker, mfc="white", ms=4.5, capsize=2.5,
             lw=1.2, color=COLOURS[i], label=f"L = {context}",
@@ -91,6 +92,7 @@ def _draw_losses(panel, swept: Swept, at, ends, losses, context: int) -> tuple[f
         chosen = inside & (ends == end)
         if not chosen.any():
             continue
+        # Points of one end side by side, in a band beside those of the other.
         spread = shift + 0.2 * (np.arange(chosen.sum()) % 15 - 7) / 15
         plot_circles(
             panel, at[chosen, 0] + spread, losses[chosen], colour, f"{end}", ms=2.2, mew=0.5

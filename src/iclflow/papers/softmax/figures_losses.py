@@ -42,6 +42,7 @@ _LOOKS: dict[str, tuple[str, float, Any]] = {
 def estimators(lab: Lab) -> Drawing:
     """Losses of estimators and of the best heads against the context length."""
     lengths = np.unique(np.geomspace(8, 1000, lab.scaled(6, 9, 40)).astype(int))
+    # Formulas are cheap. The two optima take seconds each: their curves are interpolated.
     fine = np.unique(np.geomspace(8, 1000, 80).astype(int))
     heads = [theory.one_head_optimum(paper_task(int(n))) for n in lengths]
     pairs = [theory.pair_optimum(paper_task(int(n))) for n in lengths]

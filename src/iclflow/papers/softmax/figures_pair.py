@@ -52,7 +52,7 @@ def landscape(lab: Lab) -> Drawing:
         bands = BoundaryNorm(_LEVELS, 256, extend="max")
         look: Any = {"norm": bands, "cmap": "viridis", "extend": "max"}
         shown = panel.contourf(omega, mu, values, _LEVELS, **look)
-        panel.plot(*path, color="white", lw=3.4)
+        panel.plot(*path, color="white", lw=3.4)  # a rim, to be seen on every band
         panel.plot(*path, color=COLOURS[1], label="gradient flow")
         panel.plot(START, START, "o", ms=6, color="white", mec="black", label="its start")
         panel.set(xscale="log", yscale="log", xlabel="ω", title=name)
@@ -83,7 +83,7 @@ def _exact_map(omega: np.ndarray, mu: np.ndarray) -> np.ndarray:
     slope give all."""
     rows = []
     for w in omega:
-        at = 1 / (2 * w)
+        at = 1 / (2 * w)  # near the best μ, where a step is about one
         point = exact_point(w * SIGNS, at * SIGNS)
         rise, slope = point.loss - 1 - NOISE, float(point.mu @ SIGNS)
         square = (at * slope - rise) / at**2
@@ -108,7 +108,7 @@ def manifold(lab: Lab) -> Drawing:
     """The pair along the exact gradient flow: landing, then drifting."""
     run = pair_curve(lab)
     omega, mu = run.omega[:, 0], run.mu[:, 0]
-    late = run.times >= 100
+    late = run.times >= 100  # on the manifold to a part in 10³
     since = run.times[late] - run.times[late][0]
     drift = theory.slow_manifold(paper_task(), since, omega[late][0])
     optimum = theory.pair_optimum(paper_task())

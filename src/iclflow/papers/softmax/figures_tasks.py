@@ -90,6 +90,7 @@ def anisotropic(lab: Lab) -> Drawing:
     d = panels[3]
     plot_circles(d, spectrum, np.diag(learned), COLOURS[0], "learned")
     fine = np.linspace(spectrum.min(), spectrum.max(), 60)
+    # Theory has 1/(λ + c) on the diagonal, with one c for all eigenvalues.
     penalty = 1 / best[0, 0] - spectrum[0]
     plot_theory(d, fine, 1 / (fine + penalty), "theory")
     d.set(xlabel="eigenvalue λ of Λ", ylabel="diagonal of Σ μW")
@@ -131,6 +132,7 @@ def tasks(lab: Lab) -> Drawing:
         a = place(left, bottom, task.dim * _CELL, height)
         b = place(left + (task.dim + 0.5) * _CELL, bottom, task.labels * _CELL, height)
         images = [draw_circuit(a, omega, scales[0]), draw_circuit(b, mu, scales[1])]
+        # The brackets above must not stretch the map.
         a.autoscale(False)
         a.set_xticks(range(task.dim), [str(i + 1) for i in range(task.dim)])
         a.set_yticks(range(count), [str(h + 1) for h in range(count)])
@@ -158,6 +160,7 @@ def tasks(lab: Lab) -> Drawing:
 def _mark_sets(panel: Axes, sets) -> None:
     """Brackets above a heat map over the coordinates that each task reads."""
     for i, read in enumerate(sets):
+        # One above the other, since the sets overlap.
         height, ends = -0.85 - 0.85 * (len(sets) - 1 - i), (min(read) - 0.4, max(read) + 0.4)
         corners = (height + 0.25, height, height, height + 0.25)
         panel.plot(np.repeat(ends, 2), corners, color="black", lw=0.8, clip_on=False)

@@ -60,6 +60,7 @@ def heads(omega: Iterable[float], mu: Iterable[float]) -> Weights:
     def weights(inputs: Inputs) -> np.ndarray:
         products, total = inputs.products, 0.0
         for w, m in zip(omega, mu, strict=True):
+            # Shifted by the largest exponent, which cancels, against overflow.
             powers = np.exp(w * products - np.max(w * products, 1, keepdims=True))
             total = total + m * powers / powers.sum(1, keepdims=True)
         return np.asarray(total)
