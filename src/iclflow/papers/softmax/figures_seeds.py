@@ -10,7 +10,7 @@ from ...drawing.style import COLOURS, LEVEL, THEORY, canvas, legend_above
 from ...trajectory import Trajectory
 from .. import Lab, figure
 from .checks_trained import CANCELS, is_one_sign, is_zero_sum
-from .runs import NOISE, blind_ensemble, final_patterns, paper_task, seed_settings
+from .runs import SIGNS, blind_ensemble, final_patterns, paper_task, seed_settings
 
 _COUNTS = (2, 3)
 
@@ -91,17 +91,10 @@ def _draw_shares(panel: Axes, finals: list[list[Patterns]]) -> dict[str, np.ndar
 
 
 def _slow_manifold() -> tuple[np.ndarray, np.ndarray]:
-    """ω of a pair, and the μ that is best for it: at given ω the loss is a parabola in μ."""
+    """ω of a pair, and the μ that is best for it by the exact loss."""
     omega = np.geomspace(0.2, 0.68, 25)  # the range of the panel
-    mu = []
-    for w in omega:
-        at = 1 / (2 * w)
-        loss = lambda m, w=w: theory.pair_loss(paper_task(), w, m)
-        # At μ = 0 the loss is that of no heads, 1 + σ².
-        half, whole = (loss(share * at) - 1 - NOISE for share in (1.0, 2.0))
-        slope, square = (4 * half - whole) / (2 * at), (whole - 2 * half) / (2 * at**2)
-        mu.append(-slope / (2 * square))
-    return omega, np.asarray(mu)
+    integrals = [theory.head_integrals(paper_task(), w * SIGNS) for w in omega]
+    return omega, np.asarray([theory.optimal_mu_from(paper_task(), at)[0] for at in integrals])
 
 
 def _antisymmetric_share(matrices: np.ndarray) -> np.ndarray:
