@@ -7,10 +7,10 @@ import numpy as np
 
 from ...analysis import wilson
 from ...drawing import Drawing
+from ...drawing.loss import set_log_time
 from ...drawing.marks import plot_circles, plot_theory
 from ...drawing.style import COLOURS, LEVEL, canvas, legend_above, level_names, levels, shades
 from ...flows import SaveAtTimes, gradient_flow_ensemble, init_many
-from ...loss_plot import set_log_time
 from ...models import Attention, BalancedSpectral
 from ...risks import risk
 from ...theory import multitask
