@@ -75,7 +75,7 @@ def reach(last: float, drops: np.ndarray) -> float:
 def curve_points(
     curve: Callable[[np.ndarray], np.ndarray], times: np.ndarray, end: float, refine: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Times and losses at which a predicted curve is drawn, for a run saved at `times`.
+    """The times and losses of the points of a predicted curve, for a run saved at `times`.
 
     They include the times of the run up to `end`, and enough others for a linear and a logarithmic
     axis. The first one after 0 is no later than the first of the run: wherever the run is drawn,
