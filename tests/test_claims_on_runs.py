@@ -569,7 +569,7 @@ def test_a_head_that_is_ahead_on_all_tasks_says_nothing_about_who_gets_them():
     assert outcome.verdict == "inconclusive" and "ahead on several tasks" in outcome.reason
     alone = parse_config(given.model_dump() | {"model": {"kind": "multi_spectral", "heads": 1}})
     told = find_claim_on_runs("multitask/heads-ahead").refuses(alone)
-    assert told == "speaks of heads of which one is ahead: `model.heads` = 1"
+    assert told == "is about heads of which one is ahead: `model.heads` = 1"
 
 
 # In sweeps and on the command line ------------------------------------------------------------

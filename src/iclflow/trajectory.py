@@ -10,9 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .errors import InputError, shorten
-from .files import MANIFEST, FileError, OwnFiles, read_sealed, seal, sha256
-from .loss_plot import (
+from .drawing.loss import (
     check_theory,
     draw_loss,
     draw_theory,
@@ -21,6 +19,9 @@ from .loss_plot import (
     one_panel,
     set_log_time,
 )
+from .drawing.weights import plot_components, plot_heads, plot_spectrum
+from .errors import InputError, shorten
+from .files import MANIFEST, FileError, OwnFiles, read_sealed, seal, sha256
 from .models import (
     AbstractCircuits,
     AbstractModel,
@@ -34,7 +35,6 @@ from .models import (
 from .runtime.precision import require_float64_for
 from .tasks import AbstractTask, is_real
 from .tensors import TensorFile, check_regular
-from .weight_plot import plot_components, plot_heads, plot_spectrum
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

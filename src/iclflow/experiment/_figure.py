@@ -5,7 +5,7 @@ import warnings
 
 import numpy as np
 
-from ..loss_plot import framed_legend
+from ..drawing.loss import framed_legend
 from ..trajectory import Result, Trajectory
 from ._prediction import Overlay
 

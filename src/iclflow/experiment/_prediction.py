@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from ..loss_plot import curve_points, reach
+from ..drawing.loss import curve_points, reach
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,3 +23,4 @@ from ._own import OwnFiles as OwnFiles
 from ._own import find_list_error as find_list_error
 from ._own import folder_removed as folder_removed
 from ._own import write_own as write_own
+from ._toml import to_toml as to_toml

@@ -4,6 +4,7 @@ import numpy as np
 
 from ... import theory
 from ...drawing import Drawing
+from ...drawing.loss import set_log_time
 from ...drawing.marks import plot_bars, plot_circles, plot_theory, remark
 from ...drawing.style import (
     COLOURS,
@@ -16,7 +17,6 @@ from ...drawing.style import (
     levels,
 )
 from ...flows import SaveAtTimes, gradient_flow
-from ...loss_plot import set_log_time
 from ...models import ConvolutionalLinear, Separate
 from ...risks import risk
 from ...tasks import LinearRegression

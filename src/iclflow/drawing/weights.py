@@ -1,42 +1,40 @@
-"""How the weights of a run are drawn: spectra, heads and components over time.
+"""Plots of the weights of a run: spectra, heads and components over time.
 
-Weights come as a stack of models, one for each of the `times`. Each function draws on the axes
-given or on new ones, and returns them with what their y axes show.
+Weights are a stack of models, one for each of the `times`. Each function draws on the given axes or
+on new ones, and returns them with the labels of their y axes.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from .circuits import Circuits, Role, head_roles, stacked_circuits
-from .estimators import PopulationPCR, principal_components
-from .loss_plot import FEW_POINTS, framed_legend, one_panel, panels
-from .models import AbstractModel, AttentionStack
-from .tasks import AbstractTask, MultiTaskRegression
+from ..circuits import Circuits, Role, head_roles, stacked_circuits
+from ..estimators import PopulationPCR, principal_components
+from ..models import AbstractModel, AttentionStack
+from ..tasks import AbstractTask, MultiTaskRegression
+from ._drawing import Axes
+from .loss import FEW_POINTS, framed_legend, one_panel, panels
+from .style import COLOURS
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-# Told apart by colour-blind readers too; heads that do nothing stay in the background.
+# Heads that do nothing are grey, in the background.
 ROLE_COLOURS: dict[Role, str] = {
-    "positive": "#D55E00",
-    "negative": "#0072B2",
-    "opposing": "#CC79A7",
+    "positive": COLOURS[1],
+    "negative": COLOURS[0],
+    "opposing": COLOURS[3],
     "dummy": "0.6",
 }
-# Curves of one colour are told apart by their dashes.
+# Curves of the same colour differ by their dashes.
 _DASHES = ("-", "--", "-.", ":")
-# So many curves have names of their own in a legend, and colours of their own on the page.
+# Up to this many curves each have a colour and an entry in the legend; matplotlib cycles through
+# ten colours.
 _NAMED = 10
 
 
-def plot_spectrum(
-    models: AbstractModel, times: np.ndarray, ax: "Axes | None"
-) -> tuple["Axes", str]:
-    """Singular values: of linear attention with one label those of the matrix that all heads apply
-    together, of any other those of each head."""
+def plot_spectrum(models: AbstractModel, times: np.ndarray, ax: Axes | None) -> tuple[Axes, str]:
+    """Singular values of the matrix that all heads apply together, for linear attention with one
+    label; otherwise those of each head."""
     found = _circuits(models, times)
     ax = one_panel(ax)
     if _is_linear(models) and found.values.shape[-2] == 1:
@@ -58,9 +56,9 @@ def plot_heads(
     times: np.ndarray,
     task: AbstractTask | None,
     label: int | None,
-    axes: "Sequence[Axes] | None",
+    axes: Sequence[Axes] | None,
 ) -> tuple[np.ndarray, tuple[str, str]]:
-    """ω (above) and μ (below) of each head, a column for each label."""
+    """ω (above) and μ (below) of each head, one column per label."""
     found = _circuits(models, times, task)
     labels = found.values.shape[-2]
     if label is not None and label not in range(labels):
@@ -77,9 +75,9 @@ def plot_heads(
 
 
 def plot_components(
-    models: AbstractModel, times: np.ndarray, task: AbstractTask, ax: "Axes | None"
-) -> tuple["Axes", str]:
-    """How much of each principal component of the inputs, or of each task, has been learned."""
+    models: AbstractModel, times: np.ndarray, task: AbstractTask, ax: Axes | None
+) -> tuple[Axes, str]:
+    """How much of each principal component of the inputs, or of each task, is learned."""
     if isinstance(models, AttentionStack):
         raise TypeError(
             "AttentionStack applies no one matrix to its inputs: `plot_components` needs one layer "
@@ -110,10 +108,10 @@ def _circuits(
     task: AbstractTask | None = None,
     basis: np.ndarray | None = None,
 ) -> Circuits:
-    """The circuits of the heads at every point."""
+    """The circuits of the heads at every saved point."""
     if len(times) == 0:
         raise ValueError("This run has no points: nothing can be drawn.")
-    # Weights that ran away make infinities, which are drawn as gaps.
+    # Diverged weights give infinities, which are drawn as gaps.
     with np.errstate(all="ignore"):
         return stacked_circuits(models, task, basis)
 
@@ -138,18 +136,18 @@ def _singular_values(matrices: Float[np.ndarray, "*points D D"]) -> Float[np.nda
 
 
 def _draw_named(
-    ax: "Axes", times: np.ndarray, curves: Float[np.ndarray, "T K"], names: Sequence[str]
+    ax: Axes, times: np.ndarray, curves: Float[np.ndarray, "T K"], names: Sequence[str]
 ) -> None:
-    """Curves that each have a name."""
+    """Draws one named curve per column."""
     for curve, style in zip(curves.T, _styles(names)):
         _draw(ax, times, curve, **style)
     _legend(ax)
 
 
 def _draw_heads(
-    axes: Sequence["Axes"], times: np.ndarray, heads: Circuits, label: int, names: Sequence[str]
+    axes: Sequence[Axes], times: np.ndarray, heads: Circuits, label: int, names: Sequence[str]
 ) -> None:
-    """ω and μ of each head on one label, in the colour of the role that it has at the end."""
+    """Draws ω and μ of each head on one label, coloured by the role of the head at the end."""
     omega, mu = heads.omega[..., label], heads.mu[..., label]
     roles = head_roles(omega[-1], mu[-1], largest=float(heads.strength[-1].max(initial=0.0)))
     for role, colour in ROLE_COLOURS.items():
@@ -167,14 +165,13 @@ def _draw_heads(
         ax.axhline(0.0, color="0.8", lw=0.8, zorder=1)
 
 
-def _draw(ax: "Axes", times: np.ndarray, values: np.ndarray, lw: float = 1.8, **style: Any) -> None:
-    """One curve, through its points and no further."""
+def _draw(ax: Axes, times: np.ndarray, values: np.ndarray, lw: float = 1.8, **style: Any) -> None:
+    """Draws one curve through its points."""
     ax.plot(times, values, lw=lw, marker="o" if len(times) <= FEW_POINTS else None, ms=3, **style)
 
 
 def _styles(names: Sequence[str]) -> list[dict[str, Any]]:
-    """How each of some curves is drawn: the first is the widest, so that those that coincide are
-    all seen."""
+    """The style of each curve: the first is the widest, so that curves that coincide all show."""
     count = len(names)
     if count <= _NAMED:
         widths = np.linspace(2.6, 1.3, count) if count > 1 else [1.8]
@@ -184,7 +181,7 @@ def _styles(names: Sequence[str]) -> list[dict[str, Any]]:
     return [{"color": c} for c in matplotlib.colormaps["viridis"](np.linspace(0.0, 0.9, count))]
 
 
-def _legend(ax: "Axes") -> None:
-    """Names beside the axes, where they hide nothing."""
+def _legend(ax: Axes) -> None:
+    """Puts the legend beside the axes, where it hides nothing."""
     if ax.get_legend_handles_labels()[0]:
         framed_legend(ax, loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize="small")

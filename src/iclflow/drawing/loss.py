@@ -1,38 +1,36 @@
-"""How the loss of a run is drawn, with theory on top of it."""
+"""Plots of the loss of a run, with theory on top."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from .errors import shorten
+from ..errors import shorten
+from ._drawing import Axes
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-# Theory is drawn to a little past the run, and to past a drop that it predicts soon after.
+# Theory is drawn to `_PAST` times the end of the run, and further if it predicts a drop before
+# `_SOON` times the end: the reader then sees which drop the run has missed.
 _PAST, _SOON = 1.05, 1.2
-# Its curve starts from so many points on each kind of axis and gets more where it is steep, until
-# it moves by no more than this share of its range from one to the next.
+# A predicted curve starts with this many points on each kind of axis. Points are added where it is
+# steep, in at most `_ROUNDS` rounds, until no step is larger than `_STEEP` of its range.
 _POINTS = 400
 _STEEP = 0.02
 _ROUNDS = 20
-# Its first moment on a logarithmic axis, as a share of the last; and the shortest step between two
-# moments, as a share of the later one: no axis could show a shorter one.
+# The first moment on a logarithmic axis, as a share of the last; and the shortest step between two
+# moments, as a share of the later one: shorter ones are invisible on any axis.
 _FIRST, _SHORTEST = 1e-3, 1e-6
-# Before a tenth of the moment at which the loss has moved by this share, a logarithmic axis would
-# show nothing.
+# A logarithmic time axis starts at a tenth of the time when the loss has moved by this share.
 _MOVED = 0.01
-# So few points are marked: the lines between them are no measurement.
+# Runs with at most this many points have them marked: the lines between are not measurements.
 FEW_POINTS = 50
 
 
-def draw_loss(ax: "Axes", times: np.ndarray, losses: np.ndarray, rests: bool = False) -> None:
-    """The curve of a run, through its points and no further.
+def draw_loss(ax: Axes, times: np.ndarray, losses: np.ndarray, rests: bool = False) -> None:
+    """Draws the loss of a run through its saved points.
 
     **Arguments:**
 
-    - `rests`: whether the weights never move: then a single point is a level for all time.
+    - `rests`: whether the weights never move: a single point is then a level for all times.
     """
     style = {"color": "C0", "lw": 2, "label": "simulation"}
     if len(times) > 1 or not rests:
@@ -42,8 +40,13 @@ def draw_loss(ax: "Axes", times: np.ndarray, losses: np.ndarray, rests: bool = F
         ax.set(xlim=(0, 1), xticks=())
 
 
-def draw_theory(ax: "Axes", theory: Any, times: np.ndarray) -> None:
-    """Whatever a prediction offers, a curve, levels, drop times, for a run saved at `times`."""
+def draw_theory(ax: Axes, theory: Any, times: np.ndarray) -> None:
+    """Draws the curve, levels, drop times and references of a prediction, as far as it has them.
+
+    **Arguments:**
+
+    - `times`: the saved times of the run that theory is compared with.
+    """
     drops = np.asarray(getattr(theory, "drop_times", ()), float)
     end = reach(times[-1], drops)
     if hasattr(theory, "loss") and end > 0:
@@ -58,13 +61,13 @@ def draw_theory(ax: "Axes", theory: Any, times: np.ndarray) -> None:
         ax.axvline(time, ls=":", lw=0.9, color="C1", label=None if i else "predicted drops")
     references: Any = getattr(theory, "references", ())
     for i, (name, level) in enumerate(references):
-        # Dashes that take turns: of levels that coincide every one is seen.
+        # Shifted dashes keep references visible where their levels coincide.
         style = (-3 * i, (3, 6)) if len(references) > 1 else ":"
         ax.axhline(level, ls=style, lw=1.3, color=f"C{1 + i % 8}", label=name)
 
 
 def reach(last: float, drops: np.ndarray) -> float:
-    """Up to when theory is drawn for a run that ended at `last`."""
+    """The end of the theory curve for a run that ended at `last`."""
     soon = [drop for drop in drops if drop <= _SOON * last]
     return _PAST * max([float(last), *soon])
 
@@ -72,15 +75,15 @@ def reach(last: float, drops: np.ndarray) -> float:
 def curve_points(
     curve: Callable[[np.ndarray], np.ndarray], times: np.ndarray, end: float, refine: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The moments at which a predicted curve is drawn for a run saved at `times`, and its losses.
+    """The times and losses of the points of a predicted curve, for a run saved at `times`.
 
-    They are the moments of the run itself and, up to `end`, as many others as a linear and a
-    logarithmic axis need. The first after 0 is no later than the first of the run: where the run
-    is drawn, so is theory, and a line is never drawn on beyond its last point.
+    They include the times of the run up to `end`, and enough others for a linear and a logarithmic
+    axis. The first one after 0 is no later than the first of the run: wherever the run is drawn,
+    theory is drawn too.
 
     **Arguments:**
 
-    - `refine`: whether to add moments where the curve is steep, with a call of it each round.
+    - `refine`: whether to add times where the curve is steep, with one call of it per round.
     """
     times = np.asarray(times, float)
     inside = times[(times > 0) & (times <= end)]
@@ -88,32 +91,52 @@ def curve_points(
     straight, ratios = np.linspace(0.0, end, _POINTS), np.geomspace(first, end, _POINTS)
     moments = np.unique(np.concatenate([straight, ratios, inside]))
     if refine:
-        return _smooth(curve, moments)
+        return _refine(curve, moments)
     return moments, np.asarray(curve(moments), float)
 
 
-def set_log_time(ax: "Axes") -> None:
-    """Makes the time axis logarithmic. The start, t = 0, has no place on it and is left out:
-    by default the line from it would be drawn flat from the left edge to the next point."""
+def _refine(
+    curve: Callable[[np.ndarray], np.ndarray], times: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Adds times to `times` until the curve through them looks smooth."""
+    losses = np.asarray(curve(times), float)
+    known = losses[np.isfinite(losses)]
+    largest = _STEEP * np.ptp(known) if known.size else np.inf
+    for _ in range(_ROUNDS):
+        # The bound on the step in time ends the search at a true jump.
+        steep = np.flatnonzero(
+            (np.abs(np.diff(losses)) > largest) & (np.diff(times) > _SHORTEST * times[1:])
+        )
+        if not steep.size:
+            break
+        between = (times[steep] + times[steep + 1]) / 2
+        losses = np.insert(losses, steep + 1, np.asarray(curve(between), float))
+        times = np.insert(times, steep + 1, between)
+    return times, losses
+
+
+def set_log_time(ax: Axes) -> None:
+    """Makes the time axis logarithmic, without the point at t = 0."""
+    # By default matplotlib clips t = 0 to the left edge and draws a flat line from there.
     ax.set_xscale("log", nonpositive="mask")
 
 
 def first_shown(times: np.ndarray, losses: np.ndarray) -> float | None:
-    """Where a logarithmic time axis starts, if the loss moves at all: not before the run has a
-    point on it."""
+    """The left end of a logarithmic time axis, at the first saved time or later; None if the loss
+    never moves."""
     moved = np.abs(losses - losses[0]) > _MOVED * np.ptp(losses)
     if not moved.any():
         return None
     return float(max(0.1 * times[np.argmax(moved)], times[times > 0][0]))
 
 
-def one_panel(ax: "Axes | None") -> "Axes":
-    """The axes given, or new ones."""
+def one_panel(ax: Axes | None) -> Axes:
+    """The given axes, or new ones."""
     return panels(ax)[0, 0]
 
 
 def panels(axes: Any = None, rows: int = 1, columns: int = 1) -> np.ndarray:
-    """The axes given, or those of a new figure, by row and column."""
+    """The given axes, or those of a new figure, by row and column."""
     import matplotlib.pyplot as plt
 
     if axes is None:
@@ -126,13 +149,13 @@ def panels(axes: Any = None, rows: int = 1, columns: int = 1) -> np.ndarray:
     return flat.reshape(rows, columns)
 
 
-def framed_legend(ax: "Axes", **options: Any) -> None:
-    """A legend on ground of its own: lines that run through it do not run through its words."""
+def framed_legend(ax: Axes, **options: Any) -> None:
+    """A legend on an opaque background, so that curves do not run through its text."""
     ax.legend(frameon=True, framealpha=1.0, edgecolor="none", **options)
 
 
 def check_theory(theory: Any) -> None:
-    """Refuses what is no prediction."""
+    """Raises a `TypeError` if `theory` is not a prediction that can be drawn."""
     loss = getattr(theory, "loss", None)
     known = ("levels", "drop_times", "references")
     if loss is None and not any(hasattr(theory, name) for name in known):
@@ -149,23 +172,3 @@ def check_theory(theory: Any) -> None:
             f"`theory` = {shorten(theory)}: its `loss` must be a function of times, or a vector "
             "with one entry for each of its `times`, as that of `iclflow.theory.pair_flow`."
         )
-
-
-def _smooth(
-    curve: Callable[[np.ndarray], np.ndarray], times: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """The curve at `times` and at as many moments between as it takes to look smooth."""
-    losses = np.asarray(curve(times), float)
-    known = losses[np.isfinite(losses)]
-    largest = _STEEP * np.ptp(known) if known.size else np.inf
-    for _ in range(_ROUNDS):
-        # A true jump would be halved for ever.
-        halved = np.flatnonzero(
-            (np.abs(np.diff(losses)) > largest) & (np.diff(times) > _SHORTEST * times[1:])
-        )
-        if not halved.size:
-            break
-        between = (times[halved] + times[halved + 1]) / 2
-        losses = np.insert(losses, halved + 1, np.asarray(curve(between), float))
-        times = np.insert(times, halved + 1, between)
-    return times, losses
