@@ -19,6 +19,8 @@ MAX_IMPLICIT = 512
 FLOW_LANES = 64
 # Tries of a gradient flow between two looks at it.
 FLOW_TRIES = 512
+# How often a descent looks at a test set: each look predicts thousands of sequences.
+TEST_LOOKS = 400
 # Numbers that the largest array in a velocity may have for all columns of a Jacobian that are
 # computed together, in all runs side by side: 64 MiB, and there are some such arrays at a time.
 # Most flows need far less.

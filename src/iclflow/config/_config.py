@@ -8,9 +8,8 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from ..limits import RiskKind, best_kind
-from ._available import risk_kinds
 from ._base import Flag, Settings, Text
-from ._checks import check, check_memory
+from ._checks import check, check_memory, risk_kinds
 from ._model import ModelSettings
 from ._task import TaskSettings
 from ._training import (

@@ -1,8 +1,10 @@
 """How much memory this process may take: the least that the machine, its containers and the limits
 of processes allow."""
 
+import errno
 import functools
 import os
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +16,10 @@ SHARE = 0.75
 # A process has addresses that it never uses: threads' stacks, libraries, an allocator's reserve.
 # (Measured: a run of 0.9 GiB has 2.1 GiB of them.)
 UNUSED_ADDRESSES = 1.25 * GIB
+# What JAX, and what libraries in C++, say; errors of JAX have no class that could be asked for.
+_SAID = ("RESOURCE_EXHAUSTED", "Out of memory", "out of memory", "bad_alloc", "OutOfMemory")
+_ASKED = re.compile(r"(?:allocat\w+|Unable to allocate)\s+([\d.]+)\s*(bytes|[KMGT])")
+_UNITS = {"bytes": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 class Limit(NamedTuple):
@@ -119,3 +125,28 @@ def _text(path: Path) -> str:
         return path.read_text()
     except (OSError, UnicodeDecodeError):
         return ""
+
+
+def out_of_memory(error: BaseException) -> str | None:
+    """What to say of an error if it is that memory ran out; None if it is another."""
+    if not _is_about_memory(error):
+        return None
+    asked = _ASKED.search(str(error))
+    wanted = ""
+    if asked is not None:
+        wanted = f" ({float(asked[1]) * _UNITS[asked[2]] / GIB:.3g} GiB were asked for at once)"
+    here = memory_here()
+    return (
+        f"This needs more memory than there is{wanted}: a run may take {here.sentence}. Smaller "
+        "sizes, batches or data sets need less."
+    )
+
+
+def _is_about_memory(error: BaseException) -> bool:
+    if isinstance(error, MemoryError):
+        return True
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    raised = isinstance(error, RuntimeError) or type(error).__module__.startswith(("jax", "duckdb"))
+    said = f"{type(error).__name__}: {error}"
+    return raised and any(words in said for words in _SAID)

@@ -7,7 +7,14 @@ runs near a GiB: `tools/memory_estimates.py` measures them again.
 import importlib.util
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..limits import FLOW_LANES, FLOW_TRIES, JACOBIAN_NUMBERS, MAX_IMPLICIT, feature_count
+from ..limits import (
+    FLOW_LANES,
+    FLOW_TRIES,
+    JACOBIAN_NUMBERS,
+    MAX_IMPLICIT,
+    TEST_LOOKS,
+    feature_count,
+)
 from ._held_out_size import (
     ALONE,
     COMPARED,
@@ -48,9 +55,8 @@ _FLOW_COPIES, _DESCENT_COPIES = 30, 8
 _RECORD = 3 * 2**25
 # Copies of what is kept of a run while it is joined and written.
 _KEPT_COPIES = 4
-# Points of a run that keeps what moves: of a flow, and of a descent that looks at its exact loss
-# (a test set is looked at 400 times).
-_DROPS, _LOOKS, _TEST_LOOKS = 1000, 3000, 400
+# Points of a run that keeps what moves: of a flow, and of a descent that looks at its exact loss.
+_DROPS, _LOOKS = 1000, 3000
 # Square matrices with a row for every feature that moments, their root and its factors take.
 _MOMENTS = 9
 # Square matrices with a row for every head, of risks that are sums over pairs of heads.
@@ -255,7 +261,7 @@ def _points(config: "Config") -> int:
         return save.count if steps is None else min(save.count, steps)
     if steps is None:
         return _DROPS
-    return min(steps, _TEST_LOOKS if _tests(config) else _LOOKS)
+    return min(steps, TEST_LOOKS if _tests(config) else _LOOKS)
 
 
 def _largest(config: "Config") -> str:

@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import equinox as eqx
@@ -15,9 +15,18 @@ from ..errors import InputError
 from ..models import AbstractModel, Attention
 from ..risks import AbstractRisk, risk
 from ..runtime.precision import require_float64
-from ..tasks import AbstractTask
+from ..tasks import (
+    AbstractTask,
+    DecisionTree,
+    HermiteRegression,
+    LinearRegression,
+    MultiTaskRegression,
+    QuadraticRegression,
+    SparseRegression,
+    TwoLayerReLU,
+    in_context_in_weight,
+)
 from ._build_model import build_model
-from ._build_task import TASKS
 from ._held_out import TestSets
 
 
@@ -106,7 +115,38 @@ def prepare(config: Config) -> Experiment:
 def build_task(config: Config) -> AbstractTask:
     """The task alone. It checks what needs linear algebra, such as positive definiteness."""
     with naming(config, "task"):
-        return TASKS[config.task.kind](**{k: v for k, v in config.task if k != "kind"})
+        return _TASKS[config.task.kind](**{k: v for k, v in config.task if k != "kind"})
+
+
+def _linear(*, prior_variance: float | None, **settings) -> LinearRegression:
+    if prior_variance is not None:
+        dim = len(settings["eigenvalues"] or settings["covariance"])
+        settings["prior_covariance"] = prior_variance * np.eye(dim)
+    return LinearRegression(**settings)
+
+
+def _mixture(*, fraction: float, fixed_weight, **settings) -> AbstractTask:
+    return in_context_in_weight(_linear(**settings), fraction, fixed_weight)
+
+
+def _multi(*, coordinates, inputs: int | None, **settings) -> MultiTaskRegression:
+    return MultiTaskRegression(coordinates, inputs, **settings)
+
+
+def _function(task_class: Callable[..., AbstractTask]) -> Callable[..., AbstractTask]:
+    return lambda *, inputs, **settings: task_class(inputs, **settings)
+
+
+_TASKS: dict[str, Callable[..., AbstractTask]] = {
+    "linear_regression": _linear,
+    "in_context_in_weight": _mixture,
+    "multi_task": _multi,
+    "quadratic": _function(QuadraticRegression),
+    "sparse": _function(SparseRegression),
+    "two_layer_relu": _function(TwoLayerReLU),
+    "decision_tree": _function(DecisionTree),
+    "hermite": _function(HermiteRegression),
+}
 
 
 def _choose_monitor(

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..config import ALONE, COMPARED, Config, HeldOutSize
+from ..limits import TEST_LOOKS
 from ..models import AbstractModel, Attention, Merged
 from ..risks import (
     AbstractBatchRisk,
@@ -53,7 +54,7 @@ class HeldOutRisk(AbstractRisk):
     kind: ClassVar[str] = "sampled"
     # Every look is at thousands of sequences.
     tries_at_once: ClassVar[int | None] = 20
-    looks: ClassVar[int] = 400
+    looks: ClassVar[int] = TEST_LOOKS
 
     batch: AbstractBatchRisk
     known: Float[Array, "C P"]

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ._cores import use_one_thread
+from ._start import use_one_thread
 
 # Seconds between two checks that the parent process is still there.
 _CHECK_PARENT = 1.0

@@ -17,12 +17,12 @@ from ._emergence import emergence as emergence
 from ._engine import BatchProgress as BatchProgress
 from ._engine import Engine as Engine
 from ._engine import Job as Job
+from ._engine import LocalEngine as LocalEngine
 from ._file import Sweep as Sweep
 from ._file import parse_sweep as parse_sweep
 from ._folder import SweepFolder as SweepFolder
 from ._folder import sweep_tables as sweep_tables
 from ._folder import sweep_text as sweep_text
-from ._local import LocalEngine as LocalEngine
 from ._measurements import MEASUREMENTS as MEASUREMENTS
 from ._measurements import Measurement as Measurement
 from ._measurements import to_plain as to_plain

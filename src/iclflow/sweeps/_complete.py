@@ -12,10 +12,9 @@ from ..runtime import Progress, show_progress
 from ..store import RESULTS, SWEEP, check_input
 from ._batches import Batch, batches_of
 from ._compute import check_ends
-from ._engine import Engine, Job
+from ._engine import Engine, Job, LocalEngine
 from ._file import Sweep, parse_sweep
 from ._folder import SweepFolder, sweep_text
-from ._local import LocalEngine
 from ._ray import RayEngine
 from ._table import Table
 
