@@ -2,12 +2,12 @@
 
 import contextlib
 import dataclasses
-import math
 from typing import Any
 
 import numpy as np
 
 from ..analysis import allocation, learning_phases
+from ..files import to_plain
 from ..tasks import AbstractTask, MultiTaskRegression
 from ..trajectory import Trajectory
 
@@ -67,8 +67,8 @@ def find_division(run: Trajectory, task: AbstractTask) -> Division | None:
     with contextlib.suppress(ValueError):  # a loss that never drops has no phases
         phases = learning_phases(run)
         if phases.first - phases.last > _CLEAR * max(_errors(run)):
-            emergence = finite_or_none(phases.emergence)
-            convergence = finite_or_none(phases.convergence)
+            emergence = to_plain(phases.emergence)
+            convergence = to_plain(phases.convergence)
             settled = phases.settled
     shares = tuple(tuple(map(float, column)) for column in found.output.T)
     return Division(emergence, convergence, settled, found.owners, shares, found.one_task_a_head)
@@ -86,8 +86,3 @@ def _name_heads(shares: tuple[float, ...]) -> str:
     if not names:
         return "no head"
     return f"head{'s' if len(names) > 1 else ''} {', '.join(names)}"
-
-
-def finite_or_none(value: float) -> float | None:
-    """A number as JSON has it: None where it is infinite or not known."""
-    return float(value) if math.isfinite(value) else None

@@ -9,10 +9,11 @@ import numpy as np
 from ..analysis import Plateau, drop_times, learning_phases, plateaus, resolves
 from ..config import Config
 from ..errors import Refusal
+from ..files import to_plain
 from ..tasks import AbstractTask
 from ..trajectory import Result, Trajectory
 from ._comparison import Comparison, compare_end, describe_loss, last_error
-from ._division import Division, find_division, finite_or_none
+from ._division import Division, find_division
 from ._prediction import Overlay
 
 # A plateau is reached slowly if its last tenth of the way takes so many times as long as the way
@@ -199,6 +200,6 @@ def _find_drops(run: Trajectory, predicted: Overlay | None) -> tuple[Drop, ...]:
     drops = []
     for expectation, time, height in zip(expected, measured, np.diff(predicted.levels)):
         sparse = np.isfinite(time) and not resolves(run, time, height)
-        seen = None if sparse else finite_or_none(time)
-        drops.append(Drop(finite_or_none(expectation), seen, TOO_SPARSE if sparse else ""))
+        seen = None if sparse else to_plain(time)
+        drops.append(Drop(to_plain(expectation), seen, TOO_SPARSE if sparse else ""))
     return tuple(drops)

@@ -25,7 +25,6 @@ from ._folder import sweep_tables as sweep_tables
 from ._folder import sweep_text as sweep_text
 from ._measurements import MEASUREMENTS as MEASUREMENTS
 from ._measurements import Measurement as Measurement
-from ._measurements import to_plain as to_plain
 from ._members import ExperimentCache as ExperimentCache
 from ._plot import Plot as Plot
 from ._ray import RayEngine as RayEngine

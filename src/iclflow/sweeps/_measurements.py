@@ -2,7 +2,6 @@
 
 import dataclasses
 import difflib
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from ..config import Config, InputError
 from ..errors import shorten
+from ..files import to_plain
 from ..trajectory import Trajectory
 
 
@@ -162,12 +162,3 @@ def _entry(name: str) -> Measurement:
     from ._claim_measurements import claim_measurement
 
     return claim_measurement(name)
-
-
-def to_plain(value: Any) -> Any:
-    """A value for JSON: numbers that are not finite become None."""
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, list | tuple):
-        return [to_plain(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
