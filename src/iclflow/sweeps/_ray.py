@@ -205,7 +205,16 @@ def connect_to_ray(address: str | None) -> Iterator[None]:
             # Ray makes SIGTERM end the process at once; the command must keep results first.
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, before)
-        yield
+        try:
+            yield
+        except (KeyboardInterrupt, GeneratorExit):
+            # `ray.shutdown` may end this process with code 1 and no message (its C++ code calls
+            # `_Exit` if a callback is late, say of a node that died). After an interrupt the
+            # command must still report what it kept: a connection to a cluster stays open until
+            # the process ends, or until the next sweep in it.
+            if address is not None:
+                stack.pop_all()
+            raise
 
 
 @contextlib.contextmanager
