@@ -158,7 +158,7 @@ def _check_risk(config: "Config") -> None:
 
 
 def _describe_pair(task: TaskSettings, model: ModelSettings, kind: str) -> str:
-    """The model and the task, as a sentence names them that says which kind of risk they lack."""
+    """The model and the task, for a sentence that says which kind of risk they lack."""
     if model.layers:
         return "stacks of attention"
     if model.spectral:
@@ -186,7 +186,8 @@ def _list_choices(kinds: tuple[str, ...]) -> str:
 
 
 def _check_features(config: "Config") -> None:
-    """Refuses linear attention of too many features, of which the other risks may still be had."""
+    """Refuses linear attention with too many features for an exact risk; other risks still
+    exist."""
     model, dim = config.model, config.task.dim
     features = feature_count("cubic", dim)
     if features > MAX_FEATURES:

@@ -13,7 +13,7 @@ Scheme = Literal["gaussian", "default", "small_identity", "opposite"]
 
 
 class _Model(Settings):
-    """What every kind of model has."""
+    """Settings that all kinds of models share."""
 
     heads: Count = Field(description="Number of heads.")
     normaliser: Literal["context", "tokens", "none"] = Field(
@@ -22,12 +22,12 @@ class _Model(Settings):
 
     @property
     def widest_rank(self) -> int:
-        """The rank of the heads; 1 where there is no such thing."""
+        """The rank of the heads; 1 for models without one."""
         return getattr(self, "rank", 1)
 
     @property
     def layers(self) -> int:
-        """How many layers of attention between all tokens there are; 0 if the query alone asks."""
+        """The layers of attention between all tokens; 0 if only the query attends."""
         return getattr(self, "depth", 0)
 
     @property
@@ -62,7 +62,8 @@ class _Model(Settings):
 
     @property
     def label_blind(self) -> bool:
-        """Whether the model is softmax over the context alone, whatever the labels are."""
+        """Whether the model is softmax over the context alone, with weights that ignore the
+        labels."""
         return False
 
     @property
@@ -79,7 +80,7 @@ class _Model(Settings):
 
 
 class _Reduced(_Model):
-    """What linear attention and the networks that it is equivalent to have."""
+    """Settings of linear attention and of the networks that it is equivalent to."""
 
     scale: Scale = Field(default=1e-2, description="Size of the initial weights.")
     scheme: Literal["gaussian", "balanced", "identity", "paper"] = Field(
@@ -96,7 +97,7 @@ class _Reduced(_Model):
 
 
 class _LinearAttention(_Reduced):
-    """What merged and separate attention have."""
+    """Settings that merged and separate attention share."""
 
     form: Literal["reduced", "full"] = Field(
         default="reduced", description="Without or with the blocks that theory sets to zero."
@@ -160,7 +161,7 @@ class ConvolutionalModel(_Reduced):
 
 
 class _Softmax(_Model):
-    """What the kinds of attention have that are softmax by default."""
+    """Settings of attention that is softmax by default."""
 
     activation: Literal["linear", "softmax"] = Field(
         default="softmax", description="Kind of attention."
@@ -171,7 +172,7 @@ class _Softmax(_Model):
 
 
 class _Structured(_Softmax):
-    """What attention with a few numbers per head has."""
+    """Settings of attention with a few numbers per head."""
 
     scale: Scale = Field(default=1e-2, description="Size of the initial weights.")
     scheme: Literal["gaussian", "small_identity", "opposite"] = Field(
@@ -204,7 +205,7 @@ class StructuredModel(_Structured):
 
 
 class _Factored(_Softmax):
-    """What attention with separate Q, K, V and O has."""
+    """Settings of attention with separate Q, K, V and O."""
 
     width: Count | None = Field(
         default=None, description="Width of a head (default: the size of a token)."
@@ -293,7 +294,7 @@ class MultiStructuredModel(_Structured):
 
 class MultiSpectralModel(_Softmax):
     """Decomposable attention: every head is a number ω on each block of coordinates and a number μ
-    on each label. The start is the same whatever the weights are."""
+    on each label. All choices of `weights` start at the same heads."""
 
     kind: Literal["multi_spectral"] = "multi_spectral"
     weights: Literal["balanced", "factors", "matrices", "tokens"] = Field(

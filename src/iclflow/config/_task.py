@@ -22,7 +22,7 @@ from ._base import (
 
 
 class _Task(Settings):
-    """What every kind of task has."""
+    """Settings that all kinds of tasks share."""
 
     context: Counts = Field(
         default=(31,), description="Labelled pairs in a context; several lengths make it vary."
@@ -57,12 +57,13 @@ class _Task(Settings):
 
     @property
     def function_size(self) -> int:
-        """About how many numbers a random function of one sequence takes, its values aside."""
+        """The estimated numbers in memory for the random function of one sequence, without its
+        values."""
         return 0
 
 
 class _Regression(_Task):
-    """What every kind of in-context linear regression has."""
+    """Settings that all kinds of in-context linear regression share."""
 
     eigenvalues: Annotated[tuple[Positive, ...], Field(min_length=1)] | None = Field(
         default=None, description="Eigenvalues of the input covariance, which is then diagonal."
@@ -128,11 +129,11 @@ class MultiTask(_Task):
         description="Number of input coordinates (default: as many as the tasks need).",
     )
     noise: NonNegatives = Field(
-        default=(0.0,), description="Variance of the label noise, one number or one a task."
+        default=(0.0,), description="Variance of the label noise, one number or one per task."
     )
     signal: NonNegatives | None = Field(
         default=None,
-        description="Variance of an entry of a task vector, one or one a task (default: 1/size).",
+        description="Variance of an entry of a task vector, one or one per task (default: 1/size).",
     )
     input_rotation: Matrix | None = Field(
         default=None, description="Orthogonal matrix that mixes the inputs."
@@ -165,7 +166,7 @@ class MultiTask(_Task):
 
 
 class _Function(_Task):
-    """What all families of random functions on white inputs have."""
+    """Settings that all families of random functions share."""
 
     inputs: Count = Field(description="Number of input coordinates.")
     noise: NonNegative = Field(default=0.0, description="Variance of the label noise.")
@@ -176,7 +177,7 @@ class _Function(_Task):
 
 
 class _Variance(_Function):
-    """A family whose size is the variance of its noiseless label."""
+    """A family that is scaled to a variance of its noiseless label."""
 
     variance: NonNegative = Field(default=1.0, description="Variance of the noiseless label.")
 
@@ -196,7 +197,7 @@ class SparseTask(_Variance):
     @property
     def bayes_known(self) -> bool:
         few = min(self.sparsity, self.inputs - self.sparsity)
-        # A dozen coordinates out of as many others are beyond it: the number need not be found.
+        # With 12 or more the count always exceeds the limit, and is slow to compute.
         return few < 12 and math.comb(self.inputs, few) <= MAX_SUPPORTS
 
 
@@ -244,7 +245,7 @@ class HermiteTask(_Function):
 
 
 def _is_round(matrix: tuple[tuple[float, ...], ...] | None) -> bool:
-    """Whether the matrix is a multiple of the identity, as it is if it is not given."""
+    """Whether the matrix is a multiple of the identity, or not given, which means the identity."""
     if matrix is None:
         return True
     size, first = len(matrix), matrix[0][0]
