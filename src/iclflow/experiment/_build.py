@@ -32,16 +32,16 @@ from ._held_out import TestSets
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """Everything that a run starts from.
+    """The task, model and risks that a run starts from.
 
     **Fields:**
 
-    - `attention`: the blind linear attention or the singular values whose weights `model` starts
-      with, if it is one that has them; theory reads these.
+    - `attention`: the blind linear attention, or the singular values, that `model` is equivalent to
+      at the start; None if there is no such model. Theory reads its weights.
     - `risk`: what is minimised.
-    - `monitor`: what is reported, the same unless steps are random.
-    - `key`: of the random stream of the steps.
-    - `tests`: what `monitor` was drawn by, where it was drawn.
+    - `monitor`: the risk that is reported; it is `risk` unless steps are random.
+    - `key`: the key of the random steps.
+    - `tests`: draws the sequences of `monitor`, if it is a test set.
     """
 
     config: Config
@@ -54,16 +54,16 @@ class Experiment:
     tests: TestSets | None = None
 
     def monitor_of(self, config: Config) -> AbstractRisk:
-        """What is reported of a run that differs from this one in its seed alone."""
+        """The reported risk of a run that differs from this one in its seed alone."""
         if self.tests is not None:
             return self.tests.draw(keys_of(config.seed).test)
-        # A data set is that of its seed; what is exact is the same for all.
+        # A data set depends on the seed; an exact risk does not.
         return prepare(config).monitor if config.risk.kind == "minibatch" else self.monitor
 
     @property
     def clock_unit(self) -> float | None:
-        """How much time of gradient flow one unit of the run's clock is; None where steps do not
-        follow that flow."""
+        """The time of gradient flow per unit of the run's clock; None if steps do not follow that
+        flow."""
         flow = self.config.flow
         if flow.kind == "gradient_flow":
             return 1.0
@@ -72,7 +72,7 @@ class Experiment:
         return 2 * flow.learning_rate if plain else None
 
     def floor(self) -> float | None:
-        """The smallest loss that weights of this shape can reach, where it is known."""
+        """The smallest loss that weights of this shape can reach; None if it is not known."""
         floor = _floor(self.monitor, self.model)
         return None if floor is None else float(floor)
 
@@ -84,7 +84,7 @@ def _floor(risk: AbstractRisk, model: AbstractModel) -> Array | None:
 
 
 class Keys(NamedTuple):
-    """The random keys of a run: of its first weights, its data set, its steps, and its test."""
+    """The random keys of a run: for its initial weights, data set, steps and test set."""
 
     weights: PRNGKeyArray
     data: PRNGKeyArray
@@ -93,12 +93,12 @@ class Keys(NamedTuple):
 
 
 def keys_of(seed: ArrayLike) -> Keys:
-    """The keys that a seed stands for."""
+    """The keys that belong to a seed."""
     return Keys(*jr.split(jr.key(seed), 4))
 
 
 def prepare(config: Config) -> Experiment:
-    """Builds what the config describes; an `InputError` of one sentence where it cannot be."""
+    """Builds what the config describes; an `InputError` of one sentence says why it cannot."""
     require_float64("An experiment")
     keys = keys_of(config.seed)
     with naming(config, "task"):
@@ -152,8 +152,8 @@ _TASKS: dict[str, Callable[..., AbstractTask]] = {
 def _choose_monitor(
     config: Config, task, model, chosen: AbstractRisk, keys: Keys
 ) -> tuple[AbstractRisk, TestSets | None]:
-    """The risk that is reported, without noise where that can be had, and what it was drawn by
-    where it was."""
+    """The risk that is reported, exact if possible, and what draws its sequences, if it has
+    some."""
     if not config.stochastic:
         return chosen, None
     if config.risk.kind == "minibatch":
