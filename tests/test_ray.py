@@ -93,7 +93,7 @@ class Cluster:
         """The end of what Ray logged in the last command: its C++ code can end a process."""
         logs = self.folder.glob("session_latest/logs/python-core-driver-*")
         newest = max(logs, key=os.path.getmtime, default=None)
-        return "" if newest is None else newest.read_text()[-5000:]
+        return "" if newest is None else newest.read_text(errors="replace")[-5000:]
 
     def close(self) -> None:
         for node in range(len(self._sessions)):

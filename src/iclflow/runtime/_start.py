@@ -18,7 +18,7 @@ _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 # as long to compile and runs no faster here. Later versions have only that one, and end the
 # process at an option that they do not know.
 _TWO_EMITTERS = ((0, 10), (0, 11))
-# What a flow uses. (With Numba, batches in float32 are drawn differently than without.)
+# Packages that decide the bits of a run. (With Numba, batches in float32 are drawn differently.)
 NUMERICAL = ("iclflow", "jax", "jaxlib", "equinox", "diffrax", "optax", "numba")
 
 

@@ -127,7 +127,7 @@ def _range(name: str, given: Mapping[str, Any]) -> tuple[Any, ...]:
         raise InputError(
             f"`axes.{name}.from` = {first}, `to` = {last}: both must be positive for log = true."
         )
-    # Values between distant ends can overflow: they are refused below.
+    # Values between distant ends can overflow: they are refused next.
     with np.errstate(all="ignore"):
         ends = float(first), float(last)
         spaced = np.geomspace(*ends, count) if log else np.linspace(*ends, count)

@@ -18,7 +18,7 @@ def is_claim(name: str) -> bool:
 def claim_measurement(name: str) -> Measurement:
     """The verdict of a claim on each run, and its largest error over its tolerance.
 
-    Raises an `InputError` if there is no such claim on runs.
+    Raises an `InputError` if no claim on runs has this name.
     """
     # Imported here: the registry takes a second to load, and most sweeps name no claim.
     from ..papers import find_claim_on_runs, strain

@@ -54,7 +54,7 @@ def check_ends(sweep: Sweep, batches: Sequence[Batch]) -> None:
             if ExperimentCache().floor(config, experiment) is None:
                 raise InputError(
                     "`flow.end` is missing: the smallest loss that these weights can reach is not "
-                    "known, so the runs must be told when to end."
+                    "known, so the runs need an end."
                 )
 
 

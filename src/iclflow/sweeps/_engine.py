@@ -49,7 +49,7 @@ class Engine(abc.ABC):
         """
 
     def facts(self) -> dict[str, Any]:
-        """What the manifest says of the engine, beside the device of this process."""
+        """Entries about the engine for the manifest."""
         return {}
 
 
@@ -60,7 +60,7 @@ class LocalEngine(Engine):
     """
 
     def compute(self, job: Job) -> Generator[FinishedBatch, None, None]:
-        if not job.batches:  # the process died when all were done and not yet joined
+        if not job.batches:  # a process died when all were done, before they were joined
             return
         cache, stop = ExperimentCache(), threading.Event()
         places = _places()[: batches_at_once(job.sweep, job.batches)]

@@ -20,10 +20,10 @@ class FinishedRun:
     **Fields:**
 
     - `final`: the model at its end.
-    - `task`: any task; a `Need` has checked that a measurement can use it.
-    - `curve`: gives the whole run, with the losses that are reported of it. It is a function
-      because these losses take long to compute, and few measurements need them.
-    - `floor`: gives the smallest loss that weights of this shape can reach; None if not known.
+    - `task`: any task; the `Need`s of a measurement have checked that it can be used.
+    - `curve`: returns the whole run with its reported losses. It is a function because these losses
+      take long to compute, and few measurements need them.
+    - `floor`: returns the smallest loss that weights of this shape can reach; None if not known.
     """
 
     config: Config
@@ -38,8 +38,8 @@ class FinishedRun:
 
 
 class Need(NamedTuple):
-    """What a measurement needs of a config, and the end of a sentence where a config lacks it;
-    `{0.task.kind}` in it stands for that setting of the config."""
+    """A condition on a config, and the end of a sentence for configs that do not meet it, with
+    placeholders such as `{0.task.kind}` for settings of the config."""
 
     holds: Callable[[Any], bool]
     refusal: str
@@ -69,7 +69,7 @@ class Measurement:
 
 
 class NotMeasured(ValueError):
-    """Says why something is missing of a run where something else, `found`, is there."""
+    """Says why some columns of a run have no value; those in `found` have one."""
 
     def __init__(self, reason: str, found: Mapping[str, Any]):
         super().__init__(reason)
@@ -91,8 +91,8 @@ def add_measurement(
     **Arguments:**
 
     - `find`: measures a run; what it returns has an entry or an attribute for each column.
-    - `columns`: the DuckDB type of each column, or the type and a function that gives the value of
-      the column from what was found.
+    - `columns`: the DuckDB type of each column, or the type and a function from what was found to
+      the value of the column.
     """
     types = {name: of if isinstance(of, str) else of[0] for name, of in columns.items()}
 

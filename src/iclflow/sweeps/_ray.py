@@ -67,7 +67,7 @@ class RayEngine(Engine):
 
     def compute(self, job: Job) -> Generator[FinishedBatch, None, None]:
         sweep = job.sweep
-        if not job.batches:  # the process died when all were done and not yet joined
+        if not job.batches:  # a process died when all were done, before they were joined
             remove_places(sweep.hash)
             return
         # Read when Ray is loaded: keeps its messages on dead workers out of our output.
