@@ -6,6 +6,7 @@ from ._batches import Batch as Batch
 from ._batches import batches_at_once as batches_at_once
 from ._batches import batches_of as batches_of
 from ._complete import CompletedSweep as CompletedSweep
+from ._complete import SweepResults as SweepResults
 from ._complete import complete as complete
 from ._complete import sweep as sweep
 from ._compute import FinishedBatch as FinishedBatch
@@ -29,6 +30,5 @@ from ._members import ExperimentCache as ExperimentCache
 from ._plot import Plot as Plot
 from ._ray import RayEngine as RayEngine
 from ._ray import connect_to_ray as connect_to_ray
-from ._swept import SweepResults as SweepResults
 from ._table import Table as Table
 from ._trajectories import load_trajectory as load_trajectory

@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -111,13 +112,11 @@ def add_measurement(
 def check_measurements(names: Sequence[str], configs: Sequence[Config]) -> None:
     """Refuses names that are unknown or given twice, measurements that do not exist for one of the
     configs, and claims that apply to none."""
-    from ._claim_measurements import check_claim, is_claim
-
     for i, name in enumerate(names):
         if name in names[:i]:
             raise InputError(f"`measure.names` holds {name!r} twice: names must differ.")
-        if is_claim(name):
-            check_claim(name, configs)
+        if _is_claim(name):
+            _check_claim(name, configs)
             continue
         if name not in MEASUREMENTS:
             close = difflib.get_close_matches(name, MEASUREMENTS, n=1)
@@ -157,8 +156,54 @@ def measure(names: Sequence[str], run: FinishedRun) -> dict[str, Any]:
 
 def _entry(name: str) -> Measurement:
     """A measurement of the registry, or one that checks a claim."""
-    if name in MEASUREMENTS:
-        return MEASUREMENTS[name]
-    from ._claim_measurements import claim_measurement
+    return MEASUREMENTS[name] if name in MEASUREMENTS else _claim_measurement(name)
 
-    return claim_measurement(name)
+
+# Claims as measurements: the verdict on each run ----------------------------------------------
+
+
+def _is_claim(name: str) -> bool:
+    """Whether a name in `measure.names` has the form of a claim: `paper/name`."""
+    return "/" in name
+
+
+@functools.cache
+def _claim_measurement(name: str) -> Measurement:
+    """The verdict of a claim on each run, and its largest error over its tolerance.
+
+    Raises an `InputError` if no claim on runs has this name.
+    """
+    # Imported here: the registry takes a second to load, and most sweeps name no claim.
+    from ..papers import find_claim_on_runs, strain
+
+    try:
+        found = find_claim_on_runs(name)
+    except InputError as error:
+        problem = f"holds {shorten(name)}, which {error.problem}"
+        raise InputError("measure.names", problem=problem, allowed=error.allowed) from None
+    column = "claim_" + name.replace("/", "_").replace("-", "_")
+
+    def measure(run: FinishedRun) -> dict[str, Any]:
+        outcome = found.check(run.trajectory, run.task, run.config)
+        if outcome.verdict == "inconclusive":
+            raise NotMeasured(f"{outcome.reason}.", {column: outcome.verdict})
+        return {column: outcome.verdict, f"{column}_error": strain(outcome)}
+
+    return Measurement(
+        name,
+        f"The claim `{name}`: {found.statement}",
+        {column: "VARCHAR", f"{column}_error": "DOUBLE"},
+        measure,
+    )
+
+
+def _check_claim(name: str, configs: Sequence[Config]) -> None:
+    """Refuses a claim that is unknown, or that applies to no run of the sweep."""
+    _claim_measurement(name)
+    from ..papers import find_claim_on_runs
+
+    reason = find_claim_on_runs(name).refuses_all(configs)
+    if reason is not None:
+        raise InputError(
+            f"`measure.names` holds {name!r}, which is about no run of this sweep: it {reason}."
+        )
