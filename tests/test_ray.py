@@ -23,7 +23,16 @@ import pytest
 from iclflow.cli import main
 from iclflow.config import InputError, to_toml
 from iclflow.files import LOCK, folder_lock
-from iclflow.sweeps import Job, LocalEngine, RayEngine, _ray, _ray_node, batches_of, parse_sweep
+from iclflow.sweeps import (
+    Job,
+    LocalEngine,
+    RayEngine,
+    Stopped,
+    _ray,
+    _ray_node,
+    batches_of,
+    parse_sweep,
+)
 
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray")
 
@@ -352,7 +361,7 @@ SHORT = DATA | {
 
 
 def order(sweep, gpu=False):
-    return _ray_node.versions(), sweep.data, sweep.hash, 0.0, gpu
+    return _ray_node.versions(), sweep.data, sweep.hash, 0.0, gpu, "stop"
 
 
 def computed_here(sweep, batches, folder, every=10.0):
@@ -373,11 +382,31 @@ def test_a_node_computes_what_the_local_engine_does(node):
 def test_a_node_refuses_what_would_give_other_rows(node):
     sweep = parse_sweep(SHORT)
     batch = dataclasses.asdict(batches_of(sweep)[0])
-    versions, data, fingerprint, every, _ = order(sweep)
+    versions, data, fingerprint, *rest = order(sweep)
     with pytest.raises(InputError, match="has jax 0.* must be 1.2, as where the sweep"):
-        _ray_node.work((versions | {"jax": "1.2"}, data, fingerprint, every, False), batch)
+        _ray_node.work((versions | {"jax": "1.2"}, data, fingerprint, *rest), batch)
     with pytest.raises(InputError, match="has another iclflow"):
-        _ray_node.work((versions, data, "another", every, False), batch)
+        _ray_node.work((versions, data, "another", *rest), batch)
+
+
+def test_a_node_stops_on_request_and_resumes(node, monkeypatch):
+    sweep = parse_sweep(SHORT)
+    batch = batches_of(sweep)[0]
+    (finished,) = computed_here(sweep, [batch], node / "local")
+    plain = dataclasses.asdict(batch)
+    requests = iter([False, True])  # it has begun when the request comes
+    monkeypatch.setattr(_ray_node, "_CHECK_STOP", 0.0)
+    monkeypatch.setattr(_ray_node, "is_stop_requested", lambda key: next(requests))
+    with pytest.raises(Stopped):
+        _ray_node.work(order(sweep), plain)
+    assert any(_ray_node.place(sweep.hash, batch.number).glob("*.checkpoint.*"))
+    monkeypatch.setattr(_ray_node, "is_stop_requested", lambda key: True)
+    with pytest.raises(Stopped):  # one that has not begun does not begin
+        _ray_node.work(order(sweep), plain)
+    monkeypatch.undo()
+    monkeypatch.setattr(tempfile, "tempdir", str(node))
+    rows, trajectories, _ = _ray_node.work(order(sweep), plain)
+    assert (rows, trajectories) == (finished.rows, finished.trajectories)
 
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="JAX can use a GPU here")
