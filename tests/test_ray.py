@@ -249,6 +249,7 @@ def what_cannot_work_is_said_and_not_tried_forever(lines: list[str]) -> None:
 
 @needs_ray
 @pytest.mark.slow
+@pytest.mark.timeout(4 * PATIENCE)
 def test_deaths_of_a_node_and_of_the_command_change_no_row(cluster, table, tmp_path):
     folder = tmp_path / "out"
     words = command(folder, "--engine", "ray", "--address", cluster.address)
