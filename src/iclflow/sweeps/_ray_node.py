@@ -117,12 +117,12 @@ def is_stop_requested(key: str) -> bool:
     ray = sys.modules.get("ray")
     if ray is None or not ray.is_initialized():
         return False
-    from ray.exceptions import RpcError
+    from ray.exceptions import RayError
     from ray.experimental import internal_kv
 
     try:
         return bool(internal_kv._internal_kv_exists(key))
-    except RpcError:  # the head node is busy: the next check asks again
+    except RayError:  # the head node is busy: the next check asks again
         return False
 
 
