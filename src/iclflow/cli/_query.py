@@ -2,7 +2,6 @@
 
 import contextlib
 import csv
-import decimal
 import json
 import math
 import shutil
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..config import InputError
+from ..files import to_plain
 from ._errors import Parser, add_json
 from ._kinds import check_kind
 from ._streams import note
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
         names, rows = table.ask("SELECT * FROM results" if options.query is None else options.query)
     if options.json:
         _check_names(names)
-        print(json.dumps([_json(dict(zip(names, row))) for row in rows], indent=2, default=str))
+        print(json.dumps([to_plain(dict(zip(names, row))) for row in rows], indent=2))
     elif options.csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(names)
@@ -76,17 +76,6 @@ def _check_names(names: Sequence[str]) -> None:
     for i, name in enumerate(names):
         if name in names[:i]:
             raise InputError(f"`{name}` names two columns: name each by AS, since JSON has one.")
-
-
-def _json(value: Any) -> Any:
-    """A value for JSON: numbers that are not finite become null."""
-    if isinstance(value, dict):
-        return {str(key): _json(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_json(entry) for entry in value]
-    if isinstance(value, decimal.Decimal):
-        value = float(value)
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def add_sweep(parser: Parser) -> None:

@@ -17,8 +17,8 @@ from ._held_out_size import HeldOutSize as HeldOutSize
 from ._limits import GIB as GIB
 from ._limits import Limit as Limit
 from ._limits import memory_here as memory_here
+from ._limits import out_of_memory as out_of_memory
 from ._memory import BASE as BASE
 from ._memory import largest_setting as largest_setting
 from ._memory import memory_needed as memory_needed
-from ._out_of_memory import out_of_memory as out_of_memory
 from ._task import MultiTask as MultiTask

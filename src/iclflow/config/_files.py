@@ -12,8 +12,7 @@ from ..errors import InputError
 from ._config import Config
 from ._errors import find_error
 
-# A config is a page of text, and a sweep of a million points two of its axes; a file of this size
-# is something else.
+# Bytes: a config is a page of text, and a sweep with a million points has a file of some MB.
 _LARGEST_FILE = 2**26
 
 
@@ -21,7 +20,7 @@ def read_toml(path: Path | str) -> dict[str, Any]:
     """The content of a TOML file as plain data."""
     path = Path(path)
     try:
-        with path.open("rb") as file:  # of a device there may be no end
+        with path.open("rb") as file:  # a device may have no end
             content = file.read(_LARGEST_FILE + 1)
         if len(content) > _LARGEST_FILE:
             raise InputError(
@@ -51,8 +50,7 @@ def parse_config(data: Mapping[str, Any], stored: bool = False) -> Config:
 
     **Arguments:**
 
-    - `stored`: whether the run is there already, or was checked before: then nobody asks whether
-      this machine has the memory for it, now.
+    - `stored`: whether the run exists already, or was checked before: then memory is not checked.
     """
     try:
         return Config.model_validate(dict(data), context={"stored": stored})
@@ -61,8 +59,8 @@ def parse_config(data: Mapping[str, Any], stored: bool = False) -> Config:
 
 
 def _find_error_of_kind(data: Mapping[str, Any]) -> InputError | None:
-    """What is wrong with the kind of a risk whose other settings are those of another kind: that
-    they do not belong to it is beside the point if that kind cannot be had at all."""
+    """The error about the kind of a risk, if that kind does not exist for this model and task. It
+    is more useful than the errors about settings that belong to another kind."""
     section, known = data.get("risk"), known_keys(data).get("risk", ())
     if not isinstance(section, Mapping) or not known or set(section) <= set(known):
         return None
@@ -105,7 +103,7 @@ def sections() -> tuple[str, ...]:
 
 
 def section_class(section: str, data: Any):
-    """The class of the kind that `data` names, or of the default; None if there is no such."""
+    """The class of the kind that `data` names, or of the default; None if the kind is unknown."""
     field = Config.model_fields[section]
     unsaid = data is None or (isinstance(data, Mapping) and "kind" not in data)
     if unsaid and not field.is_required():

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..config import Config, to_toml
-from ._channel import to_plain
+from ..files import to_plain
+from ._channel import DIGITS
 from ._run_data import Points
 
 KINDS = {
@@ -79,7 +80,7 @@ def as_json(about: Mapping[str, Any], points: Points, events: Mapping[str, str])
     - `about`: its title, its config and so on.
     """
     parts = {type: _event(events, type) for type in ("panels", "theory", "claims", "ended")}
-    return json.dumps(to_plain({**about, **points._asdict(), **parts}), indent=1).encode()
+    return json.dumps(to_plain({**about, **points._asdict(), **parts}, DIGITS), indent=1).encode()
 
 
 def _event(events: Mapping[str, str], type: str) -> dict[str, Any]:

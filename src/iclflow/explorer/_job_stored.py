@@ -1,12 +1,12 @@
 """Jobs of a worker: runs and sweeps on disk."""
 
 import json
-import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from ..config import InputError, parse_config, read_toml
+from ..files import to_plain
 from ..store import SWEEP
 from ..sweeps import MEASUREMENTS, Sweep, Table, load_trajectory, parse_sweep, sweep_tables
 from ..trajectory import Trajectory
@@ -110,7 +110,7 @@ def draw_diagram(
         "x": {"name": x, "values": _to_json(xs)},
         "y": {"name": y, "values": _to_json(ys)},
         **{
-            name: [[_finite(cell[i]) if cell else None for cell in line] for line in grid]
+            name: [[to_plain(cell[i]) if cell else None for cell in line] for line in grid]
             for i, name in enumerate(("z", "spread", "count"))
         },
         "words": words,
@@ -193,10 +193,6 @@ def _words(name: str, kind: str) -> str:
         if name in measurement.columns:
             return measurement.words
     return f"share of runs in which {name} holds" if kind == "VARCHAR" else name
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 JOBS = {

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from ..config import Config, known_keys, section_class, sections
-from ._channel import to_plain
+from ..files import to_plain
+from ._channel import DIGITS
 from ._limits import describe_limits
 from ._presets import CONTROLS, picture_of, presets
 from ._run_data import Points
@@ -73,4 +74,4 @@ def moment_data(
         for i, label in enumerate(labels)
     ]
     about = {"index": frame_index, "time": points.times[index], "loss": points.losses[index]}
-    return to_plain({**about, "heads": heads})
+    return to_plain({**about, "heads": heads}, DIGITS)

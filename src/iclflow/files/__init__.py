@@ -11,6 +11,7 @@ from ._atomic import temporary_file as temporary_file
 from ._atomic import write_atomic as write_atomic
 from ._content import FileError as FileError
 from ._content import parse_json as parse_json
+from ._content import to_plain as to_plain
 from ._lock import LOCK as LOCK
 from ._lock import FolderInUse as FolderInUse
 from ._lock import folder_lock as folder_lock

@@ -67,7 +67,7 @@ def _copy_to_parquet(query: str, folder: Path) -> bytes:
     import duckdb
 
     with temporary_file(folder, "rows.parquet") as table:
-        # Else DuckDB writes to a temporary file of its own, which would stay if we were killed.
+        # DuckDB's own temporary file would stay if this process were killed.
         options = "FORMAT parquet, USE_TMP_FILE false"
         try:
             with _translate_interrupts():
