@@ -45,6 +45,7 @@ ORDER = (
         "theory",
         "analysis",
         "config",
+        "studies",
         "store",
         "experiment",
         "drawing",

@@ -7,44 +7,10 @@ from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 
 from ..errors import InputError, shorten
+from ..studies import BIBLIOGRAPHY, STUDIES, Study
 from ._claim import CLAIMS, Claim
 from ._figure import FIGURES, Figure
-from ._registry import PAPERS
-from ._study import STUDIES, Study
 
-_ICML = {
-    "booktitle": "Proceedings of the 42nd International Conference on Machine Learning",
-    "year": "2025",
-    "volume": "267",
-    "publisher": "PMLR",
-}
-# As in CITATION.cff, which other programs read; a test compares the two.
-_ENTRIES = {
-    "linear": {
-        "key": "zhang2025training",
-        "title": "Training Dynamics of In-Context Learning in Linear Attention",
-        "author": "Zhang, Yedi and Singh, Aaditya K. and Latham, Peter E. and Saxe, Andrew M.",
-        **_ICML,
-        "pages": "76047--76087",
-    },
-    "softmax": {
-        "key": "he2025incontext",
-        "title": "In-Context Linear Regression Demystified: Training Dynamics and Mechanistic "
-        "Interpretability of Multi-Head Softmax Attention",
-        "author": "He, Jianliang and Pan, Xintian and Chen, Siyu and Yang, Zhuoran",
-        **_ICML,
-        "pages": "22686--22742",
-    },
-    "multitask": {
-        "key": "chen2024training",
-        "title": "Training Dynamics of Multi-Head Softmax Attention for In-Context Learning: "
-        "Emergence, Convergence, and Optimality",
-        "author": "Chen, Siyu and Sheen, Heejune and Wang, Tianhao and Yang, Zhuoran",
-        "booktitle": "Proceedings of the 37th Conference on Learning Theory",
-        "year": "2024",
-        "publisher": "PMLR",
-    },
-}
 _THEORY = "iclflow.theory."
 # Where a docstring of theory names a place in its paper.
 _PLACE = re.compile(r"((?:Section|Eq\.|Figure|[Pp]roposition|[Dd]efinition) \d[\w.]*)")
@@ -64,7 +30,7 @@ def citation(*subjects: Subject) -> str:
       `iclflow.theory`, or their names (`"pair_optimum"`, `"multitask.loss"`).
     """
     if not subjects:
-        return "\n\n".join([_software(), *(_paper(name, []) for name in PAPERS)])
+        return "\n\n".join([_software(), *(_paper(name, []) for name in BIBLIOGRAPHY)])
     notes: dict[str, list[str]] = {}
     for subject in subjects:
         for paper, note in _find(subject):
@@ -121,7 +87,7 @@ def _is_theory(value: object) -> bool:
 def _place_in_theory(function: Callable) -> tuple[str, str]:
     """A function's paper, by its module, and its place there, where its docstring names one."""
     module = function.__module__.removeprefix(_THEORY)
-    paper = next((name for name in PAPERS if module.lstrip("_").startswith(name)), "linear")
+    paper = next((name for name in BIBLIOGRAPHY if module.lstrip("_").startswith(name)), "linear")
     words = inspect.getdoc(function) or ""
     place = _PLACE.search(words)
     name = f"theory.{'multitask.' if paper == 'multitask' else ''}{function.__name__}"
@@ -146,12 +112,13 @@ def _software() -> str:
 
 
 def _paper(paper: str, notes: list[str]) -> str:
-    fields = {**_ENTRIES[paper], "eprint": PAPERS[paper], "archiveprefix": "arXiv"}
-    fields["url"] = f"https://arxiv.org/abs/{PAPERS[paper]}"
+    arxiv, _, key, fields = BIBLIOGRAPHY[paper]
+    fields = {**fields, "eprint": arxiv, "archiveprefix": "arXiv"}
+    fields["url"] = f"https://arxiv.org/abs/{arxiv}"
     if notes:
         # Characters that LaTeX would not print as they are.
         fields["note"] = re.sub(r"([%&#_])", r"\\\1", "; ".join(notes))
-    return _entry("inproceedings", fields.pop("key"), fields)
+    return _entry("inproceedings", key, fields)
 
 
 def _entry(kind: str, key: str, fields: dict[str, str]) -> str:

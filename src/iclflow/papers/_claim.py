@@ -14,7 +14,6 @@ from ._given import Given, Need, OnRun, RunTest, on_run
 from ._lab import Lab
 from ._registry import Registry, join_lines
 
-Paper = Literal["linear", "softmax", "multitask"]
 Tier = Literal["smoke", "default", "paper"]
 TIERS: tuple[Tier, ...] = ("smoke", "default", "paper")
 Verdict = Literal["holds", "fails", "inconclusive", "misstated"]
@@ -40,7 +39,7 @@ class Claim:
     """
 
     id: str
-    paper: Paper
+    paper: str
     statement: str
     source: str
     tier: Tier
@@ -175,16 +174,19 @@ def run_claim(claim: Claim, lab: Lab) -> Outcome:
         raise ValueError(f"The claim {claim.id} made no check.")
     failed = [check for check in checks if not check.passed]
     if lab.falsify:
-        verdict = "fails" if len(failed) == len(checks) else "holds"
-        passed = "; ".join(check.name for check in checks if check.passed)
-        reason = f"still passes against a wrong prediction: {passed}" if passed else ""
+        failed = [check for check in checks if check.passed]
+        verdict, words = ("holds" if failed else "fails"), "still passes against a wrong prediction"
     elif claim.misstated:
-        verdict = "misstated" if failed else "holds"
-        reason = f"refuted by: {'; '.join(check.name for check in failed)}" if failed else ""
+        verdict, words = ("misstated" if failed else "holds"), "refuted by"
     else:
-        verdict = "fails" if failed else "holds"
-        reason = f"failed: {'; '.join(check.name for check in failed)}" if failed else ""
+        verdict, words = ("fails" if failed else "holds"), "failed"
+    reason = f"{words}: {'; '.join(map(_describe, failed))}" if failed else ""
     return Outcome(claim, checks, verdict, reason, seconds, config)
+
+
+def _describe(check: Check) -> str:
+    """The name of a check, and why its two sides cannot be compared if they cannot."""
+    return f"{check.name} ({check.mismatch})" if check.mismatch else check.name
 
 
 CLAIMS: Registry[Claim] = Registry("claims")
@@ -202,7 +204,7 @@ def claim(
     """Makes a claim of a function that makes runs and computes checks, and registers it."""
 
     def register(test: Callable[[Lab], Iterable[Check]]) -> Claim:
-        paper: Paper = id.split("/")[0]  # pyright: ignore[reportAssignmentType]
+        paper = id.partition("/")[0]
         sentence, reason = join_lines(statement), join_lines(tolerance_reason)
         new = Claim(id, paper, sentence, join_lines(source), tier, reason, test, **fields)
         return CLAIMS.add(id, new)
@@ -214,7 +216,7 @@ def claim_on_run(
     id: str,
     statement: str,
     *,
-    on: Callable[[Lab], Given],
+    on: Callable[[Lab], Given | Iterable[Given]],
     needs: tuple[Need, ...],
     tolerance_on_any_run: str,
     **fields: Any,
@@ -223,7 +225,8 @@ def claim_on_run(
 
     **Arguments:**
 
-    - `on`: makes the claim's own run.
+    - `on`: makes the claim's own run, or several that are checked one after the other. One with
+      many seeds is checked on all of them at once: `Given.runs`.
     - `tolerance_on_any_run`: why the tolerances are right on runs that others made.
     - `fields`: as those of `claim`.
     """
@@ -232,7 +235,9 @@ def claim_on_run(
         on_any_run = on_run(*needs, tolerance_reason=tolerance_on_any_run)(check)
 
         def test(lab: Lab) -> Iterable[Check]:
-            return check(on(lab), lab)
+            made = on(lab)
+            for given in (made,) if isinstance(made, Given) else made:
+                yield from check(given, lab)
 
         # It belongs to the topic that the claim is about.
         test.__module__ = check.__module__
@@ -247,7 +252,7 @@ def all_claims() -> tuple[Claim, ...]:
 
 
 def select_claims(
-    ids: Iterable[str] = (), paper: Paper | None = None, tier: Tier = "default"
+    ids: Iterable[str] = (), paper: str | None = None, tier: Tier = "default"
 ) -> tuple[Claim, ...]:
     """The claims that a user asked for.
 

@@ -10,8 +10,9 @@ import numpy as np
 
 from ..config import Config
 from ..drawing import Drawing
+from ..studies import PAPERS
 from ._claim import TIERS
-from ._registry import PAPERS, Registry, join_lines
+from ._registry import Registry, join_lines
 
 
 @runtime_checkable

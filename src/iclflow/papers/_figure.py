@@ -4,8 +4,9 @@ import dataclasses
 from collections.abc import Callable, Iterator
 
 from ..drawing import Drawing
+from ..studies import PAPERS
 from ._lab import Lab
-from ._registry import PAPERS, Registry, join_lines
+from ._registry import Registry, find_paper, join_lines
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,10 +32,9 @@ class _Figures(Registry[Figure]):
     """Figures in the order in which their papers name them, whichever module draws them."""
 
     def __iter__(self) -> Iterator[str]:
-        from . import linear, multitask, softmax
-
-        papers = {"linear": linear, "softmax": softmax, "multitask": multitask}
-        named = [f"{name}/{topic}" for name in PAPERS for topic in papers[name].ORDER["figures"]]
+        named = [
+            f"{name}/{topic}" for name in PAPERS for topic in find_paper(name).ORDER["figures"]
+        ]
         place = {name: number for number, name in enumerate(named)}
         return iter(sorted(self._load(), key=lambda name: place.get(name, len(place))))
 

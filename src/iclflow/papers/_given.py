@@ -2,11 +2,13 @@
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from ..config import Config
 from ._lab import Lab
 from ._registry import join_lines
+
+T = TypeVar("T")
 
 # What a config must have; the answer is the end of a sentence that begins with the claim, or None.
 Need = Callable[[Config], str | None]
@@ -20,12 +22,23 @@ class Given:
 
     - `own`: whether the claim itself made the run, from its study. Its tolerances are then those of
       that study, which are mostly tighter than what holds on any run.
+    - `seeds`: all runs, where the claim made several that differ in their initial weights alone.
     """
 
     config: Config
     task: Any
     run: Any
     own: bool = False
+    seeds: Sequence[Any] = ()
+
+    @property
+    def runs(self) -> Sequence[Any]:
+        """All runs: those of every seed, or the only one."""
+        return self.seeds or (self.run,)
+
+    def each(self, measure: Callable[[Any], T]) -> T | list[T]:
+        """A quantity of every seed; of a single run, the quantity itself."""
+        return [measure(run) for run in self.seeds] if self.seeds else measure(self.run)
 
     @property
     def end(self) -> float:

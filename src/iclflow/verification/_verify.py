@@ -76,10 +76,8 @@ def select(
         raise InputError("tier", tier, f"must be one of {', '.join(TIERS)}")
     if paper is not None and paper not in PAPERS:
         raise InputError("paper", paper, f"must be one of {', '.join(PAPERS)}")
-    chosen, everything = (
-        select_claims(claims, paper, up_to)  # pyright: ignore[reportArgumentType]
-        for up_to in (tier, TIERS[-1])
-    )
+    chosen = select_claims(claims, paper, tier)
+    everything = select_claims(claims, paper, TIERS[-1])
     if not chosen:
         raise InputError("No claim was selected: `iclflow claims` lists them.")
     return chosen, tuple(claim for claim in everything if claim not in chosen)
