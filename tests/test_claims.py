@@ -27,8 +27,7 @@ from iclflow.papers import (
 from iclflow.papers.linear.claims_merged import check_converged, white_sigmoid
 from iclflow.papers.linear.claims_order import name_sets
 from iclflow.papers.linear.claims_rank import rank_count
-from iclflow.papers.linear.runs import eight_components, rank_run
-from iclflow.papers.linear.runs_staircase import RANKS, SCALES
+from iclflow.papers.linear.runs import RANKS, SCALES, eight_components, rank_run
 from iclflow.report import error_text
 from iclflow.theory import plateau_losses
 from iclflow.trajectory import Trajectory

@@ -58,9 +58,11 @@ class Given:
         lab.note(**notes)
         return Given(config, build_task(config), lab.run(config, weights), own=True)
 
-    def tolerance(self, own: float, on_any_run: Callable[[], float]) -> float:
-        """The tolerance on the claim's own run, or that on a run that somebody made."""
-        return own if self.own else on_any_run()
+    def tolerance(self, own: float, on_any_run: Callable[[], float] | float) -> float:
+        """The tolerance on the claim's own run, or that on a run of others."""
+        if self.own:
+            return own
+        return on_any_run() if callable(on_any_run) else on_any_run
 
 
 # Predictions are taken through the lab. A test raises `Inconclusive` where a run cannot decide.

@@ -1,17 +1,13 @@
 """Claims on in-context against in-weight learning (arXiv 2501.16265 and its code)."""
 
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 
 from ... import theory
-from ...flows import gradient_flow_ensemble
-from ...models import Attention
-from ...risks import exact_quadratic_risk
 from ...tasks import in_context_in_weight
-from .. import Checks, Lab, claim, once
+from .. import Checks, Lab, claim
 from .runs import white_settings, white_task
-from .runs_in_weight import END, FRACTIONS, in_weight_runs, test_losses
+from .runs_data import END, FRACTIONS, escaping_runs, in_weight_runs, test_losses
 
 
 @claim(
@@ -77,17 +73,9 @@ def in_weight_escape(lab: Lab) -> Checks:
     lab.note(**white_settings(0.25), heads=8, scale=1e-6, fractions=FRACTIONS)
     predicted = [theory.escape_rate(in_context_in_weight(task, p)) for p in FRACTIONS]
     measured = []
-    for run in _small_runs(lab):
+    for run in escaping_runs(lab):
         size = np.sqrt(np.sum(run.models.circuits.value**2, axis=(1, 2, 3)))
         window = (size > 1e-4) & (size < 1e-2)
         slope = np.polyfit(run.times[window], np.log(size[window]), 1)[0]
         measured.append(slope)
     yield lab.relative("growth rate at each p", predicted, measured, 5e-3)
-
-
-@once
-def _small_runs(lab: Lab):
-    task = white_task(0.25)
-    model = Attention.merged(jr.key(17), 4, 8, 1e-6).embed()
-    risks = [exact_quadratic_risk(in_context_in_weight(task, p), model) for p in FRACTIONS]
-    return gradient_flow_ensemble([model] * len(FRACTIONS), risks, end=120.0)

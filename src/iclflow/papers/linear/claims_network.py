@@ -5,7 +5,7 @@ import jax.random as jr
 from ...models import ConvolutionalLinear
 from .. import Check, Checks, Lab, claim
 from .runs import FOUR, four_components, separate_model
-from .runs_network import NETWORK_SETTING, descend_on, network_runs, with_mirror_images
+from .runs_data import NETWORK_SETTING, descend_on, network_runs, with_mirror_images
 
 
 @claim(

@@ -4,8 +4,7 @@ import numpy as np
 
 from ... import theory
 from .. import Checks, Lab, claim
-from .runs import EIGHT, eight_components, rank_run
-from .runs_staircase import RANKS, SCALES, plateau_durations
+from .runs import EIGHT, RANKS, SCALES, eight_components, plateau_durations, rank_run
 
 # What share of the run a plateau has to fill to be called distinct is a matter of taste: all that
 # anybody could ask for are tried.

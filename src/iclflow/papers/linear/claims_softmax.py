@@ -2,7 +2,8 @@
 
 from ... import analysis
 from .. import Checks, Lab, claim
-from .runs import FOUR, SOFTMAX_MERGED, SOFTMAX_SEPARATE, SOFTMAX_SEQUENCES, softmax_run
+from .runs import FOUR
+from .runs_data import SOFTMAX_MERGED, SOFTMAX_SEPARATE, SOFTMAX_SEQUENCES, softmax_run
 
 _REASON = (
     "The statement is qualitative: the count of plateaus on the curve, found without theory, "

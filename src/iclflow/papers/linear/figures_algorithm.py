@@ -8,25 +8,22 @@ from ...drawing.marks import plot_circles, plot_theory
 from ...drawing.style import COLOURS, LEVEL, canvas, curve_until, legend_above, shades
 from ...estimators import PopulationPCR, SubspaceLeastSquares
 from .. import Lab, figure
-from .runs import (
-    FOUR,
-    SOFTMAX_MERGED,
-    SOFTMAX_SEPARATE,
-    SOFTMAX_SEQUENCES,
-    four_components,
-    separate_run,
-    softmax_run,
-    white_settings,
-    white_task,
-)
-from .runs_algorithm import (
+from .runs import FOUR, four_components, separate_run, white_settings, white_task
+from .runs_data import (
+    END,
+    FRACTIONS,
     FRESH,
     OTHER_CONTEXTS,
     SEQUENCES,
+    SOFTMAX_MERGED,
+    SOFTMAX_SEPARATE,
+    SOFTMAX_SEQUENCES,
+    in_weight_runs,
+    losses_at_length,
     prediction_distances,
-    sequences_of_length,
+    softmax_run,
+    test_losses,
 )
-from .runs_in_weight import END, FRACTIONS, in_weight_runs, test_losses
 
 SCALE = 1e-3
 
@@ -112,11 +109,7 @@ def context(lab: Lab) -> Drawing:
     data: dict[str, np.ndarray] = {"context": np.array(OTHER_CONTEXTS), "theory_context": lengths}
     for normalised, name, colour in ((True, "divided by N′", 0), (False, "not divided", 1)):
         predicted = theory.loss_at_other_context(task, matrix, lengths, normalised)
-        losses = []
-        for length in OTHER_CONTEXTS:
-            sequences = sequences_of_length(lab, length)
-            gain = 1.0 if normalised else length / task.contexts[0]
-            losses.append(np.asarray(sequences.squared_error(gain * final.predict(sequences))))
+        losses = [losses_at_length(lab, final, length, normalised) for length in OTHER_CONTEXTS]
         means = np.array([each.mean() for each in losses])
         errors = np.array([each.std(ddof=1) / np.sqrt(each.size) for each in losses])
         panel.plot(lengths, predicted, color=COLOURS[colour], lw=2, alpha=0.35)

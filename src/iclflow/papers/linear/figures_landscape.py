@@ -1,7 +1,6 @@
 """Figures of arXiv 2501.16265 on stationary points, and on the order in which they are visited."""
 
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 
 from ... import analysis, theory
@@ -24,9 +23,19 @@ from ...tasks import LinearRegression
 from ...trajectory import Trajectory
 from .. import Lab, figure
 from .figures_staircase import strengths
-from .runs import FOUR, four_components, merged_run
-from .runs_landscape import merged_restarts, separate_restarts
-from .runs_order import ORDER_SCALES, REVERSED, order_shares, reversed_run, reversed_task
+from .runs import (
+    FOUR,
+    ORDER_SCALES,
+    REVERSED,
+    four_components,
+    merged_model,
+    merged_restarts,
+    merged_run,
+    reversed_run,
+    reversed_task,
+    separate_restarts,
+    share_in_order,
+)
 
 
 @figure(
@@ -114,9 +123,8 @@ def landscape_merged(lab: Lab) -> Drawing:
     """The loss over value and key-query strength, Hessians, and what restarts find."""
     task, heads = four_components(), 3
     saddles, minima = theory.merged_stationary_sets(task, heads)
-    template = Attention.merged(jr.key(0), 4, heads, 1.0)
-    exact = risk(task, template)
-    found = merged_restarts(lab, heads)
+    exact = risk(task, merged_model(1.0, heads))
+    found = merged_restarts(lab)
     figure, (a, b, c) = canvas("double", 2.7, 1, 3, width_ratios=[1.5, 1, 1])
     optimum = theory.optimal_matrix(task)
     size = np.linalg.norm(optimum)
@@ -186,7 +194,7 @@ def landscape_merged(lab: Lab) -> Drawing:
 def order(lab: Lab) -> Drawing:
     """The share of seeds that learn components in the order of the eigenvalues."""
     seeds = lab.scaled(10, 40, 200)
-    shares = np.array(order_shares(lab, seeds))
+    shares = np.array([share_in_order(lab, scale, seeds) for scale in ORDER_SCALES])
     low, high = _binomial_interval(shares, seeds)
     figure, (panel,) = canvas("single", 2.5)
     panel.axhline(1, label="limit of small weights", **THEORY)

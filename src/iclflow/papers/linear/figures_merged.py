@@ -14,15 +14,16 @@ from ...trajectory import Trajectory
 from .. import Lab, figure, once
 from .runs import (
     FOUR,
+    WEIGHTS,
     four_components,
     merged_ensemble,
     merged_model,
     merged_run,
-    white_run,
+    white_config,
     white_settings,
     white_task,
 )
-from .runs_network import NETWORK_SETTING, network_runs
+from .runs_data import NETWORK_SETTING, network_runs
 
 SCALE = 1e-3
 DROP_SCALES = (1e-2, 1e-3, 1e-4)
@@ -113,7 +114,7 @@ def _network_flow(lab: Lab, times: tuple[float, ...]):
 )
 def white(lab: Lab) -> Drawing:
     """σ(t) and the loss for white inputs, with the closed form on top."""
-    run, task = white_run(lab), white_task()
+    run, task = lab.run(white_config(), WEIGHTS), white_task()
     strength = np.trace(run.coefficients(), axis1=1, axis2=2) / 4
     closed = theory.white_strength(task, run.times, 1e-4)
     loss = theory.white_loss(task, run.times, 1e-4)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ... import theory
+from ... import analysis, theory
 from ...drawing import Drawing
 from ...drawing.marks import plot_bars, plot_circles, plot_theory, remark
 from ...drawing.style import (
@@ -22,8 +22,17 @@ from ...risks import risk
 from ...tasks import LinearRegression
 from ...trajectory import Trajectory
 from .. import Lab, figure, once
-from .runs import FOUR, four_components, separate_model, separate_run
-from .runs_staircase import ALIGNED_STARTS, HEAD_SHAPES, aligned_run, cascade_times, head_losses
+from .runs import (
+    ALIGNED_STARTS,
+    FOUR,
+    HEAD_SHAPES,
+    aligned_run,
+    cascade_ensemble,
+    few_heads_ensemble,
+    four_components,
+    separate_model,
+    separate_run,
+)
 
 SCALE = 3e-3
 
@@ -187,7 +196,12 @@ def scalar_ode(lab: Lab) -> Drawing:
 def cascade(lab: Lab) -> Drawing:
     """Drop times of the exact flow against those computed from the initial weights."""
     seeds = lab.scaled(1, 4, 16)
-    predicted, measured = cascade_times(lab, seeds)
+    runs = cascade_ensemble(lab, seeds)
+    stairs = [theory.staircase(four_components(), run.at(0)) for run in runs]
+    predicted = np.array([each.drop_times for each in stairs])
+    measured = np.array(
+        [analysis.drop_times(run, levels=each.levels) for run, each in zip(runs, stairs)]
+    )
     errors = np.abs(measured / predicted - 1)
     figure, (left, right) = canvas("double", 2.7, 1, 2)
     reach = np.array([predicted.min() / 1.5, predicted.max() * 1.5])
@@ -227,7 +241,7 @@ def heads(lab: Lab) -> Drawing:
     """Where training ends with fewer ranks than components."""
     seeds, task = lab.scaled(2, 6, 20), four_components()
     predicted = np.array([theory.final_loss(task, h, r) for h, r in HEAD_SHAPES])
-    measured = np.array([head_losses(lab, h, r, seeds) for h, r in HEAD_SHAPES])
+    measured = np.array([few_heads_ensemble(lab, h, r, seeds).final_losses for h, r in HEAD_SHAPES])
     order = np.argsort([h * r for h, r in HEAD_SHAPES], kind="stable")
     figure, (panel,) = canvas("single", 2.6)
     plateaus = theory.plateau_losses(task)
