@@ -1,7 +1,7 @@
-"""The papers: studies, claims on them and figures of them, a folder for each paper.
+"""The papers: studies, claims on them and figures of them, one folder per paper.
 
 A new study, claim, figure or diagram is a new file in the folder of its paper, and is found there.
-Nothing of a paper is loaded before somebody asks for it.
+Nothing of a paper is loaded before it is used.
 """
 
 from ..studies import PAPERS as PAPERS

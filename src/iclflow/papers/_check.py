@@ -19,7 +19,7 @@ class Check:
     - `comparison`: `"absolute"` and `"relative"`: the largest deviation must stay within
       `tolerance`; `"standard errors"`: the same in units of `standard_error`; `"equal"`: the same
       to the last digit; `"at least"`, `"at most"`: the measurement must be on the right side of
-      the prediction, with `tolerance` to spare in its favour.
+      the prediction, or miss it by at most `tolerance`.
     """
 
     name: str
@@ -70,18 +70,18 @@ class Check:
 
     @property
     def strain(self) -> float:
-        """The error over the tolerance; infinite where what allows for no error is wrong."""
+        """The ratio of the error to the tolerance; infinite for an error where none is allowed."""
         if self.tolerance > 0:
             return self.error / self.tolerance
         return math.inf if self.error > 0 else 0.0
 
 
-# What a claim yields, one after the other.
+# The return type of a claim, which yields its checks.
 Checks = Iterator[Check]
 
 
 def plain(value: Any) -> Any:
-    """Numbers, lists and dictionaries of Python's own, fit for JSON."""
+    """A value as Python's own numbers, lists and dictionaries, fit for JSON."""
     if isinstance(value, dict):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""BibTeX of what a claim, a study, a figure or a theory function rests on."""
+"""BibTeX of the papers behind claims, studies, figures and theory functions."""
 
 import difflib
 import inspect
@@ -12,14 +12,14 @@ from ._claim import CLAIMS, Claim
 from ._figure import FIGURES, Figure
 
 _THEORY = "iclflow.theory."
-# Where a docstring of theory names a place in its paper.
+# How a docstring of theory names a place in its paper.
 _PLACE = re.compile(r"((?:Section|Eq\.|Figure|[Pp]roposition|[Dd]efinition) \d[\w.]*)")
 
 Subject = str | Claim | Study | Figure | Callable
 
 
 def citation(*subjects: Subject) -> str:
-    """The BibTeX of what to cite for claims, studies, figures or theory functions.
+    """The BibTeX of the papers behind claims, studies, figures or theory functions.
 
     Each entry is a paper, with the equations or sections in question as a note. Without arguments:
     iclflow itself, and all papers.
@@ -35,14 +35,14 @@ def citation(*subjects: Subject) -> str:
     for subject in subjects:
         for paper, note in _find(subject):
             notes.setdefault(paper, [])
-            # A claim, a study and a figure may share a name, and say the same of it.
+            # A claim, a study and a figure may share a name, and then a note.
             if note not in notes[paper]:
                 notes[paper].append(note)
     return "\n\n".join(_paper(paper, found) for paper, found in notes.items())
 
 
 def _find(subject: Subject) -> Iterator[tuple[str, str]]:
-    """The paper of a subject and a note on the place there, for each thing of its name."""
+    """The paper of a subject and a note on the place there, for everything of its name."""
     if isinstance(subject, Claim):
         yield subject.paper, f"{subject.id}: {subject.source}"
     elif isinstance(subject, Study):
@@ -68,7 +68,7 @@ def _find(subject: Subject) -> Iterator[tuple[str, str]]:
 
 def _theory_functions() -> dict[str, Callable]:
     """Public functions and classes of theory by name, such as `multitask.loss`."""
-    from .. import theory  # which loads JAX, and lists of studies need none
+    from .. import theory  # here, since it loads JAX
 
     found = {}
     for prefix, module in (("", theory), ("multitask.", theory.multitask)):

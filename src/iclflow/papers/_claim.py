@@ -34,8 +34,8 @@ class Claim:
     - `tolerance_reason`: where the tolerance comes from.
     - `test`: computes the checks, with all predictions taken through `lab.predict`.
     - `figures`: names of the figures that show it.
-    - `on_run`: how it is checked on a run that somebody made, if it speaks of single runs.
-    - `corrected_by`: the claim that says it right, of a sentence that is known to be wrong.
+    - `on_run`: how it is checked on any one run, if it can be.
+    - `corrected_by`: the claim with the right sentence, if this one is known to be wrong.
     """
 
     id: str
@@ -55,11 +55,11 @@ class Claim:
         return self.corrected_by is not None
 
     def refuses(self, config: Config) -> str | None:
-        """Why the claim does not speak of runs of this config; None if it does."""
+        """Why the claim is not about runs of this config; None if it is."""
         return self._on_run.refuses(config)
 
     def refuses_all(self, configs: Sequence[Config]) -> str | None:
-        """Why the claim speaks of no run of these configs; None if it speaks of one."""
+        """Why the claim is about no run of these configs; None if it is about one."""
         return self._on_run.refuses_all(configs)
 
     def check(self, run: Any, task: Any, config: Config, falsify: bool = False) -> "Outcome":
@@ -69,8 +69,7 @@ class Claim:
 
         - `run`: of `config`, finished or under way.
         - `task`: of `config`; built if it is None.
-        - `falsify`: compares with predictions that are deliberately wrong, so that every check has
-          to fail.
+        - `falsify`: compares with wrong predictions, so that every check has to fail.
         """
         reason = self.refuses(config)
         if reason is not None:
@@ -88,7 +87,7 @@ class Claim:
             try:
                 return tuple(self._on_run.test(given, lab))
             except Refusal as refusal:
-                # Theory and analysis refuse what they cannot say of a run in a sentence.
+                # Theory and analysis say in one sentence why they do not apply to a run.
                 raise Inconclusive(" ".join(str(refusal).split()).rstrip(".")) from None
 
         reason = self._on_run.tolerance_reason
@@ -104,7 +103,7 @@ class Claim:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What one claim gave in one run."""
+    """The verdict on one claim, and the checks that it rests on."""
 
     claim: Claim
     checks: tuple[Check, ...]
@@ -156,8 +155,8 @@ class Outcome:
 def run_claim(claim: Claim, lab: Lab) -> Outcome:
     """Runs one claim and gives its verdict.
 
-    Against bent predictions (`lab.falsify`) every single check has to fail: a claim in which one
-    still passes is reported as holding, since that check could not have failed.
+    Against wrong predictions (`lab.falsify`) every single check has to fail: a claim with a check
+    that still passes is reported as holding, because that check cannot fail.
     """
     start = time.perf_counter()
     lab.begin()
@@ -168,7 +167,7 @@ def run_claim(claim: Claim, lab: Lab) -> Outcome:
             claim, (), "inconclusive", str(stop), time.perf_counter() - start, lab.config
         )
     seconds = time.perf_counter() - start
-    # Plain data, as the report has it: what a claim noted may be an object of any kind.
+    # Plain data, as in the report: a claim may note objects of any kind.
     config = plain(lab.config)
     if not checks:
         raise ValueError(f"The claim {claim.id} made no check.")
@@ -201,7 +200,7 @@ def claim(
     tier: Tier = "default",
     **fields: Any,
 ) -> Callable[[Callable[[Lab], Iterable[Check]]], Claim]:
-    """Makes a claim of a function that makes runs and computes checks, and registers it."""
+    """Registers a function that makes runs and computes checks as a claim."""
 
     def register(test: Callable[[Lab], Iterable[Check]]) -> Claim:
         paper = id.partition("/")[0]
@@ -221,13 +220,13 @@ def claim_on_run(
     tolerance_on_any_run: str,
     **fields: Any,
 ) -> Callable[[RunTest], Claim]:
-    """Makes a claim of a function that checks one run: its own, and anybody's that meets `needs`.
+    """Registers a function that checks one run as a claim: its own run, and any that meets `needs`.
 
     **Arguments:**
 
     - `on`: makes the claim's own run, or several that are checked one after the other. One with
       many seeds is checked on all of them at once: `Given.runs`.
-    - `tolerance_on_any_run`: why the tolerances are right on runs that others made.
+    - `tolerance_on_any_run`: why the tolerances are right on other runs.
     - `fields`: as those of `claim`.
     """
 
@@ -239,7 +238,7 @@ def claim_on_run(
             for given in (made,) if isinstance(made, Given) else made:
                 yield from check(given, lab)
 
-        # It belongs to the topic that the claim is about.
+        # Claims are grouped into topics by the module of their test.
         test.__module__ = check.__module__
         return claim(id, statement, on_run=on_any_run, **fields)(test)
 
@@ -254,13 +253,13 @@ def all_claims() -> tuple[Claim, ...]:
 def select_claims(
     ids: Iterable[str] = (), paper: str | None = None, tier: Tier = "default"
 ) -> tuple[Claim, ...]:
-    """The claims that a user asked for.
+    """The selected claims.
 
     **Arguments:**
 
-    - `ids`: exactly these; a prefix such as `linear/` stands for all that begin with it.
+    - `ids`: exactly these; a prefix such as `linear/` means all that begin with it.
     - `paper`: those of one paper.
-    - `tier`: those of this tier and of the quicker ones. Ignored for claims asked for by id.
+    - `tier`: those of this tier and of the quicker ones. Ignored if there are `ids`.
     """
     ids = tuple(ids)
     for wanted in ids:
@@ -278,7 +277,7 @@ def _find_claim(id: str) -> Claim:
     return CLAIMS[id]
 
 
-# A claim travels to another process by its name: its test is no function that can be found.
+# A claim is pickled by its name: pickle cannot find its test, which is a local function.
 copyreg.pickle(Claim, lambda claim: (_find_claim, (claim.id,)))
 
 

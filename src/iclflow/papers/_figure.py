@@ -1,4 +1,4 @@
-"""What a figure is, and how it is drawn."""
+"""Figures: what they show, and the function that draws them."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -16,9 +16,9 @@ class Figure:
     **Fields:**
 
     - `name`: `paper/topic`.
-    - `caption`: what is to be seen in it.
+    - `caption`: what it shows.
     - `paper`: the arXiv number of the paper, and the figure there if it has one.
-    - `draw`: computes what is missing in the lab, and draws.
+    - `draw`: draws it, from runs that the lab has or computes.
     """
 
     name: str
@@ -49,7 +49,7 @@ def figure(
 
     **Arguments:**
 
-    - `number`: of the figure in the paper, if it is there.
+    - `number`: the figure of the paper that it reproduces.
     """
     caption = join_lines(caption)
     paper = f"arXiv {PAPERS[name.split('/')[0]]}"
