@@ -15,13 +15,12 @@ from .runs_data import (
     FRESH,
     OTHER_CONTEXTS,
     SEQUENCES,
-    SOFTMAX_MERGED,
-    SOFTMAX_SEPARATE,
-    SOFTMAX_SEQUENCES,
+    descent_settings,
     in_weight_runs,
     losses_at_length,
     prediction_distances,
     softmax_run,
+    softmax_study,
     test_losses,
 )
 
@@ -164,9 +163,9 @@ def softmax(lab: Lab) -> Drawing:
     config = {
         **FOUR,
         "heads": 8,
-        "sequences": SOFTMAX_SEQUENCES,
-        "merged": dict(zip(("learning_rate", "steps"), SOFTMAX_MERGED)),
-        "separate": dict(zip(("learning_rate", "steps"), SOFTMAX_SEPARATE)),
+        "sequences": getattr(softmax_study(True).risk, "sequences"),
+        "merged": descent_settings(softmax_study(True)),
+        "separate": descent_settings(softmax_study(False)),
     }
     return Drawing(figure, data, config)
 

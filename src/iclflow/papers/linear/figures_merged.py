@@ -11,7 +11,7 @@ from ...flows import SaveAtTimes, gradient_flow
 from ...models import Merged, TwoLayerLinear
 from ...risks import risk
 from ...trajectory import Trajectory
-from .. import Lab, figure, once
+from .. import Lab, figure, once, study
 from .runs import (
     FOUR,
     WEIGHTS,
@@ -23,7 +23,7 @@ from .runs import (
     white_settings,
     white_task,
 )
-from .runs_data import NETWORK_SETTING, network_runs
+from .runs_data import data_settings, network_runs
 
 SCALE = 1e-3
 DROP_SCALES = (1e-2, 1e-3, 1e-4)
@@ -73,6 +73,7 @@ def merged(lab: Lab) -> Drawing:
     right.set(xlabel="gradient-descent step", ylabel="|loss of attention − network|")
     right.set_ylim(1e-18, 1)
     right.legend(loc="center right", bbox_to_anchor=(1.0, 0.55))
+    descent = data_settings(study("linear/merged-data"))
     return Drawing(
         figure,
         {
@@ -87,7 +88,7 @@ def merged(lab: Lab) -> Drawing:
             "gap_generic": gaps["generic data"],
             "gap_mirrored": gaps["closed under y → −y"],
         },
-        {**FOUR, "heads": 8, "scale": SCALE, "seed": 0, "descent": NETWORK_SETTING},
+        {**FOUR, "heads": 8, "scale": SCALE, "seed": 0, "descent": descent},
     )
 
 

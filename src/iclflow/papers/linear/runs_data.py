@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
+from ...config import Config
+from ...experiment import build_model
 from ...flows import (
     Ensemble,
     SaveAtDrops,
@@ -19,7 +21,7 @@ from ...models import AbstractModel, Attention, TwoLayerLinear
 from ...risks import dataset_risk, exact_quadratic_risk, risk
 from ...tasks import LinearRegression, RandomLabels, Sequences, in_context_in_weight
 from ...trajectory import Trajectory
-from .. import Lab, once
+from .. import Lab, once, study
 from .runs import four_components, merged_model, plateau_middles, separate_run, white_task
 
 # Sequences on which predictions on plateaus are compared.
@@ -27,16 +29,6 @@ SEQUENCES = 20_000
 OTHER_CONTEXTS = (8, 16, 62, 124)
 # Sequences of each other context length.
 FRESH = 60_000
-
-NETWORK_SETTING = {
-    "sequences": 500, "heads": 8, "scale": 1e-2, "learning_rate": 0.05, "steps": 1500,
-}  # fmt: skip
-
-# Learning rate and number of steps; sequences in the training set. The studies of the same names
-# are shorter, for the explorer.
-SOFTMAX_MERGED = (0.2, 1500)
-SOFTMAX_SEPARATE = (0.5, 4000)
-SOFTMAX_SEQUENCES = 1000
 
 # Shares p of fresh tasks, and how long the mixtures are trained.
 FRACTIONS = (0.02, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -77,27 +69,58 @@ def losses_at_length(lab: Lab, model: AbstractModel, length: int, normalised: bo
     return np.asarray(sequences.squared_error(gain * model.predict(sequences)))
 
 
+# Gradient descent on fixed sequences ------------------------------------------------------------
+
+
+def softmax_study(merged: bool) -> Config:
+    """The softmax twins of the paper's Figure 5."""
+    return study(f"linear/figure-five-{'merged' if merged else 'separate'}")
+
+
 @once
 def softmax_run(lab: Lab, merged: bool) -> Trajectory:
-    """The softmax twin, trained by gradient descent on a fixed set of sequences."""
-    if merged:
-        model = Attention.merged(jr.key(0), 4, 8, 1e-2, activation="softmax")
-    else:
-        model = Attention.separate(jr.key(0), 4, 8, 1, 5e-2, activation="softmax")
-    rate, steps = SOFTMAX_MERGED if merged else SOFTMAX_SEPARATE
-    data = risk(four_components(), model, "dataset", sequences=SOFTMAX_SEQUENCES, key=jr.key(5))
+    """The softmax twin, trained on sequences of a fixed key, whatever the seed of the study."""
+    config = softmax_study(merged)
+    model, _ = build_model(config, jr.key(0))
+    count, (rate, steps) = getattr(config.risk, "sequences"), descent_settings(config).values()
+    data = risk(four_components(), model, "dataset", sequences=count, key=jr.key(5))
     return gradient_descent(model, data, rate, steps, save=SaveAtDrops())
 
 
-# Attention and the linear networks that it is equivalent to ------------------------------------
+def descent_settings(config: Config) -> dict[str, Any]:
+    """The learning rate and the number of steps of gradient descent."""
+    return {name: getattr(config.flow, name) for name in ("learning_rate", "steps")}
 
 
-def with_mirror_images(sequences: Sequences) -> Sequences:
-    """Every sequence, and the same with all its labels negated."""
+def data_settings(config: Config) -> dict[str, Any]:
+    """The settings of gradient descent on a finite set of sequences, for claims to note."""
+    names = ("heads", "rank", "scale") if config.model.kind == "separate" else ("heads", "scale")
+    model = {name: getattr(config.model, name) for name in names}
+    return {"sequences": getattr(config.risk, "sequences"), **model, **descent_settings(config)}
+
+
+def draw_sequences(config: Config, mirrored: bool) -> Sequences:
+    """The data set of a study; if `mirrored`, half as many sequences and the same with all labels
+    negated."""
+    count = getattr(config.risk, "sequences")
+    sequences = four_components().sample(jr.key(3), count // 2 if mirrored else count)
+    if not mirrored:
+        return sequences
     negated = Sequences(
         sequences.x, -sequences.y, sequences.x_query, -sequences.y_query, sequences.length
     )
     return jax.tree.map(lambda *parts: jnp.concatenate(parts), sequences, negated)
+
+
+def compare_descents(
+    config: Config, mirrored: bool, *models: AbstractModel
+) -> tuple[Trajectory, ...]:
+    """Gradient descent of several models on the same sequences."""
+    sequences, steps = draw_sequences(config, mirrored), descent_settings(config)
+    return tuple(
+        gradient_descent(model, dataset_risk(sequences, model), **steps, save=SaveEvenly(101))
+        for model in models
+    )
 
 
 @once
@@ -109,19 +132,11 @@ def network_runs(lab: Lab, mirrored: bool, first_weight: float = 1.0) -> tuple[T
     - `mirrored`: whether the data set is closed under a change of sign of all labels.
     - `first_weight`: a factor on the first weight of the network's second layer.
     """
-    setting: dict[str, Any] = NETWORK_SETTING
-    model, count = merged_model(setting["scale"]), setting["sequences"]
-    sequences = four_components().sample(jr.key(3), count // 2 if mirrored else count)
-    sequences = with_mirror_images(sequences) if mirrored else sequences
+    config = study("linear/merged-data")
+    model = merged_model(getattr(config.model, "scale"))
     network = TwoLayerLinear.from_attention(model)
     network = TwoLayerLinear(network.W1, network.w2.at[0].multiply(first_weight))
-    steps = {name: setting[name] for name in ("learning_rate", "steps")}
-    return tuple(descend_on(m, sequences, **steps) for m in (model.embed(), network))
-
-
-def descend_on(model: AbstractModel, sequences: Sequences, **options) -> Trajectory:
-    """Gradient descent on fixed sequences."""
-    return gradient_descent(model, dataset_risk(sequences, model), **options, save=SaveEvenly(101))
+    return compare_descents(config, mirrored, model.embed(), network)
 
 
 # Mixtures of fresh tasks and one fixed task -----------------------------------------------------
