@@ -42,7 +42,7 @@ def pcr_on_run(given: Given, lab: Lab) -> Checks:
     size = lambda matrix: float(np.sqrt(np.sum(matrix * (spread @ matrix @ inputs))))
     distances = []
     for number, rest in resting:
-        if number == 0:
+        if number == 0:  # the model predicts zero there, whatever it will learn
             continue
         at_end = rest.final and given.run.result.name == "converged"
         moment = given.end if at_end else (rest.start + rest.end) / 2

@@ -25,7 +25,6 @@ _END = 0.95
 
 def _own_aligned(lab: Lab) -> Given:
     lab.note(**FOUR, heads=4, starts=ALIGNED_STARTS, aligned=True)
-    # Other sizes than the study has: drops in another order than that of the eigenvalues.
     config = study("linear/aligned", flow={"end": 4500.0})
     return Given(config, four_components(), aligned_run(lab), own=True)
 
@@ -46,13 +45,13 @@ def _own_aligned(lab: Lab) -> Given:
     figures=("linear/scalar-ode",),
 )
 def scalar_ode(given: Given, lab: Lab) -> Checks:
-    """One aligned head a component: the loss, and in the claim's own run each drop, is on the
+    """One aligned head per component: the loss, and in the claim's own run each drop, is on the
     closed-form curve."""
     task, run, first = given.task, given.run, given.run.at(0)
     eigenvalues = np.diag(np.asarray(task.covariance))
     if len(first.circuits.v) != task.dim or np.any(eigenvalues[1:] > eigenvalues[:-1]):
         raise Inconclusive(
-            "it is computed for one head a component, eigenvalues from the largest down"
+            "it is computed for one head per component, eigenvalues from the largest down"
         )
     starts, normaliser = np.asarray(first.circuits.v), normaliser_of(given)
     predicted = theory.aligned_loss(task, starts * lab.predict(1.0), run.times, normaliser)

@@ -66,7 +66,7 @@ def merged_two_stationary_sets(lab: Lab) -> Checks:
 
 
 def check_converged(lab: Lab, restarts: analysis.StationaryPoints) -> Check:
-    """That nearly all restarts ended at a stationary point: those that did not tell nothing."""
+    """Checks that nearly all restarts ended at a stationary point: the others say nothing."""
     share = len(restarts.losses) / restarts.started
     name = f"share of restarts that converged ({restarts.words})"
     return lab.at_least(name, 0.9, share, wrong=1.01)

@@ -30,7 +30,7 @@ from .runs import (
     learnable,
     round_prior,
     small(0.1),
-    tolerance_reason="""A count and an order. They are told where the predicted drops are five of
+    tolerance_reason="""A count and an order. They are checked where the predicted drops are five of
     their durations apart or more, heads have at most half of another component when they have
     learned their own, and no step is below 2 % of the way down: analysis sees none below 1 %.""",
 )
@@ -45,6 +45,7 @@ def ordered_drops_on_run(given: Given, lab: Lab) -> Checks:
     times, widths = found.staircase.drop_times, found.staircase.widths
     count = len(times)
     if run.result.name != "converged":
+        # A run that was stopped has had the drops that lie well before its end.
         if np.any(np.abs(times - given.end) < CLEAR * widths):
             raise Inconclusive(f"the run ends at {given.end:.4g}, in the middle of a drop")
         count = int(np.sum(times < given.end))

@@ -6,8 +6,8 @@ from ... import theory
 from .. import Checks, Lab, claim
 from .runs import EIGHT, RANKS, SCALES, eight_components, plateau_durations, rank_run
 
-# What share of the run a plateau has to fill to be called distinct is a matter of taste: all that
-# anybody could ask for are tried.
+# The share of the run from which on a plateau is called distinct is a matter of taste: all sensible
+# ones are tried.
 DISTINCT = tuple(np.geomspace(1e-3, 1e-1, 201).tolist())
 
 

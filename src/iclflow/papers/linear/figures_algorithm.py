@@ -8,6 +8,7 @@ from ...drawing.marks import plot_circles, plot_theory
 from ...drawing.style import COLOURS, LEVEL, canvas, curve_until, legend_above, shades
 from ...estimators import PopulationPCR, SubspaceLeastSquares
 from .. import Lab, figure
+from .figures_staircase import hold_last
 from .runs import FOUR, four_components, separate_run, white_settings, white_task
 from .runs_data import (
     END,
@@ -42,8 +43,7 @@ def pcr(lab: Lab) -> Drawing:
     task = four_components()
     run = separate_run(lab, SCALE)
     time, _ = curve_until(run, 2 * run.times[-1])
-    distances = _distances(run.coefficients())
-    distances = np.concatenate([distances, distances[-1:]])[: len(time)]
+    distances = hold_last(_distances(run.coefficients()), time)
     found = analysis.plateaus(run)
     measured = np.array([plateau.level for plateau in found])
     count = np.arange(5)
@@ -148,13 +148,9 @@ def softmax(lab: Lab) -> Drawing:
         name = "merged" if is_merged else "separate"
         panel.plot(run.times, run.losses, label="softmax attention")
         for i, plateau in enumerate(analysis.plateaus(run)):
-            panel.hlines(
-                *(plateau.level, plateau.start, plateau.end),
-                color=COLOURS[4],
-                lw=7,
-                zorder=1,
-                label=None if i else "plateaus found",
-            )
+            look = {"color": COLOURS[4], "lw": 7, "zorder": 1}
+            label = None if i else "plateaus found"
+            panel.hlines(plateau.level, plateau.start, plateau.end, label=label, **look)
             data[f"{name}_plateau_{i}"] = np.array([plateau.start, plateau.end, plateau.level])
         panel.set_title("merged key-query" if is_merged else "separate keys and queries")
         panel.set(xlabel="gradient-descent step", ylabel="training loss", ylim=(0, None))

@@ -7,11 +7,9 @@ from ... import analysis, theory
 from ...drawing import Drawing
 from ...drawing.marks import plot_circles, plot_theory, remark
 from ...drawing.style import COLOURS, canvas, levels
-from ...flows import SaveAtTimes, gradient_flow
 from ...models import Merged, TwoLayerLinear
-from ...risks import risk
 from ...trajectory import Trajectory
-from .. import Lab, figure, once, study
+from .. import Lab, figure, study
 from .runs import (
     FOUR,
     WEIGHTS,
@@ -19,6 +17,7 @@ from .runs import (
     merged_ensemble,
     merged_model,
     merged_run,
+    network_flow,
     white_config,
     white_settings,
     white_task,
@@ -48,7 +47,8 @@ def merged(lab: Lab) -> Drawing:
     half = theory.drop_time(task, *_weights(run))
     end = min(float(run.times[-1]), 4 * half)
     shown = run.between(0.0, end)
-    network = _network_flow(lab, tuple(np.linspace(0.0, end, 26)[1:]))
+    network = TwoLayerLinear.from_attention(merged_model(SCALE))
+    network = network_flow(lab, network, np.linspace(0.0, end, 26)[1:])
     times = np.linspace(0.0, end, 400)
     predicted = theory.reduced_flow(task, times, start.matrix, start.imbalance).loss
     figure, (left, right) = canvas("double", 2.7, 1, 2)
@@ -96,14 +96,6 @@ def _weights(run: Trajectory) -> tuple[jax.Array, jax.Array]:
     """v and U at the start of a run."""
     assert isinstance(run.models.circuits, Merged)
     return run.models.circuits.v[0], run.models.circuits.U[0]
-
-
-@once
-def _network_flow(lab: Lab, times: tuple[float, ...]):
-    """Gradient flow of the two-layer network that starts as the attention of `merged_run`."""
-    network = TwoLayerLinear.from_attention(merged_model(SCALE))
-    exact = risk(four_components(), network)
-    return gradient_flow(network, exact, end=times[-1], save=SaveAtTimes(times))
 
 
 @figure(
@@ -169,25 +161,20 @@ def merged_drop_times(lab: Lab) -> Drawing:
     figure, (left, right) = canvas("double", 2.7, 1, 2)
     reach = np.array([predicted.min() - 4, predicted.max() + 4])
     plot_theory(left, reach, reach, "prediction")
+    bars = {"capsize": 2.5, "lw": 1.2}
     for i, scale in enumerate(DROP_SCALES):
         label = f"s = {scale:g}"
         plot_circles(left, predicted[i], measured[i], COLOURS[i], label)
-        left.errorbar(
-            reach[1],
-            expected[i].mean,
-            expected[i].standard_deviation,
-            color=COLOURS[i],
-            capsize=2.5,
-            lw=1.2,
-            marker="_",
-        )
-        right.loglog(np.full(seeds, scale), errors[i], "o", mfc="none", color=COLOURS[i])
+        spread = expected[i].mean, expected[i].standard_deviation
+        left.errorbar(reach[1], *spread, color=COLOURS[i], marker="_", **bars)
+        plot_circles(right, np.full(seeds, scale), errors[i], COLOURS[i])
+    right.set(xscale="log", yscale="log")
     left.set(xlabel="predicted half-drop time (τ)", ylabel="measured half-drop time (τ)")
     guide = np.array(DROP_SCALES)
     plot_theory(right, guide, np.median(errors[0]) * guide / guide[0], "proportional to s")
     right.set(xlabel="scale of the initial weights s", ylabel="relative error of the prediction")
     right.legend(loc="upper left")
-    left.errorbar([], [], [], color="0.4", capsize=2.5, lw=1.2, label="mean ± s.d.")
+    left.errorbar([], [], [], color="0.4", label="mean ± s.d.", **bars)
     left.legend(loc="upper left")
     data = {
         "scale": guide,

@@ -13,8 +13,14 @@ import numpy as np
 from ... import analysis, theory
 from ...config import Config
 from ...experiment import build_model, build_task
-from ...flows import Ensemble, gradient_flow, gradient_flow_ensemble, init_many
-from ...models import Attention, Separate
+from ...flows import (
+    Ensemble,
+    SaveAtTimes,
+    gradient_flow,
+    gradient_flow_ensemble,
+    init_many,
+)
+from ...models import AbstractModel, Attention, Separate
 from ...risks import risk
 from ...tasks import LinearRegression
 from ...trajectory import Trajectory
@@ -133,10 +139,16 @@ def aligned_run(lab: Lab) -> Trajectory:
 
 
 @once
-def rank_run(lab: Lab, rank: int, scale: float, seed: int = 0) -> Trajectory:
+def network_flow(lab: Lab, network: AbstractModel, times: np.ndarray) -> Trajectory:
+    """Exact gradient flow on the paper's task of a network that starts as attention does."""
+    exact = risk(four_components(), network)
+    return gradient_flow(network, exact, end=float(times[-1]), save=SaveAtTimes(times))
+
+
+@once
+def rank_run(lab: Lab, rank: int, scale: float) -> Trajectory:
     """The rank study: D = 8, H = 9."""
-    config = study("linear/rank-eight", model={"rank": rank, "scale": scale})
-    return lab.run(config, seed)
+    return lab.run(study("linear/rank-eight", model={"rank": rank, "scale": scale}), WEIGHTS)
 
 
 def plateau_durations(run: Trajectory) -> np.ndarray:

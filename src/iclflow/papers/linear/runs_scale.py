@@ -43,9 +43,9 @@ def merged_sharpness(lab: Lab, seeds: int) -> tuple[np.ndarray, np.ndarray]:
     return np.array(sharpness), np.array(half)
 
 
-def lazy_model(scale: float, heads: int = 16) -> Attention:
-    """Heads in pairs of opposite values, so that A = 0 at the start whatever the scale."""
-    half = Attention.merged(jr.key(12), 4, heads // 2, scale)
+def lazy_model(scale: float) -> Attention:
+    """Eight pairs of heads of opposite values, so that A = 0 at the start whatever the scale."""
+    half = Attention.merged(jr.key(12), 4, 8, scale)
     return Attention(
         Merged.of(
             jnp.concatenate([half.circuits.v, -half.circuits.v]),
