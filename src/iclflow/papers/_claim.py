@@ -101,6 +101,13 @@ class Claim:
         return self.on_run
 
 
+# In the report's JSON.
+_CHECK_KEYS = (
+    *("name", "predicted", "measured", "error", "tolerance", "comparison", "standard_error"),
+    "passed",
+)
+
+
 @dataclasses.dataclass(frozen=True)
 class Outcome:
     """The verdict on one claim, and the checks that it rests on."""
@@ -137,17 +144,7 @@ class Outcome:
             "seconds": round(self.seconds, 3),
             "config": plain(self.config),
             "checks": [
-                {
-                    "name": check.name,
-                    "predicted": plain(check.predicted),
-                    "measured": plain(check.measured),
-                    "error": plain(check.error),
-                    "tolerance": check.tolerance,
-                    "comparison": check.comparison,
-                    "standard_error": plain(check.standard_error),
-                    "passed": check.passed,
-                }
-                for check in self.checks
+                {key: plain(getattr(check, key)) for key in _CHECK_KEYS} for check in self.checks
             ],
         }
 
