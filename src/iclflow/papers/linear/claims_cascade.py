@@ -9,15 +9,7 @@ from .._needs import population, scheme
 from .checks_limits import normaliser_of, require_dense, require_moved_loss
 from .checks_steps import Steps, check_distinct, predicted_steps
 from .needs import GENERIC, SEPARATE, learnable, rank_one, round_prior, same_orders, small
-from .runs import (
-    ALIGNED_STARTS,
-    FOUR,
-    aligned_run,
-    cascade_ensemble,
-    four_components,
-    given_seeds,
-    staircase_config,
-)
+from .runs import ALIGNED_STARTS, FOUR, aligned_run, cascade_seeds, four_components
 
 # A drop that is predicted within 5 % of the end of a run may be over only after it.
 _END = 0.95
@@ -77,7 +69,7 @@ def _growth_times(given: Given, lab: Lab) -> Checks:
 def _own_seeds(lab: Lab) -> Given:
     seeds = lab.scaled(1, 4, 16)
     lab.note(**FOUR, heads=4, scale=1e-4, seeds=seeds)
-    return given_seeds(staircase_config(1e-4), cascade_ensemble(lab, seeds))
+    return cascade_seeds(lab, seeds)
 
 
 @claim_on_run(

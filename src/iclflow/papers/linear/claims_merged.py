@@ -21,11 +21,10 @@ from .runs import (
     FOUR,
     WEIGHTS,
     four_components,
-    given_seeds,
     merged_config,
-    merged_ensemble,
     merged_model,
     merged_restarts,
+    merged_seeds,
     white_config,
 )
 
@@ -119,7 +118,7 @@ def _drop_time(given: Given, run: Trajectory) -> float:
 def _small_seeds(lab: Lab) -> Given:
     seeds = lab.scaled(4, 16, 64)
     lab.note(**FOUR, heads=8, scale=1e-4, seeds=seeds)
-    return given_seeds(merged_config(1e-4), merged_ensemble(lab, 1e-4, seeds))
+    return merged_seeds(lab, 1e-4, seeds)
 
 
 @claim_on_run(

@@ -15,7 +15,7 @@ from .runs import (
     FOUR,
     ORDER_SCALES,
     REVERSED,
-    order_ensemble,
+    order_seeds,
     plateau_middles,
     reversed_run,
     reversed_task,
@@ -75,7 +75,7 @@ def ordered_drops(lab: Lab) -> Checks:
     seeds = lab.scaled(10, 40, 200)
     lab.note(**FOUR, heads=5, seeds=seeds, scales=ORDER_SCALES)
     largest, smallest = (share_in_order(lab, scale, seeds) for scale in (1.0, 0.01))
-    drops = [analysis.drop_count(run) for run in order_ensemble(lab, 0.01, seeds)]
+    drops = [analysis.drop_count(run) for run in order_seeds(lab, 0.01, seeds).runs]
     order = lab.predict((0, 1, 2, 3), wrong=(1, 0, 2, 3))
     small = [share_in_order(lab, scale, seeds, order) for scale in (0.03, 0.01)]
     yield Check("share of seeds in order at 0.03 and 0.01", 1.0, min(small), comparison="at least")

@@ -18,10 +18,8 @@ from .runs import (
     FOUR,
     HEAD_SHAPES,
     WEIGHTS,
-    few_heads_config,
-    few_heads_ensemble,
+    few_heads_seeds,
     four_components,
-    given_seeds,
     separate_model,
     separate_restarts,
     staircase_config,
@@ -129,8 +127,7 @@ def _own_few_heads(lab: Lab) -> Iterator[Given]:
     seeds = lab.scaled(2, 6, 20)
     lab.note(**FOUR, shapes=HEAD_SHAPES, seeds=seeds, scale=0.01)
     for heads, rank in HEAD_SHAPES:
-        config = few_heads_config(heads, rank)
-        yield given_seeds(config, few_heads_ensemble(lab, heads, rank, seeds))
+        yield few_heads_seeds(lab, heads, rank, seeds)
 
 
 @claim_on_run(

@@ -14,9 +14,9 @@ from .runs import (
     FOUR,
     WEIGHTS,
     four_components,
-    merged_ensemble,
     merged_model,
     merged_run,
+    merged_seeds,
     network_flow,
     white_config,
     white_settings,
@@ -151,7 +151,7 @@ def merged_drop_times(lab: Lab) -> Drawing:
         [
             [
                 (theory.drop_time(task, *_weights(run)), analysis.drop_times(run, levels=ends)[0])
-                for run in merged_ensemble(lab, scale, seeds)
+                for run in merged_seeds(lab, scale, seeds).runs
             ]
             for scale in DROP_SCALES
         ]

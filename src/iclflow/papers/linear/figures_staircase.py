@@ -25,8 +25,8 @@ from .runs import (
     FOUR,
     HEAD_SHAPES,
     aligned_run,
-    cascade_ensemble,
-    few_heads_ensemble,
+    cascade_seeds,
+    few_heads_seeds,
     four_components,
     network_flow,
     separate_model,
@@ -182,7 +182,7 @@ def scalar_ode(lab: Lab) -> Drawing:
 def cascade(lab: Lab) -> Drawing:
     """Drop times of the exact flow against those computed from the initial weights."""
     seeds = lab.scaled(1, 4, 16)
-    runs = cascade_ensemble(lab, seeds)
+    runs = cascade_seeds(lab, seeds).runs
     stairs = [theory.staircase(four_components(), run.at(0)) for run in runs]
     predicted = np.array([each.drop_times for each in stairs])
     measured = np.array(
@@ -220,7 +220,9 @@ def heads(lab: Lab) -> Drawing:
     """Where training ends with fewer ranks than components."""
     seeds, task = lab.scaled(2, 6, 20), four_components()
     predicted = np.array([theory.final_loss(task, h, r) for h, r in HEAD_SHAPES])
-    measured = np.array([few_heads_ensemble(lab, h, r, seeds).final_losses for h, r in HEAD_SHAPES])
+    measured = np.array(
+        [few_heads_seeds(lab, h, r, seeds).each(lambda run: run.losses[-1]) for h, r in HEAD_SHAPES]
+    )
     order = np.argsort([h * r for h, r in HEAD_SHAPES], kind="stable")
     figure, (panel,) = canvas("single", 2.6)
     plateaus = theory.plateau_losses(task)

@@ -13,13 +13,7 @@ import numpy as np
 from ... import analysis, theory
 from ...config import Config
 from ...experiment import build_model, build_task
-from ...flows import (
-    Ensemble,
-    SaveAtTimes,
-    gradient_flow,
-    gradient_flow_ensemble,
-    init_many,
-)
+from ...flows import SaveAtTimes, gradient_flow, gradient_flow_ensemble, init_many
 from ...models import AbstractModel, Attention, Separate
 from ...risks import risk
 from ...tasks import LinearRegression
@@ -161,7 +155,7 @@ def plateau_durations(run: Trajectory) -> np.ndarray:
 
 
 @once
-def ensemble(lab: Lab, config: Config, key: int, seeds: int, **options: Any) -> Ensemble:
+def train_seeds(lab: Lab, config: Config, key: int, seeds: int, **options: Any) -> Given:
     """Gradient flows of a config from many initial weights, as one program.
 
     **Arguments:**
@@ -170,46 +164,38 @@ def ensemble(lab: Lab, config: Config, key: int, seeds: int, **options: Any) -> 
       on the same draw.
     - `options`: of the flow.
     """
+    task = build_task(config)
     models = init_many(lambda key: build_model(config, key)[0], jr.split(jr.key(key), seeds))
-    return gradient_flow_ensemble(models, risk(build_task(config), models), **options)
+    runs = gradient_flow_ensemble(models, risk(task, models), **options).runs
+    return Given(config, task, runs[0], own=True, seeds=runs)
 
 
-def given_seeds(config: Config, runs: Ensemble) -> Given:
-    """An ensemble of a claim's own."""
-    found = tuple(runs)
-    return Given(config, build_task(config), found[0], own=True, seeds=found)
-
-
-def merged_ensemble(lab: Lab, scale: float, seeds: int) -> Ensemble:
+def merged_seeds(lab: Lab, scale: float, seeds: int) -> Given:
     """Many seeds of the merged model."""
-    return ensemble(lab, merged_config(scale), 2, seeds)
+    return train_seeds(lab, merged_config(scale), 2, seeds)
 
 
-def cascade_ensemble(lab: Lab, seeds: int) -> Ensemble:
+def cascade_seeds(lab: Lab, seeds: int) -> Given:
     """Many staircases from weights of 1e-4: plateaus so long that the solver must be implicit."""
-    return ensemble(lab, staircase_config(1e-4), 8, seeds, solver="implicit")
+    return train_seeds(lab, staircase_config(1e-4), 8, seeds, solver="implicit")
 
 
-def few_heads_config(heads: int, rank: int) -> Config:
+def few_heads_seeds(lab: Lab, heads: int, rank: int, seeds: int) -> Given:
     """Heads that may have less room than there are components."""
-    return study("linear/few-heads", model={"heads": heads, "rank": rank})
+    config = study("linear/few-heads", model={"heads": heads, "rank": rank})
+    return train_seeds(lab, config, 9, seeds)
 
 
-def few_heads_ensemble(lab: Lab, heads: int, rank: int, seeds: int) -> Ensemble:
-    """Many seeds of `few_heads_config`."""
-    return ensemble(lab, few_heads_config(heads, rank), 9, seeds)
-
-
-def order_ensemble(lab: Lab, scale: float, seeds: int) -> Ensemble:
+def order_seeds(lab: Lab, scale: float, seeds: int) -> Given:
     """Staircases of five heads, one more than there are components."""
-    return ensemble(lab, staircase_config(scale, heads=5), 1, seeds)
+    return train_seeds(lab, staircase_config(scale, heads=5), 1, seeds)
 
 
 @once
 def learning_orders(lab: Lab, scale: float, seeds: int) -> list[tuple[int, ...]]:
     """The order in which each seed learns the components."""
-    task = four_components()
-    return [analysis.learning_order(run, task) for run in order_ensemble(lab, scale, seeds)]
+    found = order_seeds(lab, scale, seeds)
+    return [analysis.learning_order(run, found.task) for run in found.runs]
 
 
 def share_in_order(lab: Lab, scale: float, seeds: int, order=(0, 1, 2, 3)) -> float:
