@@ -76,10 +76,10 @@ def test_a_check_of_other_shapes_says_both():
 
 
 def test_a_claim_of_one_run_may_make_several_of_its_own():
-    runs = [[1.0, 2.0], [3.0]]
+    config, runs = study("linear/white"), [[1.0, 2.0], [3.0]]
 
     def on(lab):
-        return (Given(None, None, run[0], own=True, seeds=run) for run in runs)
+        return (Given(config, None, run[0], own=True, seeds=run) for run in runs)
 
     def test(given, lab):
         yield lab.close("values", given.each(lambda x: x), given.each(lambda x: x + 0.1), 0.2)
@@ -91,7 +91,8 @@ def test_a_claim_of_one_run_may_make_several_of_its_own():
     finally:
         del CLAIMS._items["linear/test"]
     assert [check.predicted for check in checks] == runs
-    assert Given(None, None, 1.0).each(lambda x: x) == 1.0 and Given(None, None, 1.0).runs == (1.0,)
+    alone = Given(config, None, 1.0)
+    assert alone.each(lambda x: x) == 1.0 and alone.runs == (1.0,)
 
 
 def test_verdicts_follow_from_the_checks():

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files import write_own
-from ..papers import Claim, Outcome
+from ..papers import FIGURES, Claim, Outcome
 from ..report import ReportFigure, RunInfo, render_report
 from ._gallery import figure_files
 
@@ -80,8 +80,6 @@ class Report:
     def write(self, folder: Path) -> Path:
         """Writes the page, the data and the figures, and returns the page; figures of an earlier
         report that are not in this one are removed."""
-        from ..papers import FIGURES
-
         page, claims = PAGES
         pages = {page: self.html(), claims: self.json_text()}
         earlier = [name for name in figure_files(FIGURES) if name not in self.files]

@@ -1,13 +1,12 @@
 """Claims on in-context against in-weight learning (arXiv 2501.16265 and its code)."""
 
-import jax.numpy as jnp
 import numpy as np
 
 from ... import theory
 from ...tasks import in_context_in_weight
 from .. import Checks, Lab, claim
 from .runs import white_settings, white_task
-from .runs_data import END, FRACTIONS, escaping_runs, in_weight_runs, test_losses
+from .runs_data import END, FRACTIONS, block_sizes, escaping_runs, in_weight_runs, test_losses
 
 
 @claim(
@@ -45,15 +44,8 @@ def in_context_and_in_weight(lab: Lab) -> Checks:
 def in_weight_blocks(lab: Lab) -> Checks:
     """Sizes of the blocks u and h at the end of each run."""
     lab.note(**white_settings(0.25), heads=8, fractions=FRACTIONS, end=END)
-    sizes = []
-    for run in in_weight_runs(lab):
-        final = run.final
-        sizes.append(
-            max(
-                float(jnp.abs(final.circuits.value[..., :-1]).max()),
-                float(jnp.abs(final.circuits.key_query[:, -1]).max()),
-            )
-        )
+    blocks = block_sizes(in_weight_runs(lab))
+    sizes = np.maximum(blocks["u"], blocks["h"])
     yield lab.close("u and h at p = 1", 0.0, sizes[-1], 1e-10, wrong=0.1)
     least = np.full(len(sizes) - 1, 0.01)
     yield lab.at_least("u and h at p < 1", least, sizes[:-1], wrong=10.0)

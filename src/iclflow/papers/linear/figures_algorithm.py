@@ -16,6 +16,7 @@ from .runs_data import (
     FRESH,
     OTHER_CONTEXTS,
     SEQUENCES,
+    block_sizes,
     descent_settings,
     in_weight_runs,
     losses_at_length,
@@ -198,7 +199,7 @@ def in_weight(lab: Lab) -> Drawing:
     b.set(xlabel="share of random tasks p", ylabel="loss at the end", yscale="log")
     b.set(ylim=(None, 12), xticks=(0, 0.5, 1))
     b.legend(loc="upper right", borderaxespad=0)
-    blocks = _block_sizes(runs)
+    blocks = block_sizes(runs)
     for i, (name, sizes) in enumerate(blocks.items()):
         # Blocks that never move would be at −∞: draw them at the bottom.
         c.semilogy(
@@ -216,18 +217,3 @@ def in_weight(lab: Lab) -> Drawing:
     config = {**white_settings(0.25), "heads": 8, "scale": 1e-2, "end": END}
     config["fractions"] = list(FRACTIONS)
     return Drawing(figure, data, config)
-
-
-def _block_sizes(runs) -> dict[str, np.ndarray]:
-    """The largest weight in each block of the final models."""
-    finals = [run.final.circuits for run in runs]
-    parts = {
-        "v": [weights.value[..., -1] for weights in finals],
-        "U": [weights.key_query[:, :-1] for weights in finals],
-        "u": [weights.value[..., :-1] for weights in finals],
-        "h": [weights.key_query[:, -1] for weights in finals],
-    }
-    return {
-        name: np.array([float(np.max(np.abs(each))) for each in blocks])
-        for name, blocks in parts.items()
-    }

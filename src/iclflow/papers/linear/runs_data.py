@@ -173,3 +173,18 @@ def test_losses(runs: Ensemble) -> tuple[np.ndarray, np.ndarray]:
         np.array([float(in_context(m)) for m in finals]),
         np.array([float(in_weight(m)) for m in finals]),
     )
+
+
+def block_sizes(runs: Ensemble) -> dict[str, np.ndarray]:
+    """The largest weight in each block of the final models."""
+    finals = [run.final.circuits for run in runs]
+    parts = {
+        "v": [weights.value[..., -1] for weights in finals],
+        "U": [weights.key_query[:, :-1] for weights in finals],
+        "u": [weights.value[..., :-1] for weights in finals],
+        "h": [weights.key_query[:, -1] for weights in finals],
+    }
+    return {
+        name: np.array([float(np.max(np.abs(each))) for each in blocks])
+        for name, blocks in parts.items()
+    }
