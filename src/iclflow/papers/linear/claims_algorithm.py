@@ -72,7 +72,7 @@ def pcr(lab: Lab) -> Checks:
     lab.note(**FOUR, heads=4, scale=1e-3, sequences=SEQUENCES)
     estimators = [PopulationPCR(task, m) for m in range(1, 5)]
     risks = np.array([theory.plateau_risk(task, m) for m in range(1, 5)])
-    sampled = SampledRisk(task, 2000)
+    sampled = SampledRisk(task, 2000)  # in batches
     estimates = [sampled.estimate(m, jr.key(14), 200_000) for m in plateau_models(lab)[1:]]
     values = np.array([float(e.value) for e in estimates])
     errors = np.array([float(e.standard_error) for e in estimates])

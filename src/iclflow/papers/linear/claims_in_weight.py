@@ -47,6 +47,7 @@ def in_weight_blocks(lab: Lab) -> Checks:
     blocks = block_sizes(in_weight_runs(lab))
     sizes = np.maximum(blocks["u"], blocks["h"])
     yield lab.close("u and h at p = 1", 0.0, sizes[-1], 1e-10, wrong=0.1)
+    # A hundredth of the size of learned weights, and far above rounding.
     least = np.full(len(sizes) - 1, 0.01)
     yield lab.at_least("u and h at p < 1", least, sizes[:-1], wrong=10.0)
 

@@ -48,6 +48,7 @@ def merged_two_stationary_sets(lab: Lab) -> Checks:
     lab.note(**FOUR, heads=heads, restarts=found.words)
     losses = lab.predict(np.array([minima.loss, saddles.loss]))
     distance = np.min(np.abs(found.losses[:, None] - losses), axis=1)
+    # Restarts rarely end at weights that are exactly zero: Hessians are taken at predicted points.
     at_zero = Attention(Merged.of(jnp.zeros(heads), jnp.zeros((heads, 4, 4))))
     v, U = theory.merged_minimum_point(task, np.ones(heads))
     at_minimum = Attention(Merged.of(jnp.asarray(v), jnp.asarray(U)))

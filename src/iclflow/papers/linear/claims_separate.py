@@ -44,12 +44,13 @@ def separate_stationary_points(lab: Lab) -> Checks:
     exact = risk(task, template)
     restarts = separate_restarts(lab)
     lab.note(**FOUR, heads=heads, rank=1, restarts=restarts.words)
-    bend = lab.predict(1.0)
+    bend = lab.predict(1.0)  # of the values: the gradient vanishes at the right ones alone
     gradients = [_gradient_size(exact, _model(point, bend)) for point in points if point.components]
     predicted = np.array([point.loss for point in points])
     matrices = lab.predict(np.array([point.matrix for point in points]))
     found = np.array([m.coefficients() for m in restarts.distinct_functions()])
     distance = np.abs(found[:, None] - matrices).max((2, 3)).min(1)
+    # Zero, the first point, is stationary by symmetry. Others differ by far more than 1e-6.
     at_rest = [p.matrix for p, size in zip(points[1:], gradients) if size < 1e-12]
     distinct = 1 + len({tuple(np.round(matrix, 6).ravel()) for matrix in at_rest})
     yield Check("functions at which the gradient vanishes", 2**4, distinct, comparison="equal")

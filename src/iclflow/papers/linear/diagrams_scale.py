@@ -40,6 +40,7 @@ def scale(swept: Swept) -> Drawing:
     rests = theory.plateau_losses(task)
     scales, firsts, stairs = _runs(swept)
     runs = [swept.trajectory(number) for number in firsts]
+    # All curves are drawn to the same end: runs that converge stay at their last loss.
     end = 2 * max(run.times[-1] for run in runs)
     times = np.geomspace(1.0, end, _TIMES)
     # Nothing is drawn after the end of a run that did not converge: it is not known to stay there.
@@ -160,6 +161,7 @@ def _draw_errors(panel, scales: np.ndarray, errors: np.ndarray) -> None:
         panel.loglog(scales, column, "o", ms=2.5, color=COLOURS[0], mfc="none", mew=0.7)
     middle = np.asarray([np.median(row[k]) if k.any() else np.nan for row, k in zip(errors, known)])
     panel.plot(scales, middle, lw=1.4, color=COLOURS[1], label="median")
+    # Through the smallest scale, where the limit is best.
     guide = middle[0] * (scales / scales[0]) ** 2
     kept = guide <= 1
     plot_theory(panel, scales[kept], guide[kept], "∝ s²")

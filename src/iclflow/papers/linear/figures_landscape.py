@@ -73,6 +73,7 @@ def landscape_separate(lab: Lab) -> Drawing:
         look = {"ha": side, "va": "center", "color": "0.25"}
         remark(panel, f"{{{name}}}" if name else "∅", (x, loss), (shift, 4 * visited), **look)
     losses = found.distinct_losses()
+    # Restarts agree to rounding only: each is counted at the nearest distinct loss.
     nearest = np.argmin(np.abs(found.losses[:, None] - losses), axis=1)
     counts = np.bincount(nearest, minlength=len(losses))
     counted.barh(losses, counts, height=0.016, color=COLOURS[0], zorder=2)
@@ -219,6 +220,7 @@ def order_by_growth(lab: Lab) -> Drawing:
     visits = theory.learning_order(task).visits
     losses = [visit.loss for visit in visits]
     drops = analysis.drop_times(run, levels=losses)
+    # The first two drops are magnified, with some of the plateaus beside them.
     margin, end = 0.6 * (drops[1] - drops[0]), 1.15 * drops[-1]
     start, turn = _again(lab, run, task, drops[0] - margin, drops[1] + margin)
     time, loss = curve_until(run, end)

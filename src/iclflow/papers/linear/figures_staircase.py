@@ -112,6 +112,7 @@ def staircase(lab: Lab) -> Drawing:
 def dense_times(cascade: theory.Staircase, end: float) -> np.ndarray:
     """Moments for a smooth curve: drops are far narrower than a run is long."""
     near = cascade.drop_times[:, None] + cascade.widths[:, None] * np.linspace(-30, 30, 200)
+    # Sorted and inside the run: drops close to each other have overlapping neighbourhoods.
     times = np.concatenate([[0.0], np.geomspace(1, end, 400), near.ravel()])
     return np.unique(np.clip(times, 0, end))
 
