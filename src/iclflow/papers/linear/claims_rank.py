@@ -36,7 +36,7 @@ def rank_scaling(lab: Lab) -> Checks:
         yield lab.relative(name, 10.0, growth[0], 0.1, wrong=5.0)
         if rank > 1:
             name = f"R = {rank}: growth of plateaus 1 to {rank - 1}"
-            # Everything that falls between ln 10 and 10 would do; all of them lengthen at all.
+            # Every plateau lengthens, so that a bound of 1 is wrong.
             yield lab.at_most(name, np.full(rank - 1, 5.0), growth[1:rank], wrong=1.0)
 
 

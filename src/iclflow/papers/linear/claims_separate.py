@@ -50,7 +50,7 @@ def separate_stationary_points(lab: Lab) -> Checks:
     matrices = lab.predict(np.array([point.matrix for point in points]))
     found = np.array([m.coefficients() for m in restarts.distinct_functions()])
     distance = np.abs(found[:, None] - matrices).max((2, 3)).min(1)
-    # Zero, the first point, is stationary by symmetry. Others differ by far more than 1e-6.
+    # Zero, the first point, is always stationary. The others differ by far more than 1e-6.
     at_rest = [p.matrix for p, size in zip(points[1:], gradients) if size < 1e-12]
     distinct = 1 + len({tuple(np.round(matrix, 6).ravel()) for matrix in at_rest})
     yield Check("functions at which the gradient vanishes", 2**4, distinct, comparison="equal")
