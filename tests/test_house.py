@@ -44,6 +44,7 @@ ORDER = (
         "theory",
         "analysis",
         "config",
+        "studies",
         "store",
         "experiment",
         "papers",

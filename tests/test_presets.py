@@ -17,7 +17,7 @@ from iclflow.experiment import overlay, prepare, train
 from iclflow.explorer import _reporter
 from iclflow.explorer._presets import CONTROLS, check_controls, picture_of, presets
 from iclflow.papers import PAPERS
-from iclflow.papers._study import read_study
+from iclflow.studies import read_study
 from iclflow.trajectory import Trajectory
 
 ROOT = Path(__file__).resolve().parent.parent

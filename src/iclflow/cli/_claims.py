@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..runtime import start
+from ..studies import PAPERS
 from ._errors import Parser, add_json
 from ._kinds import check_kind
-
-PAPERS = ("linear", "softmax", "multitask")
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..config import InputError
 from ..runtime import Activity, start
-from ._claims import PAPERS
+from ..studies import PAPERS
 from ._errors import Parser
 from ._interrupts import Interrupts, ignore_signals
 
@@ -20,7 +20,7 @@ _VERBS = {
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs claims; 1 if one fails (with --falsify: if one does not)."""
+    """Runs claims; 1 if one fails (with --falsify: if one does not), or a figure breaks."""
     options = _parser().parse_args(arguments)
     if options.jobs is not None and options.jobs < 1:
         raise InputError(f"`--jobs` = {options.jobs}: must be at least 1.")
@@ -104,6 +104,11 @@ def _print_closing(report, page: Path) -> None:
     count = len(report.outcomes)
     seconds = round(report.info.seconds, 3)
     print(f"{count} claim{'' if count == 1 else 's'} in {seconds:.1f} s: {_closing(report)}")
+    if report.not_drawn:
+        figures = "figure" if len(report.not_drawn) == 1 else "figures"
+        print(
+            f"{len(report.not_drawn)} {figures} could not be drawn: {', '.join(report.not_drawn)}."
+        )
     if report.left_out:
         print(left_out_text(report.left_out))
     print(f"report: {page}")

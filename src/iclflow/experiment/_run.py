@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..config import Config, load_config, parse_config
+from ..config import Config, InputError, parse_config
+from ..errors import shorten
 from ..flows import Status
 from ..runtime import Progress, show_progress
 from ..store import CONFIG, RunFolder, check_free, check_input, config_text
+from ..studies import read_settings
 from ..trajectory import Trajectory
 from ._build import Experiment, build_task, prepare
 from ._figure import loss_figure
@@ -80,7 +82,8 @@ def run(
 
     **Arguments:**
 
-    - `config`: a config, its plain data, or the path of its TOML file.
+    - `config`: a config, its plain data, the path of its TOML file, or the name of a study, such
+      as `linear/staircase`.
     - `out`: the folder for its config, trajectory and figure; None keeps it in memory.
     - `fresh`: compute it even if it is complete.
     - `force`: overwrite files in the folder with the names of a run's files, whoever wrote them.
@@ -90,11 +93,16 @@ def run(
     - `waiting`: called if another process computes this run, before waiting for it.
     """
     if isinstance(config, Path | str):
-        source, config = config, load_config(config)
+        source, config = config, parse_config(read_settings(config))
         if out is not None:
             check_input(source, Path(out), {CONFIG: config_text(config)})
-    elif not isinstance(config, Config):
+    elif isinstance(config, Mapping):
         config = parse_config(config)
+    elif not isinstance(config, Config):
+        raise InputError(
+            f"`config` = {shorten(config)}: must be a config, its plain data, the path of a TOML "
+            "file or the name of a study."
+        )
     with show_progress(config.name, progress) as tell:
         if out is None:
             return _compute(config, tell)

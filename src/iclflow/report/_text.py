@@ -87,6 +87,8 @@ def predicted_text(check: Check) -> str:
 
 def error_text(check: Check) -> str:
     """The error of a measurement and its tolerance; for a bound, the measurement and the bound."""
+    if check.mismatch:
+        return check.mismatch
     if check.comparison == "equal":
         return "equal" if check.passed else "not equal"
     if check.comparison in _BOUNDS:
@@ -100,8 +102,6 @@ def _bound_text(check: Check) -> str:
     """The measurement that violates its bound most, or comes nearest to violating it."""
     sign, lower = _BOUNDS[check.comparison], check.comparison == "at least"
     measured, bound = np.asarray(check.measured, float), np.asarray(check.predicted, float)
-    if measured.size == 0 or (bound.ndim and bound.shape != measured.shape):
-        return "not comparable"
     bound = np.broadcast_to(bound, measured.shape)
     spare = np.where(lower, measured - bound, bound - measured)
     # NaN satisfies no bound, and counts as worse than any number.
