@@ -87,7 +87,7 @@ def refusal(table, *columns, **options):
 def test_every_flag_is_one_expression(table, flag, text):
     columns = {"x": "model.scale", "y": "final_loss"} | {flag: text}
     words = refusal(table, **columns)
-    assert f"`--{flag}` = " in words and ("must be one" in words or "cannot be answered" in words)
+    assert f"`{flag}` = " in words and ("must be one" in words or "cannot be answered" in words)
 
 
 def test_expressions_with_commas_and_comments_inside_are_taken(table):
@@ -105,10 +105,10 @@ def test_expressions_with_commas_and_comments_inside_are_taken(table):
         (("unnest([1, 2])", "final_loss"), "must each have one value for every run"),
         (("run", "avg(final_loss)"), "cannot be answered"),
         (("hash", "final_loss"), "has 102 different texts: must have at most 40"),
-        (("run", "verdict"), "--y \"verdict = 'holds'\" draws the share of runs"),
+        (("run", "verdict"), "`y` = \"verdict = 'holds'\" draws the share of runs"),
         (("run", "'nan'::DOUBLE"), "There is nothing to draw"),
-        (("run", "final_los"), "`--y` = final_los cannot be answered: there is no column"),
-        (("model.scale", "task.noise"), "`--hue` is missing: `--y` = task.noise is a swept"),
+        (("run", "final_los"), "`y` = final_los cannot be answered: there is no column"),
+        (("model.scale", "task.noise"), "`hue` is missing: `y` = task.noise is a swept"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused_in_one_sentence(table, columns, sentence):

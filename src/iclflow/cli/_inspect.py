@@ -1,6 +1,5 @@
 """`iclflow inspect FILE`: what the heads of a trained model do, and which algorithm it is."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,9 +8,9 @@ from ..config import InputError
 from ..errors import shorten
 from ..files import OTHER_FOLDER, OwnFiles
 from ..runtime import Activity, start
-from ._errors import Parser, add_json
-from ._kinds import check_kind
+from ._arguments import Parser, check_kind
 from ._print_inspection import print_inspection
+from ._streams import print_json
 
 # Flags that override settings of the task on which a model is judged.
 _OF_THE_TASK = ("context", "noise", "eigenvalues")
@@ -21,7 +20,8 @@ _LARGEST_SEED = 2**32 - 1
 
 def main(arguments: Sequence[str]) -> int:
     """Reads a model, inspects it, and prints what was found."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
     if options.sequences < 2:
         raise InputError(f"`--sequences` = {shorten(options.sequences)}: must be at least 2.")
     if not 0 <= options.seed <= _LARGEST_SEED:
@@ -30,14 +30,12 @@ def main(arguments: Sequence[str]) -> int:
     check_kind(options.file, "folder of a run")
     start()
     with Activity(f"reading {options.file}") as activity:
-        try:
+        with parser.name_flags("task."):
             found, model, task = _inspect(options, activity)
-        except (ValueError, TypeError) as error:
-            raise _name_flag(error) from None
         if options.out:
             found["files"] = _draw(model, task, options)
     if options.json:
-        print(json.dumps(found, indent=2))
+        print_json(found)
     else:
         print_inspection(found)
     return 0
@@ -71,38 +69,32 @@ def _parser() -> Parser:
         "Shows what each head of a trained attention layer does, and which known estimator its "
         "predictions match.",
     )
-    parser.add_argument(
+    parser.flag(
         "file",
-        metavar="FILE",
-        help="the folder of a run, a model file of iclflow, or a PyTorch state dict with q_proj, "
+        "the folder of a run, a model file of iclflow, or a PyTorch state dict with q_proj, "
         "k_proj, v_proj and o_proj (.safetensors, .pth)",
+        "FILE",
     )
-    parser.add_argument("--heads", type=int, help="number of heads of a state dict; "
-                        "required unless the file states it")  # fmt: skip
-    parser.add_argument("--labels", type=int, help="number of labels of a state dict, the last "
-                        "entries of a token (default: the number of outputs, or 1 if every "
-                        "entry has one)")  # fmt: skip
-    parser.add_argument("--context", type=int, metavar="L", help="context length of the sequences "
-                        "to compare on (default: that of the run, else 8 D)")  # fmt: skip
-    parser.add_argument("--noise", type=float, metavar="VARIANCE", help="of their labels (default: "
-                        "that of the run, else 0.1)")  # fmt: skip
-    parser.add_argument("--eigenvalues", type=float, nargs="+", metavar="λ", help="of the input "
-                        "covariance (default: those of the run, else all 1)")  # fmt: skip
-    parser.add_argument("--sequences", type=int, default=20_000, help="number of sequences to "
-                        "compare on (default: 20000)")  # fmt: skip
-    parser.add_argument("--seed", type=int, default=0, help="of these sequences (default: 0)")
-    parser.add_argument("--out", metavar="DIR", help="draw the circuits into this folder")
-    add_json(parser)
+    words = "number of heads of a state dict; required unless the file states it"
+    parser.flag("--heads", words, type=int)
+    parser.flag(
+        "--labels",
+        "number of labels of a state dict, the last entries of a token (default: the number of "
+        "outputs, or 1 if every entry has one)",
+        type=int,
+    )
+    words = "context length of the sequences to compare on (default: that of the run, else 8 D)"
+    parser.flag("--context", words, "L", type=int)
+    words = "of their labels (default: that of the run, else 0.1)"
+    parser.flag("--noise", words, "VARIANCE", type=float)
+    words = "of the input covariance (default: those of the run, else all 1)"
+    parser.flag("--eigenvalues", words, "λ", type=float, nargs="+")
+    words = "number of sequences to compare on (default: 20000)"
+    parser.flag("--sequences", words, type=int, default=20_000)
+    parser.flag("--seed", "of these sequences (default: 0)", type=int, default=0)
+    parser.flag("--out", "draw the circuits into this folder", "DIR")
+    parser.add_json()
     return parser
-
-
-def _name_flag(error: Exception) -> InputError:
-    """An error about an argument of the library, or a setting of a config, as one about a flag."""
-    if not isinstance(error, InputError):
-        return InputError(" ".join(str(error).split()))
-    name = (error.field or "").removeprefix("task.")
-    is_flag = name.partition("[")[0] in ("heads", "labels", *_OF_THE_TASK)
-    return error.renamed(f"--{name}") if is_flag else error
 
 
 def _draw(model: Any, task: Any, options) -> list[str]:

@@ -71,7 +71,7 @@ def _say_division(found: dict[str, Any], say: Callable[[str], None]) -> None:
 
 def _opening(found: dict[str, Any]) -> str:
     """Model, heads and tokens: how the weights were read."""
-    from ._tables import count_of
+    from ..report import count_of
 
     heads = ""
     if found["heads"] is not None:

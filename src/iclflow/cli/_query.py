@@ -3,7 +3,6 @@
 import contextlib
 import csv
 import decimal
-import json
 import math
 import shutil
 import sys
@@ -12,9 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..config import InputError
-from ._errors import Parser, add_json
-from ._kinds import check_kind
-from ._streams import note
+from ._arguments import Parser, check_kind
+from ._streams import note, print_json
 
 if TYPE_CHECKING:
     from ..sweeps import Table
@@ -35,23 +33,25 @@ def main(arguments: Sequence[str]) -> int:
         "columns with dotted names, such as model.scale. Nothing can be changed.",
     )
     add_sweep(parser)
-    parser.add_argument(
-        "query", metavar="SQL", nargs="?",
-        help='such as "SELECT model.scale, median(final_loss) FROM results GROUP BY ALL" (default: '
+    parser.flag(
+        "query",
+        'such as "SELECT model.scale, median(final_loss) FROM results GROUP BY ALL" (default: '
         "shows the columns and the first runs; all runs with --csv and --json)",
-    )  # fmt: skip
-    parser.add_argument("--csv", action="store_true", help="print the result as CSV")
-    add_json(parser)
+        "SQL",
+        nargs="?",
+    )
+    parser.switch("--csv", "print the result as CSV")
+    parser.add_json()
     options = parser.parse_args(arguments)
     if options.json and options.csv:
         raise InputError("`--json` and `--csv`: both are given, must be at most one.")
-    with table_of(options) as table:
+    with parser.name_flags(), table_of(options) as table:
         if options.query is None and not (options.json or options.csv):
             return _overview(table)
         names, rows = table.ask("SELECT * FROM results" if options.query is None else options.query)
     if options.json:
         _check_names(names)
-        print(json.dumps([_json(dict(zip(names, row))) for row in rows], indent=2, default=str))
+        print_json([_json(dict(zip(names, row))) for row in rows])
     elif options.csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(names)
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _overview(table) -> int:
     """Shows which columns there are, and the first rows."""
-    from ._tables import count_of
+    from ..report import count_of
 
     _, [(count,)] = table.ask("SELECT count(*) FROM results")
     kinds = ", ".join(f"{name} ({kind.lower()})" for name, kind in table.columns.items())
@@ -86,21 +86,20 @@ def _json(value: Any) -> Any:
         return [_json(entry) for entry in value]
     if isinstance(value, decimal.Decimal):
         value = float(value)
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    # Dates, intervals and the like as text.
+    return value if isinstance(value, str | int | float | None) else str(value)
 
 
 def add_sweep(parser: Parser) -> None:
     """Adds the arguments that name a sweep and limit a query."""
-    parser.add_argument("sweep", metavar="SWEEP", help="folder of a sweep, or its name in --root")
-    parser.add_argument("--root", default="sweeps", metavar="DIR", help="where (default: sweeps)")
-    parser.add_argument(
-        "--timeout", type=float, default=60.0, metavar="SECONDS",
-        help="stop a query that takes longer (default: 60; 0: no limit)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--memory", type=float, default=2.0, metavar="GIB",
-        help="stop a query that needs more memory (default: 2; 0: no limit)",
-    )  # fmt: skip
+    parser.flag("sweep", "folder of a sweep, or its name in --root", "SWEEP")
+    parser.flag("--root", "where (default: sweeps)", "DIR", default="sweeps")
+    words = "stop a query that takes longer (default: 60; 0: no limit)"
+    parser.flag("--timeout", words, "SECONDS", type=float, default=60.0)
+    words = "stop a query that needs more memory (default: 2; 0: no limit)"
+    parser.flag("--memory", words, "GIB", type=float, default=2.0)
 
 
 @contextlib.contextmanager
@@ -169,11 +168,11 @@ def _print(names: list[str], rows: list[tuple]) -> None:
         kept = len(names)
         while kept > 1 and _width(names[:kept], cells) > room:
             kept -= 1
-        dropped = f"the last {len(names) - kept} of {len(names)} columns are left out and " * (
-            kept < len(names)
-        )
-        words = f"{dropped}long values are cut: name columns, or give --csv or --json."
-        note(f"the table is wide: {words}")
+        dropped = ""
+        if kept < len(names):
+            dropped = f"the last {len(names) - kept} of {len(names)} columns are left out and "
+        remedy = "name columns, or give --csv or --json"
+        note(f"the table is wide: {dropped}long values are cut: {remedy}.")
         names = names[:kept]
     table = plain_table(*names)
     for row in cells:

@@ -1,7 +1,6 @@
 """`iclflow reproduce NAME`: one figure, its data and its settings."""
 
 import difflib
-import json
 import textwrap
 import time
 from collections.abc import Sequence
@@ -10,8 +9,9 @@ from pathlib import Path
 from ..config import InputError
 from ..files import OTHER_FOLDER, OwnFiles
 from ..runtime import Activity, hide_progress, start, use_one_thread
-from ._errors import Parser, add_json
+from ._arguments import Parser
 from ._interrupts import Interrupts, ignore_signals, report_kept
+from ._streams import print_json
 
 # Prefix of figures that are drawn from sweeps.
 _SWEEPS = "sweeps/"
@@ -25,11 +25,11 @@ def main(arguments: Sequence[str]) -> int:
         "sweep first and keep it beside the figure: a sweep that was stopped resumes, and a "
         "complete one is drawn at once.",
     )
-    parser.add_argument("name", nargs="?", metavar="NAME", help="such as linear/staircase")
-    parser.add_argument("--list", action="store_true", help="list the figures")
-    parser.add_argument("--out", metavar="DIR", default="figures", help="where to write")
-    parser.add_argument("--tier", choices=("smoke", "default", "paper"), default="default")
-    add_json(parser)
+    parser.flag("name", "such as linear/staircase", "NAME", nargs="?")
+    parser.switch("--list", "list the figures")
+    parser.flag("--out", "where to write (default: figures)", "DIR", default="figures")
+    parser.add_tier()
+    parser.add_json()
     options = parser.parse_args(arguments)
     if not options.list and options.name is None:
         raise InputError("`NAME` is missing: `iclflow reproduce --list` lists the figures.")
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
 def _list(figures, as_json: bool) -> int:
     if as_json:
         keys = ("name", "title", "caption", "paper")
-        print(json.dumps([{k: getattr(f, k) for k in keys} for f in figures.values()], indent=2))
+        print_json([{key: getattr(f, key) for key in keys} for f in figures.values()])
     else:
         width = max((len(name) for name in figures), default=0)
         for name, figure in figures.items():
@@ -103,7 +103,7 @@ def _sweep(diagram, folder: Path, tier: str, as_json: bool) -> int:
 
 
 def _check_free(folder: Path, figure) -> None:
-    """Refuses a folder in which files of somebody else have the names of the figure's files."""
+    """Refuses a folder in which other programs' files have the names of the figure's files."""
     from ..drawing import SUFFIXES
 
     names = [f"{_stem(figure)}.{suffix}" for suffix in SUFFIXES]
@@ -117,7 +117,7 @@ def _stem(figure) -> str:
 def _say(figure, caption: str, files: list[str], seconds: float, as_json: bool) -> None:
     if as_json:
         result = {"name": figure.name, "title": figure.title, "caption": caption}
-        print(json.dumps(result | {"files": files, "seconds": round(seconds, 3)}, indent=2))
+        print_json(result | {"files": files, "seconds": round(seconds, 3)})
         return
     print(f"{figure.title} ({seconds:.1f} s)")
     wrap = textwrap.TextWrapper(80, "  ", "  ", break_on_hyphens=False)

@@ -1,5 +1,6 @@
 """Standard output and standard error, which may be closed early or from the start."""
 
+import json
 import os
 import select
 import sys
@@ -20,6 +21,11 @@ def note(text: str) -> None:
         print(f"iclflow: {text}", file=sys.stderr, flush=True)
     except OSError:
         _silence(sys.stderr)
+
+
+def print_json(data: Any) -> None:
+    """Prints results as JSON on standard output."""
+    print(json.dumps(data, indent=2))
 
 
 def note_waiting(what: str) -> None:

@@ -11,7 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ..experiment import Summary
-from ..papers import Claim
+from ..papers import Claim, Outcome
+from ..report import SIGNS, error_text
 from ..trajectory import Result
 
 if TYPE_CHECKING:
@@ -62,6 +63,13 @@ def print_claims(claims: tuple[Claim, ...]) -> None:
         console.print(Padding(Text(claim.statement), (0, 0, 0, 4)))
 
 
+def verdict_line(outcome: Outcome, width: int, time: str = "") -> str:
+    """One line on a claim: its verdict, its id in `width` characters, its error, and the reason."""
+    error = "" if outcome.worst is None else error_text(outcome.worst)
+    mark = f"{SIGNS[outcome.verdict]} {outcome.verdict:<12}"
+    return f"{mark} {outcome.claim.id:<{width}}  {error:<19} {time}{outcome.reason}".rstrip()
+
+
 def plain_table(*columns: str) -> Table:
     """A table with a line under its head; numbers are aligned to the right."""
     table = Table(box=SIMPLE_HEAD, padding=(0, 1), show_edge=False)
@@ -89,11 +97,6 @@ def print_wide(table: Table, width: int) -> None:
     whole."""
     known = None if sys.stdout.isatty() else width
     Console(highlight=False, width=known, markup=False).print(table)
-
-
-def count_of(count: int, noun: str) -> str:
-    """A number with its noun, such as "2 runs"."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _number(value: float | None, missing: str = "–") -> str:

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from ..config import Config, parse_config
-from ..experiment import Experiment, Run, overlay, prepare, summarise, train
+from ..experiment import Run, prepare, train
 from ..flows import Checkpoint, Status
 from ..trajectory import Result, Trajectory
 from ._channel import StopReason, WorkerChannel
@@ -51,7 +51,7 @@ def compute_run(
     experiment = prepare(parse_config(config, stored=True))
     if reason := channel.stop_reason():
         return _outcome(reason, seconds)
-    reporter = _reporter(channel, experiment, reported)
+    reporter = Reporter(channel, experiment, reported)
     if not reported:
         reporter.begin(_known_end(experiment.config))
     start = time.monotonic()
@@ -65,33 +65,25 @@ def compute_run(
     reporter.report_points(run)
     if reason is not None:
         return _outcome(reason, spent)
-    message = None
-    if callback.late:
-        message = f"Stopped after {limit:g} seconds, the time limit of the explorer."
-    _report_end(channel, reporter, experiment, run, spent, message, shown=run)
+    late = f"Stopped after {limit:g} seconds, the time limit of the explorer."
+    reporter.finish(run, run, spent, late if callback.late else "")
     return _outcome(None, spent)
 
 
 def report_whole_run(channel: WorkerChannel, config: Config, run: Trajectory) -> dict[str, Any]:
     """Reports a run that was read from disk, as if it had just ended."""
-    experiment = prepare(config)
-    reporter = _reporter(channel, experiment)
+    reporter = Reporter(channel, prepare(config))
     reporter.begin(float(run.times[-1]))
     shown = _thin_out(run)
     for end in [*range(_CHUNK, len(shown), _CHUNK), len(shown)]:
         reporter.report_points(shown[:end])
         if channel.cancelled:
             return _outcome("cancel", 0.0)
-    message = None
+    message = ""
     if len(shown) < len(run):
         message = f"{run.result.value} Of {len(run)} points {len(shown)} are shown."
-    seconds = float(run.statistics.get("seconds", 0.0))
-    _report_end(channel, reporter, experiment, run, seconds, message, shown)
+    reporter.finish(shown, run, float(run.statistics.get("seconds", 0.0)), message)
     return _outcome(None, 0.0)
-
-
-def _reporter(channel: WorkerChannel, experiment: Experiment, reported: int = 0) -> Reporter:
-    return Reporter(channel, experiment, overlay(experiment), experiment.floor(), reported)
 
 
 def _outcome(stopped: StopReason | None, seconds: float) -> dict[str, Any]:
@@ -128,7 +120,7 @@ def warm_up(channel: WorkerChannel, config: dict[str, Any]) -> None:
     """Compiles what a run of this config needs, and sends nothing."""
     experiment = prepare(parse_config(config, stored=True))
     run = train(experiment, lambda _: True, None, _steps_per_report(experiment.config))
-    _reporter(channel, experiment).measure(run)
+    Reporter(channel, experiment).measure(run)
 
 
 class _Callback:
@@ -173,30 +165,6 @@ def _steps_per_report(config: Config) -> int:
 def _known_end(config: Config) -> float | None:
     flow = config.flow
     return flow.end if flow.kind == "gradient_flow" else float(flow.steps)
-
-
-def _report_end(
-    channel: WorkerChannel,
-    reporter: Reporter,
-    experiment: Experiment,
-    run: Trajectory,
-    seconds: float,
-    message: str | None,
-    shown: Trajectory,
-) -> None:
-    summary = summarise(
-        experiment.config, run, reporter.floor, reporter.predicted, experiment.task
-    ).as_json()
-    channel.send_event(
-        "ended",
-        result=run.result.name,
-        message=message or run.result.value,
-        seconds=seconds,
-        points=len(shown),
-        summary=summary,
-    )
-    reporter.report_theory(float(shown.times[-1]), shown.times)
-    reporter.finish(shown, run)
 
 
 JOBS = {"run": compute_run, "draw": draw_loss, "warm": warm_up}

@@ -1,14 +1,21 @@
 """Jobs of a worker: runs and sweeps on disk."""
 
 import json
-import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from ..config import InputError, parse_config, read_toml
 from ..store import SWEEP
-from ..sweeps import MEASUREMENTS, Sweep, Table, load_trajectory, parse_sweep, sweep_tables
+from ..sweeps import (
+    MEASUREMENTS,
+    Sweep,
+    Table,
+    load_trajectory,
+    parse_sweep,
+    phase_cells,
+    sweep_tables,
+)
 from ..trajectory import Trajectory
 from ._channel import WorkerChannel
 from ._job_run import report_whole_run
@@ -73,7 +80,7 @@ def describe_sweep(channel: WorkerChannel, folder: str) -> dict[str, Any]:
 def draw_diagram(
     channel: WorkerChannel, folder: str, x: str, y: str | None, value: str
 ) -> dict[str, Any]:
-    """One measurement over two swept settings: medians over all the rest."""
+    """One measurement over two swept settings, as `iclflow plot` computes it."""
     sweep, table = _open(folder)
     allowed = [*sweep.axes, "seed"]
     for name, given in {"x": x, "y": y}.items():
@@ -82,38 +89,25 @@ def draw_diagram(
     kind = table.columns.get(value)
     if kind is None or value in _OTHERS or not _is_drawable(table, value, kind):
         raise InputError(f"`value` = {value!r} is not a measurement of this sweep.")
-    number = f"(\"{value}\" = 'holds')::DOUBLE" if kind == "VARCHAR" else f'"{value}"::DOUBLE'
-    share = kind in ("VARCHAR", "BOOLEAN")
-    statistic = "avg" if share else "median"
-    second = '""' if y is None else f'"{y}"'
-    columns = f'"{x}"' + ("" if y is None else f", {second}")
-    query = (
-        f"SELECT {columns}, {statistic}({number}), quantile_cont({number}, 0.9) - "
-        f"quantile_cont({number}, 0.1), count({number}) FROM results "
-        f'WHERE "{value}" IS NOT NULL GROUP BY {columns}'
-    )
-    _, rows = table.ask(query)
-    xs = _values(sweep, x)
-    ys = [None] if y is None else _values(sweep, y)
-    places = {
-        (_key(row[0]), None if y is None else _key(row[1])): row[1 if y is None else 2 :]
-        for row in rows
-    }
-    grid = [[places.get((_key(a), None if y is None else _key(b))) for a in xs] for b in ys]
+    notes: list[str] = []
+    shown = f"\"{value}\" = 'holds'" if kind == "VARCHAR" else f'"{value}"'
+    found, statistic = phase_cells(table, x, y, shown, notes.append)
+    cells = {(_key(a), _key(b)): cell for (a, b), cell in found.items()}
+    xs, ys = _values(sweep, x), [None] if y is None else _values(sweep, y)
+    grid = [[cells.get((_key(a), _key(b))) for a in xs] for b in ys]
+    most = max((cell.runs for cell in found.values()), default=0)
     others = [name for name in allowed if name not in (x, y)]
-    per_cell = max((cell[2] for line in grid for cell in line if cell), default=0)
-    what = "share of" if share else "median over"
-    words = f"{what} {per_cell} runs" if per_cell > 1 else "one run per cell"
-    if per_cell > 1 and others:
-        words += f" ({', '.join(others)})"
+    words = "one run per cell"
+    if most > 1:
+        over = f" ({', '.join(others)})" if others else ""
+        words = f"{'share of' if statistic == 'share' else 'median over'} {most} runs{over}"
     return {
         "x": {"name": x, "values": _to_json(xs)},
         "y": {"name": y, "values": _to_json(ys)},
-        **{
-            name: [[_finite(cell[i]) if cell else None for cell in line] for line in grid]
-            for i, name in enumerate(("z", "spread", "count"))
-        },
-        "words": words,
+        "z": [[cell and cell.middle for cell in line] for line in grid],
+        "spread": [[cell and cell.high - cell.low for cell in line] for line in grid],
+        "count": [[cell and cell.runs for cell in line] for line in grid],
+        "words": ". ".join([words, *(note.rstrip(".") for note in notes)]),
     }
 
 
@@ -193,10 +187,6 @@ def _words(name: str, kind: str) -> str:
         if name in measurement.columns:
             return measurement.words
     return f"share of runs in which {name} holds" if kind == "VARCHAR" else name
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 JOBS = {

@@ -1,5 +1,6 @@
 """What the page gets besides events: the data to start with, and the weights at a moment."""
 
+import dataclasses
 import importlib.metadata
 import json
 from typing import Any
@@ -32,7 +33,7 @@ def start_data() -> dict[str, Any]:
         "plotly": importlib.metadata.version("plotly"),
         "presets": known,
         "schema": Config.model_json_schema(),
-        "controls": {name: control.data() for name, control in CONTROLS.items()},
+        "controls": {name: dataclasses.asdict(control) for name, control in CONTROLS.items()},
         "kinds": _kinds(),
         "limits": describe_limits(),
     }

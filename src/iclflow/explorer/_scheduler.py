@@ -9,8 +9,7 @@ from ..config import Config
 from ._channel import FINAL, Message
 from ._limits import LONGEST_RUN, RequestError
 from ._pool import Pool, Worker
-from ._questions import Questions
-from ._queue import FairQueue
+from ._queue import FairQueue, Questions
 from ._session import OVER, Run, State, compile_key
 
 Action = Literal["cancel", "pause", "continue", "forget"]

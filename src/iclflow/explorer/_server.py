@@ -41,8 +41,8 @@ def explore(
     """
     if not is_local(host) and not allow_remote:
         raise InputError(
-            f"`--host` = {host}: others may reach it; give `--allow-remote` if they are to, or "
-            "leave it at 127.0.0.1."
+            f"`host` = {host}: others may reach it; give `allow_remote` if they are to, or leave "
+            "it at 127.0.0.1."
         )
     with _listening(host, port) as listener:
         asyncio.run(_serve(listener, host, roots, workers, names, ready))
@@ -69,13 +69,11 @@ def _listening(host: str, port: int | None) -> Iterator[socket.socket]:
         finally:
             listener.close()
         return
-    where = f"`--host` = {host}, `--port` = {'any of ' if port is None else ''}{_port_range(tried)}"
+    ports = f"any of {tried[0]} to {tried[-1]}" if port is None else str(port)
     reason = failure.strerror if failure is not None else "not a port"
-    raise InputError(f"{where} cannot be used ({reason}): choose another.")
-
-
-def _port_range(ports: Sequence[int]) -> str:
-    return str(ports[0]) if len(ports) == 1 else f"{ports[0]} to {ports[-1]}"
+    raise InputError(
+        f"`host` = {host}, `port` = {ports} cannot be used ({reason}): choose another."
+    )
 
 
 async def _serve(
