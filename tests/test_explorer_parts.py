@@ -21,7 +21,7 @@ import uvicorn
 from explorer_client import STAIRCASE, Asgi, wait_for
 from iclflow.config import parse_config
 from iclflow.explorer import _connections, _pool
-from iclflow.explorer._app import application
+from iclflow.explorer._app import build_application
 from iclflow.explorer._changes import change_config, check_config
 from iclflow.explorer._channel import Message
 from iclflow.explorer._connections import (
@@ -470,7 +470,7 @@ ROUTES = [
 @pytest.fixture
 def guarded():
     """An application that asks for a token."""
-    return Asgi(lambda hosts: application(Hub(0), StoredRuns([]), hosts, TOKEN))
+    return Asgi(lambda hosts: build_application(Hub(0), StoredRuns([]), hosts, TOKEN))
 
 
 def test_every_route_is_in_the_list_of_those_that_ask_for_the_token(guarded):
@@ -530,7 +530,7 @@ WRONG += [{"kind": None}, {"kind": []}, {"a": {"b": {"c": [1]}}}, "\x00", "é"]
 
 @pytest.mark.slow
 def test_requests_that_make_no_sense_are_refused_and_nothing_breaks():
-    site = Asgi(lambda hosts: application(Hub(0), StoredRuns([]), hosts))
+    site = Asgi(lambda hosts: build_application(Hub(0), StoredRuns([]), hosts))
     page = site.ask("POST", "/api/sessions").json["session"]
     model = STAIRCASE["model"]
     configs = [{**STAIRCASE, part: value} for part in ("model", "seed", "zz") for value in WRONG]

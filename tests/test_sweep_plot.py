@@ -117,7 +117,7 @@ def test_what_cannot_be_drawn_is_refused_in_one_sentence(table, columns, sentenc
 
 def test_shares_need_what_is_true_or_false_and_have_no_logarithm(table):
     words = refusal(table, "model.scale", "seed", kind="line", statistic="share")
-    assert 'must be true or false, such as --y "seed = 0"' in words
+    assert 'must be true or false, such as `y` = "seed = 0"' in words
     assert "has no logarithm" in refusal(table, "model.scale", "seed > 1", log=["y"])
 
 

@@ -14,7 +14,7 @@ from ._streams import note
 def report_errors(command: Callable[[], int]) -> int:
     """Runs a command and returns its exit code; bad input is reported in one sentence."""
     warnings.showwarning = _show_warning
-    # A name that is not UTF-8, or a terminal without that letter, is no reason to fail.
+    # Output must not fail at a file name that is not UTF-8, or a terminal without some letter.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:

@@ -7,7 +7,7 @@ from pathlib import Path
 from ..config import InputError
 from ..files import read_regular, write_atomic
 from ._arguments import Parser
-from ._query import add_sweep, table_of
+from ._query import add_sweep, open_table
 from ._streams import note, print_json
 
 _LOG = ("x", "y", "hue")
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
     plot = Plot(*columns, options.kind, logarithmic, options.statistic)
     if out is None:
         out = Path(f"{Path(options.sweep).name}-{plot.name}.png")
-    with parser.name_flags(), table_of(options) as table:
+    with parser.name_flags(), open_table(options) as table:
         content, kind = plot.draw(table, out.suffix.removeprefix("."), note), plot.kind_of(table)
     # A default name may be that of a file of the user.
     if not options.out and os.path.lexists(out) and read_regular(out) != content:

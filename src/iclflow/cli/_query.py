@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 
 # Rows of the overview.
 _FIRST = 5
-# Characters per line where there is no terminal, and per value where a table is too wide.
+# Characters per line where no terminal has a width, and per value where a table is too wide.
 _WIDEST, _LONGEST = 240, 16
+# The memory limit of DuckDB counts neither the rows that it returns nor long texts: the process may
+# take this many times the limit.
+_MEMORY_FACTOR = 2
 # Address space that a thread and its memory arena reserve without using it.
 _FOR_THREADS = 2**29
 
@@ -45,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if options.json and options.csv:
         raise InputError("`--json` and `--csv`: both are given, must be at most one.")
-    with parser.name_flags(), table_of(options) as table:
+    with parser.name_flags(), open_table(options) as table:
         if options.query is None and not (options.json or options.csv):
             return _overview(table)
         names, rows = table.ask("SELECT * FROM results" if options.query is None else options.query)
@@ -75,7 +78,7 @@ def _overview(table) -> int:
 def _check_names(names: Sequence[str]) -> None:
     for i, name in enumerate(names):
         if name in names[:i]:
-            raise InputError(f"`{name}` names two columns: name each by AS, since JSON has one.")
+            raise InputError(f"`{name}` names two columns: JSON needs a name for each, by AS.")
 
 
 def _json(value: Any) -> Any:
@@ -103,9 +106,9 @@ def add_sweep(parser: Parser) -> None:
 
 
 @contextlib.contextmanager
-def table_of(options) -> Iterator["Table"]:
-    """The table of the sweep that the options name, with their limits. A note says if the sweep is
-    not complete."""
+def open_table(options) -> Iterator["Table"]:
+    """Opens the table of the sweep that the options name, with their limits. A note says if the
+    sweep is not complete."""
     for name in ("timeout", "memory"):
         if not 0 <= getattr(options, name) < math.inf:
             raise InputError(f"`--{name}` = {getattr(options, name)}: must be a number from 0 up.")
@@ -139,8 +142,8 @@ def table_of(options) -> Iterator["Table"]:
 
 @contextlib.contextmanager
 def _limit_memory(size: int | None) -> Iterator[None]:
-    """Limits the address space of this process to what it has, twice `size` bytes, and some for
-    threads: the memory limit of DuckDB counts neither the rows that it returns nor long texts."""
+    """Limits the address space of this process, so that a query of more than `size` bytes fails
+    instead of filling the machine."""
     statistics = Path("/proc/self/statm")  # Linux only
     if size is None or not statistics.exists():
         yield
@@ -149,7 +152,7 @@ def _limit_memory(size: int | None) -> Iterator[None]:
 
     before = resource.getrlimit(resource.RLIMIT_AS)
     limit = int(statistics.read_text().split()[0]) * resource.getpagesize()
-    limit += 2 * size + _FOR_THREADS
+    limit += _MEMORY_FACTOR * size + _FOR_THREADS
     fits = [most for most in (limit, *before) if most != resource.RLIM_INFINITY]
     resource.setrlimit(resource.RLIMIT_AS, (min(fits), before[1]))
     try:

@@ -45,10 +45,7 @@ def main(arguments: Sequence[str]) -> int:
         close = difflib.get_close_matches(str(options.name), everything, n=1)
         remedy = f"did you mean {close[0]}?" if close else "`--list` lists the figures."
         raise InputError(f"`NAME` = {options.name!r} is not a figure: {remedy}")
-    folder = Path(options.out)
-    if options.name in DIAGRAMS:
-        return _sweep(DIAGRAMS[options.name], folder, options.tier, options.json)
-    return _draw(FIGURES[options.name], folder, options.tier, options.json)
+    return _draw(everything[options.name], Path(options.out), options.tier, options.json)
 
 
 def _list(figures, as_json: bool) -> int:
@@ -63,43 +60,39 @@ def _list(figures, as_json: bool) -> int:
 
 
 def _draw(figure, folder: Path, tier: str, as_json: bool) -> int:
+    """Draws a figure; one of a sweep computes the missing runs first."""
     from ..drawing import save_drawing
-    from ..papers import Lab
+    from ..papers import Diagram, Lab
     from ..store import result_folder
 
     begin = time.perf_counter()
     _check_free(folder, figure)
-    stop = Interrupts("nothing was kept")
-    with stop, result_folder(folder), Activity(f"drawing {figure.name}"), hide_progress():
-        drawing = figure.draw(Lab(tier))
-        files = [str(path) for path in save_drawing(drawing, folder, _stem(figure))]
+    kept, others = "nothing was kept", []
+    with result_folder(folder), Activity(figure.name) as activity:
+        if isinstance(figure, Diagram):
+            swept = _complete_sweep(figure, folder, tier, activity)
+            draw = lambda: figure.draw(swept, tier)
+            kept = f"the sweep is in {swept.folder}; the same command draws it"
+            others = [str(swept.folder)]
+        else:
+            draw = lambda: figure.draw(Lab(tier))
+        activity.update(f"drawing {figure.name}")
+        with Interrupts(kept), hide_progress():
+            drawing = draw()
+            files = [str(path) for path in save_drawing(drawing, folder, _stem(figure))]
     ignore_signals()
-    _say(figure, figure.caption, files, time.perf_counter() - begin, as_json)
+    _print_result(figure, drawing.caption, files + others, time.perf_counter() - begin, as_json)
     return 0
 
 
-def _sweep(diagram, folder: Path, tier: str, as_json: bool) -> int:
-    """Computes the missing runs of a sweep, and draws it."""
-    from ..drawing import save_drawing
-    from ..store import result_folder
+def _complete_sweep(diagram, folder: Path, tier: str, activity: Activity):
     from ..sweeps import LocalEngine, SweepResults, complete, parse_sweep
 
-    begin = time.perf_counter()
-    _check_free(folder, diagram)
     sweep = parse_sweep(diagram.data(tier))
-    activity, path = Activity(diagram.name), folder / sweep.folder_name
-
-    with result_folder(folder), activity:
-        with report_kept(path), Interrupts():
-            complete(sweep, path, LocalEngine(), activity.update)
-        activity.update(f"drawing {diagram.name}")
-        with Interrupts(f"the sweep is in {path}; the same command draws it"), hide_progress():
-            drawing = diagram.draw(SweepResults(sweep, path), tier)
-            files = [str(file) for file in save_drawing(drawing, folder, _stem(diagram))]
-    ignore_signals()
-    seconds = time.perf_counter() - begin
-    _say(diagram, drawing.caption, [*files, str(path)], seconds, as_json)
-    return 0
+    path = folder / sweep.folder_name
+    with report_kept(path), Interrupts():
+        complete(sweep, path, LocalEngine(), activity.update)
+    return SweepResults(sweep, path)
 
 
 def _check_free(folder: Path, figure) -> None:
@@ -114,7 +107,7 @@ def _stem(figure) -> str:
     return figure.name.replace("/", "-")
 
 
-def _say(figure, caption: str, files: list[str], seconds: float, as_json: bool) -> None:
+def _print_result(figure, caption: str, files: list[str], seconds: float, as_json: bool) -> None:
     if as_json:
         result = {"name": figure.name, "title": figure.title, "caption": caption}
         print_json(result | {"files": files, "seconds": round(seconds, 3)})

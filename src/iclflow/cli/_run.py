@@ -88,7 +88,7 @@ def _run(config: Config, path: Path, options, file: str) -> int:
 
 
 def _outcome(found) -> str:
-    """What became of a run, as the end of a summary."""
+    """Whether a run was computed, resumed or found, as the end of a summary."""
     if not found.computed:
         from ..store import RunFolder
 

@@ -13,7 +13,7 @@ from ._interrupts import Interrupts, ignore_signals, report_kept
 from ._streams import note_waiting, print_json
 
 ENGINES = ("local", "ray")
-# Keys of the file that are not settings of [base], by what a user might give as a flag.
+# Keys of the file outside of [base], by the flag that a user might try.
 _IN_FILE = {"seed": "seeds"} | {key: key for key in ("seeds", "name", "batch", "zip", "measure")}
 
 
@@ -79,7 +79,7 @@ def _with_base_flags(data: dict[str, Any], flags: Sequence[str]) -> dict[str, An
     for flag in flags:
         name = flag.removeprefix("--").partition("=")[0]
         if flag.startswith("--") and name in _IN_FILE:
-            raise InputError(f"`{flag}` is no flag: `{_IN_FILE[name]}` stands in the sweep's file.")
+            raise InputError(f"`{flag}` is not a flag: set `{_IN_FILE[name]}` in the file instead.")
     merged = with_flags(base, flags)
     axes = data.get("axes", {})
     axes = axes if isinstance(axes, dict) else {}

@@ -95,14 +95,14 @@ def _print_closing(report, page: Path) -> None:
     from ..report import count_of, left_out_text
 
     count = count_of(len(report.outcomes), "claim")
-    print(f"{count} in {report.info.seconds:.1f} s: {_closing(report)}")
+    print(f"{count} in {report.info.seconds:.1f} s: {_count_verdicts(report)}")
     if report.left_out:
         print(left_out_text(report.left_out))
     print(f"report: {page}")
 
 
-def _closing(report) -> str:
-    """How many claims got each verdict, as a sentence."""
+def _count_verdicts(report) -> str:
+    """How many claims got each verdict, as the end of a sentence."""
     counts, falsify = report.verdicts, report.info.falsify
     if falsify and report.ok:
         return "all fail, as they should"

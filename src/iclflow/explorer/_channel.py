@@ -14,8 +14,8 @@ import numpy as np
 
 from ._run_data import Frames, Points
 
-# Why a job should stop: nobody wants it any more, the reader paused it, or others have waited long
-# enough. The last two leave a checkpoint.
+# Why a job should stop: its result is no longer wanted, the reader paused it, or other pages have
+# waited long enough. The last two leave a checkpoint.
 StopReason = Literal["cancel", "pause", "yield"]
 MessageKind = Literal["ready", "event", "points", "done", "refused", "broke"]
 # Kinds of messages after which a worker is free again.
@@ -31,7 +31,7 @@ class Request(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """Asks a worker to stop the job of this number."""
+    """Tells a worker to stop the job of this number."""
 
     number: int
     reason: StopReason

@@ -46,8 +46,8 @@ class LimitedProtocol(H11Protocol):
 
     **Fields:**
 
-    - `most`: connections of the server. uvicorn makes the instances, so that each server sets this
-      on a subclass of its own.
+    - `most`: connections of the server. uvicorn creates the instances, so each server sets this on
+      a subclass.
     """
 
     most = _MOST
@@ -140,5 +140,5 @@ def limit_logs() -> None:
             logger.addFilter(RateLimit())
 
 
-# For messages of the explorer to whoever runs it.
+# For messages to the user who runs the server.
 LOGGER = logging.getLogger("iclflow.explorer")

@@ -49,8 +49,8 @@ class Guard:
     - `hosts`: the names of the server that are accepted, with their port.
     - `token`: for a server that others can reach, what every request must carry: the first request
       for the page in its address, later ones in the cookie that comes with the page. Such a server
-      accepts any IP address of this machine as well: an address, unlike a name, cannot be pointed
-      at it by somebody else.
+      accepts any IP address of this machine as well: other sites can point a name at it, but not
+      an address.
     """
 
     def __init__(self, app: ASGIApp, hosts: Iterable[str], token: str | None = None):

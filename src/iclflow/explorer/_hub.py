@@ -23,7 +23,8 @@ from ._session import OVER, Run, Session
 # Seconds between two rounds of upkeep.
 _TICK = 0.25
 # Seconds that a page may be without a stream before its runs are cancelled: after a stream has
-# ended, and after a request, since a busy machine may be slow to open the first stream.
+# ended (a reload takes about one), and after a request, since a busy machine may be slow to open
+# the first stream.
 _AWAY, _BUSY = 5.0, 30.0
 
 
@@ -102,7 +103,7 @@ class Hub:
         session.expected = time.monotonic() + _AWAY
 
     def find_run(self, id: str, session: Session | None = None) -> Run:
-        """The run of this id; with a session, one of its own."""
+        """The run of this id, among all runs or those of one session."""
         owners = self._sessions.values() if session is None else [session]
         for owner in owners:
             if id in owner.runs:

@@ -15,19 +15,20 @@ from ..trajectory import Result, Trajectory
 from ._channel import StopReason, WorkerChannel
 from ._reporter import Reporter
 
-# Steps of a descent from one report to the next, at most; fewer where steps take long: attention
-# then reads about this many tokens in between.
+# Steps of a descent between two reports, at most. Fewer where steps take long: then attention reads
+# about this many tokens between two reports, some tenths of a second.
 _MOST_STEPS = 500
 _TOKENS = 1_500_000
-# Points of a stored run that are shown, and that are sent together.
+# Points of a stored run that are shown at most, and points per message.
 _MOST_SHOWN, _CHUNK = 2000, 500
 # Seconds between reports of points, and between descriptions, which also take at most this share of
 # the time of a run.
 _POINTS_EVERY = 0.1
 _LIVE_EVERY, _LIVE_SHARE = 0.7, 0.2
-# A report that takes long is followed by a pause this many times as long.
+# A report that takes long is followed by a pause this many times as long, so that training keeps
+# most of the time.
 _REST = 3
-# `train` saves a checkpoint when it stops; in between it would cost time, and nobody needs it.
+# `train` saves a checkpoint when it stops; none are needed before.
 _NO_CHECKPOINTS = 1e9
 
 

@@ -20,8 +20,9 @@ from ..trajectory import Trajectory
 from ._channel import WorkerChannel
 from ._job_run import report_whole_run
 
-# What a table has besides swept settings and measurements.
+# Columns of a table that are neither swept settings nor measurements.
 _OTHERS = ("run", "seed", "hash", "result", "not_measured")
+# The types of columns that can be drawn, as DuckDB names them.
 _NUMBERS = ("DOUBLE", "BIGINT", "BOOLEAN", "INTEGER")
 _PLAIN = {
     "final_loss": "loss at the end",
@@ -52,11 +53,11 @@ def report_sweep_run(
 def describe_sweep(channel: WorkerChannel, folder: str) -> dict[str, Any]:
     """The swept settings of a sweep, and what was measured."""
     sweep, table = _open(folder)
-    swept = [{"name": name, "values": _to_json(_values(sweep, name))} for name in sweep.axes]
+    swept = [{"name": name, "values": _to_json(_list_values(sweep, name))} for name in sweep.axes]
     if len(sweep.seeds) > 1:
         swept.append({"name": "seed", "values": list(sweep.seeds)})
     measures = [
-        {"name": name, "words": name.replace("_", " "), "help": _words(name, kind)}
+        {"name": name, "words": name.replace("_", " "), "help": _describe_column(name, kind)}
         for name, kind in table.columns.items()
         if name not in sweep.axes and name not in _OTHERS and _is_drawable(table, name, kind)
     ]
@@ -93,7 +94,7 @@ def draw_diagram(
     shown = f"\"{value}\" = 'holds'" if kind == "VARCHAR" else f'"{value}"'
     found, statistic = phase_cells(table, x, y, shown, notes.append)
     cells = {(_key(a), _key(b)): cell for (a, b), cell in found.items()}
-    xs, ys = _values(sweep, x), [None] if y is None else _values(sweep, y)
+    xs, ys = _list_values(sweep, x), [None] if y is None else _list_values(sweep, y)
     grid = [[cells.get((_key(a), _key(b))) for a in xs] for b in ys]
     most = max((cell.runs for cell in found.values()), default=0)
     others = [name for name in allowed if name not in (x, y)]
@@ -141,7 +142,7 @@ def _open(folder: str) -> tuple[Sweep, Table]:
     return parse_sweep(read_toml(Path(folder) / SWEEP), stored=True), Table(files)
 
 
-def _values(sweep: Sweep, name: str) -> list[Any]:
+def _list_values(sweep: Sweep, name: str) -> list[Any]:
     """The values of a swept setting, each once, in the order of the sweep."""
     if name == "seed" and "seed" not in sweep.axes:
         return list(sweep.seeds)
@@ -164,7 +165,7 @@ def _key(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return json.dumps(value)
     if isinstance(value, int | float):
-        return f"{float(value):.12g}"
+        return f"{float(value):.12g}"  # Parquet and JSON may differ in the last digits
     if isinstance(value, str):
         return value
     return json.dumps(value if not hasattr(value, "tolist") else value.tolist())
@@ -180,7 +181,7 @@ def _is_drawable(table: Table, name: str, kind: str) -> bool:
     return {row[0] for row in rows} <= {"holds", "fails", "inconclusive", "misstated", None}
 
 
-def _words(name: str, kind: str) -> str:
+def _describe_column(name: str, kind: str) -> str:
     if name in _PLAIN:
         return _PLAIN[name]
     for measurement in MEASUREMENTS.values():

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..config import Config, InputError, largest_setting, memory_needed
 
-# Seconds that a run may compute; what it has by then is kept.
+# Seconds that a run may compute; what it has by then is kept. Readers do not wait longer.
 LONGEST_RUN = 120.0
 # Runs that one page may have waiting or under way, and that it may keep.
 MOST_WAITING = 8
@@ -17,6 +17,7 @@ MOST_SESSIONS = 256
 # Bytes of a request, and of what is kept of all runs.
 LARGEST_BODY = 2**18
 MOST_BYTES = 2**29
+# Bytes of one run. Four workers fit into a laptop.
 _MEMORY = 2 * 2**30
 
 

@@ -21,9 +21,9 @@ from ._head_sentences import (
 from ._panel_table import Snapshots
 from ._panels import Panels, build_panels
 from ._sentences import describe_estimators, describe_loss, describe_stairs
-from ._text import completed, number, percent
+from ._text import number, percent, percent_done
 
-# Contexts with more numbers take seconds to compare with estimators.
+# The comparison with estimators takes seconds for contexts with more numbers.
 _LARGEST_WATCHED = 2**15
 # Tasks whose sequences are kept, some ten megabytes each; the oldest is dropped.
 _MOST_WATCHES = 4
@@ -87,7 +87,7 @@ class Narrator:
         if floor is not None and floor < first:
             with contextlib.suppress(ValueError):
                 phase = learning_phases(run[: index + 1], floor=floor).at(float(run.times[index]))
-                done = completed((first - loss) / (first - floor))
+                done = percent_done((first - loss) / (first - floor))
                 return [
                     f"{phase.capitalize()}: {done} of the drop is done; the loss is {number(loss)}."
                 ]

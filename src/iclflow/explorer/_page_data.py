@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from ..config import Config, known_keys, section_class, sections
+from ..papers import SUBJECTS
 from ._channel import to_plain
 from ._limits import describe_limits
 from ._presets import CONTROLS, picture_of, presets
 from ._run_data import Points
 
 
-def start_data() -> dict[str, Any]:
+def build_start_data() -> dict[str, Any]:
     """Everything that the page needs to start."""
     known = [
         {
@@ -31,6 +32,7 @@ def start_data() -> dict[str, Any]:
     return {
         "version": importlib.metadata.version("iclflow"),
         "plotly": importlib.metadata.version("plotly"),
+        "papers": dict(SUBJECTS),
         "presets": known,
         "schema": Config.model_json_schema(),
         "controls": {name: dataclasses.asdict(control) for name, control in CONTROLS.items()},
@@ -53,7 +55,7 @@ def _kinds() -> dict[str, list[dict[str, str]]]:
     }
 
 
-def moment_data(
+def describe_moment(
     index: int, frame_index: int, frame: dict[str, np.ndarray], points: Points, panels: str
 ) -> dict[str, Any]:
     """The weights at one saved point, head by head.

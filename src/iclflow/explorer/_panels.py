@@ -15,7 +15,7 @@ from ..tasks import AbstractTask
 from ..trajectory import Trajectory
 from ._panel_table import Axis, Panel, Snapshots, choose_panels
 
-# More curves than this cannot be told apart.
+# Readers cannot distinguish more curves than this.
 LARGEST_SERIES = 32
 
 
@@ -44,8 +44,8 @@ class Measured(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Panels:
-    """The panels that exist for an experiment. Each point is measured by itself, so that a run can
-    be measured piece by piece.
+    """The panels that exist for an experiment. Each point is measured alone: a run can be measured
+    piece by piece.
 
     **Fields:**
 
@@ -126,7 +126,7 @@ def _series_names(axis: Axis, task: AbstractTask, heads: tuple[str, ...]) -> tup
 
 
 def _name_series(panel: Panel, series: tuple[str, ...]) -> Panel:
-    """The panel with as many series as can be told apart; its words say how many are left out."""
+    """The panel with the series that are drawn; its words say how many are left out."""
     if len(series) > LARGEST_SERIES:
         more = f" The first {LARGEST_SERIES} of {len(series)} are drawn."
         panel = panel._replace(words=panel.words + more)

@@ -22,7 +22,7 @@ from ._run_data import Frames, Points
 # point, where this many points are expected.
 _MATRIX_BYTES = 2**24
 _EXPECTED_POINTS = 1500
-# The curve of theory reaches this far beyond the last predicted drop, when no end is known.
+# How far the curve of theory reaches beyond the last predicted drop, if no end is known.
 _BEYOND_DROPS = 1.4
 
 
@@ -109,7 +109,7 @@ class Reporter:
             self.report_theory(self._curve_to, run.times)
 
     def measure(self, run: Trajectory) -> None:
-        """Computes what is reported of a run and sends nothing, so that all of it is compiled."""
+        """Computes what is reported of a run and sends nothing: this compiles all of it."""
         self._panels.measure(run)
         self._narrator.sentences(run, len(run) - 1)
         for claim in self._claims:
@@ -121,7 +121,7 @@ class Reporter:
             return {}
         count = len(next(iter(matrices.values())))
         if self._stride is None:
-            size = sum(part[0].size * 4 for part in matrices.values())
+            size = sum(part[0].size * 4 for part in matrices.values())  # bytes, as float32
             self._stride = max(1, -(-_EXPECTED_POINTS * size // _MATRIX_BYTES))
         chosen = [i for i in range(count) if (start + i) % self._stride == 0 or i == count - 1]
         return {
@@ -189,7 +189,7 @@ class Reporter:
         config, task = self._experiment.config, self._experiment.task
         outcomes = []
         for claim in self._claims:
-            # A run under way makes room for others; one that is over is reported to its end.
+            # A run under way yields to others; one that is over is reported to its end.
             if self._channel.cancelled if final else self._channel.stop_reason():
                 return
             outcomes.append(_describe_outcome(claim.check(run, task, config)))
@@ -215,7 +215,7 @@ def _describe_outcome(outcome: Outcome) -> dict[str, Any]:
             "predicted": predicted_text(worst),
             "measured": value_text(worst.measured),
             "error": error_text(worst),
-            # A tolerance of zero is no news: the comparison says it all.
+            # A tolerance of zero says nothing that the comparison does not say.
             "tolerance": worst.tolerance or None,
         }
     return described

@@ -70,8 +70,8 @@ class Run:
 
 
 def compile_key(config: Config) -> str:
-    """What decides which programs a run compiles: everything but the values of real numbers and the
-    length of contexts."""
+    """A key that is equal for runs that compile the same programs: all settings but the seed, the
+    name, the length of contexts and the values of real numbers."""
 
     def shape(value: Any) -> Any:
         if isinstance(value, dict):

@@ -15,7 +15,7 @@ from . import _exports
 from ._changes import change_config, check_config
 from ._hub import Hub
 from ._limits import RequestError
-from ._page_data import moment_data, start_data
+from ._page_data import build_start_data, describe_moment
 from ._requests import read_body, read_cell, read_title
 from ._session import OVER, Run, Session
 from ._stored import StoredRuns
@@ -41,7 +41,7 @@ class Site:
         return FileResponse(STATIC / "index.html", headers={"cache-control": "no-cache"})
 
     async def start(self, request: Request) -> Response:
-        return JSONResponse(await asyncio.to_thread(start_data))
+        return JSONResponse(await asyncio.to_thread(build_start_data))
 
     async def health(self, request: Request) -> Response:
         return JSONResponse(self._hub.health())
@@ -99,14 +99,15 @@ class Site:
     async def moment(self, request: Request) -> Response:
         data = self._hub.find_run(request.path_params["run"]).data
         given = request.path_params["index"]
+        # `isdecimal` alone also takes digits of other scripts.
         is_plain = given.isascii() and given.isdecimal() and len(given) < 10
         index = int(given) if is_plain else -1
         if not 0 <= index < data.count:
             last = data.count - 1
             raise RequestError(f"`index` = {given[:20]}: must be from 0 to {last}.", "index")
-        # Read here, in the event loop: the thread gets what nobody writes to any more.
+        # Read here, in the event loop: the thread gets data that no longer changes.
         held = *data.frame(index), data.points(), data.events.get("panels", "{}")
-        return JSONResponse(await asyncio.to_thread(moment_data, index, *held))
+        return JSONResponse(await asyncio.to_thread(describe_moment, index, *held))
 
     async def export(self, request: Request) -> Response:
         run, kind = self._hub.find_run(request.path_params["run"]), request.path_params["kind"]
@@ -129,7 +130,7 @@ class Site:
         data = run.data
         if not data.count:
             raise RequestError("The run has no points yet: wait until it has begun.", status=409)
-        # Read here, in the event loop: the thread gets what nobody writes to any more.
+        # Read here, in the event loop: the thread gets data that no longer changes.
         points, events = data.points(), dict(data.events)
         if kind == "csv":
             return await asyncio.to_thread(_exports.as_csv, points, events)

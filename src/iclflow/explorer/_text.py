@@ -32,14 +32,14 @@ def percent(share: float) -> str:
     return f"{value:.0f} %" if value >= 9.95 else f"{value:.1f} %"
 
 
-def completed(share: float) -> str:
-    """How much of something is complete: 100 % only if nothing is left."""
+def percent_done(share: float) -> str:
+    """How much of something is complete; "100 %" only if nothing is left."""
     if not 0.99 < share < 1:
         return percent(min(max(share, 0.0), 1.0))
     return f"{np.floor(1000 * share) / 10:.1f} %"
 
 
-def numbered(noun: str, numbers: Sequence[int]) -> str:
+def list_numbers(noun: str, numbers: Sequence[int]) -> str:
     """Things by their numbers: "task 2", "tasks 1, 3"."""
     return f"{noun}{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"
 
