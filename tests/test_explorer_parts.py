@@ -33,8 +33,7 @@ from iclflow.explorer._connections import (
     most_connections,
 )
 from iclflow.explorer._exports import as_csv, as_json, as_program, as_toml
-from iclflow.explorer._folder import make_checkpoint_folder
-from iclflow.explorer._hub import Hub
+from iclflow.explorer._hub import Hub, make_checkpoint_folder
 from iclflow.explorer._limits import LIMITS, RequestError, describe_limits
 from iclflow.explorer._pool import Pool, Worker
 from iclflow.explorer._presets import presets
@@ -597,7 +596,7 @@ def test_the_program_of_a_run_makes_it_again_to_the_bit(tmp_path):
 
 def test_folders_of_killed_servers_go_and_what_a_link_leads_to_stays(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr("iclflow.explorer._folder._is_alive", lambda pid: False)
+    monkeypatch.setattr("iclflow.explorer._hub._is_alive", lambda pid: False)
     left = make_checkpoint_folder()
     (left / "0123456789abcdef.safetensors").write_bytes(b"of a run")
     (left / "notes.safetensors").write_bytes(b"mine")

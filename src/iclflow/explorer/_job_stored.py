@@ -32,21 +32,10 @@ _PLAIN = {
 
 
 def report_stored_run(
-    channel: WorkerChannel, config: dict[str, Any], folder: str
+    channel: WorkerChannel, config: dict[str, Any], folder: str, number: int | None = None
 ) -> dict[str, Any]:
-    """Reports a run on disk."""
-    try:
-        run = Trajectory.load(folder)
-    except ValueError as error:
-        raise InputError(str(error)) from None
-    return report_whole_run(channel, parse_config(config, stored=True), run)
-
-
-def report_sweep_run(
-    channel: WorkerChannel, config: dict[str, Any], folder: str, number: int
-) -> dict[str, Any]:
-    """Reports a run of a sweep that kept its trajectories."""
-    run = load_trajectory(folder, number)
+    """Reports a run on disk; with a number, one of a sweep that kept its trajectories."""
+    run = Trajectory.load(folder) if number is None else load_trajectory(folder, number)
     return report_whole_run(channel, parse_config(config, stored=True), run)
 
 
@@ -192,7 +181,6 @@ def _describe_column(name: str, kind: str) -> str:
 
 JOBS = {
     "stored": report_stored_run,
-    "member": report_sweep_run,
     "sweep": describe_sweep,
     "diagram": draw_diagram,
     "cell": find_cell,

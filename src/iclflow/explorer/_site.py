@@ -178,13 +178,12 @@ class Site:
         wanted = {"folder": str(folder), "cell": read_cell(body)}
         cell = await self._hub.scheduler.ask("cell", wanted)
         config = await asyncio.to_thread(check_config, cell["config"])
-        title = f"run {cell['number']} of {folder.name}"
+        about = {"kind": "cell", "name": f"run {cell['number']} of {folder.name}"}
         if cell["kept"]:
-            about = {"kind": "cell", "name": title, "words": "A run of a sweep, as it was stored."}
+            about["words"] = "A run of a sweep, as it was stored."
             arguments = {"folder": str(folder), "number": cell["number"]}
-            return self._open(session, config, "member", arguments, about)
-        words = "A run of a sweep, computed again: the sweep did not keep its weights."
-        about = {"kind": "cell", "name": title, "words": words}
+            return self._open(session, config, "stored", arguments, about)
+        about["words"] = "A run of a sweep, computed again: the sweep did not keep its weights."
         return self._open(session, config, "run", {}, about)
 
     def _open(

@@ -43,10 +43,11 @@ def main(pipe: Connection) -> None:
 def _run_job(channel: WorkerChannel, job: Callable, request: Request) -> bool:
     """Runs one job and sends its result; False if it was the last job of this process."""
     from ..config import InputError, out_of_memory
+    from ..files import FileError
 
     try:
         answer = "done", job(channel, **request.arguments)
-    except InputError as refusal:
+    except (InputError, FileError) as refusal:
         answer = "refused", str(refusal)
     except ServerGone:
         raise
