@@ -67,7 +67,7 @@ def _check(options) -> None:
 
 
 def _open(address: str) -> None:
-    """Opens the page without waiting for the browser."""
+    """Opens the page without waiting for the browser, which may block until it is closed."""
     import webbrowser
 
     threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()

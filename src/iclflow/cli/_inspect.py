@@ -193,7 +193,7 @@ def _loss(found: dict[str, Any]) -> str:
     value, error = found["loss"], found["loss_standard_error"]
     if error == 0:
         return f"{value:.6g} ({found['loss_kind']})"
-    places = max(1 - math.floor(math.log10(error)), 0)
+    places = max(1 - math.floor(math.log10(error)), 0)  # two digits of the error
     return f"{value:.{places}f} ± {error:.{places}f} ({found['loss_kind']})"
 
 

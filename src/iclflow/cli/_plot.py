@@ -49,6 +49,7 @@ def main(arguments: Sequence[str]) -> int:
     for part in logarithmic:
         if part not in _LOG:
             raise InputError(f"`--log` = {options.log}: must be some of x, y and hue, with commas.")
+    # Checked before the table is read, which may take long.
     out = Path(options.out) if options.out else None
     if out is not None and out.suffix not in _FORMATS:
         raise InputError(f"`--out` = {out}: must end in .png, .pdf or .svg.")

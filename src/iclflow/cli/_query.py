@@ -76,6 +76,7 @@ def _overview(table) -> int:
 
 
 def _check_names(names: Sequence[str]) -> None:
+    # DuckDB allows equal names; a JSON object would keep only the last.
     for i, name in enumerate(names):
         if name in names[:i]:
             raise InputError(f"`{name}` names two columns: JSON needs a name for each, by AS.")
@@ -151,6 +152,7 @@ def _limit_memory(size: int | None) -> Iterator[None]:
     import resource
 
     before = resource.getrlimit(resource.RLIMIT_AS)
+    # The first entry of statm is the address space in pages.
     limit = int(statistics.read_text().split()[0]) * resource.getpagesize()
     limit += _MEMORY_FACTOR * size + _FOR_THREADS
     fits = [most for most in (limit, *before) if most != resource.RLIM_INFINITY]
@@ -166,6 +168,7 @@ def _print(names: list[str], rows: list[tuple]) -> None:
 
     cells = [[_format(value) for value in row] for row in rows]
     room = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDEST
+    # First long values are cut, then columns dropped from the right: settings come first.
     if _width(names, cells) > room:
         cells = [[_shorten(text) for text in row] for row in cells]
         kept = len(names)

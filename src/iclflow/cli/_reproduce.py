@@ -33,6 +33,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if not options.list and options.name is None:
         raise InputError("`NAME` is missing: `iclflow reproduce --list` lists the figures.")
+    # Before NumPy is loaded, which reads this only once.
     if options.name is not None and options.name.startswith(_SWEEPS):
         use_one_thread()
     start(brief=True)

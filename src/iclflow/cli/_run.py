@@ -19,6 +19,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0 if arguments else 2
     file, options, flags = parser.parse_resumable(arguments)
     check_kind(file, "file of a run")
+    # Before JAX is loaded: a config that cannot work is refused at once.
     config = read_config(file, flags)
     folder = Path(options.out) if options.out else Path("runs") / config.folder_name
     return _run(config, folder, options, file)
@@ -74,7 +75,7 @@ def _run(config: Config, path: Path, options, file: str) -> int:
             waiting=partial(note_waiting, "run"),
         )
         summary = found.summary()
-    ignore_signals()
+    ignore_signals()  # everything is on disk: an interrupt must not look like a loss
     if options.json:
         facts = {"folder": str(path), "written": found.written, "resumed": found.resumed}
         print_json({**summary.as_json(), **facts})

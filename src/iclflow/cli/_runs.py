@@ -12,7 +12,10 @@ from ._arguments import Parser
 from ._streams import note, print_json
 
 ACTIONS = ("list", "verify", "gc")
+# What `gc` reports: removed files, runs and sweeps, and folders that a process is computing.
 _REMOVED = ("files", "runs", "sweeps", "busy")
+# Characters of a table where no terminal has a width: folders may have long names.
+_WIDTH = 240
 # Where runs and sweeps are written by default.
 _ROOTS = ("runs", "sweeps")
 
@@ -68,7 +71,7 @@ def _list(roots: Sequence[Path], options) -> int:
         return 0
     sweeps = [
         sweep
-        for root in ([] if options.where else roots)
+        for root in ([] if options.where else roots)  # a sweep has no single config
         for sweep in list_sweeps(root)
         if options.status in (None, sweep.status)
         and fnmatch.fnmatch(sweep.folder.name, options.name or "*")
@@ -97,7 +100,7 @@ def _print_runs(runs) -> None:
             kinds = (task, model, str(config.model.heads), risk, flow, str(config.seed))
         numbers = number(run.final_loss, ".6g"), number(run.seconds, ".2f")
         table.add_row(printable(run.folder), _status(run), run.result or "–", *kinds, *numbers)
-    print_wide(table, 240)
+    print_wide(table, _WIDTH)
 
 
 def _print_sweeps(sweeps) -> None:
@@ -107,7 +110,7 @@ def _print_sweeps(sweeps) -> None:
     for sweep in sweeps:
         runs = "–" if sweep.runs is None else str(sweep.runs)
         table.add_row(printable(sweep.folder), _status(sweep), runs, str(sweep.batches))
-    print_wide(table, 240)
+    print_wide(table, _WIDTH)
 
 
 def _status(stored) -> str:
@@ -119,6 +122,7 @@ def _verify(roots: Sequence[Path], options) -> int:
     from ..store import find_damage, find_sweep_damage, list_runs, list_sweeps
 
     every = [run for root in roots for run in list_runs(root)]
+    # An unfinished run has no manifest yet, so no hashes to compare with.
     runs = [run for run in every if run.status != "unfinished"]
     sweeps = [sweep for root in roots for sweep in list_sweeps(root)]
     found = [sentence for run in runs for sentence in find_damage(run.folder) or _reason(run)]
@@ -150,6 +154,7 @@ def _gc(roots: Sequence[Path], options) -> int:
         else:
             print(f"Nothing to remove below {_join(roots)}.")
         return 0
+    # Questions go to standard error: standard output may be read by a program.
     if not options.yes and not _confirm(found.files, found.runs, found.sweeps):
         print("Nothing was removed.", file=sys.stderr)
         return 0

@@ -26,6 +26,7 @@ def main(arguments: Sequence[str]) -> int:
     kind = Path(options.figure).suffix if options.figure else ".png"
     if kind not in (".png", ".pdf"):
         raise InputError(f"`--figure` = {options.figure}: must end in .png or .pdf.")
+    # All refusals come before JAX is loaded, which takes seconds.
     check_kind(options.run, "folder of a run")
     from ..store import find_damage, find_run
 

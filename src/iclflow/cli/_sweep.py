@@ -30,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.address is not None and options.engine != "ray":
         raise InputError(f"`--address` = {options.address} needs --engine ray.")
     data = _with_base_flags(named(read_toml(file), file), flags)
-    use_one_thread()
+    use_one_thread()  # rows must not depend on how many cores a machine has
     # With Ray its workers use the devices: this process only checks and gathers.
     start(processor_only=options.engine == "ray")
     from ..store import SWEEP, check_input
@@ -82,7 +82,7 @@ def _with_base_flags(data: dict[str, Any], flags: Sequence[str]) -> dict[str, An
             raise InputError(f"`{flag}` is not a flag: set `{_IN_FILE[name]}` in the file instead.")
     merged = with_flags(base, flags)
     axes = data.get("axes", {})
-    axes = axes if isinstance(axes, dict) else {}
+    axes = axes if isinstance(axes, dict) else {}  # `parse_sweep` refuses anything else
     for flag in flags:
         name = flag.removeprefix("--").partition("=")[0]
         section, _, key = name.partition(".")

@@ -18,6 +18,9 @@ from ..trajectory import Result
 if TYPE_CHECKING:
     from ..sweeps import Share
 
+# Characters where no terminal has a width: enough for the names of patterns and some settings.
+_EMERGENCE_WIDTH = 140
+
 
 def print_summary(summary: Summary, closing: str) -> None:
     """Prints the summary of a run, and a closing line on where it is."""
@@ -89,7 +92,7 @@ def print_emergence(shares: Sequence["Share"]) -> None:
         cells += [f"{100 * each.runs / each.of:.1f} %", interval]
         value = each.value if each.column == "roles" else f"{each.column}: {each.value}"
         table.add_row(value, *map(str, cells))
-    print_wide(table, 140)
+    print_wide(table, _EMERGENCE_WIDTH)
 
 
 def print_wide(table: Table, width: int) -> None:

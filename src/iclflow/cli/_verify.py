@@ -29,6 +29,7 @@ def main(arguments: Sequence[str]) -> int:
     from ._tables import verdict_line
 
     selected = {"paper": options.paper, "tier": options.tier}
+    # Unknown ids are refused here, before a folder is made.
     chosen, _ = select(options.claim or (), **selected)
     width = max(len(claim.id) for claim in chosen)
     quiet = options.json == "-"
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
     with Interrupts("no report was written") as interrupts, Activity("verifying") as activity:
 
         def show(result) -> None:
-            interrupts.check()
+            interrupts.check()  # a claim may have taken Ctrl-C for its own failure
             if isinstance(result, Outcome):
                 line = verdict_line(result, width, f"{result.seconds:7.1f} s  ")
             else:
@@ -87,6 +88,7 @@ def _folder(options) -> Path:
     if options.out:
         return Path(options.out)
     kind = "falsify" if options.falsify else "verify"
+    # The paper tier computes more than the default, so that it is a whole report as well.
     whole = not (options.claim or options.paper or options.tier == "smoke")
     return Path("out") / (kind if whole else f"{kind}-part")
 

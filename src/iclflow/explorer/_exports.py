@@ -81,6 +81,7 @@ def as_json(about: Mapping[str, Any], points: Points, events: Mapping[str, str])
     - `about`: its title, its config and so on.
     """
     parts = {type: _read_event(events, type) for type in ("panels", "theory", "claims", "ended")}
+    # JSON has no infinities: `to_plain` writes them as null.
     return json.dumps(to_plain({**about, **points._asdict(), **parts}), indent=1).encode()
 
 

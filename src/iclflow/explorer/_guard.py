@@ -93,6 +93,8 @@ class Guard:
             return 401, "A token is needed: open the address that `iclflow explore` printed."
         if scope["method"] not in ("GET", "HEAD", "POST"):
             return 405, "Only GET and POST are allowed."
+        # Old browsers do not send these headers: for them `Origin` decides, below. A link from
+        # another site may open the page, but not read anything from it.
         site = headers.get("sec-fetch-site", "same-origin")
         page = scope["path"] == "/" and headers.get("sec-fetch-mode", "navigate") == "navigate"
         if site not in ("same-origin", "none") and not page:
@@ -113,6 +115,7 @@ class Guard:
             port = "" if parts.port is None else f":{parts.port}"
         except ValueError:
             return False
+        # Compared as text: `urlsplit` also takes user names and odd spellings of numbers.
         written = f"[{number}]" if number.version == 6 else str(number)
         return host == written + port and f"127.0.0.1{port}" in self._hosts
 
@@ -134,10 +137,7 @@ class Guard:
     def _refuse_post(self, headers: Any) -> tuple[int, str] | None:
         """Why a request that changes something is refused, if it is."""
         if headers.get("origin", "").lower() != f"http://{headers['host'].lower()}":
-            return (
-                403,
-                "Only the page itself may change something: `Origin` is another site.",
-            )
+            return 403, "Only the page itself may change something: `Origin` is another site."
         if headers.get("content-type", "").partition(";")[0].strip() != "application/json":
             return 415, "The body must be JSON, with the `Content-Type` of JSON."
         length = headers.get("content-length", "0")

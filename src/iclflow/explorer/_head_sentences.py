@@ -28,6 +28,7 @@ _DEBIASED, _NEARLY = 0.05, 0.2
 
 def describe_strongest(circuits: Circuits, names: Sequence[str]) -> list[str]:
     """The head that adds most, for a stack of layers."""
+    # The first axis has one point, the last one label.
     omega, mu = circuits.omega[0, :, 0], circuits.mu[0, :, 0]
     largest = int(np.argmax(np.abs(omega * mu)))
     numbers = f"ω = {number(omega[largest])}, μ = {number(mu[largest])}"

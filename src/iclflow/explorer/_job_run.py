@@ -61,6 +61,7 @@ def compute_run(
     run = train(experiment, callback, saved, _steps_per_report(experiment.config))
     spent = seconds + time.monotonic() - start
     reason = callback.stop_reason
+    # Only a run that will be resumed needs its checkpoint.
     if reason not in ("pause", "yield"):
         Path(checkpoint).unlink(missing_ok=True)
     reporter.report_points(run)
@@ -137,6 +138,7 @@ class _Callback:
     def __call__(self, status: Status) -> bool:
         now = time.monotonic()
         assert status.so_far is not None
+        # The first call comes at once: the page shows a point as soon as there is one.
         live = now - self._last_live >= max(_LIVE_EVERY, self._reporter.cost / _LIVE_SHARE)
         due = now - self._last_points >= max(_POINTS_EVERY, _REST * self._cost)
         if self._first or live or due:

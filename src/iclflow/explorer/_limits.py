@@ -115,6 +115,7 @@ class RequestError(InputError):
 
 def group_digits(number: int) -> str:
     """A whole number with thousands set apart: 20 000."""
+    # A comma means a decimal point to many readers.
     return f"{number:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
 
 

@@ -90,6 +90,7 @@ class Panels:
         return Measured(
             self.measure_lines(points),
             self.name_roles(points.circuits),
+            # Colours on a screen need no more digits.
             {matrix.name: np.asarray(values, np.float32) for matrix, values in named},
         )
 

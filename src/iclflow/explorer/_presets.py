@@ -47,6 +47,7 @@ CONTROLS = _read_controls()
 @functools.cache
 def presets() -> tuple[Study, ...]:
     """The studies that the explorer offers, paper after paper, each in its order."""
+    # Studies without an order are for claims and figures.
     offered = [check_controls(study) for study in STUDIES.values() if study.order is not None]
     places = list(PAPERS)
     return tuple(sorted(offered, key=lambda study: (places.index(study.paper), study.order)))

@@ -100,6 +100,7 @@ async def _serve(
 
     port = listener.getsockname()[1]
     known = presets()
+    # The page opens with this preset: workers compile it before it is requested.
     first = next((p.config for p in known if p.id == "linear/staircase"), known[0].config)
     count = min(_MOST_WORKERS, usable_cores()) if workers is None else workers
     hub = Hub(count, first)
@@ -135,6 +136,7 @@ async def _serve(
     await hub.start()
     try:
         serving = asyncio.create_task(server.serve([listener]))
+        # uvicorn has no event for this.
         while not server.started and not serving.done():
             await asyncio.sleep(0.01)
         if ready is not None and server.started:

@@ -76,6 +76,7 @@ class Site:
 
     async def events(self, request: Request) -> Response:
         session = self._hub.find_session(request.query_params.get("session"))
+        # Browsers send the header when they reconnect; the page itself puts it into the query.
         last = request.headers.get("last-event-id") or request.query_params.get("after") or "0"
         if not (last.isascii() and last.isdigit() and len(last) < 16):
             raise RequestError(f"`after` = {last[:20]!r}: must be the number of an event.", "after")
@@ -85,7 +86,7 @@ class Site:
         return _EventStream(self._stream(session, int(last)), on_end)
 
     async def _stream(self, session: Session, last: int) -> AsyncIterator[str]:
-        yield "retry: 500\n\n"
+        yield "retry: 500\n\n"  # ms until a browser that lost the stream opens it again
         while not self._hub.closing:
             events = session.after(last)
             if not events:
@@ -144,6 +145,7 @@ class Site:
         is_whole = run.state in OVER
         curve = {"times": points.times, "losses": points.losses, "result": run.result}
         figures = await self._hub.scheduler.ask("draw", {"config": config, **curve})
+        # Kept only if the run was over when it was drawn: it may have grown since.
         if is_whole:
             data.figures = figures
         return figures[f"loss.{kind}"]

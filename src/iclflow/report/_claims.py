@@ -58,6 +58,7 @@ def overview_html(outcomes: Sequence[Outcome]) -> str:
     """Every claim as one short link with the sign of its verdict."""
     links = [
         f'<li class="{o.verdict}"><a href="#{anchor("claim", o.claim.id)}">'
+        # Without the paper: the overview has to fit on one screen.
         f"{SIGNS[o.verdict]} {escape(o.claim.id.split('/', 1)[-1])}</a></li>"
         for o in outcomes
     ]

@@ -14,7 +14,7 @@ from ..papers import PAPERS, SUBJECTS, Claim, Outcome
 from ._claims import claims_html, config_html, counts_html, overview_html
 from ._text import anchor, duration, escape, left_out_text
 
-# Folded sections are open on paper.
+# Folded sections are open on paper. The page must work from a file, so its script is inside it.
 _SCRIPT = (
     "addEventListener('beforeprint',()=>document.querySelectorAll('details')"
     ".forEach(d=>{d.dataset.was=d.open;d.open=true}));"
@@ -135,7 +135,8 @@ def _header(info: RunInfo) -> str:
 
 
 def _whose(outcomes: Sequence[Outcome]) -> str:
-    """A note on whose statements are judged, if one is misstated."""
+    """A note on whose statements are judged, if one is misstated: readers might blame a paper for
+    the words of a summary."""
     if not any(outcome.verdict == "misstated" for outcome in outcomes):
         return ""
     return (
@@ -162,6 +163,7 @@ def _figure(figure: ReportFigure) -> str:
         data = base64.b64encode(figure.image).decode("ascii")
         picture = (
             f'<img src="data:{escape(figure.media_type)};base64,{data}" '
+            # The style sheet scales by `--share`: text has one size in all figures.
             f'alt="{escape(figure.title)}" style="--share: {figure.share:.4g}" loading="lazy">'
         )
     return (

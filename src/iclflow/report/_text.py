@@ -37,14 +37,14 @@ def number(value: Any, digits: int = 6) -> str:
     """A single value: integers in full, others to a few digits."""
     if value is None:
         return "–"
-    if isinstance(value, bool | np.bool_):
+    if isinstance(value, bool | np.bool_):  # before integers: a bool is one
         return "yes" if value else "no"
     if isinstance(value, int | np.integer):
         return str(int(value))
     if isinstance(value, float | np.floating):
         if not math.isfinite(value):
             return {math.inf: "∞", -math.inf: "−∞"}.get(float(value), "not a number")
-        return f"{float(value):.{digits}g}".replace("-", "−")
+        return f"{float(value):.{digits}g}".replace("-", "−")  # a minus sign, not a hyphen
     return str(value)
 
 
@@ -100,6 +100,7 @@ def _bound_text(check: Check) -> str:
     """The measurement that violates its bound most, or comes nearest to violating it."""
     sign, lower = _BOUNDS[check.comparison], check.comparison == "at least"
     measured, bound = np.asarray(check.measured, float), np.asarray(check.predicted, float)
+    # A prediction of another shape fails its check: there is no number to show.
     if measured.size == 0 or (bound.ndim and bound.shape != measured.shape):
         return "not comparable"
     bound = np.broadcast_to(bound, measured.shape)
@@ -126,6 +127,7 @@ def left_out_text(claims: Sequence[Claim]) -> str:
 
 def duration(seconds: float) -> str:
     """A time in milliseconds, seconds or minutes."""
+    # The limits lie where rounding would show 1000 ms, and where minutes read better.
     if seconds < 0.95:
         return f"{1000 * seconds:.0f} ms"
     if seconds < 119.5:
