@@ -48,7 +48,7 @@ class Parser(argparse.ArgumentParser):
         """Adds the flag for how much to compute."""
         # Written out: `iclflow.papers`, which knows the tiers, takes seconds to load.
         tiers = ("smoke", "default", "paper")
-        self.flag("--tier", "how much to do (default: default)", choices=tiers, default="default")
+        self.flag("--tier", "how much to do", choices=tiers, default="default")
 
     def add_resume(self) -> None:
         """Adds the flags of commands that can resume."""
