@@ -89,7 +89,9 @@ class Guard:
         headers = Headers(scope=scope)
         if len(headers.getlist("host")) != 1 or not self._is_ours(headers["host"].lower()):
             return 421, "This server does not answer for the host of this request."
-        if self._token is not None and not self._has_token(scope, headers):
+        cookie = cookie_parser(headers.get("cookie", "")).get(_cookie_name(scope), "")
+        has_token = self._is_token(cookie) or self._in_address(scope)
+        if self._token is not None and not has_token:
             return 401, "A token is needed: open the address that `iclflow explore` printed."
         if scope["method"] not in ("GET", "HEAD", "POST"):
             return 405, "Only GET and POST are allowed."
@@ -119,12 +121,8 @@ class Guard:
         written = f"[{number}]" if number.version == 6 else str(number)
         return host == written + port and f"127.0.0.1{port}" in self._hosts
 
-    def _has_token(self, scope: Scope, headers: Headers) -> bool:
-        """Whether a request has the token, in its cookie or, for the page, in its address."""
-        cookies = cookie_parser(headers.get("cookie", ""))
-        return self._is_token(cookies.get(_cookie_name(scope), "")) or self._in_address(scope)
-
     def _in_address(self, scope: Scope) -> bool:
+        """Whether the address has the token; only that of the page may: others end up in logs."""
         if scope["path"] != "/" or scope["method"] not in ("GET", "HEAD"):
             return False
         query = parse_qs(scope["query_string"].decode("latin-1"))

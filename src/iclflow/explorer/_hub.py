@@ -79,7 +79,10 @@ class Hub:
             idle = [s for s in self._sessions.values() if not s.active and not s.connections]
             if not idle:
                 raise RequestError("Too many pages are open at once: close some.", status=503)
-            self._drop(idle[0])
+            oldest = idle[0]
+            for run in list(oldest.runs.values()):
+                oldest.forget(run)
+            del self._sessions[oldest.id]
         session = Session()
         self._sessions[session.id] = session
         return session
@@ -172,11 +175,6 @@ class Hub:
             if oldest is None:
                 return
             oldest.session.forget(oldest)
-
-    def _drop(self, session: Session) -> None:
-        for run in list(session.runs.values()):
-            session.forget(run)
-        del self._sessions[session.id]
 
     def health(self) -> dict[str, Any]:
         """What the server holds, for monitoring."""

@@ -54,7 +54,8 @@ def compute_run(
         return _outcome(reason, seconds)
     reporter = Reporter(channel, experiment, reported)
     if not reported:
-        reporter.begin(_known_end(experiment.config))
+        flow = experiment.config.flow
+        reporter.begin(flow.end if flow.kind == "gradient_flow" else float(flow.steps))
     start = time.monotonic()
     callback = _Callback(channel, reporter, start - seconds, limit)
     saved = Checkpoint(Path(checkpoint), every=_NO_CHECKPOINTS)
@@ -163,11 +164,6 @@ def _steps_per_report(config: Config) -> int:
     sequences = getattr(config.risk, "batch", None) or getattr(config.risk, "sequences", 256)
     tokens = sequences * (config.task.longest_context + 1) * getattr(config.model, "heads", 1)
     return max(1, min(_MOST_STEPS, _TOKENS // tokens))
-
-
-def _known_end(config: Config) -> float | None:
-    flow = config.flow
-    return flow.end if flow.kind == "gradient_flow" else float(flow.steps)
 
 
 JOBS = {"run": compute_run, "draw": draw_loss, "warm": warm_up}

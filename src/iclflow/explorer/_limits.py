@@ -53,7 +53,9 @@ LIMITS = (
     Limit("sequences in a data set", "risk.sequences", 20_000, _setting("risk.sequences")),
     Limit("steps", "flow.steps", 200_000, _setting("flow.steps")),
     Limit("saved moments", "save.count", 2000, _setting("save.count")),
-    Limit("saved moments", "save.times", 2000, lambda config: len(_times(config))),
+    Limit(
+        "saved moments", "save.times", 2000, lambda config: len(getattr(config.save, "times", ()))
+    ),
     Limit(
         "weights",
         "model.heads",
@@ -117,7 +119,3 @@ def group_digits(number: int) -> str:
     """A whole number with thousands set apart: 20 000."""
     # A comma means a decimal point to many readers.
     return f"{number:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
-
-
-def _times(config: Config) -> tuple[float, ...]:
-    return getattr(config.save, "times", ())
