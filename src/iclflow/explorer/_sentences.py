@@ -16,7 +16,7 @@ _UNRELATED = 0.9
 SMALL = 0.03
 # Directions that turn into others by more than this share of the best strength are mixed.
 _MIXED = 0.25
-# A strength above this multiple of the best one is worth a word.
+# A strength above this multiple of the best one is mentioned.
 _TOO_STRONG = 2.0
 
 Kind = Literal["nothing", "unknown", "equal", "near"]
