@@ -1,12 +1,14 @@
 """Figures of a sweep: each flag is one expression, and what is left out is said."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from iclflow.config import InputError
-from iclflow.sweeps import Plot, Table
+from iclflow.explorer import _job_stored
+from iclflow.sweeps import Plot, Table, phase_cells
 from iclflow.sweeps._plot_labels import sort_values
 from iclflow.sweeps._plot_rows import select_rows
 from iclflow.sweeps._statistics import STATISTICS
@@ -201,3 +203,30 @@ def test_values_of_every_kind_have_an_order():
 def test_long_texts_leave_room_for_the_figure(drawn):
     _, panels = drawn(Plot("repeat(hash, 8)", "final_loss", facet="seed", where="run < 36"))
     assert all(panel.get_window_extent().height > 50 for panel in panels)
+
+
+def test_cells_of_a_phase_diagram_leave_out_what_a_plot_leaves_out(table):
+    notes: list[str] = []
+    cells, statistic = phase_cells(table, "model.scale", "task.noise", "final_loss", notes.append)
+    assert statistic == "median" and notes == ["6 of 108 runs diverged and are left out."]
+    # All runs of the last cell diverged.
+    assert len(cells) == 17 and (SCALES[-1], 0.1) not in cells
+    assert all(cell == (2.25, 3.5, 4.75, 6) for cell in cells.values())
+    shares, statistic = phase_cells(
+        table, "task.eigenvalues", None, "verdict = 'holds'", notes.append
+    )
+    assert statistic == "share" and shares[(0.5, 0.0), None][1::2] == (0.8, 45)
+
+
+def test_a_diagram_of_the_explorer_has_the_cells_of_a_plot(table, monkeypatch):
+    points = [SimpleNamespace(settings={"model.scale": scale, "task.noise": noise})
+              for scale in SCALES for noise in (0.0, 0.1)]  # fmt: skip
+    sweep = SimpleNamespace(axes=("model.scale", "task.noise"), points=points, seeds=range(6))
+    monkeypatch.setattr(_job_stored, "_open", lambda folder: (sweep, table))
+    found = _job_stored.draw_diagram(None, "", "model.scale", "task.noise", "final_loss")
+    assert found["z"] == [[3.5] * 9, [3.5] * 8 + [None]]
+    assert found["spread"][0] == [2.5] * 9 and found["count"][0] == [6] * 9
+    words = "median over 6 runs (seed). 6 of 108 runs diverged and are left out"
+    assert found["words"] == words
+    shares = _job_stored.draw_diagram(None, "", "task.noise", None, "verdict")
+    assert shares["z"] == [[0.8, 0.8]] and "share of 45 runs" in shares["words"]
