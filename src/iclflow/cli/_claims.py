@@ -47,6 +47,7 @@ def _list_tested(path: str, paper: str | None, as_json: bool) -> int:
     check_kind(path, "file of a run", "file of a sweep")
     data = read_settings(path)
     is_sweep = "base" in data
+    # Nothing is computed: `stored` accepts configs that this machine could not run.
     configs, seeds = _parse_sweep(data) if is_sweep else ([parse_config(data, stored=True)], 1)
     start()
     checks = [check for check in claims_on_runs() if paper in (None, check.paper)]
@@ -54,9 +55,11 @@ def _list_tested(path: str, paper: str | None, as_json: bool) -> int:
     # Whether a claim applies depends on settings alone, not on the seed.
     runs = {c: seeds * sum(c.refuses(config) is None for config in configs) for c in checks}
     if as_json:
-        row = lambda c: {"runs": runs[c]} if is_sweep else {"tests": reasons[c] is None}
-        about = lambda c: {"id": c.id, "statement": c.statement}
-        print_json([{**about(c), **row(c), "reason": reasons[c]} for c in checks])
+        rows = []
+        for c in checks:
+            tests = {"runs": runs[c]} if is_sweep else {"tests": reasons[c] is None}
+            rows.append({"id": c.id, "statement": c.statement, **tests, "reason": reasons[c]})
+        print_json(rows)
         return 0
     from ..report import count_of
     from ._tables import print_claims
