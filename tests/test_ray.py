@@ -326,7 +326,7 @@ def test_an_engine_that_cannot_be_is_refused(words, sentence, away_from_home, ca
 @needs_ray
 @pytest.mark.parametrize("address", ["ray://h:1", "h", "h:65536"])
 def test_an_address_that_cannot_be_is_refused(address):
-    with pytest.raises(InputError, match=f"`--address` = {address}: must be HOST:PORT"):
+    with pytest.raises(InputError, match=f"`address` = {address}: must be HOST:PORT"):
         RayEngine(address)
 
 

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
+from .errors import InputError
 from .models import (
     AbstractModel,
     AttentionStack,
@@ -203,9 +204,9 @@ def _on_tokens(
 
 def _check_sizes(name: str, task: AbstractTask, dim: int, labels: int) -> None:
     if dim != task.dim:
-        raise ValueError(f"{name} has inputs of dimension {dim}: the task has {task.dim}.")
+        raise InputError(f"{name} has inputs of dimension {dim}: the task has {task.dim}.")
     if labels != task.labels:
-        raise ValueError(
+        raise InputError(
             f"{name} predicts {labels} label{'s' if labels > 1 else ''}: must "
             f"predict the {task.labels} of the task."
         )

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
+from ..files import FileError
 from ..models import Attention, Factored
 from ..runtime.precision import as_float, require_float64_for
 
@@ -39,7 +40,7 @@ def from_state_dict(
     rows, token = q.shape
     if k.shape != q.shape or v.shape != q.shape or o.shape[1] != rows:
         shapes = ", ".join(f"{x}: {t.shape}" for x, t in zip("qkvo", (q, k, v, o)))
-        raise ValueError(
+        raise FileError(
             f"`{name}` has projections of shapes {shapes}: q, k and v must have one shape, and o "
             "as many columns as these have rows."
         )
@@ -84,7 +85,7 @@ def _count_labels(labels: int | None, outputs: int, token: int, name: str) -> in
     several = f"{outputs} output{'' if outputs == 1 else 's'}"
     read = (1 if outputs == token else outputs) if labels is None else labels
     if labels is None and read >= token:
-        raise ValueError(
+        raise FileError(
             f"`{name}` has {several} for tokens of size {token}: must have fewer than a token has "
             "entries (all of them labels), or one for every entry."
         )
@@ -106,7 +107,7 @@ def _projections(tensors: Mapping[str, Any], name: str) -> dict[str, tuple[str, 
     for letter, place in places.items():
         if place is None:
             held = ", ".join(sorted(tensors)[:6]) or "nothing"
-            raise ValueError(
+            raise FileError(
                 f"`{name}` has no `{_PROJECTIONS[letter][0]}` and is not a file of ours: it must "
                 "hold one attention layer with q_proj, k_proj, v_proj and o_proj. It holds "
                 f"{held}."
@@ -115,7 +116,7 @@ def _projections(tensors: Mapping[str, Any], name: str) -> dict[str, tuple[str, 
     _refuse_unknown_parts(tensors, prefixes, name)
     for bias in (prefix + bias for prefix in prefixes for bias in _BIASES):
         if bias in tensors and np.any(np.asarray(tensors[bias])):
-            raise ValueError(f"`{name}` has a bias, `{bias}`: the layer must have none.")
+            raise FileError(f"`{name}` has a bias, `{bias}`: the layer must have none.")
     matrices = {
         place: _matrix(tensors, "".join(place), name)
         for place in dict.fromkeys(places.values())
@@ -142,7 +143,7 @@ def _refuse_unknown_parts(tensors: Mapping[str, Any], prefixes: set[str], name: 
         # Without a prefix, tensors of other layers may be among them.
         own = [part for part in inside if part != key or part.startswith(_PARTS)]
         if own and not known.intersection(own):
-            raise ValueError(
+            raise FileError(
                 f"`{name}` has `{key}` in its attention layer, which is not known here: the layer "
                 "must be q, k, v and o projections alone."
             )
@@ -160,7 +161,7 @@ def _find_tensor(
     )
     if len(found) > 1:
         listed = ", ".join("".join(each) for each in found)
-        raise ValueError(f"`{where}` has {len(found)} attention layers ({listed}): must have one.")
+        raise FileError(f"`{where}` has {len(found)} attention layers ({listed}): must have one.")
     return found[0] if found else None
 
 
@@ -169,7 +170,7 @@ def _part(matrix: np.ndarray, index: int, place: tuple[str, str], name: str) -> 
     if place[1] != _TOGETHER:
         return matrix
     if len(matrix) % 3:
-        raise ValueError(
+        raise FileError(
             f"`{''.join(place)}` of `{name}` has {len(matrix)} rows: must be those of q, k and v."
         )
     return np.split(matrix, 3)[index]
@@ -179,11 +180,11 @@ def _matrix(tensors: Mapping[str, Any], key: str, name: str) -> np.ndarray:
     matrix = np.asarray(tensors[key])
     # Integers are quantised weights, whose scale is not in this tensor.
     if matrix.dtype.kind in "iub" or matrix.ndim != 2 or 0 in matrix.shape:
-        raise ValueError(
+        raise FileError(
             f"`{key}` of `{name}` has shape {matrix.shape} and type {matrix.dtype}: must be a "
             "matrix of finite numbers, in floating point."
         )
     wide = matrix if matrix.dtype == np.float64 else matrix.astype(np.float32)
     if not np.all(np.isfinite(wide)):
-        raise ValueError(f"`{key}` of `{name}` must be a matrix of finite numbers.")
+        raise FileError(f"`{key}` of `{name}` must be a matrix of finite numbers.")
     return wide

@@ -57,7 +57,7 @@ def task_to_inspect(
     dim = count_inputs(model)
     count = len(settings.get("eigenvalues", ()))
     if count not in (0, dim):
-        raise InputError(f"`--eigenvalues` has {count} numbers: must have {dim}.")
+        raise InputError(f"`eigenvalues` has {count} numbers: must have {dim}.")
     config = folder / "config.toml"
     if config.is_file():
         data = named(read_toml(str(config)), str(config))
@@ -66,7 +66,7 @@ def task_to_inspect(
     if model.labels > 1:
         for name, value in settings.items():
             raise InputError(
-                f"`--{name}` = {value}: `{file}` predicts {model.labels} labels, and does not say "
+                f"`{name}` = {value}: `{file}` predicts {model.labels} labels, and does not say "
                 "which inputs each depends on, so no sequences can be drawn; give the folder of "
                 "its run."
             )
@@ -153,7 +153,7 @@ def _check_memory(model: AbstractModel, task: AbstractTask, sequences: int) -> N
         name = max(needed, key=lambda name: needed[name])
         value = task.max_context if name == "context" else sequences
         raise InputError(
-            f"`--{name}` = {value} is too large: the comparison would need about "
+            f"`{name}` = {value} is too large: the comparison would need about "
             f"{total / GIB:.3g} GiB of memory, and may take {here.sentence}."
         )
 

@@ -11,8 +11,8 @@ from typing import Any, Literal, NamedTuple
 from ..files import to_plain
 from ._run_data import Frames, Points
 
-# Why a job should stop: nobody wants it any more, the reader paused it, or others have waited long
-# enough. The last two leave a checkpoint.
+# Why a job should stop: its result is no longer wanted, the reader paused it, or other pages have
+# waited long enough. The last two leave a checkpoint.
 StopReason = Literal["cancel", "pause", "yield"]
 # Significant digits of numbers for the page: more than a screen shows, in half as many bytes.
 DIGITS = 7
@@ -30,7 +30,7 @@ class Request(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """Asks a worker to stop the job of this number."""
+    """Tells a worker to stop the job of this number."""
 
     number: int
     reason: StopReason

@@ -27,7 +27,9 @@ from ._folder import sweep_text as sweep_text
 from ._measurements import MEASUREMENTS as MEASUREMENTS
 from ._measurements import Measurement as Measurement
 from ._members import ExperimentCache as ExperimentCache
+from ._plot import Cell as Cell
 from ._plot import Plot as Plot
+from ._plot import phase_cells as phase_cells
 from ._ray import RayEngine as RayEngine
 from ._ray import connect_to_ray as connect_to_ray
 from ._table import Table as Table

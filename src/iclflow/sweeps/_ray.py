@@ -60,7 +60,7 @@ class RayEngine(Engine):
     def __init__(self, address: str | None = None):
         if importlib.util.find_spec("ray") is None:
             raise InputError(
-                "`--engine` = ray: Ray is not installed here; install it with "
+                "`engine` = ray: Ray is not installed here; install it with "
                 "`pip install 'iclflow[ray]'`, or choose local."
             )
         self.address = _check_address(address)
@@ -173,7 +173,7 @@ def _check_address(address: str | None) -> str | None:
     host, _, port = address.rpartition(":")
     if "/" in address or not host or not port.isdigit() or not 0 < int(port) < 2**16:
         raise InputError(
-            f"`--address` = {address}: must be HOST:PORT of a Ray cluster that this machine is a "
+            f"`address` = {address}: must be HOST:PORT of a Ray cluster that this machine is a "
             "node of, or auto."
         )
     return address
@@ -205,7 +205,7 @@ def connect_to_ray(address: str | None) -> Iterator[None]:
         try:
             ray.init(address or "local", **options)
         except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-            what = "Ray cannot be started here" if address is None else f"`--address` = {address}"
+            what = "Ray cannot be started here" if address is None else f"`address` = {address}"
             raise InputError(f"{what}: {_first_sentence(error)}.") from error
         finally:
             # Ray makes SIGTERM end the process at once; the command must keep results first.
@@ -246,7 +246,7 @@ def _check_reachable(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), _REACH).close()
     except OSError as error:
         raise InputError(
-            f"`--address` = {address} cannot be reached: {error.strerror or error}. It must be the "
+            f"`address` = {address} cannot be reached: {error.strerror or error}. It must be the "
             "address of a Ray cluster, as `ray start --head` prints it."
         ) from None
 

@@ -46,16 +46,16 @@ def choose_statistic(wanted: str, flag: str, text: str, values: Sequence[Any]) -
     for value in values[:1]:
         if isinstance(value, bool):
             return "share" if wanted == "auto" else wanted
-        example = f"--{flag} \"{text} = '{value}'\""
+        example = f"`{flag}` = \"{text} = '{value}'\""
         if not isinstance(value, int | float):
             raise InputError(
-                f"`--{flag}` = {text} holds {value!r}: must be a column of numbers; {example} "
+                f"`{flag}` = {text} holds {value!r}: must be a column of numbers; {example} "
                 "draws the share of runs where this holds."
             )
         if wanted == "share":
-            example = f'--{flag} "{text} = {value:g}"'
+            example = f'`{flag}` = "{text} = {value:g}"'
             raise InputError(
-                f"`--statistic` = share: `--{flag}` = {text} holds {value:g}, must be true or "
+                f"`statistic` = share: `{flag}` = {text} holds {value:g}, must be true or "
                 f"false, such as {example}."
             )
     return "median" if wanted == "auto" else wanted

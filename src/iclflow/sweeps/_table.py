@@ -140,7 +140,7 @@ class Table:
             raise InputError(
                 _line(query),
                 problem=f"takes longer than {self._timeout:g} s",
-                allowed="ask for less, or raise `--timeout`",
+                allowed="ask for less, or raise `timeout`",
             ) from None
         except (duckdb.OutOfMemoryException, MemoryError):
             raise InputError(
@@ -168,7 +168,7 @@ class Table:
     def _too_large(self) -> str:
         if self._memory is None:
             return "it needs more memory than there is"
-        return f"it needs more than {self._memory / 2**30:.3g} GiB of memory; raise `--memory`"
+        return f"it needs more than {self._memory / 2**30:.3g} GiB of memory; raise `memory`"
 
     def _suggest_column(self, error: str, query: str) -> str | None:
         """A suggestion for a column that does not exist, if DuckDB reports one.
