@@ -155,7 +155,7 @@ class _Run:
     def ends(self) -> tuple[float, float, float] | None:
         """The last time, the first and the last loss, if there is a point."""
         if not self.config.stochastic:
-            return self.ensemble.series.ends(self.index)
+            return self.ensemble.ends(self.index)
         if self._finite:
             at_ends = jax.tree.map(lambda leaf: leaf[np.asarray([0, -1])], self._recorded.models)
             losses = np.asarray(_losses(self._monitor, at_ends))

@@ -1,8 +1,16 @@
-"""A Rosenbrock method of order five, Rodas5P, for stiff flows.
+"""The two solvers of gradient flow: Tsit5, explicit, and Rodas5P, implicit.
 
-G. Steinebach, "Construction of Rosenbrock–Wanner method Rodas5P", BIT 63 (2023) 27. One step takes
-eight velocities, one Jacobian and one factorisation, and no iteration that may fail to converge.
-Of the coefficients only those of flows whose velocity does not depend on time are needed.
+They have the interface of diffrax, and its step size controller. Their steps are our own:
+
+- `diffrax.Tsit5` loops over its stages and keeps them in one buffer, which it reads as a whole for
+  every stage. Written out, the stages of a step become a few fused loops: 1.4 times as fast on 72
+  weights, twice as fast on half a million.
+- Rodas5P (G. Steinebach, "Construction of Rosenbrock–Wanner method Rodas5P", BIT 63 (2023) 27) is
+  a Rosenbrock method, and diffrax has none. Its implicit methods (Kvaerno5, KenCarp5) iterate, and
+  reject a step when the iteration does not converge. A Rosenbrock step takes eight velocities, one
+  Jacobian and one factorisation.
+
+Both sum their stages in an order that stored runs depend on to the last bit.
 """
 
 from collections.abc import Callable
@@ -12,19 +20,24 @@ import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
 from ..limits import JACOBIAN_NUMBERS
 from ..models import steps_of
-from ._tsit5 import RealScalarLike
 
+RealScalarLike = float | Array | np.ndarray
+
+# Rodas5P. Coefficients of derivatives by time are left out: the velocity of a gradient flow does
+# not depend on time.
 _GAMMA = 0.21193756319429014
+# The last three stages share their first coefficients.
 _LAST = (
     -7.502846399306121, 2.561846144803919, -11.627539656261098, -0.18268767659942256,
     0.030198172008377946,
 )  # fmt: skip
-# Where each velocity is taken: y₀ + Σ a_j k_j.
+# Stage i evaluates the velocity at y₀ + Σ_j a_ij k_j.
 _PLACES = (
     (),
     (3.0,),
@@ -35,7 +48,7 @@ _PLACES = (
     (*_LAST, 1.0),
     (*_LAST, 1.0, 1.0),
 )
-# What earlier stages add to it: Σ c_j k_j / h.
+# Earlier stages add Σ_j c_ij k_j / h to it.
 _MEMORY = (
     (),
     (-14.155112264123755,),
@@ -57,13 +70,17 @@ _MEMORY = (
 )  # fmt: skip
 
 
-class Rodas5P(diffrax.AbstractAdaptiveSolver):
-    """The implicit solver of gradient flow; `lanes` says how many runs go on side by side."""
+class _AbstractSolver(diffrax.AbstractAdaptiveSolver):
+    """What both solvers answer to diffrax.
 
-    lanes: int = eqx.field(static=True, default=1)
+    **Fields:**
+
+    - `keeps_velocity`: whether the state of the solver is the velocity at the end of the last step.
+    """
 
     term_structure: ClassVar = diffrax.ODETerm
     interpolation_cls: ClassVar = diffrax.LocalLinearInterpolation
+    keeps_velocity: eqx.AbstractClassVar[bool]
 
     def order(self, terms: diffrax.AbstractTerm) -> int:
         return 5
@@ -80,8 +97,41 @@ class Rodas5P(diffrax.AbstractAdaptiveSolver):
         t1: RealScalarLike,
         y0: PyTree[Array],
         args: Any,
-    ) -> None:
-        return None
+    ) -> PyTree[Array] | None:
+        return terms.vf(t0, y0, args) if self.keeps_velocity else None
+
+
+class Tsit5(_AbstractSolver):
+    """The explicit solver of gradient flow."""
+
+    keeps_velocity: ClassVar[bool] = True
+
+    def step(
+        self,
+        terms: diffrax.AbstractTerm,
+        t0: RealScalarLike,
+        t1: RealScalarLike,
+        y0: PyTree[Array],
+        args: Any,
+        solver_state: PyTree[Array] | None,
+        made_jump: Any,
+    ):
+        tableau = diffrax.Tsit5.tableau
+        y1, length, slopes = y0, t1 - t0, [solver_state]
+        for row, fraction in zip(tableau.a_lower, tableau.c):
+            y1 = jax.tree.map(jnp.add, y0, _combine(length, row, slopes))
+            slopes.append(terms.vf(t0 + fraction * length, y1, args))
+        # The last stage is the end of the step: its velocity is the first of the next step.
+        error = _combine(length, tableau.b_error, slopes)
+        return y1, error, {"y0": y0, "y1": y1}, slopes[-1], diffrax.RESULTS.successful
+
+
+class Rodas5P(_AbstractSolver):
+    """The implicit solver of gradient flow; `lanes` is the number of runs side by side."""
+
+    lanes: int = eqx.field(static=True, default=1)
+
+    keeps_velocity: ClassVar[bool] = False
 
     def step(
         self,
@@ -101,7 +151,7 @@ class Rodas5P(diffrax.AbstractAdaptiveSolver):
         factors = jax.scipy.linalg.lu_factor(matrix)
         places, memory = _square(_PLACES), _square(_MEMORY)
 
-        # A loop, where Tsit5 is written out: a velocity can be a large program to compile.
+        # A loop, unlike in Tsit5: the velocity of a stiff risk can be a large program to compile.
         def stage(i: Array | int, carry: tuple[Array, Array]) -> tuple[Array, Array]:
             stages, _ = carry
             end = start + places[i] @ stages
@@ -115,8 +165,14 @@ class Rodas5P(diffrax.AbstractAdaptiveSolver):
         return y1, error, {"y0": y0, "y1": y1}, None, diffrax.RESULTS.successful
 
 
+def _combine(length: RealScalarLike, weights: np.ndarray, slopes: list) -> PyTree[Array]:
+    """length · Σ weight · slope."""
+    factors = weights.tolist()
+    return jax.tree.map(lambda *ks: length * sum(f * k for f, k in zip(factors, ks)), *slopes)
+
+
 def _jacobian(velocity: Callable, start: Float[Array, " n"], numbers: int) -> Float[Array, "n n"]:
-    """The derivative of `velocity`, with at most so many numbers in any array on the way."""
+    """The derivative of `velocity`, computed so that no array has more than `numbers` entries."""
     columns = numbers // _largest_array(jax.make_jaxpr(velocity)(start))
     if columns >= start.size:
         return jax.jacfwd(velocity)(start)
@@ -129,7 +185,7 @@ def _jacobian(velocity: Callable, start: Float[Array, " n"], numbers: int) -> Fl
 
 
 def _largest_array(program: Any) -> int:
-    """How many numbers the largest array has that a program (a jaxpr) makes on its way."""
+    """The number of entries of the largest array that a program (a jaxpr) makes."""
     arrays = [made.aval for step in steps_of(program) for made in step.outvars]
     return max([1, *(array.size for array in arrays if hasattr(array, "size"))])
 
