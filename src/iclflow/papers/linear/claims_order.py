@@ -13,7 +13,6 @@ from .checks_steps import CLEAR, check_distinct, predicted_steps
 from .needs import GENERIC, learnable, rank_one, round_prior, small
 from .runs import (
     FOUR,
-    ORDER_SCALES,
     REVERSED,
     order_seeds,
     plateau_middles,
@@ -73,7 +72,7 @@ def ordered_drops_on_run(given: Given, lab: Lab) -> Checks:
 def ordered_drops(lab: Lab) -> Checks:
     """The order in which components cross half their final strength, seed by seed."""
     seeds = lab.scaled(10, 40, 200)
-    lab.note(**FOUR, heads=5, seeds=seeds, scales=ORDER_SCALES)
+    lab.note(**FOUR, heads=5, seeds=seeds, scales=(1.0, 0.03, 0.01))
     largest, smallest = (share_in_order(lab, scale, seeds) for scale in (1.0, 0.01))
     drops = [analysis.drop_count(run) for run in order_seeds(lab, 0.01, seeds).runs]
     order = lab.predict((0, 1, 2, 3), wrong=(1, 0, 2, 3))
