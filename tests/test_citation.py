@@ -72,6 +72,19 @@ def test_theory_functions_know_their_paper():
     assert papers_in(both) == ["linear", "softmax"] and both.count(r"pair\_optimum") == 1
 
 
+def test_every_public_name_of_multitask_theory_cites_its_own_paper():
+    # The type hook of tests adds names of other packages.
+    ours = lambda value: getattr(value, "__module__", "").startswith("iclflow")
+    named = vars(theory.multitask).items()
+    public = [name for name, value in named if ours(value) and not name.startswith("_")]
+    assert {"Slopes", "OwnHeads", "loss"} <= set(public)
+    for name in public:
+        found = citation(f"multitask.{name}")
+        assert papers_in(found) == ["multitask"], name
+        # The note names what was asked for, not another name of the same thing.
+        assert f"theory.multitask.{name}:" in found.replace("\\_", "_"), name
+
+
 def test_every_public_theory_function_can_be_cited():
     for module in (theory, theory.multitask):
         for value in vars(module).values():

@@ -25,8 +25,8 @@ from ._softmax_setting import Isotropic, Setting, check_softmax_heads
 class HeadGradient(NamedTuple):
     """∂L/∂ω_h and ∂L/∂μ_h."""
 
-    omega: Float[np.ndarray, "H *tasks"]
-    mu: Float[np.ndarray, "H *tasks"]
+    omega: Float[np.ndarray, " H"]
+    mu: Float[np.ndarray, " H"]
 
 
 class BestHead(NamedTuple):

@@ -30,12 +30,24 @@ from .._check import (
 from .._integrate import first_times, integrate
 from ._blocks import Blocks, Tasks
 from ._solutions import gradient_flow_limit
-from ._spectral_flow import SpectralFlow, phase_times
+from ._spectral_flow import phase_times
 
 PerTask = Float[np.ndarray, " I"]
 AnyTasks = Sequence[float] | Float[np.ndarray, "*T I"]
-# The one head of each task over time, (T, I): its ω and μ, and the loss of its task.
-OwnHeads = SpectralFlow
+
+
+class OwnHeads(NamedTuple):
+    """ω and μ of the one head of each task, and the losses of all tasks, along a flow."""
+
+    times: Float[np.ndarray, " T"]
+    omega: Float[np.ndarray, "T I"]
+    mu: Float[np.ndarray, "T I"]
+    losses: Float[np.ndarray, "T I"]
+
+    @property
+    def loss(self) -> Float[np.ndarray, " T"]:
+        """The total loss."""
+        return np.sum(self.losses, 1)
 
 
 class PhaseTimes(NamedTuple):

@@ -9,16 +9,22 @@ At the best μ the loss of task i is λ_i d_i/(1 + κ_i x_i), x_i = d_i ω_iᵀ 
 a choice of the shares x_i. Derived in docs/theory/multitask.md.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from jaxtyping import Float
 
 from .._check import HeadsLike, check_heads
-from .._softmax_losses import HeadGradient
 from ._blocks import Blocks, Tasks
 
 Heads = Float[np.ndarray, "H I"]
-# ∂L/∂ω and ∂L/∂μ, here with one axis for the heads and one for the tasks.
-Slopes = HeadGradient
+
+
+class Slopes(NamedTuple):
+    """∂L/∂ω_hi and ∂L/∂μ_hi."""
+
+    omega: Heads
+    mu: Heads
 
 
 def loss(task: Tasks, omega: HeadsLike, mu: HeadsLike) -> Float[np.ndarray, " I"]:

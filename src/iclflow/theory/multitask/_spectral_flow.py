@@ -41,14 +41,11 @@ _EQUAL = 1e-6
 
 
 class SpectralFlow(NamedTuple):
-    """ω, μ and the losses of all tasks along a flow.
-
-    ω and μ are (T, H, I), or (T, I) where each task has one head.
-    """
+    """ω, μ and the losses of all tasks along a flow."""
 
     times: Float[np.ndarray, " T"]
-    omega: Float[np.ndarray, "T *heads I"]
-    mu: Float[np.ndarray, "T *heads I"]
+    omega: Float[np.ndarray, "T H I"]
+    mu: Float[np.ndarray, "T H I"]
     losses: Float[np.ndarray, "T I"]
 
     @property
