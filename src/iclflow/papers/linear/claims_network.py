@@ -53,7 +53,8 @@ def merged_network_any_data(lab: Lab) -> Checks:
 def separate_network(lab: Lab) -> Checks:
     """Full attention of rank 2, all blocks trainable, against convolutions, on one data set."""
     config = study("linear/separate-data")
-    model = separate_model(0.1, heads=3, rank=2)
+    shape = {name: getattr(config.model, name) for name in ("scale", "heads", "rank")}
+    model = separate_model(**shape)
     network = ConvolutionalLinear.from_attention(model)
     lab.note(**FOUR, **data_settings(config))
     # The wrong networks have one of them three per cent too strong.

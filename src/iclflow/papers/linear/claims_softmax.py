@@ -37,6 +37,6 @@ def softmax_separate(lab: Lab) -> Checks:
 
 def _count_drops(lab: Lab, merged: bool) -> int:
     config = softmax_study(merged)
-    lab.note(**FOUR, heads=8, sequences=getattr(config.risk, "sequences"))
+    lab.note(**FOUR, heads=config.model.heads, sequences=getattr(config.risk, "sequences"))
     lab.note(rate_and_steps=tuple(descent_settings(config).values()))
     return analysis.drop_count(softmax_run(lab, merged))

@@ -159,7 +159,7 @@ def softmax(lab: Lab) -> Drawing:
     legend_above(figure, panels[0])
     config = {
         **FOUR,
-        "heads": 8,
+        "heads": softmax_study(True).model.heads,
         "sequences": getattr(softmax_study(True).risk, "sequences"),
         "merged": descent_settings(softmax_study(True)),
         "separate": descent_settings(softmax_study(False)),

@@ -133,7 +133,7 @@ def network_runs(lab: Lab, mirrored: bool, first_weight: float = 1.0) -> tuple[T
     - `first_weight`: a factor on the first weight of the network's second layer.
     """
     config = study("linear/merged-data")
-    model = merged_model(getattr(config.model, "scale"))
+    model = merged_model(getattr(config.model, "scale"), config.model.heads)
     network = TwoLayerLinear.from_attention(model)
     network = TwoLayerLinear(network.W1, network.w2.at[0].multiply(first_weight))
     return compare_descents(config, mirrored, model.embed(), network)
