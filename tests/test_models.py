@@ -1,4 +1,6 @@
 import inspect
+import pickle
+import pydoc
 import re
 from functools import partial
 
@@ -25,6 +27,7 @@ from iclflow.models import (
     TwoLayerLinear,
     steps_of,
 )
+from iclflow.papers import Lab
 from iclflow.tasks import Sequences
 
 
@@ -310,3 +313,25 @@ def test_many_initialisations_need_many_keys(unchecked):
     for keys, words in ((jr.key(0), "`keys` is one key"), (3, "`key` = 3: must be a random key")):
         with pytest.raises((ValueError, TypeError), match=words):
             init_many(Attention.merged, keys, dim=2, heads=2)
+
+
+@pytest.mark.parametrize(
+    "name", ["merged", "separate", "factored", "diagonal", "spectral", "balanced"]
+)
+def test_ways_to_draw_attention_say_which_fields_they_take(name):
+    make = getattr(Attention, name)
+    given = inspect.signature(make).parameters
+    assert {"key", "heads", "activation", "normaliser", "self_attention"} <= set(given)
+    assert all(each.annotation is not inspect.Parameter.empty for each in given.values())
+    assert f"{name}(key" in pydoc.render_doc(make, renderer=pydoc.plaintext)
+    assert make.__qualname__ == f"Attention.{name}" and pickle.loads(pickle.dumps(make)) is make
+
+
+def test_drawn_attention_is_cached_by_what_draws_it():
+    lab = Lab()
+    arguments = (jr.key(0), 3, 2)
+    softmax = lab.compute(Attention.merged, *arguments, activation="softmax")
+    linear = lab.compute(Attention.merged, *arguments)
+    other = lab.compute(Attention.diagonal, *arguments)
+    assert (softmax.activation, linear.activation) == ("softmax", "linear")
+    assert type(other.circuits) is not type(linear.circuits)

@@ -1,6 +1,6 @@
 """One layer of attention, linear or softmax, from the circuits of its heads."""
 
-import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, get_args
 
@@ -28,16 +28,37 @@ _FIELDS = {
 }
 
 
-def _from_init(init: Callable[..., C]) -> "Callable[..., Attention[C]]":
-    """A function that draws circuits by `init` and makes attention of them. Its options are those
-    of `init`, and the fields of `Attention`."""
+def _from_init(name: str, init: Callable[..., C]) -> "Callable[..., Attention[C]]":
+    """`Attention.name`, which draws circuits by `init` and makes attention of them. Its options are
+    those of `init`, and the fields of `Attention`."""
 
-    @functools.wraps(init)
     def make(*arguments: Any, **options: Any) -> "Attention[C]":
         fields = {name: options.pop(name) for name in _FIELDS if name in options}
         return Attention(init(*arguments, **options), **fields)
 
+    make.__name__, make.__qualname__ = name, f"Attention.{name}"
+    make.__doc__ = init.__doc__
+    setattr(make, "__signature__", _with_fields(inspect.signature(init)))
+    # Type checks in tests wrap functions; seen through, all six would be one function.
+    vars(make).pop("__wrapped__", None)
     return make
+
+
+def _with_fields(signature: inspect.Signature) -> inspect.Signature:
+    """The signature of `init` with the fields of `Attention` as options."""
+    kinds = (Activation | None, None), (Normaliser, "context"), (bool | None, None)
+    fields = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, (kind, default) in zip(_FIELDS, kinds)
+    ]
+    given = list(signature.parameters.values())
+    # `**options` come last.
+    end = len(given) - (given[-1].kind is inspect.Parameter.VAR_KEYWORD)
+    circuits = signature.return_annotation
+    made = f"Attention[{getattr(circuits, '__name__', circuits)}]"
+    return signature.replace(
+        parameters=[*given[:end], *fields, *given[end:]], return_annotation=made
+    )
 
 
 class Attention(AbstractModel, Generic[C]):
@@ -79,12 +100,12 @@ class Attention(AbstractModel, Generic[C]):
         self.self_attention = circuits.self_attention if self_attention is None else self_attention
         check_fields(self)
 
-    merged = staticmethod(_from_init(Merged.init))
-    separate = staticmethod(_from_init(Separate.init))
-    factored = staticmethod(_from_init(Factored.init))
-    diagonal = staticmethod(_from_init(Diagonal.init))
-    spectral = staticmethod(_from_init(Spectral.init))
-    balanced = staticmethod(_from_init(BalancedSpectral.init))
+    merged = staticmethod(_from_init("merged", Merged.init))
+    separate = staticmethod(_from_init("separate", Separate.init))
+    factored = staticmethod(_from_init("factored", Factored.init))
+    diagonal = staticmethod(_from_init("diagonal", Diagonal.init))
+    spectral = staticmethod(_from_init("spectral", Spectral.init))
+    balanced = staticmethod(_from_init("balanced", BalancedSpectral.init))
 
     @property
     def dim(self) -> int:
