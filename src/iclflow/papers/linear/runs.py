@@ -4,6 +4,8 @@ Single runs are studies, with a few settings changed. Ensembles are studies from
 weights. Random keys are fixed numbers, so that every report has the same measurements.
 """
 
+import copy
+import dataclasses
 from typing import Any
 
 import jax.numpy as jnp
@@ -139,7 +141,6 @@ def network_flow(lab: Lab, network: AbstractModel, times: np.ndarray) -> Traject
     return gradient_flow(network, exact, end=float(times[-1]), save=SaveAtTimes(times))
 
 
-@once
 def rank_run(lab: Lab, rank: int, scale: float) -> Trajectory:
     """The rank study: D = 8, H = 9."""
     return lab.run(study("linear/rank-eight", model={"rank": rank, "scale": scale}), WEIGHTS)
@@ -154,9 +155,10 @@ def plateau_durations(run: Trajectory) -> np.ndarray:
 # Many seeds -----------------------------------------------------------------------------------
 
 
-@once
-def train_seeds(lab: Lab, config: Config, key: int, seeds: int, **options: Any) -> Given:
+def train_seeds(config: Config, key: int, seeds: int, **options: Any) -> Given:
     """Gradient flows of a config from many initial weights, as one program.
+
+    Not cached: whole runs of many seeds are large. Callers cache what they need of them.
 
     **Arguments:**
 
@@ -170,25 +172,32 @@ def train_seeds(lab: Lab, config: Config, key: int, seeds: int, **options: Any) 
     return Given(config, task, runs[0], own=True, seeds=runs)
 
 
+@once
 def merged_seeds(lab: Lab, scale: float, seeds: int) -> Given:
     """Many seeds of the merged model."""
-    return train_seeds(lab, merged_config(scale), 2, seeds)
+    return train_seeds(merged_config(scale), 2, seeds)
 
 
+@once
 def cascade_seeds(lab: Lab, seeds: int) -> Given:
     """Many staircases from weights of 1e-4: plateaus so long that the solver must be implicit."""
-    return train_seeds(lab, staircase_config(1e-4), 8, seeds, solver="implicit")
+    return train_seeds(staircase_config(1e-4), 8, seeds, solver="implicit")
 
 
+@once
 def few_heads_seeds(lab: Lab, heads: int, rank: int, seeds: int) -> Given:
-    """Heads that may have less room than there are components."""
+    """The last points of runs of heads that may have less room than there are components."""
     config = study("linear/few-heads", model={"heads": heads, "rank": rank})
-    return train_seeds(lab, config, 9, seeds)
+    found = train_seeds(config, 9, seeds)
+    # Copied, since a slice would keep the whole run in memory.
+    last = [copy.deepcopy(run[-1:]) for run in found.runs]
+    return dataclasses.replace(found, run=last[0], seeds=last)
 
 
+@once
 def order_seeds(lab: Lab, scale: float, seeds: int) -> Given:
     """Staircases of five heads, one more than there are components."""
-    return train_seeds(lab, staircase_config(scale, heads=5), 1, seeds)
+    return train_seeds(staircase_config(scale, heads=5), 1, seeds)
 
 
 @once

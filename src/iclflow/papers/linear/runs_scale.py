@@ -25,7 +25,7 @@ def plateau_fractions(lab: Lab, seeds: int) -> np.ndarray:
     levels = theory.plateau_losses(four_components())
     medians = []
     for scale in SEPARATE_SCALES:
-        runs = train_seeds(lab, staircase_config(scale, heads=5), 10, seeds).runs
+        runs = train_seeds(staircase_config(scale, heads=5), 10, seeds).runs
         medians.append(np.median([analysis.plateau_fraction(run, levels) for run in runs]))
     return np.array(medians)
 
@@ -36,7 +36,7 @@ def merged_sharpness(lab: Lab, seeds: int) -> tuple[np.ndarray, np.ndarray]:
     floor = theory.optimal_loss(four_components())
     sharpness, half = [], []
     for scale in MERGED_SCALES:
-        runs = train_seeds(lab, merged_config(scale), 11, seeds).runs
+        runs = train_seeds(merged_config(scale), 11, seeds).runs
         sharpness.append(np.mean([analysis.sharpness(run, floor) for run in runs]))
         levels = np.array([1.0, floor])
         half.append(np.mean([analysis.drop_times(run, levels=levels)[0] for run in runs]))
