@@ -1,17 +1,14 @@
 """Claims on trained softmax attention: which runs count as trained, and what their end shows."""
 
 import functools
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from ... import theory
 from ...analysis import Patterns, learning_phases, patterns
 from ...errors import Refusal
-from .. import Check, Checks, Claim, Given, Inconclusive, Lab, Need, claim, on_run
-from .._given import RunTest
-from .needs import any_population
+from .. import Check, Given, Inconclusive, Lab
 from .runs import note_training, trained_given
 
 # A model whose loss is above the best by less than this share is trained.
@@ -24,37 +21,15 @@ NOISE_REASON = (
 )
 
 
-def claim_on_trained_runs(
-    id: str,
-    statement: str,
-    *,
-    heads: int | tuple[int, ...],
-    needs: tuple[Need, ...],
-    tolerance_on_any_run: str,
-    **fields: Any,
-) -> Callable[[RunTest], Claim]:
-    """Makes a claim of a function that checks one trained run: each of the claim's own, and
-    anybody's that meets `needs`.
+def own_trained(heads: int | tuple[int, ...]) -> Callable[[Lab], Iterator[Given]]:
+    """Makes a claim's own trained runs, one for each number of heads."""
 
-    **Arguments:**
+    def make(lab: Lab) -> Iterator[Given]:
+        note_training(lab, heads)
+        for count in np.atleast_1d(heads).tolist():
+            yield trained_given(lab, count)
 
-    - `heads`: the number of heads of the claim's own runs, one run for each number.
-    - `tolerance_on_any_run`, `fields`: as those of `claim_on_run`.
-    """
-
-    def register(check: RunTest) -> Claim:
-        on_any_run = on_run(*needs, any_population, tolerance_reason=tolerance_on_any_run)(check)
-
-        def test(lab: Lab) -> Checks:
-            note_training(lab, heads)
-            for count in np.atleast_1d(heads).tolist():
-                yield from check(trained_given(lab, count), lab)
-
-        # The module is the topic of a claim, and one worker computes all claims of a topic.
-        test.__module__ = check.__module__
-        return claim(id, statement, on_run=on_any_run, **fields)(test)
-
-    return register
+    return make
 
 
 def name_heads(given: Given) -> str:

@@ -7,18 +7,18 @@ from ... import theory
 from ...analysis import Patterns, patterns, which_algorithm
 from ...estimators import DebiasedGradientStep, GradientStep, LeastSquares
 from ...tasks import Estimate
-from .. import Check, Checks, Given, Inconclusive, Lab, claim, once
+from .. import Check, Checks, Given, Inconclusive, Lab, claim, claim_on_run, once
 from .checks_trained import (
     NOISE_REASON,
     best_loss,
     check_end,
     check_share,
-    claim_on_trained_runs,
     last_loss,
     name_heads,
+    own_trained,
     trained_patterns,
 )
-from .needs import ANY, FREE, with_heads
+from .needs import ANY, FREE, any_population, with_heads
 from .runs import (
     HEADS,
     SIGNS,
@@ -37,16 +37,16 @@ _TRAINING = (
 )
 
 
-@claim_on_trained_runs(
+@claim_on_run(
     "softmax/diagonal-kq",
     """Trained key-query circuits are multiples of the identity: diagonal and homogeneous, with more
     than two heads as far as a head adds to the prediction.""",
     source="Observation 1, key-query pattern",
-    heads=HEADS,
+    on=own_trained(HEADS),
     tolerance_reason=_TRAINING + "a share of 0.99 of the norm on the diagonal leaves room for "
     "that and for nothing else. With more than two heads each counts by |μω|, and 0.95 is asked: "
     "weak heads are formed last.",
-    needs=(FREE, with_heads(2)),
+    needs=(FREE, with_heads(2), any_population),
     tolerance_on_any_run=NOISE_REASON
     + "A mean share of 0.95 of the norm on the diagonal, each head counted by |μω|, is asked.",
     figures=_FIGURES,
@@ -60,14 +60,14 @@ def diagonal_kq(given: Given, lab: Lab) -> Checks:
         yield lab.at_least(f"homogeneity{name_heads(given)}", 0.95, least, wrong=1.01)
 
 
-@claim_on_trained_runs(
+@claim_on_run(
     "softmax/equal-magnitude",
     "Two heads attend with equal strength |ω| and with both signs.",
     source="Observation 1, corrected: derived in docs/theory/softmax.md",
-    heads=2,
+    on=own_trained(2),
     tolerance_reason=_TRAINING + "3 % of |ω| is allowed. For H = 2 equality is a property of the "
     "optimum, beyond it one of the dynamics.",
-    needs=(ANY, with_heads(2, 2)),
+    needs=(ANY, with_heads(2, 2), any_population),
     tolerance_on_any_run="""The loss is flat around the pair: a pair with |ω| apart by 10 % loses
     what theory computes, and one that is x above the best may be apart by the square root of the
     ratio, times 10 %. x is taken as 1e-4 of the loss where it is less.""",
@@ -114,15 +114,15 @@ def equal_across_heads(lab: Lab) -> Checks:
     yield lab.close("ω₂/ω₁", 1.0, second / first, 0.03, wrong=1.1)
 
 
-@claim_on_trained_runs(
+@claim_on_run(
     "softmax/last-entry-ov",
     """Trained output-value circuits read the label of a token and nothing else, with more than two
     heads as far as a head adds to the prediction.""",
     source="Observation 1, output-value pattern",
-    heads=HEADS,
+    on=own_trained(HEADS),
     tolerance_reason=_TRAINING + "a share of 0.99 of the norm leaves room for that. With more than "
     "two heads each counts by |μω|, and 0.95 is asked: weak heads are formed last.",
-    needs=(FREE, with_heads(2)),
+    needs=(FREE, with_heads(2), any_population),
     tolerance_on_any_run=NOISE_REASON
     + "A mean share of 0.95 of the norm, each head counted by |μω|, is asked.",
     figures=_FIGURES,
@@ -132,13 +132,13 @@ def last_entry_ov(given: Given, lab: Lab) -> Checks:
     yield check_share(given, lab, "last_entry_share")
 
 
-@claim_on_trained_runs(
+@claim_on_run(
     "softmax/zero-sum-ov",
     "Output-value entries of all heads sum to zero.",
     source="Observation 1, output-value pattern",
-    heads=HEADS[1:],
+    on=own_trained(HEADS[1:]),
     tolerance_reason=_TRAINING + "1 % of Σ|μ| is allowed.",
-    needs=(ANY, with_heads(2)),
+    needs=(ANY, with_heads(2), any_population),
     tolerance_on_any_run="""A sum Σμ that is not zero adds the mean of all labels to the prediction,
     and (Σμ)²(1 + σ²)/L to the loss. With x of the loss above that of the best pair, Σμ is at most
     √(xL/(1 + σ²)); x is taken as 0.5 % of the loss where it is less, for what heads beyond two may
@@ -166,16 +166,16 @@ def _allowed_sum(given: Given, found: Patterns) -> float:
     return allowed
 
 
-@claim_on_trained_runs(
+@claim_on_run(
     "softmax/roles",
     """With more than two heads every head is positive, negative or a dummy, and positive heads
     attend as strongly as negative ones on average.""",
     source="Observation 2",
-    heads=(4, 8),
+    on=own_trained((4, 8)),
     tolerance_reason="""A count: no head may work against the others. The mean |ω| of positive and
     negative heads, weighted by what they contribute, agrees to 10 %: among many heads only their
     sums are fixed, and the reduced training leaves some of them on their way.""",
-    needs=(ANY, with_heads(3)),
+    needs=(ANY, with_heads(3), any_population),
     tolerance_on_any_run="A count: no head works against the others by more than a tenth of what "
     "the strongest adds. " + NOISE_REASON,
     figures=_FIGURES,
@@ -202,15 +202,15 @@ def _mean_omega(found: Patterns, role: str) -> float:
     return float(np.average(sizes, weights=weights)) if heads else np.nan
 
 
-@claim_on_trained_runs(
+@claim_on_run(
     "softmax/trained-loss",
     "Two trained heads reach the smallest loss that two heads can have.",
     source="Section 3; the optimum is derived in docs/theory/softmax.md",
-    heads=2,
+    on=own_trained(2),
     tolerance_reason="""1 %: what is left is the drift along the slow manifold (0.2 % at ω = 0.2)
     and the noise of the last steps. The measurement itself has a standard error below 0.1 %, being
     a difference to a pair whose loss is known exactly.""",
-    needs=(ANY, with_heads(2, 2)),
+    needs=(ANY, with_heads(2, 2), any_population),
     tolerance_on_any_run="""1 %: what is left of the drift along the slow manifold and the noise of
     the last steps. Four standard errors more where the loss is measured on sequences.""",
     figures=("softmax/evolution",),
@@ -222,14 +222,14 @@ def trained_loss(given: Given, lab: Lab) -> Checks:
     yield _check_loss(given, lab, "loss")
 
 
-@claim_on_trained_runs(
+@claim_on_run(
     "softmax/heads-alike",
     "Models with two, four and eight heads are equally good.",
     source="Observation 2; the authors' notebook",
-    heads=HEADS[1:],
+    on=own_trained(HEADS[1:]),
     tolerance_reason="""More than two heads can gain at most 0.5 % at this size, by the optima of
     three and four heads; 1 % leaves room for training.""",
-    needs=(ANY, with_heads(3)),
+    needs=(ANY, with_heads(3), any_population),
     tolerance_on_any_run="""More than two heads gain 0.5 % at most by the optima that are known; 1 %
     leaves room for training. Four standard errors more where the loss is measured on sequences.""",
     figures=("softmax/heads",),
@@ -269,14 +269,14 @@ def head_ablation(lab: Lab) -> Checks:
     yield lab.close("loss of 4 heads / loss of 8", 0.063 / 0.052, ratio, 0.03)
 
 
-@claim_on_trained_runs(
+@claim_on_run(
     "softmax/debiased-gradient-descent",
     "The trained pair is one step of debiased gradient descent.",
     source="Section 3, the learned algorithm",
-    heads=2,
+    on=own_trained(2),
     tolerance_reason="""The step size fits η* to 3 % at the finite ω of a trained model, and the
     prediction is nearer to debiased gradient descent than to any other estimator.""",
-    needs=(ANY, with_heads(2)),
+    needs=(ANY, with_heads(2), any_population),
     tolerance_on_any_run="""The prediction is nearer to debiased gradient descent than to gradient
     descent and to least squares, and the best step agrees with η* to 5 %: at the finite ω of the
     best pair it does to 1 %, and 2 % of the loss are a few per cent of the step.""",
