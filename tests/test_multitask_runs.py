@@ -119,7 +119,7 @@ def test_theory_over_a_run_is_the_flow_of_its_singular_values():
     assert found is not None and found.curve is not None
     assert "spectral flow" in found.source
     names = [name for name, _ in found.references]
-    assert names == ["best single head", "one head a task", "lower bound, 2 heads"]
+    assert names == ["best single head", "one head per task", "lower bound, 2 heads"]
     curve = found.curve(np.array([0.0, 3.0]))
     # Noise of the query labels is part of the loss.
     noisy = overlay(prepare(config("matrices", task={"noise": 0.5})))

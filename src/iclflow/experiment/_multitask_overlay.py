@@ -26,15 +26,14 @@ def multitask_overlay(experiment: Experiment) -> Overlay | None:
         blocks = multitask.Blocks.of(task)
         noise = float(np.sum(np.asarray(task.noise))) if task.noisy_query else 0.0
         heads = config.model.heads
+        limit = multitask.gradient_flow_limit(blocks) if heads >= len(blocks.sizes) else None
         named = {
             "best single head": multitask.single_head(blocks),
-            "one head a task": multitask.gradient_flow_limit(blocks),
+            **({} if limit is None else {"one head per task": limit}),
             f"lower bound, {heads} head{'s' if heads > 1 else ''}": multitask.lower_bound(
                 blocks, heads
             ),
         }
-        if heads < len(blocks.sizes):
-            del named["one head a task"]
         references = tuple((name, found.loss + noise) for name, found in named.items())
         curve = _flow(experiment, start, blocks, noise)
         source = "the spectral flow, from the initial weights alone"
@@ -42,7 +41,8 @@ def multitask_overlay(experiment: Experiment) -> Overlay | None:
             source += ", in the closed form for long contexts and large blocks"
         if curve is None:
             source = "the closed form for long contexts and large blocks"
-        return Overlay(np.zeros(0), np.zeros(0), curve, source, references, whole=True)
+        floor = None if limit is None else limit.loss + noise
+        return Overlay(np.zeros(0), np.zeros(0), curve, source, references, True, floor)
     return None
 
 

@@ -21,6 +21,7 @@ class Overlay:
     - `curve`: the loss as a function of the clock; None if there is none.
     - `source`: what the prediction rests on, in words.
     - `references`: other known losses to compare with, by name.
+    - `floor`: the loss that the run goes to, where theory has one apart from `levels`.
     - `whole`: whether each call of `curve` solves an equation from the start, so that one call
       for all moments is cheaper than several.
     """
@@ -31,6 +32,7 @@ class Overlay:
     source: str
     references: tuple[tuple[str, float], ...] = ()
     whole: bool = False
+    floor: float | None = None
 
     def for_plot(self, clock: np.ndarray) -> SimpleNamespace:
         """The prediction as `Trajectory.plot` takes it: with a `loss` only if there is one, and if

@@ -143,15 +143,15 @@ def _attain_bound(blocks: multitask.Blocks, heads: int) -> np.ndarray:
     "multitask/losses",
     "Several tasks: attention among estimators",
     """Loss of ten tasks as a share of the signal: ridge regression with two penalties, Bayes,
-    one head a task (the limit of gradient flow, GF-ICL), and the best single head for all
+    one head per task (the limit of gradient flow, GF-ICL), and the best single head for all
     (OptS-ICL). Lines are limits for large d and L, circles exact at L = 100; heads have the
     weights of theory. (a) With the signal of a task and the noise 1 and a penalty that counts
     for each of the L samples, the sentences of the paper hold: ridge 0.05 has a peak of double
     descent near d̄ = L, attention has none and stays within 12 % of ridge 5 for d̄ > L, and
-    for small d̄/L one head a task has a fraction of the loss of the single head: 0.29 at d̄ =
+    for small d̄/L one head per task has a fraction of the loss of the single head: 0.29 at d̄ =
     L/20, and a tenth in the limit. (b) With the signal of a coordinate 1 and a penalty that
     counts once, the paper's other possible meaning, both ridges are next to Bayes and
-    attention is far above all. Circles above the line of one head a task show what large
+    attention is far above all. Circles above the line of one head per task show what large
     blocks neglect.""",
     number=5,
 )
@@ -178,7 +178,7 @@ def _estimators(by: Convention) -> Iterator[Curve]:
         )  # fmt: skip
     yield _bayes("Bayes, MMSE", ("Bayes", "Bayes_finite"))
     heads = (
-        ("one head a task", "GF-ICL", COLOURS[0], multitask.gradient_flow_limit, 1),
+        ("one head per task", "GF-ICL", COLOURS[0], multitask.gradient_flow_limit, 1),
         ("one head for 10 tasks", "OptS-ICL", COLOURS[3], multitask.single_head, TASKS),
     )
     for name, short, colour, solution, shared in heads:

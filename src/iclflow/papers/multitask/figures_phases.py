@@ -56,7 +56,7 @@ def _singular_values(lab: Lab) -> Preservation:
     of their singular values (dashed, theory). (a to c) Attention ω and (d to f) weights on
     labels μ of all heads on each task; the two heads that lose a task coincide, one drawn
     wider. (g) The loss, with its phases from a detector: emergence is from 5 % to 95 % of the
-    way to one head a task. (h) ω at the end: what is left beside the diagonal falls as 1/t.
+    way to one head per task. (h) ω at the end: what is left beside the diagonal falls as 1/t.
     Times are twice those of the paper, whose flow follows −∂L/∂W. The limit is not the
     smallest loss of three heads: the lower bound is 39 % below it.""",
     number=1,
@@ -101,7 +101,7 @@ def phases(lab: Lab) -> Drawing:
     _draw_loss(below, run.times, run.losses, edges)
     plot_theory(below, fine, flow.loss)
     levels(below, [limit, bound])
-    for level, name, above in ((limit, "one head a task", 1), (bound, "lower bound, H = 3", 0)):
+    for level, name, above in ((limit, "one head per task", 1), (bound, "lower bound, H = 3", 0)):
         side_of_line = {"ha": "right", "va": "bottom" if above else "top"}
         remark(below, f"{name}: {level:.2f}", (39.5, level), (0, 2 * above - 1), **side_of_line)
     _draw_ends(side, found.omega[-1])

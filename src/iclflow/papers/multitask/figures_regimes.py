@@ -91,10 +91,10 @@ def _name_regimes(panel: Axes, edges: multitask.RegimeEdges, end: float) -> None
 @figure(
     "multitask/regularisation",
     "Softmax: implicit regularisation",
-    """(a) The part of the signal that comes back, on average: one head a task (1/(1 +
+    """(a) The part of the signal that comes back, on average: one head per task (1/(1 +
     eφd̄/L)), ridge regression with two penalties, counted for each sample, and Bayes; lines
     for large d and L, circles sampled at L = 100. (b) The penalty with which ridge returns as
-    much as one head a task: in proportion to d̄/L, about 5.4 times that of Bayes for small
+    much as one head per task: in proportion to d̄/L, about 5.4 times that of Bayes for small
     d̄/L and 4.4 for large ones; the penalty 5 at d̄ = 1.1 L. Signal and noise of a task are 1.
     (c) The score variance dω² and (d) the concentration E|p|² of the best single head (d = 10,
     exact) relative to no noise. That noise favours spread-out attention, as a summary of the
@@ -114,7 +114,7 @@ def regularisation(lab: Lab) -> Drawing:
     }
     ridges["Bayes"] = (bayes, "0.25", "-.")
     figure, (a, b, c, d) = canvas("double", 4.9, 2, 2)
-    a.plot(ratios, step, color=COLOURS[0], label="one head a task", zorder=4)
+    a.plot(ratios, step, color=COLOURS[0], label="one head per task", zorder=4)
     data = {"ratio": ratios, "step": step, "marked_ratio": marked}
     draws = lab.scaled(2, 8, 40)
     spectra = [_spectra(ratio, draws) for ratio in marked]

@@ -42,7 +42,7 @@ _OUTCOMES = ("one task a head", "two share a head", "all on one head")
     "Several tasks: the limit of gradient flow is a saddle",
     """(a) Loss from the start of Figure 1 with output weights O larger than V by a relative
     imbalance δ: gradient flow of the factors (lines, circles at single late times) and of
-    singular values (dashed, theory). In balance the loss rests at one head a task for ever;
+    singular values (dashed, theory). In balance the loss rests at one head per task for ever;
     the smallest imbalance lets weights on labels of other tasks become negative, and leads on
     to the lower bound. (b) When those weights reach −0.1 (squares), and when the slope at the
     saddle says so, from the balanced flow at t = 20 (dashed; triangles in a): 9.3 units of
