@@ -190,7 +190,7 @@ class Start(NamedTuple):
         sets, dim, width = _sizes(coordinates, dim, width)
         check_count("heads", heads)
         omega, mu, spread = (
-            check_numbers(name, size, positive=True)
+            check_numbers(name, size, nonnegative=True)
             for name, size in (("omega", omega), ("mu", mu), ("spread", spread))
         )
         if not isinstance(spread, Tracer) and not spread < 1:
@@ -226,16 +226,16 @@ def _as_signs(positive: np.ndarray) -> Coordinates:
 
 
 def check_numbers(
-    name: str, value: Any, shape: tuple[int, ...] = (), *, positive: bool = False
+    name: str, value: Any, shape: tuple[int, ...] = (), *, nonnegative: bool = False
 ) -> Array:
-    """One finite number, not negative if `positive`, or an array of them with this shape."""
+    """One finite number, none below 0 if `nonnegative`, or an array of them with this shape."""
     found = _finite(name, value)
     if found.shape not in ((), shape):
         several = f", or {shape}" if shape else ""
         raise InputError(
             name, problem=f"has shape {found.shape}", allowed=f"must be one number{several}"
         )
-    if positive:
+    if nonnegative:
         check_scale(name, value)
     return as_float(found)
 

@@ -98,9 +98,9 @@ def _circuits_class(
     name = rest.pop("circuits", None)
     known = CIRCUITS if own is None else {own.__name__: own}
     if not isinstance(name, str) or name not in known:
+        hint = "; pass the class of your own circuits as `model_class`" if own is None else ""
         raise ValueError(
-            f"has `circuits` = {shorten(name)}: must be one of {', '.join(known)}; pass the class "
-            "of your own circuits as `model_class`"
+            f"has `circuits` = {shorten(name)}: must be one of {', '.join(known)}{hint}"
         )
     circuits = known[name]
     default = {"activation": circuits.activation, "self_attention": circuits.self_attention}

@@ -25,7 +25,7 @@ _TIMES = 600
     """Separate linear attention of four heads of rank one on four components, by exact
     gradient flow. (a) How much of the way from the loss of no learning to the smallest loss is
     done, for the first seed; dashed: the half-drop times that the cascade computes from the
-    first weights alone, as far as they come sooner from larger weights. Ticks of the
+    initial weights alone, as far as they come sooner from larger weights. Ticks of the
     colours are the levels that theory gives. (b) The losses at some of the scales, the levels
     (dotted) and the curves of the cascade (dashed). (c) The number of plateaus, the last one
     included, over all seeds: theory has D + 1 for small weights, and Hs³ = ‖A*‖ (dotted) as
