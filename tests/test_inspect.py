@@ -15,6 +15,7 @@ from safetensors.numpy import save_file
 from iclflow.analysis import Role
 from iclflow.checkpoints import load_model, save_model
 from iclflow.cli import _inspect, main
+from iclflow.config import read_toml, to_toml
 from iclflow.files import MARKER
 from iclflow.models import Attention, AttentionStack, Diagonal, Separate, TwoLayerLinear
 from iclflow.tasks import isotropic
@@ -182,6 +183,12 @@ def test_a_run_is_judged_on_its_own_task_with_flags_put_over_it(tmp_path, capsys
     ):
         code, _, err = inspected(capsys, run, *arguments)
         assert code == 2 and words in err and err.count("\n") == 1
+    # A setting of the run's own config is not a flag that the user gave.
+    config = read_toml(str(run / "config.toml"))
+    config["task"]["noise"] = -1.0
+    (run / "config.toml").write_text(to_toml(config))
+    code, _, err = inspected(capsys, run, "--context", 9)
+    assert code == 2 and "`task.noise` = -1.0: " in err and "--noise" not in err
 
 
 @pytest.mark.slow
