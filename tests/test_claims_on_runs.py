@@ -615,7 +615,7 @@ def test_claims_are_columns_of_a_sweep(staircase):
     [
         (["linear/cascades"], "is not a claim: did you mean linear/cascade?"),
         (["linear/rank-scaling"], "is not about single runs: `iclflow verify --claim linear/rank-"),
-        (["linear/lazy-limit"], "is about no run of this sweep: it is about merged attention"),
+        (["linear/lazy-limit"], "applies to no run of this sweep: it is about merged attention"),
         (["linear/cascade", "linear/cascade"], "twice: names must differ."),
     ],
 )

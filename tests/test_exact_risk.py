@@ -235,9 +235,13 @@ def test_exact_risk_without_float64_says_how_to_switch_it_on():
 @pytest.mark.parametrize(
     ("kind", "options", "said"),
     [
-        ("exact", {"batch": 4}, "`batch` = 4 is no option of `kind` = 'exact': allowed are digits"),
-        ("sampled", {"digits": 9}, "`digits` = 9 is no option of `kind` = 'sampled'"),
-        ("best", {"chunk": 3}, "`chunk` = 3 is no option of `kind` = 'best'"),
+        (
+            "exact",
+            {"batch": 4},
+            "is not an option of `kind` = 'exact': allowed are digits",
+        ),
+        ("sampled", {"digits": 9}, "`digits` = 9 is not an option of `kind` = 'sampled'"),
+        ("best", {"chunk": 3}, "`chunk` = 3 is not an option of `kind` = 'best'"),
     ],
 )
 def test_options_that_a_kind_of_risk_does_not_have_are_refused(kind, options, said):

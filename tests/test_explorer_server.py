@@ -602,8 +602,8 @@ REMOTE = ("0.0.0.0", "::", "", "192.0.2.1", "example.org")
         (["--port", "70000"], "`--port` = 70000"),
         (["--workers", "0"], "`--workers` = 0"),
         (["--root", "nowhere"], "`--root` = 'nowhere' is not a folder"),
-        (["--host", "300.1.1.1", "--allow-remote"], "`--host` = 300.1.1.1"),
-        *((["--host", host], f"`--host` = {host}: others may reach it") for host in REMOTE),
+        (["--host", "300.1.1.1", "--allow-remote"], "`--host` = '300.1.1.1' cannot be used"),
+        *((["--host", host], f"`--host` = {host!r} is one that others may") for host in REMOTE),
         (["--colour", "red"], "--colour"),
     ],
 )

@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from iclflow import checkpoints
 from iclflow.analysis import Role
 from iclflow.checkpoints import load_model, save_model
 from iclflow.cli import _inspect, main
+from iclflow.config import to_toml
 from iclflow.files import MARKER
 from iclflow.models import Attention, AttentionStack, Diagonal, Separate, TwoLayerLinear
 from iclflow.tasks import isotropic
@@ -237,6 +239,18 @@ def test_inspect_refuses_what_is_no_checkpoint_in_one_sentence(
     code, out, err = inspected(capsys, tmp_path / name, "--out", tmp_path / "picture")
     assert code == 2 and out == "" and words in err and err.count("\n") == 1
     assert not (tmp_path / "picture").exists()
+
+
+def test_a_setting_of_the_config_of_a_run_is_not_a_flag(tmp_path, capsys, monkeypatch):
+    found = Attention(Diagonal(jnp.asarray(OMEGA), jnp.asarray(MU), DIM))
+    monkeypatch.setattr(checkpoints, "load_model", lambda *_: found)  # there is no whole run
+    task = {"kind": "linear_regression", "eigenvalues": [1.0] * DIM, "context": 9, "noise": -1.0}
+    model = {"kind": "separate", "heads": 2, "scale": 0.1}
+    (tmp_path / "config.toml").write_text(to_toml({"task": task, "model": model}))
+    code, _, err = inspected(capsys, tmp_path, "--context", 8)
+    assert code == 2 and "`task.noise` = -1.0: " in err and "--noise" not in err
+    code, _, err = inspected(capsys, tmp_path, "--context", 8, "--noise", -2)
+    assert code == 2 and "`--noise` = -2.0: " in err
 
 
 def test_inspect_refuses_tasks_that_do_not_fit(tmp_path, capsys):

@@ -326,7 +326,7 @@ def test_an_engine_that_cannot_be_is_refused(words, sentence, away_from_home, ca
 @needs_ray
 @pytest.mark.parametrize("address", ["ray://h:1", "h", "h:65536"])
 def test_an_address_that_cannot_be_is_refused(address):
-    with pytest.raises(InputError, match=f"`address` = {address}: must be HOST:PORT"):
+    with pytest.raises(InputError, match=f"`address` = '{address}': must be HOST:PORT"):
         RayEngine(address)
 
 
@@ -337,7 +337,7 @@ def test_an_address_where_nobody_is_is_refused(away_from_home, capsys):
         address = f"127.0.0.1:{held.getsockname()[1]}"
         words = ["sweep", "small.toml", "--out", "out", "--engine", "ray", "--address", address]
         assert main(words) == 2
-    assert f"`--address` = {address} cannot be reached" in capsys.readouterr().err
+    assert f"`--address` = {address!r} cannot be reached" in capsys.readouterr().err
     assert not Path("out").exists()
 
 
@@ -388,6 +388,20 @@ def test_a_node_refuses_what_would_give_other_rows(node):
         _ray_node.work((versions | {"jax": "1.2"}, data, fingerprint, *rest), batch)
     with pytest.raises(InputError, match="has another iclflow"):
         _ray_node.work((versions, data, "another", *rest), batch)
+
+
+@needs_ray
+@pytest.mark.parametrize("left", [[], ["late"]])
+def test_a_request_to_stop_is_withdrawn_once_all_batches_have_stopped(left, monkeypatch):
+    import ray
+    from ray.experimental import internal_kv
+
+    store: dict[str, bytes] = {}
+    monkeypatch.setattr(internal_kv, "_internal_kv_put", store.__setitem__)
+    monkeypatch.setattr(internal_kv, "_internal_kv_del", store.pop)
+    monkeypatch.setattr(ray, "wait", lambda running, **_: ([], left))
+    _ray._stop(["a batch"], "key")
+    assert list(store) == (["key"] if left else [])
 
 
 def test_a_node_stops_on_request_and_resumes(node, monkeypatch):

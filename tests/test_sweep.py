@@ -24,6 +24,7 @@ from helpers import harmed
 from iclflow.analysis import which_algorithm
 from iclflow.cli import main
 from iclflow.config import InputError, Limit, parse_config, read_toml, to_toml
+from iclflow.errors import shorten
 from iclflow.experiment import prepare, train
 from iclflow.experiment._build_model import build_model
 from iclflow.files import LOCK, MARKER
@@ -922,16 +923,16 @@ ENDLESS = "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELEC
 def test_sql_that_never_ends_is_ended_by_its_limits(small_sweep, capsys):
     code, out, error = command("query", small_sweep, ENDLESS, "--timeout", "0.2", capsys=capsys)
     assert (code, out) == (2, "")
-    sentence = "takes longer than 0.2 s: ask for less, or raise `--timeout`."
-    assert error == f"iclflow: `{ENDLESS}` {sentence}\n"
+    sentence = "takes longer than 0.2 s: ask for less, or raise the timeout."
+    assert error == f"iclflow: `query` = {shorten(ENDLESS)} {sentence}\n"
     large = "SELECT list(range) FROM range(20000000)"
     code, out, error = command("query", small_sweep, large, "--memory", "0.05", capsys=capsys)
     assert (code, out) == (2, "")
-    assert "is too large: it needs more than 0.05 GiB of memory; raise `--memory`." in error
+    assert "is too large: it needs more than 0.05 GiB of memory; raise this limit." in error
     ratio = f"(SELECT max(n) FROM ({ENDLESS}) AS r(n))"
     words = ("plot", small_sweep, "--x", ratio, "--y", "final_loss", "--timeout", "0.2")
     code, _, error = command(*words, capsys=capsys)
-    assert code == 2 and sentence in error
+    assert code == 2 and "`--x` = '(SELECT max(n)" in error and sentence in error
     for flag in ("--timeout", "--memory"):
         code, _, error = command("query", small_sweep, flag, "-1", capsys=capsys)
         assert code == 2 and f"`{flag}` = -1.0: must be a number from 0 up." in error

@@ -176,7 +176,7 @@ def test_a_misspelled_column_gets_a_suggestion(asked, query, sentence):
 )
 def test_what_is_no_question_is_refused(asked, query):
     code, out, error = asked(query)
-    assert (code, out) == (2, "") and f"`{query}` is not one SELECT" in error
+    assert (code, out) == (2, "") and f"`query` = {query!r} is not one SELECT" in error
 
 
 def test_a_sweep_that_is_not_there_gets_the_names_of_those_that_are(tmp_path, capsys):
@@ -185,6 +185,16 @@ def test_a_sweep_that_is_not_there_gets_the_names_of_those_that_are(tmp_path, ca
         (tmp_path / "sweeps" / name / "sweep.toml").write_text("")
     assert main(["query", "third"]) == 2
     assert "give a folder, or one of first-0123, second-4567." in capsys.readouterr().err
+
+
+def test_a_folder_with_the_name_of_a_flag_is_not_the_flag(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "memory").mkdir()
+    assert main(["query", "memory", "SELECT 1", "--memory", "1"]) == 2
+    assert "`--memory`" not in capsys.readouterr().err
+    (tmp_path / "memory" / "config.toml").write_text("")
+    assert main(["query", "memory", "SELECT 1", "--memory", "1"]) == 2
+    assert "`memory` is the folder of a run" in capsys.readouterr().err
 
 
 def test_no_question_shows_the_columns_and_the_first_runs(asked):

@@ -1,14 +1,15 @@
 """Figures of a sweep: each flag is one expression, and what is left out is said."""
 
 import math
-from types import SimpleNamespace
+from multiprocessing import Pipe
 
 import numpy as np
 import pytest
 
 from iclflow.config import InputError
 from iclflow.explorer import _job_stored
-from iclflow.sweeps import Plot, Table, phase_cells
+from iclflow.explorer._channel import WorkerChannel
+from iclflow.sweeps import Plot, Table, parse_sweep, phase_cells
 from iclflow.sweeps._plot_labels import sort_values
 from iclflow.sweeps._plot_rows import select_rows
 from iclflow.sweeps._statistics import STATISTICS
@@ -102,15 +103,21 @@ def test_expressions_with_commas_and_comments_inside_are_taken(table):
     ("columns", "sentence"),
     [
         (("levels", "final_loss"), "must be one column of numbers or texts, such as levels[1]"),
-        (("{'a': run}", "final_loss"), "must be one column of numbers or texts, and this"),
+        (
+            ("{'a': run}", "final_loss"),
+            "per run: must be one column of numbers or texts.",
+        ),
         (("run", "task.eigenvalues"), "such as task.eigenvalues[1]"),
-        (("unnest([1, 2])", "final_loss"), "must each have one value for every run"),
+        (
+            ("unnest([1, 2])", "final_loss"),
+            "`x` = 'unnest([1, 2])': must have one value",
+        ),
         (("run", "avg(final_loss)"), "cannot be answered"),
         (("hash", "final_loss"), "has 102 different texts: must have at most 40"),
-        (("run", "verdict"), "`y` = \"verdict = 'holds'\" draws the share of runs"),
+        (("run", "verdict"), "\"verdict = 'holds'\" draws the share of runs"),
         (("run", "'nan'::DOUBLE"), "There is nothing to draw"),
-        (("run", "final_los"), "`y` = final_los cannot be answered: there is no column"),
-        (("model.scale", "task.noise"), "`hue` is missing: `y` = task.noise is a swept"),
+        (("run", "final_los"), "`y` = 'final_los' cannot be answered: there is no column"),
+        (("model.scale", "task.noise"), "`hue` is missing: task.noise is a swept"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused_in_one_sentence(table, columns, sentence):
@@ -119,14 +126,15 @@ def test_what_cannot_be_drawn_is_refused_in_one_sentence(table, columns, sentenc
 
 def test_shares_need_what_is_true_or_false_and_have_no_logarithm(table):
     words = refusal(table, "model.scale", "seed", kind="line", statistic="share")
-    assert 'must be true or false, such as `y` = "seed = 0"' in words
+    assert "`y` = 'seed' holds 0: " in words and 'true or false, such as "seed = 0"' in words
     assert "has no logarithm" in refusal(table, "model.scale", "seed > 1", log=["y"])
 
 
 def test_diverged_runs_are_left_out_unless_one_asks_for_them(drawn):
     words, (panel,) = drawn(Plot("model.scale", "final_loss"))
     (word,) = words
-    assert word.startswith("6 of 108 runs diverged and are left out")
+    remedy = 'where "result IS NOT NULL" keeps them.'
+    assert word == f"6 of 108 runs diverged and are left out; {remedy}"
     np.testing.assert_array_equal(panel.lines[0].get_ydata(), 3.5)
     words, (panel,) = drawn(Plot("model.scale", "final_loss", where="result IS NOT NULL"))
     assert words == [] and panel.lines[0].get_ydata()[-1] > 1e89
@@ -219,14 +227,18 @@ def test_cells_of_a_phase_diagram_leave_out_what_a_plot_leaves_out(table):
 
 
 def test_a_diagram_of_the_explorer_has_the_cells_of_a_plot(table, monkeypatch):
-    points = [SimpleNamespace(settings={"model.scale": scale, "task.noise": noise})
-              for scale in SCALES for noise in (0.0, 0.1)]  # fmt: skip
-    sweep = SimpleNamespace(axes=("model.scale", "task.noise"), points=points, seeds=range(6))
+    base = {
+        "task": {"kind": "linear_regression", "eigenvalues": [0.8, 0.5], "context": 20},
+        "model": {"kind": "separate", "heads": 2},
+    }
+    axes = {"model.scale": SCALES, "task.noise": [0.0, 0.1]}
+    sweep = parse_sweep({"name": "small", "seeds": 6, "base": base, "axes": axes})
     monkeypatch.setattr(_job_stored, "_open", lambda folder: (sweep, table))
-    found = _job_stored.draw_diagram(None, "", "model.scale", "task.noise", "final_loss")
+    channel = WorkerChannel(Pipe()[0], 0)
+    found = _job_stored.draw_diagram(channel, "", "model.scale", "task.noise", "final_loss")
     assert found["z"] == [[3.5] * 9, [3.5] * 8 + [None]]
     assert found["spread"][0] == [2.5] * 9 and found["count"][0] == [6] * 9
     words = "median over 6 runs (seed). 6 of 108 runs diverged and are left out"
     assert found["words"] == words
-    shares = _job_stored.draw_diagram(None, "", "task.noise", None, "verdict")
+    shares = _job_stored.draw_diagram(channel, "", "task.noise", None, "verdict")
     assert shares["z"] == [[0.8, 0.8]] and "share of 45 runs" in shares["words"]

@@ -349,7 +349,7 @@ def restore_trajectory(
     times, losses = (held.pop(key, np.zeros(())) for key in ("times", "losses"))
     strange = [key for key in held if not key.startswith("model.")]
     if strange:
-        raise FileError(f"`{name}` has `{strange[0]}`, which is no part of a run.")
+        raise FileError(f"`{name}` has `{strange[0]}`, which is not part of a run.")
     if times.ndim != 1 or times.shape != losses.shape:
         raise FileError(
             f"`{name}` has `times` of shape {times.shape} and `losses` of shape {losses.shape}: "

@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -16,10 +15,6 @@ _REMEDIES: dict[Kind, str] = {
     "folder of a run": "`iclflow show {}` shows it",
     "folder of a sweep": "`iclflow query {}` shows its table",
 }
-
-
-# Flags that name folders: in an error, `out` is a folder of that name and not the flag.
-_PATHS = ("--out", "--root")
 
 
 class Parser(argparse.ArgumentParser):
@@ -66,7 +61,8 @@ class Parser(argparse.ArgumentParser):
         """Parses FILE, the options after it, and the flags that override settings of the file."""
         file, *rest = arguments
         if file.startswith("-"):
-            raise InputError(f"`FILE` comes first, before {file}: give the path of a TOML file.")
+            # What FILE can be depends on the command: `run` takes the name of a study too.
+            raise InputError(f"`FILE` comes first, before {file}; `{self.prog} --help` says more.")
         options, flags = self.parse_known_args(rest)
         if {"-h", "--help"} & set(flags):
             self.print_help()  # the settings of the file follow
@@ -76,28 +72,40 @@ class Parser(argparse.ArgumentParser):
         return file, options, flags
 
     @contextlib.contextmanager
-    def name_flags(self, section: str = "") -> Iterator[None]:
-        """Shows arguments of the library as flags of this command, in its errors.
+    def name_flags(self, arguments: Sequence[str], section: str = "") -> Iterator[None]:
+        """Shows the field that an error of the library blames as the flag that the user gave.
 
-        The library marks names by backticks, such as `hue`; only the command line knows which of
-        them were given as flags, such as `--hue`.
+        Only the field of an error is renamed: its text may quote paths and settings of files that
+        have the same names as flags.
 
         **Arguments:**
 
+        - `arguments`: what the user typed. A field that was not given by a flag keeps its name,
+          because its value is from a file or a default; one that is missing is named as the flag
+          to give.
         - `section`: whose settings are flags here too: with `"task."`, `task.noise` is `--noise`.
         """
-
-        def show(found: re.Match[str]) -> str:
-            flag = "--" + found["name"].replace("_", "-")
-            known = flag in self._option_string_actions and flag not in _PATHS
-            return f"`{flag}{found['entry']}`" if known else found[0]
-
-        # An entry of a list, such as `eigenvalues[2]`, belongs to the flag of the list.
-        name = rf"`(?:{re.escape(section)})?(?P<name>\w+)(?P<entry>(?:\[\d+\])*)`"
         try:
             yield
         except InputError as error:
-            raise InputError(re.sub(name, show, str(error))) from None
+            flag = self._flag_of(error, arguments, section)
+            if flag is None:
+                raise
+            raise error.renamed(flag) from None
+
+    def _flag_of(self, error: InputError, arguments: Sequence[str], section: str) -> str | None:
+        """The flag to which the field of an error belongs; None if there is none."""
+        if error.field is None:
+            return None
+        # An entry of a list, such as `eigenvalues[2]`, belongs to the flag of the list.
+        name, bracket, entry = error.field.removeprefix(section).partition("[")
+        flag = "--" + name.replace("_", "-")
+        if flag not in self._option_string_actions:
+            return None
+        given = any(word.partition("=")[0] == flag for word in arguments)
+        # A setting of the section may be missing in a file: only an argument must be a flag.
+        missing = error.value is ... and "." not in error.field
+        return flag + bracket + entry if given or missing else None
 
 
 def check_kind(path: str, *wanted: Kind) -> None:

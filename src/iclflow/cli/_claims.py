@@ -5,7 +5,7 @@ from typing import Any
 
 from ..config import Config, parse_config
 from ..runtime import start
-from ..studies import PAPERS
+from ..studies import PAPERS, read_settings
 from ._arguments import Parser, check_kind
 from ._streams import print_json
 
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _list_tested(path: str, paper: str | None, as_json: bool) -> int:
     """Lists the claims that the runs of a config or a sweep test, and why others do not apply."""
-    from ..papers import all_claims, claims_on_runs, read_settings
+    from ..papers import all_claims, claims_on_runs
 
     check_kind(path, "file of a run", "file of a sweep")
     data = read_settings(path)

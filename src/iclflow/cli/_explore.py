@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
             _open(address)
 
     names, remote = options.allow_host, options.allow_remote
-    with parser.name_flags():
+    with parser.name_flags(arguments):
         explore(options.host, options.port, roots, options.workers, names, ready, remote)
     return 0
 

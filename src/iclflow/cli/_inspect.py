@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     check_kind(options.file, "folder of a run")
     start()
     with Activity(f"reading {options.file}") as activity:
-        with parser.name_flags("task."):
+        with parser.name_flags(arguments, "task."):
             found, model, task = _inspect(options, activity)
         if options.out:
             found["files"] = _draw(model, task, options)

@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
     plot = Plot(*columns, options.kind, logarithmic, options.statistic)
     if out is None:
         out = Path(f"{Path(options.sweep).name}-{plot.name}.png")
-    with parser.name_flags(), open_table(options) as table:
+    with parser.name_flags(arguments), open_table(options) as table:
         content, kind = plot.draw(table, out.suffix.removeprefix("."), note), plot.kind_of(table)
     # A default name may be that of a file of the user.
     if not options.out and os.path.lexists(out) and read_regular(out) != content:

@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if options.json and options.csv:
         raise InputError("`--json` and `--csv`: both are given, must be at most one.")
-    with parser.name_flags(), open_table(options) as table:
+    with parser.name_flags(arguments), open_table(options) as table:
         if options.query is None and not (options.json or options.csv):
             return _overview(table)
         names, rows = table.ask("SELECT * FROM results" if options.query is None else options.query)
@@ -110,7 +110,7 @@ def open_table(options) -> Iterator["Table"]:
             path for path in known if options.sweep in (path.name, path.name.rpartition("-")[0])
         ]
         if len(found) != 1:
-            fits = f"fits {len(found)} sweeps" if found else "is no sweep"
+            fits = f"fits {len(found)} sweeps" if found else "is not a sweep"
             names = [path.name for path in found or known]
             allowed = f", or one of {', '.join(names)}" if names else ""
             allowed += "" if known else "; `iclflow sweep FILE` makes one"

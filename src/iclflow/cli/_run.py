@@ -27,7 +27,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def read_config(file: str, flags: Sequence[str] = ()) -> Config:
     """The config in a file or of a study, overridden by flags: defaults < file < flags."""
-    from ..papers import read_settings
+    from ..studies import read_settings
 
     data = read_settings(file)
     return parse_config(with_flags(data, flags) if flags else data)

@@ -36,12 +36,12 @@ def main(arguments: Sequence[str]) -> int:
     from ..store import SWEEP, check_input
     from ..sweeps import LocalEngine, RayEngine, parse_sweep, sweep_text
 
-    with parser.name_flags():
+    with parser.name_flags(arguments):
         engine = RayEngine(options.address) if options.engine == "ray" else LocalEngine()
     sweep = parse_sweep(data)
     path = Path(options.out) if options.out else Path("sweeps") / sweep.folder_name
     check_input(file, path, {SWEEP: sweep_text(sweep)})
-    with parser.name_flags():
+    with parser.name_flags(arguments):
         return _run(sweep, path, options, engine)
 
 

@@ -57,7 +57,8 @@ def task_to_inspect(
     dim = count_inputs(model)
     count = len(settings.get("eigenvalues", ()))
     if count not in (0, dim):
-        raise InputError(f"`eigenvalues` has {count} numbers: must have {dim}.")
+        problem = f"has {count} numbers"
+        raise InputError("eigenvalues", problem=problem, allowed=f"must have {dim}")
     config = folder / "config.toml"
     if config.is_file():
         data = named(read_toml(str(config)), str(config))
@@ -66,9 +67,10 @@ def task_to_inspect(
     if model.labels > 1:
         for name, value in settings.items():
             raise InputError(
-                f"`{name}` = {value}: `{file}` predicts {model.labels} labels, and does not say "
-                "which inputs each depends on, so no sequences can be drawn; give the folder of "
-                "its run."
+                name,
+                value,
+                f"`{file}` predicts {model.labels} labels, and does not say which inputs each "
+                "depends on, so no sequences can be drawn; give the folder of its run",
             )
         return None
     return LinearRegression(
@@ -152,10 +154,11 @@ def _check_memory(model: AbstractModel, task: AbstractTask, sequences: int) -> N
     if total > here.usable:
         name = max(needed, key=lambda name: needed[name])
         value = task.max_context if name == "context" else sequences
-        raise InputError(
-            f"`{name}` = {value} is too large: the comparison would need about "
-            f"{total / GIB:.3g} GiB of memory, and may take {here.sentence}."
+        allowed = (
+            f"the comparison would need about {total / GIB:.3g} GiB of memory, and may take "
+            f"{here.sentence}"
         )
+        raise InputError(name, value, allowed, "is too large")
 
 
 def _describe_heads(model: Any, task: AbstractTask | None, label: int) -> dict[str, Any]:

@@ -47,8 +47,10 @@ def explore(
     """
     if not is_local(host) and not allow_remote:
         raise InputError(
-            f"`host` = {host}: others may reach it; give `allow_remote` if they are to, or leave "
-            "it at 127.0.0.1."
+            "host",
+            host,
+            "allow it by --allow-remote (in Python, allow_remote=True), or leave it at 127.0.0.1",
+            "is one that others may reach",
         )
     with _listen(host, port) as listener:
         asyncio.run(_serve(listener, host, roots, workers, names, ready))
@@ -75,11 +77,12 @@ def _listen(host: str, port: int | None) -> Iterator[socket.socket]:
         finally:
             listener.close()
         return
-    ports = f"any of {tried[0]} to {tried[-1]}" if port is None else str(port)
     reason = failure.strerror if failure is not None else "not a port"
-    raise InputError(
-        f"`host` = {host}, `port` = {ports} cannot be used ({reason}): choose another."
-    )
+    if port is None:
+        problem = f"cannot be used with any port from {tried[0]} to {tried[-1]} ({reason})"
+        raise InputError("host", host, "choose another, or a port", problem)
+    problem = f"cannot be used at {host} ({reason})"
+    raise InputError("port", port, "choose another, or another host", problem)
 
 
 async def _serve(

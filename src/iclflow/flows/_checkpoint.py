@@ -219,7 +219,7 @@ def _open(path: Path) -> tuple[TensorFile, dict[str, Any]]:
     except FileError:
         raise CheckpointError(f"`{path}` is damaged: {_REMEDY}") from None
     if about is None or about.get("format") != FORMAT:
-        raise CheckpointError(f"`{path}` is no checkpoint of this version: {_REMEDY}")
+        raise CheckpointError(f"`{path}` is not a checkpoint of this version: {_REMEDY}")
     return file, about
 
 

@@ -199,7 +199,7 @@ def _draw_data(
     if isinstance(sequences, Sequences):
         return sequences
     if sequences is None:
-        raise InputError("kind", kind, "a batch of them, or how many", "needs `sequences`")
+        raise InputError("kind", kind, "give sequences, or how many to draw", "needs `sequences`")
     if not is_whole(sequences) or sequences < 1:
         raise InputError("sequences", sequences, "must be sequences of a task, or how many to draw")
     if key is not None:
@@ -213,4 +213,4 @@ def _check_options(kind: str, given: dict[str, Any]) -> None:
     for name, value in given.items():
         if name not in own:
             allowed = f"allowed are {', '.join(own)}" if own else "it has none"
-            raise InputError(name, value, allowed, f"is no option of `kind` = {kind!r}")
+            raise InputError(name, value, allowed, f"is not an option of `kind` = {kind!r}")

@@ -205,5 +205,5 @@ def _check_claim(name: str, configs: Sequence[Config]) -> None:
     reason = find_claim_on_runs(name).refuses_all(configs)
     if reason is not None:
         raise InputError(
-            f"`measure.names` holds {name!r}, which is about no run of this sweep: it {reason}."
+            f"`measure.names` holds {name!r}, which applies to no run of this sweep: it {reason}."
         )

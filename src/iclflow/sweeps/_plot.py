@@ -72,8 +72,10 @@ class Plot:
         settings = [name for name in table.columns if "." in name or name == "seed"]
         if self.y in settings and self.x in settings and self.hue is None:
             raise InputError(
-                f"`hue` is missing: `y` = {self.y} is a swept setting, so that this is a phase "
-                "diagram, which needs a column for its colour; `kind` = line draws a curve."
+                "hue",
+                problem="is missing",
+                allowed=f"{self.y} is a swept setting, so that this is a phase diagram, which "
+                'needs a column for its colour; kind "line" draws a curve',
             )
         return "heat" if self.y in settings and self.hue not in (None, *settings) else "line"
 
@@ -84,7 +86,8 @@ class Plot:
 
         kind = self.kind_of(table)
         if kind == "heat" and self.hue is None:
-            raise InputError("`hue` is missing: a phase diagram needs a column for its colour.")
+            allowed = "a phase diagram needs a column for its colour"
+            raise InputError("hue", problem="is missing", allowed=allowed)
         panels, statistic = self._panels(table, kind, note)
         across = min(len(panels), 3)
         rows = -(-len(panels) // across)
@@ -119,9 +122,10 @@ class Plot:
         values = [row[place] for row in rows if row[place] is not None]
         statistic = choose_statistic(self.statistic, shown, flags[shown] or "", values)
         if statistic == "share" and shown in self.log:
-            raise InputError(f"`log` = {shown}: a share, which may be 0, has no logarithm.")
+            raise InputError("log", shown, "a share, which may be 0, has no logarithm")
         if statistic != "share":  # a share counts runs that diverged too
-            rows = drop_diverged(rows, [*flags.values(), self.where], note)
+            remedy = '; where "result IS NOT NULL" keeps them'
+            rows = drop_diverged(rows, [*flags.values(), self.where], note, remedy)
         log = [flag for flag in self.log if flag != "hue" or kind == "heat"]
         rows = drop_unusable(rows, flags, log, note)
         if not rows:
@@ -129,16 +133,13 @@ class Plot:
         for letter, i in (("x", 0), ("y", 1)):
             texts = {row[i] for row in rows if isinstance(row[i], str | tuple)}
             if len(texts) > _MOST_TEXTS:
-                raise InputError(
-                    f"`{letter}` = {flags[letter]} has {len(texts)} different texts: must have "
-                    f"at most {_MOST_TEXTS}."
-                )
+                problem = f"has {len(texts)} different texts"
+                allowed = f"must have at most {_MOST_TEXTS}"
+                raise InputError(letter, flags[letter], allowed, problem)
         facets = sort_values({row[3] for row in rows})
         if len(facets) > _MOST_PANELS:
-            raise InputError(
-                f"`facet` = {self.facet} has {len(facets)} values: must have at most "
-                f"{_MOST_PANELS}."
-            )
+            problem = f"has {len(facets)} values"
+            raise InputError("facet", self.facet, f"must have at most {_MOST_PANELS}", problem)
         return [(value, [row for row in rows if row[3] == value]) for value in facets], statistic
 
     def _lines(self, figure: "Figure", axes, panels: list[tuple[Any, list[Row]]], statistic: str):
@@ -146,9 +147,8 @@ class Plot:
 
         hues = sort_values({row[2] for _, rows in panels for row in rows})
         if len(hues) > _MOST_CURVES:
-            raise InputError(
-                f"`hue` = {self.hue} has {len(hues)} values: must have at most {_MOST_CURVES}."
-            )
+            problem = f"has {len(hues)} values"
+            raise InputError("hue", self.hue, f"must have at most {_MOST_CURVES}", problem)
         many = len(hues) > _MOST_COLOURS or all(isinstance(hue, float) for hue in hues)
         colours = shades(len(hues)) if many and len(hues) > 1 else COLOURS
         places = place_values({row[0] for _, rows in panels for row in rows})

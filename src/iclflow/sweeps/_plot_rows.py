@@ -27,11 +27,22 @@ def select_rows(
     # The line break ends a comment, which would otherwise hide the bracket.
     wanted = ", ".join(f"({text or 'NULL'}\n)" for text in flags.values())
     condition = f" WHERE ({where}\n)" if where else ""
-    given = ", ".join(f"`{flag}` = {text}" for flag, text in flags.items() if text)
-    rows = _ask(table, f"SELECT {wanted}, {diverged} FROM results{condition}", given)[1]
+    try:
+        _, rows = table.ask(f"SELECT {wanted}, {diverged} FROM results{condition}")
+    except InputError:
+        # Each is asked alone, so that the error names the one that fails.
+        for flag, text in flags.items():
+            if text:
+                _ask(table, f"SELECT ({text}\n) FROM results{condition}", flag, text)
+        raise
     _, [(count,)] = table.ask(f"SELECT count(*) FROM results{condition}")
     if len(rows) != count:
-        raise InputError(f"{given}: must each have one value for every run, without unnest().")
+        flag, text = next(
+            (flag, text)
+            for flag, text in flags.items()
+            if text and len(table.ask(f"SELECT ({text}\n) FROM results{condition}")[1]) != count
+        )
+        raise InputError(flag, text, "must have one value for every run, without unnest()")
     columns = [
         [_check_value(table, flag, text or "", row[place], heat) for row in rows]
         for place, (flag, text) in enumerate(flags.items())
@@ -41,7 +52,7 @@ def select_rows(
 
 def _check_expression(table: Table, flag: str, text: str) -> None:
     """Refuses all but one SQL expression: a second one after a comma would shift the columns."""
-    refusal = InputError(f"`{flag}` = {text}: must be one column, or one SQL expression of some.")
+    refusal = InputError(flag, text, "must be one column, or one SQL expression of some")
     depth = 0
     for sign in re.sub(QUOTED, "", text, flags=re.DOTALL):
         depth += (sign == "(") - (sign == ")")
@@ -49,19 +60,19 @@ def _check_expression(table: Table, flag: str, text: str) -> None:
             raise refusal
     if depth or not text.strip():
         raise refusal
-    names, _ = _ask(table, f"SELECT ({text}\n) FROM results LIMIT 0", f"`{flag}` = {text}")
+    names, _ = _ask(table, f"SELECT ({text}\n) FROM results LIMIT 0", flag, text)
     if len(names) != 1:
         raise refusal
     if flag == "where":
-        _ask(table, f"SELECT count(*) FROM results WHERE ({text}\n)", f"`where` = {text}")
+        _ask(table, f"SELECT count(*) FROM results WHERE ({text}\n)", flag, text)
 
 
-def _ask(table: Table, query: str, given: str) -> tuple[list[str], list[Row]]:
+def _ask(table: Table, query: str, flag: str, text: str) -> tuple[list[str], list[Row]]:
     """The result of a query; an error names what was given, not our query."""
     try:
         return table.ask(query)
     except InputError as error:
-        raise InputError(f"{given} {error.predicate}") from None
+        raise InputError(flag, text, error.allowed, error.problem) from None
 
 
 def _check_value(table: Table, flag: str, text: str, value: Any, heat: bool) -> Any:
@@ -73,10 +84,8 @@ def _check_value(table: Table, flag: str, text: str, value: Any, heat: bool) -> 
         return _tuple(value)
     if isinstance(value, list | tuple | dict):
         entry = f", such as {text}[1]" if isinstance(value, list) else ""
-        raise InputError(
-            f"`{flag}` = {text}: must be one column of numbers or texts{entry}, and this has "
-            "several values per run."
-        )
+        allowed = f"must be one column of numbers or texts{entry}"
+        raise InputError(flag, text, allowed, "has several values per run")
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
@@ -84,13 +93,16 @@ def _tuple(value: Any) -> Any:
     return tuple(map(_tuple, value)) if isinstance(value, list) else value
 
 
-def drop_diverged(rows: list[Row], texts: Sequence[str | None], note: Note) -> list[Row]:
-    """The rows of runs that did not diverge; all rows if an expression uses `result`."""
+def drop_diverged(
+    rows: list[Row], texts: Sequence[str | None], note: Note, remedy: str = ""
+) -> list[Row]:
+    """The rows of runs that did not diverge; all rows if an expression uses `result`. `remedy` ends
+    the note, where the caller has a way to keep the others."""
     if any(re.search(r"\bresult\b", text, re.IGNORECASE) for text in texts if text):
         return rows
     kept = [row for row in rows if not row[-1]]
     if len(kept) < len(rows):
-        note(f"{len(rows) - len(kept)} of {len(rows)} runs diverged and are left out.")
+        note(f"{len(rows) - len(kept)} of {len(rows)} runs diverged and are left out{remedy}.")
     return kept
 
 
@@ -129,8 +141,8 @@ def _is_drawable(value: Any) -> bool:
 def _check_logarithm(flag: str, text: str, values: Sequence[Any]) -> None:
     for value in values:
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise InputError(f"`log` = {flag}: `{text}` holds {value!r}: must be numbers.")
+            words = f"the values of `{text}` must be numbers, and {value!r} is not"
+            raise InputError("log", flag, words)
         if flag == "x" and value <= 0:
-            raise InputError(
-                f"`log` = x: the values of `{text}` must be positive, and {value} is not."
-            )
+            words = f"the values of `{text}` must be positive, and {value} is not"
+            raise InputError("log", flag, words)

@@ -29,7 +29,7 @@ from ..runtime import usable_cores
 from ._batches import Batch
 from ._compute import FinishedBatch
 from ._engine import Engine, Job
-from ._ray_node import batch_task, remove_places, request_stop, tidy_task, versions
+from ._ray_node import batch_task, remove_places, request_stop, tidy_task, versions, withdraw_stop
 
 # Retries of a batch whose process died: a cluster may lose many nodes, but a batch that kills every
 # process must fail at some point.
@@ -42,6 +42,8 @@ _REACH = 10.0
 _LAST = 5.0
 # Prefix of the folders of Ray instances that we start.
 _OWN = "iclflow-ray-"
+# What an address must be, where one cannot be used.
+_CLUSTER = "must be the address of a Ray cluster, as `ray start --head` prints it"
 
 
 class RayEngine(Engine):
@@ -59,10 +61,8 @@ class RayEngine(Engine):
 
     def __init__(self, address: str | None = None):
         if importlib.util.find_spec("ray") is None:
-            raise InputError(
-                "`engine` = ray: Ray is not installed here; install it with "
-                "`pip install 'iclflow[ray]'`, or choose local."
-            )
+            allowed = "install it with `pip install 'iclflow[ray]'`, or choose local"
+            raise InputError("engine", "ray", allowed, "needs Ray, which is not installed here")
         self.address = _check_address(address)
         self.devices: collections.Counter[str] = collections.Counter()
 
@@ -150,7 +150,10 @@ def _stop(running: list, key: str) -> None:
 
     if running:
         request_stop(key)
-        ray.wait(running, num_returns=len(running), timeout=_LAST)
+        _, left = ray.wait(running, num_returns=len(running), timeout=_LAST)
+        # A cluster outlives this sweep. Batches that still run have yet to read the request.
+        if not left:
+            withdraw_stop(key)
 
 
 def _tidy(fingerprint: str) -> None:
@@ -172,10 +175,8 @@ def _check_address(address: str | None) -> str | None:
         return address
     host, _, port = address.rpartition(":")
     if "/" in address or not host or not port.isdigit() or not 0 < int(port) < 2**16:
-        raise InputError(
-            f"`address` = {address}: must be HOST:PORT of a Ray cluster that this machine is a "
-            "node of, or auto."
-        )
+        allowed = "must be HOST:PORT of a Ray cluster that this machine is a node of, or auto"
+        raise InputError("address", address, allowed)
     return address
 
 
@@ -205,8 +206,11 @@ def connect_to_ray(address: str | None) -> Iterator[None]:
         try:
             ray.init(address or "local", **options)
         except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-            what = "Ray cannot be started here" if address is None else f"`address` = {address}"
-            raise InputError(f"{what}: {_first_sentence(error)}.") from error
+            reason = _first_sentence(error)
+            if address is None:
+                raise InputError(f"Ray cannot be started here: {reason}.") from error
+            problem = f"cannot be used ({reason})"
+            raise InputError("address", address, _CLUSTER, problem) from error
         finally:
             # Ray makes SIGTERM end the process at once; the command must keep results first.
             if threading.current_thread() is threading.main_thread():
@@ -245,10 +249,8 @@ def _check_reachable(address: str) -> None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), _REACH).close()
     except OSError as error:
-        raise InputError(
-            f"`address` = {address} cannot be reached: {error.strerror or error}. It must be the "
-            "address of a Ray cluster, as `ray start --head` prints it."
-        ) from None
+        problem = f"cannot be reached ({error.strerror or error})"
+        raise InputError("address", address, _CLUSTER, problem) from None
 
 
 def _first_sentence(error: Exception) -> str:

@@ -104,12 +104,26 @@ def _compute_or_restart(
 
 # Stopping ---------------------------------------------------------------------------------------
 
+# The key-value store of the head node, which Ray has for its own libraries: `internal_kv` is not
+# part of its public API and may change. The public way to share a value that changes is an actor,
+# which needs a process and a core, and waits for one where every core has a batch.
+
 
 def request_stop(key: str) -> None:
     """Asks all batches of a sweep that have this key to stop."""
     from ray.experimental import internal_kv
 
     internal_kv._internal_kv_put(key, b"1")
+
+
+def withdraw_stop(key: str) -> None:
+    """Deletes the key of `request_stop`, once all batches have stopped."""
+    from ray.exceptions import RayError
+    from ray.experimental import internal_kv
+
+    # A key that stays does no harm: no other sweep has it.
+    with contextlib.suppress(RayError):
+        internal_kv._internal_kv_del(key)
 
 
 def is_stop_requested(key: str) -> bool:

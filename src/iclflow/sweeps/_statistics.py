@@ -46,16 +46,12 @@ def choose_statistic(wanted: str, flag: str, text: str, values: Sequence[Any]) -
     for value in values[:1]:
         if isinstance(value, bool):
             return "share" if wanted == "auto" else wanted
-        example = f"`{flag}` = \"{text} = '{value}'\""
+        # The examples are in quotes, as one types them.
         if not isinstance(value, int | float):
-            raise InputError(
-                f"`{flag}` = {text} holds {value!r}: must be a column of numbers; {example} "
-                "draws the share of runs where this holds."
-            )
+            example = f"\"{text} = '{value}'\" draws the share of runs where this holds"
+            allowed = f"must be a column of numbers; {example}"
+            raise InputError(flag, text, allowed, f"holds {value!r}")
         if wanted == "share":
-            example = f'`{flag}` = "{text} = {value:g}"'
-            raise InputError(
-                f"`statistic` = share: `{flag}` = {text} holds {value:g}, must be true or "
-                f"false, such as {example}."
-            )
+            allowed = f'a share must be of what is true or false, such as "{text} = {value:g}"'
+            raise InputError(flag, text, allowed, f"holds {value:g}")
     return "median" if wanted == "auto" else wanted

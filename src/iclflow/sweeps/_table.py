@@ -125,30 +125,25 @@ class Table:
         quotes."""
         import duckdb
 
-        query = self.quote_settings(query)
+        given, query = _line(query), self.quote_settings(query)
         try:
             statements = self._connection.extract_statements(query)
             kinds = [_statement_type(statement) for statement in statements]
             if kinds != [duckdb.StatementType.SELECT]:
-                raise InputError(
-                    _line(query), problem="is not one SELECT", allowed="results can be read only"
-                )
+                raise InputError("query", given, "results can be read only", "is not one SELECT")
             with _translate_interrupts(), self._limit_time():
                 found = self._connection.execute(statements[0])
                 return [column[0] for column in found.description or ()], found.fetchall()
         except duckdb.InterruptException:
+            problem = f"takes longer than {self._timeout:g} s"
             raise InputError(
-                _line(query),
-                problem=f"takes longer than {self._timeout:g} s",
-                allowed="ask for less, or raise `timeout`",
+                "query", given, "ask for less, or raise the timeout", problem
             ) from None
         except (duckdb.OutOfMemoryException, MemoryError):
-            raise InputError(
-                _line(query), problem="is too large", allowed=self._too_large
-            ) from None
+            raise InputError("query", given, self._too_large, "is too large") from None
         except duckdb.Error as error:
             reason = self._suggest_column(str(error), query) or _reason(error)
-            raise InputError(_line(query), problem="cannot be answered", allowed=reason) from None
+            raise InputError("query", given, reason, "cannot be answered") from None
 
     @contextlib.contextmanager
     def _limit_time(self) -> Iterator[None]:
@@ -168,7 +163,7 @@ class Table:
     def _too_large(self) -> str:
         if self._memory is None:
             return "it needs more memory than there is"
-        return f"it needs more than {self._memory / 2**30:.3g} GiB of memory; raise `memory`"
+        return f"it needs more than {self._memory / 2**30:.3g} GiB of memory; raise this limit"
 
     def _suggest_column(self, error: str, query: str) -> str | None:
         """A suggestion for a column that does not exist, if DuckDB reports one.
