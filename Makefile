@@ -25,7 +25,7 @@ help: ## list the targets
 	@echo "usage: make TARGET [PYTHON=$(PYTHON)] [VENV=$(VENV)] [ARGS='…']"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-verify: $(TEST_READY) ## compute every claim of the papers, write a report (OUT=folder, ARGS='--falsify')
+verify: $(TEST_READY) ## compute the claims, write a report (OUT=folder, ARGS='--falsify')
 	@$(BIN)/iclflow verify $(if $(OUT),--out $(OUT)) $(ARGS)
 
 test: $(TEST_READY) ## run the tests but for the slow ones (ARGS='-k staircase' picks some)

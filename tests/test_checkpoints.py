@@ -5,10 +5,12 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from jaxtyping import Array, Float
 from safetensors.numpy import save_file
 
 from iclflow.checkpoints import from_state_dict, load_model, save_model
-from iclflow.models import Attention, Diagonal, Factored
+from iclflow.files import FileError
+from iclflow.models import AbstractCircuits, Attention, Diagonal, Factored, Merged
 from iclflow.tasks import MultiTaskRegression, Sequences
 from state_dicts import DIM, MU, OMEGA, stacked, two_labels
 
@@ -184,3 +186,43 @@ def test_files_that_hold_no_weights_are_refused_in_words_of_our_own(tmp_path, na
 def test_a_safetensors_file_without_our_mark_is_read_as_a_state_dict(tmp_path):
     save_file(stacked(), tmp_path / "foreign.safetensors")
     assert isinstance(load_model(tmp_path / "foreign.safetensors", heads=3).circuits, Factored)
+
+
+class OneMatrix(AbstractCircuits):
+    """Circuits that are not part of the library: one key-query matrix, and values of 1."""
+
+    block: Float[Array, "H D D"]
+
+    @property
+    def dim(self) -> int:
+        return self.block.shape[-1]
+
+    @property
+    def heads(self) -> int:
+        return self.block.shape[-3]
+
+    @property
+    def labels(self) -> int:
+        return 1
+
+    @property
+    def blind(self) -> bool:
+        return True
+
+    def kq(self):
+        return jnp.pad(self.block, ((0, 0), (0, 1), (0, 0)))
+
+    def ov(self):
+        return jnp.zeros((self.heads, 1, self.dim + 1)).at[:, 0, -1].set(1.0)
+
+
+def test_circuits_of_ones_own_load_with_their_class(tmp_path):
+    model = Attention(OneMatrix(jnp.asarray(np.ones((2, DIM, DIM)))))
+    save_model(model, tmp_path / "own.safetensors")
+    again = load_model(tmp_path / "own.safetensors", model_class=OneMatrix)
+    assert type(again.circuits) is OneMatrix
+    np.testing.assert_array_equal(again.predict(sequences()), model.predict(sequences()))
+    with pytest.raises(FileError, match="'OneMatrix': must be one of .* as `model_class`"):
+        load_model(tmp_path / "own.safetensors")
+    with pytest.raises(FileError, match="'OneMatrix': must be one of Merged;"):
+        load_model(tmp_path / "own.safetensors", model_class=Merged)

@@ -1,6 +1,8 @@
 """What to cite: BibTeX by claim, study, figure and theory function."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,8 @@ import pytest
 import iclflow as icl
 from iclflow import theory
 from iclflow.cli import main
-from iclflow.papers import CLAIMS, FIGURES, PAPERS, STUDIES, citation
+from iclflow.papers import CLAIMS, FIGURES, PAPERS, STUDIES, SUBJECTS, citation
+from iclflow.studies import BIBLIOGRAPHY
 
 
 def papers_in(text: str) -> list[str]:
@@ -21,6 +24,19 @@ def test_without_arguments_all_is_cited():
     assert found.startswith("@software{iclflow,")
     assert papers_in(found) == list(PAPERS) and found.count("@inproceedings") == 3
     assert "note" not in found
+
+
+def test_papers_are_listed_in_one_place():
+    assert set(BIBLIOGRAPHY) == set(PAPERS) == set(SUBJECTS) == {c.paper for c in CLAIMS.values()}
+    # Importing the papers by name loads neither JAX nor NumPy.
+    program = "import sys, iclflow.studies; print({'jax', 'numpy'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "set()\n"
+    # Nowhere else does the source list the three names together.
+    names = re.compile(r"[\"']linear[\"'](.{0,80})[\"']softmax[\"'](.{0,80})[\"']multitask", re.S)
+    package = Path(icl.__file__).parent
+    found = [path for path in package.rglob("*.py") if names.search(path.read_text())]
+    assert found == []
 
 
 def test_entries_say_what_the_citation_file_says():

@@ -11,11 +11,14 @@ from iclflow.analysis import StationaryPoints
 from iclflow.experiment import prepare, train
 from iclflow.models import Attention, Separate
 from iclflow.papers import (
+    CLAIMS,
     Check,
     Claim,
+    Given,
     Inconclusive,
     Lab,
     all_claims,
+    claim_on_run,
     once,
     run_claim,
     select_claims,
@@ -24,8 +27,8 @@ from iclflow.papers import (
 from iclflow.papers.linear.claims_merged import check_converged, white_sigmoid
 from iclflow.papers.linear.claims_order import name_sets
 from iclflow.papers.linear.claims_rank import rank_count
-from iclflow.papers.linear.runs import eight_components, rank_run
-from iclflow.papers.linear.runs_staircase import RANKS, SCALES
+from iclflow.papers.linear.runs import RANKS, SCALES, eight_components, rank_run
+from iclflow.report import error_text
 from iclflow.theory import plateau_losses
 from iclflow.trajectory import Trajectory
 
@@ -58,6 +61,38 @@ def make_claim(test, **fields) -> Claim:
 def test_a_check_measures_the_deviation_that_its_tolerance_bounds(check, error, passed):
     assert check.error == pytest.approx(error)
     assert check.passed is passed
+
+
+def test_a_check_of_other_shapes_says_both():
+    short, empty = Check("levels", [1.0, 2.0], [1.0], 0.1), Check("none", 0.0, [], 9.0)
+    assert short.mismatch == "predicted with the shape (2,), measured with (1,)"
+    assert empty.mismatch == "predicted with the shape (), measured with (0,)"
+    for good in (Check("one for all", 1.0, [1.0, 2.0]), Check("same", [[], [0]], 1, 0, "equal")):
+        assert good.mismatch == ""
+    outcome = run_claim(make_claim(lambda lab: [short]), Lab())
+    assert outcome.reason == f"failed: levels ({short.mismatch})"
+    for check in (short, Lab().at_most("bound", [1.0, 2.0], [1.0])):
+        assert error_text(check) == short.mismatch
+
+
+def test_a_claim_of_one_run_may_make_several_of_its_own():
+    config, runs = study("linear/white"), [[1.0, 2.0], [3.0]]
+
+    def on(lab):
+        return (Given(config, None, run[0], own=True, seeds=run) for run in runs)
+
+    def test(given, lab):
+        yield lab.close("values", given.each(lambda x: x), given.each(lambda x: x + 0.1), 0.2)
+
+    words = {"source": "nowhere", "tolerance_reason": "none", "tolerance_on_any_run": "none"}
+    made = claim_on_run("linear/test", "A sentence.", on=on, needs=(), **words)(test)
+    try:
+        checks = run_claim(made, Lab()).checks
+    finally:
+        del CLAIMS._items["linear/test"]
+    assert [check.predicted for check in checks] == runs
+    alone = Given(config, None, 1.0)
+    assert alone.each(lambda x: x) == 1.0 and alone.runs == (1.0,)
 
 
 def test_verdicts_follow_from_the_checks():

@@ -51,7 +51,7 @@ LINEAR = [
     "linear/noise-and-prior",
 ]  # fmt: skip
 
-# The least share of the runs of the grid on which a claim that speaks of them must decide. The two
+# The least share of the runs of the grid on which a claim about them must decide. The two
 # are for steps that are far apart; of 20 and 12 runs 15 and 7 are such. All others always decide.
 LEAST_DECIDED = {"linear/ordered-drops": 0.7, "linear/cascade": 0.5}
 
@@ -356,7 +356,10 @@ def test_a_bug_is_not_taken_for_a_refusal(line, refusal, staircase):
 @pytest.mark.parametrize(
     "id, task, model, sections, reason",
     [
-        ("linear/plateau-losses", {}, {"scale": 1.0}, {}, "small first weights: `model.scale` = 1"),
+        (
+            "linear/plateau-losses", {}, {"scale": 1.0}, {},
+            "small initial weights: `model.scale` = 1",
+        ),
         ("linear/plateau-losses", {}, {"kind": "merged"}, {}, '`model.kind` = "merged"'),
         ("linear/cascade", {}, {"rank": 2}, {}, "heads of rank one: `model.rank` = 2"),
         (
@@ -369,7 +372,7 @@ def test_a_bug_is_not_taken_for_a_refusal(line, refusal, staircase):
         ("linear/fewer-heads", {}, {}, {}, "HR = 2 is not below 2"),
         ("linear/noise-and-prior", {}, {"heads": 1}, {}, "all 2 components: HR = 1 is less"),
         ("linear/white-sigmoid", {}, {"kind": "merged", "scheme": "identity"}, {}, "white inputs"),
-        ("linear/lazy-limit", {}, {"kind": "merged"}, {}, "very large first weights"),
+        ("linear/lazy-limit", {}, {"kind": "merged"}, {}, "very large initial weights"),
         (
             "linear/cascade", {}, {},
             {"risk": {"kind": "dataset", "sequences": 10}}, "the risk is dataset",
@@ -569,7 +572,7 @@ def test_a_head_that_is_ahead_on_all_tasks_says_nothing_about_who_gets_them():
     assert outcome.verdict == "inconclusive" and "ahead on several tasks" in outcome.reason
     alone = parse_config(given.model_dump() | {"model": {"kind": "multi_spectral", "heads": 1}})
     told = find_claim_on_runs("multitask/heads-ahead").refuses(alone)
-    assert told == "speaks of heads of which one is ahead: `model.heads` = 1"
+    assert told == "is about heads of which one is ahead: `model.heads` = 1"
 
 
 # In sweeps and on the command line ------------------------------------------------------------
@@ -597,7 +600,7 @@ def test_claims_are_columns_of_a_sweep(staircase):
     assert 0 <= row["claim_linear_plateau_losses_error"] <= 1
     assert row["claim_linear_ordered_drops"] == "holds"
     assert row["claim_linear_fewer_heads"] is row["claim_linear_fewer_heads_error"] is None
-    assert "linear/fewer-heads: The claim `linear/fewer-heads` speaks of" in row["not_measured"]
+    assert "linear/fewer-heads: The claim `linear/fewer-heads` is about" in row["not_measured"]
     part = dataclasses.replace(run[:3], result=Result.cancelled)
     row = measure(
         names[1:2], FinishedRun(given, part.final, build_task(given), lambda: part, lambda: None)
@@ -612,7 +615,7 @@ def test_claims_are_columns_of_a_sweep(staircase):
     [
         (["linear/cascades"], "is not a claim: did you mean linear/cascade?"),
         (["linear/rank-scaling"], "is not about single runs: `iclflow verify --claim linear/rank-"),
-        (["linear/lazy-limit"], "is about no run of this sweep: it speaks of merged attention"),
+        (["linear/lazy-limit"], "is about no run of this sweep: it is about merged attention"),
         (["linear/cascade", "linear/cascade"], "twice: names must differ."),
     ],
 )
@@ -659,7 +662,7 @@ def test_the_command_line_says_which_claims_a_config_tests(away_from_home, capsy
     assert main(["claims", "--on", "run.toml"]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert "A run of run.toml tests" in told and "linear/cascade" in told
-    assert "– linear/single-drop speaks of merged attention" in told
+    assert "– linear/single-drop is about merged attention" in told
     assert main(["claims", "--on", "run.toml", "--json", "--paper", "linear"]) == 0
     rows = {row["id"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["linear/cascade"]["tests"] and rows["linear/cascade"]["reason"] is None
@@ -675,7 +678,7 @@ def test_the_command_line_says_how_many_runs_of_a_sweep_test_each_claim(away_fro
     assert told.startswith("The 6 runs of sweep.toml test")
     assert f"{len(claims_on_runs())} on single runs ({len(all_claims())} claims in all)" in told
     assert "linear/cascade 3 runs" in told and "linear/separate-conservation 6 runs" in told
-    assert "– linear/single-drop speaks of merged attention" in told
+    assert "– linear/single-drop is about merged attention" in told
     assert main(["claims", "--on", "sweep.toml", "--json"]) == 0
     rows = {row["id"]: row for row in json.loads(capsys.readouterr().out)}
     assert (rows["linear/cascade"]["runs"], rows["linear/cascade"]["reason"]) == (3, None)

@@ -16,7 +16,6 @@ from iclflow.config import (
     Limit,
     _checks,
     _limits,
-    _out_of_memory,
     load_config,
     memory_needed,
     out_of_memory,
@@ -532,7 +531,7 @@ def test_what_is_free_and_what_a_process_may_take_are_limits_too(tmp_path, monke
 
 
 def test_errors_that_say_that_memory_ran_out_become_one_sentence(monkeypatch):
-    monkeypatch.setattr(_out_of_memory, "memory_here", lambda: EIGHT)
+    monkeypatch.setattr(_limits, "memory_here", lambda: EIGHT)
     said = "RESOURCE_EXHAUSTED: Out of memory allocating 35701919744 bytes."
     about = {
         jax.errors.JaxRuntimeError(said): " (33.3 GiB were asked for at once)",

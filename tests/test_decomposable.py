@@ -349,7 +349,10 @@ def test_decomposable_models_survive_being_saved(tmp_path):
             lambda: Spectral.of(OMEGA, MU, SETS, width=6).factored(jr.key(0)),
             "`width` = 6: must be at least 7",
         ),
-        (lambda: risk(TASK, HEADS, "exact", digits=2), "`digits` = 2: must lie between 3 and 10"),
+        (
+            lambda: risk(TASK, HEADS, "exact", digits=2),
+            "`digits` = 2: must be a whole number from 3 to 10",
+        ),
     ],
 )
 def test_impossible_heads_are_refused_in_one_sentence(build, said, unchecked):

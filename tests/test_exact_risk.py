@@ -208,7 +208,7 @@ class Diagonal(AbstractModel):
 def test_coefficients_of_a_model_of_ones_own_must_be_those_of_its_predictions(options):
     task, weights = four_components(), jnp.asarray([1e-3, 2e-3, -1e-3, 5e-4])
     assert risk(task, Diagonal(weights), **options).kind == options.get("kind", "exact")
-    with pytest.raises(ValueError, match=r"`coefficients\(\)` of Diagonal does not give what"):
+    with pytest.raises(ValueError, match=r"`coefficients\(\)` of Diagonal does not match its"):
         risk(task, Diagonal(weights, error=1.01), **options)
     # Where there is nothing to compare, nothing is said.
     stacked = jax.vmap(Diagonal)(jnp.stack([weights, weights]))

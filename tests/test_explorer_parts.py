@@ -21,7 +21,7 @@ import uvicorn
 from explorer_client import STAIRCASE, Asgi, wait_for
 from iclflow.config import parse_config
 from iclflow.explorer import _connections, _pool
-from iclflow.explorer._app import application
+from iclflow.explorer._app import build_application
 from iclflow.explorer._changes import change_config, check_config
 from iclflow.explorer._channel import Message
 from iclflow.explorer._connections import (
@@ -33,8 +33,7 @@ from iclflow.explorer._connections import (
     most_connections,
 )
 from iclflow.explorer._exports import as_csv, as_json, as_program, as_toml
-from iclflow.explorer._folder import make_checkpoint_folder
-from iclflow.explorer._hub import Hub
+from iclflow.explorer._hub import Hub, make_checkpoint_folder
 from iclflow.explorer._limits import LIMITS, RequestError, describe_limits
 from iclflow.explorer._pool import Pool, Worker
 from iclflow.explorer._presets import presets
@@ -470,7 +469,7 @@ ROUTES = [
 @pytest.fixture
 def guarded():
     """An application that asks for a token."""
-    return Asgi(lambda hosts: application(Hub(0), StoredRuns([]), hosts, TOKEN))
+    return Asgi(lambda hosts: build_application(Hub(0), StoredRuns([]), hosts, TOKEN))
 
 
 def test_every_route_is_in_the_list_of_those_that_ask_for_the_token(guarded):
@@ -530,7 +529,7 @@ WRONG += [{"kind": None}, {"kind": []}, {"a": {"b": {"c": [1]}}}, "\x00", "é"]
 
 @pytest.mark.slow
 def test_requests_that_make_no_sense_are_refused_and_nothing_breaks():
-    site = Asgi(lambda hosts: application(Hub(0), StoredRuns([]), hosts))
+    site = Asgi(lambda hosts: build_application(Hub(0), StoredRuns([]), hosts))
     page = site.ask("POST", "/api/sessions").json["session"]
     model = STAIRCASE["model"]
     configs = [{**STAIRCASE, part: value} for part in ("model", "seed", "zz") for value in WRONG]
@@ -597,7 +596,7 @@ def test_the_program_of_a_run_makes_it_again_to_the_bit(tmp_path):
 
 def test_folders_of_killed_servers_go_and_what_a_link_leads_to_stays(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr("iclflow.explorer._folder._is_alive", lambda pid: False)
+    monkeypatch.setattr("iclflow.explorer._hub._is_alive", lambda pid: False)
     left = make_checkpoint_folder()
     (left / "0123456789abcdef.safetensors").write_bytes(b"of a run")
     (left / "notes.safetensors").write_bytes(b"mine")

@@ -24,7 +24,7 @@ from iclflow.experiment import overlay, prepare, train
 from iclflow.explorer._head_sentences import describe_tasks
 from iclflow.explorer._narrator import Narrator
 from iclflow.explorer._sentences import describe_estimators, describe_learned, describe_stairs
-from iclflow.explorer._text import completed
+from iclflow.explorer._text import percent_done
 from iclflow.models import Attention, Diagonal, Merged
 from iclflow.tasks import MultiTaskRegression, isotropic
 from iclflow.trajectory import Trajectory
@@ -240,7 +240,13 @@ def test_stairs_are_told_only_of_models_that_stand_on_them():
 
 def test_all_is_done_only_when_nothing_is_left():
     shares = (0.5, 0.997, 0.9999, 1.0, 1.2)
-    assert [completed(share) for share in shares] == ["50 %", "99.7 %", "99.9 %", "100 %", "100 %"]
+    assert [percent_done(share) for share in shares] == [
+        "50 %",
+        "99.7 %",
+        "99.9 %",
+        "100 %",
+        "100 %",
+    ]
 
 
 def test_heads_of_many_tasks_are_told_from_what_they_do():

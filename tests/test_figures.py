@@ -21,7 +21,7 @@ from iclflow.models import Attention, Diagonal, Merged
 from iclflow.papers import FIGURES, Lab, all_claims
 from iclflow.papers.multitask import runs as multitask_runs
 from iclflow.papers.softmax import runs as softmax_runs
-from iclflow.papers.softmax import runs_dynamics, runs_tasks
+from iclflow.papers.softmax import runs_descent
 from iclflow.tasks import Estimate, isotropic
 from iclflow.trajectory import Result, Trajectory
 
@@ -101,9 +101,9 @@ def untrained_lab() -> Lab:
         lab.assume(run(init), softmax_runs.trained_run, heads)
     for heads in (2, 3, 5):
         init = lambda key: Attention(Diagonal(jnp.zeros((5, 6)), jnp.zeros((5, 2)), 6))
-        lab.assume(run(init), runs_tasks.two_task_run, heads)
+        lab.assume(run(init), runs_descent.two_task_run, heads)
         excess = Estimate(jnp.array(0.1), jnp.array(1e-3))
-        lab.assume(excess, runs_tasks.two_task_excess, heads)
+        lab.assume(excess, runs_descent.two_task_excess, heads)
 
     def merged(signs: np.ndarray) -> Trajectory:
         random = run(lambda key: Attention(Merged.of(jnp.zeros(2), jnp.zeros((2, 5, 5)))))
@@ -117,10 +117,10 @@ def untrained_lab() -> Lab:
         return dataclasses.replace(random, models=models)
 
     pairs, traps = merged(np.array([1.0, -1.0])), merged(np.ones(2))
-    lab.assume(pairs, runs_dynamics.dynamics_run)
+    lab.assume(pairs, runs_descent.dynamics_run)
     for heads in (2, 3):
         ensemble = Ensemble.of((pairs, traps) * 8)
-        lab.assume(ensemble, softmax_runs.blind_ensemble, heads, *softmax_runs.blind_sizes(lab))
+        lab.assume(ensemble, softmax_runs.blind_ensemble, heads)
     lab.assume(flow_by_theory(), multitask_runs.full_flow)
     return lab
 

@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 
 from iclflow.analysis import Role
 from iclflow.checkpoints import load_model, save_model
-from iclflow.cli import _print_inspection, main
+from iclflow.cli import _inspect, main
 from iclflow.files import MARKER
 from iclflow.models import Attention, AttentionStack, Diagonal, Separate, TwoLayerLinear
 from iclflow.tasks import isotropic
@@ -212,10 +212,10 @@ def test_the_layer_of_the_documentation_is_read_as_it_predicts(tmp_path, monkeyp
 
 def test_the_documentation_explains_every_column_row_and_role():
     page = (ROOT / "docs/inspect.md").read_text().replace("\\", "")
-    (row,) = [r for r in re.findall(r"plain_table\((.*?)\)", inspect.getsource(_print_inspection))]
+    (row,) = [r for r in re.findall(r"plain_table\((.*?)\)", inspect.getsource(_inspect))]
     columns = set(re.findall(r'"(.*?)"', row)) - {"head", "role"}
     rows = set(re.findall(r'f"(step Σμω|\|Σμ\| / Σ\|μ\||spread of \|ω\||algorithm) +\{',
-                          inspect.getsource(_print_inspection)))  # fmt: skip
+                          inspect.getsource(_inspect)))  # fmt: skip
     assert len(columns) == 5 and len(rows) == 4
     for name in columns | rows | {*get_args(Role), "unstructured"}:
         assert f"\n| {name} |" in page

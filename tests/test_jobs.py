@@ -1,5 +1,6 @@
 """Claims and figures in several processes."""
 
+import dataclasses
 import json
 import multiprocessing
 import os
@@ -12,7 +13,7 @@ import pytest
 
 from iclflow.cli import main
 from iclflow.files import MARKER
-from iclflow.papers import Lab, Outcome, run_claim, select_claims
+from iclflow.papers import FIGURES, Lab, Outcome, run_claim, select_claims
 from iclflow.verification import _jobs as jobs
 from iclflow.verification._jobs import Settings, Topic, choose_topic, compute, topics_of
 
@@ -45,6 +46,21 @@ def test_several_processes_find_what_one_finds(tmp_path, capsys):
     assert names == [MARKER, "claims.json", "figures", "report.html"]
     figures = sorted(path.name for path in (tmp_path / "figures").iterdir())
     assert "linear-scalar-ode.pdf" in figures and "linear-white.png" in figures
+
+
+def test_a_figure_that_breaks_is_an_error(tmp_path, monkeypatch, capsys):
+    def draw(lab):
+        raise ValueError("no data")
+
+    broken = dataclasses.replace(FIGURES["linear/white"], draw=draw)
+    monkeypatch.setitem(FIGURES._items, "linear/white", broken)  # pyright: ignore
+    words = ["verify", "--claim", "linear/white-sigmoid", "--jobs", "1", "--out", str(tmp_path)]
+    assert main(words) == 1
+    printed = capsys.readouterr()
+    assert "1 figure could not be drawn: linear/white.\n" in printed.out
+    assert "✗ figure linear/white: ValueError: no data" in printed.out + printed.err
+    (figure,) = json.loads((tmp_path / "claims.json").read_text())["figures"]
+    assert figure["problem"] == "ValueError: no data"
 
 
 @pytest.fixture

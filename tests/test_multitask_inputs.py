@@ -13,7 +13,7 @@ from iclflow.analysis import allocation, decomposition
 from iclflow.flows import Checkpoint
 from iclflow.models import Attention, BalancedSpectral, Spectral
 from iclflow.risks import ExactMultiRisk, exact_multi_risk
-from iclflow.tasks import LinearRegression, MultiTaskRegression
+from iclflow.tasks import LinearRegression, MultiTaskRegression, QuadraticRegression
 from iclflow.theory import multitask
 from iclflow.theory.multitask import Blocks
 
@@ -74,6 +74,9 @@ NAN = float("nan")
         (lambda: MultiTaskRegression(SETS, context="10"), "`context` = '10': must be a whole"),
         (lambda: MultiTaskRegression(SETS, dim="4"), "`dim` = '4': must be a whole number"),
         (lambda: MultiTaskRegression(SETS, noisy_query="no"), "`noisy_query` = 'no': must be True"),
+        (lambda: LinearRegression([1.0], noisy_query="no"), "`noisy_query` = 'no': must be True"),
+        (lambda: QuadraticRegression(2, noisy_query="no"), "`noisy_query` = 'no': must be True"),
+        (lambda: Attention(3), "`circuits` = 3: must be circuits, such as"),
         (lambda: Spectral.of(SMALL * NAN, SMALL, SETS), "`omega` = .*must be finite"),
         (lambda: Spectral.of("x", SMALL, SETS), "`omega` = 'x': must be numbers"),
         (lambda: BalancedSpectral.of(SMALL, SMALL * np.inf, SETS), "`mu` = .*must be finite"),

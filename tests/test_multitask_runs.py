@@ -10,7 +10,7 @@ import pytest
 from iclflow.analysis import which_algorithm
 from iclflow.cli import main
 from iclflow.config import InputError, parse_config, to_toml
-from iclflow.config._available import risk_kinds
+from iclflow.config._checks import risk_kinds
 from iclflow.estimators import KernelRegression
 from iclflow.experiment import build_task, overlay, prepare, summarise, train
 from iclflow.experiment._build_model import build_model

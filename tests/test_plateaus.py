@@ -21,6 +21,7 @@ from iclflow.analysis import (
     resolves,
     sharpness,
 )
+from iclflow.errors import InputError, Refusal
 from iclflow.flows import gradient_flow
 from iclflow.models import Attention, Merged, Separate
 from iclflow.risks import exact_bilinear_risk
@@ -424,19 +425,21 @@ def test_passage_times_of_a_straight_line():
 @pytest.mark.parametrize(
     "call, error, words",
     [
-        (lambda: plateaus([0, 1, 1], [1, 1, 1]), ValueError, "increase strictly"),
-        (lambda: plateaus([0, 1], [1, np.nan]), ValueError, "finite"),
-        (lambda: plateaus([0, 1, 2], [1, 1]), ValueError, "one length"),
+        (lambda: plateaus([0, 1, 1], [1, 1, 1]), InputError, "increase strictly"),
+        (lambda: plateaus([0, 1], [1, np.nan]), Refusal, "finite"),
+        (lambda: plateaus([0, 1, 2], [1, 1]), InputError, "one length"),
+        (lambda: plateaus([0], [1]), Refusal, "at least 2 points"),
         (lambda: plateaus([0.0, 1.0]), TypeError, "times and losses"),
         (lambda: plateaus(flow("merged", 1e-2), [1.0]), TypeError, "its own losses"),
-        (lambda: plateaus([0, 1], [1, 0], contrast=1.0), ValueError, "contrast"),
-        (lambda: plateaus([0, 1], [1, 0], resolution=0.7), ValueError, "resolution"),
-        (lambda: plateaus([0, 1], [1, 0], margin=0.0), ValueError, "margin"),
-        (lambda: drop_times([0, 1], [1, 0], levels=[1, 0], fraction=1.0), ValueError, "fraction"),
-        (lambda: drop_times([0, 1], [1, 0], levels=[1, np.inf]), ValueError, "levels"),
-        (lambda: plateau_fraction(flow("merged", 1e-2), [0.1, 1.0]), ValueError, "levels"),
+        (lambda: plateaus([0, 1], [1, 0], contrast=1.0), InputError, "contrast"),
+        (lambda: plateaus([0, 1], [1, 0], resolution=0.7), InputError, "resolution"),
+        (lambda: plateaus([0, 1], [1, 0], margin=0.0), InputError, "margin"),
+        (lambda: drop_times([0, 1], [1, 0], levels=[1, 0], fraction=1.0), InputError, "fraction"),
+        (lambda: drop_times([0, 1], [1, 0], levels=[1, np.inf]), InputError, "levels"),
+        (lambda: plateau_fraction(flow("merged", 1e-2), [0.1, 1.0]), InputError, "levels"),
     ],
 )
 def test_bad_input_is_refused(call, error, words):
+    # A `Refusal` speaks of the run, and is an answer to a claim; a wrong argument is none.
     with pytest.raises(error, match=words):
         call()

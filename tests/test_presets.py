@@ -17,7 +17,7 @@ from iclflow.experiment import overlay, prepare, train
 from iclflow.explorer import _reporter
 from iclflow.explorer._presets import CONTROLS, check_controls, picture_of, presets
 from iclflow.papers import PAPERS
-from iclflow.papers._study import read_study
+from iclflow.studies import read_study
 from iclflow.trajectory import Trajectory
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -47,7 +47,7 @@ def test_every_preset_says_what_it_shows_and_has_controls_within_their_range(pre
         section, _, key = name.rpartition(".")
         value = getattr(getattr(preset.config, section) if section else preset.config, key)
         if control.shape == "choice":
-            assert value in dict(control.choices or ())
+            assert value in {choice["value"] for choice in control.choices or ()}
         elif control.shape != "flag":
             numbers = value if isinstance(value, tuple) else (value,)
             assert control.shape == "bars" or len(numbers) == 1
@@ -86,10 +86,11 @@ def _reported_theory(experiment, predicted, run, end, monkeypatch) -> list[dict]
     measured = SimpleNamespace(roles=None, lines={}, matrices={})
     panels = SimpleNamespace(clock=run.clock, lines=(), heads=(), matrices=())
     panels.measure = lambda _: measured
-    for name, stub in {"build_panels": panels, "Narrator": None, "claims_on": ()}.items():
+    stubs = {"build_panels": panels, "Narrator": None, "claims_on": (), "overlay": predicted}
+    for name, stub in stubs.items():
         monkeypatch.setattr(_reporter, name, lambda *_, stub=stub: stub)
     channel = object.__new__(_reporter.WorkerChannel)  # there is no pipe behind it
-    reporter = _reporter.Reporter(channel, experiment, predicted, None)
+    reporter = _reporter.Reporter(channel, experiment)
     reporter.begin(end)
     for part in (run[:3], run):
         reporter.report_points(part)

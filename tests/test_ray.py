@@ -23,7 +23,16 @@ import pytest
 from iclflow.cli import main
 from iclflow.config import InputError, to_toml
 from iclflow.files import LOCK, folder_lock
-from iclflow.sweeps import Job, LocalEngine, RayEngine, _ray, _ray_node, batches_of, parse_sweep
+from iclflow.sweeps import (
+    Job,
+    LocalEngine,
+    RayEngine,
+    Stopped,
+    _ray,
+    _ray_node,
+    batches_of,
+    parse_sweep,
+)
 
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray")
 
@@ -40,6 +49,8 @@ DATA = {
     "measure": {"trajectories": True},
 }
 COUNT = 6
+# Seconds to wait for what takes a few on an idle machine.
+PATIENCE = 240
 
 
 # A cluster on this machine --------------------------------------------------------------------
@@ -51,10 +62,13 @@ class Cluster:
     def __init__(self, folder: Path):
         # Nobody else on the network may use it; and the death of a node is noticed within seconds.
         token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-        health = {"period_ms": "500", "timeout_ms": "2000", "failure_threshold": "3"}
+        # A dead process refuses a check at once. The time for an answer is long: if a busy machine
+        # misses it three times, Ray declares the node dead, and ends the command with code 1.
+        health = {"period_ms": "500", "timeout_ms": "30000", "failure_threshold": "3"}
         health = {f"RAY_health_check_{name}": value for name, value in health.items()}
         self.environment = os.environ | token | health
         self.environment |= {"RAY_USAGE_STATS_ENABLED": "0", "TMPDIR": str(folder)}
+        self.environment |= {"RAY_raylet_start_wait_time_s": str(PATIENCE)}
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -82,7 +96,13 @@ class Cluster:
             streams = {"stdout": output, "stderr": output, "start_new_session": True}
             node = subprocess.Popen(command, env=self.environment, **streams)
         self._sessions.append(node.pid)
-        assert node.wait(60) == 0, log.read_text()  # its processes stay, in its session
+        assert node.wait(PATIENCE) == 0, log.read_text()  # its processes stay, in its session
+
+    def driver_log(self) -> str:
+        """The end of what Ray logged in the last command: its C++ code can end a process."""
+        logs = self.folder.glob("session_latest/logs/python-core-driver-*")
+        newest = max(logs, key=os.path.getmtime, default=None)
+        return "" if newest is None else newest.read_text(errors="replace")[-5000:]
 
     def close(self) -> None:
         for node in range(len(self._sessions)):
@@ -180,9 +200,11 @@ def parts(folder: Path) -> int:
 
 
 def wait_for(condition: Callable[[], bool], driver: subprocess.Popen) -> None:
-    end = time.monotonic() + 120
+    end = time.monotonic() + PATIENCE
     while not condition():
-        assert driver.poll() is None and time.monotonic() < end, "it never came to that"
+        if driver.poll() is not None:
+            pytest.fail(f"The command ended with {driver.returncode}: {driver.communicate()}")
+        assert time.monotonic() < end, "it never came to that"
         time.sleep(0.05)  # to look at all processes takes milliseconds
 
 
@@ -227,6 +249,7 @@ def what_cannot_work_is_said_and_not_tried_forever(lines: list[str]) -> None:
 
 @needs_ray
 @pytest.mark.slow
+@pytest.mark.timeout(4 * PATIENCE)
 def test_deaths_of_a_node_and_of_the_command_change_no_row(cluster, table, tmp_path):
     folder = tmp_path / "out"
     words = command(folder, "--engine", "ray", "--address", cluster.address)
@@ -240,9 +263,10 @@ def test_deaths_of_a_node_and_of_the_command_change_no_row(cluster, table, tmp_p
         with cluster.frozen(0, driver):
             driver.terminate()
             time.sleep(0.2)  # it is told to stop; only now can the batch end
-        _, errors = driver.communicate(timeout=60)
+        _, errors = driver.communicate(timeout=PATIENCE)
     stopped = parts(folder)
-    assert before < stopped < COUNT and driver.returncode == 130
+    assert driver.returncode == 130, f"{stopped} parts: {errors}\n{cluster.driver_log()}"
+    assert before < stopped < COUNT
     sentence = f"iclflow: interrupted; {2 * stopped} of {2 * COUNT} runs are in {folder}; the same"
     assert errors.startswith(sentence)  # and before it nothing of Ray's own
 
@@ -264,7 +288,7 @@ def test_deaths_of_a_node_and_of_the_command_change_no_row(cluster, table, tmp_p
     left, other = (cluster.places / f"{name}-0-0001" for name in (sweep_hash()[:16], "other"))
     left.mkdir(parents=True)
     other.mkdir()
-    done = subprocess.run(words, env=cluster.environment, capture_output=True, timeout=120)
+    done = subprocess.run(words, env=cluster.environment, capture_output=True, timeout=PATIENCE)
     assert (done.returncode, done.stderr) == (0, b"")  # nothing of Ray's own
     assert json.loads(done.stdout)["statistics"]["devices"] == {"cpu": COUNT - killed}
     assert contents(folder) == table
@@ -302,7 +326,7 @@ def test_an_engine_that_cannot_be_is_refused(words, sentence, away_from_home, ca
 @needs_ray
 @pytest.mark.parametrize("address", ["ray://h:1", "h", "h:65536"])
 def test_an_address_that_cannot_be_is_refused(address):
-    with pytest.raises(InputError, match=f"`--address` = {address}: must be HOST:PORT"):
+    with pytest.raises(InputError, match=f"`address` = {address}: must be HOST:PORT"):
         RayEngine(address)
 
 
@@ -338,7 +362,7 @@ SHORT = DATA | {
 
 
 def order(sweep, gpu=False):
-    return _ray_node.versions(), sweep.data, sweep.hash, 0.0, gpu
+    return _ray_node.versions(), sweep.data, sweep.hash, 0.0, gpu, "stop"
 
 
 def computed_here(sweep, batches, folder, every=10.0):
@@ -359,11 +383,31 @@ def test_a_node_computes_what_the_local_engine_does(node):
 def test_a_node_refuses_what_would_give_other_rows(node):
     sweep = parse_sweep(SHORT)
     batch = dataclasses.asdict(batches_of(sweep)[0])
-    versions, data, fingerprint, every, _ = order(sweep)
+    versions, data, fingerprint, *rest = order(sweep)
     with pytest.raises(InputError, match="has jax 0.* must be 1.2, as where the sweep"):
-        _ray_node.work((versions | {"jax": "1.2"}, data, fingerprint, every, False), batch)
+        _ray_node.work((versions | {"jax": "1.2"}, data, fingerprint, *rest), batch)
     with pytest.raises(InputError, match="has another iclflow"):
-        _ray_node.work((versions, data, "another", every, False), batch)
+        _ray_node.work((versions, data, "another", *rest), batch)
+
+
+def test_a_node_stops_on_request_and_resumes(node, monkeypatch):
+    sweep = parse_sweep(SHORT)
+    batch = batches_of(sweep)[0]
+    (finished,) = computed_here(sweep, [batch], node / "local")
+    plain = dataclasses.asdict(batch)
+    requests = iter([False, True])  # it has begun when the request comes
+    monkeypatch.setattr(_ray_node, "_CHECK_STOP", 0.0)
+    monkeypatch.setattr(_ray_node, "is_stop_requested", lambda key: next(requests))
+    with pytest.raises(Stopped):
+        _ray_node.work(order(sweep), plain)
+    assert any(_ray_node.place(sweep.hash, batch.number).glob("*.checkpoint.*"))
+    monkeypatch.setattr(_ray_node, "is_stop_requested", lambda key: True)
+    with pytest.raises(Stopped):  # one that has not begun does not begin
+        _ray_node.work(order(sweep), plain)
+    monkeypatch.undo()
+    monkeypatch.setattr(tempfile, "tempdir", str(node))
+    rows, trajectories, _ = _ray_node.work(order(sweep), plain)
+    assert (rows, trajectories) == (finished.rows, finished.trajectories)
 
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="JAX can use a GPU here")

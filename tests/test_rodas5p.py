@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.integrate import solve_ivp
 
-from iclflow.flows._rodas5p import Rodas5P, _jacobian, _largest_array
+from iclflow.flows._solvers import Rodas5P, _jacobian, _largest_array
 
 
 def solve(velocity, start, end: float, steps: int) -> np.ndarray:

@@ -11,7 +11,7 @@ import pytest
 from jaxtyping import Array, Float
 
 from helpers import random_task
-from iclflow.flows._ahead import Blocks, draw_ahead
+from iclflow.flows._descent_program import Blocks, draw_ahead
 from iclflow.models import AbstractCircuits, Attention, Diagonal, Merged
 from iclflow.risks import (
     AbstractBatchRisk,

@@ -42,7 +42,7 @@ def table(tmp_path):
 @pytest.fixture
 def asked(table, monkeypatch, capsys):
     """Answers `iclflow query` about the table."""
-    monkeypatch.setattr("iclflow.cli._query.table_of", lambda options: nullcontext(table))
+    monkeypatch.setattr("iclflow.cli._query.open_table", lambda options: nullcontext(table))
 
     def ask(*words):
         code = main(["query", "any", *words])
@@ -127,7 +127,7 @@ def test_what_stands_in_the_file_is_no_flag(flag, key, tmp_path, capsys):
     (tmp_path / "small.toml").write_text(to_toml(sweep()))
     assert main(["sweep", "small.toml", flag, "3"]) == 2
     error = capsys.readouterr().err
-    assert f"`{flag}` is no flag: `{key}` stands in the sweep's file." in error
+    assert f"`{flag}` is not a flag: set `{key}` in the file instead." in error
 
 
 # Questions ------------------------------------------------------------------------------------

@@ -1,12 +1,14 @@
 """Figures of a sweep: each flag is one expression, and what is left out is said."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from iclflow.config import InputError
-from iclflow.sweeps import Plot, Table
+from iclflow.explorer import _job_stored
+from iclflow.sweeps import Plot, Table, phase_cells
 from iclflow.sweeps._plot_labels import sort_values
 from iclflow.sweeps._plot_rows import select_rows
 from iclflow.sweeps._statistics import STATISTICS
@@ -87,7 +89,7 @@ def refusal(table, *columns, **options):
 def test_every_flag_is_one_expression(table, flag, text):
     columns = {"x": "model.scale", "y": "final_loss"} | {flag: text}
     words = refusal(table, **columns)
-    assert f"`--{flag}` = " in words and ("must be one" in words or "cannot be answered" in words)
+    assert f"`{flag}` = " in words and ("must be one" in words or "cannot be answered" in words)
 
 
 def test_expressions_with_commas_and_comments_inside_are_taken(table):
@@ -105,10 +107,10 @@ def test_expressions_with_commas_and_comments_inside_are_taken(table):
         (("unnest([1, 2])", "final_loss"), "must each have one value for every run"),
         (("run", "avg(final_loss)"), "cannot be answered"),
         (("hash", "final_loss"), "has 102 different texts: must have at most 40"),
-        (("run", "verdict"), "--y \"verdict = 'holds'\" draws the share of runs"),
+        (("run", "verdict"), "`y` = \"verdict = 'holds'\" draws the share of runs"),
         (("run", "'nan'::DOUBLE"), "There is nothing to draw"),
-        (("run", "final_los"), "`--y` = final_los cannot be answered: there is no column"),
-        (("model.scale", "task.noise"), "`--hue` is missing: `--y` = task.noise is a swept"),
+        (("run", "final_los"), "`y` = final_los cannot be answered: there is no column"),
+        (("model.scale", "task.noise"), "`hue` is missing: `y` = task.noise is a swept"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused_in_one_sentence(table, columns, sentence):
@@ -117,7 +119,7 @@ def test_what_cannot_be_drawn_is_refused_in_one_sentence(table, columns, sentenc
 
 def test_shares_need_what_is_true_or_false_and_have_no_logarithm(table):
     words = refusal(table, "model.scale", "seed", kind="line", statistic="share")
-    assert 'must be true or false, such as --y "seed = 0"' in words
+    assert 'must be true or false, such as `y` = "seed = 0"' in words
     assert "has no logarithm" in refusal(table, "model.scale", "seed > 1", log=["y"])
 
 
@@ -201,3 +203,30 @@ def test_values_of_every_kind_have_an_order():
 def test_long_texts_leave_room_for_the_figure(drawn):
     _, panels = drawn(Plot("repeat(hash, 8)", "final_loss", facet="seed", where="run < 36"))
     assert all(panel.get_window_extent().height > 50 for panel in panels)
+
+
+def test_cells_of_a_phase_diagram_leave_out_what_a_plot_leaves_out(table):
+    notes: list[str] = []
+    cells, statistic = phase_cells(table, "model.scale", "task.noise", "final_loss", notes.append)
+    assert statistic == "median" and notes == ["6 of 108 runs diverged and are left out."]
+    # All runs of the last cell diverged.
+    assert len(cells) == 17 and (SCALES[-1], 0.1) not in cells
+    assert all(cell == (2.25, 3.5, 4.75, 6) for cell in cells.values())
+    shares, statistic = phase_cells(
+        table, "task.eigenvalues", None, "verdict = 'holds'", notes.append
+    )
+    assert statistic == "share" and shares[(0.5, 0.0), None][1::2] == (0.8, 45)
+
+
+def test_a_diagram_of_the_explorer_has_the_cells_of_a_plot(table, monkeypatch):
+    points = [SimpleNamespace(settings={"model.scale": scale, "task.noise": noise})
+              for scale in SCALES for noise in (0.0, 0.1)]  # fmt: skip
+    sweep = SimpleNamespace(axes=("model.scale", "task.noise"), points=points, seeds=range(6))
+    monkeypatch.setattr(_job_stored, "_open", lambda folder: (sweep, table))
+    found = _job_stored.draw_diagram(None, "", "model.scale", "task.noise", "final_loss")
+    assert found["z"] == [[3.5] * 9, [3.5] * 8 + [None]]
+    assert found["spread"][0] == [2.5] * 9 and found["count"][0] == [6] * 9
+    words = "median over 6 runs (seed). 6 of 108 runs diverged and are left out"
+    assert found["words"] == words
+    shares = _job_stored.draw_diagram(None, "", "task.noise", None, "verdict")
+    assert shares["z"] == [[0.8, 0.8]] and "share of 45 runs" in shares["words"]

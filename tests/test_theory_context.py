@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 
 from iclflow.tasks import LinearRegression
-from iclflow.theory._context import (
+from iclflow.theory._moments import context_gains
+from iclflow.theory._optimum import (
     effective_context,
     infinite_context_floor,
     loss_at_other_context,
+    loss_of_matrix,
+    optimal_loss,
+    optimal_matrix,
     unnormalised_divergence,
 )
-from iclflow.theory._moments import context_gains
-from iclflow.theory._optimum import loss_of_matrix, optimal_loss, optimal_matrix
 
 EIGENVALUES = [0.4, 0.3, 0.2, 0.1]
 

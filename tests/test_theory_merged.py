@@ -16,12 +16,8 @@ import scipy.interpolate
 import scipy.linalg
 import scipy.optimize
 
+from iclflow import theory
 from iclflow.tasks import LinearRegression
-from iclflow.theory import _lazy as lazy
-from iclflow.theory import _merged_drop as drop
-from iclflow.theory import _merged_dynamics as dynamics
-from iclflow.theory import _merged_landscape as landscape
-from iclflow.theory import _merged_reduced as reduced
 from iclflow.theory._optimum import loss_of_matrix, loss_slope, optimal_loss, optimal_matrix
 
 FOUR = LinearRegression([0.4, 0.3, 0.2, 0.1], 31)
@@ -145,17 +141,17 @@ def signature(matrix):
 @pytest.mark.parametrize("task", [LinearRegression([0.5, 0.3, 0.2], 31), general_task(3)])
 def test_hessian_has_the_predicted_index_and_nullity(task):
     heads = 4
-    saddles, minima = landscape.merged_stationary_sets(task, heads)
+    saddles, minima = theory.merged_stationary_sets(task, heads)
     loss = population_loss(task)
     derivatives = gradient_and_hessian(task, heads)
     for seed in range(4):
-        v, U = landscape.merged_saddle_point(task, gaussian(seed, heads, 3, 0.3 * seed)[1])
+        v, U = theory.merged_saddle_point(task, gaussian(seed, heads, 3, 0.3 * seed)[1])
         slope, hessian = derivatives(v, U)
         assert slope < 1e-14
         assert signature(hessian) == (saddles.hessian_index, saddles.hessian_nullity)
         np.testing.assert_allclose(loss(v, U), saddles.loss, rtol=1e-13)
-        assert landscape.merged_stationary_set_of(task, v, U) == "saddles"
-    points = [landscape.merged_minimum_point(task, np.array([1.0, -2.0, 0.0, 0.5]))]
+        assert theory.merged_stationary_set_of(task, v, U) == "saddles"
+    points = [theory.merged_minimum_point(task, np.array([1.0, -2.0, 0.0, 0.5]))]
     # A minimum that is far from balanced: one head makes up for all the others.
     v, U = gaussian(1, heads, 3, 1.0)
     U[0] += (optimal_matrix(task) - np.einsum("h,hde->de", v, U)) / v[0]
@@ -165,7 +161,7 @@ def test_hessian_has_the_predicted_index_and_nullity(task):
         assert slope < 1e-12
         assert signature(hessian) == (0, minima.hessian_nullity)
         np.testing.assert_allclose(loss(v, U), minima.loss, rtol=1e-12)
-        assert landscape.merged_stationary_set_of(task, v, U) == "minima"
+        assert theory.merged_stationary_set_of(task, v, U) == "minima"
     assert (saddles.hessian_index, minima.hessian_nullity) == (4, 31)
 
 
@@ -186,22 +182,22 @@ def test_random_searches_find_no_other_stationary_point():
         )
         if np.linalg.norm(root.fun) < 1e-10:
             v, U = root.x[:heads], root.x[heads:].reshape(heads, 2, 2)
-            found.append(landscape.merged_stationary_set_of(task, v, U, 1e-6))
+            found.append(theory.merged_stationary_set_of(task, v, U, 1e-6))
     assert len(found) > 30
     assert set(found) == {"saddles", "minima"}
     v, U = gaussian(0, heads, 2, 1.0)
-    assert landscape.merged_stationary_set_of(task, v, U) is None
+    assert theory.merged_stationary_set_of(task, v, U) is None
 
 
 def test_escape_rates_are_the_negative_curvatures():
     task = general_task(3)
-    v, U = landscape.merged_saddle_point(task, gaussian(5, 4, 3, 1.0)[1])
+    v, U = theory.merged_saddle_point(task, gaussian(5, 4, 3, 1.0)[1])
     _, hessian = gradient_and_hessian(task, 4)(v, U)
     curvature = np.linalg.eigvalsh(hessian / 2)
-    rates = landscape.merged_escape_rates(task, U)
+    rates = theory.merged_escape_rates(task, U)
     np.testing.assert_allclose(rates, -curvature[:4], rtol=1e-11)
-    origin = landscape.merged_escape_rates(task, 0 * U)
-    np.testing.assert_allclose(origin, dynamics.growth_rate(task), rtol=1e-13)
+    origin = theory.merged_escape_rates(task, 0 * U)
+    np.testing.assert_allclose(origin, theory.growth_rate(task), rtol=1e-13)
     assert np.all(rates <= origin[0])
 
 
@@ -212,19 +208,19 @@ def test_every_entry_of_the_conserved_matrix_stays():
     v, U = gaussian(0, 5, 3, 0.3)
     v_t, U_t, loss = flow(general_task(3), v, U, np.linspace(0, 30, 7))
     assert loss[-1] < 0.9 * loss[0]
-    start = dynamics.merged_conserved(v, U)
+    start = theory.merged_conserved(v, U)
     for now in zip(v_t, U_t):
         # The solver keeps about ten digits of weights of order one.
-        np.testing.assert_allclose(dynamics.merged_conserved(*now), start, atol=1e-10)
+        np.testing.assert_allclose(theory.merged_conserved(*now), start, atol=1e-10)
 
 
 @pytest.mark.parametrize("task", [FOUR, general_task(4)])
 def test_early_weights_follow_the_flow_until_the_drop(task):
     v, U = gaussian(3, 5, 4, 1e-4)
-    half = drop.drop_time(task, v, U) / 2
+    half = theory.drop_time(task, v, U) / 2
     times = np.linspace(0, half, 5)
     v_t, U_t, _ = flow(task, v, U, times)
-    early_v, early_U = dynamics.early_weights(task, v, U, times)
+    early_v, early_U = theory.early_weights(task, v, U, times)
     A, early_A = matrices(v_t, U_t), matrices(early_v, early_U)
     sizes = np.linalg.norm(A, axis=(1, 2))
     errors = np.linalg.norm(A - early_A, axis=(1, 2)) / sizes
@@ -238,8 +234,8 @@ def test_early_weights_follow_the_flow_until_the_drop(task):
     assert errors[-1] > 0.3 * neglected[-1]
     assert sizes[-1] > 30 * sizes[0]
     # In the end A is (Σ p²) e^{2gt} Ê alone, up to the rest of the initial weights.
-    rate, direction = landscape.unstable_direction(task)
-    size = np.sum(dynamics.growing_amplitudes(task, v, U) ** 2) * np.exp(2 * rate * half)
+    rate, direction = theory.unstable_direction(task)
+    size = np.sum(theory.growing_amplitudes(task, v, U) ** 2) * np.exp(2 * rate * half)
     assert np.linalg.norm(A[-1] - size * direction) < 0.1 * size
 
 
@@ -266,7 +262,7 @@ def test_white_strength_reference_values(start, eigenvalue, times, expected):
     task = LinearRegression([eigenvalue] * 4, 31)
     # The references carry 15 decimals.
     np.testing.assert_allclose(
-        dynamics.white_strength(task, np.asarray(times), start), expected, rtol=1e-11
+        theory.white_strength(task, np.asarray(times), start), expected, rtol=1e-11
     )
 
 
@@ -280,16 +276,16 @@ def test_white_closed_form_is_the_flow_of_many_heads(dim, context, eigenvalue, n
     )
     v = np.array([0.01, -0.02, 0.015])
     U = v[:, None, None] * np.eye(dim) / np.sqrt(dim)
-    start = dynamics.white_initial_strength(task, v, U)
+    start = theory.white_initial_strength(task, v, U)
     np.testing.assert_allclose(start, np.sum(v**2) / np.sqrt(dim), rtol=1e-13)
-    times = np.linspace(0, 2 * dynamics.white_drop_time(task, start), 20)
+    times = np.linspace(0, 2 * theory.white_drop_time(task, start), 20)
     v_t, U_t, loss = flow(task, v, U, times)
-    strength = dynamics.white_strength(task, times, start)
+    strength = theory.white_strength(task, times, start)
     # The error of the solver over the whole course.
     np.testing.assert_allclose(
         matrices(v_t, U_t), strength[:, None, None] * np.eye(dim), rtol=1e-9, atol=1e-12
     )
-    np.testing.assert_allclose(dynamics.white_loss(task, times, start), loss, rtol=1e-10)
+    np.testing.assert_allclose(theory.white_loss(task, times, start), loss, rtol=1e-10)
 
 
 def test_white_closed_form_predicts_generic_small_weights():
@@ -297,10 +293,10 @@ def test_white_closed_form_predicts_generic_small_weights():
     errors = []
     for scale in (1e-2, 1e-3):
         v, U = gaussian(1, 8, 4, scale)
-        start = dynamics.white_initial_strength(task, v, U)
-        times = np.linspace(0, 1.6 * dynamics.white_drop_time(task, start), 60)
+        start = theory.white_initial_strength(task, v, U)
+        times = np.linspace(0, 1.6 * theory.white_drop_time(task, start), 60)
         *_, loss = flow(task, v, U, times)
-        errors.append(np.max(np.abs(dynamics.white_loss(task, times, start) - loss)))
+        errors.append(np.max(np.abs(theory.white_loss(task, times, start) - loss)))
     # What the closed form leaves out shrinks with the weights.
     assert errors[0] < 0.03 and errors[1] < errors[0] / 5
 
@@ -322,12 +318,12 @@ def test_reduced_flow_is_the_flow_of_heads_that_are_multiples(task, imbalance):
     v, U = share * nu, share[:, None, None] * omega
     times = np.linspace(0, 60, 13)
     v_t, U_t, loss = flow(task, v, U, times)
-    start = reduced.reduced_start(v, U)
+    start = theory.reduced_start(v, U)
     np.testing.assert_allclose(start.imbalance, imbalance, atol=1e-14)
-    runs = [(reduced.reduced_flow(task, times, *start), matrices(v_t, U_t))]
+    runs = [(theory.reduced_flow(task, times, *start), matrices(v_t, U_t))]
     if task is FOUR:
         diagonal = np.diagonal(matrices(v_t, U_t), axis1=1, axis2=2)
-        runs.append((reduced.reduced_flow(task, times, np.diag(start.matrix), imbalance), diagonal))
+        runs.append((theory.reduced_flow(task, times, np.diag(start.matrix), imbalance), diagonal))
     for run, expected in runs:
         # Two adaptive solvers, each to about ten digits.
         np.testing.assert_allclose(run.matrix, expected, rtol=1e-8, atol=1e-9)
@@ -339,9 +335,9 @@ def test_reduced_flow_in_rotated_coordinates_is_the_same():
     turn, _ = np.linalg.qr(np.random.default_rng(1).normal(size=(4, 4)))
     task = LinearRegression(covariance=turn @ FOUR.covariance @ turn.T, context=31)
     times, start = np.linspace(0, 40, 5), np.array([0.1, 0.2, 0.3, 0.05])
-    expected = reduced.reduced_flow(FOUR, times, start)
-    rotated = reduced.reduced_flow(task, times, start)
-    full = reduced.reduced_flow(task, times, turn @ np.diag(start) @ turn.T)
+    expected = theory.reduced_flow(FOUR, times, start)
+    rotated = theory.reduced_flow(task, times, start)
+    full = theory.reduced_flow(task, times, turn @ np.diag(start) @ turn.T)
     for run in (rotated, full):
         np.testing.assert_allclose(run.loss, expected.loss, rtol=1e-9)
     np.testing.assert_allclose(rotated.matrix, expected.matrix, rtol=1e-8)
@@ -352,8 +348,8 @@ def test_reduced_flow_predicts_the_loss_curve_of_small_weights():
     # The flow of these weights, known to 1e-9.
     expected = [0.9997946491, 0.9912494756, 0.9458892676, 0.7445084936, 0.4344672350]
     expected += [0.3068484417, 0.2268428374, 0.1812130195, 0.1558582380]
-    start = reduced.growing_start(FOUR, *deterministic())
-    run = reduced.reduced_flow(FOUR, times, *start)
+    start = theory.growing_start(FOUR, *deterministic())
+    run = theory.reduced_flow(FOUR, times, *start)
     # Weights of size 1e-3: the rest that does not grow shifts the drop by about 3e-3 in time.
     np.testing.assert_allclose(run.loss, expected, atol=5e-4)
     assert np.max(np.abs(run.loss - expected)) > 1e-7
@@ -371,7 +367,7 @@ def test_reduced_flow_predicts_the_loss_curve_of_small_weights():
     ids=["four", "eight"],
 )
 def test_drop_constants_reference_values(task, expected):
-    constants = [drop.drop_constant(task, fraction) for fraction in (0.1, 0.5, 0.9)]
+    constants = [theory.drop_constant(task, fraction) for fraction in (0.1, 0.5, 0.9)]
     # The references are good to 2e-9.
     np.testing.assert_allclose(constants, expected, atol=3e-9)
 
@@ -381,12 +377,12 @@ def test_drop_constant_of_white_inputs_is_closed_form():
     for fraction in (0.01, 0.5, 0.99):
         x = 1 - np.sqrt(1 - fraction)
         expected = np.log(x / (1 - x)) + np.log(np.sqrt(3) * optimal_matrix(task)[0, 0])
-        np.testing.assert_allclose(drop.drop_constant(task, fraction), expected, atol=1e-8)
+        np.testing.assert_allclose(theory.drop_constant(task, fraction), expected, atol=1e-8)
 
 
 def test_growth_rates_reference_values():
-    np.testing.assert_allclose(dynamics.growth_rate(FOUR), 0.188148877222268, rtol=1e-13)
-    np.testing.assert_allclose(dynamics.growth_rate(EIGHT), 0.072267712802272, rtol=1e-13)
+    np.testing.assert_allclose(theory.growth_rate(FOUR), 0.188148877222268, rtol=1e-13)
+    np.testing.assert_allclose(theory.growth_rate(EIGHT), 0.072267712802272, rtol=1e-13)
 
 
 def half_drop_of_flow(task, v, U, near):
@@ -399,7 +395,7 @@ def half_drop_of_flow(task, v, U, near):
 
 
 def test_drop_time_of_the_deterministic_weights():
-    predicted = drop.drop_time(FOUR, *deterministic())
+    predicted = theory.drop_time(FOUR, *deterministic())
     np.testing.assert_allclose(predicted, 42.59779, atol=5e-6)
     measured = half_drop_of_flow(FOUR, *deterministic(), predicted)
     # The spline through 400 points adds less than 1e-6.
@@ -411,7 +407,7 @@ def test_drop_time_becomes_exact_as_the_weights_shrink(task):
     errors = []
     for scale in (1e-2, 1e-4):
         v, U = gaussian(4, 4, task.dim, scale)
-        predicted = drop.drop_time(task, v, U)
+        predicted = theory.drop_time(task, v, U)
         errors.append(abs(half_drop_of_flow(task, v, U, predicted) - predicted) / predicted)
     assert errors[0] < 1e-2
     assert errors[1] < 2e-5
@@ -420,12 +416,12 @@ def test_drop_time_becomes_exact_as_the_weights_shrink(task):
 def test_drop_time_over_gaussian_weights():
     scale, heads, count = 1e-3, 6, 4000
     v, U = gaussian(0, heads * count, 4, scale)
-    size = (dynamics.growing_amplitudes(FOUR, v, U) ** 2).reshape(count, heads).sum(1)
-    rate = 2 * dynamics.growth_rate(FOUR)
-    times = (drop.drop_constant(FOUR) - np.log(size)) / rate
-    one = drop.drop_time(FOUR, v[:heads], U[:heads])
+    size = (theory.growing_amplitudes(FOUR, v, U) ** 2).reshape(count, heads).sum(1)
+    rate = 2 * theory.growth_rate(FOUR)
+    times = (theory.drop_constant(FOUR) - np.log(size)) / rate
+    one = theory.drop_time(FOUR, v[:heads], U[:heads])
     np.testing.assert_allclose(times[0], one, rtol=1e-12)
-    predicted = drop.gaussian_drop_time(FOUR, heads, scale)
+    predicted = theory.gaussian_drop_time(FOUR, heads, scale)
     assert abs(times.mean() - predicted.mean) < 4 * times.std() / count**0.5
     # The standard deviation of 4000 draws of a slightly skewed variable is good to 2 %.
     np.testing.assert_allclose(times.std(), predicted.standard_deviation, rtol=0.06)
@@ -433,8 +429,10 @@ def test_drop_time_over_gaussian_weights():
 
 def test_tail_rates_reference_values():
     # The references carry four digits.
-    np.testing.assert_allclose(drop.tail_rates(FOUR), [0.01813, 0.1042, 0.3131, 0.7027], rtol=5e-4)
-    np.testing.assert_allclose(drop.tail_rates(EIGHT)[0], 0.00147, rtol=2e-3)
+    np.testing.assert_allclose(
+        theory.tail_rates(FOUR), [0.01813, 0.1042, 0.3131, 0.7027], rtol=5e-4
+    )
+    np.testing.assert_allclose(theory.tail_rates(EIGHT)[0], 0.00147, rtol=2e-3)
 
 
 @pytest.mark.parametrize("task", [FOUR, general_task(3)], ids=["aligned", "general"])
@@ -449,20 +447,20 @@ def test_tail_rates_linearise_the_balanced_flow(task):
 
     jacobian = jax.jit(jax.jacfwd(balanced))(optimal_matrix(task).ravel())
     rates = np.sort(-np.linalg.eigvals(np.asarray(jacobian)).real)
-    np.testing.assert_allclose(drop.tail_rates(task, aligned=False), rates, rtol=1e-8)
+    np.testing.assert_allclose(theory.tail_rates(task, aligned=False), rates, rtol=1e-8)
     if task is FOUR:
-        assert all(np.min(np.abs(rates - r)) < 1e-10 for r in drop.tail_rates(task))
+        assert all(np.min(np.abs(rates - r)) < 1e-10 for r in theory.tail_rates(task))
     else:
         with pytest.raises(ValueError, match="do not commute"):
-            drop.tail_rates(task)
+            theory.tail_rates(task)
 
 
 def test_loss_decays_at_twice_the_slowest_tail_rate():
     times = np.array([0.0, 600.0, 700.0])
-    excess = reduced.reduced_flow(FOUR, times, 0.5 * np.ones(4)).loss - optimal_loss(FOUR)
+    excess = theory.reduced_flow(FOUR, times, 0.5 * np.ones(4)).loss - optimal_loss(FOUR)
     measured = np.log(excess[1] / excess[2]) / 100
     # By then the next mode is down by e^{-50}; rounding of the loss leaves 1e-5.
-    np.testing.assert_allclose(measured, 2 * drop.tail_rates(FOUR)[0], rtol=1e-4)
+    np.testing.assert_allclose(measured, 2 * theory.tail_rates(FOUR)[0], rtol=1e-4)
 
 
 # Rich to lazy.
@@ -479,7 +477,7 @@ def test_white_interpolation_is_the_flow_of_many_heads(nu, omega):
     # Large weights learn fast: follow each for a few of its own times.
     times = np.linspace(0, 12 / (1 + nu**2 + omega**2), 15)
     v_t, U_t, loss = flow(task, v, U, times)
-    exact = lazy.white_interpolation(task, times, nu, omega)
+    exact = theory.white_interpolation(task, times, nu, omega)
     # The error of the solver.
     np.testing.assert_allclose(exact.strength, matrices(v_t, U_t)[:, 0, 0], rtol=1e-9, atol=1e-11)
     np.testing.assert_allclose(exact.loss, loss, rtol=1e-9)
@@ -489,13 +487,13 @@ def test_white_interpolation_is_a_sigmoid_when_balanced_and_an_exponential_when_
     task = LinearRegression([1.0] * 4, 31)
     optimum = optimal_matrix(task)[0, 0]
     times = np.linspace(0, 5, 30)
-    near = lazy.white_interpolation(task, times, 0.05 + 1e-12, 0.05).strength
-    sigmoid = dynamics.white_strength(task, times, 0.05**2 / 2)
+    near = theory.white_interpolation(task, times, 0.05 + 1e-12, 0.05).strength
+    sigmoid = theory.white_strength(task, times, 0.05**2 / 2)
     np.testing.assert_allclose(near, sigmoid, rtol=1e-9)
-    delta = 1e4 * lazy.crossover_imbalance(task)
+    delta = 1e4 * theory.crossover_imbalance(task)
     rate = delta * 1.0 / optimum  # 2β = λC|δ|, and λC = λ²/a*
     times = np.linspace(0, 5, 30) / rate
-    lazy_run = lazy.white_interpolation(task, times, np.sqrt(delta), 0.0).strength
+    lazy_run = theory.white_interpolation(task, times, np.sqrt(delta), 0.0).strength
     # Corrections are of order (crossover/δ)².
     np.testing.assert_allclose(lazy_run, optimum * (1 - np.exp(-rate * times)), rtol=1e-6)
 
@@ -505,7 +503,7 @@ def test_frozen_kernel_is_the_jacobian_of_the_prediction():
     prediction = lambda v, U: jnp.einsum("h,hde->de", v, U).ravel()
     jacobian = jax.jit(jax.jacobian(prediction, (0, 1)))(v, U)
     flat = np.concatenate([np.asarray(part).reshape(16, -1) for part in jacobian], axis=1)
-    np.testing.assert_allclose(lazy.frozen_kernel(v, U), flat @ flat.T, rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(theory.frozen_kernel(v, U), flat @ flat.T, rtol=1e-12, atol=1e-13)
 
 
 def test_frozen_kernel_loss_is_the_matrix_exponential():
@@ -520,25 +518,25 @@ def test_frozen_kernel_loss_is_the_matrix_exponential():
 
     optimum = optimal_matrix(task).ravel()
     curvature = np.asarray(jax.jit(jax.hessian(of_matrix))(A))
-    generator = -lazy.frozen_kernel(v, U) @ curvature / 2
+    generator = -theory.frozen_kernel(v, U) @ curvature / 2
     expected = [
         of_matrix(optimum + scipy.linalg.expm(t * generator) @ (A - optimum)) for t in times
     ]
-    np.testing.assert_allclose(lazy.frozen_kernel_loss(task, v, U, times), expected, rtol=1e-11)
+    np.testing.assert_allclose(theory.frozen_kernel_loss(task, v, U, times), expected, rtol=1e-11)
     rates = np.sort(-np.linalg.eigvals(generator).real)
-    np.testing.assert_allclose(lazy.frozen_kernel_rates(task, v, U), rates, rtol=1e-9)
+    np.testing.assert_allclose(theory.frozen_kernel_rates(task, v, U), rates, rtol=1e-9)
 
 
 def test_large_paired_heads_follow_the_frozen_kernel():
     heads, deviations = 16, []
     for ratio in (1.0, 4.0, 16.0):
-        scale = lazy.crossover_scale(FOUR, heads) * np.sqrt(ratio)
+        scale = theory.crossover_scale(FOUR, heads) * np.sqrt(ratio)
         v, U = gaussian(2, heads // 2, 4, scale)
         v, U = np.concatenate([v, v]), np.concatenate([U, -U])  # A(0) = 0
-        rates = lazy.frozen_kernel_rates(FOUR, v, U)
+        rates = theory.frozen_kernel_rates(FOUR, v, U)
         times = np.append(0.0, np.geomspace(0.01 / rates[-1], 1 / rates[0], 200))
         *_, loss = flow(FOUR, v, U, times)
-        gap = np.abs(lazy.frozen_kernel_loss(FOUR, v, U, times) - loss)
+        gap = np.abs(theory.frozen_kernel_loss(FOUR, v, U, times) - loss)
         deviations.append(np.max(gap) / (loss[0] - optimal_loss(FOUR)))
     # The size of it depends on Σ v² of the draw (.003 to .03 over seeds); for this one .0044.
     assert deviations[0] < 0.01
@@ -548,8 +546,8 @@ def test_large_paired_heads_follow_the_frozen_kernel():
 
 
 def test_crossover_scale_and_imbalance():
-    np.testing.assert_allclose(lazy.crossover_imbalance(FOUR), 2 * 9.253477113005209, rtol=1e-13)
-    np.testing.assert_allclose(16 * lazy.crossover_scale(FOUR, 16) ** 2, 9.253477113005209)
+    np.testing.assert_allclose(theory.crossover_imbalance(FOUR), 2 * 9.253477113005209, rtol=1e-13)
+    np.testing.assert_allclose(16 * theory.crossover_scale(FOUR, 16) ** 2, 9.253477113005209)
 
 
 def test_white_sharpness_is_the_ratio_of_crossing_times_of_the_loss():
@@ -559,13 +557,13 @@ def test_white_sharpness_is_the_ratio_of_crossing_times_of_the_loss():
 
     def crossing(fraction):
         level = zero - fraction * (zero - floor)
-        gap = lambda t: dynamics.white_loss(task, np.array([t]), start)[0] - level
+        gap = lambda t: theory.white_loss(task, np.array([t]), start)[0] - level
         return scipy.optimize.brentq(gap, 0, 1e3, xtol=1e-12)
 
     np.testing.assert_allclose(
-        lazy.white_sharpness(task, start), crossing(0.1) / crossing(0.9), rtol=1e-10
+        theory.white_sharpness(task, start), crossing(0.1) / crossing(0.9), rtol=1e-10
     )
-    scales = [lazy.white_sharpness(task, s) for s in (1e-1, 1e-4, 1e-8)]
+    scales = [theory.white_sharpness(task, s) for s in (1e-1, 1e-4, 1e-8)]
     assert 0 < scales[0] < scales[1] < scales[2] < 1
 
 
@@ -574,13 +572,13 @@ def test_other_normalisers_only_rescale_weights_and_time():
     n = 31
     start = 0.3 * np.diag([1.0, 2.0, 3.0, 4.0])
     times = np.linspace(0, 20, 4)
-    plain = reduced.reduced_flow(FOUR, times, start)
-    other = reduced.reduced_flow(FOUR, times / n, start / n, normaliser="none")
+    plain = theory.reduced_flow(FOUR, times, start)
+    other = theory.reduced_flow(FOUR, times / n, start / n, normaliser="none")
     np.testing.assert_allclose(other.loss, plain.loss, rtol=1e-9)
     v, U = deterministic()
     np.testing.assert_allclose(
-        n * drop.drop_time(FOUR, v / n**0.5, U / n**0.5, normaliser="none"),
-        drop.drop_time(FOUR, v, U),
+        n * theory.drop_time(FOUR, v / n**0.5, U / n**0.5, normaliser="none"),
+        theory.drop_time(FOUR, v, U),
         rtol=1e-9,
     )
 
@@ -589,33 +587,33 @@ def test_other_normalisers_only_rescale_weights_and_time():
 def test_formulas_refuse_what_they_do_not_cover():
     v, U = deterministic()
     with pytest.raises(ValueError, match="White input needed"):
-        dynamics.white_strength(FOUR, [1.0], 1e-3)
+        theory.white_strength(FOUR, [1.0], 1e-3)
     tilted = LinearRegression([1.0, 1.0], 9, prior_covariance=np.diag([1.0, 2.0]))
     with pytest.raises(ValueError, match="White input needed: M"):
-        lazy.white_interpolation(tilted, [1.0], 1.0, 0.5)
+        theory.white_interpolation(tilted, [1.0], 1.0, 0.5)
     white = LinearRegression([1.0, 1.0], 9)
     with pytest.raises(ValueError, match="never leave the saddle"):
-        lazy.white_interpolation(white, [1.0], 0.5, -0.5)
+        theory.white_interpolation(white, [1.0], 0.5, -0.5)
     with pytest.raises(ValueError, match="`initial_strength` = -1"):
-        dynamics.white_loss(white, [1.0], -1.0)
+        theory.white_loss(white, [1.0], -1.0)
     with pytest.raises(ValueError, match="starts below"):
-        lazy.white_sharpness(white, 0.7)
+        theory.white_sharpness(white, 0.7)
     with pytest.raises(ValueError, match="not multiples of one another"):
-        reduced.reduced_start(v, U)
+        theory.reduced_start(v, U)
     with pytest.raises(ValueError, match="would not move"):
-        reduced.reduced_flow(FOUR, [1.0], np.zeros((4, 4)))
+        theory.reduced_flow(FOUR, [1.0], np.zeros((4, 4)))
     with pytest.raises(ValueError, match="do not commute"):
-        reduced.reduced_flow(general_task(3), [1.0], np.ones(3))
+        theory.reduced_flow(general_task(3), [1.0], np.ones(3))
     with pytest.raises(ValueError, match="does not decrease"):
-        reduced.reduced_flow(FOUR, [2.0, 1.0], np.eye(4))
+        theory.reduced_flow(FOUR, [2.0, 1.0], np.eye(4))
     with pytest.raises(ValueError, match="`fraction` = 1"):
-        drop.drop_time(FOUR, v, U, 1.0)
+        theory.drop_time(FOUR, v, U, 1.0)
     with pytest.raises(ValueError, match="no growing part"):
-        drop.drop_time(FOUR, 0 * v, 0 * U)
+        theory.drop_time(FOUR, 0 * v, 0 * U)
     with pytest.raises(ValueError, match=r"`v` has shape \(3,\)"):
-        dynamics.early_weights(EIGHT, v, U, [1.0])
+        theory.early_weights(EIGHT, v, U, [1.0])
     silent = LinearRegression([1.0, 1.0], 5, noise=0.1, prior_covariance=np.zeros((2, 2)))
     with pytest.raises(ValueError, match="nothing to learn"):
-        landscape.merged_stationary_sets(silent, 3)
+        theory.merged_stationary_sets(silent, 3)
     with pytest.raises(ValueError, match="`heads` = 0"):
-        landscape.merged_stationary_sets(FOUR, 0)
+        theory.merged_stationary_sets(FOUR, 0)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from iclflow.tasks import LinearRegression
-from iclflow.theory._rank import (
+from iclflow.theory._learning_order import (
     log_plateau_slope,
     rank_plateaus,
     single_head_flow,

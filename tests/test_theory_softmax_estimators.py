@@ -301,6 +301,13 @@ def test_one_dimension_without_noise_has_no_bound():
 # Refusals -------------------------------------------------------------------------------------
 
 
+def test_a_setting_needs_numbers(unchecked):
+    with pytest.raises(ValueError, match="`dim` = 'a': must be finite and at least 1"):
+        theory.Setting("a", 40, 0.1)
+    with pytest.raises(ValueError, match="`noise` = None: must be finite and at least 0"):
+        theory.Setting(5, 40, None)
+
+
 def test_numbers_that_mean_nothing_are_refused():
     with pytest.raises(ValueError, match="`noise` = -1"):
         theory.debiased_risk(isotropic(5, 40, -1.0), 0.5)

@@ -355,6 +355,8 @@ def test_inputs_that_mean_nothing_are_refused():
         theory.softmax_matrix_loss(correlated(), np.zeros((2, 3, 3)), np.zeros(2))
     with pytest.raises(ValueError, match="`heads` = 1"):
         theory.shared_steps(two_tasks(), 1)
+    with pytest.raises(ValueError, match="has 1 label: the regimes are about heads shared"):
+        theory.head_regime(MultiTaskRegression([[0, 1]], context=10), 2)
     with pytest.raises(ValueError, match="at least 2"):
         theory.task_floors(two_tasks(context=1))
     with pytest.raises(ValueError, match="degrees other than 1"):

@@ -309,7 +309,7 @@ def test_saturated_attention_picks_the_largest_score():
 
 
 def test_heads_that_mean_nothing_are_refused():
-    with pytest.raises(ValueError, match="one number a head"):
+    with pytest.raises(ValueError, match="one number per head"):
         theory.softmax_large_context_loss(TASK, np.zeros(0), np.zeros(0))
     with pytest.raises(ValueError, match="NaN or infinity"):
         theory.softmax_exact_loss(TASK, *one(np.nan, 1.0))

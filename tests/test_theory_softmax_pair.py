@@ -265,10 +265,20 @@ def test_minima_too_flat_for_their_digits_are_refused():
 
 
 def test_starts_that_mean_nothing_are_refused():
-    with pytest.raises(ValueError, match="w = -0.1"):
+    with pytest.raises(ValueError, match="`w` = -0.1"):
         theory.slow_manifold(TASK, np.array([1.0]), -0.1)
     with pytest.raises(ValueError, match="does not decrease"):
         theory.pair_flow(TASK, np.array([2.0, 1.0]), 0.1, 0.1)
+
+
+def test_equal_times_are_reported_twice():
+    flow = theory.pair_flow(TASK, np.array([0.0, 1.0, 1.0]), 0.1, 0.1, loss="large_context")
+    assert flow.w[1] == flow.w[2] > flow.w[0] and flow.loss[1] == flow.loss[2] < flow.loss[0]
+
+
+def test_a_flow_over_no_time_stays_at_its_start():
+    flow = theory.pair_flow(TASK, np.array([0.0]), 0.1, 0.1, loss="large_context")
+    np.testing.assert_allclose([flow.w[0], flow.mu[0]], 0.1, rtol=1e-9)
 
 
 def test_losses_without_a_pair_form_are_refused(unchecked):

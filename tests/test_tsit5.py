@@ -11,7 +11,7 @@ import pytest
 
 from iclflow.flows import SaveEvenly, _stepper, gradient_flow
 from iclflow.flows._layout import Layout
-from iclflow.flows._tsit5 import Tsit5
+from iclflow.flows._solvers import Tsit5
 from iclflow.models import Attention
 from iclflow.risks import risk
 from iclflow.tasks import LinearRegression

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import iclflow as icl
+from iclflow.cli import main
 from iclflow.config import InputError, parse_config, to_toml
 from iclflow.files import leftovers
 
@@ -36,6 +37,30 @@ def test_a_config_may_be_plain_data_an_object_or_a_file(tmp_path):
     found = [icl.run(given).trajectory for given in (CONFIG, parse_config(CONFIG), file, str(file))]
     for each in found[1:]:
         np.testing.assert_array_equal(each.losses, found[0].losses)
+
+
+def test_a_study_is_run_by_its_name_and_from_its_file(tmp_path):
+    file = Path(icl.papers.__file__).parent / "linear" / "studies" / "white.toml"
+    assert "[study]" in file.read_text()
+    named, read = icl.run("linear/white"), icl.run(file)
+    np.testing.assert_array_equal(named.trajectory.losses, read.trajectory.losses)
+    assert (named.config.name, read.config.name) == ("linear-white", "white")
+    copy = tmp_path / "own.toml"
+    copy.write_text(file.read_text())
+    assert main(["run", str(copy), "--out", str(tmp_path / "a")]) == 0
+
+
+@pytest.mark.parametrize(
+    "wrong, sentence",
+    [
+        (3, "^`config` = 3: must be a config, .* or the name of a study.$"),
+        (None, "^`config` = None: must be"),
+        ("linear/whit", r"neither a file nor a study: did you mean linear/white"),
+    ],
+)
+def test_what_is_no_config_is_refused(wrong, sentence, unchecked):
+    with pytest.raises(InputError, match=sentence):
+        icl.run(wrong)
 
 
 def test_a_run_in_a_folder_is_found_again(tmp_path):

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
+from .errors import InputError
 from .models import (
     AbstractModel,
     AttentionStack,
@@ -17,14 +18,14 @@ from .models import (
 from .tasks import AbstractRegression, AbstractTask
 
 Role = Literal["positive", "negative", "opposing", "dummy"]
-# A head that adds less than this share of what the strongest adds is a dummy.
+# A head weaker than this share of the strongest is a dummy.
 DUMMY_SHARE = 0.1
 
 
 class Circuits(NamedTuple):
-    """What the heads of one layer of attention attend to, and what they read.
+    """The circuits of the heads of one layer of attention.
 
-    Of one model, or of many (at every point of a run), with axes for these in front.
+    Of one model, or of many, such as all points of a run, with axes for these in front.
 
     **Fields:**
 
@@ -59,16 +60,15 @@ class Circuits(NamedTuple):
 
     @property
     def strength(self) -> Float[np.ndarray, "*points H I"]:
-        """|μ_hi ω_hi|, what head h adds to the gradient step on label i, to first order."""
+        """|μ_hi ω_hi|, the part of head h in the gradient step on label i, to first order."""
         return np.abs(self.mu * self.omega)
 
     @property
     def together(self) -> Float[np.ndarray, "*points I D D"]:
-        """Σ_h μ_hi W_h + u_hi w_hiᵀ, what all heads do together with the inputs for label i: W is
-        the key-query block on inputs, w its row at label i, u what is read from inputs.
+        """Σ_h μ_hi W_h + u_hi w_hiᵀ, the sum of all heads for label i: W is the key-query block on
+        inputs, w its row at label i, and u the output-value row on inputs.
 
-        Of linear attention this is A, in ŷ = βᵀAx_q. Of softmax attention it is so to first order
-        in the attention.
+        For linear attention this is A in ŷ = βᵀAx_q, and for softmax attention to first order.
         """
         dim = self.dim
         through_labels = np.einsum("...hi,...hde->...ide", self.mu, self.attention[..., :dim, :])
@@ -86,16 +86,15 @@ def circuits(
     task: AbstractTask | None = None,
     basis: Float[np.ndarray, "D D"] | None = None,
 ) -> Circuits:
-    """The circuits of a model, seen in the coordinates in which its task is simple.
+    """The circuits of a model in the coordinates in which its task is diagonal.
 
     **Arguments:**
 
     - `model`: any attention layer with circuits `kq()` and `ov()`.
-    - `task`: if given, its rotations of inputs and of labels are undone, inputs with a covariance
-      that is not diagonal are seen in its eigenvectors, and each label is read on the inputs that
-      it depends on. Without it nothing is turned, and every label reads every input.
-    - `basis`: the directions (columns) that are taken for the coordinates of the inputs, instead
-      of those of the task.
+    - `task`: if given, its rotations of inputs and of labels are undone, a covariance that is not
+      diagonal is diagonalised, and each label is read on the inputs that it depends on. Without it
+      nothing is rotated, and every label reads every input.
+    - `basis`: directions (columns) to use as coordinates of the inputs, instead of the task's.
     """
     if not has_circuits(model):
         raise TypeError(_no_circuits(model))
@@ -109,7 +108,7 @@ def stacked_circuits(
     basis: Float[np.ndarray, "D D"] | None = None,
 ) -> Circuits:
     """The circuits of a stack of models, such as `Trajectory.models`, with the axis of the stack in
-    front. Arguments as for `circuits`; `read_heads` says what the heads of other models are."""
+    front. Arguments as in `circuits`; see `read_heads` for models that are not one layer."""
     attention, values = map_models(read_heads, models)
     return in_coordinates(attention, values, task, basis, name_of(models))
 
@@ -121,8 +120,9 @@ def in_coordinates(
     basis: Float[np.ndarray, "D D"] | None = None,
     name: str = "The model",
 ) -> Circuits:
-    """Key-query and output-value circuits of a model with this name, seen as by `circuits`."""
+    """Key-query and output-value circuits of a model called `name`, as in `circuits`."""
     dim, labels = attention.shape[-1], values.shape[-2]
+    # Without a task, every label depends on every input.
     masks = np.ones((labels, dim))
     mix = None
     if task is not None:
@@ -132,6 +132,7 @@ def in_coordinates(
         masks = np.asarray(task.masks, dtype=float)
         mix = task.output_rotation
     turn = _on_tokens(basis, mix, dim, labels)
+    # Skipped where nothing is rotated: products with the identity would only cost time.
     if turn is not None:
         attention = turn.T @ attention @ turn[:dim, :dim]
         values = turn[dim:, dim:].T @ values @ turn
@@ -141,15 +142,16 @@ def in_coordinates(
 def read_heads(model: AbstractModel) -> tuple[Float[Array, "H T D"], Float[Array, "H I T"]]:
     """The key-query and the output-value circuit of each head.
 
-    Heads of a linear network are those of the attention that it is equivalent to. Of a stack of
-    layers they are those of all layers, one after the other, with what they write to the label;
-    what they read there is what earlier layers wrote.
+    The heads of a linear network are those of the equivalent attention. The heads of a stack are
+    those of all layers, one after the other, with the output to the label; their input is the
+    output of earlier layers.
     """
     if isinstance(model, AttentionStack):
         tokens = model.key_query.shape[-1]
         blocks, outputs = (
             weights.reshape(-1, tokens, tokens) for weights in (model.key_query, model.value)
         )
+        # Of the columns for queries the inputs, of the rows for outputs the label.
         return blocks[:, :, :-1], outputs[:, -1:]
     source: Any = model
     if isinstance(model, TwoLayerLinear | ConvolutionalLinear):
@@ -169,14 +171,14 @@ def head_roles(
 
     To first order head h adds μ_h ω_h to the step η = Σ μω. A head is a **dummy** if |μ_h ω_h| is
     below `dummy_share` of the `largest` (by default that of these heads); otherwise **positive** if
-    ω > 0 and μ > 0, **negative** if ω < 0 and μ < 0, and **opposing** if their signs differ, so
-    that it works against the others.
+    ω > 0 and μ > 0, **negative** if ω < 0 and μ < 0, and **opposing** if their signs differ: it
+    then works against the others.
     """
     strengths = np.abs(np.asarray(mu) * np.asarray(omega))
     least = dummy_share * (strengths.max(initial=0.0) if largest is None else largest)
 
     def role(strength: float, w: float, m: float) -> Role:
-        # `<=`: where no head does anything, all are dummies.
+        # `<=`: if all strengths are zero, all heads are dummies.
         if strength <= least:
             return "dummy"
         if (w > 0) != (m > 0):
@@ -189,7 +191,7 @@ def head_roles(
 def _on_tokens(
     basis: np.ndarray | None, mix: Array | None, dim: int, labels: int
 ) -> np.ndarray | None:
-    """The matrix that turns tokens (x; y): inputs by one matrix, labels by another."""
+    """The block-diagonal rotation of tokens (x; y), or None if nothing is rotated."""
     if basis is None and mix is None:
         return None
     turn = np.eye(dim + labels)
@@ -202,9 +204,9 @@ def _on_tokens(
 
 def _check_sizes(name: str, task: AbstractTask, dim: int, labels: int) -> None:
     if dim != task.dim:
-        raise ValueError(f"{name} has inputs of dimension {dim}: the task has {task.dim}.")
+        raise InputError(f"{name} has inputs of dimension {dim}: the task has {task.dim}.")
     if labels != task.labels:
-        raise ValueError(
+        raise InputError(
             f"{name} predicts {labels} label{'s' if labels > 1 else ''}: must "
             f"predict the {task.labels} of the task."
         )
@@ -215,7 +217,7 @@ def _no_circuits(model: AbstractModel) -> str:
     if isinstance(model, AttentionStack):
         return (
             f"{name} has no circuits `kq()` and `ov()`: it has a `key_query` and a `value` matrix "
-            "in each of its layers, and what one layer reads is what the layers before it wrote. "
+            "in each of its layers, and a layer reads the output of the layers before it. "
             "`which_algorithm` judges it by its predictions."
         )
     return f"{name} has no circuits `kq()` and `ov()`: must be one layer of attention."

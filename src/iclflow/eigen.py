@@ -1,8 +1,8 @@
 """Eigenvectors of many small symmetric matrices.
 
 Batches of LAPACK calls share XLA's thread pool on a CPU with the operations that wait for them: two
-such batches in one program can wait for each other for ever (seen with jax 0.10 on two cores).
-Jacobi's method needs nothing but products, and is as exact.
+such batches in one program can deadlock (seen with jax 0.10 on two cores). Jacobi's method needs
+matrix products alone, and is as exact.
 """
 
 import jax
@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-# Beyond this size LAPACK is much quicker.
+# The largest matrices for Jacobi's method; beyond, LAPACK is much faster.
 _LARGEST = 16
-# Convergence is quadratic: random matrices of that size are exact to rounding after seven.
+# Convergence is quadratic: random matrices of that size are exact to rounding after seven sweeps.
 _SWEEPS = 10
 
 
@@ -58,7 +58,7 @@ def eigh(
 
 def _rounds(dim: int) -> tuple[np.ndarray, np.ndarray]:
     """All pairs of indices in rounds of disjoint pairs, as in a round-robin tournament."""
-    players = [*range(dim), *[-1] * (dim % 2)]  # whoever meets −1 rests
+    players = [*range(dim), *[-1] * (dim % 2)]  # −1 is a bye, for odd numbers
     half = len(players) // 2
     rounds = []
     for _ in range(len(players) - 1):

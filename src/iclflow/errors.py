@@ -1,25 +1,25 @@
-"""Errors about what was given: which field cannot work and why, and what theory cannot say."""
+"""Errors about input: the field that cannot work and why, and questions without an answer."""
 
 from typing import Any, overload
 
-# As much of a value as a sentence can hold.
+# The most characters of a value in a sentence.
 _LONGEST_VALUE = 60
 
 
 class Refusal(ValueError):
-    """Raised by theory and analysis where they cannot say what they were asked; the text says why.
+    """Raised by theory and analysis where a question has no answer; the text says why.
 
-    Whoever asks many questions, such as the claims on a run, takes it for an answer. Any other
+    Callers with many questions, such as the claims on a run, treat it as an answer. Any other
     `ValueError`, such as NumPy's about shapes, is a bug.
     """
 
 
 class BeyondLimit(Refusal):
-    """Raised where a formula is a limit, such as that of small weights, which is too far away."""
+    """Raised where a formula holds only in a limit, such as small weights, that is too far away."""
 
 
 class InputError(ValueError):
-    """Something that was given cannot work. As text it is one full sentence.
+    """Input that cannot work. As text it is one full sentence.
 
     `InputError("noise", -1, "must not be negative")` reads "`noise` = -1: must not be negative."
     Where no field is to blame, such as for a file that is missing: `InputError(sentence)`.
@@ -61,16 +61,16 @@ class InputError(ValueError):
         return f"{f'{value} {self.problem}'.strip()}: {self.allowed}{end}"
 
     def renamed(self, field: str) -> "InputError":
-        """The same about a field that has another name here: a setting, or a flag."""
+        """The same error about a field with another name: a setting, or a flag."""
         return InputError(field, self.value, self.allowed, self.problem)
 
 
 def shorten(value: Any) -> str:
-    """A value of a file or of a user as it can stand in a sentence: on one line, not too long."""
+    """A value for a sentence: on one line, and not too long."""
     try:
         # An array, or a number of NumPy, reads as the plain Python value that it holds.
         text = " ".join(repr(value.tolist() if hasattr(value, "tolist") else value).split())
-    except ValueError:  # Python writes no more digits than some thousands
+    except ValueError:  # beyond Python's limit on digits
         return "a number with thousands of digits"
     except RecursionError:
         return "a value that is nested too deeply"

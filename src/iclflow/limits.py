@@ -1,27 +1,28 @@
 """Which risks exist, and how far computations reach.
 
-It needs nothing but the standard library: configs ask the same questions before JAX is loaded.
+It needs only the standard library, because configs use it before JAX is loaded.
 """
 
 from collections.abc import Collection
 from typing import Literal, NamedTuple, get_args
 
-# Moments of linear attention are square matrices with a row for every feature: two of this size
-# take 0.27 GB in float64; beyond, they are no bargain.
+# Moments of linear attention are square matrices with one row per feature: two of this size
+# take 0.27 GB in float64. Beyond that, sampling is cheaper.
 MAX_FEATURES = 4096
 # The Bayes predictor of sparse regression weighs every possible set of coordinates.
 MAX_SUPPORTS = 4096
-# The implicit solver factorises a square matrix with a row for every weight: of more weights than
+# The implicit solver factorises a square matrix with one row per weight: with more weights than
 # this that never pays.
 MAX_IMPLICIT = 512
 # Runs of an ensemble that a gradient flow advances side by side: their state should stay in a
 # processor's cache.
 FLOW_LANES = 64
-# Tries of a gradient flow between two looks at it.
+# Attempted steps of a gradient flow in one chunk.
 FLOW_TRIES = 512
-# Numbers that the largest array in a velocity may have for all columns of a Jacobian that are
-# computed together, in all runs side by side: 64 MiB, and there are some such arrays at a time.
-# Most flows need far less.
+# How often a descent evaluates a test set: each time it predicts thousands of sequences.
+TEST_LOOKS = 400
+# The largest array while columns of a Jacobian are computed together, over all runs side by side:
+# 64 MiB in float64, and there are a few such arrays at a time. Most flows need far less.
 JACOBIAN_NUMBERS = 2**23
 
 # The kinds of risk, best first.
@@ -29,17 +30,17 @@ RiskKind = Literal["exact", "large_context", "first_order", "dataset", "minibatc
 
 
 class RiskFacts(NamedTuple):
-    """What decides which kinds of risk exist for a model on a task.
+    """The facts that decide which kinds of risk exist for a model on a task.
 
     **Fields:**
 
-    - `form`: of the model: of which degree its prediction is in the tokens, if it is a polynomial.
-    - `dim`: of the inputs.
+    - `form`: the degree of the model's prediction in the tokens, if it is a polynomial.
+    - `dim`: the input dimension.
     - `moments`: whether the moments of the task's tokens are known in closed form.
     - `regression`: whether the task is linear regression, with one label or several.
-    - `blind`: whether the model is softmax over the context alone, whatever the labels are.
-    - `scalar`: whether it is that with one number ω per head and one label, on an isotropic task.
-    - `blocks`: whether it is that with decomposable heads, on the blocks that the task has.
+    - `blind`: whether the model is softmax over the context alone, with weights that ignore labels.
+    - `scalar`: whether it is also one number ω per head, one label, and an isotropic task.
+    - `blocks`: whether it is also decomposable heads on the blocks of the task.
     """
 
     form: Literal["bilinear", "cubic", "general"]
@@ -65,7 +66,7 @@ def find_kinds(facts: RiskFacts) -> tuple[str, ...]:
 
 
 def best_kind(kinds: Collection[str]) -> RiskKind:
-    """What `"best"` stands for: the other kinds are choices that only the user can make."""
+    """The kind that `"best"` means; the other kinds are choices that only the user can make."""
     return "exact" if "exact" in kinds else "sampled"
 
 

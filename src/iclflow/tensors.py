@@ -1,7 +1,7 @@
-"""Reading files of tensors that somebody else may have written, or damaged.
+"""Reads files of tensors that may be foreign or damaged.
 
-Everything that is wrong with a file is a `FileError`, whose text is one sentence. Nothing in
-a file is executed, and no more memory is used than the file itself takes.
+Everything that is wrong with a file is a `FileError` of one sentence. Nothing in a file is run,
+and no more memory is used than the file itself takes.
 """
 
 import stat
@@ -15,12 +15,12 @@ from .files import FileError, parse_json
 
 # By their names in safetensors. Eight-bit floats need scales that no file of this kind holds.
 _KINDS = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL")
-# The entry of a file's metadata that says what it is, as JSON, where the file is one of ours.
+# The entry in the metadata of our own files that describes the content, as JSON.
 OWN = "iclflow"
 
 
 def check_regular(path: Path) -> None:
-    """Refuses what is no file with an end: folders, devices, and pipes that block their reader."""
+    """Refuses folders, devices without an end, and pipes that block their reader."""
     try:
         kind = path.stat().st_mode
     except OSError as error:
@@ -32,7 +32,7 @@ def check_regular(path: Path) -> None:
 
 
 class TensorFile(Mapping[str, Any]):
-    """The tensors of a safetensors file by name, each read when it is asked for."""
+    """The tensors of a safetensors file by name, each read on demand."""
 
     def __init__(self, path: Path | str):
         from safetensors import SafetensorError, safe_open
@@ -76,7 +76,7 @@ class TensorFile(Mapping[str, Any]):
             raise FileError(f"`{name}` of `{self.path}` cannot be read: damaged.") from None
 
     def about(self) -> dict[str, Any] | None:
-        """What the file says of itself, if it is one of ours; None if it is not."""
+        """The description in a file of ours; None for other files."""
         text = self.metadata.get(OWN)
         if text is None:
             return None

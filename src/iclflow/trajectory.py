@@ -1,4 +1,4 @@
-"""What comes out of a flow: times, losses and weights as one object that saves and plots itself."""
+"""The result of a flow: times, losses and weights as one object that saves and plots itself."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -10,9 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .errors import InputError, shorten
-from .files import MANIFEST, FileError, OwnFiles, read_sealed, seal, sha256
-from .loss_plot import (
+from .drawing.loss import (
     check_theory,
     draw_loss,
     draw_theory,
@@ -21,7 +19,11 @@ from .loss_plot import (
     one_panel,
     set_log_time,
 )
+from .drawing.weights import plot_components, plot_heads, plot_spectrum
+from .errors import InputError, shorten
+from .files import MANIFEST, FileError, OwnFiles, read_sealed, seal, sha256
 from .models import (
+    AbstractCircuits,
     AbstractModel,
     is_known_model,
     map_models,
@@ -33,14 +35,13 @@ from .models import (
 from .runtime.precision import require_float64_for
 from .tasks import AbstractTask, is_real
 from .tensors import TensorFile, check_regular
-from .weight_plot import plot_components, plot_heads, plot_spectrum
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from xarray import Dataset
 
 FORMAT = 1
-# What is known of a run besides its numbers.
+# The metadata of a stored run, with the types that they must have.
 _ABOUT = {"model": dict, "clock": str, "result": str, "statistics": dict}
 
 M = TypeVar("M", bound=AbstractModel)
@@ -125,14 +126,10 @@ class Trajectory(Generic[M]):
             raise InputError(
                 "time", time, f"must lie between {self.times[0]:g} and {self.times[-1]:g}"
             )
-        right = (
-            int(np.clip(np.searchsorted(self.times, time), 1, len(self) - 1))
-            if len(self) > 1
-            else 0
-        )
-        if right == 0:
+        if len(self) == 1:
             return self.at(0)
         require_float64_for("A run in float64", self.models)
+        right = int(np.clip(np.searchsorted(self.times, time), 1, len(self) - 1))
         left = right - 1
         share = (time - self.times[left]) / (self.times[right] - self.times[left])
         return jax.tree.map(
@@ -144,7 +141,7 @@ class Trajectory(Generic[M]):
         return np.interp(time, self.times, self.losses, left=np.nan, right=np.nan)
 
     def map(self, function: Callable[[M], Any]) -> Any:
-        """What a function of one model gives at every saved point, with time as the first axis.
+        """Applies a function of one model at every saved point; time is the first axis.
 
         `run.map(lambda model: model.kq())` are the key-query circuits over time, `run.map(risk)`
         the losses on another risk.
@@ -152,8 +149,8 @@ class Trajectory(Generic[M]):
         **Arguments:**
 
         - `function`: returns numbers, arrays or words, or tuples, lists and dictionaries of these.
-          One that JAX can trace is compiled, for many points at once; any other, such as one that
-          computes with NumPy, is called point by point.
+          A function that JAX can trace is compiled, for many points at once; any other, such as
+          one that uses NumPy, is called point by point.
         """
         require_float64_for("A run in float64", self.models)
         return map_models(function, self.models)
@@ -178,9 +175,9 @@ class Trajectory(Generic[M]):
 
         **Arguments:**
 
-        - `theory`: any prediction with `levels`, `drop_times` or a `loss`; what it has is drawn. A
-          `loss(times)` is drawn at moments of its own and to a little past the run; a `loss` that
-          is a vector, as that of `iclflow.theory.pair_flow`, at the `times` beside it.
+        - `theory`: any prediction with some of `levels`, `drop_times` and `loss`, which are drawn.
+          If `loss` is a function of times, its curve ends a little after the run; if it is a
+          vector, as that of `iclflow.theory.pair_flow`, the prediction has its `times`.
         - `log_time`: a logarithmic time axis.
         """
         if theory is not None:
@@ -196,9 +193,9 @@ class Trajectory(Generic[M]):
     def plot_spectrum(self, ax: "Axes | None" = None, log_time: bool = False) -> "Axes":
         """Draws the singular values of what the heads attend to.
 
-        Of linear attention with one label, and of the networks that it is equivalent to: those of
-        the matrix A = Σ_h v_h KQ_h that all heads apply together. Of any other attention: those of
-        the key-query circuit of each head, on the inputs.
+        For linear attention with one label, and for the equivalent networks, these are the singular
+        values of A = Σ_h v_h KQ_h, the matrix of all heads together. For any other attention they
+        are those of the key-query circuit of each head, on the inputs.
         """
         drawn, words = plot_spectrum(self.models, self.times, ax)
         self._finish(drawn, words, log_time)
@@ -211,13 +208,13 @@ class Trajectory(Generic[M]):
         axes: "Sequence[Axes] | None" = None,
         log_time: bool = False,
     ) -> "list[Axes]":
-        """Draws the strengths of each head: above what it attends to, ω, below what it reads, μ.
+        """Draws the strengths of each head: ω, of its attention, above μ, of what it reads.
 
         Colours are the roles at the last point: see `iclflow.analysis.head_roles`.
 
         **Arguments:**
 
-        - `task`: if given, heads are seen in its coordinates: see `iclflow.analysis.circuits`.
+        - `task`: if given, heads are drawn in its coordinates: see `iclflow.analysis.circuits`.
         - `label`: one label (from 0) of several; by default all, side by side.
         - `axes`: two for each label that is drawn: first all upper ones, then all lower ones.
         """
@@ -234,21 +231,21 @@ class Trajectory(Generic[M]):
     ) -> "Axes":
         """Draws how much of each principal component of the inputs has been learned.
 
-        Along the eigenvector e_d of the input covariance that is the strength e_dᵀAe_d, with A the
-        matrix that all heads apply together; of linear attention as a share of the strength with
-        the smallest risk. Of softmax attention A is the step of all heads to first order in the
-        attention. For a task of several labels it is the step on each label.
+        Along the eigenvector e_d of the input covariance this is the strength e_dᵀAe_d, with A the
+        matrix of all heads together. For linear attention it is drawn as a share of the strength
+        with the smallest risk. For softmax attention A is the step of all heads to first order in
+        the attention. For a task of several labels the step on each label is drawn.
 
         **Arguments:**
 
-        - `task`: has the components; inputs of unknown covariance are refused.
+        - `task`: its inputs must have a known covariance.
         """
         drawn, words = plot_components(self.models, self.times, task, ax)
         self._finish(drawn, words, log_time)
         return drawn
 
     def _finish(self, ax: "Axes", label: str, log_time: bool) -> None:
-        """The axes of a plot over time."""
+        """Sets the labels and limits of a plot over time."""
         if log_time:
             set_log_time(ax)
             ax.set_xlim(left=first_shown(self.times, self.losses))
@@ -268,13 +265,13 @@ class Trajectory(Generic[M]):
         own: OwnFiles | None = None,
     ) -> None:
         """Writes `trajectory.safetensors`, then `manifest.json`, which makes the run complete. An
-        earlier run is overwritten, other files of these names are not: they are refused.
+        earlier run is overwritten; other files of these names are refused.
 
         **Arguments:**
 
-        - `files`: others that belong to the run; the manifest has a hash of each.
-        - `about`: what else the manifest says, as plain data.
-        - `own`: the files of the folder that are ours, if the caller has looked already.
+        - `files`: further files of the run; the manifest has a hash of each.
+        - `about`: further entries of the manifest, as plain data.
+        - `own`: the files in the folder that belong to runs, if the caller knows them already.
         """
         from safetensors.numpy import save
 
@@ -294,7 +291,7 @@ class Trajectory(Generic[M]):
         }
         folder = Path(folder)
         if folder.exists() and not folder.is_dir():
-            problem = f"= {folder} is a file"  # a path is told in full, however long
+            problem = f"= {folder} is a file"  # as `problem`, because a value would be shortened
             raise InputError("folder", problem=problem, allowed="must be a folder, or free")
         # The manifest is written last: with it the run is complete.
         own = own or OwnFiles(folder)
@@ -302,12 +299,15 @@ class Trajectory(Generic[M]):
         own.end()
 
     @staticmethod
-    def load(folder: Path | str, model_class: type[AbstractModel] | None = None) -> "Trajectory":
-        """Reads a run back, and checks that it is complete and unharmed.
+    def load(
+        folder: Path | str, model_class: type[AbstractModel | AbstractCircuits] | None = None
+    ) -> "Trajectory":
+        """Loads a run, and checks that it is complete and undamaged.
 
         **Arguments:**
 
-        - `model_class`: needed for a run of a model of one's own.
+        - `model_class`: the class of your own model, or of your own circuits of attention; not
+          needed for those of this library.
         """
         folder = Path(folder)
         manifest = _read_manifest(folder)
@@ -323,16 +323,16 @@ def restore_trajectory(
     name: str,
     arrays: Mapping[str, Any],
     about: Mapping[str, Any],
-    model_class: type[AbstractModel] | None = None,
+    model_class: type[AbstractModel | AbstractCircuits] | None = None,
 ) -> Trajectory:
-    """A run from what files hold of it; a `FileError` if that is no run.
+    """A run from the contents of its files; raises a `FileError` if they are not those of a run.
 
     **Arguments:**
 
-    - `name`: of the file, for that sentence.
+    - `name`: of the file, for the message.
     - `arrays`: `times`, `losses`, and `model.NAME` for each weight.
     - `about`: the class and the settings of the `model`, `clock`, `result` and `statistics`.
-    - `model_class`: of the models, if it is not one of ours.
+    - `model_class`: the class of the models, if it is not one of iclflow.
     """
     for key, allowed in _ABOUT.items():
         if not isinstance(about.get(key), allowed):
@@ -342,8 +342,8 @@ def restore_trajectory(
         given = f"`clock` = {shorten(clock)} and `result` = {shorten(result)}"
         raise FileError(f"`{name}` has {given}: damaged.")
     kind = settings.pop("class", None)
-    own = model_class is not None and model_class.__name__ == kind
-    if not isinstance(kind, str) or not (own or (model_class is None and is_known_model(kind))):
+    # A class is loaded by name only if it is ours, or if the caller brings it: files run no code.
+    if not isinstance(kind, str) or not is_known_model(kind, model_class):
         raise FileError(f"`{name}` holds a {shorten(kind)}: pass that class as `model_class`.")
     held = {key: arrays[key] for key in arrays}
     times, losses = (held.pop(key, np.zeros(())) for key in ("times", "losses"))

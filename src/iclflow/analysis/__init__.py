@@ -13,7 +13,9 @@ from ._alignment import learning_order as learning_order
 from ._alignment import learning_times as learning_times
 from ._allocation import Allocation as Allocation
 from ._allocation import AllocationHistory as AllocationHistory
+from ._allocation import Superposition as Superposition
 from ._allocation import allocation as allocation
+from ._allocation import superposition as superposition
 from ._balance import Balance as Balance
 from ._balance import balancedness as balancedness
 from ._balance import conserved_drift as conserved_drift
@@ -62,6 +64,7 @@ from ._regimes import softmax_regimes as softmax_regimes
 from ._risk_references import FreshLoss as FreshLoss
 from ._risk_references import best_step_risk as best_step_risk
 from ._risk_references import fresh_loss as fresh_loss
+from ._risk_references import wilson as wilson
 from ._roles import IDLE as IDLE
 from ._roles import RoleNames as RoleNames
 from ._roles import component_work as component_work
@@ -76,9 +79,6 @@ from ._shape import ExponentialFit as ExponentialFit
 from ._shape import exponential_fit as exponential_fit
 from ._shape import plateau_fraction as plateau_fraction
 from ._shape import sharpness as sharpness
-from ._shares import wilson as wilson
-from ._superposition import Superposition as Superposition
-from ._superposition import superposition as superposition
 from ._which_algorithm import MOST_PREDICTED_AT_ONCE as MOST_PREDICTED_AT_ONCE
 from ._which_algorithm import Comparison as Comparison
 from ._which_algorithm import compare as compare

@@ -1,6 +1,7 @@
-"""Which known estimator a model implements, asked again and again while it is trained."""
+"""Which known estimator a model implements, at many points of its training."""
 
 import itertools
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -9,7 +10,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from ..errors import Refusal
+from ..errors import InputError
 from ..estimators import (
     AbstractEstimator,
     Bayes,
@@ -28,33 +29,36 @@ from ._fitted_estimators import (
     RANGE,
     correlation_features,
     is_white,
+    one_label_sequences,
+    one_label_task,
     predict,
+    unrotated_labels,
 )
 from ._match import Algorithm, rank_estimators
-from ._one_label import one_label_sequences, one_label_task, unrotated_labels
 from ._which_algorithm import known_estimators
 
-# Sequences, as far as all their tokens together are not more than so many numbers.
+# The number of sequences; fewer, down to a limit, if their tokens have more numbers than this.
 _COUNT = 1000
 _LARGEST = 2**20
 _FEWEST = 100
-# A matrix is fitted up to this many entries, and least squares in fewer dimensions than there are
-# is tried up to this many of them: each takes a decomposition of every context.
+# A matrix is fitted up to this many entries: the time of its pseudoinverse grows as their square.
 _LARGEST_MATRIX = 64
+# Least squares in subspaces decomposes every context once for each number of dimensions: only up to
+# this many. There are 2^D sets of components: PCR with each only up to this many.
 _LARGEST_SUBSPACES = 6
 _LARGEST_SETS = 4
 
 
 class _Reference(NamedTuple):
-    """One label of all sequences, and what each estimator predicts of it.
+    """One label of all sequences, and the predictions of each estimator.
 
     **Fields:**
 
     - `labels`: (n,), of the query.
     - `estimators`, `predictions`: (n,) each.
-    - `kernels`: the predictions of kernel regression by width, (widths, n).
-    - `features`, `solver`: of a debiased step with a matrix, (n, D²), and what fits the matrix to
-      predictions on other sequences, (D², n).
+    - `kernels`, `widths`: the predictions of kernel regression for each ω, (widths, n).
+    - `features`, `solver`: of a debiased step with a matrix, (n, D²), and the pseudoinverse that
+      fits the matrix to predictions on other sequences, (D², n).
     """
 
     labels: np.ndarray
@@ -69,10 +73,10 @@ class _Reference(NamedTuple):
 class AlgorithmWatch:
     """Compares models with known estimators on sequences that are drawn once.
 
-    `which_algorithm` draws them anew, and has every estimator predict them again; here a look at a
-    model takes as long as its own predictions. What is fitted to a model is fitted more coarsely:
-    the width of kernel regression is one of a few. In few dimensions PCR is tried with every set
-    of components; in many, least squares in fewer of them is left out.
+    `which_algorithm` draws new sequences, and computes the predictions of every estimator again.
+    Here a look at a model takes only as long as its own predictions. Parameters are fitted more
+    coarsely: the ω of kernel regression is one of a few. In few dimensions PCR is tried with every
+    set of components; in many, least squares in subspaces is left out.
     """
 
     def __init__(
@@ -88,30 +92,28 @@ class AlgorithmWatch:
 
         - `task`: where the sequences come from.
         - `normaliser`: that of the models.
-        - `fitted`: whether kernel regression, and a debiased step with a matrix, are among the
-          estimators: for models that are not linear attention.
+        - `fitted`: whether to compare with kernel regression and a debiased step with a matrix,
+          too: for models that are not linear attention.
         - `key`: draws the sequences; by default `jax.random.key(0)`.
         - `count`: how many; by default 1000, fewer if contexts are long.
         """
         size = task.max_context * (task.dim + task.labels)
         count = max(_FEWEST, min(_COUNT, _LARGEST // size)) if count is None else count
         if count < 2:
-            raise Refusal(f"`count` = {count}: a standard error needs at least 2 sequences.")
+            raise InputError("count", count, "a standard error needs at least 2 sequences")
         self.task, self.count = task, count
         key = jr.key(0) if key is None else key
         self._sequences: Any = task.sample(key, count)
-        # Matrices are fitted on sequences of their own, so that what is measured is not what was
-        # fitted.
+        # Matrices are fitted on other sequences than those that distances are measured on.
         self._others: Any = task.sample(jr.fold_in(key, 1), count) if fitted else None
         each = range(task.labels)
         self._references = tuple(self._predict_all(label, normaliser, fitted) for label in each)
-        # The model that was asked about last, and what it predicts: its size and its algorithm are
-        # asked for one after the other.
+        # The last model and its predictions: callers use `sizes` and `look` on the same model.
         self._last: tuple[AbstractModel, np.ndarray] | None = None
 
     def look(self, model: AbstractModel) -> tuple[Algorithm, ...] | None:
-        """The estimators for each label of the task, the nearest first; None for a model that
-        predicts NaN or infinity, or numbers whose squares cannot be compared."""
+        """The estimators for each label of the task, the nearest first; None for a model whose
+        predictions are not finite, or too large to be compared."""
         own = self._predict_shared(model)
         fitting = any(reference.solver is not None for reference in self._references)
         other = self._predict(model, self._others) if fitting else own
@@ -123,8 +125,8 @@ class AlgorithmWatch:
         )
 
     def sizes(self, model: AbstractModel) -> tuple[float, ...]:
-        """How large the predictions of each label are, as a share of those of the best predictor
-        where that is known, and of the labels elsewhere."""
+        """The size of the predictions of each label, as a share of those of the Bayes predictor if
+        it is known, else of the labels."""
         own = self._predict_shared(model)
         with np.errstate(over="ignore"):
             powers = np.mean(own**2, axis=0)
@@ -135,7 +137,7 @@ class AlgorithmWatch:
         )
 
     def _predict_shared(self, model: AbstractModel) -> np.ndarray:
-        """What a model predicts of the sequences that all are compared on."""
+        """The predictions of a model on the sequences that distances are measured on."""
         if self._last is None or self._last[0] is not model:
             self._last = model, self._predict(model, self._sequences)
         return self._last[1]
@@ -156,8 +158,10 @@ class AlgorithmWatch:
         sequences = _one_label(self.task, self._sequences, label)
         task = one_label_task(self.task, label)
         found = []
-        candidates = *known_estimators(task, normaliser), *_other_components(task, normaliser)
-        for estimator in candidates:
+        for estimator in (
+            *known_estimators(task, normaliser),
+            *_other_components(task, normaliser),
+        ):
             in_subspace = isinstance(estimator, SubspaceLeastSquares | EmpiricalPCR)
             if in_subspace and task.dim > _LARGEST_SUBSPACES:
                 continue
@@ -183,13 +187,13 @@ class AlgorithmWatch:
 
 
 def _is_usable(predictions: np.ndarray) -> bool:
-    """Whether errors of predictions can be computed, which takes their fourth powers."""
+    """Whether standard errors can be computed, which needs fourth powers of predictions."""
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(np.sum(predictions**4)))
 
 
 def _worth_predicting(reference: _Reference) -> np.ndarray:
-    """What is worth predicting of a label."""
+    """The predictions of the Bayes predictor if it is known, else the labels."""
     for estimator, prediction in zip(reference.estimators, reference.predictions):
         if isinstance(estimator, Bayes):
             return prediction
@@ -197,8 +201,8 @@ def _worth_predicting(reference: _Reference) -> np.ndarray:
 
 
 def _other_components(task: AbstractTask, normaliser: Normaliser) -> list[PopulationPCR]:
-    """PCR with components that are not the leading ones, in few dimensions: what a model is that
-    learns them in another order."""
+    """PCR with components other than the leading ones, in few dimensions, for models that learn
+    them in another order."""
     if not isinstance(task, LinearRegression) or task.dim > _LARGEST_SETS or is_white(task):
         return []
     sets = (s for m in range(1, task.dim) for s in itertools.combinations(range(task.dim), m))
@@ -206,8 +210,7 @@ def _other_components(task: AbstractTask, normaliser: Normaliser) -> list[Popula
 
 
 def _as_matrix_step(estimator: AbstractEstimator) -> AbstractEstimator:
-    """The same estimator in a form for which fewer programs are compiled: PCR with any number of
-    components is a step with a matrix."""
+    """PCR as a step with a matrix, so that one program serves every number of components."""
     if not isinstance(estimator, PopulationPCR):
         return estimator
     basis, gains = np.asarray(estimator.basis), np.asarray(estimator.gains)
@@ -215,8 +218,10 @@ def _as_matrix_step(estimator: AbstractEstimator) -> AbstractEstimator:
     return PreconditionedStep(matrix, estimator.normaliser)
 
 
-def _fit_to(reference: _Reference, own: np.ndarray, other: np.ndarray):
-    """The kernel regression and the step with a matrix that are nearest, with predictions."""
+def _fit_to(
+    reference: _Reference, own: np.ndarray, other: np.ndarray
+) -> Iterator[tuple[AbstractEstimator, np.ndarray]]:
+    """The nearest kernel regression and the nearest step with a matrix, with predictions."""
     if reference.kernels is not None:
         powers = np.maximum(np.mean(reference.kernels**2, 1), np.finfo(float).tiny)
         factors = np.mean(reference.kernels * own, 1) / powers
@@ -237,5 +242,5 @@ def _one_label(task: AbstractTask, sequences: Any, label: int):
 
 @eqx.filter_jit
 def _kernels(widths: Any, sequences: Any) -> Array:
-    """What kernel regression predicts, by width. One after the other: that bounds the memory."""
+    """The predictions of kernel regression for each ω, one after the other to bound the memory."""
     return jax.lax.map(lambda width: KernelRegression(width).predict(sequences), widths)

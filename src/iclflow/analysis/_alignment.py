@@ -15,7 +15,7 @@ from ._heads import ratio
 
 
 class Alignment(NamedTuple):
-    """How the weights of a run lie relative to the eigenvectors e_d of the input covariance.
+    """The weights of a run relative to the eigenvectors e_d of the input covariance.
 
     Components are numbered by eigenvalue, 0 for the largest; T counts the saved points.
 
@@ -37,8 +37,8 @@ class Alignment(NamedTuple):
 def alignment(run: Trajectory, task: AbstractTask) -> Alignment:
     """The alignment of heads and of A with the eigenvectors of the inputs of `task`, over a run.
 
-    Attention with a merged key-query matrix has no keys and queries of its own: those of a head
-    are then the rows and columns of its matrix U.
+    Attention with a merged key-query matrix has no keys and queries: the columns and rows of U are
+    taken instead.
     """
     basis = np.asarray(eigenvectors(task))
     matrices, keys, queries = _read(run.models)
@@ -87,15 +87,15 @@ def learning_times(
             continue
         right = max(int(reached[0]), 1)
         near = slice(right - 1, right + 1)
-        # `interp` holds its ends: a component that is there from the start has time 0.
+        # `interp` is constant beyond its ends: a component that is learned at the start has time 0.
         times[d] = np.interp(fraction, strength[near], run.times[near])
     return times
 
 
 def learning_order(run: Trajectory, task: AbstractTask, fraction: float = 0.5) -> tuple[int, ...]:
-    """The components in the order in which a run learns them; those it never learns are left out.
+    """The components in the order in which a run learns them, without those it never learns.
 
-    The criterion is that of `learning_times`; components are numbered by eigenvalue.
+    They are learned as in `learning_times`, and numbered by eigenvalue.
     """
     times = learning_times(run, task, fraction)
     return tuple(int(d) for d in np.argsort(times, kind="stable") if np.isfinite(times[d]))

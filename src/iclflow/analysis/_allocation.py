@@ -1,4 +1,4 @@
-"""Which head owns which task, how sharply, and since when (arXiv 2402.19442)."""
+"""Which head owns which task, and which tasks a head works for (arXiv 2402.19442)."""
 
 import dataclasses
 from typing import Literal, NamedTuple
@@ -6,12 +6,17 @@ from typing import Literal, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..errors import Refusal
+from ..circuits import DUMMY_SHARE, circuits
+from ..errors import InputError, Refusal
 from ..models import AbstractModel
-from ..tasks import MultiTaskRegression
+from ..tasks import MultiTaskRegression, is_real
 from ..trajectory import Trajectory
 from ._decomposition import circuits_along
-from ._heads import head_shares
+from ._denoise import crossing_time
+from ._heads import head_shares, ratio
+
+# A head is superposed if its strength on a second task is above this share of that on its first.
+_SECOND_TASK = 0.25
 
 Measure = Literal["output", "attention"]
 
@@ -22,8 +27,8 @@ class AllocationHistory(NamedTuple):
     **Fields:**
 
     - `attention`, `output`, `owners`: as in `Allocation`; −1 for a task that no head works for.
-    - `chosen`: when each task chose its head: the moment since when the share of its last owner has
-      stayed at or above the threshold, linear between points. NaN if it ends below.
+    - `chosen`: the time since when the share of the last owner of each task has stayed at or above
+      the threshold, linear between points. NaN if it ends below.
     """
 
     times: Float[np.ndarray, " T"]
@@ -37,8 +42,7 @@ class AllocationHistory(NamedTuple):
 class Allocation:
     """How the tasks are divided among the heads.
 
-    `Superposition` asks each head which tasks it works for; this asks each task which heads work
-    for it.
+    Shares are by task, among heads; those of `Superposition` are by head, among tasks.
 
     **Fields:**
 
@@ -48,7 +52,7 @@ class Allocation:
     - `owners`: the head with the largest share of each task, −1 if no head works for it.
     - `own_share`: the share of each owner, without its sign.
     - `idle`: the heads that own no task.
-    - `threshold`: the share from which on an owner has a task to itself.
+    - `threshold`: the share above which a head has a task to itself.
     - `history`: the same along a run; None for a model.
     """
 
@@ -84,10 +88,10 @@ def allocation(
       heads have together.
     - `by`: the share that decides: `"output"` or `"attention"`.
     """
-    if isinstance(threshold, str) or not 0 < threshold <= 1:
-        raise Refusal(f"`threshold` = {threshold}: must be above 0 and at most 1.")
+    if not is_real(threshold) or not 0 < threshold <= 1:
+        raise InputError("threshold", threshold, "must be above 0 and at most 1")
     if by not in ("output", "attention"):
-        raise Refusal(f'`by` = {by!r}: must be "output" or "attention".')
+        raise InputError("by", by, 'must be "output" or "attention"')
     parts = list(circuits_along(source, task))
     omega, mu = (
         np.concatenate([getattr(found, name) for _, found in parts]) for name in ("omega", "mu")
@@ -98,7 +102,7 @@ def allocation(
     deciding = np.abs(attention) if by == "attention" else output
     owners = np.where(deciding.max(1) > 0, deciding.argmax(1), -1)
     last = owners[-1]
-    # Of the head that owns a task at the end, at all points.
+    # The shares, at all points, of the head that owns a task at the end.
     own = np.take_along_axis(deciding, np.maximum(last, 0)[None, None], axis=1)[:, 0]
     history = None
     if isinstance(source, Trajectory):
@@ -117,11 +121,62 @@ def allocation(
 
 
 def _since(times: np.ndarray, shares: np.ndarray, threshold: float) -> float:
-    """Since when shares have stayed at or above the threshold; NaN if they end below."""
+    """The time since when shares have stayed at or above the threshold; NaN if they end below."""
     below = np.flatnonzero(shares < threshold)
     if below.size == 0:
         return float(times[0])
-    left = int(below[-1])
-    if left == len(times) - 1:
+    if below[-1] == len(times) - 1:
         return float("nan")
-    return float(np.interp(threshold, shares[left : left + 2], times[left : left + 2]))
+    return crossing_time(times, shares, int(below[-1]), threshold)
+
+
+@dataclasses.dataclass(frozen=True)
+class Superposition:
+    """How each head is divided among the tasks.
+
+    **Fields:**
+
+    - `strength`: s_hi = |μ_hi ω̄_hi|, the part of head h in the step of task i, with ω̄_hi the mean
+      of the diagonal of its key-query block over the coordinates that the task reads.
+    - `shares`: s_hi / Σ_i s_hi.
+    - `tasks_per_head`: (Σ_i s_hi)² / Σ_i s_hi², from 1 (one task) to I (all alike).
+    - `owners`: the heads' main tasks, −1 for dummies.
+    """
+
+    strength: Float[np.ndarray, "H I"]
+    shares: Float[np.ndarray, "H I"]
+    tasks_per_head: Float[np.ndarray, " H"]
+    owners: tuple[int, ...]
+
+    @property
+    def superposed(self) -> int:
+        """How many heads give their second task more than a quarter of the first."""
+        ordered = np.sort(self.strength, axis=1)[:, ::-1]
+        if ordered.shape[1] < 2:
+            return 0
+        active = np.asarray(self.owners) >= 0
+        return int(np.sum(active & (ordered[:, 1] > _SECOND_TASK * ordered[:, 0])))
+
+
+def superposition(
+    model: AbstractModel, task: MultiTaskRegression, dummy_share: float = DUMMY_SHARE
+) -> Superposition:
+    """Measures which tasks each head of a multi-task model works for.
+
+    **Arguments:**
+
+    - `model`: a model of several labels, with circuits `kq()` and `ov()`.
+    - `task`: says which coordinates each label depends on, and in which rotation.
+    - `dummy_share`: a head is a dummy if the strength on its main task is below this share of that
+      of the strongest head.
+    """
+    strength = circuits(model, task).strength
+    total = strength.sum(1)
+    strongest = strength.max(1)
+    active = strongest > dummy_share * strongest.max()
+    return Superposition(
+        strength=strength,
+        shares=ratio(strength, total[:, None]),
+        tasks_per_head=ratio(total**2, np.sum(strength**2, 1)),
+        owners=tuple(int(i) if on else -1 for i, on in zip(strength.argmax(1), active)),
+    )

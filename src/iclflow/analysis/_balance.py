@@ -1,10 +1,10 @@
-"""What gradient flow conserves, and how well a run conserved it."""
+"""The quantities that gradient flow conserves, and their drift over a run."""
 
 from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import ArrayLike, Float
+from jaxtyping import Float
 
 from ..models import (
     AbstractModel,
@@ -25,7 +25,7 @@ class Balance(NamedTuple):
 
     - `values`: by name; each with a leading axis over the points.
     - `drift`: the largest change of any of them since the start.
-    - `scale`: the largest squared norm of a head's weights: what a drift is small against.
+    - `scale`: the largest squared norm of a head's weights, which a drift is compared with.
     """
 
     values: dict[str, np.ndarray]
@@ -39,7 +39,7 @@ class Balance(NamedTuple):
 
 
 def balancedness(run: Trajectory) -> Balance:
-    """The conserved quantities of gradient flow on linear attention, computed from a run.
+    """The conserved quantities of gradient flow on linear attention, measured on a run.
 
     - merged: the whole H×H matrix a_i·a_j − ⟨B_i, B_j⟩ of value rows a and key-query blocks B,
       which is v_i v_j − ⟨U_i, U_j⟩ in the reduced form;
@@ -75,12 +75,12 @@ def _drift(values: dict[str, np.ndarray], first: dict[str, np.ndarray]) -> np.nd
 def _measure(models: AbstractModel) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
     """The conserved quantities of a stack of models by name, and the weights whose squared norms
     are the scale of them, (T, H, ·) each."""
-    merged = _merged_factors(models)
-    if merged is not None:
-        value, block = merged
+    value, *factors = _read_factors(models)
+    if len(factors) == 1:
+        block = _flatten(factors[0])
         gram = lambda x: np.einsum("tia,tja->tij", x, x)
         return {"value - key-query": gram(value) - gram(block)}, [value, block]
-    value, key, query = _separate_factors(models)
+    key, query = factors
     gram = lambda x: np.einsum("thdr,thds->thrs", x, x)
     values = {
         "key - query": gram(key) - gram(query),
@@ -89,37 +89,27 @@ def _measure(models: AbstractModel) -> tuple[dict[str, np.ndarray], list[np.ndar
     return values, [value, _flatten(key), _flatten(query)]
 
 
-def _merged_factors(models: AbstractModel) -> tuple[np.ndarray, np.ndarray] | None:
-    """Value rows (T, H, ·) and flattened key-query blocks (T, H, ·) of merged models."""
-    _require_linear(models)
-    circuits = models.circuits if isinstance(models, Attention) else None
-    if isinstance(circuits, Merged):
-        return np.asarray(circuits.value)[:, :, 0], _flatten(circuits.key_query)
+def _read_factors(models: AbstractModel) -> tuple[np.ndarray, ...]:
+    """Value rows (T, H, ·), and the key-query blocks of merged models, or the keys and queries
+    (T, H, D, R) of separate ones."""
     if isinstance(models, TwoLayerLinear):
         return np.asarray(models.w2)[..., None], np.asarray(models.W1)
-    return None
-
-
-def _separate_factors(models: AbstractModel) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Value rows (T, H, ·), keys (T, H, D, R) and queries (T, H, D, R) of separate models."""
-    circuits = models.circuits if isinstance(models, Attention) else None
-    if isinstance(circuits, Separate):
-        value = np.asarray(circuits.value)[:, :, 0]
-        return value, np.asarray(circuits.K), np.asarray(circuits.Q)
     if isinstance(models, ConvolutionalLinear):
         kernel, row = (np.swapaxes(np.asarray(x), -1, -2) for x in (models.kernel, models.row))
         return np.asarray(models.scalar)[..., None], kernel, row
-    raise TypeError(f"No conserved quantities are known for {name_of(models)}.")
-
-
-def _require_linear(models: AbstractModel) -> None:
     if isinstance(models, Attention) and models.activation != "linear":
         raise TypeError(
             f"Softmax attention conserves nothing of this kind: {name_of(models)} must have "
             '`activation` = "linear".'
         )
+    circuits = models.circuits if isinstance(models, Attention) else None
+    if not isinstance(circuits, Merged | Separate):
+        raise TypeError(f"No conserved quantities are known for {name_of(models)}.")
+    value = np.asarray(circuits.value)[:, :, 0]
+    if isinstance(circuits, Merged):
+        return value, np.asarray(circuits.key_query)
+    return value, np.asarray(circuits.K), np.asarray(circuits.Q)
 
 
-def _flatten(blocks: ArrayLike) -> np.ndarray:
-    blocks = np.asarray(blocks)
+def _flatten(blocks: np.ndarray) -> np.ndarray:
     return blocks.reshape(*blocks.shape[:2], int(np.prod(blocks.shape[2:])))

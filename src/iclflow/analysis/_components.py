@@ -32,7 +32,7 @@ class Components(NamedTuple):
 
 
 def components(task: AbstractTask) -> Components | None:
-    """The components of the inputs of a task; None where inputs are white by construction."""
+    """The components of the inputs of a task; None if inputs are white by construction."""
     if not isinstance(task, LinearRegression | Mixture):
         return None
     part = task.components[0] if isinstance(task, Mixture) else task
@@ -40,17 +40,17 @@ def components(task: AbstractTask) -> Components | None:
     vectors = np.asarray(eigenvectors(task))
     axes = np.argmax(np.abs(vectors), axis=0)
     if np.array_equal(np.abs(vectors), np.eye(task.dim)[:, axes]):
-        # LAPACK leaves the order of equal eigenvalues open.
+        # LAPACK does not fix the order of equal eigenvalues.
         vectors = np.eye(task.dim)[:, axes[np.lexsort((axes, -along(vectors)))]]
     return Components(along(vectors), vectors)
 
 
 def component_circuits(source: AbstractModel | Trajectory, task: AbstractTask) -> Circuits:
     """The circuits of a model, or at every point of a run, in the basis of the components of a
-    task; where it has none, in the coordinates of the task.
+    task; for a task without components, in its coordinates.
 
-    A stack of layers is left in the coordinates of its tokens: what a layer reads is not the
-    inputs, but what earlier layers wrote.
+    A stack of layers is left in the coordinates of its tokens, because later layers read what
+    earlier ones wrote, not the inputs.
     """
     found = components(task)
     basis = None if found is None else found.basis
@@ -64,11 +64,11 @@ def component_circuits(source: AbstractModel | Trajectory, task: AbstractTask) -
 def best_strengths(
     task: AbstractTask, normaliser: Normaliser = "context"
 ) -> Float[np.ndarray, " D"] | None:
-    """a_d*, the strength of each component with the smallest risk; None for a task without.
+    """a_d*, the strength of each component with the smallest risk; None if it is not known.
 
     **Arguments:**
 
-    - `normaliser`: what the model divides its sums by.
+    - `normaliser`: that of the model.
     """
     found = components(task)
     if found is None:

@@ -2,7 +2,7 @@
 (arXiv 2402.19442)."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -11,13 +11,13 @@ import numpy as np
 from jaxtyping import Float
 
 from ..circuits import Circuits, circuits, stacked_circuits
-from ..errors import Refusal
+from ..errors import InputError, Refusal
 from ..models import AbstractModel, AbstractSpectral, Factored
 from ..tasks import MultiTaskRegression
 from ..trajectory import Trajectory
 from ._heads import ratio
 
-# Bytes of the circuits of all points that are measured together.
+# The circuits of points that are measured together take at most this many bytes.
 _BYTES = 2**26
 
 
@@ -37,7 +37,7 @@ class Preservation(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Decomposition:
-    """The singular values of a model in the coordinates of its task, and what they leave out.
+    """The singular values of a model in the coordinates of its task, and what they do not describe.
 
     A decomposable head has the key-query circuit ω_hi on the diagonal of block i and the
     output-value circuit μ_hi on label i. Its factors are K = Ψ diag(k), Q = Ψ diag(q), with
@@ -46,8 +46,8 @@ class Decomposition:
     **Fields:**
 
     - `omega`, `mu`: ω_hi, the mean over the block, with its sign, and μ_hi.
-    - `defects`: by name, the norm of what has no place in a decomposable model, as a share of the
-      norm of what it is part of, over all heads. Of the circuits: `"labels in key-query"`,
+    - `defects`: by name, the norm of a part that a decomposable model does not have, as a share of
+      the norm of the whole, over all heads. Of the circuits: `"labels in key-query"`,
       `"off-diagonal key-query"`, `"uneven key-query"` (within blocks, or on inputs that no task
       reads), `"inputs in output-value"`, `"off-diagonal output-value"`. Of factors, for models that
       have them: `"labels in K"`, `"inputs in V"`; `"K"`, `"Q"`, `"V"` and `"O"` (KᵀK, QᵀQ, VᵀV and
@@ -73,7 +73,7 @@ class Decomposition:
     def is_decomposable(self, tolerance: float = 1e-6) -> bool:
         """Whether no defect is above `tolerance`."""
         if not tolerance >= 0:
-            raise Refusal(f"`tolerance` = {tolerance}: must not be negative.")
+            raise InputError("tolerance", tolerance, "must not be negative")
         return self.largest <= tolerance
 
 
@@ -93,14 +93,16 @@ def decomposition(source: AbstractModel | Trajectory, task: MultiTaskRegression)
             f"`coordinates` of `task` = {task.coordinates}: must be blocks that do not overlap."
         )
     parts = [_measure(*points, task, blocks) for points in circuits_along(source, task)]
-    whole = _Measures(*(_join(each) for each in zip(*parts)))
+    whole: _Measures = jax.tree.map(lambda *each: np.concatenate(each), *parts)
+    # JAX sorts the keys of a dictionary: back to the order of the measurement.
+    along = {name: whole.defects[name] for name in parts[0].defects}
     return Decomposition(
         omega=whole.omega[-1],
         mu=whole.mu[-1],
-        defects={name: float(values[-1]) for name, values in whole.defects.items()},
+        defects={name: float(values[-1]) for name, values in along.items()},
         key_imbalance=None if whole.key_imbalance is None else whole.key_imbalance[-1],
         value_imbalance=None if whole.value_imbalance is None else whole.value_imbalance[-1],
-        preservation=Preservation(np.asarray(source.times), whole.omega, whole.mu, whole.defects)
+        preservation=Preservation(np.asarray(source.times), whole.omega, whole.mu, along)
         if isinstance(source, Trajectory)
         else None,
     )
@@ -109,13 +111,13 @@ def decomposition(source: AbstractModel | Trajectory, task: MultiTaskRegression)
 def circuits_along(
     source: AbstractModel | Trajectory, task: MultiTaskRegression
 ) -> Iterator[tuple[Any, Circuits]]:
-    """The points of a run, some at a time, or a model as one point: the models with a leading axis,
-    and their circuits in the coordinates of the task."""
+    """The points of a run in batches, or a model as one point: stacked models, with their circuits
+    in the coordinates of the task."""
     _check_task(task)
     is_run = isinstance(source, Trajectory)
     if is_run and len(source) == 0:
         raise Refusal("`source` is a run without points: must have at least one.")
-    # One alone first: that says what is wrong with it, and how large a point is.
+    # One point first: it raises a clear error if it does not fit, and says how large a point is.
     one = circuits(source.final if is_run else source, task)
     if not is_run:
         models = jax.tree.map(lambda leaf: np.asarray(leaf)[None], source)
@@ -133,21 +135,13 @@ def _check_task(task: Any) -> None:
 
 
 class _Measures(NamedTuple):
-    """What `Decomposition` holds, with a leading axis over points."""
+    """The fields of `Decomposition`, with a leading axis over points."""
 
     omega: np.ndarray
     mu: np.ndarray
     defects: dict[str, np.ndarray]
     key_imbalance: np.ndarray | None
     value_imbalance: np.ndarray | None
-
-
-def _join(parts: Sequence[Any]) -> Any:
-    if parts[0] is None:
-        return None
-    if isinstance(parts[0], dict):
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    return np.concatenate(parts)
 
 
 def _measure(
@@ -188,7 +182,7 @@ def _measure_factors(
     }
     columns = {
         "K": (K[..., :dim] @ turn, blocks),
-        # A query has no labels: what Q reads from them has no part in anything.
+        # The query has no labels: the columns of Q for them have no effect.
         "Q": (np.asarray(models.Q)[..., :dim] @ turn, blocks),
         "V": (V[..., V.shape[-1] - labels :] @ mix, np.eye(labels)),
         "O": (np.swapaxes(np.asarray(models.O), -1, -2) @ mix, np.eye(labels)),
@@ -205,14 +199,14 @@ def _measure_factors(
 
 
 def _split(square: np.ndarray, blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The means of a diagonal over blocks, what is off it, and what it is beside these means."""
+    """The means of the diagonal over blocks, the off-diagonal part, and the diagonal less means."""
     diagonal = np.diagonal(square, axis1=-2, axis2=-1)
     means = diagonal @ blocks.T / blocks.sum(1)
     return means, square * (1 - np.eye(square.shape[-1])), diagonal - means @ blocks
 
 
 def _across(columns: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """The part of each column at right angles to the other one; none where that is zero."""
+    """The part of each column orthogonal to the other one; 0 where the other one is 0."""
     lengths = np.linalg.norm(others, axis=-2, keepdims=True)
     along = others / np.where(lengths > 0, lengths, 1.0)
     part = columns - along * np.sum(columns * along, -2, keepdims=True)
@@ -220,5 +214,5 @@ def _across(columns: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """The norm of a part as a share of that of the whole, by point; 0 of nothing is 0."""
+    """The norm of a part as a share of that of the whole, at each point."""
     return ratio(*(np.linalg.norm(x.reshape(len(x), -1), axis=1) for x in (part, whole)))

@@ -9,29 +9,34 @@ from numpy.typing import ArrayLike
 from scipy.ndimage import maximum_filter1d, median_filter, uniform_filter1d
 from scipy.optimize import isotonic_regression
 
-from ..errors import Refusal
+from ..errors import InputError, Refusal
 from ..trajectory import Trajectory
 
-# A turn of the curve counts as real above this share of the range, and above this many
-# deviations of the noise (after the median filter, which leaves a quarter of it: ten of those).
+# A turning point of the curve is real above this share of the range, and above this many standard
+# deviations of the noise. (The median filter leaves a quarter of the noise: about ten of those.)
 _TURN_IN_RANGE = 0.05
 _TURN_IN_NOISE = 3.0
+# The width of that filter, in points.
 _MEDIAN = 21
 # Noise depends on the loss, so it is measured in windows of this many points.
 _WINDOW = 51
+# Roughness is noise if monotone regression removes at least this share of it. If not, the curve is
+# smooth and has few points.
 _EVIDENCE = 0.05
+# Turns a median absolute deviation of normal noise into a standard deviation.
+_MEDIAN_TO_DEVIATION = 1.48
 # The height over which the steps left by monotone regression average out, in units of their
 # typical size. Calibrated on noisy straight lines, which must come out without plateaus.
 _RIPPLE = 7.0
 
 
 class Curve(NamedTuple):
-    """A loss curve, and what is left of it when its noise is taken away.
+    """A loss curve with and without its noise.
 
     **Fields:**
 
-    - `smooth`: the curve without noise; a monotone curve that had none is left as it is.
-    - `ripple`: changes of `smooth` below this may come from noise; 0 where there was none.
+    - `smooth`: the curve without noise; a monotone curve without noise is unchanged.
+    - `ripple`: changes of `smooth` below this may come from noise; 0 if there is none.
     """
 
     times: Float[np.ndarray, " T"]
@@ -40,13 +45,19 @@ class Curve(NamedTuple):
     ripple: Float[np.ndarray, " T"]
 
 
-def curve(run: Trajectory | ArrayLike, losses: ArrayLike | None = None) -> Curve:
-    """The curve of a run, or of times and losses.
+# What has a curve: a run, times (with losses beside them), or a curve that was denoised before.
+Source = Trajectory | Curve | ArrayLike
+
+
+def curve(run: Source, losses: ArrayLike | None = None) -> Curve:
+    """The curve of a run, or of times and losses; a `Curve` itself.
 
     Between its turning points a loss only falls or only rises: monotone regression finds the
-    best such curve. It has no time scale of its own, so that a drop of ten steps and a plateau
-    of a million survive side by side, and a monotone curve without noise comes out as it was.
+    nearest such curve. It has no time scale, so that a drop of ten steps and a plateau of a million
+    are both kept, and it leaves a monotone curve without noise as it is.
     """
+    if isinstance(run, Curve):
+        return run
     times, losses = _check_curve(run, losses)
     smooth, roughness = losses.copy(), _roughness(times, losses)
     pieces = list(_monotone_pieces(losses, float(roughness.max())))
@@ -55,8 +66,8 @@ def curve(run: Trajectory | ArrayLike, losses: ArrayLike | None = None) -> Curve
     with np.errstate(over="ignore"):  # losses of a run that diverges may be 1e190
         squares = (losses - smooth) ** 2
     taken = np.sqrt(np.maximum(_box_mean(squares), 0.0))
-    # Where the slope is as large as the noise, the regression takes away too little of it. Where
-    # it takes nothing, roughness is not noise, but a curve of few points.
+    # Where the slope is as large as the noise, the regression removes too little of it: there the
+    # roughness is the better estimate.
     noise = np.where(taken > _EVIDENCE * roughness, np.maximum(taken, roughness), taken)
     noise = maximum_filter1d(noise, _WINDOW, mode="nearest")
     # On a slope (per point) monotone regression makes steps of about (noise² · slope)^(1/3).
@@ -69,10 +80,10 @@ def curve(run: Trajectory | ArrayLike, losses: ArrayLike | None = None) -> Curve
 
 
 def zigzag(values: Float[np.ndarray, " n"], threshold: float) -> list[int]:
-    """The turning points of a sequence that stand out by `threshold` or more.
+    """The turning points of a sequence, alternately high and low, that differ by `threshold` or
+    more from their neighbours; empty if the sequence never moves that far.
 
-    They alternate between high and low, and neighbours differ by at least the threshold; the
-    ends of the sequence can be among them. Empty if the sequence never moves that far.
+    The ends of the sequence can be among them.
     """
     turns: list[int] = []
     low = high = 0
@@ -90,7 +101,8 @@ def zigzag(values: Float[np.ndarray, " n"], threshold: float) -> list[int]:
 
 
 def _monotone_pieces(losses: np.ndarray, noise: float) -> Iterator[tuple[slice, bool]]:
-    """The stretches between turning points, and whether the loss rises there."""
+    """The pieces between turning points, and whether the loss rises there."""
+    # Not more than a tenth of a short curve.
     width = min(_MEDIAN, 2 * (len(losses) // 20) + 1)
     filtered = median_filter(losses, width, mode="nearest")
     turn = max(_TURN_IN_NOISE * noise, _TURN_IN_RANGE * float(np.ptp(filtered)))
@@ -104,8 +116,8 @@ def _cut_spikes(
 ) -> None:
     """Keeps monotone regression from following single points at its two ends, in place.
 
-    Its first value on a falling curve is the largest mean over the first j points; here j has
-    to be so large that such a mean is known to a third of the ripple.
+    Its first value on a falling curve is the largest mean over the first j points, for any j. Here
+    j must be so large that this mean is known to a third of the ripple.
     """
     for end in (slice(None), slice(None, None, -1)):
         if ripple[end][0] == 0:
@@ -119,11 +131,11 @@ def _cut_spikes(
 
 
 def _roughness(times: np.ndarray, losses: np.ndarray) -> np.ndarray:
-    """The noise around each point: how far points lie from the cubic through their neighbours.
+    """The noise around each point: its distance from the cubic through its four neighbours.
 
-    A smooth curve of well-placed points has next to none; white noise of deviation σ has σ.
+    It is almost 0 for a smooth curve that is well sampled, and σ for white noise of deviation σ.
     """
-    if len(losses) < 5:
+    if len(losses) < 5:  # too few for a cubic
         return np.zeros_like(losses)
     # Lagrange weights of the two neighbours on each side; points need not be evenly spaced.
     offsets = np.stack([times[i : len(times) - 4 + i] - times[2:-2] for i in (0, 1, 3, 4)])
@@ -135,14 +147,13 @@ def _roughness(times: np.ndarray, losses: np.ndarray) -> np.ndarray:
     )
     around = np.stack([losses[i : len(losses) - 4 + i] for i in (0, 1, 3, 4)])
     gaps = np.abs(losses[2:-2] - np.sum(weights * around, 0)) / np.sqrt(1 + np.sum(weights**2, 0))
-    # 1.48 turns a median absolute deviation into a standard one.
-    local = 1.48 * median_filter(gaps, min(_WINDOW, len(gaps)), mode="nearest")
+    local = _MEDIAN_TO_DEVIATION * median_filter(gaps, min(_WINDOW, len(gaps)), mode="nearest")
     return np.pad(local, 2, mode="edge")
 
 
 def _slope(smooth: np.ndarray) -> np.ndarray:
-    """The change per point before or after each point, whichever is less: a drop beside a plateau
-    makes no ripple on it."""
+    """The change per point before or after each point, whichever is smaller: a drop next to a
+    plateau leaves no ripple on it."""
     half = min(_WINDOW // 2, len(smooth) - 1)
     path = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(smooth)))])
     around = np.pad(path, half, mode="edge")
@@ -155,6 +166,13 @@ def _box_mean(values: np.ndarray) -> np.ndarray:
     return uniform_filter1d(values, min(_WINDOW, len(values)), mode="nearest")
 
 
+def crossing_time(times: np.ndarray, values: np.ndarray, left: int, target: float) -> float:
+    """When a curve that is linear between its points reaches `target` after point `left`."""
+    low, high = values[left], values[left + 1]
+    share = (target - low) / (high - low) if high != low else 0.0
+    return float(times[left] + min(max(share, 0.0), 1.0) * (times[left + 1] - times[left]))
+
+
 def _check_curve(
     run: Trajectory | ArrayLike, losses: ArrayLike | None
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -165,13 +183,16 @@ def _check_curve(
     elif losses is None:
         raise TypeError("Give a `Trajectory`, or times and losses.")
     times, losses = np.asarray(run, np.float64), np.asarray(losses, np.float64)
-    if times.ndim != 1 or times.shape != losses.shape or len(times) < 2:
-        raise Refusal(
+    if times.ndim != 1 or times.shape != losses.shape:
+        raise InputError(
             f"`times` has shape {times.shape} and `losses` {losses.shape}: must be two sequences "
-            "of one length, of at least 2 points."
+            "of one length."
         )
+    # A run that was stopped early, or diverged, may have these: refused, not a wrong argument.
+    if len(times) < 2:
+        raise Refusal(f"`times` has {len(times)} points: a curve needs at least 2 points.")
     if not (np.all(np.isfinite(times)) and np.all(np.isfinite(losses))):
         raise Refusal("`times` or `losses` holds NaN or infinity: must be finite.")
     if np.any(np.diff(times) <= 0):
-        raise Refusal("`times` must increase strictly.")
+        raise InputError("`times` must increase strictly.")
     return times, losses

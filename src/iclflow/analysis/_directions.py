@@ -1,4 +1,4 @@
-"""What a linear model has learned along the directions of its inputs."""
+"""The directions of the inputs that a linear model has learned."""
 
 from typing import NamedTuple
 
@@ -8,28 +8,27 @@ from jaxtyping import Bool, Float
 from ..circuits import Circuits
 from ._components import ROUNDING
 
-# A direction is learned when its strength is so near to the best one, as a share of it, and what
-# the model does beside that is a smaller share of it than this.
+# Strengths are shares of the best one. A direction is learned if its strength is nearer to 1 than
+# to 0, and the rest of what the model does with it is at most half as large.
 _OFF_BEST = 0.5
 _MIXING = 0.5
-# Up to here a direction is untouched, and nearly unmixed.
+# A direction is untouched up to the first, and unmixed up to the second.
 _UNTOUCHED, _UNMIXED = 0.25, 0.1
-# So near to nothing and to the best strength, directions have not begun or are at their end.
+# A direction has begun above the first, and has ended within the second of the best strength.
 _BEGUN, _ENDED = 0.02, 0.1
-# Sums of squares of larger entries overflow: such weights have diverged.
+# Weights with larger entries have diverged: their squares overflow.
 _DIVERGED = 1e100
 
 
 class Directions(NamedTuple):
-    """What a linear model does along the directions of its inputs.
+    """The action of a linear model along the directions of its inputs.
 
     **Fields:**
 
-    - `spaces`: the numbers (from 0) of components with equal variance, one array per variance. Only
-      a component that is alone in its space is a direction of its own; in a larger space the
-      directions are those of the model.
+    - `spaces`: the numbers (from 0) of components with equal variance, one array per variance. In a
+      space of one component that is the direction; in a larger one the model fixes the directions.
     - `strengths`: of each direction, as a share of the best one, in the order of `spaces`.
-    - `mixing`: the size of all else that the model does with each direction.
+    - `mixing`: the size of the rest of what the model does with each direction.
     """
 
     spaces: tuple[np.ndarray, ...]
@@ -43,20 +42,20 @@ class Directions(NamedTuple):
 
     @property
     def orderly(self) -> bool:
-        """Whether no direction is far too strong or turned into another."""
+        """Whether no direction is far too strong, or mixed with others."""
         inside = (self.strengths >= -_UNTOUCHED) & (self.strengths <= 1 + _OFF_BEST)
         return bool(np.all(inside & (self.mixing <= _MIXING)))
 
     @property
     def resting(self) -> bool:
-        """Whether no direction is on its way."""
+        """Whether no direction is being learned."""
         begun = np.abs(self.strengths) > _BEGUN
         under_way = begun & (np.abs(self.strengths - 1) > _ENDED)
         return not np.any(under_way | (self.mixing > _UNMIXED))
 
     def between(self, first: int, last: int) -> bool:
-        """Whether so many directions are learned, all but so many are untouched, and the others
-        are on their way."""
+        """Whether `first` directions are learned, all but `last` are untouched, and the others lie
+        in between."""
         ordered = np.sort(self.strengths)[::-1]
         known = np.all(ordered[:first] >= 1 - _OFF_BEST)
         return self.orderly and bool(known and np.all(ordered[last:] <= _UNTOUCHED))
@@ -73,8 +72,13 @@ def directions(
     best: Float[np.ndarray, " D"],
     variances: Float[np.ndarray, " D"],
 ) -> Directions:
-    """The directions of the matrix (D, D) that a linear model applies, in the basis of components,
-    with the best strength and the variance of each."""
+    """The directions of a linear model.
+
+    **Arguments:**
+
+    - `matrix`: what the model applies, in the basis of components.
+    - `best`, `variances`: the best strength and the variance of each component.
+    """
     size = np.sqrt(np.abs(best))
     matrix = matrix / np.outer(size, size)
     same = lambda x: np.abs(np.diff(x)) <= ROUNDING * np.max(np.abs(x))
@@ -94,8 +98,8 @@ def directions(
 def learned_directions(
     found: Circuits, best: Float[np.ndarray, " D"], variances: Float[np.ndarray, " D"]
 ) -> Directions | None:
-    """The `directions` of one model from its circuits in the basis of the components; None for
-    weights that have diverged."""
+    """The `directions` of one model from its circuits in the basis of components; None if its
+    weights have diverged."""
     with np.errstate(all="ignore"):
         matrix = found.together[0]
     return directions(matrix, best, variances) if np.all(np.abs(matrix) < _DIVERGED) else None

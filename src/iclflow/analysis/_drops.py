@@ -6,45 +6,47 @@ from numpy.typing import ArrayLike
 from scipy.interpolate import PchipInterpolator
 from scipy.optimize import brentq
 
-from ..errors import Refusal
+from ..errors import InputError
 from ..trajectory import Trajectory
-from ._denoise import Curve, curve
+from ._denoise import Curve, Source, crossing_time, curve
 from ._plateaus import plateaus
 
-# Points resolve a moment if the loss moves by less than this share of the step between them, where
-# a cubic is far closer than their spacing, or if they are this close, as a share of the clock.
+# Two points resolve a moment between them if the loss moves by less than this share of the drop,
+# where a cubic is far closer than their spacing, or if they are this close, as a share of the time.
 _STEP = 0.25
 _CLOSE = 1e-3
+# The relative accuracy of a crossing, near rounding.
+_ROOT_TOLERANCE = 1e-12
 
 
 def drop_times(
-    run: Trajectory | ArrayLike,
+    run: Source,
     losses: ArrayLike | None = None,
     *,
     levels: ArrayLike | None = None,
     fraction: float = 0.5,
 ) -> Float[np.ndarray, " drops"]:
-    """When the loss has done a share of the way from each level to the next.
+    """The times at which the loss has moved a fraction of the way from each level to the next.
 
-    Between saved points the curve is a monotone cubic, so that a run saved at its drops gives
-    times far more accurate than its spacing. With few points a time is little more than a guess;
-    `resolves` says whether it is. A drop that never comes is NaN.
+    Between saved points the curve is a monotone cubic, so that the times of a run that is saved at
+    its drops are far more accurate than its spacing. With few points a time is little more than a
+    guess; see `resolves`. The time of a drop that never comes is NaN.
 
     **Arguments:**
 
     - `run`: a `Trajectory`, or times with their `losses`.
-    - `levels`: of the plateaus, in the order in which they are visited; by default those that
-      `plateaus` finds.
+    - `levels`: of the plateaus, in the order in which they are visited; by default those of
+      `plateaus`.
     - `fraction`: of the way; 0.5 is the half-drop time.
     """
     if not 0 < fraction < 1:
-        raise Refusal(f"`fraction` = {fraction}: must lie between 0 and 1.")
+        raise InputError("fraction", fraction, "must lie between 0 and 1")
     found = curve(run, losses)
     if levels is None:
-        levels = [plateau.level for plateau in plateaus(run, losses)]
+        levels = [plateau.level for plateau in plateaus(found)]
     levels = np.asarray(levels, np.float64)
     if levels.ndim != 1 or not np.all(np.isfinite(levels)):
-        raise Refusal("`levels` must be a sequence of finite numbers.")
+        raise InputError("levels", levels, "must be a sequence of finite numbers")
     times = np.full(max(len(levels) - 1, 0), np.nan)
     after = 0
     for i, (level, following) in enumerate(zip(levels, levels[1:])):
@@ -58,16 +60,16 @@ def drop_times(
 
 
 def resolves(run: Trajectory, time: float, height: float) -> bool:
-    """Whether the points of a run around a moment are dense enough to resolve that moment.
+    """Whether the points of a run are dense enough to resolve a moment.
 
-    They are if the loss moves by at most a quarter of `height` between the two points around it,
-    or the clock by a thousandth of its reading, or by one step.
+    They are if, between the two points around it, the loss moves by at most a quarter of `height`,
+    or the time by a thousandth of itself, or by one step.
 
     **Arguments:**
 
     - `run`: a `Trajectory`.
-    - `time`: a moment that was found on its curve, such as a drop time or the end of a plateau.
-    - `height`: of the step of the loss that this moment belongs to.
+    - `time`: a moment measured on its curve, such as a drop time or the end of a plateau.
+    - `height`: of the drop that this moment belongs to.
     """
     times, losses = run.times, run.losses
     right = int(np.clip(np.searchsorted(times, time), 1, len(times) - 1))
@@ -80,9 +82,9 @@ def resolves(run: Trajectory, time: float, height: float) -> bool:
 
 
 def passage_times(
-    run: Trajectory, fractions: ArrayLike, *, top: float, bottom: float
+    run: Source, fractions: ArrayLike, *, top: float, bottom: float
 ) -> Float[np.ndarray, " n"]:
-    """When the loss has first done each of several shares of the way from `top` to `bottom`."""
+    """When the loss has first moved each of `fractions` of the way from `top` to `bottom`."""
     found = curve(run)
     times = []
     for fraction in np.asarray(fractions, np.float64):
@@ -105,20 +107,14 @@ def _first_beyond(found: Curve, target: float, falling: bool, after: int) -> int
 
 
 def _crossing(found: Curve, point: int, target: float) -> float:
-    """The moment just before `point` at which the curve equals `target`."""
+    """The last moment before `point` when the curve equals `target`."""
     # Three points on each side fix the slopes that a monotone cubic needs.
     near = slice(max(point - 3, 0), point + 3)
     times, values = found.times[near], found.smooth[near]
     left, right = found.times[point - 1], found.times[point]
     if len(times) < 3 or found.smooth[point] == target:
-        return float(np.interp(target, *_ascending_pair(found, point)))
+        return crossing_time(found.times, found.smooth, point - 1, target)
     shape = PchipInterpolator(times, values)
-    root = brentq(lambda t: float(shape(t)) - target, left, right, xtol=1e-12 * right)
+    tolerance = _ROOT_TOLERANCE * right
+    root = brentq(lambda t: float(shape(t)) - target, left, right, xtol=tolerance)
     return float(root)  # pyright: ignore[reportArgumentType]
-
-
-def _ascending_pair(found: Curve, point: int) -> tuple[np.ndarray, np.ndarray]:
-    """Values and times of a point and the one before it, as `np.interp` needs them."""
-    pair = slice(point - 1, point + 1)
-    order = np.argsort(found.smooth[pair])
-    return found.smooth[pair][order], found.times[pair][order]

@@ -1,7 +1,7 @@
-"""Estimators with parameters that are fitted to the predictions of a model."""
+"""One label of a task, and estimators whose parameters are fitted to the predictions of a model."""
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import equinox as eqx
 import jax
@@ -18,15 +18,58 @@ from ..estimators import (
 )
 from ..models import AbstractModel
 from ..runtime.precision import as_float
-from ..tasks import AbstractRegression, AbstractTask, LinearRegression, Sequences
-from ._one_label import one_label_sequences, one_label_task, unrotated_labels
+from ..tasks import (
+    AbstractRegression,
+    AbstractTask,
+    LinearRegression,
+    MultiTaskRegression,
+    Sequences,
+)
+from ._components import ROUNDING
 
+# Sequences that parameters are fitted on.
 _COUNT = 2000
 # Predictions below this share of the size of the labels are no algorithm yet.
 ALMOST_NOTHING = 0.01
-# Kernels narrower than this put all weight on one pair, wider ones are gradient steps; in units
-# of 1/(mean variance of an input).
+# The ω of kernels, in units of 1/(mean variance of an input). Above the largest a kernel puts all
+# weight on one pair; below the smallest it is a gradient step.
 RANGE = np.geomspace(0.05, 3.0, 12)
+
+T = TypeVar("T", bound=AbstractTask)
+
+
+def one_label_task(task: T, label: int) -> T | LinearRegression:
+    """The regression on the coordinates that one label depends on; a task with one label itself."""
+    if not isinstance(task, MultiTaskRegression):
+        return task
+    size = len(task.coordinates[label])
+    return LinearRegression(
+        np.ones(size),
+        context=task.contexts,
+        noise=float(task.noise[label]),
+        prior_covariance=float(task.signal[label]) * np.eye(size),
+        noisy_query=task.noisy_query,
+    )
+
+
+def one_label_sequences(task: AbstractTask, sequences: Sequences, label: int) -> Sequences:
+    """The same sequences with one label and its coordinates alone, rotations undone."""
+    if not isinstance(task, MultiTaskRegression):
+        return sequences.label(label)
+    x, query = sequences.x, sequences.x_query
+    if task.input_rotation is not None:
+        x, query = x @ task.input_rotation, query @ task.input_rotation
+    read = np.asarray(task.coordinates[label])
+    y, y_query = (unrotated_labels(task, part) for part in (sequences.y, sequences.y_query))
+    return Sequences(x[..., read], y, query[..., read], y_query, sequences.length).label(label)
+
+
+def unrotated_labels(
+    task: AbstractTask, labels: Float[Array, "*batch I"]
+) -> Float[Array, "*batch I"]:
+    """Labels, or predictions of them, with the rotation of the labels undone."""
+    rotation = task.output_rotation if isinstance(task, MultiTaskRegression) else None
+    return labels if rotation is None else labels @ rotation
 
 
 def fitted_estimators(
@@ -36,13 +79,13 @@ def fitted_estimators(
     count: int = _COUNT,
     label: int = 0,
 ) -> tuple[AbstractEstimator, ...]:
-    """Kernel regression with its width and its factor, and a debiased step with its matrix, each
-    as near to the predictions of `model` as can be.
+    """Kernel regression with the width and the factor, and a debiased step with the matrix, that
+    come nearest to the predictions of `model`.
 
-    The matrix is fitted only where inputs are anisotropic: it could do all that a step size does,
-    and would always win. Linear attention is a step with a matrix by construction, so nothing is
-    fitted to it; nor to a model that predicts almost nothing. With several labels in `task`, one
-    `label` alone is looked at, on the coordinates that it depends on.
+    The matrix is fitted only if inputs are anisotropic: else a step size does the same, and the
+    matrix would always win. Linear attention is a step with a matrix by construction, so nothing is
+    fitted to it; nor to a model that predicts almost nothing. Of several labels only `label` is
+    compared, on the coordinates that it depends on.
     """
     return fit_each_label(model, task, key, (label,), count, count)[label]
 
@@ -59,8 +102,8 @@ def fit_each_label(
 
     **Arguments:**
 
-    - `drawn`: how many sequences are drawn, of which `count` are used: what draws as many as
-      somebody else does is compiled already, which takes longer than to draw.
+    - `drawn`: how many sequences are drawn, of which `count` are used. Drawing the number that
+      the caller draws, too, needs no further compilation, which takes longer than drawing.
     """
     if model.form != "general" or not isinstance(task, AbstractRegression):
         return dict.fromkeys(labels, ())
@@ -82,7 +125,7 @@ def fit_each_label(
 def _fit(
     own: np.ndarray, sequences: Sequences, task: LinearRegression
 ) -> tuple[AbstractEstimator, ...]:
-    """What is nearest to the predictions of one label."""
+    """The estimators that are nearest to the predictions of one label."""
     power, labels = np.mean(own**2), float(np.mean(sequences.y_query**2))
     if not np.all(np.isfinite(own)) or power < ALMOST_NOTHING**2 * labels:
         return ()
@@ -95,21 +138,21 @@ def _fit(
 def is_white(task: LinearRegression) -> bool:
     """Whether the inputs have the same variance in every direction."""
     values = np.linalg.eigvalsh(np.asarray(task.covariance))
-    return task.dim > 1 and bool(np.ptp(values) <= 1e-9 * values.max())
+    return task.dim > 1 and bool(np.ptp(values) <= ROUNDING * values.max())
 
 
 def _kernel(own: np.ndarray, sequences: Sequences, task: LinearRegression) -> KernelRegression:
     unit = task.dim / float(jnp.trace(task.covariance))
 
     def fit(logarithm: float, sign: float) -> tuple[float, float]:
-        """The mean squared distance at this width with the best factor, and that factor."""
+        """The mean squared distance at this ω with the best factor, and that factor."""
         other = np.asarray(predict(KernelRegression(sign * np.exp(logarithm)), sequences))[:, 0]
         power = float(np.mean(other**2))
         factor = float(np.mean(own * other)) / power if power > 0 else 0.0
         return float(np.mean((own - factor * other) ** 2)), factor
 
     grid = np.log(RANGE * unit)
-    # A head that looks away from what is similar, and changes the sign of what it reads.
+    # A head with negative ω attends to the least similar inputs, and changes the sign of labels.
     distances = np.asarray([[fit(point, sign)[0] for point in grid] for sign in (1.0, -1.0)])
     row, best = np.unravel_index(np.argmin(distances), distances.shape)
     sign = 1.0 if row == 0 else -1.0
@@ -121,7 +164,7 @@ def _kernel(own: np.ndarray, sequences: Sequences, task: LinearRegression) -> Ke
 
 @eqx.filter_jit
 def predict(model: AbstractModel, sequences: Any) -> Array:
-    """What a model, or an estimator, predicts. Compiled once for all weights of a shape."""
+    """The predictions of a model or an estimator. Compiled once for all weights of a shape."""
     return model.predict(sequences)
 
 
@@ -131,6 +174,6 @@ def _preconditioned(own: np.ndarray, sequences: Sequences) -> DebiasedPreconditi
 
 
 def correlation_features(sequences: Sequences) -> Float[np.ndarray, "n DD"]:
-    """The entries of β x_qᵀ with β of the centred context."""
+    """The entries of β x_qᵀ, with β of the centred context: a debiased step is linear in them."""
     beta, query = np.asarray(centred_correlation(sequences))[:, 0], np.asarray(sequences.x_query)
     return np.einsum("pd,pe->pde", beta, query).reshape(len(query), -1)

@@ -1,7 +1,7 @@
-"""Measurements on the heads of attention: of one model, or at every point of a run alike.
+"""Measurements on the heads of attention, of one model or at every point of a run.
 
-Axes for points may stand in front of every argument. They stay in front of the result, so that a
-run is measured in one call, and each point by itself.
+Every argument may have axes for points in front, and the result then has them, too: a run is
+measured in one call.
 """
 
 import numpy as np
@@ -9,7 +9,7 @@ from jaxtyping import ArrayLike, Float
 
 from ..circuits import Circuits
 
-# Attention with scores below this size is nearly the same for all tokens.
+# With scores below this size, attention is nearly the same for all tokens (e^0.3 = 1.35).
 _FLAT = 0.3
 
 
@@ -30,7 +30,7 @@ def pair_balance(
 def head_shares(
     strengths: Float[np.ndarray, "*points H I"],
 ) -> Float[np.ndarray, "*points H I"]:
-    """The strength of each head on a task as a share of that of all heads, with its sign."""
+    """The strength of each head on a task as a share of all heads, with its sign."""
     return ratio(strengths, np.sum(np.abs(strengths), -2, keepdims=True))
 
 
@@ -40,7 +40,7 @@ def head_sizes(found: Circuits) -> Float[np.ndarray, "*points H"]:
 
 
 def diagonal_shares(found: Circuits) -> Float[np.ndarray, "*points H"]:
-    """‖diag W‖ / ‖key-query circuit‖ of each head, the rows that look at labels included."""
+    """‖diag W‖ / ‖key-query circuit‖ of each head, including the rows on labels."""
     return ratio(np.linalg.norm(found.diagonals, axis=-1), head_sizes(found))
 
 
@@ -51,14 +51,14 @@ def label_shares(found: Circuits, label: int = 0) -> Float[np.ndarray, "*points 
 
 
 def component_strengths(found: Circuits) -> Float[np.ndarray, "*points H D"]:
-    """What each head adds to the strength e_dᵀ A e_d of each component, for one label.
+    """The part of each head in the strength e_dᵀ A e_d of each component, for one label.
 
     **Arguments:**
 
     - `found`: circuits in the basis of the components; see `component_circuits`.
     """
     values = found.values[..., 0, :]
-    # The second part is there where heads read inputs and look at labels: (u·β)(h·x_q).
+    # Heads that read inputs and attend to labels add (u·β)(h·x_q).
     crossed = values[..., : found.dim] * found.attention[..., found.dim, :]
     return values[..., found.dim :] * found.diagonals + crossed
 
@@ -70,7 +70,7 @@ def component_shares(found: Circuits) -> Float[np.ndarray, "*points H D"]:
 
 
 def unmixed_share(found: Circuits) -> Float[np.ndarray, "*points"]:
-    """The share of ‖A‖² on the diagonal, A being what all heads apply together for one label."""
+    """The share of ‖A‖² on the diagonal, with A of all heads together for one label."""
     matrix = found.together[..., 0, :, :]
     diagonal = np.diagonal(matrix, axis1=-2, axis2=-1)
     return ratio(np.sum(diagonal**2, -1), np.sum(matrix**2, (-2, -1)))
@@ -82,8 +82,8 @@ def averages_labels(found: Circuits, variance: float, context: int, least: float
     **Arguments:**
 
     - `variance`: the mean variance of the inputs.
-    - `context`: the length of the contexts, which averages the labels down.
-    - `least`: what that average adds to predictions at least, and what inputs add at most.
+    - `context`: the length of the contexts; the mean label is of size 1/√length.
+    - `least`: the least that this mean must add to predictions, and the most that inputs may add.
     """
     scores = variance * head_sizes(found)
     *inputs, labels = found.values[:, 0].sum(0)
@@ -92,6 +92,6 @@ def averages_labels(found: Circuits, variance: float, context: int, least: float
 
 
 def ratio(part: ArrayLike, whole: ArrayLike) -> np.ndarray:
-    """part / whole; 0 of nothing is 0."""
+    """part / whole, and 0 where the whole is 0."""
     part, whole = np.asarray(part), np.asarray(whole)
     return np.asarray(part / np.where(whole > 0, whole, 1.0))

@@ -1,4 +1,4 @@
-"""How near the predictions of a model are to those of known estimators."""
+"""The distance of a model's predictions from those of known estimators."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -12,16 +12,18 @@ from ..estimators import AbstractEstimator, DebiasedGradientStep, GradientStep
 from ..runtime.precision import as_float
 from ._fitted_estimators import ALMOST_NOTHING
 
-# Farther than this from an estimator, a model is not called by its name: a tenth of the mean square
-# of what it predicts is then something else.
+# Beyond this distance a model does not implement an estimator: a tenth (0.3²) of the mean square of
+# its predictions is then something else.
 _FAR = 0.3
 # Up to this distance a model equals an estimator, in words.
 _EQUAL = 0.05
+# Percentages outside this range are not written with digits.
+_SMALLEST_PERCENT, _LARGEST_PERCENT = 0.01, 1000
 
 
 @dataclasses.dataclass(frozen=True)
 class Match:
-    """How far a model's predictions are from those of one estimator.
+    """The distance of a model's predictions from those of one estimator.
 
     **Fields:**
 
@@ -43,7 +45,7 @@ class Match:
 
     @property
     def is_zero(self) -> bool:
-        """Whether the estimator predicts nothing, by either of its two names."""
+        """Whether the estimator predicts zero, under either of its two names."""
         return self.name in ("zero", "PCR with 0 components")
 
     @property
@@ -53,13 +55,13 @@ class Match:
         # Predictions can be so large that their squares are infinite.
         if not np.isfinite(percent):
             return "far"
-        if percent >= 1000:
+        if percent >= _LARGEST_PERCENT:
             return f"{self.distance:.2g} times its size"
-        if percent < 0.01:
+        if percent < _SMALLEST_PERCENT:
             return "below 0.01 %"
         if not np.isfinite(error):
             return f"about {percent:.0f} %"
-        if error < 0.005:
+        if error < _SMALLEST_PERCENT / 2:  # it would be rounded to 0
             return f"{percent:.2f} %"
         places = min(max(-int(np.floor(np.log10(error))), 0), 2)
         return f"{percent:.{places}f} ± {error:.{places}f} %"
@@ -67,7 +69,7 @@ class Match:
 
 @dataclasses.dataclass(frozen=True)
 class Algorithm:
-    """What `which_algorithm` found: every estimator tried, the nearest first."""
+    """The result of `which_algorithm`: every estimator tried, the nearest first."""
 
     matches: tuple[Match, ...]
 
@@ -111,7 +113,7 @@ def rank_estimators(
     """The estimators by the distance of their predictions from a model's `own`."""
     least = ALMOST_NOTHING**2 * float(np.mean(labels**2))
     matches = [_match(own, other, e, least) for other, e in zip(predictions, estimators)]
-    # A step size fitted to almost nothing is almost nothing: it says less than zero does.
+    # Any step with a fitted size is near to a model that predicts almost nothing: zero says more.
     if np.mean(own**2) < least:
         matches = [match for match in matches if match.step_size is None] or matches
     return Algorithm(tuple(sorted(matches, key=lambda match: match.distance)))

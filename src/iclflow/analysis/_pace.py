@@ -6,13 +6,16 @@ from typing import Literal, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ..errors import Refusal
+from ..errors import InputError
 from ._denoise import Curve, zigzag
 
-# Windows of one height overlap this many times, so that none is missed between two of them.
+# Windows per height of a window, so that no plateau is missed between two of them.
 _OVERLAP = 8
-# Neighbours that no change larger than this, in units of the ripple, separates are one plateau.
+# Two slow windows are one plateau if the loss between them changes by less than this, in units of
+# the ripple.
 _SAME_LEVEL = 1.5
+# A curve that rests exactly on a height must not be lost to rounding.
+_SLACK = 1e-9
 
 
 class Pace(NamedTuple):
@@ -35,25 +38,25 @@ class Pace(NamedTuple):
     def of(found: Curve, resolution: float) -> "Pace":
         """**Arguments:**
 
-        - `resolution`: the height of a window as a share of the whole way; where noise may have
-          left larger traces, windows are higher.
+        - `resolution`: the height of a window as a share of the whole way; windows are at least as
+          high as the ripple.
         """
         if not 0 < resolution < 0.5:
-            raise Refusal(f"`resolution` = {resolution}: must lie between 0 and 0.5.")
+            raise InputError("resolution", resolution, "must lie between 0 and 0.5")
         moves = np.abs(np.diff(found.smooth))
         height = np.maximum(found.ripple, resolution * moves.sum())
         height = np.maximum(height[1:], height[:-1])
         path = np.concatenate([[0.0], np.cumsum(moves / np.where(moves > 0, height, 1.0))])
-        if path[-1] <= 2:
+        if path[-1] <= 2:  # too short a way to compare windows
             return Pace(found, path, np.zeros(0), np.zeros(0))
         lower = np.linspace(0.0, path[-1] - 1, _OVERLAP * math.ceil(path[-1]))
         begins, ends = _stay(found.times, path, lower)
         return Pace(found, path, lower, ends - begins)
 
     def turns(self, contrast: float) -> list[int]:
-        """The windows where the pace is slowest and quickest, in turn, `contrast` times apart."""
+        """The slowest and quickest windows, in turn, that differ by a factor of `contrast`."""
         if not contrast > 1:
-            raise Refusal(f"`contrast` = {contrast}: must be above 1.")
+            raise InputError("contrast", contrast, "must be above 1")
         return zigzag(np.log(self.dwell), math.log(contrast))
 
     def quick_windows(self, contrast: float) -> list[int]:
@@ -71,7 +74,7 @@ class Pace(NamedTuple):
         quick = self.quick_windows(contrast)
         kept: list[int] = []
         for window in (turn for turn in turns if turn not in quick):
-            # Where a noisy curve turns, its two flanks show the same plateau twice.
+            # Where a noisy curve turns, its two sides show the same plateau twice.
             if kept and self._same_level(kept[-1], window):
                 window = max(kept.pop(), window, key=lambda i: self.dwell[i])
             kept.append(window)
@@ -82,9 +85,9 @@ class Pace(NamedTuple):
         return _stay(self.curve.times, self.path, self.lower[windows])
 
     def _same_level(self, first: int, second: int) -> bool:
-        """Whether nothing but what noise may have left lies between two slow windows."""
+        """Whether the change between two slow windows may come from noise."""
         begin, end = np.searchsorted(self.path, [self.lower[first], self.lower[second] + 1])
-        # The point at the end belongs to it: a drop may lie between two points.
+        # With the point at the end, because a drop may lie between two points.
         change = np.ptp(self.curve.smooth[begin : end + 1])
         middles = np.mean(self.stay([first, second]), axis=0)
         ripple = np.interp(middles, self.curve.times, self.curve.ripple)
@@ -92,12 +95,10 @@ class Pace(NamedTuple):
 
 
 def _stay(times: np.ndarray, path: np.ndarray, lower: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """When the path first reaches `lower`, and when it last stands at `lower` + 1."""
-    # A curve that rests exactly on a height must not be lost to the last digit of it.
-    slack = 1e-9
+    """When the path first reaches `lower`, and when it last is at `lower` + 1."""
     return (
-        _time_at(times, path, lower - slack, "left"),
-        _time_at(times, path, lower + 1 + slack, "right"),
+        _time_at(times, path, lower - _SLACK, "left"),
+        _time_at(times, path, lower + 1 + _SLACK, "right"),
     )
 
 
@@ -106,8 +107,7 @@ def _time_at(
 ) -> np.ndarray:
     right = np.clip(np.searchsorted(path, target, side=side), 1, len(path) - 1)
     width = path[right] - path[right - 1]
-    # Between two equal points, `left` and `right` both mean the far end from where they came.
-    share = np.where(width > 0, (target - path[right - 1]) / np.where(width > 0, width, 1.0), 0.0)
-    if side == "right":
-        share = np.where(width > 0, share, 1.0)
+    # Between two equal points `left` is the first of them, and `right` the last.
+    share = np.full(len(target), 1.0 if side == "right" else 0.0)
+    np.divide(target - path[right - 1], width, out=share, where=width > 0)
     return times[right - 1] + np.clip(share, 0.0, 1.0) * (times[right] - times[right - 1])

@@ -1,18 +1,18 @@
-"""The patterns of trained heads: what each attends to, what it reads, which role it plays."""
+"""The patterns of trained heads: what each attends to, what it reads, and its role."""
 
 import dataclasses
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import ArrayLike, Bool, Float
 
 from ..circuits import DUMMY_SHARE, Circuits, Role, circuits, head_roles
-from ..errors import Refusal
+from ..errors import InputError
 from ..models import AbstractModel
 from ..tasks import AbstractTask
 from ._heads import diagonal_shares, label_shares, pair_balance, ratio, zero_sum
 
-# With less of the key-query circuit than this on its diagonal, one number ω does not describe it.
-# (Matrices without any structure have 1/√(D + 1).)
+# With a smaller share of the key-query circuit on its diagonal, one number ω does not describe it.
+# (A matrix without structure has 1/√(D + 1).)
 _LEAST_DIAGONAL = 0.5
 
 
@@ -25,7 +25,7 @@ class Head:
     - `omega`: ω, the mean of diag W over the inputs that the label depends on: the strength of
       its attention.
     - `mu`: μ, what it reads from the label.
-    - `diagonal_share`: ‖diag W‖ / ‖key-query circuit‖, the rows that look at labels included.
+    - `diagonal_share`: ‖diag W‖ / ‖key-query circuit‖, including the rows on labels.
     - `homogeneity`: 1 − (spread of diag W over those inputs) / |ω|, not below 0: 1 for a multiple
       of the identity.
     - `last_entry_share`: |μ| / ‖(u; μ)‖.
@@ -41,13 +41,13 @@ class Head:
 
     @property
     def structured(self) -> bool:
-        """Whether ω describes what the head attends to: half of the norm of its key-query circuit
-        lies on the diagonal, and the diagonal varies by less than its mean."""
+        """Whether ω describes what the head attends to: at least half of the norm of its key-query
+        circuit is on the diagonal, and the diagonal varies by less than its mean."""
         return bool(_is_described(self.diagonal_share, self.homogeneity))
 
     @property
     def name(self) -> str:
-        """The role, or "unstructured" where the ω that it is read off says too little."""
+        """The role, or "unstructured" if ω does not describe what the head attends to."""
         return self.role if self.structured or self.role == "dummy" else "unstructured"
 
 
@@ -58,10 +58,10 @@ class Patterns:
     **Fields:**
 
     - `zero_sum`: |Σ μ_h| / Σ |μ_h|; 0 when the output-value entries cancel.
-    - `magnitude_spread`: (largest − smallest |ω|) / mean |ω| over heads that are no dummies.
+    - `magnitude_spread`: (largest − smallest |ω|) / mean |ω| over heads that are not dummies.
     - `pair_balance`: |Σ₊ μωₕ − Σ₋ μωₕ| / Σ |μωₕ|: 0 when positive and negative heads contribute
       equally to the step, 1 when only one sign is there.
-    - `step_size`: η = Σ μ_h ω_h, the step of gradient descent that small weights amount to.
+    - `step_size`: η = Σ μ_h ω_h, the step of gradient descent that small weights take.
     - `diagonal_share`, `last_entry_share`: as for one head, over all heads together.
     """
 
@@ -104,7 +104,7 @@ def patterns(
     found = circuits(model, task, basis)
     labels = found.values.shape[1]
     if not 0 <= label < labels:
-        raise Refusal(f"`label` = {label}: must lie between 0 and {labels - 1}.")
+        raise InputError("label", label, f"must lie between 0 and {labels - 1}")
     omega, mu, read = found.omega[:, label], found.mu[:, label], found.masks[label] > 0
     roles = head_roles(omega, mu, dummy_share, float(found.strength.max(initial=0.0)))
     measures = {
@@ -135,8 +135,8 @@ def is_structured(found: Circuits) -> Bool[np.ndarray, "*batch"]:
     return _is_described(diagonal_shares(found), _homogeneity(found.diagonals))
 
 
-def _is_described(diagonal_share, homogeneity):
-    return (diagonal_share >= _LEAST_DIAGONAL) & (homogeneity > 0)
+def _is_described(diagonal_share: ArrayLike, homogeneity: ArrayLike) -> np.ndarray:
+    return (np.asarray(diagonal_share) >= _LEAST_DIAGONAL) & (np.asarray(homogeneity) > 0)
 
 
 def _homogeneity(diagonals: Float[np.ndarray, "*batch D"]) -> Float[np.ndarray, "*batch"]:

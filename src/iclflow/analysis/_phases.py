@@ -7,29 +7,31 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..errors import Refusal
-from ..trajectory import Trajectory
-from ._denoise import Curve, curve
-from ._drops import drop_times
+from ..errors import InputError, Refusal
+from ._denoise import Curve, Source, curve
+from ._drops import passage_times
 from ._plateaus import drop_count
 
 Phase = Literal["warm-up", "emergence", "convergence"]
-# Where noise may have left more than this share of the drop, a single loss is no level: the mean of
-# at least so many points is used instead.
+# Where the ripple exceeds this share of the drop, a single loss is no level: the mean of at least
+# so many points is used instead.
 _NOISY = 1e-3
 _FEWEST = 8
-# The largest share of the drop that noise may explain at the end, and how many ripples a drop must
-# exceed.
+# The largest share of the drop that noise may explain at the end.
 _ALLOWED = 0.05
+# A drop must exceed so many ripples, and this share of the first loss, which allows for rounding.
 _CLEAR = 1.5
+_ROUNDING = 1e-12
+# The fraction of the drop at `Phases.done`.
+_DONE = 0.999
 
 
 @dataclasses.dataclass(frozen=True)
 class Phases:
     """When a loss curve begins to fall, and when it has settled.
 
-    The fraction of a drop is (first loss − loss) / (first loss − settled loss). A time that the run
-    does not reach is NaN.
+    The fraction of a drop is (first loss − loss) / (first loss − settled loss). The time of a
+    fraction that the run does not reach is NaN.
 
     **Fields:**
 
@@ -67,18 +69,16 @@ class Phases:
     def at(self, time: float) -> Phase:
         """The phase at a moment of the run."""
         if not self.begin <= time <= self.end:
-            raise Refusal(
-                f"`time` = {time}: must lie between {self.begin:g} and {self.end:g}, where the "
-                "run begins and ends."
-            )
-        # A phase that never came compares false.
+            bounds = f"must lie between {self.begin:g} and {self.end:g}"
+            raise InputError("time", time, f"{bounds}, where the run begins and ends")
+        # Comparisons with NaN, for a phase that never came, are false.
         if time >= self.convergence:
             return "convergence"
         return "emergence" if time >= self.emergence else "warm-up"
 
 
 def learning_phases(
-    run: Trajectory | ArrayLike,
+    run: Source,
     losses: ArrayLike | None = None,
     *,
     start: float = 0.05,
@@ -89,10 +89,10 @@ def learning_phases(
     """The phases of a run, from its losses alone: `learning_phases(run)`, or of times and losses.
 
     Warm-up lasts until 5 % of the drop are done, emergence until 95 % (arXiv 2402.19442). Between
-    saved points the curve is a monotone cubic. Noise is taken out by monotone regression, as for
+    saved points the curve is a monotone cubic. Noise is removed by monotone regression, as for
     `plateaus`; the first loss is then that of the straight line through the first third of the time
-    to the half-drop, and the last one the mean over the last half of the time since. A curve with
-    several drops has phases that span them all; `plateaus` and `drop_times` take them apart.
+    to the half-drop, and the last one the mean over the last half of the time since. The phases of
+    a curve with several drops span them all; `plateaus` and `drop_times` separate them.
 
     **Arguments:**
 
@@ -103,11 +103,11 @@ def learning_phases(
     - `tolerance`: of `settled`, as a share of the drop.
     """
     if not 0 < start < stop < 1:
-        raise Refusal(
+        raise InputError(
             f"`start` = {start} and `stop` = {stop}: must lie between 0 and 1, `start` first."
         )
     if not 0 < tolerance < 1:
-        raise Refusal(f"`tolerance` = {tolerance}: must lie between 0 and 1.")
+        raise InputError("tolerance", tolerance, "must lie between 0 and 1")
     found = curve(run, losses)
     if floor is None and not _falls(found):
         raise Refusal(
@@ -119,8 +119,9 @@ def learning_phases(
         raise Refusal(f"`floor` = {floor}: must be finite, and below the first loss {first:g}.")
     last = reached if floor is None else float(floor)
     left = moved if floor is None else abs(reached - last)
-    fractions = (start, 0.5, stop, 0.999)
-    emergence, half, convergence, done = (_time_of(found, first, last, each) for each in fractions)
+    fractions = (start, 0.5, stop, _DONE)
+    passages = passage_times(found, fractions, top=first, bottom=last)
+    emergence, half, convergence, done = passages.tolist()
     return Phases(
         begin=float(found.times[0]),
         end=float(found.times[-1]),
@@ -131,39 +132,33 @@ def learning_phases(
         first=first,
         last=last,
         settled=bool(left <= tolerance * (first - last)),
-        drops=drop_count(found.times, found.losses),
+        drops=drop_count(found),
     )
 
 
 def _falls(found: Curve) -> bool:
-    """Whether the curve ends lower than it begins, by more than noise may do."""
+    """Whether the curve ends lower than it begins, by more than its noise."""
     top, bottom = found.smooth[[0, -1]]
-    return bool(top - bottom > max(_CLEAR * min(found.ripple[[0, -1]]), 1e-12 * abs(top)))
-
-
-def _time_of(found: Curve, top: float, bottom: float, fraction: float) -> float:
-    """When the curve has done a fraction of the way; NaN if it never has."""
-    times = drop_times(found.times, found.losses, levels=[top, bottom], fraction=fraction)
-    return float(times[0])
+    return bool(top - bottom > max(_CLEAR * min(found.ripple[[0, -1]]), _ROUNDING * abs(top)))
 
 
 def _ends(found: Curve) -> tuple[float, float, float]:
-    """The levels at which a curve begins and ends, and how much it has moved over the last half of
-    the time since it was half-way."""
+    """The first and the last level of a curve, and how much it has moved over the last half of the
+    time since the half-drop."""
     times, losses, smooth = found.times, found.losses, found.smooth
     first, last = float(smooth[0]), float(smooth[-1])
     if not _falls(found):
         return first, last, abs(first - last)
-    half = _time_of(found, first, last, 0.5)
+    half = float(passage_times(found, [0.5], top=first, bottom=last)[0])
     early = times <= times[0] + (half - times[0]) / 3
     late = times >= (half + times[-1]) / 2
     moved = abs(float(np.interp((half + times[-1]) / 2, times, smooth)) - last)
     noisy = found.ripple > _NOISY * (first - last)
     if noisy[0] and np.sum(early) >= _FEWEST:
-        # Monotone regression begins too high: it follows the first points that lie high.
+        # Monotone regression begins too high, because it follows the first points that are high.
         first, _, _ = _line(times[early], losses[early])
     if noisy[-1]:
-        # Few points of much noise are no evidence of rest.
+        # Unless there are enough points, noise hides whether the curve rests.
         moved = first - last
         if np.sum(late) >= _FEWEST:
             _, change, error = _line(times[late], losses[late])
@@ -173,8 +168,7 @@ def _ends(found: Curve) -> tuple[float, float, float]:
 
 
 def _line(times: np.ndarray, losses: np.ndarray) -> tuple[float, float, float]:
-    """The start of the straight line through points, its total change, and the standard error of
-    that."""
+    """The first value of the straight line through points, its change, and the error of that."""
     span = times[-1] - times[0]
     (slope, begin), covariance = np.polyfit((times - times[0]) / span, losses, 1, cov=True)
     return float(begin), float(slope), float(covariance[0, 0] ** 0.5)

@@ -6,10 +6,14 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..errors import Refusal
-from ..trajectory import Trajectory
-from ._denoise import Curve, curve
+from ..errors import InputError
+from ._denoise import Curve, Source, crossing_time, curve
 from ._pace import Pace
+
+# A plateau is noisy if the ripple exceeds this share of the margin: then a single loss is no level.
+_NOISY = 0.1
+# Equal sums of path lengths differ by rounding: below this relative difference they are equal.
+_ROUNDING = 1e-9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,7 +22,7 @@ class Plateau:
 
     **Fields:**
 
-    - `start`, `end`: when the loss has come to the level, and when it leaves.
+    - `start`, `end`: when the loss reaches the level, and when it leaves it.
     - `level`: the loss at the moment when it changes most slowly; for a noisy curve, its mean
       over that half of the time in which it changes least.
     - `spread`: the standard deviation of the loss between `start` and `end`.
@@ -38,7 +42,7 @@ class Plateau:
 
 
 def plateaus(
-    run: Trajectory | ArrayLike,
+    run: Source,
     losses: ArrayLike | None = None,
     *,
     contrast: float = 5.0,
@@ -47,17 +51,17 @@ def plateaus(
 ) -> tuple[Plateau, ...]:
     """The plateaus of a loss curve, in order: `plateaus(run)` or `plateaus(times, losses)`.
 
-    A plateau is a level at which the curve spends at least `contrast` times as long, per unit of
-    loss, as on the quickest part of the way to its neighbours. No levels, time scale or shape
-    are assumed. A drop thus separates two plateaus however short they are; an exponential
-    decay has one plateau, its end; a straight line has none. Stretching time, and stretching or
-    shifting the loss, changes nothing.
+    A plateau is a level where the curve spends at least `contrast` times as long, per unit of loss,
+    as on the quickest part of the way to its neighbours. No levels, time scale or shape are
+    assumed. Thus a drop separates two plateaus however short they are; an exponential decay has
+    one plateau, its end; a straight line has none. Stretching time, and stretching or shifting the
+    loss, changes nothing.
 
     **Arguments:**
 
     - `run`: a `Trajectory`, or times, which must increase and may be spaced in any way.
-    - `losses`: the losses at these times. Noise is taken out by monotone regression, and what
-      may be its trace is not counted: the more noise, the larger a drop has to be to be seen.
+    - `losses`: the losses at these times. Noise is removed by monotone regression, and drops that
+      may be left from it are not counted: the more noise, the larger a drop has to be.
     - `contrast`: how much slower than the drops beside it a plateau is; above 1.
     - `resolution`: the height of loss, as a share of all that the curve moves, over which its
       pace is measured. Drops lower than about twice this are not seen.
@@ -65,7 +69,7 @@ def plateaus(
       go, and ends where this share of the drop after it is done.
     """
     if not 0 < margin < 0.5:
-        raise Refusal(f"`margin` = {margin}: must lie between 0 and 0.5.")
+        raise InputError("margin", margin, "must lie between 0 and 0.5")
     found = curve(run, losses)
     pace = Pace.of(found, resolution)
     windows = pace.slow_windows(contrast)
@@ -76,8 +80,8 @@ def plateaus(
         return ()
     centres = np.mean(pace.stay(windows), axis=0)
     levels = np.interp(centres, times, smooth)
-    # Beyond the first and the last plateau lies the way to the end of the curve, which is nothing
-    # for a curve that begins or ends there: then the drop on the other side sets the scale.
+    # Before the first and after the last plateau the way goes to the end of the curve. It is zero
+    # if the curve begins or ends there: then the drop on the other side sets the scale.
     heights = np.abs(np.diff(np.concatenate([smooth[:1], levels, smooth[-1:]])))
     heights[0], heights[-1] = heights[:2].max(), heights[-2:].max()
     heights[[0, -1]] = np.maximum(heights[[0, -1]], 2 * found.ripple[[0, -1]])
@@ -87,13 +91,13 @@ def plateaus(
 
 
 def drop_count(
-    run: Trajectory | ArrayLike,
+    run: Source,
     losses: ArrayLike | None = None,
     *,
     contrast: float = 5.0,
     resolution: float = 5e-3,
 ) -> int:
-    """How many quick drops a curve has: stretches `contrast` times as quick as those beside them.
+    """How many quick drops a curve has: parts that are `contrast` times as quick as those around.
 
     A curve that begins and ends on a plateau has one plateau more. Arguments: as in `plateaus`.
     """
@@ -113,10 +117,10 @@ def _find_bounds(
     earlier, later = np.flatnonzero(away[:index] > near), np.flatnonzero(away[index:] > far)
     start, end = float(times[0]), float(times[-1])
     if earlier.size:
-        start = _crossing(times, away, int(earlier[-1]), near)
+        start = crossing_time(times, away, int(earlier[-1]), near)
     if later.size:
-        end = _crossing(times, away, max(index + int(later[0]) - 1, 0), far)
-    noisy = bool(ripple > 0.1 * margin * min(before, after))
+        end = crossing_time(times, away, max(index + int(later[0]) - 1, 0), far)
+    noisy = bool(ripple > _NOISY * margin * min(before, after))
     return _measure(found, start, end, not earlier.size, not later.size, noisy)
 
 
@@ -126,14 +130,14 @@ def _measure(
     times, losses = found.times, found.losses
     level = _calm_mean(found, start, end) if noisy else _slowest(times, losses, start, end)
     mean = _mean(times, losses, start, end)
-    with np.errstate(over="ignore"):  # losses of a run that diverges may be 1e190: no spread then
+    with np.errstate(over="ignore"):  # losses of a run that diverges may be 1e190
         squares = (losses - mean) ** 2
     spread = math.sqrt(max(_mean(times, squares, start, end), 0.0))
     return Plateau(start, end, level, spread, initial, final)
 
 
 def _slowest(times: np.ndarray, losses: np.ndarray, start: float, end: float) -> float:
-    """The loss on the slowest of the segments between points; where a run ends, its last loss."""
+    """The loss on the slowest segment between points; at an end of the curve, the loss there."""
     knots, heights = _section(times, losses, start, end)
     if end <= start:
         return float(heights[0])
@@ -147,14 +151,15 @@ def _slowest(times: np.ndarray, losses: np.ndarray, start: float, end: float) ->
 
 
 def _calm_mean(found: Curve, start: float, end: float) -> float:
-    """The mean loss over that half of the time in which the curve without noise moves least."""
+    """The mean loss over that half of the time in which the smooth curve moves least."""
     times = found.times
     path = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(found.smooth)))])
     half = (end - start) / 2
     inside = times[(times > start) & (times < end)]
     begins = np.unique(np.clip(np.concatenate([[start], inside, inside - half]), start, end - half))
     moved = np.interp(begins + half, times, path) - np.interp(begins, times, path)
-    best = np.flatnonzero(moved <= moved.min() * (1 + 1e-9))
+    # Of several equal ones the middle one, so that rounding does not decide.
+    best = np.flatnonzero(moved <= moved.min() * (1 + _ROUNDING))
     begin = float(begins[best[len(best) // 2]])
     return _mean(times, found.losses, begin, begin + half)
 
@@ -174,10 +179,3 @@ def _section(
     inside = (times > start) & (times < end)
     knots = np.concatenate([[start], times[inside], [end]])
     return knots, np.interp(knots, times, values)
-
-
-def _crossing(times: np.ndarray, values: np.ndarray, left: int, target: float) -> float:
-    """When a curve that is linear between its points crosses `target` after point `left`."""
-    low, high = values[left], values[left + 1]
-    share = (target - low) / (high - low) if high != low else 0.0
-    return float(times[left] + min(max(share, 0.0), 1.0) * (times[left + 1] - times[left]))

@@ -1,4 +1,4 @@
-"""How far a run has come at one of its points, and which points are worth a look."""
+"""The progress of a run at one of its points, and the points worth showing."""
 
 import contextlib
 from typing import Literal, NamedTuple
@@ -14,24 +14,23 @@ Trend = Literal["at rest", "falling", "rising"]
 # The loss is compared with that at this share of the time: a tenth of the time is long enough to
 # see a drop, however long the plateau before it was.
 _EARLIER = 0.9
-# Since then, a loss at rest has moved by less than this share of itself, and one that drops by more
-# than this share of the step.
+# Since then, a loss at rest has moved by less than this share of itself.
 _REST = 1e-3
+# Since then, a dropping loss has moved by more than this share of the step.
 _DROPPING = 0.01
-# A loss within the first share of a step is near the level where the step begins or ends, within
-# the second it is on it.
+# A loss is near a level within the first share of the next step, and on it within the second.
 _NEAR, _ON = 0.05, 0.01
 
 
 class StairPlace(NamedTuple):
-    """Where a loss stands relative to the levels of a staircase.
+    """The place of a loss among the levels of a staircase.
 
     **Fields:**
 
     - `kind`: `"on"` or `"near"` a level, or `"leaving"` it; `"above"` or `"below"` all levels;
       `"dropping"` or at rest (`"between"`) between two levels.
     - `level`: the number of that level from 0; of two levels, the upper one.
-    - `share`: of the step next to the level: how far the loss is from the level.
+    - `share`: the distance from the level, as a share of the step next to it.
     - `is_above`: whether the loss lies above the level.
     """
 
@@ -42,7 +41,7 @@ class StairPlace(NamedTuple):
 
 
 def loss_trend(run: Trajectory, index: int) -> Trend:
-    """Whether the loss at a saved point falls, rises or rests; later points are not looked at."""
+    """Whether the loss at a saved point falls, rises or rests; later points are not used."""
     loss, earlier = float(run.losses[index]), _earlier_loss(run, index)
     change = (earlier - loss) / max(abs(earlier), np.finfo(float).tiny)
     if abs(change) < _REST:
@@ -57,13 +56,13 @@ def place_on_stairs(
     found: Directions | None,
     each: int,
 ) -> StairPlace | None:
-    """Where on predicted levels a run is at a saved point; None if its model is not what belongs to
-    that place, or if the loss rests where no level is.
+    """The place of a run on predicted levels at a saved point; None if its model has not learned
+    what belongs to that place, or if the loss rests where no level is.
 
     **Arguments:**
 
     - `levels`: losses that decrease from first to last.
-    - `found`: what the model does along each direction, where that is known.
+    - `found`: the directions of the model, if they are known.
     - `each`: how many directions are learned with each step.
     """
     loss, steps = float(run.losses[index]), -np.diff(levels)
@@ -97,8 +96,8 @@ def place_on_stairs(
 
 
 def key_moments(run: Trajectory, most: int = 40) -> list[int]:
-    """The points of a run that are worth describing, at most `most`: its ends, its plateaus and
-    drops, and some in between, closer where more happens."""
+    """The points of a run worth describing, at most `most`: its ends, its plateaus and drops, and
+    some in between, denser where more happens."""
     count = len(run)
     if count <= 2:
         return list(range(count))
@@ -111,8 +110,8 @@ def key_moments(run: Trajectory, most: int = 40) -> list[int]:
         marks += [(one.end + two.start) / 2 for one, two in zip(found, found[1:])]
         places = np.clip(np.searchsorted(times, marks), 0, count - 1)
         chosen |= {int(place) for place in places[: most // 2]}
-    # The others are even on a clock that counts loss, time and logarithm of time alike: any one of
-    # the three alone would leave a part of some runs without any.
+    # The others are evenly spaced in the sum of loss, time and log time: by any one of the three
+    # alone, some runs would have a long part without points.
     later = np.where(times > 0, times, np.min(times[times > 0], initial=np.inf))
     smooth = np.interp(times, times[usable], losses[usable]) if usable.any() else times
     paths = [np.abs(np.diff(x)) for x in (smooth, times, np.log(later))]

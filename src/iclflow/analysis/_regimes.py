@@ -1,4 +1,4 @@
-"""How concentrated the attention of each head is: on many tokens, on some, on a few
+"""The concentration of the attention of each head: on many tokens, on some, or on a few
 (arXiv 2402.19442)."""
 
 import dataclasses
@@ -12,12 +12,12 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..circuits import circuits
-from ..errors import Refusal
+from ..errors import InputError, Refusal
 from ..models import Attention, name_of
 from ..tasks import MultiTaskRegression, is_whole
 
 Regime = Literal["exponential", "crossover", "saturated"]
-# Bytes of the tokens and the attention weights of one batch of sequences.
+# The tokens and the attention weights of one batch of sequences take at most this many bytes.
 _BYTES = 2**26
 
 
@@ -47,7 +47,7 @@ class SoftmaxRegimes:
 
     @property
     def attended(self) -> Float[np.ndarray, " H"]:
-        """1/E|p|², the number of tokens that a head attends to, in effect."""
+        """1/E|p|², the effective number of tokens that a head attends to."""
         return 1 / self.concentration
 
     @property
@@ -82,7 +82,7 @@ def softmax_regimes(
             "attention."
         )
     if not is_whole(sequences) or sequences < 2:
-        raise Refusal(f"`sequences` = {sequences}: must be a whole number from 2 up.")
+        raise InputError("sequences", sequences, "must be a whole number from 2 up")
     found = circuits(model, task)
     task = _with_length(task, length)
     length = task.max_context
@@ -111,13 +111,16 @@ def _regime(deviation: float, first: float, second: float) -> Regime:
 
 def _with_length(task: MultiTaskRegression, length: int | None) -> MultiTaskRegression:
     """The same task with contexts of one length, above 1."""
+    # Without `length` these are properties of the task, which other callers of a run cannot change.
     if length is None and len(task.contexts) > 1:
         raise Refusal(
             f"`length` is missing: must be given, because `task` has {len(task.contexts)} lengths."
         )
+    if length is None and task.max_context < 2:
+        raise Refusal("`task` has contexts of 1 token: there is nothing to concentrate on.")
     length = task.max_context if length is None else length
     if not is_whole(length) or length < 2:
-        raise Refusal(f"`length` = {length}: must be a whole number from 2 up.")
+        raise InputError("length", length, "must be a whole number from 2 up")
     noise: Any = task.noise
     return MultiTaskRegression(
         task.coordinates,
@@ -135,6 +138,7 @@ def _squares(
     model: Attention, task: MultiTaskRegression, count: int, key: PRNGKeyArray
 ) -> np.ndarray:
     """|p|² of each head on many sequences, drawn in batches."""
+    # In float64: two arrays of tokens, and three numbers per token and head.
     each = 8 * (task.max_context + 1) * (2 * (task.dim + task.labels) + 3 * model.heads)
     batch = int(np.clip(_BYTES // each, 1, count))
     keys = jr.split(key, -(-count // batch))

@@ -1,4 +1,4 @@
-"""Risks that a trained model is compared with: Bayes on the same sequences, and the best step."""
+"""Losses that a trained model is compared with, and how well a counted share is known."""
 
 from typing import NamedTuple
 
@@ -36,7 +36,11 @@ def fresh_loss(
 ) -> FreshLoss:
     """The loss of a model on `count` fresh sequences, beside that of the Bayes predictor.
 
-    The part of the query label that nobody can predict is integrated out.
+    The noise of the query label, which no model can predict, is integrated out.
+
+    **Arguments:**
+
+    - `key`: draws the sequences; by default `jax.random.key(0)`.
     """
     sampled = SampledRisk(task, batch=min(_BATCH, count), posterior_target=True)
     keys = jr.split(jr.key(0) if key is None else key, -(-count // sampled.batch))
@@ -61,3 +65,11 @@ def best_step_risk(kind: type[GradientStep | DebiasedGradientStep], task: Abstra
     left, middle, right = (float(each) for each in found if each is not None)
     slope, square = (right - left) / 2, (right + left) / 2 - middle
     return middle - slope**2 / (4 * square)
+
+
+def wilson(hits: int, count: int) -> tuple[float, float]:
+    """The 95 % interval (Wilson) of a share, if `hits` of `count` were counted."""
+    from scipy.stats import binomtest  # slow to load, and rarely needed
+
+    found = binomtest(hits, count).proportion_ci(method="wilson")
+    return float(found.low), float(found.high)

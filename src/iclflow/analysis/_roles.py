@@ -1,4 +1,4 @@
-"""What each head does, in a word: of one model, or at all points of a run."""
+"""The role of each head in a word, for one model or at all points of a run."""
 
 from typing import Literal, NamedTuple
 
@@ -12,11 +12,14 @@ from ._components import best_steps, best_strengths, component_circuits
 from ._heads import component_strengths
 from ._patterns import is_structured
 
-# Less than this share of the best step is no work yet, and of a component none that is learned.
+# All heads are idle until together they take this share of the best step, and no head works on a
+# component until they have this share of its best strength.
 IDLE = 0.05
 _LEARNED = 0.1
-# Who does this share of what the strongest head does works on the same thing.
+# A head works on something if it adds at least this share of what the strongest head adds.
 _SAME_WORK = 0.1
+# More things are counted, not listed, to keep names short.
+_MOST_NUMBERS = 3
 
 
 class RoleNames(NamedTuple):
@@ -33,21 +36,26 @@ class RoleNames(NamedTuple):
     best: np.ndarray
 
     def at_points(self, found: Circuits) -> np.ndarray:
-        """What each head does at each of T points, in a word, (T, H).
+        """The role of each head at each of T points, (T, H).
 
         **Arguments:**
 
-        - `found`: circuits at these points, as `component_circuits` gives them.
+        - `found`: circuits at these points; see `component_circuits`.
         """
-        if self.by == "task":
-            return task_roles(found.omega, found.mu, self.best)
+        if self.by == "sign":
+            return _sign_roles(found, float(self.best))
         if self.by == "component":
-            return component_roles(component_strengths(found) / self.best)
-        return sign_roles(found, float(self.best))
+            works = component_work(component_strengths(found) / self.best)
+            return _name_work(works, "component", np.zeros(works.shape[:2], bool))
+        omega, mu = found.omega, found.mu
+        main = np.abs(mu * omega).argmax(-1)[..., None]
+        negative = np.take_along_axis(omega, main, -1)[..., 0] < 0
+        return _name_work(task_work(omega, mu, self.best), "task", negative)
 
 
 def role_names(task: AbstractTask, model: AbstractModel) -> RoleNames | None:
-    """What heads of models like `model` are named by; None where layers build on each other."""
+    """How heads of models like `model` are named; None for a stack, whose layers build on each
+    other."""
     if isinstance(model, AttentionStack):
         return None
     if isinstance(task, MultiTaskRegression):
@@ -59,11 +67,11 @@ def role_names(task: AbstractTask, model: AbstractModel) -> RoleNames | None:
 
 
 def roles(model: AbstractModel, task: AbstractTask) -> tuple[str, ...] | None:
-    """What each head of a model does on a task, in a word; None for a model without heads.
+    """The role of each head of a model on a task; None for a model without heads.
 
-    Heads of linear attention are named by the principal components that they work on, those of
-    several labels by their tasks, and those of softmax attention by `head_roles`, or
-    `"unstructured"` where one number does not describe what they attend to. Who adds next to
+    Heads of linear attention are named by the principal components that they work on, heads of
+    several labels by their tasks, and heads of softmax attention by `head_roles`, or
+    `"unstructured"` if one number does not describe what they attend to. A head that adds almost
     nothing is `"idle"`.
     """
     names = role_names(task, model)
@@ -75,9 +83,8 @@ def roles(model: AbstractModel, task: AbstractTask) -> tuple[str, ...] | None:
         return tuple(names.at_points(one)[0])
 
 
-def sign_roles(found: Circuits, best: float) -> np.ndarray:
-    """The roles of `head_roles` at each point, (T, H): "idle" for all heads as long as they add
-    less together than a share of the best step, and "unstructured" where ω says too little."""
+def _sign_roles(found: Circuits, best: float) -> np.ndarray:
+    """The roles of `head_roles` at each point, (T, H); "idle" and "unstructured" as in `roles`."""
     omega, mu = found.omega[..., 0], found.mu[..., 0]
     roles = np.full(omega.shape, "idle", dtype=object)
     structured = is_structured(found)
@@ -87,28 +94,10 @@ def sign_roles(found: Circuits, best: float) -> np.ndarray:
     return roles
 
 
-def component_roles(added: Float[np.ndarray, "T H D"]) -> np.ndarray:
-    """The components that each head works on, (T, H), from what it adds to their strength as a
-    share of the best one, (T, H, D)."""
-    return _name_work(component_work(added), "component", None)
-
-
 def component_work(added: Float[np.ndarray, "T H D"]) -> Bool[np.ndarray, "T H D"]:
-    """Which head works on which component, (T, H, D); arguments as for `component_roles`."""
-    learned = added.sum(1, keepdims=True) >= _LEARNED
-    return learned & (added >= _SAME_WORK * added.max(1, keepdims=True))
-
-
-def task_roles(
-    omega: Float[np.ndarray, "T H I"],
-    mu: Float[np.ndarray, "T H I"],
-    best: Float[np.ndarray, " I"],
-) -> np.ndarray:
-    """The tasks that each head works for, (T, H), from ω and μ by head and task, (T, H, I), and
-    the best step of each task."""
-    main = np.abs(mu * omega).argmax(-1)[..., None]
-    negative = np.take_along_axis(omega, main, -1)[..., 0] < 0
-    return _name_work(task_work(omega, mu, best), "task", negative)
+    """Which head works on which component, from what it adds to their strength, as a share of the
+    best one."""
+    return _find_work(added, np.asarray(_LEARNED))
 
 
 def task_work(
@@ -116,17 +105,20 @@ def task_work(
     mu: Float[np.ndarray, "T H I"],
     best: Float[np.ndarray, " I"],
 ) -> Bool[np.ndarray, "T H I"]:
-    """Which head works for which task, (T, H, I); arguments as for `task_roles`."""
-    strength = np.abs(mu * omega)
-    taken = strength.sum(1, keepdims=True) >= IDLE * best
-    return taken & (strength >= _SAME_WORK * strength.max(1, keepdims=True))
+    """Which head works for which task, from its ω and μ on each, and the best step of each task."""
+    return _find_work(np.abs(mu * omega), IDLE * best)
 
 
-def _name_work(works: np.ndarray, noun: str, negative: np.ndarray | None) -> np.ndarray:
-    """For each head the things that it works on, by their numbers from 1."""
-    count = works.shape[-1]
-    signs = np.zeros(works.shape[:2], bool) if negative is None else negative
-    patterns = np.concatenate([works, signs[..., None]], -1).reshape(-1, count + 1)
+def _find_work(added: np.ndarray, least: np.ndarray) -> np.ndarray:
+    """Who works on what: nobody, until all heads together add `least`."""
+    begun = added.sum(1, keepdims=True) >= least
+    return begun & (added >= _SAME_WORK * added.max(1, keepdims=True))
+
+
+def _name_work(works: np.ndarray, noun: str, negative: np.ndarray) -> np.ndarray:
+    """The names of what each head works on, by numbers from 1."""
+    # A run has few different patterns: each is put into words once.
+    patterns = np.concatenate([works, negative[..., None]], -1).reshape(-1, works.shape[-1] + 1)
     kinds, places = np.unique(patterns, axis=0, return_inverse=True)
     words = np.array([_words(kind[:-1], bool(kind[-1]), noun) for kind in kinds], dtype=object)
     return words[places.reshape(-1)].reshape(works.shape[:2])
@@ -137,11 +129,11 @@ def _words(works: np.ndarray, negative: bool, noun: str) -> str:
     if found.size == 0:
         return "idle"
     if found.size == 1:
-        said = f"{noun} {found[0]}"
+        name = f"{noun} {found[0]}"
     elif found.size == len(works):
-        said = f"all {noun}s"
-    elif found.size <= 3:
-        said = f"{noun}s {', '.join(map(str, found))}"
+        name = f"all {noun}s"
+    elif found.size <= _MOST_NUMBERS:
+        name = f"{noun}s {', '.join(map(str, found))}"
     else:
-        said = f"{found.size} {noun}s"
-    return f"negative, {said}" if negative else said
+        name = f"{found.size} {noun}s"
+    return f"negative, {name}" if negative else name

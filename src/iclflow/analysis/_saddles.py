@@ -11,13 +11,16 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 from scipy.optimize import least_squares
 
-from ..errors import Refusal
+from ..errors import InputError
 from ..flows import Layout
 from ..models import AbstractModel
 from ..risks import AbstractRisk
 from ..runtime.precision import require_float64
 
+# The most evaluations of the gradient per restart; a restart that needs more has failed.
 _EVALUATIONS = 1000
+# Tolerances of the root finder: near rounding, so that the gradient alone decides.
+_ROOT_TOLERANCE = 1e-15
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,14 +70,14 @@ def hessian_spectrum(
 
 @dataclasses.dataclass(frozen=True)
 class StationaryPoints:
-    """Where random restarts of a root finder on the gradient ended.
+    """The points where random restarts of a root finder on the gradient ended.
 
     **Fields:**
 
     - `losses`, `gradient_norms`: at each restart that converged; the smallest loss first.
     - `models`: the weights there, every array with a leading axis over the restarts.
-    - `failed`: how many restarts did not converge: their root finder was caught where the
-      gradient is small but not zero.
+    - `failed`: how many restarts did not converge: their root finder stopped where the gradient
+      is small but not zero.
     """
 
     losses: Float[np.ndarray, " n"]
@@ -93,7 +96,7 @@ class StationaryPoints:
         return f"{len(self.losses)} of {self.started} converged"
 
     def at(self, index: int) -> AbstractModel:
-        """The model that one restart ended at."""
+        """The model where one restart ended."""
         return jax.tree.map(lambda leaf: jnp.asarray(leaf[index]), self.models)
 
     def distinct_losses(self, tolerance: float = 1e-6) -> Float[np.ndarray, " m"]:
@@ -104,8 +107,8 @@ class StationaryPoints:
     def distinct_functions(self, tolerance: float = 1e-4) -> tuple[AbstractModel, ...]:
         """One model for each function found, the smallest loss first.
 
-        Weights of one function fill whole manifolds; functions are told apart by their
-        `coefficients()`, which must differ by more than `tolerance` in some entry.
+        The weights of one function form a manifold. Two functions are distinct if some entry of
+        their `coefficients()` differs by more than `tolerance`.
         """
         found: list[tuple[Array, AbstractModel]] = []
         for i in range(len(self.losses)):
@@ -125,21 +128,23 @@ def find_stationary_points(
     scale: float | None = None,
     tolerance: float = 1e-10,
 ) -> StationaryPoints:
-    """Looks for stationary points of every kind, minima and saddles, from random weights.
+    """Searches for stationary points of every kind, minima and saddles, from random weights.
 
     Each restart minimises ‖∂L/∂W‖² by Levenberg and Marquardt's method with the exact Hessian,
     which is drawn to saddles as much as to minima.
 
     **Arguments:**
 
-    - `template`: a model of the shape to search; its weights are not used but for `scale`.
+    - `template`: a model of the shape to search; its weights are only used for `scale`.
+    - `restarts`: how many random weights to start from.
+    - `key`: draws them.
     - `scale`: the standard deviation of the random weights; by default the root mean square of
       the template's.
     - `tolerance`: the largest gradient norm at which a restart counts as converged.
     """
     _require_deterministic(risk)
     if restarts < 1 or restarts != int(restarts):
-        raise Refusal(f"`restarts` = {restarts}: must be a whole number from 1 up.")
+        raise InputError("restarts", restarts, "must be a whole number from 1 up")
     layout = Layout.of(template)
     if scale is None:
         scale = float(jnp.sqrt(jnp.mean(layout.vector(template) ** 2)))
@@ -147,14 +152,14 @@ def find_stationary_points(
 
     def gradient(weights: np.ndarray) -> np.ndarray:
         slope = np.asarray(_gradient(layout, risk, jnp.asarray(weights)))
-        # Zero ends the iteration, which at a degenerate saddle would go on for long.
+        # Zero ends the iteration, which would take long at a degenerate saddle.
         return np.where(np.linalg.norm(slope) <= tolerance, 0.0, slope)
 
     def hessian(weights: np.ndarray) -> np.ndarray:
         return np.asarray(_derivatives(layout, risk, jnp.asarray(weights))[2])
 
     options: dict[str, Any] = {"method": "lm", "max_nfev": _EVALUATIONS}
-    options |= {name: 1e-15 for name in ("xtol", "ftol", "gtol")}
+    options |= {name: _ROOT_TOLERANCE for name in ("xtol", "ftol", "gtol")}
     ends, losses, norms = [], [], []
     for start in starts:
         end = least_squares(gradient, start, jac=hessian, **options).x  # pyright: ignore
@@ -186,6 +191,6 @@ def _derivatives(layout: Layout, risk: AbstractRisk, weights: Float[Array, " n"]
 def _require_deterministic(risk: AbstractRisk) -> None:
     require_float64("The search for stationary points")
     if risk.stochastic:
-        raise Refusal(
+        raise InputError(
             "Stationary points need a risk without randomness: choose `exact` or `dataset`."
         )

@@ -7,15 +7,21 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
 
-from ..errors import Refusal
+from ..errors import InputError, Refusal
 from ..trajectory import Trajectory
 from ._drops import passage_times
 
+# The search for the rate of an exponential: on a grid from a hundredth to a hundred times that of
+# the half-way point (e^±4.6), then between the neighbours of the best, to this accuracy.
+_RATE_GRID = np.linspace(-4.6, 4.6, 47)
+_GRID_STEP = 0.2
+_RATE_TOLERANCE = 1e-10
+
 
 def sharpness(run: Trajectory, floor: float | None = None, top: float | None = None) -> float:
-    """t₁₀/t₉₀: when a tenth of the way down is done, over when nine tenths are.
+    """t₁₀/t₉₀, the times at a tenth and at nine tenths of the way down.
 
-    1 for a step, ln(10/9)/ln 10 = 0.0458 for an exponential; NaN if the run ends before.
+    It is 1 for a step, ln(10/9)/ln 10 = 0.0458 for an exponential, and NaN if the run ends before.
 
     **Arguments:**
 
@@ -35,14 +41,14 @@ def plateau_fraction(
 
     **Arguments:**
 
-    - `levels`: all plateau losses, the first one down to the smallest; the last is where
+    - `levels`: the losses of all plateaus, from the largest to the smallest; the last is where
       learning ends and does not count as a plateau.
-    - `within`: how near to a level counts, as a share of the whole way from the first to the last.
-    - `end`: the share of that way at which the clock stops; by the end of the run at the latest.
+    - `within`: the largest distance from a level, as a share of the whole way from first to last.
+    - `end`: the share of that way where the clock stops; at the latest where the run ends.
     """
     levels = np.asarray(levels, np.float64)
     if levels.ndim != 1 or len(levels) < 2 or not np.all(np.diff(levels) < 0):
-        raise Refusal("`levels` must hold at least 2 numbers that fall from first to last.")
+        raise InputError("levels", levels, "must be at least 2 numbers that fall from the first")
     (stop,) = passage_times(run, [end], top=levels[0], bottom=levels[-1])
     stop = float(run.times[-1]) if np.isnan(stop) else float(stop)
     start = float(run.times[0])
@@ -55,9 +61,11 @@ def plateau_fraction(
 
 
 class ExponentialFit(NamedTuple):
-    """The exponential floor + height · exp(−rate · t) that comes nearest to a loss curve.
+    """The exponential floor + height · exp(−rate · t) that is nearest to a loss curve.
 
-    `deviation` is the largest distance between the two, as a share of the way down.
+    **Fields:**
+
+    - `deviation`: the largest distance between the two, as a share of the way down.
     """
 
     rate: float
@@ -72,8 +80,12 @@ class ExponentialFit(NamedTuple):
 def exponential_fit(run: Trajectory, points: int = 200) -> ExponentialFit:
     """How well one exponential describes a run, as it must in the lazy limit with one rate.
 
-    The fit is by least squares at moments that are equally spaced in loss: each part of the way
-    down counts alike, however long it takes and however it was saved.
+    The fit is by least squares at moments that are equally spaced in loss, so that each part of the
+    way down counts alike, however long it takes and however it was saved.
+
+    **Arguments:**
+
+    - `points`: the number of these moments.
     """
     top, bottom = float(run.losses[0]), float(run.losses[-1])
     if not bottom < top:
@@ -87,12 +99,12 @@ def exponential_fit(run: Trajectory, points: int = 200) -> ExponentialFit:
         weights = np.linalg.lstsq(features, losses, rcond=None)[0]
         return float(np.sum((features @ weights - losses) ** 2)), weights
 
-    # Rates from a hundredth to a hundred times that of the half-way point; then refined.
-    guesses = np.log(np.log(2) / times[len(times) // 2]) + np.linspace(-4.6, 4.6, 47)
+    guesses = np.log(np.log(2) / times[len(times) // 2]) + _RATE_GRID
     best = guesses[int(np.argmin([fit(guess)[0] for guess in guesses]))]
-    near = (best - 0.2, best + 0.2)
+    near = (best - _GRID_STEP, best + _GRID_STEP)
+    options = {"xatol": _RATE_TOLERANCE}
     found: Any = minimize_scalar(
-        lambda g: fit(g)[0], bounds=near, method="bounded", options={"xatol": 1e-10}
+        lambda g: fit(g)[0], bounds=near, method="bounded", options=options
     )
     _, (floor, height) = fit(found.x)
     rate = float(np.exp(found.x))
@@ -101,7 +113,7 @@ def exponential_fit(run: Trajectory, points: int = 200) -> ExponentialFit:
 
 
 def _time_between(run: Trajectory, low: float, high: float, start: float, stop: float) -> float:
-    """For how long the loss, linear between saved points, lies between two values."""
+    """How long the loss, linear between saved points, lies between two values."""
     times = np.clip(run.times, start, stop)
     losses = np.interp(times, run.times, run.losses)
     before, after = losses[:-1], losses[1:]
@@ -114,7 +126,7 @@ def _time_between(run: Trajectory, low: float, high: float, start: float, stop: 
 
 
 def _merge_intervals(bounds: list[tuple[float, float]]) -> Float[np.ndarray, "n 2"]:
-    """Intervals in increasing order as disjoint ones: no moment counts for two levels."""
+    """Merges sorted intervals that overlap, so that no moment counts for two levels."""
     disjoint: list[list[float]] = []
     for low, high in bounds:
         if disjoint and low <= disjoint[-1][1]:

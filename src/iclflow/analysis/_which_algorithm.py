@@ -8,7 +8,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from ..errors import Refusal
+from ..errors import InputError, Refusal
 from ..estimators import (
     AbstractEstimator,
     Bayes,
@@ -31,9 +31,15 @@ from ..tasks import (
     estimate_mean,
     is_whole,
 )
-from ._fitted_estimators import fit_each_label, is_white, predict
+from ._fitted_estimators import (
+    fit_each_label,
+    is_white,
+    one_label_sequences,
+    one_label_task,
+    predict,
+    unrotated_labels,
+)
 from ._match import Algorithm, rank_estimators
-from ._one_label import one_label_sequences, one_label_task, unrotated_labels
 
 # Sequences predicted at a time: bounds the memory.
 MOST_PREDICTED_AT_ONCE = 5000
@@ -55,13 +61,13 @@ def which_algorithm(
     - `task`: where the sequences come from.
     - `key`: draws them; by default `jax.random.key(0)`.
     - `count`: how many. The standard error of a distance is about distance/√count.
-    - `estimators`: what to compare with; by default all that exist for `task`, and those of
+    - `estimators`: those to compare with; by default all that exist for `task`, and those of
       `fitted_estimators`. Steps of gradient descent get the step size that fits best.
-    - `label`: for a task of several labels: which one. Estimators then see the coordinates that
-      this label depends on, and no other label.
+    - `label`: which of several labels. Estimators then see the coordinates that this label depends
+      on, and no other label.
     """
     if not 0 <= label < task.labels:
-        raise Refusal(f"`label` = {label}: must lie between 0 and {task.labels - 1}.")
+        raise InputError("label", label, f"must lie between 0 and {task.labels - 1}")
     return _compare(model, task, key, count, estimators, (label,)).algorithms[0]
 
 
@@ -70,7 +76,7 @@ class Comparison(NamedTuple):
 
     **Fields:**
 
-    - `algorithms`: what `which_algorithm` finds for each label.
+    - `algorithms`: the result of `which_algorithm` for each label.
     - `loss`: its mean squared error, summed over labels, with the standard error.
     """
 
@@ -84,8 +90,10 @@ def compare(
     key: PRNGKeyArray | None = None,
     count: int = 20_000,
 ) -> Comparison:
-    """`which_algorithm` for every label of a task, and the loss: all on the same sequences, which
-    are drawn and predicted once. Arguments as there."""
+    """`which_algorithm` for every label of a task, and the loss, on the same sequences.
+
+    Arguments: as there.
+    """
     return _compare(model, task, key, count, None, tuple(range(task.labels)))
 
 
@@ -98,12 +106,12 @@ def _compare(
     labels: tuple[int, ...],
 ) -> Comparison:
     if not is_whole(count) or count < 2:
-        raise Refusal(f"`count` = {count}: a standard error needs at least 2 sequences.")
+        raise InputError("count", count, "a standard error needs at least 2 sequences")
     key = jr.key(0) if key is None else key
     if not isinstance(model, AbstractEstimator):
         available_kinds(task, model)  # refuses a model and a task of different sizes
     batch = min(count, MOST_PREDICTED_AT_ONCE)
-    # Fitted on sequences of their own, so that what is measured is not what was fitted.
+    # Parameters are fitted on other sequences than those that distances are measured on.
     rivals = (
         _rivals(model, task, jr.fold_in(key, 1), batch, labels)
         if estimators is None
@@ -127,7 +135,7 @@ def _rivals(
     batch: int,
     labels: tuple[int, ...],
 ) -> dict[int, tuple[AbstractEstimator, ...]]:
-    """All that a model may be for each label."""
+    """The estimators that a model is compared with, for each label."""
     normaliser: Any = getattr(model, "normaliser", "context")
     fitted = fit_each_label(model, task, key, labels, batch)
     return {
@@ -139,13 +147,12 @@ def _rivals(
 def known_estimators(
     task: AbstractTask, normaliser: Normaliser = "context"
 ) -> tuple[AbstractEstimator, ...]:
-    """All estimators that exist for a task, PCR with every number of components among them. (White
-    inputs have no principal components: PCR is left out.)
+    """All estimators that exist for a task, including PCR with every number of components. (White
+    inputs have no principal components, and so no PCR.)
 
     **Arguments:**
 
-    - `normaliser`: what one gradient step and PCR divide their sums by: that of the model which
-      they are compared with.
+    - `normaliser`: that of the model; one gradient step and PCR use the same.
     """
     found: list[AbstractEstimator] = [GradientStep(1.0, normaliser), DebiasedGradientStep(1.0)]
     found += [LeastSquares(), Bayes(task)]
@@ -155,11 +162,11 @@ def known_estimators(
         found.append(Zero())
     else:
         found += [PopulationPCR(task, m, normaliser) for m in range(task.dim + 1)]
-        # With every component the subspace is the whole space: that is least squares already.
+        # With every component the subspace is the whole space, which is least squares.
         for m in range(1, task.dim):
             found += [SubspaceLeastSquares(task, m), EmpiricalPCR(m)]
     if task.noise > 0:
-        # The penalty that is Bayes for a prior of the same mean squared norm in every direction.
+        # The penalty that is optimal for an isotropic prior of the same mean squared norm.
         size = jnp.trace(task.weight_second_moment) / task.dim
         found.append(Ridge(task.noise / size))
     return tuple(found)
@@ -186,15 +193,15 @@ def _predictions(
 
 
 def _predict_alike(model: AbstractModel, sequences: Any) -> Array:
-    """What a model or an estimator predicts, in the way that takes the least time in all."""
-    # Most estimators share parts that are compiled already: not compiled as a whole again.
+    """The predictions of a model or an estimator, in the least time including compilation."""
+    # Most estimators consist of parts that are compiled already.
     if isinstance(model, KernelRegression) or not isinstance(model, AbstractEstimator):
         return predict(model, sequences)
     return (_bayes_as_ridge(model) if isinstance(model, Bayes) else model).predict(sequences)
 
 
 def _bayes_as_ridge(bayes: Bayes) -> AbstractEstimator:
-    """The same predictions from a decomposition that is quicker, for w ~ N(0, λI)."""
+    """For w ~ N(0, λI), the same predictor by ridge regression, which is quicker."""
     task = bayes.task
     if not isinstance(task, LinearRegression) or np.any(np.asarray(task.prior_mean)):
         return bayes

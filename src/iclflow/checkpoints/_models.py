@@ -1,4 +1,4 @@
-"""One model in a file: written as our own, read from whatever holds one."""
+"""One model in a file: written in our own format, read from several."""
 
 import json
 from pathlib import Path
@@ -11,6 +11,7 @@ from ..errors import InputError, shorten
 from ..files import FileError, write_atomic
 from ..models import (
     MODELS,
+    AbstractCircuits,
     AbstractModel,
     is_known_model,
     model_arrays,
@@ -23,11 +24,12 @@ from ..trajectory import Trajectory
 from ._state_dict import from_state_dict, stated_heads
 from ._torch_file import TORCH_SUFFIXES, TorchFile
 
+# To be raised when files change in a way that older versions cannot read.
 FORMAT = 1
 
 
 def save_model(model: AbstractModel, path: Path | str) -> None:
-    """Writes one model as a safetensors file that says what it is."""
+    """Writes one model as a safetensors file, with its class and settings as metadata."""
     from safetensors.numpy import save
 
     about = {"format": FORMAT, "class": type(model).__name__, **model_settings(model)}
@@ -36,9 +38,12 @@ def save_model(model: AbstractModel, path: Path | str) -> None:
 
 
 def load_model(
-    path: Path | str, heads: int | None = None, labels: int | None = None
+    path: Path | str,
+    heads: int | None = None,
+    labels: int | None = None,
+    model_class: type[AbstractModel | AbstractCircuits] | None = None,
 ) -> AbstractModel:
-    """Reads the model in a file, or the last one of a run.
+    """Reads the model in a file, or the last model of a run.
 
     **Arguments:**
 
@@ -46,16 +51,19 @@ def load_model(
       projections `q_proj.weight`, `k_proj.weight`, `v_proj.weight` (heads stacked along the rows)
       and `o_proj.weight` (along the columns), or those of `torch.nn.MultiheadAttention`, as
       safetensors or as a PyTorch file.
-    - `heads`: of a state dict, whose shapes do not tell how its rows are divided; scores are
+    - `heads`: of a state dict, whose shapes do not say how rows are divided among heads; scores are
       divided by the square root of the rows of a head. Needed unless the file says it.
     - `labels`: how many of a state dict's token entries are labels, the last ones; by default as
       many as `o_proj` has outputs, or 1 if it has one for every entry.
+    - `model_class`: the class of your own model, or of your own circuits of attention, in a run or
+      in a file that `save_model` wrote.
     """
     path = Path(path)
+    # A run can be given by its folder, or by the file of weights in it.
     folder = path.parent if path.name == "trajectory.safetensors" else path
     if folder.is_dir():
         _check_ours(path, heads, labels)
-        return jax.tree.map(as_float, Trajectory.load(folder).final)
+        return jax.tree.map(as_float, Trajectory.load(folder, model_class).final)
     check_regular(path)
     if path.suffix in TORCH_SUFFIXES:
         file = TorchFile(path)
@@ -71,11 +79,11 @@ def load_model(
     if about is None:
         return from_state_dict(file, _heads(heads, file, path), labels, str(path))
     _check_ours(path, heads, labels)
-    return _restore_own(file, about)
+    return _restore_own(file, about, model_class)
 
 
 def _heads(given: int | None, file: TensorFile | TorchFile, path: Path) -> int | None:
-    """How many heads there are: as given, or as the file says."""
+    """The number of heads: as given, or as the file says."""
     stated = stated_heads(file.metadata)
     if given is not None and stated not in (None, given):
         raise InputError("heads", given, f"`{path}` itself says that it has {stated}")
@@ -83,7 +91,7 @@ def _heads(given: int | None, file: TensorFile | TorchFile, path: Path) -> int |
 
 
 def _check_ours(path: Path, heads: int | None, labels: int | None) -> None:
-    """Refuses numbers of heads and labels for a file of ours, which states its own."""
+    """Refuses `heads` and `labels` for a file in our format, which has its own."""
     for name, value in (("heads", heads), ("labels", labels)):
         if value is not None:
             raise InputError(
@@ -94,19 +102,24 @@ def _check_ours(path: Path, heads: int | None, labels: int | None) -> None:
             )
 
 
-def _restore_own(file: TensorFile, about: dict[str, Any]) -> AbstractModel:
-    """The model of a file that `save_model` wrote, which says of itself what `about` holds."""
+def _restore_own(
+    file: TensorFile,
+    about: dict[str, Any],
+    model_class: type[AbstractModel | AbstractCircuits] | None,
+) -> AbstractModel:
+    """The model in a file that `save_model` wrote, from its metadata `about`."""
     settings = dict(about)
     version, name = settings.pop("format", None), settings.pop("class", None)
-    if version != FORMAT or not isinstance(name, str) or not is_known_model(name):
+    if version != FORMAT or not isinstance(name, str) or not is_known_model(name, model_class):
         raise FileError(
             f"`{file.path}` holds a {shorten(name)} in format {shorten(version)}: must be one of "
-            f"{', '.join(MODELS)} in format {FORMAT}."
+            f"{', '.join(MODELS)} in format {FORMAT}, or a class of your own that you pass as "
+            "`model_class`."
         )
     arrays = dict(file)
     require_float64_for(f"The model in `{file.path}`", arrays)
     try:
-        model = restore_model(name, arrays, settings)
+        model = restore_model(name, arrays, settings, model_class=model_class)
     except ValueError as error:
         raise FileError(f"`{file.path}` {error}.") from None
     return jax.tree.map(as_float, model)

@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
+from ..files import FileError
 from ..models import Attention, Factored
 from ..runtime.precision import as_float, require_float64_for
 
-# What the number of heads is called by those who write it beside the weights.
+# Names of the number of heads in the metadata of common libraries.
 _HEADS = ("heads", "num_heads", "n_heads", "n_head", "num_attention_heads")
 # The names of each projection; the three of queries, keys and values may also be one matrix.
 _PROJECTIONS = {
@@ -19,7 +20,7 @@ _PROJECTIONS = {
     "o": ("o_proj.weight", "out_proj.weight"),
 }
 _TOGETHER = "in_proj_weight"
-# What names of parts of an attention layer begin with.
+# The beginnings of names that belong to an attention layer.
 _PARTS = ("q_", "k_", "v_", "o_", "qk", "out_proj", "in_proj", "bias_")
 _BIASES = (
     *("q_proj.bias", "k_proj.bias", "v_proj.bias", "o_proj.bias"),
@@ -39,7 +40,7 @@ def from_state_dict(
     rows, token = q.shape
     if k.shape != q.shape or v.shape != q.shape or o.shape[1] != rows:
         shapes = ", ".join(f"{x}: {t.shape}" for x, t in zip("qkvo", (q, k, v, o)))
-        raise ValueError(
+        raise FileError(
             f"`{name}` has projections of shapes {shapes}: q, k and v must have one shape, and o "
             "as many columns as these have rows."
         )
@@ -54,17 +55,18 @@ def from_state_dict(
 
 
 def stated_heads(metadata: Mapping[Any, Any]) -> int | None:
-    """The number of heads that somebody wrote beside the weights, if it is one number."""
+    """The number of heads in the metadata, if it is one number."""
     values = {str(metadata[name]) for name in _HEADS if name in metadata}
     if len(values) != 1:
         return None
     (text,) = values
+    # Ten digits or more are no number of heads, and would be slow to convert.
     return int(text) if text.isdecimal() and len(text) < 10 else None
 
 
 def _count_heads(heads: int | None, rows: int, tensor: str) -> int:
-    """How many heads the rows are. Any number that divides them gives another layer with the same
-    shapes, so that nothing is ever guessed."""
+    """The number of heads. It is never guessed: every divisor of the rows is a layer of the same
+    shapes."""
     possible = [count for count in range(1, rows + 1) if rows % count == 0]
     listed = ", ".join(map(str, possible))
     if heads is None and len(possible) > 1:
@@ -79,11 +81,11 @@ def _count_heads(heads: int | None, rows: int, tensor: str) -> int:
 
 
 def _count_labels(labels: int | None, outputs: int, token: int, name: str) -> int:
-    """How many of the outputs are predicted labels."""
+    """The number of outputs that are predicted labels."""
     several = f"{outputs} output{'' if outputs == 1 else 's'}"
     read = (1 if outputs == token else outputs) if labels is None else labels
     if labels is None and read >= token:
-        raise ValueError(
+        raise FileError(
             f"`{name}` has {several} for tokens of size {token}: must have fewer than a token has "
             "entries (all of them labels), or one for every entry."
         )
@@ -97,7 +99,7 @@ def _count_labels(labels: int | None, outputs: int, token: int, name: str) -> in
 
 
 def _projections(tensors: Mapping[str, Any], name: str) -> dict[str, tuple[str, np.ndarray]]:
-    """The matrix of each projection, and the tensor that it comes from."""
+    """The tensor of each projection, by name, and its matrix."""
     together = _find_tensor(tensors, (_TOGETHER,), name)
     places = {letter: _find_tensor(tensors, names, name) for letter, names in _PROJECTIONS.items()}
     if together is not None and all(places[letter] is None for letter in "qkv"):
@@ -105,7 +107,7 @@ def _projections(tensors: Mapping[str, Any], name: str) -> dict[str, tuple[str, 
     for letter, place in places.items():
         if place is None:
             held = ", ".join(sorted(tensors)[:6]) or "nothing"
-            raise ValueError(
+            raise FileError(
                 f"`{name}` has no `{_PROJECTIONS[letter][0]}` and is not a file of ours: it must "
                 "hold one attention layer with q_proj, k_proj, v_proj and o_proj. It holds "
                 f"{held}."
@@ -114,7 +116,7 @@ def _projections(tensors: Mapping[str, Any], name: str) -> dict[str, tuple[str, 
     _refuse_unknown_parts(tensors, prefixes, name)
     for bias in (prefix + bias for prefix in prefixes for bias in _BIASES):
         if bias in tensors and np.any(np.asarray(tensors[bias])):
-            raise ValueError(f"`{name}` has a bias, `{bias}`: the layer must have none.")
+            raise FileError(f"`{name}` has a bias, `{bias}`: the layer must have none.")
     matrices = {
         place: _matrix(tensors, "".join(place), name)
         for place in dict.fromkeys(places.values())
@@ -128,8 +130,8 @@ def _projections(tensors: Mapping[str, Any], name: str) -> dict[str, tuple[str, 
 
 
 def _refuse_unknown_parts(tensors: Mapping[str, Any], prefixes: set[str], name: str) -> None:
-    """Refuses a layer with parts that are not known here: norms of queries, adapters, anything else
-    that changes what it computes."""
+    """Refuses a layer with other parts, such as norms of queries or adapters, which would change
+    what it computes."""
     known = {
         _TOGETHER,
         *_BIASES,
@@ -138,10 +140,10 @@ def _refuse_unknown_parts(tensors: Mapping[str, Any], prefixes: set[str], name: 
     }
     for key in tensors:
         inside = [key.removeprefix(prefix) for prefix in prefixes if key.startswith(prefix)]
-        # Without a prefix, other layers may lie beside it.
+        # Without a prefix, tensors of other layers may be among them.
         own = [part for part in inside if part != key or part.startswith(_PARTS)]
         if own and not known.intersection(own):
-            raise ValueError(
+            raise FileError(
                 f"`{name}` has `{key}` in its attention layer, which is not known here: the layer "
                 "must be q, k, v and o projections alone."
             )
@@ -150,7 +152,7 @@ def _refuse_unknown_parts(tensors: Mapping[str, Any], prefixes: set[str], name: 
 def _find_tensor(
     tensors: Mapping[str, Any], names: tuple[str, ...], where: str
 ) -> tuple[str, str] | None:
-    """The tensor with one of these names, whatever stands before it: prefix and name."""
+    """The tensor with one of these names after any prefix: prefix and name."""
     found = sorted(
         (key.removesuffix(name), name)
         for key in tensors
@@ -159,7 +161,7 @@ def _find_tensor(
     )
     if len(found) > 1:
         listed = ", ".join("".join(each) for each in found)
-        raise ValueError(f"`{where}` has {len(found)} attention layers ({listed}): must have one.")
+        raise FileError(f"`{where}` has {len(found)} attention layers ({listed}): must have one.")
     return found[0] if found else None
 
 
@@ -168,7 +170,7 @@ def _part(matrix: np.ndarray, index: int, place: tuple[str, str], name: str) -> 
     if place[1] != _TOGETHER:
         return matrix
     if len(matrix) % 3:
-        raise ValueError(
+        raise FileError(
             f"`{''.join(place)}` of `{name}` has {len(matrix)} rows: must be those of q, k and v."
         )
     return np.split(matrix, 3)[index]
@@ -176,13 +178,13 @@ def _part(matrix: np.ndarray, index: int, place: tuple[str, str], name: str) -> 
 
 def _matrix(tensors: Mapping[str, Any], key: str, name: str) -> np.ndarray:
     matrix = np.asarray(tensors[key])
-    # Whole numbers are weights that were quantised, by a factor that is not here.
+    # Integers are quantised weights, whose scale is not in this tensor.
     if matrix.dtype.kind in "iub" or matrix.ndim != 2 or 0 in matrix.shape:
-        raise ValueError(
+        raise FileError(
             f"`{key}` of `{name}` has shape {matrix.shape} and type {matrix.dtype}: must be a "
             "matrix of finite numbers, in floating point."
         )
     wide = matrix if matrix.dtype == np.float64 else matrix.astype(np.float32)
     if not np.all(np.isfinite(wide)):
-        raise ValueError(f"`{key}` of `{name}` must be a matrix of finite numbers.")
+        raise FileError(f"`{key}` of `{name}` must be a matrix of finite numbers.")
     return wide

@@ -1,5 +1,4 @@
-"""PyTorch files, through its loader for weights alone, and nothing of them that takes more memory
-than the file."""
+"""PyTorch files, read by its weights-only loader; nothing may take more memory than the file."""
 
 import re
 import zipfile
@@ -9,18 +8,19 @@ from typing import Any
 
 import numpy as np
 
+from ..files import FileError
 from ..tensors import check_regular
 
 TORCH_SUFFIXES = (".pth", ".pt", ".bin", ".ckpt")
-# Before this version the loader for weights alone could be made to execute code (CVE-2025-32434).
+# Before this version the weights-only loader could be made to execute code (CVE-2025-32434).
 _OLDEST = (2, 6)
-# Where a state dict, and where settings, lie inside of what is saved with them.
+# Names under which training scripts save a state dict, and settings, in one dictionary.
 _STATE_DICTS = ("state_dict", "model_state_dict", "model")
 _SETTINGS = ("config", "hyper_parameters", "hparams", "args")
 
 
 class TorchFile(Mapping[str, Any]):
-    """The tensors of a state dict by name, each converted when it is asked for.
+    """The tensors of a state dict by name, each converted on access.
 
     **Fields:**
 
@@ -35,7 +35,7 @@ class TorchFile(Mapping[str, Any]):
         try:
             content = torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:  # the loader raises whatever a damaged file provokes
-            raise ValueError(
+            raise FileError(
                 f"`{path}` cannot be read as weights alone ({type(error).__name__}): it must be a "
                 "state dict saved by `torch.save(model.state_dict(), …)`."
             ) from None
@@ -47,7 +47,7 @@ class TorchFile(Mapping[str, Any]):
                     self.metadata |= {str(k): v for k, v in part.items() if type(v) in (int, str)}
                 content = content[nested]
         if not isinstance(content, dict):
-            raise ValueError(f"`{path}` holds a {type(content).__name__}: must be a state dict.")
+            raise FileError(f"`{path}` holds a {type(content).__name__}: must be a state dict.")
         self._torch = torch
         self._tensors = {str(k): v for k, v in content.items() if isinstance(v, torch.Tensor)}
 
@@ -62,13 +62,13 @@ class TorchFile(Mapping[str, Any]):
         shape = tuple(tensor.shape)
         plain = tensor.layout is torch.strided and not tensor.is_quantized
         if not plain or tensor.device.type != "cpu":
-            raise ValueError(
+            raise FileError(
                 f"`{name}` of `{self.path}` is sparse, quantised or without numbers: must be a "
                 "plain tensor."
             )
-        # A few numbers with a stride of zero can claim to be any number of them.
+        # With a stride of zero a few numbers can have any shape, and fill the memory when copied.
         if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
-            raise ValueError(
+            raise FileError(
                 f"`{name}` of `{self.path}` has shape {shape} and fewer numbers than that: it must "
                 "be saved as a tensor of its own (`.contiguous()`)."
             )
@@ -82,14 +82,14 @@ def _import_torch(path: Path) -> Any:
     try:
         import torch  # pyright: ignore[reportMissingImports]
     except ImportError:
-        raise ValueError(
+        raise FileError(
             f"`{path}` is a PyTorch file and PyTorch is not installed: install it "
             "(`pip install 'torch>=2.6'`), or save the state dict as safetensors."
         ) from None
     version = str(torch.__version__)
     numbers = re.match(r"(\d+)\.(\d+)", version)
     if numbers is None or tuple(map(int, numbers.groups())) < _OLDEST:
-        raise ValueError(
+        raise FileError(
             f"`{path}` is a PyTorch file and PyTorch {version} is installed, whose loader can be "
             "made to execute code: install 2.6 or newer (`pip install 'torch>=2.6'`), or save the "
             "state dict as safetensors."
@@ -103,13 +103,13 @@ def _check_archive(path: Path) -> None:
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
-        raise ValueError(
+        raise FileError(
             f"`{path}` cannot be read as weights alone: it is not the archive that `torch.save` "
             "writes since PyTorch 1.6."
         ) from None
     compressed = any(entry.compress_type != zipfile.ZIP_STORED for entry in entries)
     if compressed or sum(entry.file_size for entry in entries) > path.stat().st_size:
-        raise ValueError(
+        raise FileError(
             f"`{path}` holds more than its own size, compressed: it must be an archive that "
             "`torch.save` wrote."
         )

@@ -63,7 +63,7 @@ def _guard_output(arguments: Sequence[str] | None) -> int:
         finally:
             sys.stdout.flush()
     except OSError as error:
-        # The reader of our output has closed it (`| head`): that is no error.
+        # The reader of our output, such as `| head`, has closed it on purpose.
         if isinstance(error, BrokenPipeError) and silence_output():
             return 0
         note(f"{error.strerror or error}.")
@@ -90,7 +90,8 @@ def _main(words: list[str], alone: bool) -> int:
         return 2
     from ._interrupts import Interrupts
 
-    # A signal after the last output of a program changes nothing.
+    # Until the command has its own handler, nothing has begun: an interrupt may end the process. A
+    # signal after the last output of a program changes nothing.
     with Interrupts(at_once=True, last=alone):
         from ._errors import report_errors
 

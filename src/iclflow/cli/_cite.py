@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ._errors import Parser
+from ._arguments import Parser
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -12,7 +12,7 @@ def main(arguments: Sequence[str]) -> int:
         "Prints the BibTeX of the papers behind claims, studies, figures or theory functions; "
         "without names, that of iclflow and of all papers.",
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help="such as linear/staircase")
+    parser.flag("names", "such as linear/staircase", "NAME", nargs="*")
     names = parser.parse_args(arguments).names
     from ..papers import citation
 

@@ -1,36 +1,35 @@
 """`iclflow claims`: the claims, and which of them a config or a sweep tests."""
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
+from ..config import Config, parse_config
 from ..runtime import start
-from ._errors import Parser, add_json
-from ._kinds import check_kind
-
-PAPERS = ("linear", "softmax", "multitask")
+from ..studies import PAPERS
+from ._arguments import Parser, check_kind
+from ._streams import print_json
 
 
 def main(arguments: Sequence[str]) -> int:
     """Lists the claims, in words or as JSON."""
     parser = Parser("claims", "Lists every claim: its statement, its source, its tier.")
-    parser.add_argument("--paper", choices=PAPERS, help="only claims of one paper")
-    parser.add_argument(
+    parser.flag("--paper", "only claims of one paper", choices=PAPERS)
+    parser.flag(
         "--on",
-        metavar="FILE|STUDY",
-        help="only claims that a run of this config or study tests, or the runs of this sweep, and "
-        "why other claims on single runs do not apply",
+        "only claims that a run of this config or study tests, or the runs of this sweep, and why "
+        "other claims on single runs do not apply",
+        "FILE|STUDY",
     )
-    add_json(parser)
+    parser.add_json()
     options = parser.parse_args(arguments)
     if options.on is not None:
-        return _list_for_config(options.on, options.paper, options.json)
+        return _list_tested(options.on, options.paper, options.json)
     from ..papers import all_claims
 
     chosen = tuple(c for c in all_claims() if options.paper in (None, c.paper))
     if options.json:
         keys = ("id", "paper", "statement", "source", "tier", "misstated", "corrected_by")
-        print(json.dumps([{key: getattr(c, key) for key in keys} for c in chosen], indent=2))
+        print_json([{key: getattr(c, key) for key in keys} for c in chosen])
     elif not chosen:
         print(f"There is no claim of the paper `{options.paper}` yet.")
     else:
@@ -40,78 +39,52 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _list_for_config(path: str, paper: str | None, as_json: bool) -> int:
-    """Which claims the run of a config tests, or the runs of a sweep."""
-    from ..config import parse_config
-    from ..papers import read_settings
+def _list_tested(path: str, paper: str | None, as_json: bool) -> int:
+    """Lists the claims that the runs of a config or a sweep test, and why others do not apply."""
+    from ..papers import all_claims, claims_on_runs, read_settings
 
     check_kind(path, "file of a run", "file of a sweep")
     data = read_settings(path)
-    if "base" in data:
-        return _list_for_sweep(data, path, paper, as_json)
-    config = parse_config(data, stored=True)  # nothing is computed
+    is_sweep = "base" in data
+    # Nothing is computed: `stored` accepts configs that this machine could not run.
+    configs, seeds = _parse_sweep(data) if is_sweep else ([parse_config(data, stored=True)], 1)
     start()
-    checks = _select(paper)
-    reasons = {check: check.refuses(config) for check in checks}
+    checks = [check for check in claims_on_runs() if paper in (None, check.paper)]
+    reasons = {check: check.refuses_all(configs) for check in checks}
+    # Whether a claim applies depends on settings alone, not on the seed.
+    runs = {c: seeds * sum(c.refuses(config) is None for config in configs) for c in checks}
     if as_json:
-        rows = [
-            {"id": c.id, "statement": c.statement, "tests": r is None, "reason": r}
-            for c, r in reasons.items()
-        ]
-        print(json.dumps(rows, indent=2))
+        rows = []
+        for c in checks:
+            tests = {"runs": runs[c]} if is_sweep else {"tests": reasons[c] is None}
+            rows.append({"id": c.id, "statement": c.statement, **tests, "reason": reasons[c]})
+        print_json(rows)
         return 0
-    from ._tables import count_of, print_claims
+    from ..report import count_of
+    from ._tables import print_claims
 
     tested = tuple(check for check, reason in reasons.items() if reason is None)
-    print(f"A run of {path} tests {count_of(len(tested), 'claim')} {_of_how_many(paper)}:")
-    print_claims(tested)
+    total = sum(paper in (None, claim.paper) for claim in all_claims())
+    count = f"{count_of(len(tested), 'claim')} of the {len(checks)} on single runs"
+    many = f"The {count_of(seeds * len(configs), 'run')} of {path} test"
+    print(f"{many if is_sweep else f'A run of {path} tests'} {count} ({total} claims in all):")
+    if is_sweep:
+        width = max((len(check.id) for check in tested), default=0)
+        for check in tested:
+            print(f"{check.id:<{width}}  {count_of(runs[check], 'run')}")
+    else:
+        print_claims(tested)
     for check, reason in reasons.items():
         if reason is not None:
             print(f"– {check.id} {reason}")
     return 0
 
 
-def _list_for_sweep(data: dict[str, Any], path: str, paper: str | None, as_json: bool) -> int:
-    """Which claims the runs of a sweep test, and how many of them each."""
+def _parse_sweep(data: dict[str, Any]) -> tuple[list[Config], int]:
+    """The configs of a sweep, and how many seeds each runs with."""
     start()
     from ..sweeps import parse_sweep
 
     # The claims that `measure` names may be ones for which the sweep would be refused.
     sweep = parse_sweep({key: value for key, value in data.items() if key != "measure"})
-    configs = [point.config for point in sweep.points]
-    rows = []
-    for check in _select(paper):
-        # Whether a claim applies depends on settings alone, not on the seed.
-        runs = len(sweep.seeds) * sum(check.refuses(config) is None for config in configs)
-        row = {"id": check.id, "statement": check.statement, "runs": runs}
-        rows.append(row | {"reason": None if runs else check.refuses_all(configs)})
-    if as_json:
-        print(json.dumps(rows, indent=2))
-        return 0
-    from ._tables import count_of
-
-    tested = [row for row in rows if row["runs"]]
-    count = count_of(len(tested), "claim")
-    print(f"The {count_of(len(sweep), 'run')} of {path} test {count} {_of_how_many(paper)}:")
-    width = max((len(row["id"]) for row in tested), default=0)
-    for row in tested:
-        print(f"{row['id']:<{width}}  {count_of(row['runs'], 'run')}")
-    for row in rows:
-        if not row["runs"]:
-            print(f"– {row['id']} {row['reason']}")
-    return 0
-
-
-def _select(paper: str | None):
-    """The claims on single runs: all, or those of a paper."""
-    from ..papers import claims_on_runs
-
-    return [check for check in claims_on_runs() if paper in (None, check.paper)]
-
-
-def _of_how_many(paper: str | None) -> str:
-    """How many claims are on single runs, and how many there are."""
-    from ..papers import all_claims
-
-    total = sum(paper in (None, claim.paper) for claim in all_claims())
-    return f"of the {len(_select(paper))} on single runs ({total} claims in all)"
+    return [point.config for point in sweep.points], len(sweep.seeds)

@@ -1,10 +1,9 @@
 """From errors to exit codes: one sentence on standard error, no traceback for bad input."""
 
-import argparse
 import io
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from ..config import InputError, out_of_memory
 from ..files import FileError
@@ -15,7 +14,7 @@ from ._streams import note
 def report_errors(command: Callable[[], int]) -> int:
     """Runs a command and returns its exit code; bad input is reported in one sentence."""
     warnings.showwarning = _show_warning
-    # A name that is not UTF-8, or a terminal without that letter, is no reason to fail.
+    # Output must not fail at a file name that is not UTF-8, or a terminal without some letter.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
@@ -58,47 +57,3 @@ def _exit_code_for(error: BaseException) -> int:
         text = out_of_memory(error) or f"{place}{error.strerror or error}."
     note(text)
     return 2
-
-
-class Parser(argparse.ArgumentParser):
-    """The arguments of one command; errors in them become an `InputError`."""
-
-    def __init__(self, command: str, words: str, **options):
-        super().__init__(
-            prog=f"iclflow {command}", description=words, allow_abbrev=False, **options
-        )
-
-    def error(self, message: str):
-        # The line that is printed begins with "iclflow:" already.
-        command = self.prog.removeprefix("iclflow ")
-        raise InputError(f"{command}: {message.rstrip('.')}; `{self.prog} --help` says more.")
-
-
-def add_json(parser: argparse.ArgumentParser) -> None:
-    """Adds the flag that every command with results has."""
-    parser.add_argument("--json", action="store_true", help="print the results as JSON")
-
-
-def add_resume_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of commands that can resume."""
-    parser.add_argument("--fresh", action="store_true", help="compute it even if it is complete")
-    parser.add_argument(
-        "--checkpoint-every", type=float, default=10.0, metavar="SECONDS",
-        help="seconds between two checkpoints (default: 10)",
-    )  # fmt: skip
-
-
-def parse_resumable(
-    parser: Parser, arguments: Sequence[str]
-) -> tuple[str, argparse.Namespace, list[str]]:
-    """Parses FILE, the options after it, and the flags that override settings of the file."""
-    file, *rest = arguments
-    if file.startswith("-"):
-        raise InputError(f"`FILE` comes first, before {file}: give the path of a TOML file.")
-    options, flags = parser.parse_known_args(rest)
-    if {"-h", "--help"} & set(flags):
-        parser.print_help()  # the settings of the file follow
-    if not options.checkpoint_every >= 0:
-        every = options.checkpoint_every
-        raise InputError(f"`--checkpoint-every` = {every:g}: must not be negative.")
-    return file, options, flags

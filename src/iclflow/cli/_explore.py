@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..config import InputError
-from ._errors import Parser
+from ._arguments import Parser
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -18,31 +18,19 @@ def main(arguments: Sequence[str]) -> int:
         "loss with theory on top, the weights, a description in words, and the claims that the "
         "run tests. Ctrl-C ends it.",
     )
-    parser.add_argument(
-        "--root", action="append", metavar="DIR",
-        help="where stored runs and sweeps are (may be repeated; default: runs and sweeps)",
-    )  # fmt: skip
-    parser.add_argument("--port", type=int, metavar="N", help="port (default: the first free one)")
-    parser.add_argument(
-        "--host", default="127.0.0.1", metavar="HOST",
-        help="address to listen at (default: 127.0.0.1, which only this machine can reach)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--allow-remote", action="store_true",
-        help="let --host be an address that others can reach; the page then asks for a token",
-    )  # fmt: skip
-    parser.add_argument(
-        "--allow-host", action="append", default=[], metavar="NAME",
-        help="another name under which browsers may ask for the page (may be repeated)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--workers", type=int, metavar="N",
-        help="worker processes (default: one per core, at most 4)",
-    )  # fmt: skip
-    parser.add_argument("--no-browser", action="store_true", help="do not open a browser")
-    parser.add_argument(
-        "--json", action="store_true", help="print the address as JSON once the page answers"
-    )
+    words = "where stored runs and sweeps are (may be repeated; default: runs and sweeps)"
+    parser.flag("--root", words, "DIR", action="append")
+    parser.flag("--port", "port (default: the first free one)", "N", type=int)
+    words = "address to listen at (default: 127.0.0.1, which only this machine can reach)"
+    parser.flag("--host", words, "HOST", default="127.0.0.1")
+    words = "let --host be an address that others can reach; the page then requires a token"
+    parser.switch("--allow-remote", words)
+    words = "another name under which browsers may request the page (may be repeated)"
+    parser.flag("--allow-host", words, "NAME", action="append", default=[])
+    words = "worker processes (default: one per core, at most 4)"
+    parser.flag("--workers", words, "N", type=int)
+    parser.switch("--no-browser", "do not open a browser")
+    parser.switch("--json", "print the address as JSON once the page answers")
     options = parser.parse_args(arguments)
     _check(options)
     from ..explorer import explore, is_local
@@ -63,7 +51,8 @@ def main(arguments: Sequence[str]) -> int:
             _open(address)
 
     names, remote = options.allow_host, options.allow_remote
-    explore(options.host, options.port, roots, options.workers, names, ready, remote)
+    with parser.name_flags():
+        explore(options.host, options.port, roots, options.workers, names, ready, remote)
     return 0
 
 
@@ -78,7 +67,7 @@ def _check(options) -> None:
 
 
 def _open(address: str) -> None:
-    """Opens the page without waiting for the browser."""
+    """Opens the page without waiting for the browser, which may block until it is closed."""
     import webbrowser
 
     threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()

@@ -1,7 +1,7 @@
 """`iclflow inspect FILE`: what the heads of a trained model do, and which algorithm it is."""
 
-import json
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,19 +9,23 @@ from ..config import InputError
 from ..errors import shorten
 from ..files import OTHER_FOLDER, OwnFiles
 from ..runtime import Activity, start
-from ._errors import Parser, add_json
-from ._kinds import check_kind
-from ._print_inspection import print_inspection
+from ._arguments import Parser, check_kind
+from ._streams import print_json
 
 # Flags that override settings of the task on which a model is judged.
 _OF_THE_TASK = ("context", "noise", "eigenvalues")
 # As in a config: JAX makes no keys from larger seeds.
 _LARGEST_SEED = 2**32 - 1
+_LEGEND = """\
+ω: attention to similar inputs, the mean of the diagonal of key-query over the inputs that the label
+depends on; μ: weight of the label in output-value. Shares of the norms: diagonal (1: nothing beside
+it), homogeneous (1: the diagonal is constant), last entry (1: nothing but the label is read)."""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Reads a model, inspects it, and prints what was found."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
     if options.sequences < 2:
         raise InputError(f"`--sequences` = {shorten(options.sequences)}: must be at least 2.")
     if not 0 <= options.seed <= _LARGEST_SEED:
@@ -30,16 +34,14 @@ def main(arguments: Sequence[str]) -> int:
     check_kind(options.file, "folder of a run")
     start()
     with Activity(f"reading {options.file}") as activity:
-        try:
+        with parser.name_flags("task."):
             found, model, task = _inspect(options, activity)
-        except (ValueError, TypeError) as error:
-            raise _name_flag(error) from None
         if options.out:
             found["files"] = _draw(model, task, options)
     if options.json:
-        print(json.dumps(found, indent=2))
+        print_json(found)
     else:
-        print_inspection(found)
+        _print_inspection(found)
     return 0
 
 
@@ -71,38 +73,32 @@ def _parser() -> Parser:
         "Shows what each head of a trained attention layer does, and which known estimator its "
         "predictions match.",
     )
-    parser.add_argument(
+    parser.flag(
         "file",
-        metavar="FILE",
-        help="the folder of a run, a model file of iclflow, or a PyTorch state dict with q_proj, "
+        "the folder of a run, a model file of iclflow, or a PyTorch state dict with q_proj, "
         "k_proj, v_proj and o_proj (.safetensors, .pth)",
+        "FILE",
     )
-    parser.add_argument("--heads", type=int, help="number of heads of a state dict; "
-                        "required unless the file states it")  # fmt: skip
-    parser.add_argument("--labels", type=int, help="number of labels of a state dict, the last "
-                        "entries of a token (default: the number of outputs, or 1 if every "
-                        "entry has one)")  # fmt: skip
-    parser.add_argument("--context", type=int, metavar="L", help="context length of the sequences "
-                        "to compare on (default: that of the run, else 8 D)")  # fmt: skip
-    parser.add_argument("--noise", type=float, metavar="VARIANCE", help="of their labels (default: "
-                        "that of the run, else 0.1)")  # fmt: skip
-    parser.add_argument("--eigenvalues", type=float, nargs="+", metavar="λ", help="of the input "
-                        "covariance (default: those of the run, else all 1)")  # fmt: skip
-    parser.add_argument("--sequences", type=int, default=20_000, help="number of sequences to "
-                        "compare on (default: 20000)")  # fmt: skip
-    parser.add_argument("--seed", type=int, default=0, help="of these sequences (default: 0)")
-    parser.add_argument("--out", metavar="DIR", help="draw the circuits into this folder")
-    add_json(parser)
+    words = "number of heads of a state dict; required unless the file states it"
+    parser.flag("--heads", words, type=int)
+    parser.flag(
+        "--labels",
+        "number of labels of a state dict, the last entries of a token (default: the number of "
+        "outputs, or 1 if every entry has one)",
+        type=int,
+    )
+    words = "context length of the sequences to compare on (default: that of the run, else 8 D)"
+    parser.flag("--context", words, "L", type=int)
+    words = "of their labels (default: that of the run, else 0.1)"
+    parser.flag("--noise", words, "VARIANCE", type=float)
+    words = "of the input covariance (default: those of the run, else all 1)"
+    parser.flag("--eigenvalues", words, "λ", type=float, nargs="+")
+    words = "number of sequences to compare on (default: 20000)"
+    parser.flag("--sequences", words, type=int, default=20_000)
+    parser.flag("--seed", "of these sequences (default: 0)", type=int, default=0)
+    parser.flag("--out", "draw the circuits into this folder", "DIR")
+    parser.add_json()
     return parser
-
-
-def _name_flag(error: Exception) -> InputError:
-    """An error about an argument of the library, or a setting of a config, as one about a flag."""
-    if not isinstance(error, InputError):
-        return InputError(" ".join(str(error).split()))
-    name = (error.field or "").removeprefix("task.")
-    is_flag = name.partition("[")[0] in ("heads", "labels", *_OF_THE_TASK)
-    return error.renamed(f"--{name}") if is_flag else error
 
 
 def _draw(model: Any, task: Any, options) -> list[str]:
@@ -117,3 +113,98 @@ def _draw(model: Any, task: Any, options) -> list[str]:
         # In the coordinates of the task, as they are measured.
         figure = heads_figure(circuits(model, task), Path(options.file).name)
         return [str(path) for path in save_figure(figure, folder, "heads")]
+
+
+def _print_inspection(found: dict[str, Any]) -> None:
+    """Prints the heads, the loss and the algorithm of a model."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+
+    def say(text: str = "") -> None:
+        console.print(Text(text), soft_wrap=True)
+
+    say(_opening(found))
+    if "loss" in found:
+        context = ", ".join(map(str, found["context"]))
+        say(f"loss {_loss(found)} at context {context}, noise {found['noise']}")
+    if "missing" in found:
+        say(f"{found['missing']}.")
+    several = len(found["labels"]) > 1
+    for i, label in enumerate(found["labels"]):
+        if several:
+            say(f"\nlabel {i + 1}")
+        if "heads" in label:
+            console.print(_heads(label["heads"]))
+            say(f"step Σμω          {label['step_size']:.4g}")
+            say(f"|Σμ| / Σ|μ|       {label['zero_sum']:.4f}")
+            say(f"spread of |ω|     {label['magnitude_spread']:.4f}")
+        if "algorithm" in label:
+            say(f"algorithm         {label['algorithm']}")
+    if several and found["roles"] is not None:
+        words = (f"{h + 1} {role}" for h, role in enumerate(found["roles"]))
+        say(f"\nwhat the heads do: {'; '.join(words)}")
+    if "superposed_heads" in found:
+        say(f"\nheads that serve several labels: {found['superposed_heads']}")
+    if "owners" in found:
+        _say_division(found, say)
+    if found["heads"] is not None:
+        say(f"\n{_LEGEND}")
+    for file in found.get("files", ()):
+        say(f"written to {file}")
+
+
+def _say_division(found: dict[str, Any], say: Callable[[str], None]) -> None:
+    """Prints which head has which task, and the regime of its softmax."""
+    owners = [
+        f"{i + 1} none" if owner < 0 else f"{i + 1} head {owner + 1} ({100 * share:.3g} %)"
+        for i, (owner, share) in enumerate(zip(found["owners"], found["own_shares"]))
+    ]
+    one = "" if found["one_task_a_head"] else "; not one task per head"
+    say(f"heads of the labels: {', '.join(owners)}{one}")
+    worst = max(found["defects"], key=lambda name: found["defects"][name])
+    say(f"decomposable to {found['defects'][worst]:.2g} (largest: {worst})")
+    if "regimes" in found:
+        heads = zip(found["regimes"], found["score_deviations"], found["attended_tokens"])
+        words = [
+            f"{h + 1} {regime} (scores ± {deviation:.3g}, {tokens:.3g} tokens attended)"
+            for h, (regime, deviation, tokens) in enumerate(heads)
+        ]
+        say(f"softmax of the heads: {', '.join(words)}")
+
+
+def _opening(found: dict[str, Any]) -> str:
+    """Model, heads and tokens: how the weights were read."""
+    from ..report import count_of
+
+    heads = ""
+    if found["heads"] is not None:
+        heads = f" {count_of(found['heads'], 'head')}"
+        if found["width"] is not None:
+            heads += f" of width {found['width']} (scores are divided by √{found['width']})"
+        heads += ";"
+    tokens = f"{count_of(found['dim'], 'input')} and {count_of(found['outputs'], 'label')}"
+    return f"{found['model']}:{heads} tokens of {tokens}"
+
+
+def _loss(found: dict[str, Any]) -> str:
+    """The loss to as many digits as its standard error allows."""
+    value, error = found["loss"], found["loss_standard_error"]
+    if error == 0:
+        return f"{value:.6g} ({found['loss_kind']})"
+    places = max(1 - math.floor(math.log10(error)), 0)  # two digits of the error
+    return f"{value:.{places}f} ± {error:.{places}f} ({found['loss_kind']})"
+
+
+def _heads(heads: Sequence[dict[str, Any]]):
+    from ._tables import plain_table
+
+    table = plain_table("head", "role", "ω", "μ", "diagonal", "homogeneous", "last entry")
+    for h, head in enumerate(heads):
+        numbers = (head[k] for k in ("diagonal_share", "homogeneity", "last_entry_share"))
+        table.add_row(
+            str(h + 1), head["role"], f"{head['omega']:.4g}", f"{head['mu']:.4g}",
+            *(f"{number:.4f}" for number in numbers),
+        )  # fmt: skip
+    return table

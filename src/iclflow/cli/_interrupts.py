@@ -13,12 +13,12 @@ INTERRUPTED = 130
 # Ctrl-C, and what a time limit or a scheduler sends: both end the command and keep its work.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-# Python drops what is raised in finalisers, and JAX's is often the first to run after a long
+# Python drops exceptions in finalisers, and JAX's is often the first function to run after a long
 # computation: an interrupt there is sent again after a moment.
 _FINALISERS = ("_xla_gc_callback", "__del__")
-# Compiled modules that are being loaded turn it into other errors, or crash.
+# Compiled modules turn an interrupt while they are loaded into other errors, or crash.
 _LOADING = "_find_and_load"
-_RETRY_SECONDS = 0.05
+_RETRY_SECONDS = 0.05  # shorter than users notice, longer than a finaliser runs
 
 
 class Interrupted(BaseException):
@@ -65,7 +65,7 @@ class Interrupts:
 
     def _handle(self, _: int, frame: FrameType | None) -> None:
         self._pressed = True
-        names = _names(frame)
+        names = _functions_on_stack(frame)
         if self._at_once and _LOADING in names:
             os.write(2, b"iclflow: interrupted before anything began.\n")
             os._exit(INTERRUPTED)
@@ -87,7 +87,7 @@ def report_kept(folder: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as stop:
-        if str(stop):  # it says already what is kept
+        if str(stop):  # the library has said what is kept
             raise Interrupted(str(stop)) from None
         from ..store import CHECKPOINT, MANIFEST, PARTS
 
@@ -107,8 +107,7 @@ def ignore_signals() -> None:
             signal.signal(number, signal.SIG_IGN)
 
 
-def _names(frame: FrameType | None) -> set[str]:
-    """The names of the functions on the stack."""
+def _functions_on_stack(frame: FrameType | None) -> set[str]:
     found = set()
     while frame is not None:
         found.add(frame.f_code.co_name)

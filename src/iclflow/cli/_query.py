@@ -2,8 +2,6 @@
 
 import contextlib
 import csv
-import decimal
-import json
 import math
 import shutil
 import sys
@@ -12,17 +10,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..config import InputError
-from ._errors import Parser, add_json
-from ._kinds import check_kind
-from ._streams import note
+from ..files import to_plain
+from ._arguments import Parser, check_kind
+from ._streams import note, print_json
 
 if TYPE_CHECKING:
     from ..sweeps import Table
 
 # Rows of the overview.
 _FIRST = 5
-# Characters per line where there is no terminal, and per value where a table is too wide.
+# Characters per line where no terminal has a width, and per value where a table is too wide.
 _WIDEST, _LONGEST = 240, 16
+# The memory limit of DuckDB counts neither the rows that it returns nor long texts: the process may
+# take this many times the limit.
+_MEMORY_FACTOR = 2
 # Address space that a thread and its memory arena reserve without using it.
 _FOR_THREADS = 2**29
 
@@ -35,23 +36,25 @@ def main(arguments: Sequence[str]) -> int:
         "columns with dotted names, such as model.scale. Nothing can be changed.",
     )
     add_sweep(parser)
-    parser.add_argument(
-        "query", metavar="SQL", nargs="?",
-        help='such as "SELECT model.scale, median(final_loss) FROM results GROUP BY ALL" (default: '
+    parser.flag(
+        "query",
+        'such as "SELECT model.scale, median(final_loss) FROM results GROUP BY ALL" (default: '
         "shows the columns and the first runs; all runs with --csv and --json)",
-    )  # fmt: skip
-    parser.add_argument("--csv", action="store_true", help="print the result as CSV")
-    add_json(parser)
+        "SQL",
+        nargs="?",
+    )
+    parser.switch("--csv", "print the result as CSV")
+    parser.add_json()
     options = parser.parse_args(arguments)
     if options.json and options.csv:
         raise InputError("`--json` and `--csv`: both are given, must be at most one.")
-    with table_of(options) as table:
+    with parser.name_flags(), open_table(options) as table:
         if options.query is None and not (options.json or options.csv):
             return _overview(table)
         names, rows = table.ask("SELECT * FROM results" if options.query is None else options.query)
     if options.json:
         _check_names(names)
-        print(json.dumps([_json(dict(zip(names, row))) for row in rows], indent=2, default=str))
+        print_json([to_plain(dict(zip(names, row))) for row in rows])
     elif options.csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(names)
@@ -63,7 +66,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _overview(table) -> int:
     """Shows which columns there are, and the first rows."""
-    from ._tables import count_of
+    from ..report import count_of
 
     _, [(count,)] = table.ask("SELECT count(*) FROM results")
     kinds = ", ".join(f"{name} ({kind.lower()})" for name, kind in table.columns.items())
@@ -73,40 +76,26 @@ def _overview(table) -> int:
 
 
 def _check_names(names: Sequence[str]) -> None:
+    # DuckDB allows equal names; a JSON object would keep only the last.
     for i, name in enumerate(names):
         if name in names[:i]:
-            raise InputError(f"`{name}` names two columns: name each by AS, since JSON has one.")
-
-
-def _json(value: Any) -> Any:
-    """A value for JSON: numbers that are not finite become null."""
-    if isinstance(value, dict):
-        return {str(key): _json(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_json(entry) for entry in value]
-    if isinstance(value, decimal.Decimal):
-        value = float(value)
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+            raise InputError(f"`{name}` names two columns: JSON needs a name for each, by AS.")
 
 
 def add_sweep(parser: Parser) -> None:
     """Adds the arguments that name a sweep and limit a query."""
-    parser.add_argument("sweep", metavar="SWEEP", help="folder of a sweep, or its name in --root")
-    parser.add_argument("--root", default="sweeps", metavar="DIR", help="where (default: sweeps)")
-    parser.add_argument(
-        "--timeout", type=float, default=60.0, metavar="SECONDS",
-        help="stop a query that takes longer (default: 60; 0: no limit)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--memory", type=float, default=2.0, metavar="GIB",
-        help="stop a query that needs more memory (default: 2; 0: no limit)",
-    )  # fmt: skip
+    parser.flag("sweep", "folder of a sweep, or its name in --root", "SWEEP")
+    parser.flag("--root", "where (default: sweeps)", "DIR", default="sweeps")
+    words = "stop a query that takes longer (default: 60; 0: no limit)"
+    parser.flag("--timeout", words, "SECONDS", type=float, default=60.0)
+    words = "stop a query that needs more memory (default: 2; 0: no limit)"
+    parser.flag("--memory", words, "GIB", type=float, default=2.0)
 
 
 @contextlib.contextmanager
-def table_of(options) -> Iterator["Table"]:
-    """The table of the sweep that the options name, with their limits. A note says if the sweep is
-    not complete."""
+def open_table(options) -> Iterator["Table"]:
+    """Opens the table of the sweep that the options name, with their limits. A note says if the
+    sweep is not complete."""
     for name in ("timeout", "memory"):
         if not 0 <= getattr(options, name) < math.inf:
             raise InputError(f"`--{name}` = {getattr(options, name)}: must be a number from 0 up.")
@@ -140,8 +129,8 @@ def table_of(options) -> Iterator["Table"]:
 
 @contextlib.contextmanager
 def _limit_memory(size: int | None) -> Iterator[None]:
-    """Limits the address space of this process to what it has, twice `size` bytes, and some for
-    threads: the memory limit of DuckDB counts neither the rows that it returns nor long texts."""
+    """Limits the address space of this process, so that a query of more than `size` bytes fails
+    instead of filling the machine."""
     statistics = Path("/proc/self/statm")  # Linux only
     if size is None or not statistics.exists():
         yield
@@ -149,8 +138,9 @@ def _limit_memory(size: int | None) -> Iterator[None]:
     import resource
 
     before = resource.getrlimit(resource.RLIMIT_AS)
+    # The first entry of statm is the address space in pages.
     limit = int(statistics.read_text().split()[0]) * resource.getpagesize()
-    limit += 2 * size + _FOR_THREADS
+    limit += _MEMORY_FACTOR * size + _FOR_THREADS
     fits = [most for most in (limit, *before) if most != resource.RLIM_INFINITY]
     resource.setrlimit(resource.RLIMIT_AS, (min(fits), before[1]))
     try:
@@ -164,16 +154,17 @@ def _print(names: list[str], rows: list[tuple]) -> None:
 
     cells = [[_format(value) for value in row] for row in rows]
     room = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDEST
+    # First long values are cut, then columns dropped from the right: settings come first.
     if _width(names, cells) > room:
         cells = [[_shorten(text) for text in row] for row in cells]
         kept = len(names)
         while kept > 1 and _width(names[:kept], cells) > room:
             kept -= 1
-        dropped = f"the last {len(names) - kept} of {len(names)} columns are left out and " * (
-            kept < len(names)
-        )
-        words = f"{dropped}long values are cut: name columns, or give --csv or --json."
-        note(f"the table is wide: {words}")
+        dropped = ""
+        if kept < len(names):
+            dropped = f"the last {len(names) - kept} of {len(names)} columns are left out and "
+        remedy = "name columns, or give --csv or --json"
+        note(f"the table is wide: {dropped}long values are cut: {remedy}.")
         names = names[:kept]
     table = plain_table(*names)
     for row in cells:

@@ -1,7 +1,6 @@
 """`iclflow reproduce NAME`: one figure, its data and its settings."""
 
 import difflib
-import json
 import textwrap
 import time
 from collections.abc import Sequence
@@ -10,8 +9,9 @@ from pathlib import Path
 from ..config import InputError
 from ..files import OTHER_FOLDER, OwnFiles
 from ..runtime import Activity, hide_progress, start, use_one_thread
-from ._errors import Parser, add_json
+from ._arguments import Parser
 from ._interrupts import Interrupts, ignore_signals, report_kept
+from ._streams import print_json
 
 # Prefix of figures that are drawn from sweeps.
 _SWEEPS = "sweeps/"
@@ -25,14 +25,15 @@ def main(arguments: Sequence[str]) -> int:
         "sweep first and keep it beside the figure: a sweep that was stopped resumes, and a "
         "complete one is drawn at once.",
     )
-    parser.add_argument("name", nargs="?", metavar="NAME", help="such as linear/staircase")
-    parser.add_argument("--list", action="store_true", help="list the figures")
-    parser.add_argument("--out", metavar="DIR", default="figures", help="where to write")
-    parser.add_argument("--tier", choices=("smoke", "default", "paper"), default="default")
-    add_json(parser)
+    parser.flag("name", "such as linear/staircase", "NAME", nargs="?")
+    parser.switch("--list", "list the figures")
+    parser.flag("--out", "where to write (default: figures)", "DIR", default="figures")
+    parser.add_tier()
+    parser.add_json()
     options = parser.parse_args(arguments)
     if not options.list and options.name is None:
         raise InputError("`NAME` is missing: `iclflow reproduce --list` lists the figures.")
+    # Before NumPy is loaded, which reads this only once.
     if options.name is not None and options.name.startswith(_SWEEPS):
         use_one_thread()
     start(brief=True)
@@ -45,16 +46,13 @@ def main(arguments: Sequence[str]) -> int:
         close = difflib.get_close_matches(str(options.name), everything, n=1)
         remedy = f"did you mean {close[0]}?" if close else "`--list` lists the figures."
         raise InputError(f"`NAME` = {options.name!r} is not a figure: {remedy}")
-    folder = Path(options.out)
-    if options.name in DIAGRAMS:
-        return _sweep(DIAGRAMS[options.name], folder, options.tier, options.json)
-    return _draw(FIGURES[options.name], folder, options.tier, options.json)
+    return _draw(everything[options.name], Path(options.out), options.tier, options.json)
 
 
 def _list(figures, as_json: bool) -> int:
     if as_json:
         keys = ("name", "title", "caption", "paper")
-        print(json.dumps([{k: getattr(f, k) for k in keys} for f in figures.values()], indent=2))
+        print_json([{key: getattr(f, key) for key in keys} for f in figures.values()])
     else:
         width = max((len(name) for name in figures), default=0)
         for name, figure in figures.items():
@@ -63,47 +61,43 @@ def _list(figures, as_json: bool) -> int:
 
 
 def _draw(figure, folder: Path, tier: str, as_json: bool) -> int:
+    """Draws a figure; one of a sweep computes the missing runs first."""
     from ..drawing import save_drawing
-    from ..papers import Lab
+    from ..papers import Diagram, Lab
     from ..store import result_folder
 
     begin = time.perf_counter()
     _check_free(folder, figure)
-    stop = Interrupts("nothing was kept")
-    with stop, result_folder(folder), Activity(f"drawing {figure.name}"), hide_progress():
-        drawing = figure.draw(Lab(tier))
-        files = [str(path) for path in save_drawing(drawing, folder, _stem(figure))]
+    kept, others = "nothing was kept", []
+    with result_folder(folder), Activity(figure.name) as activity:
+        if isinstance(figure, Diagram):
+            swept = _complete_sweep(figure, folder, tier, activity)
+            draw = lambda: figure.draw(swept, tier)
+            kept = f"the sweep is in {swept.folder}; the same command draws it"
+            others = [str(swept.folder)]
+        else:
+            draw = lambda: figure.draw(Lab(tier))
+        activity.update(f"drawing {figure.name}")
+        with Interrupts(kept), hide_progress():
+            drawing = draw()
+            files = [str(path) for path in save_drawing(drawing, folder, _stem(figure))]
     ignore_signals()
-    _say(figure, figure.caption, files, time.perf_counter() - begin, as_json)
+    _print_result(figure, drawing.caption, files + others, time.perf_counter() - begin, as_json)
     return 0
 
 
-def _sweep(diagram, folder: Path, tier: str, as_json: bool) -> int:
-    """Computes the missing runs of a sweep, and draws it."""
-    from ..drawing import save_drawing
-    from ..store import result_folder
+def _complete_sweep(diagram, folder: Path, tier: str, activity: Activity):
     from ..sweeps import LocalEngine, SweepResults, complete, parse_sweep
 
-    begin = time.perf_counter()
-    _check_free(folder, diagram)
     sweep = parse_sweep(diagram.data(tier))
-    activity, path = Activity(diagram.name), folder / sweep.folder_name
-
-    with result_folder(folder), activity:
-        with report_kept(path), Interrupts():
-            complete(sweep, path, LocalEngine(), activity.update)
-        activity.update(f"drawing {diagram.name}")
-        with Interrupts(f"the sweep is in {path}; the same command draws it"), hide_progress():
-            drawing = diagram.draw(SweepResults(sweep, path), tier)
-            files = [str(file) for file in save_drawing(drawing, folder, _stem(diagram))]
-    ignore_signals()
-    seconds = time.perf_counter() - begin
-    _say(diagram, drawing.caption, [*files, str(path)], seconds, as_json)
-    return 0
+    path = folder / sweep.folder_name
+    with report_kept(path), Interrupts():
+        complete(sweep, path, LocalEngine(), activity.update)
+    return SweepResults(sweep, path)
 
 
 def _check_free(folder: Path, figure) -> None:
-    """Refuses a folder in which files of somebody else have the names of the figure's files."""
+    """Refuses a folder in which other programs' files have the names of the figure's files."""
     from ..drawing import SUFFIXES
 
     names = [f"{_stem(figure)}.{suffix}" for suffix in SUFFIXES]
@@ -114,10 +108,10 @@ def _stem(figure) -> str:
     return figure.name.replace("/", "-")
 
 
-def _say(figure, caption: str, files: list[str], seconds: float, as_json: bool) -> None:
+def _print_result(figure, caption: str, files: list[str], seconds: float, as_json: bool) -> None:
     if as_json:
         result = {"name": figure.name, "title": figure.title, "caption": caption}
-        print(json.dumps(result | {"files": files, "seconds": round(seconds, 3)}, indent=2))
+        print_json(result | {"files": files, "seconds": round(seconds, 3)})
         return
     print(f"{figure.title} ({seconds:.1f} s)")
     wrap = textwrap.TextWrapper(80, "  ", "  ", break_on_hyphens=False)

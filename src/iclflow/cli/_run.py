@@ -1,16 +1,14 @@
 """`iclflow run FILE`: one experiment, its folder, and a summary."""
 
-import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from ..config import Config, parse_config, with_flags
 from ..runtime import Activity, start
-from ._errors import Parser, add_json, add_resume_flags, parse_resumable
+from ._arguments import Parser, check_kind
 from ._interrupts import INTERRUPTED, Interrupts, ignore_signals, report_kept
-from ._kinds import check_kind
-from ._streams import note_waiting
+from ._streams import note_waiting, print_json
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -19,8 +17,9 @@ def main(arguments: Sequence[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         parser.print_help()
         return 0 if arguments else 2
-    file, options, flags = parse_resumable(parser, arguments)
+    file, options, flags = parser.parse_resumable(arguments)
     check_kind(file, "file of a run")
+    # Before JAX is loaded: a config that cannot work is refused at once.
     config = read_config(file, flags)
     folder = Path(options.out) if options.out else Path("runs") / config.folder_name
     return _run(config, folder, options, file)
@@ -47,15 +46,14 @@ def _parser() -> Parser:
         "--model.heads 8; `iclflow run FILE --help` lists those of that file.",
         add_help=False,
     )
-    parser.add_argument("--out", metavar="DIR", help="where to write (default: runs/NAME-HASH)")
-    add_resume_flags(parser)
-    parser.add_argument(
+    parser.flag("--out", "where to write (default: runs/NAME-HASH)", "DIR")
+    parser.add_resume()
+    parser.switch(
         "--force",
-        action="store_true",
-        help="overwrite files in this folder that have the names of a run's files, "
-        "whoever wrote them; other files stay",
+        "overwrite files in this folder that have the names of a run's files, whoever wrote them; "
+        "other files stay",
     )
-    add_json(parser)
+    parser.add_json()
     return parser
 
 
@@ -66,7 +64,6 @@ def _run(config: Config, path: Path, options, file: str) -> int:
 
     start()
     check_input(file, path, {CONFIG: config_text(config)})
-
     with report_kept(path), Interrupts(), Activity(config.name) as activity:
         found = run(
             config,
@@ -78,10 +75,10 @@ def _run(config: Config, path: Path, options, file: str) -> int:
             waiting=partial(note_waiting, "run"),
         )
         summary = found.summary()
-    ignore_signals()
+    ignore_signals()  # everything is on disk: an interrupt must not look like a loss
     if options.json:
         facts = {"folder": str(path), "written": found.written, "resumed": found.resumed}
-        print(json.dumps({**summary.as_json(), **facts}, indent=2))
+        print_json({**summary.as_json(), **facts})
     else:
         from ._tables import print_summary
 
@@ -92,7 +89,7 @@ def _run(config: Config, path: Path, options, file: str) -> int:
 
 
 def _outcome(found) -> str:
-    """What became of a run, as the end of a summary."""
+    """Whether a run was computed, resumed or found, as the end of a summary."""
     if not found.computed:
         from ..store import RunFolder
 

@@ -1,7 +1,6 @@
 """`iclflow runs`: runs and sweeps on disk; `runs verify` checks them, `runs gc` cleans up."""
 
 import fnmatch
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,10 +8,14 @@ from pathlib import Path
 from ..config import InputError
 from ..files import printable
 from ..store import STATUSES
-from ._errors import Parser, add_json
+from ._arguments import Parser
+from ._streams import note, print_json
 
 ACTIONS = ("list", "verify", "gc")
+# What `gc` reports: removed files, runs and sweeps, and folders that a process is computing.
 _REMOVED = ("files", "runs", "sweeps", "busy")
+# Characters of a table where no terminal has a width: folders may have long names.
+_WIDTH = 240
 # Where runs and sweeps are written by default.
 _ROOTS = ("runs", "sweeps")
 
@@ -39,25 +42,22 @@ def _parser(action: str) -> Parser:
         "that no run or sweep wrote stay, and so does what a process is computing.",
     }
     command = "runs" if action == "list" else f"runs {action}"
-    parser = Parser(command, words[action], epilog=None if action != "list" else (
-        "`iclflow runs verify` checks hashes, `iclflow runs gc` removes what is incomplete."
-    ))  # fmt: skip
-    parser.add_argument("--root", metavar="DIR", help="where (default: runs and sweeps)")
+    parser = Parser(command, words[action])
+    parser.flag("--root", "where (default: runs and sweeps)", "DIR")
     if action == "list":
-        parser.add_argument("--name", metavar="PATTERN", help="only names that match, with * and ?")
-        parser.add_argument("--status", choices=STATUSES, help="only this status")
-        parser.add_argument(
-            "--where", action="append", default=[], metavar="SETTING=VALUE",
-            help="only runs with this setting, such as model.heads=4; may be repeated",
-        )  # fmt: skip
-    if action == "gc":
-        parser.add_argument("--yes", action="store_true", help="do not ask")
-        parser.add_argument(
-            "--stopped",
-            action="store_true",
-            help="also remove runs that their user stopped, and sweeps that are not complete",
+        others = (
+            "`iclflow runs verify` checks hashes, `iclflow runs gc` removes what is incomplete."
         )
-    add_json(parser)
+        parser.epilog = others
+        parser.flag("--name", "only names that match, with * and ?", "PATTERN")
+        parser.flag("--status", "only this status", choices=STATUSES)
+        each = "only runs with this setting, such as model.heads=4; may be repeated"
+        parser.flag("--where", each, "SETTING=VALUE", action="append", default=[])
+    if action == "gc":
+        parser.switch("--yes", "do not ask")
+        also = "also remove runs that their user stopped, and sweeps that are not complete"
+        parser.switch("--stopped", also)
+    parser.add_json()
     return parser
 
 
@@ -67,11 +67,11 @@ def _list(roots: Sequence[Path], options) -> int:
     every = [run for root in roots for run in list_runs(root)]
     runs = filter_runs(every, options.name, options.status, options.where)
     if options.json:
-        print(json.dumps([run.as_json() for run in runs], indent=2))
+        print_json([run.as_json() for run in runs])
         return 0
     sweeps = [
         sweep
-        for root in ([] if options.where else roots)
+        for root in ([] if options.where else roots)  # a sweep has no single config
         for sweep in list_sweeps(root)
         if options.status in (None, sweep.status)
         and fnmatch.fnmatch(sweep.folder.name, options.name or "*")
@@ -100,7 +100,7 @@ def _print_runs(runs) -> None:
             kinds = (task, model, str(config.model.heads), risk, flow, str(config.seed))
         numbers = number(run.final_loss, ".6g"), number(run.seconds, ".2f")
         table.add_row(printable(run.folder), _status(run), run.result or "–", *kinds, *numbers)
-    print_wide(table, 240)
+    print_wide(table, _WIDTH)
 
 
 def _print_sweeps(sweeps) -> None:
@@ -110,7 +110,7 @@ def _print_sweeps(sweeps) -> None:
     for sweep in sweeps:
         runs = "–" if sweep.runs is None else str(sweep.runs)
         table.add_row(printable(sweep.folder), _status(sweep), runs, str(sweep.batches))
-    print_wide(table, 240)
+    print_wide(table, _WIDTH)
 
 
 def _status(stored) -> str:
@@ -118,22 +118,23 @@ def _status(stored) -> str:
 
 
 def _verify(roots: Sequence[Path], options) -> int:
+    from ..report import count_of
     from ..store import find_damage, find_sweep_damage, list_runs, list_sweeps
-    from ._tables import count_of
 
     every = [run for root in roots for run in list_runs(root)]
+    # An unfinished run has no manifest yet, so no hashes to compare with.
     runs = [run for run in every if run.status != "unfinished"]
     sweeps = [sweep for root in roots for sweep in list_sweeps(root)]
     found = [sentence for run in runs for sentence in find_damage(run.folder) or _reason(run)]
     found += [sentence for sweep in sweeps for sentence in find_sweep_damage(sweep)]
     if options.json:
         result = {"runs": len(runs), "sweeps": len(sweeps), "damage": list(map(printable, found))}
-        print(json.dumps(result, indent=2))
+        print_json(result)
     else:
         read = f"{count_of(len(runs), 'run')} and {count_of(len(sweeps), 'sweep')} read"
         print(f"{read}, {count_of(len(found), 'file')} damaged.")
         for sentence in found:
-            print(f"iclflow: {printable(sentence)}", file=sys.stderr)
+            note(printable(sentence))
     return 2 if found else 0
 
 
@@ -143,23 +144,26 @@ def _reason(run) -> list[str]:
 
 
 def _gc(roots: Sequence[Path], options) -> int:
+    from ..report import count_of
     from ..store import plan_removal, remove
-    from ._tables import count_of
 
     found = plan_removal(roots, options.stopped)
     if not found.folders:
-        empty = {name: [] for name in _REMOVED}
-        print(json.dumps(empty) if options.json else f"Nothing to remove below {_join(roots)}.")
+        if options.json:
+            print_json({name: [] for name in _REMOVED})
+        else:
+            print(f"Nothing to remove below {_join(roots)}.")
         return 0
+    # Questions go to standard error: standard output may be read by a program.
     if not options.yes and not _confirm(found.files, found.runs, found.sweeps):
         print("Nothing was removed.", file=sys.stderr)
         return 0
     removed = remove(found)
     result = {name: [printable(path) for path in getattr(removed, name)] for name in _REMOVED}
     for folder, reason in removed.left:
-        print(f"iclflow: left {printable(folder)} as it is: {reason}.", file=sys.stderr)
+        note(f"left {printable(folder)} as it is: {reason}.")
     if options.json:
-        print(json.dumps(result, indent=2))
+        print_json(result)
         return 0
     whats = ("file", "run", "sweep")
     files, runs, sweeps = (count_of(len(result[f"{what}s"]), what) for what in whats)
@@ -175,7 +179,7 @@ def _join(roots: Sequence[Path]) -> str:
 
 def _confirm(files: Sequence[Path], runs: Sequence[Path], sweeps: Sequence[Path]) -> bool:
     """Whether the user agrees to remove these."""
-    from ._tables import count_of
+    from ..report import count_of
 
     for path in (*files, *runs, *sweeps):
         print(printable(path), file=sys.stderr)

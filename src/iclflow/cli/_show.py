@@ -1,36 +1,32 @@
 """`iclflow show RUN`: the summary and the figure of a run on disk."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from ..config import InputError
 from ..files import write_atomic
 from ..runtime import start
-from ._errors import Parser, add_json
-from ._kinds import check_kind
+from ._arguments import Parser, check_kind
+from ._streams import print_json
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Shows a run, and draws its loss if asked."""
+    """Shows a run, and draws its loss with `--figure`."""
     parser = Parser(
         "show",
         "Shows the summary of a run on disk: a folder, the name of a run, or the beginning of its "
         "hash.",
     )
-    parser.add_argument("run", metavar="RUN", help="folder, name or hash")
-    parser.add_argument("--root", default="runs", metavar="DIR", help="where (default: runs)")
-    parser.add_argument(
-        "--figure", metavar="FILE", help="draw the loss with theory into this .png or .pdf"
-    )
-    parser.add_argument(
-        "--claims", action="store_true", help="list the claims that the run tests, with verdicts"
-    )
-    add_json(parser)
+    parser.flag("run", "folder, name or hash", "RUN")
+    parser.flag("--root", "where (default: runs)", "DIR", default="runs")
+    parser.flag("--figure", "draw the loss with theory into this .png or .pdf", "FILE")
+    parser.switch("--claims", "list the claims that the run tests, with verdicts")
+    parser.add_json()
     options = parser.parse_args(arguments)
     kind = Path(options.figure).suffix if options.figure else ".png"
     if kind not in (".png", ".pdf"):
         raise InputError(f"`--figure` = {options.figure}: must end in .png or .pdf.")
+    # All refusals come before JAX is loaded, which takes seconds.
     check_kind(options.run, "folder of a run")
     from ..store import find_damage, find_run
 
@@ -65,28 +61,14 @@ def main(arguments: Sequence[str]) -> int:
         result = {**summary.as_json(), "folder": str(found.folder)}
         if options.claims:
             result["claims"] = [outcome.as_json() for outcome in outcomes]
-        print(json.dumps(result, indent=2))
+        print_json(result)
         return 0
-    from ._tables import print_summary
+    from ._tables import print_summary, verdict_line
 
     print_summary(summary, f"in {found.folder}; its loss is drawn in {drawn}")
-    if options.claims:
-        print(_format_verdicts(outcomes))
-    return 0
-
-
-def _format_verdicts(outcomes) -> str:
-    """The verdicts of the claims that a run tests, one per line."""
-    if not outcomes:
-        return "no claim applies to this run"
-    from ..report import error_text
-    from ._verify import MARKS
-
-    width = max(len(outcome.claim.id) for outcome in outcomes)
-    lines = []
+    width = max((len(outcome.claim.id) for outcome in outcomes), default=0)
     for outcome in outcomes:
-        error = "" if outcome.worst is None else error_text(outcome.worst)
-        mark = f"{MARKS[outcome.verdict]} {outcome.verdict:<12}"
-        line = f"{mark} {outcome.claim.id:<{width}}  {error:<19} {outcome.reason}"
-        lines.append(line.rstrip())
-    return "\n".join(lines)
+        print(verdict_line(outcome, width))
+    if options.claims and not outcomes:
+        print("no claim applies to this run")
+    return 0

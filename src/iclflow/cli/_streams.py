@@ -1,5 +1,6 @@
 """Standard output and standard error, which may be closed early or from the start."""
 
+import json
 import os
 import select
 import sys
@@ -8,23 +9,28 @@ from typing import Any
 
 def open_streams() -> None:
     """Opens the null device for a stream that was closed at the start (`>&-`)."""
-    # Output first: it gets the lowest free descriptor, that of the missing stream.
+    # Output first: `open` takes the lowest free descriptor, which is that of the missing stream.
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))
 
 
 def note(text: str) -> None:
-    """Prints a line on standard error; if nobody reads it, the work goes on."""
+    """Prints a line on standard error; if that is closed, the work goes on."""
     try:
         print(f"iclflow: {text}", file=sys.stderr, flush=True)
     except OSError:
         _silence(sys.stderr)
 
 
+def print_json(data: Any) -> None:
+    """Prints results as JSON on standard output."""
+    print(json.dumps(data, indent=2))
+
+
 def note_waiting(what: str) -> None:
-    """Says that another process computes the same run or sweep; on a terminal the progress line
-    does."""
+    """Notes that another process computes the same run or sweep; on a terminal the progress line
+    says so already."""
     if not sys.stderr.isatty():
         note(f"waiting for another process that computes this {what}.")
 
@@ -32,7 +38,7 @@ def note_waiting(what: str) -> None:
 def silence_output() -> bool:
     """Whether standard output was closed by its reader. From then on it goes to the null device,
     so that nothing fails until the process ends."""
-    left = True
+    left = True  # the usual reason for a broken pipe, where the system cannot say
     if hasattr(select, "poll"):
         poll = select.poll()
         poll.register(sys.stdout.fileno(), 0)

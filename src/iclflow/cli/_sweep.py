@@ -1,7 +1,6 @@
 """`iclflow sweep FILE`: many runs, one table."""
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -9,13 +8,12 @@ from typing import Any
 
 from ..config import InputError, named, read_toml, with_flags
 from ..runtime import Activity, start, use_one_thread
-from ._errors import Parser, add_json, add_resume_flags, parse_resumable
+from ._arguments import Parser, check_kind
 from ._interrupts import Interrupts, ignore_signals, report_kept
-from ._kinds import check_kind
-from ._streams import note_waiting
+from ._streams import note_waiting, print_json
 
 ENGINES = ("local", "ray")
-# Keys of the file that are not settings of [base], by what a user might give as a flag.
+# Keys of the file outside of [base], by the flag that a user might try.
 _IN_FILE = {"seed": "seeds"} | {key: key for key in ("seeds", "name", "batch", "zip", "measure")}
 
 
@@ -27,22 +25,24 @@ def main(arguments: Sequence[str]) -> int:
         return 0 if arguments else 2
     if arguments[0] == "--measurements":
         return _list_measurements("--json" in arguments)
-    file, options, flags = parse_resumable(parser, arguments)
+    file, options, flags = parser.parse_resumable(arguments)
     check_kind(file, "file of a sweep")
     if options.address is not None and options.engine != "ray":
         raise InputError(f"`--address` = {options.address} needs --engine ray.")
     data = _with_base_flags(named(read_toml(file), file), flags)
-    use_one_thread()
+    use_one_thread()  # rows must not depend on how many cores a machine has
     # With Ray its workers use the devices: this process only checks and gathers.
     start(processor_only=options.engine == "ray")
-    engine = _engine(options)
     from ..store import SWEEP, check_input
-    from ..sweeps import parse_sweep, sweep_text
+    from ..sweeps import LocalEngine, RayEngine, parse_sweep, sweep_text
 
+    with parser.name_flags():
+        engine = RayEngine(options.address) if options.engine == "ray" else LocalEngine()
     sweep = parse_sweep(data)
     path = Path(options.out) if options.out else Path("sweeps") / sweep.folder_name
     check_input(file, path, {SWEEP: sweep_text(sweep)})
-    return _run(sweep, path, options, engine)
+    with parser.name_flags():
+        return _run(sweep, path, options, engine)
 
 
 def _parser() -> Parser:
@@ -57,18 +57,17 @@ def _parser() -> Parser:
         "`iclflow sweep --measurements` lists what can be measured.",
         add_help=False,
     )
-    parser.add_argument("--out", metavar="DIR", help="where to write (default: sweeps/NAME-HASH)")
-    parser.add_argument(
-        "--engine", choices=ENGINES, default="local",
-        help="where to compute: on the devices of this machine (default), or as tasks of Ray",
-    )  # fmt: skip
-    parser.add_argument(
-        "--address", metavar="ADDRESS",
-        help="HOST:PORT of a Ray cluster that this machine is a node of, or auto for the one that "
-        "runs here (default: start Ray on this machine for this sweep)",
-    )  # fmt: skip
-    add_resume_flags(parser)
-    add_json(parser)
+    parser.flag("--out", "where to write (default: sweeps/NAME-HASH)", "DIR")
+    words = "where to compute: on the devices of this machine (default), or as tasks of Ray"
+    parser.flag("--engine", words, choices=ENGINES, default="local")
+    parser.flag(
+        "--address",
+        "HOST:PORT of a Ray cluster that this machine is a node of, or auto for the one that runs "
+        "here (default: start Ray on this machine for this sweep)",
+        "ADDRESS",
+    )
+    parser.add_resume()
+    parser.add_json()
     return parser
 
 
@@ -80,10 +79,10 @@ def _with_base_flags(data: dict[str, Any], flags: Sequence[str]) -> dict[str, An
     for flag in flags:
         name = flag.removeprefix("--").partition("=")[0]
         if flag.startswith("--") and name in _IN_FILE:
-            raise InputError(f"`{flag}` is no flag: `{_IN_FILE[name]}` stands in the sweep's file.")
+            raise InputError(f"`{flag}` is not a flag: set `{_IN_FILE[name]}` in the file instead.")
     merged = with_flags(base, flags)
     axes = data.get("axes", {})
-    axes = axes if isinstance(axes, dict) else {}
+    axes = axes if isinstance(axes, dict) else {}  # `parse_sweep` refuses anything else
     for flag in flags:
         name = flag.removeprefix("--").partition("=")[0]
         section, _, key = name.partition(".")
@@ -91,12 +90,6 @@ def _with_base_flags(data: dict[str, Any], flags: Sequence[str]) -> dict[str, An
         if flag.startswith("--") and (name in axes or isinstance(inside, dict) and key in inside):
             raise InputError(f"`{flag}` is an axis of this sweep: change it in the file.")
     return data | {"base": merged}
-
-
-def _engine(options):
-    from ..sweeps import LocalEngine, RayEngine
-
-    return RayEngine(options.address) if options.engine == "ray" else LocalEngine()
 
 
 def _run(sweep, path: Path, options, engine) -> int:
@@ -119,9 +112,10 @@ def _run(sweep, path: Path, options, engine) -> int:
     shares = emergence(found.table())
     result["emergence"] = [dataclasses.asdict(share) for share in shares]
     if options.json:
-        print(json.dumps(result, indent=2))
+        print_json(result)
     else:
-        from ._tables import count_of, print_emergence
+        from ..report import count_of
+        from ._tables import print_emergence
 
         counts = ", ".join(f"{count} {name}" for name, count in manifest["results"].items())
         batches = f"{manifest['batches']} batch{'es' * (manifest['batches'] != 1)}"
@@ -141,7 +135,7 @@ def _list_measurements(as_json: bool) -> int:
             {"name": m.name, "words": m.words, "columns": dict(m.columns)}
             for m in MEASUREMENTS.values()
         ]
-        print(json.dumps(listed, indent=2))
+        print_json(listed)
         return 0
     for each in MEASUREMENTS.values():
         print(f"{each.name}\n    {each.words}\n    adds {', '.join(each.columns)}")

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -11,11 +11,15 @@ from rich.table import Table
 from rich.text import Text
 
 from ..experiment import Summary
-from ..papers import Claim
+from ..papers import Claim, Outcome
+from ..report import SIGNS, error_text
 from ..trajectory import Result
 
 if TYPE_CHECKING:
     from ..sweeps import Share
+
+# Characters where no terminal has a width: enough for the names of patterns and some settings.
+_EMERGENCE_WIDTH = 140
 
 
 def print_summary(summary: Summary, closing: str) -> None:
@@ -25,11 +29,11 @@ def print_summary(summary: Summary, closing: str) -> None:
     grid = Table.grid(padding=(0, 2))
     steps = run.statistics.get("steps")
     grid.add_row("result", f"{run.result.name}: {run.result.value}")
-    if run.result is not Result.stationary:
+    if run.result is not Result.stationary:  # such a run has no time
         end = f"{run.times[-1]:.6g} {unit}"
         grid.add_row("ended at", end + (f", {steps} steps" if steps else ""))
     grid.add_row("loss", summary.loss)
-    grid.add_row("smallest reachable", _number(summary.floor, "not known"))
+    grid.add_row("smallest reachable", _format(summary.floor, "not known"))
     grid.add_row("theory", summary.theory or "none that applies")
     if summary.division is not None:
         grid.add_row("phases", summary.division.phases)
@@ -39,14 +43,14 @@ def print_summary(summary: Summary, closing: str) -> None:
     if summary.plateaus:
         table = plain_table("plateau", "from", "to", "level", "predicted")
         for i, rest in enumerate(summary.plateaus):
-            cells = (_number(x) for x in (rest.start, rest.end, rest.level, rest.predicted))
+            cells = (_format(x) for x in (rest.start, rest.end, rest.level, rest.predicted))
             table.add_row(str(i), *cells)
         console.print(table)
     if summary.drops:
         table = plain_table("drop", "predicted", "measured", "deviation")
         for i, drop in enumerate(summary.drops):
             error = drop.note or ("–" if drop.error is None else f"{100 * drop.error:.3g} %")
-            table.add_row(str(i), _number(drop.predicted), _number(drop.measured), error)
+            table.add_row(str(i), _format(drop.predicted), _format(drop.measured), error)
         console.print(table)
     console.print(Text(closing), soft_wrap=True)
 
@@ -60,6 +64,13 @@ def print_claims(claims: tuple[Claim, ...]) -> None:
             words += f" misstated: corrected in {claim.corrected_by}"
         console.print(Text(claim.id, style="bold"), Text(words))
         console.print(Padding(Text(claim.statement), (0, 0, 0, 4)))
+
+
+def verdict_line(outcome: Outcome, width: int, time: str = "") -> str:
+    """One line on a claim: its verdict, its id in `width` characters, its error, and the reason."""
+    error = "" if outcome.worst is None else error_text(outcome.worst)
+    mark = f"{SIGNS[outcome.verdict]} {outcome.verdict:<12}"
+    return f"{mark} {outcome.claim.id:<{width}}  {error:<19} {time}{outcome.reason}".rstrip()
 
 
 def plain_table(*columns: str) -> Table:
@@ -77,11 +88,11 @@ def print_emergence(shares: Sequence["Share"]) -> None:
     table = plain_table("ended in", *shares[0].setting, "runs", "share", "95 % interval")
     for each in shares:
         interval = f"{100 * each.low:.1f} – {100 * each.high:.1f} %"
-        cells = [*each.setting.values(), f"{each.runs} of {each.of}"]
+        cells: list[Any] = [*each.setting.values(), f"{each.runs} of {each.of}"]
         cells += [f"{100 * each.runs / each.of:.1f} %", interval]
         value = each.value if each.column == "roles" else f"{each.column}: {each.value}"
         table.add_row(value, *map(str, cells))
-    print_wide(table, 140)
+    print_wide(table, _EMERGENCE_WIDTH)
 
 
 def print_wide(table: Table, width: int) -> None:
@@ -91,10 +102,5 @@ def print_wide(table: Table, width: int) -> None:
     Console(highlight=False, width=known, markup=False).print(table)
 
 
-def count_of(count: int, noun: str) -> str:
-    """A number with its noun, such as "2 runs"."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
-def _number(value: float | None, missing: str = "–") -> str:
+def _format(value: float | None, missing: str = "–") -> str:
     return missing if value is None else f"{value:.6g}"

@@ -6,11 +6,10 @@ from pathlib import Path
 
 from ..config import InputError
 from ..runtime import Activity, start
-from ._claims import PAPERS
-from ._errors import Parser
+from ..studies import PAPERS
+from ._arguments import Parser
 from ._interrupts import Interrupts, ignore_signals
 
-MARKS = {"holds": "✓", "fails": "✗", "inconclusive": "?", "misstated": "≠"}
 _VERBS = {
     "holds": ("holds", "hold"),
     "fails": ("fails", "fail"),
@@ -20,15 +19,17 @@ _VERBS = {
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs claims; 1 if one fails (with --falsify: if one does not)."""
+    """Runs claims; 1 if one fails (with --falsify: if one does not), or a figure breaks."""
     options = _parser().parse_args(arguments)
     if options.jobs is not None and options.jobs < 1:
         raise InputError(f"`--jobs` = {options.jobs}: must be at least 1.")
     start(brief=True)
     from ..papers import Outcome
     from ..verification import PAGES, select, verify
+    from ._tables import verdict_line
 
     selected = {"paper": options.paper, "tier": options.tier}
+    # Unknown ids are refused here, before a folder is made.
     chosen, _ = select(options.claim or (), **selected)
     width = max(len(claim.id) for claim in chosen)
     quiet = options.json == "-"
@@ -37,9 +38,9 @@ def main(arguments: Sequence[str]) -> int:
     with Interrupts("no report was written") as interrupts, Activity("verifying") as activity:
 
         def show(result) -> None:
-            interrupts.check()
+            interrupts.check()  # a claim may have taken Ctrl-C for its own failure
             if isinstance(result, Outcome):
-                line = _line(result, width)
+                line = verdict_line(result, width, f"{result.seconds:7.1f} s  ")
             else:
                 line = f"✗ figure {result.name}: {result.problem}" if result.problem else ""
             if line and not quiet:
@@ -67,15 +68,18 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parser() -> Parser:
     parser = Parser("verify", "Computes the claims of the papers and writes a report.")
-    add = parser.add_argument
-    add("--claim", action="append", metavar="ID", help="a claim; `linear/` means all that begin so")
-    add("--paper", choices=PAPERS, help="the claims of one paper")
-    add("--tier", choices=("smoke", "default", "paper"), default="default", help="how much to do")
-    add("--falsify", action="store_true", help="against wrong predictions: every claim must fail")
-    add("--json", nargs="?", const="-", metavar="FILE", help="results as JSON, printed or in FILE")
-    add("--jobs", type=int, metavar="N", help="workers (default: one per core, up to four)")
-    add("--out", metavar="DIR", help="where to write (default: out/verify; out/verify-part for a "
-        "part of the claims; out/falsify and out/falsify-part with --falsify)")  # fmt: skip
+    parser.flag("--claim", "a claim; `linear/` means all that begin so", "ID", action="append")
+    parser.flag("--paper", "the claims of one paper", choices=PAPERS)
+    parser.add_tier()
+    parser.switch("--falsify", "against wrong predictions: every claim must fail")
+    parser.flag("--json", "results as JSON, printed or in FILE", "FILE", nargs="?", const="-")
+    parser.flag("--jobs", "workers (default: one per core, up to four)", "N", type=int)
+    parser.flag(
+        "--out",
+        "where to write (default: out/verify; out/verify-part for a part of the claims; "
+        "out/falsify and out/falsify-part with --falsify)",
+        "DIR",
+    )
     return parser
 
 
@@ -84,37 +88,30 @@ def _folder(options) -> Path:
     if options.out:
         return Path(options.out)
     kind = "falsify" if options.falsify else "verify"
+    # The paper tier computes more than the default, so that it is a whole report as well.
     whole = not (options.claim or options.paper or options.tier == "smoke")
     return Path("out") / (kind if whole else f"{kind}-part")
 
 
-def _line(outcome, width: int) -> str:
-    from ..report import error_text
-
-    worst = outcome.worst
-    error = "" if worst is None else error_text(worst)
-    mark = f"{MARKS[outcome.verdict]} {outcome.verdict:<12}"
-    line = f"{mark} {outcome.claim.id:<{width}}  {error:<19} {outcome.seconds:7.1f} s"
-    return f"{line}  {outcome.reason}".rstrip()
-
-
 def _print_closing(report, page: Path) -> None:
-    from ..report import left_out_text
+    from ..report import count_of, left_out_text
 
-    count = len(report.outcomes)
-    seconds = round(report.info.seconds, 3)
-    print(f"{count} claim{'' if count == 1 else 's'} in {seconds:.1f} s: {_closing(report)}")
+    count = count_of(len(report.outcomes), "claim")
+    print(f"{count} in {report.info.seconds:.1f} s: {_count_verdicts(report)}")
+    if report.not_drawn:
+        figures = count_of(len(report.not_drawn), "figure")
+        print(f"{figures} could not be drawn: {', '.join(report.not_drawn)}.")
     if report.left_out:
         print(left_out_text(report.left_out))
     print(f"report: {page}")
 
 
-def _closing(report) -> str:
-    """How many claims got each verdict, as a sentence."""
+def _count_verdicts(report) -> str:
+    """How many claims got each verdict, as the end of a sentence."""
     counts, falsify = report.verdicts, report.info.falsify
     if falsify and report.ok:
         return "all fail, as they should"
-    words = {v: f"{counts[v]} {_VERBS[v][counts[v] > 1]}" for v in MARKS if counts[v]}
+    words = {v: f"{counts[v]} {_VERBS[v][counts[v] > 1]}" for v in _VERBS if counts[v]}
     if falsify:
         must = {"fails": ", as they must", "holds": ", but none should"}
         return "; ".join(words[v] + must.get(v, "") for v in words)

@@ -1,4 +1,4 @@
-"""What every part of a config is: frozen, no unknown keys, every number checked."""
+"""The base of every section of a config: frozen, no unknown keys, every number checked."""
 
 from typing import Annotated
 
@@ -29,7 +29,7 @@ Flag = StrictBool
 Text = StrictStr
 Numbers = Annotated[tuple[Number, ...], Field(min_length=1)]
 Matrix = Annotated[tuple[Numbers, ...], Field(min_length=1)]
-# One number stands for a list of one, in files as on the command line.
+# A single number means a list of one, in files as on the command line.
 _AS_LIST = BeforeValidator(lambda value: value if isinstance(value, list | tuple) else (value,))
 _AS_GIVEN = PlainSerializer(lambda numbers: numbers[0] if len(numbers) == 1 else list(numbers))
 Counts = Annotated[tuple[Count, ...], Field(min_length=1), _AS_LIST, _AS_GIVEN]
@@ -37,7 +37,7 @@ NonNegatives = Annotated[tuple[NonNegative, ...], Field(min_length=1), _AS_LIST,
 
 
 class Settings(BaseModel):
-    """One section of a config. Values never change; keys that it does not know are refused."""
+    """One section of a config. Values never change, and unknown keys are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

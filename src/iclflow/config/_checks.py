@@ -1,15 +1,19 @@
-"""What the settings of a config must be to one another. Each error is one sentence."""
+"""Which settings go together: kinds of risk, sizes, flows, memory. Each error is one sentence."""
 
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
-from ..limits import MAX_FEATURES, feature_count
-from ._available import describe_pair, list_choices, risk_kinds
-from ._function_task import SparseTask
+from ..limits import MAX_FEATURES, RiskFacts, feature_count, find_kinds
 from ._limits import GIB, memory_here
 from ._memory import PROGRAM, largest_setting, memory_needed
-from ._multi_model import MultiSpectralModel
-from ._task import InContextInWeightTask, LinearRegressionTask, MultiTask
+from ._model import ModelSettings, MultiSpectralModel
+from ._task import (
+    InContextInWeightTask,
+    LinearRegressionTask,
+    MultiTask,
+    SparseTask,
+    TaskSettings,
+)
 from ._training import (
     GradientDescent,
     GradientFlow,
@@ -22,6 +26,22 @@ from ._training import (
 
 if TYPE_CHECKING:
     from ._config import Config
+
+
+def risk_kinds(task: TaskSettings, model: ModelSettings) -> tuple[str, ...]:
+    """The kinds that exist, best first."""
+    one_number = model.structured and not getattr(model, "per_coordinate", True)
+    blocks = isinstance(task, MultiTask) and task.disjoint and not task.rotated
+    facts = RiskFacts(
+        form="bilinear" if model.bilinear else "cubic" if model.cubic else "general",
+        dim=task.dim,
+        moments=task.linear,
+        regression=isinstance(task, LinearRegressionTask | MultiTask),
+        blind=model.label_blind,
+        scalar=one_number and not model.multi and task.isotropic,
+        blocks=model.spectral and blocks,
+    )
+    return find_kinds(facts)
 
 
 def check(config: "Config") -> None:
@@ -118,8 +138,8 @@ def _check_risk(config: "Config") -> None:
     if kind not in ("best", *kinds):
         raise InputError(
             "risk.kind",
-            problem=f'= "{kind}" does not exist for {describe_pair(task, model, kind)}',
-            allowed=f"must be {list_choices(kinds)}",
+            problem=f'= "{kind}" does not exist for {_describe_pair(task, model, kind)}',
+            allowed=f"must be {_list_choices(kinds)}",
         )
     if isinstance(config.risk, SampledRisk) and config.risk.integrate == "posterior":
         if not task.bayes_known:
@@ -137,8 +157,37 @@ def _check_risk(config: "Config") -> None:
         )
 
 
+def _describe_pair(task: TaskSettings, model: ModelSettings, kind: str) -> str:
+    """The model and the task, for a sentence that says which kind of risk they lack."""
+    if model.layers:
+        return "stacks of attention"
+    if model.spectral:
+        return "decomposable attention on a rotated task"
+    if model.multi and not model.label_blind:
+        return "attention with several labels whose weights depend on them"
+    if model.multi:
+        return "attention with several labels"
+    if not model.softmax:
+        return f'linear attention on `task.kind` = "{task.kind}"'
+    if model.kind == "structured" and kind == "large_context":
+        return "structured attention unless it attends to the context alone, on linear regression"
+    if model.kind == "structured":
+        return (
+            "structured attention unless the covariances of inputs and prior are multiples of the "
+            "identity, the prior mean is 0, and there is one ω per head and no self-attention"
+        )
+    return "softmax attention"
+
+
+def _list_choices(kinds: tuple[str, ...]) -> str:
+    """Kinds as a choice in a sentence: "a", "b" or "c"."""
+    quoted = [f'"{kind}"' for kind in kinds]
+    return " or ".join([", ".join(quoted[:-1]), quoted[-1]] if quoted[1:] else quoted)
+
+
 def _check_features(config: "Config") -> None:
-    """Refuses linear attention of too many features, of which the other risks may still be had."""
+    """Refuses linear attention with too many features for an exact risk; other risks still
+    exist."""
     model, dim = config.model, config.task.dim
     features = feature_count("cubic", dim)
     if features > MAX_FEATURES:
@@ -178,7 +227,7 @@ def _check_flow(config: "Config") -> None:
 
 def _deterministic(config: "Config") -> str:
     kinds = risk_kinds(config.task, config.model)
-    return list_choices(tuple(kind for kind in kinds if kind not in ("minibatch", "sampled")))
+    return _list_choices(tuple(kind for kind in kinds if kind not in ("minibatch", "sampled")))
 
 
 def _check_save(config: "Config") -> None:

@@ -8,9 +8,8 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from ..limits import RiskKind, best_kind
-from ._available import risk_kinds
 from ._base import Flag, Settings, Text
-from ._checks import check, check_memory
+from ._checks import check, check_memory, risk_kinds
 from ._model import ModelSettings
 from ._task import TaskSettings
 from ._training import (
@@ -42,7 +41,7 @@ class Config(Settings):
     @model_validator(mode="before")
     @classmethod
     def _with_default_kinds(cls, data: Any) -> Any:
-        """A section that does not say its kind has that of its default."""
+        """A section without a kind has the kind of its default."""
         if not isinstance(data, Mapping):
             return data
         completed = dict(data)
@@ -52,7 +51,7 @@ class Config(Settings):
         return completed
 
     @model_validator(mode="after")
-    def _check(self, info: Any) -> "Config":  # a protocol that cannot be checked
+    def _check(self, info: Any) -> "Config":  # pydantic's protocol for this type is not checkable
         check(self)
         if not (info.context or {}).get("stored"):
             check_memory(self)
@@ -60,7 +59,7 @@ class Config(Settings):
 
     @property
     def risk_kind(self) -> RiskKind:
-        """The kind of risk that is minimised, with what `best` stands for in its place."""
+        """The kind of risk that is minimised, with `best` resolved."""
         kind = self.risk.kind
         return best_kind(risk_kinds(self.task, self.model)) if kind == "best" else kind
 

@@ -1,5 +1,4 @@
-"""What pydantic finds wrong with a config, as an `InputError` that names the setting as the file
-does."""
+"""Turns errors of pydantic into an `InputError` that names the setting as the file does."""
 
 import difflib
 from collections.abc import Mapping, Sequence
@@ -9,7 +8,7 @@ from pydantic import ValidationError
 
 from ..errors import InputError, shorten
 
-# What pydantic calls the types that files have.
+# Types of values in a file, by pydantic's names.
 _TYPES = {
     "int": "a whole number",
     "float": "a number",
@@ -32,7 +31,7 @@ _BOUNDS = {
 def find_error(
     error: ValidationError, data: Any, allowed: Mapping[str, Sequence[str]]
 ) -> InputError:
-    """The first thing that is wrong.
+    """The first error in a config.
 
     **Arguments:**
 
@@ -65,8 +64,8 @@ def find_error(
 
 
 def _most_telling(found: Sequence[Any]) -> Any:
-    """The first error; where that is a missing key, one beside it that nobody knows, since it may
-    be the same key, misspelt."""
+    """The first error. If it is a missing key, an unknown key in the same section comes first: it
+    may be the same key, misspelt."""
     first = found[0]
     if first["type"] != "missing":
         return first
@@ -93,8 +92,8 @@ def _requirement(kind: str, context: dict[str, Any], message: str) -> str:
 
 
 def _path(location: tuple, data: Any) -> list[str | int]:
-    """The way to a setting as the user wrote it: pydantic's union tags, and the index of a number
-    that stands for a list of one, are left out."""
+    """The path of a setting as the user wrote it, without pydantic's union tags, and without the
+    index into a list of one that was given as a number."""
     path: list[str | int] = []
     for i, step in enumerate(location):
         if isinstance(data, dict) and (step in data or i == len(location) - 1):

@@ -1,6 +1,5 @@
-"""Configs as TOML: read, checked, written."""
+"""Configs as TOML: read and checked."""
 
-import json
 import re
 import tomllib
 from collections.abc import Mapping
@@ -9,12 +8,11 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 
-from ..errors import InputError, shorten
+from ..errors import InputError
 from ._config import Config
 from ._errors import find_error
 
-# A config is a page of text, and a sweep of a million points two of its axes; a file of this size
-# is something else.
+# Bytes: a config is a page of text, and a sweep with a million points has a file of some MB.
 _LARGEST_FILE = 2**26
 
 
@@ -22,7 +20,7 @@ def read_toml(path: Path | str) -> dict[str, Any]:
     """The content of a TOML file as plain data."""
     path = Path(path)
     try:
-        with path.open("rb") as file:  # of a device there may be no end
+        with path.open("rb") as file:  # a device may have no end
             content = file.read(_LARGEST_FILE + 1)
         if len(content) > _LARGEST_FILE:
             raise InputError(
@@ -52,8 +50,7 @@ def parse_config(data: Mapping[str, Any], stored: bool = False) -> Config:
 
     **Arguments:**
 
-    - `stored`: whether the run is there already, or was checked before: then nobody asks whether
-      this machine has the memory for it, now.
+    - `stored`: whether the run exists already, or was checked before: then memory is not checked.
     """
     try:
         return Config.model_validate(dict(data), context={"stored": stored})
@@ -62,8 +59,8 @@ def parse_config(data: Mapping[str, Any], stored: bool = False) -> Config:
 
 
 def _find_error_of_kind(data: Mapping[str, Any]) -> InputError | None:
-    """What is wrong with the kind of a risk whose other settings are those of another kind: that
-    they do not belong to it is beside the point if that kind cannot be had at all."""
+    """The error about the kind of a risk, if that kind does not exist for this model and task. It
+    is more useful than the errors about settings that belong to another kind."""
     section, known = data.get("risk"), known_keys(data).get("risk", ())
     if not isinstance(section, Mapping) or not known or set(section) <= set(known):
         return None
@@ -106,7 +103,7 @@ def sections() -> tuple[str, ...]:
 
 
 def section_class(section: str, data: Any):
-    """The class of the kind that `data` names, or of the default; None if there is no such."""
+    """The class of the kind that `data` names, or of the default; None if the kind is unknown."""
     field = Config.model_fields[section]
     unsaid = data is None or (isinstance(data, Mapping) and "kind" not in data)
     if unsaid and not field.is_required():
@@ -116,39 +113,3 @@ def section_class(section: str, data: Any):
         if kind_class.model_fields["kind"].default == kind:
             return kind_class
     return None
-
-
-def to_toml(data: Mapping[str, Any]) -> str:
-    """Plain data as TOML: single values first, then one table per section."""
-    return "\n".join(_lines(data, ())) + "\n"
-
-
-def _lines(data: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
-    tables = {key: value for key, value in data.items() if isinstance(value, Mapping)}
-    plain = {key: value for key, value in data.items() if key not in tables and value is not None}
-    lines = [f"{_key(key)} = {_value(value)}" for key, value in plain.items()]
-    for key, value in tables.items():
-        below = (*path, str(key))
-        header = [f"[{'.'.join(_key(step) for step in below)}]"]
-        lines += ([""] if lines else []) + header + _lines(value, below)
-    return lines
-
-
-def _key(key: Any) -> str:
-    return str(key) if re.fullmatch(r"[A-Za-z0-9_-]+", str(key)) else _value(str(key))
-
-
-def _value(value: Any) -> str:
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(_value(entry) for entry in value)}]"
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items()) + "}"
-    raise TypeError(f"TOML has no way to write {shorten(value)}.")

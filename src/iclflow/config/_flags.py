@@ -1,7 +1,7 @@
 """Settings given on the command line, which override those of a file: `--model.heads 8`.
 
 The flags are built from the models of the config, for the kinds that the file chooses. They are
-taken as text: what a value must be is said by the models alone, in one kind of sentence.
+read as text: only the models check values, so that all errors look alike.
 """
 
 import contextlib
@@ -62,7 +62,7 @@ def _with_kinds(data: Mapping[str, Any], flags: Sequence[str]) -> dict[str, Any]
                     raise InputError(f"{section}.kind", value, f"must be one of {choices}")
                 inside = merged.get(section)
                 inside = inside if isinstance(inside, Mapping) else {}
-                # What the file says for another kind is not meant for this one.
+                # Settings that the file gives for another kind are dropped.
                 known = known_keys({section: {"kind": value}})[section]
                 other = inside.get("kind", value) != value
                 kept = {k: v for k, v in inside.items() if not other or k in known}

@@ -1,35 +1,43 @@
-"""How much memory this process may take: the least that the machine, its containers and the limits
-of processes allow."""
+"""How much memory this process may take, and errors that say that it ran out.
 
+The machine, its containers and the limits of processes each allow some: the least counts.
+"""
+
+import errno
 import functools
 import os
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 GIB = 2**30
-# Of a limit that a run may take: others need some, and an estimate is no measurement.
+# The share of a limit that a run may take: other processes need some, and estimates are not exact.
 SHARE = 0.75
-# A process has addresses that it never uses: threads' stacks, libraries, an allocator's reserve.
+# A process reserves addresses that it never uses: stacks, libraries, the allocator's reserve.
 # (Measured: a run of 0.9 GiB has 2.1 GiB of them.)
 UNUSED_ADDRESSES = 1.25 * GIB
+# What JAX and libraries in C++ say. JAX has no class of its own for this error.
+_SAID = ("RESOURCE_EXHAUSTED", "Out of memory", "out of memory", "bad_alloc", "OutOfMemory")
+_ASKED = re.compile(r"(?:allocat\w+|Unable to allocate)\s+([\d.]+)\s*(bytes|[KMGT])")
+_UNITS = {"bytes": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 class Limit(NamedTuple):
-    """So many bytes, and who allows them, as the end of a sentence: "that this machine has"."""
+    """A number of bytes, and who allows them, as the end of a sentence: "that this machine has"."""
 
     size: float
     words: str
 
     @property
     def usable(self) -> float:
-        """How many of them a run may take."""
+        """The bytes that a run may take."""
         return SHARE * self.size
 
     @property
     def sentence(self) -> str:
-        """How many, of how many, and who says so."""
+        """The usable bytes, the limit, and who sets it, as part of a sentence."""
         return f"{self.usable / GIB:.3g} of the {self.size / GIB:.3g} GiB {self.words}"
 
 
@@ -38,10 +46,10 @@ def memory_here(now: bool = True) -> Limit:
 
     **Arguments:**
 
-    - `now`: whether what others hold at the moment counts. What is under way need not be given up
-      because they do.
+    - `now`: whether to count memory that other processes hold at the moment. Work that is under way
+      need not stop because of them.
     """
-    # Looked up again after a second at the earliest: a sweep asks for each of its points.
+    # Cached for a second: a sweep asks for each of its points.
     return _least(now, int(time.monotonic()))
 
 
@@ -59,11 +67,11 @@ def machine_limits() -> Iterator[Limit]:
         size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         yield Limit(float(size), "that this machine has")
     except (AttributeError, OSError, ValueError):
-        pass  # not every system says it
+        pass  # not every system knows it
 
 
 def free_memory(root: Path) -> Iterator[Limit]:
-    """What of the machine's memory is free, or held by this process."""
+    """The memory of the machine that is free, or held by this process already."""
     for line in _text(root / "proc/meminfo").splitlines():
         name, _, value = line.partition(":")
         if name == "MemAvailable" and value.split()[:1]:
@@ -72,7 +80,7 @@ def free_memory(root: Path) -> Iterator[Limit]:
 
 
 def _held(root: Path) -> float:
-    """What this process has already, and need not ask for again."""
+    """The bytes that this process holds already."""
     pages = _text(root / "proc/self/statm").split()
     return float(os.sysconf("SC_PAGE_SIZE") * int(pages[1])) if len(pages) > 1 else 0.0
 
@@ -89,7 +97,7 @@ def container_limits(root: Path) -> Iterator[Limit]:
             folders, name = (top / "memory",), "memory.limit_in_bytes"
         else:
             continue
-        # In a container the own group is often the top of what can be seen, whatever its path.
+        # In a container, its own group is often mounted at the top, whatever its path is.
         inside = Path(place.lstrip("/"))
         for group in {*(inside, *inside.parents)}:
             for folder in folders:
@@ -99,7 +107,7 @@ def container_limits(root: Path) -> Iterator[Limit]:
 
 
 def process_limits() -> Iterator[Limit]:
-    """What `ulimit` says."""
+    """The limits that `ulimit` sets."""
     try:
         import resource
     except ImportError:  # a system without such limits
@@ -114,8 +122,33 @@ def process_limits() -> Iterator[Limit]:
 
 
 def _text(path: Path) -> str:
-    """The text of a file of the system; none where there is no such file."""
+    """The text of a system file; empty if it does not exist."""
     try:
         return path.read_text()
     except (OSError, UnicodeDecodeError):
         return ""
+
+
+def out_of_memory(error: BaseException) -> str | None:
+    """A sentence for an error that says that memory ran out, whoever raised it; else None."""
+    if not _is_about_memory(error):
+        return None
+    asked = _ASKED.search(str(error))
+    wanted = ""
+    if asked is not None:
+        wanted = f" ({float(asked[1]) * _UNITS[asked[2]] / GIB:.3g} GiB were asked for at once)"
+    here = memory_here()
+    return (
+        f"This needs more memory than there is{wanted}: a run may take {here.sentence}. Smaller "
+        "sizes, batches or data sets need less."
+    )
+
+
+def _is_about_memory(error: BaseException) -> bool:
+    if isinstance(error, MemoryError):
+        return True
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    raised = isinstance(error, RuntimeError) or type(error).__module__.startswith(("jax", "duckdb"))
+    said = f"{type(error).__name__}: {error}"
+    return raised and any(words in said for words in _SAID)

@@ -1,13 +1,20 @@
-"""How much memory a run needs, so that one that cannot run is refused before it starts.
+"""How much memory a run needs, so that one that does not fit is refused before it starts.
 
-Every part is counted that grows with a setting. The constants were found by measuring the peaks of
-runs near a GiB: `tools/memory_estimates.py` measures them again.
+Every part that grows with a setting is counted. The constants were fitted to measured peaks of runs
+near a GiB: `tools/memory_estimates.py` measures them again.
 """
 
 import importlib.util
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..limits import FLOW_LANES, FLOW_TRIES, JACOBIAN_NUMBERS, MAX_IMPLICIT, feature_count
+from ..limits import (
+    FLOW_LANES,
+    FLOW_TRIES,
+    JACOBIAN_NUMBERS,
+    MAX_IMPLICIT,
+    TEST_LOOKS,
+    feature_count,
+)
 from ._held_out_size import (
     ALONE,
     COMPARED,
@@ -35,37 +42,36 @@ if TYPE_CHECKING:
 _DOUBLE, _SINGLE = 8, 4
 # Python, JAX, matplotlib, and what compiling takes.
 BASE = 600 * 2**20
-# What more of it programs take that are long: a layer of a stack, quadratures, a fused pass, and
-# for each input a term of the sums that are written out where labels are drawn.
+# Long programs take more to compile: per layer of a stack, for quadratures, for a fused pass, and
+# per input for the sums that are written out term by term where labels are drawn.
 _LAYER, _QUADRATURE, _FUSED, _TERM = 100 * 2**20, 400 * 2**20, 200 * 2**20, 2**20
-# The name that `memory_needed` gives it: that of no setting.
+# Key of `memory_needed` for the program itself: the name of no setting.
 PROGRAM = ""
-# Numbers for every entry of a covariance: of inputs and prior, their roots and eigenvectors.
+# Numbers per entry of a covariance: those of inputs and prior, their roots and eigenvectors.
 _COVARIANCES = 20
-# Copies of the weights that the stages of a solver hold, and those that a descent does.
+# Copies of the weights in the stages of a solver, and in a descent.
 _FLOW_COPIES, _DESCENT_COPIES = 30, 8
-# Bytes of what is recorded of one chunk of steps, with the chunk that is under way beside it.
+# Bytes recorded of one chunk of steps, together with the chunk under way.
 _RECORD = 3 * 2**25
-# Copies of what is kept of a run while it is joined and written.
+# Copies of the saved points of a run while they are joined and written.
 _KEPT_COPIES = 4
-# Points of a run that keeps what moves: of a flow, and of a descent that looks at its exact loss
-# (a test set is looked at 400 times).
-_DROPS, _LOOKS, _TEST_LOOKS = 1000, 3000, 400
-# Square matrices with a row for every feature that moments, their root and its factors take.
+# Points saved at drops: by a flow, and by a descent with an exact loss.
+_DROPS, _LOOKS = 1000, 3000
+# Square matrices with one row per feature: the moments, their root and its factors.
 _MOMENTS = 9
-# Square matrices with a row for every head, of risks that are sums over pairs of heads.
+# Square matrices with one row per head, in risks that are sums over pairs of heads.
 _PAIRS = 2
-# Drawing takes so many times what is drawn, beside it: random words, halves of them, normals; and
-# where a task draws its sequences itself.
+# Extra memory while sequences are drawn, as a multiple of theirs: random words, halves of them,
+# normals. The second is for tasks that draw their sequences themselves.
 _DRAWING, _SAMPLING = 3, 5
-# Square matrices with a row for every weight: a Jacobian, what is factorised, its factors.
+# Square matrices with one row per weight: a Jacobian, what is factorised, its factors.
 _JACOBIANS = 3
-# Arrays of `JACOBIAN_NUMBERS` that there are at a time.
+# Arrays of `JACOBIAN_NUMBERS` numbers at a time.
 _COLUMN_ARRAYS = 3
 
 
 class _Sizes(NamedTuple):
-    """What the memory of a run depends on."""
+    """The sizes that decide the memory of a run."""
 
     weights: int
     stored: int
@@ -86,12 +92,12 @@ class _Sizes(NamedTuple):
 
 
 def memory_needed(config: "Config", lanes: int = 1) -> dict[str, float]:
-    """About how many bytes a run needs, by the setting that makes it so many; the program itself
-    has the name `PROGRAM`.
+    """The estimated bytes that a run needs, by the setting that causes them; those of the program
+    itself are under `PROGRAM`.
 
     **Arguments:**
 
-    - `lanes`: how many runs of a sweep are one program; then it is what all of them need.
+    - `lanes`: how many runs of a sweep are one program; the estimate is for all of them.
     """
     size, largest = _Sizes.of(config), _largest(config)
     flow = isinstance(config.flow, GradientFlow)
@@ -113,7 +119,7 @@ def memory_needed(config: "Config", lanes: int = 1) -> dict[str, float]:
     add(largest if isinstance(config.save, SaveDrops) else save, kept)
     for name, count in _stored(config, size, lanes).items():
         add(name, count)
-    # One after the other: what the largest of them needs.
+    # These follow one after the other: only the largest counts.
     passing = _passing(config, size, beside)
     if passing:
         name = max(passing, key=lambda name: passing[name])
@@ -122,13 +128,13 @@ def memory_needed(config: "Config", lanes: int = 1) -> dict[str, float]:
 
 
 def largest_setting(needed: dict[str, float]) -> str:
-    """The setting that takes most of what `memory_needed` says."""
+    """The setting that causes most of what `memory_needed` estimates."""
     settings = {name: size for name, size in needed.items() if name != PROGRAM}
     return max(settings, key=lambda name: settings[name])
 
 
 def _long_programs(config: "Config") -> float:
-    """What compiling takes beyond the usual."""
+    """Bytes that compiling takes beyond the usual."""
     model = config.model
     exact = config.exact and (model.structured or model.spectral)
     context = getattr(config.risk, "integrate", "") == "context"
@@ -138,12 +144,11 @@ def _long_programs(config: "Config") -> float:
 
 
 def _stored(config: "Config", size: _Sizes, lanes: int) -> dict[str, float]:
-    """Sequences that stay in memory, by the setting that makes them so many."""
+    """Bytes of sequences that stay in memory, by the setting that causes them."""
     risk = config.risk
     if isinstance(risk, DatasetRisk | MinibatchRisk):
-        sets = (
-            2 if isinstance(risk, MinibatchRisk) else 1
-        )  # steps pick from one, losses are another
+        # Steps pick from one set, and losses are measured on another.
+        sets = 2 if isinstance(risk, MinibatchRisk) else 1
         statistics = sets == 1 and (config.model.bilinear or config.model.cubic)
         alive = 1 if statistics else sets * lanes
         return {"risk.sequences": _DOUBLE * alive * risk.sequences * size.stored}
@@ -153,11 +158,11 @@ def _stored(config: "Config", size: _Sizes, lanes: int) -> dict[str, float]:
 
 
 def _passing(config: "Config", size: _Sizes, lanes: int) -> dict[str, float]:
-    """What is needed for a while: to draw sequences, to take a step, to look at the loss."""
+    """Bytes that are needed for a while: to draw sequences, to take a step, to measure the loss."""
     risk, model, found = config.risk, config.model, {}
     if isinstance(risk, DatasetRisk | MinibatchRisk):
         drawing = risk.sequences * (_SAMPLING * size.stored + config.task.function_size)
-        # Of linear attention a data set is known by its moments.
+        # For linear attention the moments of a data set are enough.
         statistics = model.bilinear or model.cubic
         if isinstance(risk, MinibatchRisk):
             looking = 0 if statistics else risk.sequences * stored_predicted_numbers(config)
@@ -169,7 +174,7 @@ def _passing(config: "Config", size: _Sizes, lanes: int) -> dict[str, float]:
         sampled = risk if isinstance(risk, SampledRisk) else SampledRisk()
         batch = sampled.batch
         bytes_each = _SINGLE if sampled.precision == "float32" else _DOUBLE
-        # Where sequences lie side by side, what draws them makes room for what is computed on them.
+        # In lanes, the memory for drawing is free again when predictions are computed.
         each = (_DRAWING if in_lanes(config) else 1 + _SAMPLING) * size.stored
         each += config.task.function_size + size.gradient
         step = 0 if _fused(config) else bytes_each * lanes * batch * each
@@ -179,11 +184,11 @@ def _passing(config: "Config", size: _Sizes, lanes: int) -> dict[str, float]:
         drawn = tests.count if tests.blocks == 1 else tests.at_once
         times = _DRAWING if isinstance(config.task, LinearRegressionTask) else _SAMPLING
         drawing = drawn * (times * size.stored + config.task.function_size)
-        # A piece is taken out, and may get a token more.
+        # A part is copied, and may get one more token.
         looking = tests.at_once * (predicted_numbers(config) + 2 * size.stored)
         name = _longest(config)
         found[name] = max(found.get(name, 0.0), _SINGLE * max(drawing, looking))
-    if risk.kind in ("large_context", "first_order"):  # numbers for every pair of heads
+    if risk.kind in ("large_context", "first_order"):  # one number per pair of heads
         found["model.heads"] = _DOUBLE * lanes * _PAIRS * model.heads**2
     if config.exact and model.cubic:
         found["task"] = _DOUBLE * _MOMENTS * feature_count("cubic", config.task.dim) ** 2
@@ -194,7 +199,7 @@ def _passing(config: "Config", size: _Sizes, lanes: int) -> dict[str, float]:
 
 
 def _jacobian(config: "Config", size: _Sizes, lanes: int) -> float:
-    """What the implicit solver needs, in all lanes; nothing where it is never taken."""
+    """Bytes that the implicit solver needs, in all lanes; 0 where it is never used."""
     solver = getattr(config.flow, "solver")
     small = size.weights <= MAX_IMPLICIT
     if solver == "explicit" or (solver == "auto" and not small):
@@ -203,7 +208,7 @@ def _jacobian(config: "Config", size: _Sizes, lanes: int) -> float:
     statistics = config.model.bilinear or config.model.cubic
     way = max(size.weights, size.circuits, 0 if statistics else sequences * size.gradient // 4)
     columns = min(lanes * size.weights * way, max(JACOBIAN_NUMBERS, lanes * way))
-    # By itself it is taken where a flow is slow, or where gradients are all that counts.
+    # "auto" uses it where a flow is slow, or where gradients take nearly all of the time.
     taken = solver == "implicit" or (config.exact and config.model.structured)
     return _DOUBLE * (
         _JACOBIANS * lanes * size.weights**2 + (_COLUMN_ARRAYS * columns if taken else 0)
@@ -211,7 +216,7 @@ def _jacobian(config: "Config", size: _Sizes, lanes: int) -> float:
 
 
 def _tests(config: "Config") -> HeldOutSize | None:
-    """The test set of a run on fresh sequences whose exact loss is not known."""
+    """The size of the test set of a run on fresh sequences without an exact loss; else None."""
     if not config.sampled or config.exact_exists:
         return None
     compared = isinstance(config.task, LinearRegressionTask | MultiTask)
@@ -219,7 +224,7 @@ def _tests(config: "Config") -> HeldOutSize | None:
 
 
 def _gradient_numbers(config: "Config") -> int:
-    """About how many numbers one sequence takes while the gradient on it is computed."""
+    """The estimated numbers in memory for one sequence while its gradient is computed."""
     task, model = config.task, config.model
     tokens = task.longest_context + 1
     if model.layers:
@@ -227,7 +232,7 @@ def _gradient_numbers(config: "Config") -> int:
         return 3 * model.layers * model.heads * tokens**2 + drawn
     if not config.sampled:
         return stored_predicted_numbers(config) + 2 * model.heads * tokens * task.labels
-    if in_lanes(config):  # linear attention is done with the posterior before its products
+    if in_lanes(config):  # linear attention needs the posterior before its products
         parts = product_numbers(config), posterior_numbers(config)
         scores = stored_numbers(config) + 3 * model.heads * tokens
         return scores + sum(parts) if model.softmax else max(parts)
@@ -235,7 +240,7 @@ def _gradient_numbers(config: "Config") -> int:
 
 
 def _fused(config: "Config") -> bool:
-    """Whether steps store no sequence: there is a fused pass for them."""
+    """Whether steps use a fused pass, which stores no sequences."""
     risk, model = config.risk, config.model
     if not isinstance(risk, SampledRisk) or risk.precision != "float32":
         return False
@@ -246,7 +251,7 @@ def _fused(config: "Config") -> bool:
 
 
 def _points(config: "Config") -> int:
-    """How many points of a run are kept."""
+    """How many points of a run are saved."""
     save = config.save
     steps = getattr(config.flow, "steps", None)
     if isinstance(save, SaveExplicit):
@@ -255,18 +260,18 @@ def _points(config: "Config") -> int:
         return save.count if steps is None else min(save.count, steps)
     if steps is None:
         return _DROPS
-    return min(steps, _TEST_LOOKS if _tests(config) else _LOOKS)
+    return min(steps, TEST_LOOKS if _tests(config) else _LOOKS)
 
 
 def _largest(config: "Config") -> str:
-    """The setting that makes the weights so many."""
+    """The setting that contributes most to the number of weights."""
     names = ("heads", "rank", "width")
     sizes = {f"model.{name}": getattr(config.model, name, None) for name in names}
     return _name_of_largest(sizes | _task_sizes(config))
 
 
 def _longest(config: "Config") -> str:
-    """The setting that makes sequences so long, or what is computed on them so much."""
+    """The setting that contributes most to the memory per sequence."""
     context = {"task.context": config.task.longest_context + 1}
     return _name_of_largest(context | _task_sizes(config) | {"model.heads": config.model.heads})
 

@@ -1,22 +1,69 @@
 """The section `[task]`: what the sequences look like."""
 
+import math
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from ._base import Count, Matrix, NonNegative, NonNegatives, Numbers, Place, Positive, Share
-from ._function_task import (
-    DecisionTreeTask,
-    HermiteTask,
-    QuadraticTask,
-    SparseTask,
-    TwoLayerReLUTask,
+from ..limits import MAX_SUPPORTS
+from ._base import (
+    Count,
+    Counts,
+    Flag,
+    Matrix,
+    NonNegative,
+    NonNegatives,
+    Numbers,
+    Place,
+    Positive,
+    Settings,
+    Share,
 )
-from ._task_base import TaskBase
 
 
-class _Regression(TaskBase):
-    """What every kind of in-context linear regression has."""
+class _Task(Settings):
+    """Settings that all kinds of tasks share."""
+
+    context: Counts = Field(
+        default=(31,), description="Labelled pairs in a context; several lengths make it vary."
+    )
+    noisy_query: Flag = Field(
+        default=True, description="Whether the query label carries noise too."
+    )
+
+    @property
+    def longest_context(self) -> int:
+        return max(self.context)
+
+    @property
+    def labels(self) -> int:
+        """How many labels a token has."""
+        return 1
+
+    @property
+    def linear(self) -> bool:
+        """Whether the moments of tokens are known in closed form: linear attention is exact."""
+        return False
+
+    @property
+    def isotropic(self) -> bool:
+        """Whether no direction is preferred: x ~ N(0, cI) and w ~ N(0, γI)."""
+        return False
+
+    @property
+    def bayes_known(self) -> bool:
+        """Whether the posterior of the query label can be computed."""
+        return True
+
+    @property
+    def function_size(self) -> int:
+        """The estimated numbers in memory for the random function of one sequence, without its
+        values."""
+        return 0
+
+
+class _Regression(_Task):
+    """Settings that all kinds of in-context linear regression share."""
 
     eigenvalues: Annotated[tuple[Positive, ...], Field(min_length=1)] | None = Field(
         default=None, description="Eigenvalues of the input covariance, which is then diagonal."
@@ -70,7 +117,7 @@ class InContextInWeightTask(_Regression):
     )
 
 
-class MultiTask(TaskBase):
+class MultiTask(_Task):
     """Several regressions in one sequence, each with its own label and its own coordinates."""
 
     kind: Literal["multi_task"] = "multi_task"
@@ -82,11 +129,11 @@ class MultiTask(TaskBase):
         description="Number of input coordinates (default: as many as the tasks need).",
     )
     noise: NonNegatives = Field(
-        default=(0.0,), description="Variance of the label noise, one number or one a task."
+        default=(0.0,), description="Variance of the label noise, one number or one per task."
     )
     signal: NonNegatives | None = Field(
         default=None,
-        description="Variance of an entry of a task vector, one or one a task (default: 1/size).",
+        description="Variance of an entry of a task vector, one or one per task (default: 1/size).",
     )
     input_rotation: Matrix | None = Field(
         default=None, description="Orthogonal matrix that mixes the inputs."
@@ -115,8 +162,90 @@ class MultiTask(TaskBase):
         return self.input_rotation is not None or self.output_rotation is not None
 
 
+# Families of random functions on white inputs ------------------------------------------------
+
+
+class _Function(_Task):
+    """Settings that all families of random functions share."""
+
+    inputs: Count = Field(description="Number of input coordinates.")
+    noise: NonNegative = Field(default=0.0, description="Variance of the label noise.")
+
+    @property
+    def dim(self) -> int:
+        return self.inputs
+
+
+class _Variance(_Function):
+    """A family that is scaled to a variance of its noiseless label."""
+
+    variance: NonNegative = Field(default=1.0, description="Variance of the noiseless label.")
+
+
+class QuadraticTask(_Variance):
+    """Random quadratic functions without cross terms."""
+
+    kind: Literal["quadratic"] = "quadratic"
+
+
+class SparseTask(_Variance):
+    """Linear regression on a few coordinates, other ones in every sequence."""
+
+    kind: Literal["sparse"] = "sparse"
+    sparsity: Count = Field(default=3, description="How many coordinates matter.")
+
+    @property
+    def bayes_known(self) -> bool:
+        few = min(self.sparsity, self.inputs - self.sparsity)
+        # With 12 or more the count always exceeds the limit, and is slow to compute.
+        return few < 12 and math.comb(self.inputs, few) <= MAX_SUPPORTS
+
+
+class TwoLayerReLUTask(_Variance):
+    """Random two-layer ReLU networks."""
+
+    kind: Literal["two_layer_relu"] = "two_layer_relu"
+    hidden: Count = Field(default=100, description="Hidden units.")
+
+    @property
+    def bayes_known(self) -> bool:
+        return False
+
+    @property
+    def function_size(self) -> int:
+        return self.hidden * (self.inputs + self.longest_context)
+
+
+class DecisionTreeTask(_Variance):
+    """Random decision trees."""
+
+    kind: Literal["decision_tree"] = "decision_tree"
+    depth: Annotated[int, Field(strict=True, ge=1, le=12)] = Field(
+        default=4, description="Depth of the tree."
+    )
+
+    @property
+    def bayes_known(self) -> bool:
+        return False
+
+    @property
+    def function_size(self) -> int:
+        return 2 ** (self.depth + 1)
+
+
+class HermiteTask(_Function):
+    """A linear function plus one of a higher Hermite degree."""
+
+    kind: Literal["hermite"] = "hermite"
+    degree: Annotated[int, Field(strict=True, ge=2, le=12)] = Field(
+        default=2, description="Degree of the nonlinear part."
+    )
+    variance: NonNegative = Field(default=0.5, description="Variance of the nonlinear part.")
+    signal: NonNegative = Field(default=1.0, description="Variance of the linear part.")
+
+
 def _is_round(matrix: tuple[tuple[float, ...], ...] | None) -> bool:
-    """Whether the matrix is a multiple of the identity, as it is if it is not given."""
+    """Whether the matrix is a multiple of the identity, or not given, which means the identity."""
     if matrix is None:
         return True
     size, first = len(matrix), matrix[0][0]

@@ -55,7 +55,7 @@ class SampledRisk(Settings):
     batch: Several = Field(default=256, description="Sequences drawn for each step.")
     integrate: Literal["auto", "labels", "posterior", "none", "context"] = Field(
         default="auto",
-        description="What is integrated out by hand, which leaves less noise and the same mean.",
+        description="What is integrated out in closed form: less noise, the same mean.",
     )
     precision: Literal["float64", "float32"] = Field(
         default="float64", description="Of the sequences; single precision is faster."
@@ -82,12 +82,12 @@ class GradientFlow(Settings):
         default=1e-6, description="Share of the way down at which the run counts as converged."
     )
     max_steps: Annotated[int, Field(strict=True, ge=1, le=10**9)] = Field(
-        default=2_000_000, description="Gives up after so many attempted steps."
+        default=2_000_000, description="Gives up after this many attempted steps."
     )
 
 
 class _Descent(Settings):
-    """What everything that trains in steps has."""
+    """Settings of all training in steps."""
 
     learning_rate: Positive = Field(description="Size of a step.")
     steps: Count = Field(description="Number of steps.")

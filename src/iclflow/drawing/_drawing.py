@@ -1,4 +1,4 @@
-"""A figure that has been drawn, and how it is saved."""
+"""A finished figure with its data, how it is saved, and matplotlib's types for annotations."""
 
 import dataclasses
 import io
@@ -7,44 +7,47 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..files import write_own
+from ..files import to_toml, write_own
 
+# matplotlib takes seconds to load: only functions that draw import it.
 if TYPE_CHECKING:
-    import matplotlib.figure
+    from matplotlib.axes import Axes as Axes
+    from matplotlib.axis import Axis as Axis
+    from matplotlib.figure import Figure as Figure
+else:
+    Axes = Axis = Figure = Any
+
+# The files that `save_drawing` writes.
+SUFFIXES = ("pdf", "png", "npz", "toml")
 
 
 @dataclasses.dataclass(frozen=True)
 class Drawing:
-    """A figure that has been drawn.
+    """A finished figure.
 
     **Fields:**
 
-    - `data`: every number that is in the picture, by name.
-    - `config`: the settings that it was computed with.
-    - `caption`: what is to be seen in it; it is saved with the settings.
+    - `data`: every number in the picture, by name.
+    - `config`: the settings behind the numbers.
+    - `caption`: what the picture shows; saved with the settings.
     """
 
-    figure: "matplotlib.figure.Figure"
+    figure: Figure
     data: dict[str, np.ndarray]
     config: dict[str, Any]
     caption: str = ""
 
 
-# What `save_drawing` writes.
-SUFFIXES = ("pdf", "png", "npz", "toml")
-
-
 def save_drawing(drawing: Drawing, folder: Path | str, stem: str) -> list[Path]:
     """Writes a drawing as `stem`.pdf, .png, .npz (its data) and .toml (its caption and settings).
 
-    All four are made before the first is written, so that a failure leaves nothing behind. The
-    same drawing gives the same bytes. Files of these names that were not written so are refused.
+    All four are rendered before the first is written, so that a failure leaves nothing behind. The
+    same drawing gives the same bytes. A file of one of these names that
+    iclflow did not write is refused, never overwritten.
     """
-    from ..config import to_toml
-
     unfit = [key for key, values in drawing.data.items() if values.dtype.kind == "O"]
     if unfit:
-        raise TypeError(f"`data` has entries that are no plain arrays: {', '.join(unfit)}.")
+        raise TypeError(f"`data` has entries that are not plain arrays: {', '.join(unfit)}.")
     contents = _render(drawing.figure)
     stream = io.BytesIO()
     np.savez_compressed(stream, **drawing.data)  # pyright: ignore[reportArgumentType]
@@ -54,16 +57,17 @@ def save_drawing(drawing: Drawing, folder: Path | str, stem: str) -> list[Path]:
     return _write(contents, folder, stem)
 
 
-def save_figure(figure: "matplotlib.figure.Figure", folder: Path | str, stem: str) -> list[Path]:
-    """Writes a picture alone, as `stem`.pdf and .png."""
+def save_figure(figure: Figure, folder: Path | str, stem: str) -> list[Path]:
+    """Writes a figure without its data, as `stem`.pdf and .png."""
     return _write(_render(figure), folder, stem)
 
 
-def _render(figure: "matplotlib.figure.Figure") -> dict[str, bytes]:
+def _render(figure: Figure) -> dict[str, bytes]:
     from .style import style
 
     contents = {}
     with style():
+        # A date in the file would change its bytes from one run to the next.
         for suffix, metadata in (("pdf", {"CreationDate": None}), ("png", None)):
             stream = io.BytesIO()
             figure.savefig(stream, format=suffix, metadata=metadata)

@@ -1,14 +1,16 @@
-"""Heat maps of the circuits of a model: what each head attends to, and what it reads."""
+"""Heat maps of a model's circuits: what each head attends to, and what it reads."""
 
 import numpy as np
 
-from ..analysis import Circuits, head_roles
-from ._types import Axes, Figure
+from ..circuits import Circuits, head_roles
+from ._drawing import Axes, Figure
 
 _MAP = "RdBu_r"
+# The colour range of a circuit that is zero everywhere: matplotlib needs a positive one.
+_TINY = 1e-300
 
 
-def heads_figure(found: Circuits, title: str | None = None) -> "Figure":
+def heads_figure(found: Circuits, title: str | None = None) -> Figure:
     """Key-query circuits in the upper row, output-value circuits below, one column per head."""
     from matplotlib.figure import Figure
 
@@ -38,20 +40,21 @@ def heads_figure(found: Circuits, title: str | None = None) -> "Figure":
 
 
 def draw_circuit(panel: Axes, matrix: np.ndarray, limit: float | None = None):
-    """One matrix as a heat map, white at zero, square cells."""
-    limit = limit or float(np.max(np.abs(matrix), initial=1e-300))
+    """Draws a matrix as a heat map, white at zero, with square cells."""
+    limit = limit or float(np.max(np.abs(matrix), initial=_TINY))
     image = panel.imshow(matrix, cmap=_MAP, vmin=-limit, vmax=limit, aspect="equal")
     panel.spines[:].set_visible(True)
     return image
 
 
 def _heat(panels, matrices: np.ndarray):
-    limit = float(np.max(np.abs(matrices), initial=1e-300))
+    """Draws one matrix per panel on a common colour scale; returns an image for the colour bar."""
+    limit = float(np.max(np.abs(matrices), initial=_TINY))
     return [draw_circuit(panel, matrix, limit) for panel, matrix in zip(panels, matrices)][-1]
 
 
 def name_tokens(set_ticks, dim: int, labels: int, named: bool) -> None:
-    """Ticks at the first and the last input, and at every label."""
+    """Puts ticks at the first and last input, and at every label."""
     places = sorted({0, dim - 1} | set(range(dim, dim + labels)))
     names = [f"$x_{{{i + 1}}}$" for i in range(dim)]
     names += ["$y$"] if labels == 1 else [f"$y_{{{i + 1}}}$" for i in range(labels)]

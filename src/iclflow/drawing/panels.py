@@ -1,17 +1,18 @@
-"""Panels that several diagrams have: pale maps on which theory can be seen, cells with numbers."""
+"""Panels that several diagrams share: pale colour maps and grids of labelled cells."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from ._types import Axes
+from ._drawing import Axes
 
-# From the floor of a map to its top: dark enough to be told apart, pale enough for black on it.
+# The part of a colour map that is used: dark enough to tell values apart, pale enough for black
+# text and theory lines on top.
 _PALE = (0.02, 0.68)
 
 
 def pale_map(name: str = "Blues"):
-    """A colour map of one hue on which black lines and numbers can be read."""
+    """A colour map of one hue on which black lines and numbers are readable."""
     import matplotlib
     from matplotlib.colors import LinearSegmentedColormap
 
@@ -20,7 +21,7 @@ def pale_map(name: str = "Blues"):
 
 
 def log_edges(centres: np.ndarray) -> np.ndarray:
-    """The edges of cells around points in equal ratios."""
+    """The edges of cells around logarithmically spaced centres."""
     half = np.sqrt(centres[1:] / centres[:-1])
     return np.concatenate([centres[:1] / half[:1], centres[:-1] * half, centres[-1:] * half[-1:]])
 
@@ -33,7 +34,7 @@ def cells(
     texts: Sequence[Sequence[str]],
     limits: tuple[float, float] | None = None,
 ):
-    """A map with a cell for each of two settings, and a text in each cell."""
+    """Draws a grid of cells over two settings, with a text in each cell."""
     low, high = limits or (float(np.nanmin(values)), float(np.nanmax(values)))
     image = panel.pcolormesh(
         values, cmap=pale_map(), vmin=low, vmax=high, edgecolors="white", lw=1.0

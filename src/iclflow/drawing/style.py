@@ -1,4 +1,4 @@
-"""The one look of all figures: sizes, colours, and how theory and simulation are told apart."""
+"""The style of all figures: sizes, colours, and how theory differs from simulation."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -6,20 +6,18 @@ from typing import Any, Literal
 
 import numpy as np
 from cycler import cycler
-from scipy.interpolate import CubicSpline
 
-from ..trajectory import Result, Trajectory
-from ._types import Axes, Axis, Figure
+from ._drawing import Axes, Axis, Figure
 
-# Widths of one and of two columns of a printed page, in inches.
+# Width of figures in one column and in two columns of a printed page, in inches.
 WIDTHS = {"single": 3.4, "double": 7.0}
 
-# Okabe and Ito's palette, which colour-blind readers can tell apart. Black is kept for theory;
-# yellow is left out, since it is too faint for lines.
+# Okabe and Ito's palette, which colour-blind readers can tell apart. Black is reserved for theory;
+# yellow is missing because it is too faint for lines.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 
 RC: dict[str, Any] = {
-    "font.family": "DejaVu Sans",  # ships with matplotlib and has all the mathematical signs
+    "font.family": "DejaVu Sans",  # ships with matplotlib, has all mathematical signs
     "mathtext.fontset": "dejavusans",
     "font.size": 8,
     "axes.labelsize": 8.5,
@@ -49,14 +47,14 @@ RC: dict[str, Any] = {
     "figure.constrained_layout.w_pad": 0.05,
 }
 
-# Theory lies on top of what it predicts: thin, black, dashed.
+# Theory is drawn on top of the data: thin, black, dashed, so that the data stay visible.
 THEORY: dict[str, Any] = {"color": "black", "lw": 1.1, "ls": (0, (4, 2.2)), "zorder": 5}
 LEVEL: dict[str, Any] = {"color": "0.45", "lw": 0.8, "ls": ":", "zorder": 1}
 
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Draws and saves with the settings of `RC`, whatever the user's own are."""
+    """Draws and saves with the settings of `RC`, whatever the user has configured."""
     import matplotlib
 
     with matplotlib.rc_context():
@@ -79,7 +77,7 @@ def canvas(
     - `columns`: the width, in columns of a printed page.
     - `height`: in inches.
     - `rows`, `across`: panels below and beside each other.
-    - `options`: as those of matplotlib's `subplots`.
+    - `options`: arguments of matplotlib's `subplots`.
     """
     from matplotlib.figure import Figure
 
@@ -92,9 +90,9 @@ def canvas(
 
 
 def fixed_canvas(width: float, height: float) -> tuple[Figure, Callable[..., Axes]]:
-    """An empty figure, and a function that puts a panel at (left, bottom, width, height).
+    """An empty figure, and a function that adds a panel at (left, bottom, width, height).
 
-    All in inches: for heat maps side by side whose cells are to be of one size.
+    All in inches: heat maps side by side then have cells of the same size.
     """
     from matplotlib.figure import Figure
 
@@ -107,21 +105,22 @@ def fixed_canvas(width: float, height: float) -> tuple[Figure, Callable[..., Axe
 
 
 def colour_bar(figure: Figure, image: Any, panel: Axes, name: str, flat: bool = False) -> None:
-    """The scale of a heat map in a panel of its own."""
+    """The colour scale of a heat map, drawn in `panel`."""
     bar = figure.colorbar(image, cax=panel, orientation="horizontal" if flat else "vertical")
     bar.set_label(name)
     bar.outline.set_linewidth(0.7)  # pyright: ignore[reportCallIssue]
 
 
 def shades(count: int) -> list[tuple[float, float, float, float]]:
-    """Colours for an ordered family of curves, from dark to light, none too faint."""
+    """Colours for an ordered family of curves, from dark to light."""
     import matplotlib
 
+    # The map ends in a yellow that is too faint for lines.
     return [tuple(c) for c in matplotlib.colormaps["viridis"](np.linspace(0.0, 0.85, count))]  # pyright: ignore[reportReturnType]
 
 
 def power_of_ten(value: float) -> str:
-    """A positive number with two digits; very small and large ones with a power of ten."""
+    """A positive number with two digits; very small and large ones as a power of ten."""
     if 1e-3 <= value < 1e4:
         return f"{value:.2g}"
     digits, exponent = f"{value:.1e}".split("e")
@@ -129,7 +128,7 @@ def power_of_ten(value: float) -> str:
 
 
 def log_ticks(axis: Axis, values: Iterable[float]) -> None:
-    """Labels at these values of a logarithmic axis, and at no others: many would overlap."""
+    """Puts labels at these values of a logarithmic axis only: matplotlib's own would overlap."""
     from matplotlib.ticker import NullFormatter
 
     shown = list(values)
@@ -138,10 +137,12 @@ def log_ticks(axis: Axis, values: Iterable[float]) -> None:
 
 
 def smooth_curve(x: np.ndarray, y: np.ndarray, fine: np.ndarray) -> np.ndarray:
-    """A smooth positive function, known at `x`, at points between: a cubic spline in logarithms.
+    """Interpolates a smooth positive function by a cubic spline in logarithms.
 
-    For predictions that take too long to be computed at every point of a curve.
+    For predictions that take too long to compute at every point of a curve.
     """
+    from scipy.interpolate import CubicSpline  # slow to load, and trajectories load this module
+
     return np.exp(CubicSpline(np.log(x), np.log(y))(np.log(fine)))
 
 
@@ -151,7 +152,7 @@ Outside = Literal["outside upper center", "outside lower center", "outside right
 def legend_above(
     figure: Figure, *panels: Axes, columns: int | None = None, loc: Outside = "outside upper center"
 ) -> None:
-    """One legend of these panels above all of them, or at `loc`, where it can hide no data."""
+    """One legend for these panels, above all of them or at `loc`, where it hides no data."""
     found: dict[str, Any] = {}
     for each in panels:
         for handle, label in zip(*each.get_legend_handles_labels()):
@@ -165,7 +166,7 @@ def legend_above(
 
 
 def levels(panel: Axes, values: Iterable[float], label: str | None = None) -> None:
-    """Faint lines at predicted losses."""
+    """Faint horizontal lines at predicted values."""
     for i, value in enumerate(values):
         panel.axhline(value, label=None if i else label, **LEVEL)
 
@@ -173,7 +174,7 @@ def levels(panel: Axes, values: Iterable[float], label: str | None = None) -> No
 def level_names(
     panel: Axes, values: Iterable[float], names: Iterable[str], gap: float = 0.0
 ) -> None:
-    """Names of horizontal lines, outside the right edge of a panel, `gap` apart or more."""
+    """Names horizontal lines outside the right edge of a panel, at least `gap` apart."""
     heights: list[float] = []
     for value, name in sorted(zip(values, names)):
         heights.append(max(value, heights[-1] + gap) if heights else value)
@@ -189,9 +190,9 @@ def level_names(
         )
 
 
-def curve_until(run: Trajectory, end: float) -> tuple[np.ndarray, np.ndarray]:
-    """Times and losses of a run up to `end`; one that has converged stays where it is."""
+def curve_until(run: Any, end: float) -> tuple[np.ndarray, np.ndarray]:
+    """Times and losses of a trajectory up to `end`; after convergence the loss stays constant."""
     run = run.between(0.0, end)
-    if run.result is not Result.converged or run.times[-1] >= end:
+    if run.result.name != "converged" or run.times[-1] >= end:
         return run.times, run.losses
     return np.append(run.times, end), np.append(run.losses, run.losses[-1])

@@ -8,8 +8,8 @@ from ._gradient import GradientStep as GradientStep
 from ._gradient import PreconditionedStep as PreconditionedStep
 from ._gradient import Zero as Zero
 from ._gradient import centred_correlation as centred_correlation
-from ._kernel import KernelRegression as KernelRegression
 from ._least_squares import EmpiricalPCR as EmpiricalPCR
+from ._least_squares import KernelRegression as KernelRegression
 from ._least_squares import LeastSquares as LeastSquares
 from ._least_squares import Ridge as Ridge
 from ._population import PopulationPCR as PopulationPCR

@@ -1,7 +1,6 @@
-"""What every estimator is: a fixed in-context algorithm that a model can be compared with."""
+"""The interface of estimators: fixed in-context algorithms to compare a model with."""
 
-import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -13,29 +12,30 @@ from ..models import AbstractModel
 from ..risks import SampledRisk
 from ..tasks import AbstractTask, Estimate, Sequences, estimate_mean
 
-# How many sequences are held in memory at a time.
+# Sequences per batch: few enough to hold in memory at once.
 _BATCH = 5000
 
 
 class AbstractEstimator(AbstractModel):
     """An algorithm that predicts the query labels from the context, with nothing to be trained.
 
-    It stands wherever a model does: in risks, in comparisons, beside models in a figure.
+    It can be used wherever a model can: in risks, in comparisons, beside models in a figure.
+
+    **Fields:**
+
+    - `name`: a short name for reports, such as "least squares"; a class variable or a property.
     """
 
-    @property
-    @abc.abstractmethod
-    def name(self) -> str:
-        """A short name for reports, such as "least squares"."""
+    name: eqx.AbstractVar[str]
 
     def exact_risk(self, task: AbstractTask) -> Float[Array, ""] | None:
-        """Its risk on `task` without any randomness, where there is a closed form; else None."""
+        """Its risk on `task` in closed form; None where there is none."""
         return None
 
     def risk(self, task: AbstractTask, key: PRNGKeyArray, count: int = 100_000) -> Estimate:
         """Its risk on `task` from at least `count` fresh sequences, with its standard error.
 
-        The part of the query label that nobody can predict is integrated out.
+        The posterior mean replaces the query label: its unpredictable part is integrated out.
         """
         if count < 2:
             raise InputError("count", count, "a standard error needs at least 2 sequences")
@@ -50,18 +50,15 @@ class AbstractEstimator(AbstractModel):
 def _losses(
     sampled: SampledRisk, estimator: AbstractEstimator, key: PRNGKeyArray, count: int
 ) -> Float[Array, " count"]:
-    """Compiled as a whole: one by one, its hundreds of operations would each be compiled."""
+    """The losses of one batch, compiled as one program instead of hundreds of operations."""
     return sampled.losses(estimator, key, count)
 
 
 class Bayes(AbstractEstimator):
     """The posterior mean under `task`: no predictor has a smaller risk on it."""
 
+    name: ClassVar[str] = "Bayes"
     task: AbstractTask
-
-    @property
-    def name(self) -> str:
-        return "Bayes"
 
     def predict(self, sequences: Sequences) -> Float[Array, "*batch I"]:
         return self.task.bayes_predict(sequences)
@@ -71,7 +68,7 @@ class Bayes(AbstractEstimator):
 def masked_context(
     sequences: Sequences,
 ) -> tuple[Float[Array, "*batch N D"], Float[Array, "*batch N I"]]:
-    """x and y of the context with zeros at padding, whatever stood there."""
+    """x and y of the context with zeros at padding, whatever the arrays hold there."""
     mask = sequences.mask()[..., None]
     return jnp.where(mask, sequences.x, 0.0), jnp.where(mask, sequences.y, 0.0)
 

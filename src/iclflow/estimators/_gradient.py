@@ -4,6 +4,8 @@ With β = (1/N) Σ yₙxₙ, a step of size η from w = 0 on ½ Σ(yₙ − w·x
 family that one layer of linear attention belongs to (arXiv 2501.16265, Section 2).
 """
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, ScalarLike
@@ -16,11 +18,9 @@ from ._base import AbstractEstimator, masked_context
 
 
 class Zero(AbstractEstimator):
-    """ŷ = 0: no step at all; what small weights predict before anything is learned."""
+    """ŷ = 0: no step at all; the prediction of small weights before anything is learned."""
 
-    @property
-    def name(self) -> str:
-        return "zero"
+    name: ClassVar[str] = "zero"
 
     def predict(self, sequences: Sequences) -> Float[Array, "*batch I"]:
         return jnp.zeros_like(sequences.y_query)
@@ -32,12 +32,9 @@ class Zero(AbstractEstimator):
 class PreconditionedStep(AbstractEstimator):
     """ŷ = βᵀ A x_q: one step with a matrix in place of a step size."""
 
+    name: ClassVar[str] = "one preconditioned gradient step"
     matrix: Float[Array, "D D"]
     normaliser: Normaliser = eqx.field(static=True, default="context")
-
-    @property
-    def name(self) -> str:
-        return "one preconditioned gradient step"
 
     @property
     def form(self) -> Form:
@@ -58,16 +55,13 @@ class PreconditionedStep(AbstractEstimator):
 class GradientStep(AbstractEstimator):
     """ŷ = η βᵀ x_q: one plain step of size η."""
 
+    name: ClassVar[str] = "one gradient step"
     step_size: Float[Array, ""]
     normaliser: Normaliser = eqx.field(static=True, default="context")
 
     def __init__(self, step_size: ScalarLike, normaliser: Normaliser = "context"):
         self.step_size = as_float(step_size)
         self.normaliser = normaliser
-
-    @property
-    def name(self) -> str:
-        return "one gradient step"
 
     def predict(self, sequences: Sequences) -> Float[Array, "*batch I"]:
         beta = correlation(sequences, self.normaliser)
@@ -81,11 +75,8 @@ class GradientStep(AbstractEstimator):
 class DebiasedPreconditionedStep(AbstractEstimator):
     """ŷ = (1/N) Σ yₙ (xₙ − x̄)ᵀ A x_q: a step with a matrix, the context centred."""
 
+    name: ClassVar[str] = "one debiased preconditioned step"
     matrix: Float[Array, "D D"]
-
-    @property
-    def name(self) -> str:
-        return "one debiased preconditioned step"
 
     def predict(self, sequences: Sequences) -> Float[Array, "*batch I"]:
         beta = centred_correlation(sequences)
@@ -120,14 +111,11 @@ class DebiasedPreconditionedStep(AbstractEstimator):
 class DebiasedGradientStep(AbstractEstimator):
     """ŷ = (η/N) Σ yₙ (xₙ − x̄)ᵀ x_q: one step with the context centred (arXiv 2503.12734)."""
 
+    name: ClassVar[str] = "one debiased gradient step"
     step_size: Float[Array, ""]
 
     def __init__(self, step_size: ScalarLike):
         self.step_size = as_float(step_size)
-
-    @property
-    def name(self) -> str:
-        return "one debiased gradient step"
 
     def predict(self, sequences: Sequences) -> Float[Array, "*batch I"]:
         beta = centred_correlation(sequences)
@@ -146,7 +134,7 @@ def _predict_with_matrix(sequences: Sequences, matrix: Array, normaliser: Normal
 
 @eqx.filter_jit
 def correlation(sequences: Sequences, normaliser: Normaliser = "context") -> Float[Array, "*b I D"]:
-    """β = (1/N) Σ yₙxₙ of each label, with N as the normaliser has it."""
+    """β = (1/N) Σ yₙxₙ of each label; `normaliser` decides what takes the place of N."""
     x, y = masked_context(sequences)
     length = attention_length(sequences.length, normaliser)
     return jnp.einsum("...nd,...ni->...id", x, y) / length[..., None, None]

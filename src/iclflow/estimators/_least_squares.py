@@ -1,6 +1,6 @@
-"""Least squares on the context: plain, with a ridge penalty, and in fewer dimensions."""
+"""Regression on the context: least squares, with a ridge penalty, in fewer dimensions; kernels."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -14,19 +14,17 @@ from ..runtime.precision import as_float, check_made_in_float64
 from ..tasks import AbstractTask, LinearRegression, Mixture, Sequences
 from ._base import AbstractEstimator, check_components, masked_context
 
-# What mixes a space with the rest of Λ, as a share of its largest entry, is rounding up to here.
+# Entries of Λ between a space and the rest, relative to its largest entry, that are rounding.
 _MIXED_BY_ROUNDING = 1e-10
-# In units of the last digit of the largest: smaller eigenvalues, and smaller singular values, are
-# zero but for rounding.
+# Eigenvalues and singular values below these, in units of the last digit of the largest, are zero
+# up to rounding.
 _ZERO_EIGENVALUE, _ZERO_SINGULAR_VALUE = 1e3, 1e2
 
 
 class LeastSquares(AbstractEstimator):
-    """The w that fits the context best; of all that fit equally well the shortest."""
+    """The w that fits the context best; the shortest one where several fit equally well."""
 
-    @property
-    def name(self) -> str:
-        return "least squares"
+    name: ClassVar[str] = "least squares"
 
     def predict(self, sequences: Sequences) -> Float[Array, "*batch I"]:
         return _fit(*masked_context(sequences), sequences.x_query)
@@ -38,14 +36,11 @@ class LeastSquares(AbstractEstimator):
 class Ridge(AbstractEstimator):
     """The w that minimises Σ(yₙ − w·xₙ)² + penalty · ‖w‖²: Bayes for w ~ N(0, σ²/penalty · I)."""
 
+    name: ClassVar[str] = "ridge regression"
     penalty: Float[Array, ""]
 
     def __init__(self, penalty: ScalarLike):
         self.penalty = as_float(penalty)
-
-    @property
-    def name(self) -> str:
-        return "ridge regression"
 
     def predict(self, sequences: Sequences) -> Float[Array, "*batch I"]:
         x, y = masked_context(sequences)
@@ -53,7 +48,7 @@ class Ridge(AbstractEstimator):
 
 
 class EmpiricalPCR(AbstractEstimator):
-    """Least squares in the span of the m leading components of the context itself."""
+    """Least squares in the span of the m leading principal components of the context."""
 
     components: int = eqx.field(static=True)
 
@@ -69,21 +64,42 @@ class EmpiricalPCR(AbstractEstimator):
         return _fit(x, y, sequences.x_query, self.components)
 
 
+class KernelRegression(AbstractEstimator):
+    """ŷ = c Σₙ pₙ yₙ with p = softmax(ω x·x_q): the labels averaged with an exponential kernel.
+
+    With inputs of one length this is the estimator of Nadaraya and Watson with a Gaussian kernel.
+    """
+
+    name: ClassVar[str] = "kernel regression"
+    omega: Float[Array, ""]
+    factor: Float[Array, ""]
+
+    def __init__(self, omega: ScalarLike, factor: ScalarLike = 1.0):
+        self.omega = as_float(omega)
+        self.factor = as_float(factor)
+
+    def predict(self, sequences: Sequences) -> Float[Array, "*batch I"]:
+        scores = self.omega * jnp.einsum("...nd,...d->...n", sequences.x, sequences.x_query)
+        weights = jax.nn.softmax(scores, where=sequences.mask(), axis=-1)
+        _, y = masked_context(sequences)
+        return self.factor * jnp.einsum("...n,...ni->...i", weights, y)
+
+
 def projected_least_squares(
     sequences: Sequences, projection: Float[Array, "D D"]
 ) -> Float[Array, "*batch I"]:
     """Least squares on the coordinates in the space that is projected onto."""
     x, y = masked_context(sequences)
-    # What is projected spans fewer directions, and of all that fit the shortest is taken: then
-    # one program serves every number of coordinates.
+    # Projected inputs span fewer directions, and `_fit` returns the shortest w: so one compiled
+    # program serves every number of coordinates.
     return _fit(x @ projection, y, sequences.x_query @ projection)
 
 
 def subspace_risk(task: AbstractTask, basis: Float[Array, "D m"]) -> Float[Array, ""] | None:
-    """The exact risk of least squares on the coordinates along `basis`, which must span a space
-    of eigenvectors of Λ; None where there is no closed form.
+    """The exact risk of least squares on the coordinates along `basis`; None without a closed form.
 
-    What the coordinates miss is independent of them and acts as further noise, of variance
+    `basis` must span eigenvectors of Λ. The rest of the inputs is independent of these coordinates
+    and acts as further noise, of variance
     s² = Σ_missed + σ². The error of least squares is then s² · tr E[(XᵀX)⁻¹Λ] = s² m/(N − m − 1)
     (a Wishart matrix), on top of s² itself. Infinite for N = m and N = m + 1.
     """
@@ -101,7 +117,7 @@ def subspace_risk(task: AbstractTask, basis: Float[Array, "D m"]) -> Float[Array
         return None
     components = basis.shape[1]
     missed = jnp.sum((rest @ task.covariance @ rest) * task.weight_second_moment)
-    # Rounding must not make noise where every component is kept.
+    # Rounding must not add noise where every component is kept.
     missed = jnp.where(components == task.dim, 0.0, missed)
     excess = jnp.zeros(())
     for length, share in zip(task.contexts, task.context_probabilities):
@@ -115,7 +131,7 @@ def subspace_risk(task: AbstractTask, basis: Float[Array, "D m"]) -> Float[Array
 
 
 def _inverse(values: Array) -> Array:
-    """1/s, and 0 for singular values that are zero but for rounding."""
+    """1/s, and 0 for singular values that are zero up to rounding."""
     tiny = values[..., :1] * _ZERO_SINGULAR_VALUE * jnp.finfo(values.dtype).eps
     seen = values > tiny
     return jnp.where(seen, 1 / jnp.where(seen, values, 1.0), 0.0)
@@ -138,7 +154,7 @@ def _spectrum(x: Array) -> tuple[Array, Array]:
     gram = _gram(x)
     if isinstance(gram, Tracer) or gram.shape[-1] == 0:
         return eigh(gram)
-    # LAPACK, called from here, takes a tenth of the time.
+    # Outside a trace, LAPACK called directly takes a tenth of XLA's time.
     squares, vectors = np.linalg.eigh(np.asarray(gram))
     return jax.device_put((squares, vectors))
 
@@ -152,7 +168,7 @@ def _gram(x: Array) -> Array:
 def _from_spectrum(
     x: Array, y: Array, query: Array, squares: Array, vectors: Array, components: Any, penalty: Any
 ) -> Array:
-    """The same: one program for all, since both numbers may be any."""
+    """`_fit` from the spectrum: one compiled program for any number of components and penalty."""
     values, products = _decompose(x, y, query, squares, vectors)
     shrunk = jnp.where(penalty > 0, values / (values**2 + penalty), _inverse(values))
     kept = jnp.arange(values.shape[-1]) < components  # values come in decreasing order

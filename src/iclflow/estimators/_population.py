@@ -1,4 +1,4 @@
-"""Principal component regression with components that are known in advance."""
+"""Principal component regression with the components of the input distribution."""
 
 from collections.abc import Sequence
 
@@ -41,9 +41,9 @@ class PopulationPCR(AbstractEstimator):
     ):
         """**Arguments:**
 
-        - `task`: gives Λ and what the a_d depend on.
+        - `task`: defines Λ and the a_d.
         - `components`: m, for the m largest eigenvalues; or which ones, 0 for the largest.
-        - `normaliser`: what β is divided by, as in the models.
+        - `normaliser`: the divisor of β, as in the models.
         """
         vectors = eigenvectors(task)
         self.which = _select(components, task.dim)
@@ -54,8 +54,7 @@ class PopulationPCR(AbstractEstimator):
                 f"The parts of this {type(task).__name__} differ in input covariance: the inverse "
                 "variances of its components are not defined."
             )
-        # By NumPy, and put there as they are: JAX would compile a program for every number of
-        # components.
+        # NumPy selects the columns: JAX would compile a program for every number of components.
         chosen = np.asarray(self.which, int)
         self.basis = jax.device_put(np.asarray(vectors)[:, chosen])
         self.gains = jax.device_put(np.asarray(_gains(moments, vectors))[chosen])
@@ -112,8 +111,7 @@ def eigenvectors(task: AbstractTask) -> Float[Array, "D D"]:
 def principal_components(
     task: AbstractTask,
 ) -> tuple[Float[np.ndarray, " D"], Float[np.ndarray, "D D"]]:
-    """The variances of the inputs along their eigenvectors, the largest first, and these as
-    columns."""
+    """The eigenvalues of the input covariance from the largest down, and its eigenvectors."""
     check_made_in_float64(task=task)
     if isinstance(task, LinearRegression):
         covariance = task.covariance

@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import equinox as eqx
@@ -15,24 +15,33 @@ from ..errors import InputError
 from ..models import AbstractModel, Attention
 from ..risks import AbstractRisk, risk
 from ..runtime.precision import require_float64
-from ..tasks import AbstractTask
+from ..tasks import (
+    AbstractTask,
+    DecisionTree,
+    HermiteRegression,
+    LinearRegression,
+    MultiTaskRegression,
+    QuadraticRegression,
+    SparseRegression,
+    TwoLayerReLU,
+    in_context_in_weight,
+)
 from ._build_model import build_model
-from ._build_task import TASKS
 from ._held_out import TestSets
 
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """Everything that a run starts from.
+    """The task, model and risks that a run starts from.
 
     **Fields:**
 
-    - `attention`: the blind linear attention or the singular values whose weights `model` starts
-      with, if it is one that has them; theory reads these.
+    - `attention`: the blind linear attention, or the singular values, that `model` is equivalent to
+      at the start; None if there is no such model. Theory reads its weights.
     - `risk`: what is minimised.
-    - `monitor`: what is reported, the same unless steps are random.
-    - `key`: of the random stream of the steps.
-    - `tests`: what `monitor` was drawn by, where it was drawn.
+    - `monitor`: the risk that is reported; it is `risk` unless steps are random.
+    - `key`: the key of the random steps.
+    - `tests`: draws the sequences of `monitor`, if it is a test set.
     """
 
     config: Config
@@ -45,16 +54,16 @@ class Experiment:
     tests: TestSets | None = None
 
     def monitor_of(self, config: Config) -> AbstractRisk:
-        """What is reported of a run that differs from this one in its seed alone."""
+        """The reported risk of a run that differs from this one in its seed alone."""
         if self.tests is not None:
             return self.tests.draw(keys_of(config.seed).test)
-        # A data set is that of its seed; what is exact is the same for all.
+        # A data set depends on the seed; an exact risk does not.
         return prepare(config).monitor if config.risk.kind == "minibatch" else self.monitor
 
     @property
     def clock_unit(self) -> float | None:
-        """How much time of gradient flow one unit of the run's clock is; None where steps do not
-        follow that flow."""
+        """The time of gradient flow per unit of the run's clock; None if steps do not follow that
+        flow."""
         flow = self.config.flow
         if flow.kind == "gradient_flow":
             return 1.0
@@ -63,7 +72,7 @@ class Experiment:
         return 2 * flow.learning_rate if plain else None
 
     def floor(self) -> float | None:
-        """The smallest loss that weights of this shape can reach, where it is known."""
+        """The smallest loss that weights of this shape can reach; None if it is not known."""
         floor = _floor(self.monitor, self.model)
         return None if floor is None else float(floor)
 
@@ -75,7 +84,7 @@ def _floor(risk: AbstractRisk, model: AbstractModel) -> Array | None:
 
 
 class Keys(NamedTuple):
-    """The random keys of a run: of its first weights, its data set, its steps, and its test."""
+    """The random keys of a run: for its initial weights, data set, steps and test set."""
 
     weights: PRNGKeyArray
     data: PRNGKeyArray
@@ -84,12 +93,12 @@ class Keys(NamedTuple):
 
 
 def keys_of(seed: ArrayLike) -> Keys:
-    """The keys that a seed stands for."""
+    """The keys that belong to a seed."""
     return Keys(*jr.split(jr.key(seed), 4))
 
 
 def prepare(config: Config) -> Experiment:
-    """Builds what the config describes; an `InputError` of one sentence where it cannot be."""
+    """Builds what the config describes; an `InputError` of one sentence says why it cannot."""
     require_float64("An experiment")
     keys = keys_of(config.seed)
     with naming(config, "task"):
@@ -106,14 +115,45 @@ def prepare(config: Config) -> Experiment:
 def build_task(config: Config) -> AbstractTask:
     """The task alone. It checks what needs linear algebra, such as positive definiteness."""
     with naming(config, "task"):
-        return TASKS[config.task.kind](**{k: v for k, v in config.task if k != "kind"})
+        return _TASKS[config.task.kind](**{k: v for k, v in config.task if k != "kind"})
+
+
+def _linear(*, prior_variance: float | None, **settings) -> LinearRegression:
+    if prior_variance is not None:
+        dim = len(settings["eigenvalues"] or settings["covariance"])
+        settings["prior_covariance"] = prior_variance * np.eye(dim)
+    return LinearRegression(**settings)
+
+
+def _mixture(*, fraction: float, fixed_weight, **settings) -> AbstractTask:
+    return in_context_in_weight(_linear(**settings), fraction, fixed_weight)
+
+
+def _multi(*, coordinates, inputs: int | None, **settings) -> MultiTaskRegression:
+    return MultiTaskRegression(coordinates, inputs, **settings)
+
+
+def _function(task_class: Callable[..., AbstractTask]) -> Callable[..., AbstractTask]:
+    return lambda *, inputs, **settings: task_class(inputs, **settings)
+
+
+_TASKS: dict[str, Callable[..., AbstractTask]] = {
+    "linear_regression": _linear,
+    "in_context_in_weight": _mixture,
+    "multi_task": _multi,
+    "quadratic": _function(QuadraticRegression),
+    "sparse": _function(SparseRegression),
+    "two_layer_relu": _function(TwoLayerReLU),
+    "decision_tree": _function(DecisionTree),
+    "hermite": _function(HermiteRegression),
+}
 
 
 def _choose_monitor(
     config: Config, task, model, chosen: AbstractRisk, keys: Keys
 ) -> tuple[AbstractRisk, TestSets | None]:
-    """The risk that is reported, without noise where that can be had, and what it was drawn by
-    where it was."""
+    """The risk that is reported, exact if possible, and what draws its sequences, if it has
+    some."""
     if not config.stochastic:
         return chosen, None
     if config.risk.kind == "minibatch":

@@ -16,7 +16,7 @@ from ..models import (
     TwoLayerLinear,
 )
 
-# How to make the models that start as nothing which theory reads, and what is given besides.
+# Models whose initial weights theory does not read: how to make them, and extra arguments.
 _PLAIN = {
     "structured": (Attention.diagonal, {}),
     "factored": (Attention.factored, {}),
@@ -29,8 +29,8 @@ _PLAIN = {
 
 
 def build_model(config: Config, key: PRNGKeyArray) -> tuple[AbstractModel, Attention | None]:
-    """The model, and the blind linear attention or the singular values that it starts as, where
-    there are such."""
+    """The model, and the blind linear attention or the singular values that it is equivalent to at
+    the start, if there are any."""
     task, settings = config.task, dict(config.model)
     kind, heads = settings.pop("kind"), settings.pop("heads")
     if kind in _PLAIN:
@@ -57,7 +57,7 @@ def build_model(config: Config, key: PRNGKeyArray) -> tuple[AbstractModel, Atten
 def _spectral(
     config: Config, key: PRNGKeyArray, heads: int, settings: dict
 ) -> tuple[AbstractModel, Attention]:
-    """Decomposable heads with the weights that the config asks for; all start alike."""
+    """Decomposable heads with the weights of the config. All kinds of weights start alike."""
     task = config.task
     weights = settings.pop("weights")
     imbalances = {name: settings.pop(name) for name in ("key_imbalance", "value_imbalance")}

@@ -1,4 +1,4 @@
-"""The end of a run beside losses that theory knows, in numbers and in words."""
+"""The last loss of a run compared with losses from theory, in numbers and in words."""
 
 import dataclasses
 import math
@@ -10,12 +10,12 @@ from ._prediction import Overlay
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """A loss that theory knows, and how far above it a run ends.
+    """A loss from theory, and how far above it a run ends.
 
     **Fields:**
 
-    - `difference`: what the last loss is above the known one, as a share of that.
-    - `error`: the standard error of that share, where the loss was measured on sequences.
+    - `difference`: the last loss less this one, as a share of this one.
+    - `error`: the standard error of that share, if the loss was measured on sequences.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Comparison:
 
 
 def compare_end(run: Trajectory, predicted: Overlay | None) -> tuple[Comparison, ...]:
-    """The predicted end of a run, and every loss known beside it, next to its last loss."""
+    """The last loss of a run compared with its predicted end and with every known loss."""
     if predicted is None or not len(run):
         return ()
     end = predicted.at(float(run.times[-1])) if predicted.whole else None
@@ -45,12 +45,12 @@ def compare_end(run: Trajectory, predicted: Overlay | None) -> tuple[Comparison,
 
 
 def last_error(run: Trajectory) -> float | None:
-    """The standard error of the last loss, where it was measured on sequences."""
+    """The standard error of the last loss, if it was measured on sequences."""
     return run.statistics.get("standard_errors", [None])[-1]
 
 
 def describe_loss(run: Trajectory) -> str:
-    """The first and the last loss; rounded to their standard errors where they have some."""
+    """The first and the last loss, rounded to their standard errors if they have some."""
     first, last = float(run.losses[0]), float(run.losses[-1])
     errors: Sequence = run.statistics.get("standard_errors", ())
     if not errors or None in errors:
@@ -77,5 +77,5 @@ def _share(part: float | None, loss: float) -> float | None:
 def _percent(share: float, error: float | None) -> str:
     if error:
         return f"{round_to_error(100 * share, 100 * error)} %"
-    # The integrals and solvers behind both numbers agree to about 1e-9.
+    # The integrals and solvers behind both numbers are accurate to about 1e-9.
     return f"{100 * share:.3g} %" if share > 1e-9 else "less than 1e-7 %"

@@ -1,18 +1,19 @@
-"""How a run on several tasks went: its phases, and which head has which task."""
+"""A run on several tasks: its phases, and which head serves which task."""
 
 import contextlib
 import dataclasses
-import math
 from typing import Any
 
 import numpy as np
 
 from ..analysis import allocation, learning_phases
+from ..files import to_plain
 from ..tasks import AbstractTask, MultiTaskRegression
 from ..trajectory import Trajectory
 
-# A drop counts if it is so many standard errors; a head is named from this share on.
+# Standard errors that a drop of the loss must exceed to have phases.
 _CLEAR = 6.0
+# The smallest share in a gradient step with which a head is named.
 _TENTH = 0.1
 
 
@@ -22,11 +23,11 @@ class Division:
 
     **Fields:**
 
-    - `emergence`, `convergence`: when 5 % and 95 % of the drop of the loss are done; None where the
+    - `emergence`, `convergence`: when 5 % and 95 % of the drop of the loss are done; None if the
       loss never drops, or not so far.
     - `settled`: whether the loss has come to rest, so that the drop is known.
     - `owners`: the head of each task (from 0), −1 if none works for it.
-    - `shares`: of all heads, by task, in the gradient step on it.
+    - `shares`: for each task, the share of every head in the gradient step on it.
     """
 
     emergence: float | None
@@ -57,7 +58,8 @@ class Division:
 
 
 def find_division(run: Trajectory, task: AbstractTask) -> Division | None:
-    """How a run divided the tasks, if it had several with coordinates of their own."""
+    """How a run divided its tasks among heads; None unless it had several on disjoint
+    coordinates."""
     if not isinstance(task, MultiTaskRegression) or len(run) < 3:
         return None
     if not task.disjoint or not np.all(np.isfinite(run.losses)):
@@ -67,27 +69,22 @@ def find_division(run: Trajectory, task: AbstractTask) -> Division | None:
     with contextlib.suppress(ValueError):  # a loss that never drops has no phases
         phases = learning_phases(run)
         if phases.first - phases.last > _CLEAR * max(_errors(run)):
-            emergence = finite_or_none(phases.emergence)
-            convergence = finite_or_none(phases.convergence)
+            emergence = to_plain(phases.emergence)
+            convergence = to_plain(phases.convergence)
             settled = phases.settled
     shares = tuple(tuple(map(float, column)) for column in found.output.T)
     return Division(emergence, convergence, settled, found.owners, shares, found.one_task_a_head)
 
 
 def _errors(run: Trajectory) -> list[float]:
-    """The standard errors of the first and the last loss, where they were measured."""
+    """The standard errors of the first and the last loss; 0 if they are exact."""
     return [error for error in run.statistics.get("standard_errors", ()) if error] or [0.0]
 
 
 def _name_heads(shares: tuple[float, ...]) -> str:
-    """The heads that make a tenth of a step or more."""
+    """The heads with a tenth of the step or more, largest first."""
     order = sorted(range(len(shares)), key=lambda head: -shares[head])
     names = [f"{head + 1} ({100 * shares[head]:.3g} %)" for head in order if shares[head] >= _TENTH]
     if not names:
         return "no head"
     return f"head{'s' if len(names) > 1 else ''} {', '.join(names)}"
-
-
-def finite_or_none(value: float) -> float | None:
-    """A number as JSON has it: None where it is infinite or not known."""
-    return float(value) if math.isfinite(value) else None

@@ -1,14 +1,15 @@
-"""The loss of a run, with whatever theory applies, as PNG and PDF."""
+"""The loss of a run with its theory, as PNG and PDF."""
 
 import io
 import warnings
 
 import numpy as np
 
-from ..loss_plot import framed_legend
+from ..drawing.loss import framed_legend
 from ..trajectory import Result, Trajectory
 from ._prediction import Overlay
 
+# The last time and the largest loss that Matplotlib can draw without overflow.
 _LATEST = 1e200
 _LARGEST = 1e150
 
@@ -19,11 +20,11 @@ def loss_figure(
     """The files `loss.png` and `loss.pdf`."""
     import matplotlib.pyplot as plt
 
-    # A run that rests forever has a last moment that no axis can show.
+    # A stationary run may end at a time that no axis can show.
     run = run.between(0.0, _LATEST)
     figure, ax = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
     with warnings.catch_warnings(), np.errstate(all="ignore"):
-        # Runs of all sizes are drawn, also those that overflow: that is told in the title.
+        # Runs that overflow are drawn too: the title says so.
         warnings.simplefilter("ignore")
         return _draw(figure, ax, run, predicted, floor, title)
 

@@ -1,8 +1,8 @@
-"""The loss that is reported of a run on fresh sequences: measured on sequences of its own.
+"""The reported loss of a run on fresh sequences: measured on a test set that it never trains on.
 
-A model is compared, sequence by sequence, with linear attention, whose risk is known exactly: what
-chance does to both alike drops out (control variates). Near a gradient step, where softmax
-attention ends up, and near zero, where it starts, that is most of it.
+Linear attention, whose risk is known exactly, is evaluated on the same sequences as a control
+variate: noise that both models share cancels. That is most of the noise near a gradient step, where
+softmax attention ends, and near zero, where it starts.
 """
 
 from collections.abc import Callable
@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..config import ALONE, COMPARED, Config, HeldOutSize
+from ..limits import TEST_LOOKS
 from ..models import AbstractModel, Attention, Merged
 from ..risks import (
     AbstractBatchRisk,
@@ -35,7 +36,7 @@ from ..tasks import (
 )
 from ..theory import optimal_matrix
 
-# (t − sp)² for three s spans t², tp and p²: whatever multiple of p a model predicts is compared.
+# (t − sp)² for three values of s spans t², tp and p², so every multiple of p is covered.
 _SCALES = (0.0, 1.0, 2.0)
 
 
@@ -44,23 +45,23 @@ class HeldOutRisk(AbstractRisk):
 
     **Fields:**
 
-    - `batch`: the losses of a model on these sequences; where they are stored in blocks, its
-      arrays have a leading axis over them.
-    - `known`: combinations of losses whose exact mean is 0, uncorrelated and of one size.
-    - `size`: in which pieces they are looked at.
+    - `batch`: the losses of a model on these sequences; if they are stored in blocks, its arrays
+      have a leading axis over blocks.
+    - `known`: combinations of losses with exact mean 0, uncorrelated and of one size.
+    - `size`: the pieces in which they are evaluated.
     """
 
     kind: ClassVar[str] = "sampled"
-    # Every look is at thousands of sequences.
+    # Every evaluation predicts thousands of sequences.
     tries_at_once: ClassVar[int | None] = 20
-    looks: ClassVar[int] = 400
+    looks: ClassVar[int] = TEST_LOOKS
 
     batch: AbstractBatchRisk
     known: Float[Array, "C P"]
     size: HeldOutSize = eqx.field(static=True)
 
     def losses(self, model: AbstractModel) -> Float[Array, " P"]:
-        """One sample of the risk for each sequence, with what `known` explains taken out."""
+        """One sample of the risk for each sequence, less the part that `known` explains."""
         losses = over_pieces(self.batch, self.size, lambda batch: batch.losses(model))
         losses = losses.astype(self.known.dtype)
         centred = self.known - jnp.mean(self.known, 1, keepdims=True)
@@ -71,16 +72,16 @@ class HeldOutRisk(AbstractRisk):
 
     @property
     def count(self) -> int:
-        """How many sequences there are."""
+        """The number of sequences."""
         return self.known.shape[1]
 
     def standard_error(self, model: AbstractModel) -> float:
-        """Of the loss of `model`."""
+        """The standard error of the loss of `model`."""
         losses = _losses(self, model)
         return float(jnp.std(losses) / np.sqrt(self.count))
 
 
-# Functions of the module: one made at every call would be compiled at every call.
+# At module level: a function made in each call would be compiled in each call.
 @eqx.filter_jit
 def _draw(fresh: AbstractSampledRisk, key: PRNGKeyArray, size: HeldOutSize) -> AbstractBatchRisk:
     if size.blocks == 1:
@@ -97,8 +98,8 @@ def _losses(held_out: HeldOutRisk, model: AbstractModel) -> Float[Array, " P"]:
 def over_pieces(
     batch: AbstractBatchRisk, size: HeldOutSize, function: Callable[[AbstractBatchRisk], Array]
 ) -> Float[Array, "*rows P"]:
-    """`function` of a test set, whose values have the sequences last, one piece after the other:
-    memory is bounded whatever the size of the set."""
+    """Applies `function` to a test set piece by piece, so that memory is bounded. Its values have
+    the sequences as their last axis."""
     if size.blocks > 1:
         return _join(jax.lax.map(function, batch))
     if size.parts == 1:
@@ -116,7 +117,7 @@ def _join(pieces: Float[Array, "pieces *rows P"]) -> Float[Array, "*rows Q"]:
 
 
 class _Known(NamedTuple):
-    """Linear attention on one label, or on the only one, and its exact risk."""
+    """Linear attention on one label (None: the only one), and its exact risk."""
 
     label: int | None
     matrix: Float[Array, "1 D D"]
@@ -124,13 +125,13 @@ class _Known(NamedTuple):
 
 
 class TestSets(NamedTuple):
-    """What the test sets of all seeds have in common.
+    """Draws test sets: what those of all seeds have in common.
 
     **Fields:**
 
-    - `fresh`: the risk that draws them.
-    - `known`: what models are compared with.
-    - `size`: of each.
+    - `fresh`: the risk that draws sequences.
+    - `known`: the control variates.
+    - `size`: the size of each set.
     """
 
     fresh: AbstractSampledRisk
@@ -139,7 +140,7 @@ class TestSets(NamedTuple):
 
     @staticmethod
     def of(config: Config, task: AbstractTask, model: AbstractModel) -> "TestSets":
-        """Those for models like `model`."""
+        """Test sets for models of the shape of `model`."""
         # Single precision rounds off a millionth of a loss: far below the error of a test set.
         fresh = sampled_risk(task, model, integrate=least_noise(task, model), precision="float32")
         averaged = isinstance(fresh, IntegratedRisk)
@@ -158,17 +159,17 @@ class TestSets(NamedTuple):
 
 
 def _decorrelate(known: np.ndarray) -> Float[Array, "C P"]:
-    """The same span, its parts about their sample means orthonormal."""
+    """Combinations with the same span that are orthonormal about their sample means."""
     centred = known - known.mean(1, keepdims=True)
-    # Their few products with each other tell as much as their singular values, in less time.
+    # The few products of rows give the same directions as an SVD, in less time.
     squares, directions = np.linalg.eigh(centred @ centred.T)
-    # What differs by rounding alone is left out.
+    # Directions that are only rounding are left out.
     kept = squares > 1e-8 * squares.max(initial=0.0)
     return jnp.asarray((directions[:, kept] / np.sqrt(squares[kept])).T @ known)
 
 
 def _parts(task: AbstractTask) -> list[tuple[int | None, LinearRegression]]:
-    """The linear regressions that a task consists of, by their label where there are several."""
+    """The linear regressions that a task consists of, each with its label if there are several."""
     if not isinstance(task, AbstractRegression) or task.output_rotation is not None:
         return []
     named = isinstance(task, MultiTaskRegression)
@@ -197,8 +198,8 @@ def _differences(
     matrix: Array,
     exact: AbstractRisk,
 ) -> Float[Array, "scales P"]:
-    """The losses of linear attention of several sizes on the sequences of `batch`, or on one label
-    of them, less their exact mean."""
+    """The losses of linear attention of several sizes on a batch, or on one label of it, less their
+    exact mean."""
 
     def of_scale(batch, linear: Attention) -> Array:
         if label is None:

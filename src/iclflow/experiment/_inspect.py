@@ -1,4 +1,4 @@
-"""What a trained model does: its circuits, its loss, and the estimator that it implements."""
+"""Inspects a trained model: its circuits, its loss, and the estimator that it implements."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ from ..risks import available_kinds, risk
 from ..tasks import AbstractTask, Estimate, LinearRegression, MultiTaskRegression
 from ._build import build_task
 
-# The task of a file that says nothing of its own: contexts of eight pairs per input and some label
+# The default task for a file that names none: contexts of eight pairs per input and some label
 # noise, as in the experiments of arXiv 2503.12734.
 _CONTEXT_PER_INPUT, _NOISE = 8, 0.1
 # Copies of a batch of sequences in memory while it is drawn and predicted (measured).
@@ -57,7 +57,7 @@ def task_to_inspect(
     dim = count_inputs(model)
     count = len(settings.get("eigenvalues", ()))
     if count not in (0, dim):
-        raise InputError(f"`--eigenvalues` has {count} numbers: must have {dim}.")
+        raise InputError(f"`eigenvalues` has {count} numbers: must have {dim}.")
     config = folder / "config.toml"
     if config.is_file():
         data = named(read_toml(str(config)), str(config))
@@ -66,7 +66,7 @@ def task_to_inspect(
     if model.labels > 1:
         for name, value in settings.items():
             raise InputError(
-                f"`--{name}` = {value}: `{file}` predicts {model.labels} labels, and does not say "
+                f"`{name}` = {value}: `{file}` predicts {model.labels} labels, and does not say "
                 "which inputs each depends on, so no sequences can be drawn; give the folder of "
                 "its run."
             )
@@ -153,13 +153,13 @@ def _check_memory(model: AbstractModel, task: AbstractTask, sequences: int) -> N
         name = max(needed, key=lambda name: needed[name])
         value = task.max_context if name == "context" else sequences
         raise InputError(
-            f"`--{name}` = {value} is too large: the comparison would need about "
+            f"`{name}` = {value} is too large: the comparison would need about "
             f"{total / GIB:.3g} GiB of memory, and may take {here.sentence}."
         )
 
 
 def _describe_heads(model: Any, task: AbstractTask | None, label: int) -> dict[str, Any]:
-    """What the heads do for one label."""
+    """Measures the heads for one label."""
     if not has_circuits(model):
         return {}
     measured = patterns(model, label, task=task)
@@ -198,7 +198,7 @@ def _describe_division(model: Any, task: MultiTaskRegression) -> dict[str, Any]:
         "tasks_per_head": shared.tasks_per_head.tolist(),
         "superposed_heads": shared.superposed,
     }
-    if not task.disjoint:  # the other measurements need tasks on coordinates of their own
+    if not task.disjoint:  # the other measurements need tasks on disjoint coordinates
         return found
     owned = allocation(model, task)
     found |= {

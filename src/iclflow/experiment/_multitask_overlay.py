@@ -1,4 +1,4 @@
-"""Whatever theory says about a run of decomposable attention (arXiv 2402.19442)."""
+"""Predictions for runs of decomposable attention (arXiv 2402.19442)."""
 
 import contextlib
 
@@ -12,7 +12,8 @@ from ._prediction import Overlay
 
 
 def multitask_overlay(experiment: Experiment) -> Overlay | None:
-    """The spectral flow from the singular values at the start, and the named losses."""
+    """The spectral flow from the initial singular values, and named losses; None if not
+    applicable."""
     config, task, start = experiment.config, experiment.task, experiment.attention
     if not isinstance(task, MultiTaskRegression) or start is None:
         return None
@@ -46,14 +47,15 @@ def multitask_overlay(experiment: Experiment) -> Overlay | None:
 
 
 def _flow(experiment: Experiment, start: Attention, blocks: multitask.Blocks, noise: float):
-    """The loss as a function of the run's clock, where that is the time of gradient flow."""
+    """The loss as a function of the clock; None if steps do not follow gradient flow."""
     unit = experiment.clock_unit
     if unit is None:
         return None
     circuits = start.circuits
     assert isinstance(circuits, Spectral)
     omega, mu = np.asarray(circuits.omega()), np.asarray(circuits.mu())
-    # As the config says, not as the factors are: rounding would make an imbalance of balance.
+    # Taken from the config: computed from the factors, a balance of zero would have a rounding
+    # error.
     model = experiment.config.model
     key, value = (getattr(model, f"{name}_imbalance") for name in ("key", "value"))
 

@@ -1,4 +1,4 @@
-"""Whatever theory says about a run, from its task and its weights at t = 0."""
+"""Predictions for a run, from its task and its weights at t = 0."""
 
 import contextlib
 
@@ -22,16 +22,16 @@ from ._multitask_overlay import multitask_overlay
 from ._prediction import Overlay
 from ._softmax_overlay import softmax_overlay
 
-# Drop times are for small weights: those that leave the loss within this share of the way down.
+# Drop times hold for small weights: the initial loss is within this share of the way down.
 _SMALL = 0.05
-# The reduced equation is solved up to so many times the drop, and for inputs up to this size.
+# The reduced equation is solved up to this multiple of the drop time, and up to this many inputs.
 _HORIZON = 30.0
 _LARGEST_REDUCED = 16
 _FROM_START = ", from the initial weights alone"
 
 
 def overlay(experiment: Experiment) -> Overlay | None:
-    """The prediction for a run, or None where theory says nothing about it."""
+    """The prediction for a run; None if theory has none."""
     task, attention = experiment.task, experiment.attention
     if experiment.config.theory and experiment.config.model.softmax:
         return multitask_overlay(experiment) or softmax_overlay(experiment)
@@ -57,8 +57,8 @@ def overlay(experiment: Experiment) -> Overlay | None:
 
 
 def _applies(experiment: Experiment) -> bool:
-    """Linear attention on the population. The full form follows the reduced one if the task has
-    no preferred direction: then the other blocks stay zero."""
+    """Whether this is linear attention on the population. The full form follows the reduced one if
+    the prior mean is 0: then the other blocks stay zero."""
     config, task = experiment.config, experiment.task
     population = config.exact or config.sampled
     if not config.theory or config.model.softmax or not population:

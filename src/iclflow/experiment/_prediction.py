@@ -1,4 +1,4 @@
-"""What theory says about a run, in the units of its clock."""
+"""A prediction for a run, in the units of its clock."""
 
 import contextlib
 import dataclasses
@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from ..loss_plot import curve_points, reach
+from ..drawing.loss import curve_points, reach
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,10 +17,10 @@ class Overlay:
     **Fields:**
 
     - `levels`: the plateaus of the loss, one after the other.
-    - `drop_times`: when half of each step between them is gone, as far as it is predicted.
-    - `curve`: the loss as a function of the clock, where there is one.
+    - `drop_times`: when half of each drop between them is done, as far as it is predicted.
+    - `curve`: the loss as a function of the clock; None if there is none.
     - `source`: what the prediction rests on, in words.
-    - `references`: losses that are known beside those of the run, by name.
+    - `references`: other known losses to compare with, by name.
     - `whole`: whether each call of `curve` solves an equation from the start, so that one call
       for all moments is cheaper than several.
     """
@@ -44,8 +44,8 @@ class Overlay:
         return SimpleNamespace(**parts)
 
     def sample(self, clock: np.ndarray, end: float) -> tuple[np.ndarray, np.ndarray] | None:
-        """The moments up to `end` at which the curve is drawn over a run with this `clock`, and the
-        predicted losses there; None where there is no curve, or it cannot be computed so far."""
+        """Times up to `end` for drawing the curve over a run with this `clock`, and the predicted
+        losses; None if there is no curve, or it cannot be computed that far."""
         if self.curve is None or not 0 < end < np.inf:
             return None
         with contextlib.suppress(ValueError, RuntimeError), np.errstate(all="ignore"):
@@ -53,7 +53,7 @@ class Overlay:
         return None
 
     def at(self, moment: float) -> float | None:
-        """The predicted loss at one moment, where there is a curve that reaches it."""
+        """The predicted loss at one time; None if there is no curve that reaches it."""
         if self.curve is None:
             return None
         with contextlib.suppress(ValueError, RuntimeError):

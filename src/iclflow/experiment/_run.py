@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..config import Config, load_config, parse_config
+from ..config import Config, InputError, parse_config
+from ..errors import shorten
 from ..flows import Status
 from ..runtime import Progress, show_progress
 from ..store import CONFIG, RunFolder, check_free, check_input, config_text
+from ..studies import read_settings
 from ..trajectory import Trajectory
 from ._build import Experiment, build_task, prepare
 from ._figure import loss_figure
@@ -45,16 +47,16 @@ class Run:
 
     @functools.cached_property
     def theory(self) -> Overlay | None:
-        """What theory predicts for this run, where it does."""
+        """The prediction for this run; None if theory has none."""
         return overlay(self.experiment)
 
     @functools.cached_property
     def floor(self) -> float | None:
-        """The smallest loss that weights of this shape can reach, where it is known."""
+        """The smallest loss that weights of this shape can reach; None if it is not known."""
         return self.experiment.floor()
 
     def summary(self) -> Summary:
-        """Plateaus and drops beside what was predicted."""
+        """Plateaus and drops, each with its prediction."""
         run, task = self.trajectory, self.experiment.task
         return summarise(self.config, run, self.floor, self.theory, task)
 
@@ -75,33 +77,39 @@ def run(
 ) -> Run:
     """Runs an experiment. An `InputError` of one sentence says why it cannot be run.
 
-    In a folder it is kept for good: a run that is there already is returned at once, and one that
-    was stopped, or killed, resumes from its checkpoint, with the same bits.
+    A run that is complete in `out` is returned at once, and one that was stopped or killed resumes
+    from its checkpoint, with the same bits.
 
     **Arguments:**
 
-    - `config`: a config, its plain data, or the path of its TOML file.
+    - `config`: a config, its plain data, the path of its TOML file, or the name of a study, such
+      as `linear/staircase`.
     - `out`: the folder for its config, trajectory and figure; None keeps it in memory.
-    - `fresh`: compute it again if it is there.
-    - `force`: overwrite files in the folder that have the names of a run's, whoever wrote them.
+    - `fresh`: compute it even if it is complete.
+    - `force`: overwrite files in the folder with the names of a run's files, whoever wrote them.
     - `checkpoint_every`: seconds between two checkpoints.
     - `progress`: whether to show a bar (default: on a terminal), or a function that is called with
-      what is being done, the share of it that is done, and numbers in words.
-    - `waiting`: called if another process computes this run, which is waited for.
+      what is being done, the share that is done, and some numbers as text.
+    - `waiting`: called if another process computes this run, before waiting for it.
     """
     if isinstance(config, Path | str):
-        source, config = config, load_config(config)
+        source, config = config, parse_config(read_settings(config))
         if out is not None:
             check_input(source, Path(out), {CONFIG: config_text(config)})
-    elif not isinstance(config, Config):
+    elif isinstance(config, Mapping):
         config = parse_config(config)
+    elif not isinstance(config, Config):
+        raise InputError(
+            f"`config` = {shorten(config)}: must be a config, its plain data, the path of a TOML "
+            "file or the name of a study."
+        )
     with show_progress(config.name, progress) as tell:
         if out is None:
             return _compute(config, tell)
         path = Path(out)
         check_free(path, config, force)
         build_task(config)
-        # A run that is over is returned as it is: that needs no lock, and no disk to write on.
+        # Returning a complete run needs no lock, and works on a read-only disk.
         stored = None if fresh else RunFolder(path, config).load_stored()
         if stored is not None:
             return Run(prepare(config), stored, path, computed=False)
@@ -122,7 +130,7 @@ def _compute(config: Config, tell: Progress, checkpoint=None) -> Run:
 def _compute_in_folder(
     config: Config, path: Path, fresh: bool, force: bool, every: float, tell: Progress, waiting
 ) -> Run:
-    """Computes a run into its folder, or finds what another process has just computed."""
+    """Computes a run into its folder, unless another process has just completed it."""
 
     def wait() -> None:
         tell(f"{config.name}: waiting for another process that computes this run", None, "")

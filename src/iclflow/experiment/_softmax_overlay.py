@@ -1,4 +1,4 @@
-"""Whatever theory says about a run of softmax attention (arXiv 2503.12734)."""
+"""Predictions for runs of softmax attention (arXiv 2503.12734)."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -23,16 +23,16 @@ from ._build import Experiment
 from ._prediction import Overlay
 
 PAIR, BOUND = "best opposite pair", "lower bound, any heads"
-# The Bayes risk integrates over the eigenvalues of so large a matrix in well below a second.
+# Inputs up to which the Bayes risk, an integral over eigenvalues, takes well below a second.
 _LARGEST_BAYES = 100
-# Weights are an opposite pair if they are so to rounding.
+# Tolerance for two heads to be an opposite pair.
 _ROUNDING = 1e-12
 
 Reference = tuple[str, float]
 
 
 def softmax_overlay(experiment: Experiment) -> Overlay | None:
-    """The prediction for a run of softmax attention, or None where theory says nothing."""
+    """The prediction for a run of softmax attention; None if theory has none."""
     config, task = experiment.config, experiment.task
     if config.risk.kind == "large_context" or config.exact:
         moving = _pair(experiment)
@@ -88,13 +88,13 @@ def _opposite_pair(model: AbstractModel) -> tuple[float, float] | None:
 
 
 def _isotropic(experiment: Experiment, task: AbstractTask) -> tuple[Reference, ...]:
-    """What estimators, one head and a pair reach on an isotropic task of any units."""
+    """The losses of estimators, one head and a pair on an isotropic task of any scale."""
     settings, model = experiment.config.task, experiment.config.model
     alone = not getattr(model, "self_attention", False)
     if not (isinstance(task, LinearRegression) and settings.isotropic and len(task.contexts) == 1):
         return ()
     dim, length = task.dim, task.contexts[0]
-    # In units where a noiseless label has variance 1 this is the task of the paper.
+    # Scaled so that a noiseless label has variance 1, this is the task of the paper.
     power = float(np.sum(np.asarray(task.covariance) * np.asarray(task.weight_second_moment)))
     if power == 0:
         return ()
@@ -115,7 +115,7 @@ def _isotropic(experiment: Experiment, task: AbstractTask) -> tuple[Reference, .
 
 
 def _several(experiment: Experiment, task: MultiTaskRegression) -> tuple[Reference, ...]:
-    """What small heads reach for all tasks together: each its own debiased step, or less."""
+    """The losses of small heads on all tasks together: a debiased step for each, or less."""
     model = experiment.config.model
     # Heads must be free to read each coordinate with its own weight, in the basis of the tasks.
     own = getattr(model, "per_coordinate", True)
@@ -135,7 +135,7 @@ def _several(experiment: Experiment, task: MultiTaskRegression) -> tuple[Referen
 
 
 def _compute(losses: list[tuple[str, Callable[[], float]]]) -> Iterator[Reference]:
-    """Those losses that exist for these numbers: theory refuses the others, such as L = 1."""
+    """The losses that exist for these numbers; theory refuses the others, such as for L = 1."""
     for name, compute in losses:
         with contextlib.suppress(ValueError):
             yield name, float(compute())

@@ -1,4 +1,4 @@
-"""What a run gave, in numbers: the same for people and for programs."""
+"""The summary of a run: result, losses, plateaus and drops, each with its prediction."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -9,29 +9,31 @@ import numpy as np
 from ..analysis import Plateau, drop_times, learning_phases, plateaus, resolves
 from ..config import Config
 from ..errors import Refusal
+from ..files import to_plain
 from ..tasks import AbstractTask
 from ..trajectory import Result, Trajectory
 from ._comparison import Comparison, compare_end, describe_loss, last_error
-from ._division import Division, find_division, finite_or_none
+from ._division import Division, find_division
 from ._prediction import Overlay
 
-# A plateau is reached slowly if its last tenth of the way takes so many times as long as the way
-# from the middle of the drop until that; a decay at one rate takes as long for both.
+# A plateau is reached slowly if the last part of the way takes this many times as long as the part
+# from the middle of the drop; an exponential decay takes about as long for both.
 _SLOW = 5.0
+# The loss has settled when it is within this share of the drop from its level.
 _NEAR = 0.005
-# A run that was stopped rests if it moves by at most this share of its drop in the last half of the
-# time since the middle of the drop. It is the margin at which `plateaus` lets a plateau begin.
+# A run that was stopped is at rest if the loss moved by at most this share of its drop in the last
+# half of the time since the middle of the drop. `plateaus` uses the same margin.
 _STOPPED_MARGIN = 0.05
 TOO_SPARSE = "saved too sparsely to time this drop"
 
 
 @dataclasses.dataclass(frozen=True)
 class Drop:
-    """One step of the loss: when half of it is gone; None where that was not predicted, or seen.
+    """One drop of the loss: when half of it is done; None if that was not predicted, or not seen.
 
     **Fields:**
 
-    - `note`: why there is no measurement, where the drop was seen all the same.
+    - `note`: why a drop that was seen has no measured time.
     """
 
     predicted: float | None
@@ -52,9 +54,9 @@ class Rest:
 
     **Fields:**
 
-    - `start`, `end`: None where the run was saved too sparsely to tell.
-    - `drift`: where the loss comes near the level quickly and then drifts to it slowly, how much
-      is left when the drift begins; `start` is when it has settled. Else 0.
+    - `start`, `end`: None if the run was saved too sparsely to tell.
+    - `drift`: how far the loss is from the level when a slow drift to it begins; `start` is then
+      when it has settled. 0 if there is no drift.
     """
 
     start: float | None
@@ -70,9 +72,9 @@ class Summary:
 
     **Fields:**
 
-    - `theory`: what was predicted, in words, and how far from that the run ends.
-    - `comparisons`: the same in numbers, for losses that are known beside plateaus and drops.
-    - `division`: phases and heads of the tasks, where there are several.
+    - `theory`: the prediction in words, and how far from it the run ends.
+    - `comparisons`: the same in numbers, for known losses other than plateaus.
+    - `division`: phases and heads of the tasks, if there are several.
     """
 
     config: Config
@@ -86,7 +88,7 @@ class Summary:
 
     @property
     def loss(self) -> str:
-        """The first and the last loss, with standard errors where they were measured."""
+        """The first and the last loss, with standard errors if they were measured."""
         return describe_loss(self.run)
 
     def as_json(self) -> dict[str, Any]:
@@ -119,13 +121,13 @@ def summarise(
     predicted: Overlay | None,
     task: AbstractTask | None = None,
 ) -> Summary:
-    """Plateaus and drops of a run beside what was predicted; with several tasks in `task`, which
-    head has which."""
+    """Plateaus and drops of a run with their predictions; with several tasks, also which head
+    serves which."""
     comparisons = compare_end(run, predicted)
     source = None if predicted is None else predicted.source
     if source is not None and comparisons:
         source = f"{source}: {', '.join(str(each) for each in comparisons)}"
-    # A run that ran away has losses whose squares overflow.
+    # The squares of the losses of a diverged run overflow.
     with np.errstate(all="ignore"):
         rests, drops = _find_plateaus(run, predicted), _find_drops(run, predicted)
     division = None if task is None else find_division(run, task)
@@ -138,7 +140,7 @@ def _find_plateaus(run: Trajectory, predicted: Overlay | None) -> tuple[Rest, ..
     found = plateaus(run)
     if run.result is Result.cancelled and not _rests_at_end(run, found):
         found = found[:-1]
-    # Beside the first and the last plateau lies the way to the end of the curve.
+    # The neighbours of the first and the last plateau are the ends of the curve.
     sides = [run.losses[0], *(rest.level for rest in found), run.losses[-1]]
     rests = []
     for i, rest in enumerate(found):
@@ -152,8 +154,8 @@ def _find_plateaus(run: Trajectory, predicted: Overlay | None) -> tuple[Rest, ..
 
 
 def _rests_at_end(run: Trajectory, found: Sequence[Plateau]) -> bool:
-    """Whether a run that was stopped rests on its last plateau. Its curve ends wherever it was
-    stopped, so that a fall that slows down a little looks like the beginning of a plateau."""
+    """Whether a run that was stopped is at rest on its last plateau. Its curve ends anywhere, and a
+    fall that slows down a little looks like the beginning of a plateau."""
     if not found or found[-1].initial or not found[-1].final:
         return True
     try:
@@ -164,14 +166,14 @@ def _rests_at_end(run: Trajectory, found: Sequence[Plateau]) -> bool:
 
 def _nearest(predicted: Overlay | None, rest: Plateau) -> float | None:
     """The predicted level nearest to a plateau."""
-    # A flow whose end alone is known says nothing about where the run dwells before.
+    # A prediction of the end alone says nothing about earlier plateaus.
     if predicted is None or not len(predicted.levels) or (predicted.whole and not rest.final):
         return None
     return float(predicted.levels[np.argmin(np.abs(predicted.levels - rest.level))])
 
 
 def _find_settling(run: Trajectory, rest: Plateau, drop: float) -> tuple[float, float]:
-    """When the loss has come to its level, and how much of the way to it was a slow drift."""
+    """When the loss has settled at its level, and how much of the way to it was a slow drift."""
     inside = run.between(rest.start, rest.end)
     away = np.abs(inside.losses - rest.level)
     late = inside.losses[inside.times > (rest.start + rest.end) / 2]
@@ -199,6 +201,6 @@ def _find_drops(run: Trajectory, predicted: Overlay | None) -> tuple[Drop, ...]:
     drops = []
     for expectation, time, height in zip(expected, measured, np.diff(predicted.levels)):
         sparse = np.isfinite(time) and not resolves(run, time, height)
-        seen = None if sparse else finite_or_none(time)
-        drops.append(Drop(finite_or_none(expectation), seen, TOO_SPARSE if sparse else ""))
+        seen = None if sparse else to_plain(time)
+        drops.append(Drop(to_plain(expectation), seen, TOO_SPARSE if sparse else ""))
     return tuple(drops)

@@ -1,4 +1,4 @@
-"""Runs an experiment: the flow that its config asks for."""
+"""Trains the model of an experiment with the flow of its config."""
 
 import dataclasses
 import math
@@ -35,8 +35,8 @@ def train(
 
     - `callback`: called between chunks with a `Status`; the run is cancelled when it returns
       False.
-    - `checkpoint`: where the run writes how far it is, and finds how far it was.
-    - `stretch`: of a descent, the most steps from one call of `callback` to the next.
+    - `checkpoint`: where the run saves its state, and resumes from.
+    - `stretch`: for a descent, the most steps between two calls of `callback`.
     """
     config, model = experiment.config, experiment.model
     settings = {k: v for k, v in config.flow if k != "kind"}
@@ -54,19 +54,19 @@ def train(
 
 
 def _with_errors(run: Trajectory, monitor: AbstractRisk) -> Trajectory:
-    """The run, with the standard errors of its first and its last loss if they were measured on
+    """Adds the standard errors of the first and the last loss, if they were measured on
     sequences."""
     if not isinstance(monitor, HeldOutRisk) or not len(run):
         return run
     errors = [monitor.standard_error(run.at(i)) for i in (0, -1)]
-    # A run that ran away has squares that overflow: its error is not known.
+    # The squares of a diverged run overflow: its error is not known.
     known = [error if math.isfinite(error) else None for error in errors]
     measured = {"test_sequences": monitor.count, "standard_errors": known}
     return dataclasses.replace(run, statistics={**run.statistics, **measured})
 
 
 def save_points(config: Config) -> SaveAtDrops | SaveEvenly | SaveLogSpaced | SaveAtTimes:
-    """The moments that the config asks to keep."""
+    """The save points of the config."""
     kinds = {
         "drops": SaveAtDrops,
         "linear": SaveEvenly,

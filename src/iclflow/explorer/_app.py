@@ -20,10 +20,11 @@ from ._requests import answer_disconnect, answer_error, answer_input_error, answ
 from ._site import STATIC, Site
 from ._stored import StoredRuns
 
+# Plotly is requested with its version: a new version has a new address.
 _FOREVER = "public, max-age=31536000, immutable"
 
 
-def application(
+def build_application(
     hub: Hub, stored: StoredRuns, hosts: Sequence[str], token: str | None = None
 ) -> Guard:
     """The application behind its guard; with a `token`, only for requests that carry it."""
@@ -65,7 +66,7 @@ def application(
 
 
 class _Static(StaticFiles):
-    """Files of the page; browsers ask for them at every visit, and get them only if changed."""
+    """Files of the page; browsers check at every visit whether they have changed."""
 
     def file_response(self, *arguments: Any, **options: Any) -> Response:
         response = super().file_response(*arguments, **options)

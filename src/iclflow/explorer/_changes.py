@@ -12,7 +12,7 @@ from ._limits import RequestError, check_limits
 
 # Settings that a kind needs and that have no default.
 _NEEDED: dict[tuple[str, str], dict[str, Any]] = {
-    # About as long as the flow of the four plateaus.
+    # As long as gradient flow takes through the four plateaus of the first preset.
     ("flow", "gradient_descent"): {"learning_rate": 0.2, "steps": 15_000},
     ("flow", "sgd"): {"learning_rate": 0.2, "steps": 15_000},
     ("flow", "adam"): {"learning_rate": 3e-3, "steps": 2000},
@@ -28,7 +28,7 @@ _NEEDED: dict[tuple[str, str], dict[str, Any]] = {
     ("task", "hermite"): {"inputs": 4},
     ("save", "explicit"): {"times": [0.0, 1.0, 10.0, 100.0]},
 }
-# What may be changed as well so that a config works again, the mildest change first.
+# Changes that may make a config work again, the mildest first.
 _REPAIRS: tuple[dict[str, Any], ...] = (
     {"save.kind": "drops"},
     {"risk.kind": "best"},
@@ -52,6 +52,7 @@ _REPAIRS: tuple[dict[str, Any], ...] = (
     {"task.kind": "linear_regression"},
     {"task.kind": "multi_task"},
 )
+# Sets of four would be thousands of configs to check.
 _MOST_REPAIRS = 3
 
 
@@ -74,8 +75,8 @@ def check_config(config: Any) -> Config:
 def change_config(config: Any, field: Any, value: Any) -> tuple[Config, list[str]]:
     """The config with one setting changed, and the other settings that had to change with it.
 
-    Where the change alone does not give a config that works, the fewest and mildest further
-    changes are made that do; if there are none, the refusal of the change alone is raised.
+    If the config does not work with this change alone, the fewest and mildest further changes are
+    made with which it does; if there are none, the refusal of the change alone is raised.
     """
     if not isinstance(config, Mapping) or not isinstance(field, str):
         raise RequestError(
@@ -103,7 +104,7 @@ def change_config(config: Any, field: Any, value: Any) -> tuple[Config, list[str
 
 
 def _combinations(field: str) -> Iterator[tuple[dict[str, Any], ...]]:
-    """Repairs that leave the setting alone that was asked for, few before many."""
+    """Sets of repairs that do not touch the changed setting, small sets first."""
     usable = [repair for repair in _REPAIRS if field not in repair]
     if not field.endswith(".kind"):  # a slider must not change the model or the task
         usable = [r for r in usable if not {"model.kind", "task.kind"} & set(r)]
@@ -115,7 +116,7 @@ def _combinations(field: str) -> Iterator[tuple[dict[str, Any], ...]]:
 
 
 def _has(config: Config, field: str, value: Any) -> bool:
-    """Whether a setting still is what was asked for."""
+    """Whether a setting still has the value that the reader chose."""
     section, _, key = field.partition(".")
     here = config.given().get(section)
     return (here.get(key) if key and isinstance(here, dict) else here) == value
@@ -161,7 +162,7 @@ def _fits(section: str, kind: str, key: str, value: Any) -> bool:
 
 
 def _differences(before: Mapping[str, Any], after: Config, field: str) -> list[str]:
-    """The names of the settings that differ, the one that was asked for left out."""
+    """The names of the settings that differ, other than the one that the reader changed."""
     names = []
     for section, settings in after.given().items():
         old = before.get(section)

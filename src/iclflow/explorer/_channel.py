@@ -5,18 +5,17 @@ worker, because the server has to answer all pages.
 """
 
 import json
-import math
-from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
-
+from ..files import to_plain
 from ._run_data import Frames, Points
 
-# Why a job should stop: nobody wants it any more, the reader paused it, or others have waited long
-# enough. The last two leave a checkpoint.
+# Why a job should stop: its result is no longer wanted, the reader paused it, or other pages have
+# waited long enough. The last two leave a checkpoint.
 StopReason = Literal["cancel", "pause", "yield"]
+# Significant digits of numbers for the page: more than a screen shows, in half as many bytes.
+DIGITS = 7
 MessageKind = Literal["ready", "event", "points", "done", "refused", "broke"]
 # Kinds of messages after which a worker is free again.
 FINAL: tuple[MessageKind, ...] = ("done", "refused", "broke")
@@ -31,7 +30,7 @@ class Request(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """Asks a worker to stop the job of this number."""
+    """Tells a worker to stop the job of this number."""
 
     number: int
     reason: StopReason
@@ -72,7 +71,7 @@ class WorkerChannel:
 
     def send_event(self, type: str, **content: Any) -> None:
         """Sends an event to the page."""
-        data = to_plain({"type": type, **content})
+        data = to_plain({"type": type, **content}, DIGITS)
         self.send("event", (type, json.dumps(data, separators=(",", ":"), allow_nan=False)))
 
     def send_points(self, start: int, points: Points, frames: Frames) -> None:
@@ -99,17 +98,3 @@ class WorkerChannel:
     @property
     def cancelled(self) -> bool:
         return self.stop_reason() == "cancel"
-
-
-def to_plain(value: Any) -> Any:
-    """Data fit for JSON: numbers to seven digits, those that are not finite as null."""
-    if isinstance(value, Mapping):
-        return {str(key): to_plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [to_plain(inner) for inner in value]
-    if hasattr(value, "tolist"):
-        return to_plain(np.asarray(value).tolist())
-    if isinstance(value, float):
-        # Seven digits are more than a screen shows, and half as many bytes.
-        return float(f"{value:.7g}") if math.isfinite(value) else None
-    return value if isinstance(value, str | int | bool | None) else str(value)

@@ -38,6 +38,7 @@ def most_connections(workers: int) -> int:
     if limit == resource.RLIM_INFINITY:
         return _MOST
     # Each worker has a pipe, and a sentinel that says when it dies.
+    # At least enough for one page, which opens several connections at once.
     return max(16, min(_MOST, limit - BACKLOG - _RESERVED - 4 * workers))
 
 
@@ -46,8 +47,8 @@ class LimitedProtocol(H11Protocol):
 
     **Fields:**
 
-    - `most`: connections of the server. uvicorn makes the instances, so that each server sets this
-      on a subclass of its own.
+    - `most`: connections of the server. uvicorn creates the instances, so each server sets this on
+      a subclass.
     """
 
     most = _MOST
@@ -117,6 +118,7 @@ class RateLimit(logging.Filter):
         self._left_out: collections.Counter[str] = collections.Counter()
 
     def filter(self, record: logging.LogRecord) -> bool:
+        # The beginning is the same for messages of one kind; details follow.
         text, now = str(record.msg)[:60], time.monotonic()
         if len(self._passed) > 1000:  # texts may contain what clients send
             self._passed.clear()
@@ -140,5 +142,5 @@ def limit_logs() -> None:
             logger.addFilter(RateLimit())
 
 
-# For messages of the explorer to whoever runs it.
+# For messages to the user who runs the server.
 LOGGER = logging.getLogger("iclflow.explorer")

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..config import Config, to_toml
-from ._channel import to_plain
+from ..files import to_plain
+from ._channel import DIGITS
 from ._run_data import Points
 
 KINDS = {
@@ -44,8 +45,9 @@ def as_toml(config: Config) -> bytes:
 
 def as_program(config: Config, title: str) -> bytes:
     """A Python program that computes the run again."""
+    # The title is part of a docstring: it must not end it or escape anything in it.
     title = " ".join(title.replace("\\", " ").replace('"', "'").split()).rstrip(".")
-    text = _PROGRAM.format(title=title, config=_literal(config.given(), 4))
+    text = _PROGRAM.format(title=title, config=_format_literal(config.given(), 4))
     return text.encode()
 
 
@@ -56,7 +58,7 @@ def as_csv(points: Points, events: Mapping[str, str]) -> bytes:
 
     - `events`: the last event of each kind, as text.
     """
-    about = _event(events, "panels")
+    about = _read_event(events, "panels")
     columns = [
         (f"{panel['id']}: {series}", points.lines[panel["id"]][:, i])
         for panel in about.get("panels", [])
@@ -67,6 +69,7 @@ def as_csv(points: Points, events: Mapping[str, str]) -> bytes:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([about.get("clock", "time"), "loss", *(name for name, _ in columns)])
     for row in zip(points.times, points.losses, *(values for _, values in columns)):
+        # More digits than a plot needs, and fewer than rounding spoils.
         writer.writerow([f"{value:.12g}" for value in row])
     return text.getvalue().encode()
 
@@ -78,20 +81,21 @@ def as_json(about: Mapping[str, Any], points: Points, events: Mapping[str, str])
 
     - `about`: its title, its config and so on.
     """
-    parts = {type: _event(events, type) for type in ("panels", "theory", "claims", "ended")}
-    return json.dumps(to_plain({**about, **points._asdict(), **parts}), indent=1).encode()
+    parts = {type: _read_event(events, type) for type in ("panels", "theory", "claims", "ended")}
+    # JSON has no infinities: `to_plain` writes them as null.
+    return json.dumps(to_plain({**about, **points._asdict(), **parts}, DIGITS), indent=1).encode()
 
 
-def _event(events: Mapping[str, str], type: str) -> dict[str, Any]:
+def _read_event(events: Mapping[str, str], type: str) -> dict[str, Any]:
     event = json.loads(events.get(type, "{}"))
     event.pop("type", None)
     return event
 
 
-def _literal(value: Any, indent: int) -> str:
+def _format_literal(value: Any, indent: int) -> str:
     """Plain data as Python source, one setting per line."""
     if not isinstance(value, dict):
         return repr(value)
     inner = " " * (indent + 4)
-    lines = [f"{inner}{key!r}: {_literal(item, indent + 4)}," for key, item in value.items()]
+    lines = [f"{inner}{key!r}: {_format_literal(item, indent + 4)}," for key, item in value.items()]
     return "\n".join(["{", *lines, " " * indent + "}"]) if lines else "{}"

@@ -49,8 +49,8 @@ class Guard:
     - `hosts`: the names of the server that are accepted, with their port.
     - `token`: for a server that others can reach, what every request must carry: the first request
       for the page in its address, later ones in the cookie that comes with the page. Such a server
-      accepts any IP address of this machine as well: an address, unlike a name, cannot be pointed
-      at it by somebody else.
+      accepts any IP address of this machine as well: other sites can point a name at it, but not
+      an address.
     """
 
     def __init__(self, app: ASGIApp, hosts: Iterable[str], token: str | None = None):
@@ -89,10 +89,14 @@ class Guard:
         headers = Headers(scope=scope)
         if len(headers.getlist("host")) != 1 or not self._is_ours(headers["host"].lower()):
             return 421, "This server does not answer for the host of this request."
-        if self._token is not None and not self._has_token(scope, headers):
+        cookie = cookie_parser(headers.get("cookie", "")).get(_cookie_name(scope), "")
+        has_token = self._is_token(cookie) or self._in_address(scope)
+        if self._token is not None and not has_token:
             return 401, "A token is needed: open the address that `iclflow explore` printed."
         if scope["method"] not in ("GET", "HEAD", "POST"):
             return 405, "Only GET and POST are allowed."
+        # Old browsers do not send these headers: for them `Origin` decides, below. A link from
+        # another site may open the page, but not read anything from it.
         site = headers.get("sec-fetch-site", "same-origin")
         page = scope["path"] == "/" and headers.get("sec-fetch-mode", "navigate") == "navigate"
         if site not in ("same-origin", "none") and not page:
@@ -113,15 +117,12 @@ class Guard:
             port = "" if parts.port is None else f":{parts.port}"
         except ValueError:
             return False
+        # Compared as text: `urlsplit` also takes user names and odd spellings of numbers.
         written = f"[{number}]" if number.version == 6 else str(number)
         return host == written + port and f"127.0.0.1{port}" in self._hosts
 
-    def _has_token(self, scope: Scope, headers: Headers) -> bool:
-        """Whether a request has the token, in its cookie or, for the page, in its address."""
-        cookies = cookie_parser(headers.get("cookie", ""))
-        return self._is_token(cookies.get(_cookie_name(scope), "")) or self._in_address(scope)
-
     def _in_address(self, scope: Scope) -> bool:
+        """Whether the address has the token; only that of the page may: others end up in logs."""
         if scope["path"] != "/" or scope["method"] not in ("GET", "HEAD"):
             return False
         query = parse_qs(scope["query_string"].decode("latin-1"))
@@ -134,10 +135,7 @@ class Guard:
     def _refuse_post(self, headers: Any) -> tuple[int, str] | None:
         """Why a request that changes something is refused, if it is."""
         if headers.get("origin", "").lower() != f"http://{headers['host'].lower()}":
-            return (
-                403,
-                "Only the page itself may change something: `Origin` is another site.",
-            )
+            return 403, "Only the page itself may change something: `Origin` is another site."
         if headers.get("content-type", "").partition(";")[0].strip() != "application/json":
             return 415, "The body must be JSON, with the `Content-Type` of JSON."
         length = headers.get("content-length", "0")

@@ -18,7 +18,7 @@ from ..analysis import (
 from ..circuits import Circuits
 from ..tasks import MultiTaskRegression
 from ._sentences import SMALL, describe_learned
-from ._text import MOST_NAMED, completed, number, numbered, percent, sentence
+from ._text import MOST_NAMED, list_numbers, number, percent, percent_done, sentence
 
 # A head that adds this share of the step on a task has it; with less it shares it.
 _HAS = 0.8
@@ -28,6 +28,7 @@ _DEBIASED, _NEARLY = 0.05, 0.2
 
 def describe_strongest(circuits: Circuits, names: Sequence[str]) -> list[str]:
     """The head that adds most, for a stack of layers."""
+    # The first axis has one point, the last one label.
     omega, mu = circuits.omega[0, :, 0], circuits.mu[0, :, 0]
     largest = int(np.argmax(np.abs(omega * mu)))
     numbers = f"ω = {number(omega[largest])}, μ = {number(mu[largest])}"
@@ -49,7 +50,7 @@ def describe_components(
     for h in np.flatnonzero(works.any(-1)):
         own = [int(d) + 1 for d in np.flatnonzero(works[h])]
         equal = any(len(space) > 1 and works[h, space].any() for space in found.spaces)
-        what = "components of equal variance" if equal else numbered("component", own)
+        what = "components of equal variance" if equal else list_numbers("component", own)
         clauses.append(f"head {h + 1} works on {what}")
     return [learned, sentence(clauses)] if 0 < len(clauses) <= MOST_NAMED else [learned]
 
@@ -108,9 +109,9 @@ def describe_tasks(circuits: Circuits, task: MultiTaskRegression) -> list[str]:
         if not working:
             clauses.append(f"task {i + 1} has not begun")
         elif len(working) == 1 or share >= _HAS:
-            clauses.append(f"head {head + 1} has task {i + 1} ({completed(share)} of its step)")
+            clauses.append(f"head {head + 1} has task {i + 1} ({percent_done(share)} of its step)")
         elif len(working) <= MOST_NAMED:
-            clauses.append(f"{numbered('head', working)} share task {i + 1}")
+            clauses.append(f"{list_numbers('head', working)} share task {i + 1}")
         else:
             clauses.append(f"{len(working)} heads share task {i + 1}")
     return [sentence(clauses)] if len(clauses) <= 2 * MOST_NAMED else []

@@ -2,13 +2,19 @@
 
 import asyncio
 import collections
+import contextlib
+import os
+import re
 import shutil
+import stat
+import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 from ..config import Config
+from ..files import MARKER, OwnFiles, leftovers, write_own
 from ._connections import LOGGER, MOST_STREAMS, MOST_STREAMS_OF_CLIENT
-from ._folder import make_checkpoint_folder
 from ._limits import (
     MOST_BYTES,
     MOST_KEPT,
@@ -23,8 +29,14 @@ from ._session import OVER, Run, Session
 # Seconds between two rounds of upkeep.
 _TICK = 0.25
 # Seconds that a page may be without a stream before its runs are cancelled: after a stream has
-# ended, and after a request, since a busy machine may be slow to open the first stream.
+# ended (a reload takes about one), and after a request, since a busy machine may be slow to open
+# the first stream.
 _AWAY, _BUSY = 5.0, 30.0
+
+# Checkpoints of runs that are paused, or that yield to others, are in a temporary folder.
+_FOLDER_PREFIX = "iclflow-explore-"
+# The names of the checkpoints in it: the id of a run is sixteen letters.
+_CHECKPOINT = re.compile(r"[\w-]{16}\.safetensors")
 
 
 class Hub:
@@ -67,7 +79,10 @@ class Hub:
             idle = [s for s in self._sessions.values() if not s.active and not s.connections]
             if not idle:
                 raise RequestError("Too many pages are open at once: close some.", status=503)
-            self._drop(idle[0])
+            oldest = idle[0]
+            for run in list(oldest.runs.values()):
+                oldest.forget(run)
+            del self._sessions[oldest.id]
         session = Session()
         self._sessions[session.id] = session
         return session
@@ -102,7 +117,7 @@ class Hub:
         session.expected = time.monotonic() + _AWAY
 
     def find_run(self, id: str, session: Session | None = None) -> Run:
-        """The run of this id; with a session, one of its own."""
+        """The run of this id, among all runs or those of one session."""
         owners = self._sessions.values() if session is None else [session]
         for owner in owners:
             if id in owner.runs:
@@ -161,11 +176,6 @@ class Hub:
                 return
             oldest.session.forget(oldest)
 
-    def _drop(self, session: Session) -> None:
-        for run in list(session.runs.values()):
-            session.forget(run)
-        del self._sessions[session.id]
-
     def health(self) -> dict[str, Any]:
         """What the server holds, for monitoring."""
         return {
@@ -174,3 +184,42 @@ class Hub:
             **self.scheduler.health(),
             "bytes": sum(session.bytes for session in self._sessions.values()),
         }
+
+
+def make_checkpoint_folder() -> Path:
+    """A new folder for this process; those of servers that were killed are removed."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*"):
+        pid = path.name.removeprefix(_FOLDER_PREFIX).partition("-")[0]
+        # Other programs may use such names too: our folders have our marker.
+        if pid.isdecimal() and not _is_alive(int(pid)) and _is_own(path):
+            _remove(path)
+    made = Path(tempfile.mkdtemp(prefix=f"{_FOLDER_PREFIX}{os.getpid()}-"))
+    write_own(made, {})
+    return made
+
+
+def _is_own(folder: Path) -> bool:
+    """Whether we made a folder. Anybody can put a link into the shared temporary folder."""
+    try:
+        about = folder.lstat()
+    except OSError:
+        return False
+    plain = stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid()
+    return plain and OwnFiles(folder).owns(MARKER)
+
+
+def _remove(folder: Path) -> None:
+    checkpoints = [file for file in folder.iterdir() if _CHECKPOINT.fullmatch(file.name)]
+    with contextlib.suppress(OSError):  # something else is in it, or it cannot be removed
+        for file in (*checkpoints, *leftovers(folder), folder / MARKER):
+            file.unlink(missing_ok=True)
+        folder.rmdir()
+
+
+def _is_alive(pid: int) -> bool:
+    with contextlib.suppress(PermissionError):  # it belongs to another user, so it is alive
+        try:
+            os.kill(pid, 0)
+        except (ProcessLookupError, OverflowError):
+            return False
+    return True

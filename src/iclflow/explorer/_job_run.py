@@ -9,25 +9,26 @@ import jax
 import numpy as np
 
 from ..config import Config, parse_config
-from ..experiment import Experiment, Run, overlay, prepare, summarise, train
+from ..experiment import Run, prepare, train
 from ..flows import Checkpoint, Status
 from ..trajectory import Result, Trajectory
 from ._channel import StopReason, WorkerChannel
 from ._reporter import Reporter
 
-# Steps of a descent from one report to the next, at most; fewer where steps take long: attention
-# then reads about this many tokens in between.
+# Steps of a descent between two reports, at most. Fewer where steps take long: then attention reads
+# about this many tokens between two reports, some tenths of a second.
 _MOST_STEPS = 500
 _TOKENS = 1_500_000
-# Points of a stored run that are shown, and that are sent together.
+# Points of a stored run that are shown at most, and points per message.
 _MOST_SHOWN, _CHUNK = 2000, 500
 # Seconds between reports of points, and between descriptions, which also take at most this share of
 # the time of a run.
 _POINTS_EVERY = 0.1
 _LIVE_EVERY, _LIVE_SHARE = 0.7, 0.2
-# A report that takes long is followed by a pause this many times as long.
+# A report that takes long is followed by a pause this many times as long, so that training keeps
+# most of the time.
 _REST = 3
-# `train` saves a checkpoint when it stops; in between it would cost time, and nobody needs it.
+# `train` saves a checkpoint when it stops; none are needed before.
 _NO_CHECKPOINTS = 1e9
 
 
@@ -51,47 +52,41 @@ def compute_run(
     experiment = prepare(parse_config(config, stored=True))
     if reason := channel.stop_reason():
         return _outcome(reason, seconds)
-    reporter = _reporter(channel, experiment, reported)
+    reporter = Reporter(channel, experiment, reported)
     if not reported:
-        reporter.begin(_known_end(experiment.config))
+        flow = experiment.config.flow
+        reporter.begin(flow.end if flow.kind == "gradient_flow" else float(flow.steps))
     start = time.monotonic()
     callback = _Callback(channel, reporter, start - seconds, limit)
     saved = Checkpoint(Path(checkpoint), every=_NO_CHECKPOINTS)
     run = train(experiment, callback, saved, _steps_per_report(experiment.config))
     spent = seconds + time.monotonic() - start
     reason = callback.stop_reason
+    # Only a run that will be resumed needs its checkpoint.
     if reason not in ("pause", "yield"):
         Path(checkpoint).unlink(missing_ok=True)
     reporter.report_points(run)
     if reason is not None:
         return _outcome(reason, spent)
-    message = None
-    if callback.late:
-        message = f"Stopped after {limit:g} seconds, the time limit of the explorer."
-    _report_end(channel, reporter, experiment, run, spent, message, shown=run)
+    late = f"Stopped after {limit:g} seconds, the time limit of the explorer."
+    reporter.finish(run, run, spent, late if callback.late else "")
     return _outcome(None, spent)
 
 
 def report_whole_run(channel: WorkerChannel, config: Config, run: Trajectory) -> dict[str, Any]:
     """Reports a run that was read from disk, as if it had just ended."""
-    experiment = prepare(config)
-    reporter = _reporter(channel, experiment)
+    reporter = Reporter(channel, prepare(config))
     reporter.begin(float(run.times[-1]))
     shown = _thin_out(run)
     for end in [*range(_CHUNK, len(shown), _CHUNK), len(shown)]:
         reporter.report_points(shown[:end])
         if channel.cancelled:
             return _outcome("cancel", 0.0)
-    message = None
+    message = ""
     if len(shown) < len(run):
         message = f"{run.result.value} Of {len(run)} points {len(shown)} are shown."
-    seconds = float(run.statistics.get("seconds", 0.0))
-    _report_end(channel, reporter, experiment, run, seconds, message, shown)
+    reporter.finish(shown, run, float(run.statistics.get("seconds", 0.0)), message)
     return _outcome(None, 0.0)
-
-
-def _reporter(channel: WorkerChannel, experiment: Experiment, reported: int = 0) -> Reporter:
-    return Reporter(channel, experiment, overlay(experiment), experiment.floor(), reported)
 
 
 def _outcome(stopped: StopReason | None, seconds: float) -> dict[str, Any]:
@@ -128,7 +123,7 @@ def warm_up(channel: WorkerChannel, config: dict[str, Any]) -> None:
     """Compiles what a run of this config needs, and sends nothing."""
     experiment = prepare(parse_config(config, stored=True))
     run = train(experiment, lambda _: True, None, _steps_per_report(experiment.config))
-    _reporter(channel, experiment).measure(run)
+    Reporter(channel, experiment).measure(run)
 
 
 class _Callback:
@@ -144,6 +139,7 @@ class _Callback:
     def __call__(self, status: Status) -> bool:
         now = time.monotonic()
         assert status.so_far is not None
+        # The first call comes at once: the page shows a point as soon as there is one.
         live = now - self._last_live >= max(_LIVE_EVERY, self._reporter.cost / _LIVE_SHARE)
         due = now - self._last_points >= max(_POINTS_EVERY, _REST * self._cost)
         if self._first or live or due:
@@ -168,35 +164,6 @@ def _steps_per_report(config: Config) -> int:
     sequences = getattr(config.risk, "batch", None) or getattr(config.risk, "sequences", 256)
     tokens = sequences * (config.task.longest_context + 1) * getattr(config.model, "heads", 1)
     return max(1, min(_MOST_STEPS, _TOKENS // tokens))
-
-
-def _known_end(config: Config) -> float | None:
-    flow = config.flow
-    return flow.end if flow.kind == "gradient_flow" else float(flow.steps)
-
-
-def _report_end(
-    channel: WorkerChannel,
-    reporter: Reporter,
-    experiment: Experiment,
-    run: Trajectory,
-    seconds: float,
-    message: str | None,
-    shown: Trajectory,
-) -> None:
-    summary = summarise(
-        experiment.config, run, reporter.floor, reporter.predicted, experiment.task
-    ).as_json()
-    channel.send_event(
-        "ended",
-        result=run.result.name,
-        message=message or run.result.value,
-        seconds=seconds,
-        points=len(shown),
-        summary=summary,
-    )
-    reporter.report_theory(float(shown.times[-1]), shown.times)
-    reporter.finish(shown, run)
 
 
 JOBS = {"run": compute_run, "draw": draw_loss, "warm": warm_up}

@@ -1,20 +1,29 @@
 """Jobs of a worker: runs and sweeps on disk."""
 
 import json
-import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from ..config import InputError, parse_config, read_toml
+from ..files import to_plain
 from ..store import SWEEP
-from ..sweeps import MEASUREMENTS, Sweep, Table, load_trajectory, parse_sweep, sweep_tables
+from ..sweeps import (
+    MEASUREMENTS,
+    Sweep,
+    Table,
+    load_trajectory,
+    parse_sweep,
+    phase_cells,
+    sweep_tables,
+)
 from ..trajectory import Trajectory
 from ._channel import WorkerChannel
 from ._job_run import report_whole_run
 
-# What a table has besides swept settings and measurements.
+# Columns of a table that are neither swept settings nor measurements.
 _OTHERS = ("run", "seed", "hash", "result", "not_measured")
+# The types of columns that can be drawn, as DuckDB names them.
 _NUMBERS = ("DOUBLE", "BIGINT", "BOOLEAN", "INTEGER")
 _PLAIN = {
     "final_loss": "loss at the end",
@@ -24,32 +33,21 @@ _PLAIN = {
 
 
 def report_stored_run(
-    channel: WorkerChannel, config: dict[str, Any], folder: str
+    channel: WorkerChannel, config: dict[str, Any], folder: str, number: int | None = None
 ) -> dict[str, Any]:
-    """Reports a run on disk."""
-    try:
-        run = Trajectory.load(folder)
-    except ValueError as error:
-        raise InputError(str(error)) from None
-    return report_whole_run(channel, parse_config(config, stored=True), run)
-
-
-def report_sweep_run(
-    channel: WorkerChannel, config: dict[str, Any], folder: str, number: int
-) -> dict[str, Any]:
-    """Reports a run of a sweep that kept its trajectories."""
-    run = load_trajectory(folder, number)
+    """Reports a run on disk; with a number, one of a sweep that kept its trajectories."""
+    run = Trajectory.load(folder) if number is None else load_trajectory(folder, number)
     return report_whole_run(channel, parse_config(config, stored=True), run)
 
 
 def describe_sweep(channel: WorkerChannel, folder: str) -> dict[str, Any]:
     """The swept settings of a sweep, and what was measured."""
     sweep, table = _open(folder)
-    swept = [{"name": name, "values": _to_json(_values(sweep, name))} for name in sweep.axes]
+    swept = [{"name": name, "values": _to_json(_list_values(sweep, name))} for name in sweep.axes]
     if len(sweep.seeds) > 1:
         swept.append({"name": "seed", "values": list(sweep.seeds)})
     measures = [
-        {"name": name, "words": name.replace("_", " "), "help": _words(name, kind)}
+        {"name": name, "words": name.replace("_", " "), "help": _describe_column(name, kind)}
         for name, kind in table.columns.items()
         if name not in sweep.axes and name not in _OTHERS and _is_drawable(table, name, kind)
     ]
@@ -73,7 +71,7 @@ def describe_sweep(channel: WorkerChannel, folder: str) -> dict[str, Any]:
 def draw_diagram(
     channel: WorkerChannel, folder: str, x: str, y: str | None, value: str
 ) -> dict[str, Any]:
-    """One measurement over two swept settings: medians over all the rest."""
+    """One measurement over two swept settings, as `iclflow plot` computes it."""
     sweep, table = _open(folder)
     allowed = [*sweep.axes, "seed"]
     for name, given in {"x": x, "y": y}.items():
@@ -82,38 +80,25 @@ def draw_diagram(
     kind = table.columns.get(value)
     if kind is None or value in _OTHERS or not _is_drawable(table, value, kind):
         raise InputError(f"`value` = {value!r} is not a measurement of this sweep.")
-    number = f"(\"{value}\" = 'holds')::DOUBLE" if kind == "VARCHAR" else f'"{value}"::DOUBLE'
-    share = kind in ("VARCHAR", "BOOLEAN")
-    statistic = "avg" if share else "median"
-    second = '""' if y is None else f'"{y}"'
-    columns = f'"{x}"' + ("" if y is None else f", {second}")
-    query = (
-        f"SELECT {columns}, {statistic}({number}), quantile_cont({number}, 0.9) - "
-        f"quantile_cont({number}, 0.1), count({number}) FROM results "
-        f'WHERE "{value}" IS NOT NULL GROUP BY {columns}'
-    )
-    _, rows = table.ask(query)
-    xs = _values(sweep, x)
-    ys = [None] if y is None else _values(sweep, y)
-    places = {
-        (_key(row[0]), None if y is None else _key(row[1])): row[1 if y is None else 2 :]
-        for row in rows
-    }
-    grid = [[places.get((_key(a), None if y is None else _key(b))) for a in xs] for b in ys]
+    notes: list[str] = []
+    shown = f"\"{value}\" = 'holds'" if kind == "VARCHAR" else f'"{value}"'
+    found, statistic = phase_cells(table, x, y, shown, notes.append)
+    cells = {(_key(a), _key(b)): cell for (a, b), cell in found.items()}
+    xs, ys = _list_values(sweep, x), [None] if y is None else _list_values(sweep, y)
+    grid = [[cells.get((_key(a), _key(b))) for a in xs] for b in ys]
+    most = max((cell.runs for cell in found.values()), default=0)
     others = [name for name in allowed if name not in (x, y)]
-    per_cell = max((cell[2] for line in grid for cell in line if cell), default=0)
-    what = "share of" if share else "median over"
-    words = f"{what} {per_cell} runs" if per_cell > 1 else "one run per cell"
-    if per_cell > 1 and others:
-        words += f" ({', '.join(others)})"
+    words = "one run per cell"
+    if most > 1:
+        over = f" ({', '.join(others)})" if others else ""
+        words = f"{'share of' if statistic == 'share' else 'median over'} {most} runs{over}"
     return {
         "x": {"name": x, "values": _to_json(xs)},
         "y": {"name": y, "values": _to_json(ys)},
-        **{
-            name: [[_finite(cell[i]) if cell else None for cell in line] for line in grid]
-            for i, name in enumerate(("z", "spread", "count"))
-        },
-        "words": words,
+        "z": [[to_plain(cell and cell.middle) for cell in line] for line in grid],
+        "spread": [[to_plain(cell and cell.high - cell.low) for cell in line] for line in grid],
+        "count": [[cell and cell.runs for cell in line] for line in grid],
+        "words": ". ".join([words, *(note.rstrip(".") for note in notes)]),
     }
 
 
@@ -147,7 +132,7 @@ def _open(folder: str) -> tuple[Sweep, Table]:
     return parse_sweep(read_toml(Path(folder) / SWEEP), stored=True), Table(files)
 
 
-def _values(sweep: Sweep, name: str) -> list[Any]:
+def _list_values(sweep: Sweep, name: str) -> list[Any]:
     """The values of a swept setting, each once, in the order of the sweep."""
     if name == "seed" and "seed" not in sweep.axes:
         return list(sweep.seeds)
@@ -170,7 +155,7 @@ def _key(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return json.dumps(value)
     if isinstance(value, int | float):
-        return f"{float(value):.12g}"
+        return f"{float(value):.12g}"  # Parquet and JSON may differ in the last digits
     if isinstance(value, str):
         return value
     return json.dumps(value if not hasattr(value, "tolist") else value.tolist())
@@ -186,7 +171,7 @@ def _is_drawable(table: Table, name: str, kind: str) -> bool:
     return {row[0] for row in rows} <= {"holds", "fails", "inconclusive", "misstated", None}
 
 
-def _words(name: str, kind: str) -> str:
+def _describe_column(name: str, kind: str) -> str:
     if name in _PLAIN:
         return _PLAIN[name]
     for measurement in MEASUREMENTS.values():
@@ -195,13 +180,8 @@ def _words(name: str, kind: str) -> str:
     return f"share of runs in which {name} holds" if kind == "VARCHAR" else name
 
 
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 JOBS = {
     "stored": report_stored_run,
-    "member": report_sweep_run,
     "sweep": describe_sweep,
     "diagram": draw_diagram,
     "cell": find_cell,

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..config import Config, InputError, largest_setting, memory_needed
 
-# Seconds that a run may compute; what it has by then is kept.
+# Seconds that a run may compute; what it has by then is kept. Readers do not wait longer.
 LONGEST_RUN = 120.0
 # Runs that one page may have waiting or under way, and that it may keep.
 MOST_WAITING = 8
@@ -17,6 +17,7 @@ MOST_SESSIONS = 256
 # Bytes of a request, and of what is kept of all runs.
 LARGEST_BODY = 2**18
 MOST_BYTES = 2**29
+# Bytes of one run. Four workers fit into a laptop.
 _MEMORY = 2 * 2**30
 
 
@@ -52,7 +53,9 @@ LIMITS = (
     Limit("sequences in a data set", "risk.sequences", 20_000, _setting("risk.sequences")),
     Limit("steps", "flow.steps", 200_000, _setting("flow.steps")),
     Limit("saved moments", "save.count", 2000, _setting("save.count")),
-    Limit("saved moments", "save.times", 2000, lambda config: len(_times(config))),
+    Limit(
+        "saved moments", "save.times", 2000, lambda config: len(getattr(config.save, "times", ()))
+    ),
     Limit(
         "weights",
         "model.heads",
@@ -114,8 +117,5 @@ class RequestError(InputError):
 
 def group_digits(number: int) -> str:
     """A whole number with thousands set apart: 20 000."""
+    # A comma means a decimal point to many readers.
     return f"{number:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
-
-
-def _times(config: Config) -> tuple[float, ...]:
-    return getattr(config.save, "times", ())

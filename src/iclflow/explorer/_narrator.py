@@ -21,9 +21,9 @@ from ._head_sentences import (
 from ._panel_table import Snapshots
 from ._panels import Panels, build_panels
 from ._sentences import describe_estimators, describe_loss, describe_stairs
-from ._text import completed, number, percent
+from ._text import number, percent, percent_done
 
-# Contexts with more numbers take seconds to compare with estimators.
+# The comparison with estimators takes seconds for contexts with more numbers.
 _LARGEST_WATCHED = 2**15
 # Tasks whose sequences are kept, some ten megabytes each; the oldest is dropped.
 _MOST_WATCHES = 4
@@ -31,7 +31,15 @@ _WATCHES: dict[tuple[str, Normaliser, bool], AlgorithmWatch] = {}
 
 
 class Narrator:
-    """Describes what happens in the runs of one experiment, finished or under way."""
+    """Describes what happens in the runs of one experiment, finished or under way.
+
+    **Arguments:**
+
+    - `predicted`: what theory says about these runs.
+    - `panels`: of the experiment, if they were built before.
+    - `algorithms`: whether to say which estimator a model equals. That takes a few seconds for the
+      first moment of an experiment, and milliseconds from then on.
+    """
 
     def __init__(
         self,
@@ -40,13 +48,6 @@ class Narrator:
         panels: Panels | None = None,
         algorithms: bool = True,
     ):
-        """**Arguments:**
-
-        - `predicted`: what theory says about these runs.
-        - `panels`: of the experiment, if they were built before.
-        - `algorithms`: whether to say which estimator a model equals. That takes a few seconds for
-          the first moment of an experiment, and milliseconds from then on.
-        """
         self.experiment = experiment
         self.predicted = predicted
         self.panels = build_panels(experiment) if panels is None else panels
@@ -57,7 +58,7 @@ class Narrator:
         self._curve: dict[float, float] = {}
 
     def sentences(self, run: Trajectory, index: int) -> list[str]:
-        """Two to five sentences about one saved point; later points are not looked at."""
+        """Two to five sentences about one saved point, which depend on no later point."""
         index = range(len(run))[index]
         if not np.isfinite(run.losses[index]):
             return ["The loss is infinite or not a number: the weights have diverged."]
@@ -87,7 +88,7 @@ class Narrator:
         if floor is not None and floor < first:
             with contextlib.suppress(ValueError):
                 phase = learning_phases(run[: index + 1], floor=floor).at(float(run.times[index]))
-                done = completed((first - loss) / (first - floor))
+                done = percent_done((first - loss) / (first - floor))
                 return [
                     f"{phase.capitalize()}: {done} of the drop is done; the loss is {number(loss)}."
                 ]
@@ -178,8 +179,8 @@ class Narrator:
 
 
 def _find_watch(experiment: Experiment) -> AlgorithmWatch:
-    """What compares the models of an experiment with estimators. Those of the last few tasks are
-    kept: readers change the model more often than the task."""
+    """The comparison of an experiment's models with estimators. Those of the last few tasks are
+    cached: readers change the model more often than the task."""
     model = experiment.model
     fitted = model.form == "general"
     key = experiment.config.task.model_dump_json(), model.divides_by, fitted

@@ -1,5 +1,6 @@
 """What the page gets besides events: the data to start with, and the weights at a moment."""
 
+import dataclasses
 import importlib.metadata
 import json
 from typing import Any
@@ -7,13 +8,15 @@ from typing import Any
 import numpy as np
 
 from ..config import Config, known_keys, section_class, sections
-from ._channel import to_plain
+from ..files import to_plain
+from ..papers import SUBJECTS
+from ._channel import DIGITS
 from ._limits import describe_limits
 from ._presets import CONTROLS, picture_of, presets
 from ._run_data import Points
 
 
-def start_data() -> dict[str, Any]:
+def build_start_data() -> dict[str, Any]:
     """Everything that the page needs to start."""
     known = [
         {
@@ -30,9 +33,10 @@ def start_data() -> dict[str, Any]:
     return {
         "version": importlib.metadata.version("iclflow"),
         "plotly": importlib.metadata.version("plotly"),
+        "papers": dict(SUBJECTS),
         "presets": known,
         "schema": Config.model_json_schema(),
-        "controls": {name: control.data() for name, control in CONTROLS.items()},
+        "controls": {name: dataclasses.asdict(control) for name, control in CONTROLS.items()},
         "kinds": _kinds(),
         "limits": describe_limits(),
     }
@@ -52,7 +56,7 @@ def _kinds() -> dict[str, list[dict[str, str]]]:
     }
 
 
-def moment_data(
+def describe_moment(
     index: int, frame_index: int, frame: dict[str, np.ndarray], points: Points, panels: str
 ) -> dict[str, Any]:
     """The weights at one saved point, head by head.
@@ -73,4 +77,4 @@ def moment_data(
         for i, label in enumerate(labels)
     ]
     about = {"index": frame_index, "time": points.times[index], "loss": points.losses[index]}
-    return to_plain({**about, "heads": heads})
+    return to_plain({**about, "heads": heads}, DIGITS)

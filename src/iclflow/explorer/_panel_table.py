@@ -1,7 +1,7 @@
 """The panels below the loss, as tables: what each says, which axis it has, what measures it."""
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -50,8 +50,15 @@ class Snapshots(NamedTuple):
     best: Float[np.ndarray, " D"] | None
 
 
-class PanelRow(NamedTuple):
-    """One panel. `measure` gives (T, series), or (T, H, I) for the axis of heads and tasks."""
+class Panel(NamedTuple):
+    """One diagram over time.
+
+    **Fields:**
+
+    - `y`: the title of its vertical axis.
+    - `measure`: gives (T, series), or (T, H, I) for the axis of heads and tasks.
+    - `series`: the names of its curves, which depend on the experiment.
+    """
 
     id: str
     title: str
@@ -60,9 +67,24 @@ class PanelRow(NamedTuple):
     axis: Axis
     measure: Callable[[Snapshots], np.ndarray]
     log: bool = False
+    series: tuple[str, ...] = ()
+
+    def describe(self) -> dict[str, Any]:
+        """The panel as the page gets it."""
+        keys = ("id", "title", "words", "y", "series", "log")
+        return {key: getattr(self, key) for key in keys}
+
+    def curves(self, points: Snapshots) -> np.ndarray:
+        """The curves at some points, (T, series)."""
+        values = np.asarray(self.measure(points), np.float64)
+        if self.axis == "tasks":
+            values = np.swapaxes(values, 1, 2).reshape(len(values), -1)
+        if self.log:  # a logarithmic axis has no place for zero
+            values = np.where(values > 0, values, np.nan)
+        return values[:, : len(self.series)]
 
 
-_STRENGTHS = PanelRow(
+_STRENGTHS = Panel(
     "strengths",
     "Strength of each component",
     "0 before a principal component is learned, 1 at the strength with the smallest loss.",
@@ -70,7 +92,7 @@ _STRENGTHS = PanelRow(
     "components",
     lambda points: component_strengths(points.circuits).sum(1) / points.best,
 )
-_ALIGNMENT = PanelRow(
+_ALIGNMENT = Panel(
     "alignment",
     "Alignment of each head with its component",
     "The share of a head's key-query matrix along the component nearest to it: 1 when key and "
@@ -79,7 +101,7 @@ _ALIGNMENT = PanelRow(
     "heads",
     lambda points: component_shares(points.circuits).max(-1),
 )
-_UNMIXED = PanelRow(
+_UNMIXED = Panel(
     "diagonal",
     "How diagonal the model is",
     "The share of the squared norm of all heads together that lies along single components; the "
@@ -88,7 +110,7 @@ _UNMIXED = PanelRow(
     "all",
     lambda points: unmixed_share(points.circuits)[:, None],
 )
-_VALUES = PanelRow(
+_VALUES = Panel(
     "values",
     "Value of each head",
     "v, the weight with which a head reads labels.",
@@ -96,7 +118,7 @@ _VALUES = PanelRow(
     "heads",
     lambda points: points.circuits.mu[..., 0],
 )
-_SIZES = PanelRow(
+_SIZES = Panel(
     "sizes",
     "Size of each key-query matrix",
     "Its Frobenius norm.",
@@ -104,7 +126,7 @@ _SIZES = PanelRow(
     "heads",
     lambda points: head_sizes(points.circuits),
 )
-_CONSERVED = PanelRow(
+_CONSERVED = Panel(
     "conserved",
     "What gradient flow conserves",
     "The largest change since the start in the differences between the squared norms of values, "
@@ -115,7 +137,7 @@ _CONSERVED = PanelRow(
     log=True,
 )
 _HEADS = (
-    PanelRow(
+    Panel(
         "omega",
         "What each head attends to",
         "ω, the mean of the diagonal of key-query on the inputs: above 0 a head attends to similar "
@@ -124,7 +146,7 @@ _HEADS = (
         "heads",
         lambda points: points.circuits.omega[..., 0],
     ),
-    PanelRow(
+    Panel(
         "mu",
         "What each head reads from labels",
         "μ, the weight with which the label of a token enters the prediction.",
@@ -133,7 +155,7 @@ _HEADS = (
         lambda points: points.circuits.mu[..., 0],
     ),
 )
-_STEPS = PanelRow(
+_STEPS = Panel(
     "steps",
     "Gradient step of all heads together",
     "The sum over heads of μ times the diagonal of key-query: the step along each direction, to "
@@ -142,7 +164,7 @@ _STEPS = PanelRow(
     "directions",
     lambda points: component_strengths(points.circuits).sum(1),
 )
-_DIAGONALS = PanelRow(
+_DIAGONALS = Panel(
     "diagonal",
     "How diagonal key-query is",
     "The norm of its diagonal as a share of the whole: 1 for a head that compares inputs "
@@ -151,7 +173,7 @@ _DIAGONALS = PanelRow(
     "heads",
     lambda points: diagonal_shares(points.circuits),
 )
-_LAST = PanelRow(
+_LAST = Panel(
     "last",
     "How much of output-value is the label",
     "|μ| as a share of everything that a head reads: 1 when it reads labels alone.",
@@ -159,7 +181,7 @@ _LAST = PanelRow(
     "heads",
     lambda points: label_shares(points.circuits),
 )
-_SUMS = PanelRow(
+_SUMS = Panel(
     "sums",
     "Do positive and negative heads cancel?",
     "The sum of μ over heads as a share of the sum of |μ|, and the same for what positive and "
@@ -175,7 +197,7 @@ _SUMS = PanelRow(
     ),
 )
 _TASKS = (
-    PanelRow(
+    Panel(
         "share",
         "Which head works for which task",
         "What a head adds to the gradient step on a task, as a share of what all heads add.",
@@ -183,7 +205,7 @@ _TASKS = (
         "tasks",
         lambda points: head_shares(points.circuits.strength),
     ),
-    PanelRow(
+    Panel(
         "step",
         "Step of each head on each task",
         "μω, what a head adds to the gradient step on a task, to first order.",
@@ -191,7 +213,7 @@ _TASKS = (
         "tasks",
         lambda points: points.circuits.mu * points.circuits.omega,
     ),
-    PanelRow(
+    Panel(
         "omega",
         "What each head attends to",
         "ω, by head and task.",
@@ -199,7 +221,7 @@ _TASKS = (
         "tasks",
         lambda points: points.circuits.omega,
     ),
-    PanelRow(
+    Panel(
         "mu",
         "What each head reads from labels",
         "μ, by head and task.",
@@ -210,7 +232,7 @@ _TASKS = (
 )
 
 
-def panel_rows(experiment: Experiment, heads: int) -> tuple[PanelRow, ...]:
+def choose_panels(experiment: Experiment, heads: int) -> tuple[Panel, ...]:
     """The panels that exist for an experiment, in the order of the page."""
     task, model, config = experiment.task, experiment.model, experiment.config
     if isinstance(model, AttentionStack):
@@ -239,4 +261,4 @@ def panel_rows(experiment: Experiment, heads: int) -> tuple[PanelRow, ...]:
             _LAST: kind == "factored" or full,
             _SUMS: heads > 1,
         }
-    return tuple(row for row, exists in chosen.items() if exists)
+    return tuple(panel for panel, exists in chosen.items() if exists)

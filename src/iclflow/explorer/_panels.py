@@ -13,25 +13,14 @@ from ..experiment import Experiment
 from ..models import AbstractModel, AttentionStack
 from ..tasks import AbstractTask
 from ..trajectory import Trajectory
-from ._panel_table import Axis, PanelRow, Snapshots, panel_rows
+from ._panel_table import Axis, Panel, Snapshots, choose_panels
 
-# More curves than this cannot be told apart.
+# Readers cannot distinguish more curves than this.
 LARGEST_SERIES = 32
 
 
-class Panel(NamedTuple):
-    """One diagram over time, as the page gets it: what it shows, and the names of its series."""
-
-    id: str
-    title: str
-    words: str
-    y: str
-    series: tuple[str, ...]
-    log: bool = False
-
-
 class Matrix(NamedTuple):
-    """One matrix that every head has, and what its rows and columns stand for."""
+    """One matrix that every head has, with the labels of its rows and columns."""
 
     name: str
     rows: tuple[str, ...]
@@ -55,8 +44,8 @@ class Measured(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Panels:
-    """The panels that exist for an experiment. Each point is measured by itself, so that a run can
-    be measured piece by piece.
+    """The panels that exist for an experiment. Each point is measured alone: a run can be measured
+    piece by piece.
 
     **Fields:**
 
@@ -74,7 +63,6 @@ class Panels:
     gains: Float[np.ndarray, " D"] | None
     task: AbstractTask
     start: AbstractModel
-    rows: tuple[PanelRow, ...]
     roles: RoleNames | None
 
     def read(self, run: Trajectory) -> Snapshots:
@@ -87,10 +75,7 @@ class Panels:
         """The series of every panel by its id, (T, series)."""
         # Weights that have diverged make infinities, which are shown as gaps.
         with np.errstate(all="ignore"):
-            return {
-                panel.id: _series(row, row.measure(points))[:, : len(panel.series)]
-                for panel, row in zip(self.lines, self.rows)
-            }
+            return {panel.id: panel.curves(points) for panel in self.lines}
 
     def name_roles(self, circuits: Circuits) -> np.ndarray | None:
         with np.errstate(all="ignore"):
@@ -105,6 +90,7 @@ class Panels:
         return Measured(
             self.measure_lines(points),
             self.name_roles(points.circuits),
+            # Colours on a screen need no more digits.
             {matrix.name: np.asarray(values, np.float32) for matrix, values in named},
         )
 
@@ -114,26 +100,19 @@ def build_panels(experiment: Experiment) -> Panels:
     task, model = experiment.task, experiment.model
     heads = _head_names(model)
     roles = role_names(task, model)
-    rows = panel_rows(experiment, len(heads))
     return Panels(
         clock="time" if experiment.config.flow.kind == "gradient_flow" else "step",
-        lines=tuple(_panel(row, _series_names(row.axis, task, heads)) for row in rows),
+        lines=tuple(
+            _name_series(panel, _series_names(panel.axis, task, heads))
+            for panel in choose_panels(experiment, len(heads))
+        ),
         heads=heads,
         matrices=_matrix_labels(task, model),
         gains=None if roles is None else best_strengths(task, model.divides_by),
         task=task,
         start=model,
-        rows=rows,
         roles=roles,
     )
-
-
-def _series(row: PanelRow, values: np.ndarray) -> np.ndarray:
-    values = np.asarray(values, np.float64)
-    if row.axis == "tasks":
-        values = np.swapaxes(values, 1, 2).reshape(len(values), -1)
-    # A logarithmic axis has no place for zero.
-    return np.where(values > 0, values, np.nan) if row.log else values
 
 
 def _series_names(axis: Axis, task: AbstractTask, heads: tuple[str, ...]) -> tuple[str, ...]:
@@ -147,12 +126,12 @@ def _series_names(axis: Axis, task: AbstractTask, heads: tuple[str, ...]) -> tup
     return ("all heads",) if axis == "all" else ("sum of μ", "positive against negative")
 
 
-def _panel(row: PanelRow, series: tuple[str, ...]) -> Panel:
-    """The panel with as many series as can be told apart; its words say how many are left out."""
-    count, words = len(series), row.words
-    if count > LARGEST_SERIES:
-        words = f"{words} The first {LARGEST_SERIES} of {count} are drawn."
-    return Panel(row.id, row.title, words, row.y, series[:LARGEST_SERIES], row.log)
+def _name_series(panel: Panel, series: tuple[str, ...]) -> Panel:
+    """The panel with the series that are drawn; its words say how many are left out."""
+    if len(series) > LARGEST_SERIES:
+        more = f" The first {LARGEST_SERIES} of {len(series)} are drawn."
+        panel = panel._replace(words=panel.words + more)
+    return panel._replace(series=series[:LARGEST_SERIES])
 
 
 def _head_names(model: AbstractModel) -> tuple[str, ...]:

@@ -13,7 +13,8 @@ from ._channel import FINAL, Message, Request, Stop, StopReason
 from ._connections import LOGGER
 from ._worker import main
 
-# Seconds until a process that could not start is tried again: doubled each time, up to the second.
+# Seconds until a process that could not start is tried again: the first, doubled each time, up to
+# the last.
 _FIRST_RETRY, _LAST_RETRY = 1.0, 30.0
 
 
@@ -23,9 +24,9 @@ class Worker:
     **Fields:**
 
     - `ready`: whether it has loaded what it needs.
-    - `leaving`: whether it has announced its end, so that another takes its place.
+    - `leaving`: whether it has announced its end; another process will replace it.
     - `job`: the number of its job, since `busy_since`; None while it waits for one.
-    - `stop_reason`: with which it was last asked to stop that job, first at `stop_sent_at`.
+    - `stop_reason`: of the last `Stop` that it got for that job, at `stop_sent_at`.
     - `compiled`: the `compile_key` of runs for which it has compiled programs.
     """
 
@@ -102,7 +103,7 @@ class Pool:
         self.workers.append(worker)
 
     def _listen(self, worker: Worker) -> None:
-        """Hands on the messages of a worker until it dies; in a thread of its own."""
+        """Passes the messages of a worker to the event loop until it dies; runs in a thread."""
         with contextlib.suppress(WorkerDied):
             while True:
                 self._post(self._receive, worker, worker.process.receive())

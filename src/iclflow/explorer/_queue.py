@@ -1,9 +1,14 @@
-"""A fair queue: pages take turns, the runs of one page come in order."""
+"""What waits for a worker: runs, in a queue that is fair to pages, and short questions."""
 
+import asyncio
 import collections
 from collections.abc import Iterator
+from typing import Any, NamedTuple
 
+from ._limits import RequestError
 from ._session import Run
+
+_MOST_QUESTIONS = 64
 
 
 class FairQueue:
@@ -61,3 +66,66 @@ class FairQueue:
     def waits_besides(self, session: str) -> bool:
         """Whether a run of another page waits."""
         return any(name != session for name in self._lines)
+
+
+class Question(NamedTuple):
+    """A short job that a request waits for, such as a diagram or a figure: its name in `JOBS`, its
+    arguments, and the future that gets its result."""
+
+    name: str
+    arguments: dict[str, Any]
+    answer: asyncio.Future
+
+
+class Questions:
+    """Questions that wait for a worker, and those that a worker has, by the number of the job."""
+
+    def __init__(self):
+        self._waiting: collections.deque[Question] = collections.deque()
+        self._asked: dict[int, Question] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._asked
+
+    def add(self, name: str, arguments: dict[str, Any]) -> asyncio.Future:
+        """Puts a question into the queue; the result will be in the future."""
+        if len(self) >= _MOST_QUESTIONS:
+            raise RequestError("Too many requests are waiting: try again in a moment.", status=503)
+        answer = asyncio.get_running_loop().create_future()
+        self._waiting.append(Question(name, arguments, answer))
+        return answer
+
+    def next(self) -> Question | None:
+        """Removes and returns the question whose turn it is."""
+        while self._waiting:
+            question = self._waiting.popleft()
+            if not question.answer.done():  # otherwise its client has disconnected
+                return question
+        return None
+
+    def start(self, number: int, question: Question) -> None:
+        """A worker has got this question."""
+        self._asked[number] = question
+
+    def answer(self, number: int, result: Any) -> None:
+        """Hands over a result; an exception is raised where the result is awaited."""
+        question = self._asked.pop(number, None)
+        if question is not None:
+            _set(question.answer, result)
+
+    def refuse_waiting(self, error: RequestError) -> None:
+        """Gives up all questions that no worker has."""
+        while self._waiting:
+            _set(self._waiting.popleft().answer, error)
+
+
+def _set(answer: asyncio.Future, result: Any) -> None:
+    if answer.done():
+        return
+    if isinstance(result, Exception):
+        answer.set_exception(result)
+    else:
+        answer.set_result(result)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..analysis import key_moments
-from ..experiment import Experiment, Overlay
+from ..experiment import Experiment, overlay, summarise
 from ..flows import Status
 from ..papers import Claim, Outcome, claims_on
 from ..report import error_text, predicted_text, value_text
@@ -22,7 +22,7 @@ from ._run_data import Frames, Points
 # point, where this many points are expected.
 _MATRIX_BYTES = 2**24
 _EXPECTED_POINTS = 1500
-# The curve of theory reaches this far beyond the last predicted drop, when no end is known.
+# How far the curve of theory reaches beyond the last predicted drop, if no end is known.
 _BEYOND_DROPS = 1.4
 
 
@@ -31,30 +31,24 @@ class Reporter:
 
     **Arguments:**
 
-    - `predicted`: what theory says, if anything.
-    - `floor`: the smallest loss that the run could reach, if that is known.
     - `reported`: how many points were reported before, for a run that is resumed.
+
+    **Fields:**
+
+    - `cost`: the seconds that the last description of a moment took, claims included.
     """
 
-    def __init__(
-        self,
-        channel: WorkerChannel,
-        experiment: Experiment,
-        predicted: Overlay | None,
-        floor: float | None,
-        reported: int = 0,
-    ):
-        self.predicted, self.floor = predicted, floor
+    def __init__(self, channel: WorkerChannel, experiment: Experiment, reported: int = 0):
         self._channel, self._experiment = channel, experiment
+        self._predicted, self._floor = overlay(experiment), experiment.floor()
         self._panels = build_panels(experiment)
-        self._narrator = Narrator(experiment, predicted, self._panels)
+        self._narrator = Narrator(experiment, self._predicted, self._panels)
         self._claims = claims_on(experiment.config)
         # Points that will not change any more, and moments that were described.
         self._final, self._moments = max(0, reported - 1), 0
         self._stride: int | None = None
         # The first time after 0 and the last one for which the page has theory's curve.
         self._curve_from, self._curve_to = 0.0, 0.0
-        # Seconds that the last description of a moment took, claims included.
         self.cost = 0.0
 
     def begin(self, end: float | None) -> None:
@@ -63,11 +57,11 @@ class Reporter:
         self._channel.send_event(
             "panels",
             clock=panels.clock,
-            panels=[panel._asdict() for panel in panels.lines],
+            panels=[panel.describe() for panel in panels.lines],
             heads=[{"label": label} for label in panels.heads],
             matrices=[matrix._asdict() for matrix in panels.matrices],
         )
-        times = () if self.predicted is None else self.predicted.drop_times
+        times = () if self._predicted is None else self._predicted.drop_times
         drops = [float(time) for time in times if np.isfinite(time)]
         self.report_theory(end if end is not None else _BEYOND_DROPS * drops[-1] if drops else None)
         waiting = [
@@ -79,12 +73,8 @@ class Reporter:
 
     def report_theory(self, end: float | None, clock: np.ndarray = np.zeros(0)) -> None:
         """Reports what is predicted up to a time, for a run whose points have the times `clock`."""
-        predicted = self.predicted
-        if predicted is None:
-            levels, drops, references, source, curve = (), (), (), None, None
-        else:
-            levels, drops, source = predicted.levels, predicted.drop_times, predicted.source
-            references = predicted.references
+        predicted, curve = self._predicted, None
+        if predicted is not None:
             end = None if end is None else max(end, self._curve_to)
             curve = None if end is None else predicted.sample(clock, end)
             if curve is None and self._curve_to:
@@ -93,12 +83,12 @@ class Reporter:
                 self._curve_from, self._curve_to = float(curve[0][1]), float(curve[0][-1])
         self._channel.send_event(
             "theory",
-            levels=levels,
-            drop_times=drops,
-            references=references,
-            floor=self.floor,
+            levels=() if predicted is None else predicted.levels,
+            drop_times=() if predicted is None else predicted.drop_times,
+            references=() if predicted is None else predicted.references,
+            floor=self._floor,
             curve=None if curve is None else {"times": curve[0], "losses": curve[1]},
-            source=source,
+            source=None if predicted is None else predicted.source,
         )
 
     def report_points(self, run: Trajectory) -> None:
@@ -119,7 +109,7 @@ class Reporter:
             self.report_theory(self._curve_to, run.times)
 
     def measure(self, run: Trajectory) -> None:
-        """Computes what is reported of a run and sends nothing, so that all of it is compiled."""
+        """Computes what is reported of a run and sends nothing: this compiles all of it."""
         self._panels.measure(run)
         self._narrator.sentences(run, len(run) - 1)
         for claim in self._claims:
@@ -131,7 +121,7 @@ class Reporter:
             return {}
         count = len(next(iter(matrices.values())))
         if self._stride is None:
-            size = sum(part[0].size * 4 for part in matrices.values())
+            size = sum(part[0].size * 4 for part in matrices.values())  # bytes, as float32
             self._stride = max(1, -(-_EXPECTED_POINTS * size // _MATRIX_BYTES))
         chosen = [i for i in range(count) if (start + i) % self._stride == 0 or i == count - 1]
         return {
@@ -156,9 +146,25 @@ class Reporter:
         self._report_claims(run, final=False)
         self.cost = time.monotonic() - start
 
-    def finish(self, shown: Trajectory, run: Trajectory) -> None:
-        """Reports the claims and key moments of a run that is over; `run` also has the points that
-        are not shown."""
+    def finish(self, shown: Trajectory, run: Trajectory, seconds: float, message: str = "") -> None:
+        """Reports the summary, the claims and the key moments of a run that is over.
+
+        **Arguments:**
+
+        - `run`: with the points that are not shown.
+        - `seconds`: that it has computed.
+        - `message`: how it ended (default: the words of its result).
+        """
+        config, task = self._experiment.config, self._experiment.task
+        self._channel.send_event(
+            "ended",
+            result=run.result.name,
+            message=message or run.result.value,
+            seconds=seconds,
+            points=len(shown),
+            summary=summarise(config, run, self._floor, self._predicted, task).as_json(),
+        )
+        self.report_theory(float(shown.times[-1]), shown.times)
         self._report_claims(run, final=True)
         self._moments = 0
         for index in key_moments(shown):
@@ -183,7 +189,7 @@ class Reporter:
         config, task = self._experiment.config, self._experiment.task
         outcomes = []
         for claim in self._claims:
-            # A run under way makes room for others; one that is over is reported to its end.
+            # A run under way yields to others; one that is over is reported to its end.
             if self._channel.cancelled if final else self._channel.stop_reason():
                 return
             outcomes.append(_describe_outcome(claim.check(run, task, config)))
@@ -209,7 +215,7 @@ def _describe_outcome(outcome: Outcome) -> dict[str, Any]:
             "predicted": predicted_text(worst),
             "measured": value_text(worst.measured),
             "error": error_text(worst),
-            # A tolerance of zero is no news: the comparison says it all.
+            # A tolerance of zero says nothing that the comparison does not say.
             "tolerance": worst.tolerance or None,
         }
     return described

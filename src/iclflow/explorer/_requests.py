@@ -12,7 +12,7 @@ from ._limits import LARGEST_BODY, RequestError
 # Seconds in which a body has to arrive.
 _TIMEOUT = 10.0
 _LONGEST_TITLE = 120
-# A config has tables of lists of lists.
+# A config has tables of lists of lists; deeper ones could exhaust the recursion of a parser.
 _DEEPEST = 12
 
 
@@ -96,4 +96,4 @@ async def answer_error(request: Request, error: Exception) -> Response:
 
 
 async def answer_disconnect(request: Request, error: Exception) -> Response:
-    return Response(status_code=499)  # nobody reads this
+    return Response(status_code=499)  # the client is gone: only our own log may show this

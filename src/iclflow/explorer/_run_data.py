@@ -60,11 +60,13 @@ class RunData:
         self._frames |= frames
         self._bytes += sum(map(_size, frames.values()))
         width = sum(int(np.prod(np.shape(x)[1:], dtype=int)) for x in points.lines.values())
+        # Times, losses and lines are float64. The roles are short texts, and are not counted.
         self._bytes += 8 * len(points.times) * (2 + width)
 
     def points(self) -> Points:
         """All points."""
         parts = self._parts
+        # Joined when they are needed: joining at every message would take quadratic time.
         if len(parts) > 1:
             first = parts[0]
             roles = [row for part in parts for row in part.roles or ()]

@@ -9,13 +9,13 @@ from ..config import Config
 from ._channel import FINAL, Message
 from ._limits import LONGEST_RUN, RequestError
 from ._pool import Pool, Worker
-from ._questions import Questions
-from ._queue import FairQueue
+from ._queue import FairQueue, Questions
 from ._session import OVER, Run, State, compile_key
 
 Action = Literal["cancel", "pause", "continue", "forget"]
-# Seconds: that a run may compute while another page waits, and that a worker has to stop a job.
+# Seconds that a run may compute while another page waits.
 _SLICE = 2.0
+# Seconds that a worker has to stop a job: it may be compiling, which cannot be interrupted.
 _GRACE = 8.0
 # A worker that is still busy this long after the limit of its run does not answer.
 _OVERDUE = 60.0
@@ -56,7 +56,7 @@ class Scheduler:
         run.state, run.requested = "queued", None
         run.queued_at = time.monotonic()
         self._queue.add(run, first=run.data.count > 0)
-        run.place, run.stalled = self._queue.place(run), self._stalled()
+        run.place, run.stalled = self._queue.place(run), self._why_stalled()
         run.session.publish(
             run,
             "queued",
@@ -70,7 +70,7 @@ class Scheduler:
 
     def act(self, run: Run, action: Action) -> None:
         """Cancels, pauses, continues or forgets a run. An action that does not fit the state of the
-        run is no error: the run may have ended while the request was under way."""
+        run is ignored: the run may have ended while the request was under way."""
         if action == "continue":
             self._resume(run)
             return
@@ -105,7 +105,7 @@ class Scheduler:
 
     async def ask(self, name: str, arguments: dict[str, Any]) -> Any:
         """The result of a short job, which goes before runs that wait."""
-        if stalled := self._stalled():
+        if stalled := self._why_stalled():
             raise RequestError(stalled, status=503)
         answer = self._questions.add(name, arguments)
         self.dispatch()
@@ -152,7 +152,9 @@ class Scheduler:
             self._questions.answer(message.number, message.content)
         elif message.kind in FINAL:
             status = 422 if message.kind == "refused" else 500
-            self._questions.answer(message.number, RequestError(_failure(message), status=status))
+            self._questions.answer(
+                message.number, RequestError(_describe_failure(message), status=status)
+            )
         if message.kind in FINAL:
             self._running.pop(message.number, None)
             self.dispatch()
@@ -177,10 +179,10 @@ class Scheduler:
         elif message.kind == "done":
             self._on_stopped(run, message.content)
         else:
-            self._finish(run, "failed", message=_failure(message))
+            self._finish(run, "failed", message=_describe_failure(message))
 
     def _on_stopped(self, run: Run, outcome: dict[str, Any]) -> None:
-        """A worker is done with a run: the run is over, or the worker was asked to stop it."""
+        """A worker is done with a run: the run is over, or the worker has stopped it."""
         run.job_number, run.seconds = None, outcome["seconds"]
         reason = outcome["stopped"]
         if reason is None:
@@ -223,7 +225,7 @@ class Scheduler:
                 self._check(worker, worker.job, now)
         self.dispatch()
 
-    def _stalled(self) -> str | None:
+    def _why_stalled(self) -> str | None:
         """Why nothing is computed at all, if that is so."""
         failure = self.pool.failure
         if failure is None or any(worker.ready for worker in self.pool.workers):
@@ -232,7 +234,7 @@ class Scheduler:
 
     def _report_places(self) -> None:
         """Reports to waiting runs their places in the queue, and why no worker takes them."""
-        stalled = self._stalled()
+        stalled = self._why_stalled()
         for place, run in enumerate(self._queue.order()):
             if (run.place, run.stalled) != (place, stalled):
                 run.place, run.stalled = place, stalled
@@ -266,6 +268,6 @@ class Scheduler:
         return {"waiting": self.waiting, "computing": len(self._running), "workers": workers}
 
 
-def _failure(message: Message) -> str:
+def _describe_failure(message: Message) -> str:
     """Why a job failed, as a sentence."""
     return message.content if message.kind == "refused" else f"It failed: {message.content}."

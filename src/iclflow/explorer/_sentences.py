@@ -8,7 +8,7 @@ import numpy as np
 from ..analysis import Algorithm, Directions, Match, loss_trend, place_on_stairs
 from ..estimators import PopulationPCR
 from ..trajectory import Trajectory
-from ._text import MOST_NAMED, completed, number, numbered, percent, sentence
+from ._text import MOST_NAMED, list_numbers, number, percent, percent_done, sentence
 
 # Farther than this from the nearest estimator, a model has nothing in common with it.
 _UNRELATED = 0.9
@@ -16,7 +16,7 @@ _UNRELATED = 0.9
 SMALL = 0.03
 # Directions that turn into others by more than this share of the best strength are mixed.
 _MIXED = 0.25
-# A strength above this multiple of the best one is worth a word.
+# A strength above this multiple of the best one is mentioned.
 _TOO_STRONG = 2.0
 
 Kind = Literal["nothing", "unknown", "equal", "near"]
@@ -28,7 +28,7 @@ def describe_loss(run: Trajectory, index: int) -> str:
     if index == 0:
         return f"The start: the loss is {number(loss)}."
     since = abs(start - loss) / max(abs(start), np.finfo(float).tiny)
-    side = f"{completed(since)} below" if loss <= start else f"{percent(since)} above"
+    side = f"{percent_done(since)} below" if loss <= start else f"{percent(since)} above"
     return f"The loss is {number(loss)}, {side} its start, and {loss_trend(run, index)}."
 
 
@@ -122,7 +122,7 @@ def describe_estimators(found: Sequence[Algorithm], sizes: Sequence[float]) -> s
         return "On no task is it a known estimator."
     clauses = []
     for (kind, _), labels in groups.items():
-        where = "every task" if len(groups) == 1 else numbered("task", [i + 1 for i in labels])
+        where = "every task" if len(groups) == 1 else list_numbers("task", [i + 1 for i in labels])
         clauses.append(f"on {where} it {_verdict(kind, [found[i].best for i in labels])}")
     return sentence(clauses)
 
@@ -160,4 +160,4 @@ def _name(match: Match) -> str:
     which = estimator.which
     if which == tuple(range(len(which))):
         return match.name
-    return f"PCR with {numbered('component', [d + 1 for d in which])} alone"
+    return f"PCR with {list_numbers('component', [d + 1 for d in which])} alone"

@@ -14,8 +14,14 @@ from ..runtime import usable_cores
 
 # Ports that are tried in turn when none is given.
 FIRST_PORT, _PORTS = 8765, 20
+# Hosts that mean all interfaces, and the address of this machine that one opens instead.
+_ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 # One page seldom has more runs under way than this.
 _MOST_WORKERS = 4
+# Bytes of the head of a request: the token, a cookie and a path are far smaller.
+_LARGEST_HEAD = 2**16
+# Seconds that open requests have to end when the server shuts down.
+_SHUTDOWN = 2
 
 
 def explore(
@@ -41,16 +47,16 @@ def explore(
     """
     if not is_local(host) and not allow_remote:
         raise InputError(
-            f"`--host` = {host}: others may reach it; give `--allow-remote` if they are to, or "
-            "leave it at 127.0.0.1."
+            f"`host` = {host}: others may reach it; give `allow_remote` if they are to, or leave "
+            "it at 127.0.0.1."
         )
-    with _listening(host, port) as listener:
+    with _listen(host, port) as listener:
         asyncio.run(_serve(listener, host, roots, workers, names, ready))
 
 
 @contextlib.contextmanager
-def _listening(host: str, port: int | None) -> Iterator[socket.socket]:
-    """A socket that listens; an `InputError` where there can be none."""
+def _listen(host: str, port: int | None) -> Iterator[socket.socket]:
+    """Opens a socket that listens; an `InputError` if no port can be used."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     tried = range(FIRST_PORT, FIRST_PORT + _PORTS) if port is None else [port]
     failure: OSError | None = None
@@ -69,13 +75,11 @@ def _listening(host: str, port: int | None) -> Iterator[socket.socket]:
         finally:
             listener.close()
         return
-    where = f"`--host` = {host}, `--port` = {'any of ' if port is None else ''}{_port_range(tried)}"
+    ports = f"any of {tried[0]} to {tried[-1]}" if port is None else str(port)
     reason = failure.strerror if failure is not None else "not a port"
-    raise InputError(f"{where} cannot be used ({reason}): choose another.")
-
-
-def _port_range(ports: Sequence[int]) -> str:
-    return str(ports[0]) if len(ports) == 1 else f"{ports[0]} to {ports[-1]}"
+    raise InputError(
+        f"`host` = {host}, `port` = {ports} cannot be used ({reason}): choose another."
+    )
 
 
 async def _serve(
@@ -88,7 +92,7 @@ async def _serve(
 ) -> None:
     import uvicorn
 
-    from ._app import application
+    from ._app import build_application
     from ._connections import BACKLOG, LimitedProtocol, limit_logs, most_connections
     from ._hub import Hub
     from ._presets import presets
@@ -96,12 +100,13 @@ async def _serve(
 
     port = listener.getsockname()[1]
     known = presets()
+    # The page opens with this preset: workers compile it before it is requested.
     first = next((p.config for p in known if p.id == "linear/staircase"), known[0].config)
     count = min(_MOST_WORKERS, usable_cores()) if workers is None else workers
     hub = Hub(count, first)
     token = None if is_local(host) else secrets.token_urlsafe(32)
-    hosts = [*_hosts(host, port), *_with_port(names, port)]
-    app = application(hub, StoredRuns(list(roots)), hosts, token)
+    hosts = [*_accepted_hosts(host, port), *_with_port(names, port)]
+    app = build_application(hub, StoredRuns(list(roots)), hosts, token)
     most = {"most": most_connections(count)}
     config = uvicorn.Config(
         app,
@@ -111,13 +116,13 @@ async def _serve(
         access_log=False,
         server_header=False,
         lifespan="off",
-        timeout_graceful_shutdown=2,
+        timeout_graceful_shutdown=_SHUTDOWN,
         ws="none",
-        h11_max_incomplete_event_size=2**16,
+        h11_max_incomplete_event_size=_LARGEST_HEAD,
     )
     limit_logs()
     server = uvicorn.Server(config)
-    # Signals are handled here: event streams have to end before uvicorn can shut down.
+    # Signals are handled here: event streams must end before uvicorn can shut down.
     setattr(server, "capture_signals", contextlib.nullcontext)
     loop = asyncio.get_running_loop()
 
@@ -131,11 +136,12 @@ async def _serve(
     await hub.start()
     try:
         serving = asyncio.create_task(server.serve([listener]))
+        # uvicorn has no event for this.
         while not server.started and not serving.done():
             await asyncio.sleep(0.01)
         if ready is not None and server.started:
             query = "" if token is None else f"?token={token}"
-            ready(f"http://{_in_address(_shown(host))}:{port}/{query}")
+            ready(f"http://{_bracket(_ANY.get(host, host))}:{port}/{query}")
         await serving
     finally:
         await hub.close()
@@ -143,17 +149,18 @@ async def _serve(
             signal.signal(number, handler)
 
 
-def _hosts(host: str, port: int) -> list[str]:
+def _accepted_hosts(host: str, port: int) -> list[str]:
     """The names that browsers on this machine, or on the network, may use."""
     names = ["127.0.0.1", "localhost", "[::1]"]
-    if host in ("0.0.0.0", "::"):
+    if host in _ANY:
         names += [socket.gethostname(), socket.getfqdn()]
     else:
-        names.append(_in_address(host))
+        names.append(_bracket(host))
     return _with_port(names, port)
 
 
 def _with_port(names: Sequence[str], port: int) -> list[str]:
+    # Browsers leave out the default port of HTTP.
     return [f"{name}:{port}" for name in names] + (list(names) if port == 80 else [])
 
 
@@ -167,9 +174,6 @@ def is_local(host: str) -> bool:
         return False
 
 
-def _shown(host: str) -> str:
-    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-
-
-def _in_address(host: str) -> str:
+def _bracket(host: str) -> str:
+    """A host as it is written in an address: IPv6 addresses contain colons."""
     return f"[{host}]" if ":" in host else host

@@ -70,8 +70,8 @@ class Run:
 
 
 def compile_key(config: Config) -> str:
-    """What decides which programs a run compiles: everything but the values of real numbers and the
-    length of contexts."""
+    """A key that is equal for runs that compile the same programs: all settings but the seed, the
+    name, the length of contexts and the values of real numbers."""
 
     def shape(value: Any) -> Any:
         if isinstance(value, dict):
@@ -106,6 +106,7 @@ class Session:
         replace the event before them."""
         if text is None:
             text = json.dumps({"type": type, **content}, separators=(",", ":"))
+        # The worker has serialised the rest: the id is put in front instead of parsing it.
         text = f'{{"run":"{run.id}",{text[1:]}'
         if type == "progress" or (type == "queued" and "config" not in content):
             self._remove(self._newest.get((run.id, type)))
@@ -113,6 +114,7 @@ class Session:
         self._log[self._next] = (run.id, text)
         self._text_bytes += len(text)
         self._next += 1
+        # Streams that wait hold the old event; those that come next wait for the new one.
         self._wake.set()
         self._wake = asyncio.Event()
 

@@ -15,7 +15,7 @@ from . import _exports
 from ._changes import change_config, check_config
 from ._hub import Hub
 from ._limits import RequestError
-from ._page_data import moment_data, start_data
+from ._page_data import build_start_data, describe_moment
 from ._requests import read_body, read_cell, read_title
 from ._session import OVER, Run, Session
 from ._stored import StoredRuns
@@ -41,7 +41,7 @@ class Site:
         return FileResponse(STATIC / "index.html", headers={"cache-control": "no-cache"})
 
     async def start(self, request: Request) -> Response:
-        return JSONResponse(await asyncio.to_thread(start_data))
+        return JSONResponse(await asyncio.to_thread(build_start_data))
 
     async def health(self, request: Request) -> Response:
         return JSONResponse(self._hub.health())
@@ -76,6 +76,7 @@ class Site:
 
     async def events(self, request: Request) -> Response:
         session = self._hub.find_session(request.query_params.get("session"))
+        # Browsers send the header when they reconnect; the page itself puts it into the query.
         last = request.headers.get("last-event-id") or request.query_params.get("after") or "0"
         if not (last.isascii() and last.isdigit() and len(last) < 16):
             raise RequestError(f"`after` = {last[:20]!r}: must be the number of an event.", "after")
@@ -85,7 +86,7 @@ class Site:
         return _EventStream(self._stream(session, int(last)), on_end)
 
     async def _stream(self, session: Session, last: int) -> AsyncIterator[str]:
-        yield "retry: 500\n\n"
+        yield "retry: 500\n\n"  # ms until a browser that lost the stream opens it again
         while not self._hub.closing:
             events = session.after(last)
             if not events:
@@ -99,14 +100,15 @@ class Site:
     async def moment(self, request: Request) -> Response:
         data = self._hub.find_run(request.path_params["run"]).data
         given = request.path_params["index"]
+        # `isdecimal` alone also takes digits of other scripts.
         is_plain = given.isascii() and given.isdecimal() and len(given) < 10
         index = int(given) if is_plain else -1
         if not 0 <= index < data.count:
             last = data.count - 1
             raise RequestError(f"`index` = {given[:20]}: must be from 0 to {last}.", "index")
-        # Read here, in the event loop: the thread gets what nobody writes to any more.
+        # Read here, in the event loop: the thread gets data that no longer changes.
         held = *data.frame(index), data.points(), data.events.get("panels", "{}")
-        return JSONResponse(await asyncio.to_thread(moment_data, index, *held))
+        return JSONResponse(await asyncio.to_thread(describe_moment, index, *held))
 
     async def export(self, request: Request) -> Response:
         run, kind = self._hub.find_run(request.path_params["run"]), request.path_params["kind"]
@@ -129,7 +131,7 @@ class Site:
         data = run.data
         if not data.count:
             raise RequestError("The run has no points yet: wait until it has begun.", status=409)
-        # Read here, in the event loop: the thread gets what nobody writes to any more.
+        # Read here, in the event loop: the thread gets data that no longer changes.
         points, events = data.points(), dict(data.events)
         if kind == "csv":
             return await asyncio.to_thread(_exports.as_csv, points, events)
@@ -143,6 +145,7 @@ class Site:
         is_whole = run.state in OVER
         curve = {"times": points.times, "losses": points.losses, "result": run.result}
         figures = await self._hub.scheduler.ask("draw", {"config": config, **curve})
+        # Kept only if the run was over when it was drawn: it may have grown since.
         if is_whole:
             data.figures = figures
         return figures[f"loss.{kind}"]
@@ -177,13 +180,12 @@ class Site:
         wanted = {"folder": str(folder), "cell": read_cell(body)}
         cell = await self._hub.scheduler.ask("cell", wanted)
         config = await asyncio.to_thread(check_config, cell["config"])
-        title = f"run {cell['number']} of {folder.name}"
+        about = {"kind": "cell", "name": f"run {cell['number']} of {folder.name}"}
         if cell["kept"]:
-            about = {"kind": "cell", "name": title, "words": "A run of a sweep, as it was stored."}
+            about["words"] = "A run of a sweep, as it was stored."
             arguments = {"folder": str(folder), "number": cell["number"]}
-            return self._open(session, config, "member", arguments, about)
-        words = "A run of a sweep, computed again: the sweep did not keep its weights."
-        about = {"kind": "cell", "name": title, "words": words}
+            return self._open(session, config, "stored", arguments, about)
+        about["words"] = "A run of a sweep, computed again: the sweep did not keep its weights."
         return self._open(session, config, "run", {}, about)
 
     def _open(

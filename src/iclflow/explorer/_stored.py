@@ -69,11 +69,9 @@ class StoredRuns:
             raise RequestError(f"This run is unreadable: {printable(found.reason or '')}.", "id")
         if found.status == "unfinished":
             raise RequestError("This run is not complete: `iclflow run` resumes it.", "id")
-        harm = find_damage(found.folder)
-        if harm:
-            raise RequestError(
-                "The files of this run are damaged: `iclflow runs verify` says how.", "id"
-            )
+        if find_damage(found.folder):
+            words = "The files of this run are damaged: `iclflow runs verify` says how."
+            raise RequestError(words, "id")
         return found
 
     def find_sweep(self, id: str) -> StoredSweep:
@@ -83,15 +81,14 @@ class StoredRuns:
         return self._sweeps[id]
 
     def _update(self) -> None:
+        # Several threads answer requests.
         with self._lock:
-            if time.monotonic() - self._listed_at >= _FRESH:
-                self._refresh()
-
-    def _refresh(self) -> None:
-        places = [root for root in self._roots if root.is_dir()]
-        self._runs = {_id(run.folder): run for root in places for run in list_runs(root)}
-        self._sweeps = {_id(one.folder): one for root in places for one in list_sweeps(root)}
-        self._listed_at = time.monotonic()
+            if time.monotonic() - self._listed_at < _FRESH:
+                return
+            places = [root for root in self._roots if root.is_dir()]
+            self._runs = {_id(run.folder): run for root in places for run in list_runs(root)}
+            self._sweeps = {_id(one.folder): one for root in places for one in list_sweeps(root)}
+            self._listed_at = time.monotonic()
 
 
 def _id(folder: Path) -> str:

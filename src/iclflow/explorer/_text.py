@@ -15,6 +15,7 @@ def number(value: float) -> str:
     size = abs(value)
     if size < _ZERO:
         return "0"
+    # Thousands are easier to read in full than in powers of ten.
     if 1e3 <= size < 1e7:
         text = f"{size:,.0f}".replace(",", "\N{NARROW NO-BREAK SPACE}")
     else:
@@ -29,17 +30,18 @@ def percent(share: float) -> str:
         return "less than 0.01 %"
     if value < 1:
         return f"{value:.2g} %"
-    return f"{value:.0f} %" if value >= 9.95 else f"{value:.1f} %"
+    return f"{value:.0f} %" if value >= 9.95 else f"{value:.1f} %"  # 9.95 would round to 10.0
 
 
-def completed(share: float) -> str:
-    """How much of something is complete: 100 % only if nothing is left."""
+def percent_done(share: float) -> str:
+    """How much of something is complete; "100 %" only if nothing is left."""
     if not 0.99 < share < 1:
         return percent(min(max(share, 0.0), 1.0))
+    # Rounded down: 99.96 % must not become 100 %.
     return f"{np.floor(1000 * share) / 10:.1f} %"
 
 
-def numbered(noun: str, numbers: Sequence[int]) -> str:
+def list_numbers(noun: str, numbers: Sequence[int]) -> str:
     """Things by their numbers: "task 2", "tasks 1, 3"."""
     return f"{noun}{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"
 

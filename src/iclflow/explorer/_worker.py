@@ -20,13 +20,13 @@ _MOST_MAPPINGS = 45_000
 
 
 def main(pipe: Connection) -> None:
-    """Does one job after the other, until the server is gone."""
+    """Runs one job after the other, until the server is gone."""
     with contextlib.suppress(OSError, AttributeError):
         os.nice(_NICE)
     # Runs this small are slower on a GPU, and every process would take most of its memory.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     start(brief=True)
-    warnings.simplefilter("ignore")  # nobody reads the terminal: results go to the page
+    warnings.simplefilter("ignore")  # results go to the page, and its reader sees no terminal
     from . import _job_run, _job_stored
 
     jobs: dict[str, Callable] = {**_job_run.JOBS, **_job_stored.JOBS}
@@ -37,16 +37,17 @@ def main(pipe: Connection) -> None:
             request = pipe.recv()
             # A `Stop` may arrive when its job is done: then it is dropped.
             if isinstance(request, Request):
-                going = _do(WorkerChannel(pipe, request.number), jobs[request.name], request)
+                going = _run_job(WorkerChannel(pipe, request.number), jobs[request.name], request)
 
 
-def _do(channel: WorkerChannel, job: Callable, request: Request) -> bool:
-    """Does one job and sends its result; False if it was the last job of this process."""
+def _run_job(channel: WorkerChannel, job: Callable, request: Request) -> bool:
+    """Runs one job and sends its result; False if it was the last job of this process."""
     from ..config import InputError, out_of_memory
+    from ..files import FileError
 
     try:
         answer = "done", job(channel, **request.arguments)
-    except InputError as refusal:
+    except (InputError, FileError) as refusal:
         answer = "refused", str(refusal)
     except ServerGone:
         raise
@@ -57,12 +58,12 @@ def _do(channel: WorkerChannel, job: Callable, request: Request) -> bool:
             # The page gets one sentence, the terminal the traceback.
             traceback.print_exc(file=sys.stderr)
             answer = "broke", f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-    last = _memory() > _MOST_BYTES or _mappings() > _MOST_MAPPINGS
+    last = _measure_memory() > _MOST_BYTES or _count_mappings() > _MOST_MAPPINGS
     channel.send(*answer, last)
     return not last
 
 
-def _memory() -> int:
+def _measure_memory() -> int:
     """Bytes that this process holds; its peak where the system does not say."""
     try:
         with open("/proc/self/statm") as file:
@@ -75,7 +76,7 @@ def _memory() -> int:
         return most if sys.platform == "darwin" else 1024 * most
 
 
-def _mappings() -> int:
+def _count_mappings() -> int:
     """Memory mappings of this process; 0 where the system does not say."""
     try:
         with open("/proc/self/maps", "rb") as file:

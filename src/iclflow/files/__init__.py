@@ -11,6 +11,7 @@ from ._atomic import temporary_file as temporary_file
 from ._atomic import write_atomic as write_atomic
 from ._content import FileError as FileError
 from ._content import parse_json as parse_json
+from ._content import to_plain as to_plain
 from ._lock import LOCK as LOCK
 from ._lock import FolderInUse as FolderInUse
 from ._lock import folder_lock as folder_lock
@@ -23,3 +24,4 @@ from ._own import OwnFiles as OwnFiles
 from ._own import find_list_error as find_list_error
 from ._own import folder_removed as folder_removed
 from ._own import write_own as write_own
+from ._toml import to_toml as to_toml

@@ -1,6 +1,9 @@
-"""The content of files, and the error for one that cannot be used."""
+"""JSON, and the error for a file that cannot be used."""
 
+import decimal
 import json
+import math
+from collections.abc import Mapping
 from typing import Any
 
 # Levels of nesting: our own files have four. A limit here spares every later reader one.
@@ -9,6 +12,28 @@ _DEEPEST = 100
 
 class FileError(ValueError):
     """A file that cannot be used; the text is one sentence that says why."""
+
+
+def to_plain(value: Any, digits: int | None = None) -> Any:
+    """Data that JSON can hold: arrays as lists, numbers that are not finite as None.
+
+    **Arguments:**
+
+    - `digits`: significant digits to round to; None: all.
+    """
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(inner, digits) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(inner, digits) for inner in value]
+    if isinstance(value, decimal.Decimal):  # a type of SQL
+        value = float(value)
+    if not isinstance(value, float):
+        return value if isinstance(value, str | int | None) else str(value)
+    if not math.isfinite(value):
+        return None
+    return value if digits is None else float(f"{value:.{digits}g}")
 
 
 def parse_json(text: str | bytes) -> Any:

@@ -25,7 +25,7 @@ def folder_lock(
 ) -> Iterator[None]:
     """Locks a folder against other processes. It is made if it is missing.
 
-    If a file of somebody else has the name of the lock, the folder is refused.
+    If a foreign file has the name of the lock, the folder is refused.
 
     **Arguments:**
 
@@ -109,7 +109,7 @@ def _open_lock(path: Path) -> int:
 
 def _is_ours(handle: int) -> bool:
     found = os.fstat(handle)
-    # A hard link from elsewhere: writing into it would change a file of somebody else.
+    # Writing into a hard link from elsewhere would change a foreign file.
     if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
         return False
     return os.pread(handle, len(_TEXT) + 1, 0) in (b"", _TEXT)

@@ -2,9 +2,8 @@
 
 **A file is ours** if a list that we wrote has its name and the hash of its content. There are two
 such lists, each sealed with a hash of itself: the manifest of a complete result, and the marker
-`.iclflow.json`. A list without a valid seal belongs to somebody else, and so does a file that was
-changed since. Links are never ours and never followed, and names that lead out of the folder are
-ignored, whatever a list says.
+`.iclflow.json`. A list without a valid seal is foreign, and so is a file that was changed since.
+Links are never ours and never followed, and names that lead out of the folder are ignored.
 
 **A process that is killed at any moment** leaves no file that is not listed. The marker is written
 first. Before a file is written, the hash of its new content goes into the marker, beside that of
@@ -18,7 +17,7 @@ ours, except those which the marker names because they were there before it.
 Two kinds of files need no list, because they carry their hash: checkpoints contain it, and the
 parts of a sweep have it in their names (see `iclflow.store`). Early versions had no marker and
 other names for temporary files. Their manifests are the same; of their unfinished runs, a config
-with our header is ours if such a file lies beside it.
+with our header is ours if such a file is in the same folder.
 """
 
 import contextlib
@@ -44,7 +43,7 @@ class ForeignFile(FileExistsError):
     written. The text is a sentence without its full stop."""
 
 
-# What a user can do about a file of somebody else where a command would write its own.
+# What a user can do about a foreign file where a command would write its own.
 OTHER_FOLDER = "move it away, or choose another folder with --out"
 
 
@@ -53,7 +52,7 @@ class OwnFiles:
 
     **Arguments:**
 
-    - `force`: whether files of somebody else are overwritten where ours have the same names.
+    - `force`: overwrite foreign files with the names of ours.
     - `remedy`: what the user can do about such a file, for the error message.
     """
 
@@ -79,7 +78,7 @@ class OwnFiles:
         return list(self._listed)
 
     def lists(self, name: str) -> bool:
-        """Whether we wrote a file of this name, whatever has that name now."""
+        """Whether we wrote a file of this name; it may have been changed or removed since."""
         return name in self._listed
 
     def owns(self, name: str) -> bool:
@@ -300,7 +299,7 @@ def write_own(
 
 
 def folder_removed(folder: Path) -> FileNotFoundError:
-    """The error for a folder that somebody removed while it was in use."""
+    """The error for a folder that was removed while it was in use."""
     return FileNotFoundError(
         f"`{folder}` was removed, or emptied, while its files were computed: the same command "
         "computes them again"

@@ -1,7 +1,7 @@
-"""Where a run stands between two chunks, in a file, so that it can be resumed.
+"""Checkpoints: the state of a run between two chunks, in a file.
 
-A run that was resumed computes the same chunks from the same numbers as one that was not stopped:
-its results are the same to the bit.
+A resumed run computes the same chunks from the same numbers as one that was not stopped: its
+results are the same to the bit.
 """
 
 import contextlib
@@ -24,31 +24,31 @@ from ..runtime import NUMERICAL, installed_versions
 from ..tensors import OWN, TensorFile
 
 FORMAT = 3
-# Writing may take up to this share of a run.
+# The largest share of a run that writing checkpoints may take.
 _SHARE = 0.05
 _REMEDY = "remove it, and the run starts from the beginning."
 
 
 class Snapshot(NamedTuple):
-    """A run between two chunks: numbers, and what else must be known, as plain data."""
+    """A run between two chunks: its arrays, and everything else as plain data."""
 
     arrays: dict[str, np.ndarray]
     about: dict[str, Any]
 
 
 class CheckpointError(FileError):
-    """A checkpoint that cannot be used; the text says what to do."""
+    """A checkpoint that cannot be used; the message says what to do."""
 
 
 class Checkpoint:
-    """A file that holds where a run stands. One object serves one run.
+    """A file that a run is written to, and resumed from. One object serves one run.
 
     **Arguments:**
 
-    - `path`: of the file; it is written in one step, so that it is never half there.
-    - `every`: seconds between two writings; more where writing takes long.
-    - `label`: of the run, for those who look at the file from outside; see `label_in`.
-    - `make_folder`: whether the folder is made if it is missing; else nothing is written then.
+    - `path`: of the file. It is replaced in one step, so that it is always complete.
+    - `every`: seconds between two writes; more if writing takes long.
+    - `label`: a name for the run that can be read from the file; see `label_in`.
+    - `make_folder`: whether to make a missing folder; otherwise nothing is written then.
     """
 
     def __init__(
@@ -74,11 +74,11 @@ class Checkpoint:
         self._warned = False
 
     def load(self, owner: str) -> Snapshot | None:
-        """Where the run of this `owner` stood, or None if nothing was written yet.
+        """The last snapshot of a run, or None if nothing has been written yet.
 
         **Arguments:**
 
-        - `owner`: a fingerprint of all that decides the run. The file of another run is refused.
+        - `owner`: the fingerprint of the run. The file of another run is refused.
         """
         # Two runs would overwrite each other.
         if self._owner not in (None, owner):
@@ -96,8 +96,7 @@ class Checkpoint:
 
     @contextlib.contextmanager
     def restoring(self) -> Iterator[None]:
-        """Around taking a snapshot apart: one that is whole by its hash and holds something else
-        than this run would have written is refused like a damaged one."""
+        """Refuses a snapshot that does not fit the run although its hash is right."""
         try:
             yield
         except (KeyError, IndexError, TypeError, ValueError):
@@ -111,11 +110,11 @@ class Checkpoint:
         return time.monotonic() - self._last >= max(self.every, self._cost / _SHARE)
 
     def save(self, snapshot: Snapshot) -> None:
-        """Writes where the run stands. If the disk refuses, it warns once, and the run goes on."""
+        """Writes a snapshot. If the disk fails, it warns once, and the run goes on."""
         from safetensors.numpy import save
 
         if not self._make_folder and not self.path.parent.is_dir():
-            return  # it was removed, and whoever keeps results there says so
+            return  # the caller, who keeps results in this folder, reports that it is gone
         start = time.monotonic()
         arrays = {name: np.ascontiguousarray(x) for name, x in snapshot.arrays.items()}
         about = {
@@ -128,7 +127,7 @@ class Checkpoint:
         try:
             write_atomic(self.path, save(arrays, metadata={OWN: json.dumps(about)}))
         except OSError as error:
-            # The run is worth more than the possibility to resume it.
+            # The run is worth more than its checkpoint.
             if not self._warned:
                 words = f"`{self.path}` could not be written ({error.strerror}): the run goes on."
                 warnings.warn(words, stacklevel=2)
@@ -137,13 +136,12 @@ class Checkpoint:
         self._cost = self._last - start
 
     def remove(self) -> None:
-        """Removes the file: the run is over and kept elsewhere."""
+        """Removes the file, once the run has ended and is stored elsewhere."""
         self.path.unlink(missing_ok=True)
 
 
 def label_in(path: Path) -> str | None:
-    """The label of the run whose checkpoint a file is; "" if the file cannot be read, None if there
-    is no file."""
+    """The label in a checkpoint; "" if the file cannot be read, None if there is no file."""
     if not path.exists():
         return None
     try:
@@ -153,7 +151,7 @@ def label_in(path: Path) -> str | None:
 
 
 def verified_label(path: Path) -> str | None:
-    """The label in a file that is a checkpoint and matches its hash; None if it is none."""
+    """The label in a checkpoint that matches its hash; None for any other file."""
     try:
         return str(_read(path)[1]["label"])
     except (CheckpointError, KeyError):
@@ -161,16 +159,16 @@ def verified_label(path: Path) -> str | None:
 
 
 def owner_of(*parts: Any) -> str:
-    """A fingerprint of everything that decides a run: pytrees of arrays and plain settings, with
-    their classes, and the versions and the kind of device that compute."""
+    """A fingerprint of pytrees of arrays and plain settings, with their classes, and of the
+    versions and the kind of device that compute."""
     digest = hashlib.sha256()
 
     def add(content: bytes | memoryview) -> None:
         digest.update(len(content).to_bytes(8, "little"))
         digest.update(content)
 
-    # Structures name classes and static fields. Functions count by name alone: their address in
-    # memory differs from process to process.
+    # Structures name classes and static fields. Addresses of functions differ from process to
+    # process: functions count by name alone.
     add(re.sub(r" at 0x[0-9a-f]+", "", str(jax.tree.structure(parts))).encode())
     add(json.dumps([installed_versions(*NUMERICAL), jax.default_backend()]).encode())
     for leaf in jax.tree.leaves(parts):
@@ -191,18 +189,18 @@ def leaves_of(state: Any, name: str = "state") -> dict[str, np.ndarray]:
 
 
 def with_leaves(state: Any, arrays: dict[str, np.ndarray], name: str = "state") -> Any:
-    """A state of the same structure with the arrays that `leaves_of` gave."""
+    """A state of the same structure with the arrays of `leaves_of`."""
     leaves, structure = jax.tree.flatten(state)
     found = [jnp.asarray(arrays[f"{name}.{i}"], x.dtype) for i, x in enumerate(leaves)]
     shapes = [x.shape for x in leaves], [x.shape for x in found]
-    # Parked runs may be fewer or more than those of the state they are compared with.
+    # Parked runs have the structure of the state, but another number of runs.
     if name == "state" and shapes[0] != shapes[1]:
         raise ValueError(f"The state has shapes {shapes[1]}: must have {shapes[0]}.")
     return jax.tree.unflatten(structure, found)
 
 
 def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The content of a checkpoint that is whole."""
+    """The arrays and the metadata of a checkpoint that matches its hash."""
     file, about = _open(path)
     try:
         arrays = {name: file[name] for name in file}
@@ -214,7 +212,7 @@ def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 
 
 def _open(path: Path) -> tuple[TensorFile, dict[str, Any]]:
-    """A checkpoint, and what it says of itself."""
+    """A checkpoint and its metadata."""
     try:
         file = TensorFile(path)
         about = file.about()

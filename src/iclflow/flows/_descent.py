@@ -1,4 +1,4 @@
-"""Gradient descent, SGD and Adam on any risk: training in steps."""
+"""Training in steps: gradient descent, SGD, Adam and any optax optimiser, on any risk."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,9 +14,8 @@ from ..trajectory import Trajectory
 from ._checkpoint import Checkpoint
 from ._descent_runs import LONGEST_STRETCH, DescentRuns
 from ._driver import drive
-from ._ensemble import Ensemble, Members
-from ._layout import Layout
-from ._options import check_model_and_risk
+from ._ensemble import Ensemble
+from ._members import Members
 from ._progress import Monitor, Status
 from ._rules import Rule, adam_rule, sgd_rule
 from ._save import SaveAtDrops, SavePoints
@@ -25,8 +24,10 @@ from ._save import SaveAtDrops, SavePoints
 def gradient_descent(
     model: AbstractModel, risk: AbstractRisk, learning_rate: float, steps: int, **options: Any
 ) -> Trajectory:
-    """W ← W − η ∂L/∂W. `steps` steps of this are the Euler scheme of gradient flow with time
-    step 2η. Options: as in `descend`."""
+    """Gradient descent, W ← W − η ∂L/∂W. Options: as in `descend`.
+
+    This is the Euler scheme of gradient flow with time step 2η.
+    """
     return descend(model, risk, sgd_rule(learning_rate), steps, **options)
 
 
@@ -69,31 +70,29 @@ def descend(
     checkpoint: Checkpoint | None = None,
     stretch: int = LONGEST_STRETCH,
 ) -> Trajectory:
-    """`steps` updates of any optimiser.
+    """Trains a model with any optimiser.
 
     **Arguments:**
 
     - `optimiser`: `sgd_rule(…)`, `adam_rule(…)`, or any optax optimiser.
+    - `steps`: the number of updates.
     - `key`: of the random stream; needed for a stochastic risk.
     - `monitor`: the risk whose values are recorded, if not `risk` itself: a run on sampled
       sequences can report its exact loss.
     - `save`: which steps to keep: `SaveAtDrops`, `SaveEvenly`, `SaveLogSpaced` or `SaveAtTimes`.
-    - `progress`, `callback`, `checkpoint`: as in `gradient_flow`. (An optimiser of your own is
-      taken to be the same when a run is resumed.)
-    - `stretch`: the most steps from one call of `callback` to the next; fewer make a run that can
-      be watched and stopped sooner, and is a little slower.
+    - `progress`, `callback`, `checkpoint`: as in `FlowOptions`. (An optax optimiser cannot be
+      compared with that of a checkpoint: it is assumed to be the same.)
+    - `stretch`: the most steps between two calls of `callback`. With fewer steps a run can be
+      stopped sooner, and is a little slower.
     """
-    check_model_and_risk(model, risk)
+    members = Members.single(model, risk)
     if stretch < 1:
         raise InputError("stretch", stretch, "must be at least 1")
     if key is not None:
         check_key(key)
         key = key[None]
-    layout = Layout.of(model)
     runs = DescentRuns(
-        layout,
-        risk,
-        layout.vectors(model),
+        members,
         optimiser,
         steps,
         keys=key,
@@ -117,24 +116,14 @@ def descend_ensemble(
     callback: Callable[[Status], bool | None] | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> Ensemble:
-    """Many models of one shape trained as one program.
+    """Trains many models of one shape as one program.
 
     **Arguments:**
 
     - `models`, `risks`: as in `gradient_flow_ensemble`.
     - `keys`: one random key per member, for stochastic risks.
+    - Others: as in `descend`.
     """
     members = Members.of(models, risks)
-    layout = Layout.of(members.first)
-    runs = DescentRuns(
-        layout,
-        members.risk,
-        layout.vectors(members.models),
-        optimiser,
-        steps,
-        swept=members.swept_risk,
-        keys=keys,
-        save=save,
-        checkpoint=checkpoint,
-    )
+    runs = DescentRuns(members, optimiser, steps, keys=keys, save=save, checkpoint=checkpoint)
     return drive(runs, Monitor(f"training {members.count} models", progress, callback), checkpoint)

@@ -1,8 +1,8 @@
-"""Training in steps: when the loss is looked at, and what is computed in one call."""
+"""Training in steps: at which steps the loss is evaluated, and what is computed in one call."""
 
 import collections
 from collections.abc import Iterator
-from typing import Any, NamedTuple, cast
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -10,58 +10,37 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
+from jaxtyping import Array, Float, Key
 
 from ..errors import InputError
-from ..models import AbstractModel
 from ..risks import AbstractRisk, AbstractSampledRisk
 from ..tasks import is_whole
-from ._ahead import Blocks, draw_ahead, steps_at_once
 from ._checkpoint import Checkpoint, Snapshot, leaves_of, with_leaves
+from ._descent_program import Blocks, State, advance, steps_at_once
 from ._driver import AbstractRuns
-from ._ensemble import over_members
-from ._jit import jit_ahead
-from ._layout import Layout
+from ._members import Members
 from ._options import check_parts
 from ._progress import Monitor, Status
 from ._records import Points, Records
 from ._rules import Rule, rule_of
-from ._save import SaveAtDrops, SaveAtTimes, SavePoints, save_times
-from ._thinning import Thinned, Thinning
+from ._save import SaveAtDrops, SaveAtTimes, SavePoints, Thinned, Thinning, save_times
 
-# Looks in one call, at most: enough that calling costs nothing, few enough to see the run move.
+# The most looks (evaluations of the loss) in one call: so many that the call itself costs nothing,
+# so few that the progress bar moves.
 _CHUNK = 1000
-# Every look is recorded with all weights: records of a call stay below 32 MiB.
+# Every look is recorded with all weights: the records of a call stay below 32 MiB.
 _CHUNK_BYTES = 2**25
-# The most steps in one call: a run can be neither stopped nor shown before it returns.
+# The most steps in one call: a run can be neither stopped nor shown before the call returns.
 LONGEST_STRETCH = 50_000
 
 
-class State(NamedTuple):
-    """Everything that the next step depends on, the random stream included: the key of step n
-    is derived from n, so that a run can be resumed anywhere. `key` is None where none is used."""
-
-    step: Array | np.ndarray
-    weights: Any  # vectors: of JAX in the program, of NumPy before it
-    optimiser: Any
-    key: PRNGKeyArray | None
-    thinned: Thinned | None
-
-    def fresh_key(self, ahead: Array | int = 0) -> PRNGKeyArray:
-        """The key of this step, or of one `ahead`."""
-        assert self.key is not None
-        return jr.fold_in(self.key, self.step + ahead)
-
-
 class DescentRuns(AbstractRuns):
-    """One training (`swept` None), or those of an ensemble, from one look at the loss to the next.
+    """Training of one model or of an ensemble, from one look at the loss to the next.
 
     **Arguments:**
 
-    - `vectors`: the initial weights, one row per run.
-    - `keys`: of the random streams, one per run.
-    - `monitor`: the risk whose values are recorded, if not `risk` itself.
-    - `swept`: as in `over_members`.
+    - `keys`: the random keys, one per run.
+    - `monitor`: the risk whose values are recorded, if not the training risk.
     - `stretch`: the most steps in one call of the compiled program.
     """
 
@@ -69,15 +48,12 @@ class DescentRuns(AbstractRuns):
 
     def __init__(
         self,
-        layout: Layout,
-        risk: AbstractRisk,
-        vectors: Float[np.ndarray, "runs n"],
+        members: Members,
         optimiser: Rule | optax.GradientTransformation,
         steps: int,
         *,
         keys: Key[Array, " runs"] | None = None,
         monitor: AbstractRisk | None = None,
-        swept: bool | None = None,
         save: SavePoints = SaveAtDrops(),
         checkpoint: Checkpoint | None = None,
         stretch: int = LONGEST_STRETCH,
@@ -85,31 +61,30 @@ class DescentRuns(AbstractRuns):
         if not is_whole(steps) or steps < 1:
             raise InputError("steps", steps, "must be a whole number from 1 up")
         check_parts(monitor, checkpoint)
-        self._layout = layout
-        self._risk = risk
+        self._layout, self._risk, self._swept = members.layout, members.risk, members.swept
         self._monitored = monitor
-        self._swept = swept
         self._rule = rule_of(optimiser)
         self._steps = int(steps)
         self._save = save
         self._thinning = Thinning.of(save)
         self._checkpoint = checkpoint
         self._stretch = stretch
-        self.records = Records(layout, len(vectors), self._steps)
+        vectors = self._layout.vectors(members.models)
+        self.records = Records(self._layout, len(vectors), self._steps)
         self._plan_looks(vectors.size)
         self._state = self._initial_state(vectors, keys)
         self._blocks = self._cut_blocks(np.diff(self._looks))
 
     def _plan_looks(self, numbers: int) -> None:
-        """Decides at which steps the loss is looked at, and which looks are taken in one call."""
+        """Decides at which steps the loss is evaluated, and which looks are taken in one call."""
         marks = self._marks()
-        # Where looks decide what is kept, more of them would make another run of it.
+        # `SaveAtDrops` decides at every look: extra looks would change which points are kept.
         longest = self._stretch if self._thinning is None else LONGEST_STRETCH
         pauses = np.arange(longest, self._steps, longest)
         self._looks = np.concatenate([[0], np.union1d(marks, pauses) if len(pauses) else marks])
         self._wanted = np.isin(self._looks, marks) | (self._thinning is not None)
-        self._seen = 0  # of the looks
-        # Nothing is left to do after the last look.
+        self._seen = 0  # the number of looks so far
+        # No step follows the last look.
         self._chunks = self._cut_chunks(np.append(np.diff(self._looks), 0), numbers)
 
     @property
@@ -119,7 +94,8 @@ class DescentRuns(AbstractRuns):
 
     def identity(self) -> Any:
         settings = self._steps, repr(self._save), self._rule
-        if self._stretch != LONGEST_STRETCH:  # runs pause elsewhere, and so do their checkpoints
+        # Another stretch pauses at other steps, and so do its checkpoints.
+        if self._stretch != LONGEST_STRETCH:
             settings = *settings, self._stretch
         return self._layout, self._risk, self._monitored, self._swept, self._state, settings
 
@@ -134,18 +110,16 @@ class DescentRuns(AbstractRuns):
         self._computed = self._compute(self._state, self._chunks[done:])
 
     def _compute(self, state: State, chunks: np.ndarray) -> Iterator[tuple[State, tuple]]:
-        """The state after each chunk, and its record. The next chunk is already being computed
-        while one is looked at."""
+        """The state after each chunk, and its record."""
         parts = self._layout, self._rule, self._swept, self._thinning
-        # Two chunks at most: a record is copied to this side while the next chunk is computed.
+        # JAX returns before a chunk is computed: one is recorded while the next is computed.
         ahead = collections.deque()
         for counts in chunks:
-            risks = self._risk, self._monitored
-            state, record = _advance(parts, *risks, state, counts, self._blocks)
+            state, record = advance(parts, self._risk, self._monitored, state, counts, self._blocks)
             ahead.append((state, record))
             if len(ahead) > 1:
                 yield ahead.popleft()
-        if ahead:  # a run that is resumed at its end has none
+        if ahead:  # there is none if a run is resumed at its end
             yield ahead.popleft()
 
     def prepare(self) -> bool:
@@ -157,7 +131,7 @@ class DescentRuns(AbstractRuns):
     def take(self, chunk: tuple[State, tuple], monitor: Monitor) -> None:
         after, record = chunk
         records, seen, everyone = self.records, self._seen, np.arange(len(self._state.weights))
-        # What the last chunk computes beyond the end is dropped.
+        # The last chunk is padded: its looks beyond the end are dropped.
         valid = min(self._chunks.shape[1], len(self._looks) - seen)
         clock, losses, weights, kept = (np.asarray(part)[:, :valid] for part in record)
         kept = kept & self._wanted[seen : seen + valid]
@@ -167,7 +141,7 @@ class DescentRuns(AbstractRuns):
         self._seen += valid
         every = np.ones(clock.shape, bool)
         points = Points(clock.astype(float), losses, weights, every, every, kept)
-        if clock.shape[1]:  # the first chunk may be the first point alone
+        if clock.shape[1]:  # the first chunk may hold the first point alone
             records.add(everyone, points, everyone)
         self._state = after
 
@@ -177,7 +151,7 @@ class DescentRuns(AbstractRuns):
         return Status(done, loss, int(done), done / self._steps, so_far)
 
     def snapshot(self, seconds: float) -> Snapshot:
-        # Keys need not be written: they do not change.
+        # Keys are part of the identity, and do not change: they are not written.
         arrays = leaves_of(self._state._replace(key=None)) | self.records.arrays()
         return Snapshot(arrays, {"seen": self._seen, "seconds": seconds})
 
@@ -189,7 +163,7 @@ class DescentRuns(AbstractRuns):
         self, vectors: Float[np.ndarray, "runs n"], keys: Key[Array, " runs"] | None
     ) -> State:
         count = len(vectors)
-        # On vectors: an optimiser sees the weights as one array, as solvers of gradient flow do.
+        # The optimiser sees the weights as one array, as the solvers of gradient flow do.
         optimiser = eqx.filter_vmap(self._rule.transform.init)(jnp.asarray(vectors))
         nothing = np.full(count, np.nan)  # until the first look
         thinned = None if self._thinning is None else Thinned(*[jnp.asarray(nothing)] * 4)
@@ -206,16 +180,16 @@ class DescentRuns(AbstractRuns):
         return None
 
     def _cut_chunks(self, counts: np.ndarray, numbers: int) -> np.ndarray:
-        """Steps from each look to the next, as rows for one call each."""
+        """The steps from each look to the next, one row per call."""
         most = self._reported.tries_at_once or _CHUNK
         size = min(most, _CHUNK_BYTES // (8 * numbers), self._stretch // int(counts.max()))
         size = min(len(counts), max(1, size))
-        # Every chunk of one shape means one compilation: chunks are made as equal as can be.
+        # As equal as possible, to pad little: chunks of one shape are compiled once.
         size = -(-len(counts) // -(-len(counts) // size))
         return np.pad(counts, (0, -len(counts) % size)).reshape(-1, size)
 
     def _cut_blocks(self, strides: np.ndarray) -> Blocks:
-        """How steps are drawn together; one by one where nothing can be drawn ahead."""
+        """How many steps draw their random numbers together; 1 if nothing can be drawn ahead."""
         risk, most = self._risk, 1
         if isinstance(risk, AbstractSampledRisk):
             if self._swept:
@@ -227,82 +201,14 @@ class DescentRuns(AbstractRuns):
         return Blocks.cut(strides, most)
 
     def _marks(self) -> np.ndarray:
-        """The step numbers at which the loss is looked at."""
+        """The steps at which the loss is evaluated."""
         fixed = save_times(self._save, float(self._steps))
         if fixed is None:
-            # Evenly; what moved is kept.
+            # `SaveAtDrops` looks at even intervals, and keeps the points that moved.
             looks = min(self._steps, self._reported.looks)
             fixed = np.linspace(0, self._steps, looks + 1)[1:]
         elif isinstance(self._save, SaveAtTimes) and np.any(fixed != np.round(fixed)):
             raise ValueError("`save`: explicit moments of a descent must be whole step numbers.")
-        # The end is always looked at, whether it is kept or not: a run goes on until there.
+        # There is always a look at the end, kept or not: the run goes on until there.
         marks = np.unique(np.append(np.round(fixed).astype(np.int64), self._steps))
         return marks[marks > 0]
-
-
-@jit_ahead
-def _advance(
-    parts: tuple[Layout, Rule, bool | None, Thinning | None],
-    risk: AbstractRisk,
-    monitored: AbstractRisk | None,
-    states: State,
-    counts: Int[Array, " looks"],
-    blocks: Blocks,
-) -> tuple[State, tuple]:
-    """Looks at the loss, then takes the next of `counts` steps; and so on."""
-    layout, rule, swept, thinning = parts
-
-    def move(state: State, gradient: AbstractModel) -> State:
-        updates, memory = rule.transform.update(
-            layout.vector(gradient), state.optimiser, state.weights
-        )
-        weights = state.weights + rule.factor * cast(Array, updates)
-        return state._replace(step=state.step + 1, weights=weights, optimiser=memory)
-
-    def chunk(risks: tuple[AbstractRisk, AbstractRisk | None], state: State):
-        risk, monitored = risks
-
-        def step_on(state: State, drawn: AbstractRisk) -> State:
-            return move(state, drawn.gradient(layout.model(state.weights)))
-
-        def one_step(_, state: State) -> State:
-            key = state.fresh_key() if risk.stochastic else None
-            return move(state, risk.gradient(layout.model(state.weights), key))
-
-        def to_next_look(state: State, count: Array):
-            model = layout.model(state.weights)
-            if monitored is None and not risk.stochastic:
-                # The loss and the gradient of one risk have most of their work in common.
-                loss, gradient = risk.value_and_gradient(model)
-                after = move(state, gradient)
-            else:
-                reported = risk if monitored is None else monitored
-                loss = reported(model, _report_key(reported, state))
-                if isinstance(risk, AbstractSampledRisk):
-                    parts = risk, model, State.fresh_key, step_on
-                    after = draw_ahead(*parts, state, count, blocks)
-                    return after, (state.step, loss, state.weights)
-                after = one_step(0, state)
-            if not blocks.once:  # then there is no loop between looks to compile
-                after = jax.lax.fori_loop(1, count, one_step, after)
-            return after, (state.step, loss, state.weights)
-
-        def look(state: State, count: Array):
-            after, (step, loss, weights) = to_next_look(state, count)
-            if thinning is None:
-                return after, (step, loss, weights, jnp.ones((), bool))
-            time, before = jnp.asarray(step, float), state.thinned
-            assert before is not None
-            first = Thinned(time, loss, loss, loss)
-            before = jax.tree.map(lambda new, old: jnp.where(step == 0, new, old), first, before)
-            thinned, kept = thinning.look(before, time, loss.astype(float))
-            return after._replace(thinned=thinned), (step, loss, weights, kept)
-
-        return jax.lax.scan(look, state, counts)
-
-    return over_members(chunk, swept, (risk, monitored), states)
-
-
-def _report_key(risk: AbstractRisk, state: State) -> PRNGKeyArray | None:
-    """A key of its own: what is reported must not be what is trained on."""
-    return jr.fold_in(state.fresh_key(), 1) if risk.stochastic else None

@@ -1,16 +1,13 @@
-"""The loop around runs, of continuous and of discrete time alike.
+"""The loop around runs, the same for continuous and for discrete time.
 
-Runs go on chunk by chunk. Between two chunks the driver moves the progress bar, asks whether to go
-on, and writes a checkpoint if one is due.
+Runs advance in chunks. Between two chunks the driver moves the progress bar, calls the callback,
+and writes a checkpoint if one is due.
 """
 
 import abc
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import numpy as np
-
-from ..trajectory import Result
 from ._checkpoint import Checkpoint, Snapshot, owner_of
 from ._ensemble import Ensemble
 from ._progress import Monitor, Status
@@ -25,11 +22,11 @@ class AbstractRuns(abc.ABC):
 
     @abc.abstractmethod
     def identity(self) -> Any:
-        """All that decides what is computed, a pytree: checkpoints of other runs are refused."""
+        """Everything that decides the results, a pytree: checkpoints of other runs are refused."""
 
     @abc.abstractmethod
     def start(self, snapshot: Snapshot | None, monitor: Monitor) -> None:
-        """Starts from the beginning, or from where the runs stood."""
+        """Starts from the beginning, or resumes from a snapshot."""
 
     @abc.abstractmethod
     def prepare(self) -> bool:
@@ -41,25 +38,25 @@ class AbstractRuns(abc.ABC):
 
     @abc.abstractmethod
     def take(self, chunk: Any, monitor: Monitor) -> None:
-        """Takes in what `advance` computed."""
+        """Records a chunk that `advance` computed."""
 
     @abc.abstractmethod
     def status(self) -> Status:
-        """Where the runs stand."""
+        """The present state of the runs, for the bar and the callback."""
 
     @abc.abstractmethod
     def snapshot(self, seconds: float) -> Snapshot:
-        """All that `start` needs to go on from here to the same bits."""
+        """Everything that `start` needs to resume from here with the same bits."""
 
     @abc.abstractmethod
     def statistics(self, seconds: float) -> Sequence[dict[str, Any]]:
-        """What a trajectory says about its run beside the points."""
+        """The `Trajectory.statistics` of each run."""
 
 
 def drive(runs: AbstractRuns, monitor: Monitor, checkpoint: Checkpoint | None) -> Ensemble:
-    """Runs until all are over, or until the callback or Ctrl-C cancels them."""
+    """Runs until all have ended, or until the callback or Ctrl-C cancels them."""
     snapshot = None if checkpoint is None else checkpoint.load(owner_of(runs.identity()))
-    # False while a chunk is being taken in: an interrupt then leaves nothing to resume from.
+    # False while a chunk is being recorded: after an interrupt there, nothing can be resumed.
     consistent = False
     try:
         if snapshot is not None and checkpoint is not None:
@@ -75,7 +72,6 @@ def drive(runs: AbstractRuns, monitor: Monitor, checkpoint: Checkpoint | None) -
             going = monitor.update(runs.status())
             if checkpoint is not None and (checkpoint.due or not going):
                 checkpoint.save(runs.snapshot(monitor.seconds))
-            # Cancelled only after that: a run that is resumed has not been cancelled.
             if not going:
                 break
             consistent = False
@@ -86,6 +82,4 @@ def drive(runs: AbstractRuns, monitor: Monitor, checkpoint: Checkpoint | None) -
             checkpoint.save(runs.snapshot(monitor.seconds))
     finally:
         monitor.close()
-    records = runs.records
-    records.finish(np.flatnonzero(records.running), Result.cancelled)
-    return Ensemble(records.series(runs.clock, runs.statistics(monitor.seconds)))
+    return runs.records.ensemble(runs.clock, runs.statistics(monitor.seconds))

@@ -6,21 +6,18 @@ from typing import Any
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Float
 
 from ..errors import InputError
 from ..limits import FLOW_TRIES, MAX_IMPLICIT
-from ..risks import AbstractRisk
 from ..runtime.precision import require_float64
 from ..trajectory import Result
 from ._checkpoint import Snapshot, leaves_of, with_leaves
 from ._driver import AbstractRuns
-from ._flow_program import Beginning, FlowProgram
-from ._layout import Layout
+from ._flow_program import FOREVER, Beginning, FlowProgram
+from ._members import Members
 from ._options import FlowOptions, default_atol, default_lanes
 from ._progress import Monitor, Status
 from ._records import Points, Records
-from ._save import save_times
 from ._stepper import State, is_stuck
 
 # An explicit step costs microseconds, an implicit one factorises a matrix. On a plateau the
@@ -28,65 +25,52 @@ from ._stepper import State, is_stuck
 # implicit one does not. Up to this many tries explicit is the cheaper of the two (measured at 36
 # and at 153 weights).
 _EXPLICIT_TRIES = 100_000
-# Every try of a chunk is recorded with all weights: records of a chunk stay below 32 MiB.
+# Every try of a chunk is recorded with all weights: the records of a chunk stay below 32 MiB.
 _CHUNK_BYTES = 2**25
-# Fewer tries per call would make the call itself the larger part of the time.
+# With fewer tries per call, the call itself would take most of the time.
 _LEAST_TRIES = 8
-# The end of runs without one: no clock reads it before a run has converged or come to rest.
-_FOREVER = 1e300
-# Tries between two looks at an ensemble: fewer than at one run, since a free lane waits for it.
+# Tries per call of an ensemble: fewer than of a single run, because lanes are refilled in between.
 _TRIES_OF_MANY = 128
-# Lanes that wait before the next runs are begun, as a share of all: beginning some costs what
-# beginning all does.
+# Lanes are refilled when this fraction of them (1/8) is free: beginning a few runs costs as much as
+# beginning all.
 _FREE_SHARE = 8
-# A start at the minimum has no way down of which to take a share: this allows for rounding.
+# A run that starts at its minimum has no way down to take a share of: this allows for rounding.
 _LEAST_WAY = 1e-14
 
 
 class FlowRuns(AbstractRuns):
-    """One gradient flow (`swept` None), or those of an ensemble.
+    """One gradient flow, or those of an ensemble.
 
-    An ensemble runs in lanes: where a run is over, the next one that waits takes its lane. Runs
-    for which the explicit solver takes too long wait again, for the implicit one, until only such
-    are left.
-
-    **Arguments:**
-
-    - `swept`: as in `over_members`.
-    - `vectors`: the initial weights, one row per run.
+    An ensemble runs in lanes: when a run ends, the next waiting run takes its lane. Runs that take
+    the explicit solver too long are parked. When only parked runs are left, the implicit solver
+    continues them.
     """
 
     clock = "time"
 
-    def __init__(
-        self,
-        layout: Layout,
-        risk: AbstractRisk,
-        swept: bool | None,
-        vectors: Float[np.ndarray, "runs n"],
-        options: FlowOptions,
-    ):
+    def __init__(self, members: Members, options: FlowOptions):
         require_float64("Gradient flow")
+        risk, swept = members.risk, members.swept
         if risk.stochastic:
             raise ValueError(
                 "Gradient flow needs a risk without randomness: choose `exact` or `dataset`, or "
                 "train with `sgd` or `adam`."
             )
         self._options = options
-        if swept:  # on this side, since lanes are filled from it again and again
+        if swept:  # in NumPy, because lanes are filled from it again and again
             risk = jax.tree.map(lambda x: np.asarray(x) if eqx.is_array(x) else x, risk)
-        self._layout, self._risk, self._swept = layout, risk, swept
-        # What was asked for; `_risk` may be a table of it, which reaches so far.
+        self._layout, self._risk, self._swept = members.layout, risk, swept
+        # `_risk` may be a table of the given risk, and `_reach` is how far that table reaches.
         self._given, self._reach = risk, None
-        self._vectors = vectors
+        self._vectors = vectors = self._layout.vectors(members.models)
         self._atol = default_atol(vectors)
         if options.atol is not None:
             self._atol[:] = options.atol
-        self.records = Records(layout, len(vectors), options.end)
+        self.records = Records(self._layout, len(vectors), options.end)
         self._count = min(len(vectors), options.at_once or default_lanes())
-        # Which runs wait, how many of them have begun, which run is in each lane (-1: none any
-        # more), and which one was there last.
+        # The queue of runs, and how many of them have begun.
         self._waiting, self._begun = np.arange(len(vectors)), 0
+        # The run in each lane (-1: the lane is free), and the run that was there last.
         self._lanes = np.full(self._count, -1)
         self._held = np.zeros(self._count, int)
         self._parked: dict[int, Beginning] = {}
@@ -102,9 +86,9 @@ class FlowRuns(AbstractRuns):
         checkpoint = self._options.checkpoint
         if snapshot is None or checkpoint is None:
             self._tabulate(self._required_reach(self._vectors), monitor)
-            self._program = self._make_program()
+            self._make_program()
             return
-        # Checkpoints of older versions, which had no table, do not hold its reach.
+        # Older versions had no table: their checkpoints do not hold its reach.
         self._tabulate(snapshot.about.get("reach"), monitor)
         with checkpoint.restoring():
             self._restore(snapshot)
@@ -114,7 +98,7 @@ class FlowRuns(AbstractRuns):
         return state, self._program.by_member(record)
 
     def prepare(self) -> bool:
-        """Gives free lanes to runs that wait; False when no run is left."""
+        """Gives free lanes to waiting runs; False when no run is left."""
         while True:
             left, free = len(self._waiting) - self._begun, self._lanes < 0
             if left and free.sum() >= min(left, max(1, self._count // _FREE_SHARE)):
@@ -122,16 +106,16 @@ class FlowRuns(AbstractRuns):
             elif not free.all():
                 return True
             elif self._parked and len(self._kinds) == 1:
-                # Those that are left take long: with a solver whose steps stability does not limit.
+                # Only slow runs are left: stability does not limit the implicit solver.
                 self._kinds.append("implicit")
                 self._waiting, self._begun = np.asarray(sorted(self._parked)), 0
                 self._state = None
-                self._program = self._make_program()
+                self._make_program()
             else:
                 return False
 
     def _begin(self, lanes: np.ndarray) -> None:
-        """Begins the next runs that wait, in these lanes."""
+        """Begins the next waiting runs in these lanes."""
         members = self._waiting[self._begun : self._begun + len(lanes)]
         self._begun += len(members)
         self._lanes[lanes] = self._held[lanes] = members
@@ -141,7 +125,7 @@ class FlowRuns(AbstractRuns):
         if taken:
             beginning = _stack([run or parked[lanes[0]] for run in parked])
         else:
-            # Lanes that go on are begun again, and dropped: with one shape there is one program.
+            # All lanes begin, and busy ones are dropped below: one shape compiles one program.
             beginning = Beginning(np.zeros(self._count), self._vectors[self._held])
         first, fresh = self._program.begin(*self._settings(), self._program.arrange(beginning))
         if self._state is None:
@@ -150,8 +134,7 @@ class FlowRuns(AbstractRuns):
             chosen = np.zeros(self._count, bool)
             chosen[lanes] = True
             self._state = self._program.replace(self._state, chosen, fresh)
-        # Runs that another solver continues have begun long ago.
-        if not taken:
+        if not taken:  # parked runs have their first point already
             loss, floor, start, slope = (part[lanes] for part in self._program.by_member(first))
             targets = self._targets(floor, start)
             self.records.begin(members, loss, self._vectors[members], targets)
@@ -160,8 +143,8 @@ class FlowRuns(AbstractRuns):
             self._free()
 
     def _targets(self, floors: np.ndarray, starts: np.ndarray) -> np.ndarray | None:
-        """The losses at which runs count as converged, if they end there."""
-        if not self._lasting:
+        """The losses at which runs have converged; None if they end otherwise."""
+        if not self._options.ends_by_loss:
             return None
         if np.any(np.isnan(floors)):
             raise InputError(
@@ -173,12 +156,12 @@ class FlowRuns(AbstractRuns):
         return floors + np.maximum(self._options.tolerance * (starts - floors), _LEAST_WAY)
 
     def _required_reach(self, vectors: np.ndarray) -> float | None:
-        """How far a table must reach for these weights; None if the risk is to be used as it is."""
-        # Swept risks would need a table each.
+        """How far a table must reach for these weights; None if no table pays off."""
+        # Swept risks would need one table each.
         return None if self._swept else self._given.table_reach(self._layout.models(vectors))
 
     def _tabulate(self, reach: float | None, monitor: Monitor) -> None:
-        """Replaces the risk by a table of it, or by itself where `reach` is None."""
+        """Replaces the risk by a table of it; if `reach` is None, by the given risk."""
         self._reach, self._risk, self._arranged = reach, self._given, None
         if reach is None:
             return
@@ -187,8 +170,7 @@ class FlowRuns(AbstractRuns):
         self._risk = self._given.tabulate(reach, show)
 
     def _widen(self, vectors: np.ndarray, monitor: Monitor) -> bool:
-        """Replaces a table whose end weights have come to by a wider one, or by the risk itself;
-        returns whether it did."""
+        """Replaces the table if these weights have left it; returns whether it did."""
         if self._reach is None or not len(vectors):
             return False
         reach = self._required_reach(vectors)
@@ -196,15 +178,15 @@ class FlowRuns(AbstractRuns):
             return False
         now = self._program.by_member(self._state)
         self._tabulate(reach, monitor)
-        self._program = self._make_program()
-        # Steps may have become too short to grow again: each run begins with one of the usual size.
+        self._make_program()
+        # Steps near the end of a table may be too short to grow again: new ones are chosen.
         vectors = self.records.last_weights[self._held]
         there = Beginning(now.time, vectors, None, now.tried, now.thinned)
         _, self._state = self._program.begin(*self._settings(), self._program.arrange(there))
         return True
 
     def take(self, chunk: tuple[State, Any], monitor: Monitor) -> None:
-        """Takes in a chunk, and frees the lanes of runs that are over."""
+        """Records a chunk, and frees the lanes of runs that have ended."""
         self._state, record = chunk
         busy = np.flatnonzero(self._lanes >= 0)
         members = self._lanes[busy]
@@ -213,9 +195,9 @@ class FlowRuns(AbstractRuns):
         time, lost, resting = (
             np.asarray(x)[busy] for x in (state.time, is_stuck(state), state.resting)
         )
-        self.records.finish(members[(time >= _FOREVER) | resting], Result.stationary)
+        self.records.finish(members[(time >= FOREVER) | resting], Result.stationary)
         running = members[self.records.running[members]]
-        # At the end of a table steps become short, too.
+        # Steps also become short at the end of a table: then the run is not stuck.
         if not self._widen(self.records.last_weights[running], monitor):
             self.records.finish(members[lost], Result.step_underflow)
         spent = self.records.tried[members] >= self._options.max_steps
@@ -228,7 +210,7 @@ class FlowRuns(AbstractRuns):
         self._lanes[held & ~self.records.running[self._lanes]] = -1
 
     def _park(self) -> None:
-        """Takes runs out of their lanes that the explicit solver would take too long for."""
+        """Takes runs that the explicit solver is too slow for out of their lanes."""
         slow = (self._lanes >= 0) & (self.records.tried[self._lanes] >= _EXPLICIT_TRIES)
         if not (self._may_switch and slow.any()):
             return
@@ -240,42 +222,32 @@ class FlowRuns(AbstractRuns):
             self._lanes[lane] = -1
 
     @property
-    def _lasting(self) -> bool:
-        """Whether runs end when they have converged."""
-        return self._options.end is None and self._options.gradient_tolerance is None
-
-    @property
     def _may_switch(self) -> bool:
         wanted = self._options.solver == "auto" and self._kinds[-1] == "explicit"
         return wanted and self._layout.size <= MAX_IMPLICIT
 
     def _first_kind(self) -> str:
-        # Where gradients are all that counts, an implicit step costs no more than two explicit.
+        # If gradients take most of the time, an implicit step costs no more than two explicit ones.
         if self._options.solver == "auto":
             small = self._layout.size <= MAX_IMPLICIT
             implicit = self._risk.costly or self._risk.stiff
             return "implicit" if implicit and small else "explicit"
         return self._options.solver
 
-    def _make_program(self) -> FlowProgram:
-        options = self._options
-        fixed = save_times(options.save, options.end)
-        end = _FOREVER if options.end is None else options.end
-        stops = np.append(() if fixed is None else fixed[fixed < end], end)
+    def _make_program(self) -> None:
+        """Builds the program for the present solver and risk."""
         self._arranged = None
         most = FLOW_TRIES if self._swept is None else _TRIES_OF_MANY
         numbers = self._count * self._layout.size
         self._tries = max(_LEAST_TRIES, min(most, _CHUNK_BYTES // (8 * numbers)))
-        # Risks that take seconds say how soon they want to be shown.
+        # Risks that take seconds set a smaller number, so that the bar moves.
         self._tries = min(self._tries, self._risk.tries_at_once or self._tries)
-        return FlowProgram(
-            self._layout, self._kinds[-1], self._count, self._swept, stops, options.save,
-            options.rtol, options.gradient_tolerance, options.max_steps, self._risk.costly,
-            self._lasting, self._reach is not None,
-        )  # fmt: skip
+        kind, costly, widens = self._kinds[-1], self._risk.costly, self._reach is not None
+        parts = self._layout, self._options, kind, self._count, self._swept, costly, widens
+        self._program = FlowProgram.build(*parts)
 
     def _settings(self) -> tuple[Any, Any]:
-        """The risk and the absolute tolerance of every lane."""
+        """The risk and the absolute tolerance of every lane, arranged once."""
         if self._arranged is None:
             risk, atol = self._risk, self._atol[self._held]
             if self._swept:
@@ -306,7 +278,7 @@ class FlowRuns(AbstractRuns):
         self.records.restore(arrays)
         for name, values in self._places().items():
             values[...] = arrays[f"lanes.{name}"]
-        self._program = self._make_program()
+        self._make_program()
         self._state = with_leaves(self._blank(), arrays)
         if "parked.members" in arrays:
             members = arrays["parked.members"]
@@ -320,7 +292,7 @@ class FlowRuns(AbstractRuns):
         return {"members": self._lanes, "held": self._held}
 
     def _blank(self) -> State:
-        """A state of the right structure."""
+        """A state of the right structure, without values."""
         nothing = Beginning(np.zeros(self._count), self._vectors[self._held])
         begin = self._program.begin
         return eqx.filter_eval_shape(begin, *self._settings(), self._program.arrange(nothing))[1]
@@ -328,17 +300,12 @@ class FlowRuns(AbstractRuns):
     def statistics(self, seconds: float) -> list[dict[str, Any]]:
         count, kinds = len(self._vectors), self._kinds
         common = {"rtol": self._options.rtol, "seconds": seconds, "members": count}
+        numbers = self._atol, self.records.steps, self.records.rejected
         return [
             {"solver": " then ".join(kinds if i in self._parked else kinds[:1]), "atol": atol}
             | common
             | {"steps": steps, "rejected": rejected}
-            for i, (atol, steps, rejected) in enumerate(
-                zip(
-                    self._atol.tolist(),
-                    self.records.steps.tolist(),
-                    self.records.rejected.tolist(),
-                )
-            )
+            for i, (atol, steps, rejected) in enumerate(zip(*(x.tolist() for x in numbers)))
         ]
 
     def status(self) -> Status:
@@ -348,13 +315,13 @@ class FlowRuns(AbstractRuns):
         times = np.asarray(self._state.time)
         clock = float(times[shown].min())
         fraction = 1 - running.sum() / len(running)
-        # Of many runs the share that is over says more than any clock.
+        # For many runs the share that has ended says more than any clock.
         if end is not None and len(running) == 1:
             fraction = max(fraction, clock / end)
         known = end is not None or len(running) > 1
         loss = float(self.records.last_losses[self._held[shown[0]]])
         tried = int(self.records.tried.sum())
-        so_far = lambda: self.records.so_far("time")
+        so_far = lambda: self.records.so_far(self.clock)
         return Status(clock, loss, tried, float(fraction) if known else None, so_far)
 
 

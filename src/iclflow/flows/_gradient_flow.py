@@ -3,16 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from ..models import AbstractModel
 from ..risks import AbstractRisk
 from ..trajectory import Trajectory
 from ._driver import drive
-from ._ensemble import Ensemble, Members
+from ._ensemble import Ensemble
 from ._flow_runs import FlowRuns
-from ._layout import Layout
-from ._options import check_model_and_risk, flow_options
+from ._members import Members
+from ._options import flow_options
 from ._progress import Monitor
 
 
@@ -22,12 +20,10 @@ def gradient_flow(model: AbstractModel, risk: AbstractRisk, **options: Any) -> T
     **Arguments:**
 
     - `options`: the fields of `FlowOptions`: `end`, `gradient_tolerance`, `save`, `solver`,
-      `rtol`, `atol`, `tolerance`, `max_steps`, `progress`, `callback`, `checkpoint`; of an
+      `rtol`, `atol`, `tolerance`, `max_steps`, `progress`, `callback`, `checkpoint`; for an
       ensemble also `at_once`.
     """
-    check_model_and_risk(model, risk)
-    layout = Layout.of(model)
-    return _integrate("gradient flow", layout, risk, None, layout.vectors(model), options)[0]
+    return _integrate("gradient flow", Members.single(model, risk), options)[0]
 
 
 def gradient_flow_ensemble(
@@ -35,7 +31,7 @@ def gradient_flow_ensemble(
     risks: AbstractRisk | Sequence[AbstractRisk],
     **options: Any,
 ) -> Ensemble:
-    """Gradient flows of many models of one shape as one program.
+    """Integrates the gradient flows of many models of one shape as one program.
 
     **Arguments:**
 
@@ -44,19 +40,10 @@ def gradient_flow_ensemble(
     - `options`: the fields of `FlowOptions`.
     """
     members = Members.of(models, risks)
-    layout = Layout.of(members.first)
-    vectors, title = layout.vectors(members.models), f"{members.count} gradient flows"
-    return _integrate(title, layout, members.risk, members.swept_risk, vectors, options)
+    return _integrate(f"{members.count} gradient flows", members, options)
 
 
-def _integrate(
-    title: str,
-    layout: Layout,
-    risk: AbstractRisk,
-    swept: bool | None,
-    vectors: np.ndarray,
-    given: dict[str, Any],
-) -> Ensemble:
+def _integrate(title: str, members: Members, given: dict[str, Any]) -> Ensemble:
     options = flow_options(**given)
-    runs = FlowRuns(layout, risk, swept, vectors, options)
+    runs = FlowRuns(members, options)
     return drive(runs, Monitor(title, options.progress, options.callback), options.checkpoint)

@@ -1,4 +1,4 @@
-"""Losses of many models at once: a map of the landscape that training moves in."""
+"""The losses of many models at once: a map of the landscape."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -11,21 +11,19 @@ from jaxtyping import Float
 from ..errors import InputError
 from ..models import AbstractModel
 from ..risks import AbstractRisk, ExactSoftmaxRisk
-from ._ensemble import Members
+from ._members import Members
 from ._progress import Monitor, Status
 
-# From so many models on a table of integrals pays for itself.
+# From this many models on, a table of integrals takes less time than it saves.
 _TABLE_FROM = 256
-# Models in one call, where nothing is known of what they take.
-_AT_ONCE = 256
-# The same with a table, which leaves a few hundred numbers per model.
-_AT_ONCE_BY_TABLE = 4096
-# The table of models that hardly attend would be one of a point.
+# Models per call if their cost is unknown, and with a table: a few hundred numbers per model.
+_AT_ONCE, _AT_ONCE_BY_TABLE = 256, 4096
+# The smallest reach of a table: for models that hardly attend it would shrink to a point.
 _LEAST_REACH = 0.05
-# A few models that attend so many times more than nearly all (this share) stay out of the table:
-# it would take minutes on their account, and any of them alone takes seconds.
+# A few models may attend far more than nearly all (this quantile) do. They stay out of the table:
+# it would take minutes for their sake, and each of them alone takes seconds.
 _FAR, _NEARLY_ALL, _FEW = 4.0, 0.95, 64
-# How much of the time that a map takes goes into its table.
+# The share of the progress bar that belongs to the table.
 _TABLE_SHARE = 0.9
 
 
@@ -34,8 +32,7 @@ class Landscape(NamedTuple):
 
     **Fields:**
 
-    - `gradients`: of each model, shaped like the models, with a leading axis; None if not asked
-      for.
+    - `gradients`: the gradient of each model, shaped like the stacked models, or None.
     """
 
     losses: Float[np.ndarray, " n"]
@@ -50,17 +47,18 @@ def landscape(
     at_once: int | None = None,
     progress: bool | None = None,
 ) -> Landscape:
-    """The loss of every model, and its gradient if asked.
+    """The loss of every model, and optionally its gradient.
 
-    The exact risk of softmax attention is quadratic in μ with integrals that depend on ω alone:
-    from a few hundred models on, all of these are made in one table first (see
-    `ExactSoftmaxRisk.tabulate`), whatever the number of models. A few models whose ω lie far
-    beyond those of the others are computed one by one, without the table.
+    The exact risk of softmax attention is quadratic in μ with integrals that depend on ω alone.
+    From a few hundred models on, these integrals are tabulated first (see
+    `ExactSoftmaxRisk.tabulate`). A few models whose ω lie far beyond the others are computed one
+    by one, without the table.
 
     **Arguments:**
 
     - `models`: a sequence of models of one shape, or one whose arrays have a leading axis.
     - `risk`: any risk without randomness.
+    - `gradients`: whether to compute the gradients, too.
     - `at_once`: how many models to hold in memory together; by default 256, or 4096 with a table.
     - `progress`: whether to show a bar after two seconds; by default if standard error is a
       terminal.
@@ -94,8 +92,10 @@ def landscape(
         done = 0
         for batch in batches:
             for places, fresh in batch.chunks():
-                part = jax.tree.map(lambda x: x[places], weights)
-                found = jax.device_get(_evaluate(batch.risk, part, _part(rest, places), gradients))
+                # Integer arrays are not weights, but have the leading axis, too.
+                take = lambda x: x[places] if eqx.is_array(x) else x
+                own, other = jax.tree.map(take, (weights, rest))
+                found = jax.device_get(_evaluate(batch.risk, own, other, gradients))
                 parts.append(jax.tree.map(lambda x: x[-fresh:], found))
                 done += fresh
                 share = begun + (1 - begun) * done / members.count
@@ -109,18 +109,18 @@ def landscape(
 
 
 class _Batch(NamedTuple):
-    """Models that share a way to be computed, by their places among all, and how many at once."""
+    """Models that are computed in the same way: their places among all, and how many per call."""
 
     risk: AbstractRisk
     places: np.ndarray
     at_once: int
 
     def chunks(self) -> Iterator[tuple[np.ndarray, int]]:
-        """The places of one call after the other; the last so many are new."""
+        """The places of each call, and how many of them, at the end, are new."""
         count = len(self.places)
         size = min(count, self.at_once)
         for start in range(0, count, size):
-            # Chunks of one size mean one compilation: the last begins earlier.
+            # Chunks of one size are compiled once: the last one overlaps the one before.
             end = min(start + size, count)
             yield self.places[end - size : end], end - start
 
@@ -128,12 +128,12 @@ class _Batch(NamedTuple):
 def _split_by_table(
     risk: ExactSoftmaxRisk, members: Members, at_once: int, monitor: Monitor
 ) -> list[_Batch]:
-    """Nearly all models by a table, and those too far for it by the risk itself."""
+    """Nearly all models with a table, and those that are too far for it with the risk itself."""
     omega = eqx.filter_vmap(lambda model: risk.task.heads(model)[0])(members.models)
     steepest = np.max(np.abs(omega), 1) / float(risk.task.input_variance)
     common = max(float(np.quantile(steepest, _NEARLY_ALL)), _LEAST_REACH)
     far = steepest > _FAR * common
-    # Many far models are worth a wide table after all.
+    # Many far models are worth a wide table.
     if np.sum(far) >= _FEW:
         far[:] = False
     report = lambda share: monitor.update(
@@ -142,11 +142,6 @@ def _split_by_table(
     table = risk.tabulate(max(float(np.max(steepest[~far])), _LEAST_REACH), report)
     batches = [_Batch(table, np.flatnonzero(~far), at_once)]
     return batches + [_Batch(risk, np.flatnonzero(far), 1)] * bool(np.any(far))
-
-
-def _part(rest: Any, places: np.ndarray):
-    """What of the models is no weight: whole numbers and the like may have the leading axis too."""
-    return jax.tree.map(lambda x: x[places] if eqx.is_array(x) else x, rest)
 
 
 @eqx.filter_jit

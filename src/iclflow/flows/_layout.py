@@ -13,10 +13,10 @@ from ..models import AbstractModel
 
 
 class Layout(eqx.Module):
-    """How a model's weights lie in a vector.
+    """The order of a model's weights in a vector.
 
-    A solver is fastest on one array. Everything that fixes the layout is static and hashable, so
-    that models of one shape share one compiled program.
+    A solver is fastest on one array. The structure and the shapes are static and hashable, so that
+    models of one shape share one compiled program.
     """
 
     rest: Any
@@ -34,24 +34,24 @@ class Layout(eqx.Module):
         return sum(math.prod(shape) for shape in self.shapes)
 
     def vector(self, model: AbstractModel) -> Float[Array, " n"]:
-        """The weights of `model` (or a gradient shaped like it), one after the other."""
+        """The weights of `model`, or a gradient of its shape, as one vector."""
         weights = eqx.filter(model, eqx.is_inexact_array)
         return jnp.concatenate([leaf.reshape(-1) for leaf in jax.tree.leaves(weights)])
 
     def vectors(self, models: AbstractModel) -> np.ndarray:
-        """The weights of one model, or of many that are stacked, as rows, in NumPy: a handful of
-        eager operations would each be compiled."""
+        """The weights of one model, or of stacked models, one row per model."""
+        # In NumPy: JAX would compile each of these operations.
         leaves = jax.tree.leaves(eqx.filter(models, eqx.is_inexact_array))
         rows = [np.asarray(x).reshape(-1, math.prod(s)) for x, s in zip(leaves, self.shapes)]
         return np.concatenate(rows, axis=1)
 
     def model(self, vector: Float[Array, " n"]) -> AbstractModel:
-        """The model whose weights these are."""
+        """The model with these weights."""
         return eqx.combine(self._split(vector), self.rest)
 
     def models(self, vectors: np.ndarray) -> AbstractModel:
-        """The models of many vectors at once, every array with their leading axis, in NumPy."""
-        # Arrays that are no weights are the same for all models.
+        """The models with these weights, stacked, in NumPy."""
+        # Arrays that are not weights are the same for all models.
         rest = jax.tree.map(
             lambda x: np.broadcast_to(x, (len(vectors), *x.shape)) if eqx.is_array(x) else x,
             self.rest,

@@ -11,9 +11,7 @@ from jaxtyping import Float
 
 from ..errors import InputError
 from ..limits import FLOW_LANES
-from ..models import AbstractModel
 from ..risks import AbstractRisk
-from ..runtime.precision import check_made_in_float64
 from ..tasks import is_real
 from ._checkpoint import Checkpoint
 from ._progress import Status
@@ -21,11 +19,10 @@ from ._save import SaveAtDrops, SavePoints
 
 # Runs of an ensemble side by side on a GPU, which hides its latency behind many of them.
 _LANES_OF_CARD = 4096
-# Weights that start at nothing have no size of their own to take a share of: then that of learned
-# ones counts, which is of order one and known to 1e-16.
+# Weights that are all zero have no scale. Learned weights are of order one, and known to 1e-16.
 _ATOL_FROM_ZERO = 1e-14
-# The share of the initial weights that a step may be wrong by, and the least it may come to:
-# beyond, squares of errors would underflow.
+# The absolute tolerance as a share of the initial weights, and its smallest value: squares of
+# smaller errors would underflow.
 _ATOL_SHARE = 1e-9
 _SMALLEST_ATOL = 1e-24
 SOLVERS = ("auto", "explicit", "implicit")
@@ -37,25 +34,23 @@ class FlowOptions:
 
     **Fields:**
 
-    - `end`: the last moment. By default the run ends when the loss has come within `tolerance`
-      (of the whole way down) of the smallest value that the weights can reach, if the risk
-      knows it.
-    - `save`: which moments to keep: `SaveAtDrops`, `SaveEvenly`, `SaveLogSpaced` or `SaveAtTimes`.
-    - `gradient_tolerance`: the run also ends, as stationary, where ‖∂L/∂W‖ is no larger. It
-      takes the place of `end` for risks whose smallest value is not known. (Around a saddle
-      gradients are small, too.)
+    - `end`: the last time. By default the run ends when the loss is within `tolerance` (as a share
+      of the whole way down) of the smallest loss that the weights can reach, if that is known.
+    - `gradient_tolerance`: the run also ends, as stationary, where ‖∂L/∂W‖ is no larger. Use it
+      instead of `end` for risks whose smallest value is not known. (Near a saddle gradients are
+      small, too.)
+    - `save`: which points to keep: `SaveAtDrops`, `SaveEvenly`, `SaveLogSpaced` or `SaveAtTimes`.
     - `solver`: `"explicit"` (Tsit5), `"implicit"` (Rodas5P), or `"auto"`: explicit, and
       implicit once a long plateau has shown that stability limits the step.
-    - `rtol`, `atol`: of the solver; `atol` is by default 1e-9 of the size of the initial
-      weights, rounded down to a power of ten, since on a plateau the small weights are what
-      matters; at least 1e-24, and 1e-14 for weights that are all zero.
-    - `max_steps`: gives up after so many attempted steps.
-    - `at_once`: how many runs of an ensemble go on side by side, the others waiting for one of
-      them to be over (default: 64, on a GPU 4096).
-    - `progress`: show a bar (default: on a terminal, after two seconds).
-    - `callback`: called between chunks; the run is cancelled when it returns False.
-    - `checkpoint`: a `Checkpoint`: where the run stands is written there between chunks, and a run
-      that finds itself there goes on from where it stood.
+    - `rtol`, `atol`: the tolerances of the solver. By default `atol` is 1e-9 of the size of the
+      initial weights, rounded down to a power of ten, because small weights decide how long a
+      plateau lasts; at least 1e-24, and 1e-14 for weights that are all zero.
+    - `max_steps`: the largest number of attempted steps; the run ends there.
+    - `at_once`: how many runs of an ensemble advance side by side while the others wait (default:
+      64, on a GPU 4096).
+    - `progress`: whether to show a bar after two seconds (default: on a terminal).
+    - `callback`: called with a `Status` between chunks; the run is cancelled when it returns False.
+    - `checkpoint`: a `Checkpoint` that the run is written to between chunks, and resumed from.
     """
 
     end: float | None = None
@@ -71,23 +66,25 @@ class FlowOptions:
     callback: Callable[[Status], bool | None] | None = None
     checkpoint: Checkpoint | None = None
 
+    @property
+    def ends_by_loss(self) -> bool:
+        """Whether runs end when their loss has converged."""
+        return self.end is None and self.gradient_tolerance is None
+
     def __post_init__(self):
         for name in ("end", "gradient_tolerance", "rtol", "atol", "tolerance", "max_steps"):
-            value = getattr(self, name)
-            if value is not None and not is_real(value):
+            if getattr(self, name) is None and name in ("end", "gradient_tolerance", "atol"):
+                continue
+            value: Any = getattr(self, name)
+            if not is_real(value):
                 raise InputError(name, value, "must be a number")
-        for name in ("end", "gradient_tolerance"):
-            value = getattr(self, name)
-            if value is not None and not (np.isfinite(value) and value > 0):
+            if name in ("end", "gradient_tolerance") and not 0 < value < np.inf:
                 raise InputError(name, value, "must be finite and positive")
+            if name in ("rtol", "atol", "tolerance") and not 0 < value < 1:
+                raise InputError(name, value, "must lie between 0 and 1")
         check_parts(None, self.checkpoint)
         if self.solver not in SOLVERS:
             raise InputError("solver", self.solver, 'must be "auto", "explicit" or "implicit"')
-        for name in ("rtol", "tolerance"):
-            if not 0 < getattr(self, name) < 1:
-                raise InputError(name, getattr(self, name), "must lie between 0 and 1")
-        if self.atol is not None and not 0 < self.atol < 1:
-            raise InputError("atol", self.atol, "must lie between 0 and 1")
         if self.max_steps < 1:
             raise InputError("max_steps", self.max_steps, "must be at least 1")
         if self.at_once is not None and not (isinstance(self.at_once, int) and self.at_once > 0):
@@ -95,8 +92,8 @@ class FlowOptions:
 
 
 def flow_options(**options: Any) -> FlowOptions:
-    """The options of a gradient flow; one that does not exist is named beside those that do."""
-    # Before the dataclass does: its own message names no alternatives.
+    """The options of a gradient flow; refuses unknown ones."""
+    # Checked here, because the dataclass would not say which options exist.
     known = [field.name for field in dataclasses.fields(FlowOptions)]
     for name in options:
         if name not in known:
@@ -110,35 +107,25 @@ def flow_options(**options: Any) -> FlowOptions:
 
 
 def check_parts(monitor: Any, checkpoint: Any) -> None:
-    """Refuses a `monitor` that is no risk, and a `checkpoint` that is none."""
+    """Refuses a `monitor` that is not a risk, and a `checkpoint` that is not a `Checkpoint`."""
     if monitor is not None and not isinstance(monitor, AbstractRisk):
         raise TypeError(f"`monitor` = {monitor!r}: must be a risk, such as `risk(task, model)`.")
     if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
         raise TypeError(f"`checkpoint` = {checkpoint!r}: must be a `Checkpoint(path)`.")
 
 
-def check_model_and_risk(model: Any, risk: Any) -> None:
-    """Refuses what is no model or no risk, and one in the other's place."""
-    if isinstance(model, AbstractRisk) and isinstance(risk, AbstractModel):
-        raise TypeError("`model` and `risk` are swapped: the model comes first.")
-    for name, value, kind in (("model", model, AbstractModel), ("risk", risk, AbstractRisk)):
-        if not isinstance(value, kind):
-            raise TypeError(f"`{name}` is of type {type(value).__name__}: must be a {name}.")
-    check_made_in_float64(model=model)
-
-
 def default_lanes() -> int:
-    """How many runs of an ensemble go on side by side, unless `at_once` says so."""
+    """How many runs of an ensemble advance side by side by default."""
     return FLOW_LANES if jax.default_backend() == "cpu" else _LANES_OF_CARD
 
 
 def default_atol(vectors: Float[np.ndarray, "runs n"]) -> Float[np.ndarray, " runs"]:
-    """A share of the size of the weights of each run: on a plateau small ones are what matters."""
+    """The absolute tolerance of each run, a share of the size of its initial weights."""
     largest = np.max(np.abs(vectors), axis=1, initial=0)
-    scaled = vectors / np.where(largest > 0, largest, 1)[:, None]  # squares of huge ones overflow
+    scaled = vectors / np.where(largest > 0, largest, 1)[:, None]  # their squares cannot overflow
     sizes = largest * np.sqrt(np.mean(scaled**2, axis=1))
-    # Rounded to a decade: a number that reads well in the statistics of a run. (NumPy's own powers
-    # of ten are off by a bit.)
+    # Rounded to a decade, which reads well in the statistics of a run. In Python, because NumPy's
+    # powers of ten are off by a bit.
     orders = np.floor(np.log10(_ATOL_SHARE * np.where(sizes > 0, sizes, 1.0)))
     decades = np.asarray([10.0**order for order in orders.tolist()])
     return np.where(sizes > 0, np.maximum(decades, _SMALLEST_ATOL), _ATOL_FROM_ZERO)

@@ -7,18 +7,20 @@ from typing import NamedTuple
 
 from ..trajectory import Trajectory
 
-# Seconds that a computation may take without a bar.
+# Seconds before a bar appears: short computations show none.
 _PATIENCE = 2
 
 
 class Status(NamedTuple):
-    """Where a run stands, as a callback sees it.
+    """The present state of a run, for a callback.
 
     **Fields:**
 
-    - `so_far`: gives the run up to here, as one that was cancelled now would be; of an ensemble its
-      first run. Its last point is always there, whether it will be kept or not.
-    - `words`: what the bar says beside itself; by default clock, steps and loss.
+    - `clock`, `loss`, `steps`: the time (or step), the loss and the number of steps so far.
+    - `fraction`: the share of the run that is done; None if it is not known.
+    - `so_far`: returns the run up to here, as if it were cancelled now; for an ensemble its first
+      run. The last point is included, whether it will be kept or not.
+    - `words`: the text beside the bar; by default clock, steps and loss.
     """
 
     clock: float
@@ -30,12 +32,12 @@ class Status(NamedTuple):
 
 
 class Monitor:
-    """Shows a bar for what takes more than two seconds, and asks whether to go on.
+    """Shows a bar after two seconds, and calls the callback.
 
     **Arguments:**
 
-    - `title`: what the bar says.
-    - `show`: True, False, or None for "if standard error is a terminal".
+    - `title`: the text before the bar.
+    - `show`: whether to show it; None for "if standard error is a terminal".
     - `callback`: called with a `Status` after every chunk; the run is cancelled when it returns
       False.
     """
@@ -53,7 +55,7 @@ class Monitor:
         self._bar = None
 
     def add(self, seconds: float) -> None:
-        """Counts the seconds that a resumed run took before."""
+        """Adds the seconds that a resumed run took before."""
         self._start -= seconds
 
     @property
@@ -61,12 +63,12 @@ class Monitor:
         return time.perf_counter() - self._start
 
     def update(self, status: Status) -> bool:
-        """Reports where the run stands; False means: stop."""
+        """Shows the status, and calls the callback; False cancels the run."""
         self.show(status)
         return self._callback is None or self._callback(status) is not False
 
     def show(self, status: Status) -> None:
-        """Moves the bar, without a question to the callback: for work before the first step."""
+        """Moves the bar without calling the callback, for work before the first step."""
         if self._show and self.seconds > _PATIENCE:
             self._draw(status)
 

@@ -15,7 +15,7 @@ from ..tasks import is_real
 
 
 def rule_of(optimiser: Any) -> "Rule":
-    """A rule of ours as it is, or one that takes the steps of an optax optimiser."""
+    """The rule for an optimiser: itself, or the steps of an optax optimiser."""
     if isinstance(optimiser, Rule):
         return optimiser
     if not isinstance(optimiser, optax.GradientTransformation):
@@ -23,7 +23,7 @@ def rule_of(optimiser: Any) -> "Rule":
             f"`optimiser` = {optimiser!r}: must be `adam_rule(learning_rate)`, "
             "`sgd_rule(learning_rate)` or an optax optimiser, such as `optax.lion(1e-3)`."
         )
-    # An optax optimiser has its learning rate inside: nothing is left to multiply with.
+    # An optax optimiser contains its learning rate.
     return Rule(optimiser, jnp.ones(()))
 
 
@@ -35,26 +35,26 @@ class Rule(eqx.Module):
 
     transform: optax.GradientTransformation = eqx.field(static=True)
     factor: Array
-    # Distinguishes transformations when a run is resumed, which are functions without a content.
+    # Identifies the transformation when a run is resumed: functions cannot be compared.
     name: str = eqx.field(static=True, default="")
 
 
 def sgd_rule(learning_rate: float, momentum: float = 0.0) -> Rule:
-    """Plain steps down the gradient, with momentum if asked."""
+    """The rule of gradient descent, with momentum."""
     if not 0 <= momentum < 1:
         raise InputError("momentum", momentum, "must be at least 0 and below 1")
     return Rule(_trace(momentum), _downhill(learning_rate), f"sgd {momentum!r}")
 
 
 def adam_rule(learning_rate: float, b1: float = 0.9, b2: float = 0.999) -> Rule:
-    """Adam's steps."""
+    """The rule of Adam."""
     for name, value in (("b1", b1), ("b2", b2)):
         if not 0 <= value < 1:
             raise InputError(name, value, "must be at least 0 and below 1")
     return Rule(_scale_by_adam(b1, b2), _downhill(learning_rate), f"adam {b1!r} {b2!r}")
 
 
-# Cached: a transformation is compiled in by identity, and equal ones must be the same object.
+# Cached, because a transformation is compiled in by identity: equal ones must be one object.
 @lru_cache
 def _trace(momentum: float) -> optax.GradientTransformation:
     return optax.trace(momentum) if momentum else optax.identity()

@@ -1,13 +1,19 @@
-"""Which moments of a run are kept."""
+"""Which points of a run are saved."""
 
 import dataclasses
 from collections.abc import Sequence
+from typing import NamedTuple
 
+import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import ArrayLike
+from jaxtyping import Array, ArrayLike, Bool, Float
 
 from ..errors import InputError
 from ..tasks import is_whole
+
+# Early in a run the range of its losses is rounding noise: this share of the loss is no movement.
+_NOISE = 1e-9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,8 +50,8 @@ class SaveAtTimes:
 class SaveAtDrops:
     """Dense where the loss moves, sparse where it does not.
 
-    A moment is kept when, since the last one kept, the loss changed by more than `loss` of its
-    whole range so far, or the clock by more than the share `clock` of its reading.
+    A point is kept if, since the last one that was kept, the loss changed by more than `loss` of
+    its whole range so far, or the clock by more than the share `clock` of its reading.
     """
 
     loss: float = 2e-3
@@ -56,7 +62,7 @@ SavePoints = SaveEvenly | SaveLogSpaced | SaveAtTimes | SaveAtDrops
 
 
 def save_times(save: SavePoints, end: float | None) -> np.ndarray | None:
-    """The fixed moments after the start that `save` asks for; None for `SaveAtDrops`."""
+    """The moments after the start that `save` fixes; None for `SaveAtDrops`, which fixes none."""
     if isinstance(save, SaveAtDrops):
         return None
     if not isinstance(save, SaveEvenly | SaveLogSpaced | SaveAtTimes):
@@ -83,3 +89,41 @@ def save_times(save: SavePoints, end: float | None) -> np.ndarray | None:
     if not 0 < save.first < end:
         raise InputError("save.first", save.first, f"must lie between 0 and the end, {end:g}")
     return np.geomspace(save.first, end, save.count)
+
+
+class Thinned(NamedTuple):
+    """The last point that was kept, and the range of the loss so far."""
+
+    time: Float[Array, ""]
+    loss: Float[Array, ""]
+    low: Float[Array, ""]
+    high: Float[Array, ""]
+
+
+class Thinning(eqx.Module):
+    """The rule of `SaveAtDrops` inside a compiled program.
+
+    Its numbers are arrays: other numbers do not compile another program.
+    """
+
+    share: Float[Array, ""]
+    clock: Float[Array, ""]
+
+    @staticmethod
+    def of(save: SavePoints) -> "Thinning | None":
+        """The rule for `save`; None if `save` fixes the moments."""
+        if not isinstance(save, SaveAtDrops):
+            return None
+        return Thinning(jnp.asarray(save.loss, float), jnp.asarray(save.clock, float))
+
+    def look(
+        self, before: Thinned, time: Float[Array, ""], loss: Float[Array, ""]
+    ) -> tuple[Thinned, Bool[Array, ""]]:
+        """The state after the next point, and whether that point is kept."""
+        # The range so far: the range of the whole run is not known yet.
+        low, high = jnp.minimum(before.low, loss), jnp.maximum(before.high, loss)
+        least = jnp.maximum(self.share * (high - low), _NOISE * jnp.abs(loss))
+        moved = jnp.abs(loss - before.loss) > least
+        kept = moved | (time - before.time > self.clock * time)
+        choose = lambda new, old: jnp.where(kept, new, old)
+        return Thinned(choose(time, before.time), choose(loss, before.loss), low, high), kept

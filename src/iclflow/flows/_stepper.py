@@ -1,10 +1,10 @@
 """One chunk of an adaptive ODE solve: a fixed number of tries, every one of them recorded.
 
-The loop around a solver that `diffrax.diffeqsolve` hides is spelled out here, because a run must
-be able to stop, report, save and go on between chunks without the end time being known, and to
-carry its exact state from one chunk to the next.
+`diffrax.diffeqsolve` hides the loop around a solver, and needs to know its end. Here the loop is
+explicit: between chunks a run can report, be saved, stop and resume with its exact state.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import diffrax
@@ -17,23 +17,30 @@ from jaxtyping import Array, Bool, Float, Int, PyTree, ScalarLike
 from ..models import AbstractModel
 from ..risks import TABLE_FULL, AbstractRisk
 from ._layout import Layout
-from ._thinning import Thinned, Thinning
+from ._save import Thinned, Thinning
 
-# Solvers give up when a step no longer changes the clock.
+# A run is stuck when a step, as a share of the time, comes near the rounding of the clock.
 _SMALLEST_STEP = 1e-14
-# As far as a controller looks for the first step: it would cut a step that passes the end, and the
-# end of a chunk is not known yet.
+# The interval in which the controller chooses the first step: it would cut a step that passes the
+# end, so this lies far beyond any first step.
 _NO_END = 1e12
-# At time 0 any step moves the clock.
+# At time 0 any step moves the clock: the share is taken of this instead.
 _EARLIEST = 1e-300
-# Few weights are fastest as one vector; many (measured at 520 000) as the arrays they came in,
-# since joining and splitting a vector then costs more than the arithmetic.
+# Few weights are fastest as one vector. Many weights (measured at 520 000) are fastest as the
+# arrays of the model: joining and splitting a vector costs more than the arithmetic.
 _LARGEST_VECTOR = 2**16
 
 
 class State(NamedTuple):
-    """Everything that the next step depends on. The weights are one vector, or the arrays of the
-    model where there are many. `stop` is the number of the next stop, `tried` that of the tries."""
+    """Everything that the next step depends on.
+
+    **Fields:**
+
+    - `weights`: one vector, or the arrays of the model if there are many.
+    - `resting`: whether the gradient is below the tolerance.
+    - `stop`: the index of the next stop.
+    - `tried`: the number of attempted steps.
+    """
 
     time: Float[Array, ""]
     step: Float[Array, ""]
@@ -48,8 +55,14 @@ class State(NamedTuple):
 
 
 class Record(NamedTuple):
-    """What one try left behind: whether it was one (a run that is over tries no more), whether
-    the step was accepted, and whether the point that it led to is kept."""
+    """The point after one try.
+
+    **Fields:**
+
+    - `tried`: False for a run that has ended.
+    - `accepted`: whether the step was accepted.
+    - `kept`: whether the point is saved.
+    """
 
     time: Float[Array, ""]
     loss: Float[Array, ""]
@@ -64,12 +77,13 @@ class Stepper(eqx.Module):
 
     **Fields:**
 
+    - `most`: the largest number of tries; a run stops there.
     - `thinning`: which points are kept; by default those on stops.
-    - `most`: after so many tries a run stays where it is.
-    - `rest`: weights at which ‖∂L/∂W‖ is no larger stay where they are.
-    - `fence`: True, where the compiler must not merge gradients with what is around them. It would
-      compute a stage of the solver again for every entry of the gradient that depends on it.
-    - `widens`: whether runs wait for a wider table when theirs is full.
+    - `rest`: a run also stops where ‖∂L/∂W‖ is no larger.
+    - `fence`: True keeps the compiler from fusing gradients with the code around them: it would
+      compute a stage of the solver again for every entry of the gradient that depends on it. A
+      branch on an array is a fence that it cannot remove.
+    - `widens`: whether runs wait for a wider table when they reach the end of theirs.
     """
 
     solver: diffrax.AbstractSolver
@@ -87,17 +101,19 @@ class Stepper(eqx.Module):
             return jax.tree.map(lambda slope: -0.5 * slope, self._weights(gradient))
 
         def velocity(time: ScalarLike, weights: PyTree[Array], args: Any) -> PyTree[Array]:
-            if self.fence is None:
-                return slope(weights)
-            return jax.lax.cond(self.fence, slope, lambda weights: weights, weights)
+            return self._fence_off(slope, lambda weights: weights, weights)
 
         return diffrax.ODETerm(velocity)
 
     def _loss(self, risk: AbstractRisk, weights: PyTree[Array]) -> Float[Array, ""]:
         loss = lambda weights: risk(self._model(weights))
+        return self._fence_off(loss, lambda weights: jnp.zeros(()), weights)
+
+    def _fence_off(self, function: Callable, other: Callable, weights: PyTree[Array]) -> Any:
+        """`function(weights)`; `other` is a branch of the same shape that is never taken."""
         if self.fence is None:
-            return loss(weights)
-        return jax.lax.cond(self.fence, loss, lambda weights: jnp.zeros(()), weights)
+            return function(weights)
+        return jax.lax.cond(self.fence, function, other, weights)
 
     def _weights(self, model: AbstractModel) -> PyTree[Array]:
         """The weights of `model` as the solver sees them."""
@@ -122,7 +138,7 @@ class Stepper(eqx.Module):
         vector: Float[Array, " n"],
         step: Float[Array, ""] | None = None,
     ) -> State:
-        """The state before the first step, whose size is by the usual heuristic unless given."""
+        """The state before the first step; the heuristic of diffrax chooses `step` unless given."""
         terms = self._terms(risk)
         weights = self._weights(self.layout.model(vector))
         order = self.solver.error_order(terms)
@@ -161,7 +177,7 @@ class Stepper(eqx.Module):
             weights = self.layout.vector(self._model(state.weights))
             return state, Record(state.time, state.loss, weights, no, no, no)
 
-        # What is over need not be computed; it matters where a single try takes a while.
+        # A run that has ended is not computed, which matters if a single try takes long.
         over = lambda state: ~self._goes_on(risk, stops, state)
         attempt = lambda state: self.attempt(risk, atol, stops, state)
         step = lambda state, _: jax.lax.cond(over(state), idle, attempt, state)
@@ -182,7 +198,7 @@ class Stepper(eqx.Module):
         stops: Float[Array, " stops"],
         state: State,
     ) -> tuple[State, Record]:
-        """One attempted step; one that would pass a stop ends on it. The last stop is the end."""
+        """One attempted step, cut short at the next stop. The last stop is the end."""
         terms = self._terms(risk)
         order = cast(int, self.solver.error_order(terms))
         stop = _next(stops, state)
@@ -193,7 +209,7 @@ class Stepper(eqx.Module):
         weights, error, _, solver, _ = self.solver.step(
             terms, state.time, end, state.weights, None, state.solver, False
         )
-        # A step beyond the end of a table is too long, whatever its stages say.
+        # Beyond the end of a table its values are wrong: such a step is rejected as too long.
         beyond = risk.table_used(self._model(weights)) > 1
         error = jax.tree.map(lambda e: jnp.where(beyond | jnp.isnan(e), jnp.inf, e), error)
         accepted, _, after, _, controller, _ = self._controller(atol).adapt_step_size(
@@ -201,7 +217,7 @@ class Stepper(eqx.Module):
         )
         accepted = jnp.asarray(accepted) & active
         reached = jnp.where(accepted, end, state.time)
-        # A step cut short by a stop says nothing against the step size that was planned.
+        # A step that was cut short by a stop does not limit the next one.
         step = after - reached
         step = jnp.where(accepted & clipped, jnp.maximum(step, state.step), step)
         choose = lambda new, old: jax.tree.map(lambda a, b: jnp.where(accepted, a, b), new, old)
@@ -237,7 +253,7 @@ class Stepper(eqx.Module):
 
 
 def _next(stops: Float[Array, " stops"], state: State) -> Float[Array, ""]:
-    """The moment that the next step must not pass."""
+    """The next stop."""
     return stops.at[state.stop].get(mode="promise_in_bounds")
 
 

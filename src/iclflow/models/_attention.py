@@ -1,24 +1,43 @@
 """One layer of attention, linear or softmax, from the circuits of its heads."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, get_args
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
 from ..errors import InputError
-from ..tasks import Sequences, check_sequences
+from ..tasks import Sequences, check_choice, check_sequences
 from ._base import AbstractModel, Form, Normaliser, attention_length
 from ._circuits import AbstractCircuits, Activation
 from ._diagonal import Diagonal
 from ._factored import Factored
-from ._merged import Merged
-from ._separate import Separate
+from ._linear_circuits import Merged, Separate
 from ._spectral import BalancedSpectral, Spectral
 
 C = TypeVar("C", bound=AbstractCircuits)
+
+# The fields of attention beside its circuits, and their values.
+_FIELDS = {
+    "activation": get_args(Activation),
+    "normaliser": get_args(Normaliser),
+    "self_attention": (True, False),
+}
+
+
+def _from_init(init: Callable[..., C]) -> "Callable[..., Attention[C]]":
+    """A function that draws circuits by `init` and makes attention of them. Its options are those
+    of `init`, and the fields of `Attention`."""
+
+    @functools.wraps(init)
+    def make(*arguments: Any, **options: Any) -> "Attention[C]":
+        fields = {name: options.pop(name) for name in _FIELDS if name in options}
+        return Attention(init(*arguments, **options), **fields)
+
+    return make
 
 
 class Attention(AbstractModel, Generic[C]):
@@ -33,8 +52,9 @@ class Attention(AbstractModel, Generic[C]):
     - `self_attention`: whether the query attends to itself too; by default with `Merged` and
       `Separate` circuits alone.
 
-    The functions below make one from random circuits. Their options are those of `init` of the
-    circuits, and fields.
+    `Attention.merged`, `separate`, `factored`, `diagonal`, `spectral` and `balanced` draw circuits
+    by `init` of that class, such as `Merged.init`, and make attention of them. They take the
+    arguments of `init`, and fields as options.
     """
 
     circuits: C
@@ -49,53 +69,22 @@ class Attention(AbstractModel, Generic[C]):
         normaliser: Normaliser = "context",
         self_attention: bool | None = None,
     ):
+        if not isinstance(circuits, AbstractCircuits):
+            raise InputError(
+                "circuits", circuits, "must be circuits, such as `Merged.init(key, dim, heads)`"
+            )
         self.circuits = circuits
         self.activation = circuits.activation if activation is None else activation
         self.normaliser = normaliser
         self.self_attention = circuits.self_attention if self_attention is None else self_attention
-        check_fields(self.activation, self.normaliser, self.self_attention)
+        check_fields(self)
 
-    @staticmethod
-    def merged(
-        key: PRNGKeyArray, dim: int, heads: int, *sizes: Any, **options: Any
-    ) -> "Attention[Merged]":
-        """Attention with one key-query matrix per head: see `Merged.init`."""
-        return _make(Merged.init, (key, dim, heads, *sizes), options)
-
-    @staticmethod
-    def separate(
-        key: PRNGKeyArray, dim: int, heads: int, *sizes: Any, **options: Any
-    ) -> "Attention[Separate]":
-        """Attention with separate low-rank keys and queries: see `Separate.init`."""
-        return _make(Separate.init, (key, dim, heads, *sizes), options)
-
-    @staticmethod
-    def factored(
-        key: PRNGKeyArray, dim: int, heads: int, *sizes: Any, **options: Any
-    ) -> "Attention[Factored]":
-        """Attention with Q, K, V and O over all entries of a token: see `Factored.init`."""
-        return _make(Factored.init, (key, dim, heads, *sizes), options)
-
-    @staticmethod
-    def diagonal(
-        key: PRNGKeyArray, dim: int, heads: int, *sizes: Any, **options: Any
-    ) -> "Attention[Diagonal]":
-        """Attention with a few numbers per head: see `Diagonal.init`."""
-        return _make(Diagonal.init, (key, dim, heads, *sizes), options)
-
-    @staticmethod
-    def spectral(
-        key: PRNGKeyArray, coordinates: Any, heads: int, *sizes: Any, **options: Any
-    ) -> "Attention[Spectral]":
-        """Attention by the factors of its singular values: see `Spectral.init`."""
-        return _make(Spectral.init, (key, coordinates, heads, *sizes), options)
-
-    @staticmethod
-    def balanced(
-        key: PRNGKeyArray, coordinates: Any, heads: int, *sizes: Any, **options: Any
-    ) -> "Attention[BalancedSpectral]":
-        """Attention by balanced factors: see `BalancedSpectral.init`."""
-        return _make(BalancedSpectral.init, (key, coordinates, heads, *sizes), options)
+    merged = staticmethod(_from_init(Merged.init))
+    separate = staticmethod(_from_init(Separate.init))
+    factored = staticmethod(_from_init(Factored.init))
+    diagonal = staticmethod(_from_init(Diagonal.init))
+    spectral = staticmethod(_from_init(Spectral.init))
+    balanced = staticmethod(_from_init(BalancedSpectral.init))
 
     @property
     def dim(self) -> int:
@@ -113,12 +102,13 @@ class Attention(AbstractModel, Generic[C]):
 
     @property
     def blind(self) -> bool:
-        """Whether keys read inputs alone and values labels alone: then the attention weights are
-        the same whatever the labels are."""
+        """Whether keys read inputs alone and values labels alone: attention weights then do not
+        depend on the labels."""
         return self.circuits.blind
 
     @property
     def form(self) -> Form:
+        # Several labels could be bilinear too, but risks in closed form exist for one label alone.
         if self.activation != "linear" or self.labels > 1:
             return "general"
         return "bilinear" if self.blind else "cubic"
@@ -140,11 +130,12 @@ class Attention(AbstractModel, Generic[C]):
             return super().coefficients()
         ov, kq = self.ov()[:, 0], self.kq()
         if self.blind:
+            # Of blind circuits only the label is read, and only inputs are attended to.
             return jnp.einsum("h,hde->de", ov[:, -1], kq[:, :-1])
         return jnp.einsum("ha,hbc->abc", ov, kq)
 
     def embed(self) -> "Attention":
-        """The same function, with weights for the parts that blind circuits lack, being zero."""
+        """The same function with weights, all zero, for the parts that blind circuits lack."""
         return eqx.tree_at(lambda model: model.circuits, self, self.circuits.embed())
 
     def predict(self, sequences: Sequences) -> Float[Array, "*batch I"]:
@@ -156,7 +147,7 @@ class Attention(AbstractModel, Generic[C]):
             )
         length = attention_length(sequences.length, self.normaliser)
         if self.form == "bilinear":
-            # The same sums in another order, without tokens and heads.
+            # The same sums in another order: cheaper, as no tokens and no heads are formed.
             beta = jnp.einsum("...nd,...ni->...id", sequences.x, sequences.y)
             beta = beta / length[..., None, None]
             return jnp.einsum("...id,de,...e->...i", beta, self.coefficients(), sequences.x_query)
@@ -170,23 +161,19 @@ class Attention(AbstractModel, Generic[C]):
         return jnp.einsum("...hn,...hni->...i", weights, values)
 
 
-def check_fields(activation: Any, normaliser: Any, self_attention: Any) -> None:
-    """Refuses words that are not known: they would silently be taken for another setting."""
-    for name, value, allowed in (
-        ("activation", activation, get_args(Activation)),
-        ("normaliser", normaliser, get_args(Normaliser)),
-        ("self_attention", self_attention, (True, False)),
-    ):
-        if not any(value is word or value == word for word in allowed):
-            words = ", ".join(repr(word) for word in allowed)
-            raise InputError(name, value, f"must be one of {words}")
+def check_fields(model: Any) -> None:
+    """Refuses unknown settings of one or of several layers of attention."""
+    for name, allowed in _FIELDS.items():
+        check_choice(name, getattr(model, name), allowed)
 
 
 def attended_tokens(sequences: Sequences, self_attention: bool) -> Float[Array, "*batch M T"]:
-    """The tokens that a query attends to: z = (x; y) of the context, and (x_q; 0) if asked."""
+    """The tokens that a query attends to: (x; y) of the context, then (x_q; 0) with
+    `self_attention`."""
     tokens = jnp.concatenate([sequences.x, sequences.y], -1)
     if not self_attention:
         return tokens
+    # The label of the query is what is to be predicted: its token has zeros there.
     widths = [(0, 0)] * (sequences.x_query.ndim - 1) + [(0, sequences.labels)]
     query = jnp.pad(sequences.x_query, widths)
     return jnp.concatenate([tokens, query[..., None, :]], -2)
@@ -196,16 +183,8 @@ def softmax_weights(
     scores: Float[Array, "*batch H N"], sequences: Sequences, self_attention: bool
 ) -> Float[Array, "*batch H N"]:
     """The softmax of scores over the tokens that a query attends to; padding gets no weight."""
+    # Scores of padding are 0, not −∞: without a mask it would get weight.
     mask = sequences.mask()
     if self_attention:
         mask = jnp.concatenate([mask, jnp.ones_like(mask[..., :1])], -1)
     return jax.nn.softmax(scores, where=mask[..., None, :], axis=-1)
-
-
-def _make(init: Callable[..., C], arguments: tuple, options: dict) -> Attention[C]:
-    """Attention with random circuits, from options of both."""
-    own = {name: options.pop(name) for name in _FIELDS if name in options}
-    return Attention(init(*arguments, **options), **own)
-
-
-_FIELDS = ("activation", "normaliser", "self_attention")

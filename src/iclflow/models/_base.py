@@ -1,43 +1,38 @@
-"""What every model is: weights, a prediction, circuits; and where the factor 1/N is stated."""
+"""The interface of models: weights and a prediction; and the one place of the factor 1/N."""
 
 import abc
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from ..errors import InputError
-from ..tasks import Sequences
-from ._single import refuse_stacks
+from ..tasks import Sequences, check_choice
+from ._fields import refuse_stacks
 
 Normaliser = Literal["context", "tokens", "none"]
 Form = Literal["bilinear", "cubic", "general"]
 
 
 def attention_length(length: Any, normaliser: Normaliser) -> Any:
-    """What linear attention divides its sums by. The factor 1/N of the theory lives here alone.
+    """What linear attention divides its sums by: the factor 1/N of the theory.
 
     - `"context"`: N, the number of labelled pairs. The default everywhere.
     - `"tokens"`: N + 1, the query counted too (the papers' code with varying lengths).
     - `"none"`: 1, no normalisation (the papers' code at fixed length).
     """
+    check_choice("normaliser", normaliser, get_args(Normaliser))
     if normaliser == "context":
         return length
-    if normaliser == "tokens":
-        return length + 1
-    if normaliser == "none":
-        # Ones in the shape of `length`, which may be a number or any array.
-        return length * 0 + 1
-    raise InputError("normaliser", normaliser, 'must be "context", "tokens" or "none"')
+    # Without a normaliser: ones in the shape of `length`, which may be a number or any array.
+    return length + 1 if normaliser == "tokens" else length * 0 + 1
 
 
 class AbstractModel(eqx.Module):
     """Weights and a prediction. A model knows its own circuits, never a task or an optimiser.
 
-    A model of one's own subclasses this, implements `predict`, and can be trained on the sampled
-    and the data-set risk. Models whose prediction is linear in known features of the sequence
-    say so through `form` and `coefficients`, and get the exact and the sufficient-statistics
-    risks too.
+    To write your own model, subclass this and implement `predict`: it can be trained on the sampled
+    and the data-set risk. If the prediction is linear in known features of the sequence, implement
+    `form` and `coefficients` too, and it gets the exact and the sufficient-statistics risks.
 
     Methods compute with the weights of one model: on a stack, such as the `models` of a run, they
     raise an error. Properties are the same for a stack and its models.
@@ -69,7 +64,7 @@ class AbstractModel(eqx.Module):
         return "general"
 
     def coefficients(self) -> Array:
-        """The coefficients of the features that `form` names."""
+        """The coefficients of the features; see `form`."""
         raise TypeError(f"{type(self).__name__} has no features of fixed form.")
 
     @property

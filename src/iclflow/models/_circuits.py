@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
-from ._single import refuse_stacks
+from ._fields import refuse_stacks
 
 Activation = Literal["linear", "softmax"]
-# Weights of one model are JAX's; those of a run lie in NumPy.
-Stacked = Array | np.ndarray
 
 
 class AbstractCircuits(eqx.Module):
@@ -23,18 +20,18 @@ class AbstractCircuits(eqx.Module):
 
     Head h has a key-query block B_h (T, D) from query inputs to tokens, and a value matrix a_h
     (I, T) from tokens to labels. All other entries of the attention matrices multiply the zeros in
-    the query token or feed outputs that nobody reads, receive no gradient, and are not stored.
+    the query token or feed outputs that are not read, receive no gradient, and are not stored.
 
-    **Blind** circuits have no weights for the parts that theory sets to zero: keys read inputs
-    alone, and values read labels alone.
+    **Blind** circuits have no weights for the parts that theory sets to zero: keys read only
+    inputs, and values read only labels.
     """
 
-    # What attention with these circuits is in the papers that have them.
+    # The defaults of attention with these circuits, as in the papers that introduce them.
     activation: ClassVar[Activation] = "softmax"
     self_attention: ClassVar[bool] = False
 
-    # D, the number of inputs: a field or a property. To a type checker it is a property, because
-    # that would take a variable for a field of every subclass.
+    # D, the number of inputs: a field or a property. Type checkers see a property: they would take
+    # a variable for a field of every subclass.
     if TYPE_CHECKING:
 
         @property
@@ -81,41 +78,9 @@ class AbstractCircuits(eqx.Module):
         raise TypeError(f"{name} is always blind: it has no weights for these parts.")
 
 
-class AbstractValueCircuits(AbstractCircuits):
-    """Circuits whose output-value matrices are weights.
-
-    **Fields:**
-
-    - `value`: a_h over all entries of a token, or over labels alone if blind.
-    """
-
-    activation: ClassVar[Activation] = "linear"
-    self_attention: ClassVar[bool] = True
-
-    value: eqx.AbstractVar[Float[Array, "H I V"]]
-
-    @property
-    def v(self) -> Float[Stacked, "*stack H"]:
-        """v_h, what each head reads from the label, where there is one."""
-        if self.labels != 1:
-            raise ValueError(f"These circuits have {self.labels} labels: must have one.")
-        return self.value[..., 0, -1]
-
-    @property
-    def heads(self) -> int:
-        return self.value.shape[-3]
-
-    @property
-    def labels(self) -> int:
-        return self.value.shape[-2]
-
-    def ov(self) -> Float[Array, "H I T"]:
-        return pad_values(self.value, self.dim) if self.blind else self.value
-
-
 def check_parts(circuits: AbstractCircuits, keys: int, values: int) -> None:
-    """Refuses weights that are neither blind nor over whole tokens: sums would be taken over axes
-    that do not belong together.
+    """Refuses weights that are neither blind nor over whole tokens: products would mix axes that do
+    not belong together.
 
     **Arguments:**
 

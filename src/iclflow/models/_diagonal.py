@@ -19,8 +19,8 @@ from ._initialise import (
 
 
 def as_weights(x: Any) -> Array:
-    """Numbers as an array; one that is an array already keeps its type."""
-    # Single precision that was chosen is kept; Python's numbers get the precision switched on.
+    """Numbers as an array. Arrays keep their type, so that single precision stays what it is;
+    Python's numbers get the precision that is switched on."""
     return jnp.asarray(x) if hasattr(x, "dtype") else as_float(x)
 
 
@@ -39,7 +39,7 @@ class Diagonal(AbstractCircuits):
 
     - `omega`: one number per head for all coordinates, or one for each.
     - `mu`: one number per head and label; given as one per head where there is one label.
-    - `dim`: what one number cannot say: on how many coordinates the identity acts.
+    - `dim`: D, which a single ω per head does not say.
     """
 
     omega: Float[Array, " H"] | Float[Array, "H D"] = eqx.field(converter=as_weights)
@@ -105,6 +105,7 @@ class Diagonal(AbstractCircuits):
     @property
     def per_coordinate(self) -> bool:
         """Whether a head has one ω for each coordinate."""
+        # By comparison with μ, so that it holds for a stack too, whose weights have one more axis.
         return self.omega.ndim == self.mu.ndim
 
     def ov(self) -> Float[Array, "H I T"]:

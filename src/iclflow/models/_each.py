@@ -11,21 +11,21 @@ import numpy as np
 
 from ..errors import InputError
 
-# Models that are computed together, few or many: two programs serve stacks of every length.
+# Models per batch, for short and for long stacks: two programs serve stacks of every length.
 _SIZES = (16, 256)
-# What these may take in memory, as far as it can be told.
+# The memory that a batch may take, in bytes, as far as it can be estimated.
 _BYTES = 2**26
 
 
 def map_models(function: Callable[[Any], Any], models: Any) -> Any:
-    """What a function of one model gives for each of a stack: its result with an axis in front.
+    """Applies a function of one model to each model of a stack; results get an axis in front.
 
     **Arguments:**
 
-    - `function`: returns numbers, arrays or words, or tuples, lists and dictionaries of these. One
-      that JAX can trace is compiled, for many models at once; any other, such as one that computes
-      with NumPy, is called model by model. To find out, it is called once more than it has to be.
-    - `models`: a model whose weights all have an axis more in front.
+    - `function`: returns numbers, arrays or words, or tuples, lists and dictionaries of these. If
+      JAX can trace it, it is compiled for many models at once; otherwise, such as with NumPy, it is
+      called model by model. To find out, it is called once more than necessary.
+    - `models`: a model with one more axis in front of every weight.
     """
     weights, structure = jax.tree.flatten(models)
     count = len(weights[0])
@@ -35,7 +35,7 @@ def map_models(function: Callable[[Any], Any], models: Any) -> Any:
     try:
         program, shapes = jax.make_jaxpr(function, return_shape=True)(one)
     except Exception:
-        # Whether the function is wrong or only leaves JAX, numbers will show.
+        # The function may be wrong, or just not traceable: calls with numbers will show.
         return _one_by_one(function, models, count)
     if count == 0:
         return jax.tree.map(lambda leaf: np.zeros((0, *leaf.shape), leaf.dtype), shapes)
@@ -44,7 +44,7 @@ def map_models(function: Callable[[Any], Any], models: Any) -> Any:
     together = _compile(function)
     parts = []
     for begin in range(0, count, size):
-        # The last model stands in for those that are missing, for the sake of one shape.
+        # The last batch is filled up with the last model, so that all have one shape.
         places = np.minimum(np.arange(begin, begin + size), count - 1)
         some = jax.tree.map(lambda leaf: np.asarray(leaf)[places], models)
         result = jax.device_get(together(some))
@@ -78,7 +78,7 @@ def _one_by_one(function: Callable[[Any], Any], models: Any, count: int) -> Any:
 
 def _compile(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """The function for some models of a stack at once."""
-    # One that was made for this call must not be kept, with its program, for ever after.
+    # A lambda or a local function is made anew for every call: a cache would keep each for ever.
     if "<" in getattr(function, "__qualname__", ""):
         return jax.jit(jax.vmap(function))
     return functools.partial(_together, function)
@@ -90,7 +90,7 @@ def _together(function: Callable[[Any], Any], models: Any) -> Any:
 
 
 def _bytes(program: Any) -> int:
-    """Of everything that a program computes, as if nothing were ever dropped."""
+    """The size of all intermediate arrays of a program, as if none were freed."""
     arrays = [out.aval for step in steps_of(program) for out in step.outvars]
     return 1 + sum(array.size * array.dtype.itemsize for array in arrays)
 

@@ -3,20 +3,18 @@
 Both act on the cubic features z = vec(β x_qᵀ) = x_q ⊗ β: block c of z holds β x_q,c.
 """
 
-from collections.abc import Callable
+import abc
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 from ..tasks import Sequences, check_sequences
 from ._attention import Attention, C
 from ._base import AbstractModel, Form, Normaliser, attention_length
-from ._merged import Merged
-from ._separate import Separate
-from ._single import check_single
+from ._fields import check_single
+from ._linear_circuits import Merged, Separate
 
 
 def cubic_features(sequences: Sequences, normaliser: Normaliser) -> Float[Array, "*batch DD"]:
@@ -28,7 +26,34 @@ def cubic_features(sequences: Sequences, normaliser: Normaliser) -> Float[Array,
     return features.reshape(*features.shape[:-2], -1)
 
 
-class TwoLayerLinear(AbstractModel):
+class AbstractNetwork(AbstractModel):
+    """A linear network on cubic features."""
+
+    @property
+    @abc.abstractmethod
+    def dim(self) -> int:
+        """D, the number of inputs."""
+
+    @abc.abstractmethod
+    def network(self, z: Float[Array, "*batch DD"]) -> Float[Array, "*batch"]:
+        """The network itself, on features."""
+
+    @property
+    def form(self) -> Form:
+        return "bilinear"
+
+    def coefficients(self) -> Array:
+        # A with network(x_q ⊗ β) = βᵀ A x_q is the slope of the network, which is linear in its
+        # features. (To feed it every unit vector would take D⁴ numbers.)
+        weight = jax.tree.leaves(self)[0]
+        slope = jax.grad(self.network)(jnp.zeros(self.dim**2, weight.dtype))
+        return slope.reshape(self.dim, self.dim).T
+
+    def predict(self, sequences: Sequences) -> Float[Array, "*batch I"]:
+        return self.network(cubic_features(sequences, self.divides_by))[..., None]
+
+
+class TwoLayerLinear(AbstractNetwork):
     """A fully connected linear network with one hidden layer: ŷ = w₂ᵀ W₁ z."""
 
     W1: Float[Array, "H DD"]
@@ -37,35 +62,26 @@ class TwoLayerLinear(AbstractModel):
 
     @staticmethod
     def from_attention(model: Attention) -> "TwoLayerLinear":
-        """The network whose hidden unit h is head h of merged attention: W₁ row h = vec(U_h),
-        column by column."""
+        """The network whose hidden unit h is head h of merged attention, with vec(U_h) in row h."""
         circuits = _blind_circuits(model, Merged)
+        # Column by column, since z = x_q ⊗ β has the query as its slow index.
         rows = jnp.swapaxes(circuits.U, 1, 2).reshape(circuits.heads, -1)
         return TwoLayerLinear(rows, jnp.asarray(circuits.v), model.normaliser)
 
     def to_attention(self) -> Attention:
         """The attention whose head h is hidden unit h."""
-        heads, features = self.W1.shape
-        dim = round(features**0.5)
-        blocks = jnp.swapaxes(self.W1.reshape(heads, dim, dim), 1, 2)
+        blocks = jnp.swapaxes(self.W1.reshape(-1, self.dim, self.dim), 1, 2)
         return Attention(Merged.of(self.w2, blocks), normaliser=self.normaliser)
 
     @property
-    def form(self) -> Form:
-        return "bilinear"
+    def dim(self) -> int:
+        return round(self.W1.shape[-1] ** 0.5)
 
     def network(self, z: Float[Array, "*batch DD"]) -> Float[Array, "*batch"]:
-        """The network itself, on features."""
         return (z @ self.W1.T) @ self.w2
 
-    def coefficients(self) -> Array:
-        return _response_to_features(self.network, self.W1.shape[1], self.W1.dtype)
 
-    def predict(self, sequences: Sequences) -> Float[Array, "*batch I"]:
-        return self.network(cubic_features(sequences, self.normaliser))[..., None]
-
-
-class ConvolutionalLinear(AbstractModel):
+class ConvolutionalLinear(AbstractNetwork):
     """A sum of H three-layer linear networks: convolution, full row, scalar.
 
     Network h slides one kernel of size D with stride D and R output channels over the D blocks
@@ -92,35 +108,21 @@ class ConvolutionalLinear(AbstractModel):
         return Attention(circuits, normaliser=self.normaliser)
 
     @property
-    def form(self) -> Form:
-        return "bilinear"
+    def dim(self) -> int:
+        return self.kernel.shape[-1]
+
+    @property
+    def coefficient_rank(self) -> int:
+        return self.kernel.shape[-3] * self.kernel.shape[-2]
 
     def network(self, z: Float[Array, "*batch DD"]) -> Float[Array, "*batch"]:
-        """The networks themselves, on features, by an actual strided convolution."""
+        # An actual strided convolution, as in the paper: this is what is compared with attention.
         heads, rank, dim = self.kernel.shape
         signal = z.reshape(-1, 1, dim * dim)
         kernels = self.kernel.reshape(heads * rank, 1, dim)
         hidden = jax.lax.conv_general_dilated(signal, kernels, (dim,), "VALID")
         hidden = hidden.reshape(*z.shape[:-1], heads, rank, dim)
         return jnp.einsum("...hrd,hrd,h->...", hidden, self.row, self.scalar)
-
-    def coefficients(self) -> Array:
-        size = self.kernel.shape[2] ** 2
-        return _response_to_features(self.network, size, self.kernel.dtype)
-
-    @property
-    def coefficient_rank(self) -> int:
-        return self.kernel.shape[-3] * self.kernel.shape[-2]
-
-    def predict(self, sequences: Sequences) -> Float[Array, "*batch I"]:
-        return self.network(cubic_features(sequences, self.normaliser))[..., None]
-
-
-def _response_to_features(network: Callable[[Array], Array], size: int, dtype: DTypeLike) -> Array:
-    """A with network(x_q ⊗ β) = βᵀ A x_q: the slope of the network, which is linear in its
-    features. (To feed it every unit vector would take D⁴ numbers.)"""
-    dim = round(size**0.5)
-    return jax.grad(network)(jnp.zeros(size, dtype)).reshape(dim, dim).T
 
 
 def _blind_circuits(model: Attention, kind: type[C]) -> C:

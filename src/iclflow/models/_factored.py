@@ -3,9 +3,13 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, ScalarLike
 
+from ..errors import InputError
 from ._circuits import AbstractCircuits, check_parts, pad_keys, pad_values
-from ._initialise import FactoredScheme, factored_weights
-from ._products import product_of_columns
+from ._initialise import FULL_SCHEMES, FullScheme, check_start, random_blocks, start_signs
+
+# Up to so many multiplications a product of two matrices is written as a sum: it then becomes part
+# of the loop around it, where a call of a matrix routine would take longer than the product.
+_SMALL = 4096
 
 
 class Factored(AbstractCircuits):
@@ -37,7 +41,7 @@ class Factored(AbstractCircuits):
         heads: int,
         width: int | None = None,
         scale: ScalarLike | None = None,
-        scheme: FactoredScheme = "default",
+        scheme: FullScheme = "default",
         *,
         labels: int = 1,
         blind: bool = False,
@@ -53,7 +57,30 @@ class Factored(AbstractCircuits):
           all four are s times the identity. `"opposite"`: the same, with −Q and −O in every
           second head.
         """
-        K, Q, V, O = factored_weights(key, dim, labels, heads, width, scale, scheme)  # noqa: E741
+        # The defaults of PyTorch's linear layers; the other schemes are for small weights.
+        token = dim + labels
+        width = token if width is None else width
+        scale = scale if scale is not None else (1.0 if scheme == "default" else 1e-2)
+        counts = {"labels": labels, "width": width}
+        size = check_start(key, dim, heads, scale, scheme, FULL_SCHEMES, **counts)
+        shapes = [(heads, width, token)] * 3 + [(heads, labels, width)]
+        if scheme in ("gaussian", "default"):
+            inputs = [token] * 3 + [heads * width]
+            blocks = random_blocks(key, shapes, size, scheme, inputs)
+        elif width < token:
+            raise InputError(
+                "width",
+                width,
+                f'must be at least {token}, the size of a token, for the scheme "{scheme}"',
+            )
+        else:
+            signs = start_signs(heads, scheme, size.dtype)[:, None, None]
+            identity = jnp.broadcast_to(jnp.eye(width, token, dtype=size.dtype), shapes[0])
+            rows = jnp.eye(labels, width, dim, dtype=size.dtype)
+            # A sign on one factor of each product changes the signs of both circuits.
+            signed = identity, signs * identity, identity, signs * rows
+            blocks = tuple(size * block for block in signed)
+        K, Q, V, O = blocks  # noqa: E741
         if blind:
             # Drawn whole, then cut: a key gives the same weights with and without the rest.
             return Factored(K[..., :dim], Q[..., :dim], V[..., dim:], O)
@@ -81,11 +108,11 @@ class Factored(AbstractCircuits):
         return self.V.shape[-1] == self.labels
 
     def ov(self) -> Float[Array, "H I T"]:
-        blocks = product_of_columns(jnp.swapaxes(self.O, 1, 2), self.V)
+        blocks = _product_of_columns(jnp.swapaxes(self.O, 1, 2), self.V)
         return pad_values(blocks, self.dim) if self.blind else blocks
 
     def kq(self) -> Float[Array, "H T D"]:
-        blocks = product_of_columns(self.K, self.Q[:, :, : self.dim]) / self.width**0.5
+        blocks = _product_of_columns(self.K, self.Q[:, :, : self.dim]) / self.width**0.5
         return pad_keys(blocks, self.labels) if self.blind else blocks
 
     def embed(self) -> "Factored":
@@ -93,3 +120,12 @@ class Factored(AbstractCircuits):
             return self
         on_inputs = lambda factor: jnp.pad(factor, ((0, 0), (0, 0), (0, self.labels)))
         return Factored(on_inputs(self.K), on_inputs(self.Q), pad_values(self.V, self.dim), self.O)
+
+
+def _product_of_columns(
+    first: Float[Array, "H E A"], second: Float[Array, "H E B"]
+) -> Float[Array, "H A B"]:
+    """first_hᵀ second_h, for every head h."""
+    if first[0].size * second.shape[2] > _SMALL:
+        return jnp.einsum("hea,heb->hab", first, second)
+    return jnp.sum(first[:, :, :, None] * second[:, :, None, :], 1)

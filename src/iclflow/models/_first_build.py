@@ -1,4 +1,4 @@
-"""Models in files of versions before 0.2, which had a class for each kind of circuits."""
+"""Models in files of versions before 0.2, which had one class per kind of circuits."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -7,15 +7,14 @@ import numpy as np
 
 
 class _Old(NamedTuple):
-    """What became of a class.
+    """The translation of a class.
 
     **Fields:**
 
     - `circuits`: the class of its circuits now.
     - `names`: new names of weights, where they changed.
-    - `labels`: how many axes of length 1 each weight has now that it did not have then, and before
-      how many of its last axes they stand.
-    - `settings`: those that a file need not state, where their defaults changed.
+    - `labels`: how many axes of length 1 each weight gained, and before how many of its last axes.
+    - `settings`: defaults at that time, where they changed since.
     """
 
     circuits: str
@@ -43,14 +42,14 @@ FIRST_BUILD = {
 def translate(
     kind: str, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]
 ) -> tuple[str, dict[str, np.ndarray], dict[str, Any]]:
-    """The class, weights and settings of a model as they are called now."""
+    """The class, weights and settings of a model under their present names."""
     old = FIRST_BUILD.get(kind)
     if old is None:
         return kind, dict(arrays), dict(settings)
     weights = {}
     for name, array in arrays.items():
         count, before = old.labels.get(name, (0, 0))
-        # From the back: weights of a run have a time axis in front.
+        # Counted from the back: weights of a run have a time axis in front.
         place = array.ndim - before
         shape = (*array.shape[:place], *(1,) * count, *array.shape[place:])
         weights[old.names.get(name, name)] = array.reshape(shape)

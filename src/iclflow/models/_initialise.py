@@ -19,8 +19,8 @@ Merged attention also has those of arXiv 2503.12734:
 - `"small_identity"`: U_h = s I and v_h = s.
 - `"opposite"`: the same, with both signs changed in every second head.
 
-What full circuits have beyond blind ones starts at zero in every scheme but `"default"`, which
-draws them like the others.
+The parts that full circuits have and blind ones lack start at zero in every scheme but
+`"default"`, which draws them like the others.
 """
 
 from collections.abc import Sequence
@@ -36,14 +36,13 @@ from jaxtyping import Array, Float, PRNGKeyArray, ScalarLike
 
 from ..errors import InputError
 from ..runtime.precision import as_float
-from ..tasks import check_count, check_key, is_real
+from ..tasks import check_choice, check_count, check_key, is_real
 
 Scheme = Literal["gaussian", "balanced", "identity", "paper"]
 MergedScheme = Literal[
     "gaussian", "balanced", "identity", "paper", "default", "small_identity", "opposite"
 ]
 FullScheme = Literal["gaussian", "default", "small_identity", "opposite"]
-FactoredScheme = FullScheme
 StructuredScheme = Literal["gaussian", "small_identity", "opposite"]
 SCHEMES: tuple[str, ...] = get_args(Scheme)
 MERGED_SCHEMES: tuple[str, ...] = get_args(MergedScheme)
@@ -60,11 +59,11 @@ def check_start(
     schemes: tuple[str, ...],
     **counts: int,
 ) -> Float[Array, ""]:
-    """The size of initial weights, after a check of all that these are drawn from.
+    """Checks the arguments of initial weights, and returns their size.
 
     **Arguments:**
 
-    - `schemes`: those that the model knows.
+    - `schemes`: the schemes of the model.
     - `counts`: further sizes of the model by name, such as `rank`, from 1 up.
     """
     check_key(key)
@@ -73,14 +72,13 @@ def check_start(
     if counts.get("rank", 1) > dim:
         raise InputError("rank", counts["rank"], f"must not exceed `dim` = {dim}")
     check_scale("scale", scale)
-    if scheme not in schemes:
-        raise InputError("scheme", scheme, f"must be one of {', '.join(schemes)}")
+    check_choice("scheme", scheme, schemes)
     return as_float(scale)
 
 
 def check_scale(name: str, scale: ScalarLike) -> None:
-    """Refuses sizes of weights that are negative or no numbers."""
-    # The values of a traced scale are not known here: `init_many` checks what it sweeps.
+    """Refuses a scale that is not a number from 0 up."""
+    # A traced scale has no value yet: `init_many` checks the values that it sweeps.
     traced = isinstance(scale, jax.core.Tracer)  # pyright: ignore[reportAttributeAccessIssue]
     if not traced and not (is_real(scale) and 0 <= np.asarray(scale) < np.inf):
         raise InputError(name, scale, "must be a number, finite and not negative")
@@ -92,19 +90,12 @@ def start_signs(heads: int, scheme: str, dtype: DTypeLike) -> Array:
     return signs.at[1::2].set(-1) if scheme == "opposite" else signs
 
 
-def merged_weights(
-    key: PRNGKeyArray, dim: int, heads: int, scale: ScalarLike, scheme: MergedScheme
-) -> tuple[Array, Array]:
-    """v (H,) and U (H, D, D)."""
-    size = check_start(key, dim, heads, scale, scheme, MERGED_SCHEMES)
-    return _merged(key, dim, heads, size, scheme)
-
-
-# Weights are drawn by compiled programs: one by one, their operations would each be compiled.
+# One compiled program: without it every operation would be compiled by itself.
 @eqx.filter_jit
-def _merged(
+def draw_merged(
     key: PRNGKeyArray, dim: int, heads: int, size: Array, scheme: str
 ) -> tuple[Array, Array]:
+    """v (H,) and U (H, D, D)."""
     key_v, key_u = jr.split(key)
     dtype = size.dtype
     if scheme == "default":
@@ -120,22 +111,16 @@ def _merged(
         v = jnp.abs(v)
         direction = jnp.eye(dim, dtype=dtype)
     else:
+        # One direction for all heads: then v_i v_j = ⟨U_i, U_j⟩, which the flow conserves.
         direction = jr.normal(key_u, (dim, dim), dtype)
     return v, v[:, None, None] * direction / jnp.linalg.norm(direction)
 
 
-def separate_weights(
-    key: PRNGKeyArray, dim: int, heads: int, rank: int, scale: ScalarLike, scheme: Scheme
-) -> tuple[Array, Array, Array]:
-    """v (H,), K (H, D, R) and Q (H, D, R)."""
-    size = check_start(key, dim, heads, scale, scheme, SCHEMES, rank=rank)
-    return _separate(key, dim, heads, rank, size, scheme)
-
-
 @eqx.filter_jit
-def _separate(
+def draw_separate(
     key: PRNGKeyArray, dim: int, heads: int, rank: int, size: Array, scheme: str
 ) -> tuple[Array, Array, Array]:
+    """v (H,), K (H, D, R) and Q (H, D, R)."""
     key_v, key_k, key_q = jr.split(key, 3)
     shape, dtype = (heads, dim, rank), size.dtype
     v = size * jr.normal(key_v, (heads,), dtype)
@@ -156,42 +141,9 @@ def _separate(
     norms = jnp.linalg.norm(k, axis=(1, 2), keepdims=True)
     # Keys of length zero, from a scale of zero, have no direction: they stay zero.
     k = jnp.abs(v)[:, None, None] * k / jnp.where(norms > 0, norms, 1.0)
+    # A rotation keeps K_hᵀK_h = Q_hᵀQ_h, the conserved quantity that is to be zero.
     rotations, _ = jnp.linalg.qr(jr.normal(key_q, (heads, dim, dim), dtype))
     return v, k, rotations @ k
-
-
-def factored_weights(
-    key: PRNGKeyArray,
-    dim: int,
-    labels: int,
-    heads: int,
-    width: int | None,
-    scale: ScalarLike | None,
-    scheme: FactoredScheme,
-) -> tuple[Array, Array, Array, Array]:
-    """K, Q, V (H, E, T) and O (H, I, E) over tokens of T = D + I entries."""
-    token = dim + labels
-    width = token if width is None else width
-    scale = scale if scale is not None else (1.0 if scheme == "default" else 1e-2)
-    counts = {"labels": labels, "width": width}
-    size = check_start(key, dim, heads, scale, scheme, FULL_SCHEMES, **counts)
-    shapes = [(heads, width, token)] * 3 + [(heads, labels, width)]
-    if scheme in ("gaussian", "default"):
-        inputs = [token] * 3 + [heads * width]
-        K, Q, V, O = random_blocks(key, shapes, size, scheme, inputs)  # noqa: E741
-        return K, Q, V, O
-    if width < token:
-        raise InputError(
-            "width",
-            width,
-            f'must be at least {token}, the size of a token, for the scheme "{scheme}"',
-        )
-    signs = start_signs(heads, scheme, size.dtype)[:, None, None]
-    identity = jnp.broadcast_to(jnp.eye(width, token, dtype=size.dtype), shapes[0])
-    rows = jnp.eye(labels, width, dim, dtype=size.dtype)
-    blocks = identity, signs * identity, identity, signs * rows
-    K, Q, V, O = (size * block for block in blocks)  # noqa: E741
-    return K, Q, V, O
 
 
 @eqx.filter_jit
@@ -208,6 +160,7 @@ def random_blocks(
         one = lambda key, shape, count: uniform(key, shape, count, size.dtype)
     else:
         one = lambda key, shape, _: jr.normal(key, shape, size.dtype)
+    # One key per block, so that no block depends on the shapes of the others.
     keys = jr.split(key, len(shapes))
     return tuple(size * one(*block) for block in zip(keys, shapes, inputs))
 

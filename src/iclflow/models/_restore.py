@@ -1,4 +1,4 @@
-"""A model from the weights and the settings of a file, which may say anything."""
+"""A model from the weights and the settings of a file. Nothing in a file is trusted."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -19,8 +19,7 @@ from ._diagonal import Diagonal
 from ._equivalents import ConvolutionalLinear, TwoLayerLinear
 from ._factored import Factored
 from ._first_build import FIRST_BUILD, translate
-from ._merged import Merged
-from ._separate import Separate
+from ._linear_circuits import Merged, Separate
 from ._spectral import BalancedSpectral, Spectral
 from ._stack import AttentionStack
 
@@ -32,7 +31,8 @@ CIRCUITS: dict[str, type[AbstractCircuits]] = {
     for kind in (Merged, Separate, Factored, Diagonal, Spectral, BalancedSpectral)
 }
 
-# What a file may state without holding weights of that size. No model comes near it.
+# The largest whole number in a setting: a file may state a `dim` without weights of that size, and
+# one line of text must not fill the memory. No model comes near it.
 _LARGEST_SIZE = 10_000
 
 
@@ -41,29 +41,31 @@ def restore_model(
     arrays: Mapping[str, np.ndarray],
     settings: Mapping[str, Any],
     points: int | None = None,
-    model_class: type[AbstractModel] | None = None,
+    model_class: type[AbstractModel | AbstractCircuits] | None = None,
 ) -> AbstractModel:
     """A model with these weights and settings, if they are what its annotations say.
 
-    A `ValueError` tells which field is wrong, in words that follow the name of the file.
+    A `ValueError` says which field is wrong, as the end of a sentence that begins with the file.
 
     **Arguments:**
 
     - `kind`: the name of its class, which may be one of an earlier version.
     - `arrays`: the weights by field.
-    - `settings`: the static fields as JSON has them, and the name of the class of the circuits; one
-      that is missing has its default.
+    - `settings`: the static fields as JSON has them, and the name of the class of the circuits. A
+      missing one has its default.
     - `points`: the length of the leading axis that the weights of a run have.
-    - `model_class`: the class, if it is not one of ours.
+    - `model_class`: the class of the model, or of the circuits of attention, if it is not ours.
     """
     if model_class is None:
         kind, arrays, settings = translate(kind, arrays, settings)
-        if kind not in MODELS:
-            raise ValueError(f"holds a {shorten(kind)}: must be one of {', '.join(MODELS)}")
-        model_class = MODELS[kind]
-    circuits, settings = _circuits_class(model_class, settings)
+    if not is_known_model(kind, model_class):
+        raise ValueError(f"holds a {shorten(kind)}: must be one of {', '.join(MODELS)}")
+    own = model_class
+    model_class = own if own is not None and issubclass(own, AbstractModel) else MODELS[kind]
+    circuits, settings = _circuits_class(model_class, settings, own)
     fields = _fields(model_class) | ({} if circuits is None else _fields(circuits))
     name = model_class.__name__ if circuits is None else circuits.__name__
+    # Complete, then nothing else, then of the right kind: each error names the first wrong field.
     for field in fields.values():
         held = settings if field.metadata.get("static") else arrays
         if field.name not in held and field.default is dataclasses.MISSING:
@@ -78,31 +80,35 @@ def restore_model(
             raise ValueError(f"has `{key}` = {shorten(value)}, which no {name} can have")
     named = [key for key in fields if key in arrays]
     single = {key: _one_point(key, arrays[key], points) for key in named}
-    # A class of somebody else may hold, and predict from, anything.
-    if model_class.__module__.partition(".")[0] == __name__.partition(".")[0]:
+    # A class from outside of this library may hold, and predict from, anything.
+    if (own or model_class).__module__.partition(".")[0] == __name__.partition(".")[0]:
         _check_weights({key: fields[key].type for key in single}, arrays, single, name)
         _check_prediction(lambda weights: _build(model_class, circuits, weights, given), single)
-    # Not through `__init__`, whose shapes know no time axis.
+    # Not through `__init__`, which refuses the time axis of a run.
     return _build(model_class, circuits, arrays, given, make=_assemble)
 
 
 def _circuits_class(
-    model_class: type[AbstractModel], settings: Mapping[str, Any]
+    model_class: type[AbstractModel], settings: Mapping[str, Any], own: type | None
 ) -> tuple[type[AbstractCircuits] | None, dict[str, Any]]:
-    """The class of the circuits, of a model that has some, and the other settings."""
+    """The class of the circuits, if the model has any, and the other settings."""
     rest = dict(settings)
     if model_class is not Attention:
         return None, rest
     name = rest.pop("circuits", None)
-    if not isinstance(name, str) or name not in CIRCUITS:
-        raise ValueError(f"has `circuits` = {shorten(name)}: must be one of {', '.join(CIRCUITS)}")
-    circuits = CIRCUITS[name]
+    known = CIRCUITS if own is None else {own.__name__: own}
+    if not isinstance(name, str) or name not in known:
+        raise ValueError(
+            f"has `circuits` = {shorten(name)}: must be one of {', '.join(known)}; pass the class "
+            "of your own circuits as `model_class`"
+        )
+    circuits = known[name]
     default = {"activation": circuits.activation, "self_attention": circuits.self_attention}
     return circuits, {"normaliser": "context", **default, **rest}
 
 
 def _fields(module: type) -> dict[str, dataclasses.Field]:
-    """The fields of a module, but for circuits, which have fields of their own."""
+    """The fields of a module without its circuits, whose fields are listed apart."""
     found = {field.name: field for field in dataclasses.fields(module)}
     return {name: field for name, field in found.items() if field.type is not C}
 
@@ -129,28 +135,37 @@ def _assemble(module: type, fields: Mapping[str, Any]) -> Any:
     return found
 
 
-def is_known_model(kind: str) -> bool:
-    """Whether files of ours hold models of this class, now or in earlier versions."""
-    return kind in MODELS or kind in FIRST_BUILD
+def is_known_model(kind: Any, model_class: type | None = None) -> bool:
+    """Whether a model of this class, now or in earlier versions, can be restored.
+
+    **Arguments:**
+
+    - `kind`: the name of the class in a file.
+    - `model_class`: as in `restore_model`.
+    """
+    if model_class is None:
+        return kind in MODELS or kind in FIRST_BUILD
+    # Circuits from outside of this library are always those of attention.
+    return (
+        kind == (Attention if issubclass(model_class, AbstractCircuits) else model_class).__name__
+    )
 
 
 def count_inputs(model: AbstractModel) -> int:
     """D, the dimension of the inputs that a model reads."""
-    if isinstance(model, Attention):
-        return model.dim
-    if isinstance(model, AttentionStack):
-        return model.key_query.shape[-1] - 1
-    return eqx.filter_eval_shape(model.coefficients).shape[-1]
+    dim = getattr(model, "dim", None)
+    return eqx.filter_eval_shape(model.coefficients).shape[-1] if dim is None else dim
 
 
 def name_of(model: AbstractModel) -> str:
-    """What messages call a model."""
-    kind = model.circuits if isinstance(model, Attention) else model
-    return type(kind).__name__ + (" attention" if kind is not model else "")
+    """The name of a model in messages."""
+    if isinstance(model, Attention):
+        return f"{type(model.circuits).__name__} attention"
+    return type(model).__name__
 
 
 def _one_point(name: str, array: np.ndarray, points: int | None) -> jax.ShapeDtypeStruct:
-    """The shape of a weight at one point. In single precision, which is always switched on."""
+    """The shape of a weight at one point, in single precision: float64 may not be switched on."""
     if points is not None and (array.ndim == 0 or len(array) != points):
         raise ValueError(f"has `{name}` of shape {array.shape}: must begin with {points} points")
     return jax.ShapeDtypeStruct(array.shape if points is None else array.shape[1:], np.float32)
@@ -173,8 +188,7 @@ def _check_weights(
 
 
 def _shapes(annotation: Any) -> list[Any]:
-    """The axes that an annotation such as `Float[Array, "H D"]` asks for, of something that takes
-    no memory."""
+    """The shapes that an annotation such as `Float[Array, "H D"]` allows, without numbers."""
     kinds = get_args(annotation) if _is_union(annotation) else (annotation,)
     return [Float[jax.ShapeDtypeStruct, kind.dim_str] for kind in kinds]
 
@@ -203,10 +217,11 @@ def _matches(value: Any, annotation: Any) -> bool:
 def _check_prediction(
     build: Callable[[Any], AbstractModel], weights: Mapping[str, jax.ShapeDtypeStruct]
 ) -> None:
-    """Has a model predict in the abstract: no numbers, no memory."""
+    """Traces a prediction with shapes alone, which needs no numbers and no memory."""
 
     def predict(weights: dict[str, Any]) -> Any:
         model = build(weights)
+        # Two tokens: the smallest context with more than one.
         dim, labels, tokens = count_inputs(model), model.labels, 2
         if dim < 1:
             raise ValueError("there are no inputs")
@@ -217,6 +232,7 @@ def _check_prediction(
     try:
         jax.eval_shape(predict, dict(weights))
     except (TypeError, ValueError, IndexError, ArithmeticError) as error:
+        # The message of JAX, which may be pages long, on one line.
         reason = " ".join(str(error).split())[:160].rstrip(".")
         raise ValueError(f"has weights that do not fit together ({reason})") from None
 
@@ -226,5 +242,5 @@ def _is_union(annotation: Any) -> bool:
 
 
 def _hashable(value: Any) -> Any:
-    """Static fields that were tuples before JSON made lists of them."""
+    """Lists of JSON as the tuples that they were: static fields must be hashable."""
     return tuple(map(_hashable, value)) if isinstance(value, list) else value

@@ -8,13 +8,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, ScalarLike
 
 from ..tasks import check_coordinates
-from ._decomposable import AbstractSpectral
-from ._singular_values import (
+from ._decomposable import (
+    AbstractSpectral,
     Coordinates,
     Signs,
     SpectralScheme,
     Start,
-    check_imbalance,
+    check_numbers,
     signs_of,
 )
 
@@ -54,8 +54,8 @@ class Spectral(AbstractSpectral):
           number, or (H, I).
         """
         at = Start.of(coordinates, dim, width, omega, mu)
-        key_imbalance = check_imbalance("key_imbalance", key_imbalance, at.omega.shape)
-        value_imbalance = check_imbalance("value_imbalance", value_imbalance, at.omega.shape)
+        key_imbalance = check_numbers("key_imbalance", key_imbalance, at.omega.shape)
+        value_imbalance = check_numbers("value_imbalance", value_imbalance, at.omega.shape)
         k, q = _factors(at.width**0.5 * at.omega, key_imbalance)
         o, v = _factors(at.mu, value_imbalance)
         root = jnp.sqrt(at.sizes)
@@ -74,8 +74,8 @@ class Spectral(AbstractSpectral):
         value_imbalance: ArrayLike = 0.0,
         **options: Any,
     ) -> "Spectral":
-        """The start of `BalancedSpectral.init`, whose arguments these are, as four factors, with
-        imbalances as in `of`."""
+        """The start of `BalancedSpectral.init`, with its arguments, as four factors with the
+        imbalances of `of`."""
         at = Start.draw(key, coordinates, heads, *sizes, **options)
         return Spectral.of(
             at.omega, at.mu, at.coordinates, at.dim, at.width, key_imbalance, value_imbalance,
@@ -100,8 +100,8 @@ class BalancedSpectral(AbstractSpectral):
     """Decomposable heads with k = ±q and o = ±v, which gradient flow keeps: no singular value ever
     changes its sign.
 
-    `Spectral` with one weight for each pair of factors. In exact arithmetic both move
-    alike; with four factors rounding grows into an imbalance, which lets signs change.
+    `Spectral` with one weight for each pair of factors. In exact arithmetic both have the same
+    flow; with four factors rounding grows into an imbalance, which lets signs change.
 
     **Fields:**
 
@@ -129,8 +129,8 @@ class BalancedSpectral(AbstractSpectral):
 
         **Arguments:**
 
-        - `signs`: 1 or −1 for every ω, and for every μ. Needed within `jit` and `vmap` alone, where
-          signs cannot be seen: without it they count as positive there.
+        - `signs`: 1 or −1 for every ω, and for every μ. Needed only within `jit` and `vmap`, where
+          values are unknown: without it they count as positive there.
         """
         at = Start.of(coordinates, dim, width, omega, mu)
         return BalancedSpectral._from(at, signs_of(at.omega, at.mu, signs))
@@ -161,7 +161,7 @@ class BalancedSpectral(AbstractSpectral):
 
     @staticmethod
     def _from(at: Start, signs: Signs | None) -> "BalancedSpectral":
-        """Heads with the sizes of these singular values, and the signs given."""
+        """Heads with the absolute values of these singular values, and with `signs`."""
         return BalancedSpectral(
             attend=jnp.sqrt(2 * at.width**0.5 * at.sizes * jnp.abs(at.omega)),
             read=jnp.sqrt(2 * jnp.abs(at.mu)),

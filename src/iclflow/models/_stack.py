@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, ScalarLike
 
 from ..errors import InputError
 from ..tasks import Sequences, check_sequences
-from ._attention import Activation, attended_tokens
+from ._attention import Activation, attended_tokens, check_fields
 from ._base import AbstractModel, Normaliser, attention_length
 from ._initialise import (
     FULL_SCHEMES,
@@ -24,13 +24,13 @@ class AttentionStack(AbstractModel):
     """Layers Z ← Z + Σ_h A_h(Z) Z V_hᵀ on tokens (x; y) and the query (x_q; 0), which is last.
 
     A_h holds the softmax of the scores z_aᵀ B_h z_b over the keys a of every token b, or with
-    linear activation the scores divided by N. The prediction is what the query's label entry
-    holds after the last layer.
+    linear activation the scores divided by N. The prediction is the query's label entry after the
+    last layer.
 
     - `key_query`: B, rows for keys and columns for queries, and `value`: V; both (S, H, T, T), S
       sets of weights: one for all layers (tied) or one for each.
-    - `causal`: whether a token attends to itself and earlier ones alone.
-    - `self_attention`: whether the query is a key too; if not, all attend to the context alone.
+    - `causal`: whether a token attends only to itself and to earlier ones.
+    - `self_attention`: whether the query is a key too; if not, all tokens attend to the context.
     """
 
     key_query: Float[Array, "S H T T"]
@@ -42,6 +42,7 @@ class AttentionStack(AbstractModel):
     self_attention: bool = eqx.field(static=True, default=False)
 
     def __check_init__(self):
+        check_fields(self)
         if self.key_query.shape[0] not in (1, self.depth):
             raise InputError(
                 "key_query",
@@ -77,9 +78,15 @@ class AttentionStack(AbstractModel):
             blocks = random_blocks(key, (shape, shape), size, scheme, (token, token))
         else:
             signs = size * start_signs(heads, scheme, size.dtype)[:, None, None]
+            # Key-query compares inputs, and value copies the label: one step of gradient descent.
             label = jnp.zeros(token, size.dtype).at[-1].set(1)
             blocks = [jnp.broadcast_to(signs * jnp.diag(d), shape) for d in (1 - label, label)]
         return AttentionStack(*blocks, depth=depth, **options)
+
+    @property
+    def dim(self) -> int:
+        """D, the number of inputs."""
+        return self.key_query.shape[-1] - 1
 
     @property
     def tied(self) -> bool:
@@ -88,6 +95,7 @@ class AttentionStack(AbstractModel):
 
     def predict(self, sequences: Sequences) -> Float[Array, "*batch I"]:
         check_sequences(sequences)
+        # The query is in the stream even if it is no key: it has to carry the prediction.
         stream = attended_tokens(sequences, True)
         visible = self._visible(sequences)
         length = attention_length(sequences.length, self.normaliser)[..., None, None, None]
@@ -97,16 +105,17 @@ class AttentionStack(AbstractModel):
             if self.activation == "softmax":
                 weights = jax.nn.softmax(scores, where=visible[..., None, :, :], axis=-1)
             else:
+                # Linear scores of hidden tokens are set to zero: they need not be so by themselves.
                 weights = jnp.where(visible[..., None, :, :], scores, 0.0) / length
             stream = stream + jnp.einsum("...hqk,...ka,hba->...qb", weights, stream, value)
         return stream[..., -1, -1:]
 
     def _visible(self, sequences: Sequences) -> Bool[Array, "*batch M M"]:
-        """Which keys (last axis) each token may attend to; padding is never one."""
+        """The keys (last axis) that each token may attend to, never padding."""
         mask = sequences.mask()
         query = jnp.full_like(mask[..., :1], self.self_attention)
         keys = jnp.concatenate([mask, query], -1)[..., None, :]
-        # The query is last, so that a causal mask lets it see all others.
+        # The query is last, so that a causal mask lets it attend to all others.
         tokens = keys.shape[-1]
         before = jnp.tril(jnp.ones((tokens, tokens), bool)) if self.causal else True
         return jnp.broadcast_to(keys & before, (*mask.shape[:-1], tokens, tokens))

@@ -1,9 +1,17 @@
-"""The papers: studies, claims on them and figures of them, a folder for each paper.
+"""The papers: studies, claims on them and figures of them, one folder per paper.
 
 A new study, claim, figure or diagram is a new file in the folder of its paper, and is found there.
-Nothing of a paper is loaded before somebody asks for it.
+Nothing of a paper is loaded before it is used.
 """
 
+from ..studies import PAPERS as PAPERS
+from ..studies import STUDIES as STUDIES
+from ..studies import SUBJECTS as SUBJECTS
+from ..studies import Study as Study
+from ..studies import find_study as find_study
+from ..studies import read_settings as read_settings
+from ..studies import study as study
+from ..studies import task_settings as task_settings
 from ._check import Check as Check
 from ._check import Checks as Checks
 from ._citation import citation as citation
@@ -35,11 +43,3 @@ from ._on_run import claims_on as claims_on
 from ._on_run import claims_on_runs as claims_on_runs
 from ._on_run import find_claim_on_runs as find_claim_on_runs
 from ._on_run import strain as strain
-from ._registry import PAPERS as PAPERS
-from ._registry import SUBJECTS as SUBJECTS
-from ._study import STUDIES as STUDIES
-from ._study import Study as Study
-from ._study import find_study as find_study
-from ._study import read_settings as read_settings
-from ._study import study as study
-from ._study import task_settings as task_settings

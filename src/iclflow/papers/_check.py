@@ -19,7 +19,7 @@ class Check:
     - `comparison`: `"absolute"` and `"relative"`: the largest deviation must stay within
       `tolerance`; `"standard errors"`: the same in units of `standard_error`; `"equal"`: the same
       to the last digit; `"at least"`, `"at most"`: the measurement must be on the right side of
-      the prediction, with `tolerance` to spare in its favour.
+      the prediction, or miss it by at most `tolerance`.
     """
 
     name: str
@@ -30,14 +30,25 @@ class Check:
     standard_error: Any = None
 
     @property
+    def mismatch(self) -> str:
+        """Why the two cannot be compared at all, with their shapes; empty if they can."""
+        if self.comparison == "equal":
+            return ""
+        predicted, measured = np.shape(self.predicted), np.shape(self.measured)
+        # A single prediction is compared with every measurement.
+        if 0 in measured or predicted not in ((), measured):
+            return f"predicted with the shape {predicted}, measured with {measured}"
+        return ""
+
+    @property
     def error(self) -> float:
         """The deviation that the tolerance bounds; infinite if the two cannot be compared."""
         if self.comparison == "equal":
             return 0.0 if plain(self.predicted) == plain(self.measured) else math.inf
-        predicted = np.asarray(self.predicted, float)
-        measured = np.asarray(self.measured, float)
-        if measured.size == 0 or (predicted.shape != measured.shape and predicted.ndim):
+        if self.mismatch:
             return math.inf
+        measured = np.asarray(self.measured, float)
+        predicted = np.asarray(self.predicted, float)
         difference = measured - predicted
         if self.comparison == "at least":
             difference = np.maximum(-difference, 0)
@@ -46,9 +57,8 @@ class Check:
         elif self.comparison == "relative":
             difference = np.abs(difference) / np.abs(predicted)
         elif self.comparison == "standard errors":
-            with np.errstate(
-                divide="ignore", invalid="ignore"
-            ):  # nothing but equality is within no error at all
+            # With a standard error of zero, nothing but equality passes.
+            with np.errstate(divide="ignore", invalid="ignore"):
                 share = np.abs(difference) / np.asarray(self.standard_error, float)
             difference = np.where(difference == 0, 0.0, share)
         worst = float(np.max(np.abs(difference), initial=0.0))
@@ -60,18 +70,18 @@ class Check:
 
     @property
     def strain(self) -> float:
-        """The error over the tolerance; infinite where what allows for no error is wrong."""
+        """The ratio of the error to the tolerance; infinite for an error where none is allowed."""
         if self.tolerance > 0:
             return self.error / self.tolerance
         return math.inf if self.error > 0 else 0.0
 
 
-# What a claim yields, one after the other.
+# The return type of a claim, which yields its checks.
 Checks = Iterator[Check]
 
 
 def plain(value: Any) -> Any:
-    """Numbers, lists and dictionaries of Python's own, fit for JSON."""
+    """A value as Python's own numbers, lists and dictionaries, fit for JSON."""
     if isinstance(value, dict):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):

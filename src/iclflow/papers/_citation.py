@@ -1,4 +1,4 @@
-"""BibTeX of what a claim, a study, a figure or a theory function rests on."""
+"""BibTeX of the papers behind claims, studies, figures and theory functions."""
 
 import difflib
 import inspect
@@ -7,53 +7,19 @@ from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 
 from ..errors import InputError, shorten
+from ..studies import BIBLIOGRAPHY, STUDIES, Study
 from ._claim import CLAIMS, Claim
 from ._figure import FIGURES, Figure
-from ._registry import PAPERS
-from ._study import STUDIES, Study
 
-_ICML = {
-    "booktitle": "Proceedings of the 42nd International Conference on Machine Learning",
-    "year": "2025",
-    "volume": "267",
-    "publisher": "PMLR",
-}
-# As in CITATION.cff, which other programs read; a test compares the two.
-_ENTRIES = {
-    "linear": {
-        "key": "zhang2025training",
-        "title": "Training Dynamics of In-Context Learning in Linear Attention",
-        "author": "Zhang, Yedi and Singh, Aaditya K. and Latham, Peter E. and Saxe, Andrew M.",
-        **_ICML,
-        "pages": "76047--76087",
-    },
-    "softmax": {
-        "key": "he2025incontext",
-        "title": "In-Context Linear Regression Demystified: Training Dynamics and Mechanistic "
-        "Interpretability of Multi-Head Softmax Attention",
-        "author": "He, Jianliang and Pan, Xintian and Chen, Siyu and Yang, Zhuoran",
-        **_ICML,
-        "pages": "22686--22742",
-    },
-    "multitask": {
-        "key": "chen2024training",
-        "title": "Training Dynamics of Multi-Head Softmax Attention for In-Context Learning: "
-        "Emergence, Convergence, and Optimality",
-        "author": "Chen, Siyu and Sheen, Heejune and Wang, Tianhao and Yang, Zhuoran",
-        "booktitle": "Proceedings of the 37th Conference on Learning Theory",
-        "year": "2024",
-        "publisher": "PMLR",
-    },
-}
 _THEORY = "iclflow.theory."
-# Where a docstring of theory names a place in its paper.
+# How a docstring of theory names a place in its paper.
 _PLACE = re.compile(r"((?:Section|Eq\.|Figure|[Pp]roposition|[Dd]efinition) \d[\w.]*)")
 
 Subject = str | Claim | Study | Figure | Callable
 
 
 def citation(*subjects: Subject) -> str:
-    """The BibTeX of what to cite for claims, studies, figures or theory functions.
+    """The BibTeX of the papers behind claims, studies, figures or theory functions.
 
     Each entry is a paper, with the equations or sections in question as a note. Without arguments:
     iclflow itself, and all papers.
@@ -64,19 +30,19 @@ def citation(*subjects: Subject) -> str:
       `iclflow.theory`, or their names (`"pair_optimum"`, `"multitask.loss"`).
     """
     if not subjects:
-        return "\n\n".join([_software(), *(_paper(name, []) for name in PAPERS)])
+        return "\n\n".join([_software(), *(_paper(name, []) for name in BIBLIOGRAPHY)])
     notes: dict[str, list[str]] = {}
     for subject in subjects:
         for paper, note in _find(subject):
             notes.setdefault(paper, [])
-            # A claim, a study and a figure may share a name, and say the same of it.
+            # A claim, a study and a figure may share a name, and then a note.
             if note not in notes[paper]:
                 notes[paper].append(note)
     return "\n\n".join(_paper(paper, found) for paper, found in notes.items())
 
 
 def _find(subject: Subject) -> Iterator[tuple[str, str]]:
-    """The paper of a subject and a note on the place there, for each thing of its name."""
+    """The paper of a subject and a note on the place there, for everything of its name."""
     if isinstance(subject, Claim):
         yield subject.paper, f"{subject.id}: {subject.source}"
     elif isinstance(subject, Study):
@@ -102,7 +68,7 @@ def _find(subject: Subject) -> Iterator[tuple[str, str]]:
 
 def _theory_functions() -> dict[str, Callable]:
     """Public functions and classes of theory by name, such as `multitask.loss`."""
-    from .. import theory  # which loads JAX, and lists of studies need none
+    from .. import theory  # here, since it loads JAX
 
     found = {}
     for prefix, module in (("", theory), ("multitask.", theory.multitask)):
@@ -121,7 +87,7 @@ def _is_theory(value: object) -> bool:
 def _place_in_theory(function: Callable) -> tuple[str, str]:
     """A function's paper, by its module, and its place there, where its docstring names one."""
     module = function.__module__.removeprefix(_THEORY)
-    paper = next((name for name in PAPERS if module.lstrip("_").startswith(name)), "linear")
+    paper = next((name for name in BIBLIOGRAPHY if module.lstrip("_").startswith(name)), "linear")
     words = inspect.getdoc(function) or ""
     place = _PLACE.search(words)
     name = f"theory.{'multitask.' if paper == 'multitask' else ''}{function.__name__}"
@@ -146,12 +112,13 @@ def _software() -> str:
 
 
 def _paper(paper: str, notes: list[str]) -> str:
-    fields = {**_ENTRIES[paper], "eprint": PAPERS[paper], "archiveprefix": "arXiv"}
-    fields["url"] = f"https://arxiv.org/abs/{PAPERS[paper]}"
+    arxiv, _, key, fields = BIBLIOGRAPHY[paper]
+    fields = {**fields, "eprint": arxiv, "archiveprefix": "arXiv"}
+    fields["url"] = f"https://arxiv.org/abs/{arxiv}"
     if notes:
         # Characters that LaTeX would not print as they are.
         fields["note"] = re.sub(r"([%&#_])", r"\\\1", "; ".join(notes))
-    return _entry("inproceedings", fields.pop("key"), fields)
+    return _entry("inproceedings", key, fields)
 
 
 def _entry(kind: str, key: str, fields: dict[str, str]) -> str:

@@ -14,7 +14,6 @@ from ._given import Given, Need, OnRun, RunTest, on_run
 from ._lab import Lab
 from ._registry import Registry, join_lines
 
-Paper = Literal["linear", "softmax", "multitask"]
 Tier = Literal["smoke", "default", "paper"]
 TIERS: tuple[Tier, ...] = ("smoke", "default", "paper")
 Verdict = Literal["holds", "fails", "inconclusive", "misstated"]
@@ -35,12 +34,12 @@ class Claim:
     - `tolerance_reason`: where the tolerance comes from.
     - `test`: computes the checks, with all predictions taken through `lab.predict`.
     - `figures`: names of the figures that show it.
-    - `on_run`: how it is checked on a run that somebody made, if it speaks of single runs.
-    - `corrected_by`: the claim that says it right, of a sentence that is known to be wrong.
+    - `on_run`: how it is checked on any one run, if it can be.
+    - `corrected_by`: the claim with the right sentence, if this one is known to be wrong.
     """
 
     id: str
-    paper: Paper
+    paper: str
     statement: str
     source: str
     tier: Tier
@@ -56,11 +55,11 @@ class Claim:
         return self.corrected_by is not None
 
     def refuses(self, config: Config) -> str | None:
-        """Why the claim does not speak of runs of this config; None if it does."""
+        """Why the claim is not about runs of this config; None if it is."""
         return self._on_run.refuses(config)
 
     def refuses_all(self, configs: Sequence[Config]) -> str | None:
-        """Why the claim speaks of no run of these configs; None if it speaks of one."""
+        """Why the claim is about no run of these configs; None if it is about one."""
         return self._on_run.refuses_all(configs)
 
     def check(self, run: Any, task: Any, config: Config, falsify: bool = False) -> "Outcome":
@@ -70,8 +69,7 @@ class Claim:
 
         - `run`: of `config`, finished or under way.
         - `task`: of `config`; built if it is None.
-        - `falsify`: compares with predictions that are deliberately wrong, so that every check has
-          to fail.
+        - `falsify`: compares with wrong predictions, so that every check has to fail.
         """
         reason = self.refuses(config)
         if reason is not None:
@@ -89,7 +87,7 @@ class Claim:
             try:
                 return tuple(self._on_run.test(given, lab))
             except Refusal as refusal:
-                # Theory and analysis refuse what they cannot say of a run in a sentence.
+                # Theory and analysis say in one sentence why they do not apply to a run.
                 raise Inconclusive(" ".join(str(refusal).split()).rstrip(".")) from None
 
         reason = self._on_run.tolerance_reason
@@ -103,9 +101,16 @@ class Claim:
         return self.on_run
 
 
+# In the report's JSON.
+_CHECK_KEYS = (
+    *("name", "predicted", "measured", "error", "tolerance", "comparison", "standard_error"),
+    "passed",
+)
+
+
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What one claim gave in one run."""
+    """The verdict on one claim, and the checks that it rests on."""
 
     claim: Claim
     checks: tuple[Check, ...]
@@ -139,17 +144,7 @@ class Outcome:
             "seconds": round(self.seconds, 3),
             "config": plain(self.config),
             "checks": [
-                {
-                    "name": check.name,
-                    "predicted": plain(check.predicted),
-                    "measured": plain(check.measured),
-                    "error": plain(check.error),
-                    "tolerance": check.tolerance,
-                    "comparison": check.comparison,
-                    "standard_error": plain(check.standard_error),
-                    "passed": check.passed,
-                }
-                for check in self.checks
+                {key: plain(getattr(check, key)) for key in _CHECK_KEYS} for check in self.checks
             ],
         }
 
@@ -157,8 +152,8 @@ class Outcome:
 def run_claim(claim: Claim, lab: Lab) -> Outcome:
     """Runs one claim and gives its verdict.
 
-    Against bent predictions (`lab.falsify`) every single check has to fail: a claim in which one
-    still passes is reported as holding, since that check could not have failed.
+    Against wrong predictions (`lab.falsify`) every single check has to fail: a claim with a check
+    that still passes is reported as holding, because that check cannot fail.
     """
     start = time.perf_counter()
     lab.begin()
@@ -169,22 +164,25 @@ def run_claim(claim: Claim, lab: Lab) -> Outcome:
             claim, (), "inconclusive", str(stop), time.perf_counter() - start, lab.config
         )
     seconds = time.perf_counter() - start
-    # Plain data, as the report has it: what a claim noted may be an object of any kind.
+    # Plain data, as in the report: a claim may note objects of any kind.
     config = plain(lab.config)
     if not checks:
         raise ValueError(f"The claim {claim.id} made no check.")
     failed = [check for check in checks if not check.passed]
     if lab.falsify:
-        verdict = "fails" if len(failed) == len(checks) else "holds"
-        passed = "; ".join(check.name for check in checks if check.passed)
-        reason = f"still passes against a wrong prediction: {passed}" if passed else ""
+        failed = [check for check in checks if check.passed]
+        verdict, words = ("holds" if failed else "fails"), "still passes against a wrong prediction"
     elif claim.misstated:
-        verdict = "misstated" if failed else "holds"
-        reason = f"refuted by: {'; '.join(check.name for check in failed)}" if failed else ""
+        verdict, words = ("misstated" if failed else "holds"), "refuted by"
     else:
-        verdict = "fails" if failed else "holds"
-        reason = f"failed: {'; '.join(check.name for check in failed)}" if failed else ""
+        verdict, words = ("fails" if failed else "holds"), "failed"
+    reason = f"{words}: {'; '.join(map(_describe, failed))}" if failed else ""
     return Outcome(claim, checks, verdict, reason, seconds, config)
+
+
+def _describe(check: Check) -> str:
+    """The name of a check, and why its two sides cannot be compared if they cannot."""
+    return f"{check.name} ({check.mismatch})" if check.mismatch else check.name
 
 
 CLAIMS: Registry[Claim] = Registry("claims")
@@ -199,10 +197,10 @@ def claim(
     tier: Tier = "default",
     **fields: Any,
 ) -> Callable[[Callable[[Lab], Iterable[Check]]], Claim]:
-    """Makes a claim of a function that makes runs and computes checks, and registers it."""
+    """Registers a function that makes runs and computes checks as a claim."""
 
     def register(test: Callable[[Lab], Iterable[Check]]) -> Claim:
-        paper: Paper = id.split("/")[0]  # pyright: ignore[reportAssignmentType]
+        paper = id.partition("/")[0]
         sentence, reason = join_lines(statement), join_lines(tolerance_reason)
         new = Claim(id, paper, sentence, join_lines(source), tier, reason, test, **fields)
         return CLAIMS.add(id, new)
@@ -214,17 +212,18 @@ def claim_on_run(
     id: str,
     statement: str,
     *,
-    on: Callable[[Lab], Given],
+    on: Callable[[Lab], Given | Iterable[Given]],
     needs: tuple[Need, ...],
     tolerance_on_any_run: str,
     **fields: Any,
 ) -> Callable[[RunTest], Claim]:
-    """Makes a claim of a function that checks one run: its own, and anybody's that meets `needs`.
+    """Registers a function that checks one run as a claim: its own run, and any that meets `needs`.
 
     **Arguments:**
 
-    - `on`: makes the claim's own run.
-    - `tolerance_on_any_run`: why the tolerances are right on runs that others made.
+    - `on`: makes the claim's own run, or several that are checked one after the other. One with
+      many seeds is checked on all of them at once: `Given.runs`.
+    - `tolerance_on_any_run`: why the tolerances are right on other runs.
     - `fields`: as those of `claim`.
     """
 
@@ -232,9 +231,11 @@ def claim_on_run(
         on_any_run = on_run(*needs, tolerance_reason=tolerance_on_any_run)(check)
 
         def test(lab: Lab) -> Iterable[Check]:
-            return check(on(lab), lab)
+            made = on(lab)
+            for given in (made,) if isinstance(made, Given) else made:
+                yield from check(given, lab)
 
-        # It belongs to the topic that the claim is about.
+        # Claims are grouped into topics by the module of their test.
         test.__module__ = check.__module__
         return claim(id, statement, on_run=on_any_run, **fields)(test)
 
@@ -247,15 +248,15 @@ def all_claims() -> tuple[Claim, ...]:
 
 
 def select_claims(
-    ids: Iterable[str] = (), paper: Paper | None = None, tier: Tier = "default"
+    ids: Iterable[str] = (), paper: str | None = None, tier: Tier = "default"
 ) -> tuple[Claim, ...]:
-    """The claims that a user asked for.
+    """The selected claims.
 
     **Arguments:**
 
-    - `ids`: exactly these; a prefix such as `linear/` stands for all that begin with it.
+    - `ids`: exactly these; a prefix such as `linear/` means all that begin with it.
     - `paper`: those of one paper.
-    - `tier`: those of this tier and of the quicker ones. Ignored for claims asked for by id.
+    - `tier`: those of this tier and of the quicker ones. Ignored if there are `ids`.
     """
     ids = tuple(ids)
     for wanted in ids:
@@ -273,7 +274,7 @@ def _find_claim(id: str) -> Claim:
     return CLAIMS[id]
 
 
-# A claim travels to another process by its name: its test is no function that can be found.
+# A claim is pickled by its name: pickle cannot find its test, which is a local function.
 copyreg.pickle(Claim, lambda claim: (_find_claim, (claim.id,)))
 
 

@@ -1,4 +1,4 @@
-"""What a diagram is: a sweep, and a figure that is drawn from its table."""
+"""Diagrams: a sweep, and a figure that is drawn from its table."""
 
 import dataclasses
 import tomllib
@@ -10,13 +10,14 @@ import numpy as np
 
 from ..config import Config
 from ..drawing import Drawing
+from ..studies import PAPERS
 from ._claim import TIERS
-from ._registry import PAPERS, Registry, join_lines
+from ._registry import Registry, join_lines
 
 
 @runtime_checkable
 class Swept(Protocol):
-    """What a diagram sees of a computed sweep; `iclflow.sweeps.SweepResults` is one."""
+    """The part of `iclflow.sweeps.SweepResults` that a diagram uses."""
 
     @property
     def sweep(self) -> Any:
@@ -25,7 +26,7 @@ class Swept(Protocol):
 
     @property
     def config(self) -> Config:
-        """The config of the first run: what all runs have in common is in it."""
+        """The config of the first run, for the settings that all runs share."""
         ...
 
     def rows(self, *columns: str) -> list[tuple]:
@@ -48,11 +49,11 @@ class Diagram:
     **Fields:**
 
     - `name`: `sweeps/topic`.
-    - `caption`: what is to be seen in the figure; what was measured is added when it is drawn.
+    - `caption`: what the figure shows; its measurements are added when it is drawn.
     - `paper`: the arXiv number of the paper that the sweep is about.
     - `file`: the sweep of the default tier.
-    - `tiers`: what the other tiers change in it.
-    - `function`: draws.
+    - `tiers`: the changes to that sweep in other tiers.
+    - `function`: draws the figure.
     """
 
     name: str
@@ -68,7 +69,7 @@ class Diagram:
         return self.file.read_text(encoding="utf-8")
 
     def data(self, tier: str = "default") -> dict[str, Any]:
-        """The sweep of a tier as plain data: the file, and what the tier changes in it."""
+        """The sweep of a tier as plain data: the file with the changes of the tier."""
         if tier not in TIERS:
             raise ValueError(f'`tier` = {tier!r}: must be "smoke", "default" or "paper".')
         return _override(tomllib.loads(self.text()), self.tiers.get(tier, {}))
@@ -94,7 +95,7 @@ def diagram(
 
     **Arguments:**
 
-    - `smoke`, `paper_tier`: what these tiers change in the file.
+    - `smoke`, `paper_tier`: changes to the file in these tiers.
     """
 
     def register(function: Callable[[Swept], Drawing]) -> Callable[[Swept], Drawing]:
@@ -110,7 +111,7 @@ def diagram(
 
 
 def values(first: float, last: float, count: int, log: bool = False) -> dict[str, Any]:
-    """An axis of a sweep as its file has it."""
+    """An axis of a sweep, as in its file."""
     return {"from": first, "to": last, "count": count} | ({"log": True} if log else {})
 
 

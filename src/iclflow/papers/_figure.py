@@ -1,11 +1,12 @@
-"""What a figure is, and how it is drawn."""
+"""Figures: what they show, and the function that draws them."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
 
 from ..drawing import Drawing
+from ..studies import PAPERS
 from ._lab import Lab
-from ._registry import PAPERS, Registry, join_lines
+from ._registry import Registry, find_paper, join_lines
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,9 +16,9 @@ class Figure:
     **Fields:**
 
     - `name`: `paper/topic`.
-    - `caption`: what is to be seen in it.
+    - `caption`: what it shows.
     - `paper`: the arXiv number of the paper, and the figure there if it has one.
-    - `draw`: computes what is missing in the lab, and draws.
+    - `draw`: draws it, from runs that the lab has or computes.
     """
 
     name: str
@@ -31,10 +32,9 @@ class _Figures(Registry[Figure]):
     """Figures in the order in which their papers name them, whichever module draws them."""
 
     def __iter__(self) -> Iterator[str]:
-        from . import linear, multitask, softmax
-
-        papers = {"linear": linear, "softmax": softmax, "multitask": multitask}
-        named = [f"{name}/{topic}" for name in PAPERS for topic in papers[name].ORDER["figures"]]
+        named = [
+            f"{name}/{topic}" for name in PAPERS for topic in find_paper(name).ORDER["figures"]
+        ]
         place = {name: number for number, name in enumerate(named)}
         return iter(sorted(self._load(), key=lambda name: place.get(name, len(place))))
 
@@ -49,7 +49,7 @@ def figure(
 
     **Arguments:**
 
-    - `number`: of the figure in the paper, if it is there.
+    - `number`: the figure of the paper that it reproduces.
     """
     caption = join_lines(caption)
     paper = f"arXiv {PAPERS[name.split('/')[0]]}"

@@ -1,31 +1,44 @@
-"""A run that a claim is checked on, and of which runs a claim speaks."""
+"""A run that a claim is checked on, and which runs a claim is about."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from ..config import Config
 from ._lab import Lab
 from ._registry import join_lines
 
-# What a config must have; the answer is the end of a sentence that begins with the claim, or None.
+T = TypeVar("T")
+
+# What a config must have: None if it has it, else the end of a sentence that begins with the claim.
 Need = Callable[[Config], str | None]
 
 
 @dataclasses.dataclass(frozen=True)
 class Given:
-    """A run and what it was made from: task and models are such as the needs of a claim ask for.
+    """A run with its config and its task, which meet the needs of a claim.
 
     **Fields:**
 
     - `own`: whether the claim itself made the run, from its study. Its tolerances are then those of
       that study, which are mostly tighter than what holds on any run.
+    - `seeds`: all runs, where the claim made several that differ in their initial weights alone.
     """
 
     config: Config
     task: Any
     run: Any
     own: bool = False
+    seeds: Sequence[Any] = ()
+
+    @property
+    def runs(self) -> Sequence[Any]:
+        """All runs: those of every seed, or the only one."""
+        return self.seeds or (self.run,)
+
+    def each(self, measure: Callable[[Any], T]) -> T | list[T]:
+        """A quantity of every seed; of a single run, the quantity itself."""
+        return [measure(run) for run in self.seeds] if self.seeds else measure(self.run)
 
     @property
     def end(self) -> float:
@@ -35,7 +48,7 @@ class Given:
     def study(lab: Lab, config: Config, weights: int | None = None, **notes: Any) -> "Given":
         """The run of a claim's own study, computed once; `weights` as in `Lab.run`.
 
-        The settings that the study gives its task and its model are noted, and `notes` beside them.
+        The report shows the settings that the study gives its task and its model, and `notes`.
         """
         # Here, since `papers` is loaded to list studies, which needs no JAX.
         from ..experiment import build_task
@@ -45,12 +58,14 @@ class Given:
         lab.note(**notes)
         return Given(config, build_task(config), lab.run(config, weights), own=True)
 
-    def tolerance(self, own: float, on_any_run: Callable[[], float]) -> float:
-        """The tolerance on the claim's own run, or that on a run that somebody made."""
-        return own if self.own else on_any_run()
+    def tolerance(self, own: float, on_any_run: Callable[[], float] | float) -> float:
+        """The tolerance on the claim's own run, or that on any other run."""
+        if self.own:
+            return own
+        return on_any_run() if callable(on_any_run) else on_any_run
 
 
-# Predictions are taken through the lab. A test raises `Inconclusive` where a run cannot decide.
+# Takes predictions through the lab, and raises `Inconclusive` if the run cannot decide.
 RunTest = Callable[[Given, Lab], Iterable[Any]]
 
 
@@ -60,8 +75,8 @@ class OnRun:
 
     **Fields:**
 
-    - `needs`: what a config must have, one after the other.
-    - `tolerance_reason`: why the tolerances are right for any run that the claim speaks of.
+    - `needs`: what a config must have, from the most general to the most special.
+    - `tolerance_reason`: why the tolerances are right for any run that the claim is about.
     """
 
     needs: tuple[Need, ...]
@@ -69,14 +84,14 @@ class OnRun:
     test: RunTest
 
     def refuses(self, config: Config) -> str | None:
-        """Why the claim does not speak of runs of this config; None if it does."""
-        return next((reason for need in self.needs if (reason := need(config)) is not None), None)
+        """Why the claim is not about runs of this config; None if it is."""
+        return self.refuses_all([config])
 
     def refuses_all(self, configs: Sequence[Config]) -> str | None:
-        """Why the claim speaks of no run of these configs, for the one that comes nearest; None if
-        it speaks of one."""
-        # Needs are asked one after the other: the more a config meets, the nearer it is. Of several
-        # the first is taken: values mostly rise, and most claims are about small ones.
+        """Why the claim is about no run of these configs, for the nearest of them; None if it is
+        about one."""
+        # The more needs a config meets, the nearer it is. Of several the first is taken: values
+        # mostly rise, and most claims are about small ones.
         best, nearest = -1, None
         for config in configs:
             unmet = ((i, reason) for i, need in enumerate(self.needs) if (reason := need(config)))
@@ -89,5 +104,5 @@ class OnRun:
 
 
 def on_run(*needs: Need, tolerance_reason: str) -> Callable[[RunTest], OnRun]:
-    """Says how a claim that makes many runs of its own is checked on one: `claim(on_run=…)`."""
+    """Says how a claim about many different runs is checked on one: `claim(on_run=…)`."""
     return lambda test: OnRun(needs, join_lines(tolerance_reason), test)

@@ -14,17 +14,17 @@ from ._check import Check
 T = TypeVar("T")
 P = ParamSpec("P")
 
-# A few per cent: a check that does not notice this much is not a check.
+# How wrong predictions are under `falsify`: a check that misses a few per cent is worthless.
 BEND = 1.03
 
 
 class Lab:
-    """Runs experiments, remembers them, and hands out predictions, bent ones if asked.
+    """Runs experiments, caches them, and passes predictions on, or wrong ones under `falsify`.
 
     **Arguments:**
 
     - `tier`: how much to compute: more seeds and finer scales at `"paper"`.
-    - `falsify`: predictions come out deliberately wrong.
+    - `falsify`: predictions are deliberately wrong.
     """
 
     def __init__(self, tier: str = "default", falsify: bool = False):
@@ -40,7 +40,7 @@ class Lab:
         return other
 
     def begin(self) -> None:
-        """Forgets the settings of the claim before; results are kept."""
+        """Forgets the settings of the previous claim; results are kept."""
         self.config = {}
 
     def note(self, **settings: Any) -> None:
@@ -52,18 +52,18 @@ class Lab:
 
         **Arguments:**
 
-        - `weights`: the first weights are drawn with the key of this number itself, and not with
-          one of those that the seed stands for.
+        - `weights`: the initial weights are drawn with `jax.random.key(weights)` itself, instead of
+          a key that is derived from the seed of the config.
         """
         return self.compute(_run, config, weights)
 
     def compute(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """What a function gives for these arguments, computed the first time that anybody asks."""
+        """The value of a function at these arguments, computed once."""
         return self._once(_key(function, args, kwargs), lambda: function(*args, **kwargs))
 
     def assume(self, value: Any, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-        """Takes a value for what a function gives: it is not computed. `function` is one that was
-        given to `compute`, or that is marked `once` (then without the lab)."""
+        """Sets the value of a function, which is then not computed. `function` is an argument of
+        `compute`, or is marked `once` (then without the lab)."""
         if getattr(function, "takes_lab", False):
             args = (self, *args)
         self._memory[_key(function, args, kwargs)] = value
@@ -81,14 +81,14 @@ class Lab:
         """A prediction; under `falsify`, `wrong` instead.
 
         By default a wrong prediction is the right one times 1.03. Where that would not be wrong
-        (a count, an order, a zero), the claim says what would be.
+        (a count, an order, a zero), the claim gives another one.
         """
         if not self.falsify:
             return value
         return np.asarray(value, float) * BEND if wrong is None else wrong  # pyright: ignore[reportReturnType]
 
-    # The checks of a claim. Each takes its prediction through `predict`, so that `--falsify` bends
-    # it: by 3 %, or to `wrong`.
+    # The checks of a claim. Each takes its prediction through `predict`, so that under `--falsify`
+    # it is off by 3 %, or equal to `wrong`.
 
     def close(
         self, name: str, predicted: Any, measured: Any, tolerance: float, wrong: Any = None
@@ -112,8 +112,8 @@ class Lab:
     def equal(self, name: str, predicted: Any, measured: Any, wrong: Any = None) -> Check:
         """The two are the same: counts, orders, names, answers to yes or no.
 
-        A wrong prediction is by default one more, and the other answer; that of a name or of an
-        order must be given.
+        By default a wrong count is one more, and a wrong answer the other one. For names and orders
+        `wrong` must be given.
         """
         if self.falsify and wrong is None:
             wrong = _off_by_one(predicted)
@@ -133,7 +133,7 @@ class Lab:
 
 
 def _off_by_one(value: Any) -> Any:
-    """A count that is one more, an answer that is the other one; of many values each."""
+    """Counts plus one, answers negated."""
     if isinstance(value, list | tuple):
         return [_off_by_one(each) for each in value]
     array = np.asarray(value)
@@ -145,7 +145,7 @@ def _off_by_one(value: Any) -> Any:
 
 
 def once(compute: Callable[Concatenate[Lab, P], T]) -> Callable[Concatenate[Lab, P], T]:
-    """Marks a function of a lab whose results the lab keeps, one for each set of arguments."""
+    """Marks a function whose results the lab caches, one for each set of arguments."""
 
     @functools.wraps(compute)
     def recall(lab: Lab, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -157,18 +157,18 @@ def once(compute: Callable[Concatenate[Lab, P], T]) -> Callable[Concatenate[Lab,
 
 
 def _key(function: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> Hashable:
-    """Which function, and its arguments, with defaults put in; the lab among them is left out."""
-    function = inspect.unwrap(function)  # whatever checks its types, or remembers its results
+    """A key for a function and its arguments, defaults included, the lab left out."""
+    function = inspect.unwrap(function)  # from type checks and caches
     bound = inspect.signature(function).bind(*args, **kwargs)
     bound.apply_defaults()
     given = {name: value for name, value in bound.arguments.items() if not isinstance(value, Lab)}
-    # The line tells functions without a name apart.
+    # The line distinguishes lambdas.
     line = getattr(getattr(function, "__code__", None), "co_firstlineno", 0)
     return function.__module__, function.__qualname__, line, _content(given)
 
 
 def _content(value: Any) -> Hashable:
-    """What tells one argument from another: all numbers of arrays, also of those inside models."""
+    """A hashable copy of an argument: all numbers of arrays, also of those inside models."""
     if isinstance(value, Config):
         return value.hash
     if isinstance(value, str | int | float | None) or hasattr(value, "__code__"):

@@ -1,4 +1,4 @@
-"""What a config must have for a claim to speak of its run, in words: needs of several papers."""
+"""What a config must have for a claim to be about its run, in words: needs of several papers."""
 
 import functools
 
@@ -7,7 +7,7 @@ from ..experiment import build_task
 from ..tasks import LinearRegression
 from ._given import Need
 
-# Solvers below this accuracy leave errors of their own that no claim accounts for.
+# Less accurate solvers make errors that no tolerance of a claim allows for.
 _LOOSEST = 1e-8
 
 
@@ -16,14 +16,14 @@ def population(config: Config) -> str | None:
     if config.exact:
         return None
     kind = "sampled" if config.sampled else config.risk.kind
-    return f"speaks of the population risk, without randomness: the risk is {kind}"
+    return f"is about the population risk, without randomness: the risk is {kind}"
 
 
 def accurate_flow(config: Config) -> str | None:
     """An accurate gradient flow."""
     flow = config.flow
     if flow.kind != "gradient_flow":
-        return f'speaks of gradient flow: `flow.kind` = "{flow.kind}"'
+        return f'is about gradient flow: `flow.kind` = "{flow.kind}"'
     if flow.rtol > _LOOSEST:
         return f"needs an accurate solver: `flow.rtol` = {flow.rtol:g} is above {_LOOSEST:g}"
     return None
@@ -42,7 +42,7 @@ class _ByTask:
         return self.config.task == other.config.task
 
 
-# Every need asks for the task, and the runs of a sweep often share theirs.
+# Nearly every need builds the task, and the runs of a sweep often share theirs.
 @functools.lru_cache(maxsize=128)
 def _built(key: _ByTask) -> LinearRegression:
     task = build_task(key.config)
@@ -56,13 +56,13 @@ def regression(config: Config) -> LinearRegression:
 
 
 def scheme(*names: str) -> Need:
-    """First weights of one of these schemes."""
+    """Initial weights of one of these schemes."""
 
     def need(config: Config) -> str | None:
         given = getattr(config.model, "scheme")
         if given in names:
             return None
         allowed = " or ".join(f'"{name}"' for name in names)
-        return f'speaks of first weights by the scheme {allowed}: `model.scheme` = "{given}"'
+        return f'is about initial weights by the scheme {allowed}: `model.scheme` = "{given}"'
 
     return need

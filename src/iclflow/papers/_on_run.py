@@ -1,4 +1,4 @@
-"""Claims on runs: what the claims say about one run that somebody made."""
+"""Claims on runs: what the claims say about any one run."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from ._claim import CLAIMS, Claim, Outcome, select_claims
 
 
 def claims_on_runs() -> tuple[Claim, ...]:
-    """Every claim that speaks of runs, in the order of the registry."""
+    """Every claim that can be checked on one run, in the order of the registry."""
     return tuple(claim for claim in CLAIMS.values() if claim.on_run is not None)
 
 
@@ -17,9 +17,9 @@ def claims_on(config: Config) -> tuple[Claim, ...]:
 
 
 def find_claim_on_runs(id: str) -> Claim:
-    """The claim of this name; an `InputError` if there is none, or if it speaks of no run."""
+    """The claim of this name, if there is one and it is about single runs; else an `InputError`."""
     select_claims([id])
-    # What begins many names is the name of none.
+    # A prefix such as `linear/` selects claims, but is the name of none.
     found = CLAIMS.get(id)
     if found is None or found.on_run is None:
         raise InputError(
@@ -45,6 +45,6 @@ def check_run(
 
 
 def strain(outcome: Outcome) -> float | None:
-    """The largest error over its tolerance: at most 1 where a claim holds, infinite where a count
-    or an order is wrong; None where nothing was checked."""
+    """The largest ratio of an error to its tolerance: at most 1 if a claim holds, infinite if a
+    count or an order is wrong, None if nothing was checked."""
     return None if outcome.worst is None else outcome.worst.strain

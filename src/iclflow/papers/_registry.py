@@ -6,20 +6,13 @@ from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Generic, TypeVar
 
-# The papers, by the word that all names of theirs begin with, and their arXiv numbers.
-PAPERS = {"linear": "2501.16265", "softmax": "2503.12734", "multitask": "2402.19442"}
-# What each is about, as a heading.
-SUBJECTS = {
-    "linear": "Linear attention",
-    "softmax": "Softmax attention",
-    "multitask": "Multi-task softmax attention",
-}
+from ..studies import PAPERS
 
 T = TypeVar("T")
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """Everything of one kind, by name: read from the folders of the papers when somebody looks.
+    """Everything of one kind, by name: loaded from the folders of the papers at the first look-up.
 
     Modules whose names begin with the kind are loaded, and add what they define. `ORDER` of a
     folder says in which order they come; what it does not name comes last, so that a new file needs
@@ -32,7 +25,7 @@ class Registry(Mapping[str, T], Generic[T]):
         self._loaded = False
 
     def add(self, name: str, item: T) -> T:
-        """Adds something under a name that nothing else of its kind has."""
+        """Adds an item under a name that nothing else of its kind has."""
         if name in self._items:
             raise ValueError(f"There are two {self.kind} with the name {name!r}.")
         self._items[name] = item
@@ -43,7 +36,7 @@ class Registry(Mapping[str, T], Generic[T]):
             # First, since the modules may look up what others have added.
             self._loaded = True
             for paper in PAPERS:
-                load_paper(self.kind, importlib.import_module(f".{paper}", __package__))
+                load_paper(self.kind, find_paper(paper))
         return self._items
 
     def __getitem__(self, name: str) -> T:
@@ -59,6 +52,11 @@ class Registry(Mapping[str, T], Generic[T]):
 def join_lines(words: str) -> str:
     """A sentence as one line, however it is broken in the source."""
     return " ".join(words.split())
+
+
+def find_paper(name: str) -> ModuleType:
+    """The package of a paper."""
+    return importlib.import_module(f".{name}", __package__)
 
 
 def load_paper(kind: str, package: ModuleType) -> None:

@@ -1,19 +1,38 @@
 """The claims on the page: a table of verdicts, with the checks of each claim below it."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from ..papers import Outcome
-from ._text import anchor, duration, error_text, escape, predicted_text, value_text
+from ..papers import Check, Outcome
+from ._text import (
+    SIGNS,
+    anchor,
+    count_of,
+    duration,
+    error_text,
+    escape,
+    predicted_text,
+    value_text,
+)
 
-# Sign and word: readers who do not see colours can tell verdicts apart.
-VERDICTS = {
-    "holds": ("✓", "holds"),
-    "fails": ("✗", "fails"),
-    "inconclusive": ("?", "inconclusive"),
-    "misstated": ("≠", "misstated"),
-}
 _COMPARED = "Error ≤ tolerance, or bound"
+# The columns of the table of claims and of the checks of one claim, with their CSS classes.
+_CLAIM_COLUMNS = {
+    "Verdict": "verdict",
+    "Claim": "claim",
+    "Predicted": "number",
+    "Measured": "number",
+    _COMPARED: "number error",
+    "Time": "time",
+}
+_CHECK_COLUMNS = {
+    "Check": "name",
+    "Predicted": "number",
+    "Measured": "number",
+    _COMPARED: "number",
+    "Comparison": "comparison",
+    "Result": "result",
+}
 _COMPARISONS = {
     "absolute": "within",
     "relative": "within, relative",
@@ -28,9 +47,9 @@ def counts_html(outcomes: Sequence[Outcome]) -> str:
     """How many claims got each verdict."""
     counts = Counter(outcome.verdict for outcome in outcomes)
     boxes = [
-        f'<li class="count {verdict}"><span class="sign">{sign}</span> {word} '
+        f'<li class="count {verdict}"><span class="sign">{sign}</span> {verdict} '
         f"<b>{counts[verdict]}</b></li>"
-        for verdict, (sign, word) in VERDICTS.items()
+        for verdict, sign in SIGNS.items()
     ]
     return f'<ul class="counts">{"".join(boxes)}</ul>'
 
@@ -39,7 +58,8 @@ def overview_html(outcomes: Sequence[Outcome]) -> str:
     """Every claim as one short link with the sign of its verdict."""
     links = [
         f'<li class="{o.verdict}"><a href="#{anchor("claim", o.claim.id)}">'
-        f"{VERDICTS[o.verdict][0]} {escape(o.claim.id.split('/', 1)[-1])}</a></li>"
+        # Without the paper: the overview has to fit on one screen.
+        f"{SIGNS[o.verdict]} {escape(o.claim.id.split('/', 1)[-1])}</a></li>"
         for o in outcomes
     ]
     return f'<ul class="overview">{"".join(links)}</ul>'
@@ -54,41 +74,45 @@ def claims_html(outcomes: Sequence[Outcome], figures: set[str], claims: set[str]
       links to them.
     """
     rows = "".join(_row(outcome, figures, claims) for outcome in outcomes)
-    head = "".join(
-        f'<th scope="col">{title}</th>'
-        for title in ("Verdict", "Claim", "Predicted", "Measured", _COMPARED, "Time")
+    return f'<table class="claims">{_head(_CLAIM_COLUMNS)}{rows}</table>'
+
+
+def _head(columns: Mapping[str, str]) -> str:
+    titles = "".join(f'<th scope="col">{title}</th>' for title in columns)
+    return f"<thead><tr>{titles}</tr></thead>"
+
+
+def _cells(columns: Mapping[str, str], *contents: str) -> str:
+    """The cells of one row. On a narrow screen the style sheet shows titles beside them."""
+    return "".join(
+        f'<td class="{css}" data-label="{escape(title)}">{content}</td>'
+        for (title, css), content in zip(columns.items(), contents)
     )
-    return f'<table class="claims"><thead><tr>{head}</tr></thead>{rows}</table>'
 
 
 def _row(outcome: Outcome, figures: set[str], claims: set[str]) -> str:
-    claim, worst = outcome.claim, outcome.worst
+    worst, verdict = outcome.worst, outcome.verdict
     shown = ("–", "–", "–")
     if worst is not None:
-        predicted, measured = escape(predicted_text(worst)), escape(value_text(worst.measured))
         name = f'<span class="which">{escape(worst.name)}</span>'
-        shown = (name + predicted, measured, escape(error_text(worst)))
-    cells = (
-        ("Verdict", _verdict(outcome)),
-        ("Claim", _statement(outcome, figures, claims)),
-        *zip(("Predicted", "Measured", _COMPARED), shown),
-        ("Time", duration(outcome.seconds)),
+        predicted, *others = _numbers(worst)
+        shown = (name + predicted, *others)
+    badge = (
+        f'<span class="badge {verdict}"><span class="sign">{SIGNS[verdict]}</span> {verdict}</span>'
     )
-    classes = ("verdict", "claim", "number", "number", "number error", "time")
-    row = "".join(
-        f'<td class="{css}" data-label="{escape(label)}">{content}</td>'
-        for (label, content), css in zip(cells, classes)
-    )
-    name = anchor("claim", claim.id)
+    statement = _statement(outcome, figures, claims)
+    row = _cells(_CLAIM_COLUMNS, badge, statement, *shown, duration(outcome.seconds))
     return (
-        f'<tbody id="{name}" class="{outcome.verdict}"><tr>{row}</tr>'
+        f'<tbody id="{anchor("claim", outcome.claim.id)}" class="{verdict}"><tr>{row}</tr>'
         f'<tr class="more"><td colspan="6">{_details(outcome)}</td></tr></tbody>'
     )
 
 
-def _verdict(outcome: Outcome) -> str:
-    sign, word = VERDICTS[outcome.verdict]
-    return f'<span class="badge {outcome.verdict}"><span class="sign">{sign}</span> {word}</span>'
+def _numbers(check: Check) -> tuple[str, str, str]:
+    """The prediction, the measurement and the error of a check."""
+    texts = predicted_text(check), value_text(check.measured), error_text(check)
+    predicted, measured, error = map(escape, texts)
+    return predicted, measured, error
 
 
 def _statement(outcome: Outcome, figures: set[str], claims: set[str]) -> str:
@@ -116,24 +140,18 @@ def _statement(outcome: Outcome, figures: set[str], claims: set[str]) -> str:
 
 
 def _details(outcome: Outcome) -> str:
-    rows = "".join(
-        f'<tr class="{"passed" if check.passed else "failed"}">'
-        f'<td data-label="Check">{escape(check.name)}</td>'
-        f'<td data-label="Predicted" class="number">{escape(predicted_text(check))}</td>'
-        f'<td data-label="Measured" class="number">{escape(value_text(check.measured))}</td>'
-        f'<td data-label="{_COMPARED}" class="number">{escape(error_text(check))}</td>'
-        f'<td data-label="Comparison">{_COMPARISONS[check.comparison]}</td>'
-        f'<td data-label="Passed">{"✓ passes" if check.passed else "✗ fails"}</td></tr>'
-        for check in outcome.checks
-    )
-    titles = ("Check", "Predicted", "Measured", _COMPARED, "Comparison", "Result")
-    head = "".join(f'<th scope="col">{title}</th>' for title in titles)
-    table = f'<table class="checks"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
+    rows = "".join(_check_row(check) for check in outcome.checks)
+    table = f'<table class="checks">{_head(_CHECK_COLUMNS)}<tbody>{rows}</tbody></table>'
     words = f"<p><b>Tolerance:</b> {escape(outcome.claim.tolerance_reason)}</p>"
-    count = len(outcome.checks)
-    title = f"{count} check{'' if count == 1 else 's'}, tolerance, settings"
+    title = f"{count_of(len(outcome.checks), 'check')}, tolerance, settings"
     body = (table if rows else "") + words + config_html(outcome.config)
     return f"<details><summary>{title}</summary>{body}</details>"
+
+
+def _check_row(check: Check) -> str:
+    css, result = ("passed", "✓ passes") if check.passed else ("failed", "✗ fails")
+    shown = escape(check.name), *_numbers(check), _COMPARISONS[check.comparison], result
+    return f'<tr class="{css}">{_cells(_CHECK_COLUMNS, *shown)}</tr>'
 
 
 def config_html(config: dict) -> str:

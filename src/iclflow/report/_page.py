@@ -1,21 +1,82 @@
 """The report as one self-contained page."""
 
 import base64
+import dataclasses
+import datetime
+import os
+import platform
 from collections.abc import Sequence
+from importlib.metadata import version
 from importlib.resources import files
+from typing import Any
 
 from ..papers import PAPERS, SUBJECTS, Claim, Outcome
 from ._claims import claims_html, config_html, counts_html, overview_html
-from ._model import ReportFigure, RunInfo
 from ._text import anchor, duration, escape, left_out_text
 
-# Folded sections are open on paper.
+# Folded sections are open on paper. The page must work from a file, so its script is inside it.
 _SCRIPT = (
     "addEventListener('beforeprint',()=>document.querySelectorAll('details')"
     ".forEach(d=>{d.dataset.was=d.open;d.open=true}));"
     "addEventListener('afterprint',()=>document.querySelectorAll('details')"
     ".forEach(d=>{d.open=d.dataset.was==='true'}));"
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class RunInfo:
+    """Where, when and how the numbers of a report were computed."""
+
+    date: str
+    tier: str
+    falsify: bool
+    seconds: float
+    machine: str
+    versions: dict[str, str]
+
+    @staticmethod
+    def of_this_machine(tier: str, falsify: bool, seconds: float) -> "RunInfo":
+        import jax
+
+        device = jax.devices()[0]
+        words = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+        if device.platform != "cpu":
+            words += f", {device.device_kind}"
+        return RunInfo(
+            date=datetime.datetime.now().astimezone().isoformat(sep=" ", timespec="seconds"),
+            tier=tier,
+            falsify=falsify,
+            seconds=seconds,
+            machine=words,
+            versions={
+                "iclflow": version("iclflow"),
+                "Python": platform.python_version(),
+                **{name: version(name) for name in ("jax", "diffrax", "numpy", "scipy")},
+            },
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class ReportFigure:
+    """A figure as the report shows it; `image` is None where it could not be drawn.
+
+    **Fields:**
+
+    - `media_type`: of `image`, `image/svg+xml` or `image/png`.
+    - `share`: its width as a share of the page; 1 for two columns of print.
+    - `problem`: why there is no image, in words.
+    """
+
+    name: str
+    title: str
+    caption: str
+    paper: str
+    image: bytes | None
+    media_type: str
+    config: dict[str, Any]
+    seconds: float
+    problem: str = ""
+    share: float = 1.0
 
 
 def render_report(
@@ -74,7 +135,8 @@ def _header(info: RunInfo) -> str:
 
 
 def _whose(outcomes: Sequence[Outcome]) -> str:
-    """A note on whose statements are judged, if one is misstated."""
+    """A note on whose statements are judged, if one is misstated: readers might blame a paper for
+    the words of a summary."""
     if not any(outcome.verdict == "misstated" for outcome in outcomes):
         return ""
     return (
@@ -101,6 +163,7 @@ def _figure(figure: ReportFigure) -> str:
         data = base64.b64encode(figure.image).decode("ascii")
         picture = (
             f'<img src="data:{escape(figure.media_type)};base64,{data}" '
+            # The style sheet scales by `--share`: text has one size in all figures.
             f'alt="{escape(figure.title)}" style="--share: {figure.share:.4g}" loading="lazy">'
         )
     return (

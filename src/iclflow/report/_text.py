@@ -9,6 +9,8 @@ import numpy as np
 
 from ..papers import TIERS, Check, Claim
 
+# A sign for each verdict: readers who do not see colours can tell them apart.
+SIGNS = {"holds": "✓", "fails": "✗", "inconclusive": "?", "misstated": "≠"}
 # Signs of one-sided comparisons.
 _BOUNDS = {"at least": "≥", "at most": "≤"}
 # Longer lists show their ends and their length.
@@ -26,18 +28,23 @@ def anchor(prefix: str, name: str) -> str:
     return f"{prefix}-{safe}"
 
 
+def count_of(count: int, noun: str) -> str:
+    """A number with its noun, such as "2 runs"."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def number(value: Any, digits: int = 6) -> str:
     """A single value: integers in full, others to a few digits."""
     if value is None:
         return "–"
-    if isinstance(value, bool | np.bool_):
+    if isinstance(value, bool | np.bool_):  # before integers: a bool is one
         return "yes" if value else "no"
     if isinstance(value, int | np.integer):
         return str(int(value))
     if isinstance(value, float | np.floating):
         if not math.isfinite(value):
             return {math.inf: "∞", -math.inf: "−∞"}.get(float(value), "not a number")
-        return f"{float(value):.{digits}g}".replace("-", "−")
+        return f"{float(value):.{digits}g}".replace("-", "−")  # a minus sign, not a hyphen
     return str(value)
 
 
@@ -50,10 +57,7 @@ def value_text(value: Any) -> str:
     if not isinstance(value, list | tuple):
         return number(value)
     if any(isinstance(inner, list | tuple) for inner in value):
-        shape = np.shape(value) if _is_array(value) else (len(value),)
-        if math.prod(shape) > _LONGEST_LIST:
-            return _extremes(value, shape)
-        return "; ".join(value_text(inner) for inner in value)
+        return _rows_text(value)
     if not value:
         return "none"
     if len(value) <= _LONGEST_LIST:
@@ -62,21 +66,17 @@ def value_text(value: Any) -> str:
     return f"{ends[0]}, {ends[1]}, …, {ends[2]}, {ends[3]} ({len(value)} values)"
 
 
-def _extremes(value: Any, shape: tuple[int, ...]) -> str:
-    size = " × ".join(str(length) for length in shape)
+def _rows_text(rows: Sequence[Any]) -> str:
+    """Nested lists: a few numbers in full, of many the size and the extremes."""
     try:
-        array = np.asarray(value, float)
-    except (TypeError, ValueError):
-        return f"{size} values"
-    return f"{size} values from {number(array.min())} to {number(array.max())}"
-
-
-def _is_array(value: Any) -> bool:
-    try:
-        np.asarray(value, float)
-    except (TypeError, ValueError):
-        return False
-    return True
+        array = np.asarray(rows, float)
+    except (TypeError, ValueError):  # texts, or rows of different lengths
+        array = None
+    shape = (len(rows),) if array is None else array.shape
+    if math.prod(shape) <= _LONGEST_LIST:
+        return "; ".join(value_text(inner) for inner in rows)
+    size = f"{' × '.join(map(str, shape))} values"
+    return size if array is None else f"{size} from {number(array.min())} to {number(array.max())}"
 
 
 def predicted_text(check: Check) -> str:
@@ -87,6 +87,8 @@ def predicted_text(check: Check) -> str:
 
 def error_text(check: Check) -> str:
     """The error of a measurement and its tolerance; for a bound, the measurement and the bound."""
+    if check.mismatch:
+        return check.mismatch
     if check.comparison == "equal":
         return "equal" if check.passed else "not equal"
     if check.comparison in _BOUNDS:
@@ -100,8 +102,6 @@ def _bound_text(check: Check) -> str:
     """The measurement that violates its bound most, or comes nearest to violating it."""
     sign, lower = _BOUNDS[check.comparison], check.comparison == "at least"
     measured, bound = np.asarray(check.measured, float), np.asarray(check.predicted, float)
-    if measured.size == 0 or (bound.ndim and bound.shape != measured.shape):
-        return "not comparable"
     bound = np.broadcast_to(bound, measured.shape)
     spare = np.where(lower, measured - bound, bound - measured)
     # NaN satisfies no bound, and counts as worse than any number.
@@ -116,16 +116,17 @@ def _bound_text(check: Check) -> str:
 def left_out_text(claims: Sequence[Claim]) -> str:
     """How many claims belong to slower tiers, and the command that computes them."""
     highest = max(claims, key=lambda claim: TIERS.index(claim.tier)).tier
-    one = len(claims) == 1
     names = f" ({', '.join(claim.id for claim in claims)})" if len(claims) <= _LONGEST_LIST else ""
+    verb = "belongs" if len(claims) == 1 else "belong"
     return (
-        f"{len(claims)} more claim{'' if one else 's'}{names} belong{'s' if one else ''} to a tier "
-        f"that takes longer: iclflow verify --tier {highest}"
+        f"{count_of(len(claims), 'more claim')}{names} {verb} to a tier that takes longer: "
+        f"iclflow verify --tier {highest}"
     )
 
 
 def duration(seconds: float) -> str:
     """A time in milliseconds, seconds or minutes."""
+    # The limits lie where rounding would show 1000 ms, and where minutes read better.
     if seconds < 0.95:
         return f"{1000 * seconds:.0f} ms"
     if seconds < 119.5:

@@ -1,4 +1,4 @@
-"""What every risk is: the expected loss of a model on a task, a differentiable scalar function."""
+"""The interface of risks: the expected loss of a model on a task, differentiable and scalar."""
 
 import abc
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..models import AbstractModel
 
-# Weights that use more of a table than this need a wider one: the next step may pass its end.
+# A table that is used up to more than this share is replaced: the next step may pass its end.
 TABLE_FULL = 0.9
 
 
@@ -21,13 +21,13 @@ class AbstractRisk(eqx.Module):
 
     kind: ClassVar[str]
     stochastic: ClassVar[bool] = False
-    # Whether a gradient takes longer than all else in a step of a solver: milliseconds.
+    # Whether a gradient takes milliseconds, longer than all else in a step of a solver.
     costly: ClassVar[bool] = False
-    # Whether its flows drift for most of their time: then steps that stability limits are too many.
+    # Whether its flows drift slowly most of the time: an explicit solver would need too many steps.
     stiff: ClassVar[bool] = False
-    # After how many tries of a solver, or looks, a run must be shown and kept; None: after many.
+    # Solver steps tried between two snapshots of a run, where a step is slow; None: the usual many.
     tries_at_once: ClassVar[int | None] = None
-    # How often descent looks at it, at most, to keep what moves.
+    # The most evaluations that a descent spends on deciding what to save.
     looks: ClassVar[int] = 20_000
 
     @abc.abstractmethod
@@ -54,8 +54,8 @@ class AbstractRisk(eqx.Module):
         return None
 
     def table_reach(self, models: AbstractModel) -> float | None:
-        """How far the table must reach that makes this risk cheap around some models; None where
-        there is no such table, or where it takes longer than what it saves.
+        """The reach of a table that makes this risk cheap around some models; None if there is no
+        such table, or if it does not pay.
 
         Gradient flow then runs on the table, and makes a wider one when weights leave it.
 
@@ -72,7 +72,7 @@ class AbstractRisk(eqx.Module):
 
         **Arguments:**
 
-        - `report`: called with the share of the table that is made, between 0 and 1.
+        - `report`: called with the finished share of the table, between 0 and 1.
         """
         raise TypeError(f"{type(self).__name__} has no table.")
 
@@ -82,15 +82,14 @@ class AbstractRisk(eqx.Module):
 
 
 class AbstractCoefficientRisk(AbstractRisk):
-    """A risk that sees a model only through its `coefficients()`, with a closed-form slope.
+    """A risk that reads a model only through its `coefficients()`, with a closed-form slope.
 
-    One product with the moments gives the slope; the chain rule through the few products that
-    make the coefficients gives the gradient. That is about half the work of differentiating
-    the risk itself.
+    The slope is one product with the moments; the chain rule through the few products that make the
+    coefficients does the rest. That is about half the work of differentiating the risk itself.
     """
 
     def coefficients_of(self, model: AbstractModel) -> Array:
-        """The coefficients of `model`, once it is clear that this risk applies to it."""
+        """The coefficients of `model`, after a check that this risk applies to it."""
         return model.coefficients()
 
     @abc.abstractmethod
@@ -105,7 +104,6 @@ class AbstractCoefficientRisk(AbstractRisk):
         return self.of_coefficients(self.coefficients_of(model))
 
     def gradient(self, model: AbstractModel, key: PRNGKeyArray | None = None) -> AbstractModel:
-        # The slope is linear algebra on moments; autodiff is left with the few products before it.
         coefficients, pull_back = self.pull_back(model)
         return pull_back(self.slope(coefficients))[0]
 

@@ -1,4 +1,4 @@
-"""What every risk is that draws a batch at each call."""
+"""Risks that draw a batch at each call, and the risk on a batch that has been drawn."""
 
 import abc
 from typing import Any, ClassVar
@@ -7,22 +7,22 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..errors import InputError
 from ..models import AbstractModel
-from ..tasks import Estimate
+from ..tasks import Estimate, check_count
 from ._base import AbstractRisk
 
 
 class AbstractBatchRisk(AbstractRisk):
     """The mean of the losses of a batch that has been drawn."""
 
+    kind: ClassVar[str] = "sampled"
+
     @abc.abstractmethod
     def evaluate(self, model: AbstractModel) -> Float[Array, " count"]:
-        """The losses, at whatever precision products are computed with."""
+        """The losses, at the default precision of matrix products."""
 
     def part(self, start: Array, count: int) -> "AbstractBatchRisk":
         """The risk on `count` members of the batch, from number `start` on."""
@@ -51,7 +51,7 @@ class AbstractSampledRisk(AbstractRisk):
         """The risk on `count` draws."""
 
     def randomness(self, key: PRNGKeyArray | None, model: AbstractModel | None = None):
-        """What `key` draws for models like `model`, and nothing that is the same for all keys."""
+        """What depends on `key` in a batch for models like `model`; the rest is added by `on`."""
         return self.draw(some_key(key), self.batch)
 
     def on(self, randomness: Any) -> AbstractBatchRisk:
@@ -79,12 +79,11 @@ class AbstractSampledRisk(AbstractRisk):
 
     def estimate(self, model: AbstractModel, key: PRNGKeyArray, count: int = 100_000) -> Estimate:
         """The risk from `count` draws, with its standard error, in bounded memory."""
-        if count < 2:
-            raise InputError("count", count, "a standard error needs at least 2 sequences")
+        check_count("count", count, least=2)  # one has no standard error
         batches = -(-count // self.batch)
         sums = [_batch_sums(self, model, jr.fold_in(key, i)) for i in range(batches)]
         first, second = jnp.sum(jnp.asarray(sums), 0)
-        # Whole batches: all that was drawn counts.
+        # Whole batches: no draw is thrown away, so that there may be more than `count`.
         total = batches * self.batch
         mean = first / total
         variance = (second / total - mean**2) * total / (total - 1)
@@ -106,19 +105,12 @@ def some_key(key: PRNGKeyArray | None) -> PRNGKeyArray:
     return key
 
 
-def check_batch(batch: int) -> int:
-    """`batch` as a plain `int`: it is a static field, and must be hashable."""
-    if not isinstance(batch, int | np.integer) or batch < 2:
-        raise InputError("batch", batch, "must be a whole number, at least 2")
-    return int(batch)
-
-
 def as_dtype(tree: Any, dtype: DTypeLike) -> Any:
-    """The same model or task with all its numbers of this type."""
+    """The same model or task with all its floating-point numbers cast to `dtype`."""
     return jax.tree.map(lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x, tree)
 
 
 def widest(model: AbstractModel):
-    """The widest type among the weights of a model; that of JAX where it has none."""
+    """The widest type among the weights of a model; JAX's default type if it has none."""
     leaves = [x for x in jax.tree.leaves(model) if eqx.is_inexact_array(x)]
     return jnp.result_type(*leaves) if leaves else jnp.result_type(float)

@@ -12,16 +12,16 @@ from ..runtime.precision import require_float64
 from ..tasks import AbstractTask, LinearRegression, Mixture, RandomLabels
 from ._base import AbstractCoefficientRisk
 
-# Eigenvalues below this share of the largest are zero but for rounding.
+# Eigenvalues below this share of the largest count as zero: they are rounding.
 _ROUNDING = 1e-14
 
 
 class BilinearRisk(AbstractCoefficientRisk):
     """L(A) = c − 2⟨T, A⟩ + ⟨A, C A Λ⟩ with T = E[y_q β x_qᵀ], C = E[ββᵀ], Λ = E[x_q x_qᵀ].
 
-    The three matrices are all that the population says about such a model: two D×D products per
-    gradient, whatever the number of heads and the context length. Where all three are diagonal
-    they are stored as vectors and a gradient costs D² instead of D³.
+    The loss depends on the population through these three matrices alone: a gradient takes two D×D
+    products, whatever the number of heads and the context length. If all three are diagonal they
+    are stored as vectors, and a gradient costs D² instead of D³.
     """
 
     kind: ClassVar[str] = "exact"
@@ -100,7 +100,7 @@ def _moments(task: AbstractTask, normaliser: Normaliser) -> tuple | None:
     if isinstance(task, Mixture):
         covariance = task.components[0].covariance
         if not all(bool(jnp.all(c.covariance == covariance)) for c in task.components):
-            return None  # a sum of Kronecker products is not one
+            return None  # the sum of different C ⊗ Λ is no such product
         parts = [_regression_moments(component, normaliser) for component in task.components]
         weights = task.probabilities
         averaged = [sum(w * part[i] for w, part in zip(weights, parts)) for i in range(3)]
@@ -138,7 +138,7 @@ def _matrix(stored: Array) -> Array:
 
 
 def _inverse_root(matrix: Array) -> Array:
-    """M^(−½), zero where M is: directions without any signal have nothing to gain."""
+    """M^(−½) on the range of M, else zero: directions without signal have nothing to gain."""
     values, vectors = jnp.linalg.eigh(matrix)
     real = values > _ROUNDING * values[-1]
     roots = jnp.where(real, 1 / jnp.sqrt(jnp.where(real, values, 1.0)), 0.0)

@@ -6,15 +6,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-# Columns whose largest coefficient is smaller are rounding, and count as this large.
+# A column with smaller coefficients counts as this large: relative to itself it is all rounding.
 _FLOOR = 0.01
 
 
 class StretchedAxis(NamedTuple):
     """The interval |x| ≤ `reach`, as x = `scale` · sinh(u) with polynomials in u.
 
-    What varies over `scale` near 0, and over a share of x farther out, needs few polynomials: their
-    number grows with the logarithm of `reach`.
+    A function that varies on the scale of `scale` near 0, and of x itself farther out, needs few
+    polynomials: their number grows with the logarithm of `reach`.
     """
 
     reach: float
@@ -44,15 +44,15 @@ def coefficients(values: np.ndarray) -> np.ndarray:
 
 
 def count_significant(found: np.ndarray, tail: float) -> int:
-    """How many coefficients, counted along the first axis, matter: those up to the last that is
-    larger than `tail` times the largest of its column."""
+    """The number of coefficients along the first axis up to the last that is larger than `tail`
+    times the largest of its column."""
     sizes = np.abs(found).reshape(len(found), -1)
     large = np.any(sizes > tail * np.maximum(np.max(sizes, 0), _FLOOR), 1)
     return int(np.flatnonzero(large)[-1]) + 1 if np.any(large) else 1
 
 
 def polynomials(place: Float[Array, "*n"], count: int) -> Float[Array, "*n k"]:
-    """T_0 … T_(count−1) at `place`, from twice as many to twice as many: a small program."""
+    """T_0 … T_(count−1) at `place`. Their number doubles in every step, for a small program."""
     found = jnp.stack([jnp.ones_like(place), place], -1)
     while found.shape[-1] < count:
         top = found.shape[-1] - 1  # T_(top+j) = 2 T_top T_j − T_(top−j)

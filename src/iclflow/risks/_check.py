@@ -12,20 +12,20 @@ from ..models import AbstractModel, Attention, attention_length
 from ..runtime.precision import check_made_in_float64
 from ..tasks import AbstractTask, Sequences
 
-# Sequences on which the coefficients of a model of one's own are compared with its predictions, and
-# the largest deviation, as a share of the predictions: rounding is far below, mistakes far above.
+# A user's coefficients are compared with predictions on so many sequences. The largest difference
+# allowed, relative to the predictions: rounding is far below it, mistakes are far above.
 _SEQUENCES = 4
 _TOLERANCE = 1e-4
 
 
 def check_task_and_model(task: AbstractTask, model: AbstractModel) -> None:
-    """Refuses what is no task or no model, one in the other's place, and sizes that do not fit."""
+    """Refuses anything but a task and a model, in this order, with sizes that fit."""
     if isinstance(task, AbstractModel) and isinstance(model, AbstractTask):
         raise TypeError("`task` and `model` are swapped: the task comes first.")
     for name, value, kind in (("task", task, AbstractTask), ("model", model, AbstractModel)):
         if not isinstance(value, kind):
             raise TypeError(f"`{name}` is of type {type(value).__name__}: must be a {name}.")
-    # Checked here for every kind of risk: rounded weights are refused before anything is computed.
+    # Here for every kind of risk: float32 weights are refused before anything is computed.
     check_made_in_float64(task=task, model=model)
     dim = _inputs(model)
     if dim is not None and dim != task.dim:
@@ -45,7 +45,7 @@ def is_softmax_over_context(model: AbstractModel | None) -> TypeGuard[Attention]
 
 
 def is_blind_softmax(model: AbstractModel) -> TypeGuard[Attention]:
-    """Whether attention is softmax over the context alone, and the same whatever the labels are."""
+    """Whether attention is softmax over the context alone, and does not depend on the labels."""
     return is_softmax_over_context(model) and model.blind
 
 
@@ -59,15 +59,15 @@ def check_own_model(task: AbstractTask, model: AbstractModel) -> None:
     if type(model).__module__.split(".")[0] == __name__.split(".")[0]:
         return
     gap = None
-    # A model that is traced or stacked cannot be checked here; one that cannot predict fails later.
+    # Traced and stacked models cannot be checked here; a model that cannot predict fails later.
     with contextlib.suppress(Exception):
         sequences = task.sample(jr.key(0), _SEQUENCES)
         predicted, stated = model.predict(sequences)[..., 0], _from_coefficients(model, sequences)
         gap = float(jnp.max(jnp.abs(predicted - stated)) / jnp.max(jnp.abs(predicted)))
     if gap is not None and gap > _TOLERANCE:
         raise ValueError(
-            f"`coefficients()` of {type(model).__name__} does not give what its `predict()` gives: "
-            f"they differ by {gap:.2g} of the prediction. A {model.form} model must have "
+            f"`coefficients()` of {type(model).__name__} does not match its `predict()`: they "
+            f"differ by {gap:.2g} of the prediction. A {model.form} model must have "
             f"{_FORMULAS[model.form]}, with sums over the context divided as `divides_by` says."
         )
 
@@ -76,7 +76,7 @@ _FORMULAS = {"bilinear": "ŷ = βᵀAx_q", "cubic": "ŷ = Σ θ_abc G_ab x_q,c"}
 
 
 def _inputs(model: AbstractModel) -> int | None:
-    """The dimension of the inputs that a model reads, where it is known without computing."""
+    """The input dimension of a model, if its shapes say it."""
     circuit = model.coefficients if model.form != "general" else getattr(model, "kq", None)
     # Stacked models have other shapes: their risk finds out when it is called.
     with contextlib.suppress(Exception):
@@ -85,7 +85,7 @@ def _inputs(model: AbstractModel) -> int | None:
 
 
 def _from_coefficients(model: AbstractModel, sequences: Sequences) -> Array:
-    """The predictions that the coefficients of a model stand for."""
+    """The predictions by the coefficients of a model, from the definition of its form."""
     share = 1 / attention_length(sequences.length, model.divides_by)
     if model.form == "bilinear":
         beta = jnp.einsum("...nd,...n->...d", sequences.x, share[..., None] * sequences.y[..., 0])

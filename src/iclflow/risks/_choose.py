@@ -1,6 +1,6 @@
-"""The one function that picks the best risk that exists for a task and a model."""
+"""Picks the best risk that exists for a task and a model; the only place that knows which exist."""
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import jax.random as jr
 from jaxtyping import PRNGKeyArray
@@ -8,6 +8,7 @@ from jaxtyping import PRNGKeyArray
 from ..errors import InputError
 from ..limits import RiskFacts, RiskKind, best_kind, find_kinds
 from ..models import AbstractModel, name_of
+from ..runtime.precision import check_made_in_float64
 from ..tasks import (
     AbstractRegression,
     AbstractTask,
@@ -15,25 +16,82 @@ from ..tasks import (
     Mixture,
     RandomLabels,
     Sequences,
+    check_choice,
     check_key,
     is_whole,
 )
 from ._base import AbstractRisk
+from ._batch import AbstractSampledRisk
 from ._bilinear import exact_bilinear_risk
-from ._check import check_own_model, check_task_and_model, is_blind_softmax
-from ._choose_sampled import Integrate, sampled_risk
+from ._check import check_own_model, check_task_and_model, is_blind_softmax, is_softmax_over_context
 from ._dataset import dataset_risk
-from ._disjoint import Disjoint, spectral_circuits
 from ._draws import Precision
-from ._first_order import first_order_risk
-from ._isotropic import Isotropic, scalar_softmax
-from ._large_context import large_context_risk
+from ._head_task import Disjoint, Isotropic, scalar_softmax, spectral_circuits
+from ._large_context import first_order_risk, large_context_risk, spectral_risk
 from ._multi_exact import exact_multi_risk
 from ._quadratic import FeatureLayout
-from ._sampled import MinibatchRisk
+from ._query_sampled import QuerySampledRisk, contexts_can_be_integrated
+from ._sampled import IntegratedRisk, MinibatchRisk, SampledRisk, labels_can_be_integrated
 from ._softmax_exact import exact_softmax_risk
-from ._spectral import spectral_risk
 from ._token_moments import exact_quadratic_risk
+
+Integrate = Literal["auto", "labels", "posterior", "none", "context"]
+# Default batch sizes: a query with all contexts averaged over replaces several sequences, and costs
+# far more.
+_QUERIES, _SEQUENCES = 64, 256
+
+
+def sampled_risk(
+    task: AbstractTask,
+    model: AbstractModel,
+    batch: int | None = None,
+    integrate: Integrate = "auto",
+    precision: Precision = "float64",
+) -> AbstractSampledRisk:
+    """The risk of models like `model` on fresh sequences, all with the same mean.
+
+    **Arguments:**
+
+    - `integrate`: what is averaged in closed form: `"none"`; `"posterior"`, the part of the query
+      label that cannot be predicted; `"labels"`, all labels (if the attention weights do not depend
+      on them); `"context"`, inputs and labels of the context (softmax attention of that kind: few
+      samples, each of them expensive). `"auto"` is `"labels"` where that exists, else
+      `"posterior"` on linear regression with label noise, where it costs little, else `"none"`.
+      With `precision="float32"` it is `"none"` there too, since a fused pass is many times faster.
+    - `batch`: by default that of the risk: 256 sequences, or 64 queries for `"context"`.
+    - `precision`: as in `SampledRisk`; `"context"` is always in float64.
+    """
+    check_made_in_float64(task=task, model=model)
+    check_choice("integrate", integrate, get_args(Integrate))
+    if integrate == "auto":
+        integrate = least_noise(task, model)
+        if integrate == "posterior" and precision == "float32" and is_softmax_over_context(model):
+            integrate = "none"
+    if batch is None:
+        batch = _QUERIES if integrate == "context" else _SEQUENCES
+    # Both exist for every task and every model.
+    if integrate in ("posterior", "none"):
+        return SampledRisk(task, batch, integrate == "posterior", precision)
+    if isinstance(task, AbstractRegression):
+        if integrate == "labels" and labels_can_be_integrated(task, model):
+            return IntegratedRisk(task, batch, precision)
+        if integrate == "context" and contexts_can_be_integrated(task, model):
+            return QuerySampledRisk(task, batch)
+    raise InputError(
+        "integrate",
+        integrate,
+        'choose "posterior" or "none"',
+        f"does not exist for {name_of(model)} on {type(task).__name__}",
+    )
+
+
+def least_noise(task: AbstractTask, model: AbstractModel) -> Integrate:
+    """As much averaging in closed form as exists at little cost."""
+    if labels_can_be_integrated(task, model):
+        return "labels"
+    noisy = isinstance(task, LinearRegression) and bool(task.noise > 0)
+    return "posterior" if noisy else "none"
+
 
 Kind = Literal["best"] | RiskKind
 
@@ -108,39 +166,45 @@ def risk(
     # Both read a model through its coefficients alone.
     if kind in ("exact", "dataset") and model.form != "general":
         check_own_model(task, model)
+    # Of the other kind of "best" there may be options too.
+    options = {name: given[name] for name in _OPTIONS.get(kind, ()) if name in given}
     if kind == "sampled":
-        return sampled_risk(task, model, **_options_of(given, kind))
+        return sampled_risk(task, model, **options)
     if kind == "large_context":
         return spectral_risk(task, model) or large_context_risk(task)
     if kind == "first_order":
         return first_order_risk(task)
-    if kind == "exact" and scalar_softmax(model) is not None:
-        return exact_softmax_risk(task, **_options_of(given, kind))
-    if kind == "exact" and spectral_circuits(model) is not None:
-        return exact_multi_risk(task, model, **_options_of(given, kind))
     if kind == "exact":
-        chosen = exact_bilinear_risk(task, model) if model.form == "bilinear" else None
-        return exact_quadratic_risk(task, model) if chosen is None else chosen
-    if sequences is None:
-        raise InputError("kind", kind, "a batch of them, or how many", "needs `sequences`")
-    if isinstance(sequences, Sequences):
-        data = sequences
-    else:
-        if not is_whole(sequences) or sequences < 1:
-            raise InputError(
-                "sequences", sequences, "must be sequences of a task, or how many to draw"
-            )
-        if key is not None:
-            check_key(key)
-        data = task.sample(jr.key(0) if key is None else key, int(sequences))
+        return _exact_risk(task, model, **options)
+    data = _draw_data(task, kind, sequences, key)
     if kind == "minibatch":
-        return MinibatchRisk(data, 256 if batch is None else batch)
+        return MinibatchRisk(data, _SEQUENCES if batch is None else batch)
     return dataset_risk(data, model, chunk)
 
 
-def _options_of(given: dict[str, Any], kind: str) -> dict[str, Any]:
-    """The options that a kind has."""
-    return {name: given[name] for name in _OPTIONS[kind] if name in given}
+def _exact_risk(task: AbstractTask, model: AbstractModel, **options: int) -> AbstractRisk:
+    """The cheapest exact risk; linear attention has no `options`."""
+    if scalar_softmax(model) is not None:
+        return exact_softmax_risk(task, **options)
+    if spectral_circuits(model) is not None:
+        return exact_multi_risk(task, model, **options)
+    chosen = exact_bilinear_risk(task, model) if model.form == "bilinear" else None
+    return exact_quadratic_risk(task, model) if chosen is None else chosen
+
+
+def _draw_data(
+    task: AbstractTask, kind: str, sequences: Sequences | int | None, key: PRNGKeyArray | None
+) -> Sequences:
+    """The sequences of a data set, drawn unless they are given."""
+    if isinstance(sequences, Sequences):
+        return sequences
+    if sequences is None:
+        raise InputError("kind", kind, "a batch of them, or how many", "needs `sequences`")
+    if not is_whole(sequences) or sequences < 1:
+        raise InputError("sequences", sequences, "must be sequences of a task, or how many to draw")
+    if key is not None:
+        check_key(key)
+    return task.sample(jr.key(0) if key is None else key, int(sequences))
 
 
 def _check_options(kind: str, given: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 A model that is linear in known features φ of a sequence has the empirical loss
 (1/P) Σ_p (θ·φ_p − y_p)² = ‖Rθ − r‖², with (R | r) the triangular factor of the P × (F+1) matrix of
-features and labels. One pass over the sequences finds it, chunk by chunk. Training on it makes
+features and labels. One pass over the sequences computes it, chunk by chunk. Training on it makes
 the same steps as training on the sequences, at a cost that depends on neither P nor N.
 """
 
@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ..errors import InputError
 from ..limits import MAX_FEATURES
 from ..models import AbstractModel, attention_length
-from ..tasks import Sequences, is_whole
+from ..tasks import Sequences, check_count
 from ._base import AbstractRisk
 from ._quadratic import FeatureLayout, QuadraticRisk
 
@@ -33,18 +33,19 @@ class StoredSequencesRisk(AbstractRisk):
     kind = "dataset"
 
     def __check_init__(self):
-        _check_chunk(self.chunk)
+        if self.chunk is not None:
+            check_count("chunk", self.chunk)
 
     def __call__(self, model: AbstractModel, key: PRNGKeyArray | None = None) -> Float[Array, ""]:
         count = self.sequences.count
         if self.chunk is None or self.chunk >= count:
             return jnp.mean(_squared_errors(model, self.sequences))
         chunks = -(-count // self.chunk)
-        # The last chunk is filled up with sequences that exist, and these are not counted.
+        # All chunks have one shape: the last is filled up with other sequences, of weight zero.
         order = np.arange(chunks * self.chunk).reshape(chunks, self.chunk)
         counted = jnp.asarray(order < count, self.sequences.y_query.dtype)
 
-        # Recomputing a chunk on the way back keeps one chunk in memory at a time.
+        # Recomputed on the backward pass, so that one chunk is in memory at a time.
         @jax.checkpoint
         def of_chunk(chunk: tuple[Array, Array]) -> Array:
             index, weight = chunk
@@ -68,7 +69,8 @@ def dataset_risk(
     - `chunk`: how many sequences to hold at a time. By default the statistics are made in
       chunks of about 32 MB, and the plain mean in one.
     """
-    _check_chunk(chunk)
+    if chunk is not None:
+        check_count("chunk", chunk)
     if sequences.x.ndim != 3 or sequences.count < 1:
         raise InputError(
             "sequences",
@@ -89,11 +91,6 @@ def dataset_risk(
     return QuadraticRisk.from_factor(_factor(sequences, layout, chunk), layout, "dataset")
 
 
-def _check_chunk(chunk: int | None) -> None:
-    if chunk is not None and not (is_whole(chunk) and chunk >= 1):
-        raise InputError("chunk", chunk, "must be a whole number from 1 up, or None")
-
-
 def _factor(sequences: Sequences, layout: FeatureLayout, chunk: int | None) -> np.ndarray:
     """The triangular factor of the matrix of features and labels, divided by √P."""
     columns, count = layout.size + 1, sequences.count
@@ -107,7 +104,7 @@ def _factor(sequences: Sequences, layout: FeatureLayout, chunk: int | None) -> n
             lambda leaf: np.asarray(leaf, np.float64), stored[start : start + chunk]
         )
         rows = np.column_stack([_features(part, layout), part.y_query])
-        # QR of the factor so far with the next rows: squares would lose half of all digits.
+        # QR of the factor so far with the next rows: a Gram matrix would lose half of all digits.
         rows = np.concatenate([triangle, rows / np.sqrt(count)])
         triangle = np.asarray(np.linalg.qr(rows, mode="r"))
     return triangle

@@ -1,4 +1,4 @@
-"""Random contexts in lanes: what the sampled risks of linear regression draw."""
+"""Random contexts in lanes, and their labels, drawn or averaged over: the laws of sampled risks."""
 
 import math
 from typing import Literal
@@ -13,30 +13,25 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..eigen import eigh
-from ..errors import InputError
 from ..runtime.precision import float64_enabled
-from ..tasks import AbstractRegression
-from ._lanes import Lanes
+from ..tasks import AbstractRegression, LinearRegression
+from ._batch import as_dtype
+from ._lanes import Lanes, fast_sum
 
 Precision = Literal["float64", "float32"]
 
 
-def check_precision(precision: str) -> None:
-    if precision not in ("float64", "float32"):
-        raise InputError("precision", precision, 'must be "float64" or "float32"')
-
-
 def draw_dtype(precision: Precision):
-    """The type of what is drawn: what was asked for, as far as it is switched on."""
+    """The type of random numbers: `precision`, or float32 if float64 is not switched on."""
     return jnp.float64 if precision == "float64" and float64_enabled() else jnp.float32
 
 
 def normals(key: PRNGKeyArray, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
     """Independent standard normal numbers, each made of 23 random bits.
 
-    Every random word of 64 bits gives two of them, which halves the cost of the generator, and
-    the same key gives the same numbers in float32 and in float64. Their law is symmetric and ends
-    at 5.3 standard deviations; its variance is 1 − 2e-7 and its fourth moment 3 − 1e-5.
+    A random word of 64 bits becomes two of them, which halves the cost of the generator, and the
+    same key draws the same numbers in float32 and in float64. Their law is symmetric and ends at
+    5.3 standard deviations; its variance is 1 − 2e-7 and its fourth moment 3 − 1e-5.
     """
     if not float64_enabled():  # then there are no words of 64 bits
         return jr.normal(key, shape, dtype)
@@ -58,7 +53,7 @@ class Root(eqx.Module):
 
     @staticmethod
     def of(covariance: Float[Array, "D D"]) -> "Root":
-        # Whether a traced matrix is diagonal cannot be known.
+        # A traced matrix has no values yet: it may or may not be diagonal.
         if isinstance(covariance, Tracer):
             values, vectors = eigh(covariance)
             return Root((vectors * jnp.sqrt(jnp.maximum(values, 0.0))) @ vectors.T)
@@ -117,3 +112,105 @@ class Inputs(eqx.Module):
         length = jnp.asarray(self.contexts, dtype)[picked]
         keep = jnp.arange(longest)[:, None] < length
         return Lanes(jnp.where(keep[:, None], tokens, 0.0), query, length, keep), spare
+
+
+class LabelledInputs(eqx.Module):
+    """Contexts with labels y = w·x + ε, w ~ N(w₀, Γ): the law of `LinearRegression`, in lanes.
+
+    `noisy`: σ² > 0 is certain, so that the posterior needs no eigenvectors.
+    """
+
+    task: LinearRegression
+    inputs: Inputs
+    prior: Root
+    noisy: bool = eqx.field(static=True)
+
+    @staticmethod
+    def of(task: LinearRegression) -> "LabelledInputs":
+        known = not isinstance(task.noise, Tracer)
+        noisy = known and bool(np.all(task.noise > 0))
+        return LabelledInputs(task, Inputs.of(task), Root.of(task.prior_covariance), noisy)
+
+    def draw(
+        self, key: PRNGKeyArray, count: int, dtype: DTypeLike
+    ) -> tuple[Lanes, Float[Array, "1 P"]]:
+        """`count` sequences with tokens (x; y), and their query labels."""
+        key_inputs, key_weights = jr.split(key)
+        lanes, spare = self.inputs.draw(key_inputs, count, dtype, extra=1)
+        task = as_dtype(self.task, dtype)
+        noise = jnp.sqrt(task.noise) * spare[:, 0]
+        w = self.prior.times(normals(key_weights, (task.dim, count), dtype))
+        w = w + task.prior_mean[:, None]
+        y = _dot(lanes.tokens, w) + noise[:-1]
+        y = y if lanes.keep is None else jnp.where(lanes.keep, y, 0.0)
+        y_query = _dot(lanes.query, w) + (noise[-1] if task.noisy_query else 0.0)
+        tokens = jnp.concatenate([lanes.tokens, y[:, None]], 1)
+        return eqx.tree_at(lambda lanes: lanes.tokens, lanes, tokens), y_query[None]
+
+    def posterior(self, lanes: Lanes) -> tuple[Float[Array, "1 P"], Float[Array, "1 P"]]:
+        """Mean of the noiseless query label and variance of the query label, given the context.
+
+        With Γ = FFᵀ, x̃ = Fᵀx and S = Σ x̃x̃ᵀ + σ²I, the weights have mean w₀ + F S⁻¹ Σ x̃(y − w₀·x)
+        and covariance σ² F S⁻¹ Fᵀ. One solution of S u = q̃ gives both numbers.
+        """
+        task = as_dtype(self.task, lanes.query.dtype)
+        # Without noise S may be singular: the task knows how to invert it.
+        if not self.noisy:
+            sequences = lanes.sequences(jnp.zeros_like(lanes.length)[None])
+            return task.bayes_predict(sequences).T, task.bayes_variance(sequences).T
+        x, y, mean = lanes.tokens[:, :-1], lanes.tokens[:, -1], task.prior_mean[:, None]
+        residual = y - _dot(x, mean)
+        x, query = self.prior.times(x), self.prior.times(lanes.query)
+        noise = task.noise * jnp.eye(task.dim, dtype=x.dtype)[..., None]
+        solution = _solve(fast_sum(x[:, :, None] * x[:, None], 0) + noise, query)
+        along = fast_sum(x * residual[:, None], 0)
+        target = _dot(lanes.query, mean) + _dot(along, solution)
+        return target[None], (task.noise * _dot(solution, query) + task.query_noise)[None]
+
+
+class LabelMoments(eqx.Module):
+    """The law of labels, from which means over all labels of a context follow: label j is
+    w_j·x + ε_j, with independent w_j ~ N(mean_j, covariance_j) and independent noise.
+
+    With `rotation` R the labels in the tokens are R times these.
+    """
+
+    mean: Float[Array, "J D"]
+    covariance: Float[Array, "J D D"]
+    noise: Float[Array, " J"]
+    query_noise: Float[Array, " J"]
+    rotation: Float[Array, "J J"] | None
+
+    @staticmethod
+    def of(task: AbstractRegression) -> "LabelMoments":
+        parts = task.parts
+        stacked = lambda name: jnp.stack([getattr(part, name) for part in parts])
+        return LabelMoments(
+            stacked("prior_mean"),
+            stacked("prior_covariance"),
+            stacked("noise"),
+            stacked("query_noise"),
+            task.output_rotation,
+        )
+
+
+def _dot(first: Float[Array, "*rows D P"], second: Float[Array, "D #P"]) -> Array:
+    """Σ_d a_d b_d in every lane, as a sum of products, which XLA fuses with what follows."""
+    products = [first[..., d, :] * second[d] for d in range(second.shape[0])]
+    return sum(products[1:], products[0])
+
+
+def _solve(matrix: Float[Array, "D D P"], right: Float[Array, "D P"]) -> Float[Array, "D P"]:
+    """Solves a small system with a positive-definite matrix in every lane.
+
+    Gauss–Jordan elimination without pivots, which such matrices do not need.
+    """
+    dim = matrix.shape[0]
+    rows = jnp.concatenate([matrix, right[:, None]], 1)
+
+    def eliminate(i: Array, rows: Array) -> Array:
+        pivot = rows[i] / rows[i, i]
+        factors = rows[:, i].at[i].set(0.0)
+        return (rows - factors[:, None] * pivot).at[i].set(pivot)
+
+    return jax.lax.fori_loop(0, dim, eliminate, rows)[:, -1]

@@ -1,4 +1,4 @@
-"""What risks of single heads share: a task that they read, and how it changes with the length."""
+"""Heads given by numbers ω and μ, and the tasks on which the risk depends on nothing else."""
 
 import abc
 import math
@@ -11,21 +11,22 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from ..errors import InputError
-from ..models import AbstractCircuits, AbstractModel, name_of
-from ..runtime.precision import as_float
-from ..tasks import is_whole
+from ..models import AbstractCircuits, AbstractModel, AbstractSpectral, Diagonal, name_of
+from ..runtime.precision import as_float, check_made_in_float64
+from ..tasks import AbstractTask, LinearRegression, MultiTaskRegression
 from ._base import AbstractRisk
+from ._check import is_blind_softmax, is_softmax_over_context
 
-# `typing.Self` would do, but beartype checks single methods and cannot know it.
+# Not `typing.Self`: beartype checks single methods and cannot resolve it.
 _Task = TypeVar("_Task", bound="AbstractHeadTask")
 _Risk = TypeVar("_Risk", bound="AbstractHeadRisk")
 _Circuits = TypeVar("_Circuits", bound=AbstractCircuits)
 
 
 class AbstractHeadTask(eqx.Module):
-    """A task as far as a loss depends on it through the numbers ω and μ of each head."""
+    """What the loss of heads with numbers ω and μ depends on in a task."""
 
-    # What to say to those who want an infinite context.
+    # The end of the error message about an infinite context length.
     limit: ClassVar[str] = ""
 
     lengths: eqx.AbstractVar[Float[Array, " K"]]
@@ -38,7 +39,7 @@ class AbstractHeadTask(eqx.Module):
 
     @abc.abstractmethod
     def heads(self, model: AbstractModel) -> tuple[Float[Array, "H *I"], Float[Array, "H *I"]]:
-        """ω and μ of a model that fits."""
+        """ω and μ of a model, after a check that it fits this task."""
 
     def at_length(self: _Task, length: Any) -> _Task:
         """The same task with another context length, any real number from 1 up."""
@@ -66,7 +67,7 @@ class AbstractHeadRisk(AbstractRisk):
 
 
 def require_circuits(circuits: _Circuits | None, kinds: str, model: AbstractModel) -> _Circuits:
-    """The circuits of a model that fits, or an error that says which would."""
+    """`circuits`, or an error that says which `kinds` of circuits the risk needs."""
     if circuits is None:
         raise TypeError(
             f"This risk is of softmax attention with {kinds} and `self_attention` = False; got "
@@ -75,9 +76,142 @@ def require_circuits(circuits: _Circuits | None, kinds: str, model: AbstractMode
     return circuits
 
 
-def check_digits(digits: int, limits: tuple[int, int]) -> None:
-    """Refuses a precision that a quadrature does not have."""
-    if not is_whole(digits):
-        raise InputError("digits", digits, "must be a whole number")
-    if not limits[0] <= digits <= limits[1]:
-        raise InputError("digits", digits, f"must lie between {limits[0]} and {limits[1]}")
+# How far a covariance may be from a multiple of the identity, relative to it: rounding of
+# covariances that were rotated or typed in.
+_ROUNDING = 1e-12
+
+
+class Isotropic(AbstractHeadTask):
+    """x ~ N(0, cI), w ~ N(0, vI), label noise σ²; any real context lengths.
+
+    Rescaled inputs x/√c are white. That turns ω into cω, and E(w·x)² = c v D is the unit in which
+    losses are measured.
+    """
+
+    limit: ClassVar[str] = "; `theory.infinite_length_loss` is the limit"
+
+    input_variance: Float[Array, ""]
+    signal: Float[Array, ""]  # E(w·x)² = c v D
+    noise: Float[Array, ""]
+    query_noise: Float[Array, ""]
+    lengths: Float[Array, " K"]
+    probabilities: Float[Array, " K"]
+    dim: int = eqx.field(static=True)
+
+    @staticmethod
+    def of(task: AbstractTask) -> "Isotropic | None":
+        """`task` in these terms, or None if it is not isotropic."""
+        if not isinstance(task, LinearRegression):
+            return None
+        inputs, prior = _multiple(task.covariance), _multiple(task.prior_covariance)
+        if inputs is None or prior is None or np.any(np.asarray(task.prior_mean)):
+            return None
+        return Isotropic(
+            input_variance=as_float(inputs),
+            signal=as_float(inputs * prior * task.dim),
+            noise=task.noise,
+            query_noise=task.query_noise,
+            lengths=as_float(task.contexts),
+            probabilities=task.context_probabilities,
+            dim=task.dim,
+        )
+
+    @staticmethod
+    def require(task: AbstractTask, what: str) -> "Isotropic":
+        """The same, or an error that begins with `what` needs an isotropic task."""
+        check_made_in_float64(task=task)
+        found = Isotropic.of(task)
+        if found is None:
+            raise ValueError(
+                f"{what} needs a LinearRegression whose `covariance` and `prior_covariance` are "
+                "multiples of the identity and whose `prior_mean` is 0. Other tasks have the kinds "
+                "large_context, dataset, minibatch and sampled."
+            )
+        return found
+
+    @property
+    def of_zero(self) -> Float[Array, ""]:
+        return self.signal + self.query_noise
+
+    def heads(self, model: AbstractModel) -> tuple[Float[Array, " H"], Float[Array, " H"]]:
+        """ω for white inputs, and μ."""
+        kinds = "Diagonal circuits, one `omega` per head, one label"
+        circuits = require_circuits(scalar_softmax(model), kinds, model)
+        if circuits.dim != self.dim:
+            raise ValueError(
+                f"The model has D = {circuits.dim} and the task D = {self.dim}: must be equal."
+            )
+        return self.input_variance * circuits.omega, circuits.mu[:, 0]
+
+
+def scalar_softmax(model: AbstractModel) -> Diagonal | None:
+    """The circuits of attention that is softmax(ω_h x·x_q), one number ω per head, over the context
+    alone, with one label."""
+    if not is_softmax_over_context(model) or not isinstance(model.circuits, Diagonal):
+        return None
+    circuits = model.circuits
+    return circuits if circuits.labels == 1 and not circuits.per_coordinate else None
+
+
+def _multiple(matrix: Array) -> float | None:
+    """c, if the matrix is cI."""
+    entries = np.asarray(matrix)
+    factor = float(np.mean(np.diag(entries)))
+    rest = np.max(np.abs(entries - factor * np.eye(len(entries))))
+    return factor if rest <= _ROUNDING * abs(factor) else None
+
+
+class Disjoint(AbstractHeadTask):
+    """I tasks: y_i = β_i·x_i + ε_i, β_i ~ N(0, λ_i I) on block i; any real context lengths."""
+
+    signal: Float[Array, " I"]
+    noise: Float[Array, " I"]
+    query_noise: Float[Array, " I"]
+    lengths: Float[Array, " K"]
+    probabilities: Float[Array, " K"]
+    coordinates: tuple[tuple[int, ...], ...] = eqx.field(static=True)
+
+    @staticmethod
+    def of(task: AbstractTask, model: AbstractModel) -> "Disjoint | None":
+        """`task` in these terms, if it is not rotated and `model` is decomposable on its blocks."""
+        circuits = spectral_circuits(model)
+        if not isinstance(task, MultiTaskRegression) or circuits is None:
+            return None
+        check_made_in_float64(task=task, model=model)
+        same = [set(read) for read in task.coordinates] == [set(r) for r in circuits.coordinates]
+        if task.rotated or not same:
+            return None
+        return Disjoint(
+            signal=task.signal,
+            noise=task.noise,
+            query_noise=task.query_noise,
+            lengths=as_float(task.contexts),
+            probabilities=task.context_probabilities,
+            coordinates=task.coordinates,
+        )
+
+    @property
+    def sizes(self) -> Float[Array, " I"]:
+        """d_i."""
+        return jnp.asarray(np.asarray([len(read) for read in self.coordinates], float))
+
+    @property
+    def of_zero(self) -> Float[Array, ""]:
+        return jnp.sum(self.signal * self.sizes + self.query_noise)
+
+    def heads(self, model: AbstractModel) -> tuple[Float[Array, "H I"], Float[Array, "H I"]]:
+        kinds = "Spectral or BalancedSpectral circuits"
+        circuits = require_circuits(spectral_circuits(model), kinds, model)
+        if [set(read) for read in circuits.coordinates] != [set(r) for r in self.coordinates]:
+            raise ValueError(
+                f"The model has the blocks {circuits.coordinates} and the task {self.coordinates}: "
+                "must be the same."
+            )
+        return circuits.omega(), circuits.mu()
+
+
+def spectral_circuits(model: AbstractModel) -> AbstractSpectral | None:
+    """The circuits of softmax attention over the context, if they are decomposable."""
+    if not is_blind_softmax(model) or not isinstance(model.circuits, AbstractSpectral):
+        return None
+    return model.circuits

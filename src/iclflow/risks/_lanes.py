@@ -1,4 +1,4 @@
-"""One pass of attention over many sequences, each in a lane of its own.
+"""One pass of attention over many sequences, one per lane.
 
 The axis over sequences comes last, so that every operation runs over it in full vectors. Two
 contractions with the tokens carry all the work, and each is the transpose of the other: the
@@ -27,7 +27,7 @@ class Lanes(eqx.Module):
     - `tokens`: x, or (x; y) where the labels are drawn too; zero at padding.
     - `query`: x_q.
     - `length`: of each context.
-    - `keep`: False at padding; None where all contexts are as long.
+    - `keep`: False at padding; None if all contexts have one length.
     """
 
     tokens: Float[Array, "N A P"]
@@ -55,17 +55,17 @@ def attention(
     key_query: Float[Array, "H A D"],
     lanes: Lanes,
 ) -> tuple[Float[Array, "H M P"], Float[Array, "M A P"]]:
-    """What each head gives to each token, and these tokens: those of the context, then the
-    query's where the model attends to it.
+    """The attention weights of each head, and the tokens that they are for: those of the context,
+    then the query's own if the model attends to it.
 
     **Arguments:**
 
     - `model`: only its kind of attention is read.
-    - `key_query`: from query inputs to the entries that the tokens of `lanes` have.
+    - `key_query`: from query inputs to the entries of the tokens in `lanes`.
     """
     tokens, keep = lanes.tokens, lanes.keep
     if model.self_attention:
-        # The query has no label: zeros stand in its place.
+        # The query has no label: zeros fill its place.
         idle = tokens.shape[1] - lanes.query.shape[0]
         query = jnp.pad(lanes.query, ((0, idle), (0, 0)))
         tokens = jnp.concatenate([tokens, query[None]])
@@ -92,7 +92,7 @@ def over_tokens(
     return fast_sum(weights[:, :, None] * tokens, 1)
 
 
-# The transpose of a sum of slices would be a sum of padded slices, and not run over full vectors.
+# By hand: the transpose of a sum of slices would be a sum of padded slices, without full vectors.
 over_entries.defvjp(
     lambda vectors, tokens: (over_entries(vectors, tokens), tokens),
     lambda tokens, slope: (over_tokens(slope, tokens), None),
@@ -111,8 +111,8 @@ def fast_sum(array: Array, axis: int) -> Array:
 
 
 def _sum_of_slices(array: Array, axis: int) -> Array:
-    """A sum for which XLA writes vector instructions on a CPU: so many slices are added before
-    what is left is fast_sum. A sum of products along an axis that is not the last gets none."""
+    """A sum for which XLA writes vector instructions on a CPU: slices are added first, and then the
+    rest along the axis. A plain sum of products along an axis that is not the last gets none."""
     size = array.shape[axis]
     part = lambda start, stop: jax.lax.slice_in_dim(array, start, stop, axis=axis)
     slices = min(_SLICES, size)
@@ -122,8 +122,8 @@ def _sum_of_slices(array: Array, axis: int) -> Array:
     return total if rest == size else total + jnp.sum(part(rest, size), axis)
 
 
-# Written out, so that the derivative is made of the weights: else the exponentials are computed
-# once for every use.
+# With a derivative by hand, made of the weights: XLA would compute the exponentials again for every
+# use of them.
 @jax.custom_jvp
 def _softmax(scores: Float[Array, "H M P"]) -> Float[Array, "H M P"]:
     exponentials = jnp.exp(scores - jnp.max(scores, 1, keepdims=True))

@@ -9,17 +9,15 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..errors import InputError
 from ..models import AbstractModel
 from ..runtime.precision import require_float64
-from ..tasks import AbstractTask
-from ._block_norms import BlockNorms, block_norms
-from ._disjoint import Disjoint
-from ._head_task import AbstractHeadRisk, check_digits
+from ..tasks import AbstractTask, check_choice, check_count
+from ._head_task import AbstractHeadRisk, Disjoint
+from ._query_norms import BlockNorms, block_norms
 from ._query_quadrature import Averages, Resolution
 
 _DIGITS = (3, 10)
-# The steepness up to which grids are made: a few values, each a program of its own.
+# The steepness up to which grids are made: few values, since each compiles another program.
 _STEEPNESS = (4.0, 6.0, 8.0, 12.0, 16.0, 20.0)
 
 
@@ -28,16 +26,16 @@ class ExactMultiRisk(AbstractHeadRisk):
 
     Given a query with block norms r_i = |x_q,i|, head h sees tokens through scores of direction
     v_h = (ω_hi r_i)_i in the space of the I blocks, and returns m_h = Σ p_ℓ s_ℓ, where s_ℓ are the
-    inputs' components along the query's blocks. Its moments are known from three numbers a pair of
+    inputs' components along the query's blocks. Its moments follow from three numbers per pair of
     heads (`_query_quadrature`), and with G_hk = E[p_h·p_k] task i has the loss
 
         σ_i² + λ_i [r_i² − 2 r_i μ_i·E m_i + μ_iᵀ(E[m_i m_iᵀ] + (d_i − 1) G)μ_i] + σ_i² μ_iᵀG μ_i
 
-    (docs/theory/multitask.md). What is left is a mean over the r_i: a product of Gauss rules for up
-    to three tasks; for more, evenly spread points with weights that make polynomials exact. N may
-    be any real number from 1 up. For up to three tasks losses are right to about 10^−`digits` of
-    that of predicting zero while scores have standard deviations up to 3; steeper heads and more
-    tasks lose digits. `with_error` says how right a value is, `losses_with_error` for each task.
+    (docs/theory/multitask.md). The mean over the r_i remains: a product of Gauss rules for up to
+    three tasks; for more, evenly spread points with weights that make polynomials exact. N may be
+    any real number from 1 up. For up to three tasks the error is about 10^−`digits` of the loss of
+    predicting zero while scores have standard deviations up to 3; steeper heads and more tasks lose
+    digits. `with_error` estimates the error of a value, `losses_with_error` for each task.
 
     **Fields:**
 
@@ -52,8 +50,8 @@ class ExactMultiRisk(AbstractHeadRisk):
     """
 
     kind: ClassVar[str] = "exact"
-    # A gradient takes seconds: a step is shown as soon as it is done, and is explicit, since the
-    # Jacobian of an implicit one would take as many gradients as there are weights.
+    # A gradient takes seconds: every step is shown at once. (And it is explicit: the Jacobian of an
+    # implicit one would take as many gradients as there are weights.)
     tries_at_once: ClassVar[int | None] = 1
 
     task: Disjoint
@@ -61,9 +59,8 @@ class ExactMultiRisk(AbstractHeadRisk):
     steepest: float = eqx.field(static=True, default=_STEEPNESS[0])
 
     def __check_init__(self):
-        check_digits(self.digits, _DIGITS)
-        if self.steepest not in _STEEPNESS:
-            raise InputError("steepest", self.steepest, f"must be one of {_STEEPNESS}")
+        check_count("digits", self.digits, _DIGITS[1], _DIGITS[0])
+        check_choice("steepest", self.steepest, _STEEPNESS)
         require_float64("The exact risk")
 
     def __call__(self, model: AbstractModel, key: PRNGKeyArray | None = None) -> Float[Array, ""]:
@@ -83,17 +80,15 @@ class ExactMultiRisk(AbstractHeadRisk):
     def losses_with_error(
         self, model: AbstractModel
     ) -> tuple[Float[Array, " I"], Float[Array, " I"]]:
-        """The risk of each task on a grid of two digits more, and how wrong it may be.
-
-        That is the difference from the usual grid, as a part of the error that falls off with the
-        number of nodes along each norm, as it does for steep heads on small blocks.
-        """
+        """The risk of each task on a grid of two more digits, and an estimate of its error."""
         fine = self._losses(model, self.digits + 2)
-        nodes = self.digits + 1  # and two more
+        # For steep heads on small blocks the error falls only as 1/n with n nodes along each norm:
+        # the difference from n + 2 nodes is then 2/(n + 2) of it.
+        nodes = self.digits + 1
         return fine, (nodes + 2) / 2 * jnp.abs(fine - self._losses(model, self.digits))
 
     def with_error(self, model: AbstractModel) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """The risk on a grid of two digits more, and the sum of the errors of all tasks."""
+        """The risk on a grid of two more digits, and the sum of the errors of all tasks."""
         fine, errors = self.losses_with_error(model)
         return jnp.sum(fine), jnp.sum(errors)
 
@@ -111,7 +106,7 @@ class ExactMultiRisk(AbstractHeadRisk):
 
 
 class _Moments(eqx.Module):
-    """Of what heads return at each query, averaged over contexts and their lengths."""
+    """Moments of the heads' outputs at each query, averaged over contexts and their lengths."""
 
     mean: Float[Array, "R H I"]
     product: Float[Array, "R H H I"]
@@ -124,7 +119,7 @@ class _Moments(eqx.Module):
         scores = omega * norms.radii[:, None, :]
         found = Averages.of(scores, task.lengths, task.probabilities, resolution)
         heads = np.arange(len(omega))
-        # Row and column h of the matrices are heads; the diagonal is a head with itself.
+        # The diagonal is a head with itself; off it, every pair was computed once.
         overlap = jnp.zeros((len(scores), len(heads), len(heads)))
         overlap = overlap.at[:, heads, heads].set(found.square)
         product = jnp.zeros((*overlap.shape, omega.shape[1]))
@@ -142,7 +137,7 @@ class _Moments(eqx.Module):
 def exact_multi_risk(
     task: AbstractTask, model: AbstractModel, digits: int | None = None
 ) -> ExactMultiRisk:
-    """The exact risk of decomposable softmax attention on tasks with blocks of their own.
+    """The exact risk of decomposable softmax attention on tasks with disjoint blocks.
 
     **Arguments:**
 
@@ -156,9 +151,8 @@ def exact_multi_risk(
             "dataset, minibatch and sampled."
         )
     omega, _ = found.heads(model)
-    # Weights that are not known yet are taken for gentle ones.
+    # Traced weights have no values yet: they are assumed not to be steep.
     needed = 0.0 if isinstance(omega, Tracer) else steepness(omega, found)
-    # Few values: each is a program of its own.
     steepest = next((each for each in _STEEPNESS if each >= needed), _STEEPNESS[-1])
     return ExactMultiRisk(found, 4 if digits is None else digits, steepest)
 
@@ -166,15 +160,15 @@ def exact_multi_risk(
 def steepness(omega: Float[Array, "H I"], task: Disjoint) -> float:
     """The largest standard deviation of a head's scores at queries with norms of √d_i + 2.
 
-    Few blocks of a query are longer: for d_i = 1 one in 370.
+    Few blocks of a query are longer: for d_i = 1 one in 370 (a normal variable beyond 3).
     """
     far = np.sqrt(np.asarray(task.sizes)) + 2
     return float(np.max(np.linalg.norm(np.asarray(omega) * far, axis=1)))
 
 
 def _resolution(digits: int, steepest: float) -> Resolution:
-    """Grids whose errors are below 10^−digits where scores are not steep (measured)."""
-    # A token's part in an integrand is a step in its score, of a width that is one over the slope.
+    """Grids with errors below 10^−digits for scores that are not steep (measured)."""
+    # As a function of a token's normal variable an integrand is a step of width one over the slope.
     finer = steepest / _STEEPNESS[0]
     return Resolution(
         nodes=round(5.5 * digits + 7),

@@ -12,7 +12,8 @@ from ..models import AbstractModel, Attention, Merged, Separate, name_of
 from ..runtime.precision import as_float
 from ._base import AbstractCoefficientRisk
 
-# Factors are zero but for rounding (1e-16) where they lack rank, and above 1e-8 elsewhere.
+# Singular values of a factor below this share of the largest count as zero: rounding leaves 1e-16,
+# and those that matter are above 1e-8.
 _RANK_TOLERANCE = 1e-10
 
 
@@ -40,7 +41,7 @@ class FeatureLayout(NamedTuple):
 
     @property
     def coefficient_shape(self) -> tuple[int, ...]:
-        """The shape of what `coefficients()` of a model gives."""
+        """The shape of `coefficients()` of a model."""
         tokens = self.dim + 1
         if self.form == "bilinear":
             return (self.dim, self.dim)
@@ -64,7 +65,7 @@ class FeatureLayout(NamedTuple):
         first, second = self.pairs()
         tokens = self.dim + 1
         rows = coefficients.reshape(tokens**2, self.dim)
-        # A pair (a, a) stands in the tensor once, every other pair twice.
+        # A pair (a, a) occurs in the tensor once, every other pair twice.
         mirrored = np.where(first == second, 0.0, 1.0).astype(rows.dtype)[:, None]
         packed = rows[first * tokens + second] + mirrored * rows[second * tokens + first]
         return packed.reshape(-1)
@@ -73,12 +74,13 @@ class FeatureLayout(NamedTuple):
         """The coefficients, symmetric in (a, b), that `pack` turns into `packed`."""
         if self.form == "bilinear":
             return packed.reshape(self.coefficient_shape)
-        # Both of (a, b) and (b, a) get half, so that `pack` adds them up again.
+        # Half for (a, b) and half for (b, a): `pack` adds them up again.
         halves = np.where(np.eye(self.dim + 1) > 0, 1.0, 0.5)[..., None]
         return self.unpack_slope(packed) * halves.astype(packed.dtype)
 
     def unpack_slope(self, slope: Float[Array, " F"]) -> Array:
-        """The transpose of `pack`: a derivative by packed coefficients as one by coefficients."""
+        """The transpose of `pack`: takes derivatives by packed coefficients to those by
+        coefficients."""
         if self.form == "bilinear":
             return slope.reshape(self.coefficient_shape)
         first, second = self.pairs()
@@ -90,9 +92,9 @@ class FeatureLayout(NamedTuple):
 class QuadraticRisk(AbstractCoefficientRisk):
     """The mean squared error of every model of one layout, from the moments of its features.
 
-    The cost does not depend on how many sequences, or how long ones, the moments came from. The
-    loss is ‖Rθ − r‖², which stays accurate where θᵀMθ − 2mᵀθ + c₀ would cancel; the slope alone
-    takes one product with M.
+    The cost depends neither on the number of sequences behind the moments nor on their length. The
+    loss is ‖Rθ − r‖², which stays accurate where θᵀMθ − 2mᵀθ + c₀ would cancel; a slope without the
+    loss takes one product with M.
     """
 
     factor: Float[Array, "rows F"]
@@ -111,7 +113,7 @@ class QuadraticRisk(AbstractCoefficientRisk):
 
         - `triangle`: any matrix with F + 1 columns whose Gram matrix is [[M, m], [mᵀ, c₀]].
         - `layout`: of the features.
-        - `kind`: where the moments come from, `"exact"` or `"dataset"`.
+        - `kind`: `"exact"` or `"dataset"`, the origin of the moments.
         """
         factor, target = triangle[:, :-1], triangle[:, -1]
         best = _least_squares(factor, target)
@@ -134,7 +136,7 @@ class QuadraticRisk(AbstractCoefficientRisk):
         return self.layout.unpack_slope(slope).astype(coefficients.dtype)
 
     def minimiser(self) -> Array:
-        """The coefficients of the smallest risk (of these, the packed ones of least norm)."""
+        """The coefficients of the smallest risk; of several, the packed ones of least norm."""
         best = _least_squares(np.asarray(self.factor), np.asarray(self.target))
         return self.layout.unpack(as_float(best))
 
@@ -143,7 +145,7 @@ class QuadraticRisk(AbstractCoefficientRisk):
         return self.minimum if _reaches_everything(model, self.layout) else None
 
     def value_and_gradient(self, model: AbstractModel, key: PRNGKeyArray | None = None):
-        # With the residual at hand, Rᵀ(Rθ − r) is the slope: two products give both.
+        # The slope is Rᵀ(Rθ − r): with the residual of the loss, two products make both.
         coefficients, pull_back = self.pull_back(model)
         residual = self.factor @ self.layout.pack(coefficients) - self.target
         slope = self.layout.unpack_slope(2 * (residual @ self.factor)).astype(coefficients.dtype)
@@ -166,7 +168,7 @@ class QuadraticRisk(AbstractCoefficientRisk):
 
 
 def _layout(model: AbstractModel, shape: tuple[int, ...]) -> FeatureLayout:
-    # A query token has no label, so a bilinear form does not see whether it is attended to.
+    # A query token has no label, so that attention to it adds nothing to a bilinear form.
     attends = model.form == "bilinear" or bool(getattr(model, "self_attention", True))
     normaliser = getattr(model, "normaliser", "context")
     layout = FeatureLayout(model.form, shape[-1], normaliser, attends)  # pyright: ignore
@@ -193,7 +195,7 @@ def _reaches_everything(model: AbstractModel, layout: FeatureLayout) -> bool:
     if isinstance(circuits, Merged):
         return circuits.heads >= layout.dim + 1
     if isinstance(circuits, Separate):
-        # Each of the D + 1 slices θ[a] is a matrix of rank up to D, of which a head gives R.
+        # Each of the D + 1 slices θ[a] is a matrix of rank up to D, and a head adds R to its rank.
         rank = circuits.K.shape[-1]
         return circuits.heads >= (layout.dim + 1) * -(-layout.dim // rank)
     return False

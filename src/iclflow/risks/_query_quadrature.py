@@ -27,22 +27,22 @@ from jaxtyping import Array, Float
 
 from ._softmax_grids import typical_score
 
-# Variances of scores below this count as this: directions of zero length have no gradient.
+# Added to variances of scores: the square root of zero has no gradient.
 _TINY = 1e-12
-# Guards the logarithm of a bracket in which no token survives.
+# Added to brackets: the logarithm of one that underflows would be infinite.
 _LEAST = 1e-300
-# How many integrals are computed together: bounds the memory.
+# How many integrals are computed at a time, which bounds the memory.
 _TOGETHER = 16
-# Places among which the right end of the scores is chosen: a coarse grid wastes few nodes.
+# Candidates for the right end of the scores: a coarse choice wastes few nodes.
 _CANDIDATES = 48
-# Beyond so many standard deviations a normal score counts for nothing in the stretch of a head.
+# Normal scores beyond so many standard deviations do not lengthen the stretch of a head.
 _FARTHEST = 7
 
 
 class Resolution(NamedTuple):
-    """Nodes along log t and along a normal score; what is neglected at the ends is exp(−tail).
+    """Nodes along log t and along a normal score; exp(−tail) is neglected at the ends.
 
-    The defaults are right to about 1e-7 where scores have standard deviations up to 3.
+    With the defaults errors are about 1e-7 for scores with standard deviations up to 3.
     """
 
     nodes: int = 40
@@ -94,7 +94,7 @@ class PairMoments(NamedTuple):
 def head_moments(
     variance: Float[Array, "*#batch"], length: Float[Array, "*#batch"], resolution: Resolution
 ) -> HeadMoments:
-    """Of heads whose scores have these variances, on contexts of these lengths."""
+    """The moments of heads whose scores have these variances, on contexts of these lengths."""
     one = lambda variance, length: _one_head(variance, length, resolution)
     return HeadMoments(*_each(one, variance, length))
 
@@ -106,13 +106,13 @@ def pair_moments(
     length: Float[Array, "*#batch"],
     resolution: Resolution,
 ) -> PairMoments:
-    """Of pairs of heads whose scores have these variances and this covariance."""
+    """The moments of pairs of heads whose scores have these variances and this covariance."""
     one = lambda *pair: _one_pair(*pair, resolution=resolution)
     return PairMoments(*_each(one, first, second, product, length))
 
 
 class Averages(NamedTuple):
-    """What heads with given scores return, averaged over contexts and their lengths.
+    """Moments of the outputs of heads with given scores, averaged over contexts and lengths.
 
     **Fields:**
 
@@ -162,13 +162,13 @@ class Averages(NamedTuple):
 
 
 def _each(function: Callable[..., tuple[Array, ...]], *arguments: Array) -> Array:
-    """The numbers of `function` for each element, along a new first axis."""
+    """Applies `function` to each element; its numbers are along a new first axis."""
     shape = jnp.broadcast_shapes(*(argument.shape for argument in arguments))
     flat = tuple(jnp.broadcast_to(argument, shape).reshape(-1) for argument in arguments)
-    # A last batch of another size would be compiled by itself: it is filled up with ones.
+    # The last batch is filled up with ones: one of another size would be compiled again.
     fill = -flat[0].size % _TOGETHER
     flat = tuple(jnp.pad(argument, (0, fill), constant_values=1.0) for argument in flat)
-    # Computing the tables again on the way back keeps no more than some of them at a time.
+    # Recomputed on the backward pass, so that the tables of one batch are in memory at a time.
     one = jax.checkpoint(lambda of: jnp.stack(function(*of)))
     found = jax.lax.map(one, flat, batch_size=_TOGETHER)
     return found[: len(found) - fill].T.reshape(found.shape[1], *shape)
@@ -180,7 +180,7 @@ def _one_head(variance: Array, length: Array, resolution: Resolution) -> tuple[A
     z, weight = _normal_nodes(length, resolution)
     e, g1, g2, g3, g4 = (table @ weight for table in _tables(x[:, None] + slope * z, 4))
     once, twice = _powers(e, length)
-    one = jnp.sum(dx * once * g1)  # 1 but for the error of the grid, which cancels
+    one = jnp.sum(dx * once * g1)  # 1 up to the error of the grid, which the ratios cancel
     square = jnp.sum(dx * once * g2)
     cube = jnp.sum(dx * once * g3) / 2
     fourth = jnp.sum(dx * (once * g4 + twice * g2**2)) / 6
@@ -216,16 +216,16 @@ def _one_pair(
 
 
 def _score_nodes(slope: Array, length: Array, resolution: Resolution) -> tuple[Array, Array]:
-    """Nodes along x and their weights. Where they lie is no part of a gradient.
+    """Nodes along x and their weights.
 
     x = knee + ξ − exp(−ξ − stretch): left of the knee, where the integrand is a tail exp(x), steps
     grow. A saturated head, whose largest score dominates, is flat for a stretch before that.
     """
-    # An integral does not depend on where its nodes lie, but for an error that needs no gradient.
+    # Moving the nodes changes an integral by its error alone, which needs no gradient.
     slope = jax.lax.stop_gradient(slope)
     freezing, typical = jnp.sqrt(2 * jnp.log(length)), typical_score(slope, length)
     stretch = jnp.clip(slope**2 - slope * freezing, 0, slope * jnp.maximum(_FARTHEST - freezing, 0))
-    # The right end is the first of some candidates at which no token is left unattended.
+    # The right end is the first candidate where P(all scores are below) has fallen to exp(−tail).
     z, weight = _normal_nodes(length, resolution)
     far = jnp.maximum(slope * z[-1] + math.log(resolution.tail) + typical, 1.0)
     candidates = jnp.linspace(0, 1, _CANDIDATES) * far
@@ -239,7 +239,7 @@ def _score_nodes(slope: Array, length: Array, resolution: Resolution) -> tuple[A
 
 
 def _normal_nodes(length: Array, resolution: Resolution) -> tuple[Array, Array]:
-    """Nodes along z ~ N(0, 1), as far as one of so many variables may lie, and their weights."""
+    """Nodes along z ~ N(0, 1), as far as the largest of so many may lie, and their weights."""
     far = jnp.sqrt(2 * (resolution.tail + jnp.log(length)))
     z = far * jnp.linspace(-1, 1, resolution.normal_nodes)
     return z, (z[1] - z[0]) * jnp.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
@@ -255,6 +255,6 @@ def _tables(scores: Array, most: int) -> list[Array]:
 
 
 def _powers(bracket: Array, length: Array) -> tuple[Array, Array]:
-    """What one token, and what two different ones, are multiplied by."""
+    """L·bracket^(L−1) and L(L−1)·bracket^(L−2): the factors of one token, and of two different."""
     log = jnp.log(bracket + _LEAST)
     return length * jnp.exp((length - 1) * log), length * (length - 1) * jnp.exp((length - 2) * log)

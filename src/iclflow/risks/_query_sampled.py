@@ -1,10 +1,8 @@
 """Risk on fresh queries: the context is averaged over too, by quadrature.
 
-Given the query q, a head sees a random context through its score vector W_h q alone, and all that a
-quadratic loss asks of two heads is the first and second moments of what they return.
+Given the query q, the output of a head depends on its weights through the score vector W_h q alone,
+and a quadratic loss needs the first and second moments of the outputs of two heads, no more.
 """
-
-from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -13,14 +11,13 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..models import AbstractModel, Attention
 from ..runtime.precision import require_float64
-from ..tasks import AbstractRegression, AbstractTask
-from ._batch import AbstractBatchRisk, AbstractSampledRisk, check_batch
+from ..tasks import AbstractRegression, AbstractTask, check_count
+from ._batch import AbstractBatchRisk, AbstractSampledRisk
 from ._check import is_softmax_over_context
-from ._context_batch import output_circuits, require_blind
-from ._draws import Inputs, normals
-from ._integrated import labels_can_be_integrated
-from ._labels import LabelMoments
+from ._draws import Inputs, LabelMoments, normals
+from ._lane_batches import output_circuits, require_blind
 from ._query_quadrature import Averages, Resolution
+from ._sampled import labels_can_be_integrated
 
 
 def contexts_can_be_integrated(task: AbstractTask, model: AbstractModel) -> bool:
@@ -31,9 +28,9 @@ def contexts_can_be_integrated(task: AbstractTask, model: AbstractModel) -> bool
 class QuerySampledRisk(AbstractSampledRisk):
     """The mean over `batch` fresh queries of the loss averaged over contexts and labels.
 
-    Far less noise than any other sampled risk, at a far higher cost for each sample: it pays
-    where few samples must do. It exists for softmax attention that does not see the labels and
-    in which the query does not attend to itself, with any key-query matrices, on linear
+    It has far less noise than any other sampled risk, and each sample costs far more: it pays if
+    there can be few samples. It exists for softmax attention whose weights do not depend on the
+    labels and in which the query does not attend to itself, with any key-query matrices, on linear
     regression with one label or several. `resolution`: of the quadrature.
     """
 
@@ -53,7 +50,7 @@ class QuerySampledRisk(AbstractSampledRisk):
         self.task = task
         self.inputs = Inputs.of(task)
         self.labels = LabelMoments.of(task)
-        self.batch = check_batch(batch)
+        self.batch = check_count("batch", batch, least=2)
         self.resolution = resolution
 
     def draw(self, key: PRNGKeyArray, count: int) -> "QueryBatchRisk":
@@ -65,8 +62,6 @@ class QuerySampledRisk(AbstractSampledRisk):
 
 class QueryBatchRisk(AbstractBatchRisk):
     """The loss at given queries, averaged over contexts and labels."""
-
-    kind: ClassVar[str] = "sampled"
 
     queries: Float[Array, "P D"]
     inputs: Inputs
@@ -84,7 +79,7 @@ class QueryBatchRisk(AbstractBatchRisk):
         length = jnp.asarray(self.inputs.contexts, self.queries.dtype)
         found = Averages.of(heads.scores, length, self.inputs.probabilities, self.resolution)
         first, second, own = found.first, found.second, np.arange(heads.scores.shape[1])
-        # Each pair of heads once: the other order has the same moments, hence the factors 2 below.
+        # Each pair of heads once: the other order has the same moments, hence the factors of 2.
         forms = heads.forms(first, second)
         return (
             heads.constant
@@ -97,7 +92,7 @@ class QueryBatchRisk(AbstractBatchRisk):
 
 
 class _WhiteHeads(eqx.Module):
-    """What the loss asks of each head and each pair, in coordinates where tokens are N(0, I).
+    """The loss as a form in the outputs of heads, in coordinates in which tokens are N(0, I).
 
     With outputs m_h the loss given the query is `constant` − 2 Σ ℓ_h·m_h + Σ m_hᵀ Q_hk m_k +
     Σ N_hk p_h·p_k.
@@ -152,6 +147,6 @@ class _WhiteHeads(eqx.Module):
         return jnp.einsum("pnd,nde,pne->pn", *vectors)
 
     def forms(self, first: np.ndarray, second: np.ndarray) -> Float[Array, "4 P n"]:
-        """What the four coefficients of a pair multiply."""
+        """The factors of the four coefficients of a pair."""
         sides = ((first, second), (first, first), (second, first), (second, second))
         return jnp.stack([self.form(*side, first, second) for side in sides])

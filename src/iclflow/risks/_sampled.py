@@ -1,21 +1,26 @@
-"""Risk on fresh sequences: the one kind that exists for every task and every model."""
+"""Risks on fresh sequences, or on fresh contexts with all labels averaged over."""
 
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..errors import InputError
-from ..models import AbstractModel
+from ..models import AbstractModel, Attention
 from ..runtime.precision import check_made_in_float64
-from ..tasks import AbstractRegression, AbstractTask, LinearRegression, Sequences
+from ..tasks import (
+    AbstractRegression,
+    AbstractTask,
+    LinearRegression,
+    Sequences,
+    check_choice,
+    check_count,
+)
 from ._base import AbstractRisk
-from ._batch import AbstractBatchRisk, as_dtype, check_batch
-from ._draws import Precision, check_precision, draw_dtype
-from ._labels import LabelledInputs
-from ._sequence_batch import LaneBatchRisk, SequenceBatchRisk
+from ._batch import AbstractBatchRisk, as_dtype
+from ._draws import Inputs, LabelledInputs, LabelMoments, Precision, draw_dtype
+from ._lane_batches import ContextBatchRisk, LaneBatchRisk, SequenceBatchRisk
 from .fused import AbstractFusedRisk, WhiteLaw
 
 
@@ -28,9 +33,9 @@ class SampledRisk(AbstractFusedRisk):
     the part of the noise that no model can predict integrated out.
 
     With `precision="float32"` sequences and predictions are computed in single precision, in about
-    half the time: what is rounded away is far below the noise of a batch. Weights and their
-    updates keep the precision that they have. Softmax attention on linear regression then has its
-    gradients from a fused pass, which stores no sequence (`FusedBatchRisk`).
+    half the time: rounding is far below the noise of a batch. Weights and their updates keep their
+    precision. Gradients of softmax attention on linear regression then come from a fused pass,
+    which stores no sequence (`FusedBatchRisk`).
     """
 
     labels_drawn: ClassVar[bool] = True
@@ -49,16 +54,17 @@ class SampledRisk(AbstractFusedRisk):
         posterior_target: bool = False,
         precision: Precision = "float64",
     ):
-        check_precision(precision)
+        check_choice("precision", precision, get_args(Precision))
         check_made_in_float64(task=task)
         self.task = task
-        # Linear regression is drawn in lanes, which is faster; other tasks draw their sequences.
+        # Linear regression is drawn in lanes, which is faster; other tasks draw by `sample`.
         self.law = LabelledInputs.of(task) if isinstance(task, LinearRegression) else None
         self.white = None
         fused = precision == "float32" and not posterior_target
         if fused and isinstance(task, AbstractRegression):
             self.white = WhiteLaw.of(task)
-        self.batch = check_batch(batch)
+        # Two at least: one sequence has no standard error.
+        self.batch = check_count("batch", batch, least=2)
         self.posterior_target = bool(posterior_target)
         self.precision = precision
 
@@ -82,12 +88,7 @@ class MinibatchRisk(AbstractRisk):
     batch: int = eqx.field(static=True, default=64)
 
     def __check_init__(self):
-        if not 1 <= self.batch <= self.sequences.count:
-            raise InputError(
-                "batch",
-                self.batch,
-                f"must lie between 1 and {self.sequences.count}, the number of sequences",
-            )
+        check_count("batch", self.batch, self.sequences.count)
 
     def __call__(self, model: AbstractModel, key: PRNGKeyArray | None = None) -> Float[Array, ""]:
         if key is None:
@@ -96,3 +97,50 @@ class MinibatchRisk(AbstractRisk):
         picked = jr.choice(key, self.sequences.count, (self.batch,), replace=False)
         chosen = self.sequences[picked]
         return jnp.mean(chosen.squared_error(model.predict(chosen)))
+
+
+def labels_can_be_integrated(task: AbstractTask, model: AbstractModel) -> bool:
+    """Whether `IntegratedRisk` exists for this task and this model."""
+    known = isinstance(task, AbstractRegression)
+    return known and isinstance(model, Attention) and model.blind
+
+
+class IntegratedRisk(AbstractFusedRisk):
+    """The mean over `batch` fresh contexts of the loss averaged over task vectors, label noise
+    and query noise in closed form.
+
+    It has the same expectation and the same expected gradient as `SampledRisk`, and much less
+    noise. It exists for attention whose weights do not depend on the labels (`blind`), on linear
+    regression with one label or several. `precision`: as in `SampledRisk`.
+    """
+
+    labels_drawn: ClassVar[bool] = False
+
+    task: AbstractRegression
+    inputs: Inputs
+    labels: LabelMoments
+    white: WhiteLaw | None
+    batch: int = eqx.field(static=True)
+    precision: Precision = eqx.field(static=True)
+
+    def __init__(
+        self,
+        task: AbstractRegression,
+        batch: int = 256,
+        precision: Precision = "float64",
+    ):
+        check_choice("precision", precision, get_args(Precision))
+        check_made_in_float64(task=task)
+        self.task = task
+        self.inputs = Inputs.of(task)
+        self.labels = LabelMoments.of(task)
+        # The fused pass computes in float32 alone.
+        self.white = WhiteLaw.of(task) if precision == "float32" else None
+        # Two at least: one sequence has no standard error.
+        self.batch = check_count("batch", batch, least=2)
+        self.precision = precision
+
+    def draw(self, key: PRNGKeyArray, count: int) -> ContextBatchRisk:
+        dtype = draw_dtype(self.precision)
+        lanes, _ = self.inputs.draw(key, count, dtype)
+        return ContextBatchRisk(lanes, as_dtype(self.labels, dtype))

@@ -10,19 +10,19 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..models import AbstractModel
 from ..runtime.precision import require_float64
-from ..tasks import AbstractTask
+from ..tasks import AbstractTask, check_count
 from ._base import TABLE_FULL
-from ._head_task import AbstractHeadRisk, check_digits
-from ._isotropic import Isotropic, scalar_softmax
+from ._head_task import AbstractHeadRisk, Isotropic, scalar_softmax
+from ._query_norms import radius_nodes
 from ._softmax_quadrature import head_moments, pair_moments
-from ._softmax_radius import radius_nodes
 from ._softmax_table import BEST_DIGITS, TabulatedSoftmaxRisk, tabulate
 
 _DIGITS = (6, 12)
-# Tables for gradient flow reach to the first of these times 1/√D at least, which is beyond where
-# heads go that learn from small weights (about 1.3/√D). Each wider one is twice as wide, up to the
-# second: wider ones take minutes to make, longer than a flow without a table.
+# The narrowest table for gradient flow, in units of 1/√D: heads that learn from small weights end
+# at about 1.3/√D. The next ones are twice as wide each, up to the widest: beyond, a table takes
+# minutes to make, longer than a flow without it.
 _NARROWEST, _WIDEST = 1.6, 8 * 1.6
+# Added to the reach that is needed, so that rounding never makes a full table look wide enough.
 _MARGIN = 1e-9
 
 
@@ -35,7 +35,7 @@ class QuadraticForm(NamedTuple):
 
 
 class Refined(NamedTuple):
-    """A risk with a bound on its quadrature error, and the digits it took."""
+    """A risk with an estimate of its quadrature error, and the digits that it took."""
 
     value: float
     error: float
@@ -45,19 +45,19 @@ class Refined(NamedTuple):
 class ExactSoftmaxRisk(AbstractHeadRisk):
     """The risk of ŷ = Σ_h μ_h Σ_ℓ softmax_ℓ(ω_h x_ℓ·x_q) y_ℓ on an isotropic task, by quadrature.
 
-    Weights and noise integrate out by hand, and so do the D − 1 directions of x_ℓ orthogonal to
-    x_q. With r = |x_q|, s_ℓ = x_ℓ·x_q/r ~ N(0, 1), p_h = softmax(ω_h r s), and in units in which
-    inputs are white and E(w·x)² = 1, this is left (docs/theory/softmax.md):
+    Weights, noise and the D − 1 directions of x_ℓ orthogonal to x_q are averaged in closed form.
+    With r = |x_q|, s_ℓ = x_ℓ·x_q/r ~ N(0, 1), p_h = softmax(ω_h r s), and in units in which inputs
+    are white and E(w·x)² = 1, the rest is (docs/theory/softmax.md):
 
         L = σ² + 1 − 2μ·b + μᵀ[M/D + ((D−1)/D + σ²) G] μ,
         b_h = E[r p_h·s]/D,   G_hk = E[p_h·p_k],   M_hk = E[(p_h·s)(p_k·s)].
 
     There is no sampling; the cost does not depend on the context length, which may be any real
     number from 1 up. The grids follow the weights: steep, saturated heads cost more. For white
-    inputs losses are right to 10^−`digits` times (Σ|μ|)² while |ω| ≤ 3, and to a few times that up
-    to |ω| = 20 and D ≥ 5 (measured); in one or two dimensions steeper heads lose up to three
-    digits. Rounding adds about 10⁻¹⁶ times the context length. `with_error` says how right a value
-    is, and `refine` makes it as right as asked.
+    inputs errors are 10^−`digits` times (Σ|μ|)² while |ω| ≤ 3, and a few times that up to |ω| = 20
+    and D ≥ 5 (measured); in one or two dimensions steeper heads lose up to three digits. Rounding
+    adds about 10⁻¹⁶ times the context length. `with_error` estimates the error of a value, and
+    `refine` refines the grid down to a tolerance.
     """
 
     kind: ClassVar[str] = "exact"
@@ -68,7 +68,7 @@ class ExactSoftmaxRisk(AbstractHeadRisk):
     digits: int = eqx.field(static=True, default=10)
 
     def __check_init__(self):
-        check_digits(self.digits, _DIGITS)
+        check_count("digits", self.digits, _DIGITS[1], _DIGITS[0])
         require_float64("The exact risk")
 
     def __call__(self, model: AbstractModel, key: PRNGKeyArray | None = None) -> Float[Array, ""]:
@@ -77,18 +77,17 @@ class ExactSoftmaxRisk(AbstractHeadRisk):
     def with_error(self, model: AbstractModel) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """The risk, and an estimate of its quadrature error.
 
-        The error is the difference from a grid of two digits more, whose value is returned, and
-        not less than what the identity Σ_ℓ Σ_ℓ′ p_ℓ p′_ℓ′ = 1 lacks on the coarser grid.
+        The value is that on a grid of two more digits. The error is the difference between both
+        grids, or the violation of Σ_ℓ Σ_ℓ′ p_ℓ p′_ℓ′ = 1 on the coarser one if that is larger.
         """
         fine, _ = self._value_and_defect(model, self.digits + 2)
         coarse, defect = self._value_and_defect(model, self.digits, True)
         return fine, jnp.maximum(jnp.abs(fine - coarse), defect)
 
     def refine(self, model: AbstractModel, tolerance: float = 1e-8) -> Refined:
-        """The risk of weights that are at hand (not traced), on finer and finer grids until the
-        error is at most `tolerance`."""
+        """The risk of weights that are not traced, on finer and finer grids until the error is at
+        most `tolerance`."""
         error = jnp.inf
-        # Finer grids cost more: the first that will do is taken.
         for digits in range(self.digits, _DIGITS[1] + 1):
             value, error = ExactSoftmaxRisk(self.task, digits).with_error(model)
             if error <= tolerance:
@@ -106,10 +105,9 @@ class ExactSoftmaxRisk(AbstractHeadRisk):
         circuits = scalar_softmax(models)
         assert circuits is not None
         unit = float(self.task.input_variance) * self.task.dim**0.5
-        # A little more, so that rounding never makes a full table wide enough.
         steepest = (1 + _MARGIN) * unit * float(np.max(np.abs(circuits.omega))) / TABLE_FULL
         reach = _NARROWEST
-        # Doubling: a run that grows makes few tables.
+        # By doubling, so that a run whose weights grow makes few tables.
         while reach < min(steepest, 2 * _WIDEST):
             reach *= 2
         return reach / unit if reach <= _WIDEST and self.digits <= BEST_DIGITS else None
@@ -118,12 +116,7 @@ class ExactSoftmaxRisk(AbstractHeadRisk):
         self, reach: float, report: Callable[[float], object] | None = None
     ) -> TabulatedSoftmaxRisk:
         """The same risk for |ω| ≤ `reach`, from a table of its integrals: seconds to make, then
-        microseconds per model. For maps of the loss, and for many gradient flows.
-
-        **Arguments:**
-
-        - `report`: called with the share of the table that is made, between 0 and 1.
-        """
+        microseconds per model. For maps of the loss, and for many gradient flows."""
         return tabulate(self.task, reach, self.digits, report)
 
     def _value_and_defect(
@@ -137,7 +130,7 @@ class ExactSoftmaxRisk(AbstractHeadRisk):
     def _form(
         self, omega: Array, digits: int, check: bool
     ) -> tuple[QuadraticForm, Float[Array, "H H"]]:
-        """The quadratic form for white inputs, and what its terms lack on this grid."""
+        """The quadratic form for white inputs, and an estimate of its errors if `check`."""
         task = self.task
         r, weight = radius_nodes(omega, task.dim, digits)
         moments = jnp.einsum(
@@ -162,7 +155,7 @@ class ExactSoftmaxRisk(AbstractHeadRisk):
         """Moments of each pair of heads, at each context length and each r."""
         lengths, heads = self.task.lengths, len(omega)
         slopes = omega[:, None] * r
-        # Some moments are multiplied by r² before they are added up.
+        # Some moments are multiplied by r² in the sum: they must be that much more precise.
         weight = weight * (1 + r**2)
 
         def flatten(*arrays: Array) -> list[Array]:

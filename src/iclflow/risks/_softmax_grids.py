@@ -21,14 +21,14 @@ Nodes = Float[Array, " n"]
 # Half-widths of strips: of exp(−exp(x)), and of the same after the map x = ξ − exp(−ξ).
 _STRIP = math.pi / 2
 _MAPPED_STRIP = 0.83
-# Slopes below this count as this: grids would become infinitely wide.
+# Smaller slopes count as this one: grids would become infinitely wide.
 LEAST_SLOPE = 1e-3
-# From this gap on, steps widen from the width of a Gumbel variable to that of its slope.
+# From this gap on, steps widen from the scale of a Gumbel variable to that of the slope.
 _WIDEN = 5.0
 
 
 class Accuracy(NamedTuple):
-    """What is neglected, exp(−tail), and the steps that leave errors of that size."""
+    """How accurate a grid is: exp(−tail) is neglected, and steps leave errors of that size."""
 
     tail: Scalar
 
@@ -41,7 +41,7 @@ class Accuracy(NamedTuple):
         return 2 * math.pi * _MAPPED_STRIP / self.tail
 
     def farthest(self, length: Scalar) -> Scalar:
-        """The size that none of so many normal variables exceeds."""
+        """A size that none of `length` normal variables exceeds, up to exp(−tail)."""
         return jnp.sqrt(2 * (self.tail + jnp.log(length)))
 
 
@@ -57,7 +57,7 @@ class Axis(NamedTuple):
         return Axis(low, high, jnp.ceil((high - low) / step) + 1)
 
     def blocks(self, size: int) -> Int[Array, ""]:
-        """In how many blocks of this size the nodes come."""
+        """The number of blocks of this size that hold the nodes."""
         return jnp.ceil(self.needed / size).astype(int)
 
     def block(self, index: Array | int, size: int) -> tuple[Nodes, Scalar]:
@@ -67,12 +67,12 @@ class Axis(NamedTuple):
 
 
 def ends(slope: Scalar, length: Scalar, accuracy: Accuracy) -> tuple[Scalar, Scalar]:
-    """Between which x = −A the largest score A of a head lies, but for exp(−tail)."""
+    """The ends of x = −A, A the largest score of a head, up to exp(−tail)."""
     tail, a = accuracy.tail, jnp.abs(slope)
     # Above: L P(a s + G > A) falls as exp(−A²/2a²) up to A = a², then as exp(−A).
     far = tail + jnp.log(length)
     low = -jnp.where(2 * far <= a**2, a * jnp.sqrt(2 * far), far + a**2 / 2)
-    # Below, three bounds of P(all scores < A) = ⟨e⟩^L, e = exp(−exp(x + as)); any of them will do.
+    # Below, three bounds of P(all scores < A) = ⟨e⟩^L, e = exp(−exp(x + as)): the best is taken.
     # log ⟨e⟩ is at most the largest exponent, −s²/2 − exp(x + as), over s.
     share = tail / jnp.maximum(length - 1, 1e-9)
     ratio = 2 * share / (1 + jnp.sqrt(1 + 2 * share * a**2))
@@ -131,7 +131,7 @@ class ScoreGrid(NamedTuple):
 
         - `wide`: whether steps may grow with the slope: they may where the integrand has been
           smoothed by the normal density, not where it is a function of x + as.
-        - `even`: where True, equidistant.
+        - `even`: whether nodes are equidistant.
         - `room`: how far from the usual scores long steps begin.
         """
         a = jnp.abs(slope)

@@ -14,16 +14,81 @@ and 1 = G + ∬ L(L−1) ⟨ė e′⟩⟨e ė′⟩ Φ^(L−2), which tests a gr
 ⟨sⁿ e⁽ⁱ⁾ e′⁽ʲ⁾⟩ are closed under differentiation: by a raises n and i, by b raises n and j.
 """
 
+import functools
+import itertools
 import math
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._power_series import Order, PowerSeries, all_below
 from ._softmax_grids import Scalar
 from ._softmax_plans import Plan, Sizes, sum_of
 
-# Guards log Φ where no token survives.
+# The power of each variable.
+Order = tuple[int, ...]
+
+
+def all_below(orders: tuple[Order, ...]) -> tuple[Order, ...]:
+    """These orders and all smaller ones, smallest first."""
+    smaller = (itertools.product(*(range(n + 1) for n in order)) for order in orders)
+    return tuple(sorted({order for group in smaller for order in group}, key=lambda o: (sum(o), o)))
+
+
+class PowerSeries(NamedTuple):
+    """Σ c_k t^k over the orders k that are kept, which hold with every order all smaller ones."""
+
+    terms: dict[Order, Array]
+
+    def __add__(self, other: "PowerSeries") -> "PowerSeries":
+        return PowerSeries({k: c + other.terms[k] for k, c in self.terms.items()})
+
+    def __mul__(self, other: "PowerSeries") -> "PowerSeries":
+        below = lambda k: [i for i in self.terms if _divides(i, k)]
+        product = lambda k: _total(self.terms[i] * other.terms[_minus(k, i)] for i in below(k))
+        return PowerSeries({k: product(k) for k in self.terms})
+
+    def times(self, factor: float | Array) -> "PowerSeries":
+        return PowerSeries({k: factor * c for k, c in self.terms.items()})
+
+    def log(self, tiny: float) -> "PowerSeries":
+        """The logarithm, with `tiny` added to the constant so that it may be zero."""
+        zero, *rest = self.terms
+        safe = self.terms[zero] + tiny
+        found = {zero: jnp.log(safe)}
+        for k in rest:  # from f ∂(log f) = ∂f
+            axis = next(i for i, n in enumerate(k) if n)
+            known = [i for i in found if i[axis] and _divides(i, k)]
+            crossed = (i[axis] / k[axis] * found[i] * self.terms[_minus(k, i)] for i in known)
+            found[k] = _total([self.terms[k], *(-term for term in crossed)]) / safe
+        return PowerSeries(found)
+
+    def exp(self) -> "PowerSeries":
+        zero, *rest = self.terms
+        found = {zero: jnp.exp(self.terms[zero])}
+        for k in rest:  # from ∂(exp f) = exp f ∂f
+            axis = next(i for i, n in enumerate(k) if n)
+            known = [i for i in self.terms if i[axis] and _divides(i, k)]
+            found[k] = _total(
+                i[axis] / k[axis] * self.terms[i] * found[_minus(k, i)] for i in known
+            )
+        return PowerSeries(found)
+
+
+def _divides(small: Order, large: Order) -> bool:
+    return all(i <= k for i, k in zip(small, large))
+
+
+def _minus(large: Order, small: Order) -> Order:
+    return tuple(k - i for k, i in zip(large, small))
+
+
+def _total(terms: Iterable[Array]) -> Array:
+    return functools.reduce(jnp.add, terms)
+
+
+# Added to Φ, which underflows where no token survives: its logarithm must be finite.
 _TINY = 1e-290
 
 
@@ -40,12 +105,12 @@ def moments(
     """
     *slopes, length = arguments
     single = len(slopes) == 1
-    # On a line both heads are one: t dt instead of dt dt′ makes ⟨ë − ė⟩ of ⟨ė ė′⟩.
+    # A head with itself has one integral: t dt in place of dt dt′ turns ⟨ė ė′⟩ into ⟨ë − ė⟩.
     ties = ((2, 0), (1, 0)) if single else ((1, 1),)
     wins = ((1, 0),) if single else ((1, 0), (0, 1))
     bases = [(0, 0, 0), *((n, *ij) for n in (0, 2) for ij in ties), *((1, *ij) for ij in wins)]
     bases += [(0, *ij) for ij in wins] if check else []
-    # A series needs all lower orders to be multiplied.
+    # Products of series need all lower orders.
     kept = all_below(orders)
     raised = lambda base, up: (base[0] + sum(up), *(k + n for k, n in zip(base[1:], (*up, 0))))
     wanted = sorted({raised(base, order[:-1]) for base in bases for order in kept})

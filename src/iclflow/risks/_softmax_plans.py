@@ -1,8 +1,8 @@
-"""Averages over one normal variable at the nodes of a grid: what exact softmax risks are made of.
+"""Averages over one normal variable at the nodes of a grid, the parts of exact softmax risks.
 
 With e = exp(−exp(x + as)) and e′ the same of b and x′, every integral needs averages
-⟨sⁿ e⁽ⁱ⁾ e′⁽ʲ⁾⟩ over s ~ N(0, 1) on a grid of (x, x′). A plan is a grid that has been placed by the
-weights but not yet been filled: a few numbers.
+⟨sⁿ e⁽ⁱ⁾ e′⁽ʲ⁾⟩ over s ~ N(0, 1) on a grid of (x, x′). A plan is a few numbers: where the nodes of a
+grid lie, which follows from the weights, without the values at these nodes.
 """
 
 from collections.abc import Callable
@@ -24,10 +24,9 @@ from ._softmax_grids import (
     normal_density,
 )
 
-# exp(−exp(8)) is zero in float64.
+# exp(−exp(8)) is zero in float64: larger arguments would only overflow.
 _LARGEST = 8.0
-
-# How far beyond its usual score the first of two steep heads may usually be.
+# How far beyond its usual score the first of two steep heads often is.
 _ROOM = 8.0
 
 # Which average ⟨sⁿ e⁽ⁱ⁾ e′⁽ʲ⁾⟩: (n, i, j).
@@ -35,7 +34,7 @@ Index = tuple[int, int, int]
 
 
 class Sizes(NamedTuple):
-    """How many nodes a block has along each axis. There are as many blocks as needed."""
+    """The number of nodes of a block along each axis. There are as many blocks as needed."""
 
     first: int
     second: int
@@ -159,7 +158,7 @@ def _blocks(first: ScoreGrid, second: ScoreGrid | GapGrid, sizes: Sizes, index: 
 def _survival(v: Array) -> Callable[[int], Array]:
     """The derivatives of exp(−exp(v)): polynomials in ρ = exp(v), times exp(−ρ)."""
     rate = jnp.exp(jnp.minimum(v, _LARGEST))
-    # Tables that feed many products: computed once, not once per product.
+    # Without a barrier XLA would compute these tables again for every product.
     rate, survive = jax.lax.optimization_barrier((rate, jnp.exp(-rate)))
 
     def derivative(order: int) -> Array:
@@ -177,8 +176,8 @@ def _survival(v: Array) -> Callable[[int], Array]:
 def _products(
     wanted: list[Index], place: int, own: Callable, shared: Callable[[int], Array]
 ) -> dict[int, Array]:
-    """own(n, i, j) @ shared(k)ᵀ for all wanted (n, i, j), k being the one in this place: those
-    that share a factor as one product."""
+    """own(n, i, j) @ shared(k)ᵀ for all wanted (n, i, j), where k is the index at `place`. Those
+    with the same k are one large product, which is faster."""
     return {
         k: jnp.concatenate([own(*index) for index in group]) @ shared(k).T
         for k, group in _groups(wanted, place).items()
@@ -193,7 +192,7 @@ def _groups(wanted: list[Index], place: int) -> dict[int, list[Index]]:
 def _over_blocks(
     axis: Axis, size: int, block: Callable, wanted: list[Index], place: int
 ) -> dict[Index, Array]:
-    """Sums over the nodes of `axis` of what `_products` gives, each under its index."""
+    """Sums of `_products` over the nodes of `axis`, each under its index."""
     sums = sum_of(lambda index: block(*axis.block(index, size)), axis.blocks(size))
     found = {}
     for k, group in _groups(wanted, place).items():
@@ -202,7 +201,7 @@ def _over_blocks(
 
 
 def sum_of(part: Callable[[Array | int], Any], count: Array | int) -> Any:
-    """The sum of `part(index)` over so many indices."""
+    """The sum of `part(index)` over `count` indices."""
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(part, 0))
     add = lambda index, sums: jax.tree.map(jnp.add, sums, part(index))
     return jax.lax.fori_loop(0, count, add, zeros)

@@ -1,5 +1,5 @@
-"""The moments of softmax attention for many slopes at once: each on the cheapest grid that will
-do, differentiable any number of times, in bounded memory."""
+"""The moments of softmax attention for many slopes at once: each on the cheapest grid that is
+accurate enough, differentiable any number of times, in bounded memory."""
 
 import functools
 import math
@@ -11,22 +11,21 @@ from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
-from ._power_series import Order
 from ._softmax_grids import Accuracy, Scalar
-from ._softmax_moments import moments
+from ._softmax_moments import Order, moments
 from ._softmax_plans import LinePlan, Plan, ProductPlan, RidgePlan, Sizes
 
-# Numbers of slopes are rounded up to a multiple of this: then few different ones are compiled.
+# The number of slopes is rounded up to a multiple of this, so that few programs are compiled.
 _PADDING = 512
-# Added to the exponent of what is neglected. With 3 errors of single terms are about 10^−digits
-# (measured); their sum has some dozens.
+# Added to the exponent of the neglected part. With 3 the errors of single terms are about
+# 10^−digits (measured); a sum has some dozens of them.
 _MARGIN = 4
-# Below, the estimates of ends and errors are no longer sharp enough to save anything.
+# The least exponent: below, the estimates of ends and errors are too rough to save anything.
 _LEAST_TAIL = 8
 
 
 class _Kind(NamedTuple):
-    """A kind of grid, and how it is cut into blocks: such that flat heads need one."""
+    """A kind of grid, and the size of its blocks: heads that are not steep need one block."""
 
     plan: type
     sizes: Sizes
@@ -48,13 +47,13 @@ def head_moments(
     **Arguments:**
 
     - `length`: any real number from 1 up; the cost does not depend on it.
-    - `weight`: of each in the sum that they are meant for. Small ones are computed less
-      precisely; for zero ones nothing is computed and zeros come back.
+    - `weight`: of each moment in the sum that is wanted. Those of small weight are computed less
+      precisely, those of weight zero not at all: they are returned as zeros.
     - `digits`: of precision of that sum; see `ExactSoftmaxRisk`.
     - `check`: adds a third moment, which should be 1.
     """
     evaluate = _evaluator(_HEAD, check, ((0, 0),))
-    # Single heads are so cheap that they need not be the ones who err.
+    # One more digit: single heads are so cheap that pairs should make all of the error.
     return evaluate(_tails(weight, digits + 1), slope, length)[:, 0]
 
 
@@ -75,7 +74,7 @@ def pair_moments(
 
 
 def _tails(weight: Float[Array, " n"], digits: int) -> Float[Array, " n"]:
-    """How accurate each has to be for the sum to be right; 0 where nothing is to be computed."""
+    """The accuracy that each moment needs for the sum; 0 for those that are not computed."""
     live = weight > 0
     tail = math.log(10.0) * digits + _MARGIN + jnp.log(jnp.where(live, weight, 1))
     return jnp.where(live, jnp.maximum(tail, _LEAST_TAIL), 0)
@@ -85,9 +84,9 @@ def _tails(weight: Float[Array, " n"], digits: int) -> Float[Array, " n"]:
 def _evaluator(kinds: tuple[_Kind, ...], check: bool, orders: tuple[Order, ...]):
     """A function (tail, arguments of a moment…) -> (n, orders, moments): partial derivatives.
 
-    Reverse mode through a choice among grids would keep the tables of them all. Slopes and
-    length are few, so derivatives are taken inside the grid that was chosen, and JAX is given
-    them; the derivatives of these come about in the same way.
+    Reverse mode through a choice among grids would keep the tables of all of them. There are few
+    slopes and lengths, so that derivatives are computed on the chosen grid and handed to JAX;
+    derivatives of these are computed in the same way.
     """
 
     def plans(tail: Scalar, *arguments: Scalar) -> list[Plan]:
@@ -113,8 +112,8 @@ def _evaluator(kinds: tuple[_Kind, ...], check: bool, orders: tuple[Order, ...])
 
     branches = [branch(place) for place in range(len(kinds))]
 
-    # One after the other, under `vmap` too: a vectorised choice would compute every grid. Compiled
-    # by itself: outside of a compiled program all dimensions, digits and numbers of heads share it.
+    # One slope after the other, under `vmap` too: a vectorised choice would compute every grid. A
+    # program by itself, so that all dimensions, digits and numbers of heads share it.
     @jax.jit
     def padded(tail: Array, *arguments: Array) -> Array:
         chosen, numbers = jax.vmap(choose)(tail, *arguments)

@@ -19,24 +19,24 @@ from ..models import AbstractModel
 from ..runtime import usable_cores
 from ._base import AbstractCoefficientRisk
 from ._chebyshev import StretchedAxis, coefficients, count_significant, polynomials
-from ._isotropic import Isotropic
+from ._head_task import Isotropic
+from ._query_norms import legendre_radius
 from ._softmax_quadrature import pair_moments
-from ._softmax_radius import legendre_radius
 
-# On which moments of two heads vary: slopes of this size, attention of this size over √D. Found by
-# trying; twice as much or half as much take a few polynomials more.
+# The scale of slopes on which moments of two heads vary; that of ω is this over √D. Found by
+# trying: twice or half of it takes a few more polynomials.
 _SCALE = 0.6
-# Polynomials that a table may have: the fewer are tried first. And a slope, as a share of the
-# largest, on which is tried how many are needed.
+# The most polynomials of a table: the smaller number is tried first. And the slope, relative to the
+# largest, on which their number is tried.
 _MOST, _PROBED = (96, 192), 0.37
-# Nodes along |x_q| per digit: averages over r then are as good as what is averaged (measured).
+# Nodes along |x_q| per digit: averages over r then lose no digits (measured).
 _RADII_PER_DIGIT = 12
-# Integrals in one call, and random slopes on which a table is tested.
+# Integrals in one call, and random pairs of slopes on which a table is tested.
 _CHUNK, _TESTS = 64, 64
-# Integrals are computed to this many digits at best, and tables reproduce them to one less.
+# The most digits of integrals, and of tables, which reproduce them to one digit less.
 _MOST_DIGITS = 12
 BEST_DIGITS = 11
-# By which the ends of an interval may be missed.
+# How far rounding may put ω beyond the ends of the interval.
 _ROUNDING = 1e-12
 
 Report = Callable[[float], object]
@@ -70,7 +70,7 @@ class TabulatedSoftmaxRisk(AbstractCoefficientRisk):
         """Σ_h μ_h t(ω_h): first the even polynomials, then the odd ones."""
         omega, mu = self.task.heads(model)
         place = jnp.arcsinh(omega / self.scale) / jnp.arcsinh(self.reach / self.scale)
-        # What a polynomial says beyond its interval is nonsense; its ends belong to it.
+        # Beyond its interval a polynomial is nonsense.
         place = jnp.where(jnp.abs(place) <= 1 + _ROUNDING, place, jnp.nan)
         return (mu @ polynomials(place, self.linear.size)).reshape(-1, 2).T
 
@@ -94,7 +94,7 @@ class TabulatedSoftmaxRisk(AbstractCoefficientRisk):
 
 
 class _Moments(NamedTuple):
-    """E[p·p′] and E[(p·s)(p′·s)] of two heads with slopes on `axis`, and how wrong they are.
+    """E[p·p′] and E[(p·s)(p′·s)] of two heads with slopes on `axis`, and their errors.
 
     **Fields:**
 
@@ -118,7 +118,7 @@ def tabulate(
 
     - `reach`: the largest |ω|, in units of the model.
     - `digits`: of precision, as of the exact risk.
-    - `report`: called with the share that is done, between 0 and 1.
+    - `report`: called with the finished share, between 0 and 1.
     """
     if not (np.isfinite(reach) and reach > 0):
         raise InputError("reach", reach, "must be a finite number above 0")
@@ -129,7 +129,7 @@ def tabulate(
     share = float(task.signal * (1 - 1 / task.dim) + task.noise)
     parts = np.asarray([share, float(task.signal) / task.dim])
     axis = StretchedAxis(white, _SCALE / task.dim**0.5)
-    # As many nodes as there may be polynomials; those that are not needed are cut off below.
+    # As many nodes as polynomials at most; polynomials that are not needed are dropped below.
     omega = axis.nodes(_MOST[-1])
     tables = found.axis.polynomials(omega[:, None] * radii, len(found.overlap))
     flat = tables.reshape(len(omega), -1)
@@ -158,7 +158,7 @@ def tabulate(
             f"the table misses integrals by {miss:.2g}, more than its {digits} digits "
             "allow. Choose a smaller one, or fewer `digits`",
         )
-    # Averages end at some r: what would come beyond is about as large as what they end with.
+    # Averages end at some r: the rest is about the probability beyond times the last integrand.
     beyond = 1 - np.stack([radii**0, radii**2 / task.dim]) @ weights
     ends = np.max([own[:, -1], np.sum(products[:, -1] * tables[:, -1], -1)], 1)
     miss += float(parts @ ends * beyond[0] + rest[1] + rest[2])
@@ -186,7 +186,7 @@ def _moments(task: Isotropic, reach: float, digits: int, report: Report) -> _Mom
     axis = StretchedAxis(reach, _SCALE)
     degree = _degree(task, axis, digits, report)
     slopes = axis.nodes(degree)
-    # Both moments stay what they are when heads are swapped, and when both slopes turn round.
+    # Both moments are symmetric in the heads, and even when both slopes change their signs.
     first, second = np.meshgrid(np.arange(degree + 1), np.arange(degree + 1), indexing="ij")
     distinct = (first <= second) & (first + second <= degree)
     first, second = first[distinct], second[distinct]
@@ -196,10 +196,10 @@ def _moments(task: Isotropic, reach: float, digits: int, report: Report) -> _Mom
         values[i, j] = values[j, i] = grid
     halves = coefficients(values)
     tables = coefficients(halves.swapaxes(0, 1))
-    # As many small slopes are tested as large ones; on finer grids, if there are any.
+    # Tested evenly along the stretched axis, small slopes and large ones alike, on finer grids.
     places = np.random.default_rng(0).uniform(-1, 1, (2, _TESTS))
     a, b = axis.scale * np.sinh(axis.length * places)
-    a, b = np.append(a, a), np.append(b, a)  # then heads with themselves
+    a, b = np.append(a, a), np.append(b, a)  # also heads with themselves
     tests = _values(task, a, b, digits + 1, _stage(report, 0.97, 1.0))
     left, right = (axis.polynomials(x, degree + 1) for x in (a, b))
     misses = np.abs(np.einsum("ta,abm,tb->tm", left, tables, right) - tests)
@@ -213,7 +213,7 @@ def _stage(report: Report, first: float, last: float) -> Report:
 
 
 def _degree(task: Isotropic, axis: StretchedAxis, digits: int, report: Report) -> int:
-    """How many polynomials moments need, from one head at all slopes and another at one."""
+    """The number of polynomials that moments need, tried with the second head at one slope."""
     ends = np.linspace(0, 0.1, len(_MOST) + 1)
     for most, first, last in zip(_MOST, ends, ends[1:]):
         slopes = axis.nodes(most)
@@ -238,7 +238,7 @@ def _values(
 
     def compute(where: tuple[int, int]) -> np.ndarray:
         start, length = where
-        # On the processor, whatever else there is: these are thousands of small loops.
+        # On the processor even if there is a GPU: these are thousands of small loops.
         with jax.default_device(processor):
             first, second = (jnp.asarray(x[start : start + _CHUNK], float) for x in (a, b))
             same = jnp.ones_like(first)
@@ -256,7 +256,7 @@ def _values(
             for i, (where, part) in enumerate(zip(wanted, running)):
                 found[where[0] : where[0] + _CHUNK] += part.result()
                 report((i + 1) / len(wanted))
-        # An interrupt must not wait for all that is queued.
+        # An interrupt must not wait for the whole queue.
         except BaseException:
             for part in running:
                 part.cancel()

@@ -52,12 +52,12 @@ def joint_moments(task: AbstractTask, layout: FeatureLayout) -> np.ndarray:
     )
 
 
-# What rounding leaves of zero eigenvalues is a few of these times the largest, of either sign.
+# Rounding leaves zero eigenvalues at a few of these times the largest, of either sign.
 _ROUNDING = 1e-14
 
 
 class _Tokens(NamedTuple):
-    """Averages over w of the token covariance Σ, and of what the query label needs."""
+    """Averages over w of the token covariance Σ, and the moments with the query label."""
 
     covariance: np.ndarray  # E Σ_ab
     squared: np.ndarray  # E Σ_ab Σ_cd
@@ -167,7 +167,7 @@ def _sixth_moments(covariance: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.n
 def _square_root(joint: np.ndarray) -> np.ndarray:
     """An upper triangular B with BᵀB = `joint`, also where that matrix has no full rank."""
     scale = np.sqrt(np.diag(joint))
-    # Features of very different sizes would lose the small ones to rounding.
+    # Scaled to unit variance: small features would be lost to the rounding of large ones.
     scale = np.where(scale > 0, scale, 1.0)
     values, vectors = np.linalg.eigh(joint / np.outer(scale, scale))
     kept = np.where(values > _ROUNDING * values[-1] * len(values), values, 0.0)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ._cores import use_one_thread
+from ._start import use_one_thread
 
 # Seconds between two checks that the parent process is still there.
 _CHECK_PARENT = 1.0
@@ -38,7 +38,7 @@ class WorkerProcess:
 
     def __init__(self, serve: Callable[..., None], *arguments: Any):
         use_one_thread()
-        # A fork would inherit the threads of XLA in whatever state they are.
+        # A fork would inherit XLA's threads in an undefined state.
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
         given = (serve, theirs, os.getpid(), *arguments)

@@ -27,7 +27,7 @@ def require_float64(what: str, **parts: Any) -> None:
 
     **Arguments:**
 
-    - `what`: the computation that needs it, as it should be named in the message.
+    - `what`: the computation that needs it, for the message.
     - `parts`: the tasks and models it uses; see `check_made_in_float64`.
     """
     if not float64_enabled():
@@ -39,7 +39,7 @@ def require_float64(what: str, **parts: Any) -> None:
 
 
 def require_float64_for(what: str, numbers: Any) -> None:
-    """The same if some of the `numbers` are float64 and would be rounded silently."""
+    """The same, but only if some of the `numbers` are float64 and would be rounded silently."""
     if any(getattr(x, "dtype", None) == np.float64 for x in jax.tree.leaves(numbers)):
         require_float64(what)
 

@@ -24,7 +24,7 @@ class StoredRun:
     **Fields:**
 
     - `config`: None where it cannot be read.
-    - `status`: `"complete"`, whatever its result; `"stopped"`, cancelled by its user;
+    - `status`: `"complete"`, with any result; `"stopped"`, cancelled by its user;
       `"unfinished"`, without a manifest; `"unreadable"`, with files that cannot be read. Runs that
       were stopped or are unfinished resume when they are run again.
     - `reason`: why it is unreadable.
@@ -112,7 +112,7 @@ def read_run(folder: Path) -> StoredRun:
 def read_config(folder: Path) -> Config:
     """The config in the folder of a run; an `InputError` if there is none."""
     path = folder / CONFIG
-    # A pipe would block until somebody writes into it.
+    # A pipe would block its reader.
     if os.path.lexists(path) and not os.path.isfile(path):
         raise InputError(f"`{printable(path)}` is not a plain file.")
     return parse_config(read_toml(path), stored=True)

@@ -1,4 +1,4 @@
-"""One run on disk, used by one process at a time: found, computed, resumed, kept."""
+"""The folder of one run, which one process at a time may use."""
 
 import contextlib
 import os
@@ -52,8 +52,7 @@ class RunFolder:
         **Arguments:**
 
         - `waiting`: called if another process holds the folder.
-        - `force`: whether files of somebody else that have the names of a run's files are
-          overwritten.
+        - `force`: overwrite foreign files with the names of a run's files.
         """
         with result_folder(path), folder_lock(path, waiting):
             # Only now: the process that held the folder may have made another run in it.

@@ -105,7 +105,7 @@ def remove(found: RemovalPlan) -> RemovalResult:
             left.append((each.folder, error.strerror or str(error)))
             continue
         gone.append(dataclasses.replace(each, files=tuple(sorted(files))))
-        # A folder with files of somebody else stays.
+        # A folder with foreign files stays.
         for place in (PARTS, TRAJECTORIES, ".") if each.whole else (PARTS,):
             with contextlib.suppress(OSError):
                 (each.folder / place).rmdir()

@@ -36,7 +36,7 @@ class Axis:
 def parse_axes(data: Any) -> tuple[Axis, ...]:
     """The section `[axes]`: a list of values, or a range, for each dotted setting."""
     if not isinstance(data, Mapping):
-        raise InputError(f"`axes` = {shorten(data)}: must be a section of settings.")
+        raise InputError("axes", data, "must be a section of settings")
     axes: dict[str, Axis] = {}
     # Zipped axes have as many values each: four of them may have one per point.
     left = 4 * MOST_POINTS
@@ -74,8 +74,10 @@ def _values(name: str, given: Any) -> tuple[Any, ...]:
         return _range(name, given)
     if not isinstance(given, list | tuple) or not given:
         raise InputError(
-            f"`axes.{name}` = {shorten(given)}: must be a list of values, or a range such as "
-            "{from = 1e-3, to = 1, count = 7, log = true}."
+            f"axes.{name}",
+            given,
+            "must be a list of values, or a range such as "
+            "{from = 1e-3, to = 1, count = 7, log = true}",
         )
     if len(given) > MOST_POINTS:
         raise InputError(f"`axes.{name}` holds {len(given)} values: must be at most {MOST_POINTS}.")
@@ -110,13 +112,13 @@ def _range(name: str, given: Mapping[str, Any]) -> tuple[Any, ...]:
     first, last, count, log = (given.get(key, False) for key in _RANGE)
     for key, value in (("from", first), ("to", last)):
         if not _is_finite(value):
-            raise InputError(f"`axes.{name}.{key}` = {shorten(value)}: must be a finite number.")
+            raise InputError(f"axes.{name}.{key}", value, "must be a finite number")
     if isinstance(count, bool) or not isinstance(count, int) or not 2 <= count <= MOST_POINTS:
         raise InputError(
             f"axes.{name}.count", count, f"must be a whole number from 2 to {MOST_POINTS}"
         )
     if not isinstance(log, bool):
-        raise InputError(f"`axes.{name}.log` = {shorten(log)}: must be true or false.")
+        raise InputError(f"axes.{name}.log", log, "must be true or false")
     if first == last:
         raise InputError(
             f"`axes.{name}` goes from {shorten(first)} to {shorten(last)}: the two must differ."
@@ -125,7 +127,7 @@ def _range(name: str, given: Mapping[str, Any]) -> tuple[Any, ...]:
         raise InputError(
             f"`axes.{name}.from` = {first}, `to` = {last}: both must be positive for log = true."
         )
-    # Values between distant ends can overflow: they are refused below.
+    # Values between distant ends can overflow: they are refused next.
     with np.errstate(all="ignore"):
         ends = float(first), float(last)
         spaced = np.geomspace(*ends, count) if log else np.linspace(*ends, count)
@@ -159,9 +161,7 @@ def _is_finite(value: Any) -> bool:
 def parse_zips(data: Any, axes: Sequence[Axis]) -> tuple[tuple[str, ...], ...]:
     """The key `zip`: groups of axes that advance together."""
     if not isinstance(data, list | tuple) or not all(isinstance(g, list | tuple) for g in data):
-        raise InputError(
-            f'`zip` = {shorten(data)}: must be a list of lists of axes, such as [["a.b", "a.c"]].'
-        )
+        raise InputError("zip", data, 'must be a list of lists of axes, such as [["a.b", "a.c"]]')
     known, used = {axis.setting: axis for axis in axes}, set()
     for group in data:
         if len(group) < 2:

@@ -1,23 +1,27 @@
 """`icl.sweep`: computes the missing batches of a sweep into one table."""
 
 import contextlib
+import dataclasses
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..config import InputError, named, read_toml
+import numpy as np
+
+from ..config import Config, InputError, named, read_toml
 from ..runtime import Progress, show_progress
 from ..store import RESULTS, SWEEP, check_input
+from ..trajectory import Trajectory
 from ._batches import Batch, batches_of
 from ._compute import check_ends
-from ._engine import Engine, Job
+from ._engine import Engine, Job, LocalEngine
 from ._file import Sweep, parse_sweep
-from ._folder import SweepFolder, sweep_text
-from ._local import LocalEngine
+from ._folder import SweepFolder, sweep_tables, sweep_text
 from ._ray import RayEngine
 from ._table import Table
+from ._trajectories import load_trajectory
 
 ENGINES: dict[str, Callable[[], Engine]] = {"local": LocalEngine, "ray": RayEngine}
 
@@ -32,6 +36,32 @@ class CompletedSweep(NamedTuple):
     def table(self) -> Table:
         """Its results."""
         return Table([self.folder / RESULTS])
+
+
+@dataclasses.dataclass(frozen=True)
+class SweepResults:
+    """The results of a complete sweep in its folder, for figures."""
+
+    sweep: Sweep
+    folder: Path
+
+    @property
+    def config(self) -> Config:
+        """The config of the first run: it has all that the runs have in common."""
+        return self.sweep.config(0)
+
+    def rows(self, *columns: str) -> list[tuple]:
+        """These columns, or SQL over them, for each run, in the order of the runs."""
+        tables, _ = sweep_tables(self.folder)
+        return Table(tables).ask(f"SELECT {', '.join(columns)} FROM results ORDER BY run")[1]
+
+    def column(self, name: str) -> np.ndarray:
+        """One column of numbers, in the order of the runs; NaN where there is none."""
+        return np.asarray([np.nan if row[0] is None else row[0] for row in self.rows(name)])
+
+    def trajectory(self, run: int) -> Trajectory:
+        """One run of a sweep that keeps trajectories."""
+        return load_trajectory(self.folder, run)
 
 
 def sweep(

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..config import Config, InputError
 from ..experiment import Experiment, naming, prepare, save_points
-from ..files import folder_removed
+from ..files import folder_removed, to_plain
 from ..flows import (
     Checkpoint,
     Ensemble,
@@ -27,7 +27,7 @@ from ..risks import AbstractRisk
 from ..trajectory import Result, Trajectory
 from ._batches import Batch, check_batch, seeded, shape_of
 from ._file import Sweep
-from ._measurements import FinishedRun, measure, to_plain
+from ._measurements import FinishedRun, measure
 from ._members import ExperimentCache, first_models, step_keys
 from ._trajectories import pack_trajectories
 
@@ -54,7 +54,7 @@ def check_ends(sweep: Sweep, batches: Sequence[Batch]) -> None:
             if ExperimentCache().floor(config, experiment) is None:
                 raise InputError(
                     "`flow.end` is missing: the smallest loss that these weights can reach is not "
-                    "known, so the runs must be told when to end."
+                    "known, so the runs need an end."
                 )
 
 
@@ -155,7 +155,7 @@ class _Run:
     def ends(self) -> tuple[float, float, float] | None:
         """The last time, the first and the last loss, if there is a point."""
         if not self.config.stochastic:
-            return self.ensemble.series.ends(self.index)
+            return self.ensemble.ends(self.index)
         if self._finite:
             at_ends = jax.tree.map(lambda leaf: leaf[np.asarray([0, -1])], self._recorded.models)
             losses = np.asarray(_losses(self._monitor, at_ends))

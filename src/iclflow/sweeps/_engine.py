@@ -1,13 +1,20 @@
-"""What every engine does: it takes batches and yields them finished, in any order."""
+"""Engines take batches and yield them finished, in any order; the local one uses this machine."""
 
 import abc
+import concurrent.futures
+import threading
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ._batches import Batch
-from ._compute import FinishedBatch
+import jax
+
+from ..flows import Status
+from ..runtime import usable_cores
+from ._batches import Batch, batches_at_once
+from ._compute import FinishedBatch, compute_batch
 from ._file import Sweep
+from ._members import ExperimentCache
 
 # Called with the number of a batch and the share of it that is done, from any thread.
 BatchProgress = Callable[[int, float], None]
@@ -42,5 +49,71 @@ class Engine(abc.ABC):
         """
 
     def facts(self) -> dict[str, Any]:
-        """What the manifest says of the engine, beside the device of this process."""
+        """Entries about the engine for the manifest."""
         return {}
+
+
+class LocalEngine(Engine):
+    """Uses all local devices: one thread and one batch at a time per GPU, or per core of a CPU.
+
+    A batch never uses two devices, so its bits do not depend on how many there are.
+    """
+
+    def compute(self, job: Job) -> Generator[FinishedBatch, None, None]:
+        if not job.batches:  # a process died when all were done, before they were joined
+            return
+        cache, stop = ExperimentCache(), threading.Event()
+        places = _places()[: batches_at_once(job.sweep, job.batches)]
+        free = list(places)
+        # Cores share compiled programs: the first batch compiles, then the others start.
+        compiled = threading.Event()
+
+        def work(batch: Batch) -> FinishedBatch:
+            device = free.pop()
+            try:
+                with jax.default_device(device):
+                    options = job.folder, job.checkpoint_every, cache
+                    return compute_batch(job.sweep, batch, *options, watch(batch))
+            finally:
+                compiled.set()
+                free.append(device)
+
+        def watch(batch: Batch) -> Callable[[Status], bool]:
+            def update(status: Status) -> bool:
+                compiled.set()
+                job.progress(batch.number, status.fraction or 0.0)
+                return not stop.is_set()
+
+            return update
+
+        with concurrent.futures.ThreadPoolExecutor(len(places), "sweep") as pool:
+            waiting = iter(job.batches)
+            running: set[concurrent.futures.Future[FinishedBatch]] = set()
+            try:
+                while True:
+                    # One batch per place: finished results wait in memory.
+                    for batch in waiting:
+                        running.add(pool.submit(work, batch))
+                        compiled.wait()
+                        if len(running) == len(places):
+                            break
+                    if not running:
+                        return
+                    done, running = concurrent.futures.wait(
+                        running, return_when=concurrent.futures.FIRST_COMPLETED
+                    )
+                    # Finished batches first, so that they are kept if another one failed.
+                    for future in sorted(done, key=lambda future: future.exception() is not None):
+                        yield future.result()
+            finally:
+                stop.set()
+                # What stopped the others is raised already.
+                concurrent.futures.wait(running)
+
+
+def _places() -> list:
+    """The devices, repeated for each batch that they compute at a time."""
+    devices = jax.local_devices()
+    if devices[0].platform != "cpu":
+        return devices
+    return devices[:1] * usable_cores()

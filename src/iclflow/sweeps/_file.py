@@ -206,7 +206,7 @@ def _parse_seeds(given: Any) -> tuple[int, ...]:
         return tuple(range(given))
     if not isinstance(given, list | tuple) or not given:
         raise InputError(
-            f"`seeds` = {shorten(given)}: must be a number from 1 to {LARGEST}, or a list of seeds."
+            "seeds", given, f"must be a number from 1 to {LARGEST}, or a list of seeds"
         )
     seen: set[int] = set()
     for seed in given:
@@ -222,13 +222,13 @@ def _parse_seeds(given: Any) -> tuple[int, ...]:
 
 def _parse_batch(given: Any) -> int:
     if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= LARGEST:
-        raise InputError(f"`batch` = {shorten(given)}: must be a whole number from 1 to {LARGEST}.")
+        raise InputError("batch", given, f"must be a whole number from 1 to {LARGEST}")
     return given
 
 
 def _parse_measure(given: Any) -> tuple[tuple[str, ...], bool]:
     if not isinstance(given, Mapping):
-        raise InputError(f"`measure` = {shorten(given)}: must be a section of settings.")
+        raise InputError("measure", given, "must be a section of settings")
     for key in given:
         if key not in _MEASURE:
             raise InputError(
@@ -236,7 +236,7 @@ def _parse_measure(given: Any) -> tuple[tuple[str, ...], bool]:
             )
     names, kept = given.get("names", []), given.get("trajectories", False)
     if not isinstance(names, list | tuple) or not all(isinstance(n, str) for n in names):
-        raise InputError(f"`measure.names` = {shorten(names)}: must be a list of names.")
+        raise InputError("measure.names", names, "must be a list of names")
     if not isinstance(kept, bool):
-        raise InputError(f"`measure.trajectories` = {shorten(kept)}: must be true or false.")
+        raise InputError("measure.trajectories", kept, "must be true or false")
     return tuple(names), kept

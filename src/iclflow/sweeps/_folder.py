@@ -86,7 +86,7 @@ class SweepFolder:
                 found._own.end()
 
     def _begin(self, new: bool, fresh: bool) -> None:
-        """Refuses files of somebody else, writes the marker, and removes what is not needed."""
+        """Refuses foreign files, writes the marker, and removes what is not needed."""
         own = self._own
         if not fresh and (self.path / NAME).exists():
             return

@@ -2,7 +2,7 @@
 
 import dataclasses
 import difflib
-import math
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from ..config import Config, InputError
 from ..errors import shorten
+from ..files import to_plain
 from ..trajectory import Trajectory
 
 
@@ -20,10 +21,10 @@ class FinishedRun:
     **Fields:**
 
     - `final`: the model at its end.
-    - `task`: any task; a `Need` has checked that a measurement can use it.
-    - `curve`: gives the whole run, with the losses that are reported of it. It is a function
-      because these losses take long to compute, and few measurements need them.
-    - `floor`: gives the smallest loss that weights of this shape can reach; None if not known.
+    - `task`: any task; the `Need`s of a measurement have checked that it can be used.
+    - `curve`: returns the whole run with its reported losses. It is a function because these losses
+      take long to compute, and few measurements need them.
+    - `floor`: returns the smallest loss that weights of this shape can reach; None if not known.
     """
 
     config: Config
@@ -38,8 +39,8 @@ class FinishedRun:
 
 
 class Need(NamedTuple):
-    """What a measurement needs of a config, and the end of a sentence where a config lacks it;
-    `{0.task.kind}` in it stands for that setting of the config."""
+    """A condition on a config, and the end of a sentence for configs that do not meet it, with
+    placeholders such as `{0.task.kind}` for settings of the config."""
 
     holds: Callable[[Any], bool]
     refusal: str
@@ -69,7 +70,7 @@ class Measurement:
 
 
 class NotMeasured(ValueError):
-    """Says why something is missing of a run where something else, `found`, is there."""
+    """Says why some columns of a run have no value; those in `found` have one."""
 
     def __init__(self, reason: str, found: Mapping[str, Any]):
         super().__init__(reason)
@@ -91,8 +92,8 @@ def add_measurement(
     **Arguments:**
 
     - `find`: measures a run; what it returns has an entry or an attribute for each column.
-    - `columns`: the DuckDB type of each column, or the type and a function that gives the value of
-      the column from what was found.
+    - `columns`: the DuckDB type of each column, or the type and a function from what was found to
+      the value of the column.
     """
     types = {name: of if isinstance(of, str) else of[0] for name, of in columns.items()}
 
@@ -111,13 +112,11 @@ def add_measurement(
 def check_measurements(names: Sequence[str], configs: Sequence[Config]) -> None:
     """Refuses names that are unknown or given twice, measurements that do not exist for one of the
     configs, and claims that apply to none."""
-    from ._claim_measurements import check_claim, is_claim
-
     for i, name in enumerate(names):
         if name in names[:i]:
             raise InputError(f"`measure.names` holds {name!r} twice: names must differ.")
-        if is_claim(name):
-            check_claim(name, configs)
+        if _is_claim(name):
+            _check_claim(name, configs)
             continue
         if name not in MEASUREMENTS:
             close = difflib.get_close_matches(name, MEASUREMENTS, n=1)
@@ -157,17 +156,54 @@ def measure(names: Sequence[str], run: FinishedRun) -> dict[str, Any]:
 
 def _entry(name: str) -> Measurement:
     """A measurement of the registry, or one that checks a claim."""
-    if name in MEASUREMENTS:
-        return MEASUREMENTS[name]
-    from ._claim_measurements import claim_measurement
-
-    return claim_measurement(name)
+    return MEASUREMENTS[name] if name in MEASUREMENTS else _claim_measurement(name)
 
 
-def to_plain(value: Any) -> Any:
-    """A value for JSON: numbers that are not finite become None."""
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, list | tuple):
-        return [to_plain(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+# Claims as measurements: the verdict on each run ----------------------------------------------
+
+
+def _is_claim(name: str) -> bool:
+    """Whether a name in `measure.names` has the form of a claim: `paper/name`."""
+    return "/" in name
+
+
+@functools.cache
+def _claim_measurement(name: str) -> Measurement:
+    """The verdict of a claim on each run, and its largest error over its tolerance.
+
+    Raises an `InputError` if no claim on runs has this name.
+    """
+    # Imported here: the registry takes a second to load, and most sweeps name no claim.
+    from ..papers import find_claim_on_runs, strain
+
+    try:
+        found = find_claim_on_runs(name)
+    except InputError as error:
+        problem = f"holds {shorten(name)}, which {error.problem}"
+        raise InputError("measure.names", problem=problem, allowed=error.allowed) from None
+    column = "claim_" + name.replace("/", "_").replace("-", "_")
+
+    def measure(run: FinishedRun) -> dict[str, Any]:
+        outcome = found.check(run.trajectory, run.task, run.config)
+        if outcome.verdict == "inconclusive":
+            raise NotMeasured(f"{outcome.reason}.", {column: outcome.verdict})
+        return {column: outcome.verdict, f"{column}_error": strain(outcome)}
+
+    return Measurement(
+        name,
+        f"The claim `{name}`: {found.statement}",
+        {column: "VARCHAR", f"{column}_error": "DOUBLE"},
+        measure,
+    )
+
+
+def _check_claim(name: str, configs: Sequence[Config]) -> None:
+    """Refuses a claim that is unknown, or that applies to no run of the sweep."""
+    _claim_measurement(name)
+    from ..papers import find_claim_on_runs
+
+    reason = find_claim_on_runs(name).refuses_all(configs)
+    if reason is not None:
+        raise InputError(
+            f"`measure.names` holds {name!r}, which is about no run of this sweep: it {reason}."
+        )

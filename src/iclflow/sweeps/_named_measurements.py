@@ -1,5 +1,4 @@
-"""The measurements that a sweep can name: each is one function of `iclflow.analysis`, and a row
-of this file says which columns it fills."""
+"""The measurements of `iclflow.analysis` that a sweep can name, each with the columns it fills."""
 
 from collections.abc import Callable
 from typing import Any
@@ -39,7 +38,7 @@ _SHORTEST_CURVE = 3
 # Models that are not one layer of attention.
 _WITHOUT_CIRCUITS = ("two_layer", "convolutional", "stack")
 
-# What depends on the task alone, by measurement and task: most runs of a sweep share their task.
+# Values that depend on the task alone, by measurement and task: most runs of a sweep share a task.
 _OF_TASKS: dict[tuple[str, str], Any] = {}
 
 

@@ -5,7 +5,7 @@ import io
 import re
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -72,8 +72,8 @@ class Plot:
         settings = [name for name in table.columns if "." in name or name == "seed"]
         if self.y in settings and self.x in settings and self.hue is None:
             raise InputError(
-                f"`--hue` is missing: `--y` = {self.y} is a swept setting, so that this is a phase "
-                "diagram, which needs a column for its colour; --kind line draws a curve."
+                f"`hue` is missing: `y` = {self.y} is a swept setting, so that this is a phase "
+                "diagram, which needs a column for its colour; `kind` = line draws a curve."
             )
         return "heat" if self.y in settings and self.hue not in (None, *settings) else "line"
 
@@ -84,7 +84,7 @@ class Plot:
 
         kind = self.kind_of(table)
         if kind == "heat" and self.hue is None:
-            raise InputError("`--hue` is missing: a phase diagram needs a column for its colour.")
+            raise InputError("`hue` is missing: a phase diagram needs a column for its colour.")
         panels, statistic = self._panels(table, kind, note)
         across = min(len(panels), 3)
         rows = -(-len(panels) // across)
@@ -114,12 +114,12 @@ class Plot:
         """Rows of x, y, hue and facet for each facet, in order, and the statistic. Rows that cannot
         be drawn are left out."""
         flags = {"x": self.x, "y": self.y, "hue": self.hue, "facet": self.facet}
-        rows = select_rows(table, flags, self.where)
+        rows = select_rows(table, flags, self.where, kind == "heat")
         shown, place = (("hue", 2), ("y", 1))[kind == "line"]
         values = [row[place] for row in rows if row[place] is not None]
         statistic = choose_statistic(self.statistic, shown, flags[shown] or "", values)
         if statistic == "share" and shown in self.log:
-            raise InputError(f"`--log` = {shown}: a share, which may be 0, has no logarithm.")
+            raise InputError(f"`log` = {shown}: a share, which may be 0, has no logarithm.")
         if statistic != "share":  # a share counts runs that diverged too
             rows = drop_diverged(rows, [*flags.values(), self.where], note)
         log = [flag for flag in self.log if flag != "hue" or kind == "heat"]
@@ -130,13 +130,13 @@ class Plot:
             texts = {row[i] for row in rows if isinstance(row[i], str | tuple)}
             if len(texts) > _MOST_TEXTS:
                 raise InputError(
-                    f"`--{letter}` = {flags[letter]} has {len(texts)} different texts: must have "
+                    f"`{letter}` = {flags[letter]} has {len(texts)} different texts: must have "
                     f"at most {_MOST_TEXTS}."
                 )
         facets = sort_values({row[3] for row in rows})
         if len(facets) > _MOST_PANELS:
             raise InputError(
-                f"`--facet` = {self.facet} has {len(facets)} values: must have at most "
+                f"`facet` = {self.facet} has {len(facets)} values: must have at most "
                 f"{_MOST_PANELS}."
             )
         return [(value, [row for row in rows if row[3] == value]) for value in facets], statistic
@@ -147,7 +147,7 @@ class Plot:
         hues = sort_values({row[2] for _, rows in panels for row in rows})
         if len(hues) > _MOST_CURVES:
             raise InputError(
-                f"`--hue` = {self.hue} has {len(hues)} values: must have at most {_MOST_CURVES}."
+                f"`hue` = {self.hue} has {len(hues)} values: must have at most {_MOST_CURVES}."
             )
         many = len(hues) > _MOST_COLOURS or all(isinstance(hue, float) for hue in hues)
         colours = shades(len(hues)) if many and len(hues) > 1 else COLOURS
@@ -186,11 +186,11 @@ class Plot:
 
         across = sort_values({row[0] for _, rows in panels for row in rows})
         up = sort_values({row[1] for _, rows in panels for row in rows})
-        middle = lambda values: np.nan if values is None else STATISTICS[statistic](values)[1]
         grids = []
         for _, rows in panels:
-            cells = _group(((row[0], row[1]), row[2]) for row in rows)
-            grids.append(np.asarray([[middle(cells.get((x, y))) for x in across] for y in up]))
+            cells = _summarise_cells(rows, statistic)
+            middle = {place: cell.middle for place, cell in cells.items()}
+            grids.append(np.asarray([[middle.get((x, y), np.nan) for x in across] for y in up]))
         least, most = (0, 1) if statistic == "share" else (np.nanmin(grids), np.nanmax(grids))
         norm = LogNorm(least, most) if "hue" in self.log else Normalize(least, most)
         for axis, grid in zip(axes, grids):
@@ -205,6 +205,47 @@ class Plot:
             label=wrap(axis_name(statistic, self.hue or ""), 2.2),
         )
         bar.outline.set_linewidth(0.7)  # pyright: ignore[reportCallIssue]
+
+
+class Cell(NamedTuple):
+    """One cell of a phase diagram: the middle and the spread of a value, over how many runs."""
+
+    low: float
+    middle: float
+    high: float
+    runs: int
+
+
+def phase_cells(
+    table: Table, x: str, y: str | None, value: str, note: Note = warnings.warn
+) -> tuple[dict[tuple[Any, Any], Cell], str]:
+    """The cells of a phase diagram by the values of x and y, and the statistic in them.
+
+    **Arguments:**
+
+    - `x`, `y`: swept settings; without `y`, its value is None in every cell.
+    - `value`: the column to summarise, or SQL over columns.
+    - `note`: called with a sentence on runs that are left out.
+    """
+    fields = {"x": x, "y": y, "hue": value}
+    rows = select_rows(table, fields, None, heat=True)
+    found = [row[2] for row in rows if row[2] is not None]
+    statistic = choose_statistic("auto", "hue", value, found)
+    if statistic != "share":  # a share counts runs that diverged too
+        rows = drop_diverged(rows, [x, y, value], note)
+    return _summarise_cells(drop_unusable(rows, fields, (), note), statistic), statistic
+
+
+def _summarise_cells(rows: Sequence[Row], statistic: str) -> dict[tuple[Any, Any], Cell]:
+    """Cells by x and y, from rows that begin with x, y and the value."""
+    values: dict[tuple[Any, Any], list[float]] = {}
+    for x, y, value, *_ in rows:
+        values.setdefault((x, y), []).append(float(value))
+    cells = {}
+    for place, each in values.items():
+        low, middle, high = STATISTICS[statistic](each)
+        cells[place] = Cell(low, middle, high, len(each))
+    return cells
 
 
 def _group(pairs) -> dict[Any, list[float]]:

@@ -13,6 +13,7 @@ import importlib.metadata
 import importlib.util
 import logging
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -28,7 +29,7 @@ from ..runtime import usable_cores
 from ._batches import Batch
 from ._compute import FinishedBatch
 from ._engine import Engine, Job
-from ._ray_node import batch_task, remove_places, tidy_task, versions
+from ._ray_node import batch_task, remove_places, request_stop, tidy_task, versions
 
 # Retries of a batch whose process died: a cluster may lose many nodes, but a batch that kills every
 # process must fail at some point.
@@ -59,7 +60,7 @@ class RayEngine(Engine):
     def __init__(self, address: str | None = None):
         if importlib.util.find_spec("ray") is None:
             raise InputError(
-                "`--engine` = ray: Ray is not installed here; install it with "
+                "`engine` = ray: Ray is not installed here; install it with "
                 "`pip install 'iclflow[ray]'`, or choose local."
             )
         self.address = _check_address(address)
@@ -67,7 +68,7 @@ class RayEngine(Engine):
 
     def compute(self, job: Job) -> Generator[FinishedBatch, None, None]:
         sweep = job.sweep
-        if not job.batches:  # the process died when all were done and not yet joined
+        if not job.batches:  # a process died when all were done, before they were joined
             remove_places(sweep.hash)
             return
         # Read when Ray is loaded: keeps its messages on dead workers out of our output.
@@ -82,7 +83,9 @@ class RayEngine(Engine):
             task = ray.remote(
                 num_cpus=1, num_gpus=int(gpu), max_calls=int(gpu), max_retries=_RETRIES
             )(batch_task())
-            order = ray.put((versions(), sweep.data, sweep.hash, job.checkpoint_every, gpu))
+            stop = f"iclflow-stop-{secrets.token_hex(8)}"
+            given = versions(), sweep.data, sweep.hash, job.checkpoint_every, gpu, stop
+            order = ray.put(given)
             waiting, running = collections.deque(job.batches), {}
             try:
                 while waiting or running:
@@ -103,7 +106,7 @@ class RayEngine(Engine):
                 running.clear()  # nothing can stop them any more
                 raise
             finally:
-                _stop(list(running))
+                _stop(list(running), stop)
             _tidy(sweep.hash)
 
     def facts(self) -> dict[str, Any]:
@@ -136,15 +139,18 @@ def _own_raylet_died() -> bool:
     return node is not None and any(name == "raylet" for name, _ in node.dead_processes())
 
 
-def _stop(running: list) -> None:
-    """Stops tasks: first as Ctrl-C does, so that flows write a checkpoint, then by force."""
+def _stop(running: list, key: str) -> None:
+    """Asks batches to stop after a checkpoint, and waits a while for them. Those that take longer
+    are killed when this process disconnects.
+
+    `ray.cancel` would do the same, but if a task ends at that moment, its C++ code can end this
+    process with code 1 (a race with the reply of the worker; ray-project/ray pull request 54527).
+    """
     import ray
 
-    for force in (False, True):
-        for reference in running:
-            ray.cancel(reference, force=force)
-        if running:
-            _, running = ray.wait(running, num_returns=len(running), timeout=_LAST)
+    if running:
+        request_stop(key)
+        ray.wait(running, num_returns=len(running), timeout=_LAST)
 
 
 def _tidy(fingerprint: str) -> None:
@@ -167,7 +173,7 @@ def _check_address(address: str | None) -> str | None:
     host, _, port = address.rpartition(":")
     if "/" in address or not host or not port.isdigit() or not 0 < int(port) < 2**16:
         raise InputError(
-            f"`--address` = {address}: must be HOST:PORT of a Ray cluster that this machine is a "
+            f"`address` = {address}: must be HOST:PORT of a Ray cluster that this machine is a "
             "node of, or auto."
         )
     return address
@@ -199,13 +205,22 @@ def connect_to_ray(address: str | None) -> Iterator[None]:
         try:
             ray.init(address or "local", **options)
         except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-            what = "Ray cannot be started here" if address is None else f"`--address` = {address}"
+            what = "Ray cannot be started here" if address is None else f"`address` = {address}"
             raise InputError(f"{what}: {_first_sentence(error)}.") from error
         finally:
             # Ray makes SIGTERM end the process at once; the command must keep results first.
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, before)
-        yield
+        try:
+            yield
+        except (KeyboardInterrupt, GeneratorExit):
+            # `ray.shutdown` may end this process with code 1 and no message (its C++ code calls
+            # `_Exit` if a callback is late, say of a node that died). After an interrupt the
+            # command must still report what it kept: a connection to a cluster stays open until
+            # the process ends, or until the next sweep in it.
+            if address is not None:
+                stack.pop_all()
+            raise
 
 
 @contextlib.contextmanager
@@ -231,7 +246,7 @@ def _check_reachable(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), _REACH).close()
     except OSError as error:
         raise InputError(
-            f"`--address` = {address} cannot be reached: {error.strerror or error}. It must be the "
+            f"`address` = {address} cannot be reached: {error.strerror or error}. It must be the "
             "address of a Ray cluster, as `ray start --head` prints it."
         ) from None
 

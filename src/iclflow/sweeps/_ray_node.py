@@ -6,8 +6,10 @@ import hashlib
 import json
 import os
 import socket
+import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,15 @@ import jax
 
 from ..config import InputError, out_of_memory
 from ..files import FolderInUse, folder_lock, leftovers
-from ..flows import CheckpointError
+from ..flows import CheckpointError, Status
 from ..runtime import NUMERICAL, installed_versions, start
 from ._batches import Batch
-from ._compute import FinishedBatch, compute_batch
+from ._compute import FinishedBatch, Stopped, compute_batch
 from ._file import Sweep, parse_sweep
 from ._members import ExperimentCache
 
+# Seconds between two checks whether a batch should stop.
+_CHECK_STOP = 0.5
 # What this process has built. It belongs to one driver, which has one sweep at a time.
 _SWEEPS: dict[str, tuple[Sweep, ExperimentCache]] = {}
 
@@ -49,7 +53,9 @@ def batch_task() -> Any:
 def work(order: tuple, plain: dict[str, Any]) -> tuple[list[dict[str, Any]], bytes | None, str]:
     """Computes a batch on a node: rows, trajectories and the kind of device. Raises an `InputError`
     if this node cannot give the right bits."""
-    wanted, data, fingerprint, every, gpu = order
+    wanted, data, fingerprint, every, gpu, stop = order
+    if is_stop_requested(stop):  # it waited for a process when its sweep was stopped
+        raise Stopped
     node, here = socket.gethostname(), versions()
     for name, version in wanted.items():
         if here.get(name) != version:
@@ -72,7 +78,7 @@ def work(order: tuple, plain: dict[str, Any]) -> tuple[list[dict[str, Any]], byt
     batch = Batch(**plain)
     with hold_place(place(fingerprint, batch.number)) as folder:
         try:
-            finished = _compute_or_restart(sweep, batch, folder, every, cache)
+            finished = _compute_or_restart(sweep, batch, folder, every, cache, stop)
         except Exception as error:
             if sentence := out_of_memory(error):  # not all errors of JAX can be pickled
                 raise InputError(f"Node {node}: {sentence}") from None
@@ -81,18 +87,58 @@ def work(order: tuple, plain: dict[str, Any]) -> tuple[list[dict[str, Any]], byt
 
 
 def _compute_or_restart(
-    sweep: Sweep, batch: Batch, folder: Path, every: float, cache: ExperimentCache
+    sweep: Sweep, batch: Batch, folder: Path, every: float, cache: ExperimentCache, stop: str
 ) -> FinishedBatch:
     """Computes the batch, from the start if its checkpoint cannot be used: the user did not choose
     that file."""
+    given = sweep, batch, folder, every, cache, _watch_for_stop(stop)
     try:
-        return compute_batch(sweep, batch, folder, every, cache, lambda _: True)
+        return compute_batch(*given)
     except InputError as error:  # a sweep wraps errors of the library in these
         if not isinstance(error.__context__, CheckpointError):
             raise
     for path in folder.glob("*.checkpoint.*"):
         path.unlink()
-    return compute_batch(sweep, batch, folder, every, cache, lambda _: True)
+    return compute_batch(*given)
+
+
+# Stopping ---------------------------------------------------------------------------------------
+
+
+def request_stop(key: str) -> None:
+    """Asks all batches of a sweep that have this key to stop."""
+    from ray.experimental import internal_kv
+
+    internal_kv._internal_kv_put(key, b"1")
+
+
+def is_stop_requested(key: str) -> bool:
+    """Whether a driver called `request_stop`; False in a process without Ray."""
+    ray = sys.modules.get("ray")
+    if ray is None or not ray.is_initialized():
+        return False
+    from ray.exceptions import RayError
+    from ray.experimental import internal_kv
+
+    try:
+        return bool(internal_kv._internal_kv_exists(key))
+    except RayError:  # the head node is busy: the next check asks again
+        return False
+
+
+def _watch_for_stop(key: str) -> Callable[[Status], bool]:
+    """A callback for a batch, which stops it soon after a request."""
+    checked = time.monotonic()
+
+    def watch(_: Status) -> bool:
+        nonlocal checked
+        # A check asks the head node, and chunks may take milliseconds.
+        if time.monotonic() - checked < _CHECK_STOP:
+            return True
+        checked = time.monotonic()
+        return not is_stop_requested(key)
+
+    return watch
 
 
 @functools.cache

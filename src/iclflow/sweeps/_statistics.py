@@ -1,4 +1,4 @@
-"""What a figure shows for runs with the same x: their middle and spread."""
+"""The middle and the spread of runs with the same x, as a figure shows them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -41,21 +41,21 @@ STATISTICS: dict[str, Callable[[Values], Sequence[float]]] = {
 SPREADS = {"median": "quartiles", "mean": "± standard error", "share": "95 % interval"}
 
 
-def choose_statistic(asked: str, flag: str, text: str, values: Sequence[Any]) -> str:
+def choose_statistic(wanted: str, flag: str, text: str, values: Sequence[Any]) -> str:
     """The statistic to draw for the values of a flag; refused if they do not have it."""
     for value in values[:1]:
         if isinstance(value, bool):
-            return "share" if asked == "auto" else asked
-        example = f"--{flag} \"{text} = '{value}'\""
+            return "share" if wanted == "auto" else wanted
+        example = f"`{flag}` = \"{text} = '{value}'\""
         if not isinstance(value, int | float):
             raise InputError(
-                f"`--{flag}` = {text} holds {value!r}: must be a column of numbers; {example} "
+                f"`{flag}` = {text} holds {value!r}: must be a column of numbers; {example} "
                 "draws the share of runs where this holds."
             )
-        if asked == "share":
-            example = f'--{flag} "{text} = {value:g}"'
+        if wanted == "share":
+            example = f'`{flag}` = "{text} = {value:g}"'
             raise InputError(
-                f"`--statistic` = share: `--{flag}` = {text} holds {value:g}, must be true or "
+                f"`statistic` = share: `{flag}` = {text} holds {value:g}, must be true or "
                 f"false, such as {example}."
             )
-    return "median" if asked == "auto" else asked
+    return "median" if wanted == "auto" else wanted

@@ -67,7 +67,7 @@ def _copy_to_parquet(query: str, folder: Path) -> bytes:
     import duckdb
 
     with temporary_file(folder, "rows.parquet") as table:
-        # Else DuckDB writes to a temporary file of its own, which would stay if we were killed.
+        # DuckDB's own temporary file would stay if this process were killed.
         options = "FORMAT parquet, USE_TMP_FILE false"
         try:
             with _translate_interrupts():
@@ -140,7 +140,7 @@ class Table:
             raise InputError(
                 _line(query),
                 problem=f"takes longer than {self._timeout:g} s",
-                allowed="ask for less, or raise `--timeout`",
+                allowed="ask for less, or raise `timeout`",
             ) from None
         except (duckdb.OutOfMemoryException, MemoryError):
             raise InputError(
@@ -168,7 +168,7 @@ class Table:
     def _too_large(self) -> str:
         if self._memory is None:
             return "it needs more memory than there is"
-        return f"it needs more than {self._memory / 2**30:.3g} GiB of memory; raise `--memory`"
+        return f"it needs more than {self._memory / 2**30:.3g} GiB of memory; raise `memory`"
 
     def _suggest_column(self, error: str, query: str) -> str | None:
         """A suggestion for a column that does not exist, if DuckDB reports one.

@@ -1,4 +1,4 @@
-"""What every task is: a distribution over sequences, and its Bayes predictor."""
+"""The interface of tasks: a distribution over sequences, and its Bayes predictor."""
 
 import abc
 from typing import Any, NamedTuple
@@ -36,7 +36,7 @@ class Sequences(eqx.Module):
 
     @property
     def count(self) -> int:
-        """How many sequences there are along the first batch axis."""
+        """The number of sequences along the first batch axis."""
         return self.x.shape[0]
 
     def label(self, index: int) -> "Sequences":
@@ -53,14 +53,16 @@ class Sequences(eqx.Module):
 
     def mask(self) -> Bool[Array, "*batch N"]:
         """True at the positions that hold a context pair, False at padding."""
+        # `length` is a float, as risks divide by it; whole numbers compare exactly.
         return jnp.arange(self.x.shape[-2]) < self.length[..., None]
 
     def __getitem__(self, index: Any) -> "Sequences":
+        # Every field has the same batch axes in front.
         return jax.tree.map(lambda leaf: leaf[index], self)
 
 
 def check_sequences(sequences: Any) -> None:
-    """Refuses what is no batch of sequences, such as an array of inputs."""
+    """Refuses anything but sequences, such as an array of inputs."""
     if not isinstance(sequences, Sequences):
         raise TypeError(
             f"`sequences` is a {type(sequences).__name__}: must be Sequences, such as "
@@ -69,8 +71,8 @@ def check_sequences(sequences: Any) -> None:
 
 
 def check_prediction(prediction: Array, label: Array) -> None:
-    """Refuses predictions of another shape than the labels: they would be compared with labels of
-    other sequences."""
+    """Refuses predictions of another shape than the labels: broadcasting would compare them with
+    labels of other sequences."""
     if jnp.shape(prediction) != jnp.shape(label):
         raise ValueError(
             f"The prediction has shape {jnp.shape(prediction)} and the label shape "
@@ -79,7 +81,7 @@ def check_prediction(prediction: Array, label: Array) -> None:
 
 
 class Estimate(NamedTuple):
-    """A number that was sampled: its value and the standard error of that value."""
+    """The estimate of a number from samples, and its standard error."""
 
     value: Float[Array, ""]
     standard_error: Float[Array, ""]
@@ -94,7 +96,8 @@ def estimate_mean(samples: Float[Array, " count"]) -> Estimate:
 
 
 class AbstractTask(eqx.Module):
-    """A distribution over sequences. It knows how to sample and its own optimum, never a model."""
+    """A distribution over sequences. It knows how to sample and its Bayes predictor, never a
+    model."""
 
     @property
     @abc.abstractmethod
@@ -121,13 +124,13 @@ class AbstractTask(eqx.Module):
 
     @abc.abstractmethod
     def bayes_variance(self, sequences: Sequences) -> Float[Array, "*batch I"]:
-        """The posterior variance of each query label (its noise included where there is some)."""
+        """The posterior variance of each query label, its noise included."""
 
     def bayes_risk(self, key: PRNGKeyArray, count: int = 100_000) -> Estimate:
         """The smallest risk that any predictor can reach on this task.
 
-        The posterior variance, summed over labels, is averaged over sampled contexts, which
-        leaves far less noise than averaging squared errors.
+        The posterior variance, summed over labels, is averaged over sampled contexts: that has far
+        less noise than an average of squared errors.
         """
         check_made_in_float64(task=self)
         variances = self.bayes_variance(self.sample(key, count))

@@ -1,5 +1,5 @@
-"""Checks of user input: each returns the value as it is used, or raises an error that names the
-field, its value and what is allowed."""
+"""Checks of user input. Each returns the value in the form in which it is stored, or raises an
+error with the field, its value and what is allowed."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from ..errors import InputError, shorten
 # A context length, or several.
 Lengths = int | Sequence[int]
 
-# Probabilities that a user types sum to 1 only as far as they are written out.
+# Probabilities that are typed in, such as 0.333333333, sum to 1 as far as they are written out.
 _SUM_TOLERANCE = 1e-9
 # How far apart the two halves of a symmetric matrix may be, and how far below zero an eigenvalue
 # of a semi-definite one, both relative to its largest entry: rounding leaves about 1e-16.
@@ -54,6 +54,13 @@ def check_nonnegative(name: str, value: Any) -> float:
     return number
 
 
+def check_flag(name: str, value: Any) -> bool:
+    """`value` as True or False. Words are refused: bool("no") is True."""
+    if not isinstance(value, bool | np.bool_):
+        raise InputError(name, value, "must be True or False")
+    return bool(value)
+
+
 def is_whole(value: Any) -> bool:
     """Whether `value` is a whole number, of whatever type; True, False and "3" are not."""
     if isinstance(value, bool | np.bool_ | str | bytes):
@@ -74,7 +81,7 @@ def is_real(value: Any) -> bool:
 
 
 def check_key(key: Any) -> None:
-    """Refuses what is no random key, and no array of them, such as a seed."""
+    """Refuses anything but a random key or an array of them, such as a seed."""
     dtype = getattr(key, "dtype", None)
     if dtype is None or not (jnp.issubdtype(dtype, jax.dtypes.prng_key) or dtype == jnp.uint32):
         raise TypeError(
@@ -83,21 +90,28 @@ def check_key(key: Any) -> None:
 
 
 def check_draw(key: Any, count: Any) -> None:
-    """Refuses what no sequences can be drawn from: `key` a seed, `count` no whole number."""
+    """Refuses arguments of `sample` that cannot work, such as a seed in place of a key."""
     check_key(key)
-    # The count is the shape of what is drawn, so that it must be known when that is compiled.
+    # The count is a shape: it must be known when the program is compiled.
     if isinstance(count, jax.Array | np.generic | np.ndarray):
         raise InputError("count", problem="is an array", allowed="must be an `int` of Python")
     if not isinstance(count, int) or count < 0:
         raise InputError("count", count, "must be a whole number of sequences")
 
 
-def check_count(name: str, value: Any, largest: int | None = None) -> int:
-    """`value` as a whole number from 1 up."""
-    if not is_whole(value) or value < 1 or (largest is not None and value > largest):
+def check_count(name: str, value: Any, largest: int | None = None, least: int = 1) -> int:
+    """`value` as a whole number from `least` up, or to `largest`."""
+    if not is_whole(value) or value < least or (largest is not None and value > largest):
         limit = "up" if largest is None else f"to {largest}"
-        raise InputError(name, value, f"must be a whole number from 1 {limit}")
+        raise InputError(name, value, f"must be a whole number from {least} {limit}")
     return int(value)
+
+
+def check_choice(name: str, value: Any, allowed: Iterable[Any]) -> None:
+    """Refuses all but the allowed values: an unknown word would silently mean another setting."""
+    choices = tuple(allowed)
+    if not any(value is choice or value == choice for choice in choices):
+        raise InputError(name, value, f"must be one of {', '.join(map(repr, choices))}")
 
 
 def check_probabilities(name: str, value: Any, count: int) -> Float[np.ndarray, " K"]:
@@ -145,4 +159,5 @@ def check_covariance(
         raise InputError(
             name, problem=f"has an eigenvalue {smallest:.6g}", allowed=f"must be positive {kind}"
         )
+    # Exactly symmetric from here on: the two halves may differ by rounding.
     return (matrix + matrix.T) / 2

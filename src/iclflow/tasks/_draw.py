@@ -6,60 +6,60 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ._base import Sequences
+from ._check import check_draw
 
-def draw_tokens(
-    keys: tuple[PRNGKeyArray, PRNGKeyArray, PRNGKeyArray],
-    shape: tuple[int, int, int],
+
+def draw_sequences(
+    key: PRNGKeyArray,
+    count: int,
+    dim: int,
     values: Callable[[PRNGKeyArray, Float[Array, "count M D"]], Float[Array, "count M I"]],
     noise: Float[Array, "*I"],
     noisy_query: bool,
+    contexts: tuple[int, ...],
+    *,
+    probabilities: Float[Array, " K"] | None = None,
     root: Float[Array, "D D"] | None = None,
-) -> tuple[Float[Array, "count M D"], Float[Array, "count M I"]]:
-    """Gaussian inputs of sequences and their labels, the query in the last position.
+    rotations: tuple[Float[Array, "D D"] | None, Float[Array, "I I"] | None] = (None, None),
+) -> Sequences:
+    """Draws `count` sequences with Gaussian inputs.
 
     **Arguments:**
 
-    - `keys`: of the inputs, of the functions and of the noise.
-    - `shape`: (count, M, D), with M − 1 pairs in a context.
-    - `values`: `values(key, x)` draws one function for each sequence and applies it.
-    - `noise`: the variance that is added, one number or one for each label.
-    - `noisy_query`: whether the query has noise too.
+    - `values`: `values(key, x)` draws one function per sequence and applies it to its M inputs,
+      those of the longest context and the query.
+    - `noise`: the variance that is added to labels, one number or one per label.
+    - `noisy_query`: whether the query label has noise too.
+    - `contexts`, `probabilities`: the context lengths, by default all equally likely.
     - `root`: the square root of the input covariance; by default inputs are white.
+    - `rotations`: of inputs and of labels, applied last.
     """
-    key_x, key_values, key_noise = keys
-    x = jr.normal(key_x, shape, noise.dtype)
+    check_draw(key, count)
+    key_x, key_values, key_noise, key_length = jr.split(key, 4)
+    x = jr.normal(key_x, (count, max(contexts) + 1, dim), noise.dtype)
     x = x if root is None else x @ root
     y = values(key_values, x)
     added = jnp.sqrt(noise) * jr.normal(key_noise, y.shape, noise.dtype)
     # Drawn for the query too: whether it has noise changes no other number.
-    return x, y + (added if noisy_query else added.at[:, -1].set(0.0))
+    y = y + (added if noisy_query else added.at[:, -1].set(0.0))
+    of_inputs, of_labels = rotations
+    x = x if of_inputs is None else x @ of_inputs.T
+    y = y if of_labels is None else y @ of_labels.T
+    return _cut_to_length(key_length, x, y, contexts, probabilities)
 
 
-def cut_to_length(
+def _cut_to_length(
     key: PRNGKeyArray,
     x: Float[Array, "count M D"],
     y: Float[Array, "count M I"],
     contexts: tuple[int, ...],
-    probabilities: Float[Array, " K"] | None = None,
-) -> tuple[Array, Array, Array, Array, Array]:
-    """Inputs and labels as the fields of sequences: the last position becomes the query, and
-    positions beyond a random context length become padding.
-
-    **Arguments:**
-
-    - `contexts`: the lengths; the longest is M − 1.
-    - `probabilities`: of each of them; by default all equal.
-    """
+    probabilities: Float[Array, " K"] | None,
+) -> Sequences:
+    """Sequences whose last position is the query, padded beyond a random context length."""
+    x, x_query, y, y_query = x[:, :-1], x[:, -1], y[:, :-1], y[:, -1]
     if len(contexts) == 1:
-        length = jnp.full(x.shape[0], contexts[0], x.dtype)
-        return x[:, :-1], y[:, :-1], x[:, -1], y[:, -1], length
-    lengths = jnp.asarray(contexts, x.dtype)
-    length = jr.choice(key, lengths, (x.shape[0],), p=probabilities)
-    keep = jnp.arange(x.shape[1] - 1) < length[:, None]
-    return (
-        jnp.where(keep[..., None], x[:, :-1], 0.0),
-        jnp.where(keep[..., None], y[:, :-1], 0.0),
-        x[:, -1],
-        y[:, -1],
-        length,
-    )
+        return Sequences(x, y, x_query, y_query, jnp.full(len(x), contexts[0], x.dtype))
+    length = jr.choice(key, jnp.asarray(contexts, x.dtype), (len(x),), p=probabilities)
+    keep = (jnp.arange(x.shape[1]) < length[:, None])[..., None]
+    return Sequences(jnp.where(keep, x, 0.0), jnp.where(keep, y, 0.0), x_query, y_query, length)

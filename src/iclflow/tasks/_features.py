@@ -1,25 +1,30 @@
-"""Regression on fixed nonlinear features: y = w·φ(x) + ε with Gaussian w, so Bayes is known."""
+"""Random functions with a known Bayes predictor: linear in features of x, or in a few inputs."""
 
 import abc
+import itertools
 import math
+from typing import Unpack
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, ScalarLike
 
-from ..errors import InputError
+from ..limits import MAX_SUPPORTS
 from ..runtime.precision import as_float
 from ._base import Sequences
-from ._check import Lengths, check_nonnegative, is_whole
-from ._design import AbstractDesignedTask, Design
+from ._check import Lengths, check_count, check_nonnegative
+from ._mixture import total_variance
+from ._random_functions import AbstractFunctionTask, Design, DesignOptions
 
 # The fourth moment of he_k grows like 9^k: batches of any size would be noise beyond this.
 LARGEST_DEGREE = 12
 
 
-class AbstractFeatureRegression(AbstractDesignedTask):
-    """Labels that are linear in known features of the inputs, with a fresh Gaussian w each time."""
+class AbstractFeatureRegression(AbstractFunctionTask):
+    """y = w·φ(x) + ε with known features φ and Gaussian w: Bayes is ridge regression on φ."""
 
     @abc.abstractmethod
     def features(self, x: Float[Array, "*batch D"]) -> Float[Array, "*batch F"]:
@@ -45,7 +50,8 @@ class AbstractFeatureRegression(AbstractDesignedTask):
         return self.regression(self.weight_variances()).bayes_variance(self._in_features(sequences))
 
     def _in_features(self, sequences: Sequences) -> Sequences:
-        """The sequences with φ(x) for x; features of the padding are not zero by themselves."""
+        """The sequences with φ(x) in place of x."""
+        # φ(0) need not be 0: padding is set to zero again.
         features = jnp.where(sequences.mask()[..., None], self.features(sequences.x), 0.0)
         query = self.features(sequences.x_query)
         return eqx.tree_at(lambda s: (s.x, s.x_query), sequences, (features, query))
@@ -56,23 +62,12 @@ class QuadraticRegression(AbstractFeatureRegression):
 
     design: Design
 
-    def __init__(
-        self,
-        dim: int,
-        context: Lengths = 40,
-        *,
-        variance: ScalarLike = 1.0,
-        noise: ScalarLike = 0.0,
-        noisy_query: bool = True,
-    ):
-        """**Arguments:**
-
-        - `dim`, `context`, `noise`, `noisy_query`: as in `LinearRegression`.
-        - `variance`: v, of the noiseless label.
-        """
-        self.design = Design(dim, context, variance, noise, noisy_query)
+    def __init__(self, dim: int, context: Lengths = 40, **options: Unpack[DesignOptions]):
+        """Arguments as in `Design`."""
+        self.design = Design(dim, context, **options)
 
     def features(self, x: Float[Array, "*batch D"]) -> Float[Array, "*batch F"]:
+        # E x⁴ = 3 for a standard normal x.
         return x**2 / 3**0.5
 
     def weight_variances(self) -> Float[Array, " F"]:
@@ -109,10 +104,9 @@ class HermiteRegression(AbstractFeatureRegression):
         - `variance`: V, of the part of degree k.
         - `signal`: s, the variance of the linear part.
         """
-        if not is_whole(degree) or not 2 <= degree <= LARGEST_DEGREE:
-            raise InputError("degree", degree, f"must be a whole number from 2 to {LARGEST_DEGREE}")
         self.design = Design(dim, context, variance, noise, noisy_query)
-        self.degree = int(degree)
+        # Degree 1 would be the linear part again.
+        self.degree = check_count("degree", degree, LARGEST_DEGREE, least=2)
         self.signal = as_float(check_nonnegative("signal", signal))
 
     def features(self, x: Float[Array, "*batch D"]) -> Float[Array, "*batch F"]:
@@ -129,3 +123,80 @@ def hermite(x: Float[Array, "*batch"], degree: int) -> Float[Array, "*batch"]:
     for k in range(degree):
         before, now = now, x * now - k * before
     return now / math.sqrt(math.factorial(degree))
+
+
+class SparseRegression(AbstractFunctionTask):
+    """y = w·x + ε where s coordinates, drawn at random, have w_j ~ N(0, v/s), the others w_j = 0.
+
+    E(w·x)² = v.
+    """
+
+    design: Design
+    sparsity: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        dim: int,
+        context: Lengths = 40,
+        *,
+        sparsity: int = 3,
+        **options: Unpack[DesignOptions],
+    ):
+        """**Arguments:**
+
+        - `dim`, `context`, `options`: as in `Design`.
+        - `sparsity`: s, at most `dim`.
+        """
+        self.design = Design(dim, context, **options)
+        self.sparsity = check_count("sparsity", sparsity, self.dim)
+
+    @eqx.filter_jit
+    def sample(self, key: PRNGKeyArray, count: int) -> Sequences:
+        def values(key: PRNGKeyArray, x: Array) -> Array:
+            return jnp.einsum("pnd,pd->pn", x, self._weights(key, count))
+
+        return self.draw(key, count, values)
+
+    def _weights(self, key: PRNGKeyArray, count: int) -> Float[Array, "count D"]:
+        key_size, key_place = jr.split(key)
+        dtype = self.variance.dtype
+        size = jnp.sqrt(self.variance / self.sparsity)
+        w = size * jr.normal(key_size, (count, self.dim), dtype)
+        # A random permutation: s places, drawn without repetition, hold a rank below s.
+        rank = jnp.argsort(jr.uniform(key_place, (count, self.dim), dtype), -1)
+        return jnp.where(rank < self.sparsity, w, 0.0)
+
+    def bayes_predict(self, sequences: Sequences) -> Float[Array, "*batch 1"]:
+        weight, means, _ = self._posterior(sequences)
+        return jnp.sum(weight * means, 0)
+
+    def bayes_variance(self, sequences: Sequences) -> Float[Array, "*batch 1"]:
+        return total_variance(*self._posterior(sequences))
+
+    def _posterior(
+        self, sequences: Sequences
+    ) -> tuple[Float[Array, "S *batch 1"], Float[Array, "S *batch 1"], Float[Array, "S *batch 1"]]:
+        """Of every possible set of coordinates: its probability given the context, and the mean
+        and the variance of the query label under it."""
+        supports = math.comb(self.dim, self.sparsity)
+        if supports > MAX_SUPPORTS:
+            raise TypeError(
+                f"The Bayes predictor of {self.sparsity} coordinates out of {self.dim} weighs "
+                f"{supports} sets: it is computed for {MAX_SUPPORTS} at most."
+            )
+        places = np.asarray(list(itertools.combinations(range(self.dim), self.sparsity)))
+        masks = np.zeros((supports, self.dim))
+        np.put_along_axis(masks, places, 1, 1)
+
+        def judge(mask: Array) -> tuple[Array, Array, Array]:
+            task = self.regression(mask * self.variance / self.sparsity)
+            return (
+                task.label_evidence(sequences),
+                task.bayes_predict(sequences),
+                task.bayes_variance(sequences),
+            )
+
+        # One set after the other: all at once would need memory for every set and sequence.
+        evidence, means, within = jax.lax.map(judge, as_float(masks))
+        # All sets are equally likely before the context, so that evidence alone decides.
+        return jax.nn.softmax(evidence, axis=0)[..., None], means, within

@@ -20,19 +20,20 @@ from ._check import (
     check_contexts,
     check_count,
     check_covariance,
-    check_draw,
+    check_flag,
     check_nonnegative,
     check_probabilities,
     check_vector,
 )
-from ._draw import cut_to_length, draw_tokens
+from ._draw import draw_sequences
 from ._regression import AbstractRegression
 
-# Stands for σ² = 0 in logarithms: far below every noise that anybody sets, and not yet subnormal.
+# Replaces σ² = 0 in logarithms: far below every noise that is set on purpose, and not subnormal.
 _NOISE_FLOOR = 1e-200
-# Without noise, labels fit if the square of what is left of them is below this share.
+# Without noise, labels fit if their squared residual is below this share of their square: rounding
+# leaves about 1e-30.
 _FITS = 1e-10
-# Eigenvalues below the largest times this many roundings are zero but for rounding.
+# Eigenvalues count as zero if they are below the largest times this many rounding errors.
 _ROUNDINGS = 1e3
 
 
@@ -42,8 +43,8 @@ class _WhitenedContext(NamedTuple):
     **Fields:**
 
     - `root`: Γ^½.
-    - `values`, `vectors`: of Σ x̃x̃ᵀ with x̃ = Γ^½x. Values that are zero but for rounding, in
-      directions that the context says nothing about, are exactly zero.
+    - `values`, `vectors`: of Σ x̃x̃ᵀ with x̃ = Γ^½x. Values are exactly zero in directions that the
+      context says nothing about, without rounding.
     - `along`: Σ x̃ r in the basis of these vectors.
     - `residual`: r = y − w₀·x.
     """
@@ -61,6 +62,7 @@ class LinearRegression(AbstractRegression):
     A task vector that is the same in every sequence is the case Γ = 0.
     """
 
+    # Numbers are array leaves, so that a sweep over them compiles once; shapes are static.
     covariance: Float[Array, "D D"]
     prior_mean: Float[Array, " D"]
     prior_covariance: Float[Array, "D D"]
@@ -89,7 +91,7 @@ class LinearRegression(AbstractRegression):
         - `noise`: σ², the variance of the label noise.
         - `prior_mean`, `prior_covariance`: w₀ (default 0) and Γ (default I).
         - `context_probabilities`: of each length in `context` (default: all equal).
-        - `noisy_query`: whether the query label that is to be predicted carries noise too.
+        - `noisy_query`: whether the query label has noise too.
         """
         matrix = _input_covariance(eigenvalues, covariance)
         dim = matrix.shape[0]
@@ -107,7 +109,7 @@ class LinearRegression(AbstractRegression):
         )
         self.noise = as_float(check_nonnegative("noise", noise))
         self.context_probabilities = as_float(shares)
-        self.noisy_query = bool(noisy_query)
+        self.noisy_query = check_flag("noisy_query", noisy_query)
 
     @property
     def dim(self) -> int:
@@ -142,20 +144,23 @@ class LinearRegression(AbstractRegression):
         """E[y²] of a context label."""
         return _label_variance(self.covariance, self.weight_second_moment, self.noise)
 
-    # What follows is compiled piece by piece: one by one, its operations would each be compiled.
+    # Each method is one compiled program: without it every operation would be compiled by itself.
     @eqx.filter_jit
     def sample(self, key: PRNGKeyArray, count: int) -> Sequences:
-        check_draw(key, count)
-        *keys, key_length = jr.split(key, 4)
-
         def values(key: PRNGKeyArray, x: Array) -> Array:
             w = jr.normal(key, (count, self.dim), x.dtype) @ _square_root(self.prior_covariance)
             return jnp.einsum("pnd,pd->pn", x, w + self.prior_mean)[..., None]
 
-        shape, root = (count, self.max_context + 1, self.dim), _square_root(self.covariance)
-        x, y = draw_tokens(tuple(keys), shape, values, self.noise, self.noisy_query, root)
-        return Sequences(
-            *cut_to_length(key_length, x, y, self.contexts, self.context_probabilities)
+        return draw_sequences(
+            key,
+            count,
+            self.dim,
+            values,
+            self.noise,
+            self.noisy_query,
+            self.contexts,
+            probabilities=self.context_probabilities,
+            root=_square_root(self.covariance),
         )
 
     @eqx.filter_jit
@@ -175,7 +180,7 @@ class LinearRegression(AbstractRegression):
         """Mean and covariance of w given the context; exact for singular Γ and for σ² = 0."""
         root, values, vectors, along, _ = self._whitened_context(sequences)
         seen = values > 0
-        # Directions that the context says nothing about keep their prior; the inner `where` keeps
+        # Directions that the context says nothing about keep their prior. The inner `where` keeps
         # divisions by zero out of gradients.
         inverse = jnp.where(seen, 1 / jnp.where(seen, values + self.noise, 1.0), 0.0)
         shrink = jnp.where(seen, self.noise * inverse, 1.0)
@@ -193,7 +198,7 @@ class LinearRegression(AbstractRegression):
         """log p(y₁, …, y_N | x₁, …, x_N), up to powers of 2π.
 
         With σ² = 0 the labels either fit exactly or they do not; among tasks that fit, each
-        further direction in which w may vary makes the same labels infinitely less likely. A
+        further direction in which w varies makes the same labels infinitely less likely. A
         floor under σ² turns that limit into a large finite number.
         """
         _, values, _, along, residual = self._whitened_context(sequences)
@@ -220,6 +225,7 @@ class LinearRegression(AbstractRegression):
 
     @eqx.filter_jit
     def _log_length(self, sequences: Sequences) -> Float[Array, "*batch"]:
+        # Zero, so that the logarithm is −∞, for lengths that this task does not have.
         same = sequences.length[..., None] == jnp.asarray(self.contexts, self.covariance.dtype)
         return jnp.log(jnp.sum(jnp.where(same, self.context_probabilities, 0.0), -1))
 
@@ -261,9 +267,10 @@ def white_regression(
     prior_covariance: Float[Array, "D D"],
     noise: Float[Array, ""],
 ) -> LinearRegression:
-    """Regression on white inputs with a prior and a noise that may be traced, and so are not
-    checked: what the Bayes predictors of other tasks are made of."""
+    """Regression on white inputs, as a part of the Bayes predictors of other tasks. The prior and
+    the noise may be traced, and so are not checked."""
     dim = prior_covariance.shape[0]
+    # Made from plain numbers, which pass the checks, and then filled with the real ones.
     whole = LinearRegression(np.ones(dim), contexts, noisy_query=noisy_query)
     return eqx.tree_at(
         lambda task: (task.prior_covariance, task.noise), whole, (prior_covariance, noise)
@@ -297,4 +304,5 @@ def _label_variance(covariance: Array, second_moment: Array, noise: Array) -> Ar
 def _square_root(matrix: Float[Array, "D D"]) -> Float[Array, "D D"]:
     """The symmetric square root of a positive semi-definite matrix."""
     values, vectors = jnp.linalg.eigh(matrix)
+    # Rounding can make zero eigenvalues slightly negative.
     return (vectors * jnp.sqrt(jnp.maximum(values, 0.0))) @ vectors.T

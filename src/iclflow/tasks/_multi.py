@@ -12,21 +12,22 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 from ..errors import InputError
 from ..runtime.precision import as_float
 from ._base import AbstractTask, Sequences
-from ._check import Lengths, check_array, check_contexts, check_draw, is_whole
-from ._draw import cut_to_length, draw_tokens
+from ._check import Lengths, check_array, check_contexts, check_flag, is_whole
+from ._draw import draw_sequences
 from ._linear_regression import LinearRegression, white_regression
 from ._regression import AbstractRegression
 
-# How far R Rᵀ may be from the identity: what a rotation typed in single precision still meets.
+# How far R Rᵀ may be from the identity: a rotation in single precision is within it.
 _ORTHOGONAL_TOLERANCE = 1e-6
 
 
 class MultiTaskRegression(AbstractRegression):
     """Inputs x ~ N(0, I); task i reads the coordinates S_i: y_i = β_i·x_{S_i} + ε_i.
 
-    β_i ~ N(0, λ_i I) and Var ε_i = σ_i². Coordinate sets may be of any size and may overlap
-    (arXiv 2503.12734) or be disjoint blocks (arXiv 2402.19442). A rotation R of the inputs hides
-    the coordinates: tokens hold Rx. A rotation P of the labels hides the tasks: tokens hold Py.
+    β_i ~ N(0, λ_i I) and Var ε_i = σ_i². Coordinate sets may have any size, and overlap
+    (arXiv 2503.12734) or be disjoint blocks (arXiv 2402.19442). With a rotation R of the inputs
+    tokens hold Rx, which hides the coordinates; with a rotation P of the labels they hold Py, which
+    hides the tasks.
     """
 
     signal: Float[Array, " I"]
@@ -59,7 +60,7 @@ class MultiTaskRegression(AbstractRegression):
         - `signal`: λ, the variance of an entry of β, one number or one per task; by default
           1/|S_i|, so that every noiseless label has variance 1.
         - `input_rotation`, `output_rotation`: R and P, orthogonal; by default none.
-        - `noisy_query`: whether the query labels carry noise too.
+        - `noisy_query`: whether the query labels have noise too.
         """
         self.coordinates = check_coordinates(coordinates)
         count = len(self.coordinates)
@@ -79,9 +80,7 @@ class MultiTaskRegression(AbstractRegression):
         self.noise = _check_each("noise", noise, count)
         self.input_rotation = check_rotation("input_rotation", input_rotation, self.inputs)
         self.output_rotation = check_rotation("output_rotation", output_rotation, count)
-        if not isinstance(noisy_query, bool | np.bool_):
-            raise InputError("noisy_query", noisy_query, "must be True or False")
-        self.noisy_query = bool(noisy_query)
+        self.noisy_query = check_flag("noisy_query", noisy_query)
 
     @property
     def dim(self) -> int:
@@ -94,6 +93,7 @@ class MultiTaskRegression(AbstractRegression):
 
     @property
     def covariance(self) -> Float[Array, "D D"]:
+        # A rotation leaves white inputs white.
         return jnp.eye(self.inputs, dtype=self.signal.dtype)
 
     @property
@@ -114,13 +114,13 @@ class MultiTaskRegression(AbstractRegression):
 
     @property
     def disjoint(self) -> bool:
-        """Whether no coordinate is read by two tasks."""
+        """Whether no two tasks read the same coordinate."""
         used = [place for read in self.coordinates for place in read]
         return len(set(used)) == len(used)
 
     @property
     def rotated(self) -> bool:
-        """Whether tokens hold inputs or labels that are rotated."""
+        """Whether tokens hold rotated inputs or labels."""
         return self.input_rotation is not None or self.output_rotation is not None
 
     @property
@@ -128,32 +128,32 @@ class MultiTaskRegression(AbstractRegression):
         return tuple(self.part(i) for i in range(self.labels))
 
     def part(self, index: int) -> LinearRegression:
-        """Task `index` alone, as a regression on all D inputs whose prior is zero where it does
-        not read. (Labels as they are before a rotation.)"""
+        """Task `index` alone, with unrotated labels: a regression on all D inputs, with a prior of
+        zero on those that it does not read."""
         prior = jnp.diag(self.signal[index] * self.masks[index])
-        # White inputs stay white when they are rotated: only the prior tells.
+        # Rotated white inputs are white: only the prior changes.
         if self.input_rotation is not None:
             prior = self.input_rotation @ prior @ self.input_rotation.T
         return white_regression(self.contexts, self.noisy_query, prior, self.noise[index])
 
     @eqx.filter_jit
     def sample(self, key: PRNGKeyArray, count: int) -> Sequences:
-        check_draw(key, count)
-        *keys, key_length = jr.split(key, 4)
-
         def values(key: PRNGKeyArray, x: Array) -> Array:
             beta = jr.normal(key, (count, self.labels, self.inputs), x.dtype)
             beta = beta * self.masks * jnp.sqrt(self.signal)[:, None]
             return jnp.einsum("pnd,pid->pni", x, beta)
 
-        shape = (count, self.max_context + 1, self.inputs)
-        x, y = draw_tokens(tuple(keys), shape, values, self.noise, self.noisy_query)
-        if self.input_rotation is not None:
-            x = x @ self.input_rotation.T
-        if self.output_rotation is not None:
-            y = y @ self.output_rotation.T
         # Without `context_probabilities`, which would draw other lengths from the same key.
-        return Sequences(*cut_to_length(key_length, x, y, self.contexts))
+        return draw_sequences(
+            key,
+            count,
+            self.inputs,
+            values,
+            self.noise,
+            self.noisy_query,
+            self.contexts,
+            rotations=(self.input_rotation, self.output_rotation),
+        )
 
     def bayes_predict(self, sequences: Sequences) -> Float[Array, "*batch I"]:
         """The posterior mean of each noiseless query label."""
@@ -167,12 +167,12 @@ class MultiTaskRegression(AbstractRegression):
         plain = self._unrotate(sequences)
         each = [part.bayes_variance(plain.label(i)) for i, part in enumerate(self.parts)]
         variances = jnp.concatenate(each, -1)
-        # The tasks are independent, so variances mix with the squares of the rotation.
+        # The tasks are independent: variances mix with the squares of the rotation.
         rotation = self.output_rotation
         return variances if rotation is None else variances @ (rotation**2).T
 
     def _unrotate(self, sequences: Sequences) -> Sequences:
-        """The sequences with their labels as they are before a rotation."""
+        """The sequences with unrotated labels."""
         if self.output_rotation is None:
             return sequences
         return eqx.tree_at(
@@ -213,7 +213,8 @@ def check_coordinates(coordinates: Any) -> tuple[tuple[int, ...], ...]:
 
 
 def _check_each(name: str, value: Any, count: int) -> Array:
-    """One number for each task, from one for all or from a list."""
+    """One number per task, from one for all or from a list."""
+    # Lists have no `ndim`. A single number has no axis, all else must have one.
     axes = getattr(value, "ndim", int(isinstance(value, Sequence)))
     numbers = check_array(name, value, min(axes, 1))
     if numbers.size not in (1, count):

@@ -1,4 +1,4 @@
-"""The family of linear regressions: what they have in common, with labels as an axis."""
+"""The common interface of linear regressions, with labels as an axis."""
 
 import abc
 from typing import TYPE_CHECKING
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 class AbstractRegression(AbstractTask):
     """Labels y_i = w_i·x + ε_i on inputs x ~ N(0, Λ), with Gaussian w_i independent of each other.
 
-    What follows from that alone is asked here, whatever the class: `parts` are the regressions of
-    single labels, which hold the prior of each w_i, and `output_rotation` is what mixes them.
+    Code that needs no more than this works for every subclass: `parts` are the regressions of
+    single labels, which hold the prior of each w_i, and `output_rotation` mixes the labels.
 
     **Fields:**
 
     - `covariance`: Λ.
     - `noise`: the variance of ε, one number or one for each label.
-    - `contexts`, `context_probabilities`: the context lengths and how likely they are.
-    - `noisy_query`: whether the query labels carry noise too.
-    - `output_rotation`: P, where tokens hold Py instead of y.
+    - `contexts`, `context_probabilities`: the context lengths and their probabilities.
+    - `noisy_query`: whether the query labels have noise too.
+    - `output_rotation`: P, if tokens hold Py instead of y.
     """
 
     covariance: eqx.AbstractVar[Float[Array, "D D"]]
@@ -49,8 +49,7 @@ class AbstractRegression(AbstractTask):
     @property
     @abc.abstractmethod
     def input_basis(self) -> Float[np.ndarray, "D D"] | None:
-        """The directions of the inputs (columns) in which the task is simple, if these are not the
-        axes."""
+        """The directions of the inputs (columns) in which the task is diagonal; None: the axes."""
 
     @property
     def max_context(self) -> int:
@@ -58,5 +57,5 @@ class AbstractRegression(AbstractTask):
 
     @property
     def query_noise(self) -> Float[Array, "*I"]:
-        """Variance of the noise on the query labels: σ², or 0 if the query is noiseless."""
+        """The variance of the noise of the query labels: σ², or 0 if the query has none."""
         return self.noise if self.noisy_query else jnp.zeros_like(self.noise)

@@ -1,8 +1,8 @@
-"""The in-context algorithm of linear attention on a plateau, and what it is compared with.
+"""The in-context algorithm of linear attention on a plateau, and the one to compare it with.
 
-On plateau m of separate key-query attention ŷ = Σ_{d≤m} a_d* (e_d·β)(e_d·x_q): one preconditioned
+On plateau m of separate key-query attention, ŷ = Σ_{d≤m} a_d* (e_d·β)(e_d·x_q): one preconditioned
 gradient step from zero, or principal component regression with *population* components and *fixed*,
-shrunk inverse variances (arXiv 2501.16265; the precise sense in docs/theory/linear.md).
+shrunk inverse variances (arXiv 2501.16265; docs/theory/linear.md says in which sense).
 """
 
 import numpy as np
@@ -10,7 +10,11 @@ from jaxtyping import Float
 
 from ..errors import Refusal
 from ..tasks import LinearRegression
-from ._moments import Normaliser, aligned_moments, context_gains, moments
+from ._check import check_whole
+from ._moments import AlignedMoments, Normaliser, aligned_moments, context_gains, moments
+
+# Eigenvalues that are meant to be equal are so up to rounding.
+_TIE = 1e-10
 
 
 def shrinkage(
@@ -55,13 +59,13 @@ def subspace_least_squares_risk(task: LinearRegression, components: int) -> floa
     (Σ_{d>m} λ_d M_dd + σ_q²) + (Σ_{d>m} λ_d M_dd + σ²) m/(N − m − 1), averaged over the lengths N.
     What the subspace misses acts as label noise, independent of what it sees.
     """
-    context_gains(task)
-    m = _check_components(task, components)
+    context_gains(task)  # refuses other kinds of tasks
+    m = check_whole("components", components, 0, task.dim)
     values, basis = np.linalg.eigh(np.asarray(task.covariance, dtype=np.float64))
     values, basis = values[::-1], basis[:, ::-1]
     weight = np.einsum("de,df,fe->e", basis, np.asarray(task.weight_second_moment), basis)
-    tied = 0 < m < task.dim and values[m - 1] - values[m] <= 1e-10 * values[0]
-    if tied and np.ptp(weight) > 1e-10 * np.max(weight):
+    tied = 0 < m < task.dim and values[m - 1] - values[m] <= _TIE * values[0]
+    if tied and _differ(weight):
         raise Refusal(
             f"`components` = {m}: eigenvalues {m} and {m + 1} of Λ tie and M is not isotropic, so "
             "the top components are not unique."
@@ -70,7 +74,7 @@ def subspace_least_squares_risk(task: LinearRegression, components: int) -> floa
     excess = 0.0
     for length, probability in zip(task.contexts, np.asarray(task.context_probabilities)):
         variance = missed + float(task.noise)
-        # Without noise and with every component, m pairs already determine w.
+        # Without noise and with every component, m pairs already determine w: no excess.
         if m == 0 or probability == 0 or (variance == 0 and length >= m):
             continue
         if length < m + 2:
@@ -82,11 +86,11 @@ def subspace_least_squares_risk(task: LinearRegression, components: int) -> floa
     return float(missed + float(task.query_noise) + excess)
 
 
-def _isotropic(task: LinearRegression, components: int, normaliser: Normaliser):
+def _isotropic(task: LinearRegression, components: int, normaliser: Normaliser) -> AlignedMoments:
     """The aligned moments, for tasks whose components are learnt in the order of Λ."""
     aligned = aligned_moments(task, normaliser)
-    _check_components(task, components)
-    if np.ptp(aligned.weight_eigenvalues) > 1e-10 * np.max(aligned.weight_eigenvalues):
+    check_whole("components", components, 0, task.dim)
+    if _differ(aligned.weight_eigenvalues):
         raise Refusal(
             "M = E[wwᵀ] of `task` is not a multiple of the identity: its plateaus are not ordered "
             "by the eigenvalues of Λ."
@@ -94,9 +98,5 @@ def _isotropic(task: LinearRegression, components: int, normaliser: Normaliser):
     return aligned
 
 
-def _check_components(task: LinearRegression, components: int) -> int:
-    if isinstance(components, bool) or components != int(components):
-        raise Refusal(f"`components` = {components}: must be a whole number.")
-    if not 0 <= components <= task.dim:
-        raise Refusal(f"`components` = {components}: must lie between 0 and {task.dim}.")
-    return int(components)
+def _differ(eigenvalues: np.ndarray) -> bool:
+    return bool(np.ptp(eigenvalues) > _TIE * np.max(eigenvalues))

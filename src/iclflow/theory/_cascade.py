@@ -1,10 +1,14 @@
 """The cascade: all drop times of a rank-one separate model from its initial weights alone.
 
-Small heads race. The first whose blow-up time T comes takes the largest unlearned component it can;
-half of that loss step is gone at T − 1.2534 τ/(c a^⅓), and to the other heads the component drives
-as if it were switched off at T − τ/(c a^⅓) (`residual_drive`), apart from an impulse due to the
-misalignment of the winner (`_drop_impulse`). From there the others race on, with one component
-less. Each race is solved exactly (`_idle_head`). Derived in docs/theory/linear.md.
+Small heads race. The head with the earliest blow-up time T takes the largest unlearned component it
+can; half of that loss step is gone at T − 1.2534 τ/(c a^⅓). The other heads feel the component as
+if it were switched off at T − τ/(c a^⅓) (`residual_drive`), apart from an impulse due to the
+misalignment of the winner (`_race`). From there the others race on, with one component less. Each
+race is solved exactly (`_idle_head`).
+
+A drop takes the same time whatever the initial weights; the wait before it is inversely
+proportional to their size s. So 1 − (fraction on plateaus) is proportional to s, with a constant
+that the cascade gives for each direction of the initial weights. Derived in docs/theory/linear.md.
 """
 
 import dataclasses
@@ -14,26 +18,25 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import ArrayLike, Float
 
 from ..errors import BeyondLimit, Refusal
 from ..runtime.precision import check_made_in_float64
 from ..tasks import LinearRegression
-from ._drop_impulse import impulses, misalignment, struck
-from ._idle_head import advance, path
+from ._check import PerHead, check_positive
 from ._moments import Normaliser, aligned_moments, moments
+from ._race import RaceConstants, impulses, race
 from ._separate_dynamics import drop_offset, drop_profile
 
-# Weights below this share of a head's largest are rounding: exactly aligned heads stay aligned.
-_ALIGNED = 1e-10
+# Rates and gains that are meant to be equal are so up to this share of the largest.
 _TIE = 1e-9
-_HALF = drop_offset(0.5)
+# Components with a drive below this share of the largest have none, up to rounding.
+_NO_DRIVE = 1e-12
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Staircase:
-    """The predicted staircase of a loss curve; one entry for each drop that ever happens.
+    """The predicted staircase of a loss curve, with one entry for each drop.
 
     - `levels`: the plateaus, one more than there are drops.
     - `drop_times`: when half of each step is gone.
@@ -65,8 +68,20 @@ class Staircase:
         return np.asarray(self.levels[0] + (1 - left**2) @ np.diff(self.levels))
 
 
+class PlateauFraction(NamedTuple):
+    """`fraction` = 1 − `falling`/`end`.
+
+    - `falling`: time spent between levels; it does not depend on the size of the weights.
+    - `end`: when the staircase is done; inversely proportional to that size.
+    """
+
+    fraction: float
+    falling: float
+    end: float
+
+
 def staircase(task: LinearRegression, model, tau: float = 1.0) -> Staircase:
-    """Levels and drop times of a model from its weights at t = 0.
+    """Levels and drop times of a model from its weights at t = 0: `cascade` of these weights.
 
     **Arguments:**
 
@@ -95,13 +110,13 @@ def staircase(task: LinearRegression, model, tau: float = 1.0) -> Staircase:
 
 def cascade(
     task: LinearRegression,
-    v: Float[ArrayLike, " H"],
+    v: PerHead,
     K: Float[ArrayLike, "H D R"],
     Q: Float[ArrayLike, "H D R"],
     normaliser: Normaliser = "context",
     tau: float = 1.0,
 ) -> Staircase:
-    """All drop times from initial weights; exact in the limit of small ones.
+    """All drop times from initial weights, T − 1.2534 τ/(c a^⅓); exact in the limit of small ones.
 
     Λ and M must commute, with growth rates and gains in the same order (`learning_order`). The
     relative error falls about as the square of the size of the weights; two heads that nearly tie
@@ -111,6 +126,7 @@ def cascade(
 
     - `v`, `K`, `Q`: weights at t = 0, R = 1.
     """
+    check_positive("tau", tau)
     ladder = _ladder(_Fingerprint(task, normaliser))
     v, K, Q = (np.asarray(w, dtype=np.float64) for w in (v, K, Q))
     shape = (*v.shape, task.dim, 1)
@@ -121,10 +137,8 @@ def cascade(
         )
     if not np.isfinite(v.sum() + K.sum() + Q.sum()):
         raise Refusal("`v`, `K` or `Q` holds NaN or infinity: every entry must be finite.")
-    found = np.asarray(_race(v, K, Q, ladder.constants, min(v.size, ladder.gains.size)))
+    found = np.asarray(race(v, K, Q, ladder.constants, min(v.size, ladder.gains.size)))
     times, components, heads = found[:, np.isfinite(found[0])]
-    if not tau > 0:
-        raise Refusal(f"`tau` = {tau}: must be positive.")
     order = components.astype(int)
     widths = ladder.widths[order]
     steps = np.concatenate([[0.0], np.cumsum(ladder.gains[order])])
@@ -136,7 +150,7 @@ def cascade(
         )
     return Staircase(
         levels=ladder.start - steps,
-        drop_times=tau * (times + _HALF * widths),
+        drop_times=drops,
         drop_order=tuple(order.tolist()),
         heads=tuple(heads.astype(int).tolist()),
         blow_up_times=tau * times,
@@ -144,14 +158,34 @@ def cascade(
     )
 
 
-class _Constants(NamedTuple):
-    """What the race needs to know of a task: arrays on the device."""
+def plateau_fraction(stairs: Staircase, band: float = 0.02, done: float = 0.999) -> PlateauFraction:
+    """The share of a run in which the loss is near a level that it will leave again.
 
-    basis: Float[Array, "D J"]
-    rates: Float[Array, " J"]
-    sizes: Float[Array, " J"]
-    key_impulse: Float[Array, "J J"]
-    query_impulse: Float[Array, "J J"]
+    1 − Σ width · (x_out − x_in)/end, x = `drop_offset` where the loss leaves or enters a band.
+
+    **Arguments:**
+
+    - `stairs`: from `staircase` or `cascade`; needs at least one drop.
+    - `band`: how near, as a share of the whole fall from the first level to the last.
+    - `done`: the run ends when this share of the whole fall is gone.
+    """
+    steps = -np.diff(stairs.levels)
+    if steps.size == 0:
+        raise Refusal("`stairs` has no drop: it never leaves its first level.")
+    if not 0 < band < done < 1 or (1 - done) * steps.sum() >= steps[-1]:
+        raise Refusal(
+            f"`band` = {band}, `done` = {done}: must satisfy 0 < band < done < 1, with the end "
+            "inside the last drop."
+        )
+    near = band * steps.sum()
+    stop = 1 - (1 - done) * steps.sum() / steps[-1]
+    falling = 0.0
+    for n, (step, width) in enumerate(zip(steps, stairs.widths)):
+        leaves, arrives = near / step, stop if n == steps.size - 1 else 1 - near / step
+        if leaves < arrives:  # else the bands of both levels meet
+            falling += width * (drop_offset(arrives) - drop_offset(leaves))
+    end = stairs.blow_up_times[-1] + stairs.widths[-1] * drop_offset(stop)
+    return PlateauFraction(float(1 - falling / end), float(falling), float(end))
 
 
 class _Ladder(NamedTuple):
@@ -160,11 +194,11 @@ class _Ladder(NamedTuple):
     start: float
     gains: np.ndarray
     widths: np.ndarray
-    constants: _Constants
+    constants: RaceConstants
 
 
 class _Fingerprint:
-    """A task as a key of a cache: equal if all its numbers are."""
+    """A task as the key of a cache: equal if all its numbers are equal."""
 
     def __init__(self, task: LinearRegression, normaliser: Normaliser):
         self.task = task
@@ -185,7 +219,7 @@ def _ladder(fingerprint: _Fingerprint) -> _Ladder:
     task, normaliser = fingerprint.task, fingerprint.normaliser
     aligned = aligned_moments(task, normaliser)
     order = np.argsort(-aligned.drive, kind="stable")
-    order = order[aligned.drive[order] > 1e-12 * aligned.drive.max()]
+    order = order[aligned.drive[order] > _NO_DRIVE * aligned.drive.max()]
     if order.size == 0:
         raise Refusal("`task` has E[wwᵀ] = 0: there is nothing to learn.")
     rates, strengths = aligned.drive[order], aligned.optimum[order]
@@ -203,59 +237,6 @@ def _ladder(fingerprint: _Fingerprint) -> _Ladder:
     sizes = np.cbrt(strengths)
     eigenvalues = aligned.eigenvalues[order]
     table = impulses(rates, eigenvalues, aligned.curvature[order] / eigenvalues, sizes)
-    constants = _Constants(*map(jnp.asarray, (aligned.basis[:, order], rates, sizes, *table)))
+    constants = RaceConstants(*map(jnp.asarray, (aligned.basis[:, order], rates, sizes, *table)))
     start = moments(task, normaliser).label_variance
     return _Ladder(start, gains, 1 / (rates * sizes), constants)
-
-
-@functools.partial(jax.jit, static_argnames="drops")
-def _race(v: Array, K: Array, Q: Array, task: _Constants, drops: int) -> Array:
-    """Blow-up time, component and head of each drop, as rows of one array."""
-    count = task.rates.shape[0]
-    components, heads = jnp.arange(count), jnp.arange(v.shape[0])
-
-    def stage(carry, _):
-        v, k, q, learned, done, now = carry
-        e = jnp.where(learned, 0.0, task.rates)
-        way = path(v, k, q, e)
-        finish = jnp.where(done, jnp.inf, way.time)
-        winner = jnp.argmin(finish)
-        happens = jnp.isfinite(finish[winner])
-        outwards = jnp.where(way.turns, -way.sign, way.sign)[winner]
-        growing = k[winner] + outwards * q[winner]
-        rate = jnp.max(jnp.where(growing != 0, e, 0.0))
-        tied = (e == rate) & ~learned
-        c = jnp.argmax(tied)
-        width = 1 / (task.rates[c] * task.sizes[c])
-        elapsed = jnp.where(happens, jnp.maximum(finish[winner] - width, 0.0), 0.0)
-        v, k, q = advance(way, v, k, q, e, elapsed)
-        # Equal rates leave the basis open: the winner's own direction becomes component c.
-        axis = (components == c).astype(k.dtype)
-        heading = jnp.where(tied, growing, 0.0)
-        mirror = heading / jnp.linalg.norm(heading) - axis
-        growing, k, q = (_reflect(x, mirror) for x in (growing, k, q))
-        delta = jnp.clip(misalignment(growing, axis, e, task.sizes[c]), -1.0, 1.0)
-        hit = struck(v, k, q, axis, -delta * task.key_impulse[c], -delta * task.query_impulse[c])
-        learned, done = learned | (components == c) & happens, done | (heads == winner)
-        carry = (*hit, learned, done, now + elapsed)
-        return carry, jnp.stack([now + finish[winner], c, winner])
-
-    k, q = K[..., 0] @ task.basis, Q[..., 0] @ task.basis
-    k, q = _without_rounding(k, q)
-    start = (v, k, q, components < 0, heads < 0, jnp.zeros(()))
-    return lax.scan(stage, start, None, length=drops)[1].T
-
-
-def _reflect(x: Array, mirror: Array) -> Array:
-    """Householder's reflection along `mirror`; nothing for a mirror of length zero."""
-    square = jnp.sum(mirror**2)
-    scale = jnp.where(square > 1e-28, 2 / jnp.where(square > 0, square, 1.0), 0.0)
-    return x - scale * jnp.sum(x * mirror, -1, keepdims=True) * mirror
-
-
-def _without_rounding(k: Array, q: Array) -> tuple[Array, Array]:
-    """k and q with k ± q set to zero where rotating into the eigenbasis left only rounding."""
-    plus, minus = k + q, k - q
-    size = jnp.max(jnp.maximum(jnp.abs(plus), jnp.abs(minus)), -1, keepdims=True)
-    plus, minus = (jnp.where(jnp.abs(x) > _ALIGNED * size, x, 0.0) for x in (plus, minus))
-    return (plus + minus) / 2, (plus - minus) / 2

@@ -1,4 +1,4 @@
-"""A head that has not learned anything yet, exactly: rank one, any initial weights.
+"""The exact motion of a rank-one head that has not learned anything yet, from any weights.
 
 While a head is small, it feels a constant diagonal drive e_d: the growth rates of the components
 that are not learned yet. With η = ∫ v dt/τ its weights are k_d ± q_d = (k_d ± q_d)₀ exp(±e_d η) and
@@ -22,6 +22,14 @@ from ..errors import Refusal
 from ..runtime.precision import require_float64
 from ._idle_time import NODES, POINTS, TINY, Journey, Leg, journey
 
+# Newton steps to the minimum and to the zero of V: in logarithms both are nearly linear problems.
+_STEPS = 8
+# Relative to the scale of V: a minimum below −_TURN is a turning point, and a head that just passes
+# keeps at least _PASS of it as squared speed. In between V is zero up to rounding.
+_TURN, _PASS = 1e-13, 1e-15
+# Relative weight of parts that are zero, so that the logarithm of a ratio exists.
+_FLOOR = 1e-24
+
 
 def idle_head_weights(
     eta: float,
@@ -30,7 +38,7 @@ def idle_head_weights(
     q: Float[ArrayLike, " D"],
     drive: Float[ArrayLike, " D"],
 ) -> tuple[float, Float[np.ndarray, " D"], Float[np.ndarray, " D"]]:
-    """v², k and q of an idle head when ∫ v dt/τ = η, in closed form.
+    """v² = V(η), k and q of an idle head when ∫ v dt/τ = η, in closed form.
 
     **Arguments:**
 
@@ -50,7 +58,7 @@ def blow_up_times(
     drive: Float[ArrayLike, " D"],
     tau: float = 1.0,
 ) -> Float[np.ndarray, " H"]:
-    """T of each idle head: when it would be infinite if it never saturated.
+    """T = τ ∫ dη/√V(η) of each idle head: when it would be infinite if it never saturated.
 
     Balanced and aligned: τ/(e v). From v = 0 with k = q of size κ: πτ/(2eκ). Infinite for a head
     that never grows. Arguments as in `idle_heads_after`.
@@ -66,7 +74,9 @@ def idle_heads_after(
     drive: Float[ArrayLike, " D"],
     tau: float = 1.0,
 ) -> tuple[Float[np.ndarray, " H"], Float[np.ndarray, "H D"], Float[np.ndarray, "H D"]]:
-    """The weights of idle heads after a time `elapsed`; NaN from a head's blow-up time on.
+    """The weights of idle heads after a time `elapsed`, where ∫ dη/√V(η) = `elapsed`/τ.
+
+    NaN from a head's blow-up time on.
 
     **Arguments:**
 
@@ -128,11 +138,11 @@ def path(v: Array, k: Array, q: Array, e: Array) -> Path:
     inwards = (sign * push < 0) & (v != 0)
     scale = ahead.square + jnp.sum(plus + minus, -1)
     lowest = _minimum(ahead, e)
-    turns = inwards & (ahead.at(e, lowest).square < -1e-13 * scale)
+    turns = inwards & (ahead.at(e, lowest).square < -_TURN * scale)
     base = jnp.where(inwards, jnp.where(turns, _zero(ahead, e, lowest), lowest), 0.0)
     innermost = ahead.at(e, base)
-    # Rounding: at a turning point V is zero; a head that just passes keeps a positive speed.
-    floor = jnp.where(turns, 0.0, 1e-15 * scale)
+    # At a turning point V is zero; a head that passes has a positive speed, whatever the rounding.
+    floor = jnp.where(turns, 0.0, _PASS * scale)
     square = jnp.where(inwards, jnp.maximum(innermost.square, floor), ahead.square)
     inner = Leg(square, innermost.shrink, innermost.grow)
     outer = Leg(square, *_swap(turns, innermost.grow, innermost.shrink))
@@ -151,8 +161,8 @@ def advance(
 ) -> tuple[Array, Array, Array]:
     """The weights of each head after a time `elapsed` < T (in units of τ).
 
-    The time that is left is tabulated along the path; Newton's method on its logarithm, held in
-    its bracket, finds the place where it has the right value.
+    The time left to infinity is tabulated along the path. Newton's method on its logarithm, kept
+    inside the bracket from the table, finds the place with the right time left.
     """
     inside = p.inwards & (elapsed < p.lead)
     left = jnp.where(inside, p.behind + elapsed, p.time - elapsed)
@@ -200,7 +210,7 @@ def _choose(where: Array, yes: Array, no: Array | float) -> Array:
 
 def _minimum(leg: Leg, e: Array) -> Array:
     """The distance to the minimum of V: Newton on the logarithm of the ratio of its two slopes."""
-    floor = 1e-24 * jnp.sum(e * (leg.grow + leg.shrink), -1, keepdims=True) + TINY
+    floor = _FLOOR * jnp.sum(e * (leg.grow + leg.shrink), -1, keepdims=True) + TINY
     grow, shrink = (e * (part + floor) for part in (leg.grow, leg.shrink))
 
     def improve(_, x):
@@ -210,7 +220,7 @@ def _minimum(leg: Leg, e: Array) -> Array:
         slope = jnp.sum(e * up, -1) / all_up + jnp.sum(e * down, -1) / all_down
         return jnp.maximum(x - jnp.log(all_up / all_down) / (2 * slope), 0.0)
 
-    return lax.fori_loop(0, 8, improve, jnp.zeros_like(leg.square))
+    return lax.fori_loop(0, _STEPS, improve, jnp.zeros_like(leg.square))
 
 
 def _zero(leg: Leg, e: Array, lowest: Array) -> Array:
@@ -230,4 +240,4 @@ def _zero(leg: Leg, e: Array, lowest: Array) -> Array:
         step = jnp.log(total / constant) / slope
         return jnp.clip(jnp.where(jnp.isfinite(step), x - step, x), 0.0, lowest)
 
-    return lax.fori_loop(0, 8, improve, jnp.zeros_like(leg.square))
+    return lax.fori_loop(0, _STEPS, improve, jnp.zeros_like(leg.square))

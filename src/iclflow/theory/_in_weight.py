@@ -1,10 +1,10 @@
-"""In-context against in-weight learning: what full linear attention learns from a mixture.
+"""In-context against in-weight learning: full linear attention trained on a mixture.
 
-A head reads tokens z = (x; y) with a value row (u; v) and asks with a key-query block (U; hᵀ), so
-that ŷ = Σ θ_abc G_ab x_q,c with θ = Σ_heads (u; v) ⊗ (U; hᵀ) and G = (1/N)(Σ zzᵀ + z_q z_qᵀ). The
-reduced model has v and U alone; a path through u or h is what stores one w in the weights.
-The moments are found by summing over pairings (Isserlis), and the average over w by a cubature
-rule that is exact for polynomials of degree 5. Derived in docs/theory/linear.md.
+A head with value row (u; v) and key-query block (U; hᵀ) reads tokens z = (x; y), so that
+ŷ = Σ θ_abc G_ab x_q,c with θ = Σ_heads (u; v) ⊗ (U; hᵀ) and G = (1/N)(Σ zzᵀ + z_q z_qᵀ). The
+reduced model has v and U alone; only a path through u or h can store one w in the weights. The
+moments are sums over pairings (Isserlis); a cubature rule that is exact for polynomials of degree 5
+averages over w. Derived in docs/theory/linear.md.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,9 +20,12 @@ from ._moments import Normaliser
 RegressionTask = LinearRegression | Mixture | RandomLabels
 Matrix = np.ndarray
 
+# Relative rounding of sums over pairings.
+_ZERO = 1e-12
+
 
 class TokenMoments(NamedTuple):
-    """What the loss of full linear attention depends on: L = θᵀ·second·θ − 2 drive·θ + label."""
+    """The moments in the loss of full linear attention: L = θᵀ·second·θ − 2 drive·θ + label."""
 
     second: Float[np.ndarray, "a b e c d f"]
     drive: Float[np.ndarray, "a b e"]
@@ -37,7 +40,7 @@ class TokenMoments(NamedTuple):
 def token_moments(
     task: RegressionTask, normaliser: Normaliser = "context", self_attention: bool = True
 ) -> TokenMoments:
-    """The exact moments of the features G_ab x_q,c on a task.
+    """The exact moments E[G_ab x_q,c G_de x_q,f] and E[y_q G_ab x_q,c] of the features on a task.
 
     **Arguments:**
 
@@ -150,9 +153,9 @@ def _expectation(source: str, tokens: dict[int, Matrix], query: Matrix) -> Matri
 
 
 def steady_state(moments: TokenMoments) -> Float[np.ndarray, "a b e"]:
-    """θ*, the coefficients of smallest loss; where several share it, those of least norm.
+    """θ* = second⁻¹ drive, the coefficients of smallest loss; where several share it, the shortest.
 
-    D + 1 merged heads can make every θ, so that training with them can end here.
+    D + 1 merged heads can represent every θ, so training with them can end here.
     """
     size = moments.drive.size
     # The features of (a, b) and (b, a) are the same, so half of this matrix is redundant, and
@@ -177,15 +180,16 @@ def in_weight_losses(
     fixed_weight: Sequence[float] | None = None,
     label_variance: float = 1.0,
 ) -> InWeightLosses:
-    """Where training on a fraction p of random-w sequences and 1 − p of one w ends.
+    """Losses of the `steady_state` θ* = second⁻¹ drive, trained on a fraction p of sequences with
+    random w and 1 − p with one fixed w.
 
-    At p = 0 many coefficients are equally good and the entry is that of least norm: it reads w
+    At p = 0 many coefficients are equally good, and the entry is the one of least norm: it reads w
     from the weights alone. The limit p → 0 has the same training loss but other test losses,
-    because the least share of random w decides between them.
+    because the smallest share of random w decides between them.
 
     **Arguments:**
 
-    - `task`: what a sequence with a random w looks like.
+    - `task`: the distribution of sequences with a random w.
     - `fractions`: the values of p.
     - `fixed_weight`: the w of the other sequences, by default (1, …, 1).
     - `label_variance`: of the random context labels in the in-weight test.
@@ -205,15 +209,15 @@ def in_weight_losses(
 def in_weight_floor(dim: int, context: int, random_labels: bool = False) -> float:
     """The smallest loss for one fixed w and white, noiseless inputs, as a share of E y_q².
 
-    2/((N+1)D + 4), or with labels that say nothing 2/((N+1)D + 4 + N), whatever their variance.
-    It is not zero because attention has no bias: all that it can weigh w·x_q with is a G
-    that fluctuates. Random labels lower it: their squares are one more estimate of a constant.
+    2/((N+1)D + 4), or with random labels 2/((N+1)D + 4 + N), whatever their variance. It is not
+    zero because attention has no bias: it can weigh w·x_q only with G, which fluctuates. Random
+    labels lower it: their squares are one more estimate of a constant.
     """
     return 2 / ((context + 1) * dim + 4 + (context if random_labels else 0))
 
 
 def escape_rate(task: RegressionTask, normaliser: Normaliser = "context") -> float:
-    """The rate at which full merged attention leaves the origin, as weights grow: e^(rate·t/τ).
+    """The rate of escape of full merged attention from the origin: weights grow as e^(rate·t/τ).
 
     It is the top singular value of E[y_q G_ab x_c], unfolded as (a) × (b, c).
     """
@@ -237,7 +241,7 @@ def moving_blocks(task: RegressionTask) -> frozenset[str]:
     """Which of the blocks u, v, U, h move in training that starts with u = h = 0.
 
     Flipping the sign of all labels flips that of θ_xx and θ_yy, the products with one of u and h.
-    A task that does not notice the flip never drives them, and v and U move alone.
+    A task that is invariant under the flip never drives them, and v and U move alone.
     """
     moments = token_moments(task)
     size = len(moments.drive)
@@ -246,6 +250,7 @@ def moving_blocks(task: RegressionTask) -> frozenset[str]:
     odd = label[:, None] ^ label  # (a, b) with exactly one label: the reduced model's θ
     driven = np.max(np.abs(moments.drive[~odd]))
     coupled = np.max(np.abs(moments.second.transpose(0, 1, 3, 4, 2, 5)[~odd][:, odd]))
+    # Moments that vanish by symmetry are sums of terms of this size, which cancel to rounding.
     scale = np.max(np.abs(moments.second))
-    still = driven <= 1e-12 * scale**0.5 * moments.label**0.5 and coupled <= 1e-12 * scale
+    still = driven <= _ZERO * scale**0.5 * moments.label**0.5 and coupled <= _ZERO * scale
     return frozenset("vU" if still else "uvUh")

@@ -1,27 +1,41 @@
-"""In which order separate key-query attention learns its components.
+"""In which order separate key-query attention learns its components, and how long each plateau is.
 
 A small head grows first along the component with the largest growth rate, λ²m where Λ and M
 commute; the loss gains most from the one with the largest y, ordered as λm. For w ~ N(0, I) both
 orders are that of the eigenvalues (arXiv 2501.16265, Section 4). Where they differ, the saddle
 visited first is strict: its head turns, exponentially fast, to the better component, and a second
-head learns the first one again. Derived in docs/theory/linear.md.
+head learns the first one again.
+
+A small head of rank R first becomes a product of two vectors. Its other R − 1 ranks then see a
+linear instability, of rate v e_d/τ for component d, and learn the next components exponentially
+fast; when they are used up, a new head has to grow. So with m components learned the plateau lasts
+∝ 1/s if R divides m and ∝ ln(1/s) if not, s being the size of the initial weights. The paper states
+where the plateaus are; the scaling is derived in docs/theory/linear.md. It is a law for small s: a
+logarithm can outlast 1/s at any given s.
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
+from jaxtyping import ArrayLike, Float
 
+from ..errors import Refusal
 from ..tasks import LinearRegression
+from ._check import Times, check_whole
+from ._integrate import integrate
 from ._moments import Normaliser, commute, moments
 from ._separate_hessian import escape_directions_of, layout_index
-from ._separate_modes import Modes, modes
+from ._separate_modes import Modes, check_room, modes
+
+# Growth rates closer than this, relative to the largest, are equal.
+_TIE = 1e-9
 
 
 class Visit(NamedTuple):
     """A saddle on the way: its components, loss and Hessian index (rank-one heads).
 
-    `turning_rate` is that of the exponential escape, in units of 1/τ, at a strict saddle; 0 at one
-    that is left algebraically, when a new head has grown.
+    `turning_rate` is the rate of the exponential escape from a strict saddle, in units of 1/τ; 0 at
+    a saddle that is left algebraically, when a new head has grown.
     """
 
     components: tuple[int, ...]
@@ -31,15 +45,14 @@ class Visit(NamedTuple):
 
 
 class LearningOrder(NamedTuple):
-    """The two orders of the components of a task, and what follows from them.
+    """The two orders of the components of a task, and the saddles that they imply.
 
     - `growth_order`, `gain_order`: components from the largest down; component 0 has the largest
       gain, so that `gain_order` is 0, 1, 2, …
     - `agree`: whether they are the same; equal growth rates agree with any order.
-    - `commuting`: whether Λ and M commute. If they do not, no component is invariant under the
-      growth of a small head: growth rates are those of heads held along each component, and
-      `visits` is what they suggest.
-    - `visits`: the saddles on the way from zero to all components, one head a component.
+    - `commuting`: whether Λ and M commute. If not, a growing head leaves every component: growth
+      rates are those of heads held along each component, and `visits` is a guess from them.
+    - `visits`: the saddles on the way from zero to all components, one head per component.
     """
 
     growth_order: tuple[int, ...]
@@ -54,8 +67,33 @@ class LearningOrder(NamedTuple):
         return next((visit for visit in self.visits if visit.index > 0), None)
 
 
+class RankPlateau(NamedTuple):
+    """The plateau with `learned` components.
+
+    - `scaling`: `"power"`: duration ∝ 1/s, a new head is needed; `"logarithm"`: ∝ ln(1/s).
+    - `log_slope`: d(duration)/d ln(1/s) in units of τ for a logarithm; infinite for a power.
+    """
+
+    learned: int
+    loss: float
+    scaling: Literal["power", "logarithm"]
+    log_slope: float
+
+
+class SingleHead(NamedTuple):
+    """One head of rank D along all components: v(t), κ_j(t) and the loss, at each time."""
+
+    v: Float[np.ndarray, " T"]
+    kappa: Float[np.ndarray, "T J"]
+    loss: Float[np.ndarray, " T"]
+
+
 def learning_order(task: LinearRegression, normaliser: Normaliser = "context") -> LearningOrder:
-    """Growth order, gain order, whether they agree, and which saddles are visited."""
+    """The orders of growth rates e_j and of gains y_j, and the saddles that are visited.
+
+    From a saddle, a head turns to a component of larger gain if there is one; otherwise a new head
+    learns the component that grows fastest.
+    """
     found = modes(task, normaliser)
     order = growth_order(found)
     gain_order = tuple(range(found.count))
@@ -72,21 +110,106 @@ def growth_order(found: Modes) -> tuple[int, ...]:
     """Components by growth rate, the largest first; rates equal up to rounding keep gain order."""
     rates = found.growth_rates
     order = sorted(range(found.count), key=lambda j: -rates[j])
-    runs = np.split(order, np.flatnonzero(-np.diff(rates[order]) > 1e-9 * rates[order[0]]) + 1)
+    runs = np.split(order, np.flatnonzero(-np.diff(rates[order]) > _TIE * rates[order[0]]) + 1)
     return tuple(int(j) for run in runs for j in sorted(run))
+
+
+def rank_plateaus(
+    task: LinearRegression, heads: int, rank: int, normaliser: Normaliser = "context"
+) -> tuple[RankPlateau, ...]:
+    """Every plateau of H heads of rank R that fill up in turn, L_m = L(0) − Σ_{j<m} y_j².
+
+    `log_plateau_slope` has the formula of the slope.
+    """
+    found = _order_modes(task, normaliser)
+    return tuple(
+        RankPlateau(
+            learned=m,
+            loss=found.loss(range(m)),
+            scaling="power" if m % rank == 0 else "logarithm",
+            log_slope=_log_slope(found, rank, m),
+        )
+        for m in range(check_room(found, heads, rank))
+    )
+
+
+def log_plateau_slope(
+    task: LinearRegression, rank: int, learned: int, normaliser: Normaliser = "context"
+) -> float:
+    """d(duration)/d ln(1/s) of the plateau with m components learned, in units of τ.
+
+    (1 − e_{m+1}/e_m) / (v_m e_{m+1}) with v_m³ the summed strengths of the components in the head
+    that is being filled. Infinite where R divides m.
+    """
+    found = _order_modes(task, normaliser)
+    learned = check_whole("learned", learned, 0, found.count - 1)
+    return _log_slope(found, check_whole("rank", rank), learned)
+
+
+def single_head_rate(
+    task: LinearRegression,
+    v: float,
+    kappa: Float[ArrayLike, " J"],
+    normaliser: Normaliser = "context",
+) -> tuple[float, Float[np.ndarray, " J"]]:
+    """τ dv/dt and τ dκ/dt of one head with K = Q = diag(κ) in the eigenbasis: exact.
+
+    τ dv/dt = Σ_j κ_j² E_j and τ dκ_j/dt = v κ_j E_j, with E_j = e_j (1 − v κ_j²/a_j).
+    """
+    found = _order_modes(task, normaliser)
+    rate = _single_head_rate(found, np.concatenate([[v], np.asarray(kappa, dtype=np.float64)]))
+    return float(rate[0]), rate[1:]
+
+
+def single_head_flow(
+    task: LinearRegression,
+    v: float,
+    kappa: Float[ArrayLike, " J"],
+    times: Times,
+    normaliser: Normaliser = "context",
+    tau: float = 1.0,
+) -> SingleHead:
+    """One head with K = Q = diag(κ) in the eigenbasis: the J + 1 equations of `single_head_rate`.
+
+    **Arguments:**
+
+    - `v`, `kappa`: weights at time 0; component 0 has the largest gain.
+    - `times`: increasing, from 0 up.
+    """
+    found = _order_modes(task, normaliser)
+    start = np.concatenate([[v], np.asarray(kappa, dtype=np.float64)])
+    if start.shape != (found.count + 1,):
+        raise Refusal(f"`kappa` has {start.size - 1} entries: must have {found.count}.")
+    times = np.asarray(times, dtype=np.float64)
+    if np.any(np.diff(times) <= 0) or times[0] < 0:
+        raise Refusal("`times` must increase, from 0 up.")
+    # Small weights decide how long a plateau lasts, so they have to be resolved.
+    floor = 1e-9 * float(np.max(np.abs(start)))
+    solution = integrate(
+        "The flow of a single head",
+        lambda t, state: _single_head_rate(found, state) / tau,
+        start,
+        times[-1],
+        t_eval=times,
+        rtol=1e-10,
+        atol=max(floor, 1e-300),
+    )
+    v_path, kappa_path = solution.y[0], solution.y[1:].T
+    left = 1 - v_path[:, None] * kappa_path**2 / found.strengths
+    return SingleHead(v_path, kappa_path, found.start - (1 - left**2) @ found.gains**2)
 
 
 def _visits(
     task: LinearRegression, found: Modes, order: tuple[int, ...], normaliser: Normaliser
 ) -> tuple[Visit, ...]:
-    """Alternates "a new head learns what grows fastest" and "a head turns to what pays more"."""
+    """Follows `learning_order` from saddle to saddle until all components are learned."""
     m = moments(task, normaliser)
     learned: list[int] = []
     visits = []
     while True:
         layout = [(j,) for j in learned]
         index = layout_index(found, layout, 1)
-        loss = float(m.label_variance - np.sum(found.gains[learned] ** 2))
+        loss = found.loss(learned)
         if index > 0:
             escape = escape_directions_of(m, found, layout, len(layout), 1)[0]
             visits.append(Visit(tuple(sorted(learned)), loss, index, escape.rate))
@@ -96,3 +219,29 @@ def _visits(
         if len(learned) == found.count:
             return tuple(visits)
         learned.append(next(j for j in order if j not in learned))
+
+
+def _single_head_rate(found: Modes, state: np.ndarray) -> np.ndarray:
+    v, kappa = state[0], state[1:]
+    force = found.growth_rates * (1 - v * kappa**2 / found.strengths)
+    return np.concatenate([[np.sum(kappa**2 * force)], v * kappa * force])
+
+
+def _log_slope(found: Modes, rank: int, learned: int) -> float:
+    if learned % rank == 0:
+        return np.inf
+    in_head = slice(rank * (learned // rank), learned)
+    v = np.cbrt(np.sum(found.strengths[in_head]))
+    now, following = found.growth_rates[learned - 1], found.growth_rates[learned]
+    return float((1 - following / now) / (v * following))
+
+
+def _order_modes(task: LinearRegression, normaliser: Normaliser) -> Modes:
+    """The components of a task; refuses tasks where they are not learned in order."""
+    found = modes(task, normaliser)
+    if not commute(task) or growth_order(found) != tuple(range(found.count)):
+        raise Refusal(
+            "Λ and M = E[wwᵀ] of `task` must commute, with growth rates and gains in the same "
+            "order: otherwise heads turn from one component to another. See `learning_order`."
+        )
+    return found

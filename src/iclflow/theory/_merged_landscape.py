@@ -1,4 +1,4 @@
-"""All stationary points of merged key-query attention, A = Σ v_h U_h.
+"""Merged key-query attention, A = Σ v_h U_h: its stationary points, and how it leaves the origin.
 
 arXiv 2501.16265 calls them two stationary points; they are two sets (docs/theory/linear.md):
 
@@ -6,6 +6,8 @@ arXiv 2501.16265 calls them two stationary points; they are two sets (docs/theor
 - the minima {Σ v_h U_h = A*}, loss L*, all of them global;
 
 where S = ΛMΛ (times E[N/c] where attention divides by c instead of N) drives the weights at A = 0.
+Gradient flow τ dW/dt = −½ ∂L/∂W reads τ v̇_h = ⟨U_h, E⟩, τ U̇_h = v_h E with E = S − C A Λ. Times
+are in units of τ.
 """
 
 from typing import Literal, NamedTuple
@@ -15,7 +17,7 @@ from jaxtyping import ArrayLike, Float
 
 from ..errors import Refusal
 from ..tasks import LinearRegression
-from ._check import check_whole
+from ._check import KeyQueries, PerHead, Times, check_whole
 from ._moments import Normaliser, moments
 from ._optimum import optimal_loss, optimal_matrix
 
@@ -37,53 +39,52 @@ class StationarySet(NamedTuple):
 def merged_stationary_sets(
     task: LinearRegression, heads: int, normaliser: Normaliser = "context"
 ) -> tuple[StationarySet, StationarySet]:
-    """The saddles around the origin and the global minima, with losses, sizes and indices."""
+    """The saddles around the origin, of dimension H(D² − 1) and index H, and the global minima, of
+    dimension H(D² + 1) − D², with their losses."""
     check_whole("heads", heads)
     unstable_direction(task, normaliser)  # a task that drives nothing has one set, not two
     square = task.dim**2
+    at_zero, best = moments(task, normaliser).label_variance, optimal_loss(task, normaliser)
+    # H conditions ⟨U_h, S⟩ = 0 and v = 0 at the saddles; D² conditions A = A* at the minima.
     flat_saddle = heads * (square - 1)
     flat_minimum = heads * (square + 1) - square
     return (
-        StationarySet(
-            "saddles", moments(task, normaliser).label_variance, flat_saddle, heads, flat_saddle
-        ),
-        StationarySet("minima", optimal_loss(task, normaliser), flat_minimum, 0, flat_minimum),
+        StationarySet("saddles", at_zero, flat_saddle, heads, flat_saddle),
+        StationarySet("minima", best, flat_minimum, 0, flat_minimum),
     )
 
 
 def merged_stationary_set_of(
     task: LinearRegression,
-    v: Float[ArrayLike, " H"],
-    U: Float[ArrayLike, "H D D"],
+    v: PerHead,
+    U: KeyQueries,
     tolerance: float = 1e-8,
     normaliser: Normaliser = "context",
 ) -> Literal["saddles", "minima"] | None:
-    """Which of the two sets the weights lie in, or None.
+    """Which of the two sets of `merged_stationary_sets` the weights lie in, or None.
 
     **Arguments:**
 
     - `tolerance`: on the distance to the saddles in units of √‖A*‖, the size of balanced weights
       at the minima, and on ‖A − A*‖ in units of ‖A*‖.
     """
-    v, U = check_heads(task, v, U)
+    v, U = check_merged(task, v, U)
     _, direction = unstable_direction(task, normaliser)
     optimum = optimal_matrix(task, normaliser)
     size = np.linalg.norm(optimum)
-    along = np.einsum("hde,de->h", U, direction)
-    if np.sqrt(np.sum(v**2) + np.sum(along**2)) <= tolerance * np.sqrt(size):
+    if np.sqrt(np.sum(v**2) + np.sum(_along(U, direction) ** 2)) <= tolerance * np.sqrt(size):
         return "saddles"
     matrix = np.einsum("h,hde->de", v, U)
     return "minima" if np.linalg.norm(matrix - optimum) <= tolerance * size else None
 
 
 def merged_saddle_point(
-    task: LinearRegression, U: Float[ArrayLike, "H D D"], normaliser: Normaliser = "context"
+    task: LinearRegression, U: KeyQueries, normaliser: Normaliser = "context"
 ) -> tuple[Float[np.ndarray, " H"], Float[np.ndarray, "H D D"]]:
-    """The saddle nearest to weights (v, U), whatever v: v = 0 and U without its part along S."""
-    v, U = check_heads(task, np.zeros(np.shape(U)[0]), U)
+    """The saddle nearest to weights (v, U), whatever v: v = 0 and U − ⟨U, Ê⟩ Ê with Ê = S/‖S‖."""
+    v, U = check_merged(task, np.zeros(np.shape(U)[0]), U)
     _, direction = unstable_direction(task, normaliser)
-    along = np.einsum("hde,de->h", U, direction)
-    return v, U - along[:, None, None] * direction
+    return v, U - _along(U, direction)[:, None, None] * direction
 
 
 def merged_minimum_point(
@@ -100,7 +101,7 @@ def merged_minimum_point(
 
 
 def merged_escape_rates(
-    task: LinearRegression, U: Float[ArrayLike, "H D D"], normaliser: Normaliser = "context"
+    task: LinearRegression, U: KeyQueries, normaliser: Normaliser = "context"
 ) -> Float[np.ndarray, " H"]:
     """Growth rates, in 1/τ and from the largest down, of the H unstable modes at a saddle.
 
@@ -112,14 +113,20 @@ def merged_escape_rates(
     rate, _ = unstable_direction(task, normaliser)
     gram = np.einsum("ide,df,jfg,ge->ij", U, m.second_moment, U, m.covariance, optimize=True)
     kappa = np.linalg.eigvalsh((gram + gram.T) / 2)
-    # Written without the difference of two close numbers.
+    # The same rate without the difference of two close numbers.
     return 2 * rate**2 / (np.sqrt(kappa**2 + 4 * rate**2) + kappa)
+
+
+def merged_conserved(v: PerHead, U: KeyQueries) -> Float[np.ndarray, "H H"]:
+    """v_i v_j − ⟨U_i, U_j⟩: gradient flow conserves every entry."""
+    v, U = np.asarray(v, dtype=np.float64), np.asarray(U, dtype=np.float64)
+    return np.outer(v, v) - np.einsum("ide,jde->ij", U, U)
 
 
 def unstable_direction(
     task: LinearRegression, normaliser: Normaliser = "context"
 ) -> tuple[float, Float[np.ndarray, "D D"]]:
-    """g = ‖S‖ and Ê = S/g: the rate at which the origin is left, and the direction in A."""
+    """g = ‖S‖ and Ê = S/g: how fast A leaves the origin, and in which direction."""
     drive = moments(task, normaliser).drive
     rate = float(np.linalg.norm(drive))
     if rate == 0:
@@ -127,7 +134,43 @@ def unstable_direction(
     return rate, drive / rate
 
 
-def check_heads(task: LinearRegression, v, U) -> tuple[np.ndarray, np.ndarray]:
+def growth_rate(task: LinearRegression, normaliser: Normaliser = "context") -> float:
+    """g = ‖ΛMΛ‖: near the origin the weights grow as e^{gt/τ} and A as e^{2gt/τ}."""
+    return unstable_direction(task, normaliser)[0]
+
+
+def growing_amplitudes(
+    task: LinearRegression, v: PerHead, U: KeyQueries, normaliser: Normaliser = "context"
+) -> Float[np.ndarray, " H"]:
+    """p_h = (v_h + ⟨U_h, Ê⟩)/2, the part of each head that grows; A → (Σ p_h²) e^{2gt/τ} Ê.
+
+    Small initial weights matter through Σ p_h² alone.
+    """
+    v, U = check_merged(task, v, U)
+    return (v + _along(U, unstable_direction(task, normaliser)[1])) / 2
+
+
+def early_weights(
+    task: LinearRegression,
+    v: PerHead,
+    U: KeyQueries,
+    times: Times,
+    normaliser: Normaliser = "context",
+) -> tuple[Float[np.ndarray, "T H"], Float[np.ndarray, "T H D D"]]:
+    """v(t) and U(t) while A is still small: v cosh gt + ⟨U, Ê⟩ sinh gt, and likewise along Ê.
+
+    The force is then the constant S, and the flow linear; A has a relative error of ‖CAΛ‖/‖S‖.
+    """
+    v, U = check_merged(task, v, U)
+    rate, direction = unstable_direction(task, normaliser)
+    phase = rate * np.asarray(times, dtype=np.float64)[:, None]
+    along = _along(U, direction)
+    v_t = v * np.cosh(phase) + along * np.sinh(phase)
+    along_t = along * np.cosh(phase) + v * np.sinh(phase)
+    return v_t, U + (along_t - along)[..., None, None] * direction
+
+
+def check_merged(task: LinearRegression, v, U) -> tuple[np.ndarray, np.ndarray]:
     """`v` and `U` as float64 arrays, (H,) and (H, D, D)."""
     v, U = np.asarray(v, dtype=np.float64), np.asarray(U, dtype=np.float64)
     if v.ndim != 1 or U.shape != (v.shape[0], task.dim, task.dim):
@@ -136,3 +179,8 @@ def check_heads(task: LinearRegression, v, U) -> tuple[np.ndarray, np.ndarray]:
             f"(H, {task.dim}, {task.dim})."
         )
     return v, U
+
+
+def _along(U: np.ndarray, direction: np.ndarray) -> np.ndarray:
+    """⟨U_h, Ê⟩ of each head."""
+    return np.einsum("hde,de->h", U, direction)

@@ -1,4 +1,4 @@
-"""The few moments of a linear-regression task that decide everything in reduced linear attention.
+"""The moments of a linear-regression task on which reduced linear attention depends.
 
 Over a context of N pairs let β = (1/c) Σₙ yₙxₙ and ŷ = βᵀ A x_q. The expected squared error is
 
@@ -21,8 +21,10 @@ from ..tasks import LinearRegression
 
 Normaliser = Literal["context", "tokens", "none"]
 
-# Matrices that a user means to commute, or to be multiples of the identity, do so up to rounding.
+# Matrices that are meant to commute do so up to rounding.
 _TOLERANCE = 1e-10
+# Eigenvalues of Λ that are closer than this, relative to the largest, are taken as equal.
+_TIE = 1e-8
 
 
 class ContextGains(NamedTuple):
@@ -34,13 +36,27 @@ class ContextGains(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Λ, M, S, C and the loss at A = 0 (`label_variance` = tr(ΛM) + σ_q²)."""
+    """Λ, M, S, C and the variances of labels.
+
+    `label_variance` is that of the query, tr(ΛM) + σ_q², which is the loss at A = 0;
+    `context_variance` that of a context label, tr(ΛM) + σ².
+    """
 
     covariance: Float[np.ndarray, "D D"]
     weight_second_moment: Float[np.ndarray, "D D"]
     drive: Float[np.ndarray, "D D"]
     second_moment: Float[np.ndarray, "D D"]
     label_variance: float
+    context_variance: float
+
+    def force(self, A: Float[np.ndarray, "D D"]) -> Float[np.ndarray, "D D"]:
+        """E(A) = −½ ∂L/∂A = S − C A Λ."""
+        return self.drive - self.second_moment @ A @ self.covariance
+
+    def loss(self, A: Float[np.ndarray, "D D"]) -> float:
+        """L(A) of the module's formula."""
+        quadratic = np.sum(A * (self.second_moment @ A @ self.covariance))
+        return float(self.label_variance - 2 * np.sum(self.drive * A) + quadratic)
 
 
 class AlignedMoments(NamedTuple):
@@ -57,18 +73,8 @@ class AlignedMoments(NamedTuple):
     optimum: Float[np.ndarray, " D"]
 
 
-class WhiteMoments(NamedTuple):
-    """Λ = λI and M = mI: S = `drive`·I, C Λ = `curvature`·I, A* = `optimum`·I."""
-
-    dim: int
-    eigenvalue: float
-    drive: float
-    curvature: float
-    optimum: float
-
-
 def context_gains(task: LinearRegression, normaliser: Normaliser = "context") -> ContextGains:
-    """ḡ, c̄₂ and c̄₁ of a task.
+    """ḡ = E[N/c], c̄₂ = E[N(N+1)/c²] and c̄₁ = E[N/c²] of a task.
 
     **Arguments:**
 
@@ -91,19 +97,20 @@ def context_gains(task: LinearRegression, normaliser: Normaliser = "context") ->
 
 
 def moments(task: LinearRegression, normaliser: Normaliser = "context") -> Moments:
-    """Λ, M, S, C and the loss at A = 0."""
+    """Λ, M, S, C and the variances of labels of a task."""
     gains = context_gains(task, normaliser)
     covariance = np.asarray(task.covariance, dtype=np.float64)
     weight = np.asarray(task.weight_second_moment, dtype=np.float64)
     signal = covariance @ weight @ covariance
     power = float(np.sum(covariance * weight))
-    spread = gains.spread * (power + float(task.noise))
+    variance = power + float(task.noise)
     return Moments(
         covariance,
         weight,
         gains.drive * signal,
-        gains.signal * signal + spread * covariance,
+        gains.signal * signal + gains.spread * variance * covariance,
         power + float(task.query_noise),
+        variance,
     )
 
 
@@ -128,7 +135,7 @@ def aligned_moments(task: LinearRegression, normaliser: Normaliser = "context") 
     values, basis = np.linalg.eigh(covariance)
     values, basis = values[::-1], basis[:, ::-1]
     # Eigenvalues of Λ that tie leave its eigenvectors open; M chooses among them.
-    gaps = np.flatnonzero(values[:-1] - values[1:] > 1e-8 * values[0]) + 1
+    gaps = np.flatnonzero(values[:-1] - values[1:] > _TIE * values[0]) + 1
     blocks = []
     for block in np.split(basis, gaps, axis=1):
         _, turn = np.linalg.eigh(block.T @ weight @ block)
@@ -142,20 +149,3 @@ def aligned_moments(task: LinearRegression, normaliser: Normaliser = "context") 
     # Only a task without signal and without noise has no curvature; then nothing is to be learnt.
     optimum = np.divide(drive, curvature, out=np.zeros_like(drive), where=curvature > 0)
     return AlignedMoments(basis, values, weight_values, drive, curvature, optimum)
-
-
-def white_moments(task: LinearRegression, normaliser: Normaliser = "context") -> WhiteMoments:
-    """The moments as scalars; an error unless Λ and M are multiples of the identity."""
-    full = moments(task, normaliser)
-    for name, matrix in (("Λ", full.covariance), ("M = E[wwᵀ]", full.weight_second_moment)):
-        mean = np.trace(matrix) / task.dim
-        if np.max(np.abs(matrix - mean * np.eye(task.dim))) > _TOLERANCE * abs(mean):
-            raise Refusal(
-                f"White input needed: {name} of `task` must be a multiple of the identity."
-            )
-    eigenvalue = float(full.covariance[0, 0])
-    drive = float(full.drive[0, 0])
-    curvature = eigenvalue * float(full.second_moment[0, 0])
-    if drive == 0:
-        raise Refusal("`task` has E[wwᵀ] = 0: there is nothing to learn.")
-    return WhiteMoments(task.dim, eigenvalue, drive, curvature, drive / curvature)

@@ -12,11 +12,12 @@ from jaxtyping import ArrayLike, Float
 
 from ..errors import Refusal
 from ..tasks import LinearRegression
-from ._check import check_whole
-from ._moments import Normaliser, moments
-from ._separate_modes import modes, plateau_losses
+from ._check import check_fraction
+from ._moments import Normaliser
+from ._separate_modes import check_room, modes
 
 _ROOT3 = np.sqrt(3.0)
+# A fixed count serves whole arrays; convergence is quadratic, and further steps change nothing.
 _ITERATIONS = 30
 
 
@@ -53,12 +54,13 @@ def aligned_rate(
 def aligned_time(
     v: Float[ArrayLike, "*shape"], start: float, growth: float, strength: float, tau: float = 1.0
 ) -> Float[np.ndarray, "*shape"]:
-    """The time at which a balanced aligned head that starts at `start` has reached `v`.
+    """When a balanced aligned head that starts at v₀ = `start` reaches `v`.
 
-    Negative before the start, infinite where the head never comes: at a^⅓ and beyond it.
+    (τ/(c a^⅓)) [x(v/a^⅓) − x(v₀/a^⅓)] with x = `drop_clock`. Negative before the start, infinite
+    where the head never comes: at a^⅓ and beyond it.
     """
     v, size = np.asarray(v, dtype=np.float64), np.cbrt(strength)
-    # Zero and a^⅓ are at rest: a head never leaves the one of three ranges that it starts in.
+    # Zero and a^⅓ are fixed points: a head stays in the range between them that it starts in.
     same_range = (np.sign(v) == np.sign(start)) & (np.sign(v - size) == np.sign(start - size))
     reached = drop_clock(np.where(same_range, v, start) / size)
     times = tau * (reached - drop_clock(start / size)) / (growth * size)
@@ -74,7 +76,7 @@ def aligned_value(
 ) -> Float[np.ndarray, "*shape"]:
     """v(t) of a balanced aligned head: the inverse of `aligned_time`.
 
-    A positive head goes to a^⅓. A negative one goes to zero as −τ/(ct) and never gets there.
+    A positive head tends to a^⅓, a negative one to zero, as −τ/(ct).
     """
     times = np.asarray(times, dtype=np.float64)
     size = np.cbrt(strength)
@@ -104,7 +106,7 @@ def aligned_drop_time(
 
 
 def drop_offset(fraction: float = 0.5) -> float:
-    """x at which a fraction of the loss step is gone; −1.2533911927 for one half."""
+    """x where a fraction f of the loss step is gone, u³ = 1 − √(1 − f); −1.2533911927 for ½."""
     return float(drop_clock(np.cbrt(_drop_share(fraction))))
 
 
@@ -115,7 +117,9 @@ def aligned_loss(
     normaliser: Normaliser = "context",
     tau: float = 1.0,
 ) -> Float[np.ndarray, "*T"]:
-    """L(t) when every component has its own balanced aligned head: the heads do not interact.
+    """L(t) = L(0) − Σ_j y_j² (1 − (1 − v_j³/a_j)²) for one balanced aligned head per component.
+
+    Such heads do not interact.
 
     **Arguments:**
 
@@ -125,9 +129,7 @@ def aligned_loss(
     start = np.asarray(start, dtype=np.float64)
     if start.shape != (found.count,):
         raise Refusal(f"`start` has shape {start.shape}: must be ({found.count},).")
-    loss = np.full_like(
-        np.asarray(times, dtype=np.float64), moments(task, normaliser).label_variance
-    )
+    loss = found.start
     for v, gain, rate, a in zip(start, found.gains, found.growth_rates, found.strengths):
         left = 1 - aligned_value(times, float(v), float(rate), float(a), tau) ** 3 / a
         loss = loss - gain**2 * (1 - left**2)
@@ -137,7 +139,7 @@ def aligned_loss(
 def residual_drive(start: float, growth: float, strength: float, tau: float = 1.0) -> float:
     """∫₀^∞ (1 − v³/a) dt = (τ/c)(1/v₀ − 1/a^⅓) of a balanced aligned head.
 
-    To other heads its component drives as if it were switched off at the time T − τ/(c a^⅓).
+    Other heads feel its component as if it were switched off at the time T − τ/(c a^⅓).
     """
     return tau / growth * (1 / start - 1 / float(np.cbrt(strength)))
 
@@ -145,7 +147,7 @@ def residual_drive(start: float, growth: float, strength: float, tau: float = 1.
 def separate_conserved(
     v: Float[ArrayLike, " H"], K: Float[ArrayLike, "H D R"], Q: Float[ArrayLike, "H D R"]
 ) -> tuple[Float[np.ndarray, "H R R"], Float[np.ndarray, " H"]]:
-    """What gradient flow conserves in each head: KᵀK − QᵀQ and v² − ‖K‖². Nothing across heads."""
+    """KᵀK − QᵀQ and v² − ‖K‖² of each head, which gradient flow conserves; nothing across heads."""
     v, K, Q = (np.asarray(w, dtype=np.float64) for w in (v, K, Q))
     gram = np.einsum("hdr,hds->hrs", K, K) - np.einsum("hdr,hds->hrs", Q, Q)
     return gram, v**2 - np.sum(K**2, axis=(1, 2))
@@ -154,20 +156,18 @@ def separate_conserved(
 def final_loss(
     task: LinearRegression, heads: int, rank: int = 1, normaliser: Normaliser = "context"
 ) -> float:
-    """Where learning ends: the loss with the min(D, HR) best components learned.
+    """L_S with the min(D, HR) best components learned: where learning ends.
 
-    It is the smallest loss that H heads of rank R can have, and gradient flow from generic small
-    weights has reached it in every run tried; there is no proof that it always does.
+    It is the smallest loss of H heads of rank R. Gradient flow from generic small weights has
+    reached it in every run tried; there is no proof that it always does.
     """
-    room = check_whole("heads", heads) * check_whole("rank", rank)
-    return float(plateau_losses(task, normaliser=normaliser)[: room + 1][-1])
+    found = modes(task, normaliser)
+    return found.loss(range(check_room(found, heads, rank)))
 
 
 def _drop_share(fraction: float) -> float:
-    """u³ at which a fraction of the loss step is gone."""
-    if not 0 < fraction < 1:
-        raise Refusal(f"`fraction` = {fraction}: must lie between 0 and 1.")
-    return 1 - np.sqrt(1 - fraction)
+    """u³ where a fraction of the loss step is gone."""
+    return 1 - np.sqrt(1 - check_fraction(fraction))
 
 
 def _regular(u):
@@ -177,7 +177,7 @@ def _regular(u):
 
 
 def _newton(x, z, chart):
-    """Solves `drop_clock(u)` = x in a chart z ↦ (u, x, dx/dz) in which x is convex or concave.
+    """Solves `drop_clock(u)` = x in a chart z ↦ (u, x, dx/dz) where x is convex or concave.
 
     There Newton's method cannot fail: from the second step on it approaches from one side.
     """
@@ -188,15 +188,18 @@ def _newton(x, z, chart):
 
 
 def _from_logit(z):
+    """The chart for 0 < u < 1."""
     u = 1 / (1 + np.exp(-z))
     return u, -(1 + np.exp(-z)) + np.logaddexp(0, z) / 3 + _regular(u), 1 / (u + u**2 + u**3)
 
 
 def _from_inverse(z):
+    """The chart for u < 0."""
     u = -1 / z
     return u, z - np.log1p(-u) / 3 + _regular(u), 1 / (1 - u**3)
 
 
 def _from_excess(z):
+    """The chart for u > 1."""
     u = 1 + np.exp(-z)
     return u, -1 / u + z / 3 + _regular(u), 1 / (u**2 * (1 + u + u**2))

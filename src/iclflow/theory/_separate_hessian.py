@@ -1,7 +1,7 @@
 """Curvature at the stationary points of separate key-query attention: Hessian, index, escape.
 
-A stationary function A_S is carried by heads in many ways. A layout says how: a tuple with the
-components of each active head; other heads are zero. Derived in docs/theory/linear.md.
+Heads can represent a stationary function A_S in many ways. A layout is one of them: a tuple with
+the components of each active head; other heads are zero. Derived in docs/theory/linear.md.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ Layout = Sequence[Sequence[int]]
 class EscapeDirection(NamedTuple):
     """One way in which the loss falls from a stationary point.
 
-    - `component`, `head`: what starts to be learned, and by which head.
+    - `component`, `head`: which component starts to be learned, and by which head.
     - `kind`: `"exponential"` where the Hessian has a negative eigenvalue; `"algebraic"` where an
       idle head enters only through −2 v kᵀEq, so that τ dv/dt = `rate` · v² and the time to leave
       is inversely proportional to the initial weights.
@@ -53,7 +53,7 @@ def separate_representative(
 
     **Arguments:**
 
-    - `layout`: the components of each active head, at most `rank` a head. Heads that list the
+    - `layout`: the components of each active head, at most `rank` of them. Heads that list the
       same component share it equally.
     - `heads`, `rank`: H and R; heads beyond the layout are zero.
     """
@@ -107,8 +107,7 @@ def separate_hessian(
 ) -> Float[np.ndarray, "n n"]:
     """∂²L/∂W∂W′ with W = (v, K, Q) flattened in this order: 2⟨∂A, C ∂A Λ⟩ − 2⟨E, ∂²A⟩."""
     heads, dim, rank = K.shape
-    matrix = np.einsum("h,hdr,her->de", v, K, Q)
-    force = m.drive - m.second_moment @ matrix @ m.covariance
+    force = m.force(np.einsum("h,hdr,her->de", v, K, Q))
     one = np.eye(dim)
     by_v = np.einsum("hdr,her->hde", K, Q)
     by_k = np.einsum("h,her,cd->hcrde", v, Q, one)
@@ -117,12 +116,12 @@ def separate_hessian(
     bent = m.second_moment @ slopes @ m.covariance
     size = slopes.shape[0]
     hessian = 2 * slopes.reshape(size, -1) @ bent.reshape(size, -1).T
-    block, half = heads * dim * rank, heads
+    # ∂²A couples v, K and Q of one head only.
     along_k, along_q = np.einsum("de,her->hdr", force, Q), np.einsum("de,hdr->her", force, K)
     mixed = np.einsum("h,de,rs->hdres", v, force, np.eye(rank))
     for h in range(heads):
-        rows_k = half + h * dim * rank + np.arange(dim * rank)
-        rows_q = rows_k + block
+        rows_k = heads + h * dim * rank + np.arange(dim * rank)
+        rows_q = rows_k + heads * dim * rank
         pairs = (
             (np.array([h]), rows_k, along_k[h].reshape(1, -1)),
             (np.array([h]), rows_q, along_q[h].reshape(1, -1)),
@@ -142,12 +141,13 @@ def escape_directions_of(
     learned = {j for head in layout for j in head}
     missing = [d for d in range(found.count) if d not in learned]
     escapes = []
-    if layout and layout_index(found, layout, rank) > 0:
+    index = layout_index(found, layout, rank)
+    if index > 0:
         v, K, Q = representative_weights(found, layout, active, rank)
         values, vectors = np.linalg.eigh(separate_hessian(m, v, K, Q))
         # As many as the index says: rounding turns flat directions into ±1e-16.
-        for n in range(layout_index(found, layout, rank)):
-            head, component = _attributed(found, missing, vectors[:, n], K.shape)
+        for n in range(index):
+            head, component = _attribute(found, missing, vectors[:, n], K.shape)
             value = float(values[n])
             escapes.append(EscapeDirection(component, head, "exponential", value, -value / 2, ()))
     for d in sorted(missing, key=lambda d: -found.growth_rates[d]):
@@ -173,7 +173,7 @@ def check_layout(found: Modes, layout: Layout, heads: int, rank: int) -> Layout:
     return clean
 
 
-def _attributed(found: Modes, missing, vector: np.ndarray, shape) -> tuple[int, int]:
+def _attribute(found: Modes, missing, vector: np.ndarray, shape) -> tuple[int, int]:
     """The head and the unlearned component that a direction in weight space belongs to."""
     heads, dim, rank = shape
     delta_k, delta_q = vector[heads:].reshape(2, heads, dim, rank)

@@ -1,8 +1,8 @@
 """All stationary points of separate key-query attention, A = Σ_h v_h K_h Q_hᵀ with rank-R heads.
 
 arXiv 2501.16265 (Section 4) counts 2^D of them, one for every subset of eigenvectors. That needs
-D different gains and H·R ≥ D; they are functions, each carried by a set of weights. Derived in
-docs/theory/linear.md.
+D different gains and H·R ≥ D. They are functions: a whole set of weights represents each. Derived
+in docs/theory/linear.md.
 """
 
 import dataclasses
@@ -15,7 +15,6 @@ from jaxtyping import Float
 
 from ..errors import Refusal
 from ..tasks import LinearRegression
-from ._check import check_whole
 from ._moments import Moments, Normaliser, moments
 from ._separate_hessian import (
     EscapeDirection,
@@ -24,8 +23,9 @@ from ._separate_hessian import (
     layout_index,
     representative_weights,
 )
-from ._separate_modes import Modes, modes
+from ._separate_modes import Modes, check_room, modes
 
+# Each point holds its weights: more would fill the memory.
 _MOST_POINTS = 100_000
 
 
@@ -75,7 +75,7 @@ def number_of_stationary_points(
 ) -> int | float:
     """Σ_{m ≤ min(J, HR)} (J choose m), 2^D in the usual case; infinite where gains are equal."""
     found = modes(task, normaliser)
-    most = min(found.count, check_whole("heads", heads) * check_whole("rank", rank))
+    most = check_room(found, heads, rank)
     if found.degenerate:
         return math.inf
     return sum(math.comb(found.count, m) for m in range(most + 1))
@@ -84,12 +84,13 @@ def number_of_stationary_points(
 def number_of_stationary_losses(
     task: LinearRegression, heads: int, rank: int = 1, normaliser: Normaliser = "context"
 ) -> int:
-    """How many choices "so many components of each gain" there are; D + 1 for white inputs.
+    """In how many ways one can choose how many components of each gain are learned.
 
-    Each has one loss; equal losses of different choices are a coincidence and counted twice.
+    D + 1 for white inputs. Each choice has one loss; equal losses of two choices are a coincidence
+    and counted twice.
     """
     found = modes(task, normaliser)
-    most = min(found.count, check_whole("heads", heads) * check_whole("rank", rank))
+    most = check_room(found, heads, rank)
     # ways[m]: choices with m components among the groups seen so far.
     ways = [1] + [0] * most
     for group in found.groups:
@@ -100,10 +101,10 @@ def number_of_stationary_losses(
 def stationary_points(
     task: LinearRegression, heads: int, rank: int = 1, normaliser: Normaliser = "context"
 ) -> tuple[StationaryPoint, ...]:
-    """Every stationary function, by number of components and then by loss.
+    """Every stationary function A_S = Σ_{j ∈ S} a_j left_j right_jᵀ, by |S| and then by loss.
 
-    Where gains are equal there is one representative for each choice of "so many components of
-    each gain", with the dimension of the continuum that it stands for.
+    Where gains are equal there is one representative for each choice of how many components of
+    each gain are learned, with the dimension of its continuum.
 
     **Arguments:**
 
@@ -117,7 +118,7 @@ def stationary_points(
             "Use `subset_loss` or `plateau_losses` for single ones."
         )
     m, found = moments(task, normaliser), modes(task, normaliser)
-    most = min(found.count, heads * rank)
+    most = check_room(found, heads, rank)
     choices = itertools.product(*(range(len(group) + 1) for group in found.groups))
     points = []
     for taken in choices:
@@ -129,7 +130,7 @@ def stationary_points(
         points.append(
             StationaryPoint(
                 components=components,
-                loss=float(m.label_variance - np.sum(found.gains[list(components)] ** 2)),
+                loss=found.loss(components),
                 matrix=found.matrix(components),
                 v=v,
                 K=K,

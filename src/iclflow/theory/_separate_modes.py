@@ -14,10 +14,13 @@ from jaxtyping import Float
 
 from ..errors import Refusal
 from ..tasks import LinearRegression
+from ._check import check_whole
 from ._moments import Normaliser, moments
 
-# Gains that a user means to be equal differ by rounding; closer ones act as equal in practice too.
+# Gains that are meant to be equal differ by rounding; closer ones act as equal in practice too.
 _TIE = 1e-9
+# Gains below this share of the largest are rounding.
+_NO_GAIN = 1e-12
 
 
 class Modes(NamedTuple):
@@ -30,6 +33,7 @@ class Modes(NamedTuple):
     - `left`, `right`: unit vectors; A* = Σ_j a_j left_j right_jᵀ.
     - `groups`: components of equal gain. In a group of more than one, the vectors are one choice
       among infinitely many.
+    - `start`: L(0) = tr(ΛM) + σ_q², the loss before anything is learned.
     """
 
     gains: Float[np.ndarray, " J"]
@@ -38,6 +42,7 @@ class Modes(NamedTuple):
     left: Float[np.ndarray, "D J"]
     right: Float[np.ndarray, "D J"]
     groups: tuple[tuple[int, ...], ...]
+    start: float
 
     @property
     def count(self) -> int:
@@ -53,6 +58,10 @@ class Modes(NamedTuple):
         """The number of the group that a component belongs to; gains fall with it."""
         return next(g for g, members in enumerate(self.groups) if component in members)
 
+    def loss(self, components: Iterable[int]) -> float:
+        """L_S = L(0) − Σ_{j ∈ S} y_j²."""
+        return float(self.start - np.sum(self.gains[list(components)] ** 2))
+
     def matrix(self, components: Iterable[int]) -> Float[np.ndarray, "D D"]:
         """A_S = Σ_{j ∈ S} a_j left_j right_jᵀ."""
         chosen = list(components)
@@ -60,7 +69,10 @@ class Modes(NamedTuple):
 
 
 def modes(task: LinearRegression, normaliser: Normaliser = "context") -> Modes:
-    """The components of a task: gains, growth rates, strengths and directions.
+    """The components of a task, the singular vectors of Y = C^−½ S Λ^−½ = Σ_j y_j u_j w_jᵀ.
+
+    With norms p_j = |C^−½ u_j| and r_j = |Λ^−½ w_j| growth rates are y_j/(p_j r_j), strengths
+    y_j p_j r_j.
 
     **Arguments:**
 
@@ -71,8 +83,8 @@ def modes(task: LinearRegression, normaliser: Normaliser = "context") -> Modes:
         raise Refusal("`task` has E[wwᵀ] = 0: there is nothing to learn.")
     root_left, root_right = _inverse_root(m.second_moment), _inverse_root(m.covariance)
     u, gains, w = np.linalg.svd(root_left @ m.drive @ root_right)
-    # A singular M leaves directions in which no sequence says anything: they are no components.
-    real = gains > 1e-12 * gains[0]
+    # A singular M leaves directions about which sequences carry no information: no components.
+    real = gains > _NO_GAIN * gains[0]
     gains, left, right = gains[real], (root_left @ u)[:, real], (root_right @ w.T)[:, real]
     norm_left, norm_right = np.linalg.norm(left, axis=0), np.linalg.norm(right, axis=0)
     cuts = np.flatnonzero(gains[:-1] - gains[1:] > _TIE * gains[0]) + 1
@@ -84,6 +96,7 @@ def modes(task: LinearRegression, normaliser: Normaliser = "context") -> Modes:
         left=left / norm_left,
         right=right / norm_right,
         groups=groups,
+        start=m.label_variance,
     )
 
 
@@ -97,9 +110,7 @@ def subset_loss(
     - `components`: S; component 0 has the largest gain.
     """
     found = modes(task, normaliser)
-    chosen = check_components(found, components)
-    base = moments(task, normaliser).label_variance
-    return float(base - np.sum(found.gains[list(chosen)] ** 2))
+    return found.loss(check_components(found, components))
 
 
 def plateau_losses(
@@ -111,24 +122,22 @@ def plateau_losses(
     w ~ N(0, I); `learning_order` says when they do not.
     """
     found = modes(task, normaliser)
-    count = found.count if count is None else count
-    if isinstance(count, bool) or count != int(count) or not 0 <= count <= found.count:
-        raise Refusal(f"`count` = {count}: must be a whole number from 0 to {found.count}.")
-    drops = np.concatenate([[0.0], np.cumsum(found.gains[: int(count)] ** 2)])
-    return moments(task, normaliser).label_variance - drops
+    count = found.count if count is None else check_whole("count", count, 0, found.count)
+    return found.start - np.concatenate([[0.0], np.cumsum(found.gains[:count] ** 2)])
+
+
+def check_room(found: Modes, heads: int, rank: int) -> int:
+    """min(J, HR), the largest number of components that H heads of rank R can learn."""
+    return min(found.count, check_whole("heads", heads) * check_whole("rank", rank))
 
 
 def check_components(found: Modes, components: Iterable[int]) -> tuple[int, ...]:
     """`components` as sorted, different, existing indices."""
-    chosen = tuple(sorted(components))
-    for j in chosen:
-        if isinstance(j, bool) or j != int(j) or not 0 <= j < found.count:
-            raise Refusal(
-                f"`components` = {chosen}: each must be a whole number from 0 to {found.count - 1}."
-            )
+    last = found.count - 1
+    chosen = tuple(sorted(check_whole("components", j, 0, last) for j in components))
     if len(set(chosen)) != len(chosen):
         raise Refusal(f"`components` = {chosen}: each may be listed once.")
-    return tuple(int(j) for j in chosen)
+    return chosen
 
 
 def _inverse_root(matrix: np.ndarray) -> np.ndarray:

@@ -1,24 +1,27 @@
-"""Any number of heads from small weights, by the large-context loss: who grows, and when.
+"""Any number of heads from small weights, by the large-context loss: which grow, and when.
 
-Near the origin the flow is linear. The heads' growing parts p_h = (ω_h + μ_h)/2 all grow as eᵗ, but
-for their sum, which the zero-sum term (1 + σ²)/L (Σμ)² holds back. So the sign of p_h says whether
-head h will be positive or negative, and its size how large. Derived in docs/theory/softmax.md.
+Near the origin the flow is linear. The growing parts p_h = (ω_h + μ_h)/2 of the heads grow as eᵗ,
+except for their sum, which the zero-sum term (1 + σ²)/L (Σμ)² slows down. So the sign of p_h
+decides whether head h becomes positive or negative, and its size how large. Derived in
+docs/theory/softmax.md.
 """
 
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import ArrayLike, Float, Real
+from jaxtyping import Float
 
 from ..errors import Refusal
-from ._check import check_times
+from ._check import PerHead, Times, check_fraction, check_times
 from ._integrate import integrate
-from ._softmax_large_context import large_context_force, large_context_value
+from ._softmax_losses import large_context_force, large_context_value
 from ._softmax_setting import Isotropic, Setting, check_softmax_heads
 
-# Where growth from small weights is handed over from the linear solution to the whole flow: the
-# flow is linear up to terms of relative order |ω|².
+# The size of weights where the linear solution ends and the integration of the whole flow begins:
+# the flow is linear up to terms of relative order |ω|².
 _HANDOVER = 1e-3
+# The loss reaches its level long before this time, or never.
+_LATEST = 1e6
 
 
 class HeadFlow(NamedTuple):
@@ -30,13 +33,8 @@ class HeadFlow(NamedTuple):
     loss: Float[np.ndarray, " T"]
 
 
-def large_context_flow(
-    task: Isotropic,
-    times: Real[ArrayLike, " T"],
-    omega: Float[ArrayLike, " H"],
-    mu: Float[ArrayLike, " H"],
-) -> HeadFlow:
-    """Gradient flow τẆ = −½∂L̃/∂W of all heads from (ω, μ) at t = 0, by a stiff solver."""
+def large_context_flow(task: Isotropic, times: Times, omega: PerHead, mu: PerHead) -> HeadFlow:
+    """Gradient flow τẆ = −½∂L̃/∂W of all heads from (ω, μ) at t = 0, integrated numerically."""
     at, times = Setting.of(task), check_times(times)
     start = np.concatenate(check_softmax_heads(omega, mu))
     path = _follow(at, start, times[-1], t_eval=times).y.T
@@ -47,11 +45,7 @@ def large_context_flow(
 
 
 def early_heads(
-    task: Isotropic,
-    times: Real[ArrayLike, " T"],
-    omega: Float[ArrayLike, " H"],
-    mu: Float[ArrayLike, " H"],
-    gain: float = 1.0,
+    task: Isotropic, times: Times, omega: PerHead, mu: PerHead, gain: float = 1.0
 ) -> HeadFlow:
     """Small weights, in closed form: ω̇_h = gμ_h, μ̇_h = gω_h − (1 + σ²)/L Σμ, and the loss.
 
@@ -69,65 +63,56 @@ def early_heads(
     return HeadFlow(times, found, values, loss)
 
 
-def growing_parts(
-    omega: Float[ArrayLike, " H"], mu: Float[ArrayLike, " H"]
-) -> Float[np.ndarray, " H"]:
+def growing_parts(omega: PerHead, mu: PerHead) -> Float[np.ndarray, " H"]:
     """p_h = (ω_h + μ_h)/2: by its sign head h becomes positive or negative.
 
-    Heads with |p_h| far below the others lag behind, as dummies, and may still be turned round.
+    Heads with |p_h| far below the others stay small, as dummies, and may still change their sign.
     """
     omega, mu = check_softmax_heads(omega, mu)
     return (omega + mu) / 2
 
 
 def sum_growth_rate(task: Isotropic, heads: int) -> float:
-    """The rate λ of Σω and Σμ, λ² + λH(1 + σ²)/L = 1: slower than the rate 1 of all else."""
+    """The rate λ of Σω and Σμ, λ² + λH(1 + σ²)/L = 1; differences of heads grow at rate 1."""
     drag = heads * Setting.of(task).spread / 2
     return float(1 / (np.hypot(drag, 1) + drag))
 
 
-def emergence_time(
-    task: Isotropic,
-    omega: Float[ArrayLike, " H"],
-    mu: Float[ArrayLike, " H"],
-    fraction: float = 0.5,
-) -> float:
-    """When small weights have lost `fraction` of what one gradient step gains, by L̃.
+def emergence_time(task: Isotropic, omega: PerHead, mu: PerHead, fraction: float = 0.5) -> float:
+    """When L̃ has fallen by `fraction` of the gain of one gradient step, 1/(1 + (1 + σ²)d/L).
 
-    The linear growth is followed in closed form until the weights have size 1e-3, the rest by the
-    whole flow: the time is ln(1/size) plus a number that depends on the directions of the heads.
+    `early_heads` up to weights of size 1e-3, then `large_context_flow`: the time is ln(1/size) plus
+    a number that depends on the directions of the heads.
     """
     at = Setting.of(task)
     omega, mu = check_softmax_heads(omega, mu)
-    if not 0 < fraction < 1:
-        raise Refusal(f"`fraction` = {fraction}: must lie between 0 and 1.")
+    check_fraction(fraction)
     size = np.linalg.norm(growing_parts(omega, mu))
     if size == 0:
         raise Refusal("`omega` = −`mu` in every head: these weights do not grow.")
     wait = max(float(np.log(_HANDOVER / size)), 0.0)
     early = early_heads(at, np.array([wait]), omega, mu)
     start = np.concatenate([early.omega[0], early.mu[0]])
-    # The gain of the best gradient step by L̃ is 1/(1 + (1 + σ²)d/L).
     level = 1 + at.noise - fraction / (1 + at.spread * at.dim)
 
     def gap_to_level(_, state):
         return _loss(at, state) - level
 
     gap_to_level.terminal = True  # pyright: ignore[reportFunctionMemberAccess]
-    solution = _follow(at, start, 1e6, events=gap_to_level)
+    solution = _follow(at, start, _LATEST, events=gap_to_level)
     if not len(solution.t_events[0]):
         raise Refusal(
-            f"`fraction` = {fraction}: the heads do not lose that much; one head, or heads of one "
+            f"`fraction` = {fraction}: the loss does not fall that much; one head, or heads of one "
             "sign, stay above it."
         )
     return float(wait + solution.t_events[0][0])
 
 
 def symmetrisation_rate(task: Isotropic) -> float:
-    """The rate at which ω₁ + ω₂ of two opposite heads decays by L̃ at small dω²: (1 + σ²)d²η²/L.
+    """(1 + σ²)d²η²/L, the rate of decay of ω₁ + ω₂ of two opposite heads by L̃ at small dω².
 
-    η = 1/(1 + (1 + σ²)d/L) is the gain on the slow manifold. Equal magnitudes are a product of the
-    dynamics, and they come long before the drift has shrunk the weights.
+    η = 1/(1 + (1 + σ²)d/L) is the gain on the slow manifold. The dynamics makes the magnitudes
+    equal long before the drift has shrunk the weights.
     """
     at = Setting.of(task)
     return at.spread * at.dim**2 / (1 + at.spread * at.dim) ** 2
@@ -148,7 +133,6 @@ def _follow(at: Setting, start: np.ndarray, end: float, **options: Any) -> Any:
         omega, mu = np.split(state, 2)
         return np.concatenate(large_context_force(omega, mu, at))
 
-    # An integration over no time at all is still one: `times` may hold 0 alone.
-    end = max(end, 1e-300)
+    # Small weights decide which heads grow: the absolute tolerance follows the start.
     options = {"rtol": 1e-10, "atol": 1e-12 * min(np.linalg.norm(start), 1.0), **options}
     return integrate("The flow of the heads", velocity, start, end, **options)

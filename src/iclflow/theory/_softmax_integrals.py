@@ -1,16 +1,26 @@
 """The exact loss of structured softmax heads at finite L and d, by quadrature.
 
 Two heads of slopes a, a′ over the same normal scores need G = E[p·p′] and M = E[(p·s)(p′·s)]: a
-double Laplace integral, one variable for each normalisation. Derived in docs/theory/softmax.md.
+double Laplace integral, one variable for each normalisation. One head is kernel regression with the
+kernel exp(ω x·q), scaled by μ: it returns μ Σ y_l e^{ω x_l·q}/Σ e^{ω x_l·q}, the Nadaraya–Watson
+estimator for μ = 1, and needs one-dimensional integrals alone (`attention_powers`). Derived in
+docs/theory/softmax.md.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import ArrayLike, Float
+import scipy.optimize
+from jaxtyping import Float
 
+from ..errors import Refusal
+from ._check import PerHead
+from ._softmax_losses import BestHead
 from ._softmax_powers import (
+    OVERFLOW,
+    STEEPEST,
     STEP,
     attention_powers,
     chi_rule,
@@ -39,16 +49,20 @@ class HeadIntegrals(NamedTuple):
     G: Float[np.ndarray, "H H"]
     M: Float[np.ndarray, "H H"]
 
+    def quadratic(self, at: Setting) -> Float[np.ndarray, "H H"]:
+        """M/d + ((d − 1)/d + σ²)G, the matrix of the quadratic form."""
+        return np.asarray(self.M) / at.dim + at.across * np.asarray(self.G)
+
 
 def slope_moments(slope: float, other: float, length: float) -> SlopeMoments:
-    """The averages of two heads at fixed slopes a = ω|q| and a′ = ω′|q|, exact."""
+    """E[p·p′] and E[(p·s)(p′·s)] of two heads with slopes a = ω|q| and a′ = ω′|q|, exact."""
     large, small = sorted((float(slope), float(other)), key=abs, reverse=True)
     # Neither the order of the heads nor the sign of all scores matters.
     return _slope_moments(abs(large), small if large >= 0 else -small, float(length))
 
 
-def head_integrals(task: Isotropic, omega: Float[ArrayLike, " H"]) -> HeadIntegrals:
-    """b, G and M of heads with W_h = ω_h I, averaged over the query and the context."""
+def head_integrals(task: Isotropic, omega: PerHead) -> HeadIntegrals:
+    """b_h = E[r p_h·s]/d, G_hk = E[p_h·p_k], M_hk = E[(p_h·s)(p_k·s)] of W_h = ω_h I, r = |q|."""
     at = Setting.of(task)
     omega, _ = check_softmax_heads(omega, omega)
     G, M = np.zeros((2, len(omega), len(omega)))
@@ -67,15 +81,12 @@ def head_integrals(task: Isotropic, omega: Float[ArrayLike, " H"]) -> HeadIntegr
     return HeadIntegrals(b, *(X + np.tril(X, -1).T for X in (G, M)))
 
 
-def softmax_exact_loss(
-    task: Isotropic, omega: Float[ArrayLike, " H"], mu: Float[ArrayLike, " H"]
-) -> float:
-    """The loss of structured heads, exact at finite L and d; any real L ≥ 1."""
+def softmax_exact_loss(task: Isotropic, omega: PerHead, mu: PerHead) -> float:
+    """The loss σ² + 1 − 2μ·b + μᵀ[M/d + ((d − 1)/d + σ²)G]μ, exact at finite d and real L ≥ 1."""
     at = Setting.of(task)
     omega, mu = check_softmax_heads(omega, mu)
     found = head_integrals(at, omega)
-    quadratic = found.M / at.dim + at.across * found.G
-    return float(at.noise + 1 - 2 * mu @ found.b + mu @ quadratic @ mu)
+    return float(at.noise + 1 - 2 * mu @ found.b + mu @ found.quadratic(at) @ mu)
 
 
 def optimal_mu_from(task: Isotropic, integrals: HeadIntegrals) -> Float[np.ndarray, " H"]:
@@ -83,9 +94,64 @@ def optimal_mu_from(task: Isotropic, integrals: HeadIntegrals) -> Float[np.ndarr
 
     The loss there is σ² + 1 − μ·b. Heads with equal ω share equally.
     """
-    at = Setting.of(task)
-    quadratic = np.asarray(integrals.M) / at.dim + at.across * np.asarray(integrals.G)
+    quadratic = integrals.quadratic(Setting.of(task))
     return np.linalg.lstsq(quadratic, np.asarray(integrals.b), rcond=None)[0]
+
+
+def kernel_regression_risk(task: Isotropic, omega: float, mu: float = 1.0) -> float:
+    """Risk of μ Σ y_l e^{ω x_l·q}/Σ e^{ω x_l·q}, exact; the loss of one head (ω, μ)."""
+    at = Setting.of(task)
+    return _one_head_loss(at, mu, *_one_head(omega, at))
+
+
+def one_head_optimum(task: Isotropic) -> BestHead:
+    """The best single head at finite d and L: ω, μ and the exact loss σ² + 1 − 2μb + μ²c."""
+    return _best(Setting.of(task, shortest=2), lambda b, c: b / c)
+
+
+def kernel_regression_optimum(task: Isotropic) -> BestHead:
+    """The Nadaraya–Watson estimator (μ = 1) with its best ω, and its exact risk σ² + 1 − 2b + c."""
+    return _best(Setting.of(task, shortest=2), lambda b, c: 1.0)
+
+
+def _one_head(omega: float, at: Setting) -> tuple[float, float]:
+    """b and c = M/d + ((d − 1)/d + σ²)G of `HeadIntegrals` for one head."""
+    b = c = 0.0
+    for r, weight in zip(*chi_rule(at.dim)):
+        powers = attention_powers(omega * r, at.length)
+        b += weight * omega * r**2 * (1 - powers.second) / at.dim
+        c += weight * (powers.signal(omega * r) / at.dim + at.across * powers.second)
+    return float(b), float(c)
+
+
+def _one_head_loss(at: Setting, mu: float, b: float, c: float) -> float:
+    return float(at.noise + 1 - 2 * mu * b + mu**2 * c)
+
+
+def _best(at: Setting, mu_of: Callable[[float, float], float]) -> BestHead:
+    def head(log_omega: float) -> BestHead:
+        omega = float(np.exp(log_omega))
+        b, c = _one_head(omega, at)
+        mu = mu_of(b, c)
+        return BestHead(omega, mu, _one_head_loss(at, mu, b, c))
+
+    # There is one valley in log ω in every case tried; the bracket is wide around ω = d^−½.
+    low = -np.log(at.dim) / 2 - 4
+    high = min(low + 6.5, np.log(STEEPEST / chi_rule(at.dim)[0][-1]))
+    found = scipy.optimize.minimize_scalar(
+        lambda log_omega: head(log_omega).loss,
+        bounds=(low, high),
+        method="bounded",
+        options={"xatol": 1e-9},
+    )
+    best = float(found.x)  # pyright: ignore[reportAttributeAccessIssue]
+    if min(best - low, high - best) < 1e-4:
+        raise Refusal(
+            f"d = {at.dim:g}, L = {at.length:g}, σ² = {at.noise:g}: no best ω between "
+            f"{np.exp(low):.3g} and {np.exp(high):.3g}; with so few samples the best head may be "
+            "one that picks single points."
+        )
+    return head(best)
 
 
 @lru_cache(maxsize=100_000)
@@ -111,7 +177,7 @@ def _slope_moments(slope: float, other: float, length: float) -> SlopeMoments:
 def _product(left: np.ndarray, right: np.ndarray, size: int = 16) -> np.ndarray:
     """left @ right.T in small blocks.
 
-    Below a certain size BLAS starts no threads; on a busy machine these wait for one another far
+    BLAS starts no threads for small products; on a busy machine threads wait for one another far
     longer than the product takes.
     """
     rows, columns = len(left), len(right)
@@ -124,6 +190,6 @@ def _product(left: np.ndarray, right: np.ndarray, size: int = 16) -> np.ndarray:
 def _tables(slope: float, length: float, s: np.ndarray):
     """tu e^{−tu}, e^{−tu} and 1 − e^{−tu} for u = e^{as}, over x = log t and s."""
     x = log_grid(1, slope, length)
-    scaled = np.exp(np.minimum(x[:, None] + slope * s, 700.0))
+    scaled = np.exp(np.minimum(x[:, None] + slope * s, OVERFLOW))
     fall = np.exp(-scaled)
     return scaled * fall, fall, -np.expm1(-scaled)

@@ -13,6 +13,7 @@ from jaxtyping import ArrayLike, Float
 
 from ..errors import Refusal
 from ..tasks import LinearRegression
+from ._check import KeyQueries, PerHead
 from ._moments import Moments, moments
 from ._optimum import check_matrix
 from ._softmax_setting import only_length
@@ -36,14 +37,16 @@ def debiased_matrix(task: LinearRegression) -> Float[np.ndarray, "D D"]:
 
 
 def debiased_matrix_risk(task: LinearRegression, matrix: Float[ArrayLike, "D D"]) -> float:
-    """Risk of ŷ = (1/L) Σ y_l (x_l − x̄)·Γq for any Γ, exact at finite L."""
+    """Risk of ŷ = (1/L) Σ y_l (x_l − x̄)·Γq for any Γ, exact at finite L.
+
+    tr(ΛM) + σ_q² − 2k⟨S, Γ⟩ + k⟨Γ, (S + (tr(MΛ) + σ²)/L · Λ) Γ Λ⟩ with S = ΛMΛ, k = (L − 1)/L.
+    """
     m, length = moments(task), only_length(task)
-    matrix = check_matrix(task, matrix)
     kept = (length - 1) / length
-    signal = m.covariance @ m.weight_second_moment @ m.covariance
-    second = kept * (signal + _label_spread(task) * m.covariance)
-    quadratic = np.sum(matrix * (second @ matrix @ m.covariance))
-    return float(m.label_variance - 2 * kept * np.sum(signal * matrix) + quadratic)
+    # The normaliser "context" has ḡ = 1, so `drive` is ΛMΛ itself.
+    second = kept * (m.drive + _label_spread(task) * m.covariance)
+    centred = m._replace(drive=kept * m.drive, second_moment=second)
+    return centred.loss(check_matrix(task, matrix))
 
 
 def debiased_matrix_optimum(task: LinearRegression) -> float:
@@ -66,10 +69,8 @@ def one_head_matrix(task: LinearRegression) -> OneHeadMatrix:
     return OneHeadMatrix(matrix / mu, mu, matrix, float(loss))
 
 
-def softmax_matrix_loss(
-    task: LinearRegression, key_query: Float[ArrayLike, "H D D"], mu: Float[ArrayLike, " H"]
-) -> float:
-    """The large-context loss of heads with any W_h: what L̃ is for inputs of any covariance.
+def softmax_matrix_loss(task: LinearRegression, key_query: KeyQueries, mu: PerHead) -> float:
+    """The large-context loss L̃ of heads with any W_h, for inputs of any covariance.
 
     tr[M(I − ΛΓ)Λ(I − ΛΓ)ᵀ] + σ_q² + (tr(MΛ) + σ²)/L Σ_hk μ_hμ_k exp tr(ΛW_hᵀΛW_k), Γ = Σ μ_hW_h.
     """
@@ -83,16 +84,14 @@ def softmax_matrix_loss(
     matrix = np.einsum("h,hde->de", mu, heads)
     spread = m.covariance @ heads @ m.covariance
     overlap = np.exp(np.einsum("hde,kde->hk", spread, heads))
-    quadratic = np.sum(matrix * (m.drive @ matrix @ m.covariance))
-    bias = m.label_variance - 2 * np.sum(m.drive * matrix) + quadratic
+    # Without the fluctuations of β, C is ΛMΛ.
+    bias = m._replace(second_moment=m.drive).loss(matrix)
     return float(bias + _label_spread(task) * mu @ overlap @ mu)
 
 
 def _label_spread(task: LinearRegression) -> float:
     """(tr(MΛ) + σ²)/L."""
-    m = moments(task)
-    power = np.sum(m.covariance * m.weight_second_moment)
-    return float(power + float(task.noise)) / only_length(task)
+    return moments(task).context_variance / only_length(task)
 
 
 def _shrink(m: Moments, penalty: float) -> np.ndarray:

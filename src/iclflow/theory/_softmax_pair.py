@@ -1,8 +1,8 @@
-"""Two opposite heads (±w, ±μ) at finite L and d: the exact loss, and its minimum inside.
+"""Two opposite heads (±w, ±μ) at finite L and d: the exact loss, and its minimum at a finite w.
 
 With the gain η = 2μw the loss is σ² + 1 − 2ηb(w²) + η²c(w²), where b and c are smooth in w² and at
 w = 0 those of debiased gradient descent. The slope in w² there is negative: the optimum sits at a
-finite w*, where the large-context loss would send it to 0. Derived in docs/theory/softmax.md.
+finite w*. The large-context loss has it at 0. Derived in docs/theory/softmax.md.
 """
 
 from functools import lru_cache
@@ -17,6 +17,9 @@ from ._softmax_integrals import slope_moments
 from ._softmax_powers import attention_powers, chi_rule
 from ._softmax_setting import Isotropic, Setting
 from ._softmax_steps import debiased_optimum
+
+# The smallest slope at w = 0 that leaves three digits of w*: the slope is known to about 1e-12.
+_FLAT = 1e-8
 
 
 class PairForm(NamedTuple):
@@ -48,27 +51,27 @@ class BestPair(NamedTuple):
 
 
 def pair_loss(task: Isotropic, w: float, mu: float) -> float:
-    """The exact loss of the heads (w, μ), (−w, −μ) at finite L and d."""
+    """σ² + 1 − 2ηb(w²) + η²c(w²), the exact loss of (w, μ), (−w, −μ) at finite L and d; η = 2μw."""
     at = Setting.of(task)
     form, gain = exact_pair(at, w).form(w**2), 2 * mu * w
     return at.noise + 1 - 2 * gain * form.b + gain**2 * form.c
 
 
 def pair_effective_loss(task: Isotropic, w: float) -> float:
-    """The exact loss of the pair with the best μ at this w; at w = 0 that of debiased GD."""
+    """σ² + 1 − b²/c, the exact loss with the best μ at this w; at w = 0 that of debiased GD."""
     at = Setting.of(task, shortest=2)
     form = exact_pair(at, w).form(w**2)
     return at.noise + 1 - form.b * form.gain
 
 
 def pair_optimum(task: Isotropic) -> BestPair:
-    """The exact optimum of two opposite heads at finite L and d, which sits at w > 0.
+    """The minimum of σ² + 1 − b(w²)²/c(w²), the best pair at finite L and d; it has w > 0.
 
-    Its loss is exact to 1e-12. It is flat: w is found to 1e-6 for L up to some thousands, and
-    contexts that leave fewer than three digits of it are refused. It needs L ≥ 2.
+    The loss is exact to 1e-12. The minimum is flat: w has an error of 1e-6 for L up to some
+    thousands, and contexts that leave fewer than three digits of it are refused. It needs L ≥ 2.
     """
     at = Setting.of(task, shortest=2)
-    if abs(pair_slope(at, debiased_optimum(at).step)) < 1e-8:
+    if abs(pair_slope(at, debiased_optimum(at).step)) < _FLAT:
         raise Refusal(
             f"`length` = {at.length:g}: the minimum is too flat to be found in float64; its "
             "width is `leading_pair_width`, its loss that of `debiased_optimum`."
@@ -122,7 +125,7 @@ class PairTable:
     def form(self, z: float) -> PairForm:
         """b, c and their derivatives at z = w²."""
         at, squares, weights = self.at, self.squares, self.weights
-        # Solvers try steps beyond the table before they take smaller ones.
+        # Solvers try steps beyond the end of the table before they take smaller ones.
         angle = np.arccos(np.minimum(2 * np.log1p(z * squares) / self.top - 1, 1.0))
         basis = np.cos(np.arange(len(self.fits))[:, None] * angle)
         spread, overlap, signal, *slopes = self.fits.T @ basis
@@ -138,16 +141,16 @@ class PairTable:
 
 
 def exact_pair(at: Setting, widest: float) -> PairTable:
-    """The table that serves w up to `widest`."""
+    """The table for w up to `widest`."""
     steepest = max(abs(widest), 0.5 * at.dim**-0.5) * chi_rule(at.dim)[0][-1]
-    # Rounded up, so that few tables are made.
+    # Rounded up to a power of √2, so that few tables are built.
     return PairTable(at, float(2 ** (np.ceil(2 * np.log2(1.001 * steepest)) / 2)))
 
 
 @lru_cache(maxsize=64)
 def _slope_fits(length: float, steepest: float) -> np.ndarray:
     """Chebyshev coefficients in log(1 + a²) of E Σp², (G₊₊ − G₊₋)/a² and (M₊₊ − M₊₋)/a²."""
-    # Enough for the coefficients to have fallen to rounding.
+    # Enough nodes for the coefficients to fall to rounding.
     count = int(np.ceil(24 + 3 * steepest))
     nodes = np.cos(np.pi * (np.arange(count) + 0.5) / count)
     squares = np.expm1((1 + nodes) / 2 * np.log1p(steepest**2))

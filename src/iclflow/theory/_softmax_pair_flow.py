@@ -5,9 +5,9 @@ each head moves by −½∂L/∂(ω, μ):
 
     ẇ = μ(b − ηc) + ½wη(2b′ − ηc′),     μ̇ = w(b − ηc).
 
-The first terms close the gap to η = b/c within a time of order one; w² − μ² is kept meanwhile. The
-rest is a slow drift on the curve η = b/c, which the large-context loss continues for ever
-(w ∝ t^−⅙) and the exact loss stops at w*. Derived in docs/theory/softmax.md.
+The first terms close the gap to η = b/c within a time of order one and conserve w² − μ². The rest
+is a slow drift on the curve η = b/c. By the large-context loss it never ends (w ∝ t^−⅙); by the
+exact loss it ends at w*. Derived in docs/theory/softmax.md.
 """
 
 from collections.abc import Callable
@@ -16,15 +16,18 @@ from typing import Literal, NamedTuple
 import numpy as np
 import scipy.integrate
 import scipy.optimize
-from jaxtyping import ArrayLike, Float, Real
+from jaxtyping import Float
 
 from ..errors import Refusal
-from ._check import check_times
+from ._check import Times, check_number, check_times
 from ._integrate import integrate
 from ._softmax_pair import PairForm, exact_pair
 from ._softmax_setting import Isotropic, Setting
 
 PairLoss = Literal["exact", "large_context"]
+
+# Below this x the difference cosh(x) − sinh(x)/x is taken from its series.
+_SERIES = 1e-3
 
 
 class PairFlow(NamedTuple):
@@ -44,9 +47,12 @@ class Landing(NamedTuple):
 
 
 def pair_flow(
-    task: Isotropic, times: Real[ArrayLike, " T"], w: float, mu: float, loss: PairLoss = "exact"
+    task: Isotropic, times: Times, w: float, mu: float, loss: PairLoss = "exact"
 ) -> PairFlow:
-    """Gradient flow of the pair from (w, μ) at t = 0, of the exact or the large-context loss."""
+    """Gradient flow of the pair from (w, μ) at t = 0 by the module's equations for ẇ and μ̇.
+
+    `loss` chooses b and c of the exact or of the large-context loss.
+    """
     at, times = Setting.of(task), check_times(times)
     form = pair_form(at, _widest(w, mu), loss)
 
@@ -60,9 +66,7 @@ def pair_flow(
     return _with_losses(times, path_w, path_mu, form, at)
 
 
-def slow_manifold(
-    task: Isotropic, times: Real[ArrayLike, " T"], w: float, loss: PairLoss = "exact"
-) -> PairFlow:
+def slow_manifold(task: Isotropic, times: Times, w: float, loss: PairLoss = "exact") -> PairFlow:
     """The reduced flow on the curve μ = μ*(w), from w at t = 0: ẇ = −¼L_eff′(w)/(1 + μ*′(w)²)."""
     at, times = Setting.of(task, shortest=2), check_times(times)
     form = pair_form(at, 1.1 * abs(w), loss)
@@ -72,7 +76,7 @@ def slow_manifold(
 
 
 def drift_time(task: Isotropic, start: float, end: float, loss: PairLoss = "exact") -> float:
-    """The time that the drift along the slow manifold takes from one w to another.
+    """∫ dw/|ẇ|, how long the drift along `slow_manifold` takes from one w to another.
 
     Both must lie on one side of the optimum w*, which is reached only as t → ∞.
     """
@@ -91,16 +95,14 @@ def drift_time(task: Isotropic, start: float, end: float, loss: PairLoss = "exac
     return time
 
 
-def drift_law(
-    task: Isotropic, times: Real[ArrayLike, " T"], start: float = np.inf
-) -> Float[np.ndarray, " T"]:
+def drift_law(task: Isotropic, times: Times, start: float = np.inf) -> Float[np.ndarray, " T"]:
     """w(t) = (w₀⁻⁶ + 4(1 + σ²)d³t/L)^−⅙: the drift by the large-context loss while dw² ≪ 1."""
     at, times = Setting.of(task), check_times(times)
     return (start**-6.0 + 4 * at.spread * at.dim**3 * times) ** (-1 / 6)
 
 
 def final_rate(task: Isotropic, w: float) -> float:
-    """The rate at which the exact flow approaches the optimum `w`: that of w − w* ∝ e^−rate·t."""
+    """−dẇ/dw at the optimum `w` of the exact loss: w − w* ∝ e^−rate·t on `slow_manifold`."""
     at = Setting.of(task, shortest=2)
     form, step = pair_form(at, 2 * w, "exact"), 1e-3 * w
     # The drift is smooth and known to about 1e-12: a fourth-order difference keeps six digits.
@@ -109,10 +111,10 @@ def final_rate(task: Isotropic, w: float) -> float:
 
 
 def landing(task: Isotropic, w: float, mu: float, loss: PairLoss = "exact") -> Landing:
-    """Where the pair that starts at (w, μ) meets the curve μ = μ*(w), w² − μ² being kept.
+    """Where the pair that starts at (w, μ) meets the curve μ = μ*(w) at constant w² − μ².
 
-    An estimate: it leaves out the drift during the time of order one that landing takes. wμ > 0,
-    or weights so small that they grow to have the same sign.
+    An estimate: it leaves out the drift while the pair lands, a time of order one. Needs wμ > 0, or
+    weights so small that they get the same sign as they grow.
     """
     at = Setting.of(task, shortest=2)
     kept = w**2 - mu**2
@@ -128,7 +130,7 @@ def landing(task: Isotropic, w: float, mu: float, loss: PairLoss = "exact") -> L
 
 
 def pair_form(at: Setting, widest: float, loss: PairLoss) -> Callable[[float], PairForm]:
-    """b and c of the chosen loss as a function of z = w², for w up to `widest`."""
+    """b and c of `loss` as a function of z = w², for w up to `widest`."""
     if loss == "exact":
         return exact_pair(at, widest).form
     if loss != "large_context":
@@ -138,7 +140,7 @@ def pair_form(at: Setting, widest: float, loss: PairLoss) -> Callable[[float], P
         x = at.dim * z
         # sinh(x)/x and its derivative, which cancels near 0.
         ratio = np.sinh(x) / x if x > 0 else 1.0
-        slope = (np.cosh(x) - ratio) / x if x > 1e-3 else x / 3 + x**3 / 30
+        slope = (np.cosh(x) - ratio) / x if x > _SERIES else x / 3 + x**3 / 30
         odds = at.spread * at.dim
         return PairForm(1.0, 1 + odds * ratio, 0.0, odds * at.dim * slope)
 
@@ -154,10 +156,8 @@ def _drift(form: Callable[[float], PairForm], w: float) -> float:
 
 
 def _follow(velocity: Callable, times: np.ndarray, start: list[float]) -> np.ndarray:
-    # An integration over no time at all is still one: `times` may hold 0 alone.
-    end = max(times[-1], 1e-300)
     options = {"t_eval": times, "rtol": 1e-10, "atol": 1e-13}
-    return integrate("The flow of the pair", velocity, start, end, **options).y
+    return integrate("The flow of the pair", velocity, start, times[-1], **options).y
 
 
 def _with_losses(times, w, mu, form, at: Setting) -> PairFlow:
@@ -167,12 +167,11 @@ def _with_losses(times, w, mu, form, at: Setting) -> PairFlow:
 
 
 def _widest(w: float, mu: float) -> float:
-    """More than the w that the flow can reach: where w² − μ² is kept and 2wμ = 1.5."""
+    """More than the w that the flow can reach: w² − μ² stays, and 2wμ stays below 1.5."""
     kept = w**2 - mu**2
     return float(max(abs(w), np.sqrt((kept + np.hypot(kept, 1.5)) / 2)))
 
 
 def _positive(w: float) -> float:
-    if not (np.isfinite(w) and w > 0):
-        raise Refusal(f"w = {w}: must be positive and finite on the slow manifold.")
-    return float(w)
+    allowed = "positive and finite on the slow manifold"
+    return check_number("w", w, allowed, lambda x: 0 < x < np.inf)

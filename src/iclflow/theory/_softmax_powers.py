@@ -1,4 +1,4 @@
-"""How concentrated one softmax is over normal scores, exactly: one-dimensional Laplace integrals.
+"""How concentrated one softmax is over normal scores: exact one-dimensional Laplace integrals.
 
 A head of strength ω attends, at a query of length r = |q|, with p = softmax(a s_l), a = ωr, over
 s_l = x_l·q/r ~ N(0, 1). Writing 1/Zᵏ as ∫ tᵏ⁻¹e^{−tZ} dt/(k − 1)! makes the L points independent,
@@ -7,7 +7,7 @@ at *every* slope: given Z the integrand is a shifted copy of e^{kx−eˣ}, whose
 Γ(k + iν) is negligible at ν = 2π/step, and averages over Z cannot enlarge it. Derived in
 docs/theory/softmax.md.
 
-Slow but right: these integrals serve predictions, and share nothing with those of the risks.
+These integrals serve predictions: they are slow, and share no code with those of the risks.
 """
 
 from functools import lru_cache
@@ -24,6 +24,14 @@ STEP = 0.25
 TAIL = 38.0
 # Tables grow as the square of the slope.
 STEEPEST = 40.0
+# e^x beyond this exponent is infinite; e^−(e^x) is 0 long before.
+OVERFLOW = 700.0
+# A normal score beyond this size has probability 2e-21; a χ_d radius this far from √d no more.
+_FAR_SCORE, _FAR_RADIUS = 9.5, 8.5
+# Weights of a rule below this share are below rounding.
+_NO_WEIGHT = 1e-17
+# The steepest slope where averages over one point are matrix products; above, correlations.
+_FLAT = 0.5
 
 
 class AttentionPowers(NamedTuple):
@@ -40,7 +48,7 @@ class AttentionPowers(NamedTuple):
 
 
 def attention_powers(slope: float, length: float) -> AttentionPowers:
-    """How concentrated the attention of a head of slope a = ω|q| is, on average.
+    """E Σp², E Σp³ and E (Σp²)² of p = softmax(a s_l) for a head of slope a = ω|q|.
 
     E Σp² is 1/L for a = 0, e^{a²}/L while a² ≲ ½ log L, and grows to 1 beyond √(2 log L), where the
     softmax picks single points.
@@ -53,13 +61,13 @@ def _attention_powers(slope: float, length: float) -> AttentionPowers:
     s, weight = normal_rule(slope)
     # All integrands fall at least as t² E Z² to the left.
     x = log_grid(2, slope, length)
-    if slope >= 0.5:  # steps of x and of as are the same: averages are correlations on one grid
+    if slope >= _FLAT:  # steps of x and of as are the same: averages are correlations on one grid
         x = x[0] - STEP * (len(s) // 2) + STEP * np.arange(len(x) + len(s) - 1)
         average = lambda f: np.correlate(f, weight, "valid")
     else:
         x = x[:, None] + slope * s
         average = lambda f: f @ weight
-    scaled = np.exp(np.minimum(x, 700.0))
+    scaled = np.exp(np.minimum(x, OVERFLOW))
     fall = np.exp(-scaled)
     log_one = log_average(average(fall), average(-np.expm1(-scaled)))
     square = scaled * (scaled * fall)
@@ -75,7 +83,7 @@ def _attention_powers(slope: float, length: float) -> AttentionPowers:
 def normal_rule(slope: float) -> tuple[np.ndarray, np.ndarray]:
     """A trapezoid rule for s ~ N(0, 1), exact to rounding for functions of e^{x+as}."""
     step = min(0.5, STEP / slope) if slope > 0 else 0.5
-    count = int(np.ceil(9.5 / step))
+    count = int(np.ceil(_FAR_SCORE / step))
     s = step * np.arange(-count, count + 1)
     weight = np.exp(-(s**2) / 2)
     return s, weight / weight.sum()
@@ -84,12 +92,12 @@ def normal_rule(slope: float) -> tuple[np.ndarray, np.ndarray]:
 def chi_rule(dim: float, nodes: int = 48) -> tuple[np.ndarray, np.ndarray]:
     """A Gauss–Legendre rule for r = |q| ~ χ_d, nodes of no weight left out."""
     unit, weight = scipy.special.roots_legendre(nodes)
-    low, high = max(dim**0.5 - 8.5, 0.0), dim**0.5 + 8.5
+    low, high = max(dim**0.5 - _FAR_RADIUS, 0.0), dim**0.5 + _FAR_RADIUS
     r = low + (high - low) * (1 + unit) / 2
     logs = (dim - 1) * np.log(r) - r**2 / 2
     weight = weight * np.exp(logs - logs.max())
     weight = weight / weight.sum()
-    kept = weight > 1e-17
+    kept = weight > _NO_WEIGHT
     return r[kept], weight[kept]
 
 
@@ -98,19 +106,19 @@ def log_grid(power: int, slope: float, length: float) -> np.ndarray:
     slope = abs(slope)
     if slope > STEEPEST:
         raise Refusal(
-            f"A head has |ω||q| = {slope:.4g} at some query: these integrals are made up to "
+            f"A head has |ω||q| = {slope:.4g} at some query: these integrals hold up to "
             f"{STEEPEST:.0f}. Beyond, attention picks single points."
         )
-    # (tZ)ᵏ in the mean; or Z below what a score of 9.5 makes of it.
+    # (tZ)ᵏ is negligible in the mean, or for every Z whose scores stay below `_FAR_SCORE`.
     mean = TAIL / power + np.log(length) + power * slope**2 / 2
-    usual = TAIL / power + np.log(length) + 9.5 * slope
+    usual = TAIL / power + np.log(length) + _FAR_SCORE * slope
     # log Z ≥ a max s, and max s is below this with probability 1e-17.
     lowest = scipy.special.ndtri(10 ** (-17 / length))
     return np.arange(-min(mean, usual), np.log(TAIL) + 0.5 - slope * lowest, STEP)
 
 
 def log_average(average: np.ndarray, missing: np.ndarray) -> np.ndarray:
-    """log of an average that is given with 1 minus itself, the better of the two being used."""
+    """log of an average that is given with 1 minus itself: uses the more precise of the two."""
     close = missing < 0.5
     near = np.log1p(-np.where(close, missing, 0.0))
     return np.where(close, near, np.log(np.maximum(average, 1e-300)))

@@ -1,6 +1,6 @@
-"""The isotropic task that the theory of softmax attention speaks of, read in one place.
+"""The isotropic task of the theory of softmax attention.
 
-It is three numbers (arXiv 2503.12734): x, q ~ N(0, I_d), β ~ N(0, I/d), y = β·x + ε with
+Three numbers describe it (arXiv 2503.12734): x, q ~ N(0, I_d), β ~ N(0, I/d), y = β·x + ε with
 Var ε = σ², and L labelled pairs. E(β·x)² = 1, so losses are in units of the signal; they include
 the noise σ² of the query label.
 """
@@ -13,6 +13,7 @@ from jaxtyping import ArrayLike
 from ..errors import Refusal
 from ..runtime.precision import check_made_in_float64, float64_enabled
 from ..tasks import AbstractRegression, LinearRegression
+from ._check import check_number
 
 
 @dataclass(frozen=True)
@@ -30,15 +31,15 @@ class Setting:
 
     def __post_init__(self):
         for name, least in (("dim", 1), ("length", 1), ("noise", 0)):
-            value = getattr(self, name)
-            if not np.isfinite(value) or value < least:
-                raise Refusal(f"`{name}` = {value}: must be finite and at least {least}.")
-            object.__setattr__(self, name, float(value))
+            allowed = f"finite and at least {least}"
+            value = check_number(name, getattr(self, name), allowed, lambda x: least <= x < np.inf)
+            object.__setattr__(self, name, value)
 
     @classmethod
     def of(cls, task: "Isotropic", shortest: float = 1) -> "Setting":
-        """The numbers of a task with Λ = I, E[ββᵀ] = I/d, one context length, and noise on the
-        query label too; other tasks are refused.
+        """The numbers of a task with Λ = I, E[ββᵀ] = I/d, one context length and a noisy query.
+
+        Other tasks are refused.
 
         **Arguments:**
 
@@ -51,7 +52,7 @@ class Setting:
 
     @property
     def across(self) -> float:
-        """(d − 1)/d + σ²: the variance of a label apart from its part along the query."""
+        """(d − 1)/d + σ²: the variance of a label without its part along the query."""
         return (self.dim - 1) / self.dim + self.noise
 
     @property
@@ -69,7 +70,7 @@ def _read(task: LinearRegression) -> Setting:
             f"`task` is a {type(task).__name__}: must be an isotropic `LinearRegression`."
         )
     check_made_in_float64(task=task)
-    # NumPy, not `task.weight_second_moment`: this is read at every call.
+    # NumPy, not `task.weight_second_moment`: every call comes here, and JAX would be slow.
     mean = np.asarray(task.prior_mean)
     second_moment = np.asarray(task.prior_covariance) + np.outer(mean, mean)
     # 1/d is rounded by the precision of the task.
@@ -97,7 +98,8 @@ def check_softmax_heads(omega: ArrayLike, mu: ArrayLike) -> tuple[np.ndarray, np
     omega, mu = np.asarray(omega, dtype=np.float64), np.asarray(mu, dtype=np.float64)
     if omega.ndim != 1 or omega.shape != mu.shape or not len(omega):
         raise Refusal(
-            f"`omega` has shape {omega.shape} and `mu` {mu.shape}: both must be one number a head."
+            f"`omega` has shape {omega.shape} and `mu` {mu.shape}: both must be one number per "
+            "head."
         )
     if not (np.all(np.isfinite(omega)) and np.all(np.isfinite(mu))):
         raise Refusal("`omega` or `mu` holds NaN or infinity: every entry must be finite.")

@@ -1,4 +1,4 @@
-"""Several tasks on coordinate sets that may overlap: how many heads they need, and what fewer cost.
+"""Several tasks on coordinate sets that may overlap: how many heads they need; the cost of fewer.
 
 Task i reads S_i. All tasks share the attention of the heads, and each has its own μ_ih. Small heads
 give task i a centred step with Γ_i = Σ_h μ_ihW_h and Σ_h μ_ih = 0, so H heads offer the tasks a
@@ -15,8 +15,12 @@ from ..errors import Refusal
 from ..runtime.precision import check_made_in_float64
 from ..tasks import MultiTaskRegression
 from ._check import check_whole
+from ._softmax_setting import only_length
 
 Regime = Literal["too few", "superposed", "separable"]
+
+# Random starts of the search for shared profiles, beside the one from the singular vectors.
+_STARTS = 8
 
 
 class SharedSteps(NamedTuple):
@@ -40,7 +44,7 @@ class _Quadratic(NamedTuple):
 
 
 def heads_needed(task: MultiTaskRegression) -> int:
-    """The number of heads from which on every task reaches its own debiased-GD floor at once.
+    """The smallest number of heads with which every task reaches its debiased-GD floor at once.
 
     1 + the rank of the coordinate sets: I + 1 for I different tasks that are not combinations of
     one another, fewer where sets coincide.
@@ -49,15 +53,20 @@ def heads_needed(task: MultiTaskRegression) -> int:
 
 
 def head_regime(task: MultiTaskRegression, heads: int) -> Regime:
-    """What H heads mean for I tasks.
+    """The regime of H heads for I ≥ 2 tasks, by `heads_needed` and 2I (arXiv 2503.12734).
 
-    - `"too few"`: below `heads_needed`; some task pays.
-    - `"superposed"`: every task reaches its floor, but pairs of heads for each task alone are too
-      many: heads must serve several tasks.
-    - `"separable"`: from 2I on one pair a task is possible. The loss does not ask for it: heads
+    - `"too few"`: below `heads_needed`; some task has a larger loss than alone.
+    - `"superposed"`: every task reaches its floor, but there are too few heads for one pair per
+      task: heads must serve several tasks.
+    - `"separable"`: from 2I on, one pair per task is possible. The loss does not require it: heads
       that mix tasks are as good.
     """
     heads = check_whole("heads", heads)
+    if task.labels < 2:
+        raise Refusal(
+            f"`task` has {task.labels} label: the regimes are about heads shared by several tasks; "
+            "must have at least 2."
+        )
     if heads < heads_needed(task):
         return "too few"
     return "superposed" if heads < 2 * task.labels else "separable"
@@ -93,8 +102,8 @@ def shared_steps(task: MultiTaskRegression, heads: int) -> SharedSteps:
         return np.sum(_excess(form, steps @ profiles)), 2 * (steps.T @ gap).ravel()
 
     rng = np.random.default_rng(0)
-    # The leading directions of what the tasks want, then starts at random.
-    starts = [np.linalg.svd(ideal)[2][:count], *rng.normal(size=(8, count, ideal.shape[1]))]
+    # The leading directions of the steps that the tasks would take alone, then random starts.
+    starts = [np.linalg.svd(ideal)[2][:count], *rng.normal(size=(_STARTS, count, ideal.shape[1]))]
     for start in starts:
         found = scipy.optimize.minimize(
             total, start.ravel(), jac=True, method="BFGS", options={"gtol": 1e-11}
@@ -103,7 +112,7 @@ def shared_steps(task: MultiTaskRegression, heads: int) -> SharedSteps:
             best = found
     assert best is not None
     profiles = best.x.reshape(count, -1)
-    # Profiles are determined up to a change of basis; an orthonormal one is given.
+    # Profiles are determined up to a change of basis; this one is orthonormal.
     profiles = np.linalg.svd(profiles, full_matrices=False)[2]
     steps = _best_steps(form, profiles)
     return SharedSteps(_excess(form, steps @ profiles), profiles, steps)
@@ -123,9 +132,7 @@ def _quadratic(task: MultiTaskRegression) -> _Quadratic:
 
     λ|S| − 2(n/L)λ Σ_S g + (n/L²)[(λL + t) Σ_S g² + t Σ_{not S} g²].
     """
-    if len(task.contexts) != 1:
-        raise Refusal(f"`task` has the lengths {task.contexts}: must have one context length.")
-    length = task.contexts[0]
+    length = only_length(task)
     if length < 2:
         raise Refusal(f"`task` has context length {length}: a centred step needs at least 2.")
     masks = _masks(task)

@@ -2,14 +2,27 @@
 
 The isotropic task of arXiv 2503.12734: x, q ~ N(0, I_d), β ~ N(0, I/d), noise σ². With
 A = d + 1 + dσ² a plain step of the best size has the excess risk A/(L + A), a centred ("debiased")
-one A/(L − 1 + A): **centring costs exactly one sample**. Derived in docs/theory/softmax.md.
+one A/(L − 1 + A): **centring costs exactly one sample**.
+
+Heads with W_h = ω_h I and μ_h see the context through s_l = x_l·q/|q| alone, and weigh labels by
+some c(|q|, s). The best c, whether heads can represent it or not, is proportional to s: that bounds
+the loss of structured heads. For free key-query matrices only the Bayes risk is a bound.
+
+Softmax attention averages, so a step means the same at every context length. A small pair keeps
+only the linear part of a label: the rest acts as noise that grows with |x|². Derived in
+docs/theory/softmax.md.
 """
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
+import scipy.integrate
+
 from ..errors import Refusal
-from ._check import check_whole
-from ._softmax_setting import Isotropic, Setting
+from ._check import PerHead, check_whole
+from ._softmax_setting import Isotropic, Setting, check_softmax_heads
 
 
 class BestStep(NamedTuple):
@@ -17,6 +30,21 @@ class BestStep(NamedTuple):
 
     step: float
     risk: float
+
+
+class LengthTransfer(NamedTuple):
+    """Risks at a test length of predictors whose step was chosen at the training length.
+
+    - `debiased`: the debiased step, that is a pair of small softmax heads.
+    - `step`: the plain step divided by the test length, that is linear attention with its 1/L.
+    - `unnormalised`: the plain step without division: it grows by test/training length.
+    - `retrained`: the plain step chosen anew at the test length.
+    """
+
+    debiased: float
+    step: float
+    unnormalised: float
+    retrained: float
 
 
 def gradient_step_risk(task: Isotropic, step: float) -> float:
@@ -63,6 +91,117 @@ def least_squares_risk(task: Isotropic) -> float:
     return at.noise + at.noise * at.dim / room
 
 
+def any_heads_bound(task: Isotropic) -> float:
+    """σ² + E[B/(χ²_L + B)], B = d − 1 + dσ²: below the loss of every set of structured heads."""
+    at = Setting.of(task)
+    rest = at.dim * at.across
+    if rest == 0:
+        return at.noise
+
+    # 1/(χ² + B) as a Laplace integral, with E e^{−tχ²} = (1 + 2t)^{−L/2}.
+    def integrand(u: float) -> float:
+        return float(np.exp(-u - at.length / 2 * np.log1p(2 * u / rest)))
+
+    # The integrand falls on the scale 1/(1 + L/B). For long contexts that is narrow: without this
+    # break the quadrature over the half-line would miss it. e^−40 is below rounding.
+    scale = 40 / (1 + at.length / rest)
+    near, _ = scipy.integrate.quad(integrand, 0, scale, epsabs=1e-14, epsrel=1e-13, limit=200)
+    far, _ = scipy.integrate.quad(integrand, scale, np.inf, epsabs=1e-14, epsrel=1e-10, limit=200)
+    return at.noise + near + far
+
+
+def linear_over_softmax_bound(task: Isotropic) -> float:
+    """The most by which structured softmax heads can beat linear attention, as a ratio of losses.
+
+    (risk of the best gradient step)/(risk of any heads) ≤ this at every noise and in any units,
+    whether or not the noise of the query is counted: it is the ratio at σ = 0, whatever the noise
+    of `task`. A larger measured ratio is not of structured heads on this task. For d = 1 there is
+    no bound: the value is infinite.
+    """
+    noiseless = replace(Setting.of(task), noise=0.0)
+    bound = any_heads_bound(noiseless)
+    return np.inf if bound == 0 else gradient_step_optimum(noiseless).risk / bound
+
+
+def length_transfer(task: Isotropic, test_length: float) -> LengthTransfer:
+    """Risks at `test_length` of the steps that are best on `task`, exact: `debiased_risk` and
+    `gradient_step_risk` at the new length."""
+    trained = Setting.of(task)
+    tested = replace(trained, length=test_length)
+    step = gradient_step_optimum(trained).step
+    return LengthTransfer(
+        debiased_risk(tested, debiased_optimum(trained).step),
+        gradient_step_risk(tested, step),
+        gradient_step_risk(tested, step * test_length / trained.length),
+        gradient_step_optimum(tested).risk,
+    )
+
+
+def infinite_length_loss(task: Isotropic, omega: PerHead, mu: PerHead) -> float:
+    """The loss of structured heads on contexts without end: σ² + (1 − Σ μ_hω_h)²."""
+    omega, mu = check_softmax_heads(omega, mu)
+    return float(Setting.of(task).noise + (1 - mu @ omega) ** 2)
+
+
+def hermite_gain(omega: PerHead, mu: PerHead, degree: int) -> float:
+    """Σ μ_hω_hᵏ: the part of a Hermite component of degree k that heads return on a long context.
+
+    A head returns E f(z + ωq), z ~ N(0, I), that is ωᵏ times the leading monomials of the
+    component. The pair (±w, ±μ) returns ηwᵏ⁻¹ of odd degrees and nothing of even ones.
+    """
+    omega, mu = check_softmax_heads(omega, mu)
+    return float(mu @ omega ** check_whole("degree", degree, least=0))
+
+
+def transfer_risk(
+    task: Isotropic, step: float, components: Mapping[int, float], signal: float = 1.0
+) -> float:
+    """Risk of the debiased step on labels with Hermite components beside the linear one, exact.
+
+    σ² + s + Σ V_k − 2ηns + η²n[s(L + d) + dσ² + Σ_{k>0} V_k(d + 2kn)]/L, s the variance of the
+    linear part, n = (L − 1)/L.
+
+    **Arguments:**
+
+    - `components`: the variance V_k of the component of degree k. A component acts as label noise
+      with E[f_k²|x|²] = V_k(d + 2k); a constant (k = 0) is removed by centring, and only its query
+      value remains. Two components whose degrees differ by two must be uncorrelated (β, or their
+      coefficients, of random sign), as they are in random functions.
+    - `signal`: the variance of the linear part.
+    """
+    floor, slope, curvature = _transfer_form(task, components, signal)
+    return floor - 2 * step * slope + step**2 * curvature
+
+
+def transfer_optimum(
+    task: Isotropic, components: Mapping[int, float], signal: float = 1.0
+) -> BestStep:
+    """The best debiased step on the labels of `transfer_risk`: η = b/c and the risk f − b²/c of a
+    risk f − 2ηb + η²c."""
+    floor, slope, curvature = _transfer_form(task, components, signal)
+    return BestStep(slope / curvature, floor - slope**2 / curvature)
+
+
 def _label_spread(at: Setting) -> float:
     """A = d + 1 + dσ²."""
     return at.dim + 1 + at.dim * at.noise
+
+
+def _transfer_form(
+    task: Isotropic, components: Mapping[int, float], signal: float
+) -> tuple[float, float, float]:
+    """The risk as floor − 2η·slope + η²·curvature."""
+    at = Setting.of(task, shortest=2)
+    kept = (at.length - 1) / at.length
+    variance = signal * (at.length + at.dim) + at.dim * at.noise
+    for degree, share in components.items():
+        check_whole("components", degree, least=0)
+        if degree == 1 or not np.isfinite(share) or share < 0:
+            raise Refusal(
+                f"`components` holds {degree}: {share}: must map degrees other than 1 (the linear "
+                "part is `signal`) to variances that are not negative."
+            )
+        if degree:
+            variance += share * (at.dim + 2 * degree * kept)
+    floor = at.noise + signal + sum(components.values())
+    return floor, signal * kept, kept * variance / at.length

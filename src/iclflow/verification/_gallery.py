@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ..config import out_of_memory
-from ..papers import Lab
+from ..drawing import SUFFIXES, save_drawing
+from ..papers import FIGURES, Figure, Lab
 from ..report import ReportFigure
 
 # Bytes. Figures with very many points are smaller as PNG than as SVG.
@@ -19,10 +20,7 @@ _FOLDER = "figures"
 
 
 def draw(name: str, lab: Lab, folder: Path) -> ReportFigure:
-    """Draws a figure and saves it. If that fails, the page shows the error in its place."""
-    from ..drawing import save_drawing
-    from ..papers import FIGURES
-
+    """Draws a figure and saves it. If that fails, the page shows the error instead."""
     figure, begin = FIGURES[name], time.perf_counter()
     try:
         drawing = figure.draw(lab)
@@ -30,9 +28,7 @@ def draw(name: str, lab: Lab, folder: Path) -> ReportFigure:
         share = min(1.0, drawing.figure.get_figwidth() / _FULL_WIDTH)
         image, media_type = _image(drawing.figure)
     except Exception as error:
-        problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        problem = out_of_memory(error) or problem
-        return not_drawn(name, problem, time.perf_counter() - begin)
+        return not_drawn(name, describe_error(error), time.perf_counter() - begin)
     return ReportFigure(
         **_describe(figure),
         image=image,
@@ -43,18 +39,19 @@ def draw(name: str, lab: Lab, folder: Path) -> ReportFigure:
     )
 
 
+def describe_error(error: Exception) -> str:
+    """An error in one line, or that memory ran out, whichever library says so."""
+    return out_of_memory(error) or f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
 def not_drawn(name: str, problem: str, seconds: float = 0.0) -> ReportFigure:
     """A figure that could not be drawn, with the reason."""
-    from ..papers import FIGURES
-
     return ReportFigure(**_describe(FIGURES[name]), image=None, media_type="", config={},
                         seconds=seconds, problem=problem)  # fmt: skip
 
 
 def figure_files(figures: Iterable[str]) -> list[str]:
     """The names of the files that figures are saved as."""
-    from ..drawing import SUFFIXES
-
     return [f"{_FOLDER}/{_stem(name)}.{suffix}" for name in figures for suffix in SUFFIXES]
 
 
@@ -68,7 +65,7 @@ def _stem(name: str) -> str:
     return name.replace("/", "-")
 
 
-def _describe(figure) -> dict[str, Any]:
+def _describe(figure: Figure) -> dict[str, Any]:
     return {key: getattr(figure, key) for key in ("name", "title", "caption", "paper")}
 
 

@@ -11,11 +11,10 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ..config import out_of_memory
 from ..papers import Claim, Lab, Outcome, run_claim, select_claims
 from ..report import ReportFigure
 from ..runtime import WorkerDied, WorkerProcess, hide_progress, start, usable_cores
-from ._gallery import draw, not_drawn
+from ._gallery import describe_error, draw, not_drawn
 
 # More workers would repeat more of the runs that topics share than they save.
 _MOST = 4
@@ -108,8 +107,7 @@ def _run(claim: Claim, lab: Lab) -> Outcome:
     try:
         return run_claim(claim, lab)
     except Exception as error:
-        words = out_of_memory(error) or f"{type(error).__name__}: {' '.join(str(error).split())}"
-        reason = f"stopped with {words}"
+        reason = f"stopped with {describe_error(error)}"
         return _failed_outcome(claim, reason, lab.falsify, time.perf_counter() - begin, lab.config)
 
 

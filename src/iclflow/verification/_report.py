@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files import write_own
-from ..papers import Claim, Outcome
+from ..papers import FIGURES, Claim, Outcome
 from ..report import ReportFigure, RunInfo, render_report
 from ._gallery import figure_files
 
@@ -34,9 +34,15 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether no claim fails; with wrong predictions, whether all do."""
+        """Whether no claim fails and every figure was drawn; with wrong predictions, whether all
+        claims fail."""
         failed = [outcome.verdict == "fails" for outcome in self.outcomes]
-        return all(failed) if self.info.falsify else not any(failed)
+        return all(failed) if self.info.falsify else not (any(failed) or self.not_drawn)
+
+    @property
+    def not_drawn(self) -> list[str]:
+        """The names of the figures that could not be drawn."""
+        return [figure.name for figure in self.figures if figure.problem]
 
     @property
     def verdicts(self) -> Counter[str]:
@@ -56,7 +62,10 @@ class Report:
             "verdicts": dict(self.verdicts),
             "claims": [outcome.as_json() for outcome in self.outcomes],
             "left_out": [{"id": claim.id, "tier": claim.tier} for claim in self.left_out],
-            "figures": [{"name": f.name, "seconds": round(f.seconds, 3)} for f in self.figures],
+            "figures": [
+                {"name": f.name, "seconds": round(f.seconds, 3), "problem": f.problem}
+                for f in self.figures
+            ],
         }
 
     def json_text(self) -> str:
@@ -71,8 +80,6 @@ class Report:
     def write(self, folder: Path) -> Path:
         """Writes the page, the data and the figures, and returns the page; figures of an earlier
         report that are not in this one are removed."""
-        from ..papers import FIGURES
-
         page, claims = PAGES
         pages = {page: self.html(), claims: self.json_text()}
         earlier = [name for name in figure_files(FIGURES) if name not in self.files]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..config import InputError
 from ..files import OTHER_FOLDER, OwnFiles
-from ..papers import PAPERS, TIERS, Claim, Outcome, select_claims
+from ..papers import FIGURES, PAPERS, TIERS, Claim, Outcome, select_claims
 from ..report import ReportFigure, RunInfo
 from ..runtime import Progress, hide_progress, show_progress
 from ..store import result_folder
@@ -28,8 +28,8 @@ def verify(
     progress: Progress | bool | None = None,
     each: Callable[[Result], None] | None = None,
 ) -> Report:
-    """Computes claims, and draws the figures that show them. Raises an `InputError` for a selection
-    that cannot be computed.
+    """Computes claims, and draws the figures that show them. A selection that cannot be computed
+    raises an `InputError`.
 
     **Arguments:**
 
@@ -76,10 +76,8 @@ def select(
         raise InputError("tier", tier, f"must be one of {', '.join(TIERS)}")
     if paper is not None and paper not in PAPERS:
         raise InputError("paper", paper, f"must be one of {', '.join(PAPERS)}")
-    chosen, everything = (
-        select_claims(claims, paper, up_to)  # pyright: ignore[reportArgumentType]
-        for up_to in (tier, TIERS[-1])
-    )
+    chosen = select_claims(claims, paper, tier)
+    everything = select_claims(claims, paper, TIERS[-1])
     if not chosen:
         raise InputError("No claim was selected: `iclflow claims` lists them.")
     return chosen, tuple(claim for claim in everything if claim not in chosen)
@@ -87,8 +85,6 @@ def select(
 
 def _figures_of(chosen: Sequence[Claim]) -> list[str]:
     """The names of the figures that show some claims."""
-    from ..papers import FIGURES
-
     named = dict.fromkeys(name for claim in chosen for name in claim.figures)
     return [name for name in named if name in FIGURES]
 

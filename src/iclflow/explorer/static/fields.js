@@ -149,7 +149,7 @@ function flag({ id, described, onChange }) {
   return { parts: [input], set: (value) => { input.checked = Boolean(value); } };
 }
 
-/** Number, list, rows and text: one line, or one row a line. */
+/** Number, list, rows and text: one line, or one row per line. */
 function textInput({ id, spec, described, onChange, refuse }) {
   const form = scalar();
   if (spec.shape === "number") {

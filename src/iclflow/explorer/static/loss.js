@@ -10,7 +10,7 @@ const box = plot.parentElement;
 let made = false;
 let revision = 0;
 
-/** Margins: the names of levels and references stand in the right one. */
+/** Margins: the right one holds the names of levels and references. */
 export function margins() {
   return box.clientWidth < 520 ? { l: 48, r: 98, t: 8, b: 42 } : { l: 58, r: 168, t: 8, b: 42 };
 }

@@ -9,7 +9,7 @@ let warmed = false;
 export function loadPlotly(version = "") {
   loading ??= new Promise((ready, fail) => {
     const create = document.createElement;
-    // While it is read, the bundle adds style elements for its maps, which nobody uses here and the content
+    // While it is read, the bundle adds style elements for its maps, which are not used here and which the content
     // policy forbids. It gets elements that do nothing instead.
     document.createElement = function (name, ...rest) {
       return create.call(document, String(name).toLowerCase() === "style" ? "template" : name, ...rest);

@@ -2,14 +2,8 @@
 import { app, byId, make } from "./app.js";
 import { differences } from "./compare.js";
 
-const PAPERS = [
-  ["linear", "Linear attention"],
-  ["softmax", "Softmax attention"],
-  ["multitask", "Several tasks"],
-];
-
 export function buildPresets(choose) {
-  const groups = PAPERS.map(([paper, name]) => {
+  const groups = Object.entries(app.start.papers).map(([paper, name]) => {
     const own = app.start.presets.filter((preset) => preset.paper === paper);
     if (!own.length) return null;
     const cards = make("div", { class: "cards" }, ...own.map((preset) => card(preset, choose)));
@@ -35,7 +29,7 @@ function bringIntoList(one) {
   else if (inner.bottom > outer.bottom) list.scrollTop += inner.bottom - outer.bottom;
 }
 
-/** Marks the chosen preset and says its words; of a stored run, its name and where it is from. */
+/** Marks the chosen preset and shows its words; for a stored run, its name and where it comes from. */
 export function drawPreset() {
   for (const one of document.querySelectorAll("#presets .card")) {
     one.setAttribute("aria-pressed", String(one.dataset.preset === app.preset));
@@ -47,7 +41,7 @@ export function drawPreset() {
   byId("preset-words").replaceChildren(...parts);
 }
 
-/** Says what differs from the preset or the stored run: one line, so that nothing below it moves. */
+/** Shows what differs from the preset or the stored run: one line, so that nothing below it moves. */
 export function drawOrigin() {
   const origin = app.opened ?? app.start?.presets.find((one) => one.id === app.preset);
   const changed = origin && app.config ? differences(origin.config, app.config).map(([path]) => path) : [];

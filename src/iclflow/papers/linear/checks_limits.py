@@ -1,4 +1,4 @@
-"""What checks of runs of linear attention have in common."""
+"""Tolerances and refusals that the checks of runs of linear attention share."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,21 +10,25 @@ from ... import theory
 from ...risks import risk
 from .. import Checks, Given, Inconclusive, Lab
 
-# What is compared with a limit must tell it from one that is a few per cent off.
+# A larger tolerance, as a share of the limit, would not notice a limit that is a few per cent off.
 _LOOSEST = 0.01
-# Between two points of a run may lie less than a step of the loss, of those from this share of the
-# way down on: else a level that was passed was never seen.
+# Steps below this share of the way down are not looked for. Between two points of a run the loss
+# may move by less than this share of the smallest other step: else a level may be passed unseen.
 _SEEN, _JUMP = 0.05, 0.8
-
-
-def normaliser_of(given: Given):
-    return given.config.model.normaliser
+# A solver errs by its relative tolerance in each step, in the worst case always to the same side.
+_STEPS = 1000
+# A quantity must have moved by so many tolerances: less cannot tell a prediction from a wrong one.
+_MOVED = 100
 
 
 DRIFT_REASON = (
     "The solver's relative tolerance a step, times 1000 steps that all err to the same side, of "
     "the largest weight squared."
 )
+
+
+def normaliser_of(given: Given):
+    return given.config.model.normaliser
 
 
 def _largest_square(models: Sequence[Any]) -> float:
@@ -36,21 +40,36 @@ def _largest_square(models: Sequence[Any]) -> float:
 def check_conserved(
     given: Given, lab: Lab, conserved: Callable[[Any], dict[str, np.ndarray]]
 ) -> Checks:
-    """What a model conserves, by name, at the start and at the end of a run as far as it is."""
+    """Checks that quantities are the same at the start and at the end of a run.
+
+    **Arguments:**
+
+    - `conserved`: computes them from a model, by name.
+    """
     ends = [given.run.at(i) for i in (0, -1)]
     size = _largest_square(ends)
     allowed = given.tolerance(1e-6, lambda: _allowed_drift(given, size))
     before, after = map(conserved, ends)
     for name, value in before.items():
+        # Conserved quantities are differences of squares and may be zero: 3 % of a square is wrong.
         yield lab.close(name, value, after[name], allowed, wrong=value + 0.03 * size)
 
 
 def _allowed_drift(given: Given, size: float) -> float:
-    """The tolerance of what is conserved, if the weights of this size have moved by much more."""
-    return _require_moved_weights(given, 1000 * getattr(given.config.flow, "rtol") * size)
+    """The tolerance of conserved quantities, if the weights have moved by much more."""
+    allowed = _STEPS * getattr(given.config.flow, "rtol") * size
+    before, after = (given.run.at(i) for i in (0, -1))
+    change = max(
+        abs(float(np.sum(np.square(x)) - np.sum(np.square(y))))
+        for x, y in zip(jax.tree.leaves(before), jax.tree.leaves(after))
+    )
+    if change < _MOVED * allowed:
+        raise Inconclusive("the weights have hardly moved: anything would be conserved")
+    return allowed
 
 
 def loss_at_zero(given: Given) -> float:
+    """The loss of predicting zero."""
     return float(theory.loss_of_matrix(given.task, np.zeros((given.task.dim,) * 2)))
 
 
@@ -62,10 +81,10 @@ def allowed_at_end(
     **Arguments:**
 
     - `last`: the limit.
-    - `most_left`: what the last weights say that a run which was stopped may be above it.
+    - `most_left`: a bound on the distance, from the last weights, for a run that was stopped.
     """
     run = given.run
-    # As the solver counts: huge weights start far above predicting zero.
+    # The same way down as the solver uses: huge weights start far above predicting zero.
     way = min(float(run.losses[0]), loss_at_zero(given)) - last
     tolerance = getattr(given.config.flow, "tolerance")
     allowed = 2 * tolerance * way
@@ -75,21 +94,21 @@ def allowed_at_end(
         )
     if run.result.name != "converged" and not most_left() <= allowed:
         raise Inconclusive(f"the run is not converged: {run.result.name} at {given.end:.4g}")
-    # Rounding, of runs that start at their limit.
+    # For rounding, in runs that start at their limit.
     return max(allowed, 1e-12 * last)
 
 
 def require_moved_loss(given: Given, allowed: float) -> float:
-    """A tolerance, if the loss has moved by much more: a curve that has not left its start fits any
-    prediction, and one from a start that is 3 % off differs by 3 % of the way or more."""
+    """The tolerance, if the loss has moved by much more. A curve that has not left its start fits
+    any prediction; one from a start that is 3 % off differs by 3 % of the way or more."""
     way = float(np.max(np.abs(given.run.losses - given.run.losses[0])))
-    if way < 100 * allowed:
+    if way < _MOVED * allowed:
         raise Inconclusive(f"the loss has moved by {way:.2g}, too little to tell curves apart")
     return allowed
 
 
 def require_dense(given: Given, steps: np.ndarray) -> None:
-    """Refuses to decide where the run keeps too few points to see its drops.
+    """Refuses a run that keeps too few points to show its drops.
 
     **Arguments:**
 
@@ -104,18 +123,6 @@ def require_dense(given: Given, steps: np.ndarray) -> None:
         )
 
 
-def _require_moved_weights(given: Given, allowed: float) -> float:
-    """A tolerance of what is conserved, if the weights have moved by much more."""
-    before, after = (given.run.at(i) for i in (0, -1))
-    change = max(
-        abs(float(np.sum(np.square(x)) - np.sum(np.square(y))))
-        for x, y in zip(jax.tree.leaves(before), jax.tree.leaves(after))
-    )
-    if change < 100 * allowed:
-        raise Inconclusive("the weights have hardly moved: anything would be conserved")
-    return allowed
-
-
 def least_curvature(given: Given) -> float:
     """κ: the loss is at least κ‖A − A*‖² above that of the best A."""
     spread = theory.correlation_second_moment(given.task, normaliser_of(given))
@@ -124,7 +131,7 @@ def least_curvature(given: Given) -> float:
 
 
 def most_left(given: Given, curvature: float) -> float:
-    """How far above the best A the last weights can be at most, by their gradient.
+    """A bound on the loss of the last weights above that of the best A, from their gradient.
 
     With L − L* = tr(ΔᵀSΔΛ) the slope G = 2SΔΛ in A has |G|² ≥ 4κ(L − L*), and that in the weights
     has at least μ|G|²: of merged heads it holds v_h G, of separate ones v_h G Q_h and v_h Gᵀ K_h.

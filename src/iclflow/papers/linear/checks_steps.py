@@ -1,8 +1,8 @@
-"""How far a staircase is from the limit of small weights that theory speaks of.
+"""How far a staircase is from the limit of small weights.
 
-Two things make the steps of rank-one heads indistinct: drops that come one right after the other,
-and heads that are not yet aligned with one component when they grow. Both follow from the weights
-at t = 0. Both are needed to say what a claim's tolerance is, or that it says nothing about a run.
+Two things make the steps of rank-one heads indistinct: drops that follow each other closely, and
+heads that are not yet aligned with one component when they grow. Both follow from the weights at
+t = 0. They decide which tolerance a claim has on a run, or that it does not apply.
 """
 
 from typing import NamedTuple
@@ -16,9 +16,9 @@ from ...tasks import LinearRegression
 from .. import Given, Inconclusive
 from .checks_limits import normaliser_of, require_dense
 
-# A drop is gone, and a plateau is left, so many durations of a drop beside it.
+# A plateau counts from so many durations of the next drop on: then the drops beside it are over.
 CLEAR = 10.0
-# Runs that stop within this share of the way down have A to 0.7 %, its root, in prediction.
+# Runs that stop within this share of the way down have A within its root, 0.7 %, in prediction.
 _CLOSE = 5e-5
 
 
@@ -28,8 +28,8 @@ class Steps(NamedTuple):
     **Fields:**
 
     - `rests`: the predicted time before each drop, over the duration τ/(c a^⅓) of that drop.
-    - `misalignment`: the largest share of an unlearned component that a head has when it has
-      learned its own, relative to that.
+    - `misalignment`: the most that a head has of an unlearned component when it has learned its
+      own, relative to that.
     """
 
     staircase: theory.Staircase
@@ -38,10 +38,10 @@ class Steps(NamedTuple):
 
 
 def predicted_steps(task: LinearRegression, first) -> Steps:
-    """The staircase from the first weights of rank-one heads."""
+    """The staircase from the initial weights of rank-one heads."""
     found = theory.staircase(task, first)
     if not len(found.drop_times):
-        raise Inconclusive("no drop is predicted: no head can grow from these first weights")
+        raise Inconclusive("no drop is predicted: no head can grow from these initial weights")
     rests = np.diff(found.drop_times, prepend=0.0) / found.widths
     return Steps(found, rests, _misalignment(task, first, found))
 
@@ -68,8 +68,8 @@ def _misalignment(task: LinearRegression, first, found: theory.Staircase) -> flo
 def relaxation_rate(
     task: LinearRegression, learned: int, normaliser: Normaliser = "context"
 ) -> float:
-    """How fast heads of rank one that have learned the first components lose what they still have
-    of the others, in 1/τ.
+    """The slowest rate, in 1/τ, at which rank-one heads that have learned the first components lose
+    their parts along the others.
 
     Around a learned head (v = a^⅓, K = Q = a^⅓ e_i) its parts k, q along an unlearned e_j obey
     τ k̇ = s(−S_i (C_j/C_i) k + S_j q), τ q̇ = s(S_j k − S_i (λ_j/λ_i) q), s = a_i^⅓.
@@ -89,7 +89,7 @@ def relaxation_rate(
 
 
 def check_distinct(found: Steps, rest: float, misalignment: float) -> None:
-    """Refuses to decide where theory itself says that steps are not apart."""
+    """Refuses a run whose steps are too close to each other by theory itself."""
     if found.rests.min() < rest:
         raise Inconclusive(
             f"two drops are predicted {found.rests.min():.2g} of their durations apart: the claim "
@@ -98,7 +98,7 @@ def check_distinct(found: Steps, rest: float, misalignment: float) -> None:
     if found.misalignment > misalignment:
         raise Inconclusive(
             f"a head has {found.misalignment:.2g} of another component when it learns its own: the "
-            f"claim is for smaller first weights, which leave at most {misalignment:g}"
+            f"claim is for smaller initial weights, which leave at most {misalignment:g}"
         )
 
 
@@ -106,11 +106,12 @@ def find_rests(
     given: Given, relaxed: float
 ) -> tuple[Float[np.ndarray, " n"], list[tuple[int, analysis.Plateau]]]:
     """The predicted levels, and the plateaus of the run that are long enough to be compared, each
-    with the number of the level that is nearest.
+    with the number of the nearest level.
 
     **Arguments:**
 
-    - `relaxed`: how many times what heads have of other components must have decayed by e.
+    - `relaxed`: by how many factors of e the parts of heads along other components must have
+      decayed.
     """
     task, normaliser = given.task, normaliser_of(given)
     modes, model = theory.modes(task, normaliser), given.config.model

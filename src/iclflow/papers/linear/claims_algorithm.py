@@ -12,13 +12,13 @@ from .checks_limits import allowed_at_end, least_curvature, most_left, normalise
 from .checks_steps import find_rests
 from .needs import GENERIC, alignable, enough_heads, learnable, linear_attention, round_prior, small
 from .runs import FOUR, four_components, separate_run
-from .runs_algorithm import (
+from .runs_data import (
     FRESH,
     OTHER_CONTEXTS,
     SEQUENCES,
+    losses_at_length,
     plateau_models,
     prediction_distances,
-    sequences_of_length,
 )
 
 
@@ -42,7 +42,7 @@ def pcr_on_run(given: Given, lab: Lab) -> Checks:
     size = lambda matrix: float(np.sqrt(np.sum(matrix * (spread @ matrix @ inputs))))
     distances = []
     for number, rest in resting:
-        if number == 0:
+        if number == 0:  # the model predicts zero there, whatever it will learn
             continue
         at_end = rest.final and given.run.result.name == "converged"
         moment = given.end if at_end else (rest.start + rest.end) / 2
@@ -72,7 +72,7 @@ def pcr(lab: Lab) -> Checks:
     lab.note(**FOUR, heads=4, scale=1e-3, sequences=SEQUENCES)
     estimators = [PopulationPCR(task, m) for m in range(1, 5)]
     risks = np.array([theory.plateau_risk(task, m) for m in range(1, 5)])
-    sampled = SampledRisk(task, 2000)
+    sampled = SampledRisk(task, 2000)  # in batches
     estimates = [sampled.estimate(m, jr.key(14), 200_000) for m in plateau_models(lab)[1:]]
     values = np.array([float(e.value) for e in estimates])
     errors = np.array([float(e.standard_error) for e in estimates])
@@ -122,9 +122,7 @@ def other_context(lab: Lab) -> Checks:
         predicted = theory.loss_at_other_context(task, matrix, np.array(OTHER_CONTEXTS), normalised)
         squares = []
         for length, value in zip(OTHER_CONTEXTS, np.atleast_1d(lab.predict(predicted))):
-            sequences = sequences_of_length(lab, length)
-            gain = 1.0 if normalised else length / 31
-            losses = np.asarray(sequences.squared_error(gain * final.predict(sequences)))
+            losses = losses_at_length(lab, final, length, normalised)
             error = losses.std(ddof=1) / np.sqrt(len(losses))
             squares.append(((losses.mean() - value) / error) ** 2)
         name = "divided by N" if normalised else "not divided"

@@ -1,17 +1,12 @@
 """Claims on in-context against in-weight learning (arXiv 2501.16265 and its code)."""
 
-import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 
 from ... import theory
-from ...flows import gradient_flow_ensemble
-from ...models import Attention
-from ...risks import exact_quadratic_risk
 from ...tasks import in_context_in_weight
-from .. import Checks, Lab, claim, once
+from .. import Checks, Lab, claim
 from .runs import white_settings, white_task
-from .runs_in_weight import END, FRACTIONS, in_weight_runs, test_losses
+from .runs_data import END, FRACTIONS, block_sizes, escaping_runs, in_weight_runs, test_losses
 
 
 @claim(
@@ -49,16 +44,10 @@ def in_context_and_in_weight(lab: Lab) -> Checks:
 def in_weight_blocks(lab: Lab) -> Checks:
     """Sizes of the blocks u and h at the end of each run."""
     lab.note(**white_settings(0.25), heads=8, fractions=FRACTIONS, end=END)
-    sizes = []
-    for run in in_weight_runs(lab):
-        final = run.final
-        sizes.append(
-            max(
-                float(jnp.abs(final.circuits.value[..., :-1]).max()),
-                float(jnp.abs(final.circuits.key_query[:, -1]).max()),
-            )
-        )
+    blocks = block_sizes(in_weight_runs(lab))
+    sizes = np.maximum(blocks["u"], blocks["h"])
     yield lab.close("u and h at p = 1", 0.0, sizes[-1], 1e-10, wrong=0.1)
+    # A hundredth of the size of learned weights, and far above rounding.
     least = np.full(len(sizes) - 1, 0.01)
     yield lab.at_least("u and h at p < 1", least, sizes[:-1], wrong=10.0)
 
@@ -77,17 +66,9 @@ def in_weight_escape(lab: Lab) -> Checks:
     lab.note(**white_settings(0.25), heads=8, scale=1e-6, fractions=FRACTIONS)
     predicted = [theory.escape_rate(in_context_in_weight(task, p)) for p in FRACTIONS]
     measured = []
-    for run in _small_runs(lab):
+    for run in escaping_runs(lab):
         size = np.sqrt(np.sum(run.models.circuits.value**2, axis=(1, 2, 3)))
         window = (size > 1e-4) & (size < 1e-2)
         slope = np.polyfit(run.times[window], np.log(size[window]), 1)[0]
         measured.append(slope)
     yield lab.relative("growth rate at each p", predicted, measured, 5e-3)
-
-
-@once
-def _small_runs(lab: Lab):
-    task = white_task(0.25)
-    model = Attention.merged(jr.key(17), 4, 8, 1e-6).embed()
-    risks = [exact_quadratic_risk(in_context_in_weight(task, p), model) for p in FRACTIONS]
-    return gradient_flow_ensemble([model] * len(FRACTIONS), risks, end=120.0)

@@ -1,11 +1,9 @@
 """Claims of arXiv 2501.16265 on the linear networks that attention is equivalent to."""
 
-import jax.random as jr
-
 from ...models import ConvolutionalLinear
-from .. import Check, Checks, Lab, claim
-from .runs import FOUR, four_components, separate_model
-from .runs_network import NETWORK_SETTING, descend_on, network_runs, with_mirror_images
+from .. import Check, Checks, Lab, claim, study
+from .runs import FOUR, separate_model
+from .runs_data import compare_descents, data_settings, network_runs
 
 
 @claim(
@@ -20,7 +18,7 @@ from .runs_network import NETWORK_SETTING, descend_on, network_runs, with_mirror
 )
 def merged_network(lab: Lab) -> Checks:
     """Full attention, all blocks trainable, against the network, on one data set."""
-    lab.note(**FOUR, **NETWORK_SETTING)
+    lab.note(**FOUR, **data_settings(study("linear/merged-data")))
     # The wrong network has one weight off by three per cent.
     simulated, predicted = network_runs(lab, mirrored=True, first_weight=float(lab.predict(1.0)))
     yield Check("loss at 101 steps", predicted.losses, simulated.losses, 1e-12)
@@ -37,7 +35,7 @@ def merged_network(lab: Lab) -> Checks:
 )
 def merged_network_any_data(lab: Lab) -> Checks:
     """On a generic finite set the blocks u and h move, and the curves part."""
-    lab.note(**FOUR, **NETWORK_SETTING)
+    lab.note(**FOUR, **data_settings(study("linear/merged-data")))
     simulated, predicted = network_runs(lab, mirrored=False)
     yield Check("loss at 101 steps", predicted.losses, simulated.losses, 1e-12)
 
@@ -54,13 +52,12 @@ def merged_network_any_data(lab: Lab) -> Checks:
 )
 def separate_network(lab: Lab) -> Checks:
     """Full attention of rank 2, all blocks trainable, against convolutions, on one data set."""
-    task, model = four_components(), separate_model(0.1, heads=3, rank=2)
-    drawn = with_mirror_images(task.sample(jr.key(3), 250))
-    attention, network = model.embed(), ConvolutionalLinear.from_attention(model)
-    steps = {"learning_rate": 0.2, "steps": 1500}
-    lab.note(**FOUR, sequences=500, heads=3, rank=2, scale=0.1, **steps)
+    config = study("linear/separate-data")
+    model = separate_model(0.1, heads=3, rank=2)
+    network = ConvolutionalLinear.from_attention(model)
+    lab.note(**FOUR, **data_settings(config))
     # The wrong networks have one of them three per cent too strong.
     strongest = network.scalar.at[0].multiply(float(lab.predict(1.0)))
     network = ConvolutionalLinear(network.kernel, network.row, strongest)
-    simulated, predicted = (descend_on(m, drawn, **steps) for m in (attention, network))
+    simulated, predicted = compare_descents(config, True, model.embed(), network)
     yield Check("loss at 101 steps", predicted.losses, simulated.losses, 1e-12)

@@ -4,11 +4,10 @@ import numpy as np
 
 from ... import theory
 from .. import Checks, Lab, claim
-from .runs import EIGHT, eight_components, rank_run
-from .runs_staircase import RANKS, SCALES, plateau_durations
+from .runs import EIGHT, RANKS, SCALES, eight_components, plateau_durations, rank_run
 
-# What share of the run a plateau has to fill to be called distinct is a matter of taste: all that
-# anybody could ask for are tried.
+# The share of the run from which on a plateau is called distinct is a matter of taste: all sensible
+# ones are tried.
 DISTINCT = tuple(np.geomspace(1e-3, 1e-1, 201).tolist())
 
 
@@ -37,6 +36,7 @@ def rank_scaling(lab: Lab) -> Checks:
         yield lab.relative(name, 10.0, growth[0], 0.1, wrong=5.0)
         if rank > 1:
             name = f"R = {rank}: growth of plateaus 1 to {rank - 1}"
+            # Every plateau lengthens, so that a bound of 1 is wrong.
             yield lab.at_most(name, np.full(rank - 1, 5.0), growth[1:rank], wrong=1.0)
 
 

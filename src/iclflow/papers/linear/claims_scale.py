@@ -62,7 +62,7 @@ def scale_delays_drop(lab: Lab) -> Checks:
     yield lab.at_least("t₁₀/t₉₀ rises as s falls", np.zeros(len(rises)), rises, wrong=0.2)
 
 
-# From this ratio of the first kernel to what is learned on, a run is lazy.
+# A run is lazy from this ratio of the initial kernel to the learned weights on.
 _LAZY = 4.0
 
 
@@ -77,14 +77,15 @@ _LAZY = 4.0
     is allowed, and κ must be 4 or more.""",
 )
 def lazy_limit_on_run(given: Given, lab: Lab) -> Checks:
-    """The loss against a sum of exponentials with the rates of the first kernel."""
+    """The loss against a sum of exponentials with the rates of the initial kernel."""
     first, run, normaliser = given.run.at(0), given.run, normaliser_of(given)
     best = theory.optimal_matrix(given.task, normaliser)
     way = np.linalg.norm(np.einsum("h,hde->de", first.circuits.v, first.circuits.U) - best)
     stiff = float(np.sum(np.square(first.circuits.v)) / way)
     if stiff < _LAZY:
         raise Inconclusive(
-            f"it is for very large first weights: Σv²/‖A(0) − A*‖ = {stiff:.3g} is below {_LAZY:g}"
+            "it is for very large initial weights: Σv²/‖A(0) − A*‖ = "
+            f"{stiff:.3g} is below {_LAZY:g}"
         )
     floor = theory.optimal_loss(given.task, normaliser)
     frozen = theory.frozen_kernel_loss(

@@ -2,7 +2,8 @@
 
 from ... import analysis
 from .. import Checks, Lab, claim
-from .runs import FOUR, SOFTMAX_MERGED, SOFTMAX_SEPARATE, SOFTMAX_SEQUENCES, softmax_run
+from .runs import FOUR
+from .runs_data import descent_settings, softmax_run, softmax_study
 
 _REASON = (
     "The statement is qualitative: the count of plateaus on the curve, found without theory, "
@@ -19,10 +20,7 @@ _REASON = (
 )
 def softmax_merged(lab: Lab) -> Checks:
     """Plateaus on the loss curve of the merged softmax twin."""
-    run = softmax_run(lab, merged=True)
-    lab.note(**FOUR, heads=8, sequences=SOFTMAX_SEQUENCES, rate_and_steps=SOFTMAX_MERGED)
-    drops = analysis.drop_count(run)
-    yield lab.equal("drops", 1, drops)
+    yield lab.equal("drops", 1, _count_drops(lab, merged=True))
 
 
 @claim(
@@ -34,7 +32,11 @@ def softmax_merged(lab: Lab) -> Checks:
 )
 def softmax_separate(lab: Lab) -> Checks:
     """Plateaus on the loss curve of the separate softmax twin."""
-    run = softmax_run(lab, merged=False)
-    lab.note(**FOUR, heads=8, sequences=SOFTMAX_SEQUENCES, rate_and_steps=SOFTMAX_SEPARATE)
-    drops = analysis.drop_count(run)
-    yield lab.at_least("drops", 2, drops, wrong=5)
+    yield lab.at_least("drops", 2, _count_drops(lab, merged=False), wrong=5)
+
+
+def _count_drops(lab: Lab, merged: bool) -> int:
+    config = softmax_study(merged)
+    lab.note(**FOUR, heads=8, sequences=getattr(config.risk, "sequences"))
+    lab.note(rate_and_steps=tuple(descent_settings(config).values()))
+    return analysis.drop_count(softmax_run(lab, merged))

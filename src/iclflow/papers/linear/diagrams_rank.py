@@ -1,7 +1,6 @@
 """Rank × heads: how many plateaus there are, and how many of them need a new head."""
 
 import itertools
-from typing import cast
 
 import numpy as np
 
@@ -10,9 +9,8 @@ from ...drawing import Drawing
 from ...drawing.marks import plot_theory
 from ...drawing.panels import cells
 from ...drawing.style import COLOURS, canvas
-from ...experiment import build_task
-from ...tasks import LinearRegression
 from .. import Swept, diagram
+from .._needs import regression
 
 # Tenfold smaller weights make a plateau that waits for a new head ten times as long, and one inside
 # a head about twice as long at most: half the ratio of the scales separates the two.
@@ -37,7 +35,7 @@ _LONG = 0.5
 )
 def rank(swept: Swept) -> Drawing:
     """Numbers of plateaus for each rank and number of heads, and how the durations grow."""
-    task = cast(LinearRegression, build_task(swept.config))
+    task = regression(swept.config)
     found = _runs(swept)
     ranks, heads = (sorted({key[i] for key in found}) for i in (0, 1))
     shape = (len(heads), len(ranks))
@@ -122,7 +120,7 @@ def _log_steps(pair: dict[float, list[float]], slopes: list[float]) -> list[tupl
 
 
 def _text(measured: float, predicted: float) -> str:
-    """What stands in a cell: theory's number too where it is another."""
+    """The text of a cell: the measured number, and theory's in brackets if it differs."""
     if np.isnan(measured):
         return f"?\n({predicted:g})"
     return f"{measured:g}" if measured == predicted else f"{measured:g}\n({predicted:g})"

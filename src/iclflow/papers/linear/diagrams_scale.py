@@ -1,7 +1,5 @@
 """Initialisation scale × time: from plateaus to the lazy regime."""
 
-from typing import cast
-
 import numpy as np
 
 from ... import theory
@@ -10,13 +8,13 @@ from ...drawing.marks import plot_circles, plot_theory
 from ...drawing.panels import log_edges, pale_map
 from ...drawing.style import COLOURS, LEVEL, THEORY, canvas, curve_until, levels, shades
 from ...errors import BeyondLimit
-from ...experiment import build_task
 from ...tasks import LinearRegression
 from ...theory import Staircase
 from .. import Swept, diagram
 from .._diagram import values
+from .._needs import regression
 
-# Curves in the second panel.
+# Curves in the second panel, and points of time in the first.
 _CURVES = 5
 _TIMES = 600
 
@@ -38,10 +36,11 @@ _TIMES = 600
 )
 def scale(swept: Swept) -> Drawing:
     """The share of the way down over time and scale, with the drop times of the cascade on top."""
-    task = _task(swept)
+    task = regression(swept.config)
     rests = theory.plateau_losses(task)
     scales, firsts, stairs = _runs(swept)
     runs = [swept.trajectory(number) for number in firsts]
+    # All curves are drawn to the same end: runs that converge stay at their last loss.
     end = 2 * max(run.times[-1] for run in runs)
     times = np.geomspace(1.0, end, _TIMES)
     # Nothing is drawn after the end of a run that did not converge: it is not known to stay there.
@@ -92,15 +91,11 @@ def scale(swept: Swept) -> Drawing:
     return Drawing(figure, data, {}, _findings(scales, counts, errors, task.dim + 1))
 
 
-def _task(swept: Swept) -> LinearRegression:
-    return cast(LinearRegression, build_task(swept.config))
-
-
 def _runs(swept: Swept) -> tuple[np.ndarray, list[int], list[Staircase | None]]:
     """The scales, the run of the first seed at each, and what theory predicts from its weights."""
     rows = swept.rows("model.scale", "run", "seed")
     first = [(s, run) for s, run, seed in rows if seed == swept.sweep.seeds[0]]
-    task = _task(swept)
+    task = regression(swept.config)
     runs = [run for _, run in first]
     stairs = [predict_staircase(task, swept.trajectory(run).at(0)) for run in runs]
     return np.asarray([s for s, _ in first]), runs, stairs
@@ -115,8 +110,8 @@ def predict_staircase(task: LinearRegression, model) -> Staircase | None:
 
 
 def _drop_curves(stairs: list[Staircase | None]) -> np.ndarray:
-    """The drop times at each scale; NaN from the first scale on at which there is no cascade, or
-    one of them comes later than from smaller weights: there its limit does not hold."""
+    """The drop times at each scale; NaN from the first scale on that has no cascade, or where a
+    drop comes later than from smaller weights: the limit of small weights does not hold there."""
     most = max(len(each.drop_times) for each in stairs if each is not None)
     curves = np.full((len(stairs), most), np.nan)
     before = np.full(most, np.inf)
@@ -128,14 +123,14 @@ def _drop_curves(stairs: list[Staircase | None]) -> np.ndarray:
 
 
 def _by_scale(swept: Swept, values: np.ndarray) -> np.ndarray:
-    """A column as a row a scale and a column a seed."""
+    """A column of the table as an array, scales × seeds."""
     return values.reshape(-1, len(swept.sweep.seeds))
 
 
 def _errors(swept: Swept) -> np.ndarray:
     """The largest relative error of the predicted drop times of each run; NaN for one that has
     another number of drops, or no prediction."""
-    task = _task(swept)
+    task = regression(swept.config)
     found = []
     for run, measured in swept.rows("run", "drop_times"):
         stairs = predict_staircase(task, swept.trajectory(run).at(0))
@@ -166,6 +161,7 @@ def _draw_errors(panel, scales: np.ndarray, errors: np.ndarray) -> None:
         panel.loglog(scales, column, "o", ms=2.5, color=COLOURS[0], mfc="none", mew=0.7)
     middle = np.asarray([np.median(row[k]) if k.any() else np.nan for row, k in zip(errors, known)])
     panel.plot(scales, middle, lw=1.4, color=COLOURS[1], label="median")
+    # Through the smallest scale, where the limit is best.
     guide = middle[0] * (scales / scales[0]) ** 2
     kept = guide <= 1
     plot_theory(panel, scales[kept], guide[kept], "∝ s²")

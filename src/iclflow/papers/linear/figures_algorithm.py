@@ -8,25 +8,23 @@ from ...drawing.marks import plot_circles, plot_theory
 from ...drawing.style import COLOURS, LEVEL, canvas, curve_until, legend_above, shades
 from ...estimators import PopulationPCR, SubspaceLeastSquares
 from .. import Lab, figure
-from .runs import (
-    FOUR,
-    SOFTMAX_MERGED,
-    SOFTMAX_SEPARATE,
-    SOFTMAX_SEQUENCES,
-    four_components,
-    separate_run,
-    softmax_run,
-    white_settings,
-    white_task,
-)
-from .runs_algorithm import (
+from .figures_staircase import hold_last
+from .runs import FOUR, four_components, separate_run, white_settings, white_task
+from .runs_data import (
+    END,
+    FRACTIONS,
     FRESH,
     OTHER_CONTEXTS,
     SEQUENCES,
+    block_sizes,
+    descent_settings,
+    in_weight_runs,
+    losses_at_length,
     prediction_distances,
-    sequences_of_length,
+    softmax_run,
+    softmax_study,
+    test_losses,
 )
-from .runs_in_weight import END, FRACTIONS, in_weight_runs, test_losses
 
 SCALE = 1e-3
 
@@ -46,8 +44,7 @@ def pcr(lab: Lab) -> Drawing:
     task = four_components()
     run = separate_run(lab, SCALE)
     time, _ = curve_until(run, 2 * run.times[-1])
-    distances = _distances(run.coefficients())
-    distances = np.concatenate([distances, distances[-1:]])[: len(time)]
+    distances = hold_last(_distances(run.coefficients()), time)
     found = analysis.plateaus(run)
     measured = np.array([plateau.level for plateau in found])
     count = np.arange(5)
@@ -112,11 +109,7 @@ def context(lab: Lab) -> Drawing:
     data: dict[str, np.ndarray] = {"context": np.array(OTHER_CONTEXTS), "theory_context": lengths}
     for normalised, name, colour in ((True, "divided by N′", 0), (False, "not divided", 1)):
         predicted = theory.loss_at_other_context(task, matrix, lengths, normalised)
-        losses = []
-        for length in OTHER_CONTEXTS:
-            sequences = sequences_of_length(lab, length)
-            gain = 1.0 if normalised else length / task.contexts[0]
-            losses.append(np.asarray(sequences.squared_error(gain * final.predict(sequences))))
+        losses = [losses_at_length(lab, final, length, normalised) for length in OTHER_CONTEXTS]
         means = np.array([each.mean() for each in losses])
         errors = np.array([each.std(ddof=1) / np.sqrt(each.size) for each in losses])
         panel.plot(lengths, predicted, color=COLOURS[colour], lw=2, alpha=0.35)
@@ -156,13 +149,9 @@ def softmax(lab: Lab) -> Drawing:
         name = "merged" if is_merged else "separate"
         panel.plot(run.times, run.losses, label="softmax attention")
         for i, plateau in enumerate(analysis.plateaus(run)):
-            panel.hlines(
-                *(plateau.level, plateau.start, plateau.end),
-                color=COLOURS[4],
-                lw=7,
-                zorder=1,
-                label=None if i else "plateaus found",
-            )
+            look = {"color": COLOURS[4], "lw": 7, "zorder": 1}
+            label = None if i else "plateaus found"
+            panel.hlines(plateau.level, plateau.start, plateau.end, label=label, **look)
             data[f"{name}_plateau_{i}"] = np.array([plateau.start, plateau.end, plateau.level])
         panel.set_title("merged key-query" if is_merged else "separate keys and queries")
         panel.set(xlabel="gradient-descent step", ylabel="training loss", ylim=(0, None))
@@ -171,9 +160,9 @@ def softmax(lab: Lab) -> Drawing:
     config = {
         **FOUR,
         "heads": 8,
-        "sequences": SOFTMAX_SEQUENCES,
-        "merged": dict(zip(("learning_rate", "steps"), SOFTMAX_MERGED)),
-        "separate": dict(zip(("learning_rate", "steps"), SOFTMAX_SEPARATE)),
+        "sequences": getattr(softmax_study(True).risk, "sequences"),
+        "merged": descent_settings(softmax_study(True)),
+        "separate": descent_settings(softmax_study(False)),
     }
     return Drawing(figure, data, config)
 
@@ -210,7 +199,7 @@ def in_weight(lab: Lab) -> Drawing:
     b.set(xlabel="share of random tasks p", ylabel="loss at the end", yscale="log")
     b.set(ylim=(None, 12), xticks=(0, 0.5, 1))
     b.legend(loc="upper right", borderaxespad=0)
-    blocks = _block_sizes(runs)
+    blocks = block_sizes(runs)
     for i, (name, sizes) in enumerate(blocks.items()):
         # Blocks that never move would be at −∞: draw them at the bottom.
         c.semilogy(
@@ -228,18 +217,3 @@ def in_weight(lab: Lab) -> Drawing:
     config = {**white_settings(0.25), "heads": 8, "scale": 1e-2, "end": END}
     config["fractions"] = list(FRACTIONS)
     return Drawing(figure, data, config)
-
-
-def _block_sizes(runs) -> dict[str, np.ndarray]:
-    """The largest weight in each block of the final models."""
-    finals = [run.final.circuits for run in runs]
-    parts = {
-        "v": [weights.value[..., -1] for weights in finals],
-        "U": [weights.key_query[:, :-1] for weights in finals],
-        "u": [weights.value[..., :-1] for weights in finals],
-        "h": [weights.key_query[:, -1] for weights in finals],
-    }
-    return {
-        name: np.array([float(np.max(np.abs(each))) for each in blocks])
-        for name, blocks in parts.items()
-    }

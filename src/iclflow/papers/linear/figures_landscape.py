@@ -1,7 +1,6 @@
 """Figures of arXiv 2501.16265 on stationary points, and on the order in which they are visited."""
 
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 
 from ... import analysis, theory
@@ -23,10 +22,20 @@ from ...risks import risk
 from ...tasks import LinearRegression
 from ...trajectory import Trajectory
 from .. import Lab, figure
-from .figures_staircase import strengths
-from .runs import FOUR, four_components, merged_run
-from .runs_landscape import merged_restarts, separate_restarts
-from .runs_order import ORDER_SCALES, REVERSED, order_shares, reversed_run, reversed_task
+from .figures_staircase import hold_last, strengths
+from .runs import (
+    FOUR,
+    ORDER_SCALES,
+    REVERSED,
+    four_components,
+    merged_model,
+    merged_restarts,
+    merged_run,
+    reversed_run,
+    reversed_task,
+    separate_restarts,
+    share_in_order,
+)
 
 
 @figure(
@@ -44,7 +53,7 @@ def landscape_separate(lab: Lab) -> Drawing:
     """All stationary points by number of components and loss, with their Hessian index."""
     points = theory.stationary_points(four_components(), 4)
     found = separate_restarts(lab)
-    figure, (panel, side) = canvas("double", 3.3, 1, 2, sharey=True, width_ratios=[2.6, 1])
+    figure, (panel, counted) = canvas("double", 3.3, 1, 2, sharey=True, width_ratios=[2.6, 1])
     where = {point.components: (_place(point, points), point.loss) for point in points}
     for small, (x, loss) in where.items():
         for large, (x_next, loss_next) in where.items():
@@ -58,28 +67,21 @@ def landscape_separate(lab: Lab) -> Drawing:
         colour = COLOURS[1] if visited else "0.35"
         panel.plot(x, loss, "o", ms=11, mfc="white", mec=colour, zorder=3)
         panel.annotate(f"{point.index}", (x, loss), ha="center", va="center", zorder=4)
-        name = (
-            "{" + "".join(str(d + 1) for d in point.components) + "}" if point.components else "∅"
-        )
-        left = x < len(point.components)
-        remark(
-            panel,
-            name,
-            (x, loss),
-            (-8 if left else 8, 4 if visited else 0),
-            ha="right" if left else "left",
-            va="center",
-            color="0.25",
-        )
+        name = "".join(str(d + 1) for d in point.components)
+        # Beside the circle, on the side where no other point is.
+        side, shift = ("right", -8) if x < len(point.components) else ("left", 8)
+        look = {"ha": side, "va": "center", "color": "0.25"}
+        remark(panel, f"{{{name}}}" if name else "∅", (x, loss), (shift, 4 * visited), **look)
     losses = found.distinct_losses()
+    # Restarts agree to rounding only: each is counted at the nearest distinct loss.
     nearest = np.argmin(np.abs(found.losses[:, None] - losses), axis=1)
     counts = np.bincount(nearest, minlength=len(losses))
-    side.barh(losses, counts, height=0.016, color=COLOURS[0], zorder=2)
-    levels(side, [point.loss for point in points])
+    counted.barh(losses, counts, height=0.016, color=COLOURS[0], zorder=2)
+    levels(counted, [point.loss for point in points])
     panel.set(xlabel="components learned", ylabel="loss", xlim=(-0.3, 4.6), ylim=(0.06, 1.06))
     panel.set_xticks(range(5))
     panel.legend(loc="upper right")
-    side.set_xlabel(f"restarts ending there\n({found.words})")
+    counted.set_xlabel(f"restarts ending there\n({found.words})")
     data = {
         "components": np.array(
             [[j in point.components for j in range(4)] for point in points], dtype=bool
@@ -114,9 +116,8 @@ def landscape_merged(lab: Lab) -> Drawing:
     """The loss over value and key-query strength, Hessians, and what restarts find."""
     task, heads = four_components(), 3
     saddles, minima = theory.merged_stationary_sets(task, heads)
-    template = Attention.merged(jr.key(0), 4, heads, 1.0)
-    exact = risk(task, template)
-    found = merged_restarts(lab, heads)
+    exact = risk(task, merged_model(1.0, heads))
+    found = merged_restarts(lab)
     figure, (a, b, c) = canvas("double", 2.7, 1, 3, width_ratios=[1.5, 1, 1])
     optimum = theory.optimal_matrix(task)
     size = np.linalg.norm(optimum)
@@ -156,11 +157,8 @@ def landscape_merged(lab: Lab) -> Drawing:
     b.legend(loc="upper left")
     levels(c, [saddles.loss, minima.loss])
     plot_circles(c, np.arange(1, len(found.losses) + 1), found.losses)
-    c.set(
-        xlabel=f"restart, sorted\n({found.words})",
-        ylabel="loss where a restart ends",
-        ylim=(0, 1.08),
-    )
+    c.set(xlabel=f"restart, sorted\n({found.words})", ylabel="loss where a restart ends")
+    c.set_ylim(0, 1.08)
     data = {
         "strength": grid,
         "loss_on_plane": loss,
@@ -186,19 +184,12 @@ def landscape_merged(lab: Lab) -> Drawing:
 def order(lab: Lab) -> Drawing:
     """The share of seeds that learn components in the order of the eigenvalues."""
     seeds = lab.scaled(10, 40, 200)
-    shares = np.array(order_shares(lab, seeds))
+    shares = np.array([share_in_order(lab, scale, seeds) for scale in ORDER_SCALES])
     low, high = _binomial_interval(shares, seeds)
     figure, (panel,) = canvas("single", 2.5)
     panel.axhline(1, label="limit of small weights", **THEORY)
-    panel.errorbar(
-        ORDER_SCALES,
-        shares,
-        [shares - low, high - shares],
-        fmt="o",
-        elinewidth=1.2,
-        capsize=3,
-        label=f"share of {seeds} seeds",
-    )
+    bars = {"fmt": "o", "elinewidth": 1.2, "capsize": 3, "label": f"share of {seeds} seeds"}
+    panel.errorbar(ORDER_SCALES, shares, [shares - low, high - shares], **bars)
     panel.set(xscale="log", xlabel="scale of the initial weights s", ylim=(0, 1.08))
     panel.set_ylabel("share in order of eigenvalue")
     legend_above(figure, panel)
@@ -229,11 +220,11 @@ def order_by_growth(lab: Lab) -> Drawing:
     visits = theory.learning_order(task).visits
     losses = [visit.loss for visit in visits]
     drops = analysis.drop_times(run, levels=losses)
+    # The first two drops are magnified, with some of the plateaus beside them.
     margin, end = 0.6 * (drops[1] - drops[0]), 1.15 * drops[-1]
     start, turn = _again(lab, run, task, drops[0] - margin, drops[1] + margin)
     time, loss = curve_until(run, end)
-    share = strengths(run, task)
-    whole = time, loss, np.concatenate([share, share[-1:]])[: len(time)]
+    whole = time, loss, hold_last(strengths(run, task), time)
     part = start + turn.times, turn.losses, strengths(turn, task)
     modes = theory.modes(task)
     values = np.diag(modes.right.T @ task.covariance @ modes.right)

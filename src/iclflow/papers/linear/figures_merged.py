@@ -7,22 +7,22 @@ from ... import analysis, theory
 from ...drawing import Drawing
 from ...drawing.marks import plot_circles, plot_theory, remark
 from ...drawing.style import COLOURS, canvas, levels
-from ...flows import SaveAtTimes, gradient_flow
 from ...models import Merged, TwoLayerLinear
-from ...risks import risk
 from ...trajectory import Trajectory
-from .. import Lab, figure, once
+from .. import Lab, figure, study
 from .runs import (
     FOUR,
+    WEIGHTS,
     four_components,
-    merged_ensemble,
     merged_model,
     merged_run,
-    white_run,
+    merged_seeds,
+    network_flow,
+    white_config,
     white_settings,
     white_task,
 )
-from .runs_network import NETWORK_SETTING, network_runs
+from .runs_data import data_settings, network_runs
 
 SCALE = 1e-3
 DROP_SCALES = (1e-2, 1e-3, 1e-4)
@@ -47,7 +47,8 @@ def merged(lab: Lab) -> Drawing:
     half = theory.drop_time(task, *_weights(run))
     end = min(float(run.times[-1]), 4 * half)
     shown = run.between(0.0, end)
-    network = _network_flow(lab, tuple(np.linspace(0.0, end, 26)[1:]))
+    network = TwoLayerLinear.from_attention(merged_model(SCALE))
+    network = network_flow(lab, network, np.linspace(0.0, end, 26)[1:])
     times = np.linspace(0.0, end, 400)
     predicted = theory.reduced_flow(task, times, start.matrix, start.imbalance).loss
     figure, (left, right) = canvas("double", 2.7, 1, 2)
@@ -72,6 +73,7 @@ def merged(lab: Lab) -> Drawing:
     right.set(xlabel="gradient-descent step", ylabel="|loss of attention − network|")
     right.set_ylim(1e-18, 1)
     right.legend(loc="center right", bbox_to_anchor=(1.0, 0.55))
+    descent = data_settings(study("linear/merged-data"))
     return Drawing(
         figure,
         {
@@ -86,7 +88,7 @@ def merged(lab: Lab) -> Drawing:
             "gap_generic": gaps["generic data"],
             "gap_mirrored": gaps["closed under y → −y"],
         },
-        {**FOUR, "heads": 8, "scale": SCALE, "seed": 0, "descent": NETWORK_SETTING},
+        {**FOUR, "heads": 8, "scale": SCALE, "seed": 0, "descent": descent},
     )
 
 
@@ -94,14 +96,6 @@ def _weights(run: Trajectory) -> tuple[jax.Array, jax.Array]:
     """v and U at the start of a run."""
     assert isinstance(run.models.circuits, Merged)
     return run.models.circuits.v[0], run.models.circuits.U[0]
-
-
-@once
-def _network_flow(lab: Lab, times: tuple[float, ...]):
-    """Gradient flow of the two-layer network that starts as the attention of `merged_run`."""
-    network = TwoLayerLinear.from_attention(merged_model(SCALE))
-    exact = risk(four_components(), network)
-    return gradient_flow(network, exact, end=times[-1], save=SaveAtTimes(times))
 
 
 @figure(
@@ -113,7 +107,7 @@ def _network_flow(lab: Lab, times: tuple[float, ...]):
 )
 def white(lab: Lab) -> Drawing:
     """σ(t) and the loss for white inputs, with the closed form on top."""
-    run, task = white_run(lab), white_task()
+    run, task = lab.run(white_config(), WEIGHTS), white_task()
     strength = np.trace(run.coefficients(), axis1=1, axis2=2) / 4
     closed = theory.white_strength(task, run.times, 1e-4)
     loss = theory.white_loss(task, run.times, 1e-4)
@@ -157,7 +151,7 @@ def merged_drop_times(lab: Lab) -> Drawing:
         [
             [
                 (theory.drop_time(task, *_weights(run)), analysis.drop_times(run, levels=ends)[0])
-                for run in merged_ensemble(lab, scale, seeds)
+                for run in merged_seeds(lab, scale, seeds).runs
             ]
             for scale in DROP_SCALES
         ]
@@ -167,25 +161,20 @@ def merged_drop_times(lab: Lab) -> Drawing:
     figure, (left, right) = canvas("double", 2.7, 1, 2)
     reach = np.array([predicted.min() - 4, predicted.max() + 4])
     plot_theory(left, reach, reach, "prediction")
+    bars = {"capsize": 2.5, "lw": 1.2}
     for i, scale in enumerate(DROP_SCALES):
         label = f"s = {scale:g}"
         plot_circles(left, predicted[i], measured[i], COLOURS[i], label)
-        left.errorbar(
-            reach[1],
-            expected[i].mean,
-            expected[i].standard_deviation,
-            color=COLOURS[i],
-            capsize=2.5,
-            lw=1.2,
-            marker="_",
-        )
-        right.loglog(np.full(seeds, scale), errors[i], "o", mfc="none", color=COLOURS[i])
+        spread = expected[i].mean, expected[i].standard_deviation
+        left.errorbar(reach[1], *spread, color=COLOURS[i], marker="_", **bars)
+        plot_circles(right, np.full(seeds, scale), errors[i], COLOURS[i])
+    right.set(xscale="log", yscale="log")
     left.set(xlabel="predicted half-drop time (τ)", ylabel="measured half-drop time (τ)")
     guide = np.array(DROP_SCALES)
     plot_theory(right, guide, np.median(errors[0]) * guide / guide[0], "proportional to s")
     right.set(xlabel="scale of the initial weights s", ylabel="relative error of the prediction")
     right.legend(loc="upper left")
-    left.errorbar([], [], [], color="0.4", capsize=2.5, lw=1.2, label="mean ± s.d.")
+    left.errorbar([], [], [], color="0.4", label="mean ± s.d.", **bars)
     left.legend(loc="upper left")
     data = {
         "scale": guide,

@@ -7,8 +7,7 @@ from ...drawing import Drawing
 from ...drawing.marks import plot_theory
 from ...drawing.style import COLOURS, LEVEL, canvas, curve_until, legend_above
 from .. import Lab, figure
-from .runs import EIGHT, eight_components, rank_run
-from .runs_staircase import RANKS, SCALES, plateau_durations
+from .runs import EIGHT, RANKS, SCALES, eight_components, plateau_durations, rank_run
 
 # The claim on slopes inside a head runs the largest rank from smaller weights still.
 SMALLEST = 1e-4

@@ -52,7 +52,7 @@ def scale(lab: Lab) -> Drawing:
             time, loss = curve_until(run, end)
             panel.semilogx(time[1:], loss[1:], color=colour, lw=2.2, label=f"{s:g}")
             data |= {f"{name}_{s:g}_time": time, f"{name}_{s:g}_loss": loss}
-            if s <= SMALL:
+            if s <= SMALL:  # theory is the limit of small weights
                 theory_time, theory_loss = _predict_loss(task, run, end)
                 panel.plot(theory_time[1:], theory_loss[1:], **THEORY | {"lw": 0.9})
                 data[f"theory_{name}_{s:g}_time"] = theory_time
@@ -151,7 +151,7 @@ def lazy(lab: Lab) -> Drawing:
     plot_theory(right, ratios, guide, "∝ (Hs²/‖A*‖)⁻²")
     right.set(xlabel="Hs²/‖A*‖", ylabel="largest relative deviation")
     right.set_xticks(ratios, [f"{ratio:g}" for ratio in ratios])
-    right.minorticks_off()
+    right.minorticks_off()  # three ratios need no ticks between them
     right.legend(loc="upper right")
     data["deviation"] = np.array(deviations)
     config = {**FOUR, "heads": 16, "paired": True, "ratios": list(LAZY_RATIOS)}

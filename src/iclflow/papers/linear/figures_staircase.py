@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from ... import theory
+from ... import analysis, theory
 from ...drawing import Drawing
+from ...drawing.loss import set_log_time
 from ...drawing.marks import plot_bars, plot_circles, plot_theory, remark
 from ...drawing.style import (
     COLOURS,
@@ -15,24 +16,36 @@ from ...drawing.style import (
     level_names,
     levels,
 )
-from ...flows import SaveAtTimes, gradient_flow
-from ...loss_plot import set_log_time
 from ...models import ConvolutionalLinear, Separate
-from ...risks import risk
 from ...tasks import LinearRegression
 from ...trajectory import Trajectory
-from .. import Lab, figure, once
-from .runs import FOUR, four_components, separate_model, separate_run
-from .runs_staircase import ALIGNED_STARTS, HEAD_SHAPES, aligned_run, cascade_times, head_losses
+from .. import Lab, figure
+from .runs import (
+    ALIGNED_STARTS,
+    FOUR,
+    HEAD_SHAPES,
+    aligned_run,
+    cascade_seeds,
+    few_heads_seeds,
+    four_components,
+    network_flow,
+    separate_model,
+    separate_run,
+)
 
 SCALE = 3e-3
 
 
 def strengths(run: Trajectory, task: LinearRegression) -> np.ndarray:
-    """How much of each component is in A, a row a moment; 1 when it is learned."""
+    """The share of each component in A, one row per moment; 1 when it is learned."""
     modes = theory.modes(task)
     along = np.einsum("dj,tde,ej->tj", modes.left, run.coefficients(), modes.right)
     return along / modes.strengths
+
+
+def hold_last(values: np.ndarray, time: np.ndarray) -> np.ndarray:
+    """Values of a run at the times of its `curve_until`, which may end after the run."""
+    return np.concatenate([values, values[-1:]])[: len(time)]
 
 
 @figure(
@@ -53,21 +66,16 @@ def staircase(lab: Lab) -> Drawing:
     cascade = theory.staircase(task, run.at(0))
     end = 2 * cascade.drop_times[-1]
     time, loss = curve_until(run, end)
-    share = strengths(run.between(0.0, end), task)
-    share = np.concatenate([share, share[-1:]])[: len(time)]
+    share = hold_last(strengths(run.between(0.0, end), task), time)
     theory_time = dense_times(cascade, end)
     theory_loss = cascade.loss(theory_time)
-    network = _network_flow(lab, np.geomspace(0.3 * cascade.drop_times[0], end, 40))
+    network = ConvolutionalLinear.from_attention(separate_model(SCALE))
+    network = network_flow(lab, network, np.geomspace(0.3 * cascade.drop_times[0], end, 40))
     figure, panels = canvas("double", 4.3, 2, 2, sharex="col", sharey="row")
     for upper, lower in panels.reshape(2, 2).T:
         upper.plot(time, loss, label="attention")
-        upper.plot(
-            *(network.times, network.losses),
-            "o",
-            mfc="none",
-            color=COLOURS[1],
-            label="convolutional networks",
-        )
+        circles = network.times, network.losses, COLOURS[1]
+        plot_circles(upper, *circles, "convolutional networks")
         plot_theory(upper, theory_time, theory_loss, "predicted curve")
         levels(upper, cascade.levels)
         for d in range(4):
@@ -101,17 +109,10 @@ def staircase(lab: Lab) -> Drawing:
     return Drawing(figure, data, config)
 
 
-@once
-def _network_flow(lab: Lab, times: np.ndarray) -> Trajectory:
-    """Gradient flow of the convolutional networks that start as the attention of `staircase`."""
-    networks = ConvolutionalLinear.from_attention(separate_model(SCALE))
-    exact = risk(four_components(), networks)
-    return gradient_flow(networks, exact, end=float(times[-1]), save=SaveAtTimes(times))
-
-
 def dense_times(cascade: theory.Staircase, end: float) -> np.ndarray:
     """Moments for a smooth curve: drops are far narrower than a run is long."""
     near = cascade.drop_times[:, None] + cascade.widths[:, None] * np.linspace(-30, 30, 200)
+    # Sorted and inside the run: drops close to each other have overlapping neighbourhoods.
     times = np.concatenate([[0.0], np.geomspace(1, end, 400), near.ravel()])
     return np.unique(np.clip(times, 0, end))
 
@@ -145,13 +146,8 @@ def scalar_ode(lab: Lab) -> Drawing:
         a.plot(run.times, values[:, d], color=COLOURS[d + 1], label=_component(task, d))
         # One marker in every unit of rescaled time, those of the four heads side by side.
         shown = np.unique(np.searchsorted(clocks[:, d], np.arange(x[0] + d / 4, x[-1])))
-        c.plot(
-            *(clocks[shown, d], values[shown, d] / sizes[d]),
-            marker="osD^"[d],
-            ls="none",
-            mfc="none",
-            color=COLOURS[d + 1],
-        )
+        points = clocks[shown, d], values[shown, d] / sizes[d]
+        c.plot(*points, "osD^"[d], mfc="none", color=COLOURS[d + 1])
     plot_theory(a, run.times, closed)
     b.plot(run.times, run.losses, color=COLOURS[0], label="loss")
     plot_theory(b, run.times, loss, "closed form")
@@ -187,26 +183,24 @@ def scalar_ode(lab: Lab) -> Drawing:
 def cascade(lab: Lab) -> Drawing:
     """Drop times of the exact flow against those computed from the initial weights."""
     seeds = lab.scaled(1, 4, 16)
-    predicted, measured = cascade_times(lab, seeds)
+    runs = cascade_seeds(lab, seeds).runs
+    stairs = [theory.staircase(four_components(), run.at(0)) for run in runs]
+    predicted = np.array([each.drop_times for each in stairs])
+    measured = np.array(
+        [analysis.drop_times(run, levels=each.levels) for run, each in zip(runs, stairs)]
+    )
     errors = np.abs(measured / predicted - 1)
     figure, (left, right) = canvas("double", 2.7, 1, 2)
     reach = np.array([predicted.min() / 1.5, predicted.max() * 1.5])
     left.loglog(reach, reach, label="prediction", **THEORY)
     for d in range(4):
         colour = COLOURS[d]
-        name = f"drop {d + 1}"
-        plot_circles(left, predicted[:, d], measured[:, d], colour, name)
-        right.semilogy(predicted[:, d], errors[:, d], "o", mfc="none", color=colour)
-    right.set_xscale("log")
+        plot_circles(left, predicted[:, d], measured[:, d], colour, f"drop {d + 1}")
+        plot_circles(right, predicted[:, d], errors[:, d], colour)
+    right.set(xscale="log", yscale="log")
     right.axhline(1e-3, color="0.45", lw=0.8, ls=":")
-    remark(
-        right,
-        "tolerance of the claim",
-        (1.0, 1e-3),
-        (0, 3),
-        xycoords=("axes fraction", "data"),
-        ha="right",
-    )
+    at_the_edge = {"xycoords": ("axes fraction", "data"), "ha": "right"}
+    remark(right, "tolerance of the claim", (1.0, 1e-3), (0, 3), **at_the_edge)
     right.set_ylim(min(1e-7, 0.5 * errors.min()), max(5e-3, 2 * errors.max()))
     left.set(xlabel="predicted drop time (τ)", ylabel="measured drop time (τ)")
     right.set(xlabel="predicted drop time (τ)", ylabel="relative error of the prediction")
@@ -227,7 +221,9 @@ def heads(lab: Lab) -> Drawing:
     """Where training ends with fewer ranks than components."""
     seeds, task = lab.scaled(2, 6, 20), four_components()
     predicted = np.array([theory.final_loss(task, h, r) for h, r in HEAD_SHAPES])
-    measured = np.array([head_losses(lab, h, r, seeds) for h, r in HEAD_SHAPES])
+    measured = np.array(
+        [few_heads_seeds(lab, h, r, seeds).each(lambda run: run.losses[-1]) for h, r in HEAD_SHAPES]
+    )
     order = np.argsort([h * r for h, r in HEAD_SHAPES], kind="stable")
     figure, (panel,) = canvas("single", 2.6)
     plateaus = theory.plateau_losses(task)

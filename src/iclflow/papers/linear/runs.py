@@ -1,24 +1,45 @@
-"""The experiments of the claims on arXiv 2501.16265, each computed once and shared."""
+"""The runs of the claims on arXiv 2501.16265 and of their figures, each computed once and shared.
+
+Single runs are studies, with a few settings changed. Ensembles are studies from many initial
+weights. Random keys are fixed numbers, so that every report has the same measurements.
+"""
 
 from typing import Any
 
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 
+from ... import analysis, theory
 from ...config import Config
-from ...flows import Ensemble, SaveAtDrops, gradient_descent, gradient_flow_ensemble, init_many
-from ...models import AbstractModel, Attention
-from ...risks import AbstractRisk, risk
+from ...experiment import build_model, build_task
+from ...flows import SaveAtTimes, gradient_flow, gradient_flow_ensemble, init_many
+from ...models import AbstractModel, Attention, Separate
+from ...risks import risk
 from ...tasks import LinearRegression
 from ...trajectory import Trajectory
-from .. import Lab, once, study, task_settings
+from .. import Given, Lab, once, study, task_settings
 
 CONTEXT = 31
-# The number whose key draws the first weights of single runs, as those of `merged_model`.
+# The key of the initial weights of single runs, and of those of `merged_model`.
 WEIGHTS = 0
 # The tasks below as settings, for claims and figures to note.
 FOUR = task_settings("linear/staircase")
 EIGHT = task_settings("linear/rank-eight")
+# λ²m and λm are in opposite order.
+REVERSED = task_settings("linear/order-by-growth") | {"heads": 3, "scale": 1e-4}
+
+ORDER_SCALES = (1.0, 0.5, 0.3, 0.1, 0.03, 0.01)
+# Value weights of aligned heads: drops in another order than that of the eigenvalues.
+ALIGNED_STARTS = (0.01, 0.02, 0.015, 0.03)
+# Heads and ranks with less room than there are components.
+HEAD_SHAPES = ((1, 1), (2, 1), (3, 1), (1, 2), (1, 3))
+# Ranks of keys and queries, and the scales of their initial weights.
+RANKS = (1, 2, 4, 8)
+SCALES = (1e-2, 1e-3)
+
+
+# Tasks and models -----------------------------------------------------------------------------
 
 
 def white_settings(eigenvalue: float = 1.0) -> dict[str, Any]:
@@ -26,9 +47,9 @@ def white_settings(eigenvalue: float = 1.0) -> dict[str, Any]:
     return {"eigenvalues": [eigenvalue] * 4, "context": CONTEXT}
 
 
-def four_components(**options) -> LinearRegression:
+def four_components() -> LinearRegression:
     """The paper's task: D = 4, N = 31, eigenvalues .4 .3 .2 .1."""
-    return LinearRegression(**FOUR, **options)
+    return LinearRegression(**FOUR)
 
 
 def eight_components() -> LinearRegression:
@@ -41,14 +62,22 @@ def white_task(eigenvalue: float = 1.0) -> LinearRegression:
     return LinearRegression(**white_settings(eigenvalue))
 
 
-def merged_model(scale: float, seed: int = 0) -> Attention:
-    """The paper's merged model: 8 heads, every weight N(0, s²)."""
-    return Attention.merged(jr.key(seed), dim=4, heads=8, scale=scale)
+def reversed_task() -> LinearRegression:
+    """Λ and E[ww] for which λ²m and λm are in opposite order."""
+    return LinearRegression(**task_settings("linear/order-by-growth"))
 
 
-def separate_model(scale: float, seed: int = 0, heads: int = 4, rank: int = 1) -> Attention:
-    """The paper's rank-one model: 4 heads, every weight N(0, s²)."""
-    return Attention.separate(jr.key(seed), dim=4, heads=heads, rank=rank, scale=scale)
+def merged_model(scale: float, heads: int = 8) -> Attention:
+    """The paper's merged model: every weight N(0, s²)."""
+    return Attention.merged(jr.key(WEIGHTS), dim=4, heads=heads, scale=scale)
+
+
+def separate_model(scale: float, heads: int = 4, rank: int = 1) -> Attention:
+    """The paper's separate model: every weight N(0, s²)."""
+    return Attention.separate(jr.key(WEIGHTS), dim=4, heads=heads, rank=rank, scale=scale)
+
+
+# Single runs ----------------------------------------------------------------------------------
 
 
 def merged_config(scale: float = 1e-3) -> Config:
@@ -61,14 +90,19 @@ def merged_run(lab: Lab, scale: float = 1e-3) -> Trajectory:
     return lab.run(merged_config(scale), WEIGHTS)
 
 
-def staircase_config(scale: float = 1e-2) -> Config:
+def staircase_config(scale: float = 1e-2, **model: Any) -> Config:
     """The paper's rank-one model: 4 heads, every weight N(0, s²)."""
-    return study("linear/staircase", seed=0, model={"scale": scale})
+    return study("linear/staircase", seed=0, model={"scale": scale, **model})
 
 
 def separate_run(lab: Lab, scale: float = 1e-2) -> Trajectory:
     """Exact gradient flow of the rank-one separate model: the staircase."""
     return lab.run(staircase_config(scale), WEIGHTS)
+
+
+def plateau_middles(run: Trajectory) -> list[Any]:
+    """The model in the middle of each plateau of a run, the last one included."""
+    return [run.model_at((p.start + p.end) / 2) for p in analysis.plateaus(run)]
 
 
 def white_config() -> Config:
@@ -84,54 +118,106 @@ def white_config() -> Config:
     )
 
 
-def white_run(lab: Lab) -> Trajectory:
-    """The run of `white_config`."""
-    return lab.run(white_config(), WEIGHTS)
+def reversed_run(lab: Lab) -> Trajectory:
+    """A run on a task whose growth order and gain order disagree."""
+    return lab.run(study("linear/order-by-growth"), WEIGHTS)
 
 
 @once
-def separate_ensemble(lab: Lab, scale: float, seeds: int, heads: int = 4) -> Ensemble:
-    """Many seeds of the rank-one separate model."""
-    models = init_many(
-        Attention.separate, jr.split(jr.key(1), seeds), dim=4, heads=heads, scale=scale
-    )
-    return gradient_flow_ensemble(models, _risk(four_components(), models))
+def aligned_run(lab: Lab) -> Trajectory:
+    """Four heads, each exactly aligned with one component."""
+    v = jnp.asarray(ALIGNED_STARTS)
+    weights = (jnp.eye(4) * v)[:, :, None]
+    model = Attention(Separate.of(v, weights, weights))
+    return gradient_flow(model, risk(four_components(), model), end=4500.0)
 
 
 @once
-def merged_ensemble(lab: Lab, scale: float, seeds: int) -> Ensemble:
-    """Many seeds of the merged model."""
-    models = init_many(Attention.merged, jr.split(jr.key(2), seeds), dim=4, heads=8, scale=scale)
-    return gradient_flow_ensemble(models, _risk(four_components(), models))
+def network_flow(lab: Lab, network: AbstractModel, times: np.ndarray) -> Trajectory:
+    """Exact gradient flow on the paper's task of a network that starts as attention does."""
+    exact = risk(four_components(), network)
+    return gradient_flow(network, exact, end=float(times[-1]), save=SaveAtTimes(times))
 
 
 @once
-def rank_run(lab: Lab, rank: int, scale: float, seed: int = 0) -> Trajectory:
+def rank_run(lab: Lab, rank: int, scale: float) -> Trajectory:
     """The rank study: D = 8, H = 9."""
-    config = study("linear/rank-eight", model={"rank": rank, "scale": scale})
-    return lab.run(config, seed)
+    return lab.run(study("linear/rank-eight", model={"rank": rank, "scale": scale}), WEIGHTS)
+
+
+def plateau_durations(run: Trajectory) -> np.ndarray:
+    """How long the loss rests between half-drop m and half-drop m + 1, for m = 0 … D − 1."""
+    levels = theory.plateau_losses(eight_components())
+    return np.diff(analysis.drop_times(run, levels=levels), prepend=0.0)
+
+
+# Many seeds -----------------------------------------------------------------------------------
 
 
 @once
-def softmax_run(lab: Lab, merged: bool) -> Trajectory:
-    """The softmax twin, trained by gradient descent on a fixed set of sequences."""
-    task = four_components()
-    if merged:
-        model = Attention.merged(jr.key(0), 4, 8, 1e-2, activation="softmax")
-        rate, steps = SOFTMAX_MERGED
-    else:
-        model = Attention.separate(jr.key(0), 4, 8, 1, 5e-2, activation="softmax")
-        rate, steps = SOFTMAX_SEPARATE
-    data = risk(task, model, "dataset", sequences=SOFTMAX_SEQUENCES, key=jr.key(5))
-    return gradient_descent(model, data, rate, steps, save=SaveAtDrops())
+def train_seeds(lab: Lab, config: Config, key: int, seeds: int, **options: Any) -> Given:
+    """Gradient flows of a config from many initial weights, as one program.
+
+    **Arguments:**
+
+    - `key`: of all initial weights. Every family of runs has its own, so that no two claims rest
+      on the same draw.
+    - `options`: of the flow.
+    """
+    task = build_task(config)
+    models = init_many(lambda key: build_model(config, key)[0], jr.split(jr.key(key), seeds))
+    runs = gradient_flow_ensemble(models, risk(task, models), **options).runs
+    return Given(config, task, runs[0], own=True, seeds=runs)
 
 
-# Learning rate and number of steps; sequences in the training set.
-SOFTMAX_MERGED = (0.2, 1500)
-SOFTMAX_SEPARATE = (0.5, 4000)
-SOFTMAX_SEQUENCES = 1000
+def merged_seeds(lab: Lab, scale: float, seeds: int) -> Given:
+    """Many seeds of the merged model."""
+    return train_seeds(lab, merged_config(scale), 2, seeds)
 
 
-def _risk(task: LinearRegression, models: AbstractModel) -> AbstractRisk:
-    """The exact risk that all members of an ensemble share."""
-    return risk(task, models)
+def cascade_seeds(lab: Lab, seeds: int) -> Given:
+    """Many staircases from weights of 1e-4: plateaus so long that the solver must be implicit."""
+    return train_seeds(lab, staircase_config(1e-4), 8, seeds, solver="implicit")
+
+
+def few_heads_seeds(lab: Lab, heads: int, rank: int, seeds: int) -> Given:
+    """Heads that may have less room than there are components."""
+    config = study("linear/few-heads", model={"heads": heads, "rank": rank})
+    return train_seeds(lab, config, 9, seeds)
+
+
+def order_seeds(lab: Lab, scale: float, seeds: int) -> Given:
+    """Staircases of five heads, one more than there are components."""
+    return train_seeds(lab, staircase_config(scale, heads=5), 1, seeds)
+
+
+@once
+def learning_orders(lab: Lab, scale: float, seeds: int) -> list[tuple[int, ...]]:
+    """The order in which each seed learns the components."""
+    found = order_seeds(lab, scale, seeds)
+    return [analysis.learning_order(run, found.task) for run in found.runs]
+
+
+def share_in_order(lab: Lab, scale: float, seeds: int, order=(0, 1, 2, 3)) -> float:
+    """The share of seeds that learn the components in this order."""
+    return float(np.mean([found == order for found in learning_orders(lab, scale, seeds)]))
+
+
+# Stationary points ----------------------------------------------------------------------------
+
+
+@once
+def find_rest_points(lab: Lab, template: Attention, count: int) -> analysis.StationaryPoints:
+    """Stationary points found from random weights, with no help from theory."""
+    exact = risk(four_components(), template)
+    return analysis.find_stationary_points(exact, template, count, jr.key(4))
+
+
+def merged_restarts(lab: Lab) -> analysis.StationaryPoints:
+    """Stationary points of three merged heads."""
+    return find_rest_points(lab, merged_model(1.0, heads=3), lab.scaled(20, 60, 400))
+
+
+def separate_restarts(lab: Lab) -> analysis.StationaryPoints:
+    """Stationary points of four separate heads."""
+    return find_rest_points(lab, separate_model(1.0), lab.scaled(20, 100, 600))

@@ -1,22 +1,29 @@
-"""The singular values along a run of decomposable heads, and what they decide."""
+"""The singular values along a run of decomposable heads, and the conditions of claims on them."""
 
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from ...analysis import allocation, decomposition
+from ...analysis import decomposition
 from ...tasks import MultiTaskRegression
 from ...theory import multitask
 from .. import Given, Inconclusive
 
-# A head that leads by less is not surely ahead, and one with less of a task may still lose it.
+# The rule for the head ahead neglects how heads hold each other back: below this lead it may err.
 LEAD = 0.01
+# The share of a task's output from which on its head has won: with less it may still lose it.
 OWNED = 0.9
 
 
 class Values(NamedTuple):
-    """The singular values along a run, and what theory needs beside them."""
+    """The singular values along a run, and the inputs of theory.
+
+    **Fields:**
+
+    - `noise`: the part of the loss that is label noise of the query.
+    - `ahead`, `leads`: the head ahead on each task at the start, and by which share.
+    """
 
     blocks: multitask.Blocks
     width: int
@@ -26,6 +33,11 @@ class Values(NamedTuple):
     ahead: Int[np.ndarray, " I"]
     leads: Float[np.ndarray, " I"]
 
+    @property
+    def start(self) -> tuple[np.ndarray, np.ndarray, int]:
+        """ω, μ and the width at the start, as functions of theory take them."""
+        return self.omega[0], self.mu[0], self.width
+
 
 def task_of(given: Given) -> MultiTaskRegression:
     assert isinstance(given.task, MultiTaskRegression)
@@ -33,45 +45,31 @@ def task_of(given: Given) -> MultiTaskRegression:
 
 
 def values_of(given: Given) -> Values:
-    task, model = task_of(given), given.config.model
+    task = task_of(given)
     found = decomposition(given.run, task).preservation
     assert found is not None
     blocks = multitask.Blocks.of(task)
-    width = getattr(model, "width") or given.config.task.dim
+    width = getattr(given.config.model, "width") or given.config.task.dim
     noise = float(np.sum(np.asarray(task.noise))) if task.noisy_query else 0.0
-    starts = multitask.head_starts(blocks, found.omega[0], found.mu[0], width)
-    ranked = np.sort(starts, 0)
-    leads = ranked[-1] / ranked[-2] - 1 if len(starts) > 1 else np.full(len(blocks.sizes), np.inf)
-    return Values(blocks, width, noise, found.omega, found.mu, np.argmax(starts, 0), leads)
+    ahead, leads = find_ahead(multitask.head_starts(blocks, found.omega[0], found.mu[0], width))
+    return Values(blocks, width, noise, found.omega, found.mu, ahead, leads)
 
 
-def _check_leads(start: Values) -> None:
-    if np.min(start.leads) < LEAD:
-        lead = 100 * float(np.min(start.leads))
-        raise Inconclusive(f"the head that is ahead on a task leads by {lead:.2g} %, less than 1 %")
+def find_ahead(
+    starts: Float[np.ndarray, "*starts H I"],
+) -> tuple[Int[np.ndarray, "*starts I"], Float[np.ndarray, "*starts I"]]:
+    """The head ahead on each task, and its lead over the next; infinite for a single head."""
+    ahead = np.argmax(starts, -2)
+    if starts.shape[-2] == 1:
+        return ahead, np.full(ahead.shape, np.inf)
+    ranked = np.sort(starts, -2)
+    return ahead, ranked[..., -1, :] / ranked[..., -2, :] - 1
 
 
 def check_distinct(start: Values) -> None:
-    _check_leads(start)
+    """Raises `Inconclusive` unless a different head is clearly ahead on each task."""
+    if np.min(start.leads) < LEAD:
+        lead = 100 * float(np.min(start.leads))
+        raise Inconclusive(f"the head that is ahead on a task leads by {lead:.2g} %, less than 1 %")
     if len(set(start.ahead.tolist())) < len(start.ahead):
         raise Inconclusive("one head is ahead on several tasks: the claim is for another on each")
-
-
-def owners_of(given: Given) -> tuple[int, ...]:
-    found = allocation(given.run.final, task_of(given))
-    if min(found.owners) < 0 or np.min(found.own_share) < OWNED:
-        raise Inconclusive("the tasks are not divided among the heads at the end of the run")
-    return found.owners
-
-
-def cost_of_others(start: Values) -> float:
-    """`tail_excess` of the last weights, for any number of heads a task.
-
-    Label i pays (φ_i/L) λ_i d_i μ_iᵀ E μ_i, E = exp⟨h, k⟩: for heads along task i, and small ω_hj
-    on others, this grows by e Σ_j d_j (Σ_h μ_hi ω_hj)².
-    """
-    blocks, omega, mu = start.blocks, np.abs(start.omega[-1]), np.abs(start.mu[-1])
-    together = mu.T @ omega
-    np.fill_diagonal(together, 0.0)
-    cost = np.e / blocks.length * blocks.power * blocks.phi
-    return float(np.sum(cost[:, None] * blocks.sizes * together**2))

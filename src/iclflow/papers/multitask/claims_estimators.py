@@ -5,14 +5,23 @@ import numpy as np
 from ...theory import multitask
 from .. import Checks, Lab, claim, once
 from ..softmax.runs_sampling import Inputs, Sampled, Weights, drawn_losses, ridge
-from .runs_search import closed_form, search, unit_tasks
+from .runs_search import (
+    SIZE,
+    closed_form,
+    risks_along,
+    search,
+    search_free,
+    search_groups,
+    unit_blocks,
+    unit_tasks,
+)
 
-# Contexts of the estimators, and d/L; signal and noise have the variance 1 on each task.
+# The context length of the estimators, and d/L; signal and noise have variance 1 on each task.
 _LENGTH = 50
 _RATIOS = (0.1, 0.5, 1.0, 2.0, 4.0)
 _WEAK, _STRONG = 0.05, 5.0
-_TASKS, _SIZE = 10, 100
-# d, L and the noise of comparisons with Bayes: two of long contexts first, a short one at last.
+_TASKS = 10
+# d, L and noise of the comparisons with Bayes: two long contexts first, a short one last.
 _GAPS = (
     (4, 1000, 1.0), (4, 1000, 2.0), *((round(r * _LENGTH), _LENGTH, 1.0) for r in _RATIOS),
     (500, 5, 1.0),
@@ -33,11 +42,13 @@ def _count(lab: Lab) -> int:
 
 @once
 def _curves(lab: Lab) -> dict[str, np.ndarray]:
-    """Losses over d/L, one task's share: estimators drawn at finite L, heads by search."""
+    """Losses per task over d/L: estimators sampled at finite L, heads by search."""
     drawn = [_draw_losses(lab, round(r * _LENGTH)) for r in _RATIOS]
-    found = {name: np.array([each[name].mean() for each in drawn]) for name in drawn[0]}
-    found |= {f"{name} ±": _errors(drawn, name) for name in drawn[0]}
-    return found | _head_curves()
+    found = _head_curves()
+    for name in drawn[0]:
+        values, errors = np.array([Sampled.of(each[name]) for each in drawn]).T
+        found |= {name: values, f"{name} ±": errors}
+    return found
 
 
 def _draw_losses(lab: Lab, dim: int) -> dict[str, np.ndarray]:
@@ -52,7 +63,7 @@ def _draw_losses(lab: Lab, dim: int) -> dict[str, np.ndarray]:
 
 
 def _ridge(penalty: float) -> Weights:
-    """Ridge regression, through the products of coordinates or of samples: the fewer of them."""
+    """Ridge regression, through the Gram matrix of coordinates or of samples: the smaller one."""
 
     def weights(inputs: Inputs) -> np.ndarray:
         x, q = inputs
@@ -64,29 +75,15 @@ def _ridge(penalty: float) -> Weights:
     return weights
 
 
-def _errors(drawn: list[dict[str, np.ndarray]], name: str) -> np.ndarray:
-    return np.array([Sampled.of(each[name]).standard_error for each in drawn])
-
-
 def _head_curves() -> dict[str, np.ndarray]:
     """The best heads on ten equal tasks by the closed form, which depends on d/L alone."""
-    risk = closed_form(unit_tasks((_SIZE,) * _TASKS, 1, 1.0))
-    risks = [risk.at_length(_SIZE / ratio) for ratio in _RATIOS]
-    starts = np.random.default_rng(0).uniform(0.3, 1.2, (len(risks), _TASKS)) / _SIZE**0.5
-    own = np.eye(_TASKS, dtype=bool)
-    single = search(risks, starts, lambda x: x[None])
-    each = search(risks, starts, lambda x: x * own, own)
-    return {"one head": single.losses / _TASKS, "own heads": each.losses / _TASKS}
+    risks = risks_along(_TASKS, _RATIOS, noise=1.0)
+    find = lambda heads: search_groups(risks, _TASKS, heads) / _TASKS
+    return {"one head": find(1), "own heads": find(_TASKS)}
 
 
 def _ratio_blocks(ratio: float, tasks: int = 1) -> multitask.Blocks:
-    return _unit_blocks(round(ratio * _LENGTH), _LENGTH, tasks)
-
-
-def _unit_blocks(size: int, length: int, tasks: int = 1, noise: float = 1.0) -> multitask.Blocks:
-    """Tasks with signals of variance 1 each."""
-    every = np.ones(tasks)
-    return multitask.Blocks(size * every, every / size, noise * every, float(length))
+    return unit_blocks(round(ratio * _LENGTH), _LENGTH, tasks, noise=1.0)
 
 
 def _predict_curves() -> dict[str, np.ndarray]:
@@ -118,48 +115,30 @@ def estimators(lab: Lab) -> Checks:
     """All five curves, where they rise and fall, and their order at d = L and at d = 4L."""
     found, expected = _curves(lab), _predict_curves()
     _note(lab, curves={name: np.round(found[name], 4) for name in _CURVES})
-    names = ("weak ridge", "strong ridge", "Bayes")
-    errors = np.array([found[f"{name} ±"] for name in names])
+    pick = lambda curves, *names: np.array([curves[name] for name in names])
+    drawn, heads = ("weak ridge", "strong ridge", "Bayes"), ("own heads", "one head")
+    errors = pick(found, *(f"{name} ±" for name in drawn))
+    name = "losses of ridge and Bayes"
+    yield lab.sampled(name, pick(expected, *drawn), pick(found, *drawn), errors)
+    name = "losses of one head a task, and of one head"
+    yield lab.relative(name, pick(expected, *heads), pick(found, *heads), 1e-9)
     wide = np.array(_RATIOS) >= 1
     apart = np.abs(found["own heads"] - found["strong ridge"])[wide].max()
-    rising = np.ones(len(_RATIOS) - 1, bool)
-    order = [_order(found, ratio) for ratio in (1.0, 4.0)]
-    predicted = [_order(expected, ratio) for ratio in (1.0, 4.0)]
-    yield lab.sampled(
-        "losses of ridge and Bayes",
-        np.array([expected[n] for n in names]),
-        np.array([found[n] for n in names]),
-        errors,
-    )
-    yield lab.relative(
-        "losses of one head a task, and of one head",
-        np.array([expected["own heads"], expected["one head"]]),
-        np.array([found["own heads"], found["one head"]]),
-        1e-9,
-    )
     yield lab.at_most("one head a task beside ridge 5, d ≥ L", 0.12, apart, wrong=0.05)
     measured = _peak(found["weak ridge"])
     yield lab.close("d/L at the peak of ridge 0.05", _peak(expected["weak ridge"]), measured, 0.0)
-    yield lab.at_least(
-        "peak of ridge 0.05, above that of predicting zero",
-        1.0,
-        found["weak ridge"].max(),
-        wrong=3.0,
-    )
-    measured = np.diff(found["own heads"])
-    yield lab.relative("rises of one head a task", np.diff(expected["own heads"]), measured, 1e-8)
-    yield lab.equal("whether it rises", rising, np.diff(found["own heads"]) > 0)
-    yield lab.equal(
-        "order at d = L and d = 4L", predicted, order, wrong=[each[::-1] for each in predicted]
-    )
-    measured = min(np.min(found[name] - found["Bayes"]) for name in _CURVES[1:])
-    yield lab.at_least("least distance of any curve from Bayes", 0.0, measured, wrong=1.0)
-    yield lab.at_least(
-        "least distance of the single head from one head a task",
-        0.0,
-        np.min(found["one head"] - found["own heads"]),
-        wrong=1.0,
-    )
+    name = "peak of ridge 0.05, above that of predicting zero"
+    yield lab.at_least(name, 1.0, found["weak ridge"].max(), wrong=3.0)
+    rises = np.diff(found["own heads"])
+    yield lab.relative("rises of one head a task", np.diff(expected["own heads"]), rises, 1e-8)
+    yield lab.equal("whether it rises", np.ones(len(rises), bool), rises > 0)
+    order, predicted = ([_order(c, ratio) for ratio in (1.0, 4.0)] for c in (found, expected))
+    wrong = [each[::-1] for each in predicted]
+    yield lab.equal("order at d = L and d = 4L", predicted, order, wrong=wrong)
+    least = min(np.min(found[name] - found["Bayes"]) for name in _CURVES[1:])
+    yield lab.at_least("least distance of any curve from Bayes", 0.0, least, wrong=1.0)
+    name = "least distance of the single head from one head a task"
+    yield lab.at_least(name, 0.0, np.min(found["one head"] - found["own heads"]), wrong=1.0)
 
 
 def _order(curves: dict[str, np.ndarray], ratio: float) -> list[str]:
@@ -184,21 +163,16 @@ def other_convention(lab: Lab) -> Checks:
     """The distance of the two, in units of the signal, at d = L and d = 2L."""
     ratios = (1.0, 2.0)
 
-    def compute() -> np.ndarray:
-        dims = [round(ratio * _LENGTH) for ratio in ratios]
-        losses = [
-            drawn_losses({"ridge": _ridge(_STRONG)}, d, _LENGTH, 1 / d, _count(lab))["ridge"]
-            - 1 / d
-            for d in dims
-        ]
-        return np.array([each.mean() for each in losses])
+    def loss(ratio: float) -> float:
+        dim = round(ratio * _LENGTH)
+        estimator = {"ridge": _ridge(_STRONG)}
+        losses = drawn_losses(estimator, dim, _LENGTH, 1 / dim, _count(lab))["ridge"]
+        return (losses - 1 / dim).mean()
 
-    ridges = lab.compute(compute)
-    risk = closed_form(unit_tasks((_SIZE,), 1, 1 / _SIZE))
-    risks = [risk.at_length(_SIZE / ratio) for ratio in ratios]
-    heads = lab.compute(
-        lambda: search(risks, np.full((2, 1), 0.5) / _SIZE**0.5, lambda x: x[None]).losses
-    )
+    ridges = lab.compute(lambda: np.array([loss(ratio) for ratio in ratios]))
+    risks = risks_along(1, ratios, noise=1 / SIZE)
+    start = np.full((2, 1), 0.5) / SIZE**0.5
+    heads = lab.compute(lambda: search(risks, start, lambda x: x[None]).losses)
     lab.note(signal="1 a coordinate", noise=1.0, penalty=_STRONG, ratios=ratios, ridge=ridges,
              one_head_a_task=heads, contexts=_count(lab))  # fmt: skip
     yield lab.close("one head a task − ridge 5", np.zeros(2), heads - ridges, 0.12)
@@ -222,8 +196,8 @@ def bayes_gap(lab: Lab) -> Checks:
     found = lab.compute(lambda: np.array([_bound_curve(h) for h in heads]))
     drawn = lab.compute(lambda: np.array([Sampled.of(_drawn_bayes(lab, *at)) for at in _GAPS]))
     bayes, error = drawn.T
-    exact = [multitask.bayes(_unit_blocks(d, n, noise=noise))[0] for d, n, noise in _GAPS]
-    settings = [_unit_blocks(d, n, 2, noise) for d, n, noise in _GAPS]
+    exact = [multitask.bayes(unit_blocks(d, n, noise=noise))[0] for d, n, noise in _GAPS]
+    settings = [unit_blocks(d, n, 2, noise) for d, n, noise in _GAPS]
     bounds = [[multitask.lower_bound(at, h).loss / 2 for at in settings] for h in heads]
     ratio = found / bayes
     # φ/(φ − 1) is one over the share of noise in the variance of a label.
@@ -232,9 +206,8 @@ def bayes_gap(lab: Lab) -> Checks:
              ratios_to_bayes=np.round(ratio, 4))  # fmt: skip
     yield lab.sampled("bound / Bayes risk", np.array(bounds) / exact, ratio, ratio * error / bayes)
     yield lab.at_least("least ratio up to d/L = 4", 1.0, ratio[:, :-1].min(), wrong=1.1)
-    yield lab.relative(
-        "limit of long contexts, by heads and noise", limits, ratio[:, :2], 0.06, wrong=1.1 * limits
-    )
+    name = "limit of long contexts, by heads and noise"
+    yield lab.relative(name, limits, ratio[:, :2], 0.06, wrong=1.1 * limits)
     yield lab.close("ratio at d/L = 100", np.ones(2), ratio[:, -1], 0.01)
 
 
@@ -247,9 +220,7 @@ def _drawn_bayes(lab: Lab, dim: int, length: int, noise: float) -> np.ndarray:
 def _bound_curve(heads: int) -> np.ndarray:
     """The smallest loss of H free heads on two tasks in each of the settings, for each task."""
     risks = [
-        closed_form(unit_tasks((_SIZE, _SIZE), 1, noise)).at_length(_SIZE * n / d)
+        closed_form(unit_tasks((SIZE, SIZE), 1, noise)).at_length(SIZE * n / d)
         for d, n, noise in _GAPS
     ]
-    starts = np.random.default_rng(0).normal(size=(4 * len(risks), 2 * heads)) / _SIZE**0.5
-    shape = lambda x: 0.5 * x.reshape(heads, 2)
-    return search(risks, starts, shape, gain=1e-8).best(len(risks)).losses / 2
+    return search_free(risks, 2, heads) / 2

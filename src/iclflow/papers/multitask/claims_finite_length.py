@@ -32,7 +32,7 @@ def _exact(risk: ExactMultiRisk, model):
 
 
 def _heads(own: bool, length: float = _LENGTH):
-    """ω and μ: one head a task where gradient flow ends at this length, or mixed heads."""
+    """ω and μ: one head per task where gradient flow ends at this length, or mixed heads."""
     if own:
         blocks = multitask.Blocks.of(_task()).with_length(length)
         return multitask.limit_heads(blocks)
@@ -45,7 +45,7 @@ def _task():
 
 
 def _alone(length: float) -> float:
-    """The loss by theory of a task whose head is alone with it, beyond the noise."""
+    """The loss by theory of a task whose head attends to it alone, without the noise."""
     omega, mu = (float(each[0, 0]) for each in _heads(True, length))
     size = _SIZES[0]
     task = isotropic(size, int(length), _NOISE / size)
@@ -70,7 +70,7 @@ def _exact_losses(lab: Lab, own: bool, length: float = _LENGTH) -> np.ndarray:
     code: 1e-4, the digits of the coarser.""",
 )
 def exact_risk(lab: Lab) -> Checks:
-    """Two mixed heads, drawn; one head a task, against the exact loss of a single head."""
+    """Two mixed heads, sampled; one head per task, against the exact loss of a single head."""
     count = lab.scaled(4000, 8000, 100_000)
     _note(lab, context=_LENGTH, omega=_heads(False)[0], mu=_heads(False)[1], contexts=count)
 
@@ -95,16 +95,21 @@ def exact_risk(lab: Lab) -> Checks:
     corrected_by="multitask/closed-form-large-blocks",
 )
 def closed_form_long(lab: Lab) -> Checks:
-    """One head a task of ten coordinates, at L = 100, 1000 and 10⁵."""
+    """One head per task of ten coordinates, at L = 100, 1000 and 10⁵."""
     _note(lab, contexts=_LENGTHS, weights="those where gradient flow ends at each length")
-    exact = np.array([_exact_losses(lab, True, length).sum() for length in _LENGTHS])
-    closed = [_closed_form(*_heads(True, length), length) for length in _LENGTHS]
-    yield lab.relative("loss", np.array(closed), exact, 0.01)
+    exact, closed = _losses_along_lengths(lab)
+    yield lab.relative("loss", closed, exact, 0.01)
 
 
-def _closed_form(omega: np.ndarray, mu: np.ndarray, length: float) -> float:
-    blocks = multitask.Blocks.of(_task()).with_length(length)
-    return float(multitask.loss(blocks, omega, mu).sum())
+def _losses_along_lengths(lab: Lab) -> tuple[np.ndarray, np.ndarray]:
+    """The exact and the closed-form loss of one head per task at each of `_LENGTHS`."""
+    exact = [_exact_losses(lab, True, length).sum() for length in _LENGTHS]
+    blocks = multitask.Blocks.of(_task())
+    closed = [
+        float(multitask.loss(blocks.with_length(length), *_heads(True, length)).sum())
+        for length in _LENGTHS
+    ]
+    return np.array(exact), np.array(closed)
 
 
 @claim(
@@ -121,8 +126,7 @@ def closed_form_blocks(lab: Lab) -> Checks:
     """Exact over closed-form losses along L at d = 10, and along d at L = 10d."""
     _note(lab, contexts=_LENGTHS, blocks=_BLOCKS, in_blocks={"noise": 0.0, "context": "10 d"})
     size, far = _SIZES[0], _LENGTHS[-1]
-    exact = np.array([_exact_losses(lab, True, length).sum() for length in _LENGTHS])
-    closed = np.array([_closed_form(*_heads(True, length), length) for length in _LENGTHS])
+    exact, closed = _losses_along_lengths(lab)
     omega, mu = (each[0, :1] for each in _heads(True, far))
     first = theory.softmax_first_order_loss(isotropic(size, int(far), _NOISE / size), omega, mu)
     expected = np.array([2 * _alone(length) for length in _LENGTHS])
@@ -139,7 +143,7 @@ def closed_form_blocks(lab: Lab) -> Checks:
 
 
 def _lacking(size: int, loss: Callable[..., float]) -> float:
-    """The exact loss of one head, by either code, over its closed form, less 1; L = 10d, no
+    """How far `loss`, an exact loss of one head, is above its closed form, at L = 10d without
     noise."""
     odds = np.e / 10
     omega, mu = size**-0.5, size**0.5 / (1 + odds)

@@ -9,7 +9,7 @@ from ...tasks import MultiTaskRegression
 from ...theory import multitask
 from .. import Checks, Lab, claim
 from ..softmax.runs_sampling import Sampled
-from .runs import UNEQUAL_CONTEXT, UNEQUAL_SIZES, unequal_task
+from .runs import UNEQUAL, UNEQUAL_SIZES, unequal_task
 from .runs_search import closed_form, free_heads
 
 
@@ -27,12 +27,12 @@ def linear_attention(lab: Lab) -> Checks:
     task, counts = unequal_task(), (1, 2, 3)
     blocks = multitask.Blocks.of(task)
     contexts = lab.scaled(4000, 4000, 80_000)
-    lab.note(sizes=UNEQUAL_SIZES, context=UNEQUAL_CONTEXT, heads=counts, contexts=contexts)
+    lab.note(sizes=UNEQUAL_SIZES, context=UNEQUAL["context"], heads=counts, contexts=contexts)
     fewer = blocks.with_length(blocks.length - 1)
     kept = 1 - 1 / blocks.length
     linear = {count: multitask.linear_heads(blocks, count) for count in counts}
     exact = [multitask.linear_loss(blocks, *linear[c], finite=True).sum() for c in counts]
-    # Centring inputs is a rotation that drops one sample, and shrinks the step.
+    # Softmax centres the inputs: a rotation that drops one sample, and shrinks the step.
     shrunk = {count: (omega, kept * mu) for count, (omega, mu) in linear.items()}
     centred = [multitask.linear_loss(fewer, *shrunk[c], finite=True).sum() for c in counts]
     draw = lambda heads, kind: _draw_loss(task, _pad_heads(heads, task, kind), contexts)
@@ -50,7 +50,7 @@ def linear_attention(lab: Lab) -> Checks:
 
 
 def _pad_heads(heads, task: MultiTaskRegression, kind: str) -> Attention:
-    """A model of four heads, the last ones idle: one program serves them all."""
+    """A model of four heads, the last ones idle: one program serves all numbers of heads."""
     omega, mu = (np.pad(each, ((0, 4 - len(each)), (0, 0))) for each in heads)
     return free_heads(omega, mu, task.coordinates, activation=kind)
 

@@ -1,14 +1,16 @@
 """Claims of arXiv 2402.19442 on how good heads can be: a single one, and several."""
 
+from collections.abc import Callable
+
 import jax.numpy as jnp
 import numpy as np
 
 from ...theory import multitask
-from .. import Checks, Lab, claim, once
+from .. import Checks, Lab, claim
 from .runs import UNEQUAL_SIZES, unequal_task
 from .runs_search import Found, block_tasks, closed_form, search
 
-# Blocks on which random tasks are drawn.
+# Sizes of the blocks of random tasks.
 _RANDOM_SIZES = ((4, 6, 10), (2, 20), (3, 5, 8, 12))
 _STARTS = 4
 
@@ -74,20 +76,27 @@ def _best_single(tasks) -> Found:
 )
 def lower_bound(lab: Lab) -> Checks:
     """Searches among equiangular heads, H = 2, 3 and 4, from random starts on unequal tasks."""
-    count = lab.scaled(24, 64, 1000)
-    lab.note(sizes=UNEQUAL_SIZES, heads=(2, 3, 4), starts=count, risk="large context")
-    bounds = _bounds((2, 3, 4))
-    found = [lab.compute(_equiangular, heads, count) for heads in (2, 3, 4)]
-    least = np.array([f.losses.min() for f in found])
+    heads = (2, 3, 4)
+    bounds, found = _search_below_bounds(lab, _equiangular, heads)
     near = [float(np.mean(f.losses < bound * 1.0001)) for f, bound in zip(found, bounds)]
-    yield lab.at_least("smallest loss, not below", bounds, least, tolerance=1e-7)
-    yield lab.relative("smallest loss", bounds, least, 1e-4)
+    yield from _check_bounds(lab, bounds, found)
     yield lab.at_least("share of starts that end within 1e-4", np.full(3, 0.9), near, wrong=1.1)
 
 
-def _bounds(heads) -> np.ndarray:
-    task = unequal_task()
-    return np.array([multitask.lower_bound(task, count).loss for count in heads])
+def _search_below_bounds(
+    lab: Lab, find: Callable[[int, int], Found], heads: tuple[int, ...]
+) -> tuple[np.ndarray, list[Found]]:
+    """The bounds for these numbers of heads on unequal tasks, and the results of searches."""
+    task, count = unequal_task(), lab.scaled(24, 64, 1000)
+    lab.note(sizes=UNEQUAL_SIZES, heads=heads, starts=count, risk="large context")
+    bounds = np.array([multitask.lower_bound(task, each).loss for each in heads])
+    return bounds, [lab.compute(find, each, count) for each in heads]
+
+
+def _check_bounds(lab: Lab, bounds: np.ndarray, found: list[Found]) -> Checks:
+    least = np.array([f.losses.min() for f in found])
+    yield lab.at_least("smallest loss, not below", bounds, least, tolerance=1e-7)
+    yield lab.relative("smallest loss", bounds, least, 1e-4)
 
 
 def _equiangular(heads: int, count: int) -> Found:
@@ -115,23 +124,19 @@ def _equiangular(heads: int, count: int) -> Found:
 )
 def lower_bound_all_heads(lab: Lab) -> Checks:
     """Searches among all heads, H = 2 to 5, from random starts on three unequal tasks."""
-    count, heads = lab.scaled(24, 64, 1000), (2, 3, 4, 5)
-    lab.note(sizes=UNEQUAL_SIZES, heads=heads, starts=count, risk="large context")
-    bounds = _bounds(heads)
-    least = np.array([free_search(lab, h, count).losses.min() for h in heads])
+    bounds, found = _search_below_bounds(lab, _any_heads, (2, 3, 4, 5))
+    least = np.array([f.losses.min() for f in found])
     lab.note(smallest_over_bound=least / bounds - 1)
+    yield from _check_bounds(lab, bounds, found)
+    # Entry i compares i + 2 heads with i + 3.
     better = np.flatnonzero(least[:-1] > 1.001 * least[1:]) + 3
-    yield lab.at_least("smallest loss, not below", bounds, least, tolerance=1e-7)
-    yield lab.relative("smallest loss", bounds, least, 1e-4)
     yield lab.equal("the last head that helps", 4, int(better.max()))
 
 
-@once
-def free_search(lab: Lab, heads: int, count: int) -> Found:
+def _any_heads(heads: int, count: int) -> Found:
     """The best heads of any kind on unequal tasks."""
-    sizes = np.array(UNEQUAL_SIZES)
-    starts = 0.5 * np.random.default_rng(heads).normal(size=(count, heads * len(sizes)))
-    starts = starts / np.sqrt(np.tile(sizes, heads))
-    shape = lambda x: x.reshape(heads, len(sizes))
-    risks = [closed_form(unequal_task())]
-    return search(risks, starts, shape, gain=1e-8)
+    tasks = len(UNEQUAL_SIZES)
+    starts = 0.5 * np.random.default_rng(heads).normal(size=(count, heads * tasks))
+    starts = starts / np.sqrt(np.tile(UNEQUAL_SIZES, heads))
+    shape = lambda x: x.reshape(heads, tasks)
+    return search([closed_form(unequal_task())], starts, shape, gain=1e-8)

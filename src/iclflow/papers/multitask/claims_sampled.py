@@ -1,5 +1,7 @@
 """Claims on arXiv 2402.19442 on training with sampled sequences of a finite length."""
 
+from typing import Any
+
 import equinox as eqx
 import jax.random as jr
 import numpy as np
@@ -7,17 +9,27 @@ import numpy as np
 from ... import theory
 from ...analysis import allocation, decomposition
 from ...flows import SaveEvenly, sgd
-from ...models import Attention, Spectral
 from ...risks import IntegratedRisk, risk
 from ...tasks import isotropic
 from ...theory import multitask
 from ...trajectory import Trajectory
-from .. import Checks, Lab, claim, once
-from .runs import CONTEXT, SIZES, WIDTH, blocks_of_sizes, paper_start, paper_task, paper_values
+from .. import Checks, Lab, claim, once, study
+from .runs import (
+    CONTEXT,
+    FULL_WEIGHTS,
+    SIZES,
+    WIDTH,
+    full_start,
+    note_paper,
+    paper_heads,
+    paper_start,
+    paper_task,
+    paper_values,
+)
 
-# A step of this rate is a time of twice as much.
-_RATE, _STEPS = 0.02, 1000
-# Heads have come to rest by then.
+_STUDY: Any = study("multitask/sampled")
+_RATE = _STUDY.flow.learning_rate
+# The time of flow from which on heads are at rest.
 _RESTED = 30.0
 # Values of ω on the own task: late in the warm-up, in the emergence, after it.
 _LEVELS = (0.03, 0.158, 0.25)
@@ -27,29 +39,33 @@ _LEVELS = (0.03, 0.158, 0.25)
 def sampled_run(lab: Lab) -> Trajectory:
     """Full factors trained by stochastic gradient descent on fresh sequences of Figure 1.
 
-    Labels are integrated out of every step, contexts and queries are drawn.
+    Labels are integrated out of every step; contexts and queries are drawn.
     """
-    data = IntegratedRisk(paper_task(), _batch(lab), precision="float32")
-    model = Attention(paper_start().circuits.factored(jr.key(3)))
-    steps = _STEPS
-    return sgd(model, data, _RATE, steps, key=jr.key(6), save=SaveEvenly(201), progress=False)
+    data = IntegratedRisk(paper_task(), _batch(lab), precision=_STUDY.risk.precision)
+    save = SaveEvenly(_STUDY.save.count)
+    return sgd(full_start(), data, _RATE, _STUDY.flow.steps, key=jr.key(6), save=save,
+               progress=False)  # fmt: skip
 
 
 def _batch(lab: Lab) -> int:
-    return lab.scaled(64, 64, 512)
+    size = _STUDY.risk.batch
+    return lab.scaled(size, size, 512)
+
+
+def _flow_times(run: Trajectory) -> np.ndarray:
+    """One step of rate η is a time of 2η: the flow follows half the gradient."""
+    return 2 * _RATE * run.times
 
 
 def _note(lab: Lab) -> None:
-    omega, mu = paper_values()
-    lab.note(
-        sizes=SIZES, context=CONTEXT, noise=0.0, heads=3, width=WIDTH, omega=omega, mu=mu,
-        rate=_RATE, steps=_STEPS, batch=_batch(lab), weights="full K, Q, V and O in random frames",
+    note_paper(
+        lab, rate=_RATE, steps=_STUDY.flow.steps, batch=_batch(lab), weights=FULL_WEIGHTS,
         optimiser="stochastic gradient descent, labels integrated out",
     )  # fmt: skip
 
 
 def _own(values: np.ndarray) -> np.ndarray:
-    """The mean over tasks of what is on the own head, over time."""
+    """The weights of the own heads over time, averaged over tasks."""
     return np.einsum("tii->t", values) / values.shape[1]
 
 
@@ -68,7 +84,7 @@ def sampled_training(lab: Lab) -> Checks:
     """Owners, and when the mean ω of the own heads passes three levels."""
     _note(lab)
     run, task = sampled_run(lab), paper_task()
-    times = 2 * _RATE * run.times
+    times = _flow_times(run)
     found = decomposition(run, task).preservation
     assert found is not None
     expected = multitask.spectral_flow(task, times, *paper_values(), WIDTH)
@@ -78,13 +94,8 @@ def sampled_training(lab: Lab) -> Checks:
     yield lab.equal("owners", [0, 1, 2], allocation(run, task).owners, wrong=[1, 2, 0])
     name = "times at which ω passes 0.03, 0.158 and 0.25"
     yield lab.relative(name, late, passed(found.omega), 0.04, wrong=1.1 * late)
-    yield lab.relative(
-        "ω on other tasks at all times",
-        other(expected.omega),
-        other(found.omega),
-        0.05,
-        wrong=1.1 * other(expected.omega),
-    )
+    rest, name = other(expected.omega), "ω on other tasks at all times"
+    yield lab.relative(name, rest, other(found.omega), 0.05, wrong=1.1 * rest)
 
 
 @claim(
@@ -101,16 +112,15 @@ def sampled_end(lab: Lab) -> Checks:
     """Means over the last quarter of the run, beside the exact optimum of one head."""
     _note(lab)
     run, task = sampled_run(lab), paper_task()
-    rested = 2 * _RATE * run.times >= _RESTED
+    rested = _flow_times(run) >= _RESTED
     found = decomposition(run, task).preservation
     assert found is not None
     best = theory.one_head_optimum(isotropic(SIZES[0], CONTEXT, 0.0))
     closed = multitask.gradient_flow_limit(task).loss
     yield lab.relative("ω of the own heads", best.omega, _own(found.omega)[rested].mean(), 0.01)
     yield lab.relative("μ of the own heads", best.mu, _own(found.mu)[rested].mean(), 0.015)
-    yield lab.relative(
-        "loss", sum(SIZES) * best.loss, run.losses[rested].mean(), 0.025, wrong=closed
-    )
+    loss = run.losses[rested].mean()
+    yield lab.relative("loss", sum(SIZES) * best.loss, loss, 0.025, wrong=closed)
 
 
 @claim(
@@ -130,19 +140,18 @@ def closed_form_error(lab: Lab) -> Checks:
     times = np.array([0.0, 4.0, 8.0, 12.0, 16.0, 24.0, 40.0])
     lab.note(sizes=SIZES, context=CONTEXT, noise=0.0, heads=3, width=WIDTH, times=times)
     flow = multitask.spectral_flow(task, times, *paper_values(), WIDTH)
-    heads = lambda omega, mu: Attention(Spectral.of(omega, mu, blocks_of_sizes(SIZES), width=WIDTH))
     exact = risk(task, paper_start(), "exact", digits=4)
     value = eqx.filter_jit(lambda model: exact(model))
-    along = np.array([float(value(heads(w, m))) for w, m in zip(flow.omega, flow.mu)])
+    along = np.array([float(value(paper_heads(w, m))) for w, m in zip(flow.omega, flow.mu)])
     omega, mu = multitask.limit_heads(task)
     alone = theory.kernel_regression_risk(isotropic(SIZES[0], CONTEXT, 0.0), omega[0, 0], mu[0, 0])
-    limit = float(value(heads(omega, mu)))
+    limit = float(value(paper_heads(omega, mu)))
     closed = multitask.gradient_flow_limit(task).loss
     error = along / flow.loss - 1
     lab.note(exact_over_closed=1 + error, score_variance=np.max(SIZES[0] * flow.omega**2, (1, 2)))
-    yield lab.relative("exact loss of the limit", sum(SIZES) * alone, limit, 1e-4)
-    yield lab.relative(
-        "closed form over exact loss there", closed / (sum(SIZES) * alone), closed / limit, 1e-4
-    )
+    together = sum(SIZES) * alone
+    yield lab.relative("exact loss of the limit", together, limit, 1e-4)
+    name = "closed form over exact loss there"
+    yield lab.relative(name, closed / together, closed / limit, 1e-4)
     yield lab.close("error until t = 8", np.zeros(3), error[:3], 1e-3, wrong=np.full(3, 0.01))
     yield lab.equal("whether it is too low later", [True] * 4, error[3:] > 0, wrong=[False] * 4)

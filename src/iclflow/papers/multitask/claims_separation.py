@@ -1,25 +1,22 @@
-"""Claims of arXiv 2402.19442 that compare one head, one head a task and the best heads."""
+"""Claims of arXiv 2402.19442 that compare one head, one head per task and the best heads."""
 
 import numpy as np
 
-from ...flows import SaveAtTimes, gradient_flow_ensemble
-from ...models import Attention, BalancedSpectral
-from ...risks import risk
+from ...flows import stack
 from ...tasks import MultiTaskRegression
 from ...theory import multitask
 from .. import Checks, Lab, claim, once
-from .runs import OTHER, OWN, READ
-from .runs_search import closed_form, search, unit_tasks
+from .runs import OTHER, OWN
+from .runs_search import SIZE, risks_along, search_free, search_groups, unit_blocks, unit_tasks
+from .runs_starts import balanced_heads, flow_to_end
 
-_STARTS = 4
 # d/L, from long contexts to short ones.
 _RATIOS = (1e-4, 1e-3, 0.03, 0.1, 1.0, 10.0, 100.0)
-# Of the blocks of equal tasks: the closed form depends on d/L alone.
-_SIZE = 100
 _MANY = 10
-# Of four tasks, followed by gradient flow until the algebraic approach to its limit is over: which
-# head is ahead on each of them. The first has a single head.
+# Divisions of four tasks that gradient flow follows: the head that is ahead on each task. The first
+# has a single head.
 DIVISIONS = ((0, 0, 0, 0), (0, 0, 0, 1), (0, 0, 1, 1), (0, 0, 1, 2), (0, 1, 2, 3))
+# The size of their blocks, and the end, when the algebraic approach to the limit is over.
 _SMALL, _END = 10, 1e8
 
 
@@ -36,7 +33,7 @@ _SMALL, _END = 10, 1e8
 def constant_factor(lab: Lab) -> Checks:
     """Ratios of searched losses: each head alone with its task, and four free heads."""
     ratio = _search_grouped(lab, 3, 3) / _search_free(lab)
-    blocks = [_equal_blocks(3, each) for each in _RATIOS]
+    blocks = [_blocks(3, each) for each in _RATIOS]
     expected = np.array(
         [multitask.gradient_flow_limit(b).loss / multitask.lower_bound(b, 4).loss for b in blocks]
     )
@@ -44,9 +41,8 @@ def constant_factor(lab: Lab) -> Checks:
     paper = 0.1
     yield lab.relative("factor", expected, ratio, 2e-4)
     yield lab.at_most("largest factor", np.e, ratio.max(), wrong=2.6)
-    yield lab.relative(
-        "limits of long and of short contexts", np.array([np.e, 1.0]), ratio[[0, -1]], 0.01
-    )
+    name = "limits of long and of short contexts"
+    yield lab.relative(name, np.array([np.e, 1.0]), ratio[[0, -1]], 0.01)
     predicted = np.e * (1 + paper) / (1 + np.e * paper)
     measured = ratio[_RATIOS.index(paper)]
     yield lab.relative("factor at d/L = 0.1, as in Figure 1", predicted, measured, 2e-4)
@@ -73,11 +69,10 @@ def separation(lab: Lab) -> Checks:
     _note_equal(lab, tasks=(_MANY, 3), heads=(1, *heads), of_flow=flow)
     single = _search_grouped(lab, _MANY, 1)
     gains = np.array([single / _search_grouped(lab, _MANY, h) for h in heads])
-    alone = np.array([multitask.single_head(_equal_blocks(_MANY, r)).loss for r in _RATIOS])
-    # Heads that attend to different tasks do not meet: each is the best single head of its own.
+    alone = np.array([multitask.single_head(_blocks(_MANY, r)).loss for r in _RATIOS])
+    # Heads that attend to different tasks do not interact: each is the best head of its group.
     groups = [
-        [h * multitask.single_head(_equal_blocks(_MANY // h, r)).loss for r in _RATIOS]
-        for h in heads
+        [h * multitask.single_head(_blocks(_MANY // h, r)).loss for r in _RATIOS] for h in heads
     ]
     best = _search_grouped(lab, 3, 1)[0] / _search_free(lab)[0]
     flowed = _divided_flows(lab)
@@ -99,52 +94,29 @@ def _divided_task() -> MultiTaskRegression:
     return unit_tasks((_SMALL,) * 4, round(_SMALL / _RATIOS[0]))
 
 
+@once
 def _divided_flows(lab: Lab) -> np.ndarray:
-    """Losses at the end of gradient flow from starts in which head `owners[i]` is ahead on task i,
-    for each of `DIVISIONS`; heads without tasks are zero, and stay so."""
-
-    def compute() -> np.ndarray:
-        task, head = _divided_task(), np.arange(4)[:, None]
-        models = []
-        for owners in DIVISIONS:
-            used = head <= max(owners)
-            omega = np.where(head == np.array(owners), OWN, OTHER) * used
-            values = READ * np.ones((4, 4)) * used
-            models.append(Attention(BalancedSpectral.of(omega, values, task.coordinates)))
-        return gradient_flow_ensemble(
-            models, risk(task, models[0], "large_context"), end=_END, save=SaveAtTimes((0.0, _END)),
-            rtol=1e-6, solver="implicit", progress=False,
-        ).final_losses  # fmt: skip
-
-    return np.asarray(lab.compute(compute))
+    """Losses at the end of gradient flow for each of `DIVISIONS`; heads without tasks are zero, and
+    stay so."""
+    task, head = _divided_task(), np.arange(4)[:, None]
+    ahead = lambda owners: np.where(head == np.array(owners), OWN, OTHER) * (head <= max(owners))
+    models = stack([balanced_heads(ahead(owners), task) for owners in DIVISIONS])
+    return flow_to_end(models, task, _END, "implicit").losses
 
 
 def _note_equal(lab: Lab, **more) -> None:
-    lab.note(sizes=_SIZE, noise=0.0, ratios=_RATIOS, risk="large context", **more)
+    lab.note(sizes=SIZE, noise=0.0, ratios=_RATIOS, risk="large context", **more)
 
 
-def _equal_blocks(tasks: int, ratio: float) -> multitask.Blocks:
-    every = np.ones(tasks)
-    return multitask.Blocks(_SIZE * every, every / _SIZE, 0 * every, _SIZE / ratio)
-
-
-def _equal_risks(tasks: int) -> list:
-    risk = closed_form(unit_tasks((_SIZE,) * tasks, 1))
-    return [risk.at_length(_SIZE / ratio) for ratio in _RATIOS]
+def _blocks(tasks: int, ratio: float) -> multitask.Blocks:
+    return unit_blocks(SIZE, SIZE / ratio, tasks)
 
 
 @once
 def _search_grouped(lab: Lab, tasks: int, heads: int) -> np.ndarray:
-    """Losses over d/L of heads that have equal numbers of tasks, and nothing to do with others."""
-    own = np.arange(heads)[:, None] == np.arange(tasks) % heads
-
-    starts = np.random.default_rng(0).uniform(0.3, 1.2, (len(_RATIOS), tasks)) / _SIZE**0.5
-    return search(_equal_risks(tasks), starts, lambda x: x * own, own).losses
+    return search_groups(risks_along(tasks, _RATIOS), tasks, heads)
 
 
 @once
 def _search_free(lab: Lab) -> np.ndarray:
-    """Losses over d/L of four free heads on three tasks, the best of some starts."""
-    starts = np.random.default_rng(0).normal(size=(len(_RATIOS) * _STARTS, 12)) / _SIZE**0.5
-    shape = lambda x: 0.5 * x.reshape(4, 3)
-    return search(_equal_risks(3), starts, shape, gain=1e-8).best(len(_RATIOS)).losses
+    return search_free(risks_along(3, _RATIOS), tasks=3, heads=4)

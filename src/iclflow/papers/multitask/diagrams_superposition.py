@@ -18,7 +18,7 @@ from .. import Swept, diagram
 
 @dataclasses.dataclass(frozen=True)
 class _Start:
-    """One run: what it has, what theory says of its start, and what became of it."""
+    """One run: its settings, its outcome, and the predictions of theory from its start."""
 
     heads: int
     tasks: int
@@ -48,7 +48,7 @@ _TASKS = [list(range(10 * i, 10 * i + 10)) for i in range(3)]
     paper_tier={"seeds": 1024, "axes": {"model.heads": [1, 2, 3, 4, 5, 6, 8]}},
 )
 def superposition(swept: Swept) -> Drawing:
-    """Tasks for each head, shares of starts with superposition, and losses."""
+    """Tasks per working head, shares of starts with superposition, and losses."""
     starts = _starts(swept)
     heads = sorted({start.heads for start in starts})
     tasks = sorted({start.tasks for start in starts})
@@ -91,41 +91,32 @@ def superposition(swept: Swept) -> Drawing:
 
 
 def _starts(swept: Swept) -> list[_Start]:
-    found = []
-    built = {}
-    for run, heads, owners, shared, loss in swept.rows(
-        "run", "model.heads", "owners", "superposed_heads", "final_loss"
-    ):
-        config = swept.sweep.config(run)
-        if len(owners) not in built:
-            built[len(owners)] = multitask.Blocks.of(cast(MultiTaskRegression, build_task(config)))
-        blocks = built[len(owners)]
+    found, built = [], {}
+    columns = ("run", "model.heads", "owners", "superposed_heads", "final_loss")
+    for run, heads, owners, shared, loss in swept.rows(*columns):
+        tasks = len(owners)
+        # The runs differ in their tasks by the number of these alone.
+        if tasks not in built:
+            task = build_task(swept.sweep.config(run))
+            built[tasks] = multitask.Blocks.of(cast(MultiTaskRegression, task))
         start = swept.trajectory(run).at(0).circuits
-        early = multitask.head_starts(
-            blocks, np.asarray(start.omega()), np.asarray(start.mu()), start.width
-        )
-        ahead = np.argmax(early, axis=0)
+        omega, mu = np.asarray(start.omega()), np.asarray(start.mu())
+        early = multitask.head_starts(built[tasks], omega, mu, start.width)
+        ahead = set(np.argmax(early, axis=0).tolist())
+        predicted = multitask.divided_limit(built[tasks], owners).loss
         found.append(
-            _Start(
-                heads=heads,
-                tasks=len(owners),
-                shared=shared > 0,
-                working=len(set(owners)),
-                loss=loss,
-                theory_loss=multitask.divided_limit(blocks, owners).loss,
-                theory_shared=len(set(ahead.tolist())) < len(owners),
-            )
+            _Start(heads, tasks, shared > 0, len(set(owners)), loss, predicted, len(ahead) < tasks)
         )
     return found
 
 
 def _findings(data: dict[str, np.ndarray], count: int) -> str:
-    """What was measured, as the end of the caption."""
+    """The measured numbers, as the end of the caption."""
     ratio = data["loss"] / data["theory_loss"]
     above = int(np.sum(data["share"][..., 0] > data["theory_share"] + 1e-12))
-    words = (
+    near = 100 * np.mean(np.abs(ratio - 1) < 0.01)
+    return (
         f"Measured, of {count} starts each: the share with superposition lies above the rule in "
+        f"{above} of {data['theory_share'].size} cells; the losses are {np.min(ratio):.4f} to "
+        f"{np.max(ratio):.4f} of theory's, {near:.1f} % of them within 1 %."
     )
-    words += f"{above} of {data['theory_share'].size} cells; the losses are "
-    words += f"{np.min(ratio):.4f} to {np.max(ratio):.4f} of theory's, "
-    return words + f"{100 * np.mean(np.abs(ratio - 1) < 0.01):.1f} % of them within 1 %."

@@ -9,15 +9,15 @@ from ...drawing.style import COLOURS, WIDTHS, fixed_canvas
 from .. import Lab, figure
 
 _HEIGHT = 3.95
-# What belongs to inputs, and what belongs to labels.
+# Colours of parts that read inputs, and of those that read labels.
 _X, _Y = COLOURS[5], COLOURS[4]
 _INPUT: dict[str, Any] = {"facecolor": _X + "55", "edgecolor": "0.25", "lw": 0.8}
 _LABEL: dict[str, Any] = {"facecolor": _Y + "77", "edgecolor": "0.25", "lw": 0.8}
 _ZERO: dict[str, Any] = {"facecolor": "white", "edgecolor": "0.45", "lw": 0.8, "hatch": "//////"}
 _PLAIN: dict[str, Any] = {"facecolor": "white", "edgecolor": "0.25", "lw": 0.8}
-# Attention weights of the small bar chart: softmax of these scores.
+# Scores whose softmax the small bar chart shows.
 _SCORES = np.array([0.3, -0.8, 1.2, -0.2, 0.6, -1.1])
-# Heights of the middle lines of scores and of values, and of the whole.
+# Heights of the rows of scores and of values, in inches as all places here.
 _UP, _DOWN = 2.72, 0.98
 
 
@@ -58,7 +58,7 @@ def architecture(lab: Lab) -> Drawing:
 
 
 def _draw_tokens(panel: Axes) -> None:
-    """Inputs above labels, a column a token; the query's label is not known."""
+    """Draws inputs above labels, one column per token; the query's label is unknown."""
     _text(panel, 0.75, 3.53, "tokens", weight="bold")
     for column in range(4):
         left = 0.42 + 0.17 * column
@@ -77,16 +77,16 @@ def _draw_tokens(panel: Axes) -> None:
 
 
 def _draw_scores(panel: Axes) -> None:
-    """Keys and queries, and the scores that their product gives."""
+    """Draws keys and queries, and the scores of their product."""
     for left, name in ((1.92, "K"), (2.7, "Q")):
         _box(panel, left, _UP - 0.2, 0.42, 0.4, _INPUT, f"${name}_X$")
         _box(panel, left + 0.42, _UP - 0.2, 0.25, 0.4, _LABEL, f"${name}_Y$")
     _text(panel, 2.645, _UP + 0.42, r"$W = K^{\!\top} Q/\sqrt{E}$")
-    _beside(panel, 2.645, _UP - 0.35, r"each $E \times (d + I)$")
+    _note(panel, 2.645, _UP - 0.35, r"each $E \times (d + I)$")
     _arrow(panel, (3.43, _UP), (3.68, _UP))
     _box(panel, 3.75, _UP - 0.2, 0.45, 0.45, _INPUT, "$W_X$")
     _box(panel, 3.75, _UP - 0.45, 0.45, 0.25, _ZERO)
-    _beside(panel, 3.975, _UP - 0.6, "$W_Y = 0$")
+    _note(panel, 3.975, _UP - 0.6, "$W_Y = 0$")
     _arrow(panel, (4.26, _UP), (4.5, _UP))
     _text(panel, 5.06, _UP + 0.26, "scores")
     _text(panel, 5.06, _UP, r"$s_\ell = x_\ell^\top W_X\,q$")
@@ -94,22 +94,23 @@ def _draw_scores(panel: Axes) -> None:
 
 
 def _draw_values(panel: Axes) -> None:
-    """Values and outputs, and what their product reads."""
+    """Draws values and outputs, and the parts of the tokens that their product reads."""
     _box(panel, 1.92, _DOWN - 0.2, 0.42, 0.4, _INPUT, "$V_X$")
     _box(panel, 2.34, _DOWN - 0.2, 0.25, 0.4, _LABEL, "$V_Y$")
     _box(panel, 2.82, _DOWN - 0.14, 0.42, 0.28, _PLAIN, "$O$")
     _text(panel, 2.58, _DOWN + 0.42, "$U = O\\,V$")
-    _beside(panel, 2.255, _DOWN - 0.35, r"$E \times (d + I)$")
-    _beside(panel, 3.03, _DOWN - 0.29, r"$I \times E$")
+    _note(panel, 2.255, _DOWN - 0.35, r"$E \times (d + I)$")
+    _note(panel, 3.03, _DOWN - 0.29, r"$I \times E$")
     _arrow(panel, (3.31, _DOWN), (3.56, _DOWN))
     _box(panel, 3.63, _DOWN - 0.14, 0.42, 0.28, _ZERO)
     _box(panel, 4.05, _DOWN - 0.14, 0.3, 0.28, _LABEL, "$U_Y$")
-    _beside(panel, 3.84, _DOWN - 0.29, "$U_X = 0$")
+    _note(panel, 3.84, _DOWN - 0.29, "$U_X = 0$")
     _arrow(panel, (4.41, _DOWN), (4.62, _DOWN))
 
 
 def _draw_output(panel: Axes) -> np.ndarray:
-    """The softmax as bars, the mean of labels under it, and the sum over heads."""
+    """Draws the softmax as bars, the mean of labels below, and the sum over heads; returns the
+    attention weights."""
     from matplotlib.patches import Rectangle
 
     weights = np.exp(_SCORES) / np.sum(np.exp(_SCORES))
@@ -131,7 +132,7 @@ def _draw_output(panel: Axes) -> np.ndarray:
 
 
 def _draw_key(panel: Axes) -> None:
-    """What colours and hatching mean."""
+    """Draws the key to colours and hatching."""
     entries = ((_INPUT, "reads inputs (X)"), (_LABEL, "reads labels (Y)"),
                (_ZERO, "zero if decomposable"), (_PLAIN, "not split"))  # fmt: skip
     for (look, name), left in zip(entries, (0.95, 2.4, 3.85, 5.55)):
@@ -140,7 +141,7 @@ def _draw_key(panel: Axes) -> None:
 
 
 def _box(panel: Axes, left: float, low: float, wide: float, high: float, look, name="") -> None:
-    """A matrix, with its name in the middle."""
+    """Draws a matrix, with its name in the middle."""
     from matplotlib.patches import Rectangle
 
     panel.add_patch(Rectangle((left, low), wide, high, **look))
@@ -152,8 +153,8 @@ def _text(panel: Axes, x: float, y: float, words: str, **options) -> None:
     panel.text(x, y, words, ha="center", va="center", **options)
 
 
-def _beside(panel: Axes, x: float, y: float, words: str) -> None:
-    """A name that is not in its box."""
+def _note(panel: Axes, x: float, y: float, words: str) -> None:
+    """Writes the size or the name of a matrix outside its box."""
     _text(panel, x, y, words, color="0.25")
 
 

@@ -1,28 +1,31 @@
 """Figures of arXiv 2402.19442 on losses at the end, of attention and of estimators."""
 
-from collections.abc import Callable
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from ... import theory
-from ...drawing import Axes, Drawing
+from ...drawing import Drawing
 from ...drawing.style import COLOURS, canvas, legend_above, log_ticks, shades
 from ...theory import multitask
 from .. import Lab, figure
+from .runs_search import unit_blocks
 
 TASKS, LENGTH = 10, 100
 RATIOS = (0.05, 8.0)
 PENALTIES = (0.05, 5.0)
 _HEADS = (1, 2, 3, 6, 11)
-_CIRCLES = {"ls": "none", "marker": "o", "ms": 4.5, "mfc": "none"}
+_CIRCLES: dict[str, Any] = {"ls": "none", "marker": "o", "ms": 4.5, "mfc": "none"}
+
+Losses = Callable[[multitask.Blocks], np.ndarray]
 
 
 class Convention(NamedTuple):
-    """What λ = σ² = 1 and a penalty may mean.
+    """A reading of λ = σ² = 1 and of penalties, which the paper leaves open.
 
-    - `a_task`: whether λd, the variance of the signal of a label, is 1, or λ, of a coefficient.
-    - `counted`: of penalties, as for `multitask.ridge`.
+    - `a_task`: whether the variance 1 is that of a label's signal, λd, or of a coefficient, λ.
+    - `counted`: how penalties count, as in `multitask.ridge`.
     """
 
     name: str
@@ -32,24 +35,60 @@ class Convention(NamedTuple):
 
     def blocks(self, size: float, tasks: int = 1) -> multitask.Blocks:
         """Equal tasks with noise 1 at L = 100."""
+        if self.a_task:
+            return unit_blocks(size, LENGTH, tasks, noise=1.0)
         ones = np.ones(tasks)
-        signal = ones / size if self.a_task else ones
-        return multitask.Blocks(size * ones, signal, ones, float(LENGTH))
+        return multitask.Blocks(size * ones, ones, ones, float(LENGTH))
 
 
 A_TASK = Convention("a_task", "λd̄ = σ² = 1, penalty × L", True, "per sample")
 A_COORDINATE = Convention("a_coordinate", "λ = σ² = 1, penalty once", False, "once")
 
 
-def _shares(losses: np.ndarray, blocks: multitask.Blocks) -> float:
-    """The loss as a share of the signal."""
-    return float(np.sum(losses) / np.sum(blocks.power))
+class Curve(NamedTuple):
+    """One predictor in a panel: a line for large d and L, and circles at L = 100.
+
+    - `keys`: the names of both in the data.
+    - `tasks`: the numbers of equal tasks that both are computed for.
+    """
+
+    label: str
+    colour: Any
+    limit: Losses
+    finite: Losses
+    keys: tuple[str, str]
+    tasks: tuple[int, int] = (1, 1)
+    dashes: str = "-"
 
 
-def _sizes(lab: Lab) -> np.ndarray:
-    """Sizes of blocks at which there are markers."""
+def _draw_panels(
+    lab: Lab, height: float, points: int, curves: Callable[[Convention], Iterator[Curve]]
+):
+    """Both conventions side by side: the figure, its panels and its data."""
     sizes = np.round(LENGTH * np.geomspace(*RATIOS, lab.scaled(6, 17, 33))).astype(int)
-    return np.union1d(sizes, LENGTH)  # where double descent has its peak
+    sizes = np.union1d(sizes, LENGTH)  # where double descent has its peak
+    ratios = np.geomspace(*RATIOS, points)
+    figure, panels = canvas("double", height, 1, 2, sharey=True)
+    data = {"ratio": ratios, "size": sizes}
+    for panel, by in zip(panels, (A_TASK, A_COORDINATE)):
+        for curve in curves(by):
+            line = _along(ratios * LENGTH, by, curve.tasks[0], curve.limit)
+            circles = _along(sizes, by, curve.tasks[1], curve.finite)
+            look = {"color": curve.colour, "lw": 1.6, "ls": curve.dashes}
+            panel.plot(ratios, line, label=curve.label, **look)
+            panel.plot(sizes / LENGTH, circles, color=curve.colour, **_CIRCLES)
+            for key, values in zip(curve.keys, (line, circles)):
+                data[f"{key}_{by.name}"] = values
+        panel.set(xscale="log", xlabel="d̄ / L")
+        log_ticks(panel.xaxis, (0.05, 0.1, 0.2, 0.5, 1, 2, 5))
+    panels[0].set_ylabel("loss / signal")
+    return figure, panels, data
+
+
+def _along(sizes: np.ndarray, by: Convention, tasks: int, losses: Losses) -> np.ndarray:
+    """Losses over block sizes, as shares of the signal."""
+    blocks = [by.blocks(float(size), tasks) for size in sizes]
+    return np.asarray([float(np.sum(losses(at)) / np.sum(at.power)) for at in blocks])
 
 
 @figure(
@@ -67,29 +106,28 @@ def _sizes(lab: Lab) -> np.ndarray:
 )
 def bound_and_bayes(lab: Lab) -> Drawing:
     """The bound for several numbers of heads and the smallest loss of any predictor."""
-    ratios, sizes = np.geomspace(*RATIOS, lab.scaled(60, 120, 120)), _sizes(lab)
-    figure, panels = canvas("double", 3.1, 1, 2, sharey=True)
-    data = {"ratio": ratios, "size": sizes}
+    figure, panels, data = _draw_panels(lab, 3.1, lab.scaled(60, 120, 120), _bounds)
     for panel, by in zip(panels, (A_TASK, A_COORDINATE)):
-        for heads, colour in zip(_HEADS, shades(len(_HEADS))):
-            bound = lambda at, heads=heads: multitask.lower_bound(at, heads).losses
-            curve = _along(ratios * LENGTH, by, TASKS, bound)
-            panel.plot(ratios, curve, color=colour, lw=1.6, label=f"bound, H = {heads}")
-            data[f"bound_{heads}_{by.name}"] = curve
-            found = _along(sizes, by, TASKS, lambda at, heads=heads: _attain_bound(at, heads))
-            panel.plot(sizes / LENGTH, found, color=colour, **_CIRCLES)
-            data[f"attained_{heads}_{by.name}"] = found
-        curve = _along(ratios * LENGTH, by, 1, multitask.bayes_limit)
-        panel.plot(ratios, curve, color="0.25", lw=1.6, ls="-.", label="Bayes (MMSE)")
-        found = _along(sizes, by, 1, multitask.bayes)
-        panel.plot(sizes / LENGTH, found, color="0.25", **_CIRCLES)
-        data |= {f"bayes_limit_{by.name}": curve, f"bayes_{by.name}": found}
         panel.plot([], [], color="0.4", label="heads that attain it; Bayes at L = 100", **_CIRCLES)
-        _name_axes(panel, by.title.split(",")[0])
-    panels[0].set_ylabel("loss / signal")
+        panel.set_title(by.title.split(",")[0])
     panels[0].set_ylim(0, 1.03)
     legend_above(figure, panels[0], columns=4)
     return Drawing(figure, data, _settings(heads=_HEADS))
+
+
+def _bounds(by: Convention) -> Iterator[Curve]:
+    for heads, colour in zip(_HEADS, shades(len(_HEADS))):
+        yield Curve(
+            f"bound, H = {heads}", colour,
+            lambda at, heads=heads: multitask.lower_bound(at, heads).losses,
+            lambda at, heads=heads: _attain_bound(at, heads),
+            (f"bound_{heads}", f"attained_{heads}"), (TASKS, TASKS),
+        )  # fmt: skip
+    yield _bayes("Bayes (MMSE)", ("bayes_limit", "bayes"))
+
+
+def _bayes(label: str, keys: tuple[str, str]) -> Curve:
+    return Curve(label, "0.25", multitask.bayes_limit, multitask.bayes, keys, dashes="-.")
 
 
 def _attain_bound(blocks: multitask.Blocks, heads: int) -> np.ndarray:
@@ -118,56 +156,37 @@ def _attain_bound(blocks: multitask.Blocks, heads: int) -> np.ndarray:
     number=5,
 )
 def losses(lab: Lab) -> Drawing:
-    """Ridge, Bayes, one head a task and one head for all, under two conventions."""
-    ratios, sizes = np.geomspace(*RATIOS, lab.scaled(80, 240, 240)), _sizes(lab)
-    figure, panels = canvas("double", 3.3, 1, 2, sharey=True)
-    data = {"ratio": ratios, "size": sizes}
+    """Ridge, Bayes, one head per task and one head for all, under two conventions."""
+    figure, panels, data = _draw_panels(lab, 3.3, lab.scaled(80, 240, 240), _estimators)
     for panel, by in zip(panels, (A_TASK, A_COORDINATE)):
-        for name, colour, line, marker in _estimators(by):
-            curve, found = line(ratios * LENGTH), marker(sizes)
-            dashes = "-." if name.startswith("Bayes") else "-"
-            panel.plot(ratios, curve, color=colour, lw=1.6, ls=dashes, label=name)
-            panel.plot(sizes / LENGTH, found, color=colour, **_CIRCLES)
-            key = name.split(",")[0].replace(" ", "_")
-            data |= {f"{key}_{by.name}": curve, f"{key}_finite_{by.name}": found}
         panel.plot([], [], color="0.4", lw=1.6, label="lines: large d and L")
         panel.plot([], [], color="0.4", label="circles: exact at L = 100", **_CIRCLES)
-        _name_axes(panel, by.title)
-    panels[0].set(ylabel="loss / signal", ylim=(0, 2.1))
+        panel.set_title(by.title)
+    panels[0].set_ylim(0, 2.1)
     legend_above(figure, panels[0], columns=4)
     return Drawing(figure, data, _settings(penalties=PENALTIES, exact="quadrature"))
 
 
-def _estimators(by: Convention):
-    """Name, colour, closed form and exact value of each estimator, over block sizes."""
+def _estimators(by: Convention) -> Iterator[Curve]:
     for penalty, colour in zip(PENALTIES, COLOURS[1:]):
-        yield (
-            f"ridge {penalty:g}",
-            colour,
-            lambda at, p=penalty: _along(
-                at, by, 1, lambda each: multitask.ridge_limit(each, p, by.counted)
-            ),
-            lambda at, p=penalty: _along(
-                at, by, 1, lambda each: multitask.ridge(each, p, by.counted)
-            ),
-        )
-    yield (
-        "Bayes, MMSE",
-        "0.25",
-        lambda at: _along(at, by, 1, multitask.bayes_limit),
-        lambda at: _along(at, by, 1, multitask.bayes),
+        key = f"ridge_{penalty:g}"
+        yield Curve(
+            f"ridge {penalty:g}", colour,
+            lambda at, p=penalty: multitask.ridge_limit(at, p, by.counted),
+            lambda at, p=penalty: multitask.ridge(at, p, by.counted),
+            (key, f"{key}_finite"),
+        )  # fmt: skip
+    yield _bayes("Bayes, MMSE", ("Bayes", "Bayes_finite"))
+    heads = (
+        ("one head a task", "GF-ICL", COLOURS[0], multitask.gradient_flow_limit, 1),
+        ("one head for 10 tasks", "OptS-ICL", COLOURS[3], multitask.single_head, TASKS),
     )
-    attention = (
-        ("one head a task, GF-ICL", COLOURS[0], multitask.gradient_flow_limit, 1),
-        ("one head for 10 tasks, OptS-ICL", COLOURS[3], multitask.single_head, TASKS),
-    )
-    for name, colour, solution, shared in attention:
-        yield (
-            name,
-            colour,
-            lambda at, s=solution: _along(at, by, TASKS, lambda each: s(each).losses),
-            lambda at, n=shared: _along(at, by, 1, lambda each: _exact_head(each, n)),
-        )
+    for name, short, colour, solution, shared in heads:
+        key = name.replace(" ", "_")
+        yield Curve(
+            f"{name}, {short}", colour, lambda at, s=solution: s(at).losses,
+            lambda at, n=shared: _exact_head(at, n), (key, f"{key}_finite"), (TASKS, 1),
+        )  # fmt: skip
 
 
 def _exact_head(blocks: multitask.Blocks, shared: int) -> np.ndarray:
@@ -183,19 +202,6 @@ def _exact_head(blocks: multitask.Blocks, shared: int) -> np.ndarray:
         theory.Setting(dim, blocks.length, relative), dim**-0.5, float(part * dim**0.5)
     )
     return blocks.power * (risk - relative)
-
-
-def _along(
-    sizes: np.ndarray, by: Convention, tasks: int, losses: Callable[[multitask.Blocks], np.ndarray]
-) -> np.ndarray:
-    """Losses over block sizes, as shares of the signal."""
-    found = [by.blocks(float(size), tasks) for size in sizes]
-    return np.asarray([_shares(losses(each), each) for each in found])
-
-
-def _name_axes(panel: Axes, title: str) -> None:
-    panel.set(xscale="log", xlabel="d̄ / L", title=title)
-    log_ticks(panel.xaxis, (0.05, 0.1, 0.2, 0.5, 1, 2, 5))
 
 
 def _settings(**more) -> dict:

@@ -5,14 +5,26 @@ from typing import Any
 import numpy as np
 from scipy.interpolate import CubicSpline
 
-from ...analysis import Phases, decomposition, learning_phases
+from ...analysis import Phases, Preservation, decomposition, learning_phases
 from ...drawing import Axes, Drawing
 from ...drawing.heads import draw_circuit
 from ...drawing.marks import plot_circles, plot_theory, remark
 from ...drawing.style import COLOURS, LEVEL, THEORY, WIDTHS, canvas, legend_above, levels
 from ...theory import multitask
 from .. import Lab, figure
-from .runs import CONTEXT, END, OTHER, OWN, READ, SIZES, WIDTH, full_flow, paper_task, paper_values
+from .runs import (
+    CONTEXT,
+    END,
+    OTHER,
+    OWN,
+    READ,
+    SIZES,
+    WIDTH,
+    full_flow,
+    paper_limits,
+    paper_task,
+    paper_values,
+)
 
 SETTING = {
     "sizes": SIZES, "context": CONTEXT, "noise": 0.0, "signal": 1.0, "width": WIDTH,
@@ -20,13 +32,20 @@ SETTING = {
 }  # fmt: skip
 # The paper's Figure 3 starts at its t = 4, which is our 8.
 _LATE, _LATE_MU = 8.0, 1.0
-# Where heads alone take over from the full flow.
+# When a head alone with its task takes over from the full flow.
 _HANDOVER = 10.0
 
 
 def blocks() -> multitask.Blocks:
     """The numbers of the paper's task."""
     return multitask.Blocks.of(paper_task())
+
+
+def _singular_values(lab: Lab) -> Preservation:
+    """ω and μ along the flow of full factors."""
+    found = decomposition(full_flow(lab), paper_task()).preservation
+    assert found is not None
+    return found
 
 
 @figure(
@@ -43,33 +62,31 @@ def blocks() -> multitask.Blocks:
     number=1,
 )
 def phases(lab: Lab) -> Drawing:
-    """All ω and μ, the loss with its three phases, and what heads attend to at the end."""
-    run, at = full_flow(lab), blocks()
-    found = decomposition(run, paper_task()).preservation
-    assert found is not None
-    limit, bound = multitask.gradient_flow_limit(at).loss, multitask.lower_bound(at, 3).loss
+    """All ω and μ, the loss with its three phases, and the attention of all heads at the end."""
+    run, found, at = full_flow(lab), _singular_values(lab), blocks()
+    limit, bound = paper_limits()
     edges = learning_phases(run, floor=limit)
     fine = np.linspace(0.0, END, 481)  # among these are the saved times
     flow = multitask.spectral_flow(at, fine, *paper_values(), WIDTH)
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTHS["double"], 6.2), layout="constrained")
-    # Apart, so that names beside the heat map do not move the panels above.
+    # Separate subfigures, so that names beside the heat map do not shift the panels above.
     halves: Any = figure.subfigures(2, 1, height_ratios=(1.75, 1))
     upper, lower = halves
     panels = upper.subplots(2, 3).ravel()
     below, side = lower.subplots(1, 2, width_ratios=(2.2, 1))
     for letter, panel in zip("abcdefgh", (*panels, below, side)):
         panel.set_title(letter, loc="left", fontweight="bold")
-    limits = [np.diag(each)[0] for each in multitask.limit_heads(at)]
+    limits = [each[0, 0] for each in multitask.limit_heads(at)]
     rows = zip("ωμ", (found.omega, found.mu), (flow.omega, flow.mu), limits)
     for row, (name, values, predicted, last) in enumerate(rows):
         for i, panel in enumerate(panels[3 * row : 3 * row + 3]):
             for h in range(3):
-                # Heads that coincide are both seen: the later one is the narrower.
+                # Heads that coincide are both visible: the later one is narrower.
                 wide = 2.0 if h == i else (3.6 if h == (i == 0) else 2.0)
                 panel.plot(found.times, values[:, h, i], color=COLOURS[h], lw=wide)
-            # Own head and others: those of the others are the same.
+            # The own head and one other: the others coincide.
             plot_theory(panel, fine, predicted[:, [i, (i + 1) % 3], i])
             levels(panel, [last])
             top = 1.08 * float(values.max())
@@ -85,14 +102,8 @@ def phases(lab: Lab) -> Drawing:
     plot_theory(below, fine, flow.loss)
     levels(below, [limit, bound])
     for level, name, above in ((limit, "one head a task", 1), (bound, "lower bound, H = 3", 0)):
-        remark(
-            below,
-            f"{name}: {level:.2f}",
-            (39.5, level),
-            (0, 2 * above - 1),
-            ha="right",
-            va="bottom" if above else "top",
-        )
+        side_of_line = {"ha": "right", "va": "bottom" if above else "top"}
+        remark(below, f"{name}: {level:.2f}", (39.5, level), (0, 2 * above - 1), **side_of_line)
     _draw_ends(side, found.omega[-1])
     lines = [panel.get_lines() for panel in panels[:3]]
     upper.legend(
@@ -115,7 +126,7 @@ def phases(lab: Lab) -> Drawing:
 
 
 def _draw_loss(panel: Axes, times: np.ndarray, losses: np.ndarray, edges: Phases) -> None:
-    """The loss, on the three phases in grey."""
+    """Draws the loss over the three phases, which are shades of grey."""
     ends = (0.0, edges.emergence, edges.convergence, 40.0)
     names = (f"warm-up\nto {ends[1]:.1f}", f"emergence\nto {ends[2]:.1f}", "convergence")
     for low, high, name, grey in zip(ends, ends[1:], names, ("0.97", "0.87", "0.97")):
@@ -126,7 +137,7 @@ def _draw_loss(panel: Axes, times: np.ndarray, losses: np.ndarray, edges: Phases
 
 
 def _draw_ends(panel: Axes, omega: np.ndarray) -> None:
-    """ω at the end as a heat map, heads below each other."""
+    """Draws ω at the end as a heat map, one row per head."""
     draw_circuit(panel, omega, 0.4)
     for h, row in enumerate(omega):
         for i, value in enumerate(row):
@@ -155,10 +166,8 @@ def _draw_ends(panel: Axes, omega: np.ndarray) -> None:
     number=3,
 )
 def approximate_dynamics(lab: Lab) -> Drawing:
-    """The head of a task by itself, against all heads together."""
-    run, at = full_flow(lab), blocks()
-    found = decomposition(run, paper_task()).preservation
-    assert found is not None
+    """The head of a task alone, beside all heads together."""
+    found, at = _singular_values(lab), blocks()
     omega, mu = found.omega[:, 0, 0], found.mu[:, 0, 0]
     late = np.linspace(0.0, 30.0 - _LATE, 300)
     start = np.full(3, OWN)
@@ -194,7 +203,7 @@ def approximate_dynamics(lab: Lab) -> Drawing:
     c.plot(grid[:, 0], velocity, color=COLOURS[4], ls=(0, (5, 1.2)), lw=1.3, zorder=4)
     c.axhline(0.0, color="0.6", lw=0.7)
     c.set(xlabel="ω", ylabel="dω/dt", xlim=(0, 0.36))
-    limits = [np.diag(each)[0] for each in multitask.limit_heads(at)]
+    limits = [each[0, 0] for each in multitask.limit_heads(at)]
     levels(a, [limits[1]])
     levels(b, [limits[0]], label="limit (theory)")
     c.axvline(limits[0], **LEVEL)

@@ -11,6 +11,7 @@ from ...tasks import isotropic
 from ...theory import multitask
 from .. import Lab, figure
 from .figures_losses import A_TASK, LENGTH, PENALTIES, RATIOS
+from .runs_curved import sample_softmax
 
 _LENGTHS = (100, 10_000)
 _SHORT = (20, 100)
@@ -29,7 +30,7 @@ _DIM = 10
     variance.""",
 )
 def regimes(lab: Lab) -> Drawing:
-    """How concentrated attention is against the deviation of its scores."""
+    """How concentrated attention is, against the deviation of its scores."""
     draws = lab.scaled(200, 2000, 20_000)
     figure, panels = canvas("double", 4.9, 2, 2)
     data: dict[str, np.ndarray] = {}
@@ -40,7 +41,10 @@ def regimes(lab: Lab) -> Drawing:
         exact = np.asarray([multitask.concentration(a, length) for a in fine])
         first = fine[fine < 1.25 * edges.exponential]
         order = np.asarray([multitask.exponential_concentration(a, length) for a in first])
-        sampled = np.asarray([_sample_softmax(a, length, draws, i) for i, a in enumerate(marked)])
+        # Long contexts get fewer draws: they cost more, and fluctuate less.
+        count = min(draws, 6_000_000 // length)
+        sampled = [sample_softmax(a, length, count, seed) for seed, a in enumerate(marked)]
+        sampled = np.asarray(sampled).reshape(len(marked), 4)
         scale = lambda a, length=length: length * np.exp(-(a**2))
         panel.plot(fine, scale(fine) * exact, color=colour, label=f"exact, L = {length:,}")
         plot_theory(panel, first, np.where(order > 0, scale(first) * order, np.nan))
@@ -48,7 +52,7 @@ def regimes(lab: Lab) -> Drawing:
                        fmt="o", mfc="none", color=colour, zorder=6)  # fmt: skip
         low = scale(end) * exact[-1]
         panel.set(yscale="log", ylim=(low / 2, (2 / low) ** 0.15), xlim=(0, end))
-        panel.set(xlabel="standard deviation of scores a", ylabel="L E|p|² exp(−a²)")
+        panel.set(ylabel="L E|p|² exp(−a²)")
         _name_regimes(panel, edges, end)
         for below, values, error in zip(panels[2:], sampled[:, [2, 0]].T, sampled[:, [3, 1]].T):
             below.errorbar(marked, values, error, fmt="o", mfc="none", color=colour, zorder=6)
@@ -62,39 +66,19 @@ def regimes(lab: Lab) -> Drawing:
         data |= {f"sampled_deviation_{name}": marked, f"sampled_{name}": sampled}
         data |= {f"edges_{name}": np.asarray(edges)}
     plot_theory(panels[2], [0, 2.5], [0, 2.5])
-    panels[2].set(
-        ylabel=r"signal $E\,\Sigma_\ell\,p_\ell s_\ell$", xlabel="standard deviation of scores a"
-    )
-    panels[3].set(ylabel="variance E|p|²", yscale="log", xlabel="standard deviation of scores a")
+    for panel in panels:
+        panel.set_xlabel("standard deviation of scores a")
+    panels[2].set(ylabel=r"signal $E\,\Sigma_\ell\,p_\ell s_\ell$")
+    panels[3].set(ylabel="variance E|p|²", yscale="log")
     plot_theory(panels[1], [], [], "for long contexts")
     panels[1].errorbar([], [], [], fmt="o", mfc="none", color="0.4", label="Monte Carlo")
     legend_above(figure, panels[0], panels[1])
-    settings = {
-        "contexts": _LENGTHS,
-        "draws": draws,
-        "seed": "0, 1, …",
-        "edges": "√(½ log L), √(2 log L)",
-    }
-    return Drawing(figure, data, settings)
-
-
-def _sample_softmax(
-    a: float, length: int, draws: int, seed: int
-) -> tuple[float, float, float, float]:
-    """E|p|² and E Σps with their standard errors, over softmax of normal scores."""
-    rng, found = np.random.default_rng(seed), []
-    for _ in range(-(-min(draws, 6_000_000 // length) // 100)):
-        scores = rng.normal(size=(100, length))
-        weight = np.exp(a * (scores - scores.max(1, keepdims=True)))
-        weight /= weight.sum(1, keepdims=True)
-        found.append(np.stack([np.sum(weight**2, 1), np.sum(weight * scores, 1)], 1))
-    values = np.concatenate(found)
-    mean, error = values.mean(0), values.std(0, ddof=1) / len(values) ** 0.5
-    return float(mean[0]), float(error[0]), float(mean[1]), float(error[1])
+    settings = {"contexts": _LENGTHS, "draws": draws, "seed": "0, 1, …"}
+    return Drawing(figure, data, settings | {"edges": "√(½ log L), √(2 log L)"})
 
 
 def _name_regimes(panel: Axes, edges: multitask.RegimeEdges, end: float) -> None:
-    """Thresholds as lines, and the names of what is between them."""
+    """Draws the edges of the regimes, and names the regimes between them."""
     ends = (0.0, *edges, end)
     for low, high, name in zip(ends, ends[1:], ("exponential", "crossover", "saturated")):
         panel.annotate(name, ((low + high) / 2, 0.99), xycoords=("data", "axes fraction"),
@@ -118,7 +102,7 @@ def _name_regimes(panel: Axes, edges: multitask.RegimeEdges, end: float) -> None
     sharper.""",
 )
 def regularisation(lab: Lab) -> Drawing:
-    """What attention shrinks, beside ridge; and what noise does to how spread out it is."""
+    """How much attention shrinks, beside ridge, and how noise changes its spread."""
     ratios = np.geomspace(*RATIOS, 120)
     marked = np.geomspace(*RATIOS, lab.scaled(5, 9, 15))
     at = [A_TASK.blocks(LENGTH * ratio) for ratio in ratios]
@@ -188,7 +172,7 @@ def _ridge_gain(penalty: float, ratio: float) -> float:
 
 
 def _spectra(ratio: float, draws: int) -> np.ndarray:
-    """Eigenvalues of the covariances of sampled contexts, zeros included."""
+    """Eigenvalues of the covariances of sampled contexts, including zeros."""
     rng, size = np.random.default_rng(0), round(LENGTH * ratio)
     inputs = rng.normal(size=(draws, size, LENGTH)) / LENGTH**0.5
     if size > LENGTH:  # the same eigenvalues, but for zeros

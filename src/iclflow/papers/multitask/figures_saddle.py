@@ -7,30 +7,31 @@ import numpy as np
 
 from ...analysis import wilson
 from ...drawing import Drawing
+from ...drawing.loss import set_log_time
 from ...drawing.marks import plot_circles, plot_theory
 from ...drawing.style import COLOURS, LEVEL, canvas, legend_above, level_names, levels, shades
-from ...flows import SaveAtTimes, gradient_flow_ensemble, init_many
-from ...loss_plot import set_log_time
+from ...flows import init_many
 from ...models import Attention, BalancedSpectral
-from ...risks import risk
 from ...theory import multitask
 from .. import Lab, figure, once
 from .figures_phases import SETTING, blocks
 from .runs import (
+    IMBALANCES,
     OWN,
     READ,
-    SIZES,
     WIDTH,
     balanced_flow,
-    blocks_of_sizes,
     full_flow,
     imbalanced_flows,
+    imbalanced_theory,
+    paper_limits,
     paper_task,
     paper_values,
 )
-from .runs_starts import SPREAD, random_ends
+from .runs_starts import END, SPREAD, Ends, flow_to_end, random_ends
 
-# Where the law of the saddle takes over from the balanced flow, and how far weights are to go.
+# The time from which on the law of the saddle replaces the balanced flow, and the size of negative
+# weights that counts as escaped.
 _FROM, _GONE = 20.0, 0.1
 _NAMES = {0.0: "0", 1e-6: "10⁻⁶", 1e-3: "10⁻³", 0.1: "0.1"}
 _OUTCOMES = ("one task a head", "two share a head", "all on one head")
@@ -50,20 +51,16 @@ _OUTCOMES = ("one task a head", "two share a head", "all on one head")
 )
 def saddle(lab: Lab) -> Drawing:
     """The loss of starts in balance and out of it, and when weights leave the saddle."""
-    runs, at = imbalanced_flows(lab), blocks()
-    omega, mu = paper_values()
-    found = {float(delta): run for delta, run in zip(_imbalances(runs), runs)}
+    found = dict(zip(IMBALANCES, imbalanced_flows(lab)))
     drawn = tuple(_NAMES)
-    limit, bound = multitask.gradient_flow_limit(at).loss, multitask.lower_bound(at, 3).loss
+    limit, bound = paper_limits()
     fine = np.append(0.0, np.geomspace(2.0, 1000.0, 400))
     figure, (a, b) = canvas("double", 3.0, 1, 2, width_ratios=(1.5, 1))
     data: dict[str, np.ndarray] = {"theory_time": fine, "imbalance": np.asarray(drawn)}
     for delta, colour in zip(drawn, shades(len(drawn))):
-        imbalance = multitask.relative_imbalance(mu, delta)
-        flow = multitask.spectral_flow(at, fine, omega, mu, WIDTH, value_imbalance=imbalance)
+        flow = imbalanced_theory(fine, delta)
         times, losses = _join_losses(lab, found.get(delta))
-        # Points are dense up to here, and few beyond.
-        dense = times < 100
+        dense = times < 100  # points are few beyond
         a.plot(times[dense], losses[dense], color=colour, label=f"δ = {_NAMES[delta]}")
         plot_circles(a, times[~dense], losses[~dense], colour, zorder=6)
         plot_theory(a, fine[1:], flow.loss[1:])
@@ -85,16 +82,8 @@ def saddle(lab: Lab) -> Drawing:
     return Drawing(figure, data, SETTING | settings)
 
 
-def _imbalances(runs) -> np.ndarray:
-    """δ of each run, from the factors that it starts with: o/v = (1 + δ)²."""
-    starts = [run.at(0) for run in runs]
-    return np.asarray(
-        [float(f"{np.sqrt(m.circuits.O[0, 0] / m.circuits.V[0, 0]) - 1:.6g}") for m in starts]
-    )
-
-
 def _join_losses(lab: Lab, run) -> tuple[np.ndarray, np.ndarray]:
-    """Times and losses of a run; in balance those of two, of which the second is the longer."""
+    """Times and losses of a run; in balance those of full factors, then of the longer flow."""
     if run is not None:
         return np.asarray(run.times), np.asarray(run.losses)
     early, late = full_flow(lab), balanced_flow(lab)
@@ -103,7 +92,7 @@ def _join_losses(lab: Lab, run) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _law(delta: float) -> float:
-    """When weights on labels of others have left the saddle, by its slope there."""
+    """When weights on labels of other tasks leave the saddle, by the slope there."""
     at, (omega, mu) = blocks(), paper_values()
     start = multitask.spectral_flow(at, [0.0, _FROM], omega, mu, WIDTH).mu[-1, 0, 1]
     imbalance = float(multitask.relative_imbalance(READ, delta))
@@ -111,7 +100,7 @@ def _law(delta: float) -> float:
 
 
 def _draw_escapes(panel, found: dict, data: dict[str, np.ndarray]) -> None:
-    """When weights on labels of others have left, against the imbalance."""
+    """When weights on labels of other tasks have left the saddle, against the imbalance."""
     deltas = np.asarray([delta for delta in sorted(found) if delta < 0.01])
     left = []
     for delta in deltas:
@@ -143,16 +132,15 @@ def _draw_escapes(panel, found: dict, data: dict[str, np.ndarray]) -> None:
 def outcomes(lab: Lab) -> Drawing:
     """Losses at the end of random starts, by how many heads have a task."""
     at = blocks()
-    three = random_ends(lab).with_heads(3)
-    ends = {2: random_ends(lab).with_heads(2)[2:], 3: three[2:], 6: _six_heads(lab)}
+    few = random_ends(lab)
+    ends = {2: few.with_heads(2), 3: few.with_heads(3), 6: _six_heads(lab)}
     owners = ([0, 1, 2], [0, 0, 1], [0, 0, 0])
     expected = np.asarray([multitask.divided_limit(at, row).loss for row in owners])
     figure, (a, b, c) = canvas("double", 2.9, 1, 3)
     data = {"predicted_losses": expected}
     colours = COLOURS[3:6]
-    for heads, (omega, mu, losses) in ends.items():
-        kinds = 3 - np.asarray([len(set(row)) for row in np.argmax(omega * mu, 1).tolist()])
-        data |= {f"loss_H{heads}": losses, f"outcome_H{heads}": kinds}
+    for heads, found in ends.items():
+        data |= {f"loss_H{heads}": found.losses, f"outcome_H{heads}": 3 - found.working}
     kinds, losses = data["outcome_H3"], data["loss_H3"]
     edges, tails = np.arange(6.05, 14.1, 0.25), np.linspace(-14, -1, 40)
     for k, (name, colour) in enumerate(zip(_OUTCOMES, colours)):
@@ -179,32 +167,21 @@ def outcomes(lab: Lab) -> Drawing:
     c.set_xticks(range(len(ends)), [f"H = {h}\n({len(data[f'loss_H{h}'])})" for h in ends])
     c.set(ylabel="share of starts", ylim=(0, 1))
     legend_above(figure, a)
-    settings = {"spread": SPREAD, "starts": [len(data[f"loss_H{h}"]) for h in ends], "end": 200.0}
+    settings = {"spread": SPREAD, "starts": [len(data[f"loss_H{h}"]) for h in ends], "end": END}
     settings |= {"heads": list(ends), "weights": "balanced singular values", "seeds": [5, 6]}
     return Drawing(figure, data, SETTING | settings)
 
 
 @once
-def _six_heads(lab: Lab) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """ω, μ and the loss at the end of random starts like those of the claims, with six heads."""
-    sets, task = blocks_of_sizes(SIZES), paper_task()
+def _six_heads(lab: Lab) -> Ends:
+    """Ends of random starts like those of the claims, with six heads."""
+    task = paper_task()
 
     def start(key) -> Attention[BalancedSpectral]:
         first, second = jr.split(key)
-        model = Attention.balanced(first, sets, 6, OWN, READ, SPREAD, width=WIDTH)
-        uneven = model.circuits.read * jnp.sqrt(
-            1 - SPREAD * jr.uniform(second, model.circuits.read.shape)
-        )
-        return eqx.tree_at(lambda each: each.circuits.read, model, uneven)
+        model = Attention.balanced(first, task.coordinates, 6, OWN, READ, SPREAD, width=WIDTH)
+        uneven = jnp.sqrt(1 - SPREAD * jr.uniform(second, model.circuits.read.shape))
+        return eqx.tree_at(lambda each: each.circuits.read, model, model.circuits.read * uneven)
 
     models = init_many(start, jr.split(jr.key(6), lab.scaled(16, 256, 1024)))
-    runs = gradient_flow_ensemble(
-        models, risk(task, start(jr.key(0)), "large_context"), end=200.0,
-        save=SaveAtTimes((0.0, 200.0)), rtol=1e-6, progress=False,
-    )  # fmt: skip
-    values = [
-        (np.asarray(run.final.circuits.omega()), np.asarray(run.final.circuits.mu()))
-        for run in runs
-    ]
-    omega, mu = (np.stack(each) for each in zip(*values))
-    return omega, mu, np.asarray(runs.final_losses)
+    return flow_to_end(models, task, END, "auto")

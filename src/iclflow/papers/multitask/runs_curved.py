@@ -1,4 +1,4 @@
-"""The exact loss of one softmax head on labels that are not linear (arXiv 2402.19442).
+"""Moments of softmax attention, and the exact loss of one head on labels that are not linear.
 
 Labels are Σ_j β_j h(x_j) with the normalised Hermite polynomial h of degree k and β ~ N(0, I/d), so
 that they have the variance 1 and different coordinates do not meet. With r = |q|, c = q_j/r and the
@@ -6,7 +6,7 @@ component s of a token along q, x_j = cs + √(1 − c²)z, where attention does
 
 h_k(x_j) = Σ_m C(k, m)^½ c^m (1 − c²)^{(k−m)/2} h_m(s) h_{k−m}(z).
 
-What is left are means over attention p of powers of s, through 1/Z = ∫ e^{−tZ} dt.
+The remaining means over attention p of powers of s follow through 1/Z = ∫ e^{−tZ} dt.
 """
 
 import math
@@ -14,7 +14,9 @@ import math
 import numpy as np
 import scipy.special
 
-# Of the integrals over s, log t and r, and over c, where the integrand is a polynomial: with these
+from ..softmax.runs_sampling import Sampled
+
+# Nodes of the integrals over s, log t, r and c (where the integrand is a polynomial): with these
 # the moments are right to 1e-10 up to ωr = 3.
 _SCORES = np.linspace(-9.0, 9.0, 241)
 _LEVELS = np.arange(-34.0, 14.0, 0.1)
@@ -29,7 +31,7 @@ def curved_loss(omega: float, mu: float, dim: int, length: int, degree: int) -> 
     along = [_binomial(cosine, degree, m) @ shares for m in range(degree + 1)]
     total = 0.0
     for weight, radius in zip(weights, np.sqrt(2 * half)):
-        # Far out where attention is one token's nothing is left of the weight of the radius.
+        # So far out, where attention is on a single token, the radius has no weight left.
         if weight < 1e-14:
             continue
         mean, square, own = attention_moments(omega * radius, length, degree)
@@ -55,6 +57,18 @@ def attention_moments(slope: float, length: int, degree: int) -> tuple[float, fl
     own = length * step * (shape**2 * density) @ (twice.T @ rest)
     pairs = length * (length - 1) * step * np.sum(first**2 * np.exp((length - 2) * log_rest))
     return float(length * step * first @ rest), float(own[-1] + pairs), own
+
+
+def sample_softmax(deviation: float, length: int, draws: int, seed: int) -> list[Sampled]:
+    """E|p|² and E Σ p s of attention p over scores a s, for standard normal s, by Monte Carlo."""
+    rng, found = np.random.default_rng(seed), []
+    # In batches of 100, which bounds the memory.
+    for _ in range(-(-draws // 100)):
+        scores = rng.normal(size=(100, length))
+        weights = np.exp(deviation * (scores - scores.max(1, keepdims=True)))
+        weights /= weights.sum(1, keepdims=True)
+        found.append(np.stack([np.sum(weights**2, 1), np.sum(weights * scores, 1)], 1))
+    return [Sampled.of(each) for each in np.concatenate(found).T]
 
 
 def _hermite(x: np.ndarray, degree: int) -> np.ndarray:

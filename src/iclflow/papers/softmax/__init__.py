@@ -5,8 +5,8 @@
 # fmt: off
 ORDER = {
     "claims": (
-        "trained", "trained_loss", "seeds", "one_head", "exact", "quadrature", "more_heads",
-        "dynamics", "estimators", "table", "context", "tasks",
+        "trained", "seeds", "one_head", "exact", "quadrature", "more_heads", "dynamics",
+        "estimators", "context", "tasks",
     ),
     "figures": (
         "heads", "evolution", "seeds", "landscape", "manifold", "approximation",

@@ -1,35 +1,82 @@
-"""Whether a run of softmax attention is trained, and what its end says."""
+"""Claims on trained softmax attention: which runs count as trained, and what their end shows."""
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from ... import theory
 from ...analysis import Patterns, learning_phases, patterns
 from ...errors import Refusal
-from .. import Check, Given, Inconclusive, Lab
+from .. import Check, Checks, Claim, Given, Inconclusive, Lab, Need, claim, on_run
+from .._given import RunTest
+from .needs import any_population
+from .runs import note_training, trained_given
 
 # A model whose loss is above the best by less than this share is trained.
 _TRAINED = 0.02
+# Output-value entries below this share of their sizes cancel; above the other one they do not.
+CANCELS, STAYS = 0.05, 0.5
 NOISE_REASON = (
     "The model must be within 2 % of the loss of the best opposite pair: that far from it the "
     "weights may be off by the square root of what is left. "
 )
 
 
+def claim_on_trained_runs(
+    id: str,
+    statement: str,
+    *,
+    heads: int | tuple[int, ...],
+    needs: tuple[Need, ...],
+    tolerance_on_any_run: str,
+    **fields: Any,
+) -> Callable[[RunTest], Claim]:
+    """Makes a claim of a function that checks one trained run: each of the claim's own, and
+    anybody's that meets `needs`.
+
+    **Arguments:**
+
+    - `heads`: the number of heads of the claim's own runs, one run for each number.
+    - `tolerance_on_any_run`, `fields`: as those of `claim_on_run`.
+    """
+
+    def register(check: RunTest) -> Claim:
+        on_any_run = on_run(*needs, any_population, tolerance_reason=tolerance_on_any_run)(check)
+
+        def test(lab: Lab) -> Checks:
+            note_training(lab, heads)
+            for count in np.atleast_1d(heads).tolist():
+                yield from check(trained_given(lab, count), lab)
+
+        # The module is the topic of a claim, and one worker computes all claims of a topic.
+        test.__module__ = check.__module__
+        return claim(id, statement, on_run=on_any_run, **fields)(test)
+
+    return register
+
+
+def name_heads(given: Given) -> str:
+    """The number of heads as the end of a check's name: a claim's own runs differ in it."""
+    return f", H = {given.config.model.heads}" if given.own else ""
+
+
 def is_zero_sum(found: Patterns) -> bool:
     """Both signs are there, and the output-value entries cancel to 5 %."""
-    return {"positive", "negative"} <= set(found.roles) and found.zero_sum < 0.05
+    return {"positive", "negative"} <= set(found.roles) and found.zero_sum < CANCELS
 
 
 def is_one_sign(found: Patterns) -> bool:
     """All heads, dummies apart, attend and read with one sign: together they are one head."""
-    return len(set(found.roles) - {"dummy"}) == 1 and found.zero_sum > 0.5
+    return len(set(found.roles) - {"dummy"}) == 1 and found.zero_sum > STAYS
 
 
 def trained_patterns(given: Given, or_at_rest: bool = False) -> Patterns:
     """The patterns at the end of a run that is trained, or whose loss at least moves no more."""
     found = patterns(given.run.final)
+    if given.own:
+        return found
     above = last_loss(given) / best_loss(theory.Setting.of(given.task)) - 1
     if above <= _TRAINED:
         return found
@@ -41,7 +88,7 @@ def trained_patterns(given: Given, or_at_rest: bool = False) -> Patterns:
 
 
 def check_end(given: Given, lab: Lab) -> Check:
-    """The loss at the end beside that of the best pair."""
+    """The loss at the end of anybody's run beside that of the best pair."""
     trained_patterns(given, or_at_rest=True)
     best = best_loss(theory.Setting.of(given.task))
     allowed = 0.01 + 4 * _error(given) / best
@@ -55,7 +102,7 @@ def best_loss(task: theory.Setting) -> float:
 
 
 def last_loss(given: Given) -> float:
-    """The last loss, if it is known how far it may be off."""
+    """The last loss, if its standard error is known."""
     _error(given)
     return float(given.run.losses[-1])
 
@@ -71,16 +118,23 @@ def _error(given: Given) -> float:
 
 
 def is_at_rest(given: Given) -> bool:
-    """Whether the loss moves no more, as far as that can be said."""
+    """Whether the loss moves no more; False where that cannot be decided."""
     try:
+        # Ten times stricter than the default, since final losses are compared to 1 %.
         return learning_phases(given.run, tolerance=1e-3).settled
     except Refusal:
         return False
 
 
-def check_share(found: Patterns, share: str, lab: Lab, words: str = "") -> Check:
-    """The mean of a share over heads, each weighted by what it adds."""
+def check_share(given: Given, lab: Lab, share: str) -> Check:
+    """The share of the norm of circuits that has the form of the claim, at the end."""
+    found = trained_patterns(given)
+    if given.own and len(found.heads) <= 2:
+        words = {"diagonal_share": "diagonal share", "last_entry_share": "last-entry share"}
+        name = f"{words[share]}{name_heads(given)}"
+        return lab.at_least(name, 0.99, getattr(found, share), wrong=1.01)
+    # Weak heads are formed last: each counts by what it adds to the prediction.
     weights = [abs(head.mu * head.omega) for head in found.heads]
     mean = float(np.average([getattr(head, share) for head in found.heads], weights=weights))
-    name = f"{share.replace('_', ' ')} weighted by |μω|{words}"
+    name = f"{share.replace('_', ' ')} weighted by |μω|{name_heads(given)}"
     return lab.at_least(name, 0.95, mean, wrong=1.01)

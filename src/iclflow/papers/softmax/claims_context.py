@@ -1,18 +1,22 @@
 """Claims on arXiv 2503.12734 on contexts that are longer than those of training."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ... import theory
 from ...tasks import isotropic
 from .. import Checks, Lab, claim, once
-from .runs import CONTEXT, DIM, NOISE, paper_task
-from .runs_estimators import LENGTHS, best_linear, linear_lengths
-from .runs_exact import one_head_loss, pair_loss
-from .runs_sampling import Sampled, heads, sampled_losses
+from .runs import CONTEXT, DIM, NOISE, SIGNS, paper_task
+from .runs_exact import LENGTHS, best_linear, linear_lengths, one_head_loss, pair_loss
+from .runs_sampling import Sampled, best_pair, sampled_losses
 
 _FIGURES = ("softmax/context",)
 # d, and the lengths of training and of the test, in a stated comparison.
 _STATED = (10, 20, 100)
+_NOTES = {
+    "dim": DIM, "noise": NOISE, "trained_at": CONTEXT, "tested_at": LENGTHS, "risk": "exact"
+}  # fmt: skip
 
 
 @claim(
@@ -26,39 +30,26 @@ _STATED = (10, 20, 100)
 )
 def longer_contexts(lab: Lab) -> Checks:
     """The best pair and the best single head of L = 40 at other lengths, by the exact risk."""
-    lab.note(dim=DIM, noise=NOISE, trained_at=CONTEXT, tested_at=LENGTHS, risk="exact")
-    best = theory.pair_optimum(paper_task())
-    single = theory.one_head_optimum(paper_task())
-    pairs, ones = pair_lengths(lab), one_head_lengths(lab)
-    expected = [theory.pair_loss(paper_task(length), best.w, best.mu) for length in LENGTHS]
-    alone = [
-        theory.kernel_regression_risk(paper_task(length), single.omega, single.mu)
-        for length in LENGTHS
-    ]
-    weights = np.array([best.w, -best.w]), np.array([best.mu, -best.mu])
+    lab.note(**_NOTES)
+    best, single = theory.pair_optimum(paper_task()), theory.one_head_optimum(paper_task())
+    tasks = [paper_task(length) for length in LENGTHS]
+    expected = [theory.pair_loss(task, best.w, best.mu) for task in tasks]
+    alone = [theory.kernel_regression_risk(task, single.omega, single.mu) for task in tasks]
+    weights = best.w * SIGNS, best.mu * SIGNS
     lab.note(limit=theory.infinite_length_loss(paper_task(), *weights))
-    nearly = theory.softmax_first_order_loss(paper_task(LENGTHS[-1]), *weights)
+    pairs = lab.compute(_losses_at_lengths, pair_loss, best.w, best.mu)
+    ones = lab.compute(_losses_at_lengths, one_head_loss, single.omega, single.mu)
     yield lab.close("loss of the pair", np.array(expected), pairs, 1e-7)
     yield lab.close("loss of one head", np.array(alone), ones, 1e-7)
-    yield lab.close(
-        "loss of the pair at L = 10 000, by the limit and its 1/L", nearly, pairs[-1], 1e-6
-    )
+    nearly = theory.softmax_first_order_loss(tasks[-1], *weights)
+    name = "loss of the pair at L = 10 000, by the limit and its 1/L"
+    yield lab.close(name, nearly, pairs[-1], 1e-6)
     name = "largest step of either from one length to the next"
     yield lab.at_most(name, 0.0, max(np.diff(pairs).max(), np.diff(ones).max()), wrong=-0.1)
 
 
-@once
-def pair_lengths(lab: Lab) -> np.ndarray:
-    """Exact losses of the best pair of L = 40 at other lengths."""
-    best = theory.pair_optimum(paper_task())
-    return np.array([pair_loss(best.w, best.mu, length) for length in LENGTHS])
-
-
-@once
-def one_head_lengths(lab: Lab) -> np.ndarray:
-    """Exact losses of the best single head of L = 40 at other lengths."""
-    best = theory.one_head_optimum(paper_task())
-    return np.array([one_head_loss(best.omega, best.mu, length) for length in LENGTHS])
+def _losses_at_lengths(loss: Callable[..., float], omega: float, mu: float) -> np.ndarray:
+    return np.array([loss(omega, mu, length) for length in LENGTHS])
 
 
 @claim(
@@ -72,14 +63,13 @@ def one_head_lengths(lab: Lab) -> np.ndarray:
 )
 def linear_longer_contexts(lab: Lab) -> Checks:
     """Linear attention trained at L = 40, with and without its 1/L, by the exact risk."""
-    lab.note(dim=DIM, noise=NOISE, trained_at=CONTEXT, tested_at=LENGTHS, risk="exact")
+    lab.note(**_NOTES)
     transfers = [theory.length_transfer(paper_task(), length) for length in LENGTHS]
     model = best_linear(DIM, CONTEXT)
     with_, without = (linear_lengths(model, CONTEXT, divided) for divided in (True, False))
     yield lab.relative("loss, divided by L", np.array([t.step for t in transfers]), with_, 1e-9)
-    yield lab.relative(
-        "loss, not divided", np.array([t.unnormalised for t in transfers]), without, 1e-9
-    )
+    grown = np.array([t.unnormalised for t in transfers])
+    yield lab.relative("loss, not divided", grown, without, 1e-9)
 
 
 @claim(
@@ -98,21 +88,15 @@ def linear_degrades(lab: Lab) -> Checks:
     dim, short, long = _STATED
     softmax = _stated_pair(lab)
     model = best_linear(dim, short)
-    ratios = [
-        linear_lengths(model, short, divided, (long,))[0] / softmax.value
-        for divided in (True, False)
-    ]
     lab.note(dim=dim, noise=NOISE, trained_at=short, tested_at=long, softmax=softmax.value)
-    stated = 0.078 / 0.013
-    yield lab.relative("linear / softmax, divided by L", stated, ratios[0], 0.1)
-    yield lab.relative("linear / softmax, not divided", stated, ratios[1], 0.1)
+    for divided, words in ((True, "divided by L"), (False, "not divided")):
+        ratio = linear_lengths(model, short, divided, (long,))[0] / softmax.value
+        yield lab.relative(f"linear / softmax, {words}", 0.078 / 0.013, ratio, 0.1)
 
 
 @once
 def _stated_pair(lab: Lab) -> Sampled:
     """The loss at the longer context of the pair that is best at the shorter one."""
     dim, short, long = _STATED
-    best = theory.pair_optimum(isotropic(dim, short, NOISE))
-    weights = heads((best.w, -best.w), (best.mu, -best.mu))
-    count = lab.scaled(5000, 10_000, 100_000)
-    return sampled_losses({"pair": weights}, dim, long, NOISE, count)["pair"]
+    pair = {"pair": best_pair(isotropic(dim, short, NOISE))}
+    return sampled_losses(pair, dim, long, NOISE, lab.scaled(5000, 10_000, 100_000))["pair"]

@@ -3,10 +3,11 @@
 import numpy as np
 
 from ... import theory
-from .. import Checks, Given, Lab, claim, on_run
+from .. import Checks, Given, Lab, claim, claim_on_run, study
 from .._needs import accurate_flow
 from .needs import PAIR, followed_risk
-from .runs import DIM, paper_task
+from .runs import DIM, SIGNS, paper_task
+from .runs_descent import run_numbers
 from .runs_exact import (
     FOREVER,
     REPORTED,
@@ -16,6 +17,7 @@ from .runs_exact import (
     exact_point,
     loss_map,
     note_exact,
+    one_head_loss,
     pair_loss,
     pair_path,
 )
@@ -40,6 +42,8 @@ _UNEVEN = (np.array([0.25, -0.1]), np.array([2.0, -1.0]))
 )
 def first_order(lab: Lab) -> Checks:
     """L(exact − large-context) at a long context, and the order of exact − first order."""
+    # Long enough for one order to dominate, short enough for what is left to exceed the 1e-8 of
+    # the quadrature.
     note_exact(lab, omega=_UNEVEN[0], mu=_UNEVEN[1], contexts=(2000, 8000, 20_000))
     long = (paper_task(20_000), *_UNEVEN)
     large, first = theory.softmax_large_context_loss(*long), theory.softmax_first_order_loss(*long)
@@ -74,28 +78,20 @@ def approximate_loss_map(lab: Lab) -> Checks:
         lab, ratios=found.ratios, widths=found.widths,
         large_context_error=np.round(large, 4), first_order_error=np.round(first, 4),
     )  # fmt: skip
-    lengths = found.ratios * DIM
-    small = np.array(
-        [
-            theory.large_context_pair(paper_task(length), 0.0)
-            / theory.debiased_optimum(paper_task(length)).risk
-            - 1
-            for length in lengths
-        ]
-    )
+    tasks = [paper_task(length) for length in found.ratios * DIM]
+    small = [theory.large_context_pair(t, 0.0) / theory.debiased_optimum(t).risk - 1 for t in tasks]
     narrow, middle = found.widths <= 0.3, found.widths <= 0.6
     worst = lambda error, rows, columns: np.max(np.abs(error[np.ix_(rows, columns)]))
     over = np.abs(first / large)[found.ratios <= 40, -1].min()
-    yield lab.close("large-context error at ω√d = 0.1", small, large[:, 0], 2e-3)
+    yield lab.close("large-context error at ω√d = 0.1", np.array(small), large[:, 0], 2e-3)
     measured = worst(large, found.ratios >= 40, middle)
     yield lab.at_most("large-context error, L/d ≥ 40, ω√d ≤ 0.6", 0.05, measured, wrong=0.04)
     measured = worst(large, found.ratios >= 200, middle)
     yield lab.at_most("large-context error, L/d ≥ 200, ω√d ≤ 0.6", 0.015, measured, wrong=0.01)
     measured = worst(first, found.ratios >= 8, narrow)
     yield lab.at_most("first-order error, L/d ≥ 8, ω√d ≤ 0.3", 0.016, measured, wrong=0.01)
-    yield lab.at_least(
-        "first-order over large-context error, ω√d = 1, L/d ≤ 40", 1.0, over, wrong=5.0
-    )
+    name = "first-order over large-context error, ω√d = 1, L/d ≤ 40"
+    yield lab.at_least(name, 1.0, over, wrong=5.0)
 
 
 @claim(
@@ -110,10 +106,10 @@ def approximate_loss_here(lab: Lab) -> Checks:
     """Large-context and exact loss of the reported pair, and of the paper's best single head."""
     head = theory.large_context_one_head(paper_task())
     note_exact(lab, pair=REPORTED, one_head=head[:2])
-    omega, mu = (np.array([v, -v]) for v in REPORTED)
+    omega, mu = (value * SIGNS for value in REPORTED)
     stated = theory.softmax_large_context_loss(paper_task(), omega, mu)
-    one = exact_point([head.omega, 0.0], [head.mu, 0.0]).loss
     yield lab.relative("loss of the pair", stated, pair_loss(*REPORTED), 0.01)
+    one = one_head_loss(head.omega, head.mu)
     yield lab.relative("loss of one head", head.loss, one, 0.01)
 
 
@@ -133,7 +129,7 @@ def interior_optimum(lab: Lab) -> Checks:
     path, best = pair_path(lab), theory.pair_optimum(paper_task())
     end = exact_point(path.omega[-1], path.mu[-1])
     slope = float(np.max(np.abs([*end.omega, *end.mu])))
-    yield lab.close("ω of both heads", np.array([best.w, -best.w]), path.omega[-1], 1e-5)
+    yield lab.close("ω of both heads", best.w * SIGNS, path.omega[-1], 1e-5)
     yield lab.relative("μ of the first head", best.mu, path.mu[-1, 0], 1e-4)
     yield lab.close("loss", best.loss, path.loss[-1], 1e-8)
     yield lab.close("largest slope at the end", 0.0, slope, 1e-5, wrong=0.1)
@@ -157,47 +153,43 @@ def vanishing_optimum(lab: Lab) -> Checks:
     yield lab.close("ω at the end, against trained values", REPORTED[0], path.omega[-1, 0], 1e-3)
 
 
-@on_run(
-    *PAIR,
-    accurate_flow,
-    followed_risk,
-    tolerance_reason="""Two solvers on two forms of one loss, whose quadratures agree to 1e-8: 1e-4,
-    as the flow drifts for times over which errors of a step add up.""",
-)
-def slow_manifold_on_run(given: Given, lab: Lab) -> Checks:
-    """w, μ and the loss over the whole run, from the weights at t = 0."""
-    run, models = given.run, given.run.models
-    w, mu = np.asarray(models.circuits.omega)[:, 0], np.asarray(models.circuits.mu)[:, 0, 0]
-    form = "exact" if given.config.exact else "large_context"
-    flow = theory.pair_flow(given.task, run.times, float(w[0]), float(mu[0]), loss=form)
-    yield lab.relative("w(t)", flow.w, w, 1e-4)
-    yield lab.relative("μ(t)", flow.mu, mu, 1e-4)
-    yield lab.relative("loss(t)", flow.loss, run.losses, 1e-5)
+def _own_path(lab: Lab) -> Given:
+    """The flow of the pair up to the last of `TIMES`: later it rests."""
+    note_exact(lab, start=START, times=TIMES)
+    return Given(study("softmax/pair-exact"), paper_task(), pair_path(lab).as_run()[:-1], own=True)
 
 
-@claim(
+@claim_on_run(
     "softmax/slow-manifold",
     """The pair lands on the curve μ = μ*(w) within a time of order one and then drifts along it, by
     a reduced equation in w alone, for times of 10⁵ and more.""",
     source="beyond the paper; derived in docs/theory/softmax.md",
+    on=_own_path,
     tolerance_reason="""The whole flow is held to 1e-4, ten times the solver's tolerance a step. The
     reduced equation takes over at t = 100, when the flow is still a part in 10³ off the curve:
     twice that.""",
+    needs=(*PAIR, accurate_flow, followed_risk),
+    tolerance_on_any_run="""Two solvers on two forms of one loss, whose quadratures agree to 1e-8:
+    1e-4, as the flow drifts for times over which errors of a step add up.""",
     figures=_MANIFOLD,
-    on_run=slow_manifold_on_run,
 )
-def slow_manifold(lab: Lab) -> Checks:
-    """w(t) of the exact flow against the flow by theory, and against the reduced equation."""
-    note_exact(lab, start=START, times=TIMES)
-    path = pair_path(lab)
-    w, mu = path.omega[1:-1, 0], path.mu[1:-1, 0]
-    flow = lab.compute(lambda: theory.pair_flow(paper_task(), np.asarray(TIMES), START, START))
-    late = np.asarray(TIMES[2:])
-    reduced = theory.slow_manifold(paper_task(), late - TIMES[1], float(w[1]))
-    yield lab.relative("w(t)", flow.w, w, 1e-4)
-    yield lab.relative("μ(t)", flow.mu, mu, 1e-4)
-    yield lab.close("loss(t)", flow.loss, path.loss[1:-1], 1e-6)
-    yield lab.relative("w(t), reduced equation", reduced.w, w[2:], 2e-3)
+def slow_manifold(given: Given, lab: Lab) -> Checks:
+    """w, μ and the loss over the whole run, from the weights at t = 0, and late in the claim's own
+    run the reduced equation."""
+    times, losses = given.run.times, given.run.losses
+    w, mu = (heads[:, 0] for heads in run_numbers(given.run))
+    form = "exact" if given.config.exact else "large_context"
+    flow = lab.compute(theory.pair_flow, given.task, times, float(w[0]), float(mu[0]), loss=form)
+    # The few moments of the claim's own run are compared without its start.
+    shown = slice(1, None) if given.own else slice(None)
+    yield lab.relative("w(t)", flow.w[shown], w[shown], 1e-4)
+    yield lab.relative("μ(t)", flow.mu[shown], mu[shown], 1e-4)
+    if given.own:
+        yield lab.close("loss(t)", flow.loss[shown], losses[shown], 1e-6)
+        reduced = theory.slow_manifold(given.task, times[3:] - times[2], float(w[2]))
+        yield lab.relative("w(t), reduced equation", reduced.w, w[3:], 2e-3)
+    else:
+        yield lab.relative("loss(t)", flow.loss, losses, 1e-5)
 
 
 @claim(
@@ -213,15 +205,14 @@ def transients(lab: Lab) -> Checks:
     """Slope and loss at the reported values, and where the flow is a time of 10⁴ later."""
     w, mu = REPORTED
     note_exact(lab, start=REPORTED, time=1e4)
-    task, step = paper_task(), 1e-5
+    task, step = paper_task(), 1e-5  # of a central difference
     best = theory.pair_optimum(task).loss
     slope = theory.pair_loss(task, w + step, mu) - theory.pair_loss(task, w - step, mu)
     later = theory.pair_flow(task, np.array([0.0, 1e4]), w, mu)
-    path = lab.compute(exact_flow, [w, -w], [mu, -mu], (0.0, 1e4))
-    point = exact_point([w, -w], [mu, -mu])
+    path = lab.compute(exact_flow, w * SIGNS, mu * SIGNS, (0.0, 1e4))
+    point = exact_point(w * SIGNS, mu * SIGNS)
     # Both heads move in the difference.
     yield lab.relative("∂L/∂ω of a head", slope / (4 * step), point.omega[0], 1e-4)
-    yield lab.close(
-        "loss above the optimum", theory.pair_loss(task, w, mu) - best, point.loss - best, 1e-7
-    )
+    above = theory.pair_loss(task, w, mu) - best
+    yield lab.close("loss above the optimum", above, point.loss - best, 1e-7)
     yield lab.relative("w, a time of 10⁴ later", later.w[1], path.omega[-1, 0], 1e-4)

@@ -5,7 +5,7 @@ import numpy as np
 from ... import theory
 from .. import Checks, Lab, claim
 from .runs import CONTEXT, DIM, NOISE, paper_task
-from .runs_exact import best_single_head, exact_flow, head_form, hessian, note_exact, pair_path
+from .runs_exact import best_loss, best_single_head, exact_flow, hessian, note_exact, pair_path
 from .runs_sampling import bound_losses
 
 _FIGURES = ("softmax/estimators",)
@@ -26,13 +26,12 @@ _FOUR = (0.02, -0.02, 1.76, -1.76)
 def multi_head_gain(lab: Lab) -> Checks:
     """The optima of one head and of the pair, by minimisation and by the exact flow."""
     note_exact(lab)
-    single, best = (theory.one_head_optimum(paper_task()), theory.pair_optimum(paper_task()))
+    single, best = theory.one_head_optimum(paper_task()), theory.pair_optimum(paper_task())
     omega, mu, loss = best_single_head(lab)
     pair = pair_path(lab).loss[-1]
     yield lab.relative("ω and μ of the best single head", np.array(single[:2]), [omega, mu], 1e-4)
-    yield lab.close(
-        "loss of one head / loss of the pair", single.loss / best.loss, loss / pair, 1e-6
-    )
+    name = "loss of one head / loss of the pair"
+    yield lab.close(name, single.loss / best.loss, loss / pair, 1e-6)
     predicted = (single.loss - NOISE) / (best.loss - NOISE)
     yield lab.close("the same of excess losses", predicted, (loss - NOISE) / (pair - NOISE), 1e-6)
 
@@ -51,17 +50,9 @@ def more_heads(lab: Lab) -> Checks:
     """Gains of three and of four heads over the pair, with the best μ at given ω."""
     note_exact(lab, omega_of_three=_THREE, omega_of_four=_FOUR)
     pair = pair_path(lab).loss[-1]
-    three, four = (1 - loss / pair for loss in _more_losses(lab))
+    three, four = (1 - best_loss(lab, omega) / pair for omega in (_THREE, _FOUR))
     yield lab.close("gain of three heads", 0.0031, three, 1.5e-4, wrong=0.0)
     yield lab.close("gain of four heads", 0.0050, four, 1.5e-4, wrong=0.0031)
-
-
-def _more_losses(lab: Lab) -> tuple[float, float]:
-    """The exact losses of the three and the four heads."""
-    return (
-        head_form(lab, _THREE).best_loss([0, 1, 2]),
-        head_form(lab, _FOUR).best_loss([0, 1, 2, 3]),
-    )
 
 
 @claim(
@@ -79,7 +70,8 @@ def any_heads_bound(lab: Lab) -> Checks:
     note_exact(lab, draws=count)
     bound = theory.any_heads_bound(paper_task())
     drawn = lab.compute(bound_losses, DIM, CONTEXT, NOISE, count)
-    best = min(best_single_head(lab)[2], pair_path(lab).loss[-1], *_more_losses(lab))
+    more = [best_loss(lab, omega) for omega in (_THREE, _FOUR)]
+    best = min(best_single_head(lab)[2], pair_path(lab).loss[-1], *more)
     yield lab.sampled("loss of the best weights", bound, *drawn)
     yield lab.at_least("best loss of one to four heads", bound, best, wrong=1.2 * bound)
 
@@ -96,18 +88,16 @@ def any_heads_bound(lab: Lab) -> Checks:
 )
 def one_sign_trap(lab: Lab) -> Checks:
     """The end of the exact flow from two heads of one sign, and the Hessian there."""
-    start = (0.1, 0.15)
+    start = (0.1, 0.15)  # unequal, so that the end does not follow from symmetry
     note_exact(lab, start=start, time=100)
     path = lab.compute(exact_flow, start, start, (0.0, 100.0))
     single = theory.one_head_optimum(paper_task())
-    shares = {"one sign": path.mu[-1], "two signs": np.array([1.0, -1.0])}
-    shares["two signs"] = shares["two signs"] + np.array([single.mu, 0.0])
+    # Both sum to the μ of the single head.
+    shares = {"one sign": path.mu[-1], "two signs": np.array([single.mu + 1, -1.0])}
     yield lab.close("loss at the end", single.loss, path.loss[-1], 1e-5)
     yield lab.close("ω at the end", np.full(2, single.omega), path.omega[-1], 1e-3)
     yield lab.close("Σμ at the end", single.mu, path.mu[-1].sum(), 1e-3)
     for name, mu in shares.items():
         index = theory.shared_head_index(mu)
-        values = lab.compute(
-            lambda mu=mu: np.linalg.eigvalsh(hessian(np.full(2, single.omega), mu))
-        )
+        values = np.linalg.eigvalsh(lab.compute(hessian, np.full(2, single.omega), mu))
         yield lab.equal(f"negative directions, {name}", index, int(np.sum(values < -1e-3)))

@@ -6,7 +6,7 @@ from ... import theory
 from ...analysis import Algorithm, Head, patterns, which_algorithm
 from ...estimators import DebiasedGradientStep, GradientStep, KernelRegression
 from .. import Checks, Lab, claim, once
-from .runs import CONTEXT, DIM, NOISE, paper_task, trained_run, training_steps
+from .runs import note_training, paper_task, trained_run
 
 _FIGURES = ("softmax/estimators",)
 _KERNEL = "kernel regression"
@@ -23,18 +23,15 @@ _KERNEL = "kernel regression"
 )
 def one_head(lab: Lab) -> Checks:
     """ω and μ of the trained H = 1 model, and which estimator it equals."""
-    _note_one_head(lab)
+    note_training(lab, 1)
     best, head = theory.one_head_optimum(paper_task()), _trained_head(lab)
     found = _one_head_algorithm(lab)
-    yield lab.relative(
-        "|ω| and |μ|", np.array([best.omega, best.mu]), [abs(head.omega), abs(head.mu)], 0.02
-    )
-    yield lab.equal(
-        "nearest estimator", _KERNEL, found.best.name, wrong="one debiased gradient step"
-    )
-    yield lab.at_most(
-        "distance from the best kernel regression", 0.05, found[_KERNEL].distance, wrong=1e-4
-    )
+    sizes = [abs(head.omega), abs(head.mu)]
+    yield lab.relative("|ω| and |μ|", np.array([best.omega, best.mu]), sizes, 0.02)
+    other = "one debiased gradient step"
+    yield lab.equal("nearest estimator", _KERNEL, found.best.name, wrong=other)
+    name = "distance from the best kernel regression"
+    yield lab.at_most(name, 0.05, found[_KERNEL].distance, wrong=1e-4)
 
 
 @claim(
@@ -48,17 +45,10 @@ def one_head(lab: Lab) -> Checks:
 )
 def one_head_biased(lab: Lab) -> Checks:
     """The distance of the trained H = 1 model from the gradient step that fits it best."""
-    _note_one_head(lab)
+    note_training(lab, 1)
     found, name = _one_head_algorithm(lab), "one gradient step"
     yield lab.equal("nearest estimator", name, found.best.name, wrong="least squares")
     yield lab.close("distance", 0.0, found[name].distance, 0.05, wrong=0.01)
-
-
-def _note_one_head(lab: Lab) -> None:
-    lab.note(
-        dim=DIM, context=CONTEXT, noise=NOISE, heads=1, optimiser="Adam, annealed",
-        steps=training_steps(lab), steps_in_paper=500_000,
-    )  # fmt: skip
 
 
 def _trained_head(lab: Lab) -> Head:
@@ -67,14 +57,12 @@ def _trained_head(lab: Lab) -> Head:
 
 @once
 def _one_head_algorithm(lab: Lab) -> Algorithm:
+    """The trained head beside kernel regression with the best weights, and gradient steps."""
     best = theory.one_head_optimum(paper_task())
     # (ω, μ) and (−ω, −μ) have the same loss, and the start decides between them.
     sign = np.sign(_trained_head(lab).omega)
-    others = (
-        KernelRegression(sign * best.omega, sign * best.mu),
-        GradientStep(1.0),
-        DebiasedGradientStep(1.0),
-    )
+    kernel = KernelRegression(sign * best.omega, sign * best.mu)
+    others = (kernel, GradientStep(1.0), DebiasedGradientStep(1.0))
     count = lab.scaled(5000, 10_000, 20_000)
     model = trained_run(lab, 1).final
     return which_algorithm(model, paper_task(), count=count, estimators=others)

@@ -3,15 +3,13 @@
 import numpy as np
 
 from ... import theory
-from ...analysis import Patterns, patterns
+from ...analysis import patterns
 from .. import Checks, Given, Inconclusive, Lab, claim, on_run
 from .checks_trained import is_at_rest, is_one_sign, is_zero_sum
 from .needs import any_population, softmax_attention, with_heads
-from .runs import CONTEXT, DIM, NOISE, blind_ensemble, blind_sizes, final_patterns, trained_ensemble
+from .runs import blind_ensemble, final_patterns, seed_settings, trained_ensemble
 
 _FIGURES = ("softmax/seeds",)
-# Seeds, steps and batch of the ensemble in which everything is trained.
-FACTORED = (256, 50_000, 64)
 
 
 @claim(
@@ -29,13 +27,11 @@ def every_initialisation(lab: Lab) -> Checks:
     In the paper's tier all of Q, K, V and O are trained at length; otherwise merged heads, which
     are at their end sooner.
     """
-    if lab.tier == "paper":
-        _note(lab, 2, *FACTORED, "Q, K, V, O of width d + 1")
-        runs = trained_ensemble(lab, *FACTORED)
-    else:
-        _note(lab, 2, *blind_sizes(lab), "merged, attention blind to labels")
-        runs = blind_ensemble(lab, 2, *blind_sizes(lab))
-    share = float(np.mean([is_pair(found) for found in final_patterns(runs)]))
+    factored = lab.tier == "paper"
+    lab.note(**seed_settings(lab, 2, factored))
+    runs = trained_ensemble(lab) if factored else blind_ensemble(lab, 2)
+    # Two heads that cancel are one positive and one negative head: there is no room for dummies.
+    share = float(np.mean([is_zero_sum(found) for found in final_patterns(runs)]))
     yield lab.close("share of seeds", 1.0, share, 0.0, wrong=1.03)
 
 
@@ -68,28 +64,14 @@ def pair_or_trap_on_run(given: Given, lab: Lab) -> Checks:
 )
 def pair_or_trap(lab: Lab) -> Checks:
     """Shares of seeds that end with both signs, for two and for three heads."""
-    seeds, steps, batch = blind_sizes(lab)
-    _note(lab, (2, 3), seeds, steps, batch, "merged, attention blind to labels")
+    lab.note(**seed_settings(lab, (2, 3)))
     for heads in (2, 3):
-        found = final_patterns(blind_ensemble(lab, heads, seeds, steps, batch))
+        found = final_patterns(blind_ensemble(lab, heads))
         both = np.asarray([is_zero_sum(each) for each in found])
         one = np.asarray([is_one_sign(each) for each in found])
-        lost = theory.one_sign_share(heads)
+        lost, seeds = theory.one_sign_share(heads), len(found)
         error = 4 * np.sqrt(lost * (1 - lost) / seeds)
-        yield lab.equal(
-            f"seeds in one of the two ends, H = {heads}", seeds, int(np.sum(both | one))
-        )
+        name = f"seeds in one of the two ends, H = {heads}"
+        yield lab.equal(name, seeds, int(np.sum(both | one)))
         name = f"share that ends with one sign, H = {heads}"
         yield lab.close(name, lost, float(one.mean()), error, wrong=lost + 2 * error)
-
-
-def is_pair(found: Patterns) -> bool:
-    """One positive and one negative head that cancel to 5 %."""
-    return set(found.roles) == {"positive", "negative"} and is_zero_sum(found)
-
-
-def _note(lab: Lab, heads, seeds: int, steps: int, batch: int, weights: str) -> None:
-    lab.note(
-        dim=DIM, context=CONTEXT, noise=NOISE, heads=heads, seeds=seeds, steps=steps, batch=batch,
-        weights=weights, optimiser="Adam, annealed from 1e-2",
-    )  # fmt: skip

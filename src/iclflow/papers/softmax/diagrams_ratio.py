@@ -65,6 +65,7 @@ def ratio(swept: Swept) -> Drawing:
     shown = [t for t in (1, 1.5, 2, 3, 5, 10, 20, 50, 100) if over.min() <= t <= over.max()]
     bar.set_ticks(np.log(shown).tolist(), labels=[f"{t:g}" for t in shown])
     a.set(xlabel="L/d", ylabel="noise σ²")
+    # Of two noises the lower one, where estimators differ more.
     middle = len(noises) // 2 if len(noises) > 2 else 0
     curves = _draw_lines(b, dim, np.asarray(lengths), noises[middle], excess[middle])
     data = {"length": np.asarray(lengths), "noise": np.asarray(noises), "over_bayes": over}

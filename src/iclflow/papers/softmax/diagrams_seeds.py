@@ -9,9 +9,8 @@ from ...drawing.marks import plot_circles, plot_theory
 from ...drawing.style import COLOURS, THEORY, canvas
 from ...tasks import isotropic
 from .. import Swept, diagram
+from .checks_trained import CANCELS, STAYS
 
-# The output-value entries of a pattern cancel to 5 %, as in the claims; those of one head do not.
-_CANCELS, _STAYS = 0.05, 0.5
 # How a run ends, with the colour of each end.
 _ENDS = ("pattern", "one sign", "under way")
 
@@ -54,6 +53,7 @@ def seeds(swept: Swept) -> Drawing:
             shares[i, j] = hits / len(inside), *wilson(hits, len(inside))
         middle, low, high = shares[i].T
         a.errorbar(
+            # Beside each other, so that error bars do not overlap.
             np.asarray(heads) + 0.08 * (i - (len(contexts) - 1) / 2),
             middle, [middle - low, high - middle], fmt=marker, mfc="white", ms=4.5, capsize=2.5,
             lw=1.2, color=COLOURS[i], label=f"L = {context}",
@@ -73,9 +73,9 @@ def seeds(swept: Swept) -> Drawing:
 
 def _end(positive: int, negative: int, zero_sum: float) -> str:
     """How a run ends: with both signs that cancel, with one sign, or neither yet."""
-    if positive and negative and zero_sum < _CANCELS:
+    if positive and negative and zero_sum < CANCELS:
         return _ENDS[0]
-    if not (positive and negative) and zero_sum > _STAYS:
+    if not (positive and negative) and zero_sum > STAYS:
         return _ENDS[1]
     return _ENDS[2]
 
@@ -92,6 +92,7 @@ def _draw_losses(panel, swept: Swept, at, ends, losses, context: int) -> tuple[f
         chosen = inside & (ends == end)
         if not chosen.any():
             continue
+        # Points of one end side by side, in a band beside those of the other.
         spread = shift + 0.2 * (np.arange(chosen.sum()) % 15 - 7) / 15
         plot_circles(
             panel, at[chosen, 0] + spread, losses[chosen], colour, f"{end}", ms=2.2, mew=0.5

@@ -1,5 +1,7 @@
 """Figures of arXiv 2503.12734: what trained heads look like, and how they came about."""
 
+from typing import Any
+
 import numpy as np
 
 from ...analysis import Patterns, patterns
@@ -8,19 +10,18 @@ from ...drawing.heads import draw_circuit, name_tokens
 from ...drawing.style import COLOURS, LEVEL, WIDTHS, canvas, colour_bar, fixed_canvas, legend_above
 from ...theory import head_integrals, one_head_optimum, optimal_mu_from, pair_optimum
 from .. import Lab, figure
-from .runs import BATCH, CONTEXT, DIM, NOISE, paper_task, trained_run, training_steps
+from .runs import DIM, paper_task, trained_run, training_config, training_settings
 
 _SHOWN = (1, 2, 4)
 # Inches: a cell of a circuit, the space from head to head and from model to model, the margin.
 _CELL, _GAP, _WIDE_GAP, _LEFT = 0.126, 0.12, 0.26, 0.75
 
 
-def _config(lab: Lab, **settings) -> dict:
-    rate = 1e-3 if lab.tier == "paper" else 1e-2
-    return {
-        "dim": DIM, "context": CONTEXT, "noise": NOISE, "batch": BATCH,
-        "steps": training_steps(lab), "optimiser": "Adam, annealed along a cosine", "rate": rate,
-        "weights": "Q, K, V, O of width d + 1", "seed_weights": 1, "seed_sequences": 2, **settings,
+def _config(lab: Lab, heads: tuple[int, ...]) -> dict[str, Any]:
+    flow: Any = training_config(lab).flow
+    return training_settings(lab) | {
+        "heads": heads, "optimiser": "Adam, annealed along a cosine", "rate": flow.learning_rate,
+        "seed_weights": 1, "seed_sequences": 2,
     }  # fmt: skip
 
 
@@ -39,16 +40,14 @@ def heads(lab: Lab) -> Drawing:
     """Heat maps of the circuits of trained models with one, two and four heads."""
     models = {count: trained_run(lab, count).final for count in _SHOWN}
     circuits = {h: (np.asarray(m.kq()), np.asarray(m.ov())[:, 0]) for h, m in models.items()}
-    largest, widest = (
-        max(float(np.abs(pair[i]).max()) for pair in circuits.values()) for i in (0, 1)
-    )
+    largest, widest = (max(np.abs(each).max() for each in row) for row in zip(*circuits.values()))
     figure, place = fixed_canvas(WIDTHS["double"], 2.65)
     upper_at, lower_at, left = 1.36, 0.98, _LEFT
     width, data = DIM * _CELL, {}
     for letter, (count, (attention, values)) in zip("abc", circuits.items()):
         found = patterns(models[count])
         predicted = _predict_mu(found)
-        largest_step = max(abs(head.omega * head.mu) for head in found.heads)
+        steps = [abs(head.omega * head.mu) for head in found.heads]
         for h, head in enumerate(found.heads):
             upper = place(left, upper_at, width, (DIM + 1) * _CELL)
             lower = place(left, lower_at, width, width / (DIM + 1))
@@ -62,14 +61,8 @@ def heads(lab: Lab) -> Drawing:
             if h == 0:
                 upper.text(0, -2.4, letter, weight="bold", va="bottom", ha="right")
                 upper.text(0.3, -2.4, f"H = {count}", va="bottom")
-            share = abs(head.omega * head.mu) / largest_step
-            expected = predicted[h]
-            lines = (
-                _format_signed(head.omega),
-                _format_signed(head.mu),
-                _format_signed(expected) if np.isfinite(expected) else "–",
-                f"{share:.0%}".replace("%", " %"),
-            )
+            numbers = map(_format_signed, (head.omega, head.mu, predicted[h]))
+            lines = (*numbers, f"{steps[h] / max(steps):.0%}".replace("%", " %"))
             lower.text(0.5, -2.2, "\n".join(lines), transform=lower.transAxes, ha="center",
                        va="top", linespacing=1.35)  # fmt: skip
             if left == _LEFT:
@@ -80,13 +73,12 @@ def heads(lab: Lab) -> Drawing:
             left += width + _GAP
         left += _WIDE_GAP - _GAP
         data |= {f"kq_{count}": attention, f"ov_{count}": values}
-        if np.all(np.isfinite(predicted)):
+        if np.isfinite(predicted).all():
             data[f"theory_mu_{count}"] = predicted
-    bar = place(left - 0.1, upper_at, 0.09, (DIM + 1) * _CELL)
-    colour_bar(figure, image, bar, "key-query")
-    bar = place(left - 0.1, 0.24, 0.09, (DIM + 1) * _CELL)
-    colour_bar(figure, row, bar, "out-value")
-    return Drawing(figure, data, _config(lab, heads=_SHOWN))
+    for shown, bottom, name in ((image, upper_at, "key-query"), (row, 0.24, "out-value")):
+        bar = place(left - 0.1, bottom, 0.09, (DIM + 1) * _CELL)
+        colour_bar(figure, shown, bar, name)
+    return Drawing(figure, data, _config(lab, _SHOWN))
 
 
 def _predict_mu(found: Patterns) -> np.ndarray:
@@ -103,7 +95,7 @@ def _predict_mu(found: Patterns) -> np.ndarray:
 
 
 def _format_signed(value: float) -> str:
-    return f"{value:+.2f}".replace("-", "−")
+    return f"{value:+.2f}".replace("-", "−") if np.isfinite(value) else "–"
 
 
 @figure(
@@ -123,8 +115,8 @@ def evolution(lab: Lab) -> Drawing:
     for column, count in enumerate((2, 4)):
         run = trained_run(lab, count)
         found = [patterns(run.at(i)) for i in range(len(run))]
-        omega = np.asarray([[h.omega for h in each.heads] for each in found])
-        mu = np.asarray([[h.mu for h in each.heads] for each in found])
+        numbers = np.asarray([[(h.omega, h.mu) for h in each.heads] for each in found])
+        omega, mu = numbers[..., 0], numbers[..., 1]
         a, b, c = panels[column], panels[2 + column], panels[4 + column]
         for h in range(count):
             a.plot(run.times, omega[:, h], color=COLOURS[h])
@@ -151,4 +143,4 @@ def evolution(lab: Lab) -> Drawing:
         data |= {f"step_{count}": run.times, f"omega_{count}": omega, f"mu_{count}": mu}
     legend_above(figure, panels[3])
     legend_above(figure, panels[4], columns=2, loc="outside lower center")
-    return Drawing(figure, data, _config(lab, heads=(2, 4)))
+    return Drawing(figure, data, _config(lab, (2, 4)))

@@ -1,6 +1,7 @@
 """Figures of arXiv 2503.12734: losses of heads and of estimators against the context length."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -10,14 +11,23 @@ from ... import theory
 from ...drawing import Axes, Drawing
 from ...drawing.style import COLOURS, LEVEL, canvas, legend_above, smooth_curve
 from ...risks import ExactSoftmaxRisk, exact_softmax_risk
-from ...tasks import isotropic
+from ...tasks import LinearRegression, isotropic
 from .. import Lab, figure
-from .runs import DIM, NOISE, paper_task, structured_heads
-from .runs_estimators import best_linear, linear_lengths
-from .runs_exact import one_head_loss, pair_loss
+from .runs import DIM, NOISE, SIGNS, paper_task, structured_heads
+from .runs_exact import best_linear, linear_lengths, one_head_loss, pair_loss
 
-_SIGNS = np.asarray([1.0, -1.0])
 _CIRCLES = {"ls": "none", "marker": "o", "ms": 4.5, "mfc": "none"}
+_RISK = {"risk": "exact, eight digits"}
+# Colour, width and dashes. Pair, debiased GD and GD all but coincide: the lower ones are wider, the
+# upper ones dashed.
+_LOOKS: dict[str, tuple[str, float, Any]] = {
+    "one head": (COLOURS[0], 1.6, "-"),
+    "pair": (COLOURS[1], 1.6, (0, (3, 3))),
+    "debiased GD": (COLOURS[2], 2.0, "-"),
+    "GD = linear attention": (COLOURS[5], 4.0, "-"),
+    "any heads, bound": (COLOURS[4], 1.6, "-"),
+    "Bayes": ("0.25", 1.6, "-."),
+}
 
 
 @figure(
@@ -32,6 +42,7 @@ _CIRCLES = {"ls": "none", "marker": "o", "ms": 4.5, "mfc": "none"}
 def estimators(lab: Lab) -> Drawing:
     """Losses of estimators and of the best heads against the context length."""
     lengths = np.unique(np.geomspace(8, 1000, lab.scaled(6, 9, 40)).astype(int))
+    # Formulas are cheap. The two optima take seconds each: their curves are interpolated.
     fine = np.unique(np.geomspace(8, 1000, 80).astype(int))
     heads = [theory.one_head_optimum(paper_task(int(n))) for n in lengths]
     pairs = [theory.pair_optimum(paper_task(int(n))) for n in lengths]
@@ -39,25 +50,16 @@ def estimators(lab: Lab) -> Drawing:
     def between(losses: list[float]) -> np.ndarray:
         return NOISE + smooth_curve(lengths, np.asarray(losses) - NOISE, fine)
 
-    def at_all(loss: Callable[[int], float]) -> np.ndarray:
-        return np.asarray([loss(int(n)) for n in fine])
+    def at_all(loss: Callable[[LinearRegression], float]) -> np.ndarray:
+        return np.asarray([loss(paper_task(int(n))) for n in fine])
 
     curves = {
         "one head": between([each.loss for each in heads]),
         "pair": between([each.loss for each in pairs]),
-        "debiased GD": at_all(lambda n: theory.debiased_optimum(paper_task(n)).risk),
-        "GD = linear attention": at_all(lambda n: theory.gradient_step_optimum(paper_task(n)).risk),
-        "any heads, bound": at_all(lambda n: theory.any_heads_bound(paper_task(n))),
-        "Bayes": at_all(lambda n: theory.bayes_risk_isotropic(paper_task(n))),
-    }
-    # Pair, debiased GD and GD all but coincide: the lower ones are wider, the upper ones dashed.
-    looks = {
-        "one head": (COLOURS[0], 1.6, "-"),
-        "pair": (COLOURS[1], 1.6, (0, (3, 3))),
-        "debiased GD": (COLOURS[2], 2.0, "-"),
-        "GD = linear attention": (COLOURS[5], 4.0, "-"),
-        "any heads, bound": (COLOURS[4], 1.6, "-"),
-        "Bayes": ("0.25", 1.6, "-."),
+        "debiased GD": at_all(lambda task: theory.debiased_optimum(task).risk),
+        "GD = linear attention": at_all(lambda task: theory.gradient_step_optimum(task).risk),
+        "any heads, bound": at_all(theory.any_heads_bound),
+        "Bayes": at_all(theory.bayes_risk_isotropic),
     }
     measured = {
         "one head": [one_head_loss(h.omega, h.mu, n) for h, n in zip(heads, lengths)],
@@ -66,27 +68,19 @@ def estimators(lab: Lab) -> Drawing:
     figure, (a, b) = canvas("double", 3.0, 1, 2)
     for panel, subtract in ((a, 0.0), (b, NOISE)):
         for name, values in curves.items():
-            colour, width, dashes = looks[name]
+            colour, width, dashes = _LOOKS[name]
             panel.plot(fine, values - subtract, color=colour, lw=width, ls=dashes, label=name,
                        zorder=3 - width / 4)  # fmt: skip
         for name, values in measured.items():
-            panel.plot(lengths, np.asarray(values) - subtract, color=looks[name][0], zorder=4,
+            panel.plot(lengths, np.asarray(values) - subtract, color=_LOOKS[name][0], zorder=4,
                        **_CIRCLES)  # fmt: skip
     a.axhline(NOISE, label="noise σ²", **LEVEL)
     _name_both(a)
     a.set(xscale="log", xlabel="context length L", ylabel="loss", ylim=(0, None))
     b.set(xscale="log", yscale="log", xlabel="context length L", ylabel="loss − σ²")
     legend_above(figure, a, columns=5)
-    data = {"length": fine} | {_key(name): values for name, values in curves.items()}
-    data |= {"measured_length": lengths}
-    data |= {f"measured_{_key(name)}": np.asarray(values) for name, values in measured.items()}
-    settings = {
-        "dim": DIM,
-        "noise": NOISE,
-        "lengths": lengths.tolist(),
-        "risk": "exact, eight digits",
-    }
-    return Drawing(figure, data, settings)
+    settings = {"dim": DIM, "noise": NOISE, "lengths": lengths.tolist()} | _RISK
+    return Drawing(figure, _collect(fine, curves, lengths, measured), settings)
 
 
 @figure(
@@ -106,7 +100,7 @@ def context(lab: Lab) -> Drawing:
     task = isotropic(dim, trained_at, NOISE)
     best, single = theory.pair_optimum(task), theory.one_head_optimum(task)
     heads = {
-        "softmax pair": (best.w * _SIGNS, best.mu * _SIGNS),
+        "softmax pair": (best.w * SIGNS, best.mu * SIGNS),
         "one softmax head": (np.array([single.omega]), np.array([single.mu])),
     }
     exact = exact_softmax_risk(task, digits=8)
@@ -119,7 +113,7 @@ def context(lab: Lab) -> Drawing:
     linear = best_linear(dim, trained_at)
     names = {True: "linear, divided by L′", False: "linear, plain sum"}
     for divided, name in names.items():
-        measured[name] = linear_lengths(linear, trained_at, divided, lengths)
+        measured[name] = linear_lengths(linear, trained_at, divided, lengths.tolist())
     pairs = [theory.pair_loss(isotropic(dim, n, NOISE), best.w, best.mu) for n in lengths]
     between = [theory.Setting(dim, n, NOISE) for n in fine]  # lengths that are not whole
     transfers = [theory.length_transfer(task, n) for n in fine]
@@ -147,11 +141,9 @@ def context(lab: Lab) -> Drawing:
     panel.set(xscale="log", yscale="log", xlabel="context length in the test L′", ylabel="loss")
     panel.set(xlim=(9, 12_000), ylim=(0.08, 5))
     legend_above(figure, panel, columns=1, loc="outside right upper")
-    data = {"length": fine} | {_key(name): values for name, values in curves.items()}
-    data |= {"measured_length": lengths, "limits": np.asarray(limits)}
-    data |= {f"measured_{_key(name)}": values for name, values in measured.items()}
+    data = _collect(fine, curves, lengths, measured) | {"limits": np.asarray(limits)}
     settings = {"dim": dim, "trained_at": trained_at, "noise": NOISE, "tested_at": lengths.tolist()}
-    return Drawing(figure, data, settings | {"risk": "exact, eight digits"})
+    return Drawing(figure, data, settings | _RISK)
 
 
 def _name_both(panel: Axes) -> None:
@@ -160,10 +152,18 @@ def _name_both(panel: Axes) -> None:
     panel.plot([], [], color="0.4", label="circles: exact risk", **_CIRCLES)
 
 
-def _key(name: str) -> str:
-    """The name of a curve as that of an array."""
-    words = name.replace("′", "").replace(",", "").replace(" = ", " ").lower().split()
-    return "_".join(words)
+def _collect(
+    fine: np.ndarray, curves: Mapping[str, Any], lengths: np.ndarray, measured: Mapping[str, Any]
+) -> dict[str, np.ndarray]:
+    """Predicted and measured losses, by the names of the curves as names of arrays."""
+
+    def key(name: str) -> str:
+        words = name.replace("′", "").replace(",", "").replace(" = ", " ").lower().split()
+        return "_".join(words)
+
+    data = {"length": fine, "measured_length": lengths}
+    data |= {key(name): values for name, values in curves.items()}
+    return data | {f"measured_{key(name)}": np.asarray(v) for name, v in measured.items()}
 
 
 @eqx.filter_jit

@@ -1,5 +1,7 @@
 """Figures of arXiv 2503.12734: the loss of two opposite heads, exact and approximate."""
 
+from typing import Any
+
 import numpy as np
 from scipy.interpolate import RectBivariateSpline
 
@@ -8,12 +10,10 @@ from ...drawing import Drawing
 from ...drawing.marks import plot_theory
 from ...drawing.style import COLOURS, LEVEL, canvas, legend_above, log_ticks
 from .. import Lab, figure, once
-from .runs import CONTEXT, DIM, NOISE, paper_task
+from .runs import DIM, NOISE, SETTING, SIGNS, paper_task
 from .runs_exact import REPORTED, START, Path, exact_flow, exact_point, pair_loss
 
-_SIGNS = np.asarray([1.0, -1.0])
-_SETTING = {"dim": DIM, "context": CONTEXT, "noise": NOISE}
-START_SIZE = {"start_omega": START, "start_mu": START}
+_SETTING = SETTING | {"start_omega": START, "start_mu": START}
 # Narrow bands in the flat valley, wide ones on its slopes.
 _LEVELS = (0.22, 0.23, 0.24, 0.25, 0.27, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0)
 _LEVELS_NAMED = (0.22, 0.25, 0.3, 0.4, 0.5, 0.7, 1.0, 1.5, 2.0)
@@ -40,7 +40,7 @@ def landscape(lab: Lab) -> Drawing:
     omega, mu = np.geomspace(0.02, 0.8, count), np.geomspace(0.08, 20, count)
     exact, approximate = _exact_map(omega, mu), _large_context_map(omega, mu)
     run = pair_curve(lab)
-    start = START * _SIGNS
+    start = START * SIGNS
     flow = theory.large_context_flow(paper_task(), run.times, start, start)
     paths = {
         "approximate": (flow.omega[:, 0], flow.mu[:, 0]),
@@ -49,16 +49,10 @@ def landscape(lab: Lab) -> Drawing:
     figure, panels = canvas("double", 3.1, 1, 2, sharey=True)
     names = ("large-context approximation", "exact")
     for panel, values, path, name in zip(panels, (approximate, exact), paths.values(), names):
-        shown = panel.contourf(
-            omega,
-            mu,
-            values,
-            _LEVELS,
-            norm=BoundaryNorm(_LEVELS, 256, extend="max"),
-            cmap="viridis",
-            extend="max",
-        )
-        panel.plot(*path, color="white", lw=3.4)
+        bands = BoundaryNorm(_LEVELS, 256, extend="max")
+        look: Any = {"norm": bands, "cmap": "viridis", "extend": "max"}
+        shown = panel.contourf(omega, mu, values, _LEVELS, **look)
+        panel.plot(*path, color="white", lw=3.4)  # a rim, to be seen on every band
         panel.plot(*path, color=COLOURS[1], label="gradient flow")
         panel.plot(START, START, "o", ms=6, color="white", mec="black", label="its start")
         panel.set(xscale="log", yscale="log", xlabel="ω", title=name)
@@ -81,7 +75,7 @@ def landscape(lab: Lab) -> Drawing:
     for name, path in paths.items():
         data |= {f"path_omega_{name}": path[0], f"path_mu_{name}": path[1]}
     settings = {"reported": REPORTED, "end": float(run.times[-1]), "risk": "exact, eight digits"}
-    return Drawing(figure, data, _SETTING | START_SIZE | settings)
+    return Drawing(figure, data, _SETTING | settings)
 
 
 def _exact_map(omega: np.ndarray, mu: np.ndarray) -> np.ndarray:
@@ -89,16 +83,16 @@ def _exact_map(omega: np.ndarray, mu: np.ndarray) -> np.ndarray:
     slope give all."""
     rows = []
     for w in omega:
-        at = 1 / (2 * w)
-        point = exact_point(w * _SIGNS, at * _SIGNS)
-        rise, slope = point.loss - 1 - NOISE, float(point.mu @ _SIGNS)
+        at = 1 / (2 * w)  # near the best μ, where a step is about one
+        point = exact_point(w * SIGNS, at * SIGNS)
+        rise, slope = point.loss - 1 - NOISE, float(point.mu @ SIGNS)
         square = (at * slope - rise) / at**2
         rows.append(1 + NOISE + (slope - 2 * square * at) * mu + square * mu**2)
     return np.stack(rows, 1)
 
 
 def _large_context_map(omega: np.ndarray, mu: np.ndarray) -> np.ndarray:
-    loss = lambda w, m: theory.softmax_large_context_loss(paper_task(), w * _SIGNS, m * _SIGNS)
+    loss = lambda w, m: theory.softmax_large_context_loss(paper_task(), w * SIGNS, m * SIGNS)
     return np.asarray([[loss(w, m) for w in omega] for m in mu])
 
 
@@ -114,7 +108,7 @@ def manifold(lab: Lab) -> Drawing:
     """The pair along the exact gradient flow: landing, then drifting."""
     run = pair_curve(lab)
     omega, mu = run.omega[:, 0], run.mu[:, 0]
-    late = run.times >= 100
+    late = run.times >= 100  # on the manifold to a part in 10³
     since = run.times[late] - run.times[late][0]
     drift = theory.slow_manifold(paper_task(), since, omega[late][0])
     optimum = theory.pair_optimum(paper_task())
@@ -138,7 +132,7 @@ def manifold(lab: Lab) -> Drawing:
     data = {"time": run.times, "omega": omega, "mu": mu, "loss": run.loss}
     data |= {"drift_time": run.times[late], "drift_omega": drift.w, "drift_loss": drift.loss}
     settings = {"end": float(run.times[-1]), "manifold_from": float(run.times[late][0])}
-    return Drawing(figure, data, _SETTING | START_SIZE | settings)
+    return Drawing(figure, data, _SETTING | settings)
 
 
 @figure(
@@ -163,7 +157,7 @@ def approximation(lab: Lab) -> Drawing:
     for i, length in enumerate(DIM * ratios):
         setting = theory.Setting(DIM, length, NOISE)  # lengths that are not whole
         for j, (w, m) in enumerate(zip(omegas, _mu(length, omegas))):
-            arguments = (setting, w * _SIGNS, m * _SIGNS)
+            arguments = (setting, w * SIGNS, m * SIGNS)
             errors[0, i, j] = theory.softmax_large_context_loss(*arguments) / truth[i, j] - 1
             errors[1, i, j] = theory.softmax_first_order_loss(*arguments) / truth[i, j] - 1
     figure, panels = canvas("double", 2.9, 1, 2, sharey=True)
@@ -171,26 +165,17 @@ def approximation(lab: Lab) -> Drawing:
     # Places of the labels, on parts of the lines that are straight.
     places = (((6.0, 0.04), (200.0, 0.04)), ((7.0, 0.33), (9.0, 0.04)))
     for panel, values, name, where in zip(panels, errors, names, places):
-        shown = panel.pcolormesh(
-            ratios,
-            omegas,
-            values.T,
-            norm=SymLogNorm(1e-3, linscale=0.5, vmin=-1, vmax=1),
-            cmap="RdBu_r",
-            shading="gouraud",
-            rasterized=True,
-        )
+        scale = SymLogNorm(1e-3, linscale=0.5, vmin=-1, vmax=1)
+        look: Any = {"norm": scale, "cmap": "RdBu_r", "shading": "gouraud", "rasterized": True}
+        shown = panel.pcolormesh(ratios, omegas, values.T, **look)
         panel.set(xscale="log", yscale="log", xlabel="L / d", title=name)
-        levels = (-0.1, -0.01, 0.01, 0.1)
-        lines = panel.contour(
-            ratios, omegas, values.T, levels, colors="black", linewidths=1.2, linestyles="solid"
-        )
         percent = {-0.1: "−10 %", -0.01: "−1 %", 0.01: "1 %", 0.1: "10 %"}
+        black: Any = {"colors": "black", "linewidths": 1.2, "linestyles": "solid"}
+        lines = panel.contour(ratios, omegas, values.T, list(percent), **black)
         for text in panel.clabel(lines, fmt=percent, fontsize=8, inline_spacing=2, manual=where):
             # Upright lines are read upwards, whichever way the contour was followed.
             text.set_rotation(90 if abs(text.get_rotation()) % 180 > 80 else text.get_rotation())
         log_ticks(panel.yaxis, (0.02, 0.05, 0.1, 0.2, 0.5))
-    for panel in panels:
         panel.yaxis.set_minor_locator(NullLocator())
     panels[0].set_ylabel("ω of the pair")
     bar = figure.colorbar(
@@ -229,4 +214,4 @@ def pair_curve(lab: Lab) -> Path:
     """Exact gradient flow of the pair from (0.1, 0.1), far into the slow manifold."""
     end = {"smoke": 1e3, "default": 1e6, "paper": 1e7}[lab.tier]
     times = np.append(0.0, np.geomspace(0.05, end, 120))
-    return exact_flow(START * _SIGNS, START * _SIGNS, times)
+    return exact_flow(START * SIGNS, START * SIGNS, times)

@@ -1,15 +1,16 @@
 """Figure of arXiv 2503.12734: where random initialisations of two and of three heads end."""
 
-import jax
 import numpy as np
 
 from ... import theory
-from ...drawing import Drawing
+from ...analysis import Patterns
+from ...drawing import Axes, Drawing
 from ...drawing.marks import plot_bars, plot_theory
 from ...drawing.style import COLOURS, LEVEL, THEORY, canvas, legend_above
+from ...trajectory import Trajectory
 from .. import Lab, figure
-from .checks_trained import is_one_sign, is_zero_sum
-from .runs import CONTEXT, DIM, NOISE, blind_ensemble, blind_sizes, final_patterns, paper_task
+from .checks_trained import CANCELS, is_one_sign, is_zero_sum
+from .runs import SIGNS, blind_ensemble, final_patterns, paper_task, seed_settings
 
 _COUNTS = (2, 3)
 
@@ -32,8 +33,7 @@ _COUNTS = (2, 3)
 )
 def seeds(lab: Lab) -> Drawing:
     """Where random initialisations of merged heads end."""
-    sizes = blind_sizes(lab)
-    runs = {count: blind_ensemble(lab, count, *sizes) for count in _COUNTS}
+    runs = {count: blind_ensemble(lab, count) for count in _COUNTS}
     found = final_patterns(runs[2])
     trapped = np.asarray([is_one_sign(each) for each in found])
     ends = np.asarray([[(h.omega, h.mu) for h in each.heads] for each in found])
@@ -64,27 +64,23 @@ def seeds(lab: Lab) -> Drawing:
     b.annotate("one head, shared\n(theory)", (best.omega, 0), (-7, 0), va="center", ha="right",
                textcoords="offset points")  # fmt: skip
     b.set(xlabel="|ω|", ylabel="antisymmetric share of W", ylim=(-0.06, None))
-    c.axhline(0.05, **LEVEL)
+    c.axhline(CANCELS, **LEVEL)
     c.set(xlabel="step", ylabel="|Σμ| / Σ|μ|", yscale="log", ylim=(2e-4, 2))
     data = {"omega_mu": ends, "one_sign": trapped, "antisymmetric_share": turns}
     data |= {"step": runs[2][0].times, "zero_sum": sums}
     data |= {"theory_pair_omega": curve[0], "theory_pair_mu": curve[1]}
-    data |= _draw_shares(d, [final_patterns(runs[count]) for count in _COUNTS], sizes[0])
+    data |= _draw_shares(d, [final_patterns(runs[count]) for count in _COUNTS])
     legend_above(figure, a)
-    settings = {"dim": DIM, "context": CONTEXT, "noise": NOISE, "heads": _COUNTS}
-    settings |= dict(zip(("seeds", "steps", "batch"), sizes)) | {
-        "weights": "merged, attention blind to labels", "optimiser": "Adam, annealed from 1e-2",
-        "gradients": "labels integrated out", "seed_weights": 3, "seed_sequences": 4,
-    }  # fmt: skip
-    return Drawing(figure, data, settings)
+    keys = {"gradients": "labels integrated out", "seed_weights": 3, "seed_sequences": 4}
+    return Drawing(figure, data, seed_settings(lab, _COUNTS) | keys)
 
 
-def _draw_shares(panel, finals: list, seeds: int) -> dict[str, np.ndarray]:
-    """The share of seeds of one sign for each number of heads, and what chance gives."""
+def _draw_shares(panel: Axes, finals: list[list[Patterns]]) -> dict[str, np.ndarray]:
+    """The share of seeds of one sign for each number of heads, and that of random signs."""
     lost = np.asarray([np.mean([is_one_sign(each) for each in found]) for found in finals])
     kept = np.asarray([np.mean([is_zero_sum(each) for each in found]) for found in finals])
     expected = np.asarray([theory.one_sign_share(count) for count in _COUNTS])
-    error = np.sqrt(lost * (1 - lost) / seeds)
+    error = np.sqrt(lost * (1 - lost) / len(finals[0]))
     panel.errorbar(_COUNTS, lost, error, fmt="o", ms=4.5, capsize=3, lw=1.3, color=COLOURS[1],
                    label="measured ± standard error")  # fmt: skip
     plot_bars(panel, _COUNTS, expected, 0.3, r"$2^{1-H}$ (theory)")
@@ -95,17 +91,10 @@ def _draw_shares(panel, finals: list, seeds: int) -> dict[str, np.ndarray]:
 
 
 def _slow_manifold() -> tuple[np.ndarray, np.ndarray]:
-    """ω of a pair, and the μ that is best for it: at given ω the loss is a parabola in μ."""
-    omega = np.geomspace(0.2, 0.68, 25)
-    mu = []
-    for w in omega:
-        at = 1 / (2 * w)
-        loss = lambda m, w=w: theory.pair_loss(paper_task(), w, m)
-        # At μ = 0 the loss is that of no heads, 1 + σ².
-        half, whole = (loss(share * at) - 1 - NOISE for share in (1.0, 2.0))
-        slope, square = (4 * half - whole) / (2 * at), (whole - 2 * half) / (2 * at**2)
-        mu.append(-slope / (2 * square))
-    return omega, np.asarray(mu)
+    """ω of a pair, and the μ that is best for it by the exact loss."""
+    omega = np.geomspace(0.2, 0.68, 25)  # the range of the panel
+    integrals = [theory.head_integrals(paper_task(), w * SIGNS) for w in omega]
+    return omega, np.asarray([theory.optimal_mu_from(paper_task(), at)[0] for at in integrals])
 
 
 def _antisymmetric_share(matrices: np.ndarray) -> np.ndarray:
@@ -114,7 +103,7 @@ def _antisymmetric_share(matrices: np.ndarray) -> np.ndarray:
     return np.linalg.norm(turned, axis=(1, 2)) / np.linalg.norm(matrices, axis=(1, 2))
 
 
-def _sums(run) -> np.ndarray:
+def _sums(run: Trajectory) -> np.ndarray:
     """|Σμ| / Σ|μ| along a run."""
-    mu = np.asarray(jax.device_get(run.models.circuits.v))
+    mu = np.asarray(run.models.circuits.v)
     return np.abs(mu.sum(1)) / np.abs(mu).sum(1)

@@ -9,29 +9,24 @@ from ...drawing.heads import draw_circuit
 from ...drawing.marks import plot_bars, plot_circles, plot_theory
 from ...drawing.style import COLOURS, WIDTHS, canvas, colour_bar, fixed_canvas, legend_above
 from .. import Lab, figure
-from .runs import CONTEXT, DIM, NOISE
-from .runs_dynamics import RATE, dynamics_run, dynamics_sizes, matrix_pair_flow, run_numbers
-from .runs_tasks import (
+from .runs import DIM
+from .runs_descent import (
+    RATE,
     anisotropic_mean,
     anisotropic_task,
+    descent_settings,
+    dynamics_run,
+    matrix_pair_flow,
+    run_numbers,
     two_task_excess,
     two_task_run,
-    two_task_sizes,
+    two_task_settings,
     two_tasks,
 )
 
 _SHOWN, _MEASURED = (3, 5), (2, 3, 5)
 # Inches: a cell of a heat map.
 _CELL = 0.19
-
-
-def _descent(lab: Lab) -> dict:
-    batch, steps = dynamics_sizes(lab)
-    return {
-        "dim": DIM, "context": CONTEXT, "noise": NOISE, "heads": 2, "rate": RATE, "batch": batch,
-        "steps": steps, "weights": "merged, attention blind to labels",
-        "optimiser": "stochastic gradient descent, labels integrated out",
-    }  # fmt: skip
 
 
 @figure(
@@ -61,7 +56,7 @@ def dynamics(lab: Lab) -> Drawing:
     data = {"step": run.times, "omega": omega, "mu": mu}
     data |= {"theory_step": fine, "theory_omega": w, "theory_mu": m}
     settings = {"start_omega": float(omega[0, 0]), "start_mu": float(mu[0, 0]), "seed_sequences": 6}
-    return Drawing(figure, data, _descent(lab) | settings)
+    return Drawing(figure, data, descent_settings(lab) | settings)
 
 
 @figure(
@@ -95,6 +90,7 @@ def anisotropic(lab: Lab) -> Drawing:
     d = panels[3]
     plot_circles(d, spectrum, np.diag(learned), COLOURS[0], "learned")
     fine = np.linspace(spectrum.min(), spectrum.max(), 60)
+    # Theory has 1/(λ + c) on the diagonal, with one c for all eigenvalues.
     penalty = 1 / best[0, 0] - spectrum[0]
     plot_theory(d, fine, 1 / (fine + penalty), "theory")
     d.set(xlabel="eigenvalue λ of Λ", ylabel="diagonal of Σ μW")
@@ -103,7 +99,7 @@ def anisotropic(lab: Lab) -> Drawing:
     data |= {"theory": best, "theory_eigenvalue": fine, "theory_diagonal": 1 / (fine + penalty)}
     settings = {"eigenvalues": spectrum.tolist(), "averaged": "second half of the run"}
     settings |= {"seed_weights": 12, "seed_sequences": 7}
-    return Drawing(figure, data, _descent(lab) | settings)
+    return Drawing(figure, data, descent_settings(lab) | settings)
 
 
 @figure(
@@ -136,6 +132,7 @@ def tasks(lab: Lab) -> Drawing:
         a = place(left, bottom, task.dim * _CELL, height)
         b = place(left + (task.dim + 0.5) * _CELL, bottom, task.labels * _CELL, height)
         images = [draw_circuit(a, omega, scales[0]), draw_circuit(b, mu, scales[1])]
+        # The brackets above must not stretch the map.
         a.autoscale(False)
         a.set_xticks(range(task.dim), [str(i + 1) for i in range(task.dim)])
         a.set_yticks(range(count), [str(h + 1) for h in range(count)])
@@ -153,13 +150,9 @@ def tasks(lab: Lab) -> Drawing:
     for i, (name, left) in enumerate((("ω", 0.55), ("μ", 1.9))):
         colour_bar(figure, images[i], place(left, 0.42, 1.0, 0.09), name, flat=True)
     data |= _draw_excess(lab, place(5.75, 0.42, 1.17, 1.65))
-    steps, batch = two_task_sizes(lab)
-    settings = {
-        "coordinates": [list(read) for read in task.coordinates], "dim": task.dim,
-        "context": task.contexts[0], "noise": NOISE, "heads": _MEASURED, "steps": steps,
-        "batch": batch, "optimiser": "Adam, annealed along a cosine, labels integrated out",
-        "rate": 0.05, "weights": "one ω a coordinate, one μ a task", "seed_weights": 20,
-        "seed_sequences": 8,
+    settings = two_task_settings(lab, _MEASURED) | {
+        "optimiser": "Adam, annealed along a cosine, labels integrated out", "rate": 0.05,
+        "seed_weights": 20, "seed_sequences": 8,
     }  # fmt: skip
     return Drawing(figure, data, settings)
 
@@ -167,6 +160,7 @@ def tasks(lab: Lab) -> Drawing:
 def _mark_sets(panel: Axes, sets) -> None:
     """Brackets above a heat map over the coordinates that each task reads."""
     for i, read in enumerate(sets):
+        # One above the other, since the sets overlap.
         height, ends = -0.85 - 0.85 * (len(sets) - 1 - i), (min(read) - 0.4, max(read) + 0.4)
         corners = (height + 0.25, height, height, height + 0.25)
         panel.plot(np.repeat(ends, 2), corners, color="black", lw=0.8, clip_on=False)

@@ -1,4 +1,4 @@
-"""What a config must have for claims on softmax attention to speak of its run, in words."""
+"""What a config must have for claims on softmax attention to be about its run, in words."""
 
 import numpy as np
 
@@ -15,17 +15,17 @@ def softmax_attention(*kinds: str) -> Need:
     def need(config: Config) -> str | None:
         model, words = config.model, " or ".join(kinds)
         if model.kind not in kinds:
-            return f'speaks of {words} softmax attention: `model.kind` = "{model.kind}"'
+            return f'is about {words} softmax attention: `model.kind` = "{model.kind}"'
         if not model.softmax:
-            return 'speaks of softmax attention: `model.activation` = "linear"'
+            return 'is about softmax attention: `model.activation` = "linear"'
         if getattr(model, "self_attention"):
-            return "speaks of attention over the context alone: `model.self_attention` = true"
+            return "is about attention over the context alone: `model.self_attention` = true"
         if config.task.kind != "linear_regression":
-            return f'speaks of linear regression: `task.kind` = "{config.task.kind}"'
+            return f'is about linear regression: `task.kind` = "{config.task.kind}"'
         try:
             theory.Setting.of(regression(config))
         except Refusal as error:
-            return f"speaks of the isotropic task: {str(error).rstrip('.')}{_remedy(config)}"
+            return f"is about the isotropic task: {str(error).rstrip('.')}{_remedy(config)}"
         return None
 
     return need
@@ -47,14 +47,14 @@ def _remedy(config: Config) -> str:
 
 
 def with_heads(least: int, most: int | None = None) -> Need:
-    """So many heads."""
+    """From `least` to `most` heads; without `most`, any number from `least` on."""
 
     def need(config: Config) -> str | None:
         count = config.model.heads
         if least <= count <= (most or count):
             return None
         wanted = f"{least}" if most == least else f"{least} or more"
-        return f"speaks of {wanted} head{'s' if least > 1 else ''}: `model.heads` = {count}"
+        return f"is about {wanted} head{'s' if least > 1 else ''}: `model.heads` = {count}"
 
     return need
 
@@ -63,20 +63,20 @@ def any_population(config: Config) -> str | None:
     """Training on the population, exactly or on fresh sequences."""
     if config.exact or config.sampled:
         return None
-    return f'speaks of the population risk: `risk.kind` = "{config.risk.kind}"'
+    return f'is about the population risk: `risk.kind` = "{config.risk.kind}"'
 
 
 def followed_risk(config: Config) -> str | None:
-    """A risk whose flow of opposite heads theory follows."""
+    """A risk whose flow of opposite heads theory can follow."""
     if config.exact or config.risk.kind == "large_context":
         return None
-    return f'speaks of the exact or the large-context risk: `risk.kind` = "{config.risk.kind}"'
+    return f'is about the exact or the large-context risk: `risk.kind` = "{config.risk.kind}"'
 
 
 def one_number(config: Config) -> str | None:
-    """One ω a head."""
+    """One ω per head."""
     if getattr(config.model, "per_coordinate", False):
-        return "speaks of heads with one ω: `model.per_coordinate` = true"
+        return "is about heads with one ω: `model.per_coordinate` = true"
     return None
 
 

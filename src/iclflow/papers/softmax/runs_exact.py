@@ -1,30 +1,38 @@
-"""Experiments on the exact risk of structured softmax heads, each computed once and shared.
+"""Experiments on exact risks, of structured softmax heads and of linear attention.
 
-Every number here comes from one compiled program: the exact risk of two heads and its gradient, at
-any context length. One head is a pair whose second head reads nothing; more heads are put together
-from pairs, since the loss is quadratic in μ.
+Every number about softmax heads comes from one compiled program: the exact risk of two heads and
+its gradient, at any context length. One head is a pair whose second head reads nothing; more heads
+are put together from pairs, since the loss is quadratic in μ.
 """
 
 import functools
 import itertools
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
 import scipy.integrate
 import scipy.optimize
 
 from ... import theory
-from ...risks import ExactSoftmaxRisk, exact_softmax_risk
-from .. import Lab, once
-from .runs import CONTEXT, DIM, NOISE, paper_task, structured_heads
+from ...models import Attention, Merged
+from ...risks import ExactSoftmaxRisk, exact_softmax_risk, risk
+from ...tasks import isotropic
+from ...trajectory import Trajectory
+from .. import Lab, find_study, once
+from .runs import CONTEXT, DIM, NOISE, SETTING, SIGNS, paper_task, structured_heads
 
 # Where the flow of the pair starts, when it is looked at, and a moment after its end.
-START = 0.1
+START = find_study("softmax/pair-exact").data["model"]["scale"]
 TIMES = (1e1, 1e2, 1e3, 1e4, 1e5)
 FOREVER = 3e7
 # Trained values that are reported for two heads.
 REPORTED = (0.13, 3.45)
+# Context lengths at which models of L = 40 are tested.
+LENGTHS = (10, 20, 40, 100, 1000, 10_000)
 
 
 class Point(NamedTuple):
@@ -43,10 +51,14 @@ class Path(NamedTuple):
     mu: np.ndarray
     loss: np.ndarray
 
+    def as_run(self) -> Trajectory:
+        """The same as a run, such as claims are checked on."""
+        return Trajectory(self.times, self.loss, jax.vmap(structured_heads)(self.omega, self.mu))
+
 
 class LossMap(NamedTuple):
-    """Losses of the pair with the best μ by the large-context loss: a row a length L, a column a
-    width ω."""
+    """Losses of the pair with the best μ by the large-context loss: one row per length L, one
+    column per width ω."""
 
     ratios: np.ndarray  # L/d
     widths: np.ndarray  # ω√d
@@ -55,21 +67,9 @@ class LossMap(NamedTuple):
     first_order: np.ndarray
 
 
-class Form(NamedTuple):
-    """The exact loss of heads with given ω: σ² + 1 − 2b·μ + μᵀQμ."""
-
-    b: np.ndarray
-    Q: np.ndarray
-
-    def best_loss(self, heads: list[int]) -> float:
-        """The smallest loss with these heads alone."""
-        b, Q = self.b[heads], self.Q[np.ix_(heads, heads)]
-        return NOISE + 1 - float(b @ np.linalg.solve(Q, b))
-
-
-def note_exact(lab: Lab, **settings) -> None:
+def note_exact(lab: Lab, **settings: Any) -> None:
     """Records the paper's setting, in which exact losses are computed, and what is added."""
-    lab.note(dim=DIM, context=CONTEXT, noise=NOISE, risk="exact", **settings)
+    lab.note(**SETTING, risk="exact", **settings)
 
 
 def exact_point(omega, mu, length: float = CONTEXT) -> Point:
@@ -97,6 +97,7 @@ def exact_flow(omega, mu, times) -> Path:
 
     def velocity(_, state):
         point = exact_point(state[:2], state[2:])
+        # The flow is that of half the loss.
         return -0.5 * np.concatenate([point.omega, point.mu])
 
     times = np.asarray(times, float)
@@ -112,8 +113,7 @@ def exact_flow(omega, mu, times) -> Path:
 @once
 def pair_path(lab: Lab) -> Path:
     """The flow of the pair from (0.1, 0.1) to its end."""
-    start = [START, -START]
-    return exact_flow(start, start, (0.0, *TIMES, FOREVER))
+    return exact_flow(START * SIGNS, START * SIGNS, (0.0, *TIMES, FOREVER))
 
 
 @once
@@ -124,6 +124,7 @@ def best_single_head(lab: Lab) -> tuple[float, float, float]:
         point = exact_point([weights[0], 0.0], [weights[1], 0.0])
         return point.loss, np.array([point.omega[0], point.mu[0]])
 
+    # From near the optimum at (0.52, 1.50), as far as the accuracy of the quadrature allows.
     found = scipy.optimize.minimize(loss, (0.4, 1.0), jac=True, options={"gtol": 1e-9})
     return float(found.x[0]), float(found.x[1]), float(found.fun)
 
@@ -135,24 +136,22 @@ def loss_map(lab: Lab) -> LossMap:
     widths = np.array([0.1, 0.3, 0.6, 1.0])
     rows = []
     for ratio, width in itertools.product(ratios, widths):
-        omega, length = width * DIM**-0.5, ratio * DIM
-        omegas = np.array([omega, -omega])
+        length, omega = ratio * DIM, width * DIM**-0.5 * SIGNS
         task = paper_task(int(length))
-        mus = theory.optimal_mu(task, omegas)
-        rows.append(
-            (
-                exact_point(omegas, mus, length).loss,
-                theory.softmax_large_context_loss(task, omegas, mus),
-                theory.softmax_first_order_loss(task, omegas, mus),
-            )
-        )
+        mu = theory.optimal_mu(task, omega)
+        exact = exact_point(omega, mu, length).loss
+        large = theory.softmax_large_context_loss(task, omega, mu)
+        rows.append((exact, large, theory.softmax_first_order_loss(task, omega, mu)))
     losses = np.array(rows).reshape(len(ratios), len(widths), 3)
     return LossMap(ratios, widths, *np.moveaxis(losses, 2, 0))
 
 
 @once
-def head_form(lab: Lab, omega: tuple[float, ...]) -> Form:
-    """The exact loss of many heads as a quadratic form in μ, from the losses of pairs."""
+def best_loss(lab: Lab, omega: tuple[float, ...]) -> float:
+    """The exact loss of many heads with these ω and the best μ.
+
+    It is the smallest value of σ² + 1 − 2b·μ + μᵀQμ, where pairs of heads give b and Q.
+    """
     count = len(omega)
     b, Q = np.zeros(count), np.zeros((count, count))
     for pair in itertools.combinations(range(count), 2):
@@ -160,21 +159,21 @@ def head_form(lab: Lab, omega: tuple[float, ...]) -> Form:
         at_zero, *at_one = (exact_point(omegas, mu).mu for mu in ([0, 0], [1, 0], [0, 1]))
         b[list(pair)] = -at_zero / 2
         Q[np.ix_(pair, pair)] = (np.stack(at_one) - at_zero) / 2
-    return Form(b, Q)
+    return NOISE + 1 - float(b @ np.linalg.solve(Q, b))
 
 
-def hessian(omega, mu, step: float = 1e-4) -> np.ndarray:
+def hessian(omega: np.ndarray, mu: np.ndarray) -> np.ndarray:
     """The Hessian of the exact loss of two heads in (ω, μ), by differences of its gradient."""
-    state = np.concatenate([omega, mu]).astype(float)
-    columns = []
-    for i in range(4):
-        sides = []
-        for sign in (1, -1):
-            moved = state + sign * step * (np.arange(4) == i)
-            point = exact_point(moved[:2], moved[2:])
-            sides.append(np.concatenate([point.omega, point.mu]))
-        columns.append((sides[0] - sides[1]) / (2 * step))
-    matrix = np.stack(columns, 1)
+    # Errors of the gradient, 1e-9, over this step stay below 1e-4 of a curvature.
+    state, step = np.concatenate([omega, mu]).astype(float), 1e-4
+
+    def gradient(state: np.ndarray) -> np.ndarray:
+        point = exact_point(state[:2], state[2:])
+        return np.concatenate([point.omega, point.mu])
+
+    moves = step * np.eye(4)
+    sides = [(gradient(state + move), gradient(state - move)) for move in moves]
+    matrix = np.stack([(above - below) / (2 * step) for above, below in sides], 1)
     return (matrix + matrix.T) / 2
 
 
@@ -188,3 +187,29 @@ def _risk(length: float) -> ExactSoftmaxRisk:
 def _point(risk: ExactSoftmaxRisk, omega, mu):
     loss, slope = risk.value_and_gradient(structured_heads(omega, mu))
     return loss, slope.circuits.omega, slope.circuits.mu[:, 0]
+
+
+def best_linear(dim: int, context: int) -> Attention:
+    """Linear attention with the smallest exact risk, a plain step: the slope of the risk in the
+    size of the step is a line."""
+
+    def with_step(size: float) -> Attention:
+        return Attention(Merged.of(jnp.ones(1), size * jnp.eye(dim)[None]))
+
+    exact = risk(isotropic(dim, context, NOISE), with_step(1.0), "exact")
+    # The slope in v at v = 1 is the size of the step times the slope in it.
+    slope = lambda size: float(exact.value_and_gradient(with_step(size))[1].circuits.v[0]) / size
+    at_one, at_two = slope(1.0), slope(2.0)
+    return with_step(1 - at_one / (at_two - at_one))
+
+
+def linear_lengths(
+    model: Attention, trained_at: int, divided: bool, lengths: Sequence[int] = LENGTHS
+) -> np.ndarray:
+    """Exact losses at other lengths of linear attention trained at one."""
+    if not divided:
+        # The same function at the length of training: the weights hold the division instead.
+        circuits = Merged.of(model.circuits.v / trained_at, model.circuits.U)
+        model = Attention(circuits, normaliser="none")
+    tasks = [isotropic(model.dim, length, NOISE) for length in lengths]
+    return np.array([float(risk(task, model, "exact")(model)) for task in tasks])

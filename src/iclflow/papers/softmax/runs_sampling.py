@@ -5,14 +5,16 @@ label noise, the loss σ² + |q − Σ c_l x_l|²/d + σ²|c|²; and so with fea
 are linear in those. All predictors of a setting see the same inputs.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ...tasks import HermiteRegression
+from ... import theory
+from ...tasks import HermiteRegression, LinearRegression
+from .runs import SIGNS
 
 # Contexts at a time: bounds the memory.
 _BATCH = 5000
@@ -52,17 +54,24 @@ class Inputs(NamedTuple):
 Weights = Callable[[Inputs], Float[np.ndarray, "P L"]]
 
 
-def heads(omega, mu) -> Weights:
+def heads(omega: Iterable[float], mu: Iterable[float]) -> Weights:
     """Structured softmax heads: Σ_h μ_h softmax(ω_h x·q)."""
 
     def weights(inputs: Inputs) -> np.ndarray:
         products, total = inputs.products, 0.0
         for w, m in zip(omega, mu, strict=True):
+            # Shifted by the largest exponent, which cancels, against overflow.
             powers = np.exp(w * products - np.max(w * products, 1, keepdims=True))
             total = total + m * powers / powers.sum(1, keepdims=True)
         return np.asarray(total)
 
     return weights
+
+
+def best_pair(task: LinearRegression) -> Weights:
+    """The pair of heads with the smallest loss, by theory."""
+    best = theory.pair_optimum(task)
+    return heads(best.w * SIGNS, best.mu * SIGNS)
 
 
 def step(size: float, centred: bool = False) -> Weights:
@@ -117,9 +126,8 @@ def drawn_losses(
     return {name: np.concatenate(losses) for name, losses in found.items()}
 
 
-def sampled_losses(predictors: dict[str, Weights], *setting) -> dict[str, Sampled]:
-    """The loss of every predictor on the same contexts; the arguments are those of
-    `drawn_losses`."""
+def sampled_losses(predictors: dict[str, Weights], *setting: Any) -> dict[str, Sampled]:
+    """The mean loss of every predictor; the arguments are those of `drawn_losses`."""
     drawn = drawn_losses(predictors, *setting)
     return {name: Sampled.of(losses) for name, losses in drawn.items()}
 

@@ -34,8 +34,8 @@ def _announce(words: str) -> Iterator[None]:
 
 @cache
 def available() -> bool:
-    """Whether Numba is installed and can be used; the pass is then made known to XLA, under one
-    name for all shapes. Where that fails, batches are stored, and a warning says why."""
+    """Whether Numba is installed and works; the pass is then registered with XLA, under one name
+    for all shapes. If that fails, batches are stored, and a warning says why."""
     if find_spec("numba") is None:
         return False
     try:
@@ -45,7 +45,7 @@ def available() -> bool:
     except ImportError as error:
         return _warn(error)
     try:
-        jax.devices("cpu")  # from then on XLA looks at a handler when it is registered
+        jax.devices("cpu")  # XLA checks a handler at registration only if there is a CPU client
         with _announce("compiling vector instructions, once for this machine …"), alone():
             from ._numba import fused_pass
         handler = jax.ffi.pycapsule(ctypes.cast(fused_pass.address, ctypes.c_void_p))

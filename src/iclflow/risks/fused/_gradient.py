@@ -1,4 +1,4 @@
-"""From what a pass gives for every lane to the mean loss and its gradient in the circuits."""
+"""The mean loss and its gradient in the circuits, from the results of a pass for every lane."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +17,7 @@ def xla_lanes(spec: Spec, numbers: Numbers) -> Float[Array, "rows P"]:
 def split_sums(
     spec: Spec, numbers: Numbers, sums: Float[Array, " rows"]
 ) -> tuple[Float[Array, ""], Float[Array, "H A D"], Float[Array, "H J T"]]:
-    """The same means as `gather` gives, from one vector of sums over the batch."""
+    """The same means as `gather`, from one vector of sums over the batch."""
     loss, kq, ov = jnp.split(sums / spec.batch, [1, 1 + numbers.kq.size])
     return loss[0], kq.reshape(numbers.kq.shape), ov.reshape(numbers.ov.shape)
 

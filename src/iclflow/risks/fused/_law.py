@@ -9,18 +9,16 @@ from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 from ...models import Attention
 from ...tasks import AbstractRegression
 from .._batch import AbstractBatchRisk, as_dtype
-from .._context_batch import ContextBatchRisk
-from .._draws import Inputs, Root
-from .._labels import LabelMoments
+from .._draws import Inputs, LabelMoments, Root
+from .._lane_batches import ContextBatchRisk, LaneBatchRisk
 from .._lanes import Lanes
-from .._sequence_batch import LaneBatchRisk
 from ._pass import Numbers, length_of
 from ._philox import LENGTHS, four_normals, philox, uniform
 from ._spec import Spec
 
 
 class WhiteLaw(eqx.Module):
-    """x = F z with z white: what labels depend on is then F times a task vector.
+    """x = F z with z white: labels then depend on F times a task vector.
 
     **Fields:**
 
@@ -64,11 +62,11 @@ class WhiteLaw(eqx.Module):
         return self.mean.shape[0]
 
     def fits(self, model: Attention) -> bool:
-        """Whether `model` reads tokens of this size, and gives as many labels."""
+        """Whether `model` has as many inputs and labels."""
         return (model.dim, model.labels) == (self.inputs.dim, self.labels)
 
     def spec(self, model: Attention, drawn: bool, batch: int) -> Spec:
-        """What a pass of `model` over `batch` sequences is compiled for."""
+        """The static description of a pass of `model` over `batch` sequences."""
         return Spec(
             dim=self.inputs.dim,
             heads=model.heads,
@@ -98,7 +96,7 @@ class WhiteLaw(eqx.Module):
         return kq.astype(jnp.float32), jnp.concatenate([u, v], 2).astype(jnp.float32)
 
     def batch(self, words: UInt32[Array, "2"], count: int, drawn: bool) -> AbstractBatchRisk:
-        """The sequences that a pass goes over, stored."""
+        """The sequences of a pass, stored: made of the same random numbers, in the same places."""
         inputs, dim, labels = self.inputs, self.inputs.dim, self.labels
         spec = Spec(dim, 0, labels, drawn, True, True, inputs.contexts, count)
         lane = jnp.arange(count, dtype=jnp.uint32)
@@ -137,7 +135,7 @@ class WhiteLaw(eqx.Module):
         return LaneBatchRisk(lanes, y_query, None)
 
     def numbers(self, words: UInt32[Array, "2"], kq: Array, ov: Array, drawn: bool) -> Numbers:
-        """The arrays of a pass. Where labels are drawn, it needs roots of variances."""
+        """The arrays of a pass. Where labels are drawn, these are roots of variances."""
         noise, prior = self.moments.noise, self.covariance
         if drawn:
             noise, prior = jnp.sqrt(noise), self.root
@@ -150,5 +148,5 @@ class WhiteLaw(eqx.Module):
 
 
 def words_of(key: PRNGKeyArray) -> UInt32[Array, "2"]:
-    """The key of the generator that a JAX key stands for."""
+    """The key of the Philox generator, from a JAX key."""
     return jr.bits(key, (2,), jnp.uint32)

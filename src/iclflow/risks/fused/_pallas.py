@@ -14,15 +14,15 @@ from ._pass import Numbers, Slopes, lanes_of
 from ._philox import PLAIN, Functions
 from ._spec import Spec
 
-# Sequences of one program, and so threads: few, so that a single model fills the card too.
+# Sequences, and so threads, of one program: few, so that a single model fills the GPU too.
 _LANES = 64
-# Sums that a program makes itself; more are left to products of matrices.
+# The most sums that a program makes itself; more are left to matrix products.
 _MOST_SUMS = 400
 
 
 def _instruction(name: str):
-    """One instruction of the card on every lane: good to about 1e-6, and many times as fast as a
-    function that is good to the last bit."""
+    """One GPU instruction on every lane: right to about 1e-6, and many times faster than a function
+    that is right to the last bit."""
 
     def function(x: Array) -> Array:
         shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
@@ -47,7 +47,7 @@ def kernel_sums(
 
 
 def _call_kernel(spec: Spec, numbers: Numbers, interpret: bool, summed: bool) -> Array:
-    """What the programs found: their sums, (numbers, programs), or rows of `Slopes` over lanes."""
+    """The results of all programs: sums, (numbers, programs), or rows of `Slopes` over lanes."""
     lanes = min(_LANES, pl.next_power_of_2(spec.batch))
     programs = pl.cdiv(spec.batch, lanes)
     rows = 1 + numbers.kq.size + numbers.ov.size if summed else sum(Slopes.rows(spec))

@@ -10,8 +10,8 @@ vector a_h that scores are products with is
 
     ∂a_h = Σ p_h (α_h·z + 2 Σ_k β_hk p_k − c_h) z,    c_h = α_h·m_h + 2 Σ_k β_hk G_hk.
 
-Where few sums do, Σ p_h z zᵀ and Σ p_h p_k z are collected beside m and G, in one pass. Where they
-would be too many to hold, the tokens are made a second time, which costs nothing but arithmetic.
+If these are few numbers, Σ p_h z zᵀ and Σ p_h p_k z are collected beside m and G, in one pass. If
+they are too many to hold, the tokens are made a second time, which costs nothing but arithmetic.
 The formulas are derived in docs/theory/softmax.md.
 """
 
@@ -27,10 +27,10 @@ from jaxtyping import Array
 from ._philox import LENGTHS, PLAIN, Functions, four_normals, philox, uniform
 from ._spec import Spec
 
-# The most numbers that a lane may hold for a pass to collect everything at once.
+# The most numbers that a lane may hold to collect everything at once: a thread has 255 registers.
 _MOST_HELD = 140
 _LOG2E = np.float32(math.log2(math.e))
-_NOTHING = np.float32(-1e30)  # the score of what is not attended to
+_NOTHING = np.float32(-1e30)  # the score of padding; an infinite one would make NaN
 
 Lane = Any  # an array over lanes, or a scalar
 Rows = list[list[Lane]]  # one row per head
@@ -63,7 +63,7 @@ class Numbers(NamedTuple):
 
 
 class Slopes(NamedTuple):
-    """What a pass gives for every lane.
+    """The results of a pass for every lane.
 
     **Fields:**
 
@@ -110,7 +110,7 @@ class Slopes(NamedTuple):
 
 
 class _Sequence(NamedTuple):
-    """What is known of a sequence before its tokens."""
+    """The parts of a sequence that come before its tokens."""
 
     lane: Array
     query: list
@@ -179,8 +179,8 @@ def _sums(spec: Spec) -> int:
 
 
 def held_of(spec: Spec) -> int:
-    """About how many numbers a lane holds at a time: where tokens are made twice, vectors that
-    scores are products with, slopes in them and in means; else the first and all sums."""
+    """About how many numbers a lane holds at a time: all sums and the vectors of scores; or, if
+    tokens are made twice, these vectors, their slopes and the slopes in the means."""
     vectors = spec.heads * spec.entries
     if collects_at_once(spec):
         return _sums(spec) + vectors + spec.slot
@@ -188,7 +188,7 @@ def held_of(spec: Spec) -> int:
 
 
 def work_of(spec: Spec) -> int:
-    """About how many operations a pass is written out to."""
+    """About how many operations the unrolled pass has."""
     heads, entries, labels = spec.heads, spec.entries, spec.labels
     token = 40 * spec.slot + 6 * heads * entries + 8 * heads
     if not spec.drawn:
@@ -235,7 +235,7 @@ def length_of(spec: Spec, share: Array, cumulative: Any) -> Array:
 def _tokens(
     spec: Spec, numbers: Numbers, sequence: _Sequence, group: Any
 ) -> list[tuple[list, Lane]]:
-    """The tokens of a group, each with whether it is there (None where that is certain)."""
+    """The tokens of a group, each with whether the context is as long (None if it is certain)."""
     normals, tokens = [], []
     for block in range(spec.group_blocks):
         place = group * spec.group_blocks + (spec.header_blocks + block)
@@ -267,7 +267,7 @@ def _exponents(spec: Spec, vectors: Rows, token: list[Lane], there: Lane | None)
 def _collect(
     spec: Spec, numbers: Numbers, sequence: _Sequence, vectors: Rows, whole: bool
 ) -> _Sums:
-    """One pass. Sums are rescaled group by group, so that no score is too large."""
+    """One pass. Sums are rescaled group by group, so that no exponential overflows."""
 
     def body(group: Any, sums: _Sums) -> _Sums:
         tokens = _tokens(spec, numbers, sequence, group)
@@ -346,7 +346,7 @@ def _scale(sums: _Sums, factors: list[Lane]) -> _Sums:
 
 
 def _normalise(sums: _Sums) -> _Sums:
-    """The same as means under the attention weights. (The totals are left as their inverses.)"""
+    """The same as means under the attention weights. (The totals become their inverses.)"""
     inverse = [1 / total for total in sums.total]
     return _scale(sums, inverse)._replace(total=inverse)
 

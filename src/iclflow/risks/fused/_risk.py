@@ -18,8 +18,8 @@ from ._law import WhiteLaw, words_of
 from ._pass import Numbers, held_of, work_of
 from ._spec import Spec
 
-# Operations that a kernel may be written out to, and numbers that a lane of it may hold at a time:
-# a thread has 255 registers, and a kernel that needs more takes long to compile. On an H200 it took
+# The most operations of an unrolled kernel, and the most numbers that a lane holds at a time: a
+# thread has 255 registers, and a kernel that needs more takes long to compile. On an H200 it took
 # 4 s with 150 numbers (d = 5, eight heads), 70 s with 196 (d = 20, two heads), about two minutes
 # with 224 (d = 16, four heads), and more than four with 428 (d = 16, eight heads).
 _LONGEST_KERNEL, _MOST_AT_A_TIME = 30_000, 250
@@ -29,11 +29,9 @@ class FusedBatchRisk(AbstractBatchRisk):
     """The mean loss of a batch whose every number is a function of two words.
 
     The loss and its gradient come from one fused pass: a kernel on a GPU, vector instructions on a
-    CPU. (The losses of single sequences come from the same batch, made and stored.) It has first
-    derivatives in the weights; for others, and for those in the task, take a risk in float64.
+    CPU. (The losses of single sequences come from the same batch, stored.) It has first derivatives
+    in the weights; for higher ones, and for those in the task, use a risk in float64.
     """
-
-    kind: ClassVar[str] = "sampled"
 
     words: UInt32[Array, "2"]
     law: WhiteLaw
@@ -65,7 +63,7 @@ def _forward(spec: Spec, numbers: Numbers):
 
 
 def _backward(spec: Spec, kept: tuple[Numbers, Array, Array], rate: Array) -> tuple[Numbers]:
-    """The circuits have slopes, which were found with the loss; the task has none."""
+    """The slopes in the circuits, from the forward pass; those in the task are unknown."""
     numbers, of_kq, of_ov = kept
     unknown = Numbers(*map(_unknown_slope, numbers))
     return (unknown._replace(kq=rate * of_kq, ov=rate * of_ov),)
@@ -96,7 +94,7 @@ def _unknown_slope(x: Array) -> Array | np.ndarray:
 
 def loss_and_slopes(spec: Spec, numbers: Numbers):
     """The mean loss and its slopes in both circuits, by the fastest pass that there is here."""
-    if jax.default_backend() == "cpu":  # then there is no other device, and nothing else to trace
+    if jax.default_backend() == "cpu":  # there is no other device: do not trace the GPU pass
         return _on_cpu(spec)(numbers)
     return jax.lax.platform_dependent(numbers, cuda=_on_gpu(spec), default=_in_xla(spec))
 
@@ -118,7 +116,7 @@ class AbstractFusedRisk(AbstractSampledRisk):
         if isinstance(randomness, AbstractBatchRisk):
             return randomness
         assert self.white is not None
-        # Two words instead of a batch: all of it is made again from them.
+        # Two words instead of a batch: the pass makes everything from them.
         return FusedBatchRisk(randomness, self.white, self.batch, self.labels_drawn)
 
 
@@ -128,7 +126,7 @@ def can_be_fused(
     """Whether there is a pass for `model` here that is faster than a stored batch."""
     if law is None or not is_softmax_over_context(model) or not (drawn or model.blind):
         return False
-    if not law.fits(model):  # what is stored says what is wrong with it
+    if not law.fits(model):  # a stored batch raises an error that says why
         return False
     backend = jax.default_backend()
     if backend == "cpu":
@@ -143,7 +141,7 @@ def compiles_soon(spec: Spec) -> bool:
 
 @cache
 def _has_triton() -> bool:
-    """Whether this version of JAX can compile the kernel: a later one will not."""
+    """Whether this version of JAX can compile the kernel: later ones drop Triton."""
     try:
         from . import _pallas  # noqa: F401
     except (ImportError, AttributeError):

@@ -1,22 +1,22 @@
-"""What a fused pass is compiled for, and where each of its random numbers stands."""
+"""The static description of a fused pass, and the place of each of its random numbers."""
 
 import math
 from typing import NamedTuple
 
-# Up to so many normals per token, all that are drawn are used. With more, groups would be too long
-# to write out, and a few unused ones are a small share.
+# Up to so many normals per token, tokens form groups that use every normal. With more, groups would
+# be too long to unroll, and a few unused normals are a small share.
 _FEW = 12
 
 
 class Spec(NamedTuple):
     """Everything about a pass that is not a number in an array.
 
-    Inputs are white: what is not white about a task is put into the circuits that act on them.
+    Inputs are white: the covariance of a task is moved into the circuits that act on them.
 
     **Fields:**
 
     - `dim`, `heads`, `labels`: D, H and J.
-    - `drawn`: whether labels are drawn; else they are averaged over by hand.
+    - `drawn`: whether labels are drawn; else they are averaged over in closed form.
     - `reads_inputs`: whether values read inputs too, and not labels alone.
     - `diagonal`: whether the prior of every label has a diagonal covariance, given as a vector.
     - `contexts`: the lengths that a context can have.
@@ -34,7 +34,7 @@ class Spec(NamedTuple):
 
     @property
     def entries(self) -> int:
-        """What attention scores of a token depend on: its inputs, and its labels where drawn."""
+        """The entries of a token that scores depend on: inputs, and labels if they are drawn."""
         return self.dim + self.labels * self.drawn
 
     @property
@@ -43,8 +43,8 @@ class Spec(NamedTuple):
 
     @property
     def header(self) -> int:
-        """Normals that a sequence has before its tokens: the query, then each task vector, then
-        the noise of each query label."""
+        """Normals before the tokens of a sequence: the query, then each task vector, then the noise
+        of each query label."""
         return self.dim + self.drawn * self.labels * (self.dim + 1)
 
     @property
@@ -54,7 +54,7 @@ class Spec(NamedTuple):
 
     @property
     def slot(self) -> int:
-        """Normals that a token has: inputs, then label noise; many are filled up to whole calls."""
+        """Normals of a token: inputs, then label noise; many are filled up to whole calls."""
         return 4 * -(-self.entries // 4) if self.entries > _FEW else self.entries
 
     @property

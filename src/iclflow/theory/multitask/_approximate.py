@@ -1,12 +1,12 @@
 """Approximate dynamics of emergence: a head alone with its own task (arXiv 2402.19442, Figure 3).
 
-Near the start every task is taken by the head that is ahead on it. Neglecting all others leaves two
-equations for its ω and μ; and where μ follows ω, at its best value μ = ω/(ω² + c),
-c = (φ/L)e^{dω²}, one is left:
+Early in training the head with the largest weight on a task takes it. Without all other heads two
+equations for its ω and μ remain; and where μ follows ω, at its best value μ = ω/(ω² + c),
+c = (φ/L)e^{dω²}, one remains:
 
     ω̇ = (2λ/√E) ω² c (1 − dω²)/(ω² + c)².
 
-Slow, then fast, then slow: as ω²L/φ at first, and to rest at d^−½. Derived in
+It is slow, ∝ ω²L/φ, then fast, then slow again near the fixed point d^−½. Derived in
 docs/theory/multitask.md.
 """
 
@@ -17,46 +17,34 @@ import numpy as np
 from jaxtyping import Float
 
 from ...errors import Refusal
-from .._check import check_times, check_whole
-from .._integrate import integrate
-from ._blocks import Blocks, Tasks
-from ._check import (
+from .._check import (
     HeadsLike,
     TasksLike,
     check_fractions,
     check_heads,
     check_numbers,
-    check_positive,
+    check_per_task,
+    check_times,
+    check_whole,
 )
-from ._first_times import first_times
+from .._integrate import first_times, integrate
+from ._blocks import Blocks, Tasks
 from ._solutions import gradient_flow_limit
-from ._spectral_flow import phase_times
+from ._spectral_flow import SpectralFlow, phase_times
 
 PerTask = Float[np.ndarray, " I"]
 AnyTasks = Sequence[float] | Float[np.ndarray, "*T I"]
-
-
-class OwnHeads(NamedTuple):
-    """The one head of each task over time: its ω and μ, and the loss of its task."""
-
-    times: Float[np.ndarray, " T"]
-    omega: Float[np.ndarray, "T I"]
-    mu: Float[np.ndarray, "T I"]
-    losses: Float[np.ndarray, "T I"]
-
-    @property
-    def loss(self) -> Float[np.ndarray, " T"]:
-        """The total loss."""
-        return np.sum(self.losses, 1)
+# The one head of each task over time, (T, I): its ω and μ, and the loss of its task.
+OwnHeads = SpectralFlow
 
 
 class PhaseTimes(NamedTuple):
-    """When the loss has made given fractions of its way, by three descriptions.
+    """When the loss has fallen by given fractions of its way, by three descriptions.
 
     - `full`: all heads and tasks (`phase_times`).
     - `own_heads`: each head alone with its own task.
-    - `emergence`: the same with μ at its best from the start: a head start of the time that μ
-      needs to get there. Differences between fractions are what it predicts.
+    - `emergence`: the same with μ at its best from t = 0. It is early by the time that μ needs to
+      get there; it predicts differences between fractions.
     """
 
     full: Float[np.ndarray, " F"]
@@ -71,9 +59,12 @@ def own_head_flow(
     mu: TasksLike,
     width: int,
 ) -> OwnHeads:
-    """Head i alone with task i, for every i: positive ω_i and μ_i from those at t = 0."""
+    """Head i alone with task i, for every i: positive ω_i and μ_i from those at t = 0.
+
+    ω̇/ω = (2λ/√E)[μ(1 − μω) − cdωμ²] and μ̇/μ = 2λd[ω(1 − μω) − cμ], c = (φ/L)e^{dω²}.
+    """
     times, blocks, width = check_times(times), Blocks.of(task), check_whole("width", width)
-    omega, mu = check_positive("omega", omega, blocks.count), check_positive("mu", mu, blocks.count)
+    omega, mu = check_per_task("omega", omega, blocks.count), check_per_task("mu", mu, blocks.count)
     return _own_heads(times, _pair(omega, mu, blocks, width, float(times[-1])), blocks)
 
 
@@ -84,15 +75,15 @@ def quasi_stationary_mu(task: Tasks, omega: AnyTasks) -> Float[np.ndarray, "*T I
 
 
 def emergence_velocity(task: Tasks, omega: AnyTasks, width: int) -> Float[np.ndarray, "*T I"]:
-    """ω̇ by the emergence equation, as a function of ω; the velocity curve of Figure 3c."""
+    """(2λ/√E) ω² c (1 − dω²)/(ω² + c)², the emergence equation (arXiv 2402.19442, Figure 3c)."""
     blocks, width = Blocks.of(task), check_whole("width", width)
     return _velocity(_check_omega(omega, blocks), blocks, width)
 
 
 def emergence_estimate(task: Tasks, omega: TasksLike, width: int) -> PerTask:
-    """√E φ/(2λLω): when ω̇ = (2λL/φ√E)ω², its start, would blow up; about where the loss falls."""
+    """√E φ/(2λLω): when ω̇ = (2λL/φ√E)ω², the early equation, diverges; about when losses fall."""
     blocks, width = Blocks.of(task), check_whole("width", width)
-    omega = check_positive("omega", omega, blocks.count)
+    omega = check_per_task("omega", omega, blocks.count)
     return width**0.5 * blocks.phi / (2 * blocks.signal * blocks.length * omega)
 
 
@@ -101,7 +92,7 @@ def emergence_flow(
 ) -> OwnHeads:
     """Positive ω_i by the emergence equation, from those at t = 0."""
     times, blocks, width = check_times(times), Blocks.of(task), check_whole("width", width)
-    omega = check_positive("omega", omega, blocks.count)
+    omega = check_per_task("omega", omega, blocks.count)
     return _own_heads(times, _alone(omega, blocks, width, float(times[-1])), blocks)
 
 
@@ -112,15 +103,14 @@ def approximate_phase_times(
     width: int,
     fractions: Sequence[float] = (0.05, 0.5, 0.95),
 ) -> PhaseTimes:
-    """Phase times of a balanced start by the full flow and by both approximations.
+    """Times of `phase_times`, `own_head_flow` and `emergence_flow` from a balanced start.
 
-    Task i is taken by head i: ω_ii must be the largest in its column, H ≥ I. Fractions are of the
-    way from λd, the loss without any prediction, for the emergence equation, and of the way from
-    its own start for the others; to `gradient_flow_limit` for all.
+    Head i takes task i: ω_ii must be the largest in its column, H ≥ I. For the emergence equation
+    the way begins at λd, the loss of predicting zero; for the others at their loss at t = 0. It
+    ends at `gradient_flow_limit` for all.
     """
-    blocks, width, wanted = (
-        Blocks.of(task), check_whole("width", width), check_fractions(fractions)
-    )  # fmt: skip
+    blocks, width = Blocks.of(task), check_whole("width", width)
+    wanted = check_fractions(fractions)
     omega, mu = check_heads(blocks.count, omega=omega, mu=mu)
     count = blocks.count
     if len(omega) < count or np.any(np.argmax(omega, 0) != np.arange(count)):
@@ -131,23 +121,17 @@ def approximate_phase_times(
     alone = lambda end: _alone(omega, blocks, width, end)
     start = float(own_head_flow(blocks, [0.0], omega, mu, width).loss[0])
     last = gradient_flow_limit(blocks).loss
-
-    complaint = lambda end, made: (
-        f"`fractions` = {wanted.tolist()}: must be reached; heads alone have not by t = {end:g}."
+    complaint = (
+        f"`fractions` = {wanted.tolist()}: must be reached; heads alone have not by t = {{end:g}}."
     )
 
-    def when(solved, start: float) -> np.ndarray:
-        def follow(end: float) -> Callable[[float], float]:
-            solution = solved(end)
+    def when(solve: Callable, start: float) -> np.ndarray:
+        def loss_until(end: float) -> Callable[[float], float]:
+            solution = solve(end)
+            return lambda time: float(_own_heads(np.array([time]), solution, blocks).loss[0])
 
-            def fraction_made(time: float) -> float:
-                loss = _own_heads(np.array([time]), solution, blocks).loss[0]
-                return float((start - loss) / (start - last))
-
-            return fraction_made
-
-        # What μ at its best has from the start is reached at once.
-        return first_times(follow, wanted, float(full.max()), complaint)
+        # The full flow is a good guess of how far to follow the others.
+        return first_times(loss_until, (start, last), wanted, float(full.max()), complaint)
 
     return PhaseTimes(full, when(pair, start), when(alone, float(np.sum(blocks.power))))
 
@@ -182,9 +166,9 @@ def _alone(omega: PerTask, blocks: Blocks, width: int, end: float):
 
 
 def _follow_logs(velocity, start: np.ndarray, end: float):
-    """Logarithms of positive numbers along a flow: they stay positive."""
+    """The logarithms of weights along a flow: positive weights stay positive."""
     options = {"dense_output": True, "rtol": 1e-10, "atol": 1e-10}
-    return integrate("Heads alone", velocity, np.log(start), max(end, 1e-9), **options).sol
+    return integrate("The flow of heads alone", velocity, np.log(start), end, **options).sol
 
 
 def _own_heads(times: np.ndarray, solution, blocks: Blocks) -> OwnHeads:

@@ -1,4 +1,4 @@
-"""The tasks on blocks of their own that multi-task theory speaks of, read in one place."""
+"""The numbers that describe several tasks, each on its own block of coordinates."""
 
 from dataclasses import dataclass, replace
 
@@ -8,13 +8,13 @@ from jaxtyping import Float
 from ...errors import Refusal
 from ...runtime.precision import check_made_in_float64
 from ...tasks import MultiTaskRegression
+from .._check import TasksLike, check_numbers, check_positive
 from .._softmax_setting import only_length
-from ._check import TasksLike, check_number, check_numbers
 
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """I tasks, each on d_i coordinates of its own: y_i = β_i·x_i + ε_i, β_i ~ N(0, λ_i I).
+    """I tasks, each on its own d_i coordinates: y_i = β_i·x_i + ε_i, β_i ~ N(0, λ_i I).
 
     Every function of a task with several labels also takes `Blocks` in its place. A task can be
     sampled, so its sizes and its length are whole numbers; limits and curves over d/L need others.
@@ -41,15 +41,13 @@ class Blocks:
                 raise Refusal(f"`blocks.{name}` = {found[name].tolist()}: must be positive.")
         if np.any(found["noise"] < 0):
             raise Refusal(f"`blocks.noise` = {found['noise'].tolist()}: must not be negative.")
-        length = check_number(
-            "blocks.length", length, "finite and positive", lambda x: 0 < x < np.inf
-        )
+        length = check_positive("blocks.length", length)
         for name, value in {**found, "length": length}.items():
             object.__setattr__(self, name, value)
 
     @classmethod
     def of(cls, task: "Tasks") -> "Blocks":
-        """The numbers of a task whose coordinate sets do not overlap; rotations change nothing.
+        """The numbers of a task whose coordinate sets do not overlap; rotations do not change them.
 
         The task needs one context length, and signal in every label; others are refused.
         """

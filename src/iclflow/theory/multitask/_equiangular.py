@@ -1,8 +1,13 @@
-"""Equiangular heads: their total share, how to make them, and how they approach the bound.
+"""Heads that attain or approach the bounds: equiangular softmax heads, and linear attention.
 
 Heads are equiangular (arXiv 2402.19442, definition 2) when their scores have the Gram matrix
 ⟨h, k⟩ = Σ_j d_j ω_hj ω_kj with a on the diagonal and b off it. Small heads around their own mean
-make every set of shares with Σ x_i = H − 1: that is how `lower_bound` is approached. Derived in
+can have every set of shares with Σ x_i = H − 1: that is how `lower_bound` is approached.
+
+Linear attention is ŷ_i = (1/L) Σ_h μ_hi Σ_ℓ (Σ_j ω_hj x_jℓ·q_j) y_iℓ. Its loss is that of softmax
+heads with ⟨h, k⟩ in place of e^{⟨h, k⟩}. So its shares are the diagonal of a projection of rank at
+most min(H, I): a budget of H, where softmax has H − 1, and one head has 1 instead of 1/e. H + 1
+small softmax heads around their mean do the same as H linear heads. Derived in
 docs/theory/multitask.md.
 """
 
@@ -13,13 +18,19 @@ import scipy.linalg
 from jaxtyping import Float
 
 from ...errors import Refusal
-from .._check import check_whole
+from .._check import (
+    HeadsLike,
+    check_heads,
+    check_number,
+    check_numbers,
+    check_positive,
+    check_whole,
+)
 from ._blocks import Blocks, Tasks
-from ._check import HeadsLike, check_heads, check_number, check_numbers
 from ._loss import Heads
-from ._solutions import lower_bound
+from ._solutions import Solution, fill_shares, loss_of_shares, lower_bound
 
-# The smallest size of heads: here rounding in E⁻¹ moves the loss by 2e-8 of it, as the size does.
+# The smallest size of heads: there rounding in E⁻¹ moves the loss by 2e-8 of it, as the size does.
 _SMALLEST = 1e-8
 
 
@@ -54,13 +65,13 @@ def total_share(variance: float, covariance: float, heads: int) -> float:
 def equiangular_heads(
     task: Tasks, variance: float, covariance: float, heads: int, frame: HeadsLike | None = None
 ) -> Heads:
-    """ω of heads with a given variance a and covariance b of scores.
+    """ω of heads whose scores have variance a and covariance b: Σ_j d_j ω_hj ω_kj = a or b.
 
     **Arguments:**
 
     - `variance`, `covariance`: a and b, with a ≥ b and a + (H − 1)b ≥ 0.
-    - `frame`: an orthogonal matrix that turns them among the tasks; as they come without one. Its
-      first row is what the mean of all heads attends to, where there is one.
+    - `frame`: an orthogonal matrix that turns them among the tasks, by default the identity. Its
+      first row is the direction of the mean of all heads, unless that mean is zero.
     """
     blocks = Blocks.of(task)
     alone, together = _eigenvalues(variance, covariance, heads)
@@ -80,7 +91,7 @@ def equiangular_heads(
 
 
 def angles(task: Tasks, omega: HeadsLike) -> Angles:
-    """The variance and covariance of scores of given heads, and how equal they are."""
+    """The mean a and b of the Gram matrix Σ_j d_j ω_hj ω_kj of given heads, and its deviation."""
     blocks = Blocks.of(task)
     (omega,) = check_heads(blocks.count, omega=omega)
     gram = (omega * blocks.sizes) @ omega.T
@@ -94,14 +105,14 @@ def angles(task: Tasks, omega: HeadsLike) -> Angles:
 def approach(task: Tasks, heads: int, size: float = 1e-4) -> Heads:
     """ω of heads whose loss, with `best_mu`, tends to `lower_bound` as `size` → 0.
 
-    They are equiangular with a = size·(1 − 1/H) and b = −size/H, so that they add up to nothing,
-    and turned so that task i gets the share that water-filling gives it. From I + 2 heads on the
-    rest are idle. The one head of H = 1 needs no limit: it attains `single_head` as it is.
+    They are equiangular with a = size·(1 − 1/H) and b = −size/H, so that they add up to zero, and
+    turned so that each task has its share by water-filling. From I + 2 heads on the rest are idle.
+    One head needs no limit: it attains `single_head`.
 
     **Arguments:**
 
-    - `size`: from 1e-8 up. The loss is above the bound by a share of about `size`; rounding adds
-      2e-16/`size`, to either side.
+    - `size`: from 1e-8 up. The loss is above the bound by a share of about `size`; rounding moves
+      it by 2e-16/`size` either way.
     """
     blocks = Blocks.of(task)
     wanted = lower_bound(blocks, heads).shares
@@ -122,8 +133,8 @@ def around_mean(heads: int) -> Float[np.ndarray, "H H-1"]:
 def rows_with(diagonal: Float[np.ndarray, " I"]) -> Float[np.ndarray, "r I"]:
     """Orthonormal rows R with a given diagonal of RᵀR: numbers in [0, 1] with a whole sum r.
 
-    Horn's construction: begin with r ones and zeros, and turn pairs of columns, one for each wanted
-    entry from the largest on. What is left to turn stays diagonal.
+    Horn's construction: begin with r ones and zeros on the diagonal, and rotate pairs of columns,
+    one pair for each wanted entry from the largest on. The columns that are left stay diagonal.
     """
     rank = round(float(np.sum(diagonal)))
     rows = np.eye(rank, len(diagonal))
@@ -138,7 +149,7 @@ def rows_with(diagonal: Float[np.ndarray, " I"]) -> Float[np.ndarray, "r I"]:
         if above == below:
             above = falling[-2]
         gap = left[above] - left[below]
-        # Sums that are whole up to rounding may ask for slightly more than 1.
+        # A sum that is whole only up to rounding may need slightly more than 1.
         cos2 = np.clip((diagonal[i] - left[below]) / gap, 0, 1) if gap > 0 else 1.0
         turn = np.array([[cos2**0.5, -((1 - cos2) ** 0.5)], [(1 - cos2) ** 0.5, cos2**0.5]])
         rows[:, [above, below]] = rows[:, [above, below]] @ turn
@@ -148,6 +159,67 @@ def rows_with(diagonal: Float[np.ndarray, " I"]) -> Float[np.ndarray, "r I"]:
     return rows[:, [place[i] for i in range(len(diagonal))]]
 
 
+def linear_loss(
+    task: Tasks, omega: HeadsLike, mu: HeadsLike, finite: bool = False
+) -> Float[np.ndarray, " I"]:
+    """λ_i d_i [(1 − μ_i·ω_i)² + (φ_i/L) Σ_hk μ_hi ⟨h, k⟩ μ_ki], the loss of linear attention.
+
+    **Arguments:**
+
+    - `finite`: exact at every d_i and L, which adds (μ_i·ω_i)²/L to the bracket; without it to
+      leading order for large blocks, as `loss` is.
+    """
+    blocks = Blocks.of(task)
+    omega, mu = check_heads(blocks.count, omega=omega, mu=mu)
+    step = mu.T @ omega
+    own = np.diag(step)
+    spread = blocks.phi * np.sum(blocks.sizes * step**2, 1) + finite * own**2
+    return blocks.power * ((1 - own) ** 2 + spread / blocks.length)
+
+
+def linear_shares(task: Tasks, omega: HeadsLike) -> Float[np.ndarray, " I"]:
+    """x_i of linear heads at their best μ: the diagonal of the projection onto their span."""
+    blocks = Blocks.of(task)
+    (omega,) = check_heads(blocks.count, omega=omega)
+    scaled = omega * np.sqrt(blocks.sizes)
+    return np.diag(np.linalg.pinv(scaled) @ scaled).copy()
+
+
+def linear_bound(task: Tasks, heads: int) -> Solution:
+    """The smallest loss of H linear heads, Σ x_i = min(H, I) by water-filling; large blocks.
+
+    `linear_heads` attains it.
+    """
+    blocks = Blocks.of(task)
+    budget = min(check_whole("heads", heads), blocks.count)
+    return loss_of_shares(fill_shares(budget, blocks), blocks)
+
+
+def linear_heads(task: Tasks, heads: int) -> tuple[Heads, Heads]:
+    """ω and μ of H linear heads with the loss of `linear_bound`; those beyond I are idle."""
+    blocks = Blocks.of(task)
+    shares = linear_bound(blocks, heads).shares
+    rows = rows_with(shares)
+    omega = rows / np.sqrt(blocks.sizes)
+    # Rows are orthonormal, so the overlaps are the identity, and μ needs no solve.
+    mu = omega * blocks.sizes * blocks.samples / (1 + blocks.samples * shares)
+    idle = np.zeros((heads - len(rows), len(shares)))
+    return np.vstack([omega, idle]), np.vstack([mu, idle])
+
+
+def as_softmax(omega: HeadsLike, mu: HeadsLike, size: float) -> tuple[Heads, Heads]:
+    """H + 1 softmax heads that act as H linear heads, exactly so as `size` → 0.
+
+    They are size·Cω with the weights Cμ/size, where C has H orthonormal columns that add up to
+    zero: the mean of labels drops out, and with it every first-order effect of the softmax.
+    """
+    size = check_positive("size", size)
+    omega = check_numbers("omega", omega, 2)
+    mu = check_numbers("mu", mu, 2, omega.shape)
+    centred = around_mean(len(omega) + 1)
+    return size * centred @ omega, centred @ mu / size
+
+
 def _eigenvalues(variance: float, covariance: float, heads: int) -> tuple[float, float]:
     """a − b and a + (H − 1)b, the eigenvalues of the Gram matrix, checked."""
     check_whole("heads", heads)
@@ -155,7 +227,7 @@ def _eigenvalues(variance: float, covariance: float, heads: int) -> tuple[float,
         check_number(name, value, "a number", lambda x: True)
     alone = variance - covariance if heads > 1 else 0.0
     together = variance + (heads - 1) * covariance
-    # A simplex around zero has b = −a/(H − 1), which is not a number of the computer.
+    # A simplex around zero has b = −a/(H − 1), which floats hold only up to rounding.
     if abs(together) < 1e-14 * abs(variance):
         together = 0.0
     if not (np.isfinite([variance, covariance]).all() and alone >= 0 and together >= 0):

@@ -5,58 +5,54 @@ Head h attends with ω_hi on block i and reads label i with weight μ_hi. With t
 
     L = Σ_i λ_i d_i [(1 − μ_i·ω_i)² + (φ_i/L) μ_iᵀ E μ_i].
 
-At the best μ task i pays λ_i d_i/(1 + κ_i x_i), x_i = d_i ω_iᵀ E⁻¹ ω_i ≤ 1: attention is a choice
-of the shares x_i. Derived in docs/theory/multitask.md.
+At the best μ the loss of task i is λ_i d_i/(1 + κ_i x_i), x_i = d_i ω_iᵀ E⁻¹ ω_i ≤ 1: attention is
+a choice of the shares x_i. Derived in docs/theory/multitask.md.
 """
-
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
+from .._check import HeadsLike, check_heads
+from .._softmax_losses import HeadGradient
 from ._blocks import Blocks, Tasks
-from ._check import HeadsLike, check_heads
 
 Heads = Float[np.ndarray, "H I"]
-
-
-class Slopes(NamedTuple):
-    """∂L/∂ω and ∂L/∂μ."""
-
-    omega: Heads
-    mu: Heads
+# ∂L/∂ω and ∂L/∂μ, here with one axis for the heads and one for the tasks.
+Slopes = HeadGradient
 
 
 def loss(task: Tasks, omega: HeadsLike, mu: HeadsLike) -> Float[np.ndarray, " I"]:
-    """The loss of each task."""
+    """λ_i d_i [(1 − μ_i·ω_i)² + (φ_i/L) μ_iᵀ E μ_i], the loss of each task."""
     blocks = Blocks.of(task)
     omega, mu = check_heads(blocks.count, omega=omega, mu=mu)
     return quick_loss(omega, mu, blocks)
 
 
 def slopes(task: Tasks, omega: HeadsLike, mu: HeadsLike) -> Slopes:
-    """The gradient of the total loss."""
+    """∂L/∂ω and ∂L/∂μ of the total loss L = Σ_i of `loss`."""
     blocks = Blocks.of(task)
     omega, mu = check_heads(blocks.count, omega=omega, mu=mu)
     return Slopes(*slopes_at(blocks)(omega, mu))
 
 
 def quick_loss(omega: Heads, mu: Heads, blocks: Blocks) -> Float[np.ndarray, " I"]:
-    """`loss` of what was checked before: for integrations."""
-    kernel = _kernel(omega, blocks)
+    """`loss` without checks, for integrations."""
+    kernel = _kernel(omega, blocks.sizes)
     missed = (1 - np.sum(mu * omega, 0)) ** 2
     spread = np.einsum("hi,hk,ki->i", mu, kernel, mu)
     return blocks.power * (missed + blocks.phi / blocks.length * spread)
 
 
 def slopes_at(blocks: Blocks):
-    """∂L/∂ω and ∂L/∂μ as a function of ω and μ, for integrations that ask thousands of times: what
-    does not change is computed once, and no types are checked."""
+    """∂L/∂ω and ∂L/∂μ as a function of ω and μ, for integrations.
+
+    They call it thousands of times: constants are computed once, and nothing is checked.
+    """
     sizes, power = blocks.sizes, blocks.power
     cost = power * blocks.phi / blocks.length
 
     def compute_slopes(omega, mu):
-        kernel = np.exp((omega * sizes) @ omega.T)
+        kernel = _kernel(omega, sizes)
         missed = 1 - np.sum(mu * omega, 0)
         by_mu = 2 * (cost * (kernel @ mu) - power * omega * missed)
         shared = kernel * ((mu * cost) @ mu.T)
@@ -67,7 +63,7 @@ def slopes_at(blocks: Blocks):
 
 
 def best_mu(task: Tasks, omega: HeadsLike) -> Heads:
-    """The weights on labels with the smallest loss, at given attention."""
+    """μ_i = E⁻¹ω_i/(φ_i/L + ω_iᵀE⁻¹ω_i), the weights of the smallest loss at given attention."""
     blocks = Blocks.of(task)
     (omega,) = check_heads(blocks.count, omega=omega)
     bent = _solve(omega, blocks)
@@ -76,16 +72,16 @@ def best_mu(task: Tasks, omega: HeadsLike) -> Heads:
 
 
 def shares(task: Tasks, omega: HeadsLike) -> Float[np.ndarray, " I"]:
-    """x_i, between 0 and 1: how much of a context attention makes use of for each task."""
+    """x_i = d_i ω_iᵀ E⁻¹ ω_i, between 0 and 1: the share of a context in use for each task."""
     blocks = Blocks.of(task)
     (omega,) = check_heads(blocks.count, omega=omega)
     return blocks.sizes * np.sum(omega * _solve(omega, blocks), 0)
 
 
-def _kernel(omega: Heads, blocks: Blocks) -> Float[np.ndarray, "H H"]:
-    return np.exp((omega * blocks.sizes) @ omega.T)
+def _kernel(omega: Heads, sizes: Float[np.ndarray, " I"]) -> Float[np.ndarray, "H H"]:
+    return np.exp((omega * sizes) @ omega.T)
 
 
 def _solve(omega: Heads, blocks: Blocks) -> Heads:
     """E⁻¹ω, the shortest one where heads are equal."""
-    return np.linalg.pinv(_kernel(omega, blocks), hermitian=True) @ omega
+    return np.linalg.pinv(_kernel(omega, blocks.sizes), hermitian=True) @ omega

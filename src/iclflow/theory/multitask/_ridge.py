@@ -1,98 +1,76 @@
-"""Ridge regression and Bayes on each block: what attention is compared with.
+"""Ridge regression and Bayes on each block: references for attention.
 
 Ridge on task i minimises Σ_ℓ (y_iℓ − w·x_iℓ)² + ρ|w|² over its own d_i coordinates. Beyond the
-noise of the query's label it pays λρ²T₂ + σ²(T₁ − ρT₂), T_k = E tr(XXᵀ + ρI)⁻ᵏ. Papers write the
-penalty in two ways, which must be named: ρ itself, or ρ/L. Derived in docs/theory/multitask.md.
+noise of the query's label its loss is λρ²T₂ + σ²(T₁ − ρT₂), T_k = E tr(XXᵀ + ρI)⁻ᵏ. Papers write
+the penalty in two ways, which must be named: ρ itself, or ρ/L. Derived in docs/theory/multitask.md.
 """
 
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
 
 from ...errors import Refusal
-from .._check import check_whole
-from .._softmax_limits import proportional_risks, ridge_risk_limit
+from .._check import check_positive, check_whole
+from .._softmax_ridge import bayes_risk_isotropic, proportional_risks, ridge_risk, ridge_risk_limit
 from .._softmax_setting import Setting
-from .._softmax_wishart import bayes_risk_isotropic, resolvent_traces
 from ._blocks import Blocks, Tasks
-from ._check import check_number
 
 Counted = Literal["once", "per sample"]
 Losses = Float[np.ndarray, " I"]
 
 
 def ridge(task: Tasks, penalty: float, counted: Counted) -> Losses:
-    """The loss of ridge regression on each task, exact at finite d_i and L.
+    """λρ²T₂ + σ²(T₁ − ρT₂), the loss of ridge regression on each task, exact at finite d_i and L.
 
     **Arguments:**
 
     - `counted`: `"once"` for Σ_ℓ (y − w·x)² + penalty·|w|²; `"per sample"` for
       Σ_ℓ [(y − w·x)² + penalty·|w|²], that is ρ = penalty·L.
     """
-    blocks, penalty = Blocks.of(task), _check_penalty(penalty)
-    length = check_whole("blocks.length", blocks.length)
-    strength = penalty * _multiple(counted, blocks)
-
-    def one(size: float, signal: float, noise: float) -> float:
-        size = check_whole("blocks.sizes", size)
-        first, second = resolvent_traces(size, length, strength)
-        return signal * strength**2 * second + noise * (first - strength * second)
-
-    return _each(one, blocks)
+    blocks = Blocks.of(task)
+    strength = _strength(penalty, counted, blocks)
+    return _each(blocks, lambda size, noise: ridge_risk(_whole(blocks, size, noise), strength))
 
 
 def ridge_limit(task: Tasks, penalty: float, counted: Counted) -> Losses:
-    """The same for d_i, L → ∞ at given d_i/L, by the Marchenko–Pastur law; any real sizes."""
-    blocks, penalty = Blocks.of(task), _check_penalty(penalty)
-    per_sample = penalty * _multiple(counted, blocks) / blocks.length
-
-    def one(size: float, signal: float, noise: float) -> float:
-        power = signal * size
-        relative = noise / power
-        risk = ridge_risk_limit(per_sample, size / blocks.length, relative)
-        return power * (risk - relative)
-
-    return _each(one, blocks)
+    """`ridge` for d_i, L → ∞ at given d_i/L, by `ridge_risk_limit`; any real sizes."""
+    blocks = Blocks.of(task)
+    per_sample = _strength(penalty, counted, blocks) / blocks.length
+    return _each(
+        blocks, lambda size, noise: ridge_risk_limit(per_sample, size / blocks.length, noise)
+    )
 
 
 def bayes(task: Tasks) -> Losses:
     """The smallest loss of any predictor on each task (MMSE), exact: ridge with ρ = σ_i²/λ_i."""
     blocks = Blocks.of(task)
-    length = check_whole("blocks.length", blocks.length)
-
-    def one(size: float, signal: float, noise: float) -> float:
-        power, size = signal * size, check_whole("blocks.sizes", size)
-        relative = noise / power
-        return power * (bayes_risk_isotropic(Setting(size, length, relative)) - relative)
-
-    return _each(one, blocks)
+    return _each(blocks, lambda size, noise: bayes_risk_isotropic(_whole(blocks, size, noise)))
 
 
 def bayes_limit(task: Tasks) -> Losses:
-    """The same for d_i, L → ∞ at given d_i/L."""
+    """`bayes` for d_i, L → ∞ at given d_i/L, by `proportional_risks`."""
     blocks = Blocks.of(task)
-
-    def one(size: float, signal: float, noise: float) -> float:
-        power = signal * size
-        relative = noise / power
-        return power * (proportional_risks(size / blocks.length, relative).bayes - relative)
-
-    return _each(one, blocks)
+    return _each(blocks, lambda size, noise: proportional_risks(size / blocks.length, noise).bayes)
 
 
-def _check_penalty(penalty: float) -> float:
-    return check_number("penalty", penalty, "finite and positive", lambda x: 0 < x < np.inf)
-
-
-def _multiple(counted: Counted, blocks: Blocks) -> float:
+def _strength(penalty: float, counted: Counted, blocks: Blocks) -> float:
+    """ρ of a penalty that is counted once or per sample."""
+    penalty = check_positive("penalty", penalty)
     if counted not in ("once", "per sample"):
         raise Refusal(f"`counted` = {counted!r}: must be 'once' or 'per sample'.")
-    return blocks.length if counted == "per sample" else 1.0
+    return penalty * (blocks.length if counted == "per sample" else 1.0)
 
 
-def _each(one, blocks: Blocks) -> Losses:
-    """`one` of the size, signal and noise of every task."""
-    return np.array(
-        [one(*map(float, task)) for task in zip(blocks.sizes, blocks.signal, blocks.noise)]
-    )
+def _whole(blocks: Blocks, size: float, noise: float) -> Setting:
+    """One task, whose size and length must be whole numbers: exact traces exist for these only."""
+    length = check_whole("blocks.length", blocks.length)
+    return Setting(check_whole("blocks.sizes", size), length, noise)
+
+
+def _each(blocks: Blocks, risk: Callable[[float, float], float]) -> Losses:
+    """λd(risk − σ²/λd) of every task: `risk` is in units of the signal λd, with that noise."""
+    noise = blocks.noise / blocks.power
+    risks = [risk(float(size), float(relative)) for size, relative in zip(blocks.sizes, noise)]
+    return blocks.power * (np.array(risks) - noise)

@@ -1,9 +1,9 @@
 """How weights approach and leave the limit of gradient flow: tails, and a half-stable saddle.
 
-At one head a task the loss falls with a weight on a label of another task, of which it wants a
-negative one. With μ = (Δ/2) sinh θ, Δ = o² − v², the flow there is θ̇ = −g_i: a positive μ decays as
-e^{−gt}, crosses zero after a time of (1/g) log(4μ/Δ), and grows as e^{gt} on the other side. In
-balance it never gets there. Derived in docs/theory/multitask.md.
+With one head per task a negative weight on the label of another task lowers the loss. With
+μ = (Δ/2) sinh θ, Δ = o² − v², the flow there is θ̇ = −g_i: a positive μ decays as e^{−gt}, crosses
+zero after a time of (1/g) log(4μ/Δ), and grows as e^{gt} on the other side. In balance it never
+reaches zero. Derived in docs/theory/multitask.md.
 """
 
 from typing import NamedTuple
@@ -11,14 +11,13 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import ArrayLike, Float
 
-from .._check import check_whole
+from .._check import HeadsLike, check_number, check_numbers, check_whole
 from ._blocks import Blocks, Tasks
-from ._check import HeadsLike, check_number, check_numbers
 from ._loss import Heads
 
 
 class ConvergenceRates(NamedTuple):
-    """Rates of what is left beside the own task, as flow in balance approaches its limit.
+    """Rates of the weights on other tasks, as balanced flow approaches its limit.
 
     - `omega`: ϱ_h for the head of task h: its ω on other tasks falls as 1/(const + ϱ_h t).
     - `mu`: g_i for label i: weights of other heads on it fall as e^{−g_i t}.
@@ -29,7 +28,7 @@ class ConvergenceRates(NamedTuple):
 
 
 def limit_heads(task: Tasks) -> tuple[Heads, Heads]:
-    """ω and μ of `gradient_flow_limit`: d_i^−½ and √d_i/(1 + e/κ_i) on the own task, else zero."""
+    """ω and μ of `gradient_flow_limit`: d_i^−½ and √d_i/(1 + e/κ_i) on a head's task, else zero."""
     blocks = Blocks.of(task)
     own = np.sqrt(blocks.sizes) / (1 + np.e / blocks.samples)
     return np.diag(blocks.sizes**-0.5), np.diag(own)
@@ -44,7 +43,7 @@ def convergence_rates(task: Tasks, width: int) -> ConvergenceRates:
 
 
 def tail_excess(task: Tasks, omega: HeadsLike) -> float:
-    """The loss beyond the limit that small ω on other tasks cost.
+    """The excess loss over the limit due to small ω on other tasks.
 
     (e/L) Σ_hj λ_h d_h φ_h μ_h² d_j ω_hj² over j ≠ h. Along `convergence_rates` it falls as 1/t².
     """
@@ -57,9 +56,9 @@ def tail_excess(task: Tasks, omega: HeadsLike) -> float:
 
 
 def escape_rate(task: Tasks) -> Float[np.ndarray, " I"]:
-    """g_i = ∂L/∂μ_hi at the limit: the rate at which weights of other heads on label i leave it.
+    """g_i = ∂L/∂μ_hi at the limit, the rate of escape of the weights of other heads on label i.
 
-    For h ≠ i it is 2λ_i d_i φ_i μ_i/L, the same for all other heads. Where Δ = 0 they never do.
+    For h ≠ i it is 2λ_i d_i φ_i μ_i/L, the same for all other heads. For Δ = 0 they never escape.
     """
     return convergence_rates(task, 1).mu
 
@@ -73,11 +72,11 @@ def relative_imbalance(mu: ArrayLike, delta: float) -> np.ndarray:
 def escape_time(task: Tasks, start: float, end: float, imbalance: float) -> Float[np.ndarray, " I"]:
     """How long weights on labels of others take from `start` > 0 to −`end` < 0, near the limit.
 
-    [arcsinh(2 start/Δ) + arcsinh(2 end/Δ)]/g_i: about (2/g_i) log(1/Δ), and for ever in balance.
+    [arcsinh(2 start/Δ) + arcsinh(2 end/Δ)]/g_i: about (2/g_i) log(1/Δ), and infinite in balance.
 
     **Arguments:**
 
-    - `imbalance`: Δ = o² − v² of these weights; `relative_imbalance` makes it of a relative one.
+    - `imbalance`: Δ = o² − v² of these weights; `relative_imbalance` converts a relative one.
     """
     rate = escape_rate(task)
     sizes = {"start": start, "end": end}
@@ -86,7 +85,7 @@ def escape_time(task: Tasks, start: float, end: float, imbalance: float) -> Floa
         for name, size in sizes.items()
     ]
     imbalance = check_number("imbalance", imbalance, "finite", lambda x: abs(x) < np.inf)
-    # Without imbalance there is no way across zero, not even from zero itself.
+    # Without imbalance no weight crosses zero, not even from zero itself.
     if imbalance == 0:
         return np.full_like(rate, np.inf)
     return np.sum(np.arcsinh(2 * np.array(way) / abs(imbalance))) / rate

@@ -1,8 +1,13 @@
 """Named solutions: the limit of gradient flow, the best single head, a bound for any heads.
 
-All are choices of the shares x_i of `shares`: task i pays λ_i d_i/(1 + κ_i x_i). One head a task
-gives x_i = 1/e. One head for all has Σ x_i = 1/e, whatever it attends to. H equiangular heads have
-Σ x_i < H − 1, which small heads approach. Derived in docs/theory/multitask.md.
+All are choices of the shares x_i of `shares`: the loss of task i is λ_i d_i/(1 + κ_i x_i). One head
+per task gives x_i = 1/e. One head for all has Σ x_i = 1/e, whatever it attends to. H equiangular
+heads have Σ x_i < H − 1, which small heads approach.
+
+Attention averages, so ω and μ mean the same at every context length: a step
+k_i = κ_i x_i/(1 + κ_i x_i), and a variance that falls as 1/L′. At L′ the loss is
+λ_i d_i [(1 − k_i)² + k_i² φ_i d_i/(L′ x_i)] (arXiv 2402.19442, proposition 1, for x_i = 1/e).
+Derived in docs/theory/multitask.md.
 """
 
 from typing import NamedTuple
@@ -11,7 +16,7 @@ import numpy as np
 import scipy.optimize
 from jaxtyping import Float
 
-from .._check import check_whole
+from .._check import check_number, check_whole
 from ._blocks import Blocks, Tasks
 
 
@@ -27,26 +32,42 @@ class Solution(NamedTuple):
         return float(np.sum(self.losses))
 
 
+class OtherLength(NamedTuple):
+    """Losses of each task at a test length.
+
+    - `steps`: k_i, the part of the signal that is returned, at every length.
+    - `losses`: with weights as trained.
+    - `retuned`: with each head's weight on its own label retuned for the test length. With one head
+      per task it is not the best: weights on other labels help (`best_mu`).
+    - `floor`: λ_i d_i (1 − k_i)², the loss on infinite contexts.
+    """
+
+    steps: Float[np.ndarray, " I"]
+    losses: Float[np.ndarray, " I"]
+    retuned: Float[np.ndarray, " I"]
+    floor: Float[np.ndarray, " I"]
+
+
 def gradient_flow_limit(task: Tasks) -> Solution:
-    """One head a task, attending with ω = d_i^−½: where positive balanced starts end (GF-ICL)."""
+    """x_i = 1/e, one head per task with ω = d_i^−½: where positive balanced starts end (GF-ICL)."""
     blocks = Blocks.of(task)
     return loss_of_shares(np.full(blocks.count, np.exp(-1.0)), blocks)
 
 
 def debiased_steps(task: Tasks) -> Solution:
-    """A debiased gradient step for every task: what I + 1 small heads approach."""
+    """x_i = 1, a debiased gradient step for every task: I + 1 small heads approach it."""
     blocks = Blocks.of(task)
     return loss_of_shares(np.ones(blocks.count), blocks)
 
 
 def single_head(task: Tasks) -> Solution:
-    """The best that one head can do for all tasks (OptS-ICL)."""
+    """The best that one head can do for all tasks, Σ x_i = 1/e by water-filling (OptS-ICL)."""
     blocks = Blocks.of(task)
     return loss_of_shares(fill_shares(np.exp(-1.0), blocks), blocks)
 
 
 def lower_bound(task: Tasks, heads: int) -> Solution:
-    """What no equiangular heads go below, and some approach (LB-ICL)."""
+    """The infimum of H equiangular heads, Σ x_i = H − 1 by water-filling (LB-ICL)."""
     blocks, heads = Blocks.of(task), check_whole("heads", heads)
     if heads == 1:
         return single_head(blocks)
@@ -54,6 +75,7 @@ def lower_bound(task: Tasks, heads: int) -> Solution:
 
 
 def loss_of_shares(shares: Float[np.ndarray, " I"], blocks: Blocks) -> Solution:
+    """λ_i d_i/(1 + κ_i x_i) of every task."""
     return Solution(shares, blocks.power / (1 + blocks.samples * shares))
 
 
@@ -70,9 +92,34 @@ def fill_shares(budget: float, blocks: Blocks) -> Float[np.ndarray, " I"]:
     highest = np.max((1 + offset) / slope)
     missing = lambda level: np.sum(cut(level)) - budget
     level = float(scipy.optimize.brentq(missing, 0.0, highest, xtol=1e-300))  # pyright: ignore[reportArgumentType]
-    # The tasks that are neither empty nor full are known now, and with them the level, exactly.
+    # The root finder says which tasks are neither empty nor full; the level then has a closed form.
     rough = level * slope - offset
     full, free = rough >= 1, (rough > 0) & (rough < 1)
     if free.any():
         level = (budget - full.sum() + offset[free].sum()) / slope[free].sum()
     return cut(level)
+
+
+def at_length(task: Tasks, test_length: float, solution: Solution | None = None) -> OtherLength:
+    """λ_i d_i [(1 − k_i)² + k_i² φ_i d_i/(L′ x_i)]: losses at L′ of weights that are best at L.
+
+    **Arguments:**
+
+    - `test_length`: L′, any number from 1 up, or infinity.
+    - `solution`: any choice of shares, each task with the weight that is best for its share; by
+      default `gradient_flow_limit`. A task without a share is not predicted, at any length.
+    """
+    blocks = Blocks.of(task)
+    test_length = check_number(
+        "test_length", test_length, "at least 1, or infinity", lambda x: x >= 1
+    )
+    shares = (solution or gradient_flow_limit(blocks)).shares
+    odds = blocks.samples * shares
+    steps = odds / (1 + odds)
+    floor = blocks.power * (1 - steps) ** 2
+    # k²φd/(L′x) = k(1 − k)L/L′, which is finite at x = 0.
+    ratio = blocks.length / test_length
+    losses = floor + blocks.power * steps * (1 - steps) * ratio
+    # 1/(1 + odds·L′/L), where 0·∞ means that there is nothing to tune.
+    retuned = blocks.power * np.where(odds > 0, ratio / (ratio + np.where(odds > 0, odds, 1)), 1)
+    return OtherLength(steps, losses, retuned, floor)
