@@ -138,7 +138,8 @@ def test_every_claim_is_complete_and_every_correction_exists():
     assert len(known) == len(all_claims()) > 25
     for claim in all_claims():
         assert claim.statement.endswith(".") and claim.source and claim.tolerance_reason
-        assert not claim.misstated or claim.corrected_by in known
+        assert not claim.fault or claim.corrected_by in known
+        assert not claim.overread or claim.corrected_by
 
 
 def test_claims_are_selected_by_id_paper_and_tier():
@@ -207,7 +208,7 @@ def test_smoke_claims_hold_and_fail_against_wrong_predictions():
     assert white_sigmoid in topics.values()
     for claim in topics.values():
         outcome = run_claim(claim, lab)
-        assert outcome.verdict == ("misstated" if claim.misstated else "holds"), outcome.reason
+        assert outcome.verdict == (claim.fault or "holds"), outcome.reason
         if claim is white_sigmoid:  # settings are numbers, not names
             assert lab.config["eigenvalues"] == [1.0] * 4 and lab.config["context"] == 31
         assert run_claim(claim, lab.bent()).verdict == "fails", claim.id

@@ -1,9 +1,9 @@
 """Power: the smallest relative change of a prediction that a check would have noticed.
 
 A prediction p that had been p(1 + δ) would have failed the check against the same measurement as
-soon as one of its values left the tolerance. The power is the smallest |δ| from which on this holds
-for both signs of δ. A check that passes only just on one side notices a small change to that side and
-needs a larger one to the other: the larger counts.
+soon as one of its values left the tolerance. The power is the smallest |δ| from which on this
+holds for both signs of δ. A check that barely passes on one side notices a small change to that
+side and needs a larger one to the other: the larger counts.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Claims of arXiv 2501.16265 on single heads: how fast they learn, and what they are on plateaus."""
+"""Claims of arXiv 2501.16265 on single heads: how fast they learn, and their weights."""
 
 import numpy as np
 
@@ -22,8 +22,8 @@ _AUTHORS = {"heads": AUTHORS_HEADS, "initial_size": AUTHORS_SIZE, "initialisatio
     "linear/learning-time",
     "The time that a head takes to learn component m from small weights scales as λ_m⁻².",
     source="Section 4.3; Appendix E.6 (as cited there)",
-    tolerance_reason="""Medians of random heads: four standard errors of the slope, from the spread of
-    log T. The weights of 1e-3 add corrections of that order.""",
+    tolerance_reason="""Medians of random heads: four standard errors of the slope, from the spread
+    of log T. The weights of 1e-3 add corrections of that order.""",
 )
 def learning_time(lab: Lab) -> Checks:
     """Half-drop times of random heads on tasks with one component, over λ = 0.1 … 1.6."""

@@ -80,8 +80,8 @@ def long_context_predictor(lab: Lab) -> Checks:
 
 @claim(
     "linear/long-context-levels",
-    """As N grows the level of plateau m tends to the sum of the unlearned eigenvalues, and drop m to
-    λ_m: it is short of that by the share x/(1 + x), x = (1 + tr Λ/λ_m)/N.""",
+    """As N grows the level of plateau m tends to the sum of the unlearned eigenvalues, and drop m
+    to λ_m: it is short of that by the share x/(1 + x), x = (1 + tr Λ/λ_m)/N.""",
     source="Section 4.3, after Eq. 19",
     tolerance_reason="""Plateaus found on the curve are within 1e-4 of their levels at weights of
     1e-3 (claim linear/plateau-losses); drops are at least 0.07, so 3e-3 of each.""",
