@@ -82,7 +82,7 @@ def no_computing(monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("Something was computed.")
 
-    monkeypatch.setattr("iclflow.sweeps._local.compute_batch", refuse)
+    monkeypatch.setattr("iclflow.sweeps._engine.compute_batch", refuse)
 
 
 def command(*words, capsys) -> tuple[int, str, str]:
@@ -487,7 +487,7 @@ def test_a_sweep_that_was_stopped_goes_on_and_gives_the_same_bits(monkeypatch, c
 
     words = ("sweep", written(LASTING), "--out", "stopped", "--checkpoint-every", "0")
     with monkeypatch.context() as patch:
-        patch.setattr("iclflow.sweeps._local.compute_batch", dies)
+        patch.setattr("iclflow.sweeps._engine.compute_batch", dies)
         for _ in range(2):
             with pytest.raises(Killed):
                 command(*words, capsys=capsys)
@@ -535,7 +535,7 @@ def test_every_core_takes_a_batch_and_the_rows_stay_the_same(monkeypatch):
     batches = batches_of(sweep)
     device = jax.local_devices()[0]
     compute = lambda: LocalEngine().compute(Job(sweep, batches, Path("parts"), 1e9))
-    monkeypatch.setattr("iclflow.sweeps._local._places", lambda: [device])
+    monkeypatch.setattr("iclflow.sweeps._engine._places", lambda: [device])
     alone = {each.batch.number: each.rows for each in compute()}
     both, meeting = set(), threading.Barrier(2, timeout=60)
 
@@ -546,8 +546,8 @@ def test_every_core_takes_a_batch_and_the_rows_stay_the_same(monkeypatch):
             meeting.wait()  # goes on only if both are under way at once
         return compute_batch(sweep, batch, folder, every, workshop, callback)
 
-    monkeypatch.setattr("iclflow.sweeps._local.compute_batch", met)
-    monkeypatch.setattr("iclflow.sweeps._local._places", lambda: [device] * 2)
+    monkeypatch.setattr("iclflow.sweeps._engine.compute_batch", met)
+    monkeypatch.setattr("iclflow.sweeps._engine._places", lambda: [device] * 2)
     assert {each.batch.number: each.rows for each in compute()} == alone
     assert len(both) == 2
 
@@ -562,8 +562,8 @@ def test_one_batch_compiles_before_others_begin(monkeypatch):
             events.append("0 has compiled")
         return compute_batch(sweep, batch, folder, every, workshop, callback)
 
-    monkeypatch.setattr("iclflow.sweeps._local.compute_batch", compiling)
-    monkeypatch.setattr("iclflow.sweeps._local._places", lambda: jax.local_devices()[:1] * 2)
+    monkeypatch.setattr("iclflow.sweeps._engine.compute_batch", compiling)
+    monkeypatch.setattr("iclflow.sweeps._engine._places", lambda: jax.local_devices()[:1] * 2)
     engine = LocalEngine()
     assert len(list(engine.compute(Job(sweep, batches_of(sweep), Path("parts"), 1e9)))) > 1
     assert events[:2] == ["0 begins", "0 has compiled"]
@@ -571,7 +571,7 @@ def test_one_batch_compiles_before_others_begin(monkeypatch):
 
 def test_a_sweep_that_is_there_is_found_at_once(no_computing, monkeypatch, capsys):
     with monkeypatch.context() as patch:
-        patch.setattr("iclflow.sweeps._local.compute_batch", compute_batch)
+        patch.setattr("iclflow.sweeps._engine.compute_batch", compute_batch)
         computed(data())
         capsys.readouterr()
     before = contents(Path("out"))
@@ -590,7 +590,7 @@ def test_a_sweep_that_is_there_is_found_at_once(no_computing, monkeypatch, capsy
     for words in (("sweep", "small.toml", "--out", "out"), ("query", "out")):
         code, _, error = command(*words, capsys=capsys)
         assert code == 2 and "results.parquet` does not match its hash" in error
-    monkeypatch.setattr("iclflow.sweeps._local.compute_batch", compute_batch)
+    monkeypatch.setattr("iclflow.sweeps._engine.compute_batch", compute_batch)
     fresh = ("sweep", "small.toml", "--out", "out", "--fresh")
     code, _, error = command(*fresh, capsys=capsys)
     assert code == 2 and "results.parquet` was not written by iclflow, or was changed" in error
@@ -688,7 +688,7 @@ def test_harm_to_any_file_of_a_sweep_under_way_is_one_sentence_and_loses_nothing
 
 
 def test_a_sweep_found_again_under_another_name_stays_as_it_is(no_computing, monkeypatch, capsys):
-    monkeypatch.setattr("iclflow.sweeps._local.compute_batch", compute_batch)
+    monkeypatch.setattr("iclflow.sweeps._engine.compute_batch", compute_batch)
     computed(data())
     before = contents(Path("out"))
     renamed = written(data(name="renamed"), "renamed.toml")
@@ -713,7 +713,7 @@ def test_a_full_disk_is_one_sentence_and_keeps_the_batches_that_are_done(monkeyp
         code, out, error = command(*words, capsys=capsys)
     assert (code, out) == (2, "") and "No space left on device" in error and error.count("\n") == 1
     assert len(list(Path("out/parts").iterdir())) == 3
-    monkeypatch.setattr("iclflow.sweeps._local.compute_batch", None)
+    monkeypatch.setattr("iclflow.sweeps._engine.compute_batch", None)
     assert command(*words, capsys=capsys)[0] == 0
     assert contents(Path("out")) == contents(Path("whole"))
 
@@ -721,7 +721,7 @@ def test_a_full_disk_is_one_sentence_and_keeps_the_batches_that_are_done(monkeyp
 def test_a_sweep_that_is_there_is_shown_from_a_disk_that_cannot_be_written(monkeypatch, capsys):
     computed(data(), "there")
     before = contents(Path("there"))
-    monkeypatch.setattr("iclflow.sweeps._local.compute_batch", None)
+    monkeypatch.setattr("iclflow.sweeps._engine.compute_batch", None)
 
     def read_only(*_, **__):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
@@ -807,9 +807,9 @@ def test_a_sweep_whose_folder_is_removed_says_so_and_does_not_make_it_again(monk
         shutil.rmtree("out", ignore_errors=True)
         return found
 
-    monkeypatch.setattr("iclflow.sweeps._local._places", lambda: jax.local_devices()[:1])
+    monkeypatch.setattr("iclflow.sweeps._engine._places", lambda: jax.local_devices()[:1])
     for removes in (before, after):
-        monkeypatch.setattr("iclflow.sweeps._local.compute_batch", removes)
+        monkeypatch.setattr("iclflow.sweeps._engine.compute_batch", removes)
         code, out, error = command("sweep", written(data()), "--out", "out", capsys=capsys)
         assert (code, out) == (2, "") and "`out` was removed, or emptied, while" in error
         assert error.count("\n") == 1 and not Path("out").exists()

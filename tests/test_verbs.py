@@ -116,7 +116,7 @@ def test_a_sweep_in_memory_gives_the_rows_of_one_in_a_folder(tmp_path, monkeypat
     kept = icl.sweep("small.toml", out="a", progress=lambda *words: told.append(words))
     assert kept.ask(ROWS)[1] == rows and ("small", 1.0) in [words[:2] for words in told]
     with monkeypatch.context() as patch:  # now it is there
-        patch.setattr("iclflow.sweeps._local.compute_batch", None)
+        patch.setattr("iclflow.sweeps._engine.compute_batch", None)
         assert icl.sweep(SPEC, icl.sweeps.LocalEngine(), out=Path("a")).ask(ROWS)[1] == rows
 
 

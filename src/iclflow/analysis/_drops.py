@@ -1,5 +1,7 @@
 """When a loss curve drops."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
@@ -82,7 +84,7 @@ def resolves(run: Trajectory, time: float, height: float) -> bool:
 
 
 def passage_times(
-    run: Source, fractions: ArrayLike, *, top: float, bottom: float
+    run: Source, fractions: ArrayLike | Sequence[float], *, top: float, bottom: float
 ) -> Float[np.ndarray, " n"]:
     """When the loss has first moved each of `fractions` of the way from `top` to `bottom`."""
     found = curve(run)

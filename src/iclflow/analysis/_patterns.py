@@ -135,7 +135,7 @@ def is_structured(found: Circuits) -> Bool[np.ndarray, "*batch"]:
     return _is_described(diagonal_shares(found), _homogeneity(found.diagonals))
 
 
-def _is_described(diagonal_share: ArrayLike, homogeneity: ArrayLike) -> np.ndarray:
+def _is_described(diagonal_share: ArrayLike, homogeneity: ArrayLike) -> np.ndarray | np.bool_:
     return (np.asarray(diagonal_share) >= _LEAST_DIAGONAL) & (np.asarray(homogeneity) > 0)
 
 

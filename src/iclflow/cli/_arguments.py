@@ -18,6 +18,10 @@ _REMEDIES: dict[Kind, str] = {
 }
 
 
+# Flags that name folders: in an error, `out` is a folder of that name and not the flag.
+_PATHS = ("--out", "--root")
+
+
 class Parser(argparse.ArgumentParser):
     """The arguments of one command; errors in them become an `InputError`."""
 
@@ -85,7 +89,7 @@ class Parser(argparse.ArgumentParser):
 
         def show(found: re.Match[str]) -> str:
             flag = "--" + found["name"].replace("_", "-")
-            known = flag in self._option_string_actions
+            known = flag in self._option_string_actions and flag not in _PATHS
             return f"`{flag}{found['entry']}`" if known else found[0]
 
         # An entry of a list, such as `eigenvalues[2]`, belongs to the flag of the list.

@@ -56,7 +56,7 @@ def plot_heads(
     times: np.ndarray,
     task: AbstractTask | None,
     label: int | None,
-    axes: Sequence[Axes] | None,
+    axes: Sequence[Axes] | np.ndarray | None,
 ) -> tuple[np.ndarray, tuple[str, str]]:
     """ω (above) and μ (below) of each head, one column per label."""
     found = _circuits(models, times, task)
@@ -145,7 +145,11 @@ def _draw_named(
 
 
 def _draw_heads(
-    axes: Sequence[Axes], times: np.ndarray, heads: Circuits, label: int, names: Sequence[str]
+    axes: Sequence[Axes] | np.ndarray,
+    times: np.ndarray,
+    heads: Circuits,
+    label: int,
+    names: Sequence[str],
 ) -> None:
     """Draws ω and μ of each head on one label, coloured by the role of the head at the end."""
     omega, mu = heads.omega[..., label], heads.mu[..., label]

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def _read_controls() -> dict[str, Control]:
 
 
 def _build_control(
-    range: tuple[float | None, float | None, float | None] = (None, None, None),
+    range: Sequence[float | None] = (None, None, None),
     choices: dict[str, str] | None = None,
     **row: Any,
 ) -> Control:

@@ -160,7 +160,7 @@ class FlowProgram(eqx.Module):
         return eqx.filter_vmap(begin, in_axes=axes, out_axes=-1)(risk, atol, beginning)
 
     @eqx.filter_jit
-    def replace(self, state: State, lanes: np.ndarray, fresh: State) -> State:
+    def replace(self, state: State, lanes: Array | np.ndarray, fresh: State) -> State:
         """`state` with `fresh` in some lanes."""
 
         def choose(old: Array, new: Array) -> Array:
