@@ -22,72 +22,62 @@ _AUTHORS = {"heads": AUTHORS_HEADS, "initial_size": AUTHORS_SIZE, "initialisatio
     "linear/learning-time",
     "The time that a head takes to learn component m from small weights scales as λ_m⁻².",
     source="Section 4.3; Appendix E.6 (as cited there)",
-    tolerance_reason="""Medians of random heads: four standard errors of the slope, from the spread
-    of log T. The weights of 1e-3 add corrections of that order.""",
+    tolerance_reason="""The law is the limit of small weights: the drop itself takes a share of the
+    time of the order of the initial weights, 1e-3, more for the quickest heads. Heads start from
+    the same random weights for every λ, so that ratios have no sampling error: 1 %.""",
 )
 def learning_time(lab: Lab) -> Checks:
     """Half-drop times of random heads on tasks with one component, over λ = 0.1 … 1.6."""
-    eigenvalues, heads = (0.1, 0.4, 1.6), lab.scaled(200, 1000, 4000)
+    eigenvalues, heads = (0.1, 0.4, 1.6), lab.scaled(100, 400, 4000)
     lab.note(eigenvalues=eigenvalues, context=31, heads=heads, scale=1e-3)
-    logs = [np.log(lone_head_times(lab, value, heads)) for value in eigenvalues]
-    # The standard error of a median, from the central half of the values (normal there).
-    error = [1.2533 * np.subtract(*np.percentile(x, (75, 25))) / 1.349 / heads**0.5 for x in logs]
-    medians, places = [np.median(x) for x in logs], np.log(eigenvalues)
-    slope = (medians[-1] - medians[0]) / (places[-1] - places[0])
-    slope_error = np.hypot(error[0], error[-1]) / (places[-1] - places[0])
-    yield lab.sampled("slope of log T in log λ", -2.0, slope, slope_error)
-    middle = medians[1] - (medians[0] + medians[2]) / 2
-    bend = np.hypot(error[1], np.hypot(error[0], error[2]) / 2)
-    yield Check("curvature of log T", 0.0, middle / bend, 4.0)
-
-
-def _median_error(values: np.ndarray) -> np.ndarray:
-    """The standard error of medians along the first axis, from 200 resamples."""
-    noise = np.random.default_rng(0)
-    picks = noise.integers(0, len(values), (200, len(values)))
-    return np.median(values[picks], axis=1).std(axis=0)
+    scaled = [value**2 * lone_head_times(lab, value, heads) for value in eigenvalues]
+    quantiles = np.quantile(scaled, (0.1, 0.25, 0.5, 0.75, 0.9), axis=1)
+    for i, value in enumerate(eigenvalues[1:], 1):
+        ratio = quantiles[:, i] / quantiles[:, 0]
+        name = f"quantiles of Tλ² at λ = {value}, relative to those at λ = {eigenvalues[0]}"
+        yield lab.relative(name, np.ones(5), ratio, 0.01)
 
 
 @claim(
     "linear/later-plateaus",
-    "From small weights, later plateaus last longer.",
-    source="Section 4.3; Figure 3a",
-    tolerance_reason="""Medians over seeds in the authors' setting: a difference counts from four
-    standard errors on.""",
+    "From small weights, each plateau lasts longer than the one before, in at least half of the seeds.",
+    source="Section 4.3; Figure 3a (later plateaus last longer)",
+    tier="paper",
+    tolerance_reason="""Shares of seeds in the authors' setting: four standard errors below one half
+    count as below it.""",
     corrected_by="linear/plateau-durations",
     figures=("linear/staircase",),
 )
 def later_plateaus(lab: Lab) -> Checks:
-    """Medians of the durations of plateaus 0 … 3."""
-    seeds = lab.scaled(16, 64, 256)
+    """The share of seeds in which plateau m + 1 is longer than plateau m."""
+    seeds = lab.scaled(64, 256, 1024)
     lab.note(**FOUR, **_AUTHORS, seeds=seeds)
-    logs = np.log(authors_durations(lab, seeds).measured)
-    steps = np.diff(logs, axis=1)
-    rise, error = np.median(steps, axis=0), _median_error(steps)
-    for m in range(3):
-        name = f"growth of ln duration from plateau {m} to {m + 1}, in standard errors"
-        yield lab.at_least(name, -4.0, rise[m] / error[m], wrong=1e9)
+    longer = np.diff(authors_durations(lab, seeds).measured, axis=1) > 0
+    allowed = 4 * 0.5 / seeds**0.5
+    for m, share in enumerate(longer.mean(axis=0)):
+        name = f"share of seeds in which plateau {m + 1} is longer than plateau {m}"
+        yield lab.at_least(name, 0.5, share, allowed, wrong=1.5)
 
 
 @claim(
     "linear/plateau-durations",
-    """From small weights, plateaus last longer from plateau 1 on, and each as long as the initial
-    weights say; plateau 0, on which no component has been learned, lasts longer than plateau 1.""",
-    source="Section 4.3 corrected; durations derived in docs/theory/linear.md",
+    """From small weights, the initial weights alone give the duration of each plateau, and in the
+    median over seeds plateaus last longer from plateau 1 on.""",
+    source="Section 4.3; durations derived in docs/theory/linear.md",
     tolerance_reason="""Predictions are the limit of small weights. At the authors' weights, 0.03 in
-    our units, a duration is off by a few per cent in median and more where two heads nearly tie:
-    10 % of each median.""",
+    our units, durations are off by a few per cent, and by more where two heads nearly tie: 5 % of
+    each median over seeds.""",
     figures=("linear/staircase",),
 )
-def plateau_durations_authors(lab: Lab) -> Checks:
+def median_durations(lab: Lab) -> Checks:
     """Medians of durations, predicted from the weights at t = 0 and measured."""
-    seeds = lab.scaled(16, 64, 256)
+    seeds = lab.scaled(16, 64, 1024)
     lab.note(**FOUR, **_AUTHORS, seeds=seeds)
     found = authors_durations(lab, seeds)
     predicted, measured = (np.median(each, axis=0) for each in found)
-    yield lab.relative("median durations", predicted, measured, 0.1, wrong=predicted[::-1])
-    steps = np.median(np.diff(np.log(found.measured), axis=1), axis=0) > 0
-    yield lab.equal("median duration grows from plateau to plateau", [False, True, True], steps)
+    yield lab.relative("median durations", predicted, measured, 0.05, wrong=1.15 * predicted)
+    steps = np.median(np.diff(np.log(found.measured), axis=1), axis=0)[1:] > 0
+    yield lab.equal("plateaus 2 and 3 last longer than those before", [True, True], steps)
 
 
 @claim(
@@ -149,7 +139,7 @@ def equal_norms(lab: Lab) -> Checks:
     τ dv/dt = λ²v² − λ³[1 + (1 + tr Λ/λ)/N]v⁵.""",
     source="Eq. 21; Figure 3b",
     tolerance_reason="""Started where the head has 10 % of its size, the equation is off by what the
-    head has of other components and by the drift of the heads already learned: 2 % of its final
+    head has of other components and by the drift of the heads already learned: 1 % of its final
     size in median over seeds at s = 1e-4.""",
     figures=("linear/scalar-ode",),
 )
@@ -165,7 +155,7 @@ def scalar_ode_in_training(lab: Lab) -> Checks:
             times, grown, size = growth_after(run, drop, 0.1)
             start = float(grown[0] * size)
             curve = theory.aligned_value(
-                times - times[0], start, rate * float(lab.predict(1.0, wrong=1.1)), strength
+                times - times[0], start, rate * float(lab.predict(1.0)), strength
             )
             errors.append(np.max(np.abs(curve / size - grown)))
-        yield Check(f"drop {drop + 1}: error of v/a^⅓, median", 0.0, np.median(errors), 0.02)
+        yield Check(f"drop {drop + 1}: error of v/a^⅓, median", 0.0, np.median(errors), 0.01)

@@ -104,7 +104,8 @@ def heads_on_plateau(ensemble: Ensemble, m: int) -> PlateauHeads:
 def lone_head_times(lab: Lab, eigenvalue: float, heads: int) -> np.ndarray:
     """When each of many random heads has learned the one component of a task by half."""
     task = LinearRegression([eigenvalue], CONTEXT)
-    keys = jr.split(jr.key(round(1000 * eigenvalue)), heads)
+    # The same initial weights for every eigenvalue.
+    keys = jr.split(jr.key(52), heads)
     models = init_many(Attention.separate, keys, dim=1, heads=1, scale=1e-3)
     runs = gradient_flow_ensemble(models, risk(task, models), solver="implicit")
     levels = theory.plateau_losses(task)

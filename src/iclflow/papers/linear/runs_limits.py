@@ -19,6 +19,8 @@ from .runs import FOUR, WEIGHTS
 
 # Context lengths of the limits; beyond 10³ idle heads weigh more than what is left to learn.
 CONTEXTS = (31, 100, 1000)
+# The share of the way down at which runs that are compared by their weights stop.
+CONVERGED = 1e-11
 # Sequences of the sampled fit, and how many at once.
 FITTED = 200_000
 _BLOCKS = 20
@@ -64,6 +66,13 @@ def fit_by_least_squares(
     return fit.reshape(task.dim, task.dim), error.reshape(task.dim, task.dim)
 
 
+def converged_run(lab: Lab, kind: str) -> Trajectory:
+    """The merged or the separate run of the paper's task, to the end."""
+    name = {"merged": "linear/merged", "separate": "linear/staircase"}[kind]
+    config = study(name, seed=0, model={"scale": 1e-3}, flow={"tolerance": CONVERGED})
+    return lab.run(config, WEIGHTS)
+
+
 class LongStaircase(NamedTuple):
     """Levels of the plateaus m = 0 … D of a run, and the exact risks of the models in the middle
     of those after the first."""
@@ -90,4 +99,4 @@ def prefix_run(lab: Lab) -> tuple[Trajectory, LinearRegression]:
     """Merged attention trained on all prefixes of 31 tokens, divided by the number of tokens."""
     task = four_at(tuple(range(1, 32)))
     model = Attention.merged(jr.key(0), dim=4, heads=8, scale=1e-3, normaliser="tokens")
-    return gradient_flow(model, risk(task, model)), task
+    return gradient_flow(model, risk(task, model), tolerance=CONVERGED), task
