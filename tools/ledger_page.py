@@ -20,17 +20,17 @@ TITLES = {
 }
 HEAD = """# The ledger
 
-What the three papers say, statement by statement, as far as their text can be had, and what is computed
-about each. `tools/ledger_page.py` writes this page from `src/iclflow/papers/ledger.toml` and a report of
-`iclflow verify`.
+What the three papers say, statement by statement, as far as their text can be had, and what is
+computed about each. `tools/ledger_page.py` writes this page from `src/iclflow/papers/ledger.toml`
+and a report of `iclflow verify`.
 
 - **covered**: claims test the statement in its own setting.
 - **partly**: claims test a weaker or another form; the last column says what a full check must do.
 - **missing**: nothing tests it yet.
 - **unavailable**: the text of the statement cannot be had.
 
-*Power* is the smallest relative change of its predictions that a claim would have noticed (0: a count
-or an order, which notices every change; –: distances that are predicted to be zero).
+*Power* is the smallest relative change of its predictions that a claim would have noticed (0: a
+count or an order, which notices every change; –: distances that are predicted to be zero).
 """
 
 

@@ -15,7 +15,7 @@ from ._check import Check
 
 def power_of(check: Check) -> float | None:
     """The power of a check; None if its prediction is zero, so that no relative change exists, and
-    the check does not say what it is relative to.
+    the check does not say what it is relative to, or if nothing can be compared.
 
     Counts, orders and names notice every change, so their power is 0.
     """
@@ -23,6 +23,8 @@ def power_of(check: Check) -> float | None:
         return check.power
     if check.comparison == "equal":
         return 0.0
+    if check.mismatch:
+        return None
     predicted = np.asarray(check.predicted, float)
     measured = np.broadcast_to(np.asarray(check.measured, float), np.shape(check.measured))
     predicted = np.broadcast_to(predicted, measured.shape)
@@ -35,10 +37,10 @@ def power_of(check: Check) -> float | None:
 def _allowed(check: Check, predicted: np.ndarray) -> np.ndarray:
     """The deviation that the check allows for each value."""
     if check.comparison == "relative":
-        return check.tolerance * np.abs(predicted)
+        return np.asarray(check.tolerance * np.abs(predicted))
     if check.comparison == "standard errors":
         error = np.asarray(check.standard_error, float)
-        return check.tolerance * np.broadcast_to(error, predicted.shape)
+        return np.asarray(check.tolerance * np.broadcast_to(error, predicted.shape))
     return np.full(predicted.shape, check.tolerance)
 
 

@@ -40,7 +40,8 @@ def learning_time(lab: Lab) -> Checks:
 
 @claim(
     "linear/later-plateaus",
-    "From small weights, each plateau lasts longer than the one before, in at least half of the seeds.",
+    """From small weights, each plateau lasts longer than the one before in at least half of the
+    seeds.""",
     source="Section 4.3; Figure 3a (later plateaus last longer)",
     tier="paper",
     tolerance_reason="""Shares of seeds in the authors' setting: four standard errors below one half
@@ -74,7 +75,10 @@ def median_durations(lab: Lab) -> Checks:
     seeds = lab.scaled(16, 64, 1024)
     lab.note(**FOUR, **_AUTHORS, seeds=seeds)
     found = authors_durations(lab, seeds)
-    predicted, measured = (np.median(each, axis=0) for each in found)
+    # A few seeds start with a head that is too large for the limit of small weights.
+    known = np.isfinite(found.predicted).all(axis=1)
+    yield lab.at_least("share of seeds with a prediction", 0.9, known.mean(), wrong=1.5)
+    predicted, measured = (np.median(each[known], axis=0) for each in found)
     yield lab.relative("median durations", predicted, measured, 0.05, wrong=1.15 * predicted)
     steps = np.median(np.diff(np.log(found.measured), axis=1), axis=0)[1:] > 0
     yield lab.equal("plateaus 2 and 3 last longer than those before", [True, True], steps)

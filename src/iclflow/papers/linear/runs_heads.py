@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from ... import analysis, theory
+from ...errors import BeyondLimit
 from ...flows import Ensemble, gradient_flow_ensemble, init_many
 from ...models import Attention, Separate
 from ...risks import risk
@@ -58,18 +59,20 @@ class Durations(NamedTuple):
 
 @once
 def authors_durations(lab: Lab, seeds: int) -> Durations:
-    """Durations of the plateaus 0 … 3 of the authors' runs."""
-    task = four_components()
-    levels = theory.plateau_losses(task)
-    starts = np.zeros(1)
-    both = [
-        (
-            np.diff(np.append(starts, theory.staircase(task, run.at(0)).drop_times)),
-            np.diff(np.append(starts, analysis.drop_times(run, levels=levels))),
-        )
-        for run in authors_ensemble(lab, seeds)
-    ]
-    return Durations(*(np.array(each) for each in zip(*both)))
+    """Durations of the plateaus 0 … 3 of the authors' runs, one row per seed."""
+    levels = theory.plateau_losses(four_components())
+    runs = authors_ensemble(lab, seeds)
+    measured = [analysis.drop_times(run, levels=levels) for run in runs]
+    predicted = [_predict_drops(run.at(0)) for run in runs]
+    return Durations(*(np.diff(each, axis=1, prepend=0.0) for each in (predicted, measured)))
+
+
+def _predict_drops(model: Attention) -> np.ndarray:
+    """Drop times from initial weights; NaN if these are too large for the limit of small ones."""
+    try:
+        return theory.staircase(four_components(), model).drop_times
+    except BeyondLimit:
+        return np.full(4, np.nan)
 
 
 class PlateauHeads(NamedTuple):
