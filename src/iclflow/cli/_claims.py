@@ -28,7 +28,16 @@ def main(arguments: Sequence[str]) -> int:
 
     chosen = tuple(c for c in all_claims() if options.paper in (None, c.paper))
     if options.json:
-        keys = ("id", "paper", "statement", "source", "tier", "misstated", "corrected_by")
+        keys = (
+            "id",
+            "paper",
+            "statement",
+            "source",
+            "tier",
+            "misstated",
+            "overread",
+            "corrected_by",
+        )
         print_json([{key: getattr(c, key) for key in keys} for c in chosen])
     elif not chosen:
         print(f"There is no claim of the paper `{options.paper}` yet.")

@@ -60,8 +60,8 @@ def print_claims(claims: tuple[Claim, ...]) -> None:
     console = Console(highlight=False)
     for claim in claims:
         words = f"({claim.tier}; {claim.source})"
-        if claim.misstated:
-            words += f" misstated: corrected in {claim.corrected_by}"
+        if claim.fault:
+            words += f" {claim.fault}: corrected in {claim.corrected_by}"
         console.print(Text(claim.id, style="bold"), Text(words))
         console.print(Padding(Text(claim.statement), (0, 0, 0, 4)))
 

@@ -15,6 +15,7 @@ _VERBS = {
     "fails": ("fails", "fail"),
     "inconclusive": ("is inconclusive", "are inconclusive"),
     "misstated": ("is misstated", "are misstated"),
+    "overread": ("is overread", "are overread"),
 }
 
 

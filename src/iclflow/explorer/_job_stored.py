@@ -168,7 +168,14 @@ def _is_drawable(table: Table, name: str, kind: str) -> bool:
     if kind != "VARCHAR":
         return False
     _, rows = table.ask(f'SELECT DISTINCT "{name}" FROM results LIMIT 8')
-    return {row[0] for row in rows} <= {"holds", "fails", "inconclusive", "misstated", None}
+    return {row[0] for row in rows} <= {
+        "holds",
+        "fails",
+        "inconclusive",
+        "misstated",
+        "overread",
+        None,
+    }
 
 
 def _describe_column(name: str, kind: str) -> str:

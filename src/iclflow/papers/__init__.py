@@ -43,3 +43,4 @@ from ._on_run import claims_on as claims_on
 from ._on_run import claims_on_runs as claims_on_runs
 from ._on_run import find_claim_on_runs as find_claim_on_runs
 from ._on_run import strain as strain
+from ._power import power_of as power_of

@@ -20,6 +20,8 @@ class Check:
       `tolerance`; `"standard errors"`: the same in units of `standard_error`; `"equal"`: the same
       to the last digit; `"at least"`, `"at most"`: the measurement must be on the right side of
       the prediction, or miss it by at most `tolerance`.
+    - `power`: the smallest relative change of what was predicted that the check notices, where the
+      numbers cannot tell, as for a distance that is predicted to be zero.
     """
 
     name: str
@@ -28,6 +30,7 @@ class Check:
     tolerance: float = 0.0
     comparison: Comparison = "absolute"
     standard_error: Any = None
+    power: float | None = None
 
     @property
     def mismatch(self) -> str:

@@ -12,11 +12,12 @@ from ..errors import InputError, Refusal
 from ._check import Check, plain
 from ._given import Given, Need, OnRun, RunTest, on_run
 from ._lab import Lab
+from ._power import power_of
 from ._registry import Registry, join_lines
 
 Tier = Literal["smoke", "default", "paper"]
 TIERS: tuple[Tier, ...] = ("smoke", "default", "paper")
-Verdict = Literal["holds", "fails", "inconclusive", "misstated"]
+Verdict = Literal["holds", "fails", "inconclusive", "misstated", "overread"]
 
 
 class Inconclusive(Exception):
@@ -36,6 +37,9 @@ class Claim:
     - `figures`: names of the figures that show it.
     - `on_run`: how it is checked on any one run, if it can be.
     - `corrected_by`: the claim with the right sentence, if this one is known to be wrong.
+    - `overread`: whether the sentence drops a condition that its source states, so that a
+      refutation shows the edge of a result and no error of the paper.
+    - `undecided`: why what is computed cannot decide the sentence of the source, if it cannot.
     """
 
     id: str
@@ -48,11 +52,21 @@ class Claim:
     figures: tuple[str, ...] = ()
     on_run: OnRun | None = None
     corrected_by: str | None = None
+    overread: bool = False
+    undecided: str = ""
 
     @property
     def misstated(self) -> bool:
-        """Whether the sentence is known to be wrong as stated."""
-        return self.corrected_by is not None
+        """Whether the sentence is known to be wrong as its source states it."""
+        return self.fault == "misstated"
+
+    @property
+    def fault(self) -> Literal["misstated", "overread"] | None:
+        """The verdict if a measurement refutes the sentence, as it is known to; None if it is not
+        known to be wrong."""
+        if self.corrected_by is None or self.undecided:
+            return None
+        return "overread" if self.overread else "misstated"
 
     def refuses(self, config: Config) -> str | None:
         """Why the claim is not about runs of this config; None if it is."""
@@ -124,6 +138,13 @@ class Outcome:
         """The check that comes closest to failing, or fails worst."""
         return max(self.checks, key=lambda check: check.strain, default=None)
 
+    @property
+    def power(self) -> float | None:
+        """The smallest relative change of its predictions that every check would have noticed; None
+        if no check has a prediction that can change by a share."""
+        powers = [power for check in self.checks if (power := power_of(check)) is not None]
+        return max(powers, default=None)
+
     def as_json(self) -> dict[str, Any]:
         """The outcome as plain data; infinite errors are spelled out, since JSON has none."""
         worst = self.worst
@@ -138,13 +159,16 @@ class Outcome:
             "tolerance": None if worst is None else worst.tolerance,
             "comparison": None if worst is None else worst.comparison,
             "tolerance_reason": self.claim.tolerance_reason,
+            "power": self.power,
             "verdict": self.verdict,
             "reason": self.reason,
             "corrected_by": self.claim.corrected_by,
             "seconds": round(self.seconds, 3),
             "config": plain(self.config),
             "checks": [
-                {key: plain(getattr(check, key)) for key in _CHECK_KEYS} for check in self.checks
+                {key: plain(getattr(check, key)) for key in _CHECK_KEYS}
+                | {"power": power_of(check)}
+                for check in self.checks
             ],
         }
 
@@ -172,8 +196,10 @@ def run_claim(claim: Claim, lab: Lab) -> Outcome:
     if lab.falsify:
         failed = [check for check in checks if check.passed]
         verdict, words = ("holds" if failed else "fails"), "still passes against a wrong prediction"
-    elif claim.misstated:
-        verdict, words = ("misstated" if failed else "holds"), "refuted by"
+    elif claim.undecided:
+        return Outcome(claim, checks, "inconclusive", claim.undecided, seconds, config)
+    elif claim.fault:
+        verdict, words = (claim.fault if failed else "holds"), "refuted by"
     else:
         verdict, words = ("fails" if failed else "holds"), "failed"
     reason = f"{words}: {'; '.join(map(_describe, failed))}" if failed else ""

@@ -11,6 +11,7 @@ from ._text import (
     duration,
     error_text,
     escape,
+    power_text,
     predicted_text,
     value_text,
 )
@@ -121,7 +122,8 @@ def _statement(outcome: Outcome, figures: set[str], claims: set[str]) -> str:
     if outcome.reason:
         parts.append(f'<p class="reason">{escape(outcome.reason)}</p>')
     link = f'<a href="#{anchor("claim", claim.id)}"><code>{escape(claim.id)}</code></a>'
-    parts.append(f'<p class="source">{link} · {escape(claim.source)}</p>')
+    about = " · ".join(escape(words) for words in (claim.source, power_text(outcome)) if words)
+    parts.append(f'<p class="source">{link} · {about}</p>')
     pointers = [
         f'<a href="#{anchor("figure", name)}">{escape(name)}</a>'
         for name in claim.figures

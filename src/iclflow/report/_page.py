@@ -135,14 +135,18 @@ def _header(info: RunInfo) -> str:
 
 
 def _whose(outcomes: Sequence[Outcome]) -> str:
-    """A note on whose statements are judged, if one is misstated: readers might blame a paper for
-    the words of a summary."""
-    if not any(outcome.verdict == "misstated" for outcome in outcomes):
-        return ""
-    return (
-        '<p class="source">≠ misstated: wrong as written in the source that the claim names. '
-        "“A summary” is a summary of the paper by others; a verdict on it says nothing about the "
-        "paper.</p>"
+    """A note on whose statements are judged, if one is refuted: readers might blame a paper for
+    the words of others."""
+    notes = {
+        "misstated": "≠ misstated: wrong as written in the source that the claim names. "
+        "“Summary” is a summary of the paper by others; a verdict on it says nothing about "
+        "the paper.",
+        "overread": "⊄ overread: the sentence drops a condition that its source states. It shows "
+        "the edge of a result, and is not an error of the paper.",
+    }
+    found = {outcome.verdict for outcome in outcomes}
+    return "".join(
+        f'<p class="source">{words}</p>' for verdict, words in notes.items() if verdict in found
     )
 
 

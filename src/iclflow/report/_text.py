@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ..papers import TIERS, Check, Claim
+from ..papers import TIERS, Check, Claim, Outcome
 
 # A sign for each verdict: readers who do not see colours can tell them apart.
-SIGNS = {"holds": "✓", "fails": "✗", "inconclusive": "?", "misstated": "≠"}
+# A claim whose power is worse than this says so in its line.
+COARSE = 0.1
+SIGNS = {"holds": "✓", "fails": "✗", "inconclusive": "?", "misstated": "≠", "overread": "⊄"}
 # Signs of one-sided comparisons.
 _BOUNDS = {"at least": "≥", "at most": "≤"}
 # Longer lists show their ends and their length.
@@ -132,3 +134,17 @@ def duration(seconds: float) -> str:
     if seconds < 119.5:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.1f} min"
+
+
+def power_text(outcome: Outcome) -> str:
+    """How large an error of its predictions a claim would have noticed; empty if that has no
+    meaning."""
+    power = outcome.power
+    if power is None:
+        return ""
+    if power == 0:
+        return "notices any change of its predictions"
+    share = f"{100 * power:.2g} %"
+    if power > COARSE:
+        return f"coarse: notices a prediction only if it is off by more than {share}"
+    return f"notices a prediction that is off by {share}"

@@ -10,12 +10,13 @@ const VERDICTS = {
   holds: ["✓", "holds"],
   fails: ["✕", "fails"],
   misstated: ["≠", "misstated"],
+  overread: ["⊄", "overread"],
   inconclusive: ["?", "inconclusive"],
   waiting: ["…", "waiting"],
   unmeasured: ["–", "not measured"],
 };
 // While a run goes on a verdict is about what it has computed; one that was stopped keeps such verdicts.
-const SO_FAR = new Set(["holds", "fails", "misstated"]);
+const SO_FAR = new Set(["holds", "fails", "misstated", "overread"]);
 
 /** Writes the sentences of the moment. */
 export function drawWords() {

@@ -86,9 +86,10 @@ def ordered_drops(lab: Lab) -> Checks:
 @claim(
     "linear/order-by-eigenvalue",
     "Components are always learned in the order of the eigenvalues of the input covariance.",
-    source="Section 4.3",
+    source="Section 4.3, read without its condition w ~ N(0, I)",
     tolerance_reason="An order: it is the same or it is not.",
     corrected_by="linear/order-by-growth",
+    overread=True,
 )
 def order_by_eigenvalue(lab: Lab) -> Checks:
     """A task covariance that is not proportional to I turns the order around."""

@@ -80,6 +80,7 @@ def one_task_a_head(lab: Lab) -> Checks:
     tolerance_reason="""A share of random starts: the upper end of its 95 % interval (Wilson) must
     reach 1.""",
     corrected_by="multitask/heads-ahead",
+    overread=True,
     figures=("multitask/outcomes",),
 )
 def every_start(lab: Lab) -> Checks:

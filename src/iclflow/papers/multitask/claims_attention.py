@@ -25,6 +25,7 @@ _SETTINGS, _NOISES = ((10, 20), (10, 100), (30, 300), (10, 1000)), (0.0, 0.1, 1.
     tier="smoke",
     tolerance_reason="Score variances of the best heads are known to 1e-5: any rise counts.",
     corrected_by="multitask/spread-attention",
+    overread=True,
 )
 def noise_spreads(lab: Lab) -> Checks:
     """The change of the best dω² from no noise to ten times the signal, at four sizes."""

@@ -158,6 +158,7 @@ def _peak(curve: np.ndarray) -> float:
     tolerance_reason="""0.12 of the signal, as for `multitask/estimators`. The losses are drawn to 2
     % of themselves.""",
     corrected_by="multitask/estimators",
+    undecided="the figure names neither the convention of λ nor that of the penalty",
 )
 def other_convention(lab: Lab) -> Checks:
     """The distance of the two, in units of the signal, at d = L and d = 2L."""

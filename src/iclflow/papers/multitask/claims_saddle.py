@@ -120,6 +120,7 @@ def _cost_of_others(values: Values) -> float:
     these must be balanced, the corrected claim says""",
     tolerance_reason="Losses at the end may be below the limit by 1 %.",
     corrected_by="multitask/half-stable-saddle",
+    overread=True,
     figures=("multitask/saddle",),
 )
 def limit_is_optimal(lab: Lab) -> Checks:

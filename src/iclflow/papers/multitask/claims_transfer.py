@@ -74,6 +74,7 @@ def _check_falling(lab: Lab, losses: np.ndarray, wrong: float) -> Check:
     tier="smoke",
     tolerance_reason="5 % of the loss. Near the length of training the law is right to that.",
     corrected_by="multitask/exact-lengths",
+    overread=True,
 )
 def length_law(lab: Lab) -> Checks:
     """The law against exact losses of the best exact head."""

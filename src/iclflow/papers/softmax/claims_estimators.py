@@ -101,12 +101,13 @@ def linear_attention(lab: Lab) -> Checks:
 @claim(
     "softmax/near-bayes",
     "The trained model is near Bayes-optimal.",
-    source="the abstract of a summary: 0.052 against 0.048",
+    source="abstract ('up to a proportional factor'), read without it; summary: 0.052, 0.048",
     tier="smoke",
     tolerance_reason="""As stated, an excess risk 8 % above that of Bayes; 10 % is given. The ratio
     is drawn to 1 %.""",
     figures=_FIGURES,
     corrected_by="softmax/distance-from-bayes",
+    overread=True,
 )
 def near_bayes(lab: Lab) -> Checks:
     """Excess risk of the best debiased step over that of Bayes at the paper's sizes."""

@@ -120,6 +120,7 @@ def _count_superposed(lab: Lab, heads: int, seeds: int) -> list[int]:
     first gets.""",
     figures=_TASKS,
     corrected_by="softmax/superposition",
+    undecided="measured with diagonal heads; the notebook trains free Q, K, V and O",
 )
 def one_task_a_head(lab: Lab) -> Checks:
     """Heads that work for both tasks, among five, as stated: none."""
