@@ -132,7 +132,7 @@ def patterns(
 
 def is_structured(found: Circuits) -> Bool[np.ndarray, "*batch"]:
     """Whether ω describes what each head attends to; see `Head.structured`."""
-    return _is_described(diagonal_shares(found), _homogeneity(found.diagonals))
+    return np.asarray(_is_described(diagonal_shares(found), _homogeneity(found.diagonals)))
 
 
 def _is_described(diagonal_share: ArrayLike, homogeneity: ArrayLike) -> np.ndarray | np.bool_:

@@ -1,6 +1,7 @@
 """Claims of arXiv 2501.16265 on the equations of separate attention: flow, ranks, fixed points."""
 
 import math
+from typing import Any
 
 import jax.numpy as jnp
 import jax.random as jr
@@ -30,8 +31,14 @@ def _random_heads(seed: int, heads: int, rank: int) -> Separate:
     return Separate.of(v, K, Q)
 
 
+def _gradient(exact: AbstractRisk, model: Attention) -> Separate:
+    """The gradient of a risk, as circuits of the same shape."""
+    slope: Any = exact.gradient(model)
+    return slope.circuits
+
+
 def _gradient_size(exact: AbstractRisk, model: Attention) -> float:
-    gradient = exact.gradient(model).circuits
+    gradient = _gradient(exact, model)
     return max(float(jnp.abs(each).max()) for each in (gradient.v, gradient.K, gradient.Q))
 
 
@@ -51,7 +58,7 @@ def flow_equations(lab: Lab) -> Checks:
     model = Attention(heads)
     slope = np.asarray(lab.predict(theory.loss_slope(task, model.coefficients())))
     v, k, q = (np.asarray(each) for each in (heads.v, heads.K[..., 0], heads.Q[..., 0]))
-    gradient = risk(task, model).gradient(model).circuits
+    gradient = _gradient(risk(task, model), model)
     pairs = {
         "dv/dt": (np.einsum("hi,ij,hj->h", k, slope, q), gradient.v),
         "dk/dt": (v[:, None] * (q @ slope.T), gradient.K[..., 0]),
@@ -87,10 +94,10 @@ def tied_values(lab: Lab) -> Checks:
         *(jnp.swapaxes(each, 1, 2).reshape(heads * rank, 4, 1) for each in (grouped.K, grouped.Q)),
     )
     sequences = task.sample(jr.key(2), 200)
-    outputs = [np.asarray(Attention(each).predict(sequences)) for each in (split, grouped)]
-    yield lab.close("outputs", *outputs, _ROUNDING * np.abs(outputs[0]).max())
+    apart, together = (np.asarray(Attention(each).predict(sequences)) for each in (split, grouped))
+    yield lab.close("outputs", apart, together, _ROUNDING * np.abs(apart).max())
     of_group, of_split = (
-        risk(task, Attention(each)).gradient(Attention(each)).circuits for each in (grouped, split)
+        _gradient(risk(task, Attention(each)), Attention(each)) for each in (grouped, split)
     )
     tied = np.asarray(of_split.v).reshape(heads, rank).sum(1)
     size = np.abs(tied).max()
@@ -125,8 +132,8 @@ def expressivity(lab: Lab) -> Checks:
             yield lab.close("A of 4 heads", matrices, np.asarray(built), 1e-12)
         else:
             yield lab.close("what 3 heads miss", values[:, -1], left, 1e-12)
-    floors = [converged_run(lab, kind).losses[-1] for kind in ("merged", "separate")]
-    yield lab.close("final loss of H = D, against merged", *floors, 1e-10)
+    merged, separate = (converged_run(lab, kind).losses[-1] for kind in ("merged", "separate"))
+    yield lab.close("final loss of H = D, against merged", merged, separate, 1e-10)
 
 
 @claim(
