@@ -28,7 +28,7 @@ _AUTHORS = {"heads": AUTHORS_HEADS, "initial_size": AUTHORS_SIZE, "initialisatio
 )
 def learning_time(lab: Lab) -> Checks:
     """Half-drop times of random heads on tasks with one component, over λ = 0.1 … 1.6."""
-    eigenvalues, heads = (0.1, 0.4, 1.6), lab.scaled(100, 400, 4000)
+    eigenvalues, heads = (0.1, 0.4, 1.6), lab.scaled(100, 200, 4000)
     lab.note(eigenvalues=eigenvalues, context=31, heads=heads, scale=1e-3)
     scaled = [value**2 * lone_head_times(lab, value, heads) for value in eigenvalues]
     quantiles = np.quantile(scaled, (0.1, 0.25, 0.5, 0.75, 0.9), axis=1)
@@ -95,7 +95,7 @@ def median_durations(lab: Lab) -> Checks:
 )
 def plateau_weights(lab: Lab) -> Checks:
     """Medians over seeds in the middle of each plateau, at two sizes of initial weights."""
-    scales, seeds = (1e-2, 1e-4), lab.scaled(8, 32, 64)
+    scales, seeds = (1e-2, 1e-4), lab.scaled(8, 16, 64)
     lab.note(**FOUR, heads=4, scales=scales, seeds=seeds)
     task = four_components()
     sizes = np.cbrt(np.diag(theory.optimal_matrix(task)))
@@ -121,7 +121,7 @@ def plateau_weights(lab: Lab) -> Checks:
 )
 def equal_norms(lab: Lab) -> Checks:
     """Norms of learned heads at the end, over seeds, at two sizes of initial weights."""
-    scales, seeds = (1e-2, 1e-4), lab.scaled(8, 32, 64)
+    scales, seeds = (1e-2, 1e-4), lab.scaled(8, 16, 64)
     lab.note(**FOUR, heads=4, scales=scales, seeds=seeds)
     for scale in scales:
         spread = []
@@ -149,7 +149,7 @@ def equal_norms(lab: Lab) -> Checks:
 )
 def scalar_ode_in_training(lab: Lab) -> Checks:
     """The largest error of v(t)/a^⅓ after the start, for each drop of each seed."""
-    seeds = lab.scaled(8, 32, 32)
+    seeds = lab.scaled(8, 16, 64)
     lab.note(**FOUR, heads=4, scale=1e-4, seeds=seeds, started_at=0.1)
     modes = theory.modes(four_components())
     for drop in range(4):

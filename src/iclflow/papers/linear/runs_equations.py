@@ -50,7 +50,7 @@ def random_fixed_point(subset: list[int], strengths: np.ndarray, heads: int, see
 @once
 def ranked_restarts(lab: Lab, heads: int, rank: int) -> analysis.StationaryPoints:
     """Stationary points of heads of a rank, found from random weights without theory."""
-    count = lab.scaled(4, 16, 200)
+    count = lab.scaled(4, 6, 200)
     template = Attention.separate(jr.key(0), dim=4, heads=heads, rank=rank, scale=1.0)
     exact = risk(four_components(), template)
     return analysis.find_stationary_points(exact, template, count, jr.key(40 + 4 * heads + rank))
