@@ -387,6 +387,7 @@ def test_claims_are_listed_for_people_and_for_programs(registry, capsys):
         "source": "Section 1",
         "tier": "smoke",
         "misstated": False,
+        "overread": False,
         "corrected_by": None,
     }
 
