@@ -224,5 +224,5 @@ def test_circuits_of_ones_own_load_with_their_class(tmp_path):
     np.testing.assert_array_equal(again.predict(sequences()), model.predict(sequences()))
     with pytest.raises(FileError, match="'OneMatrix': must be one of .* as `model_class`"):
         load_model(tmp_path / "own.safetensors")
-    with pytest.raises(FileError, match="'OneMatrix': must be one of Merged\."):
+    with pytest.raises(FileError, match=r"'OneMatrix': must be one of Merged\."):
         load_model(tmp_path / "own.safetensors", model_class=Merged)
