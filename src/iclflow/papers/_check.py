@@ -69,7 +69,8 @@ class Check:
 
     @property
     def passed(self) -> bool:
-        return self.error <= self.tolerance
+        # A tolerance may be a number of NumPy, whose comparison is not a Python bool.
+        return bool(self.error <= self.tolerance)
 
     @property
     def strain(self) -> float:
