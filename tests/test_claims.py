@@ -117,11 +117,27 @@ def test_an_undecided_claim_says_why():
 
 
 def test_a_check_that_cannot_fail_is_found_by_falsification():
-    solid = make_claim(lambda lab: [Check("solid", lab.predict(2.0), 2.0, 0.01)])
-    hollow = make_claim(lambda lab: [Check("hollow", lab.predict(2.0), 2.0, 1.0)])
-    assert run_claim(solid, Lab(falsify=True)).verdict == "fails"
-    outcome = run_claim(hollow, Lab(falsify=True))
-    assert outcome.verdict == "holds" and "hollow" in outcome.reason
+    def falsify(*tolerances):
+        test = lambda lab: [lab.close(f"within {t}", 2.0, 2.0, t) for t in tolerances]
+        outcome = run_claim(make_claim(test), Lab(falsify=True))
+        return outcome.verdict, outcome.reason
+
+    assert falsify(0.01) == ("fails", "")
+    assert falsify(0.01, 1.0) == ("fails", "too coarse to notice: within 1.0")
+    assert falsify(1.0) == ("holds", "no check notices predictions that are wrong by 3 %")
+    assert falsify(0.01, 5.0) == ("holds", "cannot fail: within 5.0")
+
+
+def test_wrong_predictions_are_off_by_three_per_cent_by_one_or_reversed():
+    lab = Lab(falsify=True)
+    assert lab.relative("x", 2.0, 2.0, 0.1).predicted == pytest.approx(2.06)
+    assert lab.close("x", 0.0, 0.0, 0.1, scale=2.0).predicted == pytest.approx(0.06)
+    assert lab.equal("x", [3, True], [3, True]).predicted == [4, False]
+    for bound in (lab.at_least, lab.at_most):
+        # A bound that is met exactly is one whose reverse is refuted too.
+        assert not bound("x", 1.0, 1.0).passed
+    assert not lab.at_least("x", 1.0, 1.1).passed and lab.at_least("x", 1.0, 0.9).passed
+    assert not lab.at_most("x", 1.0, 0.9).passed and lab.at_most("x", 1.0, 1.1).passed
 
 
 def test_an_outcome_is_plain_json():
@@ -197,7 +213,7 @@ def test_restarts_that_do_not_converge_are_counted_and_must_be_few(failed, passe
     found = StationaryPoints(numbers, numbers, deterministic_merged(), failed)
     assert found.words == f"98 of {98 + failed} converged"
     assert check_converged(Lab(), found).passed is passed
-    assert not check_converged(Lab(falsify=True), found).passed
+    assert check_converged(Lab(falsify=True), found).passed is not passed
 
 
 def test_sets_of_components_are_named_as_in_figures():

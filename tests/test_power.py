@@ -56,5 +56,5 @@ def test_a_prediction_of_zero_has_no_relative_change():
     assert power_of(check(np.zeros(2), [0.0, 1e-3], 1e-2)) is None
 
 
-def test_what_a_check_says_itself_counts():
-    assert power_of(Check("x", 0.0, 1e-3, 1e-2, power=0.01)) == 0.01
+def test_a_prediction_of_zero_is_a_share_of_its_scale():
+    assert power_of(Check("x", 0.0, 1e-3, 1e-2, scale=2.0)) == pytest.approx(0.0055)

@@ -7,7 +7,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-Comparison = Literal["absolute", "relative", "standard errors", "equal", "at least", "at most"]
+Comparison = Literal[
+    "absolute", "relative", "standard errors", "equal", "at least", "at most", "above", "below"
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,9 +21,9 @@ class Check:
     - `comparison`: `"absolute"` and `"relative"`: the largest deviation must stay within
       `tolerance`; `"standard errors"`: the same in units of `standard_error`; `"equal"`: the same
       to the last digit; `"at least"`, `"at most"`: the measurement must be on the right side of
-      the prediction, or miss it by at most `tolerance`.
-    - `power`: the smallest relative change of what was predicted that the check notices, where the
-      numbers cannot tell, as for a distance that is predicted to be zero.
+      the prediction, or miss it by at most `tolerance`; `"above"`, `"below"`: strictly so.
+    - `scale`: what a prediction of zero is a share of, such as the size of the two things whose
+      distance is measured. Without it a prediction of zero has no relative change, so no power.
     """
 
     name: str
@@ -30,7 +32,7 @@ class Check:
     tolerance: float = 0.0
     comparison: Comparison = "absolute"
     standard_error: Any = None
-    power: float | None = None
+    scale: Any = None
 
     @property
     def mismatch(self) -> str:
@@ -57,6 +59,10 @@ class Check:
             difference = np.maximum(-difference, 0)
         elif self.comparison == "at most":
             difference = np.maximum(difference, 0)
+        elif self.comparison in ("above", "below"):
+            over = difference if self.comparison == "below" else -difference
+            # Equality is a violation as well, of no size.
+            difference = np.where(over < 0, 0.0, np.maximum(over, np.finfo(float).tiny))
         elif self.comparison == "relative":
             difference = np.abs(difference) / np.abs(predicted)
         elif self.comparison == "standard errors":

@@ -3,6 +3,7 @@
 import copyreg
 import dataclasses
 import difflib
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
@@ -18,6 +19,10 @@ from ._registry import Registry, join_lines
 Tier = Literal["smoke", "default", "paper"]
 TIERS: tuple[Tier, ...] = ("smoke", "default", "paper")
 Verdict = Literal["holds", "fails", "inconclusive", "misstated", "overread"]
+
+
+# A check that passes with a prediction that is wrong by this share and more tests nothing.
+_HOLLOW = 1.0
 
 
 class Inconclusive(Exception):
@@ -176,8 +181,9 @@ class Outcome:
 def run_claim(claim: Claim, lab: Lab) -> Outcome:
     """Runs one claim and gives its verdict.
 
-    Against wrong predictions (`lab.falsify`) every single check has to fail: a claim with a check
-    that still passes is reported as holding, because that check cannot fail.
+    Against wrong predictions (`lab.falsify`) a claim has to fail. Checks that are too coarse to
+    notice 3 % are named in the reason; a claim with a check that would not notice twice its
+    prediction is reported as holding, because that check cannot fail.
     """
     start = time.perf_counter()
     lab.begin()
@@ -194,9 +200,9 @@ def run_claim(claim: Claim, lab: Lab) -> Outcome:
         raise ValueError(f"The claim {claim.id} made no check.")
     failed = [check for check in checks if not check.passed]
     if lab.falsify:
-        failed = [check for check in checks if check.passed]
-        verdict, words = ("holds" if failed else "fails"), "still passes against a wrong prediction"
-    elif claim.undecided:
+        verdict, reason = _judge_falsified(checks)
+        return Outcome(claim, checks, verdict, reason, seconds, config)
+    if claim.undecided:
         return Outcome(claim, checks, "inconclusive", claim.undecided, seconds, config)
     elif claim.fault:
         verdict, words = (claim.fault if failed else "holds"), "refuted by"
@@ -204,6 +210,19 @@ def run_claim(claim: Claim, lab: Lab) -> Outcome:
         verdict, words = ("fails" if failed else "holds"), "failed"
     reason = f"{words}: {'; '.join(map(_describe, failed))}" if failed else ""
     return Outcome(claim, checks, verdict, reason, seconds, config)
+
+
+def _judge_falsified(checks: Sequence[Check]) -> tuple[Verdict, str]:
+    """The verdict on a claim whose predictions were made wrong, and what did not notice it."""
+    passed = [check for check in checks if check.passed]
+    hollow = [check for check in passed if (power_of(check) or math.inf) > _HOLLOW]
+    if hollow:
+        return "holds", f"cannot fail: {'; '.join(map(_describe, hollow))}"
+    if len(passed) == len(checks):
+        return "holds", "no check notices predictions that are wrong by 3 %"
+    if passed:
+        return "fails", f"too coarse to notice: {'; '.join(map(_describe, passed))}"
+    return "fails", ""
 
 
 def _describe(check: Check) -> str:

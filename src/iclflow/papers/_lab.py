@@ -78,23 +78,40 @@ class Lab:
         return {"smoke": smoke, "default": default, "paper": paper}[self.tier]
 
     def predict(self, value: T, wrong: Any = None) -> T:
-        """A prediction; under `falsify`, `wrong` instead.
+        """A prediction; under `falsify`, one that is wrong by 3 %.
 
-        By default a wrong prediction is the right one times 1.03. Where that would not be wrong
-        (a count, an order, a zero), the claim gives another one.
+        **Arguments:**
+
+        - `wrong`: the wrong prediction, where 3 % more makes no sense, as for an order or a name:
+          the nearest alternative that a reader could believe.
         """
         if not self.falsify:
             return value
         return np.asarray(value, float) * BEND if wrong is None else wrong  # pyright: ignore[reportReturnType]
 
     # The checks of a claim. Each takes its prediction through `predict`, so that under `--falsify`
-    # it is off by 3 %, or equal to `wrong`.
+    # numbers are off by 3 %, counts by one, and bounds are reversed.
 
     def close(
-        self, name: str, predicted: Any, measured: Any, tolerance: float, wrong: Any = None
+        self,
+        name: str,
+        predicted: Any,
+        measured: Any,
+        tolerance: float,
+        wrong: Any = None,
+        *,
+        scale: Any = None,
     ) -> Check:
-        """The two differ by at most `tolerance`."""
-        return Check(name, self.predict(predicted, wrong), measured, tolerance)
+        """The two differ by at most `tolerance`.
+
+        **Arguments:**
+
+        - `scale`: what the prediction is a share of, if it is or may be zero: the wrong prediction
+          is off by 3 % of it.
+        """
+        if scale is not None and wrong is None:
+            wrong = np.asarray(predicted, float) + (BEND - 1) * np.asarray(scale, float)
+        return Check(name, self.predict(predicted, wrong), measured, tolerance, scale=scale)
 
     def relative(
         self, name: str, predicted: Any, measured: Any, tolerance: float, wrong: Any = None
@@ -119,17 +136,17 @@ class Lab:
             wrong = _off_by_one(predicted)
         return Check(name, self.predict(predicted, wrong), measured, comparison="equal")
 
-    def at_least(
-        self, name: str, limit: Any, measured: Any, tolerance: float = 0.0, *, wrong: Any = None
-    ) -> Check:
+    def at_least(self, name: str, limit: Any, measured: Any, tolerance: float = 0.0) -> Check:
         """The measurement is not below `limit`, or by at most `tolerance`."""
-        return Check(name, self.predict(limit, wrong), measured, tolerance, "at least")
+        if self.falsify:
+            return Check(name, limit, measured, comparison="below")
+        return Check(name, limit, measured, tolerance, "at least")
 
-    def at_most(
-        self, name: str, limit: Any, measured: Any, tolerance: float = 0.0, *, wrong: Any = None
-    ) -> Check:
+    def at_most(self, name: str, limit: Any, measured: Any, tolerance: float = 0.0) -> Check:
         """The measurement is not above `limit`, or by at most `tolerance`."""
-        return Check(name, self.predict(limit, wrong), measured, tolerance, "at most")
+        if self.falsify:
+            return Check(name, limit, measured, comparison="above")
+        return Check(name, limit, measured, tolerance, "at most")
 
 
 def _off_by_one(value: Any) -> Any:

@@ -15,12 +15,10 @@ from ._check import Check
 
 def power_of(check: Check) -> float | None:
     """The power of a check; None if its prediction is zero, so that no relative change exists, and
-    the check does not say what it is relative to, or if nothing can be compared.
+    the check has no `scale`, or if nothing can be compared.
 
     Counts, orders and names notice every change, so their power is 0.
     """
-    if check.power is not None:
-        return check.power
     if check.comparison == "equal":
         return 0.0
     if check.mismatch:
@@ -28,10 +26,13 @@ def power_of(check: Check) -> float | None:
     predicted = np.asarray(check.predicted, float)
     measured = np.broadcast_to(np.asarray(check.measured, float), np.shape(check.measured))
     predicted = np.broadcast_to(predicted, measured.shape)
-    if not predicted.any():
+    size = predicted if check.scale is None else np.asarray(check.scale, float)
+    size = np.broadcast_to(size, measured.shape)
+    if not size.any():
         return None
+    spare = measured - predicted
     allowed = _allowed(check, predicted)
-    return max(_noticed(check, predicted, measured, allowed, sign) for sign in (1.0, -1.0))
+    return max(_noticed(check, spare, size * sign, allowed) for sign in (1.0, -1.0))
 
 
 def _allowed(check: Check, predicted: np.ndarray) -> np.ndarray:
@@ -44,19 +45,22 @@ def _allowed(check: Check, predicted: np.ndarray) -> np.ndarray:
     return np.full(predicted.shape, check.tolerance)
 
 
-def _noticed(
-    check: Check, predicted: np.ndarray, measured: np.ndarray, allowed: np.ndarray, sign: float
-) -> float:
-    """The smallest change to one side at which some value leaves its tolerance."""
-    move = sign * predicted  # of the prediction, for a relative change of 1
+def _noticed(check: Check, spare: np.ndarray, move: np.ndarray, allowed: np.ndarray) -> float:
+    """The smallest change to one side at which some value leaves its tolerance.
+
+    **Arguments:**
+
+    - `spare`: measured − predicted.
+    - `move`: of the prediction, for a relative change of 1.
+    """
     with np.errstate(divide="ignore", invalid="ignore"):
         # The change at which predicted − measured reaches ± allowed, on the side it moves to.
-        over = (allowed + measured - predicted) / move
-        under = (-allowed + measured - predicted) / move
+        over = (allowed + spare) / move
+        under = (-allowed + spare) / move
     reached = np.where(move > 0, over, under)
-    if check.comparison == "at least":  # fails if the limit rises above the measurement
+    if check.comparison in ("at least", "above"):  # fails if the limit rises above the measurement
         reached = np.where(move > 0, over, math.inf)
-    elif check.comparison == "at most":
+    elif check.comparison in ("at most", "below"):
         reached = np.where(move < 0, under, math.inf)
     changes = reached[np.isfinite(reached)]
     if changes.size == 0:

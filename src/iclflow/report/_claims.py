@@ -41,6 +41,8 @@ _COMPARISONS = {
     "equal": "equal",
     "at least": "at least",
     "at most": "at most",
+    "above": "above",
+    "below": "below",
 }
 
 

@@ -9,12 +9,12 @@ import numpy as np
 
 from ..papers import TIERS, Check, Claim, Outcome
 
-# A sign for each verdict: readers who do not see colours can tell them apart.
 # A claim whose power is worse than this says so in its line.
 COARSE = 0.1
+# A sign for each verdict: readers who do not see colours can tell them apart.
 SIGNS = {"holds": "✓", "fails": "✗", "inconclusive": "?", "misstated": "≠", "overread": "⊄"}
 # Signs of one-sided comparisons.
-_BOUNDS = {"at least": "≥", "at most": "≤"}
+_BOUNDS = {"at least": "≥", "at most": "≤", "above": ">", "below": "<"}
 # Longer lists show their ends and their length.
 _LONGEST_LIST = 6
 
@@ -102,7 +102,7 @@ def error_text(check: Check) -> str:
 
 def _bound_text(check: Check) -> str:
     """The measurement that violates its bound most, or comes nearest to violating it."""
-    sign, lower = _BOUNDS[check.comparison], check.comparison == "at least"
+    sign, lower = _BOUNDS[check.comparison], check.comparison in ("at least", "above")
     measured, bound = np.asarray(check.measured, float), np.asarray(check.predicted, float)
     bound = np.broadcast_to(bound, measured.shape)
     spare = np.where(lower, measured - bound, bound - measured)

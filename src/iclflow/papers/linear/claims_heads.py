@@ -57,7 +57,7 @@ def later_plateaus(lab: Lab) -> Checks:
     allowed = 4 * 0.5 / seeds**0.5
     for m, share in enumerate(longer.mean(axis=0)):
         name = f"share of seeds in which plateau {m + 1} is longer than plateau {m}"
-        yield lab.at_least(name, 0.5, share, allowed, wrong=1.5)
+        yield lab.at_least(name, 0.5, share, allowed)
 
 
 @claim(
@@ -77,7 +77,7 @@ def median_durations(lab: Lab) -> Checks:
     found = authors_durations(lab, seeds)
     # A few seeds start with a head that is too large for the limit of small weights.
     known = np.isfinite(found.predicted).all(axis=1)
-    yield lab.at_least("share of seeds with a prediction", 0.9, known.mean(), wrong=1.5)
+    yield lab.at_least("share of seeds with a prediction", 0.9, known.mean())
     predicted, measured = (np.median(each[known], axis=0) for each in found)
     yield lab.relative("median durations", predicted, measured, 0.05, wrong=1.15 * predicted)
     steps = np.median(np.diff(np.log(found.measured), axis=1), axis=0)[1:] > 0
@@ -107,9 +107,9 @@ def plateau_weights(lab: Lab) -> Checks:
         if m < 4:
             rest["largest idle v"] = (large.idle, small.idle)
         for name, (at_large, at_small) in rest.items():
-            yield lab.at_most(f"{name} on plateau {m}", 0.01, np.median(at_small), wrong=-1.0)
+            yield lab.at_most(f"{name} on plateau {m}", 0.01, np.median(at_small))
             ratio = np.median(at_small) / np.median(at_large)
-            yield lab.at_most(f"{name} on plateau {m} falls with s", 1.0, ratio, wrong=-1.0)
+            yield lab.at_most(f"{name} on plateau {m} falls with s", 1.0, ratio)
 
 
 @claim(
@@ -132,9 +132,7 @@ def equal_norms(lab: Lab) -> Checks:
                 [v, *(np.linalg.norm(np.asarray(w)[..., 0], axis=1) for w in (c.K, c.Q))]
             )
             spread.append(np.ptp(sizes, axis=0)[v > 0.5].max())
-        yield lab.at_most(
-            f"largest difference at s = {scale}", 30 * scale**2, max(spread), wrong=-1.0
-        )
+        yield lab.at_most(f"largest difference at s = {scale}", 30 * scale**2, max(spread))
 
 
 @claim(

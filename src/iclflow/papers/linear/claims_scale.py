@@ -37,7 +37,7 @@ def scale_shortens_plateaus(lab: Lab) -> Checks:
     ratios = off[1:] / off[:-1]
     ratio = (off[-2] / SEPARATE_SCALES[-2]) / (off[-1] / SEPARATE_SCALES[-1])
     name = "share off plateaus, over that at the next larger s"
-    yield lab.at_most(name, np.ones(len(ratios)), ratios, wrong=0.2)
+    yield lab.at_most(name, np.ones(len(ratios)), ratios)
     name = "log₂ of (share off plateaus)/s, 0.01 against 0.003"
     yield lab.close(name, 0.0, float(np.log2(ratio)), 0.25, wrong=np.log2(0.01 / 0.003))
 
@@ -59,7 +59,7 @@ def scale_delays_drop(lab: Lab) -> Checks:
     slope = (half[-1] - half[-2]) / np.log(MERGED_SCALES[-2] / MERGED_SCALES[-1])
     yield lab.close("delay for an e-fold", 1 / theory.growth_rate(four_components()), slope, 1e-3)
     rises = np.diff(sharpness)
-    yield lab.at_least("t₁₀/t₉₀ rises as s falls", np.zeros(len(rises)), rises, wrong=0.2)
+    yield lab.at_least("t₁₀/t₉₀ rises as s falls", np.zeros(len(rises)), rises)
 
 
 # A run is lazy from this ratio of the initial kernel to the learned weights on.

@@ -111,12 +111,12 @@ def regimes(lab: Lab) -> Checks:
              saturated_at=steep)  # fmt: skip
     yield lab.relative("E|p|²", exact, square, 1e-4)
     name = "|1 − L E|p|²/e^{a²}| at a² = ¼ log L"
-    yield lab.at_most(name, 2 / lengths**0.5, np.abs(1 - unit(square)[0]), wrong=0.5 / lengths**0.5)
+    yield lab.at_most(name, 2 / lengths**0.5, np.abs(1 - unit(square)[0]))
     yield lab.relative("L E|p|²/e^{a²} at a² = ½ log L", unit(exact)[1], unit(square)[1], 1e-4)
     measured = np.abs(first / square[6:] - 1)
     yield lab.close("error of the first correction at its reach", np.full(3, 0.01), measured, 1e-4)
     yield lab.sampled("E|p|² of saturated attention", frozen, *drawn.T)
-    yield lab.at_most("tokens that hold the weight there", 2.0, 1 / drawn[:, 0], wrong=1.0)
+    yield lab.at_most("tokens that hold the weight there", 2.0, 1 / drawn[:, 0])
 
 
 def _concentration(deviations: np.ndarray, lengths: np.ndarray) -> np.ndarray:

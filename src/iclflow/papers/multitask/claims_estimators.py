@@ -124,11 +124,11 @@ def estimators(lab: Lab) -> Checks:
     yield lab.relative(name, pick(expected, *heads), pick(found, *heads), 1e-9)
     wide = np.array(_RATIOS) >= 1
     apart = np.abs(found["own heads"] - found["strong ridge"])[wide].max()
-    yield lab.at_most("one head a task beside ridge 5, d ≥ L", 0.12, apart, wrong=0.05)
+    yield lab.at_most("one head a task beside ridge 5, d ≥ L", 0.12, apart)
     measured = _peak(found["weak ridge"])
     yield lab.close("d/L at the peak of ridge 0.05", _peak(expected["weak ridge"]), measured, 0.0)
     name = "peak of ridge 0.05, above that of predicting zero"
-    yield lab.at_least(name, 1.0, found["weak ridge"].max(), wrong=3.0)
+    yield lab.at_least(name, 1.0, found["weak ridge"].max())
     rises = np.diff(found["own heads"])
     yield lab.relative("rises of one head a task", np.diff(expected["own heads"]), rises, 1e-8)
     yield lab.equal("whether it rises", np.ones(len(rises), bool), rises > 0)
@@ -136,9 +136,9 @@ def estimators(lab: Lab) -> Checks:
     wrong = [each[::-1] for each in predicted]
     yield lab.equal("order at d = L and d = 4L", predicted, order, wrong=wrong)
     least = min(np.min(found[name] - found["Bayes"]) for name in _CURVES[1:])
-    yield lab.at_least("least distance of any curve from Bayes", 0.0, least, wrong=1.0)
+    yield lab.at_least("least distance of any curve from Bayes", 0.0, least)
     name = "least distance of the single head from one head a task"
-    yield lab.at_least(name, 0.0, np.min(found["one head"] - found["own heads"]), wrong=1.0)
+    yield lab.at_least(name, 0.0, np.min(found["one head"] - found["own heads"]))
 
 
 def _order(curves: dict[str, np.ndarray], ratio: float) -> list[str]:
@@ -206,7 +206,7 @@ def bayes_gap(lab: Lab) -> Checks:
     lab.note(settings=_GAPS, heads=heads, tasks=2, contexts=_count(lab),
              ratios_to_bayes=np.round(ratio, 4))  # fmt: skip
     yield lab.sampled("bound / Bayes risk", np.array(bounds) / exact, ratio, ratio * error / bayes)
-    yield lab.at_least("least ratio up to d/L = 4", 1.0, ratio[:, :-1].min(), wrong=1.1)
+    yield lab.at_least("least ratio up to d/L = 4", 1.0, ratio[:, :-1].min())
     name = "limit of long contexts, by heads and noise"
     yield lab.relative(name, limits, ratio[:, :2], 0.06, wrong=1.1 * limits)
     yield lab.close("ratio at d/L = 100", np.ones(2), ratio[:, -1], 0.01)

@@ -58,12 +58,12 @@ def other_lengths(lab: Lab) -> Checks:
     lab.note(sizes=SIZES, noise=0.0, trained_at=CONTEXT, tested_at=_LENGTHS, losses=measured)
     yield lab.relative("loss", np.array(expected), measured, 2e-6)
     yield lab.relative("floor", multitask.at_length(task, np.inf).floor.sum(), measured[-1], 5e-4)
-    yield _check_falling(lab, measured, wrong=-10.0)
+    yield _check_falling(lab, measured)
 
 
-def _check_falling(lab: Lab, losses: np.ndarray, wrong: float) -> Check:
+def _check_falling(lab: Lab, losses: np.ndarray) -> Check:
     name = "largest step from one length to the next"
-    return lab.at_most(name, 0.0, np.diff(losses).max(), wrong=wrong)
+    return lab.at_most(name, 0.0, np.diff(losses).max())
 
 
 @claim(
@@ -113,8 +113,8 @@ def exact_lengths(lab: Lab) -> Checks:
     name = "floor of the law over that of the loss"
     yield lab.relative(name, floor / limit, floor / measured[-1], 2e-4)
     name = "part of the signal that is returned, above that of the law"
-    yield lab.at_least(name, returned[1], head.omega * head.mu, wrong=0.7)
-    yield _check_falling(lab, measured, wrong=-0.1)
+    yield lab.at_least(name, returned[1], head.omega * head.mu)
+    yield _check_falling(lab, measured)
 
 
 def _note_short(lab: Lab, **more) -> None:
@@ -185,7 +185,7 @@ def hermite_transfer(lab: Lab) -> Checks:
     name, wrong = "losses on endless contexts, from the gains", np.array([0.65, 0.95])
     predicted, measured = endless(expected[bent]), endless(gains[bent])
     yield lab.sampled(name, predicted, measured, steep * errors[bent], wrong)
-    yield lab.at_least("loss of pairs on quadratic labels", 1.0, losses[1, 1], wrong=1.5)
+    yield lab.at_least("loss of pairs on quadratic labels", 1.0, losses[1, 1])
 
 
 def _transfer_task():

@@ -107,9 +107,9 @@ def check_share(given: Given, lab: Lab, share: str) -> Check:
     if given.own and len(found.heads) <= 2:
         words = {"diagonal_share": "diagonal share", "last_entry_share": "last-entry share"}
         name = f"{words[share]}{name_heads(given)}"
-        return lab.at_least(name, 0.99, getattr(found, share), wrong=1.01)
+        return lab.at_least(name, 0.99, getattr(found, share))
     # Weak heads are formed last: each counts by what it adds to the prediction.
     weights = [abs(head.mu * head.omega) for head in found.heads]
     mean = float(np.average([getattr(head, share) for head in found.heads], weights=weights))
     name = f"{share.replace('_', ' ')} weighted by |μω|{name_heads(given)}"
-    return lab.at_least(name, 0.95, mean, wrong=1.01)
+    return lab.at_least(name, 0.95, mean)

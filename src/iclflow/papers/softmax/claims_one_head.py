@@ -31,7 +31,7 @@ def one_head(lab: Lab) -> Checks:
     other = "one debiased gradient step"
     yield lab.equal("nearest estimator", _KERNEL, found.best.name, wrong=other)
     name = "distance from the best kernel regression"
-    yield lab.at_most(name, 0.05, found[_KERNEL].distance, wrong=1e-4)
+    yield lab.at_most(name, 0.05, found[_KERNEL].distance)
 
 
 @claim(

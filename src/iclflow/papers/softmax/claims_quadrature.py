@@ -52,8 +52,8 @@ def exact_risk(lab: Lab) -> Checks:
     # A sequence of one token has no spread left where the noise does not enter.
     errors = np.maximum(errors, 1e-12 * sampled)
     yield lab.sampled("risk", exact, sampled, errors)
-    yield lab.at_most("largest standard error / risk", target, np.max(errors / sampled), wrong=0.0)
-    yield lab.at_most("largest quadrature error", 1e-8, quadrature_errors.max(), wrong=0.0)
+    yield lab.at_most("largest standard error / risk", target, np.max(errors / sampled))
+    yield lab.at_most("largest quadrature error", 1e-8, quadrature_errors.max())
 
 
 def _measure(dim: int, length: int, heads: int, target: float) -> _Cell:

@@ -96,9 +96,9 @@ def superposed(lab: Lab) -> Checks:
     seeds = _seeds(lab)
     lab.note(seeds=seeds, regimes={heads: theory.head_regime(task, heads) for heads in (3, 5)})
     floor = float(theory.task_floors(task).mean())
-    yield lab.at_least("superposed heads of three", 1, _count_superposed(lab, 3, 1)[0], wrong=4)
+    yield lab.at_least("superposed heads of three", 1, _count_superposed(lab, 3, 1)[0])
     measured = float(np.mean(np.array(_count_superposed(lab, 5, seeds)) > 0))
-    yield lab.at_least("share of seeds with a superposed head of five", 0.5, measured, wrong=1.1)
+    yield lab.at_least("share of seeds with a superposed head of five", 0.5, measured)
     yield lab.relative("excess of five heads", floor, float(two_task_excess(lab, 5).value), 0.015)
 
 
@@ -157,4 +157,4 @@ def curved_labels(lab: Lab) -> Checks:
         plain.append((found.value - naive) / found.standard_error)
     yield lab.sampled("risk", np.array(expected), *np.array(sampled).T)
     name = "least distance from that of plain noise, in standard errors"
-    yield lab.at_least(name, 4.0, min(plain), wrong=4000.0)
+    yield lab.at_least(name, 4.0, min(plain))
