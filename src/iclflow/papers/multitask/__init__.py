@@ -5,12 +5,12 @@
 # fmt: off
 ORDER = {
     "claims": (
-        "dynamics", "allocation", "saddle", "sampled", "optimality", "separation",
+        "dynamics", "allocation", "saddle", "sampled", "escape", "optimality", "separation",
         "finite_length", "attention", "estimators", "linear", "transfer",
     ),
     "figures": (
         "phases", "architecture", "approximate-dynamics", "bound-and-bayes", "losses",
-        "regimes", "regularisation", "saddle", "outcomes",
+        "regimes", "regularisation", "saddle", "escape", "outcomes",
     ),
 }
 # fmt: on
