@@ -5,8 +5,9 @@
 # fmt: off
 ORDER = {
     "claims": (
-        "dynamics", "allocation", "saddle", "sampled", "escape", "optimality", "separation",
-        "finite_length", "attention", "estimators", "linear", "transfer",
+        "dynamics", "emergence", "starts", "allocation", "saddle", "sampled", "escape",
+        "optimality", "separation", "finite_length", "attention", "estimators", "linear",
+        "transfer",
     ),
     "figures": (
         "phases", "architecture", "approximate-dynamics", "bound-and-bayes", "losses",

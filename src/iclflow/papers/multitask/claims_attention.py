@@ -66,7 +66,9 @@ def spread_attention(lab: Lab) -> Checks:
     up = lambda table: table[:, -1] > table[:, 0]
     ends = lambda table: np.array([table[long].min(), table[long].max()])
     yield lab.relative("dω²", expected, found, 2e-4)
-    yield lab.equal("regimes", regimes, named, wrong=[["saturated"] * len(_NOISES)] * len(long))
+    # The neighbour of each regime is the other one of these two.
+    nearest = [["crossover" if far else "exponential"] * len(_NOISES) for far in long]
+    yield lab.equal("regimes", regimes, named, wrong=nearest)
     yield lab.relative("smallest and largest dω² where L ≥ 10d", ends(expected), ends(found), 2e-4)
     yield lab.close("largest change by noise", moved(expected), moved(found), 4e-4)
     yield lab.equal("whether noise concentrates", up(expected), up(found))

@@ -157,7 +157,7 @@ def half_stable_saddle(lab: Lab) -> Checks:
         expected = imbalanced_theory(times, delta).loss[1:]
         yield lab.relative(f"losses at imbalance {delta:g}", expected, losses[delta], 1e-6)
     for delta, known in _REFERENCE.items():
-        name = f"from the reference, at imbalance {delta:g}"
+        name = f"regression: by other code, at imbalance {delta:g}"
         yield lab.close(name, np.array(known), losses[delta], 5.1e-4)
     measured = [run.losses[-1] for run in runs.values()]
     yield lab.relative("losses at the end", np.full(len(IMBALANCES), bound), measured, 2e-3)
@@ -196,7 +196,7 @@ def escape_times(lab: Lab) -> Checks:
     law = float(2 * np.log(10) / multitask.escape_rate(paper_task())[0])
     yield lab.relative("moments of the half-way loss", np.array(expected), measured, 1e-3)
     found = (measured[-1] - measured[0]) / decades
-    yield lab.close("time a decade of imbalance", law, found, 0.03 * law, wrong=1.1 * law)
+    yield lab.close("time a decade of imbalance", law, found, 0.03 * law)
 
 
 def _crossing(times: np.ndarray, losses: np.ndarray, level: float) -> float:

@@ -93,20 +93,21 @@ def sampled_training(lab: Lab) -> Checks:
     late = passed(expected.omega)
     yield lab.equal("owners", [0, 1, 2], allocation(run, task).owners, wrong=[1, 2, 0])
     name = "times at which ω passes 0.03, 0.158 and 0.25"
-    yield lab.relative(name, late, passed(found.omega), 0.04, wrong=1.1 * late)
+    yield lab.relative(name, late, passed(found.omega), 0.04)
     rest, name = other(expected.omega), "ω on other tasks at all times"
-    yield lab.relative(name, rest, other(found.omega), 0.05, wrong=1.1 * rest)
+    yield lab.relative(name, rest, other(found.omega), 0.05)
 
 
 @claim(
     "multitask/sampled-end",
-    """Training on sampled sequences ends at the exact optimum of one head for each task at the
-    length L, whose loss is 10 % above that of the closed form.""",
-    source="Theorem 2; the exact optimum is derived in docs/theory/softmax.md",
+    """Training on sampled sequences, with labels integrated out, comes to a plateau at the exact
+    optimum of one head for each task at the length L, whose loss is 10 % above that of the closed
+    form. It is a plateau: with drawn labels it is left (`multitask/left-by-sgd`).""",
+    source="""Theorem 2 and Figure 1, whose simulations are 'based on data'; the exact optimum is
+    derived in docs/theory/softmax.md""",
     tolerance_reason="""Heads on different tasks are orthogonal, so that each solves a problem of
     one head. What is left of ω on other tasks, and noise of steps that do not shrink, shift means
-    over the last quarter of the run: ω by up to 0.5 %, μ by 1 %, the loss by 1 to 2 %. The
-    prediction of the closed form is the wrong one that the loss must tell apart.""",
+    over the last quarter of the run: ω by up to 0.5 %, μ by 1 %, the loss by 1 to 2 %.""",
 )
 def sampled_end(lab: Lab) -> Checks:
     """Means over the last quarter of the run, beside the exact optimum of one head."""
@@ -116,11 +117,10 @@ def sampled_end(lab: Lab) -> Checks:
     found = decomposition(run, task).preservation
     assert found is not None
     best = theory.one_head_optimum(isotropic(SIZES[0], CONTEXT, 0.0))
-    closed = multitask.gradient_flow_limit(task).loss
     yield lab.relative("ω of the own heads", best.omega, _own(found.omega)[rested].mean(), 0.01)
     yield lab.relative("μ of the own heads", best.mu, _own(found.mu)[rested].mean(), 0.015)
     loss = run.losses[rested].mean()
-    yield lab.relative("loss", sum(SIZES) * best.loss, loss, 0.025, wrong=closed)
+    yield lab.relative("loss", sum(SIZES) * best.loss, loss, 0.025)
 
 
 @claim(
@@ -153,5 +153,5 @@ def closed_form_error(lab: Lab) -> Checks:
     yield lab.relative("exact loss of the limit", together, limit, 1e-4)
     name = "closed form over exact loss there"
     yield lab.relative(name, closed / together, closed / limit, 1e-4)
-    yield lab.close("error until t = 8", np.zeros(3), error[:3], 1e-3, wrong=np.full(3, 0.01))
-    yield lab.equal("whether it is too low later", [True] * 4, error[3:] > 0, wrong=[False] * 4)
+    yield lab.close("error until t = 8", np.zeros(3), error[:3], 1e-3, scale=1.0)
+    yield lab.equal("whether it is too low later", [True] * 4, error[3:] > 0)

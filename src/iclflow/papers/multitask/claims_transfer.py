@@ -178,13 +178,13 @@ def hermite_transfer(lab: Lab) -> Checks:
     exact = [curved_loss(omega, mu, _CURVED[0], _LONG, k) for k in _DEGREES[over]]
     yield lab.sampled("gains of one head a task, and of pairs", expected, gains, errors)
     name = "losses of one head a task on quadratic and cubic labels"
-    yield lab.sampled(name, np.array(exact), losses[bent], rough[bent], wrong=np.array([0.9, 0.8]))
+    yield lab.sampled(name, np.array(exact), losses[bent], rough[bent])
     name = "what contexts of 400 add to them"
     predicted = exact - endless(expected[bent])
-    yield lab.sampled(name, predicted, added[bent], fine[bent], wrong=np.zeros(2))
-    name, wrong = "losses on endless contexts, from the gains", np.array([0.65, 0.95])
+    yield lab.sampled(name, predicted, added[bent], fine[bent])
+    name = "losses on endless contexts, from the gains"
     predicted, measured = endless(expected[bent]), endless(gains[bent])
-    yield lab.sampled(name, predicted, measured, steep * errors[bent], wrong)
+    yield lab.sampled(name, predicted, measured, steep * errors[bent])
     yield lab.at_least("loss of pairs on quadratic labels", 1.0, losses[1, 1])
 
 

@@ -36,8 +36,8 @@ class OffDiagonal(NamedTuple):
     of time.
     """
 
-    drift: Float[np.ndarray, "4H 4H"]
-    noise: Float[np.ndarray, "4H 4H"]
+    drift: Float[np.ndarray, "N N"]
+    noise: Float[np.ndarray, "N N"]
 
 
 class NoiseSeed(NamedTuple):
@@ -67,7 +67,7 @@ def label_products(task: Tasks, omega: HeadsLike) -> Float[np.ndarray, "I H H"]:
 
 def slope_noise(
     task: Tasks, omega: HeadsLike, mu: HeadsLike, labels: tuple[int, int]
-) -> Float[np.ndarray, "2H 2H"]:
+) -> Float[np.ndarray, "N N"]:
     """The covariance, over single sequences, of the slopes of U_h,ij and then of U_h,ji.
 
     With the errors e and the returns z of a sequence, the slope of U_h,ij is 2 e_i z_hj. Labels
@@ -220,7 +220,6 @@ def _covariance(flow: SpectralFlow, blocks: Blocks, labels: tuple[int, int]) -> 
         moved = drift @ covariance
         return (moved + moved.T + noise).ravel()
 
-    options = {"rtol": 1e-6, "atol": 1e-10}
-    end = float(flow.times[-1])
-    found = integrate("The noise of batches", velocity, np.zeros(size**2), end, **options)
+    start, end = np.zeros(size**2), float(flow.times[-1])
+    found = integrate("The noise of batches", velocity, start, end, rtol=1e-5, atol=1e-10)
     return found.y[:, -1].reshape(size, size)
