@@ -73,7 +73,8 @@ def emergence_shape(lab: Lab) -> Checks:
     hits = int((np.sign(found) == right).sum())
     yield lab.equal("(c) points with the sign of d^−½ − ω", len(grid), hits)
     near = lambda at: float(np.interp(at * rest, grid, found) / found.max())
-    yield lab.at_most("(c) velocity early and late, over its largest", 0.5, [near(0.1), near(0.95)])
+    slow = [near(0.1) < 0.5, near(0.95) < 0.5]
+    yield lab.equal("(c) whether it is slow early and late", [True, True], slow)
 
 
 def _velocities(omegas: np.ndarray) -> np.ndarray:

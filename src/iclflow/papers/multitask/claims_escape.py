@@ -33,7 +33,7 @@ def escape_setting(lab: Lab) -> Setting:
 
 def escape_runs(lab: Lab) -> list[Escapes]:
     """The runs at all rates and batches."""
-    count = lab.scaled(2, 8, 32)
+    count = lab.scaled(2, 8, 96)
     pairs = _PAPER if paper_tier(lab) else (_SMALL,)
     return [trained(lab, escape_setting(lab), *pair, count, _END) for pair in pairs]
 
@@ -66,9 +66,9 @@ def _note(lab: Lab, setting: Setting, **more) -> None:
     tolerance_reason="""The noise of slopes is computed in the closed form, along its balanced flow,
     which is 2 to 3 % early. Its rate g is right to 1 % in Figure 1, and 8 % too large on blocks of
     six, where two thirds of the time are spent near the saddle: 6 %. The median of 24 heads
-    (default tier, one pair of rate and batch; 96 at the paper's, with five) has a standard error of
-    3 % (1.5 %): 15 %. The deviation of Δ and the time of a decade, at the paper tier: four standard
-    errors, from the number of heads and from resampled runs.""",
+    (default tier, one pair of rate and batch; 288 at the paper's, with five) has a standard error
+    of 3 % (1 %): 15 %. The deviation of Δ and the time of a decade, at the paper tier: four
+    standard errors, from the number of heads and from resampled runs.""",
     figures=("multitask/escape",),
 )
 def left_by_sgd(lab: Lab) -> Checks:
@@ -119,14 +119,16 @@ def _decade(runs: list[Escapes], left: list[np.ndarray]) -> tuple[float, float]:
 @claim(
     "multitask/end-of-sgd",
     """After the plateau heads become contrasts: each reads its own label with a positive weight and
-    the others with half of it, negative, and the loss falls on towards the bound for as many heads
-    at this length, as the exact flow with an imbalance does.""",
+    the others with about half of it, negative. The loss falls on towards the bound for as many
+    heads at this length, as the flow with an imbalance does; steps that do not shrink add an excess
+    in proportion to η/B.""",
     source="beyond the paper; derived in docs/theory/multitask.md",
     tier="paper",
     tolerance_reason="""The bound is exact at finite L for heads whose scores vanish. Heads approach
-    it as 1/t: at t = 285 the flow of the closed form with an imbalance is 2 % above its own bound;
-    steps that do not shrink add noise: 5 %. Contrasts sum to zero in the limit; what is left of the
-    sum is of the order of one over the weights, some 5 %.""",
+    it as 1/t: at t = 285 the flow of the closed form with an imbalance is 2 % above its own bound,
+    and a fifth of that is allowed for the exact one. The excess of noise is taken off by a line
+    through two values of η/B; the mean loss has a standard error of 0.7 % at the larger: 2 %. So
+    for ratios of weights.""",
     figures=("multitask/escape",),
 )
 def end_of_sgd(lab: Lab) -> Checks:
@@ -137,8 +139,15 @@ def end_of_sgd(lab: Lab) -> Checks:
     mu = np.concatenate([r.mu[:, at].mean(1) for r, at in zip(runs, last)])
     losses = np.array([run.losses[:, at].mean() for run, at in zip(runs, last)])
     bound = multitask.finite_bound(setting.task, 3).loss
-    flow = _imbalanced_end(setting)
-    lab.note(bound=bound, losses=losses, weights_on_labels=np.round(mu.mean(0), 2))
+    flow, contrast = _imbalanced_end(setting)
+    noise = [run.ratio for run in runs]
+    without = float(np.polyval(np.polyfit(noise, losses, 1), 0.0))
+    lab.note(
+        bound=bound,
+        left=[np.round(run.left(), 1) for run in runs],
+        losses=losses,
+        weights_on_labels=np.round(mu.mean(0), 2),
+    )
     _note(lab, setting, rates=[r for r, _ in _LONG], batches=[b for _, b in _LONG], runs=count,
           end=_LATE)  # fmt: skip
     own = np.eye(3, dtype=bool)
@@ -146,20 +155,26 @@ def end_of_sgd(lab: Lab) -> Checks:
     name = "runs in which every head is a contrast"
     yield lab.equal(name, len(mu), int(np.all(np.sign(mu) == signs, (1, 2)).sum()))
     ratio = mu[:, ~own].mean() / mu[:, own].mean()
-    yield lab.close("weight on other labels over that on the own", -0.5, float(ratio), 0.05)
+    name = "weight on other labels over that on the own"
+    yield lab.relative(name, contrast, float(ratio), 0.02)
     excess = flow / multitask.lower_bound(setting.task, 3).loss
-    yield lab.relative("loss at the end", np.full(len(runs), bound * excess), losses, 0.05)
-    yield lab.at_least("loss at the end, over the bound", 1.0, losses / bound)
+    name = "loss at the end, without the excess of noise"
+    yield lab.relative(name, bound * excess, without, 0.02)
+    yield lab.equal("whether it is above the bound", True, bool(np.all(losses > bound)))
+    larger = bool(losses[np.argmax(noise)] > losses[np.argmin(noise)])
+    yield lab.equal("whether more noise has a larger excess", True, larger)
 
 
-def _imbalanced_end(setting: Setting) -> float:
-    """The loss at the same time of the closed form's flow with an imbalance as by noise."""
+def _imbalanced_end(setting: Setting) -> tuple[float, float]:
+    """The loss, and μ on other labels over that on the own, at the same time of the closed form's
+    flow with an imbalance as by noise."""
     imbalance = np.where(np.eye(setting.tasks) > 0, 0.0, 1e-2)
     times = np.array([0.0, 0.95 * _LATE])
     flow = multitask.spectral_flow(
         setting.task, times, *setting.values, setting.width, value_imbalance=imbalance
     )
-    return float(flow.loss[-1])
+    mu, own = flow.mu[-1], np.eye(setting.tasks, dtype=bool)
+    return float(flow.loss[-1]), float(mu[~own].mean() / mu[own].mean())
 
 
 @claim(
@@ -172,7 +187,8 @@ def _imbalanced_end(setting: Setting) -> float:
     tier="paper",
     tolerance_reason="""The law of a decade holds near the saddle, where g is 5 to 10 % smaller than
     in the closed form at blocks of four; fitted between two batches with a standard error from
-    resampled runs. O and V of one label: rounding of float64, with gradients in float32.""",
+    resampled runs. Weights on one label fall to zero; rounding of a product of two of size 1,
+    summed over its width, is below 1e-12.""",
 )
 def balance_protects(lab: Lab) -> Checks:
     """Two heads on two tasks over a decade of batches, and two heads on one task."""
@@ -186,4 +202,4 @@ def balance_protects(lab: Lab) -> Checks:
     yield lab.sampled("time of leaving with two tasks, a decade of B/η", law, slope, error)
     alone = trained(lab, ONE_LABEL, 0.02, 32, count, 120.0)
     least = float(alone.mu[:, -1].min())
-    yield lab.at_least("least weight of two heads on one label", 0.0, least)
+    yield lab.at_least("least weight of two heads on one label", 0.0, least, tolerance=1e-12)
