@@ -5,16 +5,18 @@ import numpy as np
 from ... import theory
 from ...drawing import Drawing
 from ...drawing.marks import plot_theory
-from ...drawing.style import COLOURS, canvas, legend_above, level_names, levels, shades
+from ...drawing.style import COLOURS, canvas, legend_above, level_names, levels, remark, shades
 from ...tasks import isotropic
 from ...theory import multitask
 from .. import Lab, figure
 from .claims_escape import escape_runs, escape_setting
-from .runs_escape import GONE, Escapes, Setting, seed_of
+from .runs_escape import GONE, Escapes, Setting, paper_tier, seed_of, trained
 
 # Imbalances of the flows that are drawn beside the runs, as a share of μ at the start.
 _IMBALANCES = (1e-2, 1e-4, 0.0)
 _NAMES = {1e-2: "10⁻²", 1e-4: "10⁻⁴", 0.0: "0"}
+# Rate, batch and end of the runs whose loss is drawn at the default tier.
+_QUIET, _QUIET_END = (0.01, 60), 64.0
 
 
 @figure(
@@ -27,16 +29,18 @@ _NAMES = {1e-2: "10⁻²", 1e-4: "10⁻⁴", 0.0: "0"}
     of O and V beside it (dashed): in balance it never leaves. (b) Weights of heads on their own
     label and on the others, in single runs. (c) When heads have reached −0.1 on the labels of
     others: medians and quartiles of all heads, and theory (line, band), from the computed noise of
-    slopes. At the default tier blocks have 6 coordinates and L = 40; at the paper tier, with a
-    decade of rates and of batches, they are those of Figure 1.""",
+    slopes. At the default tier blocks have 6 coordinates and L = 40, and (a, b) have a larger batch
+    than (c); at the paper tier, with a decade of rates and of batches, they are those of Figure 1.""",
 )
 def escape(lab: Lab) -> Drawing:
     """Loss and heads over time, and the time of leaving."""
     setting, runs = escape_setting(lab), escape_runs(lab)
+    # Small batches show times of leaving, but hide the plateau in noise: two runs with less.
+    shown = runs if paper_tier(lab) else [trained(lab, setting, *_QUIET, 2, _QUIET_END)]
     figure, (a, b, c) = canvas("double", 3.0, 1, 3, width_ratios=(1.25, 1.0, 1.0))
     data: dict[str, np.ndarray] = {}
-    _draw_losses(a, setting, runs, data)
-    _draw_weights(b, runs[0], data)
+    _draw_losses(a, setting, shown, data)
+    _draw_weights(b, shown[0], data)
     _draw_times(c, lab, setting, runs, data)
     legend_above(figure, a, b, c, columns=4)
     settings = {
@@ -65,8 +69,11 @@ def _draw_losses(panel, setting: Setting, runs: list[Escapes], data: dict) -> No
             setting.task, fine, *setting.values, setting.width, value_imbalance=imbalance
         )
         plot_theory(panel, fine, flow.loss)
-        panel.annotate(f"δ = {_NAMES[delta]}", (end, flow.loss[-1]), (-2, 2),
-                       textcoords="offset points", ha="right", fontsize="x-small")  # fmt: skip
+        # Each name stands where its curve falls; that in balance never does.
+        half = np.interp(-0.85 * plateau, -flow.loss[100:], fine[100:]) if delta else 0.72 * end
+        place = (half, 0.85 * plateau if delta else float(flow.loss[-1]))
+        remark(panel, f"δ = {_NAMES[delta]}", place, (3, 0) if delta else (0, -2),
+               ha="left", va="bottom" if delta else "top")  # fmt: skip
         data |= {f"flow_loss_{delta:g}": flow.loss}
     plot_theory(panel, [], [], "theory")
     levels(panel, [plateau, bound])
@@ -79,7 +86,7 @@ def _draw_losses(panel, setting: Setting, runs: list[Escapes], data: dict) -> No
     panel.minorticks_off()
 
 
-def _smoothed(losses: np.ndarray, points: int = 5) -> np.ndarray:
+def _smoothed(losses: np.ndarray, points: int = 7) -> np.ndarray:
     """Means over neighbouring points; fewer at the ends."""
     weight = np.convolve(np.ones_like(losses), np.ones(points), "same")
     return np.convolve(losses, np.ones(points), "same") / weight
@@ -102,7 +109,7 @@ def _draw_weights(panel, run: Escapes, data: dict) -> None:
 def _draw_times(panel, lab: Lab, setting: Setting, runs: list[Escapes], data: dict) -> None:
     seed, shares = seed_of(lab, setting, 80.0), np.array([0.25, 0.5, 0.75])
     ratios = [run.ratio for run in runs]
-    fine = np.geomspace(min(ratios) / 3, max(ratios) * 3, 30)
+    fine = np.geomspace(min(ratios) / 12, max(ratios) * 2, 30)
     at = lambda ratio: multitask.leaving_quantiles(seed, ratio, shares).mean(1)
     low, middle, high = np.array([at(ratio) for ratio in fine]).T
     panel.fill_between(1 / fine, low, high, color="0.88", lw=0)
@@ -110,9 +117,10 @@ def _draw_times(panel, lab: Lab, setting: Setting, runs: list[Escapes], data: di
     for run, colour in zip(runs, shades(len(runs))):
         times = np.quantile(run.left(), shares)
         bars = [[times[1] - times[0]], [times[2] - times[1]]]
-        panel.errorbar([1 / run.ratio], times[1:2], bars, fmt="s", color=colour, mfc="none")
+        panel.errorbar([1 / run.ratio], times[1:2], bars, fmt="s", color=colour, mfc="none", lw=1)
         data |= {f"left_{run.rate:g}_{run.batch}": run.left()}
     panel.set(xscale="log", xlabel="batch over rate, B/η", ylabel="time of leaving")
+    panel.minorticks_off()
     data |= {"theory_ratio": fine, "theory_quantiles": np.array([low, middle, high])}
 
 
