@@ -4,8 +4,8 @@ import numpy as np
 
 from ... import theory
 from ...drawing import Drawing
-from ...drawing.marks import plot_theory
-from ...drawing.style import COLOURS, canvas, legend_above, level_names, levels, remark, shades
+from ...drawing.marks import plot_theory, remark
+from ...drawing.style import COLOURS, canvas, legend_above, level_names, levels, shades
 from ...tasks import isotropic
 from ...theory import multitask
 from .. import Lab, figure
@@ -30,7 +30,7 @@ _QUIET, _QUIET_END = (0.01, 60), 64.0
     label and on the others, in single runs. (c) When heads have reached −0.1 on the labels of
     others: medians and quartiles of all heads, and theory (line, band), from the computed noise of
     slopes. At the default tier blocks have 6 coordinates and L = 40, and (a, b) have a larger batch
-    than (c); at the paper tier, with a decade of rates and of batches, they are those of Figure 1.""",
+    than (c); at the paper tier, with a decade of rates and of batches, all are as in Figure 1.""",
 )
 def escape(lab: Lab) -> Drawing:
     """Loss and heads over time, and the time of leaving."""
