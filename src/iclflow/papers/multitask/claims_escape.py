@@ -5,37 +5,21 @@ import numpy as np
 from ...theory import multitask
 from .. import Checks, Lab, claim
 from .runs_escape import (
+    ESCAPE_END,
     FIGURE_ONE,
     GONE,
     ONE_LABEL,
     PAIR,
-    SMALL,
     Escapes,
     Setting,
-    paper_tier,
+    escape_runs,
+    escape_setting,
     seed_of,
     trained,
 )
 
-# Rates and batches of the runs: a decade of each at the paper tier, and one small pair.
-_PAPER = ((0.02, 64), (0.02, 200), (0.02, 640), (0.002, 64), (0.0064, 64))
-_SMALL = (0.02, 20)
-# How long runs last: late heads need some 20 units of time more than the median.
-_END = 60.0
 # Long runs: rates and batches, and their end.
 _LONG, _LATE = ((0.02, 512), (0.05, 4096)), 300.0
-
-
-def escape_setting(lab: Lab) -> Setting:
-    """The tasks of Figure 1 where there is a GPU for them, else small ones."""
-    return FIGURE_ONE if paper_tier(lab) else SMALL
-
-
-def escape_runs(lab: Lab) -> list[Escapes]:
-    """The runs at all rates and batches."""
-    count = lab.scaled(2, 8, 96)
-    pairs = _PAPER if paper_tier(lab) else (_SMALL,)
-    return [trained(lab, escape_setting(lab), *pair, count, _END) for pair in pairs]
 
 
 def middle_time(seed: multitask.NoiseSeed, ratio: float) -> float:
@@ -86,7 +70,7 @@ def left_by_sgd(lab: Lab) -> Checks:
     ]
     _note(
         lab, setting, rates=[run.rate for run in runs], batches=[run.batch for run in runs],
-        runs=len(runs[0].losses), end=_END, predicted_times=np.round(expected, 2),
+        runs=len(runs[0].losses), end=ESCAPE_END, predicted_times=np.round(expected, 2),
         median_times=np.round(medians, 2), runs_that_select=[int(each.sum()) for each in kept],
         deviations=[float(np.sqrt(np.mean(each**2))) for each in deltas],
     )  # fmt: skip

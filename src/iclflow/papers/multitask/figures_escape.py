@@ -9,8 +9,16 @@ from ...drawing.style import COLOURS, canvas, legend_above, level_names, levels,
 from ...tasks import isotropic
 from ...theory import multitask
 from .. import Lab, figure
-from .claims_escape import escape_runs, escape_setting
-from .runs_escape import GONE, Escapes, Setting, paper_tier, seed_of, trained
+from .runs_escape import (
+    GONE,
+    Escapes,
+    Setting,
+    escape_runs,
+    escape_setting,
+    paper_tier,
+    seed_of,
+    trained,
+)
 
 # Imbalances of the flows that are drawn beside the runs, as a share of μ at the start.
 _IMBALANCES = (1e-2, 1e-4, 0.0)
@@ -23,13 +31,14 @@ _QUIET, _QUIET_END = (0.01, 40), 64.0
     "Several tasks: training on data leaves one head per task",
     """Three heads on three equal tasks, full K, Q, V and O from a balanced start, trained by plain
     stochastic gradient descent on drawn sequences. (a) The loss of the runs at each rate η and
-    batch B (mean over the runs, smoothed), between the plateau of one head per task and the bound
-    for three heads, both exact at this length; flow of the closed form with a relative imbalance
-    of 10⁻², 10⁻⁴ and 0 of O and V beside it (dashed): in balance it never leaves. (b) Weights of heads on their own
-    label and on the others, in single runs. (c) When heads have reached −0.1 on the labels of
-    others: medians and quartiles of all heads, and theory (line, band), from the computed noise of
-    slopes. At the default tier blocks have 6 coordinates and L = 40, and (a, b) have a larger batch
-    than (c); at the paper tier, with a decade of rates and of batches, all are as in Figure 1.""",
+    batch B (mean over the runs, smoothed), between the plateau of one head per task and the
+    bound for three heads, both exact at this length; flow of the closed form with a relative
+    imbalance of 10⁻², 10⁻⁴ and 0 of O and V beside it (dashed): in balance it never leaves. (b)
+    Weights of heads on their own label and on the others, in single runs. (c) When heads have
+    reached −0.1 on the labels of others: medians and quartiles of all heads, and theory (line,
+    band), from the computed noise of slopes. At the default tier blocks have 6 coordinates and
+    L = 40, and (a, b) have a larger batch than (c); at the paper tier, with a decade of rates
+    and of batches, all are as in Figure 1.""",
 )
 def escape(lab: Lab) -> Drawing:
     """Loss and heads over time, and the time of leaving."""

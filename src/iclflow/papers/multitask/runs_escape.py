@@ -67,6 +67,12 @@ SMALL = Setting(6, 3, 40, 0.02, 0.01, 0.2)
 PAIR = SMALL._replace(tasks=2, heads=2)
 ONE_LABEL = SMALL._replace(tasks=1, heads=2)
 
+# Rates and batches of the runs: a decade of each at the paper tier, and one small pair.
+_PAPER = ((0.02, 64), (0.02, 200), (0.02, 640), (0.002, 64), (0.0064, 64))
+_SMALL = (0.02, 20)
+# How long runs last: late heads need some 20 units of time more than the median.
+ESCAPE_END = 60.0
+
 
 class Escapes(NamedTuple):
     """R runs of stochastic gradient descent, with times of the flow.
@@ -152,3 +158,15 @@ def trained(
 def seed_of(lab: Lab, setting: Setting, end: float) -> multitask.NoiseSeed:
     """What batch noise does along the balanced flow, by theory."""
     return multitask.noise_seed(setting.task, *setting.values, setting.width, end)
+
+
+def escape_setting(lab: Lab) -> Setting:
+    """The tasks of Figure 1 where there is a GPU for them, else small ones."""
+    return FIGURE_ONE if paper_tier(lab) else SMALL
+
+
+def escape_runs(lab: Lab) -> list[Escapes]:
+    """The runs at all rates and batches."""
+    count = lab.scaled(2, 8, 96)
+    pairs = _PAPER if paper_tier(lab) else (_SMALL,)
+    return [trained(lab, escape_setting(lab), *pair, count, ESCAPE_END) for pair in pairs]
