@@ -117,6 +117,13 @@ def test_the_time_of_leaving_is_that_of_a_flow_with_the_same_imbalance(seed):
     assert time == pytest.approx(reached, rel=0.02)
 
 
+def test_the_share_that_has_left_is_the_inverse_of_the_quantiles(seed):
+    shares = np.array([0.1, 0.5, 0.9])
+    times = multitask.leaving_quantiles(seed, 1e-4, shares)[:, 0]
+    found = [multitask.share_left(seed, 1e-4, time)[0] for time in times]
+    np.testing.assert_allclose(found, shares, rtol=1e-3)
+
+
 def test_two_labels_are_refused():
     pair = Blocks(np.full(2, 6.0), np.ones(2), np.zeros(2), 40.0)
     with pytest.raises(Refusal, match="three labels"):

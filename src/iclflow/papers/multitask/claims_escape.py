@@ -51,8 +51,11 @@ def _note(lab: Lab, setting: Setting, **more) -> None:
     which is 2 to 3 % early. Its rate g is right to 1 % in Figure 1, and 8 % too large on blocks of
     six, where two thirds of the time are spent near the saddle: 6 %. The median of 24 heads
     (default tier, one pair of rate and batch; 288 at the paper's, with five) has a standard error
-    of 3 % (1 %): 15 %. The deviation of Δ and the time of a decade, at the paper tier: four
-    standard errors, from the number of heads and from resampled runs.""",
+    of 3 % (1 %): 15 %. Numbers of heads: four
+    standard errors of a binomial number. The deviation of Δ and the time of a decade, at the paper
+    tier: four standard errors, from the number of heads and from resampled runs. The last is the
+    coarsest: times of one setting spread by 4.5, so that 288 heads at each of five settings within
+    one decade know it to 9 %.""",
     figures=("multitask/escape",),
 )
 def left_by_sgd(lab: Lab) -> Checks:
@@ -74,8 +77,10 @@ def left_by_sgd(lab: Lab) -> Checks:
         median_times=np.round(medians, 2), runs_that_select=[int(each.sum()) for each in kept],
         deviations=[float(np.sqrt(np.mean(each**2))) for each in deltas],
     )  # fmt: skip
-    count = [each.size for each in left]
-    yield lab.equal("heads that left", count, [int(np.isfinite(each).sum()) for each in left])
+    share = np.array([float(multitask.share_left(seed, r.ratio, r.times[-1]).mean()) for r in runs])
+    count, gone = (np.array([number(each) for each in left]) for number in (np.size, _count_left))
+    spread = np.sqrt(count * share * (1 - share))
+    yield lab.sampled("heads that left", count * share, gone, spread)
     name = "median time of leaving, by rate and batch"
     yield lab.relative(name, np.array(expected), np.array(medians), 0.15)
     # Few heads have neither a deviation nor a slope.
@@ -87,6 +92,10 @@ def left_by_sgd(lab: Lab) -> Checks:
         slope, error = _decade(runs, left)
         predicted, _ = np.polyfit([-np.log10(run.ratio) for run in runs], expected, 1)
         yield lab.sampled("time of leaving, a decade of B/η", float(predicted), slope, error)
+
+
+def _count_left(times: np.ndarray) -> int:
+    return int(np.isfinite(times).sum())
 
 
 def _decade(runs: list[Escapes], left: list[np.ndarray]) -> tuple[float, float]:

@@ -43,6 +43,7 @@ from ._noise import leaving_quantiles as leaving_quantiles
 from ._noise import leaving_times as leaving_times
 from ._noise import noise_seed as noise_seed
 from ._noise import off_diagonal as off_diagonal
+from ._noise import share_left as share_left
 from ._noise import slope_noise as slope_noise
 from ._ridge import Counted as Counted
 from ._ridge import bayes as bayes

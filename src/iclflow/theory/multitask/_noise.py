@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import digamma
+from scipy.special import digamma, erfc, ndtri
 
 from ...errors import Refusal
 from .._check import HeadsLike, check_heads, check_positive, check_whole
@@ -141,11 +141,23 @@ def leaving_quantiles(
     seed: NoiseSeed, ratio: float, shares: np.ndarray, level: float = 0.1
 ) -> Float[np.ndarray, "shares pairs"]:
     """The times before which these shares of heads have left: large |Δ| leave first."""
-    from scipy.special import ndtri
-
     ratio, level = check_positive("ratio", ratio), check_positive("level", level)
     sizes = -ndtri(np.asarray(shares, float) / 2)[:, None] * seed.deviations * ratio**0.5
     return np.stack([_times_of(seed, np.log(row**2 / (16 * level))) for row in sizes])
+
+
+def share_left(
+    seed: NoiseSeed, ratio: float, time: float, level: float = 0.1
+) -> Float[np.ndarray, " pairs"]:
+    """The share of heads that have left by a time: those with |Δ| > 4(`level` μ)^½, μ being that of
+    the balanced flow at the time."""
+    ratio, level = check_positive("ratio", ratio), check_positive("level", level)
+    time = check_positive("time", time)
+    if time > seed.flow.times[-1]:
+        raise Refusal(f"`time` = {time:g}: must not be after the end of the seed.")
+    logs = [np.log(seed.flow.mu[:, head, [i, j]]).mean(1) for head, i, j in seed.heads]
+    now = np.exp([np.interp(time, seed.flow.times, log) for log in logs])
+    return erfc(4 * np.sqrt(level * now / (2 * ratio)) / seed.deviations)
 
 
 def _times_of(seed: NoiseSeed, logs: np.ndarray) -> np.ndarray:
