@@ -32,7 +32,8 @@ def noise_spreads(lab: Lab) -> Checks:
     found = _score_variances(lab)
     lab.note(settings=_SETTINGS, noise=_NOISES, score_variance=np.round(found, 4))
     change = found[:, -1] - found[:, 0]
-    yield lab.at_most("change of dω²", np.zeros(4), change)
+    name = "sizes at which noise lowers dω²"
+    yield lab.equal(name, len(change), int(np.sum(change < 0)))
 
 
 @claim(
@@ -118,7 +119,8 @@ def regimes(lab: Lab) -> Checks:
     measured = np.abs(first / square[6:] - 1)
     yield lab.close("error of the first correction at its reach", np.full(3, 0.01), measured, 1e-4)
     yield lab.sampled("E|p|² of saturated attention", frozen, *drawn.T)
-    yield lab.at_most("tokens that hold the weight there", 2.0, 1 / drawn[:, 0])
+    few = bool(np.all(1 / drawn[:, 0] < 2))
+    yield lab.equal("whether less than two tokens hold the weight there", True, few)
 
 
 def _concentration(deviations: np.ndarray, lengths: np.ndarray) -> np.ndarray:

@@ -125,11 +125,13 @@ def estimators(lab: Lab) -> Checks:
     yield lab.relative(name, pick(expected, *heads), pick(found, *heads), 1e-9)
     wide = np.array(_RATIOS) >= 1
     apart = np.abs(found["own heads"] - found["strong ridge"])[wide].max()
-    yield lab.at_most("one head a task beside ridge 5, d ≥ L", 0.12, apart)
+    yield lab.equal(
+        "whether one head a task is within 0.12 of ridge 5, d ≥ L", True, bool(apart < 0.12)
+    )
     measured = _peak(found["weak ridge"])
     yield lab.close("d/L at the peak of ridge 0.05", _peak(expected["weak ridge"]), measured, 0.0)
-    name = "peak of ridge 0.05, above that of predicting zero"
-    yield lab.at_least(name, 1.0, found["weak ridge"].max())
+    name = "whether the peak of ridge 0.05 is above the loss of predicting zero"
+    yield lab.equal(name, True, bool(found["weak ridge"].max() > 1))
     rises = np.diff(found["own heads"])
     yield lab.relative("rises of one head a task", np.diff(expected["own heads"]), rises, 1e-8)
     yield lab.equal("whether it rises", np.ones(len(rises), bool), rises > 0)

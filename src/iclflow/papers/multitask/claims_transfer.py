@@ -112,8 +112,8 @@ def exact_lengths(lab: Lab) -> Checks:
     yield lab.relative("floor", limit, measured[-1], 2e-4)
     name = "floor of the law over that of the loss"
     yield lab.relative(name, floor / limit, floor / measured[-1], 2e-4)
-    name = "part of the signal that is returned, above that of the law"
-    yield lab.at_least(name, returned[1], head.omega * head.mu)
+    more = bool(head.omega * head.mu > returned[1])
+    yield lab.equal("whether more of the signal is returned than by the law", True, more)
     yield _check_falling(lab, measured)
 
 
