@@ -114,7 +114,7 @@ def _decade(runs: list[Escapes], left: list[np.ndarray]) -> tuple[float, float]:
     """After the plateau heads become contrasts: each reads its own label with a positive weight and
     the others with about half of it, negative. The loss falls on towards the bound for as many
     heads at this length, as the flow with an imbalance does; steps that do not shrink add an excess
-    in proportion to η/B.""",
+    of noise, which is taken as proportional to η/B.""",
     source="beyond the paper; derived in docs/theory/multitask.md",
     tier="paper",
     tolerance_reason="""The bound is exact at finite L for heads whose scores vanish. Heads approach
