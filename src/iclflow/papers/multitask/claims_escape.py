@@ -179,7 +179,7 @@ def _imbalanced_end(setting: Setting) -> tuple[float, float]:
     source="beyond the paper; derived in docs/theory/multitask.md",
     tier="paper",
     tolerance_reason="""The law of a decade holds near the saddle, where g is 5 to 10 % smaller than
-    in the closed form at blocks of four; fitted between two batches with a standard error from
+    in the closed form at blocks of six; fitted between two batches with a standard error from
     resampled runs. Weights on one label fall to zero; rounding of a product of two of size 1,
     summed over its width, is below 1e-12.""",
 )
