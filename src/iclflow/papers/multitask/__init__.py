@@ -5,12 +5,13 @@
 # fmt: off
 ORDER = {
     "claims": (
-        "dynamics", "allocation", "saddle", "sampled", "optimality", "separation",
-        "finite_length", "attention", "estimators", "linear", "transfer",
+        "dynamics", "emergence", "starts", "allocation", "saddle", "sampled", "escape",
+        "optimality", "separation", "finite_length", "attention", "estimators", "linear",
+        "transfer",
     ),
     "figures": (
         "phases", "architecture", "approximate-dynamics", "bound-and-bayes", "losses",
-        "regimes", "regularisation", "saddle", "outcomes",
+        "regimes", "regularisation", "saddle", "escape", "outcomes",
     ),
 }
 # fmt: on

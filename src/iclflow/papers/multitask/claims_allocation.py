@@ -66,8 +66,8 @@ def one_task_a_head(lab: Lab) -> Checks:
     yield lab.equal("owners", [0, 1, 2], found.owners[0], wrong=[1, 0, 2])
     yield lab.relative("ω of the owners", own(omega), own(found.omega[0]), 1e-3)
     yield lab.relative("μ of the owners", own(mu), own(found.mu[0]), 1e-3)
-    yield lab.close("ω of the owners on other tasks", 0.0, others, 1e-3, wrong=0.03)
-    yield lab.close("μ of the idle head", 0.0, found.mu[0][3], 1e-3, wrong=0.03)
+    yield lab.close("ω of the owners on other tasks", 0.0, others, 1e-3, scale=omega[0, 0])
+    yield lab.close("μ of the idle head", 0.0, found.mu[0][3], 1e-3, scale=mu[0, 0])
     yield lab.relative("loss", limit.loss, found.losses[0], 1e-5)
 
 
@@ -77,8 +77,8 @@ def one_task_a_head(lab: Lab) -> Checks:
     source="""'each attention head focuses on solving a single task', the abstract, which a reader
     may take so. Its own condition is 'under suitable choices of initialization': which ones, the
     corrected claim says""",
-    tolerance_reason="""A share of random starts: the upper end of its 95 % interval (Wilson) must
-    reach 1.""",
+    tolerance_reason="""A count of random starts, without exception; the settings have the share and
+    its 95 % interval (Wilson).""",
     corrected_by="multitask/heads-ahead",
     overread=True,
     figures=("multitask/outcomes",),
@@ -89,7 +89,7 @@ def every_start(lab: Lab) -> Checks:
     alone = found.working == 3
     low, high = wilson(int(alone.sum()), len(alone))
     _note_equal(lab, heads=3, starts=len(alone), share=float(alone.mean()), interval=[low, high])
-    yield lab.at_least("share of starts", 1.0, high)
+    yield lab.equal("starts after which no head has two tasks", len(alone), int(alone.sum()))
 
 
 @on_run(
@@ -116,14 +116,16 @@ def _find_owners(given: Given) -> tuple[int, ...]:
 @claim(
     "multitask/heads-ahead",
     """Which head learns a task is decided at the start. Ahead on a task is the head with the
-    largest logarithmic mean of 2λdω and 2λμ/√E. Where it leads by 1 % or more on every task: if
-    another head is ahead on each, each learns the task on which it is ahead; and no fewer heads get
-    tasks than are ahead on one.""",
+    largest logarithmic mean of 2λdω and 2λμ/√E. If another head is ahead on each task by 1 % or
+    more, each learns the task on which it is ahead, without exception; and no fewer heads get tasks
+    than are ahead on one. At smaller leads the rule may err, the more the smaller they are: the
+    settings say how often.""",
     source="""'under suitable choices of initialization' in the abstract and 'by initialization' in
     the caption of Figure 1, made precise; the rule is derived in docs/theory/multitask.md""",
-    tolerance_reason="""Counts of starts with such a lead, without exception. The rule neglects how
-    heads hold each other back: of 4 096 starts it errs in some with leads up to 0.35 %, and 1 % was
-    chosen with that known. Theory's own flow knows of it, and must name every owner.""",
+    tolerance_reason="""Counts of starts, without exception. The rule neglects how heads hold each
+    other back: of 4 096 starts of another seed it erred in some with leads up to 0.35 %. The limit
+    of 1 % was fixed with that known, and before these starts were drawn. Theory's own flow knows of
+    it, and must name every owner, also where the rule errs.""",
     figures=("multitask/outcomes",),
     on_run=heads_ahead_on_run,
 )
@@ -146,21 +148,36 @@ def heads_ahead(lab: Lab) -> Checks:
         right_by_the_largest_omega=float(np.mean(by_omega)),
         right_where_one_head_is_ahead_on_two=float(np.mean((ahead == owners)[decided & ~clear])),
     )  # fmt: skip
+    distinct = count_distinct(ahead) == 3
+    errs = distinct & ~np.all(ahead == owners, 1)
+    interval = list(wilson(int(errs.sum()), int(distinct.sum())))
+    by_lead = _errors_by_lead(np.min(leads, 1)[distinct], errs[distinct])
+    lab.note(starts_with_three_ahead=int(distinct.sum()), errors=int(errs.sum()))
+    lab.note(interval=interval, errors_by_lead=by_lead)
+    # Some starts, and those in which the rule errs.
+    picked = np.union1d(np.arange(_FOLLOWED), np.flatnonzero(errs)[:_FOLLOWED])
     followed = []
-    for omega, mu in zip(found.omega_start[:_FOLLOWED], found.mu_start[:_FOLLOWED]):
+    for omega, mu in zip(found.omega_start[picked], found.mu_start[picked]):
         end = multitask.spectral_flow(task, np.array([0.0, END]), omega, mu, WIDTH)
         followed.append(np.argmax(end.omega[-1] * end.mu[-1], 0))
     learned = np.all(ahead == owners, 1)[clear]
     kept = (found.working >= count_distinct(ahead))[decided]
-    one_more = lambda hits: len(hits) + 1
-    name = "starts in which all tasks go to the head ahead, where three are"
-    yield lab.close(name, len(learned), int(learned.sum()), 0.0, wrong=one_more(learned))
-    name = "starts with no fewer heads at the end"
-    yield lab.close(name, len(kept), int(kept.sum()), 0.0, wrong=one_more(kept))
-    name = "owners by theory's flow"
-    yield lab.equal(name, followed, owners[:_FOLLOWED], wrong=[(1 + row) % 3 for row in followed])
-    name = "owners with the heads in the opposite order"
-    yield lab.equal(name, 2 - owners[0], reversed_heads.owners[0], wrong=(3 - owners[0]) % 3)
+    name = "starts in which all tasks go to the head ahead, leads of 1 %"
+    yield lab.equal(name, len(learned), int(learned.sum()))
+    name = "starts with no fewer heads at the end, leads of 1 %"
+    yield lab.equal(name, len(kept), int(kept.sum()))
+    name = "starts in which theory's flow names all owners"
+    yield lab.equal(name, len(followed), int(np.sum(np.all(followed == owners[picked], 1))))
+    name = "tasks with the opposite owner if the heads are in the opposite order"
+    yield lab.equal(name, 3, int(np.sum(reversed_heads.owners[0] == 2 - owners[0])))
+
+
+def _errors_by_lead(leads: np.ndarray, errs: np.ndarray) -> dict[str, list[int]]:
+    """Errors and starts, by the smallest lead on a task."""
+    edges = (0.0, 1e-3, 3e-3, 1e-2, 3e-2, np.inf)
+    names = ("below 0.1 %", "0.1 to 0.3 %", "0.3 to 1 %", "1 to 3 %", "3 % and more")
+    inside = [(leads >= low) & (leads < high) for low, high in zip(edges, edges[1:])]
+    return {name: [int(errs[at].sum()), int(at.sum())] for name, at in zip(names, inside)}
 
 
 @on_run(
@@ -205,7 +222,7 @@ def shared_heads(lab: Lab) -> Checks:
         yield lab.close(
             f"mean loss over predicted loss, H = {heads}", 1.0, float(np.mean(ratio)), 2e-3
         )
-        yield lab.close(f"share of starts within 1 %, H = {heads}", 1.0, near, 0.01, wrong=1.03)
+        yield lab.close(f"share of starts within 1 %, H = {heads}", 1.0, near, 0.01)
         both = counts == 2
         pair = found.owners[both]
         shared = [np.bincount(row, minlength=heads).argmax() for row in pair]
@@ -239,7 +256,7 @@ def fewer_heads(lab: Lab) -> Checks:
     kept = [np.sum(row == row[strongest]) == 1 for row in (*two.owners, *three.owners)]
     lab.note(three_heads_on_three_tasks=float(np.mean(three.working == 3)))
     yield lab.close("losses of two heads", best, two.losses, 1e-4 * best)
-    name = "share of starts in which the strongest task has a head of its own"
-    yield lab.close(name, 1.0, float(np.mean(kept)), 0.01, wrong=1.03)
+    name = "starts in which the strongest task has a head of its own"
+    yield lab.equal(name, len(kept), int(np.sum(kept)))
     yield lab.close("loss of one head", alone.loss, one.losses, 1e-4 * alone.loss)
     yield lab.relative("ω of one head", attention, one.omega[0][0], 1e-3)

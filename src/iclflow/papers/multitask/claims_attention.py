@@ -32,7 +32,8 @@ def noise_spreads(lab: Lab) -> Checks:
     found = _score_variances(lab)
     lab.note(settings=_SETTINGS, noise=_NOISES, score_variance=np.round(found, 4))
     change = found[:, -1] - found[:, 0]
-    yield lab.at_most("change of dω²", np.zeros(4), change)
+    name = "sizes at which noise lowers dω²"
+    yield lab.equal(name, len(change), int(np.sum(change < 0)))
 
 
 @claim(
@@ -66,7 +67,9 @@ def spread_attention(lab: Lab) -> Checks:
     up = lambda table: table[:, -1] > table[:, 0]
     ends = lambda table: np.array([table[long].min(), table[long].max()])
     yield lab.relative("dω²", expected, found, 2e-4)
-    yield lab.equal("regimes", regimes, named, wrong=[["saturated"] * len(_NOISES)] * len(long))
+    # The neighbour of each regime is the other one of these two.
+    nearest = [["crossover" if far else "exponential"] * len(_NOISES) for far in long]
+    yield lab.equal("regimes", regimes, named, wrong=nearest)
     yield lab.relative("smallest and largest dω² where L ≥ 10d", ends(expected), ends(found), 2e-4)
     yield lab.close("largest change by noise", moved(expected), moved(found), 4e-4)
     yield lab.equal("whether noise concentrates", up(expected), up(found))
@@ -116,7 +119,8 @@ def regimes(lab: Lab) -> Checks:
     measured = np.abs(first / square[6:] - 1)
     yield lab.close("error of the first correction at its reach", np.full(3, 0.01), measured, 1e-4)
     yield lab.sampled("E|p|² of saturated attention", frozen, *drawn.T)
-    yield lab.at_most("tokens that hold the weight there", 2.0, 1 / drawn[:, 0])
+    few = bool(np.all(1 / drawn[:, 0] < 2))
+    yield lab.equal("whether less than two tokens hold the weight there", True, few)
 
 
 def _concentration(deviations: np.ndarray, lengths: np.ndarray) -> np.ndarray:

@@ -8,6 +8,7 @@ from ..softmax.runs_sampling import Inputs, Sampled, Weights, drawn_losses, ridg
 from .runs_search import (
     SIZE,
     closed_form,
+    free_heads,
     risks_along,
     search,
     search_free,
@@ -124,16 +125,19 @@ def estimators(lab: Lab) -> Checks:
     yield lab.relative(name, pick(expected, *heads), pick(found, *heads), 1e-9)
     wide = np.array(_RATIOS) >= 1
     apart = np.abs(found["own heads"] - found["strong ridge"])[wide].max()
-    yield lab.at_most("one head a task beside ridge 5, d ≥ L", 0.12, apart)
+    yield lab.equal(
+        "whether one head a task is within 0.12 of ridge 5, d ≥ L", True, bool(apart < 0.12)
+    )
     measured = _peak(found["weak ridge"])
     yield lab.close("d/L at the peak of ridge 0.05", _peak(expected["weak ridge"]), measured, 0.0)
-    name = "peak of ridge 0.05, above that of predicting zero"
-    yield lab.at_least(name, 1.0, found["weak ridge"].max())
+    name = "whether the peak of ridge 0.05 is above the loss of predicting zero"
+    yield lab.equal(name, True, bool(found["weak ridge"].max() > 1))
     rises = np.diff(found["own heads"])
     yield lab.relative("rises of one head a task", np.diff(expected["own heads"]), rises, 1e-8)
     yield lab.equal("whether it rises", np.ones(len(rises), bool), rises > 0)
     order, predicted = ([_order(c, ratio) for ratio in (1.0, 4.0)] for c in (found, expected))
-    wrong = [each[::-1] for each in predicted]
+    # The nearest wrong order swaps the first two.
+    wrong = [[each[1], each[0], *each[2:]] for each in predicted]
     yield lab.equal("order at d = L and d = 4L", predicted, order, wrong=wrong)
     least = min(np.min(found[name] - found["Bayes"]) for name in _CURVES[1:])
     yield lab.at_least("least distance of any curve from Bayes", 0.0, least)
@@ -176,7 +180,7 @@ def other_convention(lab: Lab) -> Checks:
     heads = lab.compute(lambda: search(risks, start, lambda x: x[None]).losses)
     lab.note(signal="1 a coordinate", noise=1.0, penalty=_STRONG, ratios=ratios, ridge=ridges,
              one_head_a_task=heads, contexts=_count(lab))  # fmt: skip
-    yield lab.close("one head a task − ridge 5", np.zeros(2), heads - ridges, 0.12)
+    yield lab.close("one head a task − ridge 5", np.zeros(2), heads - ridges, 0.12, scale=1.0)
 
 
 @claim(
@@ -208,8 +212,49 @@ def bayes_gap(lab: Lab) -> Checks:
     yield lab.sampled("bound / Bayes risk", np.array(bounds) / exact, ratio, ratio * error / bayes)
     yield lab.at_least("least ratio up to d/L = 4", 1.0, ratio[:, :-1].min())
     name = "limit of long contexts, by heads and noise"
-    yield lab.relative(name, limits, ratio[:, :2], 0.06, wrong=1.1 * limits)
+    yield lab.relative(name, limits, ratio[:, :2], 0.06)
     yield lab.close("ratio at d/L = 100", np.ones(2), ratio[:, -1], 0.01)
+
+
+@claim(
+    "multitask/bayes-gap-ten-tasks",
+    """On ten tasks, with λ = σ² = 1 meant for each task or for each coordinate, the bound falls
+    with the number of heads up to I + 1 = 11, and is above the Bayes risk at every d/L. How far
+    above depends on the reading: with 1 a coordinate the noise is a small share of a label, and
+    Bayes gains by it what no heads do.""",
+    source="Figure 4: I = 10, λ = σ² = 1, several H and d/L; the convention of λ is not stated",
+    tolerance_reason="""Heads that approach the bound are 1e-4 above it, and the Bayes risk is
+    drawn: four standard errors.""",
+)
+def bayes_gap_ten(lab: Lab) -> Checks:
+    """Losses of small heads near the bound over the drawn Bayes risk, under both readings."""
+    heads, sizes = (2, 6, 11), (5, 25, 50, 100)
+    lab.note(tasks=_TASKS, heads=heads, context=_LENGTH, sizes=sizes, contexts=_count(lab))
+    for reading in ("task", "coordinate"):
+        # Noise for a signal of variance 1: where a coordinate has 1, a task has d.
+        noises = [1.0 if reading == "task" else 1 / size for size in sizes]
+        at = [unit_blocks(d, _LENGTH, _TASKS, noise) for d, noise in zip(sizes, noises)]
+        found = np.array([[_near_bound(each, h) for each in at] for h in heads])
+        drawn = [Sampled.of(_drawn_bayes(lab, d, _LENGTH, s)) for d, s in zip(sizes, noises)]
+        bayes, error = np.array(drawn).T
+        exact = np.array([multitask.bayes(each)[0] for each in at])
+        bounds = np.array([[multitask.lower_bound(b, h).loss / _TASKS for b in at] for h in heads])
+        lab.note(**{f"bound_over_bayes_by_{reading}": np.round(found / bayes, 3)})
+        name = f"bound over Bayes, λ for each {reading}"
+        yield lab.relative(f"bound, λ for each {reading}", bounds, found, 1e-3)
+        yield lab.sampled(name, bounds / exact, found / bayes, found / bayes * error / bayes)
+        above, falls = bool(np.all(found > bayes)), bool(np.all(np.diff(found, axis=0) < 0))
+        yield lab.equal(f"whether it is above Bayes everywhere, {reading}", True, above)
+        yield lab.equal(f"whether more heads have a lower bound, {reading}", True, falls)
+
+
+def _near_bound(blocks: multitask.Blocks, heads: int) -> float:
+    """The closed-form risk of heads that approach the bound, a task, by the library's risk."""
+    omega = multitask.approach(blocks, heads)
+    size, length = int(blocks.sizes[0]), int(blocks.length)
+    task = unit_tasks((size,) * blocks.count, length, float(blocks.noise[0]))
+    model = free_heads(omega, multitask.best_mu(blocks, omega), task.coordinates)
+    return float(closed_form(task)(model)) / blocks.count
 
 
 def _drawn_bayes(lab: Lab, dim: int, length: int, noise: float) -> np.ndarray:

@@ -8,8 +8,9 @@ import numpy as np
 
 from ... import theory
 from ...analysis import allocation, decomposition
-from ...flows import SaveEvenly, sgd
-from ...risks import IntegratedRisk, risk
+from ...flows import SaveEvenly, gradient_flow, sgd
+from ...models import Attention, BalancedSpectral
+from ...risks import IntegratedRisk, exact_multi_risk, risk
 from ...tasks import isotropic
 from ...theory import multitask
 from ...trajectory import Trajectory
@@ -19,6 +20,7 @@ from .runs import (
     FULL_WEIGHTS,
     SIZES,
     WIDTH,
+    blocks_of_sizes,
     full_start,
     note_paper,
     paper_heads,
@@ -93,20 +95,21 @@ def sampled_training(lab: Lab) -> Checks:
     late = passed(expected.omega)
     yield lab.equal("owners", [0, 1, 2], allocation(run, task).owners, wrong=[1, 2, 0])
     name = "times at which ω passes 0.03, 0.158 and 0.25"
-    yield lab.relative(name, late, passed(found.omega), 0.04, wrong=1.1 * late)
+    yield lab.relative(name, late, passed(found.omega), 0.04)
     rest, name = other(expected.omega), "ω on other tasks at all times"
-    yield lab.relative(name, rest, other(found.omega), 0.05, wrong=1.1 * rest)
+    yield lab.relative(name, rest, other(found.omega), 0.05)
 
 
 @claim(
     "multitask/sampled-end",
-    """Training on sampled sequences ends at the exact optimum of one head for each task at the
-    length L, whose loss is 10 % above that of the closed form.""",
-    source="Theorem 2; the exact optimum is derived in docs/theory/softmax.md",
+    """Training on sampled sequences, with labels integrated out, comes to a plateau at the exact
+    optimum of one head for each task at the length L, whose loss is 10 % above that of the closed
+    form. It is a plateau: with drawn labels it is left (`multitask/left-by-sgd`).""",
+    source="""Theorem 2 and Figure 1, whose simulations are 'based on data'; the exact optimum is
+    derived in docs/theory/softmax.md""",
     tolerance_reason="""Heads on different tasks are orthogonal, so that each solves a problem of
     one head. What is left of ω on other tasks, and noise of steps that do not shrink, shift means
-    over the last quarter of the run: ω by up to 0.5 %, μ by 1 %, the loss by 1 to 2 %. The
-    prediction of the closed form is the wrong one that the loss must tell apart.""",
+    over the last quarter of the run: ω by up to 0.5 %, μ by 1 %, the loss by 1 to 2 %.""",
 )
 def sampled_end(lab: Lab) -> Checks:
     """Means over the last quarter of the run, beside the exact optimum of one head."""
@@ -116,11 +119,47 @@ def sampled_end(lab: Lab) -> Checks:
     found = decomposition(run, task).preservation
     assert found is not None
     best = theory.one_head_optimum(isotropic(SIZES[0], CONTEXT, 0.0))
-    closed = multitask.gradient_flow_limit(task).loss
     yield lab.relative("ω of the own heads", best.omega, _own(found.omega)[rested].mean(), 0.01)
     yield lab.relative("μ of the own heads", best.mu, _own(found.mu)[rested].mean(), 0.015)
     loss = run.losses[rested].mean()
-    yield lab.relative("loss", sum(SIZES) * best.loss, loss, 0.025, wrong=closed)
+    yield lab.relative("loss", sum(SIZES) * best.loss, loss, 0.025)
+
+
+@claim(
+    "multitask/exact-limit",
+    """The flow of the exact risk at the sizes of Figure 1, without the closed form, from the same
+    balanced start: each head takes its own task and comes to the exact optimum of one head, with
+    the loss 7.0633 at L = 100.""",
+    source="Theorems 1 and 2; the exact optimum is derived in docs/theory/softmax.md",
+    tier="paper",
+    tolerance_reason="""At t = 40 ω on other tasks, which falls as 1/t, still costs what it costs in
+    the closed form, 0.7 % of the loss, to a tenth of itself; the exact risk has three digits of the
+    loss of predicting zero, 0.1 % of 30, which is 0.5 % of this loss.""",
+)
+def exact_limit(lab: Lab) -> Checks:
+    """Owners, own weights and the loss at t = 40 of the flow of the exact risk."""
+    task, end = paper_task(), 40.0
+    note_paper(lab, end=end, risk="exact, three digits", weights="balanced singular values")
+    run = lab.compute(_exact_flow, end)
+    found = decomposition(run, task).preservation
+    assert found is not None
+    best = theory.one_head_optimum(isotropic(SIZES[0], CONTEXT, 0.0))
+    closed = multitask.spectral_flow(task, np.array([0.0, end]), *paper_values(), WIDTH)
+    tail = closed.loss[-1] / multitask.gradient_flow_limit(task).loss
+    lab.note(exact_limit=sum(SIZES) * best.loss, losses=run.losses)
+    owners = np.argmax(found.omega[-1] * found.mu[-1], 0).tolist()
+    yield lab.equal("owners", [0, 1, 2], owners, wrong=[0, 2, 1])
+    yield lab.relative("ω of the own heads", best.omega, float(_own(found.omega)[-1]), 0.01)
+    yield lab.relative("μ of the own heads", best.mu, float(_own(found.mu)[-1]), 0.015)
+    expected = sum(SIZES) * best.loss * tail
+    yield lab.relative("loss at the end", expected, float(run.losses[-1]), 0.008)
+
+
+def _exact_flow(end: float) -> Trajectory:
+    """Gradient flow of the exact risk; one weight for each pair of factors keeps its balance."""
+    model = Attention(BalancedSpectral.of(*paper_values(), blocks_of_sizes(SIZES), width=WIDTH))
+    exact = exact_multi_risk(paper_task(), paper_heads(*multitask.limit_heads(paper_task())), 3)
+    return gradient_flow(model, exact, end=end, save=SaveEvenly(21), rtol=1e-4, progress=False)
 
 
 @claim(
@@ -153,5 +192,5 @@ def closed_form_error(lab: Lab) -> Checks:
     yield lab.relative("exact loss of the limit", together, limit, 1e-4)
     name = "closed form over exact loss there"
     yield lab.relative(name, closed / together, closed / limit, 1e-4)
-    yield lab.close("error until t = 8", np.zeros(3), error[:3], 1e-3, wrong=np.full(3, 0.01))
-    yield lab.equal("whether it is too low later", [True] * 4, error[3:] > 0, wrong=[False] * 4)
+    yield lab.close("error until t = 8", np.zeros(3), error[:3], 1e-3, scale=1.0)
+    yield lab.equal("whether it is too low later", [True] * 4, error[3:] > 0)

@@ -161,8 +161,9 @@ def _draw_ends(panel: Axes, omega: np.ndarray) -> None:
     second has its peak early and too high; handed over from the flow at t = 10 the head alone
     (dashed) is 2 to 3 % early. (c) dω/dt against ω: slow, fast, slow, to rest at d^−½. The
     emergence equation is right to 14 % from ω = 0.11 on and too fast before: the other heads
-    still hold part of each label, and μ does not follow at once. So the sentence that
-    approximate and full dynamics are consistent holds for their form, not for their times.""",
+    still hold part of each label, and μ does not follow at once. From our start the forms agree
+    and the times do not; the start and the unit of time of the paper's Figure 1 are not known,
+    so that this says nothing of its own comparison.""",
     number=3,
 )
 def approximate_dynamics(lab: Lab) -> Drawing:

@@ -79,7 +79,7 @@ def random_counts(lab: Lab) -> tuple[int, int]:
 def random_ends(lab: Lab) -> Mixed:
     """Random starts on the paper's task; the special one is the first with its heads reversed."""
     heads, task = np.repeat([3, 2], random_counts(lab)), paper_task()
-    models = _random_starts(5, heads, 3, task)
+    models = _random_starts(17, heads, 3, task)
     reverse = jax.tree.map(lambda leaf: leaf[0, ::-1], models)
     return _flow_mixed(models, reverse, heads, task, END, "explicit")
 

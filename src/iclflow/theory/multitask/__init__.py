@@ -36,6 +36,15 @@ from ._loss import best_mu as best_mu
 from ._loss import loss as loss
 from ._loss import shares as shares
 from ._loss import slopes as slopes
+from ._noise import NoiseSeed as NoiseSeed
+from ._noise import OffDiagonal as OffDiagonal
+from ._noise import label_products as label_products
+from ._noise import leaving_quantiles as leaving_quantiles
+from ._noise import leaving_times as leaving_times
+from ._noise import noise_seed as noise_seed
+from ._noise import off_diagonal as off_diagonal
+from ._noise import share_left as share_left
+from ._noise import slope_noise as slope_noise
 from ._ridge import Counted as Counted
 from ._ridge import bayes as bayes
 from ._ridge import bayes_limit as bayes_limit
@@ -52,6 +61,7 @@ from ._solutions import OtherLength as OtherLength
 from ._solutions import Solution as Solution
 from ._solutions import at_length as at_length
 from ._solutions import debiased_steps as debiased_steps
+from ._solutions import finite_bound as finite_bound
 from ._solutions import gradient_flow_limit as gradient_flow_limit
 from ._solutions import lower_bound as lower_bound
 from ._solutions import single_head as single_head

@@ -16,6 +16,7 @@ import numpy as np
 import scipy.optimize
 from jaxtyping import Float
 
+from ...errors import Refusal
 from .._check import check_number, check_whole
 from ._blocks import Blocks, Tasks
 
@@ -72,6 +73,22 @@ def lower_bound(task: Tasks, heads: int) -> Solution:
     if heads == 1:
         return single_head(blocks)
     return loss_of_shares(fill_shares(min(heads - 1, blocks.count), blocks), blocks)
+
+
+def finite_bound(task: Tasks, heads: int) -> Solution:
+    """The loss of heads whose scores vanish, exact at finite L and d, at shares of `lower_bound`.
+
+    Such heads are linear attention on centred inputs, a Wishart matrix with n = L − 1 degrees of
+    freedom: λ_i d_i c/(1 + c), c = φ_i d_i/(n x_i) + 1/n. For equal tasks no shares are better.
+    """
+    blocks, heads = Blocks.of(task), check_whole("heads", heads)
+    if heads == 1:
+        raise Refusal("`heads` = 1: a head whose scores vanish returns the mean of the labels.")
+    shares, free = lower_bound(blocks, heads).shares, blocks.length - 1
+    # A task without a share is not predicted.
+    with np.errstate(divide="ignore"):
+        odds = blocks.phi * blocks.sizes / (free * shares) + 1 / free
+    return Solution(shares, blocks.power / (1 + 1 / odds))
 
 
 def loss_of_shares(shares: Float[np.ndarray, " I"], blocks: Blocks) -> Solution:
