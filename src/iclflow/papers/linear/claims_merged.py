@@ -35,8 +35,7 @@ from .runs import (
     at the loss of predicting zero, and the global minimum.""",
     source="Section 3.2",
     tolerance_reason="""Newton's method stops at a gradient below 1e-10; the loss is then exact to
-    the square of that over the curvature. Counts and indices are exact. A few restarts, at most one
-    in ten, may be caught where the gradient is small but not zero.""",
+    the square of that over the curvature. Counts and indices are exact.""",
     figures=("linear/landscape-merged",),
 )
 def merged_two_stationary_sets(lab: Lab) -> Checks:
@@ -45,6 +44,7 @@ def merged_two_stationary_sets(lab: Lab) -> Checks:
     saddles, minima = theory.merged_stationary_sets(task, heads)
     exact = risk(task, merged_model(1.0, heads))
     found = merged_restarts(lab)
+    require_converged(found)
     lab.note(**FOUR, heads=heads, restarts=found.words)
     losses = lab.predict(np.array([minima.loss, saddles.loss]))
     distance = np.min(np.abs(found.losses[:, None] - losses), axis=1)
@@ -52,24 +52,23 @@ def merged_two_stationary_sets(lab: Lab) -> Checks:
     at_zero = Attention(Merged.of(jnp.zeros(heads), jnp.zeros((heads, 4, 4))))
     v, U = theory.merged_minimum_point(task, np.ones(heads))
     at_minimum = Attention(Merged.of(jnp.asarray(v), jnp.asarray(U)))
-    yield Check("distance of the losses found from the two predicted", 0.0, distance.max(), 1e-9)
+    name = "distance of the losses found from the two predicted"
+    yield Check(name, 0.0, distance.max(), 1e-9, scale=saddles.loss)
     yield Check("losses reached", np.sort(losses), np.sort(found.distinct_losses()), 1e-9)
     yield lab.equal(
         "Hessian index at the saddle, at the minimum",
         (saddles.hessian_index, minima.hessian_index),
         tuple(analysis.hessian_spectrum(exact, m).index for m in (at_zero, at_minimum)),
-        wrong=(heads + 1, 1),
     )
     measured = analysis.hessian_spectrum(exact, at_minimum).nullity
     yield lab.equal("Hessian nullity at the minimum", minima.hessian_nullity, measured)
-    yield check_converged(lab, found)
 
 
-def check_converged(lab: Lab, restarts: analysis.StationaryPoints) -> Check:
-    """Checks that nearly all restarts ended at a stationary point: the others say nothing."""
-    share = len(restarts.losses) / restarts.started
-    name = f"share of restarts that converged ({restarts.words})"
-    return lab.at_least(name, 0.9, share)
+def require_converged(restarts: analysis.StationaryPoints) -> None:
+    """Refuses restarts of which more than one in ten did not end at a stationary point: those say
+    nothing, and what they missed is not known."""
+    if len(restarts.losses) < 0.9 * restarts.started:
+        raise Inconclusive(f"too few restarts converged: {restarts.words}")
 
 
 @claim_on_run(
@@ -103,7 +102,7 @@ def white_sigmoid(given: Given, lab: Lab) -> Checks:
     yield Check(f"loss at {len(run)} times", loss, run.losses, allowed)
     if given.own:
         off = np.abs(matrices - measured[:, None, None] * np.eye(dim)).max()
-        yield lab.close("A(t) − σ(t) I", 0.0, off, 1e-9, wrong=1e-3)
+        yield lab.close("A(t) − σ(t) I", 0.0, off, 1e-9, scale=best)
 
 
 def _drop_time(given: Given, run: Trajectory) -> float:
