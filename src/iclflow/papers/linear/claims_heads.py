@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ... import theory
+from ... import analysis, theory
 from .. import Check, Checks, Inconclusive, Lab, claim
 from .runs import FOUR, four_components
 from .runs_heads import (
@@ -41,24 +41,25 @@ def learning_time(lab: Lab) -> Checks:
 
 @claim(
     "linear/later-plateaus",
-    """From small weights, each plateau lasts longer than the one before in at least half of the
-    seeds.""",
+    "From small weights, later plateaus last longer: in the median over seeds each does.",
     source="Section 4.3; Figure 3a (later plateaus last longer)",
-    tier="paper",
-    tolerance_reason="""Shares of seeds in the authors' setting: four standard errors below one half
-    count as below it.""",
+    tolerance_reason="""An order of medians over seeds in the authors' setting. The shares of seeds,
+    with their intervals, are among the settings.""",
     corrected_by="linear/plateau-durations",
     figures=("linear/staircase",),
 )
 def later_plateaus(lab: Lab) -> Checks:
-    """The share of seeds in which plateau m + 1 is longer than plateau m."""
-    seeds = lab.scaled(64, 256, 1024)
-    lab.note(**FOUR, **_AUTHORS, seeds=seeds)
-    longer = np.diff(authors_durations(lab, seeds).measured, axis=1) > 0
-    allowed = 4 * 0.5 / seeds**0.5
-    for m, share in enumerate(longer.mean(axis=0)):
-        name = f"share of seeds in which plateau {m + 1} is longer than plateau {m}"
-        yield lab.at_least(name, 0.5, share, allowed)
+    """Medians of durations, and the share of seeds in which each is longer than the one before."""
+    seeds = lab.scaled(16, 64, 1024)
+    durations = authors_durations(lab, seeds).measured
+    longer = np.diff(durations, axis=1) > 0
+    hits = [*longer.sum(axis=0).tolist(), int(longer.all(axis=1).sum())]
+    names = ("1 after 0", "2 after 1", "3 after 2", "all three")
+    shares = {name: (each, *analysis.wilson(each, seeds)) for name, each in zip(names, hits)}
+    lab.note(**FOUR, **_AUTHORS, seeds=seeds, seeds_in_which_longer_and_interval=shares)
+    rises = np.diff(np.median(durations, axis=0)) > 0
+    name = "whether plateaus 1, 2, 3 last longer than those before, medians"
+    yield lab.equal(name, [True] * 3, rises.tolist())
 
 
 @claim(
@@ -67,8 +68,8 @@ def later_plateaus(lab: Lab) -> Checks:
     median over seeds plateaus last longer from plateau 1 on.""",
     source="Section 4.3; durations derived in docs/theory/linear.md",
     tolerance_reason="""Predictions are the limit of small weights. At the authors' weights, 0.03 in
-    our units, durations are off by a few per cent, and by more where two heads nearly tie: 3 % in
-    median over seeds.""",
+    our units, durations of single seeds are off by a few per cent, and by more where two heads nearly
+    tie; errors of both signs leave 1 % in the median over seeds.""",
     figures=("linear/staircase",),
 )
 def median_durations(lab: Lab) -> Checks:
@@ -82,9 +83,9 @@ def median_durations(lab: Lab) -> Checks:
         raise Inconclusive(f"theory applies to {known.mean():.0%} of the seeds")
     ratio = np.median(found.measured[known] / found.predicted[known], axis=0)
     lab.note(medians=np.round(np.median(found.measured, axis=0), 1).tolist())
-    yield lab.relative("durations over predicted ones, medians", np.ones(4), ratio, 0.03)
-    steps = np.median(np.diff(np.log(found.measured), axis=1), axis=0)[1:] > 0
-    yield lab.equal("plateaus 2 and 3 last longer than those before", [True, True], steps)
+    yield lab.relative("durations over predicted ones, medians", np.ones(4), ratio, 0.01)
+    rises = np.diff(np.median(found.measured, axis=0))[1:] > 0
+    yield lab.equal("plateaus 2 and 3 last longer than those before", [True, True], rises)
 
 
 @claim(
@@ -151,8 +152,9 @@ def equal_norms(lab: Lab) -> Checks:
     source="Eq. 21; Figure 3b; idle heads derived in docs/theory/linear.md",
     tolerance_reason="""Started where the head has 10 % of its size, the equation is off by what the
     head has of other components and by the drift of the heads already learned: 1 % of its final
-    size in median over seeds at s = 1e-4. From v = 10 s on, an idle head takes its time to 1 %;
-    the equation itself is early by what is not yet aligned, as the settings say.""",
+    size in median over seeds at s = 1e-4. Started at v = 10 s it takes the head for aligned, and
+    is early by 2.5 % of the time that is left at most; an idle head of the same weights takes that
+    time to 1e-4, in the limit of small weights.""",
     figures=("linear/staircase-3b",),
 )
 def scalar_ode_in_training(lab: Lab) -> Checks:
@@ -160,7 +162,6 @@ def scalar_ode_in_training(lab: Lab) -> Checks:
     seeds, scale = lab.scaled(8, 16, 64), 1e-4
     lab.note(**FOUR, heads=4, scale=scale, seeds=seeds, started_at=("0.1 a^⅓", "10 s"))
     modes, bend = theory.modes(four_components()), float(lab.predict(1.0))
-    early = []
     for drop in range(4):
         errors, ratios, by_equation = [], [], []
         rate, strength = modes.growth_rates[drop], modes.strengths[drop]
@@ -177,6 +178,6 @@ def scalar_ode_in_training(lab: Lab) -> Checks:
         name = f"drop {drop + 1}: error of v/a^⅓ from 10 % on, median"
         yield Check(name, 0.0, np.median(errors), 0.01, scale=1.0)
         name = f"drop {drop + 1}: time from v = 10 s to half of it, over that of an idle head"
-        yield lab.relative(name, 1.0, np.median(ratios), 0.01)
-        early.append(round(float(np.median(by_equation)), 4))
-    lab.note(time_of_equation_21_from_v_10_s_over_measured=early)
+        yield lab.relative(name, 1.0, np.median(ratios), 1e-4)
+        name = f"drop {drop + 1}: time of Eq. 21 from v = 10 s to half of it, over measured, median"
+        yield lab.relative(name, 1.0, np.median(by_equation), 0.025)

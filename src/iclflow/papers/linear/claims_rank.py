@@ -6,6 +6,7 @@ from ... import analysis, theory
 from .. import Checks, Lab, claim
 from .runs import EIGHT, eight_components
 from .runs_rank import (
+    CONSPICUOUS,
     FIGURE_RANKS,
     LONG,
     OTHER_RANKS,
@@ -14,14 +15,12 @@ from .runs_rank import (
     VISIBLE,
     RankRuns,
     rank_runs,
-    scaled_durations,
+    scale_durations,
     seeds_of,
+    stand_out,
 )
 
 _AUTHORS = {"heads": RANK_HEADS, "initial_size": RANK_SIZE, "initialisation": "authors"}
-# A conspicuous plateau lasts at least so many times as long as one that is not, both in units of
-# the time scale 1/λ² of the component that is learned next.
-_CONSPICUOUS = 5.0
 # Sizes of the initial weights, in the authors' units: half a decade apart.
 _SIZES = (RANK_SIZE, RANK_SIZE / 10**0.5, RANK_SIZE / 10)
 
@@ -38,17 +37,9 @@ def conspicuous_plateaus(durations: np.ndarray) -> list[int]:
     order = np.argsort(medians)
     gaps = medians[order][1:] / medians[order][:-1]
     widest = int(np.argmax(gaps))
-    if gaps[widest] < _CONSPICUOUS:
+    if gaps[widest] < CONSPICUOUS:
         return list(range(len(medians)))
     return sorted(order[widest + 1 :].tolist())
-
-
-def count_separated(durations: np.ndarray, rank: int) -> int:
-    """In how many seeds every plateau at which R divides m lasts five times as long as any other,
-    in units of 1/λ²."""
-    new = np.arange(durations.shape[1]) % rank == 0
-    ratio = durations[:, new].min(axis=1) / durations[:, ~new].max(axis=1)
-    return int(np.sum(ratio >= _CONSPICUOUS))
 
 
 def check_pattern(lab: Lab, ranks: tuple[int, ...]) -> Checks:
@@ -58,7 +49,7 @@ def check_pattern(lab: Lab, ranks: tuple[int, ...]) -> Checks:
     separated = {}
     for rank in ranks:
         found = rank_runs(lab, rank, seeds)
-        durations = scaled_durations(found)
+        durations = scale_durations(found.durations)
         new = [m for m in range(8) if m % rank == 0]
         name = f"R = {rank}: plateaus m that are conspicuous"
         yield lab.equal(name, new, conspicuous_plateaus(durations))
@@ -66,7 +57,7 @@ def check_pattern(lab: Lab, ranks: tuple[int, ...]) -> Checks:
         name = f"R = {rank}: second half of these plateaus over theory, medians"
         yield lab.relative(name, np.ones(len(new)), ratio, _REST)
         if rank > 1:
-            hits = count_separated(durations, rank)
+            hits = int(stand_out(found.durations, rank).sum())
             separated[f"R = {rank}"] = (hits, *analysis.wilson(hits, seeds))
     lab.note(seeds_with_the_pattern_and_interval=separated)
 
@@ -122,7 +113,7 @@ def rank_divisor(lab: Lab) -> Checks:
     lab.note(**EIGHT, **_AUTHORS, ranks=FIGURE_RANKS[1:], seeds=seeds)
     for rank in FIGURE_RANKS[1:]:
         divisors = [m for m in range(1, 8) if rank % m == 0]
-        found = conspicuous_plateaus(scaled_durations(rank_runs(lab, rank, seeds)))
+        found = conspicuous_plateaus(scale_durations(rank_runs(lab, rank, seeds).durations))
         # Nothing is learned on plateau 0, and every m divides it: the sentence is about m > 0.
         measured = [m for m in found if m > 0]
         yield lab.equal(f"R = {rank}: conspicuous plateaus m > 0", divisors, measured)

@@ -16,7 +16,7 @@ from .runs_rank import (
     RANK_SIZE,
     Sample,
     rank_runs,
-    scaled_durations,
+    scale_durations,
     seeds_of,
 )
 
@@ -43,12 +43,14 @@ def _draw_ranks(lab: Lab, ranks: tuple[int, ...], seeds: int) -> Drawing:
         for m, level in enumerate(plateaus):
             upper.axhline(level, **NEW_HEAD if m % r == 0 and m < 8 else LEVEL)
         for i, (time, loss) in enumerate(found.curves):
+            # A run that has converged stays where it is.
+            time, loss = np.append(time, 10 * RANK_END), np.append(loss, loss[-1])
             until = np.searchsorted(time, RANK_END) + 1
             upper.plot(time[:until], loss[:until], color=COLOURS[0], lw=1.0, alpha=0.8)
             data |= {f"time_{r}_{i}": time[:until], f"loss_{r}_{i}": loss[:until]}
         upper.set(title=f"R = {r}", xlabel="time (τ)", xlim=(0, RANK_END), ylim=(0.15, 1.05))
         upper.set_xticks([0, 4000])
-        scaled = scaled_durations(found)
+        scaled = scale_durations(found.durations)
         data[f"durations_{r}"] = found.durations
         _plot_durations(lower, scaled, np.arange(8) % r == 0)
         lower.set(xlabel="components learned m", xticks=range(0, 8, 2))
@@ -99,8 +101,8 @@ def rank_others(lab: Lab) -> Drawing:
 @figure(
     "linear/rank-mechanism",
     "Inside a head of rank R: why some plateaus are brief",
-    """One seed of the authors' initial weights, heads of rank 2 (left) and 4 (right), in the run of
-    Figure 4. (a, b) Loss and predicted levels, in colour those at which a new head must start.
+    """The first seed with the typical pattern among those of Figure 4, heads of rank 2 (left) and 4
+    (right). (a, b) Loss and predicted levels, in colour those at which a new head must start.
     (c, d) Value weights of all heads: one grows on each conspicuous plateau, and a little more with
     each further component that it learns. (e, f) The part of each component in the head that holds
     it at the end, over its final value: on a brief plateau it grows exponentially, a straight line
@@ -138,7 +140,7 @@ def rank_mechanism(lab: Lab) -> Drawing:
     panels[0].set_ylabel("loss")
     panels[2].set_ylabel("value weights |v|")
     panels[4].set_ylabel("share of each component")
-    return Drawing(figure, data, {**_SETTINGS, "ranks": list(FIGURE_RANKS[1:3]), "seed": 0})
+    return Drawing(figure, data, {**_SETTINGS, "ranks": list(FIGURE_RANKS[1:3])})
 
 
 def _grow_freely(sample: Sample, m: int, rate: float) -> tuple[np.ndarray, np.ndarray]:
@@ -150,5 +152,6 @@ def _grow_freely(sample: Sample, m: int, rate: float) -> tuple[np.ndarray, np.nd
     # Far from the anchor the exponential would overflow.
     power = np.clip(2 * rate * (way - way[anchor]), -30, 30)
     curve = sample.parts[anchor, m] * np.exp(power)
-    shown = (curve > 1e-5) & (curve < 0.5)
+    # While the component before is not learned, v is still small.
+    shown = (curve > 1e-5) & (curve < 0.5) & (sample.parts[:, m - 1] > 0.5)
     return times[shown], curve[shown]

@@ -20,6 +20,8 @@ from .runs import CONTEXT, four_components
 UNITS = CONTEXT ** (1 / 3)
 # Initial size i of the authors' run with D = 4, and its heads.
 AUTHORS_SIZE, AUTHORS_HEADS = 0.01, 5
+# How long that run is: 10 001 steps of 0.02; time = 2 · rate · N^⅔ · steps.
+AUTHORS_END = 3948.0
 # Sizes of initial weights, towards the limit of small ones.
 SMALL_SCALES = (0.03, 0.01, 1e-3, 1e-4)
 
@@ -49,6 +51,15 @@ def small_ensemble(lab: Lab, scale: float, seeds: int) -> Ensemble:
     keys = jr.split(jr.key(51), seeds)
     models = init_many(Attention.separate, keys, dim=4, heads=4, scale=scale)
     return gradient_flow_ensemble(models, risk(four_components(), models), solver="implicit")
+
+
+@once
+def plateau_durations(lab: Lab, scale: float, seeds: int) -> np.ndarray:
+    """How long plateaus 0 … 3 of each run from weights N(0, s²) last, and when its last drop is."""
+    levels = theory.plateau_losses(four_components())
+    runs = small_ensemble(lab, scale, seeds)
+    times = np.array([analysis.drop_times(run, levels=levels) for run in runs])
+    return np.concatenate([np.diff(times, axis=1, prepend=0.0), times[:, -1:]], axis=1)
 
 
 class Durations(NamedTuple):
@@ -130,6 +141,7 @@ class Growth(NamedTuple):
 
     times: np.ndarray
     grown: np.ndarray
+    head: int
     size: float
     left: float
     left_idle: float
@@ -151,4 +163,4 @@ def growth_after(run, drop: int, start: float) -> Growth:
     half = analysis.drop_times(run, levels=theory.plateau_losses(four_components()))[drop]
     left = half - run.times[first]
     grown = value[first:] / size
-    return Growth(run.times[first:], grown, size, float(left), float(idle[0] + offset))
+    return Growth(run.times[first:], grown, head, size, float(left), float(idle[0] + offset))

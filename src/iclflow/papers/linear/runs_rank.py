@@ -22,6 +22,9 @@ FIGURE_RANKS, OTHER_RANKS = (1, 2, 4, 8), (3, 5, 6, 7)
 # A plateau is long if it lasts at least so many times as long as the drop after it, and visible if
 # that drop is at least this share of all.
 LONG, VISIBLE = 10.0, 0.03
+# A conspicuous plateau lasts at least so many times as long as one that is not, both in units of
+# the time scale 1/λ² of the component that is learned next.
+CONSPICUOUS = 5.0
 # Durations to 1e-4 are enough for medians over seeds; half of the last drop is 0.8 % of the way.
 _RTOL, _LEFT = 1e-6, 1e-3
 # Dense enough to follow a weight through a plateau between two drops of one head.
@@ -56,7 +59,8 @@ class RankRuns(NamedTuple):
     - `in_large_head`: whether the head in which component m + 1 appears was large before.
     - `growth`: the rate, per unit of ∫v dt, at which component m + 1 grows in unused ranks of that
       head.
-    - `curves`: times and losses of the first few seeds; `sample`: the first seed.
+    - `curves`: times and losses of the first few seeds; `sample`: the first seed in which every
+      plateau at which R divides m stands out.
     """
 
     durations: np.ndarray
@@ -92,7 +96,9 @@ def rank_runs(lab: Lab, rank: int, seeds: int, size: float = RANK_SIZE) -> RankR
     found = [_measure(run, rank) for run in runs]
     columns = (np.array([each[i] for each in found]) for i in range(6))
     curves = [(runs[i].times, runs[i].losses) for i in range(min(seeds, _CURVES))]
-    return RankRuns(*columns, curves, _sample(runs[0], rank))
+    columns = tuple(columns)
+    shown = runs[find_typical(columns[0], rank)]
+    return RankRuns(*columns, curves, _sample(shown))
 
 
 def _measure(run: Trajectory, rank: int) -> tuple[np.ndarray, ...]:
@@ -146,12 +152,25 @@ def _growth(
     return float(np.log(sizes[1] / sizes[0]) / way)
 
 
-def scaled_durations(found: RankRuns) -> np.ndarray:
+def scale_durations(durations: np.ndarray) -> np.ndarray:
     """Durations in units of the time scale 1/λ² of the component that is learned next."""
-    return found.durations * np.square(np.diag(np.asarray(eight_components().covariance)))
+    return durations * np.square(np.diag(np.asarray(eight_components().covariance)))
 
 
-def _sample(run: Trajectory, rank: int) -> Sample:
+def stand_out(durations: np.ndarray, rank: int) -> np.ndarray:
+    """In which seeds every plateau at which R divides m lasts five times as long as any other, in
+    units of 1/λ²."""
+    new, scaled = np.arange(8) % rank == 0, scale_durations(durations)
+    longest = scaled[:, ~new].max(axis=1, initial=0.0)
+    return scaled[:, new].min(axis=1) >= CONSPICUOUS * longest
+
+
+def find_typical(durations: np.ndarray, rank: int) -> int:
+    """The first seed in which the plateaus of new heads stand out; the first of all if none."""
+    return int(np.argmax(stand_out(durations, rank)))
+
+
+def _sample(run: Trajectory) -> Sample:
     modes = theory.modes(eight_components())
     weights = run.models.circuits
     v, K, Q = (np.asarray(x) for x in (weights.v, weights.K, weights.Q))
