@@ -68,8 +68,8 @@ def later_plateaus(lab: Lab) -> Checks:
     median over seeds plateaus last longer from plateau 1 on.""",
     source="Section 4.3; durations derived in docs/theory/linear.md",
     tolerance_reason="""Predictions are the limit of small weights. At the authors' weights, 0.03 in
-    our units, durations of single seeds are off by a few per cent, and by more where two heads nearly
-    tie; errors of both signs leave 1 % in the median over seeds.""",
+    our units, durations of single seeds are off by a few per cent, and by more where two heads
+    nearly tie; errors of both signs leave 1 % in the median over seeds.""",
     figures=("linear/staircase",),
 )
 def median_durations(lab: Lab) -> Checks:

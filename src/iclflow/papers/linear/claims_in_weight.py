@@ -5,8 +5,16 @@ import numpy as np
 from ... import theory
 from ...tasks import in_context_in_weight
 from .. import Checks, Lab, claim
-from .runs import white_settings, white_task
-from .runs_data import END, FRACTIONS, block_sizes, escaping_runs, in_weight_runs, test_losses
+from .runs import FOUR, white_settings, white_task
+from .runs_data import (
+    END,
+    FRACTIONS,
+    block_sizes,
+    escaping_runs,
+    in_weight_runs,
+    label_blocks,
+    test_losses,
+)
 
 
 @claim(
@@ -29,6 +37,26 @@ def in_context_and_in_weight(lab: Lab) -> Checks:
     yield lab.close("train loss", predicted.train, runs.final_losses, 1e-9)
     yield lab.close("in-context test", predicted.in_context, in_context, 1e-6)
     yield lab.close("in-weight test", predicted.in_weight, in_weight, 1e-6)
+
+
+@claim(
+    "linear/blocks-stay-zero",
+    """On mean-zero tasks the value row on x and the key row on y, started at zero, stay zero, and
+    the output is Σ v βᵀU x_q for merged and Σ v βᵀK Qᵀx_q for separate attention.""",
+    source="Sections 2.3, 2.4; Appendix F.1 (as cited there)",
+    tolerance_reason="""The population gradient of these blocks is zero while they are: only
+    rounding, which grows with the weights, moves them. Predictions are sums of the same products.""",
+)
+def blocks_stay_zero(lab: Lab) -> Checks:
+    """Exact flows with all blocks trainable, merged and of rank 1 and 2."""
+    lab.note(**FOUR, merged={"heads": 8, "scale": 1e-2}, separate={"heads": 4, "scale": 0.1})
+    for name, rank in (("merged", None), ("R = 1", 1), ("R = 2", 2)):
+        value, key, distance = label_blocks(lab, rank)
+        # Learned weights and predictions are of order one.
+        yield lab.close(
+            f"{name}: value row on x, key row on y", 0.0, [value, key], 1e-10, scale=1.0
+        )
+        yield lab.close(f"{name}: output without them", 0.0, distance, 1e-9, scale=1.0)
 
 
 @claim(

@@ -25,7 +25,7 @@ from .runs_scale import (
     whole run takes, a time in proportion to 1/s.""",
     source="summary: Figure 6; the law beyond the paper",
     tolerance_reason="""Medians over seeds, each seed compared with itself. At s = 1e-3 the drops
-    themselves and heads that nearly tie change durations by 2 % of their limit, which is 1/s.""",
+    themselves, and what heads have of other components, change durations by a few 1e-3.""",
     figures=("linear/scale",),
 )
 def scale_shortens_plateaus(lab: Lab) -> Checks:
@@ -41,7 +41,7 @@ def scale_shortens_plateaus(lab: Lab) -> Checks:
         yield lab.equal(f"{name} is longer at each step down in s", [True] * len(each), each)
     ratio = np.median(durations[-1] / durations[-2], axis=0)
     name = "durations and whole run at s = 1e-4, over those at 1e-3"
-    yield lab.relative(name, np.full(5, scales[-2] / scales[-1]), ratio, 0.02)
+    yield lab.relative(name, np.full(5, scales[-2] / scales[-1]), ratio, 0.005)
 
 
 @claim(
@@ -138,8 +138,8 @@ def lazy_limit_on_run(given: Given, lab: Lab) -> Checks:
     """Very large initial weights make learning lazy: the loss decays as a sum of exponentials with
     the rates of a frozen kernel.""",
     source="Figure 6; rates beyond the paper",
-    tolerance_reason="""The deviation falls as (Hs²/‖A*‖)⁻²: at ratio 16 it is below 1e-4 of the way
-    down, and from 4 to 16 it falls 16-fold, so that the power is 2; terms of
+    tolerance_reason="""The deviation falls as (Hs²/‖A*‖)⁻²: at ratio 16 it is below 0.26/16² = 1e-3 of the way
+    down (see the tolerance on any run), and from 4 to 16 it falls 16-fold, so that the power is 2; terms of
     higher order are 1/16 of the first at ratio 4, and change the power by 0.05 at most.""",
     figures=("linear/lazy",),
     on_run=lazy_limit_on_run,
@@ -152,7 +152,7 @@ def lazy_limit(lab: Lab) -> Checks:
         bent = 1 + (predicted - 1) * lab.predict(1.0)
         deviations.append(np.max(np.abs(run.losses - bent)) / (run.losses[0] - run.losses[-1]))
     fall = np.log(deviations[1] / deviations[2]) / np.log(4)
-    yield Check("largest deviation at ratio 16", 0.0, deviations[2], 1e-4, scale=1.0)
+    yield Check("largest deviation at ratio 16", 0.0, deviations[2], 1e-3, scale=1.0)
     yield lab.close("power of the fall from ratio 4 to 16", 2.0, fall, 0.05)
 
 

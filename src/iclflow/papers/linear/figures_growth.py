@@ -41,8 +41,10 @@ def value_weights(lab: Lab) -> Drawing:
     sizes = np.cbrt(modes.strengths)
     values = np.abs(np.asarray(run.models.circuits.v))
     figure, (a, b, c) = canvas("double", 2.8, 1, 3)
+    learners = [growth_after(run, d, 0.1 * sizes[d]).head for d in range(4)]
     for head in range(AUTHORS_HEADS):
-        a.plot(run.times, values[:, head], color=COLOURS[head])
+        colour = COLOURS[learners.index(head)] if head in learners else "0.6"
+        a.plot(run.times, values[:, head], color=colour)
     data: dict[str, np.ndarray] = {"time": run.times, "value": values}
     for d in range(4):
         a.axhline(sizes[d], **LEVEL)
@@ -82,7 +84,7 @@ def _plot_drops(panel, lab: Lab, seeds: int, d: int, data: dict[str, np.ndarray]
         clock = rate * size * run.times + shift
         shown = (clock > _CLOCK[0]) & (clock < _CLOCK[1])
         label = None if i else f"drop {d + 1}"
-        panel.plot(clock[shown], value[shown], color=COLOURS[d], lw=0.8, alpha=0.7, label=label)
+        panel.plot(clock[shown], value[shown], "o", color=COLOURS[d], ms=2, label=label)
         data |= {f"clock_{d + 1}_{i}": clock[shown], f"grown_{d + 1}_{i}": value[shown]}
         found = growth_after(run, d, 10 * _SMALL)
         start = float(found.grown[0] * found.size)
@@ -119,7 +121,7 @@ def heads_on_plateaus(lab: Lab) -> Drawing:
         image = panel.imshow(weights, cmap="RdBu_r", vmin=-2, vmax=2, aspect="auto")
         for edge in (0.5, 4.5):
             panel.axvline(edge, color="0.4", lw=0.7)
-        predicted = np.diag(sizes)[:, :][:m]
+        predicted = np.diag(sizes)[:m]
         off = max(
             (np.abs(np.abs(weights[:m, 0]) - sizes[:m]).max(initial=0.0)),
             (np.abs(np.abs(k[:m]) - predicted).max(initial=0.0)),

@@ -15,7 +15,7 @@ import numpy as np
 from ... import analysis
 from ...config import Config
 from ...experiment import build_model, build_task
-from ...flows import SaveAtTimes, gradient_flow, gradient_flow_ensemble, init_many
+from ...flows import SaveAtDrops, SaveAtTimes, gradient_flow, gradient_flow_ensemble, init_many
 from ...models import AbstractModel, Attention, Separate
 from ...risks import risk
 from ...tasks import LinearRegression
@@ -162,6 +162,15 @@ def train_seeds(config: Config, key: int, seeds: int, **options: Any) -> Given:
 def merged_seeds(lab: Lab, scale: float, seeds: int) -> Given:
     """Many seeds of the merged model."""
     return train_seeds(merged_config(scale), 2, seeds)
+
+
+@once
+def white_seeds(lab: Lab, scale: float, seeds: int) -> tuple[Trajectory, ...]:
+    """White runs of merged attention from random weights, dense enough to interpolate."""
+    keys = jr.split(jr.key(22), seeds)
+    models = init_many(Attention.merged, keys, dim=4, heads=8, scale=scale)
+    save = SaveAtDrops(loss=5e-4)
+    return gradient_flow_ensemble(models, risk(white_task(), models), save=save).runs
 
 
 @once

@@ -14,10 +14,14 @@ from ...flows import (
     SaveAtDrops,
     SaveEvenly,
     SaveLogSpaced,
+    adam_rule,
+    descend_ensemble,
     gradient_descent,
+    gradient_flow,
     gradient_flow_ensemble,
+    sgd_rule,
 )
-from ...models import AbstractModel, Attention, TwoLayerLinear
+from ...models import AbstractModel, Attention, Merged, TwoLayerLinear
 from ...risks import dataset_risk, exact_quadratic_risk, risk
 from ...tasks import LinearRegression, RandomLabels, Sequences, in_context_in_weight
 from ...trajectory import Trajectory
@@ -99,6 +103,65 @@ def data_settings(config: Config) -> dict[str, Any]:
     return {"sequences": getattr(config.risk, "sequences"), **model, **descent_settings(config)}
 
 
+# The starts at which attention and its network are compared: the size of v and that of U.
+STARTS = ((1e-2, 1e-2), (1.0, 1.0), (1.0, 1e-2))
+# Rates at which all of them are stable, for the rules below.
+OPTIMISERS = {
+    "gradient descent": lambda: sgd_rule(0.02),
+    "momentum 0.9": lambda: sgd_rule(0.004, 0.9),
+    "Adam": lambda: adam_rule(0.01),
+}
+
+
+@once
+def optimiser_losses(lab: Lab, name: str, factor: float) -> tuple[np.ndarray, np.ndarray]:
+    """Losses of merged attention and of its network from three starts, by one optimiser, on 500
+    drawn sequences; `factor`: on the first weight of the network's second layer."""
+    task = four_components()
+    sequences = task.sample(jr.key(20), 500)
+    unit = merged_model(1.0)
+    models = [
+        Attention(Merged.of(size_v * unit.circuits.v, size_u * unit.circuits.U))
+        for size_v, size_u in STARTS
+    ]
+    networks = [TwoLayerLinear.from_attention(model) for model in models]
+    networks = [TwoLayerLinear(n.W1, n.w2.at[0].multiply(factor)) for n in networks]
+    losses = [
+        descend_ensemble(
+            members,
+            dataset_risk(sequences, members[0]),
+            OPTIMISERS[name](),
+            600,
+            save=SaveEvenly(61),
+        )
+        for members in (models, networks)
+    ]
+    return tuple(np.array([run.losses for run in runs]) for runs in losses)
+
+
+# The authors' merged run in our units: their weights times √N, rate times N.
+AUTHORS_MERGED = {"scale": 1e-6 * 31**0.5, "rate": 0.001 * 31, "steps": 6001}
+
+
+@once
+def overlap_distances(lab: Lab, count: int, sets: int) -> np.ndarray:
+    """The largest distance between the loss curves of full attention and of its network, trained on
+    the same `count` drawn sequences from the authors' weights, for several data sets."""
+    scale, rate, steps = AUTHORS_MERGED.values()
+    start = merged_model(scale)
+    models = (start.embed(), TwoLayerLinear.from_attention(start))
+    risks: tuple[list, list] = ([], [])
+    for key in jr.split(jr.key(21), sets):
+        sequences = four_components().sample(key, count)
+        for model, each in zip(models, risks):
+            each.append(dataset_risk(sequences, model))
+    full, network = (
+        descend_ensemble([m] * sets, each, sgd_rule(rate), steps, save=SaveEvenly(601))
+        for m, each in zip(models, risks)
+    )
+    return np.array([np.abs(a.losses - b.losses).max() for a, b in zip(full, network)])
+
+
 def draw_sequences(config: Config, mirrored: bool) -> Sequences:
     """The data set of a study; if `mirrored`, half as many sequences and the same with all labels
     negated."""
@@ -137,6 +200,35 @@ def network_runs(lab: Lab, mirrored: bool, first_weight: float = 1.0) -> tuple[T
     network = TwoLayerLinear.from_attention(model)
     network = TwoLayerLinear(network.W1, network.w2.at[0].multiply(first_weight))
     return compare_descents(config, mirrored, model.embed(), network)
+
+
+@once
+def label_blocks(lab: Lab, rank: int | None) -> tuple[float, float, float]:
+    """The largest entry of the value row on x and of the key row on y after training with all
+    blocks on fresh tasks, and the distance of the predictions from those of v, U (or K, Q) alone.
+
+    **Arguments:**
+
+    - `rank`: of separate keys and queries; None for merged ones.
+    """
+    task = four_components()
+    if rank is None:
+        model = Attention.merged(jr.key(18), 4, 8, 1e-2).embed()
+    else:
+        model = Attention.separate(jr.key(18), 4, 4, 0.1, rank=rank).embed()
+    exact = exact_quadratic_risk(task, model)
+    final = gradient_flow(model, exact, end=1000.0, save=SaveEvenly(2), rtol=1e-8).final
+    circuits = final.circuits
+    rows = circuits.key_query if rank is None else circuits.K
+    value, key = (float(np.abs(block).max()) for block in (circuits.value[..., :-1], rows[:, -1]))
+    sequences = task.sample(jr.key(19), 1000)
+    beta = np.einsum("pnd,pn->pd", sequences.x, sequences.y[..., 0]) / task.contexts[0]
+    if rank is None:
+        matrices = np.asarray(circuits.key_query)[:, :-1]
+    else:
+        matrices = np.einsum("hdr,her->hde", circuits.K[:, :-1], circuits.Q)
+    short = np.einsum("h,pd,hde,pe->p", circuits.v, beta, matrices, sequences.x_query)
+    return value, key, float(np.abs(short - final.predict(sequences)[..., 0]).max())
 
 
 # Mixtures of fresh tasks and one fixed task -----------------------------------------------------
