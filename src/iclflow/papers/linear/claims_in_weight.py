@@ -7,12 +7,14 @@ from ...tasks import in_context_in_weight
 from .. import Checks, Lab, claim
 from .runs import FOUR, white_settings, white_task
 from .runs_data import (
+    AUTHORS_MIXTURE,
     END,
     FRACTIONS,
     block_sizes,
     escaping_runs,
     in_weight_runs,
     label_blocks,
+    mixture_curves,
     test_losses,
 )
 
@@ -40,12 +42,36 @@ def in_context_and_in_weight(lab: Lab) -> Checks:
 
 
 @claim(
+    "linear/in-weight-curves",
+    """In the authors' run on 5 000 sequences with a share p = 0.2 … 1 of random tasks, the loss
+    drops when, and after 4 001 steps train and in-context test loss are where, the exact flow
+    on the mixture has them.""",
+    source="code: README --icl, plot_loss",
+    tolerance_reason="""Moments of 5 000 sequences are off by a few per cent, and drop times and
+    losses as much: means over data sets are held to four standard errors. The flow is far from its
+    end for small p.""",
+    figures=("linear/in-weight",),
+    tier="paper",
+)
+def in_weight_curves(lab: Lab) -> Checks:
+    """Gradient descent from the authors' weights on drawn mixtures, beside exact flows."""
+    sets = lab.scaled(2, 16, 16)
+    lab.note(**white_settings(0.25), heads=8, fractions=FRACTIONS[1:], sequences=5000)
+    lab.note(**AUTHORS_MIXTURE, data_sets=sets)
+    exact, drawn = mixture_curves(lab, sets)
+    for i, name in enumerate(("drop time", "train loss", "in-context test loss")):
+        error = drawn[i].std(axis=1, ddof=1) / sets**0.5
+        yield lab.sampled(f"{name} at each p", exact[i], drawn[i].mean(axis=1), error)
+
+
+@claim(
     "linear/blocks-stay-zero",
     """On mean-zero tasks the value row on x and the key row on y, started at zero, stay zero, and
     the output is Σ v βᵀU x_q for merged and Σ v βᵀK Qᵀx_q for separate attention.""",
     source="Sections 2.3, 2.4; Appendix F.1 (as cited there)",
     tolerance_reason="""The population gradient of these blocks is zero while they are: only
-    rounding, which grows with the weights, moves them. Predictions are sums of the same products.""",
+    rounding, which grows with the weights, moves them. In the output they are multiplied by sums
+    over tokens, of up to a hundred.""",
 )
 def blocks_stay_zero(lab: Lab) -> Checks:
     """Exact flows with all blocks trainable, merged and of rank 1 and 2."""
@@ -56,7 +82,7 @@ def blocks_stay_zero(lab: Lab) -> Checks:
         yield lab.close(
             f"{name}: value row on x, key row on y", 0.0, [value, key], 1e-10, scale=1.0
         )
-        yield lab.close(f"{name}: output without them", 0.0, distance, 1e-9, scale=1.0)
+        yield lab.close(f"{name}: output without them", 0.0, distance, 1e-8, scale=1.0)
 
 
 @claim(

@@ -138,8 +138,8 @@ def lazy_limit_on_run(given: Given, lab: Lab) -> Checks:
     """Very large initial weights make learning lazy: the loss decays as a sum of exponentials with
     the rates of a frozen kernel.""",
     source="Figure 6; rates beyond the paper",
-    tolerance_reason="""The deviation falls as (Hs²/‖A*‖)⁻²: at ratio 16 it is below 0.26/16² = 1e-3 of the way
-    down (see the tolerance on any run), and from 4 to 16 it falls 16-fold, so that the power is 2; terms of
+    tolerance_reason="""The deviation falls as (Hs²/‖A*‖)⁻²: at ratio 16 it is below 0.26/16² = 1e-3
+    of the way down, as on any run. From 4 to 16 it falls 16-fold, so that the power is 2; terms of
     higher order are 1/16 of the first at ratio 4, and change the power by 0.05 at most.""",
     figures=("linear/lazy",),
     on_run=lazy_limit_on_run,
