@@ -112,10 +112,10 @@ def test_an_idle_head_of_rank_r_moves_its_value_as_one_of_rank_one(rank):
 def test_the_first_drop_of_any_rank_follows_from_the_initial_weights(rank):
     errors = []
     for size in (1e-2, 1e-3):
-        weights = gaussian(5, size, 3, 4, rank)
-        flow = Flow(problem(FOUR), *weights, end=60 / size, rtol=1e-9)
+        v, K, Q = gaussian(5, size, 3, 4, rank)
+        flow = Flow(problem(FOUR), v, K, Q, end=60 / size, rtol=1e-9)
         measured = flow.drop_times(plateau_losses(TASK)[:2])[0]
-        errors.append(abs(first_drop_time(TASK, *weights) / measured - 1))
+        errors.append(abs(first_drop_time(TASK, v, K, Q) / measured - 1))
     # The limit of small weights: the error falls with them.
     assert errors[1] < 2e-3 and errors[1] < errors[0]
 

@@ -113,12 +113,12 @@ def heads_on_plateaus(lab: Lab) -> Drawing:
     sizes = np.cbrt(theory.modes(task).strengths)
     figure, panels = canvas("double", 2.5, 1, 5, sharey=True)
     data: dict[str, np.ndarray] = {"time": np.array(middles)}
-    image = None
+    images = []
     for m, (panel, middle) in enumerate(zip(panels, middles)):
         c = run.model_at(middle).circuits
         v, k, q = np.asarray(c.v)[order], *(np.asarray(w)[order, :, 0] for w in (c.K, c.Q))
         weights = np.concatenate([v[:, None], k, q], axis=1)
-        image = panel.imshow(weights, cmap="RdBu_r", vmin=-2, vmax=2, aspect="auto")
+        images.append(panel.imshow(weights, cmap="RdBu_r", vmin=-2, vmax=2, aspect="auto"))
         for edge in (0.5, 4.5):
             panel.axvline(edge, color="0.4", lw=0.7)
         predicted = np.diag(sizes)[:m]
@@ -134,5 +134,5 @@ def heads_on_plateaus(lab: Lab) -> Drawing:
         panel.set_yticklabels([str(head) for head in range(1, 5)])
         panel.tick_params(length=0)
     panels[0].set_ylabel("head")
-    figure.colorbar(image, ax=panels.tolist(), label="weight", shrink=0.9)
+    figure.colorbar(images[0], ax=panels.tolist(), label="weight", shrink=0.9)
     return Drawing(figure, data, {**FOUR, "heads": 4, "scale": _SMALL, "seed": 0})

@@ -152,7 +152,8 @@ def optimiser_losses(lab: Lab, name: str, factor: float) -> tuple[np.ndarray, np
         )
         for members in (models, networks)
     ]
-    return tuple(np.array([run.losses for run in runs]) for runs in losses)
+    attention, network = (np.array([run.losses for run in runs]) for runs in losses)
+    return attention, network
 
 
 # The authors' merged run in our units: their weights times √N, rate times N.

@@ -94,11 +94,10 @@ def rank_runs(lab: Lab, rank: int, seeds: int, size: float = RANK_SIZE) -> RankR
         save=_SAVE,
     )
     found = [_measure(run, rank) for run in runs]
-    columns = (np.array([each[i] for each in found]) for i in range(6))
+    durations, widths, rests, predicted, in_large, growth = map(np.array, zip(*found))
     curves = [(runs[i].times, runs[i].losses) for i in range(min(seeds, _CURVES))]
-    columns = tuple(columns)
-    shown = runs[find_typical(columns[0], rank)]
-    return RankRuns(*columns, curves, _sample(shown))
+    sample = _sample(runs[find_typical(durations, rank)])
+    return RankRuns(durations, widths, rests, predicted, in_large, growth, curves, sample)
 
 
 def _measure(run: Trajectory, rank: int) -> tuple[np.ndarray, ...]:
