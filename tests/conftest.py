@@ -1,4 +1,5 @@
 import collections
+import contextlib
 import ctypes
 import gc
 import os
@@ -47,6 +48,10 @@ def pytest_configure(config):
     checked = config.getoption("jaxtyping_packages")
     if checked:  # which takes but one package
         jaxtyping.install_import_hook("benchmarks", checked.partition(",")[2])
+    if hasattr(config, "workerinput"):
+        # As low as workers of the explorer are: else several of these would leave them no time.
+        with contextlib.suppress(OSError, AttributeError):
+            os.setpriority(os.PRIO_PROCESS, 0, 5)
     if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
         code = "from iclflow.risks.fused._ffi import available; available()"
         compiling = subprocess.Popen([sys.executable, "-c", code])

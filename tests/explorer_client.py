@@ -113,7 +113,7 @@ class Page:
         self.server.post(f"/api/runs/{run}/{action}", {"session": self.id})
 
     @contextlib.contextmanager
-    def stream(self, after: int = 0, timeout: float = 60) -> Iterator[Iterator[dict]]:
+    def stream(self, after: int = 0, timeout: float = 120) -> Iterator[Iterator[dict]]:
         """The events from the one after number `after` on."""
         connection = http.client.HTTPConnection(self.server.host, timeout=timeout)
         connection.request("GET", f"/api/events?session={self.id}&after={after}")
@@ -136,7 +136,7 @@ class Page:
                 self.last = number
                 yield {"number": number, **json.loads(line[6:])}
 
-    def until(self, run: str, *types: str, after: int = 0, timeout: float = 60) -> list[dict]:
+    def until(self, run: str, *types: str, after: int = 0, timeout: float = 120) -> list[dict]:
         """The events of a run up to the first of one of these types."""
         found = []
         with self.stream(after, timeout) as events:

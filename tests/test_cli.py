@@ -503,6 +503,25 @@ def test_a_report_never_takes_the_place_of_one_of_another_kind(registry, flags, 
     assert [str(path) for path in Path("out").iterdir()] == [folder]
 
 
+def test_results_are_recorded_repeated_and_compared(registry, tmp_path, monkeypatch, capsys):
+    registry("honest", "misstated")
+    monkeypatch.setattr("iclflow.verification._record._home", lambda: tmp_path / "results")
+    words = ("verify", "--out", tmp_path / "o")
+    code, _, problem = result_of(*words, "--record", tmp_path / "results", capsys=capsys)
+    assert code == 2 and "--tier paper" in problem
+    assert not (tmp_path / "results").exists() and not (tmp_path / "o").exists()
+    code, _, problem = result_of(*words, "--recorded", capsys=capsys)
+    assert code == 2 and "recorded result" in problem
+    keep = ("--tier", "paper", "--claim", "linear/honest", "--record", tmp_path / "results")
+    assert result_of(*words, *keep, capsys=capsys)[0] == 0
+    code, text, _ = result_of(*words, "--recorded", capsys=capsys)
+    assert code == 0 and "1 claim in" in text and "linear/honest  agrees with the record" in text
+    path = tmp_path / "results" / "linear-honest.json"
+    path.write_text(path.read_text().replace('"holds"', '"misstated"'))
+    code, text, _ = result_of(*words, "--recorded", capsys=capsys)
+    assert code == 1 and "differs from the record" in text
+
+
 def test_figures_of_an_earlier_report_are_removed_and_nothing_else(registry, tmp_path, capsys):
     registry("drawn", "wrong")
     words, figures = ("verify", "--out", tmp_path / "o"), tmp_path / "o" / "figures"

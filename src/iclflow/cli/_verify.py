@@ -1,6 +1,7 @@
 """`iclflow verify`: computes claims, prints verdicts as they come, writes the report."""
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,12 +25,18 @@ def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     if options.jobs is not None and options.jobs < 1:
         raise InputError(f"`--jobs` = {options.jobs}: must be at least 1.")
+    if options.record and options.tier != "paper":
+        raise InputError("--record", options.record, "needs `--tier paper`, whose results it keeps")
+    if options.recorded and options.falsify:
+        raise InputError("`--recorded` compares real results: leave out `--falsify`.")
     start(brief=True)
     from ..papers import Outcome
-    from ..verification import PAGES, select, verify
+    from ..verification import PAGES, select, verify, write_records
     from ._tables import verdict_line
 
     selected = {"paper": options.paper, "tier": options.tier}
+    if options.recorded:
+        selected["tier"], options.claim = "paper", _recorded(options)
     # Unknown ids are refused here, before a folder is made.
     chosen, _ = select(options.claim or (), **selected)
     width = max(len(claim.id) for claim in chosen)
@@ -58,13 +65,21 @@ def main(arguments: Sequence[str]) -> int:
             each=show,
         )
     ignore_signals()
+    if options.record:
+        for path in write_records(report.outcomes, report.info, Path(options.record)):
+            print(f"recorded: {path}", file=sys.stderr)
     if quiet:
         print(report.json_text(), end="")
     else:
         if options.json:
             _write_json(Path(options.json), report.json_text())
+        if options.recorded:
+            _print_differences(report, width)
         _print_closing(report, folder / PAGES[0])
-    return 0 if report.ok else 1
+    same = not options.recorded or all(
+        kind != "differs" for kind, _ in report.differences().values()
+    )
+    return 0 if report.ok and same else 1
 
 
 def _parser() -> Parser:
@@ -73,6 +88,8 @@ def _parser() -> Parser:
     parser.flag("--paper", "the claims of one paper", choices=PAPERS)
     parser.add_tier()
     parser.switch("--falsify", "against wrong predictions: every claim must fail")
+    parser.switch("--recorded", "repeat the claims that have a recorded result, and compare")
+    parser.flag("--record", "with --tier paper: keep each result as a file in DIR", "DIR")
     parser.flag("--json", "results as JSON, printed or in FILE", "FILE", nargs="?", const="-")
     parser.flag("--jobs", "workers (default: one per core, up to four)", "N", type=int)
     parser.flag(
@@ -90,8 +107,32 @@ def _folder(options) -> Path:
         return Path(options.out)
     kind = "falsify" if options.falsify else "verify"
     # The paper tier computes more than the default, so that it is a whole report as well.
-    whole = not (options.claim or options.paper or options.tier == "smoke")
+    whole = not (options.claim or options.paper or options.tier == "smoke")  # --recorded has claims
     return Path("out") / (kind if whole else f"{kind}-part")
+
+
+def _recorded(options) -> list[str]:
+    """The selected claims that have a recorded result."""
+    from ..verification import read_records, select
+
+    chosen, _ = select(options.claim or (), options.paper, "paper")
+    records = read_records()
+    found = [claim.id for claim in chosen if claim.id in records]
+    if not found:
+        raise InputError("None of these claims has a recorded result: docs/results lists them.")
+    return found
+
+
+def _print_differences(report, width: int) -> None:
+    """How each fresh result compares with its record."""
+    for id, (kind, where) in report.differences().items():
+        words = {
+            "same bits": "has the same bits as the record",
+            "agrees": "agrees with the record",
+            "differs": "differs from the record",
+        }[kind]
+        info = report.records[id].info
+        print(f"{id:{width}}  {words} of {info.date} ({info.machine}){where and ': ' + where}")
 
 
 def _print_closing(report, page: Path) -> None:
@@ -104,6 +145,10 @@ def _print_closing(report, page: Path) -> None:
         print(f"{figures} could not be drawn: {', '.join(report.not_drawn)}.")
     if report.left_out:
         print(left_out_text(report.left_out))
+    own = {outcome.claim.id for outcome in report.outcomes}
+    if elsewhere := [id for id in report.records if id not in own]:
+        results = count_of(len(elsewhere), "claim")
+        print(f"{results} of them: the report shows what was recorded elsewhere.")
     print(f"report: {page}")
 
 

@@ -11,7 +11,8 @@ from multiprocessing.connection import Connection
 from ..runtime import start
 from ._channel import Message, Request, ServerGone, WorkerChannel
 
-# Workers have a lower priority than the server that answers pages, and than the browser.
+# Workers have a lower priority than the server that answers pages, and than the browser. A user
+# who starts the explorer with a lower one already has it kept.
 _NICE = 5
 # Compiled programs stay in memory. A worker that holds more bytes than this, or more memory
 # mappings, ends, and a fresh one takes its place: Linux kills a process with 65 530 mappings.
@@ -22,7 +23,8 @@ _MOST_MAPPINGS = 45_000
 def main(pipe: Connection) -> None:
     """Runs one job after the other, until the server is gone."""
     with contextlib.suppress(OSError, AttributeError):
-        os.nice(_NICE)
+        lower = max(_NICE, os.getpriority(os.PRIO_PROCESS, 0))
+        os.setpriority(os.PRIO_PROCESS, 0, lower)
     # Runs this small are slower on a GPU, and every process would take most of its memory.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     start(brief=True)

@@ -129,7 +129,13 @@ _CHECK_KEYS = (
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """The verdict on one claim, and the checks that it rests on."""
+    """The verdict on one claim, and the checks that it rests on.
+
+    **Fields:**
+
+    - `config`: the settings under which it was tested.
+    - `hashes`: the SHA-256 of the trajectories that it used, by name.
+    """
 
     claim: Claim
     checks: tuple[Check, ...]
@@ -137,6 +143,7 @@ class Outcome:
     reason: str
     seconds: float
     config: dict[str, Any]
+    hashes: dict[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def worst(self) -> Check | None:
@@ -170,6 +177,7 @@ class Outcome:
             "corrected_by": self.claim.corrected_by,
             "seconds": round(self.seconds, 3),
             "config": plain(self.config),
+            "hashes": self.hashes,
             "checks": [
                 {key: plain(getattr(check, key)) for key in _CHECK_KEYS}
                 | {"power": power_of(check)}
@@ -198,18 +206,18 @@ def run_claim(claim: Claim, lab: Lab) -> Outcome:
     config = plain(lab.config)
     if not checks:
         raise ValueError(f"The claim {claim.id} made no check.")
-    failed = [check for check in checks if not check.passed]
-    if lab.falsify:
-        verdict, reason = _judge_falsified(checks)
-        return Outcome(claim, checks, verdict, reason, seconds, config)
+    verdict, reason = _judge_falsified(checks) if lab.falsify else _judge(claim, checks)
+    return Outcome(claim, checks, verdict, reason, seconds, config, lab.hashes())
+
+
+def _judge(claim: Claim, checks: Sequence[Check]) -> tuple[Verdict, str]:
+    """The verdict on a claim, and why."""
     if claim.undecided:
-        return Outcome(claim, checks, "inconclusive", claim.undecided, seconds, config)
-    elif claim.fault:
-        verdict, words = (claim.fault if failed else "holds"), "refuted by"
-    else:
-        verdict, words = ("fails" if failed else "holds"), "failed"
-    reason = f"{words}: {'; '.join(map(_describe, failed))}" if failed else ""
-    return Outcome(claim, checks, verdict, reason, seconds, config)
+        return "inconclusive", claim.undecided
+    failed = "; ".join(_describe(check) for check in checks if not check.passed)
+    if not failed:
+        return "holds", ""
+    return (claim.fault, f"refuted by: {failed}") if claim.fault else ("fails", f"failed: {failed}")
 
 
 def _judge_falsified(checks: Sequence[Check]) -> tuple[Verdict, str]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..config import Config
 from ._check import Check
+from ._hashes import hash_runs
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -32,16 +33,32 @@ class Lab:
         self.falsify = falsify
         self.config: dict[str, Any] = {}
         self._memory: dict[Hashable, Any] = {}
+        self._hashes: dict[Hashable, str | None] = {}
+        self._used: dict[Hashable, None] = {}  # by the present claim, in order
+        self._rests_on: dict[Hashable, dict[Hashable, None]] = {}
 
     def bent(self) -> "Lab":
         """A lab with the same results and deliberately wrong predictions."""
         other = Lab(self.tier, falsify=True)
-        other._memory = self._memory
+        other._memory, other._hashes = self._memory, self._hashes
+        other._rests_on = self._rests_on
         return other
 
     def begin(self) -> None:
         """Forgets the settings of the previous claim; results are kept."""
-        self.config = {}
+        self.config, self._used = {}, {}
+
+    def hashes(self) -> dict[str, str]:
+        """The SHA-256 of the trajectories that the present claim used, by the function that
+        computed them."""
+        found: dict[str, str] = {}
+        for key in self._used:
+            if key not in self._hashes:
+                self._hashes[key] = hash_runs(self._memory[key])
+            if (hash := self._hashes[key]) is not None:
+                name = key[1] if isinstance(key, tuple) else str(key)
+                found[f"{name} {len(found) + 1}"] = hash
+        return found
 
     def note(self, **settings: Any) -> None:
         """Records the settings under which a claim was tested."""
@@ -70,7 +87,11 @@ class Lab:
 
     def _once(self, key: Hashable, compute: Callable[[], T]) -> T:
         if key not in self._memory:
+            before, self._used = self._used, {}
             self._memory[key] = compute()
+            # What a result rests on, for the claims that find it computed.
+            self._rests_on[key], self._used = self._used, before
+        self._used |= {**self._rests_on.get(key, {}), key: None}
         return self._memory[key]
 
     def scaled(self, smoke: int, default: int, paper: int) -> int:

@@ -30,9 +30,10 @@ def power_of(check: Check) -> float | None:
     size = np.broadcast_to(size, measured.shape)
     if not size.any():
         return None
-    spare = measured - predicted
-    allowed = _allowed(check, predicted)
-    return max(_noticed(check, spare, size * sign, allowed) for sign in (1.0, -1.0))
+    # As arrays: NumPy makes a number of an array without axes.
+    spare, allowed = np.asarray(measured - predicted), _allowed(check, predicted)
+    moves = (np.asarray(size * sign) for sign in (1.0, -1.0))
+    return max(_noticed(check, spare, move, allowed) for move in moves)
 
 
 def _allowed(check: Check, predicted: np.ndarray) -> np.ndarray:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ..papers import Check, Outcome
+from ._records import Record, record_summary, statements_html
 from ._text import (
     SIGNS,
     anchor,
@@ -68,16 +69,40 @@ def overview_html(outcomes: Sequence[Outcome]) -> str:
     return f'<ul class="overview">{"".join(links)}</ul>'
 
 
-def claims_html(outcomes: Sequence[Outcome], figures: set[str], claims: set[str]) -> str:
+def claims_html(
+    outcomes: Sequence[Outcome],
+    figures: set[str],
+    claims: set[str],
+    records: Sequence[Record] = (),
+) -> str:
     """The table of claims, with the checks of each in a section that folds away.
 
     **Arguments:**
 
     - `figures`, `claims`: the names of all figures and the ids of all claims on this page, for
       links to them.
+    - `records`: what was measured elsewhere.
     """
-    rows = "".join(_row(outcome, figures, claims) for outcome in outcomes)
+    recorded = {record.claim: record for record in records}
+    rows = "".join(
+        _row(outcome, figures, claims, recorded.get(outcome.claim.id)) for outcome in outcomes
+    )
     return f'<table class="claims">{_head(_CLAIM_COLUMNS)}{rows}</table>'
+
+
+def recorded_html(records: Sequence[Record], claims: set[str]) -> str:
+    """The records of claims that are not in the table."""
+    others = [record for record in records if record.claim not in claims]
+    return statements_html(others, [_recorded(record) for record in others])
+
+
+def _recorded(record: Record) -> str:
+    """A record: one line that unfolds into its checks and settings."""
+    rows = "".join(_check_row(check) for check in record.checks)
+    table = f'<table class="checks">{_head(_CHECK_COLUMNS)}<tbody>{rows}</tbody></table>'
+    settings = record.outcome["config"] | {"command": record.command} | record.info.versions
+    body = (table if rows else "") + config_html(settings)
+    return f'<details class="recorded"><summary>{record_summary(record)}</summary>{body}</details>'
 
 
 def _head(columns: Mapping[str, str]) -> str:
@@ -93,7 +118,9 @@ def _cells(columns: Mapping[str, str], *contents: str) -> str:
     )
 
 
-def _row(outcome: Outcome, figures: set[str], claims: set[str]) -> str:
+def _row(
+    outcome: Outcome, figures: set[str], claims: set[str], record: Record | None = None
+) -> str:
     worst, verdict = outcome.worst, outcome.verdict
     shown = ("–", "–", "–")
     if worst is not None:
@@ -107,7 +134,8 @@ def _row(outcome: Outcome, figures: set[str], claims: set[str]) -> str:
     row = _cells(_CLAIM_COLUMNS, badge, statement, *shown, duration(outcome.seconds))
     return (
         f'<tbody id="{anchor("claim", outcome.claim.id)}" class="{verdict}"><tr>{row}</tr>'
-        f'<tr class="more"><td colspan="6">{_details(outcome)}</td></tr></tbody>'
+        f'<tr class="more"><td colspan="6">{_details(outcome)}'
+        f"{'' if record is None else _recorded(record)}</td></tr></tbody>"
     )
 
 

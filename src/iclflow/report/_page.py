@@ -2,16 +2,14 @@
 
 import base64
 import dataclasses
-import datetime
-import os
-import platform
 from collections.abc import Sequence
-from importlib.metadata import version
 from importlib.resources import files
 from typing import Any
 
 from ..papers import PAPERS, SUBJECTS, Claim, Outcome
-from ._claims import claims_html, config_html, counts_html, overview_html
+from ._claims import claims_html, config_html, counts_html, overview_html, recorded_html
+from ._info import RunInfo
+from ._records import Record
 from ._text import anchor, duration, escape, left_out_text
 
 # Folded sections are open on paper. The page must work from a file, so its script is inside it.
@@ -21,39 +19,6 @@ _SCRIPT = (
     "addEventListener('afterprint',()=>document.querySelectorAll('details')"
     ".forEach(d=>{d.open=d.dataset.was==='true'}));"
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class RunInfo:
-    """Where, when and how the numbers of a report were computed."""
-
-    date: str
-    tier: str
-    falsify: bool
-    seconds: float
-    machine: str
-    versions: dict[str, str]
-
-    @staticmethod
-    def of_this_machine(tier: str, falsify: bool, seconds: float) -> "RunInfo":
-        import jax
-
-        device = jax.devices()[0]
-        words = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
-        if device.platform != "cpu":
-            words += f", {device.device_kind}"
-        return RunInfo(
-            date=datetime.datetime.now().astimezone().isoformat(sep=" ", timespec="seconds"),
-            tier=tier,
-            falsify=falsify,
-            seconds=seconds,
-            machine=words,
-            versions={
-                "iclflow": version("iclflow"),
-                "Python": platform.python_version(),
-                **{name: version(name) for name in ("jax", "diffrax", "numpy", "scipy")},
-            },
-        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,6 +49,7 @@ def render_report(
     figures: Sequence[ReportFigure],
     info: RunInfo,
     left_out: Sequence[Claim] = (),
+    records: Sequence[Record] = (),
 ) -> str:
     """The whole page as HTML, with styles and images inside.
 
@@ -93,13 +59,15 @@ def render_report(
     - `figures`: the figures below them.
     - `info`: where, when and how the results were computed.
     - `left_out`: claims of slower tiers, which were not computed.
+    - `records`: what was measured elsewhere.
     """
     style = files("iclflow.report").joinpath("page.css").read_text(encoding="utf-8")
     names, ids = {figure.name for figure in figures}, {o.claim.id for o in outcomes}
     papers = [paper for paper in PAPERS if any(o.claim.paper == paper for o in outcomes)]
     sections = "".join(
         f'<section id="{paper}"><h2>{escape(_heading(paper))}</h2>'
-        f"{claims_html([o for o in outcomes if o.claim.paper == paper], names, ids)}</section>"
+        f"{claims_html([o for o in outcomes if o.claim.paper == paper], names, ids, records)}"
+        f"{recorded_html([r for r in records if r.claim.startswith(f'{paper}/')], ids)}</section>"
         for paper in papers
     )
     rest = f"<p>{escape(left_out_text(left_out))}</p>" if left_out else ""
@@ -112,7 +80,8 @@ def render_report(
         "<title>iclflow: claims and what was measured</title>"
         f"<style>{style}</style></head><body>"
         f"<header><h1>How attention learns in context: claims, computed</h1>{_header(info)}"
-        f"{_whose(outcomes)}{counts_html(outcomes)}{rest}{_contents(papers, figures)}"
+        f"{_recorded_note(records)}{_whose(outcomes)}{counts_html(outcomes)}{rest}"
+        f"{_contents(papers, figures)}"
         f"{overview_html(outcomes)}</header>"
         f"<main>{sections}{gallery}</main>"
         f"<script>{_SCRIPT}</script></body></html>\n"
@@ -128,9 +97,19 @@ def _header(info: RunInfo) -> str:
     )
     versions = ", ".join(f"{name} {number}" for name, number in info.versions.items())
     return (
-        f"<p>Every number on this page was computed in one run, on {escape(info.date)}, in "
+        f"<p>The numbers on this page were computed in one run, on {escape(info.date)}, in "
         f"{escape(duration(info.seconds))}, at tier “{escape(info.tier)}”.</p>"
         f'<p class="source">{escape(info.machine)} · {escape(versions)}</p>{bent}'
+    )
+
+
+def _recorded_note(records: Sequence[Record]) -> str:
+    if not records:
+        return ""
+    machines = ", ".join(dict.fromkeys(record.info.machine for record in records))
+    return (
+        f"<p>Only what is marked “recorded elsewhere” was not: {len(records)} claims of the tier "
+        f"“paper”, on {escape(machines)}. <code>iclflow verify --recorded</code> repeats them.</p>"
     )
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from ..files import write_own
 from ..papers import FIGURES, Claim, Outcome
-from ..report import ReportFigure, RunInfo, render_report
+from ..report import Record, ReportFigure, RunInfo, render_report
 from ._gallery import figure_files
+from ._record import compare
 
 # The page, and the same as data.
 PAGES = ("report.html", "claims.json")
@@ -24,6 +25,8 @@ class Report:
     - `files`: the files of the figures that could be drawn, by name.
     - `info`: where, when and how the results were computed.
     - `left_out`: claims of slower tiers that would have been selected too.
+    - `records`: what was measured elsewhere, by claim: of the selected claims and of those that
+      were left out.
     """
 
     outcomes: tuple[Outcome, ...]
@@ -31,6 +34,7 @@ class Report:
     files: dict[str, bytes]
     info: RunInfo
     left_out: tuple[Claim, ...]
+    records: dict[str, Record] = dataclasses.field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -62,11 +66,18 @@ class Report:
             "verdicts": dict(self.verdicts),
             "claims": [outcome.as_json() for outcome in self.outcomes],
             "left_out": [{"id": claim.id, "tier": claim.tier} for claim in self.left_out],
+            "recorded": [record.as_json() for record in self.records.values()],
             "figures": [
                 {"name": f.name, "seconds": round(f.seconds, 3), "problem": f.problem}
                 for f in self.figures
             ],
         }
+
+    def differences(self) -> dict[str, tuple[str, str]]:
+        """How the outcomes compare with their records, by claim; only the paper tier has records
+        of the same size."""
+        own = {outcome.claim.id: outcome for outcome in self.outcomes}
+        return {id: compare(own[id], record) for id, record in self.records.items() if id in own}
 
     def json_text(self) -> str:
         """The report as JSON."""
@@ -75,7 +86,9 @@ class Report:
 
     def html(self) -> str:
         """The report as one self-contained HTML page."""
-        return render_report(self.outcomes, self.figures, self.info, self.left_out)
+        return render_report(
+            self.outcomes, self.figures, self.info, self.left_out, tuple(self.records.values())
+        )
 
     def write(self, folder: Path) -> Path:
         """Writes the page, the data and the figures, and returns the page; figures of an earlier

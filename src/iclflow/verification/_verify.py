@@ -14,6 +14,7 @@ from ..runtime import Progress, hide_progress, show_progress
 from ..store import result_folder
 from ._gallery import figure_files, read_figures
 from ._jobs import Result, Settings, compute, default_jobs, topics_of
+from ._record import read_records
 from ._report import PAGES, Report
 
 
@@ -62,7 +63,9 @@ def verify(
             outcomes, figures = _compute(chosen, names, settings, jobs, tell, each)
             files = read_figures(figures, settings.figures)
         info = RunInfo.of_this_machine(tier, falsify, time.perf_counter() - begin)
-        report = Report(tuple(outcomes), tuple(figures), files, info, left_out)
+        about = {claim.id for claim in (*chosen, *left_out)}
+        records = {} if falsify else {id: r for id, r in read_records().items() if id in about}
+        report = Report(tuple(outcomes), tuple(figures), files, info, left_out, records)
         if out is not None:
             report.write(folder)
     return report
