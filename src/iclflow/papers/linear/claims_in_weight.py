@@ -47,9 +47,9 @@ def in_context_and_in_weight(lab: Lab) -> Checks:
     drops when, and after 4 001 steps train and in-context test loss are where, the exact flow
     on the mixture has them.""",
     source="code: README --icl, plot_loss",
-    tolerance_reason="""Moments of 5 000 sequences are off by a few per cent, and drop times and
-    losses as much: means over data sets are held to four standard errors. The flow is far from its
-    end for small p.""",
+    tolerance_reason="""Of 5 000 sequences 60 features are learned by heart: 1.2 % of the losses.
+    Drop times of one data set are off by a few per cent, and their mean over data sets by half of
+    that: 3 %. The flow is far from its end for small p.""",
     figures=("linear/in-weight",),
     tier="paper",
 )
@@ -60,8 +60,7 @@ def in_weight_curves(lab: Lab) -> Checks:
     lab.note(**AUTHORS_MIXTURE, data_sets=sets)
     exact, drawn = mixture_curves(lab, sets)
     for i, name in enumerate(("drop time", "train loss", "in-context test loss")):
-        error = drawn[i].std(axis=1, ddof=1) / sets**0.5
-        yield lab.sampled(f"{name} at each p", exact[i], drawn[i].mean(axis=1), error)
+        yield lab.relative(f"{name} at each p", exact[i], drawn[i].mean(axis=1), 0.03)
 
 
 @claim(

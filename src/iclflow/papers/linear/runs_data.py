@@ -312,7 +312,7 @@ def mixture_curves(lab: Lab, sets: int) -> tuple[np.ndarray, np.ndarray]:
 
     def measure(run: Trajectory, clock: float) -> list[float]:
         levels = [run.losses[0], run.losses[-1]]
-        half = clock * analysis.drop_times(run.times, run.losses, levels=levels)[0]
+        half = clock * analysis.drop_times(run, levels=levels)[0]
         return [half, float(run.losses[-1]), float(in_context(run.final))]
 
     exact = np.array([measure(run, 1.0) for run in flows]).T
