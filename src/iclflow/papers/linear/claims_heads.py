@@ -153,7 +153,8 @@ def equal_norms(lab: Lab) -> Checks:
     tolerance_reason="""Started where the head has 10 % of its size, the equation is off by what the
     head has of other components and by the drift of the heads already learned: 1 % of its final
     size in median over seeds at s = 1e-4. Started at v = 10 s it takes the head for aligned, and
-    is early by 2.5 % of the time that is left at most; an idle head of the same weights takes that
+    is early by a few per cent of the time that is left, a median over seeds that spread from 0 to
+    50 %, so that it is known to 2 %: 5 %. An idle head of the same weights takes that
     time to 1e-4, in the limit of small weights.""",
     figures=("linear/staircase-3b",),
 )
@@ -180,4 +181,4 @@ def scalar_ode_in_training(lab: Lab) -> Checks:
         name = f"drop {drop + 1}: time from v = 10 s to half of it, over that of an idle head"
         yield lab.relative(name, 1.0, np.median(ratios), 1e-4)
         name = f"drop {drop + 1}: time of Eq. 21 from v = 10 s to half of it, over measured, median"
-        yield lab.relative(name, 1.0, np.median(by_equation), 0.025)
+        yield lab.relative(name, 1.0, np.median(by_equation), 0.05)

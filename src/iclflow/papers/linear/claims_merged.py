@@ -141,7 +141,7 @@ def white_random_starts(lab: Lab) -> Checks:
             shifts[i].append(half - by_paper)
             predicted[i].append(np.log(squares / (2 * start)) / 4)
     for i, scale in enumerate(scales[1:], 1):
-        yield Check(f"A − σI at s = {scale:g}", 0.0, max(off[i]), 1e-3, scale=1.0)
+        yield lab.close(f"A − σI at s = {scale:g}", 0.0, max(off[i]), 1e-3, scale=1.0)
         yield Check(f"error of σ(t) at s = {scale:g}", 0.0, max(errors[i]), 1e-3, scale=1.0)
     medians = [float(np.median(each)) for each in off]
     falls = [small < large for large, small in zip(medians, medians[1:])]
