@@ -2,7 +2,9 @@ import numpy as np
 import pytest
 
 from iclflow.tasks import LinearRegression
+from iclflow.theory._idle_head import as_rank_one, idle_heads_after
 from iclflow.theory._learning_order import (
+    first_drop_time,
     log_plateau_slope,
     rank_plateaus,
     single_head_flow,
@@ -94,6 +96,28 @@ def test_plateaus_between_heads_grow_as_the_inverse_of_the_weights():
     # Ten times smaller weights: ten times as long, against a fraction more.
     np.testing.assert_allclose(ratio[[0, 2]], 10, rtol=0.2)
     assert np.all(ratio[[1, 3]] < 3)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 4])
+def test_an_idle_head_of_rank_r_moves_its_value_as_one_of_rank_one(rank):
+    v, K, Q = gaussian(3, 1e-3, 3, 4, rank)
+    # The largest drive gives blow-up times of 2000 and more: at 1500 heads have grown twofold.
+    flow = Flow(problem(FOUR), v, K, Q, end=1500)
+    found, _, _ = idle_heads_after(1500.0, v, *as_rank_one(K, Q), np.square(FOUR))
+    # A of 1e-8 feeds back on the drive.
+    np.testing.assert_allclose(found, flow.weights(1500.0)[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 4])
+def test_the_first_drop_of_any_rank_follows_from_the_initial_weights(rank):
+    errors = []
+    for size in (1e-2, 1e-3):
+        v, K, Q = gaussian(5, size, 3, 4, rank)
+        flow = Flow(problem(FOUR), v, K, Q, end=60 / size, rtol=1e-9)
+        measured = flow.drop_times(plateau_losses(TASK)[:2])[0]
+        errors.append(abs(first_drop_time(TASK, v, K, Q) / measured - 1))
+    # The limit of small weights: the error falls with them.
+    assert errors[1] < 2e-3 and errors[1] < errors[0]
 
 
 @pytest.mark.parametrize(

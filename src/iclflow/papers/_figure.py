@@ -43,7 +43,7 @@ FIGURES: Registry[Figure] = _Figures("figures")
 
 
 def figure(
-    name: str, title: str, caption: str, number: int | None = None
+    name: str, title: str, caption: str, number: int | str | None = None
 ) -> Callable[[Callable[[Lab], Drawing]], Callable[[Lab], Drawing]]:
     """Registers the function that draws a figure.
 

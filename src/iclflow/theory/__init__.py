@@ -10,6 +10,7 @@ from ._cascade import Staircase as Staircase
 from ._cascade import cascade as cascade
 from ._cascade import plateau_fraction as plateau_fraction
 from ._cascade import staircase as staircase
+from ._idle_head import as_rank_one as as_rank_one
 from ._idle_head import blow_up_times as blow_up_times
 from ._idle_head import idle_head_weights as idle_head_weights
 from ._idle_head import idle_heads_after as idle_heads_after
@@ -26,6 +27,7 @@ from ._learning_order import LearningOrder as LearningOrder
 from ._learning_order import RankPlateau as RankPlateau
 from ._learning_order import SingleHead as SingleHead
 from ._learning_order import Visit as Visit
+from ._learning_order import first_drop_time as first_drop_time
 from ._learning_order import learning_order as learning_order
 from ._learning_order import log_plateau_slope as log_plateau_slope
 from ._learning_order import rank_plateaus as rank_plateaus

@@ -1,4 +1,4 @@
-"""The exact motion of a rank-one head that has not learned anything yet, from any weights.
+"""The exact motion of a head that has not learned anything yet, from any weights.
 
 While a head is small, it feels a constant diagonal drive e_d: the growth rates of the components
 that are not learned yet. With η = ∫ v dt/τ its weights are k_d ± q_d = (k_d ± q_d)₀ exp(±e_d η) and
@@ -87,6 +87,23 @@ def idle_heads_after(
         raise Refusal(f"`elapsed` = {elapsed}: must not be negative.")
     v, k, q = _after(elapsed / tau, *_arrays(v, k, q, drive))
     return np.asarray(v), np.asarray(k), np.asarray(q)
+
+
+def as_rank_one(
+    K: Float[ArrayLike, "H D R"], Q: Float[ArrayLike, "H D R"]
+) -> tuple[Float[np.ndarray, "H D"], Float[np.ndarray, "H D"]]:
+    """k and q of heads of rank one whose v moves as that of idle heads of rank R.
+
+    V(η) depends on the keys and queries along component d only through |k_d ± q_d|, lengths over
+    the R columns.
+
+    **Arguments:**
+
+    - `K`, `Q`: weights at time 0, in the eigenbasis.
+    """
+    K, Q = (np.asarray(x, dtype=np.float64) for x in (K, Q))
+    plus, minus = (np.linalg.norm(x, axis=-1) for x in (K + Q, K - Q))
+    return (plus + minus) / 2, (plus - minus) / 2
 
 
 def _arrays(*weights) -> tuple[Array, ...]:

@@ -22,8 +22,10 @@ from jaxtyping import ArrayLike, Float
 from ..errors import Refusal
 from ..tasks import LinearRegression
 from ._check import Times, check_whole
+from ._idle_head import as_rank_one, blow_up_times
 from ._integrate import integrate
 from ._moments import Normaliser, commute, moments
+from ._separate_dynamics import drop_offset
 from ._separate_hessian import escape_directions_of, layout_index
 from ._separate_modes import Modes, check_room, modes
 
@@ -144,6 +146,29 @@ def log_plateau_slope(
     found = _order_modes(task, normaliser)
     learned = check_whole("learned", learned, 0, found.count - 1)
     return _log_slope(found, check_whole("rank", rank), learned)
+
+
+def first_drop_time(
+    task: LinearRegression,
+    v: Float[ArrayLike, " H"],
+    K: Float[ArrayLike, "H D R"],
+    Q: Float[ArrayLike, "H D R"],
+    normaliser: Normaliser = "context",
+    tau: float = 1.0,
+) -> float:
+    """The half-drop time of the first component from initial weights of any rank, min T − 1.2534
+    τ/(e a^⅓), T being the blow-up time of each head; exact in the limit of small weights.
+
+    **Arguments:**
+
+    - `v`, `K`, `Q`: weights at t = 0.
+    """
+    found = _order_modes(task, normaliser)
+    along = (np.einsum("dj,hdr->hjr", found.left, np.asarray(w, np.float64)) for w in (K, Q))
+    k, q = as_rank_one(*along)
+    width = 1 / (found.growth_rates[0] * np.cbrt(found.strengths[0]))
+    times = blow_up_times(v, k, q, found.growth_rates)
+    return float(tau * (np.min(times) + drop_offset() * width))
 
 
 def single_head_rate(

@@ -5,13 +5,14 @@
 # fmt: off
 ORDER = {
     "claims": (
-        "network", "merged", "separate", "order", "cascade", "algorithm", "rank", "scale",
+        "network", "merged", "separate", "order", "cascade", "heads", "algorithm", "rank", "scale",
         "softmax", "in_weight",
     ),
     "figures": (
-        "merged", "landscape-merged", "white", "merged-drop-times", "staircase",
-        "landscape-separate", "order", "order-by-growth", "scalar-ode", "cascade", "heads",
-        "rank", "pcr", "context", "softmax", "in-weight", "scale", "lazy", "rich-to-lazy",
+        "merged", "landscape-merged", "white", "merged-drop-times", "staircase", "staircase-3b",
+        "staircase-3c", "landscape-separate", "order", "order-by-growth", "scalar-ode", "cascade",
+        "heads", "rank", "rank-others", "rank-mechanism", "pcr", "context", "softmax", "in-weight",
+        "scale", "lazy", "rich-to-lazy",
     ),
 }
 # fmt: on

@@ -51,8 +51,8 @@ def check_conserved(
     allowed = given.tolerance(1e-6, lambda: _allowed_drift(given, size))
     before, after = map(conserved, ends)
     for name, value in before.items():
-        # Conserved quantities are differences of squares and may be zero: 3 % of a square is wrong.
-        yield lab.close(name, value, after[name], allowed, wrong=value + 0.03 * size)
+        # Conserved quantities are differences of squares and may be zero.
+        yield lab.close(name, value, after[name], allowed, scale=size)
 
 
 def _allowed_drift(given: Given, size: float) -> float:

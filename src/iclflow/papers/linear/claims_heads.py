@@ -2,12 +2,13 @@
 
 import numpy as np
 
-from ... import theory
-from .. import Check, Checks, Lab, claim
+from ... import analysis, theory
+from .. import Check, Checks, Inconclusive, Lab, claim
 from .runs import FOUR, four_components
 from .runs_heads import (
     AUTHORS_HEADS,
     AUTHORS_SIZE,
+    SMALL_SCALES,
     authors_durations,
     growth_after,
     heads_on_plateau,
@@ -40,24 +41,25 @@ def learning_time(lab: Lab) -> Checks:
 
 @claim(
     "linear/later-plateaus",
-    """From small weights, each plateau lasts longer than the one before in at least half of the
-    seeds.""",
+    "From small weights, later plateaus last longer: in the median over seeds each does.",
     source="Section 4.3; Figure 3a (later plateaus last longer)",
-    tier="paper",
-    tolerance_reason="""Shares of seeds in the authors' setting: four standard errors below one half
-    count as below it.""",
+    tolerance_reason="""An order of medians over seeds in the authors' setting. The shares of seeds,
+    with their intervals, are among the settings.""",
     corrected_by="linear/plateau-durations",
     figures=("linear/staircase",),
 )
 def later_plateaus(lab: Lab) -> Checks:
-    """The share of seeds in which plateau m + 1 is longer than plateau m."""
-    seeds = lab.scaled(64, 256, 1024)
-    lab.note(**FOUR, **_AUTHORS, seeds=seeds)
-    longer = np.diff(authors_durations(lab, seeds).measured, axis=1) > 0
-    allowed = 4 * 0.5 / seeds**0.5
-    for m, share in enumerate(longer.mean(axis=0)):
-        name = f"share of seeds in which plateau {m + 1} is longer than plateau {m}"
-        yield lab.at_least(name, 0.5, share, allowed)
+    """Medians of durations, and the share of seeds in which each is longer than the one before."""
+    seeds = lab.scaled(16, 64, 1024)
+    durations = authors_durations(lab, seeds).measured
+    longer = np.diff(durations, axis=1) > 0
+    hits = [*longer.sum(axis=0).tolist(), int(longer.all(axis=1).sum())]
+    names = ("1 after 0", "2 after 1", "3 after 2", "all three")
+    shares = {name: (each, *analysis.wilson(each, seeds)) for name, each in zip(names, hits)}
+    lab.note(**FOUR, **_AUTHORS, seeds=seeds, seeds_in_which_longer_and_interval=shares)
+    rises = np.diff(np.median(durations, axis=0)) > 0
+    name = "whether plateaus 1, 2, 3 last longer than those before, medians"
+    yield lab.equal(name, [True] * 3, rises.tolist())
 
 
 @claim(
@@ -66,8 +68,8 @@ def later_plateaus(lab: Lab) -> Checks:
     median over seeds plateaus last longer from plateau 1 on.""",
     source="Section 4.3; durations derived in docs/theory/linear.md",
     tolerance_reason="""Predictions are the limit of small weights. At the authors' weights, 0.03 in
-    our units, durations are off by a few per cent, and by more where two heads nearly tie: 5 % of
-    each median over seeds.""",
+    our units, durations of single seeds are off by a few per cent, and by more where two heads
+    nearly tie; errors of both signs leave 1 % in the median over seeds.""",
     figures=("linear/staircase",),
 )
 def median_durations(lab: Lab) -> Checks:
@@ -77,11 +79,13 @@ def median_durations(lab: Lab) -> Checks:
     found = authors_durations(lab, seeds)
     # A few seeds start with a head that is too large for the limit of small weights.
     known = np.isfinite(found.predicted).all(axis=1)
-    yield lab.at_least("share of seeds with a prediction", 0.9, known.mean())
-    predicted, measured = (np.median(each[known], axis=0) for each in found)
-    yield lab.relative("median durations", predicted, measured, 0.05, wrong=1.15 * predicted)
-    steps = np.median(np.diff(np.log(found.measured), axis=1), axis=0)[1:] > 0
-    yield lab.equal("plateaus 2 and 3 last longer than those before", [True, True], steps)
+    if known.mean() < 0.9:
+        raise Inconclusive(f"theory applies to {known.mean():.0%} of the seeds")
+    ratio = np.median(found.measured[known] / found.predicted[known], axis=0)
+    lab.note(medians=np.round(np.median(found.measured, axis=0), 1).tolist())
+    yield lab.relative("durations over predicted ones, medians", np.ones(4), ratio, 0.01)
+    rises = np.diff(np.median(found.measured, axis=0))[1:] > 0
+    yield lab.equal("plateaus 2 and 3 last longer than those before", [True, True], rises)
 
 
 @claim(
@@ -91,25 +95,28 @@ def median_durations(lab: Lab) -> Checks:
     source="Eq. 20; Figure 3c",
     tolerance_reason="""Idle heads and misalignment fall with the initial weights s: medians over
     seeds are below 1 % at s = 1e-4.""",
-    figures=("linear/staircase",),
+    figures=("linear/staircase-3c",),
 )
 def plateau_weights(lab: Lab) -> Checks:
-    """Medians over seeds in the middle of each plateau, at two sizes of initial weights."""
-    scales, seeds = (1e-2, 1e-4), lab.scaled(8, 16, 64)
-    lab.note(**FOUR, heads=4, scales=scales, seeds=seeds)
-    task = four_components()
-    sizes = np.cbrt(np.diag(theory.optimal_matrix(task)))
+    """Medians over seeds in the middle of each plateau, at four sizes of initial weights."""
+    seeds = lab.scaled(8, 16, 64)
+    lab.note(**FOUR, heads=4, scales=SMALL_SCALES, seeds=seeds)
+    sizes = np.cbrt(np.diag(theory.optimal_matrix(four_components())))
     for m in range(1, 5):
-        large, small = (heads_on_plateau(small_ensemble(lab, s, seeds), m) for s in scales)
-        values = np.median(small.values, axis=0)
+        found = [heads_on_plateau(small_ensemble(lab, s, seeds), m) for s in SMALL_SCALES]
+        values = np.median(found[-1].values, axis=0)
         yield lab.relative(f"v on plateau {m}", sizes[:m], values, 0.01)
-        rest = {"misalignment": (large.misalignment, small.misalignment)}
+        rest = {
+            "misalignment": [np.median(each.misalignment) for each in found],
+            "error of v": [np.median(np.abs(each.values / sizes[:m] - 1).max(1)) for each in found],
+        }
         if m < 4:
-            rest["largest idle v"] = (large.idle, small.idle)
-        for name, (at_large, at_small) in rest.items():
-            yield lab.at_most(f"{name} on plateau {m}", 0.01, np.median(at_small))
-            ratio = np.median(at_small) / np.median(at_large)
-            yield lab.at_most(f"{name} on plateau {m} falls with s", 1.0, ratio)
+            rest["largest idle v"] = [np.median(each.idle) for each in found]
+        for name, medians in rest.items():
+            yield lab.close(f"{name} on plateau {m}", 0.0, medians[-1], 0.01, scale=1.0)
+            if m < 4:  # on the last plateau they fall with time, whatever the start
+                falls = (np.diff(medians) < 0).tolist()
+                yield lab.equal(f"{name} on plateau {m} falls with s", [True] * 3, falls)
 
 
 @claim(
@@ -132,32 +139,46 @@ def equal_norms(lab: Lab) -> Checks:
                 [v, *(np.linalg.norm(np.asarray(w)[..., 0], axis=1) for w in (c.K, c.Q))]
             )
             spread.append(np.ptp(sizes, axis=0)[v > 0.5].max())
-        yield lab.at_most(f"largest difference at s = {scale}", 30 * scale**2, max(spread))
+        # Learned weights are of order one.
+        name = f"largest difference at s = {scale}"
+        yield lab.close(name, 0.0, max(spread), 30 * scale**2, scale=1.0)
 
 
 @claim(
     "linear/scalar-ode-in-training",
     """From small random weights the value weight that grows at each drop follows
-    τ dv/dt = λ²v² − λ³[1 + (1 + tr Λ/λ)/N]v⁵.""",
-    source="Eq. 21; Figure 3b",
+    τ dv/dt = λ²v² − λ³[1 + (1 + tr Λ/λ)/N]v⁵, once its head is aligned; before that the head moves
+    as an idle head of any direction.""",
+    source="Eq. 21; Figure 3b; idle heads derived in docs/theory/linear.md",
     tolerance_reason="""Started where the head has 10 % of its size, the equation is off by what the
     head has of other components and by the drift of the heads already learned: 1 % of its final
-    size in median over seeds at s = 1e-4.""",
-    figures=("linear/scalar-ode",),
+    size in median over seeds at s = 1e-4. Started at v = 10 s it takes the head for aligned, and
+    is early by a few per cent of the time that is left, a median over seeds that spread from 0 to
+    50 %, so that it is known to 2 %: 5 %. An idle head of the same weights takes that
+    time to 1e-4, in the limit of small weights.""",
+    figures=("linear/staircase-3b",),
 )
 def scalar_ode_in_training(lab: Lab) -> Checks:
-    """The largest error of v(t)/a^⅓ after the start, for each drop of each seed."""
-    seeds = lab.scaled(8, 16, 64)
-    lab.note(**FOUR, heads=4, scale=1e-4, seeds=seeds, started_at=0.1)
-    modes = theory.modes(four_components())
+    """The error of v(t)/a^⅓ and the time to the half-drop, for each drop of each seed."""
+    seeds, scale = lab.scaled(8, 16, 64), 1e-4
+    lab.note(**FOUR, heads=4, scale=scale, seeds=seeds, started_at=("0.1 a^⅓", "10 s"))
+    modes, bend = theory.modes(four_components()), float(lab.predict(1.0))
     for drop in range(4):
-        errors = []
+        errors, ratios, by_equation = [], [], []
         rate, strength = modes.growth_rates[drop], modes.strengths[drop]
-        for run in small_ensemble(lab, 1e-4, seeds):
-            times, grown, size = growth_after(run, drop, 0.1)
-            start = float(grown[0] * size)
-            curve = theory.aligned_value(
-                times - times[0], start, rate * float(lab.predict(1.0)), strength
-            )
-            errors.append(np.max(np.abs(curve / size - grown)))
-        yield Check(f"drop {drop + 1}: error of v/a^⅓, median", 0.0, np.median(errors), 0.01)
+        for run in small_ensemble(lab, scale, seeds):
+            found = growth_after(run, drop, 0.1 * np.cbrt(strength))
+            start = float(found.grown[0] * found.size)
+            times = found.times - found.times[0]
+            curve = theory.aligned_value(times, start, rate * bend, strength)
+            errors.append(np.max(np.abs(curve / found.size - found.grown)))
+            found = growth_after(run, drop, 10 * scale)
+            ratios.append(found.left / found.left_idle)
+            start = float(found.grown[0] * found.size)
+            by_equation.append(theory.aligned_drop_time(start, rate, strength) / found.left)
+        name = f"drop {drop + 1}: error of v/a^⅓ from 10 % on, median"
+        yield Check(name, 0.0, np.median(errors), 0.01, scale=1.0)
+        name = f"drop {drop + 1}: time from v = 10 s to half of it, over that of an idle head"
+        yield lab.relative(name, 1.0, np.median(ratios), 1e-4)
+        name = f"drop {drop + 1}: time of Eq. 21 from v = 10 s to half of it, over measured, median"
+        yield lab.relative(name, 1.0, np.median(by_equation), 0.05)

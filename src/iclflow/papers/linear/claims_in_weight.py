@@ -5,8 +5,18 @@ import numpy as np
 from ... import theory
 from ...tasks import in_context_in_weight
 from .. import Checks, Lab, claim
-from .runs import white_settings, white_task
-from .runs_data import END, FRACTIONS, block_sizes, escaping_runs, in_weight_runs, test_losses
+from .runs import FOUR, white_settings, white_task
+from .runs_data import (
+    AUTHORS_MIXTURE,
+    END,
+    FRACTIONS,
+    block_sizes,
+    escaping_runs,
+    in_weight_runs,
+    label_blocks,
+    mixture_curves,
+    test_losses,
+)
 
 
 @claim(
@@ -32,6 +42,49 @@ def in_context_and_in_weight(lab: Lab) -> Checks:
 
 
 @claim(
+    "linear/in-weight-curves",
+    """In the authors' run on 5 000 sequences with a share p = 0.2 … 1 of random tasks, the loss
+    drops when, and after 4 001 steps train and in-context test loss are where, the exact flow
+    on the mixture has them.""",
+    source="code: README --icl, plot_loss",
+    tolerance_reason="""Of 5 000 sequences 60 features are learned by heart: 1.2 % of the losses.
+    Drop times of one data set are off by a few per cent, and their mean over data sets by half of
+    that: 3 %. The flow is far from its end for small p.""",
+    figures=("linear/in-weight",),
+    tier="paper",
+)
+def in_weight_curves(lab: Lab) -> Checks:
+    """Gradient descent from the authors' weights on drawn mixtures, beside exact flows."""
+    sets = lab.scaled(2, 16, 16)
+    lab.note(**white_settings(0.25), heads=8, fractions=FRACTIONS[1:], sequences=5000)
+    lab.note(**AUTHORS_MIXTURE, data_sets=sets)
+    exact, drawn = mixture_curves(lab, sets)
+    for i, name in enumerate(("drop time", "train loss", "in-context test loss")):
+        yield lab.relative(f"{name} at each p", exact[i], drawn[i].mean(axis=1), 0.03)
+
+
+@claim(
+    "linear/blocks-stay-zero",
+    """On mean-zero tasks the value row on x and the key row on y, started at zero, stay zero, and
+    the output is Σ v βᵀU x_q for merged and Σ v βᵀK Qᵀx_q for separate attention.""",
+    source="Sections 2.3, 2.4; Appendix F.1 (as cited there)",
+    tolerance_reason="""The population gradient of these blocks is zero while they are: only
+    rounding, which grows with the weights, moves them. In the output they are multiplied by sums
+    over tokens, of up to a hundred.""",
+)
+def blocks_stay_zero(lab: Lab) -> Checks:
+    """Exact flows with all blocks trainable, merged and of rank 1 and 2."""
+    lab.note(**FOUR, merged={"heads": 8, "scale": 1e-2}, separate={"heads": 4, "scale": 0.1})
+    for name, rank in (("merged", None), ("R = 1", 1), ("R = 2", 2)):
+        value, key, distance = label_blocks(lab, rank)
+        # Learned weights and predictions are of order one.
+        yield lab.close(
+            f"{name}: value row on x, key row on y", 0.0, [value, key], 1e-10, scale=1.0
+        )
+        yield lab.close(f"{name}: output without them", 0.0, distance, 1e-8, scale=1.0)
+
+
+@claim(
     "linear/in-weight-blocks",
     """With random task vectors alone only v and U move; any share of a fixed one moves the blocks u
     and h too.""",
@@ -46,10 +99,10 @@ def in_weight_blocks(lab: Lab) -> Checks:
     lab.note(**white_settings(0.25), heads=8, fractions=FRACTIONS, end=END)
     blocks = block_sizes(in_weight_runs(lab))
     sizes = np.maximum(blocks["u"], blocks["h"])
-    yield lab.close("u and h at p = 1", 0.0, sizes[-1], 1e-10, wrong=0.1)
+    yield lab.close("u and h at p = 1", 0.0, sizes[-1], 1e-10, scale=1.0)
     # A hundredth of the size of learned weights, and far above rounding.
-    least = np.full(len(sizes) - 1, 0.01)
-    yield lab.at_least("u and h at p < 1", least, sizes[:-1])
+    moved = (sizes[:-1] > 0.01).tolist()
+    yield lab.equal("whether u and h have moved, at p < 1", [True] * len(moved), moved)
 
 
 @claim(

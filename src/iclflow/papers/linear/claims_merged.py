@@ -26,6 +26,9 @@ from .runs import (
     merged_restarts,
     merged_seeds,
     white_config,
+    white_seeds,
+    white_settings,
+    white_task,
 )
 
 
@@ -35,8 +38,7 @@ from .runs import (
     at the loss of predicting zero, and the global minimum.""",
     source="Section 3.2",
     tolerance_reason="""Newton's method stops at a gradient below 1e-10; the loss is then exact to
-    the square of that over the curvature. Counts and indices are exact. A few restarts, at most one
-    in ten, may be caught where the gradient is small but not zero.""",
+    the square of that over the curvature. Counts and indices are exact.""",
     figures=("linear/landscape-merged",),
 )
 def merged_two_stationary_sets(lab: Lab) -> Checks:
@@ -45,6 +47,7 @@ def merged_two_stationary_sets(lab: Lab) -> Checks:
     saddles, minima = theory.merged_stationary_sets(task, heads)
     exact = risk(task, merged_model(1.0, heads))
     found = merged_restarts(lab)
+    require_converged(found)
     lab.note(**FOUR, heads=heads, restarts=found.words)
     losses = lab.predict(np.array([minima.loss, saddles.loss]))
     distance = np.min(np.abs(found.losses[:, None] - losses), axis=1)
@@ -52,24 +55,23 @@ def merged_two_stationary_sets(lab: Lab) -> Checks:
     at_zero = Attention(Merged.of(jnp.zeros(heads), jnp.zeros((heads, 4, 4))))
     v, U = theory.merged_minimum_point(task, np.ones(heads))
     at_minimum = Attention(Merged.of(jnp.asarray(v), jnp.asarray(U)))
-    yield Check("distance of the losses found from the two predicted", 0.0, distance.max(), 1e-9)
+    name = "distance of the losses found from the two predicted"
+    yield Check(name, 0.0, distance.max(), 1e-9, scale=saddles.loss)
     yield Check("losses reached", np.sort(losses), np.sort(found.distinct_losses()), 1e-9)
     yield lab.equal(
         "Hessian index at the saddle, at the minimum",
         (saddles.hessian_index, minima.hessian_index),
         tuple(analysis.hessian_spectrum(exact, m).index for m in (at_zero, at_minimum)),
-        wrong=(heads + 1, 1),
     )
     measured = analysis.hessian_spectrum(exact, at_minimum).nullity
     yield lab.equal("Hessian nullity at the minimum", minima.hessian_nullity, measured)
-    yield check_converged(lab, found)
 
 
-def check_converged(lab: Lab, restarts: analysis.StationaryPoints) -> Check:
-    """Checks that nearly all restarts ended at a stationary point: the others say nothing."""
-    share = len(restarts.losses) / restarts.started
-    name = f"share of restarts that converged ({restarts.words})"
-    return lab.at_least(name, 0.9, share)
+def require_converged(restarts: analysis.StationaryPoints) -> None:
+    """Refuses restarts of which more than one in ten did not end at a stationary point: those say
+    nothing, and what they missed is not known."""
+    if len(restarts.losses) < 0.9 * restarts.started:
+        raise Inconclusive(f"too few restarts converged: {restarts.words}")
 
 
 @claim_on_run(
@@ -103,7 +105,49 @@ def white_sigmoid(given: Given, lab: Lab) -> Checks:
     yield Check(f"loss at {len(run)} times", loss, run.losses, allowed)
     if given.own:
         off = np.abs(matrices - measured[:, None, None] * np.eye(dim)).max()
-        yield lab.close("A(t) − σ(t) I", 0.0, off, 1e-9, wrong=1e-3)
+        yield lab.close("A(t) − σ(t) I", 0.0, off, 1e-9, scale=best)
+
+
+@claim(
+    "linear/white-random-starts",
+    """For white inputs and small random weights A = σ(t) I, σ(t) the closed form of Eq. 10 shifted
+    in time by ln(w²_init/Σp²)/2√D, p_h being the growing part of head h.""",
+    source="Eq. 10; Appendix D.5 (as cited there); shift derived in docs/theory/linear.md",
+    tolerance_reason="""The closed form is the limit of small weights. What does not grow is of the
+    order of s² in A, and of s when it is multiplied by a grown part: 1e-3 at s = 1e-4.""",
+    figures=("linear/white",),
+)
+def white_random_starts(lab: Lab) -> Checks:
+    """σ(t), what is left of A beside it, and the shift, for random starts of three sizes."""
+    scales, seeds = (1e-3, 1e-4, 1e-6), lab.scaled(4, 16, 64)
+    lab.note(**white_settings(), heads=8, scales=scales, seeds=seeds)
+    task, bend = white_task(), float(lab.predict(1.0))
+    best = float(np.trace(theory.optimal_matrix(task))) / 4
+    off, errors, shifts, predicted = ([[] for _ in scales] for _ in range(4))
+    for i, scale in enumerate(scales):
+        for run in white_seeds(lab, scale, seeds):
+            first, matrices = run.at(0).circuits, run.coefficients()
+            sigma = np.trace(matrices, axis1=1, axis2=2) / 4
+            off[i].append(np.abs(matrices - sigma[:, None, None] * np.eye(4)).max() / best)
+            start = theory.white_initial_strength(task, first.v, first.U)
+            closed = theory.white_strength(task, run.times, start * bend)
+            errors[i].append(np.abs(closed - sigma).max() / best)
+            # Eq. 10 itself has w_init² = Σv² in the place of Σp²: compared half-way.
+            squares = float(np.sum(np.square(first.v)))
+            half = np.interp(best / 2, sigma, run.times)
+            by_paper = np.interp(
+                best / 2, theory.white_strength(task, run.times, squares / 2), run.times
+            )
+            shifts[i].append(half - by_paper)
+            predicted[i].append(np.log(squares / (2 * start)) / 4)
+    for i, scale in enumerate(scales[1:], 1):
+        yield lab.close(f"A − σI at s = {scale:g}", 0.0, max(off[i]), 1e-3, scale=1.0)
+        yield Check(f"error of σ(t) at s = {scale:g}", 0.0, max(errors[i]), 1e-3, scale=1.0)
+    medians = [float(np.median(each)) for each in off]
+    falls = [small < large for large, small in zip(medians, medians[1:])]
+    yield lab.equal("A − σI falls with s, medians", [True] * 2, falls)
+    # A share of the time √D/2 in which σ grows by a factor of e.
+    yield lab.close("shift at s = 1e-6, every seed", predicted[-1], shifts[-1], 2e-3, scale=0.25)
 
 
 def _drop_time(given: Given, run: Trajectory) -> float:

@@ -2,44 +2,46 @@
 
 import numpy as np
 
-from ... import theory
+from ... import analysis, theory
 from .. import Check, Checks, Given, Inconclusive, Lab, claim, on_run
 from .._needs import population
 from .checks_limits import normaliser_of
 from .needs import MERGED, large, learnable, not_large
-from .runs import FOUR, four_components, white_settings, white_task
+from .runs import FOUR, four_components, merged_seeds, white_settings, white_task
+from .runs_heads import SMALL_SCALES, plateau_durations
 from .runs_scale import (
     LAZY_RATIOS,
     MERGED_SCALES,
     RICH_TO_LAZY,
-    SEPARATE_SCALES,
     lazy_runs,
     merged_sharpness,
-    plateau_fractions,
     rich_to_lazy_runs,
 )
 
 
 @claim(
     "linear/scale-shortens-plateaus",
-    """Larger initial weights shorten every plateau: the share of the run off plateaus is
-    proportional to s, and the total time to 1/s.""",
-    source="Figure 6",
-    tolerance_reason="""Medians over seeds of quantities that spread by a factor of about two; the
-    share off plateaus must fall at every step down in scale, and at the end like s within 20 %.""",
+    """Larger initial weights shorten every plateau; from small ones each plateau lasts, and the
+    whole run takes, a time in proportion to 1/s.""",
+    source="summary: Figure 6; the law beyond the paper",
+    tolerance_reason="""Medians over seeds, each seed compared with itself. At s = 1e-3 the drops
+    themselves, and what heads have of other components, change durations by a few 1e-3.""",
     figures=("linear/scale",),
 )
 def scale_shortens_plateaus(lab: Lab) -> Checks:
-    """Share of time on plateaus against initialisation scale."""
-    seeds = lab.scaled(3, 6, 30)
-    lab.note(**FOUR, heads=5, scales=SEPARATE_SCALES, seeds=seeds)
-    off = 1 - plateau_fractions(lab, seeds)
-    ratios = off[1:] / off[:-1]
-    ratio = (off[-2] / SEPARATE_SCALES[-2]) / (off[-1] / SEPARATE_SCALES[-1])
-    name = "share off plateaus, over that at the next larger s"
-    yield lab.at_most(name, np.ones(len(ratios)), ratios)
-    name = "log₂ of (share off plateaus)/s, 0.01 against 0.003"
-    yield lab.close(name, 0.0, float(np.log2(ratio)), 0.25, wrong=np.log2(0.01 / 0.003))
+    """Durations of plateaus 0 … 3 and of the whole run, at six sizes of the same weights."""
+    seeds = lab.scaled(8, 16, 64)
+    scales = (0.3, 0.1, *SMALL_SCALES)
+    lab.note(**FOUR, heads=4, scales=scales, seeds=seeds)
+    durations = [plateau_durations(lab, scale, seeds) for scale in scales]
+    medians = np.median(durations, axis=1)
+    longer = (np.diff(medians, axis=0) > 0).T.tolist()
+    for m, each in enumerate(longer):
+        name = f"plateau {m}" if m < 4 else "whole run"
+        yield lab.equal(f"{name} is longer at each step down in s", [True] * len(each), each)
+    ratio = np.median(durations[-1] / durations[-2], axis=0)
+    name = "durations and whole run at s = 1e-4, over those at 1e-3"
+    yield lab.relative(name, np.full(5, scales[-2] / scales[-1]), ratio, 0.005)
 
 
 @claim(
@@ -59,7 +61,41 @@ def scale_delays_drop(lab: Lab) -> Checks:
     slope = (half[-1] - half[-2]) / np.log(MERGED_SCALES[-2] / MERGED_SCALES[-1])
     yield lab.close("delay for an e-fold", 1 / theory.growth_rate(four_components()), slope, 1e-3)
     rises = np.diff(sharpness)
-    yield lab.at_least("t₁₀/t₉₀ rises as s falls", np.zeros(len(rises)), rises)
+    yield lab.equal("t₁₀/t₉₀ rises as s falls", [True] * len(rises), (rises > 0).tolist())
+
+
+@claim(
+    "linear/time-to-leave",
+    """From small weights merged attention leaves zero after about (τ/‖Λ²‖) ln(1/w_init), w_init
+    being the initial norm of a layer: the ratio of the two tends to one as 1/ln(1/w_init).""",
+    source="Section 3.3; Appendix D.6.1 (as cited there)",
+    tolerance_reason="""An e-fold of smaller weights delays the drop by 1/‖Λ²‖, up to corrections of
+    the order of the weights, 1e-4 and below: 1e-3. What is left of the ratio is O(1)/ln(1/w_init),
+    a number that the initial weights give to the same accuracy.""",
+    figures=("linear/scale",),
+)
+def time_to_leave(lab: Lab) -> Checks:
+    """Half-drop times of every seed from weights of 1e-2 … 1e-8."""
+    scales, seeds = (1e-2, 1e-4, 1e-6, 1e-8), lab.scaled(4, 16, 64)
+    lab.note(**FOUR, heads=8, scales=scales, seeds=seeds)
+    task = four_components()
+    rate, levels = theory.growth_rate(task), [1.0, theory.optimal_loss(task)]
+    times, logs, predicted = [], [], []
+    for scale in scales:
+        runs = merged_seeds(lab, scale, seeds).runs
+        times.append([analysis.drop_times(run, levels=levels)[0] for run in runs])
+        first = [run.at(0).circuits for run in runs]
+        logs.append([-np.log(np.linalg.norm(each.v)) for each in first])
+        predicted.append([float(theory.drop_time(task, each.v, each.U)) for each in first])
+    slopes = np.diff(times, axis=0)[1:] / np.diff(logs, axis=0)[1:]
+    name = "delay for an e-fold, from 1e-4 down, every seed"
+    yield lab.relative(name, np.full(slopes.shape, 1 / rate), slopes, 1e-3)
+    ratios, limit = (
+        rate * np.asarray(each)[1:] / np.asarray(logs)[1:] for each in (times, predicted)
+    )
+    lab.note(ratio_at_each_scale=np.round(np.median(ratios, axis=1), 4).tolist())
+    name = "time × ‖Λ²‖ / ln(1/w_init) from 1e-4 down, every seed"
+    yield lab.relative(name, limit, ratios, 1e-3)
 
 
 # A run is lazy from this ratio of the initial kernel to the learned weights on.
@@ -102,8 +138,9 @@ def lazy_limit_on_run(given: Given, lab: Lab) -> Checks:
     """Very large initial weights make learning lazy: the loss decays as a sum of exponentials with
     the rates of a frozen kernel.""",
     source="Figure 6; rates beyond the paper",
-    tolerance_reason="""The deviation falls as (Hs²/‖A*‖)⁻²: at ratio 16 it is below 1e-3 of the way
-    down, and from 4 to 16 it falls 16-fold, so that the power is 2 within 0.2.""",
+    tolerance_reason="""The deviation falls as (Hs²/‖A*‖)⁻²: at ratio 16 it is below 0.26/16² = 1e-3
+    of the way down, as on any run. From 4 to 16 it falls 16-fold, so that the power is 2; terms of
+    higher order are 1/16 of the first at ratio 4, and change the power by 0.05 at most.""",
     figures=("linear/lazy",),
     on_run=lazy_limit_on_run,
 )
@@ -115,8 +152,8 @@ def lazy_limit(lab: Lab) -> Checks:
         bent = 1 + (predicted - 1) * lab.predict(1.0)
         deviations.append(np.max(np.abs(run.losses - bent)) / (run.losses[0] - run.losses[-1]))
     fall = np.log(deviations[1] / deviations[2]) / np.log(4)
-    yield Check("largest deviation at ratio 16", 0.0, deviations[2], 1e-3)
-    yield lab.close("power of the fall from ratio 4 to 16", 2.0, fall, 0.2, wrong=1.0)
+    yield Check("largest deviation at ratio 16", 0.0, deviations[2], 1e-3, scale=1.0)
+    yield lab.close("power of the fall from ratio 4 to 16", 2.0, fall, 0.05)
 
 
 @claim(

@@ -12,7 +12,7 @@ from .. import Check, Checks, Given, Inconclusive, Lab, claim, claim_on_run
 from .._needs import population
 from .checks_limits import DRIFT_REASON, allowed_at_end, check_conserved, normaliser_of
 from .checks_steps import find_rests
-from .claims_merged import check_converged
+from .claims_merged import require_converged
 from .needs import GENERIC, SEPARATE, alignable, few_heads, learnable, same_orders, small
 from .runs import (
     FOUR,
@@ -32,8 +32,7 @@ from .runs import (
     eigenvectors, and no others.""",
     source="Section 4.2",
     tolerance_reason="""The gradient vanishes to rounding at the predicted weights; the root finder
-    stops at a gradient of 1e-10, and A is then off by that over the smallest curvature. A few
-    restarts, at most one in ten, are caught where the gradient is small but not zero.""",
+    stops at a gradient of 1e-10, and A is then off by that over the smallest curvature.""",
     figures=("linear/landscape-separate",),
 )
 def separate_stationary_points(lab: Lab) -> Checks:
@@ -43,6 +42,7 @@ def separate_stationary_points(lab: Lab) -> Checks:
     template = separate_model(1.0)
     exact = risk(task, template)
     restarts = separate_restarts(lab)
+    require_converged(restarts)
     lab.note(**FOUR, heads=heads, rank=1, restarts=restarts.words)
     bend = lab.predict(1.0)  # of the values: the gradient vanishes at the right ones alone
     gradients = [_gradient_size(exact, _model(point, bend)) for point in points if point.components]
@@ -54,10 +54,11 @@ def separate_stationary_points(lab: Lab) -> Checks:
     at_rest = [p.matrix for p, size in zip(points[1:], gradients) if size < 1e-12]
     distinct = 1 + len({tuple(np.round(matrix, 6).ravel()) for matrix in at_rest})
     yield Check("functions at which the gradient vanishes", 2**4, distinct, comparison="equal")
-    yield Check("largest gradient at a predicted point", 0.0, max(gradients), 1e-12)
+    # Slopes of the loss in weights of order one.
+    yield Check("largest gradient at a predicted point", 0.0, max(gradients), 1e-12, scale=1.0)
     yield lab.close("loss at the predicted weights", predicted, _losses(exact, points), 1e-12)
-    yield Check("distance of a restart's A from the nearest predicted", 0.0, distance.max(), 1e-6)
-    yield check_converged(lab, restarts)
+    name = "distance of a restart's A from the nearest predicted"
+    yield Check(name, 0.0, distance.max(), 1e-6, scale=1.0)
 
 
 @claim(
@@ -77,9 +78,7 @@ def hessian_index(lab: Lab) -> Checks:
     measured = [analysis.hessian_spectrum(exact, _model(point)).index for point in points]
     indices = [point.index for point in points]
     ordered = [m for m, point in zip(measured, points) if _is_ordered(point)]
-    yield lab.equal(
-        "index of each of the 16 points", indices, measured, wrong=[i + (i > 0) for i in indices]
-    )
+    yield lab.equal("index of each of the 16 points", indices, measured)
     yield lab.equal("index of the saddles that training visits", [0] * 5, ordered)
 
 
@@ -121,7 +120,7 @@ def plateau_losses(given: Given, lab: Lab) -> Checks:
         step = steps[max(number - 1, 0) : number + 1].min()
         errors.append(float(np.min(np.abs(rest.level - bent)) / step))
     name = f"distance of {len(errors)} rests from predicted levels, over the step beside them"
-    yield Check(name, np.zeros(len(errors)), errors, 0.01)
+    yield Check(name, np.zeros(len(errors)), errors, 0.01, scale=1.0)
 
 
 def _own_few_heads(lab: Lab) -> Iterator[Given]:

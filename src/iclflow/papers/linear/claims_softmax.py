@@ -3,7 +3,7 @@
 from ... import analysis
 from .. import Checks, Lab, claim
 from .runs import FOUR
-from .runs_data import descent_settings, softmax_run, softmax_study
+from .runs_data import descent_settings, softmax_drops, softmax_run, softmax_study
 
 _REASON = (
     "The statement is qualitative: the count of plateaus on the curve, found without theory, "
@@ -33,6 +33,30 @@ def softmax_merged(lab: Lab) -> Checks:
 def softmax_separate(lab: Lab) -> Checks:
     """Plateaus on the loss curve of the separate softmax twin."""
     yield lab.at_least("drops", 2, _count_drops(lab, merged=False))
+
+
+@claim(
+    "linear/softmax-seeds",
+    """Softmax attention with all blocks trainable learns in one abrupt drop if key-query matrices
+    are merged, and in several if keys and queries are separate, from every initial weights.""",
+    source="Section 1; Figure 5, whose settings are not known: these are ours",
+    tier="paper",
+    tolerance_reason="Counts of drops of the loss curve, found without theory, seed by seed.",
+    figures=("linear/softmax",),
+)
+def softmax_seeds(lab: Lab) -> Checks:
+    """Drops of the loss curves of both twins, over seeds."""
+    seeds = lab.scaled(2, 16, 16)
+    for merged in (True, False):
+        config = softmax_study(merged)
+        name = "merged" if merged else "separate"
+        shape = {"heads": config.model.heads, "scale": getattr(config.model, "scale")}
+        lab.note(**FOUR, seeds=seeds, **{name: shape | descent_settings(config)})
+        counts = softmax_drops(lab, merged, seeds)
+        lab.note(**{f"drops_{name}": counts})
+        hits = sum(each == 1 if merged else each > 1 for each in counts)
+        words = "with one drop" if merged else "with several drops"
+        yield lab.equal(f"{name}: seeds {words}, of {seeds}", seeds, hits)
 
 
 def _count_drops(lab: Lab, merged: bool) -> int:

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from ... import analysis, theory
+from ... import analysis
 from ...config import Config
 from ...experiment import build_model, build_task
-from ...flows import SaveAtTimes, gradient_flow, gradient_flow_ensemble, init_many
+from ...flows import SaveAtDrops, SaveAtTimes, gradient_flow, gradient_flow_ensemble, init_many
 from ...models import AbstractModel, Attention, Separate
 from ...risks import risk
 from ...tasks import LinearRegression
@@ -36,9 +36,6 @@ ORDER_SCALES = (1.0, 0.5, 0.3, 0.1, 0.03, 0.01)
 ALIGNED_STARTS = (0.01, 0.02, 0.015, 0.03)
 # Heads and ranks with less room than there are components.
 HEAD_SHAPES = ((1, 1), (2, 1), (3, 1), (1, 2), (1, 3))
-# Ranks of keys and queries, and the scales of their initial weights.
-RANKS = (1, 2, 4, 8)
-SCALES = (1e-2, 1e-3)
 
 
 # Tasks and models -----------------------------------------------------------------------------
@@ -141,17 +138,6 @@ def network_flow(lab: Lab, network: AbstractModel, times: np.ndarray) -> Traject
     return gradient_flow(network, exact, end=float(times[-1]), save=SaveAtTimes(times))
 
 
-def rank_run(lab: Lab, rank: int, scale: float) -> Trajectory:
-    """The rank study: D = 8, H = 9."""
-    return lab.run(study("linear/rank-eight", model={"rank": rank, "scale": scale}), WEIGHTS)
-
-
-def plateau_durations(run: Trajectory) -> np.ndarray:
-    """How long the loss rests between half-drop m and half-drop m + 1, for m = 0 … D − 1."""
-    levels = theory.plateau_losses(eight_components())
-    return np.diff(analysis.drop_times(run, levels=levels), prepend=0.0)
-
-
 # Many seeds -----------------------------------------------------------------------------------
 
 
@@ -176,6 +162,15 @@ def train_seeds(config: Config, key: int, seeds: int, **options: Any) -> Given:
 def merged_seeds(lab: Lab, scale: float, seeds: int) -> Given:
     """Many seeds of the merged model."""
     return train_seeds(merged_config(scale), 2, seeds)
+
+
+@once
+def white_seeds(lab: Lab, scale: float, seeds: int) -> tuple[Trajectory, ...]:
+    """White runs of merged attention from random weights, dense enough to interpolate."""
+    keys = jr.split(jr.key(22), seeds)
+    models = init_many(Attention.merged, keys, dim=4, heads=8, scale=scale)
+    save = SaveAtDrops(loss=5e-4)
+    return gradient_flow_ensemble(models, risk(white_task(), models), save=save).runs
 
 
 @once

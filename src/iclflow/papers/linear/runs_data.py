@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
+from ... import analysis
 from ...config import Config
 from ...experiment import build_model
 from ...flows import (
@@ -14,10 +15,14 @@ from ...flows import (
     SaveAtDrops,
     SaveEvenly,
     SaveLogSpaced,
+    adam_rule,
+    descend_ensemble,
     gradient_descent,
+    gradient_flow,
     gradient_flow_ensemble,
+    sgd_rule,
 )
-from ...models import AbstractModel, Attention, TwoLayerLinear
+from ...models import AbstractModel, Attention, Merged, TwoLayerLinear
 from ...risks import dataset_risk, exact_quadratic_risk, risk
 from ...tasks import LinearRegression, RandomLabels, Sequences, in_context_in_weight
 from ...trajectory import Trajectory
@@ -87,6 +92,20 @@ def softmax_run(lab: Lab, merged: bool) -> Trajectory:
     return gradient_descent(model, data, rate, steps, save=SaveAtDrops())
 
 
+@once
+def softmax_drops(lab: Lab, merged: bool, seeds: int) -> list[int]:
+    """The number of drops of softmax twins from many initial weights, with all blocks trainable and
+    all N + 1 tokens attended to."""
+    config = softmax_study(merged)
+    config = config.model_copy(update={"model": config.model.model_copy(update={"form": "full"})})
+    keys = jr.split(jr.key(25), seeds)
+    models = [build_model(config, key)[0] for key in keys]
+    count, (rate, steps) = getattr(config.risk, "sequences"), descent_settings(config).values()
+    data = risk(four_components(), models[0], "dataset", sequences=count, key=jr.key(5))
+    runs = descend_ensemble(models, data, sgd_rule(rate), steps, save=SaveAtDrops())
+    return [analysis.drop_count(run) for run in runs]
+
+
 def descent_settings(config: Config) -> dict[str, Any]:
     """The learning rate and the number of steps of gradient descent."""
     return {name: getattr(config.flow, name) for name in ("learning_rate", "steps")}
@@ -97,6 +116,81 @@ def data_settings(config: Config) -> dict[str, Any]:
     names = ("heads", "rank", "scale") if config.model.kind == "separate" else ("heads", "scale")
     model = {name: getattr(config.model, name) for name in names}
     return {"sequences": getattr(config.risk, "sequences"), **model, **descent_settings(config)}
+
+
+# The starts at which attention and its network are compared: the size of v and that of U.
+STARTS = ((1e-2, 1e-2), (1.0, 1.0), (1.0, 1e-2))
+# Rates at which all of them are stable, for the rules below.
+OPTIMISER_STEPS = 300
+OPTIMISERS = {
+    "gradient descent": lambda: sgd_rule(0.02),
+    "momentum 0.9": lambda: sgd_rule(0.004, 0.9),
+    "Adam": lambda: adam_rule(0.01),
+}
+
+
+@once
+def optimiser_losses(lab: Lab, name: str, factor: float) -> tuple[np.ndarray, np.ndarray]:
+    """Losses of merged attention and of its network from three starts, by one optimiser, on 500
+    drawn sequences; `factor`: on the first weight of the network's second layer."""
+    task = four_components()
+    sequences = task.sample(jr.key(20), 500)
+    unit = merged_model(1.0)
+    models = [
+        Attention(Merged.of(size_v * unit.circuits.v, size_u * unit.circuits.U))
+        for size_v, size_u in STARTS
+    ]
+    networks = [TwoLayerLinear.from_attention(model) for model in models]
+    networks = [TwoLayerLinear(n.W1, n.w2.at[0].multiply(factor)) for n in networks]
+    losses = [
+        descend_ensemble(
+            members,
+            dataset_risk(sequences, members[0]),
+            OPTIMISERS[name](),
+            OPTIMISER_STEPS,
+            save=SaveEvenly(61),
+        )
+        for members in (models, networks)
+    ]
+    attention, network = (np.array([run.losses for run in runs]) for runs in losses)
+    return attention, network
+
+
+# The authors' merged run in our units: their weights times √N, rate times N.
+AUTHORS_MERGED = {"scale": 1e-6 * 31**0.5, "rate": 0.001 * 31, "steps": 6001}
+
+
+def whiten_tasks(sequences: Sequences) -> Sequences:
+    """Sequences without noise whose task vectors have mean 0 and second moment I over the set, as
+    the authors draw them."""
+    x, y = np.asarray(sequences.x), np.asarray(sequences.y)
+    # Four of the exact labels give the task vector.
+    w = np.linalg.solve(x[:, :4], y[:, :4])[..., 0]
+    values, vectors = np.linalg.eigh(np.cov(w.T, bias=True))
+    w = (w - w.mean(axis=0)) @ (vectors / np.sqrt(values)) @ vectors.T
+    labels = np.einsum("pnd,pd->pn", x, w)[..., None]
+    query = np.einsum("pd,pd->p", np.asarray(sequences.x_query), w)[..., None]
+    labels, query = jnp.asarray(labels), jnp.asarray(query).reshape(sequences.y_query.shape)
+    return Sequences(sequences.x, labels, sequences.x_query, query, sequences.length)
+
+
+@once
+def overlap_distances(lab: Lab, count: int, sets: int) -> np.ndarray:
+    """The largest distance between the loss curves of full attention and of its network, trained on
+    the same `count` drawn sequences from the authors' weights, for several data sets."""
+    scale, rate, steps = AUTHORS_MERGED.values()
+    start = merged_model(scale)
+    models = (start.embed(), TwoLayerLinear.from_attention(start))
+    risks: tuple[list, list] = ([], [])
+    for key in jr.split(jr.key(21), sets):
+        sequences = whiten_tasks(four_components().sample(key, count))
+        for model, each in zip(models, risks):
+            each.append(dataset_risk(sequences, model))
+    full, network = (
+        descend_ensemble([m] * sets, each, sgd_rule(rate), steps, save=SaveEvenly(601))
+        for m, each in zip(models, risks)
+    )
+    return np.array([np.abs(a.losses - b.losses).max() for a, b in zip(full, network)])
 
 
 def draw_sequences(config: Config, mirrored: bool) -> Sequences:
@@ -139,6 +233,35 @@ def network_runs(lab: Lab, mirrored: bool, first_weight: float = 1.0) -> tuple[T
     return compare_descents(config, mirrored, model.embed(), network)
 
 
+@once
+def label_blocks(lab: Lab, rank: int | None) -> tuple[float, float, float]:
+    """The largest entry of the value row on x and of the key row on y after training with all
+    blocks on fresh tasks, and the distance of the predictions from those of v, U (or K, Q) alone.
+
+    **Arguments:**
+
+    - `rank`: of separate keys and queries; None for merged ones.
+    """
+    task = four_components()
+    if rank is None:
+        model = Attention.merged(jr.key(18), 4, 8, 1e-2).embed()
+    else:
+        model = Attention.separate(jr.key(18), dim=4, heads=4, rank=rank, scale=0.1).embed()
+    exact = exact_quadratic_risk(task, model)
+    final = gradient_flow(model, exact, end=1000.0, save=SaveEvenly(2), rtol=1e-8).final
+    circuits = final.circuits
+    rows = circuits.key_query if rank is None else circuits.K
+    value, key = (float(np.abs(block).max()) for block in (circuits.value[..., :-1], rows[:, -1]))
+    sequences = task.sample(jr.key(19), 1000)
+    beta = np.einsum("pnd,pn->pd", sequences.x, sequences.y[..., 0]) / task.contexts[0]
+    if rank is None:
+        matrices = np.asarray(circuits.key_query)[:, :-1]
+    else:
+        matrices = np.einsum("hdr,her->hde", circuits.K[:, :-1], circuits.Q)
+    short = np.einsum("h,pd,hde,pe->p", circuits.v, beta, matrices, sequences.x_query)
+    return value, key, float(np.abs(short - final.predict(sequences)[..., 0]).max())
+
+
 # Mixtures of fresh tasks and one fixed task -----------------------------------------------------
 
 
@@ -161,6 +284,40 @@ def in_weight_runs(lab: Lab) -> Ensemble:
 def escaping_runs(lab: Lab) -> Ensemble:
     """Mixtures from weights of 1e-6, until they have left the plateau before learning."""
     return _train_on_mixtures(17, 1e-6, end=120.0)
+
+
+# The authors' run with --icl in our units, as AUTHORS_MERGED; it ends at 124 τ.
+AUTHORS_MIXTURE = {"scale": 1e-6 * 31**0.5, "rate": 5e-4 * 31, "steps": 4001}
+
+
+@once
+def mixture_curves(lab: Lab, sets: int) -> tuple[np.ndarray, np.ndarray]:
+    """Half-drop time, train and in-context loss at the end, one row each, for every share p > 0.02
+    of fresh tasks: of the exact flow, and of descents on several drawn data sets (last axis)."""
+    task, (scale, rate, steps) = white_task(0.25), AUTHORS_MIXTURE.values()
+    model = Attention.merged(jr.key(23), 4, 8, scale).embed()
+    mixtures = [in_context_in_weight(task, p) for p in FRACTIONS[1:]]
+    risks = [exact_quadratic_risk(each, model) for each in mixtures]
+    end = 2 * rate * steps
+    flows = gradient_flow_ensemble([model] * len(risks), risks, end=end)
+    keys = jr.split(jr.key(24), (len(mixtures), sets))
+    drawn = [
+        dataset_risk(each.sample(key, 5000), model)
+        for each, own in zip(mixtures, keys)
+        for key in own
+    ]
+    members = [model] * len(drawn)
+    descents = descend_ensemble(members, drawn, sgd_rule(rate), steps, save=SaveEvenly(801))
+    in_context = exact_quadratic_risk(task, model)
+
+    def measure(run: Trajectory, clock: float) -> list[float]:
+        levels = [run.losses[0], run.losses[-1]]
+        half = clock * analysis.drop_times(run, levels=levels)[0]
+        return [half, float(run.losses[-1]), float(in_context(run.final))]
+
+    exact = np.array([measure(run, 1.0) for run in flows]).T
+    found = np.array([measure(run, 2 * rate) for run in descents]).T
+    return exact, found.reshape(3, len(mixtures), sets)
 
 
 def test_losses(runs: Ensemble) -> tuple[np.ndarray, np.ndarray]:

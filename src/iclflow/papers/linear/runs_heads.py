@@ -20,6 +20,10 @@ from .runs import CONTEXT, four_components
 UNITS = CONTEXT ** (1 / 3)
 # Initial size i of the authors' run with D = 4, and its heads.
 AUTHORS_SIZE, AUTHORS_HEADS = 0.01, 5
+# How long that run is: 10 001 steps of 0.02; time = 2 · rate · N^⅔ · steps.
+AUTHORS_END = 3948.0
+# Sizes of initial weights, towards the limit of small ones.
+SMALL_SCALES = (0.03, 0.01, 1e-3, 1e-4)
 
 
 def draw_authors_weights(
@@ -47,6 +51,15 @@ def small_ensemble(lab: Lab, scale: float, seeds: int) -> Ensemble:
     keys = jr.split(jr.key(51), seeds)
     models = init_many(Attention.separate, keys, dim=4, heads=4, scale=scale)
     return gradient_flow_ensemble(models, risk(four_components(), models), solver="implicit")
+
+
+@once
+def plateau_durations(lab: Lab, scale: float, seeds: int) -> np.ndarray:
+    """How long plateaus 0 … 3 of each run from weights N(0, s²) last, and when its last drop is."""
+    levels = theory.plateau_losses(four_components())
+    runs = small_ensemble(lab, scale, seeds)
+    times = np.array([analysis.drop_times(run, levels=levels) for run in runs])
+    return np.concatenate([np.diff(times, axis=1, prepend=0.0), times[:, -1:]], axis=1)
 
 
 class Durations(NamedTuple):
@@ -94,11 +107,14 @@ def heads_on_plateau(ensemble: Ensemble, m: int) -> PlateauHeads:
         v = np.abs(np.asarray(model.circuits.v))
         order = np.argsort(-v)
         large = order[:m]
-        directions = np.asarray(model.circuits.K)[large, :, 0]
-        component = np.argmax(np.abs(directions), axis=1)
-        cosine = np.abs(directions).max(1) / np.linalg.norm(directions, axis=1)
+        keys, queries = (np.asarray(w)[large, :, 0] for w in (model.circuits.K, model.circuits.Q))
+        component = np.argmax(np.abs(keys), axis=1)
+        cosines = [
+            np.abs(each[np.arange(m), component]) / np.linalg.norm(each, axis=1)
+            for each in (keys, queries)
+        ]
         values.append(v[large][np.argsort(component)])
-        misaligned.append(np.max(1 - cosine))
+        misaligned.append(1 - np.min(cosines))
         idle.append(v[order[m]] / v[large].min() if m < len(v) else 0.0)
     return PlateauHeads(np.array(values), np.array(misaligned), np.array(idle))
 
@@ -115,16 +131,36 @@ def lone_head_times(lab: Lab, eigenvalue: float, heads: int) -> np.ndarray:
     return np.array([analysis.drop_times(run, levels=levels)[0] for run in runs])
 
 
-def growth_after(run, drop: int, start: float) -> tuple[np.ndarray, np.ndarray, float]:
-    """Times, v(t)/a^⅓ and a^⅓ of the head that grows at a drop, from where it has the share
-    `start` of its final size."""
+class Growth(NamedTuple):
+    """The head that grows at a drop, from the moment at which its v has a given size.
+
+    - `times`, `grown`: v(t)/a^⅓ from that moment on; `size`: a^⅓.
+    - `left`: the time from there to half of the drop; `left_idle`: that of an idle head with the
+      weights of that moment, by theory.
+    """
+
+    times: np.ndarray
+    grown: np.ndarray
+    head: int
+    size: float
+    left: float
+    left_idle: float
+
+
+def growth_after(run, drop: int, start: float) -> Growth:
+    """The growth of the head that learns a component, from where its v is `start`."""
     modes = theory.modes(four_components())
     size = float(np.cbrt(modes.strengths[drop]))
-    keys = np.asarray(run.models.circuits.K)[..., 0]
-    v = np.asarray(run.models.circuits.v)
-    strength = np.abs(v * keys[:, :, drop])
-    head = int(np.argmax(strength[-1]))
-    grown = np.abs(v[:, head]) / size
-    after = grown >= start
-    first = int(np.argmax(after))
-    return run.times[first:], grown[first:], size
+    circuits = run.models.circuits
+    v, K, Q = (np.asarray(w) for w in (circuits.v, circuits.K, circuits.Q))
+    head = int(np.argmax(np.abs(v[-1] * K[-1, :, drop, 0])))
+    value = np.abs(v[:, head])
+    first = int(np.argmax(value >= start))
+    drive = np.where(np.arange(4) < drop, 0.0, modes.growth_rates)
+    one = slice(head, head + 1)
+    idle = theory.blow_up_times(v[first, one], K[first, one, :, 0], Q[first, one, :, 0], drive)
+    offset = theory.drop_offset() / (modes.growth_rates[drop] * size)
+    half = analysis.drop_times(run, levels=theory.plateau_losses(four_components()))[drop]
+    left = half - run.times[first]
+    grown = value[first:] / size
+    return Growth(run.times[first:], grown, head, size, float(left), float(idle[0] + offset))

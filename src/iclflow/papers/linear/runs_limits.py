@@ -17,8 +17,9 @@ from ...trajectory import Trajectory
 from .. import Lab, once, study
 from .runs import FOUR, WEIGHTS
 
-# Context lengths of the limits; beyond 10³ idle heads weigh more than what is left to learn.
-CONTEXTS = (31, 100, 1000)
+# Context lengths of the limits, and the initial weights there: the longer the context, the less is
+# left to learn, and the smaller idle heads must be.
+CONTEXTS = {31: 1e-3, 100: 1e-3, 1000: 1e-3, 10_000: 1e-5}
 # The share of the way down at which runs that are compared by their weights stop.
 CONVERGED = 1e-11
 # Sequences of the sampled fit, and how many at once.
@@ -84,7 +85,13 @@ class LongStaircase(NamedTuple):
 @once
 def long_staircase(lab: Lab, context: int) -> LongStaircase:
     """The plateaus of a staircase at another context length, found without theory."""
-    config = study("linear/staircase", seed=0, task={"context": context}, model={"scale": 1e-3})
+    config = study(
+        "linear/staircase",
+        seed=0,
+        task={"context": context},
+        model={"scale": CONTEXTS[context]},
+        flow={"kind": "gradient_flow", "solver": "implicit", "tolerance": 1e-9},
+    )
     run = lab.run(config, WEIGHTS)
     exact = risk(four_at(context), run.final)
     found = analysis.plateaus(run)
