@@ -135,12 +135,12 @@ def superposed(lab: Lab) -> Checks:
 
 @claim(
     "softmax/split-heads",
-    """Four free heads on two tasks reach both floors, and may split up into one opposite pair for
-    each task, as in the notebook; in other seeds heads go on working for both tasks.""",
+    """Most seeds of four free heads on two tasks split up into one opposite pair for each task, as
+    in the notebook; in the others heads go on working for both tasks. All reach both floors.""",
     source="notebook, 'split-up', four heads on two tasks",
     tier="paper",
-    tolerance_reason="""Counts of seeds: at least one of each kind. The share that splits, with its
-    interval, is in the settings. The loss: 3 %, as with three heads.""",
+    tolerance_reason="""Counts of seeds: more than half, and at least one. The share that splits,
+    with its interval, is in the settings. The loss: 3 %, as with three heads.""",
     figures=_TASKS,
 )
 def split_heads(lab: Lab) -> Checks:
@@ -148,7 +148,8 @@ def split_heads(lab: Lab) -> Checks:
     lab.note(**TWO_TASKS, **two_task_training(lab).settings(4))
     found = two_task_heads(lab, 4)
     lab.note(split=share_of(found.split), shared=share_of(found.superposed > 0))
-    yield lab.at_least("seeds that split into one pair per task", 1, int(np.sum(found.split)))
+    name = "share of seeds that split into one pair per task"
+    yield lab.at_least(name, 0.5, float(np.mean(found.split)))
     yield lab.at_least("seeds with a shared head", 1, int(np.sum(found.superposed > 0)))
     floor = float(theory.task_floors(authors_two_tasks()).mean())
     yield lab.relative("median loss, mean of both tasks", floor, found.median_loss, 0.03)

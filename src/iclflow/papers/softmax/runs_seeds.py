@@ -291,6 +291,8 @@ def models_at(runs: Ensemble, step: int) -> AbstractModel:
 def share_of(hits: np.ndarray) -> dict[str, Any]:
     """A share of seeds for a note: how many, of how many, and the 95 % interval by Wilson."""
     count, total = int(np.sum(hits)), int(np.size(hits))
+    if total == 0:
+        return {"seeds": "none"}
     low, high = wilson(count, total)
     return {"seeds": f"{count} of {total}", "interval": [round(low, 4), round(high, 4)]}
 
