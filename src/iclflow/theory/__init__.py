@@ -150,6 +150,7 @@ from ._softmax_pair_flow import pair_flow as pair_flow
 from ._softmax_pair_flow import slow_manifold as slow_manifold
 from ._softmax_powers import AttentionPowers as AttentionPowers
 from ._softmax_powers import attention_powers as attention_powers
+from ._softmax_powers import mean_square_attention as mean_square_attention
 from ._softmax_ridge import ProportionalRisks as ProportionalRisks
 from ._softmax_ridge import WishartSpectrum as WishartSpectrum
 from ._softmax_ridge import bayes_risk_isotropic as bayes_risk_isotropic

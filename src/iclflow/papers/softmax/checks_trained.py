@@ -9,7 +9,16 @@ from ... import theory
 from ...analysis import Patterns, learning_phases, patterns
 from ...errors import Refusal
 from .. import Check, Given, Inconclusive, Lab
-from .runs_seeds import CANCELS, STAYS, Heads, note_training, pattern_heads, trained_given
+from .runs import paper_task
+from .runs_seeds import (
+    CANCELS,
+    STAYS,
+    Heads,
+    note_training,
+    pattern_heads,
+    shown_heads,
+    trained_given,
+)
 
 # A model whose loss is above the best by less than this share is trained.
 _TRAINED = 0.02
@@ -23,8 +32,9 @@ def own_trained(heads: int | tuple[int, ...]) -> Callable[[Lab], Iterator[Given]
     """Makes a claim's own trained runs, one for each number of heads."""
 
     def make(lab: Lab) -> Iterator[Given]:
-        note_training(lab, heads)
-        for count in np.atleast_1d(heads).tolist():
+        counts = shown_heads(lab, *np.atleast_1d(heads).tolist())
+        note_training(lab, counts)
+        for count in counts:
             yield trained_given(lab, count)
 
     return make
@@ -118,10 +128,14 @@ def check_share(given: Given, lab: Lab, share: str) -> Check:
 
 def rest(lab: Lab, heads: int) -> float:
     """The share of the norm of circuits that noise may take, by tier and number of heads."""
-    # The authors' matrices have 0.0007 with two and four heads, 0.022 with eight.
     if lab.tier == "paper":
-        return 0.001 if heads <= 4 else 0.03
-    return 0.01 if heads <= 4 else 0.05
+        # A part E off the diagonal of Γ = ηI costs η²(1 + (1 + σ²)d/L)‖E‖²/d, which is 1 % of the
+        # loss where 1 − share is half of it; the noise of two heads is independent: half again.
+        best = theory.pair_optimum(paper_task())
+        step = theory.debiased_optimum(paper_task()).step
+        return 0.01 * best.loss / step
+    # A short training: weak heads are formed last.
+    return 0.01 if heads <= 2 else 0.05
 
 
 def median(values: np.ndarray) -> float:

@@ -4,7 +4,7 @@ pattern, when it is there, how many heads idle, and where attention comes to res
 import numpy as np
 
 from ... import theory
-from ...analysis import patterns
+from ...analysis import patterns, wilson
 from .. import Checks, Given, Inconclusive, Lab, claim, on_run
 from .checks_trained import is_at_rest, is_one_sign, is_zero_sum
 from .needs import any_population, softmax_attention, with_heads
@@ -15,6 +15,7 @@ from .runs_seeds import (
     free_at_rate,
     free_ensemble,
     heads_at,
+    more_heads,
     one_task_training,
     share_of,
     training,
@@ -56,15 +57,16 @@ def every_initialisation(lab: Lab) -> Checks:
     heads whose output-value entries cancel. With two heads fewer do: the others are caught with
     both heads at one sign.""",
     source="abstract ('consistently')",
-    tolerance_reason="""A share of seeds that may fall below nineteen of twenty by two binomial
-    standard errors of that many seeds. Every seed must be in one of the two ends.""",
+    tolerance_reason="""'Consistently' is read as nineteen of twenty seeds; a measured share may
+    fall below it by two binomial standard errors of that many seeds. Every seed of two heads must
+    be in one of the two ends, a count. The short tiers train two and four heads alone.""",
     figures=_FIGURES,
 )
 def consistent_patterns(lab: Lab) -> Checks:
     """The share of seeds that end in the pattern, for three, four and eight free heads, and that
     two heads have no other end."""
-    lab.note(**SETTING, **one_task_training(lab, 3).settings((2, 3, 4, 8)))
-    for heads in (3, 4, 8):
+    lab.note(**SETTING, **one_task_training(lab, 3).settings((2, *more_heads(lab))))
+    for heads in more_heads(lab):
         found = final_heads(lab, heads)
         lab.note(**{f"pattern_{heads}": share_of(found.both_signs)})
         share, seeds = float(found.both_signs.mean()), len(found.mu)
@@ -127,27 +129,28 @@ def dummies_occur(lab: Lab) -> Checks:
 
 @claim(
     "softmax/dummy-heads",
-    """With more than two heads dummy heads may occur: three and four heads end with dummies in some
-    seeds and with all heads at work in others; most of eight heads end as dummies or share the work
-    of the two groups.""",
+    """With more than two heads most seeds end with a dummy head, and the others with all heads at
+    work: two in five seeds of three heads, one in six of four, none of eight.""",
     source="notebook, TL;DR, corrected: the authors' own run of four heads in the first commit has "
     "none",
     tier="paper",
-    tolerance_reason="""Counts of seeds: at least one of each kind. The distributions, with their
-    intervals, are in the settings.""",
+    tolerance_reason="""Most: the 95 % interval of the share lies above a half. The share without
+    a dummy falls with the number of heads: an order. The distributions are in the settings.""",
 )
 def dummy_heads(lab: Lab) -> Checks:
     """How many heads idle, for three, four and eight free heads."""
     lab.note(**SETTING, **one_task_training(lab, 3).settings((3, 4, 8)))
+    without = []
     for heads in (3, 4, 8):
         found = final_heads(lab, heads)[final_heads(lab, heads).both_signs]
         counts = {n: share_of(found.dummies == n) for n in range(heads - 1)}
         lab.note(**{f"seeds_by_dummies_{heads}": counts})
-        with_ = int(np.sum(found.dummies > 0))
-        yield lab.at_least(f"seeds with a dummy head, H = {heads}", 1, with_)
-        if heads < 8:
-            without = len(found.mu) - with_
-            yield lab.at_least(f"seeds without one, H = {heads}", 1, without)
+        some = int(np.sum(found.dummies > 0))
+        without.append(1 - some / len(found.mu))
+        name = f"share of seeds with a dummy, lower end of its interval, H = {heads}"
+        yield lab.at_least(name, 0.5, wilson(some, len(found.mu))[0])
+    name = "the share without a dummy falls with H"
+    yield lab.equal(name, True, without[0] > without[1] > without[2])
 
 
 @claim(
@@ -210,12 +213,11 @@ def pair_or_trap_on_run(given: Given, lab: Lab) -> Checks:
 
 @claim(
     "softmax/pair-or-trap",
-    """Every random initialisation ends with heads of both signs whose output-value entries cancel,
-    or with heads of one sign, which never turn: H merged heads whose growing parts have random
-    signs are caught there with probability 2^(1−H).""",
+    """Every random initialisation of merged heads ends with heads of both signs whose output-value
+    entries cancel, or with heads of one sign, which never turn.""",
     source="beyond the paper; derived in docs/theory/softmax.md",
-    tolerance_reason="""The first check is a count. The share is binomial: four standard errors of
-    that many seeds.""",
+    tolerance_reason="""A count of seeds. How many end with one sign depends on the start and on how
+    heads are parametrised; `softmax/one-sign-share` predicts it for small structured heads.""",
     figures=_FIGURES,
     on_run=pair_or_trap_on_run,
 )
@@ -226,9 +228,6 @@ def pair_or_trap(lab: Lab) -> Checks:
         found = final_patterns(blind_ensemble(lab, heads))
         both = np.asarray([is_zero_sum(each) for each in found])
         one = np.asarray([is_one_sign(each) for each in found])
-        lost, seeds = theory.one_sign_share(heads), len(found)
-        error = 4 * np.sqrt(lost * (1 - lost) / seeds)
+        lab.note(**{f"one_sign_{heads}": share_of(one)})
         name = f"seeds in one of the two ends, H = {heads}"
-        yield lab.equal(name, seeds, int(np.sum(both | one)))
-        name = f"share that ends with one sign, H = {heads}"
-        yield lab.close(name, lost, float(one.mean()), error, wrong=lost + 2 * error)
+        yield lab.equal(name, len(found), int(np.sum(both | one)))

@@ -4,6 +4,7 @@ import jax.random as jr
 import numpy as np
 
 from ... import theory
+from ...analysis import wilson
 from ...risks import IntegratedRisk
 from ...tasks import HermiteRegression, isotropic
 from .. import Checks, Lab, claim
@@ -38,7 +39,7 @@ _CURVED, _DEGREES = 0.36, (2, 3)
     "softmax/preconditioner",
     """With correlated inputs, of covariance Λ, the pair learns preconditioned gradient descent on
     centred inputs, with the matrix Γ* = [Λ + (tr Λ + dσ²)/L]⁻¹.""",
-    source="the extension to anisotropic covariates; derived in docs/theory/softmax.md",
+    source="abstract; derived in docs/theory/softmax.md",
     tolerance_reason="""Weights are averaged over the second half of the run. Finite attention
     changes what a head of given matrix returns by about 1 %, and a few thousandths are left of the
     noise of batches: 2 % of the largest entry. The loss is drawn with a standard error of 0.22 %,
@@ -88,7 +89,7 @@ def free_preconditioner(lab: Lab) -> Checks:
     "softmax/heads-for-tasks",
     """I + 1 heads are enough for I tasks on overlapping coordinates: with three heads each of two
     tasks reaches the floor of its own debiased gradient descent, with two they cannot.""",
-    source="the extension to several tasks; derived in docs/theory/softmax.md",
+    source="beyond the paper; derived in docs/theory/softmax.md",
     tolerance_reason="""Floors are limits of vanishing attention. At the finite attention of a
     trained model three heads leave 2 to 2.6 % of them over eight seeds, two heads 0.9 %; the two
     floors are 34 % apart. The loss is drawn, with a standard error of 0.4 %.""",
@@ -104,9 +105,9 @@ def heads_for_tasks(lab: Lab) -> Checks:
     # Finite attention leaves up to 2.6 %; the floor of two heads is 34 % higher.
     reached = [heads for heads, excess in found.items() if excess < 1.03 * enough]
     name = "heads from which floors are reached"
-    yield lab.equal(name, theory.heads_needed(task), min(reached, default=0), wrong=4)
-    yield lab.relative("excess of two heads", few, found[2], 0.015, wrong=enough)
-    yield lab.relative("excess of three heads", enough, found[3], 0.03, wrong=few)
+    yield lab.equal(name, theory.heads_needed(task), min(reached, default=0))
+    yield lab.relative("excess of two heads", few, found[2], 0.015)
+    yield lab.relative("excess of three heads", enough, found[3], 0.03)
 
 
 @claim(
@@ -115,6 +116,7 @@ def heads_for_tasks(lab: Lab) -> Checks:
     tasks reach both floors, the output-value entries of each task sum to zero, and a head is shared
     in every seed.""",
     source="abstract; notebook, three heads on two tasks (loss 0.41)",
+    tier="paper",
     tolerance_reason="""A count of seeds: three heads must share. The sum over both tasks is above
     the floor by what finite attention and the noise of the rate leave: 3 %. Sums of output-value
     entries: 3 % of their sizes, medians over seeds.""",
@@ -136,11 +138,12 @@ def superposed(lab: Lab) -> Checks:
 @claim(
     "softmax/split-heads",
     """Most seeds of four free heads on two tasks split up into one opposite pair for each task, as
-    in the notebook; in the others heads go on working for both tasks. All reach both floors.""",
+    in the notebook; in the others a head goes on working for both tasks. Both reach the floors.""",
     source="notebook, 'split-up', four heads on two tasks",
     tier="paper",
-    tolerance_reason="""Counts of seeds: more than half, and at least one. The share that splits,
-    with its interval, is in the settings. The loss: 3 %, as with three heads.""",
+    tolerance_reason="""Most: the 95 % interval of the share lies above a half. A count: each seed
+    splits or has a shared head. Finite attention and the noise of the rate leave 0.5 % of the loss
+    with one task: 2 % of the floor.""",
     figures=_TASKS,
 )
 def split_heads(lab: Lab) -> Checks:
@@ -148,11 +151,12 @@ def split_heads(lab: Lab) -> Checks:
     lab.note(**TWO_TASKS, **two_task_training(lab).settings(4))
     found = two_task_heads(lab, 4)
     lab.note(split=share_of(found.split), shared=share_of(found.superposed > 0))
-    name = "share of seeds that split into one pair per task"
-    yield lab.at_least(name, 0.5, float(np.mean(found.split)))
-    yield lab.at_least("seeds with a shared head", 1, int(np.sum(found.superposed > 0)))
+    name = "share of seeds that split into pairs, lower end of its interval"
+    yield lab.at_least(name, 0.5, wilson(int(found.split.sum()), len(found.split))[0])
+    either = int(np.sum(found.split | (found.superposed > 0)))
+    yield lab.equal("seeds that split or have a shared head", len(found.split), either)
     floor = float(theory.task_floors(authors_two_tasks()).mean())
-    yield lab.relative("median loss, mean of both tasks", floor, found.median_loss, 0.03)
+    yield lab.relative("median loss, mean of both tasks", floor, found.median_loss, 0.02)
 
 
 @claim(
@@ -178,24 +182,27 @@ def one_task_a_head(lab: Lab) -> Checks:
 @claim(
     "softmax/more-than-two-heads-per-task",
     """With more than 2I heads nothing keeps a head from working for several tasks: the loss is at
-    both floors whether heads are shared or not, and some seeds end with shared heads.""",
+    both floors whether heads are shared or not, and the more heads there are, the more seeds end
+    with a shared one.""",
     source="notebook, TL;DR, corrected; why the loss is indifferent: docs/theory/softmax.md",
     tier="paper",
-    tolerance_reason="""A count of seeds: at least one for each number of heads. The loss: 3 %, as
-    with three heads.""",
+    tolerance_reason="""An order of counts of seeds. Finite attention and the noise of the rate
+    leave 0.5 % of the loss with one task: 2 % of the floor.""",
     figures=_TASKS,
 )
 def more_than_two_heads(lab: Lab) -> Checks:
     """Seeds with a shared head, and the loss, for five, six and eight free heads on two tasks."""
     lab.note(**TWO_TASKS, **two_task_training(lab).settings((5, 6, 8)))
-    floor = float(theory.task_floors(authors_two_tasks()).mean())
+    floor, counts = float(theory.task_floors(authors_two_tasks()).mean()), []
     for heads in (5, 6, 8):
         found = two_task_heads(lab, heads)
         shared = found.superposed > 0
         lab.note(**{f"shared_{heads}": share_of(shared)})
-        yield lab.at_least(f"seeds with a shared head, H = {heads}", 1, int(np.sum(shared)))
+        counts.append(int(np.sum(shared)))
         name = f"median loss, mean of both tasks, H = {heads}"
-        yield lab.relative(name, floor, found.median_loss, 0.03)
+        yield lab.relative(name, floor, found.median_loss, 0.02)
+    name = "seeds with a shared head grow in number with H"
+    yield lab.equal(name, True, 0 < counts[0] < counts[1] < counts[2])
 
 
 @claim(

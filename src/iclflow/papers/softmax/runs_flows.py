@@ -118,11 +118,9 @@ def pair_infimum(lab: Lab) -> np.ndarray:
 def best_values(omega: np.ndarray) -> np.ndarray:
     """The μ of smallest large-context loss at given ω, from slopes of the risk of the library."""
     count = len(omega)
-    model = structured_heads(omega, np.zeros(count))
-    loss = risk(paper_task(), model, "large_context")
-    slope = lambda mu: np.asarray(loss.gradient(structured_heads(omega, mu)).circuits.mu).reshape(
-        -1
-    )
+    loss = risk(paper_task(), structured_heads(omega, np.zeros(count)), "large_context")
+    value = lambda mu: loss(Attention(Diagonal(jnp.asarray(omega), mu, DIM)))
+    slope = lambda mu: np.asarray(jax.grad(value)(jnp.asarray(mu)))
     zero = slope(np.zeros(count))
     square = np.stack([slope(row) - zero for row in np.eye(count)])
     return np.linalg.solve(square, -zero)

@@ -80,6 +80,17 @@ class Training(NamedTuple):
         }  # fmt: skip
 
 
+def shown_heads(lab: Lab, *counts: int) -> tuple[int, ...]:
+    """Of these numbers of heads, those that the tier trains: three and eight at the paper tier
+    alone."""
+    return tuple(h for h in counts if lab.tier == "paper" or h in (1, 2, 4))
+
+
+def more_heads(lab: Lab) -> tuple[int, ...]:
+    """The numbers of heads above two that the tier trains."""
+    return shown_heads(lab, 3, 4, 8)
+
+
 def training(lab: Lab, seeds: int | None = None) -> Training:
     """The training of a tier: that of the authors at the paper tier, else a short one."""
     if lab.tier == "paper":
