@@ -72,6 +72,7 @@ PRINTED = {1: (0.8404, 0.2782), 2: (0.5730, 0.1636), 4: (0.5766, 0.1673), 8: (0.
     with their ω and μ: of one head, or of a pair for two, four and eight.""",
     source="notebook, 'Head_num_comparison'",
     tier="paper",
+    figures=("softmax/head-num-comparison",),
     tolerance_reason="""The loss of each seed is a difference to a model of known loss on the same
     sequences; entries of the matrices that theory leaves out cost up to 1 %, weak heads up to 1 %
     more at L = 10, where attention matters most: 2 %, of medians over seeds that end in the

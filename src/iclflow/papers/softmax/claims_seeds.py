@@ -11,6 +11,7 @@ from .needs import any_population, softmax_attention, with_heads
 from .runs import SETTING, blind_ensemble, final_patterns, paper_task, seed_settings
 from .runs_seeds import (
     AUTHORS_STEPS,
+    attention_along,
     final_heads,
     free_at_rate,
     free_ensemble,
@@ -88,6 +89,7 @@ def consistent_patterns(lab: Lab) -> Checks:
     tier="paper",
     tolerance_reason="""Bounds on the median over seeds that end in the pattern, of active heads, at
     every recorded step from 10 000 on. They have no tolerance.""",
+    figures=("softmax/attnmtrx-dynamic", "softmax/metrics-pattern"),
 )
 def patterns_persist(lab: Lab) -> Checks:
     """Measures of the patterns at the authors' steps."""
@@ -154,38 +156,48 @@ def dummy_heads(lab: Lab) -> Checks:
 
 
 @claim(
-    "softmax/rate-sets-attention",
-    """In training at a constant rate |ω| jumps to 0.2 and more, then falls and comes to rest above
-    the optimum of the pair, where the noise of the steps balances the drift: the lower the rate,
-    or the larger the batch, the lower it ends.""",
-    source="notebook: dynamics plots of two heads (0.2 to 0.37, then 0.126 to 0.13); the reason is "
-    "ours",
+    "softmax/attention-in-training",
+    """In training at a constant rate |ω| jumps to 0.2 to 0.37, falls to 0.126 to 0.13 within a
+    fifth of the run and stays there, while μ rises to 3.4 to 3.5; so it does with two, three and
+    four heads.""",
+    source="notebook: dynamics plots of two, three and four heads",
     tier="paper",
-    tolerance_reason="""The largest |ω| lies in the authors' range up to their reading off a plot;
-    the end is compared with 0.126 to 0.13 to 5 %. The others are orders, of medians over the seeds
-    that end as a pair.""",
+    tolerance_reason="""Medians over the seeds that end in the pattern. The authors' ranges are read
+    off plots: 2 % around their middles. From a fifth of the run on |ω| falls by no more than 3 %,
+    where the exact flow would have lost half of what is left to the optimum.""",
+    figures=("softmax/attnmtrx-dynamic",),
+)
+def attention_in_training(lab: Lab) -> Checks:
+    """Median |ω| and μ of free heads along training."""
+    lab.note(**SETTING, **one_task_training(lab, 2).settings((2, 3, 4)))
+    for heads in (2, 3, 4):
+        omega, mu = attention_along(lab, heads)
+        steps = np.asarray(one_task_training(lab, heads).saved)
+        lab.note(**{f"omega_{heads}": dict(zip(steps.tolist(), omega.round(4).tolist()))})
+        yield lab.at_least(f"largest median |ω|, H = {heads}", 0.2, float(omega.max()))
+        yield lab.at_most(f"the same, at most, H = {heads}", 0.37, float(omega.max()))
+        yield lab.relative(f"median |ω| at the end, H = {heads}", 0.128, float(omega[-1]), 0.02)
+        yield lab.relative(f"median μ at the end, H = {heads}", 3.45, float(mu[-1]), 0.02)
+        fifth = int(np.argmin(np.abs(steps - steps[-1] / 5)))
+        name = f"|ω| at the end / at a fifth of the run, H = {heads}"
+        yield lab.close(name, 1.0, float(omega[-1] / omega[fifth]), 0.03)
+
+
+@claim(
+    "softmax/rate-sets-attention",
+    """Where |ω| comes to rest is set by the noise of the steps, above the optimum of the pair: the
+    lower the rate, or the larger the batch, the lower it ends.""",
+    source="beyond the paper; the authors train at one rate and batch",
+    tier="paper",
+    tolerance_reason="Orders of medians over the seeds that end as a pair.",
 )
 def rate_sets_attention(lab: Lab) -> Checks:
-    """Median |ω| of two free heads along training, and at the end for other rates and batches."""
+    """Median |ω| of two free heads at the end, for other rates and batches."""
     lab.note(**SETTING, **one_task_training(lab, 2).settings(2), rates_and_batches=_RATES)
-    runs, ends = free_ensemble(lab, 2), final_heads(lab, 2)
-    steps = one_task_training(lab, 2).saved
-    widths = {k: np.median(heads_at(runs, k)[ends.both_signs].width) for k in steps}
-    values = {k: np.median(np.abs(heads_at(runs, k)[ends.both_signs].mu)) for k in steps}
-    lab.note(
-        omega={k: round(float(w), 4) for k, w in widths.items()},
-        mu={k: round(float(m), 4) for k, m in values.items()},
-    )
-    at_100k = min(steps, key=lambda k: abs(k - steps[-1] / 5))
-    yield lab.at_least("largest median |ω|", 0.2, max(widths.values()))
-    yield lab.relative("median |ω| at the end", 0.128, widths[steps[-1]], 0.05)
-    name = "median |ω| at the end / at a fifth of the run"
-    yield lab.close(name, 1.0, widths[steps[-1]] / widths[at_100k], 0.03)
-    found = {}
+    found = {_RATES[0]: float(attention_along(lab, 2)[0][-1])}
     for rate, batch in _RATES[1:]:
         heads = heads_at(free_at_rate(lab, rate, batch), training(lab).steps)
         found[rate, batch] = float(np.median(heads[heads.both_signs].width))
-    found[_RATES[0]] = float(widths[steps[-1]])
     lab.note(omega_at_the_end={f"{rate:g}, {batch}": w for (rate, batch), w in found.items()})
     falling = [found[setting] for setting in _RATES[:3]]
     yield lab.equal("|ω| falls with the rate", True, falling == sorted(falling, reverse=True))

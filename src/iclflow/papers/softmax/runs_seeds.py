@@ -299,6 +299,16 @@ def models_at(runs: Ensemble, step: int) -> AbstractModel:
     return runs.layout.models(runs.weights.reshape(len(runs), count, -1)[:, place])
 
 
+@once
+def attention_along(lab: Lab, heads: int) -> tuple[np.ndarray, np.ndarray]:
+    """|ω| and Σμ of a sign at the recorded steps, medians over the seeds that end in the
+    pattern."""
+    runs, good = free_ensemble(lab, heads), final_heads(lab, heads).both_signs
+    found = [heads_at(runs, step)[good] for step in one_task_training(lab, heads).saved]
+    omega = [np.median(each.width) for each in found]
+    return np.asarray(omega), np.asarray([np.median(np.abs(f.group_sums())) for f in found])
+
+
 def share_of(hits: np.ndarray) -> dict[str, Any]:
     """A share of seeds for a note: how many, of how many, and the 95 % interval by Wilson."""
     count, total = int(np.sum(hits)), int(np.size(hits))
