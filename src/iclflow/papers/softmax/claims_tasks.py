@@ -144,7 +144,7 @@ def superposed(lab: Lab) -> Checks:
     tolerance_reason="""Most: the 95 % interval of the share lies above a half. A count: each seed
     splits or has a shared head. Finite attention and the noise of the rate leave 0.5 % of the loss
     with one task: 2 % of the floor.""",
-    figures=_TASKS,
+    figures=("softmax/split-heads",),
 )
 def split_heads(lab: Lab) -> Checks:
     """Seeds of four heads in which every head works for one task, a pair for each."""

@@ -32,7 +32,9 @@ from .runs_seeds import (
     share_of,
 )
 
-_FIGURES = ("softmax/heads", "softmax/evolution")
+_FIGURES = (
+    "softmax/heads", "softmax/evolution", "softmax/metrics-pattern", "softmax/attnmtrx-dynamic"
+)  # fmt: skip
 _TRAINING = (
     "Medians over the seeds that end in the pattern; weights keep the noise of the last steps, a "
     "few thousandths of their size; "

@@ -77,7 +77,7 @@ def dynamic_approx(lab: Lab) -> Drawing:
     a, b, c = panels
     few = np.unique(np.geomspace(1, len(omega) - 1, 40).astype(int))
     shown = np.unique(
-        np.concatenate([few, np.arange(50, 160, 6), np.arange(len(omega) - 8, len(omega))])
+        np.concatenate([few, np.arange(50, 160, 12), np.arange(len(omega) - 8, len(omega))])
     )
     shown = shown[(shown > 0) & (shown < len(omega))]
     for panel, values, predicted, colour, name in (
@@ -127,7 +127,7 @@ def norm_histograms(lab: Lab) -> Drawing:
                 mean = theory.mean_square_attention(task, omega) ** 0.5
                 panel.axvline(mean, color=COLOURS[i], ls="--", lw=1.2)
                 data[f"omega {omega}, L {length}, d {dim}"] = heights
-            panel.set(xlim=(0, 1), ylim=(0, 18), ylabel="density" if column == 0 else None)
+            panel.set(xlim=(0, 1), ylabel="density" if column == 0 else None)
             panel.set(xlabel="|p|" if row else None, title=None if row else f"ω = {omega}")
-            panel.legend(loc="upper right")
+            panel.legend(loc="upper right", frameon=True)
     return Drawing(drawn, data, {"omega": NORM_OMEGAS, "contexts": count})

@@ -54,7 +54,7 @@ def attnmtrx_dynamic(lab: Lab) -> Drawing:
     first = int(np.flatnonzero(good)[0]) if good.any() else 0
     steps = _shown_steps(lab, 2)
     run = runs[first]
-    drawn, place = fixed_canvas(WIDTHS["double"], 2.35)
+    drawn, place = fixed_canvas(WIDTHS["double"], 2.55)
     side, tall = DIM * _CELL * 1.25, (DIM + 1) * _CELL * 1.25
     data: dict[str, np.ndarray] = {"steps": np.asarray(steps)}
     for column, step in enumerate(steps):
@@ -164,7 +164,7 @@ def split_heads(lab: Lab) -> Drawing:
     image: Any = None
     low: Any = None
     for h in range(4):
-        left = 0.6 + h * 1.15
+        left = 0.5 + h * 1.05
         upper = place(left, 1.0, 0.9, 0.9 * 8 / 6)
         lower = place(left + 0.25, 0.3, 0.4, 0.4)
         image = draw_circuit(upper, attention[h], limits[0])
@@ -173,9 +173,9 @@ def split_heads(lab: Lab) -> Drawing:
         lower.set(xticks=[0, 1], yticks=[0, 1])
         lower.set_xticklabels(["$y_1$", "$y_2$"])
         lower.set_yticklabels(["$ŷ_1$", "$ŷ_2$"] if h == 0 else ["", ""])
-    colour_bar(drawn, image, place(5.2, 1.0, 0.09, 1.2), "key-query")
-    colour_bar(drawn, low, place(5.2, 0.3, 0.09, 0.4), "out-value")
-    bars = place(6.25, 0.5, 0.75, 1.6)
+    colour_bar(drawn, image, place(4.75, 1.0, 0.09, 1.2), "key-query")
+    colour_bar(drawn, low, place(4.75, 0.3, 0.09, 0.4), "out-value")
+    bars = place(6.05, 0.4, 0.8, 1.8)
     shares = [float(found.split.mean()), float(np.mean(found.superposed > 0))]
     bars.bar([0, 1], shares, color=[COLOURS[0], COLOURS[1]], width=0.6)
     bars.set(xticks=[0, 1], ylim=(0, 1), ylabel="share of seeds")
