@@ -345,7 +345,7 @@ def test_a_drawing_that_cannot_be_saved_leaves_nothing_behind(drawings, tmp_path
 
 
 def test_one_loss_and_its_slope_give_the_whole_column_of_a_landscape(monkeypatch):
-    from iclflow.papers.softmax import figures_pair
+    from iclflow.papers.softmax import runs_exact
     from iclflow.papers.softmax.runs_exact import Point
 
     def loss(omega, mu):
@@ -356,9 +356,9 @@ def test_one_loss_and_its_slope_give_the_whole_column_of_a_landscape(monkeypatch
         slope = (loss(omega, mu + step * signs) - loss(omega, mu - step * signs)) / (2 * step)
         return Point(loss(omega, mu), omega, slope * signs / 2)
 
-    monkeypatch.setattr(figures_pair, "exact_point", point)
+    monkeypatch.setattr(runs_exact, "exact_point", point)
     omega, mu = np.array([0.05, 0.4]), np.array([0.1, 1.0, 7.0])
-    found = figures_pair._exact_map(omega, mu)
+    found = runs_exact.exact_map(omega, mu)
     direct = [[loss([w], [m]) for w in omega] for m in mu]
     # A loss of up to 100, and slopes by differences of 1e-4.
     np.testing.assert_allclose(found, direct, rtol=1e-6)

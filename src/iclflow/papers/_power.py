@@ -30,9 +30,9 @@ def power_of(check: Check) -> float | None:
     size = np.broadcast_to(size, measured.shape)
     if not size.any():
         return None
-    spare = measured - predicted
+    spare = np.asarray(measured - predicted)
     allowed = _allowed(check, predicted)
-    return max(_noticed(check, spare, size * sign, allowed) for sign in (1.0, -1.0))
+    return max(_noticed(check, spare, np.asarray(size * sign), allowed) for sign in (1.0, -1.0))
 
 
 def _allowed(check: Check, predicted: np.ndarray) -> np.ndarray:

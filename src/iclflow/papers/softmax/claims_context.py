@@ -2,23 +2,16 @@
 
 from collections.abc import Callable
 
-import jax
 import numpy as np
 
 from ... import theory
 from ...tasks import isotropic
 from .. import Checks, Lab, claim, once
-from .runs import CONTEXT, DIM, HEADS, NOISE, SIGNS, paper_task, structured_heads
+from .runs import CONTEXT, DIM, HEADS, NOISE, SIGNS, paper_task
 from .runs_exact import LENGTHS, best_linear, linear_lengths, one_head_loss, pair_loss
+from .runs_notebook import PRINTED_HEADS, TESTED, length_losses
 from .runs_sampling import Sampled, best_pair, sampled_losses
-from .runs_seeds import (
-    final_heads,
-    free_ensemble,
-    losses_beside,
-    note_training,
-    pair_reference,
-    pattern_heads,
-)
+from .runs_seeds import note_training
 
 _FIGURES = ("softmax/context",)
 # d, and the lengths of training and of the test, in a stated comparison.
@@ -61,11 +54,6 @@ def _losses_at_lengths(loss: Callable[..., float], omega: float, mu: float) -> n
     return np.array([loss(omega, mu, length) for length in LENGTHS])
 
 
-# Context lengths of the notebook's figure, and its values of trained heads at its ends.
-_TESTED = (10, 20, 40, 100)
-PRINTED = {1: (0.8404, 0.2782), 2: (0.5730, 0.1636), 4: (0.5766, 0.1673), 8: (0.5919, 0.1644)}
-
-
 @claim(
     "softmax/trained-lengths",
     """Free heads trained at L = 40 and tested at 10 to 100 have the exact loss of structured heads
@@ -81,34 +69,10 @@ PRINTED = {1: (0.8404, 0.2782), 2: (0.5730, 0.1636), 4: (0.5766, 0.1673), 8: (0.
 def trained_lengths(lab: Lab) -> Checks:
     """Losses of trained heads at other lengths, by sampling, and of structured heads by theory."""
     note_training(lab, HEADS)
-    lab.note(tested_at=_TESTED, printed_at_10_and_100=PRINTED)
+    lab.note(tested_at=TESTED, printed_at_10_and_100=PRINTED_HEADS)
     for heads in HEADS:
-        expected, found = length_losses(lab, heads, _TESTED)
-        yield lab.relative(f"loss at L = {_TESTED}, H = {heads}", expected, found, 0.02)
-
-
-@once
-def length_losses(lab: Lab, heads: int, lengths: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """By theory and measured: the loss at other lengths, medians over seeds in the pattern."""
-    found = pattern_heads(lab, heads)
-    # Of single heads those of one sign: the mirror images have the same loss, on mirrored contexts.
-    good = found.omega[:, 0] > 0 if heads == 1 else final_heads(lab, heads).both_signs
-    finals = jax.tree.map(lambda leaf: leaf[good], free_ensemble(lab, heads).finals)
-    count = lab.scaled(2000, 4000, 20_000)
-    expected, measured = [], []
-    for length in lengths:
-        task = paper_task(length)
-        omega = float(np.median(found.width if heads > 1 else np.abs(found.omega)))
-        if heads == 1:
-            mu = float(np.median(np.abs(found.mu)))
-            expected.append(float(theory.kernel_regression_risk(task, omega, mu)))
-            reference = structured_heads([omega], [mu]), expected[-1]
-        else:
-            mu = float(np.median(np.abs(found.group_sums())))
-            expected.append(float(theory.pair_loss(task, omega, mu)))
-            reference = pair_reference(length)
-        measured.append(np.median(losses_beside(finals, *reference, task, count)))
-    return np.asarray(expected), np.asarray(measured)
+        expected, found = length_losses(lab, heads, TESTED)
+        yield lab.relative(f"loss at L = {TESTED}, H = {heads}", expected, found, 0.02)
 
 
 @claim(

@@ -7,7 +7,17 @@ from ... import theory
 from ...tasks import isotropic
 from .. import Checks, Lab, claim, once
 from .runs import DIM, NOISE, SETTING, SIGNS, paper_task
-from .runs_exact import REPORTED, exact_map, linear_lengths, one_head_loss, pair_loss, plain_step
+from .runs_exact import REPORTED, exact_map, pair_loss
+from .runs_notebook import (
+    EST_LENGTHS,
+    FIXED_DIM,
+    FIXED_RATIO,
+    NORM_OMEGAS,
+    PRINTED,
+    STEP,
+    est_measured,
+    est_theory,
+)
 from .runs_sampling import (
     Sampled,
     attention_norms,
@@ -15,21 +25,9 @@ from .runs_sampling import (
     heads,
     ridge,
     sampled_distances,
-    sampled_losses,
     step,
 )
 
-# The lengths of 'Est_comparison', and the values that it prints at L = 40 with standard errors.
-EST_LENGTHS = tuple(range(10, 101, 5))
-PRINTED = {
-    "pair": (0.24304, 0.0015), "plain step": (0.24075, 0.0015), "debiased step": (0.24305, 0.0015),
-    "one head": (0.40485, 0.0026), "ridge": (0.11464, 0.0015),
-}  # fmt: skip
-# The step of the frozen pair.
-_STEP = 2 * REPORTED[0] * REPORTED[1]
-# (L, d) of the histograms, at fixed d and at fixed L/d, and ω of the two plots.
-FIXED_DIM, FIXED_RATIO = ((40, 5), (100, 5), (500, 5)), ((40, 5), (200, 25), (800, 100))
-NORM_OMEGAS = (0.5, 0.35)
 # The authors' case of large noise, d/L = 0.2, and other lengths at that ratio.
 _CASE, _RATIO, _LOUD = 100, 0.2, 3.0
 
@@ -49,7 +47,7 @@ _CASE, _RATIO, _LOUD = 100, 0.2, 3.0
 def estimators_over_length(lab: Lab) -> Checks:
     """Losses at 19 lengths, exact and drawn, and the printed values."""
     count = lab.scaled(2000, 8000, 50_000)
-    lab.note(dim=DIM, noise=NOISE, pair=REPORTED, step=_STEP, lengths=EST_LENGTHS, contexts=count)
+    lab.note(dim=DIM, noise=NOISE, pair=REPORTED, step=STEP, lengths=EST_LENGTHS, contexts=count)
     expected, found = est_theory(), est_measured(lab)
     for name in ("pair", "one head", "plain step"):
         yield lab.close(f"loss of the {name}", expected[name], found[name][0], 1e-7)
@@ -59,42 +57,9 @@ def estimators_over_length(lab: Lab) -> Checks:
     values, errors = np.array(list(PRINTED.values())).T
     exact = np.array([expected[name][at] for name in PRINTED])
     yield lab.sampled("printed values at L = 40", exact, values, errors)
-    crossing = (DIM + DIM * NOISE) / (2 / _STEP - 2)
+    crossing = (DIM + DIM * NOISE) / (2 / STEP - 2)
     lab.note(crossing_by_theory=round(crossing, 3))
     yield lab.sampled("length where the two steps cross", crossing, *_crossing(lab))
-
-
-def est_theory() -> dict[str, np.ndarray]:
-    """The losses of the five predictors at the lengths, by formulas."""
-    head = theory.large_context_one_head(paper_task())
-    tasks = [paper_task(length) for length in EST_LENGTHS]
-    of = {
-        "pair": lambda task: theory.pair_loss(task, *REPORTED),
-        "one head": lambda task: theory.kernel_regression_risk(task, head.omega, head.mu),
-        "plain step": lambda task: theory.gradient_step_risk(task, _STEP),
-        "debiased step": lambda task: theory.debiased_risk(task, _STEP),
-        "ridge": theory.bayes_risk_isotropic,
-    }
-    return {name: np.array([float(loss(task)) for task in tasks]) for name, loss in of.items()}
-
-
-@once
-def est_measured(lab: Lab) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """The same by the exact risks, and drawn where there is none, with standard errors."""
-    head = theory.large_context_one_head(paper_task())
-    drawn = {"debiased step": step(_STEP, centred=True), "ridge": ridge(DIM * NOISE)}
-    count = lab.scaled(2000, 8000, 50_000)
-    sampled = [sampled_losses(drawn, DIM, length, NOISE, count) for length in EST_LENGTHS]
-    exact = {
-        "pair": [pair_loss(*REPORTED, length) for length in EST_LENGTHS],
-        "one head": [one_head_loss(head.omega, head.mu, length) for length in EST_LENGTHS],
-        "plain step": linear_lengths(plain_step(_STEP), 40, True, EST_LENGTHS),
-    }
-    found = {name: (np.array(values), np.zeros(len(values))) for name, values in exact.items()}
-    for name in drawn:
-        values, errors = np.array([each[name] for each in sampled]).T
-        found[name] = values, errors
-    return found
 
 
 def _crossing(lab: Lab) -> tuple[float, float]:
@@ -114,7 +79,7 @@ def _crossing(lab: Lab) -> tuple[float, float]:
 
 def drawn_losses_of(length: int, count: int) -> dict[str, np.ndarray]:
     """Losses of both steps on the same contexts."""
-    steps = {"plain": step(_STEP), "debiased": step(_STEP, centred=True)}
+    steps = {"plain": step(STEP), "debiased": step(STEP, centred=True)}
     return drawn_losses(steps, DIM, length, NOISE, count)
 
 

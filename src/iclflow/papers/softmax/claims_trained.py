@@ -173,6 +173,7 @@ def zero_sum_ov(given: Given, lab: Lab) -> Checks:
         return
     found = trained_patterns(given)
     yield lab.close(name, 0.0, found.zero_sum, _allowed_sum(given, found), scale=1.0)
+    yield lab.equal("signs of the heads that work", 2, len(set(found.roles) - {"dummy"}))
 
 
 def _allowed_sum(given: Given, found: Patterns) -> float:

@@ -8,7 +8,11 @@ from ...drawing import Drawing
 from ...drawing.marks import plot_circles, plot_theory
 from ...drawing.style import COLOURS, LEVEL, canvas, legend_above
 from .. import Lab, figure
-from .claims_notebook import (
+from .runs import DIM, NOISE, SIGNS, paper_task
+from .runs_descent import run_numbers
+from .runs_exact import REPORTED
+from .runs_flows import PAIR, SMALL, stages_run
+from .runs_notebook import (
     EST_LENGTHS,
     FIXED_DIM,
     FIXED_RATIO,
@@ -17,10 +21,6 @@ from .claims_notebook import (
     est_measured,
     est_theory,
 )
-from .runs import DIM, NOISE, SIGNS, paper_task
-from .runs_descent import run_numbers
-from .runs_exact import REPORTED
-from .runs_flows import PAIR, SMALL, stages_run
 from .runs_sampling import attention_norms
 
 

@@ -12,8 +12,8 @@ from ...drawing.heads import draw_circuit
 from ...drawing.marks import plot_circles, plot_theory
 from ...drawing.style import COLOURS, WIDTHS, canvas, colour_bar, fixed_canvas, legend_above
 from .. import Lab, figure
-from .claims_context import PRINTED, length_losses
 from .runs import DIM, SETTING
+from .runs_notebook import PRINTED_HEADS, TESTED, length_losses
 from .runs_seeds import (
     AUTHORS_STEPS,
     TWO_TASKS,
@@ -28,7 +28,6 @@ from .runs_seeds import (
     two_task_training,
 )
 
-_LENGTHS = (10, 20, 40, 100)
 # Inches: a cell of a heat map.
 _CELL = 0.12
 
@@ -124,18 +123,18 @@ sequences.""",
 def head_num_comparison(lab: Lab) -> Drawing:
     """Losses of trained heads over the length."""
     drawn, (panel,) = canvas("single", 2.8, 1, 1)
-    data: dict[str, np.ndarray] = {"length": np.asarray(_LENGTHS)}
+    data: dict[str, np.ndarray] = {"length": np.asarray(TESTED)}
     counts = shown_heads(lab, 1, 2, 4, 8)
     for i, heads in enumerate(counts):
-        expected, found = length_losses(lab, heads, _LENGTHS)
+        expected, found = length_losses(lab, heads, TESTED)
         shift = 1 + 0.03 * (i - 1.5)  # beside each other
-        plot_circles(panel, np.asarray(_LENGTHS) * shift, found, COLOURS[i], f"H = {heads}")
-        plot_theory(panel, _LENGTHS, expected, "theory" if i == 0 else None)
-        panel.plot(np.array([10, 100]) * shift, PRINTED[heads], "x", color=COLOURS[i], ms=6,
+        plot_circles(panel, np.asarray(TESTED) * shift, found, COLOURS[i], f"H = {heads}")
+        plot_theory(panel, TESTED, expected, "theory" if i == 0 else None)
+        panel.plot(np.array([10, 100]) * shift, PRINTED_HEADS[heads], "x", color=COLOURS[i], ms=6,
                    label="printed" if i == 0 else None)  # fmt: skip
         data |= {f"loss_{heads}": found, f"theory_{heads}": expected}
     panel.set(xscale="log", xlabel="context length L", ylabel="loss", ylim=(0, None))
-    panel.set_xticks(_LENGTHS, [str(length) for length in _LENGTHS])
+    panel.set_xticks(TESTED, [str(length) for length in TESTED])
     panel.minorticks_off()
     panel.legend()
     config = SETTING | one_task_training(lab, 2).settings(counts)
