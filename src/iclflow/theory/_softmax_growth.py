@@ -120,8 +120,8 @@ def settled_one_sign_share(
 ) -> SignShare:
     """The share of starts with ω, μ ~ N(0, size²) that end with heads of one sign, by L̃.
 
-    For L ≫ Hd it is `one_sign_share`, the chance of equal signs. At shorter contexts the zero-sum
-    term turns the weakest heads of one sign before they have grown. Integrated by the fourth-order
+    Heads below a tenth of the strongest do not count. `one_sign_share` is the chance of equal signs
+    at the start; the zero-sum term turns the weakest heads of one sign before they have grown. Integrated by the fourth-order
     rule of Runge and Kutta for all starts at once, until all signs are settled.
     """
     at, count = Setting.of(task), check_whole("heads", heads)
