@@ -121,8 +121,9 @@ def settled_one_sign_share(
     """The share of starts with ω, μ ~ N(0, size²) that end with heads of one sign, by L̃.
 
     Heads below a tenth of the strongest do not count. `one_sign_share` is the chance of equal signs
-    at the start; the zero-sum term turns the weakest heads of one sign before they have grown. Integrated by the fourth-order
-    rule of Runge and Kutta for all starts at once, until all signs are settled.
+    at the start; the zero-sum term turns the weakest heads of one sign before they have grown.
+    Integrated by the rule of Runge and Kutta for all starts at once, to a time of 30 after growth:
+    enough for L of order Hd; for L ≫ Hd weak heads of the other sign are still dummies then.
     """
     at, count = Setting.of(task), check_whole("heads", heads)
     rng = np.random.default_rng(seed)
