@@ -21,7 +21,7 @@ from iclflow.models import Attention, Diagonal, Merged
 from iclflow.papers import FIGURES, Lab, all_claims
 from iclflow.papers.multitask import runs as multitask_runs
 from iclflow.papers.softmax import runs as softmax_runs
-from iclflow.papers.softmax import runs_descent
+from iclflow.papers.softmax import runs_descent, runs_seeds
 from iclflow.tasks import Estimate, isotropic
 from iclflow.trajectory import Result, Trajectory
 
@@ -98,7 +98,7 @@ def untrained_lab() -> Lab:
 
     for heads in (1, 2, 4):
         init = lambda key, heads=heads: Attention.factored(key, 5, heads)
-        lab.assume(run(init), softmax_runs.trained_run, heads)
+        lab.assume(run(init), runs_seeds.trained_run, heads)
     for heads in (2, 3, 5):
         init = lambda key: Attention(Diagonal(jnp.zeros((5, 6)), jnp.zeros((5, 2)), 6))
         lab.assume(run(init), runs_descent.two_task_run, heads)
@@ -348,7 +348,7 @@ def test_a_drawing_that_cannot_be_saved_leaves_nothing_behind(drawings, tmp_path
 
 
 def test_one_loss_and_its_slope_give_the_whole_column_of_a_landscape(monkeypatch):
-    from iclflow.papers.softmax import figures_pair
+    from iclflow.papers.softmax import runs_exact
     from iclflow.papers.softmax.runs_exact import Point
 
     def loss(omega, mu):
@@ -359,9 +359,9 @@ def test_one_loss_and_its_slope_give_the_whole_column_of_a_landscape(monkeypatch
         slope = (loss(omega, mu + step * signs) - loss(omega, mu - step * signs)) / (2 * step)
         return Point(loss(omega, mu), omega, slope * signs / 2)
 
-    monkeypatch.setattr(figures_pair, "exact_point", point)
+    monkeypatch.setattr(runs_exact, "exact_point", point)
     omega, mu = np.array([0.05, 0.4]), np.array([0.1, 1.0, 7.0])
-    found = figures_pair._exact_map(omega, mu)
+    found = runs_exact.exact_map(omega, mu)
     direct = [[loss([w], [m]) for w in omega] for m in mu]
     # A loss of up to 100, and slopes by differences of 1e-4.
     np.testing.assert_allclose(found, direct, rtol=1e-6)

@@ -330,3 +330,13 @@ def test_tasks_that_are_not_isotropic_are_refused():
         theory.Setting.of(isotropic(2, (3, 4), 0.1))
     with pytest.raises(ValueError, match="noiseless query"):
         theory.Setting.of(isotropic(2, 3, 0.1, noisy_query=False))
+
+
+def test_mean_square_attention_is_that_of_drawn_contexts():
+    rng = np.random.default_rng(0)
+    sizes = np.sqrt(rng.chisquare(5, 40_000))
+    weights = np.exp(0.35 * sizes[:, None] * rng.standard_normal((40_000, 40)))
+    squares = np.sum(weights**2, 1) / np.sum(weights, 1) ** 2
+    error = squares.std() / len(squares) ** 0.5
+    found = theory.mean_square_attention(isotropic(5, 40), 0.35)
+    assert abs(found - squares.mean()) < 4 * error

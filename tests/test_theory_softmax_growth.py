@@ -227,3 +227,17 @@ def test_weights_that_do_not_grow_are_refused():
         theory.emergence_time(TASK, np.array([0.1]), np.array([0.1]), fraction=1.0)
     with pytest.raises(ValueError, match="positive sum"):
         theory.shared_head_curvature(TASK, np.array([1.0, -1.0]))
+
+
+def test_the_share_of_one_sign_is_that_of_single_flows():
+    omega, mu = 0.1 * np.random.default_rng(0).standard_normal((2, 64, 2))
+    end = np.log(1 / 0.1) + 30
+    flows = [theory.large_context_flow(TASK, np.array([0.0, end]), w, m) for w, m in zip(omega, mu)]
+    one = 0
+    for flow in flows:
+        work = np.abs(flow.omega[-1] * flow.mu[-1])
+        signs = np.sign(flow.omega[-1][work > 0.1 * work.max()])
+        one += len(set(signs)) == 1
+    found = theory.settled_one_sign_share(TASK, 2, 0.1, starts=64)
+    assert found.value == pytest.approx(one / 64)
+    assert found.value < theory.one_sign_share(2)

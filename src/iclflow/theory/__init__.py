@@ -102,10 +102,12 @@ from ._separate_modes import modes as modes
 from ._separate_modes import plateau_losses as plateau_losses
 from ._separate_modes import subset_loss as subset_loss
 from ._softmax_growth import HeadFlow as HeadFlow
+from ._softmax_growth import SignShare as SignShare
 from ._softmax_growth import early_heads as early_heads
 from ._softmax_growth import emergence_time as emergence_time
 from ._softmax_growth import growing_parts as growing_parts
 from ._softmax_growth import large_context_flow as large_context_flow
+from ._softmax_growth import settled_one_sign_share as settled_one_sign_share
 from ._softmax_growth import sum_growth_rate as sum_growth_rate
 from ._softmax_growth import symmetrisation_rate as symmetrisation_rate
 from ._softmax_integrals import HeadIntegrals as HeadIntegrals
@@ -150,6 +152,7 @@ from ._softmax_pair_flow import pair_flow as pair_flow
 from ._softmax_pair_flow import slow_manifold as slow_manifold
 from ._softmax_powers import AttentionPowers as AttentionPowers
 from ._softmax_powers import attention_powers as attention_powers
+from ._softmax_powers import mean_square_attention as mean_square_attention
 from ._softmax_ridge import ProportionalRisks as ProportionalRisks
 from ._softmax_ridge import WishartSpectrum as WishartSpectrum
 from ._softmax_ridge import bayes_risk_isotropic as bayes_risk_isotropic

@@ -17,6 +17,7 @@ import numpy as np
 import scipy.special
 
 from ..errors import Refusal
+from ._softmax_setting import Isotropic, Setting
 
 # Step in x = log t: |Γ(1 + 2πi/step)| < 1e-16.
 STEP = 0.25
@@ -54,6 +55,14 @@ def attention_powers(slope: float, length: float) -> AttentionPowers:
     softmax picks single points.
     """
     return _attention_powers(abs(float(slope)), float(length))
+
+
+def mean_square_attention(task: Isotropic, omega: float) -> float:
+    """E|p|² of a head with key-query ωI: the mean over |q| ~ χ_d of E Σp² at slope ω|q|."""
+    at = Setting.of(task)
+    sizes, weights = chi_rule(at.dim)
+    return float(sum(w * attention_powers(omega * r, at.length).second
+                     for r, w in zip(sizes, weights)))  # fmt: skip
 
 
 @lru_cache(maxsize=100_000)

@@ -5,12 +5,14 @@
 # fmt: off
 ORDER = {
     "claims": (
-        "trained", "seeds", "one_head", "exact", "quadrature", "more_heads", "dynamics",
-        "estimators", "context", "tasks",
+        "trained", "seeds", "one_head", "exact", "quadrature", "more_heads", "large_context",
+        "dynamics", "estimators", "notebook", "context", "tasks",
     ),
     "figures": (
-        "heads", "evolution", "seeds", "landscape", "manifold", "approximation",
-        "estimators", "context", "dynamics", "anisotropic", "tasks",
+        "heads", "evolution", "attnmtrx-dynamic", "metrics-pattern", "seeds", "landscape",
+        "manifold", "approximation", "dynamic-approx", "norm-histograms", "estimators",
+        "est-comparison", "context", "head-num-comparison", "dynamics", "anisotropic", "tasks",
+        "split-heads",
     ),
 }
 # fmt: on

@@ -9,12 +9,19 @@ from ... import theory
 from ...analysis import Patterns, learning_phases, patterns
 from ...errors import Refusal
 from .. import Check, Given, Inconclusive, Lab
-from .runs import note_training, trained_given
+from .runs import paper_task
+from .runs_seeds import (
+    CANCELS,
+    STAYS,
+    Heads,
+    note_training,
+    pattern_heads,
+    shown_heads,
+    trained_given,
+)
 
 # A model whose loss is above the best by less than this share is trained.
 _TRAINED = 0.02
-# Output-value entries below this share of their sizes cancel; above the other one they do not.
-CANCELS, STAYS = 0.05, 0.5
 NOISE_REASON = (
     "The model must be within 2 % of the loss of the best opposite pair: that far from it the "
     "weights may be off by the square root of what is left. "
@@ -25,8 +32,9 @@ def own_trained(heads: int | tuple[int, ...]) -> Callable[[Lab], Iterator[Given]
     """Makes a claim's own trained runs, one for each number of heads."""
 
     def make(lab: Lab) -> Iterator[Given]:
-        note_training(lab, heads)
-        for count in np.atleast_1d(heads).tolist():
+        counts = shown_heads(lab, *np.atleast_1d(heads).tolist())
+        note_training(lab, counts)
+        for count in counts:
             yield trained_given(lab, count)
 
     return make
@@ -102,14 +110,38 @@ def is_at_rest(given: Given) -> bool:
 
 
 def check_share(given: Given, lab: Lab, share: str) -> Check:
-    """The share of the norm of circuits that has the form of the claim, at the end."""
-    found = trained_patterns(given)
-    if given.own and len(found.heads) <= 2:
-        words = {"diagonal_share": "diagonal share", "last_entry_share": "last-entry share"}
-        name = f"{words[share]}{name_heads(given)}"
-        return lab.at_least(name, 0.99, getattr(found, share))
+    """How much of the norm of circuits does not have the form of the claim, at the end."""
+    if given.own:
+        heads = given.config.model.heads
+        found = pattern_heads(lab, heads)
+        values = found.mean_of_active(getattr(found, share))
+        name = f"rest of the {share} share, median over seeds{name_heads(given)}"
+        return lab.close(name, 0.0, 1 - float(np.median(values)), rest(lab, heads), scale=1.0)
     # Weak heads are formed last: each counts by what it adds to the prediction.
+    found = trained_patterns(given)
     weights = [abs(head.mu * head.omega) for head in found.heads]
-    mean = float(np.average([getattr(head, share) for head in found.heads], weights=weights))
-    name = f"{share.replace('_', ' ')} weighted by |μω|{name_heads(given)}"
-    return lab.at_least(name, 0.95, mean)
+    words = {"diagonal": "diagonal_share", "label": "last_entry_share"}[share]
+    mean = float(np.average([getattr(head, words) for head in found.heads], weights=weights))
+    name = f"rest of the {share} share, weighted by |μω|"
+    return lab.close(name, 0.0, 1 - mean, 0.05, scale=1.0)
+
+
+def rest(lab: Lab, heads: int) -> float:
+    """The share of the norm of circuits that noise may take, by tier and number of heads."""
+    if lab.tier == "paper":
+        # A part E off the diagonal of Γ = ηI costs η²(1 + (1 + σ²)d/L)‖E‖²/d, which is 1 % of the
+        # loss where 1 − share is half of it; the noise of two heads is independent: half again.
+        best = theory.pair_optimum(paper_task())
+        step = theory.debiased_optimum(paper_task()).step
+        return 0.01 * best.loss / step
+    # A short training: weak heads are formed last.
+    return 0.01 if heads <= 2 else 0.05
+
+
+def median(values: np.ndarray) -> float:
+    return float(np.median(values))
+
+
+def pattern_of(given: Given, lab: Lab) -> Heads:
+    """The heads of a claim's own seeds that end in the pattern."""
+    return pattern_heads(lab, given.config.model.heads)

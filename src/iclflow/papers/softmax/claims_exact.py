@@ -34,7 +34,7 @@ _UNEVEN = (np.array([0.25, -0.1]), np.array([2.0, -1.0]))
     "softmax/first-order",
     """At fixed d the large-context loss misses a part of the loss that falls as 1/L; the corrected
     first order has it, and its own error falls as 1/L².""",
-    source="the approximate loss, corrected: derived in docs/theory/softmax.md",
+    source="code: funcs (approx_loss), corrected: derived in docs/theory/softmax.md",
     tolerance_reason="""What is missing at L = 20 000 is known up to its own first correction, a few
     parts in 10⁴; the order of the rest, taken between L = 2 000 and 8 000, is 2 up to terms of
     relative order 30/L.""",
@@ -55,19 +55,17 @@ def first_order(lab: Lab) -> Checks:
     order = np.log(missing(2000) / missing(8000)) / np.log(4)
     measured = 20_000 * (exact_point(*_UNEVEN, 20_000).loss - large)
     yield lab.relative("L × (loss − large-context loss)", 20_000 * (first - large), measured, 2e-3)
-    yield lab.close("order of the corrected error", 2.0, order, 0.02, wrong=1.0)
+    yield lab.close("order of the corrected error", 2.0, order, 0.02)
 
 
 @claim(
     "softmax/approximate-loss-map",
-    """The large-context loss of a pair is too low by a share that L/d sets and ω hardly does: 12 %
-    at L/d = 2, 9 % at 8, within 5 % from 40 and within 1.5 % from 200 on while ω√d ≤ 0.6; the
-    corrected first order is within 1.6 % from L/d = 8 while ω√d ≤ 0.3, and the worse of the two at
-    ω√d = 1 and L/d ≤ 40.""",
-    source="the approximate loss; derived in docs/theory/softmax.md",
+    """The large-context loss of a pair of small ω is too low by a share that L/d sets, the ratio of
+    its infimum to the loss of the best debiased step: 12 % at L/d = 2, 9 % at 8, 0.1 % at 1000; the
+    corrected first order is the nearer of the two there.""",
+    source="beyond the paper; derived in docs/theory/softmax.md",
     tolerance_reason="""At ω√d = 0.1 the share is that of ω → 0, a ratio of closed forms, up to dω²
-    = 0.01 of itself and the next order. The rest are bounds, read off a map of d = 5 that holds for
-    this d; they have no tolerance.""",
+    = 0.01 of itself and the next order.""",
     figures=_APPROXIMATION,
 )
 def approximate_loss_map(lab: Lab) -> Checks:
@@ -80,18 +78,10 @@ def approximate_loss_map(lab: Lab) -> Checks:
     )  # fmt: skip
     tasks = [paper_task(length) for length in found.ratios * DIM]
     small = [theory.large_context_pair(t, 0.0) / theory.debiased_optimum(t).risk - 1 for t in tasks]
-    narrow, middle = found.widths <= 0.3, found.widths <= 0.6
-    worst = lambda error, rows, columns: np.max(np.abs(error[np.ix_(rows, columns)]))
-    over = np.abs(first / large)[found.ratios <= 40, -1].min()
     yield lab.close("large-context error at ω√d = 0.1", np.array(small), large[:, 0], 2e-3)
-    measured = worst(large, found.ratios >= 40, middle)
-    yield lab.at_most("large-context error, L/d ≥ 40, ω√d ≤ 0.6", 0.05, measured)
-    measured = worst(large, found.ratios >= 200, middle)
-    yield lab.at_most("large-context error, L/d ≥ 200, ω√d ≤ 0.6", 0.015, measured)
-    measured = worst(first, found.ratios >= 8, narrow)
-    yield lab.at_most("first-order error, L/d ≥ 8, ω√d ≤ 0.3", 0.016, measured)
-    name = "first-order over large-context error, ω√d = 1, L/d ≤ 40"
-    yield lab.at_least(name, 1.0, over)
+    nearer = np.abs(first[:, 0]) < np.abs(large[:, 0])
+    name = "lengths at which the first order is nearer, ω√d = 0.1"
+    yield lab.equal(name, len(found.ratios), int(nearer.sum()))
 
 
 @claim(
@@ -133,13 +123,13 @@ def interior_optimum(lab: Lab) -> Checks:
     yield lab.close("ω of both heads", best.w * SIGNS, path.omega[-1], 1e-5)
     yield lab.relative("μ of the first head", best.mu, path.mu[-1, 0], 1e-4)
     yield lab.close("loss", best.loss, path.loss[-1], 1e-8)
-    yield lab.close("largest slope at the end", 0.0, slope, 1e-5, wrong=0.1)
+    yield lab.close("largest slope at the end", 0.0, slope, 1e-5, scale=0.1)
 
 
 @claim(
     "softmax/vanishing-optimum",
     "The loss of the pair is smallest as ω → 0, and the reported trained values are an optimum.",
-    source="the limit of the approximate loss, read as one of the exact loss",
+    source="code: plots of the approximate loss, read as the exact one",
     tolerance_reason="The end of the exact flow is known to 1e-5 in ω and to 1e-8 in the loss.",
     figures=_LANDSCAPE,
     corrected_by="softmax/interior-optimum",
@@ -150,7 +140,7 @@ def vanishing_optimum(lab: Lab) -> Checks:
     note_exact(lab, start=START, end=FOREVER)
     path = pair_path(lab)
     infimum = theory.large_context_pair(paper_task(), 0.0)
-    yield lab.close("ω at the end, against 0", 0.0, path.omega[-1, 0], 1e-3, wrong=0.01)
+    yield lab.close("ω at the end, against 0", 0.0, path.omega[-1, 0], 1e-3, scale=REPORTED[0])
     yield lab.close("loss at the end, against ω → 0", infimum, path.loss[-1], 1e-4)
     yield lab.close("ω at the end, against trained values", REPORTED[0], path.omega[-1, 0], 1e-3)
 
@@ -196,8 +186,9 @@ def slow_manifold(given: Given, lab: Lab) -> Checks:
 
 @claim(
     "softmax/transients",
-    """Reported trained values such as (0.13, 3.45) are moments on the slow manifold: the slope
-    there is not zero, the loss is above the optimum, and the flow moves on.""",
+    """Reported trained values such as (0.13, 3.45) are points of the slow manifold, no optimum: the
+    slope there is not zero, the loss is above the optimum, and the exact flow moves on, where
+    training at a constant rate comes to rest.""",
     source="beyond the paper; derived in docs/theory/softmax.md",
     tolerance_reason=_QUADRATURE + "the slope by theory is a difference of its losses, good to "
     "1e-6. The flow is held to ten times the solver's tolerance.",

@@ -1,39 +1,210 @@
-"""Claims of arXiv 2503.12734 on random initialisations: which of them end in the pattern."""
+"""Claims of arXiv 2503.12734 on populations of random initial weights: which of them end in the
+pattern, when it is there, how many heads idle, and where attention comes to rest."""
 
 import numpy as np
 
 from ... import theory
-from ...analysis import patterns
+from ...analysis import patterns, wilson
 from .. import Checks, Given, Inconclusive, Lab, claim, on_run
 from .checks_trained import is_at_rest, is_one_sign, is_zero_sum
 from .needs import any_population, softmax_attention, with_heads
-from .runs import blind_ensemble, final_patterns, seed_settings, trained_ensemble
+from .runs import SETTING, blind_ensemble, final_patterns, paper_task, seed_settings
+from .runs_seeds import (
+    AUTHORS_STEPS,
+    attention_along,
+    final_heads,
+    free_at_rate,
+    free_ensemble,
+    heads_at,
+    more_heads,
+    one_task_training,
+    share_of,
+    training,
+)
 
 _FIGURES = ("softmax/seeds",)
+# "Consistently", as a share of seeds: nineteen of twenty.
+_CONSISTENT = 0.95
+# Adam's rates and batches of the runs whose attention is compared at the end.
+_RATES = ((1e-3, 256), (3e-4, 256), (1e-4, 256), (1e-3, 4096))
 
 
 @claim(
     "softmax/every-initialisation",
-    "The patterns emerge from every random initialisation.",
-    source="abstract ('consistently'), read as from every start",
-    tolerance_reason="""A share of seeds, all of which must end with one positive and one negative
-    head whose output-value entries cancel to 5 %.""",
+    "The patterns emerge from every random initialisation of two heads.",
+    source="abstract ('consistently'), read as from every start and for two heads",
+    tolerance_reason="""A count: all seeds must end with one positive and one negative head whose
+    output-value entries cancel to 5 %.""",
     figures=_FIGURES,
-    corrected_by="softmax/pair-or-trap",
+    corrected_by="softmax/consistent-patterns",
     overread=True,
+    tier="paper",
 )
 def every_initialisation(lab: Lab) -> Checks:
-    """The share of seeds whose two heads end as a pair.
+    """How many seeds of two free heads end as a pair."""
+    lab.note(**SETTING, **one_task_training(lab, 2).settings(2))
+    found = final_heads(lab, 2)
+    signs = np.sign(found.omega[found.one_sign][:, 0])
+    lab.note(
+        pairs=share_of(found.both_signs), one_sign=share_of(found.one_sign),
+        both_positive=int(np.sum(signs > 0)), both_negative=int(np.sum(signs < 0)),
+    )  # fmt: skip
+    yield lab.equal("seeds that end as a pair", len(found.mu), int(found.both_signs.sum()))
 
-    In the paper's tier all of Q, K, V and O are trained at length; otherwise merged heads, which
-    are at their end sooner.
-    """
-    factored = lab.tier == "paper"
-    lab.note(**seed_settings(lab, 2, factored))
-    runs = trained_ensemble(lab) if factored else blind_ensemble(lab, 2)
-    # Two heads that cancel are one positive and one negative head: there is no room for dummies.
-    share = float(np.mean([is_zero_sum(found) for found in final_patterns(runs)]))
-    yield lab.close("share of seeds", 1.0, share, 0.0, wrong=1.03)
+
+@claim(
+    "softmax/consistent-patterns",
+    """From three heads on at least nineteen of twenty random starts end with positive and negative
+    heads whose output-value entries cancel. With two heads fewer do: the others are caught with
+    both heads at one sign.""",
+    source="abstract ('consistently')",
+    tolerance_reason="""'Consistently' is read as nineteen of twenty seeds; a measured share may
+    fall below it by two binomial standard errors of that many seeds. Every seed of two heads must
+    be in one of the two ends, a count. The short tiers train two and four heads alone.""",
+    figures=_FIGURES,
+)
+def consistent_patterns(lab: Lab) -> Checks:
+    """The share of seeds that end in the pattern, for three, four and eight free heads, and that
+    two heads have no other end."""
+    lab.note(**SETTING, **one_task_training(lab, 3).settings((2, *more_heads(lab))))
+    for heads in more_heads(lab):
+        found = final_heads(lab, heads)
+        lab.note(**{f"pattern_{heads}": share_of(found.both_signs)})
+        share, seeds = float(found.both_signs.mean()), len(found.mu)
+        spread = float(np.sqrt(_CONSISTENT * (1 - _CONSISTENT) / seeds))
+        name = f"share of seeds with the pattern, H = {heads}"
+        yield lab.at_least(name, _CONSISTENT, share, 2 * spread)
+    found = final_heads(lab, 2)
+    lab.note(pattern_2=share_of(found.both_signs), one_sign_2=share_of(found.one_sign))
+    ends = int(np.sum(found.both_signs | found.one_sign))
+    yield lab.equal("seeds of two heads in one of the two ends", len(found.mu), ends)
+
+
+@claim(
+    "softmax/patterns-persist",
+    """The patterns are there after 10 000 steps and stay to the end: from then on at least 90 % of
+    the key-query circuits are on the diagonal and 90 % of the output-value circuits read the label,
+    and output-value entries cancel to 10 %.""",
+    source="notebook: heat maps at steps 1, 1 000, 2 000, 10 000, 100 000 and 500 000",
+    tier="paper",
+    tolerance_reason="""Bounds on the median over seeds that end in the pattern, of active heads, at
+    every recorded step from 10 000 on. They have no tolerance.""",
+    figures=("softmax/attnmtrx-dynamic", "softmax/metrics-pattern"),
+)
+def patterns_persist(lab: Lab) -> Checks:
+    """Measures of the patterns at the authors' steps."""
+    lab.note(**SETTING, **one_task_training(lab, 2).settings((2, 4)))
+    for heads in (2, 4):
+        runs, ends = free_ensemble(lab, heads), final_heads(lab, heads)
+        steps = np.asarray(one_task_training(lab, heads).saved)
+        # The authors' step 10 000 as a share of the run.
+        first = AUTHORS_STEPS[3] / AUTHORS_STEPS[-1] * steps[-1]
+        found = {int(step): heads_at(runs, int(step))[ends.both_signs] for step in steps}
+        of = {
+            "diagonal share": lambda each: each.mean_of_active(each.diagonal),
+            "label share": lambda each: each.mean_of_active(each.label),
+            "1 − |Σμ|/Σ|μ|": lambda each: 1 - each.zero_sum,
+        }
+        for name, measure in of.items():
+            values = {step: float(np.median(measure(each))) for step, each in found.items()}
+            lab.note(**{f"{name}, H = {heads}": {k: round(v, 5) for k, v in values.items()}})
+            least = min(value for step, value in values.items() if step >= first)
+            yield lab.at_least(f"least median {name} from 10 000 steps on, H = {heads}", 0.9, least)
+
+
+@claim(
+    "softmax/dummies-occur",
+    "With more than two heads dummy heads occur.",
+    source="notebook, TL;DR",
+    tier="paper",
+    tolerance_reason="A count: every seed must end with a head below 10 % of the strongest.",
+    corrected_by="softmax/dummy-heads",
+)
+def dummies_occur(lab: Lab) -> Checks:
+    """Seeds with a dummy head, as stated: all."""
+    lab.note(**SETTING, **one_task_training(lab, 4).settings((3, 4)))
+    for heads in (3, 4):
+        found = final_heads(lab, heads)
+        name = f"seeds with a dummy head, H = {heads}"
+        yield lab.equal(name, len(found.mu), int(np.sum(found.dummies > 0)))
+
+
+@claim(
+    "softmax/dummy-heads",
+    """With more than two heads most seeds end with a dummy head, and the others with all heads at
+    work: two in five seeds of three heads, one in six of four, none of eight.""",
+    source="notebook, TL;DR, corrected: the authors' own run of four heads in the first commit has "
+    "none",
+    tier="paper",
+    tolerance_reason="""Most: the 95 % interval of the share lies above a half. The share without
+    a dummy falls with the number of heads: an order. The distributions are in the settings.""",
+)
+def dummy_heads(lab: Lab) -> Checks:
+    """How many heads idle, for three, four and eight free heads."""
+    lab.note(**SETTING, **one_task_training(lab, 3).settings((3, 4, 8)))
+    without = []
+    for heads in (3, 4, 8):
+        found = final_heads(lab, heads)[final_heads(lab, heads).both_signs]
+        counts = {n: share_of(found.dummies == n) for n in range(heads - 1)}
+        lab.note(**{f"seeds_by_dummies_{heads}": counts})
+        some = int(np.sum(found.dummies > 0))
+        without.append(1 - some / len(found.mu))
+        name = f"share of seeds with a dummy, lower end of its interval, H = {heads}"
+        yield lab.at_least(name, 0.5, wilson(some, len(found.mu))[0])
+    name = "the share without a dummy falls with H"
+    yield lab.equal(name, True, without[0] > without[1] > without[2])
+
+
+@claim(
+    "softmax/attention-in-training",
+    """In training at a constant rate |ω| jumps to 0.2 to 0.37, falls to 0.126 to 0.13 within a
+    fifth of the run and stays there, while μ rises to 3.4 to 3.5; so it does with two, three and
+    four heads.""",
+    source="notebook: dynamics plots of two, three and four heads",
+    tier="paper",
+    tolerance_reason="""Medians over the seeds that end in the pattern. The authors' ranges are read
+    off plots: 2 % around their middles. "Stays" is read as a change by at most 3 % over the last
+    four fifths of the run. Written after the medians of these seeds had been seen.""",
+    figures=("softmax/attnmtrx-dynamic",),
+)
+def attention_in_training(lab: Lab) -> Checks:
+    """Median |ω| and μ of free heads along training."""
+    lab.note(**SETTING, **one_task_training(lab, 2).settings((2, 3, 4)))
+    for heads in (2, 3, 4):
+        omega, mu = attention_along(lab, heads)
+        steps = np.asarray(one_task_training(lab, heads).saved)
+        lab.note(**{f"omega_{heads}": dict(zip(steps.tolist(), omega.round(4).tolist()))})
+        yield lab.at_least(f"largest median |ω|, H = {heads}", 0.2, float(omega.max()))
+        yield lab.at_most(f"the same, at most, H = {heads}", 0.37, float(omega.max()))
+        yield lab.relative(f"median |ω| at the end, H = {heads}", 0.128, float(omega[-1]), 0.02)
+        yield lab.relative(f"median μ at the end, H = {heads}", 3.45, float(mu[-1]), 0.02)
+        fifth = int(np.argmin(np.abs(steps - steps[-1] / 5)))
+        name = f"|ω| at the end / at a fifth of the run, H = {heads}"
+        yield lab.close(name, 1.0, float(omega[-1] / omega[fifth]), 0.03)
+
+
+@claim(
+    "softmax/rate-sets-attention",
+    """Where |ω| comes to rest is set by the noise of the steps, above the optimum of the pair: the
+    lower the rate, or the larger the batch, the lower it ends.""",
+    source="beyond the paper; the authors train at one rate and batch",
+    tier="paper",
+    tolerance_reason="Orders of medians over the seeds that end as a pair.",
+)
+def rate_sets_attention(lab: Lab) -> Checks:
+    """Median |ω| of two free heads at the end, for other rates and batches."""
+    lab.note(**SETTING, **one_task_training(lab, 2).settings(2), rates_and_batches=_RATES)
+    found = {_RATES[0]: float(attention_along(lab, 2)[0][-1])}
+    for rate, batch in _RATES[1:]:
+        heads = heads_at(free_at_rate(lab, rate, batch), training(lab).steps)
+        found[rate, batch] = float(np.median(heads[heads.both_signs].width))
+    lab.note(omega_at_the_end={f"{rate:g}, {batch}": w for (rate, batch), w in found.items()})
+    falling = [found[setting] for setting in _RATES[:3]]
+    yield lab.equal("|ω| falls with the rate", True, falling == sorted(falling, reverse=True))
+    larger = found[_RATES[3]] < found[_RATES[0]]
+    yield lab.equal("|ω| is smaller with a larger batch", True, bool(larger))
+    best = theory.pair_optimum(paper_task()).w
+    yield lab.at_least("smallest of them, above the optimum of the pair", best, min(found.values()))
 
 
 @on_run(
@@ -54,12 +225,11 @@ def pair_or_trap_on_run(given: Given, lab: Lab) -> Checks:
 
 @claim(
     "softmax/pair-or-trap",
-    """Every random initialisation ends with heads of both signs whose output-value entries cancel,
-    or with heads of one sign, which never turn: H merged heads whose growing parts have random
-    signs are caught there with probability 2^(1−H).""",
+    """Every random initialisation of merged heads ends with heads of both signs whose output-value
+    entries cancel, or with heads of one sign, which never turn.""",
     source="beyond the paper; derived in docs/theory/softmax.md",
-    tolerance_reason="""The first check is a count. The share is binomial: four standard errors of
-    that many seeds.""",
+    tolerance_reason="""A count of seeds. How many end with one sign depends on the start and on how
+    heads are parametrised; `softmax/one-sign-share` predicts it for small structured heads.""",
     figures=_FIGURES,
     on_run=pair_or_trap_on_run,
 )
@@ -70,9 +240,6 @@ def pair_or_trap(lab: Lab) -> Checks:
         found = final_patterns(blind_ensemble(lab, heads))
         both = np.asarray([is_zero_sum(each) for each in found])
         one = np.asarray([is_one_sign(each) for each in found])
-        lost, seeds = theory.one_sign_share(heads), len(found)
-        error = 4 * np.sqrt(lost * (1 - lost) / seeds)
+        lab.note(**{f"one_sign_{heads}": share_of(one)})
         name = f"seeds in one of the two ends, H = {heads}"
-        yield lab.equal(name, seeds, int(np.sum(both | one)))
-        name = f"share that ends with one sign, H = {heads}"
-        yield lab.close(name, lost, float(one.mean()), error, wrong=lost + 2 * error)
+        yield lab.equal(name, len(found), int(np.sum(both | one)))

@@ -4,7 +4,7 @@ import jax.random as jr
 import numpy as np
 
 from ... import theory
-from ...analysis import superposition
+from ...analysis import wilson
 from ...risks import IntegratedRisk
 from ...tasks import HermiteRegression, isotropic
 from .. import Checks, Lab, claim
@@ -14,11 +14,21 @@ from .runs_descent import (
     anisotropic_task,
     descent_settings,
     two_task_excess,
-    two_task_run,
     two_task_settings,
     two_tasks,
 )
 from .runs_sampling import best_pair, sampled_losses
+from .runs_seeds import (
+    RHO,
+    TWO_TASKS,
+    authors_two_tasks,
+    share_of,
+    toeplitz_heads,
+    toeplitz_task,
+    toeplitz_training,
+    two_task_heads,
+    two_task_training,
+)
 
 _TASKS = ("softmax/tasks",)
 # Variance and degrees of the curved part of labels.
@@ -29,7 +39,7 @@ _CURVED, _DEGREES = 0.36, (2, 3)
     "softmax/preconditioner",
     """With correlated inputs, of covariance Λ, the pair learns preconditioned gradient descent on
     centred inputs, with the matrix Γ* = [Λ + (tr Λ + dσ²)/L]⁻¹.""",
-    source="the extension to anisotropic covariates; derived in docs/theory/softmax.md",
+    source="abstract; derived in docs/theory/softmax.md",
     tolerance_reason="""Weights are averaged over the second half of the run. Finite attention
     changes what a head of given matrix returns by about 1 %, and a few thousandths are left of the
     noise of batches: 2 % of the largest entry. The loss is drawn with a standard error of 0.22 %,
@@ -52,10 +62,34 @@ def preconditioner(lab: Lab) -> Checks:
 
 
 @claim(
+    "softmax/free-preconditioner",
+    """Two free heads trained from random weights on inputs of covariance ρ^|i−j|, ρ = 0.5, learn
+    the preconditioner Γ* = [Λ + (tr Λ + dσ²)/L]⁻¹.""",
+    source="abstract; code: Toeplitz covariance",
+    tolerance_reason="""Medians over the seeds that end as a pair. Finite attention changes what a
+    head of given matrix returns by 1 to 2 %, and the noise of the steps is left: 3 % of the largest
+    entry.""",
+    figures=("softmax/anisotropic",),
+)
+def free_preconditioner(lab: Lab) -> Checks:
+    """Σ μ_h W_h of trained free heads in the eigenbasis of Λ, entry by entry."""
+    task = toeplitz_task()
+    lab.note(**SETTING, rho=RHO, **toeplitz_training(lab).settings(2))
+    good, together = toeplitz_heads(lab)
+    lab.note(pairs=share_of(good))
+    _, basis = np.linalg.eigh(np.asarray(task.covariance))
+    best = basis.T @ theory.debiased_matrix(task) @ basis
+    learned = basis.T @ np.median(together[good], 0) @ basis
+    name = "matrix in the eigenbasis / its largest entry"
+    scale = np.ones_like(best)
+    yield lab.close(name, best / best.max(), learned / best.max(), 0.03, scale=scale)
+
+
+@claim(
     "softmax/heads-for-tasks",
     """I + 1 heads are enough for I tasks on overlapping coordinates: with three heads each of two
     tasks reaches the floor of its own debiased gradient descent, with two they cannot.""",
-    source="the extension to several tasks; derived in docs/theory/softmax.md",
+    source="beyond the paper; derived in docs/theory/softmax.md",
     tolerance_reason="""Floors are limits of vanishing attention. At the finite attention of a
     trained model three heads leave 2 to 2.6 % of them over eight seeds, two heads 0.9 %; the two
     floors are 34 % apart. The loss is drawn, with a standard error of 0.4 %.""",
@@ -71,63 +105,104 @@ def heads_for_tasks(lab: Lab) -> Checks:
     # Finite attention leaves up to 2.6 %; the floor of two heads is 34 % higher.
     reached = [heads for heads, excess in found.items() if excess < 1.03 * enough]
     name = "heads from which floors are reached"
-    yield lab.equal(name, theory.heads_needed(task), min(reached, default=0), wrong=4)
-    yield lab.relative("excess of two heads", few, found[2], 0.015, wrong=enough)
-    yield lab.relative("excess of three heads", enough, found[3], 0.03, wrong=few)
+    yield lab.equal(name, theory.heads_needed(task), min(reached, default=0))
+    yield lab.relative("excess of two heads", few, found[2], 0.015)
+    yield lab.relative("excess of three heads", enough, found[3], 0.03)
 
 
 @claim(
     "softmax/superposition",
-    """With I + 1 ≤ H < 2I heads some head works for several tasks at once. With more it need not,
-    but nothing keeps it from it: in most runs five heads on two tasks reach both floors while some
-    head goes on working for both.""",
-    source="the superposition of tasks; above 2I as measured",
-    tolerance_reason="""Three heads must share, so that one is counted at least. For five the share
-    of seeds is only held to a half: it depends on the start and on where the line is drawn (of 16
-    seeds 16 have such a head if the second task gets a quarter of the first, 11 if it gets half),
-    and shorter runs from other starts ended without one. The loss is drawn: four standard errors,
-    1.5 %.""",
+    """With I + 1 ≤ H < 2I heads some head works for several tasks at once: three free heads on two
+    tasks reach both floors, the output-value entries of each task sum to zero, and a head is shared
+    in every seed.""",
+    source="abstract; notebook, three heads on two tasks (loss 0.41)",
+    tier="paper",
+    tolerance_reason="""A count of seeds: three heads must share. The sum over both tasks is above
+    the floor by what finite attention and the noise of the rate leave: 3 %. Sums of output-value
+    entries: 3 % of their sizes, medians over seeds.""",
     figures=_TASKS,
 )
 def superposed(lab: Lab) -> Checks:
-    """Heads that work for both tasks, among three and among five."""
-    task = two_tasks()
-    lab.note(**two_task_settings(lab, (3, 5)))
-    seeds = _seeds(lab)
-    lab.note(seeds=seeds, regimes={heads: theory.head_regime(task, heads) for heads in (3, 5)})
-    floor = float(theory.task_floors(task).mean())
-    yield lab.at_least("superposed heads of three", 1, _count_superposed(lab, 3, 1)[0])
-    measured = float(np.mean(np.array(_count_superposed(lab, 5, seeds)) > 0))
-    yield lab.at_least("share of seeds with a superposed head of five", 0.5, measured)
-    yield lab.relative("excess of five heads", floor, float(two_task_excess(lab, 5).value), 0.015)
+    """Heads that work for both tasks among three, the loss, and the sums of output-value
+    entries."""
+    lab.note(**TWO_TASKS, **two_task_training(lab).settings(3))
+    found, seeds = two_task_heads(lab, 3), len(two_task_heads(lab, 3).superposed)
+    lab.note(shared=share_of(found.superposed > 0), settled=share_of(found.settled))
+    yield lab.equal("seeds with a shared head", seeds, int(np.sum(found.superposed > 0)))
+    floor = float(theory.task_floors(authors_two_tasks()).mean())
+    yield lab.relative("median loss, mean of both tasks", floor, found.median_loss, 0.03)
+    name = "|Σμ| / Σ|μ| of each task"
+    yield lab.close(name, np.zeros(2), np.median(found.zero_sums, 0), 0.03, scale=np.ones(2))
 
 
-def _seeds(lab: Lab) -> int:
-    return lab.scaled(3, 3, 16)
-
-
-def _count_superposed(lab: Lab, heads: int, seeds: int) -> list[int]:
-    """The number of heads that work for both tasks, seed by seed."""
-    finals = [two_task_run(lab, heads, seed).final for seed in range(seeds)]
-    return [superposition(final, two_tasks()).superposed for final in finals]
+@claim(
+    "softmax/split-heads",
+    """Most seeds of four free heads on two tasks split up into one opposite pair for each task, as
+    in the notebook; in the others a head goes on working for both tasks. Both reach the floors.""",
+    source="notebook, 'split-up', four heads on two tasks",
+    tier="paper",
+    tolerance_reason="""Most: the 95 % interval of the share lies above a half. A count: each seed
+    splits or has a shared head. Finite attention and the noise of the rate leave 0.5 % of the loss
+    with one task: 2 % of the floor.""",
+    figures=("softmax/split-heads",),
+)
+def split_heads(lab: Lab) -> Checks:
+    """Seeds of four heads in which every head works for one task, a pair for each."""
+    lab.note(**TWO_TASKS, **two_task_training(lab).settings(4))
+    found = two_task_heads(lab, 4)
+    lab.note(split=share_of(found.split), shared=share_of(found.superposed > 0))
+    name = "share of seeds that split into pairs, lower end of its interval"
+    yield lab.at_least(name, 0.5, wilson(int(found.split.sum()), len(found.split))[0])
+    either = int(np.sum(found.split | (found.superposed > 0)))
+    yield lab.equal("seeds that split or have a shared head", len(found.split), either)
+    floor = float(theory.task_floors(authors_two_tasks()).mean())
+    yield lab.relative("median loss, mean of both tasks", floor, found.median_loss, 0.02)
 
 
 @claim(
     "softmax/one-task-a-head",
     "With more than 2I heads each active head learns exactly one task.",
-    source="the extension to several tasks, as stated",
-    tolerance_reason="""A count: no head may give its second task more than a quarter of what the
-    first gets.""",
+    source="notebook, TL;DR",
+    tier="paper",
+    tolerance_reason="""A count of seeds: no head may give its second task more than a quarter of
+    what the first gets.""",
     figures=_TASKS,
-    corrected_by="softmax/superposition",
-    undecided="measured with diagonal heads; the notebook trains free Q, K, V and O",
+    corrected_by="softmax/more-than-two-heads-per-task",
 )
 def one_task_a_head(lab: Lab) -> Checks:
-    """Heads that work for both tasks, among five, as stated: none."""
-    seeds = _seeds(lab)
-    lab.note(**two_task_settings(lab, 5), seeds=seeds)
-    measured = _count_superposed(lab, 5, seeds)
-    yield lab.equal("superposed heads, seed by seed", [0] * seeds, measured, wrong=[-1] * seeds)
+    """Seeds without a shared head, for five, six and eight free heads on two tasks: all."""
+    lab.note(**TWO_TASKS, **two_task_training(lab).settings((5, 6, 8)))
+    for heads in (5, 6, 8):
+        shared = two_task_heads(lab, heads).superposed > 0
+        lab.note(**{f"shared_{heads}": share_of(shared)})
+        name = f"seeds in which every active head has one task, H = {heads}"
+        yield lab.equal(name, len(shared), int(np.sum(~shared)))
+
+
+@claim(
+    "softmax/more-than-two-heads-per-task",
+    """With more than 2I heads nothing keeps a head from working for several tasks: the loss is at
+    both floors whether heads are shared or not, and the more heads there are, the more seeds end
+    with a shared one.""",
+    source="notebook, TL;DR, corrected; why the loss is indifferent: docs/theory/softmax.md",
+    tier="paper",
+    tolerance_reason="""An order of counts of seeds. Finite attention and the noise of the rate
+    leave 0.5 % of the loss with one task: 2 % of the floor.""",
+    figures=_TASKS,
+)
+def more_than_two_heads(lab: Lab) -> Checks:
+    """Seeds with a shared head, and the loss, for five, six and eight free heads on two tasks."""
+    lab.note(**TWO_TASKS, **two_task_training(lab).settings((5, 6, 8)))
+    floor, counts = float(theory.task_floors(authors_two_tasks()).mean()), []
+    for heads in (5, 6, 8):
+        found = two_task_heads(lab, heads)
+        shared = found.superposed > 0
+        lab.note(**{f"shared_{heads}": share_of(shared)})
+        counts.append(int(np.sum(shared)))
+        name = f"median loss, mean of both tasks, H = {heads}"
+        yield lab.relative(name, floor, found.median_loss, 0.02)
+    name = "seeds with a shared head grow in number with H"
+    yield lab.equal(name, True, 0 < counts[0] < counts[1] < counts[2])
 
 
 @claim(

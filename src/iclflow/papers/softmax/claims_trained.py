@@ -4,9 +4,8 @@ algorithm."""
 import numpy as np
 
 from ... import theory
-from ...analysis import Patterns, patterns, which_algorithm
+from ...analysis import Algorithm, Patterns, which_algorithm
 from ...estimators import DebiasedGradientStep, GradientStep, LeastSquares
-from ...tasks import Estimate
 from .. import Check, Checks, Given, Inconclusive, Lab, claim, claim_on_run, once
 from .checks_trained import (
     NOISE_REASON,
@@ -14,38 +13,44 @@ from .checks_trained import (
     check_end,
     check_share,
     last_loss,
+    median,
     name_heads,
     own_trained,
+    pattern_of,
     trained_patterns,
 )
 from .needs import ANY, FREE, any_population, with_heads
-from .runs import (
-    HEADS,
-    SIGNS,
-    loss_beside,
+from .runs import CONTEXT, HEADS, paper_task
+from .runs_seeds import (
+    best_mu,
+    final_heads,
+    free_ensemble,
+    losses_beside,
     note_training,
-    paper_task,
-    structured_heads,
-    trained_run,
+    pair_reference,
+    pattern_heads,
+    share_of,
 )
-from .runs_exact import pair_loss
 
-_FIGURES = ("softmax/heads", "softmax/evolution")
+_FIGURES = (
+    "softmax/heads", "softmax/evolution", "softmax/metrics-pattern", "softmax/attnmtrx-dynamic"
+)  # fmt: skip
 _TRAINING = (
-    "Weights keep the noise of the last steps, a few thousandths of their size once the learning "
-    "rate has gone to zero; "
+    "Medians over the seeds that end in the pattern; weights keep the noise of the last steps, a "
+    "few thousandths of their size; "
 )
 
 
 @claim_on_run(
     "softmax/diagonal-kq",
-    """Trained key-query circuits are multiples of the identity: diagonal and homogeneous, with more
-    than two heads as far as a head adds to the prediction.""",
-    source="Observation 1, key-query pattern",
+    """Trained key-query circuits are multiples of the identity: diagonal and homogeneous, in every
+    head that adds to the prediction.""",
+    source="abstract; code: plots, 'Metrics' (0.99926, 0.99928, 0.97839 with two, four, eight)",
     on=own_trained(HEADS),
-    tolerance_reason=_TRAINING + "a share of 0.99 of the norm on the diagonal leaves room for "
-    "that and for nothing else. With more than two heads each counts by |μω|, and 0.95 is asked: "
-    "weak heads are formed last.",
+    tolerance_reason=_TRAINING
+    + "in the authors' training what is off the diagonal may cost 1 % of the loss, 0.0028 of the "
+    "share; in the short one it is 0.01, and 0.05 with four heads, whose weak heads form last. The "
+    "diagonal varies by 1 % of its square.",
     needs=(FREE, with_heads(2), any_population),
     tolerance_on_any_run=NOISE_REASON
     + "A mean share of 0.95 of the norm on the diagonal, each head counted by |μω|, is asked.",
@@ -53,20 +58,26 @@ _TRAINING = (
 )
 def diagonal_kq(given: Given, lab: Lab) -> Checks:
     """Share of the norm of key-query circuits on the diagonal, and how equal the diagonal is."""
-    yield check_share(given, lab, "diagonal_share")
-    heads = patterns(given.run.final).heads
-    if given.own and len(heads) <= 2:
-        least = min(head.homogeneity for head in heads)
-        yield lab.at_least(f"homogeneity{name_heads(given)}", 0.95, least)
+    yield check_share(given, lab, "diagonal")
+    if given.own:
+        found = pattern_of(given, lab)
+        lab.note(**{f"seeds_{found.mu.shape[1]}": len(found.mu)})
+        if lab.tier == "paper" or found.mu.shape[1] <= 2:
+            uneven = median(found.mean_of_active(found.unevenness))
+            name = f"variance / mean² of the diagonal{name_heads(given)}"
+            yield lab.close(name, 0.0, uneven, 0.01, scale=1.0)
 
 
 @claim_on_run(
     "softmax/equal-magnitude",
-    "Two heads attend with equal strength |ω| and with both signs.",
-    source="Observation 1, corrected: derived in docs/theory/softmax.md",
-    on=own_trained(2),
-    tolerance_reason=_TRAINING + "3 % of |ω| is allowed. For H = 2 equality is a property of the "
-    "optimum, beyond it one of the dynamics.",
+    """Active heads attend with one strength |ω| and with both signs, and the μ of each sign add up
+    to the best μ of a pair with that ω.""",
+    source="notebooks of two, three, four and eight heads; the best μ is derived in "
+    "docs/theory/softmax.md",
+    on=own_trained((2, 3, 4, 8)),
+    tolerance_reason=_TRAINING + "|ω| differs by 8 % among the authors' eight heads, by 4 % among "
+    "their four; for two heads equality is a property of the optimum and 3 % is allowed. The sums "
+    "of μ are within 3 % of the best.",
     needs=(ANY, with_heads(2, 2), any_population),
     tolerance_on_any_run="""The loss is flat around the pair: a pair with |ω| apart by 10 % loses
     what theory computes, and one that is x above the best may be apart by the square root of the
@@ -74,12 +85,19 @@ def diagonal_kq(given: Given, lab: Lab) -> Checks:
     figures=_FIGURES,
 )
 def equal_magnitude(given: Given, lab: Lab) -> Checks:
-    """The ratio of the two heads' ω at the end: −1."""
-    first, second = (head.omega for head in trained_patterns(given).heads)
-    allowed = given.tolerance(0.03, lambda: _allowed_difference(given))
-    yield lab.close("ω₂/ω₁", -1.0, second / first, allowed, wrong=-1 - 3 * allowed)
-    if given.own:
-        yield lab.close("signs of ω", 0.0, np.sign(first) + np.sign(second), 0.0, wrong=2.0)
+    """The spread of |ω| among active heads and the sums of μ by sign; of one run, the ratio of the
+    two heads' ω."""
+    if not given.own:
+        first, second = (head.omega for head in trained_patterns(given).heads)
+        yield lab.close("ω₂/ω₁", -1.0, second / first, _allowed_difference(given))
+        return
+    found, heads = pattern_of(given, lab), given.config.model.heads
+    allowed = 0.03 if heads == 2 else 0.08
+    name = f"spread of |ω| / its mean{name_heads(given)}"
+    yield lab.close(name, 0.0, median(found.spread), allowed, scale=1.0)
+    sums = np.abs(found.group_sums()) / best_mu(lab, found.width)[:, None]
+    name = f"|Σμ| of each sign / best μ at that ω{name_heads(given)}"
+    yield lab.close(name, np.ones(2), np.median(sums, 0), 0.03)
 
 
 def _allowed_difference(given: Given) -> float:
@@ -101,27 +119,29 @@ def _allowed_difference(given: Given) -> float:
 @claim(
     "softmax/equal-across-heads",
     "The key-query circuits of all heads are the same multiple of the identity.",
-    source="Observation 1, as a summary states it",
+    source="summary",
     tolerance_reason="""As stated the ratio is 1; 3 % is what training noise explains. With equal
     attention and output-value entries that sum to zero the prediction would vanish.""",
     figures=_FIGURES,
     corrected_by="softmax/equal-magnitude",
 )
 def equal_across_heads(lab: Lab) -> Checks:
-    """The ratio of the two heads' ω, as stated: +1."""
+    """The median ratio of the two heads' ω, as stated: +1."""
     note_training(lab, 2)
-    first, second = (head.omega for head in patterns(trained_run(lab, 2).final).heads)
-    yield lab.close("ω₂/ω₁", 1.0, second / first, 0.03, wrong=1.1)
+    found = pattern_heads(lab, 2)
+    ratio = median(found.omega[:, 1] / found.omega[:, 0])
+    yield lab.close("ω₂/ω₁", 1.0, ratio, 0.03)
 
 
 @claim_on_run(
     "softmax/last-entry-ov",
-    """Trained output-value circuits read the label of a token and nothing else, with more than two
-    heads as far as a head adds to the prediction.""",
-    source="Observation 1, output-value pattern",
+    """Trained output-value circuits read the label of a token and nothing else, in every head that
+    adds to the prediction.""",
+    source="abstract; code: plots, 'Metrics' (0.99994, 0.99997, 0.99966 with two, four, eight)",
     on=own_trained(HEADS),
-    tolerance_reason=_TRAINING + "a share of 0.99 of the norm leaves room for that. With more than "
-    "two heads each counts by |μω|, and 0.95 is asked: weak heads are formed last.",
+    tolerance_reason=_TRAINING
+    + "as for key-query circuits, 0.0028 of the share in the authors' training, in the short one "
+    "0.01, and 0.05 with four heads, whose weak heads form last.",
     needs=(FREE, with_heads(2), any_population),
     tolerance_on_any_run=NOISE_REASON
     + "A mean share of 0.95 of the norm, each head counted by |μω|, is asked.",
@@ -129,13 +149,13 @@ def equal_across_heads(lab: Lab) -> Checks:
 )
 def last_entry_ov(given: Given, lab: Lab) -> Checks:
     """The share of the norm of output-value circuits in the label's entry, at the end."""
-    yield check_share(given, lab, "last_entry_share")
+    yield check_share(given, lab, "label")
 
 
 @claim_on_run(
     "softmax/zero-sum-ov",
     "Output-value entries of all heads sum to zero.",
-    source="Observation 1, output-value pattern",
+    source="abstract; code: plots of the dynamics (1.0 % and 0.85 % with four and eight heads)",
     on=own_trained(HEADS[1:]),
     tolerance_reason=_TRAINING + "1 % of Σ|μ| is allowed.",
     needs=(ANY, with_heads(2), any_population),
@@ -147,10 +167,13 @@ def last_entry_ov(given: Given, lab: Lab) -> Checks:
 )
 def zero_sum_ov(given: Given, lab: Lab) -> Checks:
     """|Σμ| / Σ|μ| at the end."""
-    found = trained_patterns(given)
-    allowed = given.tolerance(0.01, lambda: _allowed_sum(given, found))
     name = f"|Σμ| / Σ|μ|{name_heads(given)}"
-    yield lab.close(name, 0.0, found.zero_sum, allowed, wrong=10 * allowed)
+    if given.own:
+        yield lab.close(name, 0.0, median(pattern_of(given, lab).zero_sum), 0.01, scale=1.0)
+        return
+    found = trained_patterns(given)
+    yield lab.close(name, 0.0, found.zero_sum, _allowed_sum(given, found), scale=1.0)
+    yield lab.equal("signs of the heads that work", 2, len(set(found.roles) - {"dummy"}))
 
 
 def _allowed_sum(given: Given, found: Patterns) -> float:
@@ -168,13 +191,12 @@ def _allowed_sum(given: Given, found: Patterns) -> float:
 
 @claim_on_run(
     "softmax/roles",
-    """With more than two heads every head is positive, negative or a dummy, and positive heads
-    attend as strongly as negative ones on average.""",
-    source="Observation 2",
-    on=own_trained((4, 8)),
-    tolerance_reason="""A count: no head may work against the others. The mean |ω| of positive and
-    negative heads, weighted by what they contribute, agrees to 10 %: among many heads only their
-    sums are fixed, and the reduced training leaves some of them on their way.""",
+    """With more than two heads every head is positive, negative or a dummy, and there are heads of
+    both signs.""",
+    source="notebook, TL;DR",
+    on=own_trained((3, 4, 8)),
+    tolerance_reason="""A count of seeds: among those that end in the pattern no head works against
+    the others by more than a tenth of what the strongest adds.""",
     needs=(ANY, with_heads(3), any_population),
     tolerance_on_any_run="A count: no head works against the others by more than a tenth of what "
     "the strongest adds. " + NOISE_REASON,
@@ -182,34 +204,31 @@ def _allowed_sum(given: Given, found: Patterns) -> float:
 )
 def roles(given: Given, lab: Lab) -> Checks:
     """The roles of all heads at the end."""
+    if given.own:
+        found = final_heads(lab, given.config.model.heads)
+        free = ~found.one_sign
+        roles = found.roles[free]
+        good = ~np.any(roles == "opposing", 1)
+        lab.note(**{f"no_opposing_head{name_heads(given)}": share_of(good)})
+        yield lab.equal(
+            f"seeds whose heads all have a role{name_heads(given)}", len(good), int(good.sum())
+        )
+        return
     found = trained_patterns(given)
     total = len(found.roles)
     count = sum(role in ("positive", "negative", "dummy") for role in found.roles)
-    yield lab.equal(f"heads with a role{name_heads(given)}", total, count, wrong=total - 1)
-    if given.own:
-        ratio = _mean_omega(found, "negative") / _mean_omega(found, "positive")
-        name = f"|ω| of negative over positive heads{name_heads(given)}"
-        yield lab.close(name, 1.0, ratio, 0.1, wrong=1.2)
-    else:
-        yield lab.equal("signs among them", 2, len(set(found.roles) - {"dummy"}), wrong=1)
-
-
-def _mean_omega(found: Patterns, role: str) -> float:
-    """Mean |ω| of the heads of one role, weighted by |μω|; NaN if there are none."""
-    heads = [head for head in found.heads if head.role == role]
-    weights = [abs(head.mu * head.omega) for head in heads]
-    sizes = [abs(head.omega) for head in heads]
-    return float(np.average(sizes, weights=weights)) if heads else np.nan
+    yield lab.equal("heads with a role", total, count)
+    yield lab.equal("signs among them", 2, len(set(found.roles) - {"dummy"}))
 
 
 @claim_on_run(
     "softmax/trained-loss",
     "Two trained heads reach the smallest loss that two heads can have.",
-    source="Section 3; the optimum is derived in docs/theory/softmax.md",
+    source="abstract; the optimum is derived in docs/theory/softmax.md",
     on=own_trained(2),
-    tolerance_reason="""1 %: what is left is the drift along the slow manifold (0.2 % at ω = 0.2)
-    and the noise of the last steps. The measurement itself has a standard error below 0.1 %, being
-    a difference to a pair whose loss is known exactly.""",
+    tolerance_reason="""1 %: what is left is the drift along the slow manifold and the noise of the
+    last steps. The short training is compared with the best pair of the ω that it has reached. The
+    median over seeds is measured to 0.1 %, as a difference to a pair of known loss.""",
     needs=(ANY, with_heads(2, 2), any_population),
     tolerance_on_any_run="""1 %: what is left of the drift along the slow manifold and the noise of
     the last steps. Four standard errors more where the loss is measured on sequences.""",
@@ -217,65 +236,78 @@ def _mean_omega(found: Patterns, role: str) -> float:
 )
 def trained_loss(given: Given, lab: Lab) -> Checks:
     """The loss at the end, beside that of the best pair."""
-    if given.own:
-        lab.note(standard_error=float(_own_loss(lab, 2).standard_error))
     yield _check_loss(given, lab, "loss")
 
 
 @claim_on_run(
     "softmax/heads-alike",
     "Models with two, four and eight heads are equally good.",
-    source="Observation 2; the authors' notebook",
+    source="notebook, TL;DR; code: Head_num_comparison (0.2409, 0.2449, 0.2438 ± 0.0024 at L = 40)",
     on=own_trained(HEADS[1:]),
     tolerance_reason="""More than two heads can gain at most 0.5 % at this size, by the optima of
-    three and four heads; 1 % leaves room for training.""",
+    three and four heads; 1 % leaves room for training. Losses of all are compared with those of
+    two heads on the same sequences, to 0.5 %.""",
     needs=(ANY, with_heads(3), any_population),
     tolerance_on_any_run="""More than two heads gain 0.5 % at most by the optima that are known; 1 %
     leaves room for training. Four standard errors more where the loss is measured on sequences.""",
     figures=("softmax/heads",),
 )
 def heads_alike(given: Given, lab: Lab) -> Checks:
-    """The loss at the end, beside that of the best pair."""
+    """The loss at the end, beside that of the best pair, and beside that of two trained heads."""
     yield _check_loss(given, lab, f"loss{name_heads(given)}")
+    heads = given.config.model.heads
+    if given.own and heads > 2:
+        ratio = median(own_losses(lab, heads)) / median(own_losses(lab, 2))
+        allowed = 0.005 if lab.tier == "paper" else 0.01
+        yield lab.close(f"loss of {heads} heads / loss of two", 1.0, ratio, allowed)
 
 
 def _check_loss(given: Given, lab: Lab, name: str) -> Check:
     if not given.own:
         return check_end(given, lab)
-    loss = float(_own_loss(lab, given.config.model.heads).value)
-    return lab.relative(name, theory.pair_optimum(paper_task()).loss, loss, 0.01)
+    heads = given.config.model.heads
+    loss = median(own_losses(lab, heads))
+    if lab.tier == "paper":
+        return lab.relative(name, theory.pair_optimum(paper_task()).loss, loss, 0.01)
+    # The short training ends on the slow manifold, ahead of the optimum.
+    reached = median(pattern_of(given, lab).width)
+    there = theory.pair_effective_loss(paper_task(), reached)
+    return lab.relative(f"{name}, of the best pair with that ω", there, loss, 0.01)
 
 
 @once
-def _own_loss(lab: Lab, heads: int) -> Estimate:
-    """The loss of a trained model, measured beside the best pair."""
-    best = theory.pair_optimum(paper_task())
-    reference = structured_heads(best.w * SIGNS, best.mu * SIGNS)
-    count = lab.scaled(20_000, 60_000, 400_000)
-    return loss_beside(trained_run(lab, heads).final, reference, pair_loss(best.w, best.mu), count)
+def own_losses(lab: Lab, heads: int) -> np.ndarray:
+    """The losses of the seeds that end in the pattern, measured beside the best pair."""
+    reference, loss = pair_reference(CONTEXT)
+    count = lab.scaled(4000, 8000, 40_000)
+    found = losses_beside(free_ensemble(lab, heads).finals, reference, loss, paper_task(), count)
+    return found if heads == 1 else found[final_heads(lab, heads).both_signs]
 
 
 @claim(
     "softmax/head-ablation",
     "Four heads are 21 % worse than eight.",
-    source="the ablation of a summary: 0.063 against 0.052",
-    tolerance_reason="3 % of the ratio: ten times what training noise does to it.",
+    source="summary: 0.063 against 0.052",
+    tier="paper",
+    tolerance_reason="1 % of the ratio: several times what training noise does to it.",
     corrected_by="softmax/heads-alike",
 )
 def head_ablation(lab: Lab) -> Checks:
     """The ratio of the losses of four and of eight heads."""
     note_training(lab, (4, 8))
-    ratio = float(_own_loss(lab, 4).value) / float(_own_loss(lab, 8).value)
-    yield lab.close("loss of 4 heads / loss of 8", 0.063 / 0.052, ratio, 0.03)
+    ratio = median(own_losses(lab, 4)) / median(own_losses(lab, 8))
+    yield lab.close("loss of 4 heads / loss of 8", 0.063 / 0.052, ratio, 0.01)
 
 
 @claim_on_run(
     "softmax/debiased-gradient-descent",
-    "The trained pair is one step of debiased gradient descent.",
-    source="Section 3, the learned algorithm",
+    """The trained pair is one step of debiased gradient descent, up to the square of its
+    attention.""",
+    source="abstract",
     on=own_trained(2),
-    tolerance_reason="""The step size fits η* to 3 % at the finite ω of a trained model, and the
-    prediction is nearer to debiased gradient descent than to any other estimator.""",
+    tolerance_reason="""A name: of five estimators the one whose predictions are nearest, in every
+    seed that ends as a pair. The step that fits best agrees with η* to 3 % at the finite ω of a
+    trained model.""",
     needs=(ANY, with_heads(2), any_population),
     tolerance_on_any_run="""The prediction is nearer to debiased gradient descent than to gradient
     descent and to least squares, and the best step agrees with η* to 5 %: at the finite ω of the
@@ -284,17 +316,29 @@ def head_ablation(lab: Lab) -> Checks:
 )
 def debiased(given: Given, lab: Lab) -> Checks:
     """Which estimator the predictions of the trained model are nearest to, on fresh sequences."""
-    trained_patterns(given)
     name, step = "one debiased gradient step", float(theory.debiased_optimum(given.task).step)
-    # The explorer checks runs while they are under way: three estimators are fast enough for that.
-    few = (GradientStep(1.0), DebiasedGradientStep(1.0), LeastSquares())
-    among, words = (None, "nearest estimator") if given.own else (few, "nearest of the steps")
-    count = lab.scaled(2000, 4000, 20_000)
-    found = lab.compute(which_algorithm, given.run.final, given.task, count=count, estimators=among)
-    yield lab.equal(words, name, found.best.name, wrong="one gradient step")
-    allowed = given.tolerance(0.03, lambda: 0.05)
-    yield lab.relative("step size", step, found[name].step_size, allowed, wrong=1.1 * step)
-    if given.own:
-        lab.note(sequences=count, distance=found.best.distance)
-        measured = found[name].distance / found["one gradient step"].distance
-        yield lab.at_most("distance / distance of gradient descent", 0.75, measured)
+    if not given.own:
+        trained_patterns(given)
+        # The explorer checks runs while they are under way: three estimators are fast enough.
+        few = (GradientStep(1.0), DebiasedGradientStep(1.0), LeastSquares())
+        count = lab.scaled(2000, 4000, 20_000)
+        options = {"count": count, "estimators": few}
+        found = lab.compute(which_algorithm, given.run.final, given.task, **options)
+        other = "one gradient step"
+        yield lab.equal("nearest of the steps", name, found.best.name, wrong=other)
+        yield lab.relative("step size", step, found[name].step_size, 0.05)
+        return
+    found = seeds_algorithms(lab)
+    lab.note(seeds=len(found), distance=median(np.asarray([each[name].distance for each in found])))
+    nearest = sum(each.best.name == name for each in found)
+    yield lab.equal("seeds that are nearest to the debiased step", len(found), nearest)
+    sizes = np.asarray([each[name].step_size for each in found])
+    yield lab.relative("step size", step, median(sizes), 0.03)
+
+
+@once
+def seeds_algorithms(lab: Lab) -> list[Algorithm]:
+    """Which estimator each of 16 seeds that end as a pair is nearest to."""
+    runs, good = free_ensemble(lab, 2), np.flatnonzero(final_heads(lab, 2).both_signs)[:16]
+    count = lab.scaled(1000, 2000, 8000)
+    return [which_algorithm(runs[int(i)].final, paper_task(), count=count) for i in good]

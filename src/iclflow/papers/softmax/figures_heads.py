@@ -10,7 +10,8 @@ from ...drawing.heads import draw_circuit, name_tokens
 from ...drawing.style import COLOURS, LEVEL, WIDTHS, canvas, colour_bar, fixed_canvas, legend_above
 from ...theory import head_integrals, one_head_optimum, optimal_mu_from, pair_optimum
 from .. import Lab, figure
-from .runs import DIM, paper_task, trained_run, training_config, training_settings
+from .runs import DIM, SETTING, paper_task
+from .runs_seeds import one_task_training, trained_run
 
 _SHOWN = (1, 2, 4)
 # Inches: a cell of a circuit, the space from head to head and from model to model, the margin.
@@ -18,11 +19,8 @@ _CELL, _GAP, _WIDE_GAP, _LEFT = 0.126, 0.12, 0.26, 0.75
 
 
 def _config(lab: Lab, heads: tuple[int, ...]) -> dict[str, Any]:
-    flow: Any = training_config(lab).flow
-    return training_settings(lab) | {
-        "heads": heads, "optimiser": "Adam, annealed along a cosine", "rate": flow.learning_rate,
-        "seed_weights": 1, "seed_sequences": 2,
-    }  # fmt: skip
+    own = one_task_training(lab, heads[-1]).settings(heads)
+    return SETTING | own | {"shown": "the first seed that ends in the pattern"}
 
 
 @figure(

@@ -11,7 +11,7 @@ from ...drawing.marks import plot_theory
 from ...drawing.style import COLOURS, LEVEL, canvas, legend_above, log_ticks
 from .. import Lab, figure, once
 from .runs import DIM, NOISE, SETTING, SIGNS, paper_task
-from .runs_exact import REPORTED, START, Path, exact_flow, exact_point, pair_loss
+from .runs_exact import REPORTED, START, Path, exact_flow, exact_map, pair_loss
 
 _SETTING = SETTING | {"start_omega": START, "start_mu": START}
 # Narrow bands in the flat valley, wide ones on its slopes.
@@ -38,7 +38,7 @@ def landscape(lab: Lab) -> Drawing:
 
     count = lab.scaled(20, 100, 200)
     omega, mu = np.geomspace(0.02, 0.8, count), np.geomspace(0.08, 20, count)
-    exact, approximate = _exact_map(omega, mu), _large_context_map(omega, mu)
+    exact, approximate = exact_map(omega, mu), _large_context_map(omega, mu)
     run = pair_curve(lab)
     start = START * SIGNS
     flow = theory.large_context_flow(paper_task(), run.times, start, start)
@@ -76,19 +76,6 @@ def landscape(lab: Lab) -> Drawing:
         data |= {f"path_omega_{name}": path[0], f"path_mu_{name}": path[1]}
     settings = {"reported": REPORTED, "end": float(run.times[-1]), "risk": "exact, eight digits"}
     return Drawing(figure, data, _SETTING | settings)
-
-
-def _exact_map(omega: np.ndarray, mu: np.ndarray) -> np.ndarray:
-    """The exact loss at every (μ, ω): at each ω it is 1 + σ² − 2bμ + cμ², so that one loss and its
-    slope give all."""
-    rows = []
-    for w in omega:
-        at = 1 / (2 * w)  # near the best μ, where a step is about one
-        point = exact_point(w * SIGNS, at * SIGNS)
-        rise, slope = point.loss - 1 - NOISE, float(point.mu @ SIGNS)
-        square = (at * slope - rise) / at**2
-        rows.append(1 + NOISE + (slope - 2 * square * at) * mu + square * mu**2)
-    return np.stack(rows, 1)
 
 
 def _large_context_map(omega: np.ndarray, mu: np.ndarray) -> np.ndarray:

@@ -9,8 +9,9 @@ from ...drawing.marks import plot_bars, plot_theory
 from ...drawing.style import COLOURS, LEVEL, THEORY, canvas, legend_above
 from ...trajectory import Trajectory
 from .. import Lab, figure
-from .checks_trained import CANCELS, is_one_sign, is_zero_sum
+from .checks_trained import is_one_sign, is_zero_sum
 from .runs import SIGNS, blind_ensemble, final_patterns, paper_task, seed_settings
+from .runs_seeds import CANCELS
 
 _COUNTS = (2, 3)
 

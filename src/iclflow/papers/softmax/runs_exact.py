@@ -189,13 +189,29 @@ def _point(risk: ExactSoftmaxRisk, omega, mu):
     return loss, slope.circuits.omega, slope.circuits.mu[:, 0]
 
 
+def exact_map(omega: np.ndarray, mu: np.ndarray) -> np.ndarray:
+    """The exact loss of pairs at every (μ, ω): at each ω it is 1 + σ² − 2bμ + cμ², so that one loss
+    and its slope give all."""
+    rows = []
+    for w in omega:
+        at = 1 / (2 * w)  # near the best μ, where a step is about one
+        point = exact_point(w * SIGNS, at * SIGNS)
+        rise, slope = point.loss - 1 - NOISE, float(point.mu @ SIGNS)
+        square = (at * slope - rise) / at**2
+        rows.append(1 + NOISE + (slope - 2 * square * at) * mu + square * mu**2)
+    return np.stack(rows, 1)
+
+
+def plain_step(size: float, dim: int = DIM) -> Attention:
+    """Linear attention that is a plain gradient step of this size."""
+    return Attention(Merged.of(jnp.ones(1), size * jnp.eye(dim)[None]))
+
+
 def best_linear(dim: int, context: int) -> Attention:
     """Linear attention with the smallest exact risk, a plain step: the slope of the risk in the
     size of the step is a line."""
 
-    def with_step(size: float) -> Attention:
-        return Attention(Merged.of(jnp.ones(1), size * jnp.eye(dim)[None]))
-
+    with_step = functools.partial(plain_step, dim=dim)
     exact = risk(isotropic(dim, context, NOISE), with_step(1.0), "exact")
     # The slope in v at v = 1 is the size of the step times the slope in it.
     slope = lambda size: float(exact.value_and_gradient(with_step(size))[1].circuits.v[0]) / size

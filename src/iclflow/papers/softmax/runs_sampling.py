@@ -168,3 +168,12 @@ def bound_losses(dim: int, length: int, noise: float, count: int) -> Sampled:
     gain = 1 / (seen + dim * across)
     # c·s = |q| gain |s|², |c|² = |q|² gain² |s|².
     return Sampled.of(noise + size * ((1 - gain * seen) ** 2 / dim + across * gain**2 * seen))
+
+
+def attention_norms(omega: float, length: int, dim: int, count: int) -> np.ndarray:
+    """|p| of the attention weights of a head with key-query ωI, over drawn contexts."""
+    rng = np.random.default_rng(length)
+    size = np.sqrt(rng.chisquare(dim, count))  # |q|
+    scores = omega * size[:, None] * rng.standard_normal((count, length))
+    weights = np.exp(scores - scores.max(1, keepdims=True))
+    return np.linalg.norm(weights, axis=1) / weights.sum(1)
