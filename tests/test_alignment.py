@@ -100,6 +100,7 @@ def test_labels_reach_the_effective_matrix_by_both_paths_of_the_full_form():
     np.testing.assert_allclose(found.strengths[0], expected, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_heads_align_with_one_eigenvector_each():
     found = alignment(run("separate"), rotated_task())
     active = np.argsort(np.abs(run("separate").models.circuits.v[-1]))[-4:]

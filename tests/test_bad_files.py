@@ -424,6 +424,7 @@ def test_archives_that_grow_when_they_are_read_are_refused(tmp_path, monkeypatch
 # Commands -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_command_that_reads_a_run_says_what_is_wrong_with_it(tmp_path, capsys, sketched):
     config = tmp_path / "stairs.toml"
     config.write_text(

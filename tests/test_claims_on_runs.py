@@ -153,6 +153,7 @@ def test_linear_claims_hold_on_settings_nobody_tried_and_fail_where_they_are_ben
     assert {id: share for id, share in shares.items() if share < LEAST_DECIDED.get(id, 1.0)} == {}
 
 
+@pytest.mark.slow
 def test_claims_fail_on_the_run_of_another_task(staircase):
     given, run = staircase
     eigenvalues = [1.1 * value for value in given.task.eigenvalues]
@@ -444,6 +445,7 @@ def softmax_verdicts(given, run, **options) -> dict[str, str]:
     return {check.id: check.check(run, None, given, **options).verdict for check in checks}
 
 
+@pytest.mark.slow
 def test_softmax_claims_hold_at_the_best_pair_and_fail_against_bent_predictions():
     best = theory.pair_optimum(isotropic(DIM, CONTEXT, NOISE))
     signs = np.array([1.0, -1.0])
@@ -566,6 +568,7 @@ def test_a_limit_holds_where_heads_share_a_task():
     assert check.check(run, None, given, falsify=True).verdict == "fails"
 
 
+@pytest.mark.slow
 def test_a_head_that_is_ahead_on_all_tasks_says_nothing_about_who_gets_them():
     given, run = two_tasks(heads=3, spread=0.9)
     outcome = find_claim_on_runs("multitask/heads-ahead").check(run, None, given)

@@ -112,6 +112,7 @@ documents = st.dictionaries(
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(documents)
+@pytest.mark.slow
 def test_toml_that_is_written_reads_back_the_same(data):
     assert tomllib.loads(to_toml(data)) == data
 

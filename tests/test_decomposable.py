@@ -171,6 +171,7 @@ def test_closed_form_holds_for_full_matrices_in_long_contexts():
     assert abs(closed - mean) < 4 * error + 0.02 * closed / 200
 
 
+@pytest.mark.slow
 def test_exact_risk_has_its_reference_value_and_says_how_right_it_is():
     exact = risk(TASK, HEADS, "exact", digits=5)
     assert isinstance(exact, ExactMultiRisk)

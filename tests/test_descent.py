@@ -126,6 +126,7 @@ def test_drops_are_saved_densely():
     assert len(run) < 1000
 
 
+@pytest.mark.slow
 def test_ensemble_members_equal_single_runs_with_their_keys():
     sampled = SampledRisk(four_components(), 16)
     keys = jr.split(jr.key(7), 2)

@@ -161,6 +161,7 @@ def test_runs_keep_the_moments_that_were_asked_for(save, count):
 # Theory ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_staircase_is_predicted_from_its_start():
     experiment = prepare(config(model={"scale": 1e-3}))
     predicted, run = overlay(experiment), train(experiment)

@@ -369,6 +369,7 @@ def test_weights_that_come_late_are_not_drawn_over_later_ones(tab):
     assert tab.page.evaluate(HEAD_MAPS) == end
 
 
+@pytest.mark.slow
 def test_play_moves_time_and_keys_work(tab):
     tab.open()
     tab.slide(0.0)
@@ -439,6 +440,7 @@ def test_an_address_brings_everything_back(tab, server, chromium):
     other.page.context.close()
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("kind", ["png", "pdf", "csv", "json", "toml", "py"])
 def test_exports_are_files_that_open(shown, tmp_path, kind):
     tab = shown
@@ -503,6 +505,7 @@ def test_a_reload_in_the_middle_goes_on_with_the_run(tab):
     tab.until("cancelled", 15)
 
 
+@pytest.mark.slow
 def test_a_server_that_goes_away_is_told_of(tmp_path, chromium):
     with serving("--workers", "1", folder=tmp_path) as server:
         context = chromium.new_context()
@@ -584,6 +587,7 @@ def test_a_cell_of_a_phase_diagram_is_opened_with_the_mouse(tab, stored):
 
 
 # Each screen is loaded in one scheme, and then put into the other.
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("size", "schemes"),
     [

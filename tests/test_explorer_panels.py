@@ -220,6 +220,7 @@ def test_weights_that_ran_away_make_gaps_and_no_error():
         assert all(values.shape[0] == 3 for values in measured.lines.values())
 
 
+@pytest.mark.slow
 def test_a_thousand_points_take_milliseconds():
     experiment = experiment_of(REGRESSION, {"kind": "separate", "heads": 4})
     panels, run = build_panels(experiment), path(experiment, 1000)

@@ -104,6 +104,7 @@ def test_words_do_not_look_ahead(staircase):
         (TREE, {"kind": "factored"}),
     ],
 )
+@pytest.mark.slow
 def test_every_kind_of_run_has_sentences_without_gaps(task, model):
     experiment = experiment_of(task, model)
     narrator, run = Narrator(experiment, overlay(experiment)), path(experiment, 8)

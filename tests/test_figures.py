@@ -187,6 +187,7 @@ def test_staircase_prediction_drops_where_the_simulation_does(drawings):
     assert data["loss"][-1] == pytest.approx(levels[-1], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_phases_are_shaded_where_theory_has_them(drawings):
     data = drawings["multitask/phases"].data
     # Read between points 0.25 apart.
@@ -232,6 +233,7 @@ def test_what_is_sampled_lies_on_the_lines(drawings):
 
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", UNTRAINED)
+@pytest.mark.slow
 def test_the_settings_of_a_softmax_figure_are_enough_to_do_it_again(drawings, name):
     settings = drawings[name].config
     for key in ("dim", "context", "noise", "heads", "steps", "batch", "optimiser", "weights"):
@@ -325,6 +327,7 @@ def test_reproduce_says_what_is_to_be_seen(drawings, tmp_path, capsys, monkeypat
     assert json.loads(capsys.readouterr().out)["caption"] == figure.caption
 
 
+@pytest.mark.slow
 def test_the_same_drawing_gives_the_same_bytes(drawings, saved, tmp_path):
     again = save_drawing(drawings["linear/white"], tmp_path, "white")
     for one, other in zip(saved, again, strict=True):

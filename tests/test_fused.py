@@ -206,6 +206,7 @@ def test_the_kernel_of_a_gpu_finds_what_the_pass_of_this_device_finds(
     np.testing.assert_allclose(flat(found), expected, atol=ROUNDING * np.abs(expected).max())
 
 
+@pytest.mark.slow
 def test_the_pass_in_xla_finds_what_the_pass_of_this_device_finds():
     """Several labels, a full prior with a mean, values that read inputs: the form for which sums
     are left to products of matrices."""
@@ -341,6 +342,7 @@ def test_training_does_not_depend_on_where_it_is_looked_at():
         np.testing.assert_allclose(one, other, rtol=1e-5)  # rounded in other programs
 
 
+@pytest.mark.slow
 def test_an_ensemble_trains_as_its_members_do():
     risk = IntegratedRisk(isotropic(3, 9), 64, "float32")
     models = [Attention.merged(key, 3, 2, 0.3, **SOFTMAX) for key in jr.split(KEY, 3)]

@@ -194,6 +194,7 @@ def test_ensemble_members_equal_single_runs():
         assert np.max(np.abs(alone.losses - member.losses)) < 1e-8
 
 
+@pytest.mark.slow
 def test_ensemble_sweeps_tasks_and_scales_in_one_program():
     _, models = three_members(2, [0.01, 0.1, 0.3])
     risks = [risk(four_components(noise=noise), deterministic_merged()) for noise in (0, 0.1, 0.5)]
@@ -435,6 +436,7 @@ def test_members_of_an_ensemble_share_a_table_as_wide_as_the_widest_needs():
         np.testing.assert_allclose(run.losses, other.losses, atol=2e-7)
 
 
+@pytest.mark.slow
 def test_a_flow_resumed_after_its_table_was_widened_has_the_same_bits(monkeypatch, tmp_path):
     monkeypatch.setattr("iclflow.flows._flow_runs.FLOW_TRIES", 64)
     model = deterministic_separate()

@@ -78,6 +78,7 @@ def test_inspect_asks_for_the_heads_and_says_how_it_divided_the_rows(tmp_path, c
     assert code == 2 and "`--eigenvalues` has 2 numbers: must have 5" in err
 
 
+@pytest.mark.slow
 def test_inspect_prints_the_exact_loss_where_there_is_one_and_draws_the_circuits(tmp_path, capsys):
     path = tmp_path / "one.safetensors"
     model = Attention(Diagonal(jnp.asarray([0.518]), jnp.asarray([1.497]), DIM))

@@ -139,6 +139,7 @@ def test_models_hardly_farther_and_many_far_ones_share_the_table(reaches, count,
 
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("reach", [0.1, 0.7])
+@pytest.mark.slow
 def test_losses_of_a_table_miss_by_its_error_at_most_whatever_the_size_of_mu(reach):
     table = exact_softmax_risk(TASK, digits=6).tabulate(reach)
     fine, error = exact_softmax_risk(TASK, digits=12), float(table.error)

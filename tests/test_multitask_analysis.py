@@ -83,6 +83,7 @@ def reached(phases):
     return np.array([phases.emergence, phases.half, phases.convergence, phases.done])
 
 
+@pytest.mark.slow
 def test_the_phases_of_three_tasks_are_those_of_theory():
     run = three_phase_run()
     blocks = multitask.Blocks.of(three_tasks())
@@ -283,6 +284,7 @@ def test_rotations_of_the_task_are_undone():
         assert decomposition(each, two_tasks()).largest > 0.1
 
 
+@pytest.mark.slow
 def test_a_run_shows_when_each_task_chose_its_head():
     run, task = three_phase_run(), three_tasks()
     found = allocation(run, task, by="attention")

@@ -182,6 +182,7 @@ def test_balanced_heads_are_made_within_jit_and_vmap():
     np.testing.assert_allclose(both, mu, rtol=1e-14)
 
 
+@pytest.mark.slow
 def test_steep_heads_are_resolved_and_their_error_told(monkeypatch):
     # One block, so that a test is quick: two coordinates and a deviation of 5.7.
     task = MultiTaskRegression([[0, 1]], context=20, noise=0.2)

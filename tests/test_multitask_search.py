@@ -58,6 +58,7 @@ def test_heads_that_rounding_would_judge_are_refused():
     assert np.isinf(found.losses).all()
 
 
+@pytest.mark.slow
 def test_the_best_exact_head_has_no_better_neighbour():
     head = exact_head(10, 20, 0.1)
     assert head.loss == pytest.approx(0.7040263, abs=1e-6)

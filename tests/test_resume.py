@@ -152,6 +152,7 @@ def test_ctrl_c_keeps_where_a_run_stands(tmp_path):
 
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("options", [{}, {"end": 3000.0, "save": SaveEvenly(50)}])
+@pytest.mark.slow
 def test_lanes_that_were_filled_again_are_taken_up_to_the_bit(options, tmp_path, monkeypatch):
     # More runs than lanes, of very different lengths, some of which the implicit solver ends.
     monkeypatch.setattr("iclflow.flows._flow_runs._EXPLICIT_TRIES", 300)

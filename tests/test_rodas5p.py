@@ -4,6 +4,7 @@ import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from scipy.integrate import solve_ivp
 
 from iclflow.flows._solvers import Rodas5P, _jacobian, _largest_array
@@ -32,6 +33,7 @@ def stiff(y):
     return jnp.stack([jnp.asarray(1.0), -1e6 * (y[1] - jnp.cos(y[0])) - jnp.sin(y[0])])
 
 
+@pytest.mark.slow
 def test_error_falls_with_the_fifth_power_of_the_step():
     start = jnp.asarray([1.0, 0.5])
     exact = solve_ivp(

@@ -166,6 +166,7 @@ def merged_template() -> Attention:
     return Attention(Merged.of(jnp.asarray(np.ones(3)), jnp.asarray(np.ones((3, 4, 4)))))
 
 
+@pytest.mark.slow
 def test_merged_attention_has_two_stationary_losses():
     template = merged_template()
     risk = exact_bilinear_risk(four_components(), template)

@@ -258,6 +258,7 @@ def test_normal_numbers_have_the_moments_of_a_normal_law():
     [(SampledRisk, 0.25, 20_480), (partial(SampledRisk, posterior_target=True), 0.12, 10_240)],
     ids=["plain", "posterior"],
 )
+@pytest.mark.slow
 def test_the_risk_of_the_pair_is_reached(sampled, variance, count):
     law = isotropic(5, 40, 0.1)
     estimate = sampled(law, 2048, precision="float32").estimate(pair(), jr.key(1), count)

@@ -176,6 +176,7 @@ def test_risk_agrees_with_the_model_itself_for_any_scale_of_inputs_and_weights(g
     assert abs(estimate.value - exact) < 4 * estimate.standard_error
 
 
+@pytest.mark.slow
 def test_closed_forms_of_heads_that_do_not_look_and_of_a_single_token():
     for dim, length, noise in ((1, 2.5, 0.0), (5, 40, 0.1), (20, 7, 3.0)):
         exact = exact_softmax_risk(isotropic(dim, 2, noise)).at_length(length)
@@ -285,6 +286,7 @@ def test_error_estimates_hold_and_errors_fall_with_the_digits(dim, length, omega
         assert exact_softmax_risk(task).refine(model, 1e-8) == (values[2], float(error), 10)
 
 
+@pytest.mark.slow
 def test_errors_that_no_grid_brings_down_are_said(monkeypatch):
     monkeypatch.setattr("iclflow.risks._softmax_exact._DIGITS", (6, 10))
     exact = exact_softmax_risk(isotropic(5, 40, 0.1))
@@ -320,6 +322,7 @@ def test_what_has_no_exact_risk_is_refused():
             exact.at_length(length)
 
 
+@pytest.mark.slow
 def test_the_slope_of_the_pair_vanishes_at_its_interior_optimum(value_and_slopes):
     # (`softmax/interior-optimum` is the claim that gradient flow ends there.)
     exact = exact_softmax_risk(isotropic(5, 40, 0.1))

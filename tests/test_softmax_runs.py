@@ -203,6 +203,7 @@ def flow_of_a_pair():
     return experiment, train(experiment)
 
 
+@pytest.mark.slow
 def test_the_flow_of_a_pair_is_an_ordinary_run(flow_of_a_pair):
     _, run = flow_of_a_pair
     midway = int(np.searchsorted(run.times, 20.0))  # later on the slopes fall again
@@ -336,6 +337,7 @@ def test_a_test_set_gives_the_same_losses_in_pieces(task, model):
     assert abs(blocks.mean() - at_once.mean()) < 4 * error
 
 
+@pytest.mark.slow
 def test_test_sets_are_cut_where_they_are_large():
     def size(dim, context, heads):
         task = {"kind": "quadratic", "inputs": dim, "context": context}

@@ -957,6 +957,7 @@ def test_ctrl_c_ends_sql_at_once(small_sweep, capsys):
     assert (code, out, error) == (130, "", "iclflow: interrupted.\n")
 
 
+@pytest.mark.slow
 def test_curves_and_phase_diagrams_are_drawn(small_sweep, capsys):
     table = Table(sweep_tables(Path(small_sweep))[0])
     for plot, kind in (

@@ -214,6 +214,7 @@ def test_impulse_of_a_drop_is_that_of_the_misaligned_head():
     assert table.key[2, 0] == table.key[0, 0] == 0
 
 
+@pytest.mark.slow
 def test_plateau_fraction_is_that_of_the_flow_and_falls_short_in_proportion_to_the_weights():
     weights = gaussian(0, 1e-2, 5, 4)
     stairs = cascade(TASK, *weights)

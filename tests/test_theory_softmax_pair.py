@@ -18,6 +18,7 @@ def opposite(w: float, mu: float):
 # The optimum ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_pair_loss_is_the_exact_loss_of_two_heads():
     for w, mu, setting in [
         (0.13, 3.45, SETTING),

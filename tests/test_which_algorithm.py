@@ -149,6 +149,7 @@ def test_other_normalisations_are_compared_with_their_own_kind():
     assert (result.best.name, result.best.distance) == ("PCR with 2 components", 0.0)
 
 
+@pytest.mark.slow
 def test_softmax_models_and_other_tasks_can_be_compared():
     task = in_context_in_weight(four_components(), 0.5)
     model = Attention.merged(jr.key(0), 4, 2, 1.0, activation="softmax")

@@ -99,17 +99,20 @@ class Table:
     def __init__(
         self, files: Sequence[Path], timeout: float | None = None, memory: int | None = None
     ):
+        self._timeout, self._memory = timeout, memory
+        with _translate_interrupts():
+            self._connection = _connection()
+            self._open(files)
+
+    def _open(self, files: Sequence[Path]) -> None:
         import duckdb
 
-        self._timeout, self._memory = timeout, memory
-        self._connection = _connection()
-        if memory is not None:
-            self._connection.execute(f"SET memory_limit = '{memory}B'")
+        if self._memory is not None:
+            self._connection.execute(f"SET memory_limit = '{self._memory}B'")
         # Without this, DuckDB writes what does not fit into memory to the working folder.
         self._connection.execute("SET temp_directory = ''")
         try:
-            with _translate_interrupts():
-                self._connection.execute(f"CREATE TABLE results AS SELECT * FROM {_parquet(files)}")
+            self._connection.execute(f"CREATE TABLE results AS SELECT * FROM {_parquet(files)}")
         except duckdb.OutOfMemoryException:
             raise InputError(f"`{files[0]}` is too large: {self._too_large}") from None
         except duckdb.Error as error:
