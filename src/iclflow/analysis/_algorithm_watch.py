@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
@@ -145,7 +146,7 @@ class AlgorithmWatch:
         - `own`: on `sequences`, (n, labels).
         - `other`: on `others`; needed if `fits`.
         """
-        undo = lambda labels: np.asarray(unrotated_labels(self.task, labels))
+        undo = lambda labels: np.asarray(unrotated_labels(self.task, jnp.asarray(labels)))
         return self._rank_all(undo(own), None if other is None else undo(other))
 
     def _rank_all(self, own: np.ndarray, other: np.ndarray | None) -> tuple[Algorithm, ...] | None:

@@ -35,7 +35,10 @@ class Record:
         kept = [each for each in self.looks if each.step < look.step]
         if len(kept) < len(self.looks):
             self.looks = kept
-            self._rewrite()
+            if self._file is not None and self.folder is not None:
+                self._file.close()
+                self._rewrite(self.folder)
+                self._file = open(self.folder / LOOKS, "a", encoding="utf-8")
         self.looks.append(look)
         if self._file is not None:
             self._file.write(_line(look))
@@ -79,16 +82,11 @@ class Record:
                 f"{before.get(name)!r}, is {about[name]!r}): choose another folder with `out`."
             )
         self.looks = read_looks(folder)
-        self._rewrite()
+        self._rewrite(folder)
 
-    def _rewrite(self) -> None:
+    def _rewrite(self, folder: Path) -> None:
         """Writes all looks anew: without a last line that was cut off, or without later looks."""
-        if self.folder is None:
-            return
-        if self._file is not None:
-            self._file.close()
-        write_atomic(self.folder / LOOKS, "".join(map(_line, self.looks)))
-        self._file = open(self.folder / LOOKS, "a", encoding="utf-8")
+        write_atomic(folder / LOOKS, "".join(map(_line, self.looks)))
 
 
 def read_about(folder: Path) -> dict[str, Any]:

@@ -1,33 +1,35 @@
 """When to look: every n steps, at log-spaced steps, or as often as a share of the time allows."""
 
+import abc
 import dataclasses
-from typing import Protocol
 
 import numpy as np
 
 from ..errors import InputError
 
 
-class Schedule(Protocol):
+class Schedule(abc.ABC):
     """Decides whether to look at a step."""
 
+    @abc.abstractmethod
     def is_due(self, step: int, spent: float, elapsed: float, last: float) -> bool:
-        """**Arguments:**
+        """Whether to look now.
+
+        **Arguments:**
 
         - `spent`: seconds that looks have taken.
         - `elapsed`: seconds since the start, looks included.
         - `last`: seconds that the last look took; 0 before the first.
         """
-        ...
 
     @property
+    @abc.abstractmethod
     def words(self) -> str:
         """The schedule as the end of a sentence."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True)
-class Every:
+class Every(Schedule):
     """Every `steps` steps."""
 
     steps: int
@@ -45,7 +47,7 @@ class Every:
 
 
 @dataclasses.dataclass(frozen=True)
-class LogSpaced:
+class LogSpaced(Schedule):
     """`looks` looks from the first step to the last, evenly spaced on a logarithmic axis. A step
     that two of them fall on counts once."""
 
@@ -74,7 +76,7 @@ class LogSpaced:
 
 
 @dataclasses.dataclass(frozen=True)
-class Budget:
+class Budget(Schedule):
     """As often as a share of the wall time allows: a look is due when it would not exceed it."""
 
     share: float
