@@ -24,7 +24,7 @@ def plot(
     """
     with style():
         if axes is None:
-            _, axes = canvas("double", 2.4, across=3)
+            axes = list(canvas("double", 2.4, across=3)[1])
         steps = np.array([look.step for look in looks])
         _plot_loss(axes[0], looks, steps, bayes)
         _plot_distances(axes[1], looks, steps)
