@@ -10,6 +10,8 @@ from ._look import Look
 
 # Estimators that are drawn: those that come nearest at some moment.
 _MOST_CURVES = len(COLOURS)
+# Distances that are shown.
+_NEAREST, _FARTHEST = 1e-4, 3.0
 
 
 def plot(
@@ -24,7 +26,7 @@ def plot(
     """
     with style():
         if axes is None:
-            axes = list(canvas("double", 2.4, across=3)[1])
+            axes = list(canvas("double", 2.7, across=3)[1])
         steps = np.array([look.step for look in looks])
         _plot_loss(axes[0], looks, steps, bayes)
         _plot_distances(axes[1], looks, steps)
@@ -68,9 +70,12 @@ def _plot_distances(panel: Axes, looks: Sequence[Look], steps: np.ndarray) -> No
         ]
         panel.plot(steps, found, color=colour, label=name, lw=1.5)
     panel.set_yscale("log")
-    panel.set_ylabel("relative distance in prediction")
+    # Beyond these nobody can tell, or nothing is alike.
+    panel.set_ylim(_NEAREST, _FARTHEST)
+    panel.set_ylabel("relative distance")
     if panel.lines:
-        panel.legend(fontsize=6, loc="lower left", handlelength=1.2)
+        panel.legend(fontsize=6, loc="upper center", bbox_to_anchor=(0.5, -0.28), ncols=2,
+                     handlelength=1.2, columnspacing=0.8)  # fmt: skip
 
 
 def _plot_lengths(panel: Axes, looks: Sequence[Look]) -> None:
