@@ -5,7 +5,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from ..config import InputError
 from ..files import FolderInUse, folder_lock, read_sealed, seal, write_atomic
@@ -25,7 +25,6 @@ class Record:
 
     def __init__(self, folder: Path | None, about: dict[str, Any]):
         self.folder, self.looks = folder, []
-        self._file: IO[str] | None = None
         self._stack = contextlib.ExitStack()
         if folder is not None:
             self._open(folder, about)
@@ -35,21 +34,16 @@ class Record:
         kept = [each for each in self.looks if each.step < look.step]
         if len(kept) < len(self.looks):
             self.looks = kept
-            if self._file is not None and self.folder is not None:
-                self._file.close()
-                self._rewrite(self.folder)
-                self._file = open(self.folder / LOOKS, "a", encoding="utf-8")
+            self._rewrite()
         self.looks.append(look)
-        if self._file is not None:
-            self._file.write(_line(look))
-            self._file.flush()
-            os.fsync(self._file.fileno())
+        if self.folder is not None:
+            with open(self.folder / LOOKS, "a", encoding="utf-8") as stream:
+                stream.write(_line(look))
+                stream.flush()
+                os.fsync(stream.fileno())
 
     def close(self) -> None:
         """Lets another process use the folder."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
         self._stack.close()
 
     def _open(self, folder: Path, about: dict[str, Any]) -> None:
@@ -69,7 +63,6 @@ class Record:
                 )
             else:
                 write_atomic(folder / ABOUT, seal(about))
-            self._file = open(folder / LOOKS, "a", encoding="utf-8")
             self._stack = stack.pop_all()
 
     def _resume(self, folder: Path, about: dict[str, Any]) -> None:
@@ -82,11 +75,12 @@ class Record:
                 f"{before.get(name)!r}, is {about[name]!r}): choose another folder with `out`."
             )
         self.looks = read_looks(folder)
-        self._rewrite(folder)
+        self._rewrite()
 
-    def _rewrite(self, folder: Path) -> None:
+    def _rewrite(self) -> None:
         """Writes all looks anew: without a last line that was cut off, or without later looks."""
-        write_atomic(folder / LOOKS, "".join(map(_line, self.looks)))
+        if self.folder is not None:
+            write_atomic(self.folder / LOOKS, "".join(map(_line, self.looks)))
 
 
 def read_about(folder: Path) -> dict[str, Any]:

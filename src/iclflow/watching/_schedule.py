@@ -19,7 +19,7 @@ class Schedule(abc.ABC):
 
         - `spent`: seconds that looks have taken.
         - `elapsed`: seconds since the start, looks included.
-        - `last`: seconds that the last look took; 0 before the first.
+        - `last`: seconds that one of the last looks took at most; 0 before the first.
         """
 
     @property
@@ -86,7 +86,7 @@ class Budget(Schedule):
             raise InputError("budget", self.share, "must be a share of the time between 0 and 1")
 
     def is_due(self, step: int, spent: float, elapsed: float, last: float) -> bool:
-        # The next look takes about as long as the last one.
+        # The next look takes about as long as the longest of the last ones.
         return last == 0 or spent + last <= self.share * (elapsed + last)
 
     @property

@@ -1,5 +1,6 @@
 """`icl.watch`: other people's models, measured while they train."""
 
+import collections
 import contextlib
 import time
 import warnings
@@ -21,6 +22,8 @@ from ._task import as_task
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+# Looks whose longest is taken for the next one's: a budget must hold on a busy machine too.
+_RECENT = 5
 # Called with the numbers of a look by name, and its step: `wandb.log` is one.
 Log = Callable[..., Any]
 
@@ -52,7 +55,8 @@ class Watch:
         self._begun = time.perf_counter()
         # A training that resumes goes on with its clock.
         self._before = record.looks[-1].seconds if record.looks else 0.0
-        self._spent = self._last = 0.0
+        self._spent = 0.0
+        self._recent: collections.deque[float] = collections.deque([0.0], _RECENT)
 
     @property
     def looks(self) -> list[Look]:
@@ -70,7 +74,7 @@ class Watch:
         if isinstance(step, bool) or step != int(step) or step < 0:
             raise InputError("step", step, "must be a whole number from 0 up")
         now = time.perf_counter() - self._begun
-        if not (force or self._schedule.is_due(int(step), self._spent, now, self._last)):
+        if not (force or self._schedule.is_due(int(step), self._spent, now, max(self._recent))):
             return None
         try:
             return self._look(int(step), now)
@@ -80,8 +84,8 @@ class Watch:
             self._complain(int(step), str(error))
             return None
         finally:
-            self._last = time.perf_counter() - self._begun - now
-            self._spent += self._last
+            self._recent.append(time.perf_counter() - self._begun - now)
+            self._spent += self._recent[-1]
 
     def _look(self, step: int, now: float) -> Look:
         look = Look.of(step, self._before + now, self._evaluation.measure(self._predict))
