@@ -92,21 +92,15 @@ class Look:
     def from_json(data: Plain) -> "Look":
         """The look of plain data; a `ValueError` or `TypeError` for anything else."""
         means = lambda each: None if each is None else tuple(Mean(*mean) for mean in each)
-        return Look(
-            **data
-            | {
-                "loss": Mean(*data["loss"]),
-                "excess": None if data["excess"] is None else Mean(*data["excess"]),
-                "lengths": tuple(data["lengths"]),
-                "losses": means(data["losses"]),
-                "excesses": means(data["excesses"]),
-                "distances": tuple(
-                    tuple(Distance(**one) for one in label) for label in data["distances"]
-                ),
-                "closeness": tuple(data["closeness"]),
-            }
-            | {name: tuple(data.get(name, ())) for name in ("roles", "omega", "mu")}
+        fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value
+                                  for name, value in data.items()}  # fmt: skip
+        fields["loss"] = Mean(*data["loss"])
+        fields["excess"] = None if data["excess"] is None else Mean(*data["excess"])
+        fields["losses"], fields["excesses"] = means(data["losses"]), means(data["excesses"])
+        fields["distances"] = tuple(
+            tuple(Distance(**one) for one in label) for label in data["distances"]
         )
+        return Look(**fields)
 
     def metrics(self) -> dict[str, float]:
         """The numbers by name, for a logger."""

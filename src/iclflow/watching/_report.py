@@ -4,7 +4,7 @@ import io
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..files import write_atomic
 from ..report import escape
@@ -71,8 +71,9 @@ def _picture(watch: "Watch") -> str:
     import matplotlib.pyplot as plt
 
     axes = watch.plot()
-    figure, buffer = axes[0].figure, io.StringIO()
+    figure: Any = axes[0].figure
+    buffer = io.StringIO()
     figure.savefig(buffer, format="svg")
-    plt.close(figure)  # pyright: ignore[reportArgumentType]
+    plt.close(figure)
     text = buffer.getvalue()
     return f"<figure>{text[text.index('<svg') :]}</figure>"

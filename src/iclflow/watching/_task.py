@@ -40,8 +40,8 @@ class ForeignTask(AbstractTask):
 
     def sample(self, key: PRNGKeyArray, count: int) -> Sequences:
         seed = int(np.asarray(jax.random.key_data(key)).ravel()[-1] % 2**31)
-        parts = [jnp.asarray(part) for part in _draw(self.source, seed, count)]
-        return Sequences(*parts, jnp.full(count, float(self.max_context)))
+        x, y, x_query, y_query = (jnp.asarray(part) for part in _draw(self.source, seed, count))
+        return Sequences(x, y, x_query, y_query, jnp.full(count, float(self.max_context)))
 
     def bayes_predict(self, sequences: Sequences) -> Float[Array, "*batch I"]:
         raise TypeError("The Bayes predictor of this task is not known.")
