@@ -15,6 +15,13 @@ def task():
     return icl.LinearRegression(eigenvalues=[1.0, 0.5], context=8, noise=0.1)
 
 
+def look_at(watched, step=0):
+    """A look that is due."""
+    found = watched(step)
+    assert found is not None
+    return found
+
+
 class Step(torch.nn.Module):
     """One gradient step of a size that is trained."""
 
@@ -33,7 +40,7 @@ def test_a_module_is_called_in_its_own_precision_and_left_as_it_was(task, dtype)
     model = Step(0.7).to(dtype)
     model.dropout.eval()
     state = torch.get_rng_state()
-    look = icl.watch(task, model, every=1, count=100, strict=True)(0)
+    look = look_at(icl.watch(task, model, every=1, count=100, strict=True))
     assert torch.equal(torch.get_rng_state(), state)
     assert model.training and not model.dropout.training and model.size.grad is None
     exact = dtype != torch.bfloat16
@@ -45,7 +52,7 @@ def test_a_module_is_called_in_its_own_precision_and_left_as_it_was(task, dtype)
 def test_dropout_is_off_while_a_training_module_is_watched(task):
     model = Step(0.7).train()
     watched = icl.watch(task, model, every=1, count=100, strict=True)
-    assert watched(0).loss == watched(1).loss and model.dropout.training
+    assert look_at(watched).loss == look_at(watched, 1).loss and model.dropout.training
 
 
 def test_a_module_with_another_signature_is_called_as_one_says(task):
@@ -62,7 +69,7 @@ def test_a_module_with_another_signature_is_called_as_one_says(task):
         return model(torch.cat([pairs, last[:, None]], 1))
 
     watched = icl.watch(task, icl.watch.torch(Tokens(), call), every=1, count=100, strict=True)
-    assert watched(0).nearest[0].step_size == pytest.approx(0.5, rel=1e-5)
+    assert look_at(watched).nearest[0].step_size == pytest.approx(0.5, rel=1e-5)
 
 
 def test_five_lines_watch_a_training_loop(task, tmp_path):

@@ -29,12 +29,12 @@ class Torch:
         self._call = call or (lambda module, *tensors: module(*tensors))
 
     def __call__(self, x: np.ndarray, y: np.ndarray, x_query: np.ndarray) -> Any:
-        import torch
+        import torch  # pyright: ignore[reportMissingImports]
 
-        weights = next(iter(getattr(self.module, "parameters", lambda: iter(()))()), None)
+        parameters: Any = getattr(self.module, "parameters", tuple)
+        weights: Any = next((each for each in parameters() if each.is_floating_point()), None)
         device = "cpu" if weights is None else weights.device
-        floating = weights is not None and weights.is_floating_point()
-        dtype = weights.dtype if floating else torch.get_default_dtype()
+        dtype = torch.get_default_dtype() if weights is None else weights.dtype
         tensors = [torch.as_tensor(part).to(device, dtype) for part in (x, y, x_query)]
         with torch.no_grad(), _evaluating(self.module):
             return self._call(self.module, *tensors)
