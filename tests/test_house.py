@@ -51,6 +51,7 @@ ORDER = (
         "report",
         "verification",
         "sweeps",
+        "watching",
     ),
     *("explorer", "cli", "__main__"),
 )

@@ -87,5 +87,7 @@ from .trajectory import Result as Result
 from .trajectory import Trajectory as Trajectory
 from .verification import Report as Report
 from .verification import verify as verify
+from .watching import Watch as Watch
+from .watching import watch as watch
 
 __version__: str

@@ -1,11 +1,12 @@
 """Which known estimator a model implements, at many points of its training."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
@@ -23,7 +24,7 @@ from ..estimators import (
 )
 from ..models import AbstractModel, Normaliser
 from ..runtime.precision import as_float
-from ..tasks import AbstractTask, LinearRegression
+from ..tasks import AbstractTask, LinearRegression, Sequences
 from ._fitted_estimators import (
     ALMOST_NOTHING,
     RANGE,
@@ -87,6 +88,8 @@ class AlgorithmWatch:
         fitted: bool = False,
         key: PRNGKeyArray | None = None,
         count: int | None = None,
+        estimators: Sequence[AbstractEstimator] = (),
+        sequences: tuple[Sequences, Sequences] | None = None,
     ):
         """**Arguments:**
 
@@ -96,16 +99,22 @@ class AlgorithmWatch:
           too: for models that are not linear attention.
         - `key`: draws the sequences; by default `jax.random.key(0)`.
         - `count`: how many; by default 1000, fewer if contexts are long.
+        - `estimators`: further ones, beside those that exist for the task.
+        - `sequences`: to use instead of drawing: those that distances are measured on, and those
+          that parameters are fitted on.
         """
         size = task.max_context * (task.dim + task.labels)
         count = max(_FEWEST, min(_COUNT, _LARGEST // size)) if count is None else count
         if count < 2:
             raise InputError("count", count, "a standard error needs at least 2 sequences")
-        self.task, self.count = task, count
         key = jr.key(0) if key is None else key
-        self._sequences: Any = task.sample(key, count)
         # Matrices are fitted on other sequences than those that distances are measured on.
-        self._others: Any = task.sample(jr.fold_in(key, 1), count) if fitted else None
+        others = task.sample(jr.fold_in(key, 1), count) if fitted and sequences is None else None
+        self.sequences: Any
+        self.others: Any
+        self.sequences, self.others = sequences or (task.sample(key, count), others)
+        self.task, self.count = task, self.sequences.count
+        self._further = tuple(estimators)
         each = range(task.labels)
         self._references = tuple(self._predict_all(label, normaliser, fitted) for label in each)
         # The last model and its predictions: callers use `sizes` and `look` on the same model.
@@ -114,9 +123,34 @@ class AlgorithmWatch:
     def look(self, model: AbstractModel) -> tuple[Algorithm, ...] | None:
         """The estimators for each label of the task, the nearest first; None for a model whose
         predictions are not finite, or too large to be compared."""
-        own = self._predict_shared(model)
-        fitting = any(reference.solver is not None for reference in self._references)
-        other = self._predict(model, self._others) if fitting else own
+        other = self._predict(model, self.others) if self.fits else None
+        return self._rank_all(self._predict_shared(model), other)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the estimators that are not fitted, of the first label."""
+        return [estimator.name for estimator in self._references[0].estimators]
+
+    @property
+    def fits(self) -> bool:
+        """Whether a matrix is fitted, for which predictions on `others` are needed."""
+        return any(reference.solver is not None for reference in self._references)
+
+    def rank(
+        self, own: np.ndarray, other: np.ndarray | None = None
+    ) -> tuple[Algorithm, ...] | None:
+        """As `look`, from predictions that were made elsewhere.
+
+        **Arguments:**
+
+        - `own`: on `sequences`, (n, labels).
+        - `other`: on `others`; needed if `fits`.
+        """
+        undo = lambda labels: np.asarray(unrotated_labels(self.task, jnp.asarray(labels)))
+        return self._rank_all(undo(own), None if other is None else undo(other))
+
+    def _rank_all(self, own: np.ndarray, other: np.ndarray | None) -> tuple[Algorithm, ...] | None:
+        other = own if other is None else other
         if not (_is_usable(own) and _is_usable(other)):
             return None
         return tuple(
@@ -139,7 +173,7 @@ class AlgorithmWatch:
     def _predict_shared(self, model: AbstractModel) -> np.ndarray:
         """The predictions of a model on the sequences that distances are measured on."""
         if self._last is None or self._last[0] is not model:
-            self._last = model, self._predict(model, self._sequences)
+            self._last = model, self._predict(model, self.sequences)
         return self._last[1]
 
     def _predict(self, model: AbstractModel, sequences: Any) -> np.ndarray:
@@ -155,12 +189,13 @@ class AlgorithmWatch:
         return rank_estimators(reference.labels, own, predictions, estimators)
 
     def _predict_all(self, label: int, normaliser: Normaliser, fitted: bool) -> _Reference:
-        sequences = _one_label(self.task, self._sequences, label)
+        sequences = _one_label(self.task, self.sequences, label)
         task = one_label_task(self.task, label)
         found = []
         for estimator in (
             *known_estimators(task, normaliser),
             *_other_components(task, normaliser),
+            *self._further,
         ):
             in_subspace = isinstance(estimator, SubspaceLeastSquares | EmpiricalPCR)
             if in_subspace and task.dim > _LARGEST_SUBSPACES:
@@ -179,7 +214,7 @@ class AlgorithmWatch:
             kernels = np.asarray(_kernels(widths, sequences))[..., 0]
             if not is_white(task) and task.dim**2 <= _LARGEST_MATRIX:
                 features = correlation_features(sequences)
-                others = _one_label(self.task, self._others, label)
+                others = _one_label(self.task, self.others, label)
                 solver = np.linalg.pinv(correlation_features(others))
         names, predictions = zip(*found)
         labels = np.asarray(sequences.y_query)[:, 0]

@@ -8,7 +8,14 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
-from ..estimators import AbstractEstimator, DebiasedGradientStep, GradientStep
+from ..estimators import (
+    AbstractEstimator,
+    DebiasedGradientStep,
+    DebiasedPreconditionedStep,
+    GradientStep,
+    KernelRegression,
+    PreconditionedStep,
+)
 from ..runtime.precision import as_float
 from ._fitted_estimators import ALMOST_NOTHING
 
@@ -17,6 +24,9 @@ from ._fitted_estimators import ALMOST_NOTHING
 _FAR = 0.3
 # Up to this distance a model equals an estimator, in words.
 _EQUAL = 0.05
+# Distances below this are equal: a model in float32 repeats an estimator no better. Of estimators
+# that are equally near, the one with the fewest fitted numbers says most.
+_RESOLUTION = 1e-4
 # Percentages outside this range are not written with digits.
 _SMALLEST_PERCENT, _LARGEST_PERCENT = 0.01, 1000
 
@@ -116,7 +126,22 @@ def rank_estimators(
     # Any step with a fitted size is near to a model that predicts almost nothing: zero says more.
     if np.mean(own**2) < least:
         matches = [match for match in matches if match.step_size is None] or matches
-    return Algorithm(tuple(sorted(matches, key=lambda match: match.distance)))
+    return Algorithm(tuple(sorted(matches, key=_rank)))
+
+
+def _rank(match: Match) -> tuple[float, int, float]:
+    return max(match.distance, _RESOLUTION), _count_fitted(match.estimator), match.distance
+
+
+def _count_fitted(estimator: AbstractEstimator) -> int:
+    """How many numbers of an estimator are fitted to the model."""
+    if isinstance(estimator, GradientStep | DebiasedGradientStep):
+        return 1
+    if isinstance(estimator, KernelRegression):
+        return 2
+    if isinstance(estimator, PreconditionedStep | DebiasedPreconditionedStep):
+        return estimator.matrix.size
+    return 0
 
 
 def _match(

@@ -2,6 +2,7 @@
 
 from ._base import AbstractEstimator as AbstractEstimator
 from ._base import Bayes as Bayes
+from ._discrete import DiscreteMMSE as DiscreteMMSE
 from ._gradient import DebiasedGradientStep as DebiasedGradientStep
 from ._gradient import DebiasedPreconditionedStep as DebiasedPreconditionedStep
 from ._gradient import GradientStep as GradientStep

@@ -5,6 +5,7 @@ runs in float64. JAX fixes its precision when the first array is made: a program
 once, at its start; importing the library never does.
 """
 
+import contextlib
 from typing import Any
 
 import jax
@@ -15,6 +16,12 @@ import numpy as np
 def enable_float64() -> None:
     """Switches JAX to float64. Call it once, before the first array is made."""
     jax.config.update("jax_enable_x64", True)
+
+
+def in_float64() -> contextlib.AbstractContextManager[None]:
+    """Float64 within a block, and as before after it: for libraries that share a process with a
+    training of somebody else, whose precision must not change."""
+    return jax.enable_x64(True)
 
 
 def float64_enabled() -> bool:

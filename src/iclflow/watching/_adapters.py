@@ -1,0 +1,96 @@
+"""Adapters: modules of PyTorch, functions of JAX, writers of TensorBoard."""
+
+import contextlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+
+
+class Torch:
+    """A module of PyTorch as `predict`: arrays become tensors on its device, in its precision.
+
+    It is called without gradients and in evaluation mode, and left as it was. Random numbers of
+    PyTorch are not touched by dropout, which is off.
+
+    **Arguments:**
+
+    - `module`: called with (x, y, x_query), unless `call` says otherwise.
+    - `call`: how to call it: a function of (module, x, y, x_query), with tensors.
+    """
+
+    def __init__(self, module: Any, call: Callable[..., Any] | None = None):
+        if not callable(module):
+            raise InputError(f"`module` is a {type(module).__name__}: must be a module of PyTorch.")
+        self.module = module
+        self._call = call or (lambda module, *tensors: module(*tensors))
+
+    def __call__(self, x: np.ndarray, y: np.ndarray, x_query: np.ndarray) -> Any:
+        import torch  # pyright: ignore[reportMissingImports]
+
+        parameters: Any = getattr(self.module, "parameters", tuple)
+        weights: Any = next((each for each in parameters() if each.is_floating_point()), None)
+        device = "cpu" if weights is None else weights.device
+        dtype = torch.get_default_dtype() if weights is None else weights.dtype
+        tensors = [torch.as_tensor(part).to(device, dtype) for part in (x, y, x_query)]
+        with torch.no_grad(), _evaluating(self.module):
+            return self._call(self.module, *tensors)
+
+
+class Jax:
+    """A function of JAX as `predict`, compiled once: it is called with arrays of JAX.
+
+    **Arguments:**
+
+    - `function`: of (x, y, x_query), or of (parameters, x, y, x_query) if `parameters` is given.
+    - `parameters`: a function that returns the present parameters, such as `lambda: state.params`.
+    """
+
+    def __init__(self, function: Callable[..., Any], parameters: Callable[[], Any] | None = None):
+        import equinox as eqx
+
+        self._function, self._parameters = eqx.filter_jit(function), parameters
+
+    def __call__(self, x: np.ndarray, y: np.ndarray, x_query: np.ndarray) -> Any:
+        first = () if self._parameters is None else (self._parameters(),)
+        return self._function(*first, x, y, x_query)
+
+
+class Tensorboard:
+    """A `SummaryWriter` of TensorBoard as `log`."""
+
+    def __init__(self, writer: Any):
+        self._writer = writer
+
+    def __call__(self, metrics: dict[str, float], step: int) -> None:
+        for name, value in metrics.items():
+            self._writer.add_scalar(name, value, step)
+
+
+def adapt(predict: Any) -> Callable[..., Any]:
+    """`predict` as a function of arrays: modules of PyTorch are wrapped, functions stay."""
+    torch = sys.modules.get("torch")  # a module of PyTorch cannot exist without it
+    if torch is not None and isinstance(predict, torch.nn.Module):
+        return Torch(predict)
+    if not callable(predict):
+        raise InputError(
+            f"`predict` is a {type(predict).__name__}: must be a function of (x, y, x_query), or a "
+            "module of PyTorch."
+        )
+    return predict
+
+
+@contextlib.contextmanager
+def _evaluating(module: Any):
+    """Evaluation mode, undone for each part of a module on its own: some may be frozen."""
+    modes = [(part, part.training) for part in getattr(module, "modules", lambda: ())()]
+    for part, _ in modes:
+        part.training = False
+    try:
+        yield
+    finally:
+        for part, mode in modes:
+            part.training = mode

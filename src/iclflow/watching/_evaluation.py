@@ -1,0 +1,237 @@
+"""What is measured at a look: the model on a fixed evaluation set, beside known estimators."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+
+from ..analysis import Algorithm, AlgorithmWatch
+from ..errors import InputError
+from ..estimators import AbstractEstimator, DiscreteMMSE
+from ..runtime.precision import in_float64
+from ..tasks import AbstractTask, Sequences
+from ._predictions import Predict, Predictions, call
+
+# Context lengths at which models that are not causal are asked again.
+_LENGTHS = 8
+
+
+class Mean(NamedTuple):
+    """A mean over the evaluation set, and its standard error."""
+
+    value: float
+    error: float
+
+    @staticmethod
+    def of(samples: np.ndarray) -> "Mean":
+        return Mean(float(samples.mean()), float(samples.std(ddof=1) / len(samples) ** 0.5))
+
+
+@dataclasses.dataclass(frozen=True)
+class Measurement:
+    """A model at one moment.
+
+    **Fields:**
+
+    - `loss`: the squared error on the query, summed over labels.
+    - `excess`: the mean squared distance from the Bayes predictor, which is the loss above the
+      smallest possible one, with far less noise than their difference; None if Bayes is not known.
+    - `lengths`, `losses`, `excesses`: the same at other context lengths.
+    - `algorithms`: the estimators by their distance, for each label; None for predictions that
+      are too large to be compared.
+    """
+
+    loss: Mean
+    excess: Mean | None
+    lengths: tuple[int, ...]
+    losses: tuple[Mean, ...]
+    excesses: tuple[Mean, ...] | None
+    algorithms: tuple[Algorithm, ...] | None
+
+
+class Evaluation:
+    """A fixed set of sequences, with the predictions of every estimator on them.
+
+    Inputs and labels are rounded to float32, in which most models work: all predictors then see
+    the same numbers.
+    """
+
+    def __init__(
+        self,
+        task: AbstractTask,
+        count: int = 1000,
+        seed: int = 0,
+        lengths: Sequence[int] | None = None,
+        pretraining: Any = None,
+        dtype: str = "float32",
+    ):
+        if count < 2:
+            raise InputError("count", count, "a standard error needs at least 2 sequences")
+        # A task that was made in float32 is taken by its values.
+        task = jax.tree.map(_as_double, task)
+        self.task, self.dtype = task, np.dtype(dtype)
+        key = jr.key(seed)
+        sequences = tuple(_round(task.sample(jr.fold_in(key, i), count)) for i in range(2))
+        further = () if pretraining is None else (_memory(task, pretraining),)
+        self._watch = AlgorithmWatch(task, fitted=True, estimators=further, sequences=sequences)  # pyright: ignore[reportArgumentType]
+        self.sequences: Sequences = sequences[0]
+        self._asked = _check_lengths(lengths, task.max_context)
+        self._bayes: dict[tuple[bool, int], np.ndarray | None] = {}
+        self.bayes_loss = self._measure_bayes()
+        # Compiles everything now: a schedule goes by the time that looks take.
+        nothing = lambda x, y, query: np.zeros((len(x), task.labels))
+        self.measure(nothing)
+
+    @property
+    def estimators(self) -> list[str]:
+        """The names of the estimators that need no fit."""
+        return self._watch.names
+
+    def measure(self, predict: Predict) -> Measurement:
+        """Measures a model; a `PredictionError` says in one sentence why that is not possible."""
+        # The model is called before anything is computed here: in its own precision.
+        own = self._predict(predict, self.sequences)
+        other = self._predict(predict, self._watch.others).query if self._watch.fits else None
+        shorter = self._predict_lengths(predict, own)
+        with in_float64():
+            return self._compare(own, other, shorter)
+
+    def _compare(
+        self, own: Predictions, other: np.ndarray | None, shorter: dict[int, np.ndarray]
+    ) -> Measurement:
+        causal = own.positions is not None
+        loss, excess = self._errors(own.query, causal, None)
+        over = [self._errors(predicted, causal, length) for length, predicted in shorter.items()]
+        excesses = tuple(each for _, each in over if each is not None)
+        return Measurement(
+            loss=loss,
+            excess=excess,
+            lengths=tuple(shorter),
+            losses=tuple(each for each, _ in over),
+            excesses=excesses or None,
+            algorithms=self._watch.rank(own.query, other),
+        )
+
+    def _errors(
+        self, predicted: np.ndarray, causal: bool, length: int | None
+    ) -> tuple[Mean, Mean | None]:
+        """The loss and the excess over Bayes at a context length (None: as drawn)."""
+        seen = self._seen(causal, length)
+        loss = Mean.of(np.sum((predicted - np.asarray(seen.y_query)) ** 2, 1))
+        bayes = self._bayes_at(causal, length)
+        return loss, None if bayes is None else Mean.of(np.sum((predicted - bayes) ** 2, 1))
+
+    def _predict(self, predict: Predict, sequences: Sequences) -> Predictions:
+        """The predictions of a model on sequences, one call for each context length."""
+        x, y, query = self._arrays(sequences)
+        lengths = np.asarray(sequences.length).astype(int)
+        if np.all(lengths == x.shape[1]):
+            return call(predict, x, y, query)
+        found = np.zeros((len(x), y.shape[2]))
+        for length in np.unique(lengths):
+            of = lengths == length
+            found[of] = call(predict, x[of, :length], y[of, :length], query[of]).query
+        return Predictions(found, None)
+
+    def _arrays(self, sequences: Sequences) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Inputs, labels and queries as a model gets them."""
+        parts = sequences.x, sequences.y, sequences.x_query
+        x, y, query = (np.asarray(part).astype(self.dtype) for part in parts)
+        return x, y, query
+
+    def _predict_lengths(self, predict: Predict, own: Predictions) -> dict[int, np.ndarray]:
+        """The predictions over context lengths: at every position of a causal model, else at a few
+        lengths."""
+        most = self.task.max_context
+        if not np.all(np.asarray(self.sequences.length) == most):
+            return {}  # the task has several lengths of its own
+        if own.positions is not None:
+            return {length: own.positions[:, length] for length in self._asked or range(most + 1)}
+        spaced = np.unique(np.rint(np.geomspace(1, most, _LENGTHS))).astype(int).tolist()
+        x, y, query = self._arrays(self.sequences)
+        return {
+            length: own.query
+            if length == most
+            else call(predict, x[:, :length], y[:, :length], query).query
+            for length in self._asked or spaced
+        }
+
+    def _seen(self, causal: bool, length: int | None) -> Sequences:
+        return self.sequences if length is None else _shorten(self.sequences, length, causal)
+
+    def _bayes_at(self, causal: bool, length: int | None) -> np.ndarray | None:
+        """The predictions of Bayes at a context length, computed once."""
+        key = causal, -1 if length is None else length
+        if key not in self._bayes:
+            try:
+                found = np.asarray(_bayes_predict(self.task, self._seen(causal, length)))
+            except TypeError:  # no posterior is known for this task
+                found = None
+            self._bayes[key] = found
+        return self._bayes[key]
+
+    def _measure_bayes(self) -> Mean | None:
+        """The smallest loss that any predictor can have, averaged over these contexts."""
+        try:
+            variances = np.asarray(_bayes_variance(self.task, self.sequences))
+        except TypeError:
+            return None
+        return Mean.of(variances.sum(1))
+
+
+def _memory(task: AbstractTask, pretraining: Any) -> AbstractEstimator:
+    """The posterior mean over the tasks of the pretraining."""
+    noise = float(getattr(task, "noise", 0.0))
+    tasks = np.asarray(pretraining, float)
+    if tasks.ndim != 2 or tasks.shape[1] != task.dim or task.labels != 1:
+        raise InputError(
+            f"`pretraining` has the shape {tasks.shape}: must be one row of {task.dim} weights per "
+            "task, for a task with one label."
+        )
+    return DiscreteMMSE(jnp.asarray(tasks), noise)
+
+
+def _check_lengths(lengths: Sequence[int] | None, most: int) -> list[int] | None:
+    if lengths is None:
+        return None
+    found = sorted({int(length) for length in lengths})
+    if not found or found[0] < 1 or found[-1] > most:
+        raise InputError("lengths", list(lengths), f"must be whole numbers from 1 to {most}")
+    return found
+
+
+def _as_double(leaf: Any) -> Any:
+    floating = isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jnp.floating)
+    return leaf.astype(float) if floating else leaf
+
+
+def _round(sequences: Sequences) -> Sequences:
+    """The nearest sequences in float32, in the precision of iclflow."""
+    return jax.tree.map(lambda x: jnp.asarray(np.float32(np.asarray(x)).astype(float)), sequences)
+
+
+def _shorten(sequences: Sequences, length: int, causal: bool) -> Sequences:
+    """The first pairs of each context. A causal model is asked for the next input of the context,
+    others for the query."""
+    x, y = sequences.x, sequences.y
+    query, label = sequences.x_query, sequences.y_query
+    if causal and length < x.shape[1]:
+        query, label = x[:, length], y[:, length]
+    kept = jnp.arange(x.shape[1])[:, None] < length
+    lengths = jnp.full_like(sequences.length, length)
+    return Sequences(jnp.where(kept, x, 0.0), jnp.where(kept, y, 0.0), query, label, lengths)
+
+
+@eqx.filter_jit
+def _bayes_predict(task: AbstractTask, sequences: Sequences) -> jax.Array:
+    return task.bayes_predict(sequences)
+
+
+@eqx.filter_jit
+def _bayes_variance(task: AbstractTask, sequences: Sequences) -> jax.Array:
+    return task.bayes_variance(sequences)

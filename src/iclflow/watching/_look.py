@@ -1,0 +1,122 @@
+"""A look at a model: what was measured at one step, as one line of a record."""
+
+import dataclasses
+from typing import Any
+
+from ..analysis import Algorithm
+from ._evaluation import Mean, Measurement
+
+Plain = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Distance:
+    """The distance of a model's predictions from those of one estimator.
+
+    **Fields:**
+
+    - `distance`: √(E(ŷ − ŷ_estimator)² / Eŷ²) on the evaluation set.
+    - `error`: its standard error.
+    - `step_size`: the one that fits best, where the estimator has a free one.
+    """
+
+    name: str
+    distance: float
+    error: float
+    step_size: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Look:
+    """A model at one step of its training.
+
+    **Fields:**
+
+    - `seconds`: since the training began, as far as it was watched.
+    - `loss`: with its standard error; `excess`: above the smallest possible one.
+    - `lengths`, `losses`, `excesses`: the same over context lengths.
+    - `nearest`: the estimator that is nearest for each label, `closeness` in one word ("equal",
+      "near" or "unknown"); `distances` has all, the nearest first.
+    - `roles`: of each head, where the weights can be read.
+    """
+
+    step: int
+    seconds: float
+    loss: Mean
+    excess: Mean | None
+    lengths: tuple[int, ...]
+    losses: tuple[Mean, ...]
+    excesses: tuple[Mean, ...] | None
+    distances: tuple[tuple[Distance, ...], ...]
+    closeness: tuple[str, ...]
+    roles: tuple[str, ...] = ()
+    omega: tuple[float, ...] = ()
+    mu: tuple[float, ...] = ()
+
+    @staticmethod
+    def of(step: int, seconds: float, found: Measurement, heads: Plain | None = None) -> "Look":
+        """A measurement as a look."""
+        algorithms = found.algorithms or ()
+        return Look(
+            step=step,
+            seconds=seconds,
+            loss=found.loss,
+            excess=found.excess,
+            lengths=found.lengths,
+            losses=found.losses,
+            excesses=found.excesses,
+            distances=tuple(_distances(each) for each in algorithms),
+            closeness=tuple(each.closeness for each in algorithms),
+            **(heads or {}),
+        )
+
+    @property
+    def nearest(self) -> tuple[Distance, ...]:
+        """The nearest estimator for each label."""
+        return tuple(each[0] for each in self.distances)
+
+    def __str__(self) -> str:
+        words = f"step {self.step}: loss {self.loss.value:.4g} ± {self.loss.error:.1g}"
+        if self.excess is not None:
+            words += f", {self.excess.value:.3g} above Bayes"
+        for nearest, closeness in zip(self.nearest, self.closeness):
+            known = "" if closeness != "unknown" else "no known estimator, nearest "
+            words += f"; {known}{nearest.name} ({100 * nearest.distance:.2g} % away)"
+        return words
+
+    def as_json(self) -> Plain:
+        """The look as plain data."""
+        return dataclasses.asdict(self)
+
+    @staticmethod
+    def from_json(data: Plain) -> "Look":
+        """The look of plain data; a `ValueError` or `TypeError` for anything else."""
+        means = lambda each: None if each is None else tuple(Mean(*mean) for mean in each)
+        fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value
+                                  for name, value in data.items()}  # fmt: skip
+        fields["loss"] = Mean(*data["loss"])
+        fields["excess"] = None if data["excess"] is None else Mean(*data["excess"])
+        fields["losses"], fields["excesses"] = means(data["losses"]), means(data["excesses"])
+        fields["distances"] = tuple(
+            tuple(Distance(**one) for one in label) for label in data["distances"]
+        )
+        return Look(**fields)
+
+    def metrics(self) -> dict[str, float]:
+        """The numbers by name, for a logger."""
+        found = {"icl/loss": self.loss.value, "icl/loss_error": self.loss.error}
+        if self.excess is not None:
+            found["icl/excess"] = self.excess.value
+        for label, distances in enumerate(self.distances):
+            of = f"/{label}" if len(self.distances) > 1 else ""
+            found |= {f"icl/distance{of}/{each.name}": each.distance for each in distances}
+        for length, loss in zip(self.lengths, self.losses):
+            found[f"icl/loss_at/{length}"] = loss.value
+        return found
+
+
+def _distances(algorithm: Algorithm) -> tuple[Distance, ...]:
+    return tuple(
+        Distance(match.name, match.distance, match.standard_error, match.step_size)
+        for match in algorithm.matches
+    )

@@ -1,0 +1,94 @@
+"""The picture of a watched training: loss, distances from estimators, loss over context length."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..drawing import Axes
+from ..drawing.style import COLOURS, LEVEL, canvas, style
+from ._look import Look
+
+# Estimators that are drawn: those that come nearest at some moment.
+_MOST_CURVES = len(COLOURS)
+# Distances that are shown.
+_NEAREST, _FARTHEST = 1e-4, 3.0
+
+
+def plot(
+    looks: Sequence[Look], bayes: float | None, axes: Sequence[Axes] | None = None
+) -> Sequence[Axes]:
+    """Draws loss, distances, and the loss over context lengths at the end.
+
+    **Arguments:**
+
+    - `bayes`: the smallest loss that any predictor can have; None if it is not known.
+    - `axes`: three panels to draw into; by default a new figure.
+    """
+    with style():
+        if axes is None:
+            axes = list(canvas("double", 2.7, across=3)[1])
+        steps = np.array([look.step for look in looks])
+        _plot_loss(axes[0], looks, steps, bayes)
+        _plot_distances(axes[1], looks, steps)
+        _plot_lengths(axes[2], looks)
+        for panel in axes[:2]:
+            panel.set_xlabel("step")
+            if len(steps) > 1 and steps[-1] > 100 * max(steps[1], 1):
+                panel.set_xscale("log", nonpositive="mask")
+    return axes
+
+
+def shown_estimators(looks: Sequence[Look], label: int = 0) -> list[str]:
+    """The estimators that come nearest to one label at some moment, the nearest of all first."""
+    least: dict[str, float] = {}
+    for look in looks:
+        for each in look.distances[label] if look.distances else ():
+            least[each.name] = min(least.get(each.name, np.inf), each.distance)
+    return sorted(least, key=least.__getitem__)[:_MOST_CURVES]
+
+
+def _plot_loss(panel: Axes, looks: Sequence[Look], steps: np.ndarray, bayes: float | None) -> None:
+    values = np.array([look.loss.value for look in looks])
+    errors = np.array([look.loss.error for look in looks])
+    panel.plot(steps, values, color=COLOURS[0], label="loss")
+    panel.fill_between(steps, values - errors, values + errors, color=COLOURS[0], alpha=0.25, lw=0)
+    if bayes is not None:
+        panel.axhline(bayes, **LEVEL)
+        panel.annotate("Bayes", (1, bayes), xycoords=("axes fraction", "data"), ha="right",
+                       va="bottom", color="0.35")  # fmt: skip
+    panel.set_ylabel("loss")
+    panel.set_ylim(bottom=0)
+
+
+def _plot_distances(panel: Axes, looks: Sequence[Look], steps: np.ndarray) -> None:
+    for name, colour in zip(shown_estimators(looks), COLOURS):
+        found = [
+            next((each.distance for each in look.distances[0] if each.name == name), np.nan)
+            if look.distances
+            else np.nan
+            for look in looks
+        ]
+        panel.plot(steps, found, color=colour, label=name, lw=1.5)
+    panel.set_yscale("log")
+    # Beyond these nobody can tell, or nothing is alike.
+    panel.set_ylim(_NEAREST, _FARTHEST)
+    panel.set_ylabel("relative distance")
+    if panel.lines:
+        panel.legend(fontsize=6, loc="upper center", bbox_to_anchor=(0.5, -0.28), ncols=2,
+                     handlelength=1.2, columnspacing=0.8)  # fmt: skip
+
+
+def _plot_lengths(panel: Axes, looks: Sequence[Look]) -> None:
+    if not looks or not looks[-1].lengths:
+        panel.set_visible(False)
+        return
+    last = looks[-1]
+    values = [each.value for each in last.losses]
+    panel.plot(last.lengths, values, "o-", ms=3, color=COLOURS[0], label="model")
+    if last.excesses is not None:
+        best = [loss - excess.value for loss, excess in zip(values, last.excesses)]
+        panel.plot(last.lengths, best, color="0.45", ls=":", label="loss − excess over Bayes")
+        panel.legend(fontsize=6)
+    panel.set_xlabel("context length")
+    panel.set_ylabel(f"loss at step {last.step}")
+    panel.set_ylim(bottom=0)

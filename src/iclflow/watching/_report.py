@@ -1,0 +1,79 @@
+"""One page about a watched training."""
+
+import io
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..files import write_atomic
+from ..report import escape
+from ._look import Look
+
+if TYPE_CHECKING:
+    from ._watch import Watch
+
+
+def write_report(watch: "Watch", path: Path) -> Path:
+    """Writes the page, with its picture and its style inside."""
+    looks = watch.looks
+    style = files("iclflow.report").joinpath("page.css").read_text(encoding="utf-8")
+    parts = [f"<p>{escape(watch)}</p>"]
+    if looks:
+        parts += [_picture(watch), "<h2>What it was, and when</h2>", _turns(looks)]
+        parts += ["<h2>Now</h2>", _table(looks[-1])]
+    if watch.problems:
+        items = "".join(
+            f"<li>step {step}: {escape(words)}</li>" for step, words in watch.problems.items()
+        )
+        parts += [f"<h2>What could not be measured</h2><ul>{items}</ul>"]
+    page = (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark"><title>iclflow: a training</title>'
+        f"<style>{style}</style></head><body><header><h1>A training, watched</h1></header>"
+        f"<main>{''.join(parts)}</main></body></html>\n"
+    )
+    write_atomic(path, page)
+    return path
+
+
+def turns(looks: Sequence[Look], label: int = 0) -> list[Look]:
+    """The looks at which another estimator became the nearest, the first look included."""
+    found: list[Look] = []
+    for look in looks:
+        if look.distances and (not found or _name(look, label) != _name(found[-1], label)):
+            found.append(look)
+    return found
+
+
+def _name(look: Look, label: int) -> tuple[str, bool]:
+    return look.nearest[label].name, look.closeness[label] == "unknown"
+
+
+def _turns(looks: Sequence[Look]) -> str:
+    items = "".join(f"<li>{escape(look)}</li>" for look in turns(looks))
+    return f"<ul>{items}</ul>"
+
+
+def _table(look: Look) -> str:
+    rows = "".join(
+        f"<tr><td>{escape(each.name)}</td><td>{100 * each.distance:.3g} ± {100 * each.error:.1g} %"
+        f"</td><td>{'' if each.step_size is None else f'{each.step_size:.4g}'}</td></tr>"
+        for label in look.distances
+        for each in label
+    )
+    head = "<thead><tr><th>estimator</th><th>distance</th><th>step size</th></tr></thead>"
+    return f"<table>{head}<tbody>{rows}</tbody></table>"
+
+
+def _picture(watch: "Watch") -> str:
+    import matplotlib.pyplot as plt
+
+    axes = watch.plot()
+    figure: Any = axes[0].figure
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg")
+    plt.close(figure)
+    text = buffer.getvalue()
+    return f"<figure>{text[text.index('<svg') :]}</figure>"

@@ -1,0 +1,77 @@
+"""Tasks of other people: anything with a method `sample`."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ..errors import InputError
+from ..tasks import AbstractTask, Sequences
+from ._predictions import PredictionError, to_numpy
+
+_WHAT = "must return (x, y, x_query, y_query) of the shapes (n, N, D), (n, N), (n, D) and (n,)"
+
+
+class ForeignTask(AbstractTask):
+    """A task that is known by its samples alone: it has no Bayes predictor."""
+
+    source: Any = eqx.field(static=True)
+    sizes: tuple[int, int, int] = eqx.field(static=True)
+
+    def __init__(self, source: Any):
+        self.source = source
+        x, y, *_ = _draw(source, 0, 2)
+        self.sizes = (x.shape[2], y.shape[2], x.shape[1])
+
+    @property
+    def dim(self) -> int:
+        return self.sizes[0]
+
+    @property
+    def labels(self) -> int:
+        return self.sizes[1]
+
+    @property
+    def max_context(self) -> int:
+        return self.sizes[2]
+
+    def sample(self, key: PRNGKeyArray, count: int) -> Sequences:
+        seed = int(np.asarray(jax.random.key_data(key)).ravel()[-1] % 2**31)
+        x, y, x_query, y_query = (jnp.asarray(part) for part in _draw(self.source, seed, count))
+        return Sequences(x, y, x_query, y_query, jnp.full(count, float(self.max_context)))
+
+    def bayes_predict(self, sequences: Sequences) -> Float[Array, "*batch I"]:
+        raise TypeError("The Bayes predictor of this task is not known.")
+
+    def bayes_variance(self, sequences: Sequences) -> Float[Array, "*batch I"]:
+        raise TypeError("The Bayes predictor of this task is not known.")
+
+
+def as_task(task: Any) -> AbstractTask:
+    """One of our tasks as it is; anything else with `sample(seed, count)` in a wrapper."""
+    if isinstance(task, AbstractTask):
+        return task
+    if not callable(getattr(task, "sample", None)):
+        raise InputError(
+            f"`task` is a {type(task).__name__}: must be a task of iclflow, or have a method "
+            f"`sample(seed, count)`, which {_WHAT}."
+        )
+    return ForeignTask(task)
+
+
+def _draw(source: Any, seed: int, count: int) -> tuple[np.ndarray, ...]:
+    """Sequences as NumPy arrays, labels with an axis of their own."""
+    try:
+        x, y, x_query, y_query = (to_numpy(part) for part in source.sample(seed, count))
+    except (TypeError, ValueError, PredictionError) as error:
+        raise InputError(f"`task.sample({seed}, {count})` {_WHAT}; it gave: {error}") from error
+    if y.ndim == 2:
+        y, y_query = y[..., None], y_query.reshape(count, -1)
+    good = x.ndim == 3 and len(x) == count and y.ndim == 3 and y.shape[:2] == x.shape[:2]
+    if not (good and x_query.shape == (count, x.shape[2]) and y_query.shape == (count, y.shape[2])):
+        shapes = ", ".join(str(part.shape) for part in (x, y, x_query, y_query))
+        raise InputError(f"`task.sample({seed}, {count})` {_WHAT}; it gave {shapes}.")
+    return x, y, x_query, y_query

@@ -1,0 +1,226 @@
+"""`icl.watch`: other people's models, measured while they train."""
+
+import collections
+import contextlib
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..analysis import Plateau, plateaus
+from ..errors import InputError, Refusal, shorten
+from ..runtime.precision import in_float64
+from ._adapters import Jax, Tensorboard, Torch, adapt
+from ._evaluation import Evaluation
+from ._look import Look
+from ._predictions import PredictionError
+from ._record import Record
+from ._schedule import Schedule, choose_schedule
+from ._task import as_task
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Looks whose longest is taken for the next one's: a budget must hold on a busy machine too.
+_RECENT = 5
+# Called with the numbers of a look by name, and its step: `wandb.log` is one.
+Log = Callable[..., Any]
+
+
+class Watch:
+    """A training that is measured as it goes: call it with the number of the step.
+
+    It never stops the training: what goes wrong is said in a warning, and kept in `problems`.
+
+    **Fields:**
+
+    - `looks`: what was measured so far, in the order of steps.
+    - `problems`: what could not be measured, by step.
+    """
+
+    def __init__(
+        self,
+        evaluation: Evaluation,
+        predict: Callable[..., Any],
+        schedule: Schedule,
+        record: Record,
+        log: Log | None = None,
+        strict: bool = False,
+    ):
+        self._evaluation, self._predict = evaluation, predict
+        self._schedule, self._record, self._log = schedule, record, log
+        self._strict = strict
+        self.problems: dict[int, str] = {}
+        self._begun = time.perf_counter()
+        # A training that resumes goes on with its clock.
+        self._before = record.looks[-1].seconds if record.looks else 0.0
+        self._spent = 0.0
+        self._recent: collections.deque[float] = collections.deque([0.0], _RECENT)
+
+    @property
+    def looks(self) -> list[Look]:
+        """What was measured so far, in the order of steps."""
+        return list(self._record.looks)
+
+    def __call__(self, step: int, force: bool = False) -> Look | None:
+        """Looks at the model if it is time to, and returns what was measured.
+
+        **Arguments:**
+
+        - `step`: the number of steps that the training has made.
+        - `force`: look even if it is not due, as after the last step.
+        """
+        if isinstance(step, bool) or step != int(step) or step < 0:
+            raise InputError("step", step, "must be a whole number from 0 up")
+        now = time.perf_counter() - self._begun
+        if not (force or self._schedule.is_due(int(step), self._spent, now, max(self._recent))):
+            return None
+        try:
+            return self._look(int(step), now)
+        except PredictionError as error:
+            if self._strict:
+                raise
+            self._complain(int(step), str(error))
+            return None
+        finally:
+            self._recent.append(time.perf_counter() - self._begun - now)
+            self._spent += self._recent[-1]
+
+    def _look(self, step: int, now: float) -> Look:
+        look = Look.of(step, self._before + now, self._evaluation.measure(self._predict))
+        self._record.add(look)
+        if self._log is not None:
+            try:
+                self._log(look.metrics(), step=step)
+            except Exception as error:
+                if self._strict:
+                    raise
+                words = " ".join(str(error).split())[:200]
+                self._complain(step, f"`log` raised {type(error).__name__}: {words}.")
+        return look
+
+    def _complain(self, step: int, sentence: str) -> None:
+        # A warning for each kind of problem: one per look would bury everything else.
+        if sentence not in self.problems.values():
+            warnings.warn(f"iclflow, step {step}: {sentence}", stacklevel=4)
+        self.problems[step] = sentence
+
+    @property
+    def overhead(self) -> float:
+        """The share of the wall time that looks have taken."""
+        elapsed = time.perf_counter() - self._begun
+        return self._spent / elapsed if elapsed > 0 else 0.0
+
+    @property
+    def bayes_loss(self) -> float | None:
+        """The smallest loss that any predictor can have on the evaluation set."""
+        bayes = self._evaluation.bayes_loss
+        return None if bayes is None else bayes.value
+
+    def plateaus(self) -> tuple[Plateau, ...]:
+        """The plateaus of the loss so far."""
+        looks = self._record.looks
+        if len(looks) < 2:
+            return ()
+        with contextlib.suppress(Refusal, InputError):
+            # On a logarithmic axis a plateau of the first hundred steps is seen as well.
+            return plateaus([look.step for look in looks], [look.loss.value for look in looks])
+        return ()
+
+    def __str__(self) -> str:
+        looks = self._record.looks
+        words = (
+            f"{len(looks)} looks, {self._schedule.words}, {100 * self.overhead:.2g} % of the time"
+        )
+        return f"{words}; {looks[-1]}" if looks else words
+
+    def plot(self, axes: "Sequence[Axes] | None" = None) -> "Sequence[Axes]":
+        """Draws loss and distances over steps."""
+        from ._plot import plot
+
+        return plot(self._record.looks, self.bayes_loss, axes)
+
+    def report(self, path: Path | str) -> Path:
+        """Writes one HTML page with everything that was measured."""
+        from ._report import write_report
+
+        return write_report(self, Path(path))
+
+    def close(self) -> None:
+        """Lets another process go on with the record."""
+        self._record.close()
+
+    def __enter__(self) -> "Watch":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+
+class _WatchFunction:
+    """`icl.watch` is a function, and has the adapters as attributes."""
+
+    torch = Torch
+    jax = Jax
+    tensorboard = Tensorboard
+
+    def __call__(
+        self,
+        task: Any,
+        predict: Any,
+        *,
+        out: Path | str | None = None,
+        every: int | None = None,
+        looks: int | None = None,
+        steps: int | None = None,
+        budget: float | None = None,
+        count: int = 1000,
+        seed: int = 0,
+        lengths: Sequence[int] | None = None,
+        pretraining: Any = None,
+        log: Log | None = None,
+        strict: bool = False,
+        dtype: str = "float32",
+    ) -> Watch:
+        """Watches a model while it trains: `watch = icl.watch(task, model)`, then `watch(step)`.
+
+        **Arguments:**
+
+        - `task`: one of iclflow, or anything with `sample(seed, count)`, which returns x, y,
+          x_query and y_query.
+        - `predict`: a function of (x, y, x_query), batches of NumPy arrays, that returns
+          predictions of the query, or at every position; or a module of PyTorch that is called so
+          (else see `icl.watch.torch`).
+        - `out`: a folder for the record. A training that resumes goes on with it.
+        - `every`: look every so many steps.
+        - `looks`, `steps`: so many log-spaced looks in a training of so many steps.
+        - `budget`: look as often as this share of the wall time allows; the default, with 0.05.
+        - `count`, `seed`: of the sequences of the evaluation set, which is drawn once.
+        - `lengths`: context lengths at which the loss is measured; by default all of a causal
+          model, else eight.
+        - `pretraining`: the weights of the tasks of the pretraining, one row each, if they are
+          known and few: adds the estimator that knows them by heart.
+        - `log`: called with the numbers of a look by name and `step=`, such as `wandb.log`.
+        - `strict`: raise what goes wrong with `predict` and `log`, instead of warning of it.
+        - `dtype`: of the arrays that `predict` gets.
+        """
+        if dtype not in ("float32", "float64"):
+            raise InputError("dtype", dtype, "must be float32 or float64")
+        schedule = choose_schedule(every, looks, steps, budget)
+        known = as_task(task)
+        with in_float64():
+            evaluation = Evaluation(known, count, seed, lengths, pretraining, dtype)
+        about = {
+            "kind": "watch",
+            "task": shorten(known),
+            "count": count,
+            "seed": seed,
+            "lengths": None if lengths is None else sorted(lengths),
+            "estimators": evaluation.estimators,
+        }
+        record = Record(None if out is None else Path(out), about)
+        return Watch(evaluation, adapt(predict), schedule, record, log, strict)
+
+
+watch = _WatchFunction()

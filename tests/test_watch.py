@@ -1,0 +1,317 @@
+"""Other people's models, measured while they train."""
+
+import json
+import warnings
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import iclflow as icl
+from iclflow.errors import InputError
+from iclflow.estimators import DiscreteMMSE
+from iclflow.watching import PredictionError, read_looks
+from iclflow.watching._schedule import Budget, Every, LogSpaced
+
+DIM, CONTEXT, NOISE = 4, 12, 0.25
+EIGENVALUES = np.array([1.0, 0.7, 0.4, 0.2])
+PRETRAINING = np.random.default_rng(5).standard_normal((6, DIM))
+
+
+@pytest.fixture(scope="module")
+def task():
+    return icl.LinearRegression(eigenvalues=EIGENVALUES.tolist(), context=CONTEXT, noise=NOISE)
+
+
+def look_at(watched, step=0):
+    """A look that is due."""
+    found = watched(step)
+    assert found is not None
+    return found
+
+
+# Models written without iclflow, as others would write them.
+
+
+def step(size, centred=False):
+    def predict(x, y, query):
+        y = y - y.mean(1, keepdims=True) if centred else y
+        return size * np.einsum("bnd,bn,bd->b", x, y, query) / x.shape[1]
+
+    return predict
+
+
+def ridge(penalty):
+    def predict(x, y, query):
+        gram = np.einsum("bnd,bne->bde", x, x) + penalty * np.eye(x.shape[2])
+        weights = np.linalg.solve(gram, np.einsum("bnd,bn->bd", x, y)[..., None])[..., 0]
+        return np.sum(weights * query, 1)
+
+    return predict
+
+
+def recall(x, y, query):
+    squares = np.sum((y[:, :, None] - x @ PRETRAINING.T) ** 2, 1)
+    score = np.exp(-(squares - squares.min(1, keepdims=True)) / (2 * NOISE))
+    return np.sum(score / score.sum(1, keepdims=True) * (query @ PRETRAINING.T), 1)
+
+
+def zero(x, y, query):
+    return np.zeros(len(x))
+
+
+MODELS = {
+    "zero": zero,
+    "one gradient step": step(0.8),
+    "one debiased gradient step": step(0.8, centred=True),
+    "ridge regression": ridge(NOISE),
+    "least squares": ridge(1e-9),
+    "dMMSE": recall,
+}
+
+
+@pytest.fixture(scope="module")
+def looked(task):
+    """One look at each model, on one evaluation set."""
+    watched = icl.watch(task, zero, every=1, count=300, pretraining=PRETRAINING, strict=True)
+    found = {}
+    for number, (name, model) in enumerate(MODELS.items()):
+        watched._predict = model
+        found[name] = watched(number)
+    return found
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_whose_algorithm_is_known_is_named(looked, name):
+    nearest = looked[name].nearest[0]
+    # On white priors Bayes is ridge regression, and PCR without components is zero.
+    same = {"zero": {"zero", "PCR with 0 components"}, "ridge regression": {"Bayes"}}
+    assert nearest.name in {name} | same.get(name, set())
+    assert nearest.distance < 1e-4
+    if nearest.step_size is not None:
+        assert nearest.step_size == pytest.approx(0.8, rel=1e-5)
+
+
+def test_the_loss_is_that_of_the_evaluation_set_and_the_excess_that_over_bayes(task, looked):
+    look = looked["ridge regression"]
+    assert look.excess.value < 1e-10
+    assert look.loss.value == pytest.approx(look.losses[-1].value)
+    worse = looked["zero"]
+    # E(y − ŷ)² = Bayes + E(ŷ − ŷ_Bayes)²: both sides are means over the same sequences.
+    assert worse.loss.value - look.loss.value == pytest.approx(
+        worse.excess.value, abs=4 * np.hypot(worse.loss.error, look.loss.error)
+    )
+    assert list(look.lengths) == sorted(look.lengths) and look.lengths[-1] == CONTEXT
+    assert look.losses[0].value > look.losses[-1].value
+
+
+def test_a_causal_model_is_measured_at_every_position(task):
+    def causal(x, y, query):
+        whole = np.concatenate([x, query[:, None]], 1)
+        known = [ridge(NOISE)(x[:, :n], y[:, :n], whole[:, n]) for n in range(CONTEXT + 1)]
+        return np.stack(known, 1)
+
+    look = look_at(icl.watch(task, causal, every=1, count=100, strict=True))
+    assert look.lengths == tuple(range(CONTEXT + 1)) and look.excesses is not None
+    assert max(each.value for each in look.excesses) < 1e-10
+
+
+def test_several_labels_are_an_axis():
+    task = icl.MultiTaskRegression(((0, 1), (1, 2)), context=8, noise=0.1)
+
+    def predict(x, y, query):
+        assert y.shape == (50, x.shape[1], 2) and x.dtype == np.float32
+        return np.zeros((50, 2))
+
+    look = look_at(icl.watch(task, predict, every=1, count=50, strict=True))
+    assert len(look.nearest) == 2
+
+
+def test_anything_with_samples_can_be_watched():
+    class Squares:
+        def sample(self, seed, count):
+            rng = np.random.default_rng(seed)
+            x = rng.standard_normal((count, 9, 3))
+            y = np.sum(x, 2)
+            return x[:, :-1], y[:, :-1], x[:, -1], y[:, -1]
+
+    look = look_at(icl.watch(Squares(), ridge(1e-9), every=1, count=50, strict=True))
+    assert look.nearest[0].name == "least squares" and look.excess is None
+    with pytest.raises(InputError, match="sample"):
+        icl.watch(object(), zero)
+
+
+# What goes wrong ----------------------------------------------------------------------------------
+
+
+def fail(x, y, query):
+    raise RuntimeError("out of luck")
+
+
+@pytest.mark.parametrize(
+    "predict, words",
+    [
+        (fail, "raised RuntimeError: out of luck"),
+        (lambda x, y, q: np.full(len(x), np.nan), "50 of 50 predictions that are not finite"),
+        (lambda x, y, q: np.zeros((len(x), 7)), r"the shape \(50, 7\): must be \(50,\)"),
+        (lambda x, y, q: np.zeros(len(x), complex), "no array of real numbers"),
+        (lambda x, y, q: "text", "no array of real numbers"),
+        (lambda x, y, q: None, "no array of real numbers"),
+    ],
+)
+def test_what_goes_wrong_is_one_sentence_and_the_training_goes_on(task, predict, words):
+    watched = icl.watch(task, predict, every=1, count=50)
+    with pytest.warns(UserWarning, match=words) as caught:
+        assert watched(0) is None
+    assert str(caught[0].message).count("\n") == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert watched(1) is None  # the same problem is said once
+    assert set(watched.problems) == {0, 1}
+    strict = icl.watch(task, predict, every=1, count=50, strict=True)
+    with pytest.raises(PredictionError, match=words):
+        strict(0)
+
+
+def test_a_model_that_changes_its_input_does_not_change_the_evaluation_set(task):
+    def spoil(x, y, query):
+        x[:] = y[:] = 0
+        return zero(x, y, query)
+
+    watched = icl.watch(task, spoil, every=1, count=50)
+    assert look_at(watched).loss == look_at(watched, 1).loss
+
+
+def test_a_logger_gets_numbers_by_name_and_may_fail(task):
+    seen = []
+    log = lambda metrics, step: seen.append((step, metrics))
+    icl.watch(task, zero, every=1, count=50, log=log)(3)
+    ((step, metrics),) = seen
+    assert step == 3 and metrics["icl/loss"] > 0 and "icl/distance/least squares" in metrics
+    assert all(isinstance(value, float) for value in metrics.values())
+
+    def broken(metrics, step):
+        raise OSError("no network")
+
+    with pytest.warns(UserWarning, match="no network"):
+        assert icl.watch(task, zero, every=1, count=50, log=broken)(0) is not None
+
+
+# Schedules ----------------------------------------------------------------------------------------
+
+
+def test_schedules_choose_steps():
+    due = lambda schedule, last: [n for n in range(last + 1) if schedule.is_due(n, 0, 0, 0)]
+    assert due(Every(3), 10) == [0, 3, 6, 9]
+    spaced = due(LogSpaced(5, 1000), 1000)
+    assert spaced == [0, 1, 10, 100, 1000] and len(due(LogSpaced(50, 10**4), 10**4)) <= 50
+
+
+def test_a_budget_is_kept():
+    schedule, now, spent, last, looks = Budget(0.05), 0.0, 0.0, 0.0, 0
+    for step in range(1000):
+        now += 0.01
+        if schedule.is_due(step, spent, now, last):
+            now, spent, last, looks = now + 0.02, spent + 0.02, 0.02, looks + 1
+    assert 0.03 < spent / now <= 0.05 and looks > 10
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"every": 0}, "`every` = 0"),
+        ({"budget": 1.5}, "`budget` = 1.5"),
+        ({"every": 2, "budget": 0.1}, "both are given"),
+        ({"looks": 5}, "needs `steps`"),
+        ({"dtype": "int8"}, "`dtype` = 'int8'"),
+        ({"lengths": [0]}, "`lengths`"),
+        ({"count": 1}, "`count` = 1"),
+        ({"pretraining": np.zeros((2, 9))}, "`pretraining`"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_refused(task, options, words):
+    with pytest.raises(InputError, match=words):
+        icl.watch(task, zero, **options)
+
+
+# Records ------------------------------------------------------------------------------------------
+
+
+def train(task, folder, steps, shrink=0.9):
+    """A model whose step grows, watched at every second step."""
+    with icl.watch(task, zero, every=2, count=50, out=folder) as watched:
+        for number in steps:
+            watched._predict = step(1 - shrink**number)
+            watched(number)
+        return watched.looks
+
+
+def without_time(looks):
+    return [json.dumps(look.as_json() | {"seconds": 0}) for look in looks]
+
+
+def test_a_training_that_resumes_has_the_record_of_an_undisturbed_one(task, tmp_path):
+    whole = train(task, tmp_path / "whole", range(9))
+    train(task, tmp_path / "cut", range(6))
+    # Killed while a line was written, and taken up at the checkpoint of step 3.
+    looks = tmp_path / "cut" / "looks.jsonl"
+    looks.write_bytes(looks.read_bytes() + b'{"step": 6, "lo')
+    resumed = train(task, tmp_path / "cut", range(3, 9))
+    assert without_time(resumed) == without_time(whole)
+    assert without_time(read_looks(tmp_path / "cut")) == without_time(whole)
+    times = [look.seconds for look in resumed]
+    assert times == sorted(times)
+
+
+def test_the_record_of_another_training_is_refused(task, tmp_path):
+    train(task, tmp_path, range(2))
+    with pytest.raises(InputError, match="another training"):
+        icl.watch(task, zero, count=51, out=tmp_path)
+    (tmp_path / "looks.jsonl").write_text("nonsense\n")
+    with pytest.raises(InputError, match="line 1: it is damaged"):
+        icl.watch(task, zero, every=2, count=50, out=tmp_path)
+
+
+def test_two_processes_do_not_write_one_record(task, tmp_path):
+    with icl.watch(task, zero, count=50, out=tmp_path):
+        with pytest.raises(InputError, match="another process"):
+            icl.watch(task, zero, count=50, out=tmp_path)
+
+
+def test_a_report_is_one_page(task, tmp_path):
+    watched = icl.watch(task, zero, every=1, count=50)
+    for number in range(3):
+        watched._predict = step(0.3 * number)
+        watched(number)
+    page = watched.report(tmp_path / "page.html").read_text()
+    assert (
+        "<svg" in page
+        and "one gradient step" in page
+        and "http"
+        not in page.replace("http://www.w3.org", "")
+        .replace("https://matplotlib.org", "")
+        .replace("http://purl.org", "")
+        .replace("http://creativecommons.org", "")
+    )
+
+
+# The posterior over known tasks ------------------------------------------------------------------
+
+
+def test_dmmse_is_the_posterior_mean_in_chunks_and_without_noise(task, monkeypatch):
+    sequences = task.sample(icl_key(0), 20)
+    x, y, query = (np.asarray(p) for p in (sequences.x, sequences.y[..., 0], sequences.x_query))
+    found = np.asarray(DiscreteMMSE(jnp.asarray(PRETRAINING), NOISE).predict(sequences))[:, 0]
+    assert found == pytest.approx(recall(x, y, query), rel=1e-10)
+    monkeypatch.setattr("iclflow.estimators._discrete._LARGEST_CHUNK", 20 * CONTEXT * 4)
+    parts = np.asarray(DiscreteMMSE(jnp.asarray(PRETRAINING), NOISE).predict(sequences))[:, 0]
+    assert parts == pytest.approx(found, rel=1e-12)
+    sure = np.asarray(DiscreteMMSE(jnp.asarray(PRETRAINING), 0.0).predict(sequences))[:, 0]
+    best = np.argmin(np.sum((y[:, :, None] - x @ PRETRAINING.T) ** 2, 1), 1)
+    assert sure == pytest.approx(np.sum(query * PRETRAINING[best], 1))
+
+
+def icl_key(number):
+    import jax.random as jr
+
+    return jr.key(number)
