@@ -1,5 +1,6 @@
 """Which known estimator a model implements, at many points of its training."""
 
+import hashlib
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -125,6 +126,16 @@ class AlgorithmWatch:
         predictions are not finite, or too large to be compared."""
         other = self._predict(model, self.others) if self.fits else None
         return self._rank_all(self._predict_shared(model), other)
+
+    @property
+    def hash(self) -> str:
+        """The SHA-256 of the sequences and of the predictions of all estimators."""
+        digest = hashlib.sha256()
+        parts = [self.sequences.x, self.sequences.y, self.sequences.x_query, self.sequences.y_query]
+        for part in (*parts, *(reference.predictions for reference in self._references)):
+            # Rounded: the last digits depend on the machine.
+            digest.update(np.asarray(part, np.float32).round(4).tobytes())
+        return digest.hexdigest()
 
     @property
     def names(self) -> list[str]:

@@ -1,8 +1,9 @@
 """`iclflow verify`: computes claims, prints verdicts as they come, writes the report."""
 
+import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..config import InputError
@@ -27,8 +28,8 @@ def main(arguments: Sequence[str]) -> int:
         raise InputError(f"`--jobs` = {options.jobs}: must be at least 1.")
     if options.record and options.tier != "paper":
         raise InputError("--record", options.record, "needs `--tier paper`, whose results it keeps")
-    if options.recorded and options.falsify:
-        raise InputError("`--recorded` compares real results: leave out `--falsify`.")
+    if (options.recorded or options.record) and options.falsify:
+        raise InputError("`--falsify` makes results wrong: must not be given with records.")
     start(brief=True)
     from ..papers import Outcome
     from ..verification import PAGES, select, verify, write_records
@@ -42,7 +43,9 @@ def main(arguments: Sequence[str]) -> int:
     width = max(len(claim.id) for claim in chosen)
     quiet = options.json == "-"
     if options.json and not quiet:
-        _check_writable(Path(options.json))
+        _check_writable("--json", Path(options.json))
+    if options.record:
+        _check_writable("--record", Path(options.record) / "x.json")
     with Interrupts("no report was written") as interrupts, Activity("verifying") as activity:
 
         def show(result) -> None:
@@ -66,8 +69,9 @@ def main(arguments: Sequence[str]) -> int:
         )
     ignore_signals()
     if options.record:
-        for path in write_records(report.outcomes, report.info, Path(options.record)):
-            print(f"recorded: {path}", file=sys.stderr)
+        with _name_unwritable(options.record):
+            for path in write_records(report.outcomes, report.info, Path(options.record)):
+                print(f"recorded: {path}", file=sys.stderr)
     if quiet:
         print(report.json_text(), end="")
     else:
@@ -148,7 +152,7 @@ def _print_closing(report, page: Path) -> None:
     own = {outcome.claim.id for outcome in report.outcomes}
     if elsewhere := [id for id in report.records if id not in own]:
         results = count_of(len(elsewhere), "claim")
-        print(f"{results} of them: the report shows what was recorded elsewhere.")
+        print(f"The report shows what was recorded elsewhere for {results} of them.")
     print(f"report: {page}")
 
 
@@ -164,19 +168,26 @@ def _count_verdicts(report) -> str:
     return ", ".join(words.values())
 
 
-def _check_writable(path: Path) -> None:
+def _check_writable(flag: str, path: Path) -> None:
     """Refuses a file that cannot be written before anything is computed."""
     folder = path.parent
     while not folder.exists():
         folder = folder.parent
     if path.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
-        raise InputError(f"`--json` = {path}: must be a file that can be written.")
+        raise InputError(f"`{flag}` = {path}: must be a file that can be written.")
 
 
 def _write_json(path: Path, text: str) -> None:
     from ..files import write_atomic
 
-    try:
+    with _name_unwritable(path):
         write_atomic(path, text)
+
+
+@contextlib.contextmanager
+def _name_unwritable(path: Path | str) -> Iterator[None]:
+    """A failure to write as one sentence."""
+    try:
+        yield
     except OSError as error:
         raise InputError(f"`{path}` cannot be written to: {error.strerror}.") from None

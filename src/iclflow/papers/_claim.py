@@ -3,7 +3,6 @@
 import copyreg
 import dataclasses
 import difflib
-import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
@@ -171,7 +170,7 @@ class Outcome:
             "tolerance": None if worst is None else worst.tolerance,
             "comparison": None if worst is None else worst.comparison,
             "tolerance_reason": self.claim.tolerance_reason,
-            "power": self.power,
+            "power": plain(self.power),
             "verdict": self.verdict,
             "reason": self.reason,
             "corrected_by": self.claim.corrected_by,
@@ -180,7 +179,7 @@ class Outcome:
             "hashes": self.hashes,
             "checks": [
                 {key: plain(getattr(check, key)) for key in _CHECK_KEYS}
-                | {"power": power_of(check)}
+                | {"power": plain(power_of(check))}
                 for check in self.checks
             ],
         }
@@ -223,7 +222,7 @@ def _judge(claim: Claim, checks: Sequence[Check]) -> tuple[Verdict, str]:
 def _judge_falsified(checks: Sequence[Check]) -> tuple[Verdict, str]:
     """The verdict on a claim whose predictions were made wrong, and what did not notice it."""
     passed = [check for check in checks if check.passed]
-    hollow = [check for check in passed if (power_of(check) or math.inf) > _HOLLOW]
+    hollow = [check for check in passed if _is_hollow(check)]
     if hollow:
         return "holds", f"cannot fail: {'; '.join(map(_describe, hollow))}"
     if len(passed) == len(checks):
@@ -231,6 +230,11 @@ def _judge_falsified(checks: Sequence[Check]) -> tuple[Verdict, str]:
     if passed:
         return "fails", f"too coarse to notice: {'; '.join(map(_describe, passed))}"
     return "fails", ""
+
+
+def _is_hollow(check: Check) -> bool:
+    power = power_of(check)
+    return power is None or power > _HOLLOW
 
 
 def _describe(check: Check) -> str:

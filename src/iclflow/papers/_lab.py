@@ -160,13 +160,13 @@ class Lab:
     def at_least(self, name: str, limit: Any, measured: Any, tolerance: float = 0.0) -> Check:
         """The measurement is not below `limit`, or by at most `tolerance`."""
         if self.falsify:
-            return Check(name, limit, measured, comparison="below")
+            return Check(name, np.asarray(limit) - tolerance, measured, comparison="below")
         return Check(name, limit, measured, tolerance, "at least")
 
     def at_most(self, name: str, limit: Any, measured: Any, tolerance: float = 0.0) -> Check:
         """The measurement is not above `limit`, or by at most `tolerance`."""
         if self.falsify:
-            return Check(name, limit, measured, comparison="above")
+            return Check(name, np.asarray(limit) + tolerance, measured, comparison="above")
         return Check(name, limit, measured, tolerance, "at most")
 
 

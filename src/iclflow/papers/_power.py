@@ -63,6 +63,8 @@ def _noticed(check: Check, spare: np.ndarray, move: np.ndarray, allowed: np.ndar
         reached = np.where(move > 0, over, math.inf)
     elif check.comparison in ("at most", "below"):
         reached = np.where(move < 0, under, math.inf)
+    if np.any(np.isinf(spare)):  # a measurement that is infinite notices nothing
+        return math.inf
     changes = reached[np.isfinite(reached)]
     if changes.size == 0:
         # A limit that moves away from the measurement is never noticed; the other side counts.

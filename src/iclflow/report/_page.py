@@ -10,7 +10,7 @@ from ..papers import PAPERS, SUBJECTS, Claim, Outcome
 from ._claims import claims_html, config_html, counts_html, overview_html, recorded_html
 from ._info import RunInfo
 from ._records import Record
-from ._text import anchor, duration, escape, left_out_text
+from ._text import anchor, count_of, duration, escape, left_out_text
 
 # Folded sections are open on paper. The page must work from a file, so its script is inside it.
 _SCRIPT = (
@@ -107,9 +107,10 @@ def _recorded_note(records: Sequence[Record]) -> str:
     if not records:
         return ""
     machines = ", ".join(dict.fromkeys(record.info.machine for record in records))
+    number = count_of(len(records), "claim")
     return (
-        f"<p>Only what is marked “recorded elsewhere” was not: {len(records)} claims of the tier "
-        f"“paper”, on {escape(machines)}. <code>iclflow verify --recorded</code> repeats them.</p>"
+        f"<p>Only what is marked “recorded elsewhere” was not: {number} at the tier “paper”, on "
+        f"{escape(machines)}. <code>iclflow verify --recorded</code> repeats them.</p>"
     )
 
 

@@ -48,6 +48,9 @@ def verify(
         raise InputError(f"`jobs` = {jobs}: must be at least 1.")
     chosen, left_out = select(claims, paper, tier)
     names = [] if falsify else _figures_of(chosen)
+    about = {claim.id for claim in (*chosen, *left_out)}
+    # Before anything is computed: a damaged record is refused.
+    records = {} if falsify else {id: r for id, r in read_records().items() if id in about}
     begin = time.perf_counter()
     with contextlib.ExitStack() as stack:
         tell = stack.enter_context(show_progress("verifying", progress))
@@ -63,8 +66,6 @@ def verify(
             outcomes, figures = _compute(chosen, names, settings, jobs, tell, each)
             files = read_figures(figures, settings.figures)
         info = RunInfo.of_this_machine(tier, falsify, time.perf_counter() - begin)
-        about = {claim.id for claim in (*chosen, *left_out)}
-        records = {} if falsify else {id: r for id, r in read_records().items() if id in about}
         report = Report(tuple(outcomes), tuple(figures), files, info, left_out, records)
         if out is not None:
             report.write(folder)

@@ -88,6 +88,11 @@ class Evaluation:
         self.measure(nothing)
 
     @property
+    def hash(self) -> str:
+        """The SHA-256 of the sequences and of all predictions that models are compared with."""
+        return self._watch.hash
+
+    @property
     def estimators(self) -> list[str]:
         """The names of the estimators that need no fit."""
         return self._watch.names

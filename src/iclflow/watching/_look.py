@@ -37,7 +37,6 @@ class Look:
     - `lengths`, `losses`, `excesses`: the same over context lengths.
     - `nearest`: the estimator that is nearest for each label, `closeness` in one word ("equal",
       "near" or "unknown"); `distances` has all, the nearest first.
-    - `roles`: of each head, where the weights can be read.
     """
 
     step: int
@@ -49,12 +48,9 @@ class Look:
     excesses: tuple[Mean, ...] | None
     distances: tuple[tuple[Distance, ...], ...]
     closeness: tuple[str, ...]
-    roles: tuple[str, ...] = ()
-    omega: tuple[float, ...] = ()
-    mu: tuple[float, ...] = ()
 
     @staticmethod
-    def of(step: int, seconds: float, found: Measurement, heads: Plain | None = None) -> "Look":
+    def of(step: int, seconds: float, found: Measurement) -> "Look":
         """A measurement as a look."""
         algorithms = found.algorithms or ()
         return Look(
@@ -67,7 +63,6 @@ class Look:
             excesses=found.excesses,
             distances=tuple(_distances(each) for each in algorithms),
             closeness=tuple(each.closeness for each in algorithms),
-            **(heads or {}),
         )
 
     @property

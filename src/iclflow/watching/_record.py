@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -106,17 +105,6 @@ def read_looks(folder: Path) -> list[Look]:
         except (ValueError, TypeError, KeyError):
             raise InputError(f"`{folder / LOOKS}`, line {number}: it is damaged.") from None
     return found
-
-
-def follow(folder: Path, start: int = 0) -> Iterator[tuple[int, Look]]:
-    """The looks from a byte on, each with the byte after it: for readers of a live training."""
-    with open(folder / LOOKS, "rb") as stream:
-        stream.seek(start)
-        for line in stream:
-            if not line.endswith(b"\n"):
-                return
-            start += len(line)
-            yield start, Look.from_json(json.loads(line))
 
 
 def _line(look: Look) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..analysis import Plateau, plateaus
-from ..errors import InputError, Refusal, shorten
+from ..errors import InputError, Refusal
 from ..runtime.precision import in_float64
 from ._adapters import Jax, Tensorboard, Torch, adapt
 from ._evaluation import Evaluation
@@ -89,7 +89,14 @@ class Watch:
 
     def _look(self, step: int, now: float) -> Look:
         look = Look.of(step, self._before + now, self._evaluation.measure(self._predict))
-        self._record.add(look)
+        try:
+            self._record.add(look)
+        except (OSError, ValueError) as error:  # a full disk; a number that JSON cannot hold
+            if self._strict:
+                raise
+            self._complain(
+                step, f"The look was not recorded: {' '.join(str(error).split())[:200]}."
+            )
         if self._log is not None:
             try:
                 self._log(look.metrics(), step=step)
@@ -124,7 +131,6 @@ class Watch:
         if len(looks) < 2:
             return ()
         with contextlib.suppress(Refusal, InputError):
-            # On a logarithmic axis a plateau of the first hundred steps is seen as well.
             return plateaus([look.step for look in looks], [look.loss.value for look in looks])
         return ()
 
@@ -213,11 +219,12 @@ class _WatchFunction:
             evaluation = Evaluation(known, count, seed, lengths, pretraining, dtype)
         about = {
             "kind": "watch",
-            "task": shorten(known),
+            "task": type(task).__name__,
             "count": count,
             "seed": seed,
             "lengths": None if lengths is None else sorted(lengths),
             "estimators": evaluation.estimators,
+            "evaluation": evaluation.hash,
         }
         record = Record(None if out is None else Path(out), about)
         return Watch(evaluation, adapt(predict), schedule, record, log, strict)

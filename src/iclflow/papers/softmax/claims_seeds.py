@@ -114,7 +114,7 @@ def patterns_persist(lab: Lab) -> Checks:
 
 @claim(
     "softmax/dummies-occur",
-    "With more than two heads dummy heads occur.",
+    "With more than two heads dummy heads will occur.",
     source="notebook, TL;DR",
     tier="paper",
     tolerance_reason="A count: every seed must end with a head below 10 % of the strongest.",
