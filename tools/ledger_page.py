@@ -12,6 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LEDGER = ROOT / "src" / "iclflow" / "papers" / "ledger.toml"
+RECORDS = ROOT / "docs" / "results"
 PAGE = ROOT / "docs" / "ledger.md"
 TITLES = {
     "linear": "Linear attention (arXiv 2501.16265)",
@@ -30,7 +31,8 @@ and a report of `iclflow verify`.
 - **unavailable**: the text of the statement cannot be had.
 
 *Power* is the smallest relative change of its predictions that a claim would have noticed (0: a
-count or an order, which notices every change; –: distances that are predicted to be zero).
+count or an order, which notices every change). *Recorded*: computed at the paper tier on another
+machine (`docs/results`).
 """
 
 
@@ -59,11 +61,15 @@ def _counts(rows: dict[str, dict]) -> str:
 
 
 def _claim(id: str, outcome: dict | None) -> str:
+    """A claim with its verdict: computed, or recorded elsewhere for want of it."""
+    where, record = "", RECORDS / f"{id.replace('/', '-')}.json"
+    if outcome is None and record.exists():
+        where, outcome = ", recorded", json.loads(record.read_text(encoding="utf-8"))
     if outcome is None:
         return f"`{id}` (not computed at this tier)"
     power = outcome["power"]
     share = "–" if power is None else "0" if power == 0 else f"{100 * power:.2g} %"
-    return f"`{id}`: {outcome['verdict']}, power {share}"
+    return f"`{id}`: {outcome['verdict']}, power {share}{where}"
 
 
 def _line(*cells: str) -> str:

@@ -50,7 +50,7 @@ def learning_time(lab: Lab) -> Checks:
 )
 def later_plateaus(lab: Lab) -> Checks:
     """Medians of durations, and the share of seeds in which each is longer than the one before."""
-    seeds = lab.scaled(16, 64, 1024)
+    seeds = lab.scaled(16, 32, 1024)
     durations = authors_durations(lab, seeds).measured
     longer = np.diff(durations, axis=1) > 0
     hits = [*longer.sum(axis=0).tolist(), int(longer.all(axis=1).sum())]
@@ -74,7 +74,7 @@ def later_plateaus(lab: Lab) -> Checks:
 )
 def median_durations(lab: Lab) -> Checks:
     """Medians of durations, predicted from the weights at t = 0 and measured."""
-    seeds = lab.scaled(16, 64, 1024)
+    seeds = lab.scaled(16, 32, 1024)
     lab.note(**FOUR, **_AUTHORS, seeds=seeds)
     found = authors_durations(lab, seeds)
     # A few seeds start with a head that is too large for the limit of small weights.

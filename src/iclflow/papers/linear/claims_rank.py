@@ -76,6 +76,7 @@ _PATTERN_REASON = """Plateaus stand out if medians over seeds of duration × λ�
     """From small weights, heads of rank R have conspicuous plateaus where R divides m, the number
     of learned components, and brief ones elsewhere: with D = 8 at all m = 0 … 7 for R = 1, at 0, 2,
     4, 6 for R = 2, at 0 and 4 for R = 4 and at 0 for R = 8.""",
+    tier="paper",
     source="Section 5; Figure 4",
     tolerance_reason=_PATTERN_REASON,
     figures=("linear/rank",),
@@ -102,6 +103,7 @@ def rank_plateaus_others(lab: Lab) -> Checks:
 @claim(
     "linear/rank-divisor",
     "Heads of rank R have conspicuous plateaus for m that divides R.",
+    tier="paper",
     source="Section 5, as worded; its examples (R = 2: m = 0, 2, 4, 6) say that R divides m",
     tolerance_reason="Lists of plateaus: they agree or they do not.",
     corrected_by="linear/rank-plateaus",
@@ -122,6 +124,7 @@ def rank_divisor(lab: Lab) -> Checks:
 @claim(
     "linear/rank-count",
     "With rank R there are D/R distinct plateaus: 8, 4, 2 and 1 for R = 1, 2, 4 and 8.",
+    tier="paper",
     source="summary: a table",
     tolerance_reason="""Medians over seeds of a count. A plateau is distinct if it lasts ten
     times as long as the drop after it takes from a quarter to three quarters of its height.""",
@@ -204,6 +207,7 @@ def rank_slope(lab: Lab) -> Checks:
     """On a conspicuous plateau the value weight of a new head grows; on the brief ones after it the
     next component appears in that head, because its value weight v is large: its keys and queries
     along component m + 1 grow exponentially, at the rate vλ²_{m+1}.""",
+    tier="paper",
     source="Section 5; Figure 11 (as cited there)",
     tolerance_reason="""Rates are those of the linearised equations, measured until the component
     has 2 % of its final strength, which slows it by as much at the end of the window: 2 % of

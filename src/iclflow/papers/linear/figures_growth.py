@@ -37,7 +37,7 @@ _CLOCK = (-8.0, 4.0)
 )
 def value_weights(lab: Lab) -> Drawing:
     """Value weights of a run, of many drops on one clock, and how early Eq. 21 is."""
-    modes, run = theory.modes(four_components()), authors_ensemble(lab, lab.scaled(16, 64, 1024))[0]
+    modes, run = theory.modes(four_components()), authors_ensemble(lab, lab.scaled(16, 32, 1024))[0]
     sizes = np.cbrt(modes.strengths)
     values = np.abs(np.asarray(run.models.circuits.v))
     figure, (a, b, c) = canvas("double", 2.8, 1, 3)

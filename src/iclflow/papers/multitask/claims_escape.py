@@ -46,6 +46,7 @@ def _note(lab: Lab, setting: Setting, **more) -> None:
     head in the plane of the two other labels, which balance does not forbid: an imbalance Δ, normal
     with a variance proportional to η/B, that grows at the rate of the saddle. Heads leave at the
     time that this says, later by (1/g) ln 10 for each decade of B/η.""",
+    tier="paper",
     source="beyond the paper; derived in docs/theory/multitask.md",
     tolerance_reason="""The noise of slopes is computed in the closed form, along its balanced flow,
     which is 2 to 3 % early. Its rate g is right to 1 % in Figure 1, and 8 % too large on blocks of

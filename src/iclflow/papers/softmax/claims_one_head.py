@@ -18,6 +18,7 @@ _KERNEL = "kernel regression"
     "softmax/one-head-kernel-regression",
     """A single trained head is kernel regression with an exponential kernel, scaled, at the best
     width and scale for this task.""",
+    tier="paper",
     source="notebook, TL;DR; the optimum is derived in docs/theory/softmax.md",
     tolerance_reason="""Weights keep the noise of the last steps: 2 % of ω and μ, medians over
     seeds, which cost a thousandth of the loss, and 5 % in prediction for all entries of the
@@ -40,6 +41,7 @@ def one_head(lab: Lab) -> Checks:
 @claim(
     "softmax/one-head-biased-step",
     "A single trained head is one gradient step without debiasing.",
+    tier="paper",
     source="summary",
     tolerance_reason="""A name: the estimator whose predictions are nearest; 5 % of the prediction
     would pass as an approximation.""",

@@ -65,6 +65,7 @@ def preconditioner(lab: Lab) -> Checks:
     "softmax/free-preconditioner",
     """Two free heads trained from random weights on inputs of covariance ρ^|i−j|, ρ = 0.5, learn
     the preconditioner Γ* = [Λ + (tr Λ + dσ²)/L]⁻¹.""",
+    tier="paper",
     source="abstract; code: Toeplitz covariance",
     tolerance_reason="""Medians over the seeds that end as a pair. Finite attention changes what a
     head of given matrix returns by 1 to 2 %, and the noise of the steps is left: 3 % of the largest
