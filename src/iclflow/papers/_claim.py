@@ -122,7 +122,7 @@ class Claim:
 # In the report's JSON.
 _CHECK_KEYS = (
     *("name", "predicted", "measured", "error", "tolerance", "comparison", "standard_error"),
-    "passed",
+    *("scale", "passed"),
 )
 
 

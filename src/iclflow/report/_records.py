@@ -6,7 +6,7 @@ from typing import Any
 
 from ..papers import CLAIMS, Check
 from ._info import RunInfo
-from ._text import SIGNS, anchor, count_of, duration, escape
+from ._text import COARSE, SIGNS, anchor, count_of, duration, escape
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +43,10 @@ class Record:
 def record_summary(record: Record) -> str:
     """One line: the recorded verdict, where and when."""
     verdict, info = record.outcome["verdict"], record.info
+    power = record.outcome["power"]
     words = f"{count_of(len(record.outcome['checks']), 'check')}, tier “{info.tier}”"
+    if isinstance(power, float) and power > COARSE:
+        words += f", coarse: notices {100 * power:.2g} %"
     return (
         f'Recorded elsewhere: <span class="{verdict}">{SIGNS[verdict]} {verdict}</span>, '
         f"{escape(words)}, on {escape(info.machine)}, {escape(info.date)}, in "

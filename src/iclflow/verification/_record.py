@@ -72,12 +72,13 @@ def compare(outcome: Outcome, record: Record) -> tuple[Agreement, str]:
     recorded = record.outcome
     if outcome.verdict != recorded["verdict"]:
         return "differs", f"{outcome.verdict}, recorded as {recorded['verdict']}"
-    if outcome.hashes and outcome.hashes == recorded["hashes"]:
-        return "same bits", ""
     before = {check["name"]: check for check in recorded["checks"]}
     apart = [check.name for check in outcome.checks if not _agrees(check, before.get(check.name))]
     missing = sorted(before.keys() - {check.name for check in outcome.checks})
-    return ("differs", "; ".join([*apart, *missing])) if apart or missing else ("agrees", "")
+    if apart or missing:
+        return "differs", "; ".join([*apart, *missing])
+    same = bool(outcome.hashes) and outcome.hashes == recorded["hashes"]
+    return ("same bits" if same else "agrees"), ""
 
 
 def _agrees(check: Check, recorded: Mapping[str, Any] | None) -> bool:

@@ -10,7 +10,7 @@ from ..files import write_own
 from ..papers import FIGURES, Claim, Outcome
 from ..report import Record, ReportFigure, RunInfo, render_report
 from ._gallery import figure_files
-from ._record import compare
+from ._record import TIER, compare
 
 # The page, and the same as data.
 PAGES = ("report.html", "claims.json")
@@ -67,6 +67,7 @@ class Report:
             "claims": [outcome.as_json() for outcome in self.outcomes],
             "left_out": [{"id": claim.id, "tier": claim.tier} for claim in self.left_out],
             "recorded": [record.as_json() for record in self.records.values()],
+            "differences": self.differences() if self.info.tier == TIER else {},
             "figures": [
                 {"name": f.name, "seconds": round(f.seconds, 3), "problem": f.problem}
                 for f in self.figures

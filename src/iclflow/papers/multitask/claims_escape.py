@@ -41,7 +41,7 @@ def _note(lab: Lab, setting: Setting, **more) -> None:
 
 @claim(
     "multitask/left-by-sgd",
-    """Plain stochastic gradient descent on drawn sequences leaves one head a task, where gradient
+    """Plain stochastic gradient descent on drawn sequences leaves one head per task, where gradient
     flow from the same balanced start rests for ever. The noise of batches turns O against V of each
     head in the plane of the two other labels, which balance does not forbid: an imbalance Δ, normal
     with a variance proportional to η/B, that grows at the rate of the saddle. Heads leave at the

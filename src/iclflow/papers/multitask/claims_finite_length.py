@@ -84,7 +84,9 @@ def exact_risk(lab: Lab) -> Checks:
     exact = float(_exact_losses(lab, own=False).sum())
     own = _exact_losses(lab, own=True)
     yield lab.sampled("drawn loss of two mixed heads", exact, drawn.value, drawn.standard_error)
-    yield lab.relative("loss of each task, one head a task", np.full(2, _alone(_LENGTH)), own, 1e-4)
+    yield lab.relative(
+        "loss of each task, one head per task", np.full(2, _alone(_LENGTH)), own, 1e-4
+    )
 
 
 @claim(
@@ -115,7 +117,7 @@ def _losses_along_lengths(lab: Lab) -> tuple[np.ndarray, np.ndarray]:
 
 @claim(
     "multitask/closed-form-large-blocks",
-    """What the closed form lacks of the loss of one head a task does not vanish with L at fixed d:
+    """What the closed form lacks of the loss of one head per task does not vanish with L at fixed d:
     at d = 10 the loss is 10 % above it at L = 100, 21 % at 1000 and 26 % at 10⁵. It vanishes as
     blocks grow at fixed d/L, as 1/d.""",
     source="Lemma 2, corrected: derived in docs/theory/multitask.md",

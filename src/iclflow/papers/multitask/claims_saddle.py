@@ -113,7 +113,7 @@ def _cost_of_others(values: Values) -> float:
 @claim(
     "multitask/limit-is-optimal",
     """Without a condition on the start, and as a minimum: nothing that starts near a balanced start
-    ends lower than one head a task.""",
+    ends lower than one head per task.""",
     source="""'optimality of gradient flow', the abstract, which a reader may take so. The paper
     means it 'in the sense that the limiting model … is on par with the best possible … up to a
     constant factor' (`multitask/constant-factor`), 'under suitable choices of initialization': that

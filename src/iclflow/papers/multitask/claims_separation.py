@@ -61,7 +61,7 @@ def constant_factor(lab: Lab) -> Checks:
     "multitask/separation",
     """Heads that divide equal tasks are strictly better than the best single head at every d/L. For
     L ≫ d they gain a factor of I²/Σn², n being the number of tasks of each head: H where H heads
-    divide I tasks evenly, I with one head a task, 8/3 where three heads have 2, 1 and 1. Gradient
+    divide I tasks evenly, I with one head per task, 8/3 where three heads have 2, 1 and 1. Gradient
     flow ends so if a head is ahead on all tasks of its part. The best heads gain a factor of eI.
     For L ≪ d no factor is left.""",
     source="""'a strict separation … between single-head and multi-head attention models', the
@@ -101,7 +101,7 @@ def separation(lab: Lab) -> Checks:
 
 @claim(
     "multitask/separation-exact",
-    """The gain of one head a task over the best single head for ten tasks of ten coordinates,
+    """The gain of one head per task over the best single head for ten tasks of ten coordinates,
     without the closed form: the exact losses at L = 10³ and 10⁴. At both it is below the factor of
     ten of the limit d ≪ L, and it grows with L.""",
     source="""'a strict separation', the abstract; the caption of Figure 5, a factor of H ∧ I = 10
@@ -131,7 +131,7 @@ def separation_exact(lab: Lab) -> Checks:
     ]
     lab.note(size=_SMALL, tasks=_MANY, contexts=lengths, noise=0.0, gains=gains,
              gains_by_the_closed_form=closed)  # fmt: skip
-    yield lab.relative("losses, one head for all and one head a task", known, found, 1e-4)
+    yield lab.relative("losses, one head for all and one head per task", known, found, 1e-4)
     yield lab.relative("gain at L = 10³ and 10⁴", expected, gains, 2e-4)
     inside = bool(gains[0] < gains[1] < _MANY)
     yield lab.equal("whether it grows with L, below the factor of the limit", True, inside)

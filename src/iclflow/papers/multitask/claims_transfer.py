@@ -112,8 +112,8 @@ def exact_lengths(lab: Lab) -> Checks:
     yield lab.relative("floor", limit, measured[-1], 2e-4)
     name = "floor of the law over that of the loss"
     yield lab.relative(name, floor / limit, floor / measured[-1], 2e-4)
-    more = bool(head.omega * head.mu > returned[1])
-    yield lab.equal("whether more of the signal is returned than by the law", True, more)
+    name = "share of the signal that is returned, above that of the law"
+    yield lab.at_least(name, float(returned[1]), float(head.omega * head.mu))
     yield _check_falling(lab, measured)
 
 
@@ -146,7 +146,7 @@ def _short_lengths(lab: Lab) -> np.ndarray:
     "multitask/hermite-transfer",
     """Heads trained on linear tasks return of a part of degree k of their task's labels Σ μωᵏ: one
     head a task ηω^{k−1}, η = μω, of all degrees; a pair of opposite heads a task nothing of even
-    ones. So transfer ends soon: trained at d = 10, L = 400, one head a task loses of what
+    ones. So transfer ends soon: trained at d = 10, L = 400, one head per task loses of what
     predicting zero loses 0.68 on quadratic labels and 1.05 on cubic ones, and on endless contexts
     still 0.54 and 0.83; pairs lose more than predicting zero on quadratic ones.""",
     source="'limits of transfer to nonlinear tasks'; gains are derived in docs/theory/softmax.md",
@@ -176,8 +176,8 @@ def hermite_transfer(lab: Lab) -> Checks:
     steep = np.abs(2 * power[over] * gains[bent] - 2)
     (omega,), (mu,) = first[0][0][:1], first[0][1][:1]
     exact = [curved_loss(omega, mu, _CURVED[0], _LONG, k) for k in _DEGREES[over]]
-    yield lab.sampled("gains of one head a task, and of pairs", expected, gains, errors)
-    name = "losses of one head a task on quadratic and cubic labels"
+    yield lab.sampled("gains of one head per task, and of pairs", expected, gains, errors)
+    name = "losses of one head per task on quadratic and cubic labels"
     yield lab.sampled(name, np.array(exact), losses[bent], rough[bent])
     name = "what contexts of 400 add to them"
     predicted = exact - endless(expected[bent])

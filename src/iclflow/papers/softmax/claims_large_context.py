@@ -29,8 +29,8 @@ _FIGURES = ("softmax/dynamic-approx",)
 @claim(
     "softmax/large-context-stages",
     """By the large-context loss a pair from ±0.001 goes through three stages: up to t = 5.5 ω and μ
-    grow together, up to 7.5 the loss falls, then ω falls and μ rises, while μω settles and μ tracks
-    the best value for ω.""",
+    grow together, up to 7.5 the loss falls, then ω falls and μ rises and tracks the best value for
+    ω.""",
     source="code: first commit, 'approximated dynamics' (Dynamic_approx)",
     tolerance_reason="""Two integrations that share no code agree to 1e-5; 1e-3 is allowed for the
     time of the peak between saved moments. In the third stage μ lags behind its best value by
@@ -103,11 +103,10 @@ def _compare_shares(lab: Lab, name: str, share: theory.SignShare, one: np.ndarra
 @claim(
     "softmax/one-sign-share",
     """Small structured heads end with one sign less often than their signs are equal at the start:
-    the zero-sum term turns some of them in time, and more so with more heads. The flow of the
-    exact loss loses the share that the large-context loss predicts.""",
+    the zero-sum term turns some of them in time. The flow of the exact loss loses the share that
+    the large-context loss predicts.""",
     source="beyond the paper; derived in docs/theory/softmax.md",
-    tolerance_reason="""Both shares are drawn: four standard errors of their difference. Every start
-    is in one of the two ends.""",
+    tolerance_reason="""Both shares are drawn: four standard errors of their difference.""",
 )
 def one_sign_share(lab: Lab) -> Checks:
     """Ends of the exact flow of two and three heads, against the large-context flow of theory."""

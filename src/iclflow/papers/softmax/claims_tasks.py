@@ -139,7 +139,8 @@ def superposed(lab: Lab) -> Checks:
 @claim(
     "softmax/split-heads",
     """Most seeds of four free heads on two tasks split up into one opposite pair for each task, as
-    in the notebook; in the others a head goes on working for both tasks. Both reach the floors.""",
+    in the notebook; in the others a head goes on working for both tasks. The median loss is
+    at the floors.""",
     source="notebook, 'split-up', four heads on two tasks",
     tier="paper",
     tolerance_reason="""Most: the 95 % interval of the share lies above a half. A count: each seed
@@ -182,9 +183,8 @@ def one_task_a_head(lab: Lab) -> Checks:
 
 @claim(
     "softmax/more-than-two-heads-per-task",
-    """With more than 2I heads nothing keeps a head from working for several tasks: the loss is at
-    both floors whether heads are shared or not, and the more heads there are, the more seeds end
-    with a shared one.""",
+    """With more than 2I heads nothing keeps a head from working for several tasks: the more heads
+    there are, the more seeds end with a shared one, and the median loss is at the floors.""",
     source="notebook, TL;DR, corrected; why the loss is indifferent: docs/theory/softmax.md",
     tier="paper",
     tolerance_reason="""An order of counts of seeds. Finite attention and the noise of the rate
