@@ -117,8 +117,8 @@ def _losses_along_lengths(lab: Lab) -> tuple[np.ndarray, np.ndarray]:
 
 @claim(
     "multitask/closed-form-large-blocks",
-    """What the closed form lacks of the loss of one head per task does not vanish with L at fixed d:
-    at d = 10 the loss is 10 % above it at L = 100, 21 % at 1000 and 26 % at 10⁵. It vanishes as
+    """What the closed form lacks of the loss of one head per task does not vanish with L at fixed
+    d: at d = 10 the loss is 10 % above it at L = 100, 21 % at 1000 and 26 % at 10⁵. It vanishes as
     blocks grow at fixed d/L, as 1/d.""",
     source="Lemma 2, corrected: derived in docs/theory/multitask.md",
     tolerance_reason="""Two quadratures that share no code, the coarser with five digits of the loss
