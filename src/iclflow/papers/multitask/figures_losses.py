@@ -191,7 +191,7 @@ def _estimators(by: Convention) -> Iterator[Curve]:
 
 
 def _exact_head(blocks: multitask.Blocks, shared: int) -> np.ndarray:
-    """The exact loss, a task, of a head with the weights of theory for `shared` tasks.
+    """The exact loss per task of a head with the weights of theory for `shared` tasks.
 
     Tasks that are equal are, for their head, one on all their coordinates, with as many times the
     signal and the noise. The exact risk is that of a signal of variance 1.
@@ -208,5 +208,5 @@ def _exact_head(blocks: multitask.Blocks, shared: int) -> np.ndarray:
 def _settings(**more) -> dict:
     return {
         "tasks": TASKS, "context": LENGTH, "noise": 1.0, "ratios": RATIOS,
-        "signal": "a: 1 a task; b: 1 a coordinate", "penalty": "a: times L; b: once", **more,
+        "signal": "a: 1 per task; b: 1 per coordinate", "penalty": "a: times L; b: once", **more,
     }  # fmt: skip

@@ -141,7 +141,7 @@ def regularisation(lab: Lab) -> Drawing:
     b.set_yscale("log")
     _draw_spread(c, d, lab, data)
     legend_above(figure, a, b, c, columns=4)
-    settings = {"context": LENGTH, "signal": "1 a task", "noise": 1.0, "penalties": PENALTIES}
+    settings = {"context": LENGTH, "signal": "1 per task", "noise": 1.0, "penalties": PENALTIES}
     settings |= {"draws": draws, "seed": 0, "dim_of_spread": _DIM, "contexts_of_spread": _SHORT}
     return Drawing(figure, data, settings)
 
