@@ -80,7 +80,8 @@ def _draw_losses(panel, setting: Setting, runs: list[Escapes], data: dict) -> No
         data |= {f"flow_loss_{delta:g}": flow.loss}
     plot_theory(panel, [], [], "theory")
     levels(panel, [plateau, bound])
-    level_names(panel, [plateau, bound], [f"one head\nper task {plateau:.2f}", f"bound {bound:.2f}"])
+    names = [f"one head\nper task {plateau:.2f}", f"bound {bound:.2f}"]
+    level_names(panel, [plateau, bound], names)
     data |= {"flow_time": fine, "plateau": np.asarray(plateau), "bound": np.asarray(bound)}
     top = 1.1 * setting.width
     panel.set(xlim=(0, end), ylim=(0.8 * bound, top), yscale="log", xlabel="time", ylabel="loss")
