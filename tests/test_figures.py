@@ -158,6 +158,7 @@ def test_white_closed_form_lies_on_the_simulation(drawings):
     assert np.ptp(data["strength"]) > 0.8  # and it is not a flat line
 
 
+@pytest.mark.slow
 def test_aligned_heads_lie_on_their_closed_form_and_on_one_universal_curve(drawings):
     data = drawings["linear/scalar-ode"].data
     np.testing.assert_allclose(data["theory_value"], data["value"], atol=1e-6)
@@ -242,6 +243,7 @@ def test_the_settings_of_a_softmax_figure_are_enough_to_do_it_again(drawings, na
 
 
 @pytest.mark.parametrize("name", ("softmax/heads", "softmax/tasks"))
+@pytest.mark.slow
 def test_heat_maps_have_scales_and_cells_of_one_size(drawings, name):
     figure = drawings[name].figure
     figure.draw_without_rendering()

@@ -408,6 +408,7 @@ def test_every_form_is_registered_and_survives_being_saved(tmp_path):
         assert jax.tree.all(jax.tree.map(np.array_equal, back, doubled))
 
 
+@pytest.mark.slow
 def test_ensembles_start_as_their_members_do():
     keys, scales = jr.split(jr.key(5), 3), jnp.asarray([0.1, 0.2, 0.3])
     many = init_many(lambda key, scale: Attention.diagonal(key, DIM, 2, scale), keys, scales)

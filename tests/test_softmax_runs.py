@@ -282,6 +282,7 @@ def test_known_losses_are_those_of_the_task_in_its_own_units():
     assert silent["Bayes"] == pytest.approx(plain["Bayes"] - 0.2, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_several_tasks_have_the_floors_that_their_heads_allow():
     known = {}
     for heads in (2, 3):

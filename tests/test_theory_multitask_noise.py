@@ -92,11 +92,13 @@ def seed():
     return multitask.noise_seed(SMALL, omega, mu, 18, 60.0)
 
 
+@pytest.mark.slow
 def test_equal_tasks_get_equal_seeds_in_the_head_of_the_third(seed):
     assert seed.heads == ((2, 0, 1), (1, 0, 2), (0, 1, 2))
     np.testing.assert_allclose(seed.deviations, seed.deviations[0], rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_each_decade_of_batch_over_rate_takes_the_same_time(seed):
     first, second = (multitask.leaving_times(seed, ratio)[0] for ratio in (1e-4, 1e-5))
     rate = float(multitask.escape_rate(SMALL)[0])
@@ -104,6 +106,7 @@ def test_each_decade_of_batch_over_rate_takes_the_same_time(seed):
     assert second - first == pytest.approx(np.log(10) / rate, rel=0.06)
 
 
+@pytest.mark.slow
 def test_the_time_of_leaving_is_that_of_a_flow_with_the_same_imbalance(seed):
     ratio, level = 1e-4, 0.1
     time = multitask.leaving_quantiles(seed, ratio, np.array([0.5]), level)[0, 0]
@@ -117,6 +120,7 @@ def test_the_time_of_leaving_is_that_of_a_flow_with_the_same_imbalance(seed):
     assert time == pytest.approx(reached, rel=0.02)
 
 
+@pytest.mark.slow
 def test_the_share_that_has_left_is_the_inverse_of_the_quantiles(seed):
     shares = np.array([0.1, 0.5, 0.9])
     times = multitask.leaving_quantiles(seed, 1e-4, shares)[:, 0]

@@ -229,6 +229,7 @@ def test_weights_that_do_not_grow_are_refused():
         theory.shared_head_curvature(TASK, np.array([1.0, -1.0]))
 
 
+@pytest.mark.slow
 def test_the_share_of_one_sign_is_that_of_single_flows():
     omega, mu = 0.1 * np.random.default_rng(0).standard_normal((2, 64, 2))
     end = np.log(1 / 0.1) + 30
