@@ -179,7 +179,7 @@ def _estimators(by: Convention) -> Iterator[Curve]:
     yield _bayes("Bayes, MMSE", ("Bayes", "Bayes_finite"))
     heads = (
         # The names are keys of the data file of the figure, which stay as they are.
-        ("one head per task", "GF-ICL", COLOURS[0], multitask.gradient_flow_limit, 1),
+        ("one head a task", "GF-ICL", COLOURS[0], multitask.gradient_flow_limit, 1),
         ("one head for 10 tasks", "OptS-ICL", COLOURS[3], multitask.single_head, TASKS),
     )
     for name, short, colour, solution, shared in heads:
