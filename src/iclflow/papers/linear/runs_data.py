@@ -33,7 +33,7 @@ from .runs import four_components, merged_model, plateau_middles, separate_run, 
 SEQUENCES = 20_000
 OTHER_CONTEXTS = (8, 16, 62, 124)
 # Sequences of each other context length.
-FRESH = 60_000
+FRESH = 100_000
 
 # Shares p of fresh tasks, and how long the mixtures are trained.
 FRACTIONS = (0.02, 0.2, 0.4, 0.6, 0.8, 1.0)
