@@ -32,6 +32,7 @@ def main(arguments: Sequence[str]) -> int:
         raise InputError("`--falsify` makes results wrong: must not be given with records.")
     start(brief=True)
     from ..papers import Outcome
+    from ..store import result_folder
     from ..verification import PAGES, select, verify, write_records
     from ._tables import verdict_line
 
@@ -43,10 +44,13 @@ def main(arguments: Sequence[str]) -> int:
     width = max(len(claim.id) for claim in chosen)
     quiet = options.json == "-"
     if options.json and not quiet:
-        _check_writable("--json", Path(options.json))
-    if options.record:
-        _check_writable("--record", Path(options.record) / "x.json")
-    with Interrupts("no report was written") as interrupts, Activity("verifying") as activity:
+        _check_writable(Path(options.json))
+    with (
+        # Made and tried before anything is computed, and removed if that fails.
+        result_folder(Path(options.record)) if options.record else contextlib.nullcontext(),
+        Interrupts("no report was written") as interrupts,
+        Activity("verifying") as activity,
+    ):
 
         def show(result) -> None:
             interrupts.check()  # a claim may have taken Ctrl-C for its own failure
@@ -68,6 +72,7 @@ def main(arguments: Sequence[str]) -> int:
             each=show,
         )
     ignore_signals()
+    differences = report.differences() if options.recorded else {}
     if options.record:
         with _name_unwritable(options.record):
             for path in write_records(report.outcomes, report.info, Path(options.record)):
@@ -77,12 +82,9 @@ def main(arguments: Sequence[str]) -> int:
     else:
         if options.json:
             _write_json(Path(options.json), report.json_text())
-        if options.recorded:
-            _print_differences(report, width)
+        _print_differences(report, differences, width)
         _print_closing(report, folder / PAGES[0])
-    same = not options.recorded or all(
-        kind != "differs" for kind, _ in report.differences().values()
-    )
+    same = all(kind != "differs" for kind, _ in differences.values())
     return 0 if report.ok and same else 1
 
 
@@ -111,7 +113,7 @@ def _folder(options) -> Path:
         return Path(options.out)
     kind = "falsify" if options.falsify else "verify"
     # The paper tier computes more than the default, so that it is a whole report as well.
-    whole = not (options.claim or options.paper or options.tier == "smoke")  # --recorded has claims
+    whole = not (options.claim or options.paper or options.tier == "smoke")
     return Path("out") / (kind if whole else f"{kind}-part")
 
 
@@ -127,9 +129,9 @@ def _recorded(options) -> list[str]:
     return found
 
 
-def _print_differences(report, width: int) -> None:
+def _print_differences(report, differences: dict[str, tuple[str, str]], width: int) -> None:
     """How each fresh result compares with its record."""
-    for id, (kind, where) in report.differences().items():
+    for id, (kind, where) in differences.items():
         words = {
             "same bits": "has the same bits as the record",
             "agrees": "agrees with the record",
@@ -168,13 +170,13 @@ def _count_verdicts(report) -> str:
     return ", ".join(words.values())
 
 
-def _check_writable(flag: str, path: Path) -> None:
+def _check_writable(path: Path) -> None:
     """Refuses a file that cannot be written before anything is computed."""
     folder = path.parent
     while not folder.exists():
         folder = folder.parent
     if path.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
-        raise InputError(f"`{flag}` = {path}: must be a file that can be written.")
+        raise InputError(f"`--json` = {path}: must be a file that can be written.")
 
 
 def _write_json(path: Path, text: str) -> None:
