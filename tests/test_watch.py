@@ -99,7 +99,7 @@ def test_the_loss_is_that_of_the_evaluation_set_and_the_excess_that_over_bayes(t
     worse = looked["zero"]
     # E(y − ŷ)² = Bayes + E(ŷ − ŷ_Bayes)²: both sides are means over the same sequences.
     assert worse.loss.value - look.loss.value == pytest.approx(
-        worse.excess.value, abs=4 * np.hypot(worse.loss.error, look.loss.error)
+        worse.excess.value, abs=4 * np.hypot(worse.loss.standard_error, look.loss.standard_error)
     )
     assert list(look.lengths) == sorted(look.lengths) and look.lengths[-1] == CONTEXT
     assert look.losses[0].value > look.losses[-1].value

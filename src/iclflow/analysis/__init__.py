@@ -75,6 +75,7 @@ from ._saddles import HessianSpectrum as HessianSpectrum
 from ._saddles import StationaryPoints as StationaryPoints
 from ._saddles import find_stationary_points as find_stationary_points
 from ._saddles import hessian_spectrum as hessian_spectrum
+from ._sampled import Sampled as Sampled
 from ._shape import ExponentialFit as ExponentialFit
 from ._shape import exponential_fit as exponential_fit
 from ._shape import plateau_fraction as plateau_fraction

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from ..analysis import Algorithm, AlgorithmWatch
+from ..analysis import Algorithm, AlgorithmWatch, Sampled
 from ..errors import InputError
 from ..estimators import AbstractEstimator, DiscreteMMSE
 from ..runtime.precision import in_float64
@@ -19,17 +19,6 @@ from ._predictions import Predict, Predictions, call
 
 # Context lengths at which models that are not causal are asked again.
 _LENGTHS = 8
-
-
-class Mean(NamedTuple):
-    """A mean over the evaluation set, and its standard error."""
-
-    value: float
-    error: float
-
-    @staticmethod
-    def of(samples: np.ndarray) -> "Mean":
-        return Mean(float(samples.mean()), float(samples.std(ddof=1) / len(samples) ** 0.5))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,11 +35,11 @@ class Measurement:
       are too large to be compared.
     """
 
-    loss: Mean
-    excess: Mean | None
+    loss: Sampled
+    excess: Sampled | None
     lengths: tuple[int, ...]
-    losses: tuple[Mean, ...]
-    excesses: tuple[Mean, ...] | None
+    losses: tuple[Sampled, ...]
+    excesses: tuple[Sampled, ...] | None
     algorithms: tuple[Algorithm, ...] | None
 
 
@@ -124,12 +113,12 @@ class Evaluation:
 
     def _errors(
         self, predicted: np.ndarray, causal: bool, length: int | None
-    ) -> tuple[Mean, Mean | None]:
+    ) -> tuple[Sampled, Sampled | None]:
         """The loss and the excess over Bayes at a context length (None: as drawn)."""
         seen = self._seen(causal, length)
-        loss = Mean.of(np.sum((predicted - np.asarray(seen.y_query)) ** 2, 1))
+        loss = Sampled.of(np.sum((predicted - np.asarray(seen.y_query)) ** 2, 1))
         bayes = self._bayes_at(causal, length)
-        return loss, None if bayes is None else Mean.of(np.sum((predicted - bayes) ** 2, 1))
+        return loss, None if bayes is None else Sampled.of(np.sum((predicted - bayes) ** 2, 1))
 
     def _predict(self, predict: Predict, sequences: Sequences) -> Predictions:
         """The predictions of a model on sequences, one call for each context length."""
@@ -180,13 +169,13 @@ class Evaluation:
             self._bayes[key] = found
         return self._bayes[key]
 
-    def _measure_bayes(self) -> Mean | None:
+    def _measure_bayes(self) -> Sampled | None:
         """The smallest loss that any predictor can have, averaged over these contexts."""
         try:
             variances = np.asarray(_bayes_variance(self.task, self.sequences))
         except TypeError:
             return None
-        return Mean.of(variances.sum(1))
+        return Sampled.of(variances.sum(1))
 
 
 def _memory(task: AbstractTask, pretraining: Any) -> AbstractEstimator:

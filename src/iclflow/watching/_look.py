@@ -3,8 +3,8 @@
 import dataclasses
 from typing import Any
 
-from ..analysis import Algorithm
-from ._evaluation import Mean, Measurement
+from ..analysis import Algorithm, Sampled
+from ._evaluation import Measurement
 
 Plain = dict[str, Any]
 
@@ -41,11 +41,11 @@ class Look:
 
     step: int
     seconds: float
-    loss: Mean
-    excess: Mean | None
+    loss: Sampled
+    excess: Sampled | None
     lengths: tuple[int, ...]
-    losses: tuple[Mean, ...]
-    excesses: tuple[Mean, ...] | None
+    losses: tuple[Sampled, ...]
+    excesses: tuple[Sampled, ...] | None
     distances: tuple[tuple[Distance, ...], ...]
     closeness: tuple[str, ...]
 
@@ -71,7 +71,7 @@ class Look:
         return tuple(each[0] for each in self.distances)
 
     def __str__(self) -> str:
-        words = f"step {self.step}: loss {self.loss.value:.4g} ± {self.loss.error:.1g}"
+        words = f"step {self.step}: loss {self.loss.value:.4g} ± {self.loss.standard_error:.1g}"
         if self.excess is not None:
             words += f", {self.excess.value:.3g} above Bayes"
         for nearest, closeness in zip(self.nearest, self.closeness):
@@ -86,11 +86,11 @@ class Look:
     @staticmethod
     def from_json(data: Plain) -> "Look":
         """The look of plain data; a `ValueError` or `TypeError` for anything else."""
-        means = lambda each: None if each is None else tuple(Mean(*mean) for mean in each)
+        means = lambda each: None if each is None else tuple(Sampled(*mean) for mean in each)
         fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value
                                   for name, value in data.items()}  # fmt: skip
-        fields["loss"] = Mean(*data["loss"])
-        fields["excess"] = None if data["excess"] is None else Mean(*data["excess"])
+        fields["loss"] = Sampled(*data["loss"])
+        fields["excess"] = None if data["excess"] is None else Sampled(*data["excess"])
         fields["losses"], fields["excesses"] = means(data["losses"]), means(data["excesses"])
         fields["distances"] = tuple(
             tuple(Distance(**one) for one in label) for label in data["distances"]
@@ -99,7 +99,7 @@ class Look:
 
     def metrics(self) -> dict[str, float]:
         """The numbers by name, for a logger."""
-        found = {"icl/loss": self.loss.value, "icl/loss_error": self.loss.error}
+        found = {"icl/loss": self.loss.value, "icl/loss_error": self.loss.standard_error}
         if self.excess is not None:
             found["icl/excess"] = self.excess.value
         for label, distances in enumerate(self.distances):

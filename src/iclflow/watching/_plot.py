@@ -49,7 +49,7 @@ def shown_estimators(looks: Sequence[Look], label: int = 0) -> list[str]:
 
 def _plot_loss(panel: Axes, looks: Sequence[Look], steps: np.ndarray, bayes: float | None) -> None:
     values = np.array([look.loss.value for look in looks])
-    errors = np.array([look.loss.error for look in looks])
+    errors = np.array([look.loss.standard_error for look in looks])
     panel.plot(steps, values, color=COLOURS[0], label="loss")
     panel.fill_between(steps, values - errors, values + errors, color=COLOURS[0], alpha=0.25, lw=0)
     if bayes is not None:

@@ -13,29 +13,12 @@ import numpy as np
 from jaxtyping import Float
 
 from ... import theory
+from ...analysis import Sampled as Sampled
 from ...tasks import HermiteRegression, LinearRegression
 from .runs import SIGNS
 
 # Contexts at a time: bounds the memory.
 _BATCH = 5000
-
-
-class Sampled(NamedTuple):
-    """A mean over draws with its standard error."""
-
-    value: float
-    standard_error: float
-
-    @staticmethod
-    def of(losses: np.ndarray) -> "Sampled":
-        return Sampled(float(losses.mean()), float(losses.std(ddof=1) / len(losses) ** 0.5))
-
-    @staticmethod
-    def ratio(above: np.ndarray, below: np.ndarray) -> "Sampled":
-        """The ratio of two means over the same draws, with its error by the delta method."""
-        value = float(above.mean() / below.mean())
-        rest = Sampled.of((above - value * below) / below.mean())
-        return Sampled(value, rest.standard_error)
 
 
 class Inputs(NamedTuple):
