@@ -286,6 +286,27 @@ def test_every_public_name_is_listed_once_and_found():
     assert all(getattr(iclflow, name) is not None for name in names)
 
 
+def untyped_parameters(source: str) -> list[str]:
+    """The parameters of public functions and methods that have no type."""
+    bodies = [ast.parse(source).body]
+    bodies += [node.body for node in bodies[0] if isinstance(node, ast.ClassDef)]
+    return [
+        f"{node.name}({argument.arg})"
+        for node in (node for body in bodies for node in body)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name[0] != "_"
+        for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+        if argument.annotation is None and argument.arg not in ("self", "cls")
+    ]
+
+
+def test_every_parameter_of_a_public_function_has_a_type():
+    # Numba infers the types of what it compiles from the calls.
+    sources = {m: p for m, p in modules().items() if not m[-1].startswith("_numba")}
+    found = {".".join(module): untyped_parameters(p.read_text()) for module, p in sources.items()}
+    assert {module: names for module, names in found.items() if names} == {}
+    assert untyped_parameters("class A:\n  def f(self, x, y: int, *, z): ...") == ["f(x)", "f(z)"]
+
+
 # What travels with the source -----------------------------------------------------------------
 
 

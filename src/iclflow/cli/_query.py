@@ -93,7 +93,7 @@ def add_sweep(parser: Parser) -> None:
 
 
 @contextlib.contextmanager
-def open_table(options) -> Iterator["Table"]:
+def open_table(options: Any) -> Iterator["Table"]:
     """Opens the table of the sweep that the options name, with their limits. A note says if the
     sweep is not complete."""
     for name in ("timeout", "memory"):

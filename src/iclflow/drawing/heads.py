@@ -1,5 +1,8 @@
 """Heat maps of a model's circuits: what each head attends to, and what it reads."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from ..circuits import Circuits, head_roles
@@ -53,7 +56,7 @@ def _heat(panels, matrices: np.ndarray):
     return [draw_circuit(panel, matrix, limit) for panel, matrix in zip(panels, matrices)][-1]
 
 
-def name_tokens(set_ticks, dim: int, labels: int, named: bool) -> None:
+def name_tokens(set_ticks: Callable[..., Any], dim: int, labels: int, named: bool) -> None:
     """Puts ticks at the first and last input, and at every label."""
     places = sorted({0, dim - 1} | set(range(dim, dim + labels)))
     names = [f"$x_{{{i + 1}}}$" for i in range(dim)]

@@ -71,6 +71,6 @@ def check_made_in_float64(**parts: Any) -> None:
                 )
 
 
-def as_float(x) -> jax.Array:
+def as_float(x: Any) -> jax.Array:
     """`x` as an array of the widest floating-point type that is switched on."""
     return jnp.asarray(x, dtype=jnp.float64 if float64_enabled() else jnp.float32)

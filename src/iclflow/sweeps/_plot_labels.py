@@ -1,7 +1,7 @@
 """Positions and labels on the axes of a figure."""
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +16,7 @@ _LONGEST = 20
 _DIGIT, _ROOM, _LINE = 0.065, 0.1, 0.16
 
 
-def place_values(values) -> dict[Any, float]:
+def place_values(values: Iterable[Any]) -> dict[Any, float]:
     """The position of each value of x: numbers at their value, others one after the other."""
     ordered = sort_values(values)
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in ordered):
@@ -68,7 +68,7 @@ def axis_name(statistic: str, text: str) -> str:
     return text if statistic == "median" else f"{statistic} of {text}"
 
 
-def sort_values(values) -> list[Any]:
+def sort_values(values: Iterable[Any]) -> list[Any]:
     """Sorts values; different types, such as numbers and None, are sorted by type first."""
     kind = lambda value: (value is None, isinstance(value, str), isinstance(value, tuple))
     return sorted(values, key=lambda value: (*kind(value), 0 if value is None else value))

@@ -13,7 +13,7 @@ that the cascade gives for each direction of the initial weights. Derived in doc
 
 import dataclasses
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -80,7 +80,7 @@ class PlateauFraction(NamedTuple):
     end: float
 
 
-def staircase(task: LinearRegression, model, tau: float = 1.0) -> Staircase:
+def staircase(task: LinearRegression, model: Any, tau: float = 1.0) -> Staircase:
     """Levels and drop times of a model from its weights at t = 0: `cascade` of these weights.
 
     **Arguments:**

@@ -170,7 +170,9 @@ def early_weights(
     return v_t, U + (along_t - along)[..., None, None] * direction
 
 
-def check_merged(task: LinearRegression, v, U) -> tuple[np.ndarray, np.ndarray]:
+def check_merged(
+    task: LinearRegression, v: ArrayLike, U: ArrayLike
+) -> tuple[np.ndarray, np.ndarray]:
     """`v` and `U` as float64 arrays, (H,) and (H, D, D)."""
     v, U = np.asarray(v, dtype=np.float64), np.asarray(U, dtype=np.float64)
     if v.ndim != 1 or U.shape != (v.shape[0], task.dim, task.dim):

@@ -122,7 +122,7 @@ def unnormalised_divergence(task: LinearRegression, A: MatrixLike) -> float:
     return float(np.sum(matrix * (m.drive @ matrix @ m.covariance)))
 
 
-def check_matrix(task: LinearRegression, A) -> np.ndarray:
+def check_matrix(task: LinearRegression, A: ArrayLike) -> np.ndarray:
     """`A` as a float64 array, (D, D)."""
     matrix = np.asarray(A, dtype=np.float64)
     if matrix.shape != (task.dim, task.dim):

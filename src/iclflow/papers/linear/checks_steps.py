@@ -5,7 +5,7 @@ heads that are not yet aligned with one component when they grow. Both follow fr
 t = 0. They decide which tolerance a claim has on a run, or that it does not apply.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -37,7 +37,7 @@ class Steps(NamedTuple):
     misalignment: float
 
 
-def predicted_steps(task: LinearRegression, first) -> Steps:
+def predicted_steps(task: LinearRegression, first: Any) -> Steps:
     """The staircase from the initial weights of rank-one heads."""
     found = theory.staircase(task, first)
     if not len(found.drop_times):

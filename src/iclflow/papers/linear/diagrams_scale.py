@@ -1,5 +1,7 @@
 """Initialisation scale × time: from plateaus to the lazy regime."""
 
+from typing import Any
+
 import numpy as np
 
 from ... import theory
@@ -101,7 +103,7 @@ def _runs(swept: Swept) -> tuple[np.ndarray, list[int], list[Staircase | None]]:
     return np.asarray([s for s, _ in first]), runs, stairs
 
 
-def predict_staircase(task: LinearRegression, model) -> Staircase | None:
+def predict_staircase(task: LinearRegression, model: Any) -> Staircase | None:
     """The cascade from these weights; None if they are so large that its drops trade places."""
     try:
         return theory.staircase(task, model)

@@ -202,7 +202,9 @@ def learning_orders(lab: Lab, scale: float, seeds: int) -> list[tuple[int, ...]]
     return [analysis.learning_order(run, found.task) for run in found.runs]
 
 
-def share_in_order(lab: Lab, scale: float, seeds: int, order=(0, 1, 2, 3)) -> float:
+def share_in_order(
+    lab: Lab, scale: float, seeds: int, order: tuple[int, ...] = (0, 1, 2, 3)
+) -> float:
     """The share of seeds that learn the components in this order."""
     return float(np.mean([found == order for found in learning_orders(lab, scale, seeds)]))
 

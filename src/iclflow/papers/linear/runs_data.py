@@ -1,5 +1,6 @@
 """Runs on drawn sequences and on mixtures of tasks, and fresh sequences to test models on."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -46,7 +47,7 @@ def plateau_models(lab: Lab) -> list[AbstractModel]:
     return [*plateau_middles(run)[:-1], run.final]
 
 
-def prediction_distances(lab: Lab, estimators, strength: float = 1.0) -> list[float]:
+def prediction_distances(lab: Lab, estimators: Iterable[Any], strength: float = 1.0) -> list[float]:
     """Relative distance in prediction between each plateau's model and its estimator, the
     predictions of which are multiplied by `strength`."""
     sequences = lab.compute(lambda: four_components().sample(jr.key(13), SEQUENCES))

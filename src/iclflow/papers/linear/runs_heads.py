@@ -1,6 +1,6 @@
 """Separate attention from the authors' initial weights, and what each head does on a plateau."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.random as jr
@@ -147,7 +147,7 @@ class Growth(NamedTuple):
     left_idle: float
 
 
-def growth_after(run, drop: int, start: float) -> Growth:
+def growth_after(run: Any, drop: int, start: float) -> Growth:
     """The growth of the head that learns a component, from where its v is `start`."""
     modes = theory.modes(four_components())
     size = float(np.cbrt(modes.strengths[drop]))

@@ -67,7 +67,10 @@ def unit_blocks(size: float, length: float, tasks: int = 1, noise: float = 0.0) 
 
 
 def free_heads(
-    omega: Float[Array, "H I"] | np.ndarray, mu, coordinates: tuple[tuple[int, ...], ...], **options
+    omega: Float[Array, "H I"] | np.ndarray,
+    mu: Any,
+    coordinates: tuple[tuple[int, ...], ...],
+    **options: Any,
 ) -> Attention:
     """Heads with factors ω and μ times constants, so that gradients at zero do not vanish."""
     sizes = jnp.asarray([len(block) for block in coordinates], float)

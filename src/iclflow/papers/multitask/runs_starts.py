@@ -1,6 +1,6 @@
 """Random starts on several tasks, many at once, and where they end (arXiv 2402.19442)."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -42,7 +42,7 @@ class Ends(NamedTuple):
         """(M,): how many heads own a task."""
         return count_distinct(self.owners)
 
-    def part(self, which) -> "Ends":
+    def part(self, which: Any) -> "Ends":
         """Some of the members."""
         return Ends(*(each[which] for each in self))
 

@@ -72,7 +72,7 @@ def note_exact(lab: Lab, **settings: Any) -> None:
     lab.note(**SETTING, risk="exact", **settings)
 
 
-def exact_point(omega, mu, length: float = CONTEXT) -> Point:
+def exact_point(omega: Any, mu: Any, length: float = CONTEXT) -> Point:
     """The exact loss of two heads at d = 5, σ² = 0.1, and its slopes."""
     loss, *slopes = _point(_risk(float(length)), np.asarray(omega, float), np.asarray(mu, float))
     return Point(float(loss), *map(np.asarray, slopes))
@@ -88,7 +88,7 @@ def one_head_loss(omega: float, mu: float, length: float = CONTEXT) -> float:
     return exact_point([omega, 0.0], [mu, 0.0], length).loss
 
 
-def exact_flow(omega, mu, times) -> Path:
+def exact_flow(omega: Any, mu: Any, times: Any) -> Path:
     """Gradient flow of the exact loss of two heads, from t = 0.
 
     Two time scales that differ by 10⁷, and four numbers: an implicit method with differences for

@@ -7,8 +7,8 @@ is used here is arithmetic on arrays: the same lines run in a compiled program a
 """
 
 import math
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -69,7 +69,9 @@ def normal_pair(first: Array, second: Array, functions: Functions = PLAIN) -> tu
     return radius * functions.cos(angle), radius * functions.sin(angle)
 
 
-def four_normals(words, functions: Functions = PLAIN) -> tuple[Array, Array, Array, Array]:
+def four_normals(
+    words: Sequence[Any], functions: Functions = PLAIN
+) -> tuple[Array, Array, Array, Array]:
     """Four independent standard normals from four words."""
     first = normal_pair(words[0], words[1], functions)
     return *first, *normal_pair(words[2], words[3], functions)
