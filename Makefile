@@ -51,8 +51,9 @@ format: $(DEV_READY) ## put imports and formatting in order
 	@$(BIN)/ruff format .
 
 docs: $(TEST_READY) ## build the documentation into site/, strictly
-	@$(BIN)/python -m mkdocs build --strict --quiet --site-dir site
-	@echo "The documentation is site/index.html"
+	@$(BIN)/python tools/reference.py
+	@PATH="$(BIN):$$PATH" $(BIN)/zensical build --clean --strict
+	@echo "The documentation is $(CURDIR)/site/index.html"
 
 clean: ## remove what the other targets wrote, except the environment and your runs
 	rm -rf $(OUT) $(REPORTS) site dist .pytest_cache .ruff_cache .hypothesis

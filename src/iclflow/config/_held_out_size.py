@@ -8,7 +8,8 @@ if TYPE_CHECKING:
     from ._config import Config
 
 # Sequences of a test set: with linear attention as a control variate, and without.
-COMPARED, ALONE = 16_384, 32_768
+COMPARED = 16_384
+ALONE = 32_768
 # At most this many numbers in all, but at least this many sequences.
 _LARGEST, _FEWEST = 2**27, 4096
 # Drawing takes four times the memory of what is drawn: a set of more numbers than the first is

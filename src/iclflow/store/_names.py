@@ -17,7 +17,8 @@ HEADER = "# The config of a run, written by iclflow.\n"
 
 SWEEP = "sweep.toml"
 RESULTS = "results.parquet"
-PARTS, TRAJECTORIES = "parts", "trajectories"
+PARTS = "parts"
+TRAJECTORIES = "trajectories"
 SWEEP_HEADER = "# A sweep, written by iclflow.\n"
 # The number of a batch, the beginning of the hash of its rows, and that of its trajectories.
 PART = re.compile(r"([0-9]{4,})-([0-9a-f]{16})(?:-([0-9a-f]{16}))?\.parquet")
