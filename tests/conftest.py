@@ -37,8 +37,8 @@ start()
 gc.set_threshold(100_000, 50, 1000)
 
 # A process may have 65 530 pieces of memory; every program that was compiled keeps a few of them,
-# and one more than that ends the process without a word. And all processes share one machine. To let
-# go of all programs takes half a minute: not before a process holds a fifth of the machine's memory.
+# and one more than that ends the process without a word. And all processes share one machine. To
+# let go of all programs takes half a minute: only when a process holds a fifth of all memory.
 _MOST_PIECES = 45_000
 _MOST_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 5
 
