@@ -109,9 +109,10 @@ def test_search_finds_names_in_pages_that_are_opened_from_disk(site):
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.on("request", lambda r: None if r.url.startswith("file:") else wrong.append(r.url))
         page.goto((site / "index.html").as_uri())
+        page.wait_for_load_state("networkidle")
         page.keyboard.press("Control+k")
-        page.keyboard.type("drop_times")
-        page.get_by_role("link", name="drop_times").first.wait_for(timeout=30_000)
+        page.get_by_role("combobox").fill("drop_times")
+        page.get_by_role("option").filter(has_text="drop_times").first.wait_for(timeout=30_000)
         # Nothing is wider than the page of a telephone.
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         assert wrong == []

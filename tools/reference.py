@@ -1,7 +1,7 @@
 """Writes the API reference, docs/reference: one page per room, with every public name.
 
-Usage: `python tools/reference.py`. `make docs` runs it first: the pages are generated, and no part of
-the repository. mkdocstrings fills in signatures and docstrings.
+Usage: `python tools/reference.py`. `make docs` runs it first: the pages are generated, and no part
+of the repository. mkdocstrings fills in signatures and docstrings.
 """
 
 import ast
