@@ -750,3 +750,23 @@ def test_a_study_runs_by_its_name_unless_there_is_a_file_of_that_name(
     assert code == 2 and err.count("\n") == 1
     assert "`linear/stairs` is neither a file nor a study: did you mean linear/staircase" in err
     assert [path.name for path in tmp_path.iterdir()] == ["linear"]
+
+
+@pytest.mark.parametrize(
+    "width, left_out", [(80, []), (32, ["seconds"]), (10, ["seconds", "model"])]
+)
+def test_a_narrow_table_leaves_out_columns_and_keeps_names_whole(
+    monkeypatch, capsys, width, left_out
+):
+    from rich.console import Console
+
+    from iclflow.cli import _tables
+
+    monkeypatch.setattr(_tables, "_console", lambda _: Console(width=width))
+    name = "runs/a_long_name"
+    _tables.print_columns(("run", "model", "seconds"), [(name, "merged", "1.25")], 240,
+                          ("seconds", "model"))  # fmt: skip
+    shown = capsys.readouterr().out
+    assert ("merged" in shown, "1.25" in shown) == ("model" not in left_out, not left_out)
+    assert ("Left out at this width: " + ", ".join(left_out) in shown) == bool(left_out)
+    assert name in shown or width < len(name)

@@ -16,6 +16,12 @@ ACTIONS = ("list", "verify", "gc")
 _REMOVED = ("files", "runs", "sweeps", "busy")
 # Characters of a table where no terminal has a width: folders may have long names.
 _WIDTH = 240
+_COLUMNS = (
+    *("run", "status", "result", "task", "model", "heads", "risk", "flow", "seed", "loss"),
+    "seconds",
+)
+# What a narrow terminal leaves out, the first ones first: names, which commands take, stay whole.
+_LEAST_NEEDED = ("seconds", "risk", "heads", "flow", "task", "result", "model", "seed", "loss")
 # Where runs and sweeps are written by default.
 _ROOTS = ("runs", "sweeps")
 
@@ -86,10 +92,9 @@ def _list(roots: Sequence[Path], options) -> int:
 
 
 def _print_runs(runs) -> None:
-    from ._tables import plain_table, print_wide
+    from ._tables import print_columns
 
-    columns = ("status", "result", "task", "model", "heads", "risk", "flow", "seed", "loss")
-    table = plain_table("run", *columns, "seconds")
+    rows = []
     number = lambda value, form: "–" if value is None else format(value, form)
     for run in runs:
         config = run.config
@@ -99,8 +104,8 @@ def _print_runs(runs) -> None:
             task, model, risk, flow = (section.kind for section in sections)
             kinds = (task, model, str(config.model.heads), risk, flow, str(config.seed))
         numbers = number(run.final_loss, ".6g"), number(run.seconds, ".2f")
-        table.add_row(printable(run.folder), _status(run), run.result or "–", *kinds, *numbers)
-    print_wide(table, _WIDTH)
+        rows.append((printable(run.folder), _status(run), run.result or "–", *kinds, *numbers))
+    print_columns(_COLUMNS, rows, _WIDTH, _LEAST_NEEDED)
 
 
 def _print_sweeps(sweeps) -> None:

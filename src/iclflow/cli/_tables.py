@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.measure import Measurement
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -98,8 +99,33 @@ def print_emergence(shares: Sequence["Share"]) -> None:
 def print_wide(table: Table, width: int) -> None:
     """Prints a table, `width` characters wide where no terminal limits it, so that names stay
     whole."""
+    _console(width).print(table)
+
+
+def print_columns(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], width: int, optional: Sequence[str]
+) -> None:
+    """Prints rows as `print_wide` does. On a narrow terminal it leaves out columns of `optional`,
+    the first ones first, and says so."""
+    console, left_out = _console(width), list[str]()
+    wide = console.options.update_width(sys.maxsize)
+    while True:
+        kept = [i for i, name in enumerate(columns) if name not in left_out]
+        table = plain_table(*(columns[i] for i in kept))
+        for row in rows:
+            table.add_row(*(row[i] for i in kept))
+        fits = Measurement.get(console, wide, table).maximum <= console.width
+        if fits or len(left_out) == len(optional):
+            break
+        left_out.append(optional[len(left_out)])
+    console.print(table)
+    if left_out:
+        console.print(f"Left out at this width: {', '.join(left_out)}.", soft_wrap=True)
+
+
+def _console(width: int) -> Console:
     known = None if sys.stdout.isatty() else width
-    Console(highlight=False, width=known, markup=False).print(table)
+    return Console(highlight=False, width=known, markup=False)
 
 
 def _format(value: float | None, missing: str = "–") -> str:
