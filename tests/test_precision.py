@@ -1,5 +1,9 @@
 """Float64: what was made before it was switched on, and what would be rounded without it."""
 
+import os
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -124,3 +128,29 @@ def test_training_without_float64_and_its_files_stay_as_they_are(tmp_path):
 def test_sampling_in_float32_stays_a_setting_of_a_risk():
     narrow = risk(WHITE, PAIR, "sampled", batch=8, precision="float32")
     assert np.isfinite(float(narrow(PAIR, jr.key(0)))) and icl.runtime.precision.float64_enabled()
+
+
+def test_a_program_keeps_what_it_compiled_and_a_folder_of_its_own_stays(tmp_path):
+    program = """
+import jax, iclflow as icl
+{first}
+icl.enable_float64({options})
+print(jax.config.jax_enable_x64, jax.config.jax_compilation_cache_dir)
+"""
+    places = {
+        ("", ""): tmp_path / "iclflow" / "compiled",
+        ("jax.config.update('jax_compilation_cache_dir', 'mine')", ""): "mine",
+        ("", "cache=False"): None,
+    }
+    clean = {name: value for name, value in os.environ.items() if "COMPILATION" not in name}
+    for (first, options), place in places.items():
+        code = program.format(first=first, options=options)
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env=clean | {"XDG_CACHE_HOME": str(tmp_path)},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.split() == ["True", str(place)]

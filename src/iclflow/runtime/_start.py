@@ -41,7 +41,6 @@ def start(brief: bool = False, processor_only: bool = False) -> None:
     if processor_only:
         jax.config.update("jax_platforms", "cpu")
     enable_float64()
-    enable_compile_cache()
 
 
 def usable_cores() -> int:
@@ -74,13 +73,15 @@ def cache_folder() -> Path:
 def enable_compile_cache() -> Path | None:
     """Enables the compile cache. Programs call this; importing the library never does.
 
-    `JAX_COMPILATION_CACHE_DIR` chooses another folder, `JAX_ENABLE_COMPILATION_CACHE=false` none.
-    Where no folder can be made, programs compile every time, and None is returned.
+    `JAX_COMPILATION_CACHE_DIR` chooses another folder, `JAX_ENABLE_COMPILATION_CACHE=false` none; a
+    folder that the program has given to JAX stays. Where no folder can be made, programs compile
+    every time, and None is returned.
     """
     import jax
 
     try:
-        folder = Path(os.environ.get("JAX_COMPILATION_CACHE_DIR") or cache_folder())
+        # JAX reads the variable of the environment into its setting.
+        folder = Path(jax.config.jax_compilation_cache_dir or cache_folder())
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError):  # a user without a home has no cache either
         return None

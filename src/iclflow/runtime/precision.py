@@ -12,10 +12,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from . import _start
 
-def enable_float64() -> None:
-    """Switches JAX to float64. Call it once, before the first array is made."""
+
+def enable_float64(cache: bool = True) -> None:
+    """Switches JAX to float64, and keeps compiled programs in the user's cache folder, from where
+    the next process loads them. Call it once, before the first array is made.
+
+    **Arguments:**
+
+    - `cache`: False leaves the compile cache of JAX as it is.
+    """
     jax.config.update("jax_enable_x64", True)
+    if cache:
+        _start.enable_compile_cache()
 
 
 def in_float64() -> contextlib.AbstractContextManager[None]:
