@@ -118,8 +118,7 @@ def run(
 
 def _compute(config: Config, tell: Progress, checkpoint=None) -> Run:
     def show(status: Status) -> None:
-        state = f"{status.clock:.4g}, {status.steps} steps, loss {status.loss:.5g}"
-        tell(config.name, status.fraction, state)
+        tell(config.name, status.fraction, status.text)
 
     experiment = prepare(config)
     resumed = checkpoint is not None and checkpoint.path.exists()

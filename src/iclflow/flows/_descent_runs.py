@@ -148,7 +148,8 @@ class DescentRuns(AbstractRuns):
     def status(self) -> Status:
         done, loss = float(self._looks[self._seen - 1]), float(self.records.last_losses[0])
         so_far = lambda: self.records.so_far(self.clock)
-        return Status(done, loss, int(done), done / self._steps, so_far)
+        words = f"step {int(done):,} of {self._steps:,}, loss {loss:.5g}"
+        return Status(done, loss, int(done), done / self._steps, so_far, words)
 
     def snapshot(self, seconds: float) -> Snapshot:
         # Keys are part of the identity, and do not change: they are not written.

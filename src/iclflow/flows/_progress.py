@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from ..runtime import progress_bar
 from ..trajectory import Trajectory
 
 # Seconds before a bar appears: short computations show none.
@@ -20,7 +21,7 @@ class Status(NamedTuple):
     - `fraction`: the share of the run that is done; None if it is not known.
     - `so_far`: returns the run up to here, as if it were cancelled now; for an ensemble its first
       run. The last point is included, whether it will be kept or not.
-    - `words`: the text beside the bar; by default clock, steps and loss.
+    - `words`: the text beside the bar; by default that of a flow: time, steps and loss.
     """
 
     clock: float
@@ -29,6 +30,12 @@ class Status(NamedTuple):
     fraction: float | None
     so_far: Callable[[], Trajectory] | None = None
     words: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The text beside the bar: where the run is, and its loss."""
+        flow = f"t = {self.clock:.4g}, {self.steps:,} steps of the solver, loss {self.loss:.5g}"
+        return flow if self.words is None else self.words
 
 
 class Monitor:
@@ -78,20 +85,10 @@ class Monitor:
 
     def _draw(self, status: Status) -> None:
         if self._bar is None:
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-            self._bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                TimeElapsedColumn(),
-                TextColumn("{task.fields[state]}"),
-                console=Console(stderr=True),
-                transient=True,
-            )
+            self._bar = progress_bar()
             self._bar.start()
             self._task = self._bar.add_task(self._title, total=1.0, state="")
-        numbers = f"{status.clock:.4g}, {status.steps} steps, loss {status.loss:.5g}"
-        state = numbers if status.words is None else status.words
         total = None if status.fraction is None else 1.0
-        self._bar.update(self._task, completed=status.fraction or 0.0, total=total, state=state)
+        self._bar.update(
+            self._task, completed=status.fraction or 0.0, total=total, state=status.text
+        )

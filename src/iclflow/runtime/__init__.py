@@ -7,6 +7,7 @@ from ._activity import Activity as Activity
 from ._activity import Progress as Progress
 from ._activity import hide_progress as hide_progress
 from ._activity import show_progress as show_progress
+from ._bar import progress_bar as progress_bar
 from ._start import NUMERICAL as NUMERICAL
 from ._start import cache_folder as cache_folder
 from ._start import compile_quickly as compile_quickly

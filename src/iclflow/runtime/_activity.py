@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ._bar import progress_bar
+
 
 class Activity:
     """Shows what is being done and for how long, with a bar where the end is known.
@@ -31,25 +33,7 @@ class Activity:
 
     def __enter__(self) -> "Activity":
         if self._show:
-            from rich.console import Console
-            from rich.progress import (
-                BarColumn,
-                Progress,
-                SpinnerColumn,
-                TextColumn,
-                TimeElapsedColumn,
-            )
-
-            self._bar = Progress(
-                SpinnerColumn(),
-                TextColumn("{task.description}"),
-                BarColumn(),
-                TimeElapsedColumn(),
-                TextColumn("{task.fields[state]}"),
-                console=Console(file=sys.stderr),
-                transient=True,
-                refresh_per_second=4,
-            )
+            self._bar = progress_bar()
             self._bar.start()
             self._task = self._bar.add_task(self._title, total=None, state="")
         return self

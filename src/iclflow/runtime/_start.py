@@ -81,7 +81,8 @@ def enable_compile_cache() -> Path | None:
 
     try:
         # JAX reads the variable of the environment into its setting.
-        folder = Path(jax.config.jax_compilation_cache_dir or cache_folder())
+        chosen: str | None = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
+        folder = Path(chosen or cache_folder())
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError):  # a user without a home has no cache either
         return None
