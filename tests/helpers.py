@@ -7,7 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from iclflow.models import CIRCUITS, AbstractModel, Attention, Merged, Separate, restore_model
+from iclflow.models import (
+    AbstractModel,
+    Attention,
+    Merged,
+    Separate,
+    known_circuits,
+    restore_model,
+)
 from iclflow.tasks import LinearRegression
 
 EIGENVALUES = (0.4, 0.3, 0.2, 0.1)
@@ -112,7 +119,7 @@ def stack_of(kind: str, points: int = 3) -> AbstractModel:
     rng = np.random.default_rng(0)
     name, shapes, settings = KINDS[kind]
     weights = {name: rng.normal(size=(points, *shape)) for name, shape in shapes.items()}
-    if name in CIRCUITS:
+    if name in known_circuits():
         return restore_model("Attention", weights, {"circuits": name, **settings}, points)
     return restore_model(name, weights, settings, points)
 

@@ -1,6 +1,7 @@
 """Configs: what is accepted, what is refused and in which words, and what a flag does to a file."""
 
 import errno
+import importlib
 import tomllib
 
 import jax
@@ -24,6 +25,7 @@ from iclflow.config import (
     to_toml,
     with_flags,
 )
+from iclflow.config._kinds import kinds_in_files
 from iclflow.papers import STUDIES
 
 EIGHT = Limit(8.0 * 2**30, "that this container allows")
@@ -703,3 +705,30 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path):
         read_toml(tmp_path)
     with pytest.raises(InputError, match="cannot be read"):
         read_toml(tmp_path / "a\0b")
+
+
+# Kinds in files of their own ---------------------------------------------------------------------
+
+WAVES = """
+from typing import ClassVar, Literal
+
+from iclflow.config._task import QuadraticTask, TaskBase
+
+
+class WavesTask(TaskBase):
+    kind: Literal["waves"] = "waves"
+    builds: ClassVar[str] = "Waves"
+"""
+
+
+def test_a_kind_in_a_file_of_its_own_is_found(tmp_path, monkeypatch):
+    folder = tmp_path / "folder_of_kinds"
+    folder.mkdir()
+    for name in ("__init__", "_task", "_taskless", "_model_other"):
+        (folder / f"{name}.py").touch()
+    (folder / "_task_waves.py").write_text(WAVES)
+    monkeypatch.syspath_prepend(tmp_path)
+    package = importlib.import_module("folder_of_kinds")
+    # What the file imports is not its own.
+    assert [kind.__name__ for kind in kinds_in_files(package, "task")] == ["WavesTask"]
+    assert kinds_in_files(package, "model") == []

@@ -130,6 +130,14 @@ def test_every_corrected_claim_is_explained_beside_its_correction():
             assert f"`{claim.corrected_by}`" in row
 
 
+def test_the_example_of_a_kind_is_one():
+    (example,) = [block for block in blocks("CONTRIBUTING.md") if "TaskBase" in block.source]
+    space: dict = {"__name__": "iclflow.config._task_signs", "__package__": "iclflow.config"}
+    exec(example.source, space)
+    signs = space["SignsTask"](eigenvalues=(0.4, 0.3))
+    assert signs.kind in example.source and signs.dim == 2 and signs.longest_context == 31
+
+
 def test_config_examples_are_valid():
     (example,) = blocks("docs/config.md", "toml")
     assert parse_config(tomllib.loads(example.source)).model.heads == 4

@@ -1,15 +1,20 @@
 """Experiments: what a config builds, what theory says about it, and what a run leaves behind."""
 
 import json
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 import pytest
 
-from iclflow.config import InputError, parse_config
+from iclflow.config import Config, InputError, parse_config
+from iclflow.config._model import ModelBase
+from iclflow.config._task import TaskBase
 from iclflow.experiment import (
     Overlay,
+    build_model,
     build_task,
     loss_figure,
     overlay,
@@ -34,10 +39,41 @@ def config(**sections):
     return parse_config(data)
 
 
+class PlainTask(TaskBase):
+    """A kind of task that needs no preparation."""
+
+    kind: str = "plain"
+    builds: ClassVar[str] = "LinearRegression"
+    eigenvalues: tuple[float, ...]
+
+    @property
+    def dim(self) -> int:
+        return len(self.eigenvalues)
+
+
+class PlainModel(ModelBase):
+    """A kind of attention that needs no preparation."""
+
+    kind: str = "plain"
+    builds: ClassVar[str] = "Diagonal"
+    per_coordinate: bool = True
+    activation: str = "linear"
+
+
 DESCENT = {"kind": "gradient_descent", "learning_rate": 0.05, "steps": 60}
 
 
 # Building -------------------------------------------------------------------------------------
+
+
+def test_a_new_kind_needs_the_name_of_what_it_builds_alone():
+    task, model = PlainTask(eigenvalues=(0.8, 0.5), context=(20,)), PlainModel(heads=3)
+    plain = Config.model_construct(task=task, model=model)
+    built, same = build_task(plain), build_task(config())
+    assert all(map(np.array_equal, jax.tree.leaves(built), jax.tree.leaves(same)))
+    attention, none = build_model(plain, jr.key(0))
+    assert none is None and attention.activation == "linear"
+    assert attention.circuits.omega.shape == (3, 2)
 
 
 @pytest.mark.quick_cases(1)

@@ -349,6 +349,15 @@ def test_a_drawing_that_cannot_be_saved_leaves_nothing_behind(drawings, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_number_in_the_place_of_an_array_is_named(unchecked, tmp_path):
+    from matplotlib.figure import Figure
+
+    data: dict = {"loss": np.ones(2), "level": 0.5}
+    with pytest.raises(TypeError, match=r"not plain arrays: level. Write a number as `np.array"):
+        save_drawing(Drawing(Figure(figsize=(1, 1)), data, {}), tmp_path, "level")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_one_loss_and_its_slope_give_the_whole_column_of_a_landscape(monkeypatch):
     from iclflow.papers.softmax import runs_exact
     from iclflow.papers.softmax.runs_exact import Point

@@ -14,8 +14,6 @@ from jaxtyping import Array, Float
 from helpers import KINDS, model_of, stack_of
 from iclflow.flows import init_many
 from iclflow.models import (
-    CIRCUITS,
-    MODELS,
     SCHEMES,
     AbstractCircuits,
     AbstractModel,
@@ -25,6 +23,8 @@ from iclflow.models import (
     Merged,
     Separate,
     TwoLayerLinear,
+    known_circuits,
+    known_models,
     steps_of,
 )
 from iclflow.papers import Lab
@@ -222,7 +222,7 @@ def test_a_seed_in_the_place_of_a_key_is_refused(unchecked):
 
 def test_kinds_of_models_are_all_tried():
     tried = {name for name, _, _ in KINDS.values()}
-    assert tried == (set(MODELS) | set(CIRCUITS)) - {"Attention"}
+    assert tried == (set(known_models()) | set(known_circuits())) - {"Attention"}
 
 
 def is_method(thing, name: str) -> bool:

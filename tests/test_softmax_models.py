@@ -12,12 +12,12 @@ import pytest
 
 from iclflow.flows import init_many
 from iclflow.models import (
-    MODELS,
     Attention,
     AttentionStack,
     Diagonal,
     Factored,
     Merged,
+    known_models,
     model_arrays,
     name_of,
 )
@@ -397,7 +397,7 @@ def every_model():
 
 def test_every_form_is_registered_and_survives_being_saved(tmp_path):
     for i, model in enumerate(every_model()):
-        assert MODELS[type(model).__name__] is type(model)
+        assert known_models()[type(model).__name__] is type(model)
         saved = jax.tree.map(lambda leaf: np.stack([leaf, 2 * leaf]), model)
         run = Trajectory(np.array([0.0, 1.0]), np.array([1.0, 0.5]), saved)
         run.save(tmp_path / str(i))

@@ -10,10 +10,10 @@ import numpy as np
 from ..errors import InputError, shorten
 from ..files import FileError, write_atomic
 from ..models import (
-    MODELS,
     AbstractCircuits,
     AbstractModel,
     is_known_model,
+    known_models,
     model_arrays,
     model_settings,
     restore_model,
@@ -113,8 +113,8 @@ def _restore_own(
     if version != FORMAT or not isinstance(name, str) or not is_known_model(name, model_class):
         raise FileError(
             f"`{file.path}` holds a {shorten(name)} in format {shorten(version)}: must be one of "
-            f"{', '.join(MODELS)} in format {FORMAT}, or a class of your own that you pass as "
-            "`model_class`."
+            f"{', '.join(known_models())} in format {FORMAT}, or a class of your own that you pass "
+            "as `model_class`."
         )
     arrays = dict(file)
     require_float64_for(f"The model in `{file.path}`", arrays)

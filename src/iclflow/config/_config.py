@@ -10,8 +10,7 @@ from pydantic import Field, model_validator
 from ..limits import RiskKind, best_kind
 from ._base import Flag, Settings, Text
 from ._checks import check, check_memory, risk_kinds
-from ._model import ModelSettings
-from ._task import TaskSettings
+from ._kinds import ModelSettings, TaskSettings
 from ._training import (
     BestRisk,
     FlowSettings,

@@ -1,6 +1,6 @@
 """The section `[model]`: which network, how large, and how it starts."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -12,8 +12,16 @@ Imbalance = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=-1e6, le
 Scheme = Literal["gaussian", "default", "small_identity", "opposite"]
 
 
-class _Model(Settings):
-    """Settings that all kinds of models share."""
+class ModelBase(Settings):
+    """Settings that all kinds of models share.
+
+    A new kind is a subclass in a file `_model_NAME.py` of this folder, with its `kind`, its
+    `weight_count`, the properties below that hold for it, and `builds`.
+    """
+
+    # The circuits of `iclflow.models` whose `init` takes these settings, where attention is made of
+    # them without preparation.
+    builds: ClassVar[str] = ""
 
     heads: Count = Field(description="Number of heads.")
     normaliser: Literal["context", "tokens", "none"] = Field(
@@ -79,7 +87,7 @@ class _Model(Settings):
 # Linear attention by default -----------------------------------------------------------------
 
 
-class _Reduced(_Model):
+class _Reduced(ModelBase):
     """Settings of linear attention and of the networks that it is equivalent to."""
 
     scale: Scale = Field(default=1e-2, description="Size of the initial weights.")
@@ -160,7 +168,7 @@ class ConvolutionalModel(_Reduced):
 # Softmax attention by default ----------------------------------------------------------------
 
 
-class _Softmax(_Model):
+class _Softmax(ModelBase):
     """Settings of attention that is softmax by default."""
 
     activation: Literal["linear", "softmax"] = Field(

@@ -1,7 +1,7 @@
 """The section `[task]`: what the sequences look like."""
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -21,8 +21,15 @@ from ._base import (
 )
 
 
-class _Task(Settings):
-    """Settings that all kinds of tasks share."""
+class TaskBase(Settings):
+    """Settings that all kinds of tasks share.
+
+    A new kind is a subclass in a file `_task_NAME.py` of this folder, with its `kind`, its `dim`,
+    and `builds`.
+    """
+
+    # The class of `iclflow.tasks` that takes these settings, where they need no preparation.
+    builds: ClassVar[str] = ""
 
     context: Counts = Field(
         default=(31,), description="Labelled pairs in a context; several lengths make it vary."
@@ -30,6 +37,11 @@ class _Task(Settings):
     noisy_query: Flag = Field(
         default=True, description="Whether the query label carries noise too."
     )
+
+    @property
+    def dim(self) -> int:
+        """D, the dimension of the inputs."""
+        raise NotImplementedError
 
     @property
     def longest_context(self) -> int:
@@ -62,7 +74,7 @@ class _Task(Settings):
         return 0
 
 
-class _Regression(_Task):
+class _Regression(TaskBase):
     """Settings that all kinds of in-context linear regression share."""
 
     eigenvalues: Annotated[tuple[Positive, ...], Field(min_length=1)] | None = Field(
@@ -117,7 +129,7 @@ class InContextInWeightTask(_Regression):
     )
 
 
-class MultiTask(_Task):
+class MultiTask(TaskBase):
     """Several regressions in one sequence, each with its own label and its own coordinates."""
 
     kind: Literal["multi_task"] = "multi_task"
@@ -165,7 +177,7 @@ class MultiTask(_Task):
 # Families of random functions on white inputs ------------------------------------------------
 
 
-class _Function(_Task):
+class _Function(TaskBase):
     """Settings that all families of random functions share."""
 
     inputs: Count = Field(description="Number of input coordinates.")

@@ -45,9 +45,14 @@ def save_drawing(drawing: Drawing, folder: Path | str, stem: str) -> list[Path]:
     same drawing gives the same bytes. A file of one of these names that
     iclflow did not write is refused, never overwritten.
     """
-    unfit = [key for key, values in drawing.data.items() if values.dtype.kind == "O"]
+    missing = np.dtype("O")
+    kinds = {key: getattr(values, "dtype", missing).kind for key, values in drawing.data.items()}
+    unfit = [key for key, kind in kinds.items() if kind == "O"]
     if unfit:
-        raise TypeError(f"`data` has entries that are not plain arrays: {', '.join(unfit)}.")
+        raise TypeError(
+            f"`data` has entries that are not plain arrays: {', '.join(unfit)}. Write a number as "
+            "`np.array(…)`."
+        )
     contents = _render(drawing.figure)
     stream = io.BytesIO()
     np.savez_compressed(stream, **drawing.data)  # pyright: ignore[reportArgumentType]

@@ -10,6 +10,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, ArrayLike, PRNGKeyArray
 
+from .. import tasks
 from ..config import Config
 from ..errors import InputError
 from ..models import AbstractModel, Attention
@@ -115,7 +116,9 @@ def prepare(config: Config) -> Experiment:
 def build_task(config: Config) -> AbstractTask:
     """The task alone. It checks what needs linear algebra, such as positive definiteness."""
     with naming(config, "task"):
-        return _TASKS[config.task.kind](**{k: v for k, v in config.task if k != "kind"})
+        settings = {k: v for k, v in config.task if k != "kind"}
+        make = _TASKS.get(config.task.kind) or getattr(tasks, config.task.builds)
+        return make(**settings)
 
 
 def _linear(*, prior_variance: float | None, **settings) -> LinearRegression:

@@ -14,6 +14,8 @@ from ..models import (
     ConvolutionalLinear,
     Spectral,
     TwoLayerLinear,
+    attention_from,
+    known_circuits,
 )
 
 # Models whose initial weights theory does not read: how to make them, and extra arguments.
@@ -33,8 +35,12 @@ def build_model(config: Config, key: PRNGKeyArray) -> tuple[AbstractModel, Atten
     the start, if there are any."""
     task, settings = config.task, dict(config.model)
     kind, heads = settings.pop("kind"), settings.pop("heads")
-    if kind in _PLAIN:
-        make, given = _PLAIN[kind]
+    if config.model.builds:
+        circuits = known_circuits()[config.model.builds]
+        make, given = attention_from(kind, getattr(circuits, "init")), {}
+    else:
+        make, given = _PLAIN.get(kind, (None, {}))
+    if make is not None:
         labels = {"labels": task.labels} if config.model.multi else {}
         return make(key, task.dim, heads, **settings, **labels, **given), None
     if kind == "multi_spectral":

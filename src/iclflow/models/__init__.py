@@ -1,6 +1,7 @@
 """Models: weights, a prediction, and circuits."""
 
 from ._attention import Attention as Attention
+from ._attention import attention_from as attention_from
 from ._base import AbstractModel as AbstractModel
 from ._base import Form as Form
 from ._base import Normaliser as Normaliser
@@ -24,10 +25,10 @@ from ._initialise import SCHEMES as SCHEMES
 from ._initialise import STRUCTURED_SCHEMES as STRUCTURED_SCHEMES
 from ._linear_circuits import Merged as Merged
 from ._linear_circuits import Separate as Separate
-from ._restore import CIRCUITS as CIRCUITS
-from ._restore import MODELS as MODELS
 from ._restore import count_inputs as count_inputs
 from ._restore import is_known_model as is_known_model
+from ._restore import known_circuits as known_circuits
+from ._restore import known_models as known_models
 from ._restore import name_of as name_of
 from ._restore import restore_model as restore_model
 from ._spectral import BalancedSpectral as BalancedSpectral

@@ -28,9 +28,9 @@ _FIELDS = {
 }
 
 
-def _from_init(name: str, init: Callable[..., C]) -> "Callable[..., Attention[C]]":
-    """`Attention.name`, which draws circuits by `init` and makes attention of them. Its options are
-    those of `init`, and the fields of `Attention`."""
+def attention_from(name: str, init: Callable[..., C]) -> "Callable[..., Attention[C]]":
+    """A function, such as `Attention.name`, that draws circuits by `init` and makes attention of
+    them. Its options are those of `init`, and the fields of `Attention`."""
 
     def make(*arguments: Any, **options: Any) -> "Attention[C]":
         fields = {name: options.pop(name) for name in _FIELDS if name in options}
@@ -100,12 +100,12 @@ class Attention(AbstractModel, Generic[C]):
         self.self_attention = circuits.self_attention if self_attention is None else self_attention
         check_fields(self)
 
-    merged = staticmethod(_from_init("merged", Merged.init))
-    separate = staticmethod(_from_init("separate", Separate.init))
-    factored = staticmethod(_from_init("factored", Factored.init))
-    diagonal = staticmethod(_from_init("diagonal", Diagonal.init))
-    spectral = staticmethod(_from_init("spectral", Spectral.init))
-    balanced = staticmethod(_from_init("balanced", BalancedSpectral.init))
+    merged = staticmethod(attention_from("merged", Merged.init))
+    separate = staticmethod(attention_from("separate", Separate.init))
+    factored = staticmethod(attention_from("factored", Factored.init))
+    diagonal = staticmethod(attention_from("diagonal", Diagonal.init))
+    spectral = staticmethod(attention_from("spectral", Spectral.init))
+    balanced = staticmethod(attention_from("balanced", BalancedSpectral.init))
 
     @property
     def dim(self) -> int:

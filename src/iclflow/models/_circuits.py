@@ -69,7 +69,11 @@ class AbstractCircuits(eqx.Module):
 
     @property
     def coefficient_rank(self) -> int | None:
-        """The largest rank that Σ_h a_h B_h between inputs can take; None: any."""
+        """The largest rank that Σ_h a_h B_h between inputs can take; None: any.
+
+        The smallest loss that is reported is that of all matrices of this rank. Circuits that
+        cannot make them all may not reach it: gradient flow then needs an `end`.
+        """
         return None
 
     def embed(self) -> "AbstractCircuits":

@@ -1,9 +1,11 @@
 """A model from the weights and the settings of a file. Nothing in a file is trusted."""
 
 import dataclasses
+import functools
+import inspect
 from collections.abc import Callable, Mapping
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 import equinox as eqx
 import jax
@@ -15,21 +17,9 @@ from ..tasks import Sequences
 from ._attention import Attention, C
 from ._base import AbstractModel
 from ._circuits import AbstractCircuits
-from ._diagonal import Diagonal
-from ._equivalents import ConvolutionalLinear, TwoLayerLinear
-from ._factored import Factored
 from ._first_build import FIRST_BUILD, translate
-from ._linear_circuits import Merged, Separate
-from ._spectral import BalancedSpectral, Spectral
-from ._stack import AttentionStack
 
-MODELS: dict[str, type[AbstractModel]] = {
-    kind.__name__: kind for kind in (Attention, AttentionStack, TwoLayerLinear, ConvolutionalLinear)
-}
-CIRCUITS: dict[str, type[AbstractCircuits]] = {
-    kind.__name__: kind
-    for kind in (Merged, Separate, Factored, Diagonal, Spectral, BalancedSpectral)
-}
+T = TypeVar("T")
 
 # The largest whole number in a setting: a file may state a `dim` without weights of that size, and
 # one line of text must not fill the memory. No model comes near it.
@@ -59,9 +49,11 @@ def restore_model(
     if model_class is None:
         kind, arrays, settings = translate(kind, arrays, settings)
     if not is_known_model(kind, model_class):
-        raise ValueError(f"holds a {shorten(kind)}: must be one of {', '.join(MODELS)}")
+        raise ValueError(f"holds a {shorten(kind)}: must be one of {', '.join(known_models())}")
     own = model_class
-    model_class = own if own is not None and issubclass(own, AbstractModel) else MODELS[kind]
+    model_class = (
+        own if own is not None and issubclass(own, AbstractModel) else known_models()[kind]
+    )
     circuits, settings = _circuits_class(model_class, settings, own)
     fields = _fields(model_class) | ({} if circuits is None else _fields(circuits))
     name = model_class.__name__ if circuits is None else circuits.__name__
@@ -88,6 +80,30 @@ def restore_model(
     return _build(model_class, circuits, arrays, given, make=_assemble)
 
 
+def known_models() -> dict[str, type[AbstractModel]]:
+    """The classes of models that files may name: those that this package exports."""
+    return _find_exported(AbstractModel)
+
+
+def known_circuits() -> dict[str, type[AbstractCircuits]]:
+    """The classes of circuits that files may name: those that this package exports."""
+    return _find_exported(AbstractCircuits)
+
+
+@functools.cache
+def _find_exported(base: type[T]) -> dict[str, type[T]]:
+    # When this is called, all of the package is loaded.
+    from .. import models
+
+    exported = vars(models).items()
+    classes = {name: kind for name, kind in exported if isinstance(kind, type)}
+    return {
+        name: kind
+        for name, kind in classes.items()
+        if issubclass(kind, base) and not inspect.isabstract(kind)
+    }
+
+
 def _circuits_class(
     model_class: type[AbstractModel], settings: Mapping[str, Any], own: type | None
 ) -> tuple[type[AbstractCircuits] | None, dict[str, Any]]:
@@ -96,7 +112,7 @@ def _circuits_class(
     if model_class is not Attention:
         return None, rest
     name = rest.pop("circuits", None)
-    known = CIRCUITS if own is None else {own.__name__: own}
+    known = known_circuits() if own is None else {own.__name__: own}
     if not isinstance(name, str) or name not in known:
         hint = "; pass the class of your own circuits as `model_class`" if own is None else ""
         raise ValueError(
@@ -144,7 +160,7 @@ def is_known_model(kind: Any, model_class: type | None = None) -> bool:
     - `model_class`: as in `restore_model`.
     """
     if model_class is None:
-        return kind in MODELS or kind in FIRST_BUILD
+        return kind in known_models() or kind in FIRST_BUILD
     # Circuits from outside of this library are always those of attention.
     return (
         kind == (Attention if issubclass(model_class, AbstractCircuits) else model_class).__name__
