@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+import scipy.optimize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -122,6 +123,23 @@ def test_floor_is_the_best_loss_of_the_rank_that_the_weights_allow():
         assert float(risk(task, model).floor(model)) == pytest.approx(level, abs=1e-14)
     model = random_model(rng, 4, 1, 0, "context")
     assert float(risk(task, model).floor(model)) == pytest.approx(levels[4], abs=1e-14)
+
+
+@pytest.mark.parametrize("per_coordinate", [False, True])
+def test_floor_of_diagonal_heads_is_that_of_the_matrices_that_they_can_make(per_coordinate):
+    rng = np.random.default_rng(3)
+    task = random_task(rng, 3, 9)
+    model = Attention.diagonal(
+        jr.key(0), 3, 2, per_coordinate=per_coordinate, activation="linear", self_attention=True
+    )
+    own = risk(task, model, "exact")
+    make = lambda z: np.diag(z) if per_coordinate else z[0] * np.eye(3)
+    loss = lambda z: float(own.of_coefficients(jnp.asarray(make(z))))
+    best = scipy.optimize.minimize(loss, np.zeros(3), method="BFGS", tol=1e-12).fun
+    # A minimum is flat: the solver's point is good to 1e-8, its value to the square of that.
+    assert float(own.floor(model)) == pytest.approx(best, rel=1e-10)
+    free = Attention.merged(jr.key(0), 3, 4)
+    assert best > float(risk(task, free, "exact").floor(free)) * 1.001
 
 
 @pytest.mark.parametrize("shared", [True, False])

@@ -138,6 +138,10 @@ class Attention(AbstractModel, Generic[C]):
     def coefficient_rank(self) -> int | None:
         return self.circuits.coefficient_rank if self.form == "bilinear" else None
 
+    @property
+    def coefficient_basis(self) -> Float[Array, "K D D"] | None:
+        return self.circuits.coefficient_basis if self.form == "bilinear" else None
+
     def kq(self) -> Float[Array, "H T D"]:
         """The key-query circuit: which tokens a query attends to."""
         return self.circuits.kq()

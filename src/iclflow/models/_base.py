@@ -76,3 +76,9 @@ class AbstractModel(eqx.Module):
     def coefficient_rank(self) -> int | None:
         """The largest rank that a bilinear A can take whatever the weights; None: any."""
         return None
+
+    @property
+    def coefficient_basis(self) -> Float[Array, "K D D"] | None:
+        """Matrices of which a bilinear A is always a sum, and whose every sum it can take; None: it
+        can take every matrix of its rank."""
+        return None

@@ -72,8 +72,15 @@ class AbstractCircuits(eqx.Module):
         """The largest rank that Σ_h a_h B_h between inputs can take; None: any.
 
         The smallest loss that is reported is that of all matrices of this rank. Circuits that
-        cannot make them all may not reach it: gradient flow then needs an `end`.
+        cannot make them all have a `coefficient_basis`; if there is none either, they may not reach
+        that loss, and gradient flow needs an `end`.
         """
+        return None
+
+    @property
+    def coefficient_basis(self) -> Float[Array, "K D D"] | None:
+        """Matrices of which Σ_h a_h B_h between inputs is always a sum, and whose every sum it can
+        take; None: it can take every matrix of its rank."""
         return None
 
     def embed(self) -> "AbstractCircuits":

@@ -108,6 +108,11 @@ class Diagonal(AbstractCircuits):
         # By comparison with μ, so that it holds for a stack too, whose weights have one more axis.
         return self.omega.ndim == self.mu.ndim
 
+    @property
+    def coefficient_basis(self) -> Float[Array, "K D D"]:
+        one = jnp.eye(self.dim, dtype=self.omega.dtype)
+        return diagonal_blocks(one) if self.per_coordinate else one[None]
+
     def ov(self) -> Float[Array, "H I T"]:
         return pad_values(diagonal_blocks(self.mu), self.dim)
 

@@ -58,12 +58,23 @@ class BilinearRisk(AbstractCoefficientRisk):
         return 2 * (product - self._cross_matrix())
 
     def floor(self, model: AbstractModel) -> Float[Array, ""]:
-        """The minimum over all A of the rank that the model can reach (Eckart and Young)."""
+        """The minimum over all A of the rank that the model can reach (Eckart and Young), or over
+        all sums of its basis."""
+        basis = model.coefficient_basis
+        if basis is not None:
+            return self._floor_of_sums(basis)
         second, covariance = _matrix(self.second), _matrix(self.covariance)
         left, right = _inverse_root(second), _inverse_root(covariance)
         gains = jnp.linalg.svd(left @ self._cross_matrix() @ right, compute_uv=False) ** 2
         rank = model.coefficient_rank
         return self.constant - jnp.sum(gains if rank is None else gains[:rank])
+
+    def _floor_of_sums(self, basis: Float[Array, "K D D"]) -> Float[Array, ""]:
+        """The minimum of c − 2 b·z + zᵀGz over A = Σ_k z_k B_k."""
+        second, covariance = _matrix(self.second), _matrix(self.covariance)
+        target = jnp.einsum("kij,ij->k", basis, self._cross_matrix())
+        gram = jnp.einsum("kij,lij->kl", basis, second @ basis @ covariance)
+        return self.constant - target @ jnp.linalg.solve(gram, target)
 
     def _cross_matrix(self) -> Array:
         return _matrix(self.cross)

@@ -190,6 +190,8 @@ def _describe(layout: FeatureLayout) -> str:
 def _reaches_everything(model: AbstractModel, layout: FeatureLayout) -> bool:
     """Whether weights of this shape can make every coefficient tensor."""
     if layout.form == "bilinear":
+        if model.coefficient_basis is not None:
+            return False
         return model.coefficient_rank is None or model.coefficient_rank >= layout.dim
     circuits = model.circuits if isinstance(model, Attention) else None
     if isinstance(circuits, Merged):
