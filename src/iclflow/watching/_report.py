@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..files import write_atomic
 from ..report import escape
+from ._columns import turns as _turn_places
 from ._look import Look
 
 if TYPE_CHECKING:
@@ -40,11 +41,8 @@ def write_report(watch: "Watch", path: Path) -> Path:
 
 def turns(looks: Sequence[Look], label: int = 0) -> list[Look]:
     """The looks at which another estimator became the nearest, the first look included."""
-    found: list[Look] = []
-    for look in looks:
-        if look.distances and (not found or _name(look, label) != _name(found[-1], label)):
-            found.append(look)
-    return found
+    keys = [_name(look, label) if look.distances else None for look in looks]
+    return [looks[at] for at in _turn_places(keys)]
 
 
 def _name(look: Look, label: int) -> tuple[str, bool]:

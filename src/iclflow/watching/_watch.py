@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..analysis import Plateau, plateaus
-from ..errors import InputError, Refusal
+from ..analysis import Plateau
+from ..errors import InputError
 from ..runtime.precision import in_float64
 from ._adapters import Jax, Tensorboard, Torch, adapt
 from ._evaluation import Evaluation
 from ._look import Look
+from ._plateaus import find_plateaus
 from ._predictions import PredictionError
 from ._record import Record
 from ._schedule import Schedule, choose_schedule
@@ -36,7 +37,7 @@ class Watch:
     **Fields:**
 
     - `looks`: what was measured so far, in the order of steps.
-    - `problems`: what could not be measured, by step.
+    - `problems`: what could not be measured, by step; with `out`, in the record too.
     """
 
     def __init__(
@@ -51,7 +52,6 @@ class Watch:
         self._evaluation, self._predict = evaluation, predict
         self._schedule, self._record, self._log = schedule, record, log
         self._strict = strict
-        self.problems: dict[int, str] = {}
         self._begun = time.perf_counter()
         # A training that resumes goes on with its clock.
         self._before = record.looks[-1].seconds if record.looks else 0.0
@@ -111,7 +111,13 @@ class Watch:
         # A warning for each kind of problem: one per look would bury everything else.
         if sentence not in self.problems.values():
             warnings.warn(f"iclflow, step {step}: {sentence}", stacklevel=4)
-        self.problems[step] = sentence
+        with contextlib.suppress(OSError):  # a full disk: it is in memory, and was said
+            self._record.complain(step, sentence)
+
+    @property
+    def problems(self) -> dict[int, str]:
+        """What could not be measured, by step."""
+        return dict(self._record.problems)
 
     @property
     def overhead(self) -> float:
@@ -128,11 +134,7 @@ class Watch:
     def plateaus(self) -> tuple[Plateau, ...]:
         """The plateaus of the loss so far."""
         looks = self._record.looks
-        if len(looks) < 2:
-            return ()
-        with contextlib.suppress(Refusal, InputError):
-            return plateaus([look.step for look in looks], [look.loss.value for look in looks])
-        return ()
+        return find_plateaus([look.step for look in looks], [look.loss.value for look in looks])
 
     def __str__(self) -> str:
         looks = self._record.looks
@@ -226,7 +228,13 @@ class _WatchFunction:
             "estimators": evaluation.estimators,
             "evaluation": evaluation.hash,
         }
-        record = Record(None if out is None else Path(out), about)
+        bayes = evaluation.bayes_loss
+        further = {
+            "schedule": schedule.words,
+            "steps": steps,
+            "bayes_loss": None if bayes is None else bayes.value,
+        }
+        record = Record(None if out is None else Path(out), about, further)
         return Watch(evaluation, adapt(predict), schedule, record, log, strict)
 
 
