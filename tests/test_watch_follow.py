@@ -152,7 +152,10 @@ def test_words_say_what_it_is_and_since_when():
     assert words[2] == "Before that: one gradient step from step 0."
     unknown = look(15) | {"closeness": ["unknown"]}
     columns.add(unknown)
-    assert "No known estimator: ridge regression is the nearest, since step 150" in describe(columns)[1]
+    assert (
+        "No known estimator: ridge regression is the nearest, since step 150"
+        in describe(columns)[1]
+    )
     columns.add(look(16) | {"distances": [], "closeness": [], "excess": None})
     assert "too large" in describe(columns)[1] and "Bayes" not in describe(columns)[0]
     assert describe(Columns()) == []
@@ -163,7 +166,9 @@ def test_words_say_what_it_is_and_since_when():
 def test_a_training_that_is_watched_records_its_problems(writer):
     """The file of problems is read whole; what is no problem in it is left out."""
     follower = Follower(writer.folder)
-    (writer.folder / "problems.jsonl").write_text('[10, "out of luck."]\nnonsense\n[20, "again."]\n')
+    (writer.folder / "problems.jsonl").write_text(
+        '[10, "out of luck."]\nnonsense\n[20, "again."]\n'
+    )
     read_all(follower)
     assert follower.problems == {10: "out of luck.", 20: "again."}
     (writer.folder / "problems.jsonl").unlink()

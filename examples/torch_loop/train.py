@@ -50,9 +50,7 @@ class Block(nn.Module):
     def forward(self, h):
         B, T, C = h.shape
         q, k, v = self.qkv(self.ln_1(h)).chunk(3, dim=-1)
-        q, k, v = (
-            t.view(B, T, self.n_head, C // self.n_head).transpose(1, 2) for t in (q, k, v)
-        )
+        q, k, v = (t.view(B, T, self.n_head, C // self.n_head).transpose(1, 2) for t in (q, k, v))
         a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         h = h + self.proj(a.transpose(1, 2).reshape(B, T, C))
         return h + self.mlp(self.ln_2(h))

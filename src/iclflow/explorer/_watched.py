@@ -1,6 +1,7 @@
 """Trainings of other processes: their records, followed, and what pages are told of them."""
 
 import asyncio
+import contextlib
 import hashlib
 import os
 import secrets
@@ -111,6 +112,7 @@ class WatchedFolders:
         for one in self.all.values():
             self._tasks += [asyncio.create_task(self._follow(one))]
             self._tasks += [asyncio.create_task(self._describe(one))]
+            self._tasks += [asyncio.create_task(self._measure(one))]
 
     async def close(self) -> None:
         for task in self._tasks:
@@ -141,12 +143,16 @@ class WatchedFolders:
             await asyncio.sleep(_WORDS)
             if await asyncio.to_thread(one.describe):
                 self._notify()
+
+    async def _measure(self, one: Watched) -> None:
+        """Measures what needs a worker, which may be slow to start."""
+        while True:
+            await asyncio.sleep(_WORDS)
             if one.wants_plateaus(time.monotonic()):
-                try:
+                # Without a worker everything else is shown.
+                with contextlib.suppress(InputError):
                     await one.measure_plateaus(self._hub)
                     self._notify()
-                except InputError:
-                    continue  # no worker is there: everything else is shown
 
     def _notify(self) -> None:
         # Streams that wait hold the old event; those that come next wait for the new one.

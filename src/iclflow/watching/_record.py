@@ -35,35 +35,41 @@ class Record:
         if folder is not None:
             self._open(folder, about, further or {})
 
+    def begin(self, step: int) -> None:
+        """A look at this step begins: problems from there on, of a process before, are taken
+        back."""
+        kept = {at: words for at, words in self.problems.items() if at < step}
+        if len(kept) < len(self.problems):
+            self.problems = kept
+            self._rewrite_problems()
+
     def add(self, look: Look) -> None:
         """Appends a look; looks at the same step or later are taken back first."""
         kept = [each for each in self.looks if each.step < look.step]
         if len(kept) < len(self.looks):
             self.looks = kept
             self._rewrite()
-        self._drop_problems(look.step)
         self.looks.append(look)
         self._append(LOOKS, _line(look))
 
     def complain(self, step: int, sentence: str) -> None:
-        """Notes what could not be measured at a step; notes of the same step or later, which this
-        step comes after, are taken back first."""
-        self._drop_problems(step)
+        """Notes what could not be measured at a step."""
         self.problems[step] = sentence
         self._append(PROBLEMS, _note(step, sentence))
 
-    def _drop_problems(self, step: int) -> None:
-        kept = {at: words for at, words in self.problems.items() if at < step}
-        if len(kept) < len(self.problems):
-            self.problems = kept
-            self._rewrite_problems()
-
     def _append(self, name: str, line: str) -> None:
-        if self.folder is not None:
-            with open(self.folder / name, "a", encoding="utf-8") as stream:
-                stream.write(line)
+        if self.folder is None:
+            return
+        with open(self.folder / name, "ab") as stream:
+            size = stream.tell()
+            try:
+                stream.write(line.encode())
                 stream.flush()
                 os.fsync(stream.fileno())
+            except OSError:  # half a line would spoil the next one
+                with contextlib.suppress(OSError):
+                    stream.truncate(size)
+                raise
 
     def close(self) -> None:
         """Lets another process use the folder."""
@@ -99,7 +105,7 @@ class Record:
             )
         self.looks, self.problems = read_looks(folder), read_problems(folder)
         self._rewrite()
-        if self.problems:
+        if os.path.lexists(folder / PROBLEMS):
             self._rewrite_problems()
 
     def _rewrite(self) -> None:

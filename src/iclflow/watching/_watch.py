@@ -77,6 +77,8 @@ class Watch:
         if not (force or self._schedule.is_due(int(step), self._spent, now, max(self._recent))):
             return None
         try:
+            with contextlib.suppress(OSError):  # a full disk: the look itself will say so
+                self._record.begin(int(step))
             return self._look(int(step), now)
         except PredictionError as error:
             if self._strict:

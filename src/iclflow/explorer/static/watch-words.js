@@ -88,25 +88,14 @@ export function drawLook() {
   const rows = (look.distances[view.label] ?? []).map((one) => [one.name, `${number(100 * one.distance)} %`, one.step_size === null ? "" : number(one.step_size)]);
   byId("table").replaceChildren(table(["estimator", "distance", "step size"], rows));
   drawHeads(look);
-  drawClaims(look);
 }
 
+/** The roles of heads, where weights are read. */
 function drawHeads(look) {
-  const heads = look.heads ?? look.roles ?? [];
-  byId("heads-block").hidden = !heads.length;
-  if (heads.length) byId("heads-table").replaceChildren(table(["head", "role"], heads.map(headRow)));
-}
-
-const headRow = (head, k) => (typeof head === "string" ? [`head ${k + 1}`, head] : [String(head.name ?? head.label ?? `head ${k + 1}`), String(head.role ?? "")]);
-
-function drawClaims(look) {
-  const claims = look.claims ?? look.verdicts ?? [];
-  byId("claims-block").hidden = !claims.length;
-  byId("claims").replaceChildren(
-    ...claims.map((claim) =>
-      make("p", { class: "statement", "data-verdict": claim.verdict }, make("b", { class: "verdict", text: claim.verdict }), ` ${claim.statement ?? claim.id}`),
-    ),
-  );
+  const layers = look.layers ?? [];
+  byId("heads-block").hidden = !layers.length;
+  const rows = layers.flatMap(({ name, roles }) => roles.map((role, k) => [`${layers.length > 1 ? `${name}, ` : ""}head ${k + 1}`, role]));
+  byId("heads-table").replaceChildren(table(["head", "role"], rows));
 }
 
 export function drawClock() {
