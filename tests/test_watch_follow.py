@@ -1,10 +1,12 @@
 """Following a record that another process writes."""
 
+import json
 import math
 import os
 
 import pytest
 
+from iclflow.cli import main
 from iclflow.watching import Columns, Follower, describe, describe_plateaus
 from watch_records import Writer, line, look
 
@@ -134,7 +136,7 @@ def test_a_schedule_with_growing_gaps_is_given_more_time(writer):
     follower = Follower(writer.folder)
     for number, seconds in enumerate([0, 1, 3, 9, 27, 81]):
         row = look(number) | {"seconds": float(seconds)}
-        writer.add(str.encode(__import__("json").dumps(row)) + b"\n")
+        writer.add(json.dumps(row).encode() + b"\n")
     read_all(follower)
     written = os.stat(writer.path).st_mtime
     # The next look is expected after three times 54 seconds.
@@ -173,3 +175,50 @@ def test_a_training_that_is_watched_records_its_problems(writer):
     assert follower.problems == {10: "out of luck.", 20: "again."}
     (writer.folder / "problems.jsonl").unlink()
     assert read_all(follower) and follower.problems == {}
+
+
+# Tables -----------------------------------------------------------------------------------------
+
+
+def command(capsys, *words: object) -> tuple[int, str, str]:
+    code = main([str(word) for word in words])
+    return code, *capsys.readouterr()
+
+
+def test_a_record_is_queried_as_tables(writer, capsys):
+    layer = {"name": "layers.0", "roles": ["positive", "idle"]}
+    writer.looks(*range(12))
+    writer.add(json.dumps(look(12) | {"layers": [layer]}).encode() + b"\n" + line(13)[:50])
+    ask = lambda query: json.loads(command(capsys, "query", writer.folder, query, "--json")[1])
+    (row,) = ask("SELECT count(*) AS n, max(step) AS last, min(loss) AS least FROM results")
+    assert row == {"n": 13, "last": 120, "least": look(12)["loss"][0]}
+    turned = ask("SELECT min(step) AS s FROM results WHERE nearest = 'ridge regression'")
+    assert turned == [{"s": 100}]
+    found = ask("SELECT * FROM distances WHERE step = 50 ORDER BY place")
+    assert [row["estimator"] for row in found] == [
+        *("one gradient step", "ridge regression", "least squares", "zero"),
+    ]
+    assert found[1]["distance"] == look(5)["distances"][0][1]["distance"] and found[0]["label"] == 1
+    lengths = ask("SELECT length, loss, excess FROM lengths WHERE step = 50 ORDER BY length")
+    assert [list(row.values()) for row in lengths] == [
+        [length, loss[0], excess[0]]
+        for length, loss, excess in zip(
+            *(look(5)[name] for name in ("lengths", "losses", "excesses"))
+        )
+    ]
+    roles = ask("SELECT role FROM heads WHERE step = 120 ORDER BY head")
+    assert [row["role"] for row in roles] == ["positive", "idle"]
+    code, out, _ = command(capsys, "query", writer.folder)
+    assert code == 0 and "results, 13 rows" in out and "distances, 52 rows" in out
+    code, _, error = command(capsys, "query", writer.folder, "SELECT estimatr FROM distances")
+    assert code == 2 and "did you mean `estimator`?" in error
+
+
+def test_a_folder_of_a_training_says_what_reads_it(writer, tmp_path, capsys):
+    for words in (("show", writer.folder), ("plot", writer.folder, "--x", "step", "--y", "loss")):
+        code, _, error = command(capsys, *words)
+        assert code == 2 and "is the folder of a watched training" in error
+        assert f"iclflow explore --watch {writer.folder}" in error
+    code, out, error = command(capsys, "runs", "--root", tmp_path)
+    assert code == 0 and "`icl.watch` recorded a training in" in out + error
+    assert str(writer.folder) in out + error

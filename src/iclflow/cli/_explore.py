@@ -20,9 +20,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     words = "where stored runs and sweeps are (may be repeated; default: runs and sweeps)"
     parser.flag("--root", words, "DIR", action="append")
-    words = (
-        "show a training that `icl.watch` records in this folder, now or later (may be repeated)"
-    )
+    words = "show a training that `icl.watch` records in this folder (may be repeated)"
     parser.flag("--watch", words, "FOLDER", action="append", default=[])
     parser.flag("--port", "port (default: the first free one)", "N", type=int)
     words = "address to listen at (default: 127.0.0.1, which only this machine can reach)"

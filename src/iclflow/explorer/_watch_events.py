@@ -8,7 +8,7 @@ from typing import Any
 from ..watching import Columns, State, Turn
 
 # Digits of the numbers of curves: a page has fewer points than they tell apart.
-_DIGITS = "%.5g"
+_DIGITS = "{:.5g}".format
 _STATES: dict[State, str] = {
     "waiting": "No look yet: the training has begun, or will.",
     "running": "Running",
@@ -28,7 +28,7 @@ def encode_points(columns: Columns, start: int, end: int) -> str:
     """Some looks as an event, column by column."""
     numbers = {name: _numbers(column[start:end]) for name, column in columns.numbers.items()}
     # Steps are whole numbers, and may have more digits.
-    numbers["step"] = "[" + ",".join("%.0f" % step for step in columns.steps[start:end]) + "]"
+    numbers["step"] = "[" + ",".join(f"{step:.0f}" for step in columns.steps[start:end]) + "]"
     parts = ",".join(f'"{name}":{text}' for name, text in numbers.items())
     labels = ",".join(
         "{" + ",".join(f"{json.dumps(name)}:{_numbers(column[start:end])}"
@@ -40,8 +40,8 @@ def encode_points(columns: Columns, start: int, end: int) -> str:
 
 def _numbers(column: array) -> str:
     if not any(math.isnan(value) or math.isinf(value) for value in column):
-        return "[" + ",".join([_DIGITS % value for value in column]) + "]"
-    texts = (_DIGITS % value if math.isfinite(value) else "null" for value in column)
+        return "[" + ",".join(map(_DIGITS, column)) + "]"
+    texts = (_DIGITS(value) if math.isfinite(value) else "null" for value in column)
     return "[" + ",".join(texts) + "]"
 
 

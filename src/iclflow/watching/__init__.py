@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from ._plateaus import find_plateaus as find_plateaus
     from ._predictions import PredictionError as PredictionError
     from ._record import read_looks as read_looks
+    from ._tables import open_tables as open_tables
     from ._watch import Watch as Watch
     from ._watch import watch as watch
 
 # Loaded on demand: whoever follows a record does not need JAX.
 _HOMES = {
     **{"Distance": "_look", "Look": "_look", "PredictionError": "_predictions"},
-    **{"find_plateaus": "_plateaus", "read_looks": "_record"},
+    **{"find_plateaus": "_plateaus", "read_looks": "_record", "open_tables": "_tables"},
     **{"Watch": "_watch", "watch": "_watch"},
 }
 

@@ -1,5 +1,7 @@
 """The files of a watched training, and what is said when they cannot be read."""
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,20 @@ def read_about(folder: Path) -> dict[str, Any]:
         raise InputError(f"`{folder}` holds no watched training: {error.strerror}.") from None
     except ValueError as error:
         raise InputError(f"`{folder / ABOUT}` {error}: it is damaged.") from None
+
+
+def read_lines(folder: Path) -> Iterator[dict[str, Any]]:
+    """The looks in a folder as plain data. A last line that was cut off when the process died is
+    left out."""
+    try:
+        lines = (folder / LOOKS).read_text(encoding="utf-8").split("\n")
+    except FileNotFoundError:
+        return
+    for number, line in enumerate(lines[:-1], 1):  # what follows the last line break is cut off
+        try:
+            yield json.loads(line)
+        except ValueError:
+            raise damage(folder / LOOKS, number) from None
 
 
 def damage(path: Path, number: int) -> InputError:

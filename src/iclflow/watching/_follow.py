@@ -219,7 +219,7 @@ class Follower:
 
 
 def read_problems(folder: Path) -> dict[int, str]:
-    """What could not be measured, by step. Lines that cannot be read are left out: they are notes."""
+    """What could not be measured, by step. Lines that cannot be read are left out."""
     found: dict[int, str] = {}
     try:
         lines = (folder / PROBLEMS).read_text(encoding="utf-8").splitlines()

@@ -9,7 +9,7 @@ from typing import Any
 from ..config import InputError
 from ..files import FolderInUse, folder_lock, seal, write_atomic
 from ..store import result_folder
-from ._files import ABOUT, LOOKS, PROBLEMS, damage, read_about
+from ._files import ABOUT, LOOKS, PROBLEMS, damage, read_about, read_lines
 from ._follow import read_problems
 from ._look import Look
 
@@ -121,15 +121,11 @@ class Record:
 
 def read_looks(folder: Path) -> list[Look]:
     """The looks in a folder. A last line that was cut off when the process died is left out."""
-    try:
-        lines = (folder / LOOKS).read_text(encoding="utf-8").split("\n")
-    except FileNotFoundError:
-        return []
     found = []
-    for number, line in enumerate(lines[:-1], 1):  # what follows the last line break is cut off
+    for number, data in enumerate(read_lines(folder), 1):
         try:
-            found.append(Look.from_json(json.loads(line)))
-        except (ValueError, TypeError, KeyError):
+            found.append(Look.from_json(data))
+        except (ValueError, TypeError, KeyError, AttributeError):
             raise damage(folder / LOOKS, number) from None
     return found
 
