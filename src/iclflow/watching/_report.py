@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..files import write_atomic
 from ..report import escape
-from ._columns import turns as _turn_places
 from ._look import Look
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ def write_report(watch: "Watch", path: Path) -> Path:
     style = files("iclflow.report").joinpath("page.css").read_text(encoding="utf-8")
     parts = [f"<p>{escape(watch)}</p>"]
     if looks:
-        parts += [_picture(watch), "<h2>What it was, and when</h2>", _turns(looks)]
+        parts += [_picture(watch), "<h2>What it was, and when</h2>", _turns(watch.turns())]
         parts += ["<h2>Now</h2>", _table(looks[-1])]
     if watch.problems:
         items = "".join(
@@ -39,18 +38,8 @@ def write_report(watch: "Watch", path: Path) -> Path:
     return path
 
 
-def turns(looks: Sequence[Look], label: int = 0) -> list[Look]:
-    """The looks at which another estimator became the nearest, the first look included."""
-    keys = [_name(look, label) if look.distances else None for look in looks]
-    return [looks[at] for at in _turn_places(keys)]
-
-
-def _name(look: Look, label: int) -> tuple[str, bool]:
-    return look.nearest[label].name, look.closeness[label] == "unknown"
-
-
 def _turns(looks: Sequence[Look]) -> str:
-    items = "".join(f"<li>{escape(look)}</li>" for look in turns(looks))
+    items = "".join(f"<li>{escape(look)}</li>" for look in looks)
     return f"<ul>{items}</ul>"
 
 

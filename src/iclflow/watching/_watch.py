@@ -12,6 +12,7 @@ from ..analysis import Plateau
 from ..errors import InputError
 from ..runtime.precision import in_float64
 from ._adapters import Jax, Tensorboard, Torch, adapt
+from ._columns import turns
 from ._evaluation import Evaluation
 from ._look import Look
 from ._plateaus import find_plateaus
@@ -51,11 +52,11 @@ class Watch:
     ):
         self._evaluation, self._predict = evaluation, predict
         self._schedule, self._record, self._log = schedule, record, log
-        self._strict = strict
+        self._strict, self._said = strict, set[str]()
         self._begun = time.perf_counter()
         # A training that resumes goes on with its clock.
         self._before = record.looks[-1].seconds if record.looks else 0.0
-        self._spent = 0.0
+        self._spent, self._timed = 0.0, 0
         self._recent: collections.deque[float] = collections.deque([0.0], _RECENT)
 
     @property
@@ -86,8 +87,15 @@ class Watch:
             self._complain(int(step), str(error))
             return None
         finally:
-            self._recent.append(time.perf_counter() - self._begun - now)
-            self._spent += self._recent[-1]
+            self._note_time(time.perf_counter() - self._begun - now)
+
+    def _note_time(self, seconds: float) -> None:
+        self._spent += seconds
+        # The first look compiles, and those that come are not like it.
+        if self._timed == 1:
+            self._recent.clear()
+        self._timed += 1
+        self._recent.append(seconds)
 
     def _look(self, step: int, now: float) -> Look:
         look = Look.of(step, self._before + now, self._evaluation.measure(self._predict))
@@ -111,8 +119,9 @@ class Watch:
 
     def _complain(self, step: int, sentence: str) -> None:
         # A warning for each kind of problem: one per look would bury everything else.
-        if sentence not in self.problems.values():
+        if sentence not in self._said:
             warnings.warn(f"iclflow, step {step}: {sentence}", stacklevel=4)
+            self._said.add(sentence)
         with contextlib.suppress(OSError):  # a full disk: it is in memory, and was said
             self._record.complain(step, sentence)
 
@@ -137,6 +146,13 @@ class Watch:
         """The plateaus of the loss so far."""
         looks = self._record.looks
         return find_plateaus([look.step for look in looks], [look.loss.value for look in looks])
+
+    def turns(self, label: int = 0) -> list[Look]:
+        """The looks at which another estimator became the nearest to one label."""
+        looks = self._record.looks
+        keys = [(look.nearest[label].name, look.closeness[label] == "unknown")
+                if look.distances else None for look in looks]  # fmt: skip
+        return [looks[place] for place in turns(keys)]
 
     def __str__(self) -> str:
         looks = self._record.looks
