@@ -1,10 +1,10 @@
 # %% [markdown]
 # # Does softmax attention do gradient descent?
 #
-# Two heads of softmax attention, trained in JAX with Equinox and Optax on linear regression in context.
-# One head is kernel regression. Two heads of opposite sign with small weights can also do one step of
-# gradient descent, from which the mean of the labels is subtracted. Which one does training find, and
-# when? Less than two minutes on two cores.
+# Two heads of softmax attention, trained in JAX with Equinox and Optax on linear regression in
+# context. One head is kernel regression. Two heads of opposite sign with small weights can also
+# do one step of gradient descent, from which the mean of the labels is subtracted. Which one does
+# training find, and when? Less than two minutes on two cores.
 
 # %%
 import equinox as eqx
@@ -21,8 +21,8 @@ STEPS, BATCH, HEADS = 3000, 256, 2
 # %% [markdown]
 # ## The task, and the model
 #
-# The query attends to the pairs of the context: keys and queries are linear in the inputs, values are
-# the labels.
+# The query attends to the pairs of the context: keys and queries are linear in the inputs, values
+# are the labels.
 
 # %%
 task = icl.LinearRegression([1.0] * DIM, CONTEXT, noise=NOISE)

@@ -1,10 +1,10 @@
 # %% [markdown]
 # # Is a GPT-2 that was never trained already an estimator?
 #
-# A GPT-2 of `transformers` with random weights, built from a config (nothing is downloaded), between two
-# linear maps that read inputs and labels in and predictions out. How far is it from every known
-# estimator before the first step? And what do a few dozen steps change, if only the maps are trained and
-# the transformer stays as it was drawn? About a minute on two cores.
+# A GPT-2 of `transformers` with random weights, built from a config (nothing is downloaded),
+# between two linear maps that read inputs and labels in and predictions out. How far is it from
+# every known estimator before the first step? And what do a few dozen steps change, if only the
+# maps are trained and the transformer stays as it was drawn? About a minute on two cores.
 
 # %%
 import torch
@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from transformers import GPT2Config, GPT2Model
 
 import iclflow as icl
+from iclflow.drawing.style import canvas, style
 
 DIM, PAIRS, NOISE = 3, 12, 0.1
 STEPS, BATCH = 300, 64
@@ -74,8 +75,6 @@ print("maps:      ", maps.looks[-1])
 print("everything:", everything.looks[-1])
 
 # %%
-from iclflow.drawing.style import canvas, style
-
 with style():
     figure, panels = canvas("double", 5.6, rows=2, across=3)
     maps.plot(panels[:3])
@@ -86,5 +85,7 @@ with style():
 # ## What to try next
 #
 # - 20 000 steps of everything, on a GPU: does it reach Bayes, and through which estimators?
-# - `iclflow explore --watch runs/gpt2-maps --watch runs/gpt2-everything` shows both in the browser.
-# - Weights that were trained on text, `GPT2Model.from_pretrained("gpt2")`: are the maps alone enough then?
+# - `iclflow explore --watch runs/gpt2-maps --watch runs/gpt2-everything` shows both in the
+#   browser.
+# - Weights that were trained on text, `GPT2Model.from_pretrained("gpt2")`: are the maps alone
+#   enough then?
