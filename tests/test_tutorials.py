@@ -16,7 +16,11 @@ from iclflow.watching import read_looks
 ROOT = Path(__file__).resolve().parent.parent
 TUTORIALS = ROOT / "docs" / "tutorials"
 LOOP = ROOT / "examples" / "torch_loop"
-NEEDS = {"pytorch": ["torch"], "equinox": [], "gpt2": ["torch", "transformers"]}
+NEEDS = {
+    "transformer_in_pytorch": ["torch"],
+    "attention_in_jax": [],
+    "random_gpt2": ["torch", "transformers"],
+}
 # Steps of the tests; the tutorials themselves make thousands.
 SHORT = 12
 
@@ -40,13 +44,16 @@ def test_a_tutorial_runs_to_its_picture(name, tmp_path):
     for module in NEEDS[name]:
         if not is_there(module):
             pytest.skip(f"{module} is not installed")
+    # As when it is run where it is: a tutorial must not have the name of a module.
+    assert not is_there(name)
     source = (TUTORIALS / f"{name}.py").read_text()
     short, changed = re.subn(r"(?m)^STEPS, BATCH(.*) = \d+,", rf"STEPS, BATCH\1 = {SHORT},", source)
     assert changed == 1
     (tmp_path / "short.py").write_text(short)
     said = run(tmp_path / "short.py", tmp_path)
     assert "step 0: loss" in said or "before:" in said
-    assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    (picture,) = tmp_path.glob("*.png")
+    assert picture.read_bytes().startswith(b"\x89PNG")
     for folder in (tmp_path / "runs").iterdir():
         looks = read_looks(folder)
         assert looks[-1].step == SHORT and all(look.distances for look in looks)

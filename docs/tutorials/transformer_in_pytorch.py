@@ -76,7 +76,7 @@ optimiser = torch.optim.AdamW(model.parameters(), lr=2e-3)
 
 # %%
 call = lambda model, x, y, query: model(torch.cat([x, query[:, None]], 1), F.pad(y, (0, 1)))
-watch = icl.watch(task, icl.watch.torch(model, call), looks=50, steps=STEPS, out="runs/pytorch")
+watch = icl.watch(task, icl.watch.torch(model, call), looks=50, steps=STEPS, out="runs/transformer")
 
 for step in range(STEPS + 1):
     x, y = draw()
@@ -102,14 +102,14 @@ print("at the end:", watch.looks[-1])
 
 # %%
 axes = watch.plot()
-axes[0].figure.savefig("pytorch.png", dpi=150)
-watch.report("pytorch.html")
+axes[0].figure.savefig("transformer.png", dpi=150)
+watch.report("transformer.html")
 
 # %% [markdown]
 # ## What to try next
 #
-# - Run `iclflow explore --watch runs/pytorch` in another terminal while it trains.
-# - `iclflow query runs/pytorch "SELECT step, nearest, distance FROM results"` has the numbers.
+# - Run `iclflow explore --watch runs/transformer` in another terminal while it trains.
+# - `iclflow query runs/transformer "SELECT step, nearest, distance FROM results"` has the numbers.
 # - Raise `NOISE`: ridge regression and least squares then differ more, and it shows which one it
 #   is.
 # - Train on 16 fixed weights instead of new ones, and give them to `icl.watch` as `pretraining`:

@@ -74,7 +74,7 @@ def update(model, state, key):
 model = Attention(jr.key(0))
 state = optimiser.init(model)
 predict = icl.watch.jax(lambda model, x, y, x_query: model(x, y, x_query), lambda: model)
-watch = icl.watch(task, predict, looks=50, steps=STEPS, out="runs/equinox")
+watch = icl.watch(task, predict, looks=50, steps=STEPS, out="runs/attention")
 
 for step in range(STEPS + 1):
     watch(step)
@@ -90,7 +90,7 @@ print("at the end:", watch.looks[-1])
 
 # %%
 axes = watch.plot()
-axes[0].figure.savefig("equinox.png", dpi=150)
+axes[0].figure.savefig("attention.png", dpi=150)
 
 # %% [markdown]
 # ## What to try next
