@@ -151,11 +151,11 @@ def test_words_say_what_it_is_and_since_when():
     words = describe(columns)
     assert words[0].startswith("Step 140: loss 0.511 ± 0.01, 0.311 above Bayes")
     assert words[1] == "Nearest: ridge regression, since step 100, now 5 % away."
-    assert words[2] == "Before that: one gradient step from step 0."
+    assert words[2] == "Before that: one gradient step from step 0 (5 % away)."
     unknown = look(15) | {"closeness": ["unknown"]}
     columns.add(unknown)
     assert (
-        "No known estimator: ridge regression is the nearest, since step 150"
+        "No known estimator: ridge regression is the nearest, since step 100"
         in describe(columns)[1]
     )
     columns.add(look(16) | {"distances": [], "closeness": [], "excess": None})

@@ -41,36 +41,37 @@ def _loss(columns: Columns) -> str:
 
 
 def _algorithm(columns: Columns, label: int) -> list[str]:
-    nearest, closeness = columns.nearest[label], columns.closeness[label]
+    nearest = columns.nearest[label]
     if nearest[-1] is None:
         return ["Its predictions are too large to be compared with estimators."]
-    places = turns([_key(*each) for each in zip(nearest, closeness)])
+    places = turns(nearest)
     found = [_now(columns, label, places[-1])]
     before = places[:-1][-_MOST_TURNS:]
     if before:
         earlier = len(places) - 1 - len(before)
-        words = f"After {earlier} earlier changes: " if earlier else "Before that: "
-        listed = (f"{_name(columns, label, at)} from step {columns.steps[at]:.0f}" for at in before)
+        words = f"Before that, after {earlier} others: " if earlier else "Before that: "
+        listed = (_then(columns, label, at) for at in before)
         found.append(f"{words}{', '.join(listed)}.")
     return found
 
 
 def _now(columns: Columns, label: int, since: int) -> str:
-    name = columns.nearest[label][-1]
-    away = number(100 * columns.distances[label][str(name)][-1])
+    name, away = _nearest(columns, label, len(columns) - 1)
     end = f"since step {columns.steps[since]:.0f}, now {away} % away."
     if columns.closeness[label][-1] == "unknown":
         return f"No known estimator: {name} is the nearest, {end}"
     return f"Nearest: {name}, {end}"
 
 
-def _key(name: str | None, closeness: str | None) -> tuple[str, bool] | None:
-    return None if name is None else (name, closeness == "unknown")
+def _then(columns: Columns, label: int, at: int) -> str:
+    name, away = _nearest(columns, label, at)
+    return f"{name} from step {columns.steps[at]:.0f} ({away} % away)"
 
 
-def _name(columns: Columns, label: int, at: int) -> str:
-    none = "no known estimator, nearest " if columns.closeness[label][at] == "unknown" else ""
-    return f"{none}{columns.nearest[label][at]}"
+def _nearest(columns: Columns, label: int, at: int) -> tuple[str, str]:
+    """The nearest estimator at a look, and its distance in percent."""
+    name = str(columns.nearest[label][at])
+    return name, number(100 * columns.distances[label][name][at])
 
 
 def number(value: float) -> str:

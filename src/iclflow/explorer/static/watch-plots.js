@@ -1,6 +1,6 @@
 // The curves of a training in another process.
 import { byId, make } from "./app.js";
-import { axis, chooseMoment, hasPlotly, ink, layout, styleOf } from "./plots.js";
+import { axis, hasPlotly, ink, layout, styleOf } from "./plots.js";
 import { logRange, logTicks } from "./ticks.js";
 import { number } from "./text.js";
 import { count, nearestNames, thin } from "./watch-record.js";
@@ -81,7 +81,7 @@ function draw(id, traces, yaxis, more = {}) {
 
 const ready = () => hasPlotly() && count(view.record) > 0;
 
-function logAxis(lists, colour) {
+function logAxis(lists) {
   const range = logRange(lists);
   return { type: "log", range, ...logTicks(range) };
 }
@@ -91,7 +91,8 @@ function level(y, text, log, colours) {
   const line = { color: colours.reference, width: 1.5, dash: "dot" };
   const shape = { type: "line", xref: "paper", x0: 0, x1: 1, yref: "y", y0: y, y1: y, line };
   const font = { size: 11, color: colours.reference };
-  const where = { xref: "paper", x: 1, xanchor: "right", yref: "y", y: log ? Math.log10(y) : y, yanchor: "bottom" };
+  // On the left: there the curve is still far above it.
+  const where = { xref: "paper", x: 0.01, xanchor: "left", yref: "y", y: log ? Math.log10(y) : y, yanchor: "bottom" };
   return { shapes: [shape], annotations: [{ ...where, text, font, showarrow: false }] };
 }
 
