@@ -197,10 +197,22 @@ def test_the_page_fits_every_screen(server, chromium, writers, width, dark):
     scheme = "dark" if dark else "light"
     with chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme) as c:
         tab = LiveTab(c, server)
-        tab.open()
+        tab.open().shows(len(writers[0].path.read_bytes().splitlines()))
+        tab.page.wait_for_selector("#loss .scatterlayer", state="attached")
         tab.drawn()
         assert tab.page.evaluate("document.documentElement.scrollWidth") <= width
         assert tab.page.get_attribute("html", "data-dark") == ("yes" if dark else "no")
+        # Each plot fills its box, and shows every look.
+        sizes = tab.page.evaluate(
+            """() => ["loss", "excess", "distances", "lengths"].map((id) => {
+            const plot = document.getElementById(id), box = plot.parentElement;
+            const { width, height } = plot.layout;
+            return [width - box.clientWidth, height - box.clientHeight];
+            })"""
+        )
+        assert sizes == [[0, 0]] * 4
+        drawn = tab.page.evaluate("document.getElementById('loss').data[0].x.length")
+        assert drawn == tab.looks()
         tab.page.close()
         assert tab.wrong == []
 

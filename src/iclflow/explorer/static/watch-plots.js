@@ -1,6 +1,6 @@
 // The curves of a training in another process.
 import { byId, make } from "./app.js";
-import { axis, hasPlotly, ink, layout, styleOf } from "./plots.js";
+import { DASHES, axis, hasPlotly, ink, layout, styleOf } from "./plots.js";
 import { logRange, logTicks } from "./ticks.js";
 import { number } from "./text.js";
 import { count, nearestNames, thin } from "./watch-record.js";
@@ -79,7 +79,8 @@ function draw(id, traces, yaxis, more = {}) {
   window.Plotly.react(byId(id), traces, shown, { displayModeBar: false, doubleClick: false, responsive: false });
 }
 
-const ready = () => hasPlotly() && count(view.record) > 0;
+// A box without a size has not been laid out yet: `watchBoxes` draws it then.
+const ready = () => hasPlotly() && count(view.record) > 0 && boxes.every((box) => box.clientWidth > 0);
 
 function logAxis(lists) {
   const range = logRange(lists);
@@ -126,10 +127,11 @@ export function drawDistances() {
   if (!ready()) return;
   const colours = ink();
   const names = nearestNames(view.record, view.label, MOST);
+  // Estimators may coincide: dashes show the one below.
   const wide = byId("distances").parentElement.clientWidth;
   const range = [NEAREST, FARTHEST];
   const drawn = names.map((name, k) =>
-    curve(view.record.distances[view.label].get(name), stepRange(), wide, { log: true, line: styleOf(k, colours), trace: { name } }),
+    curve(view.record.distances[view.label].get(name), stepRange(), wide, { log: true, line: { ...styleOf(k, colours), dash: DASHES[k % 3] }, trace: { name } }),
   );
   const all = logRange(drawn.map((one) => one.y));
   const shown = [Math.max(range[0], Math.min(all[0], -1)), Math.min(range[1], all[1])];
@@ -143,7 +145,7 @@ function legend(names) {
   const at = view.index ?? count(view.record) - 1;
   const keys = names.map((name, k) => {
     const value = view.record.distances[view.label].get(name)[at];
-    return make("span", { class: "key" }, make("i", { class: `series s${(k % 7) + 1}` }), name,
+    return make("span", { class: "key" }, make("i", { class: `series s${(k % 7) + 1} ${k % 3 ? `dash${k % 3}` : ""}` }), name,
       make("b", { text: value === null || value === undefined ? "–" : `${number(100 * value)} %` }));
   });
   byId("distance-legend").replaceChildren(...keys);
@@ -182,6 +184,12 @@ export function drawCursor() {
     line.style.top = `${margin.t}px`;
     line.style.bottom = `${margin.b}px`;
   }
+}
+
+/** Calls `act` whenever a plot has another size than before, and when it gets its first one. */
+export function watchBoxes(act) {
+  const observer = new ResizeObserver(act);
+  for (const box of boxes) observer.observe(box);
 }
 
 export function drawEmpty() {

@@ -1,11 +1,11 @@
 // The page of trainings in other processes: what is drawn when, and what the buttons do.
 import { byId, make, on } from "./app.js";
 import * as api from "./api.js";
-import { loadPlotly, watchSize } from "./plots.js";
+import { loadPlotly } from "./plots.js";
 import { drawing, mark } from "./schedule.js";
 import { showError, showNote } from "./notes.js";
 import { wireTheme } from "./theme.js";
-import { drawCursor, drawDistances, drawEmpty, drawExcess, drawLengths, drawLoss, logStep, pickLooks } from "./watch-plots.js";
+import { drawCursor, drawDistances, drawEmpty, drawExcess, drawLengths, drawLoss, logStep, pickLooks, watchBoxes } from "./watch-plots.js";
 import { apply, count, have, newRecord } from "./watch-record.js";
 import { load, save, training, view } from "./watch-state.js";
 import { drawClock, drawLook, drawProblems, drawStatus, drawTrainings, drawWords } from "./watch-words.js";
@@ -96,7 +96,7 @@ function wire() {
   byId("clock").addEventListener("input", (event) => goTo(Number(event.target.value)));
   byId("follow").addEventListener("click", () => goTo(null));
   pickLooks(goTo);
-  on("size theme", everything);
+  on("theme", everything);
   api.listen({
     onEvent: handleEvent,
     onReach: (now, why) => showError("server", now ? "" : `${why || "The server does not answer."} The page retries.`),
@@ -105,7 +105,7 @@ function wire() {
     address: (session) => `/api/watch/events?session=${session}&training=${view.chosen}&have=${have(view.record)}`,
   });
   wireTheme();
-  watchSize();
+  watchBoxes(everything);
 }
 
 async function boot() {
