@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -53,8 +54,9 @@ class Server:
     """A running `iclflow explore`."""
 
     def __init__(self, process: subprocess.Popen, address: str, temporary: Path):
-        self.process, self.address, self.temporary = process, address, temporary
-        self.host = address.removeprefix("http://").rstrip("/")
+        self.process, self.opened, self.temporary = process, address, temporary
+        self.host = urlsplit(address).netloc
+        self.address = f"http://{self.host}/"
 
     def request(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None

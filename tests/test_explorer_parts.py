@@ -462,6 +462,8 @@ ROUTES = [
     *("GET /api/runs/x/moment/0", "GET /api/runs/x/export/png", "POST /api/runs/x/cancel"),
     *("POST /api/stored/x/open", "GET /api/sweeps/x", "GET /api/sweeps/x/diagram?x=a&value=b"),
     *("POST /api/sweeps/x/open", "GET /static/plotly.min.js", "GET /static/main.js"),
+    *("GET /watch", "GET /api/watch", "GET /api/watch/events?session=x&training=y"),
+    *("GET /api/watch/x/looks/0",),
     *("GET /static/presets/linear-white.svg", "GET /nothing", "PUT /", "HEAD /static/main.js"),
 ]
 

@@ -15,13 +15,13 @@ COMMANDS = {
     "runs": "list, check and clean up the runs on disk",
     "show": "show a run on disk",
     "sweep": "run many experiments, with settings that vary, into one table",
-    "query": "query the table of a sweep in SQL",
+    "query": "query the table of a sweep, or a watched training, in SQL",
     "plot": "draw curves and phase diagrams of a sweep",
     "claims": "list the claims of the papers",
     "cite": "print the BibTeX of what a claim, a study, a figure or a theory function rests on",
     "verify": "compute the claims and write a report",
     "reproduce": "draw one figure of a paper, with its data and its settings",
-    "explore": "change settings in the browser and watch attention learn",
+    "explore": "change settings in the browser and watch attention learn, here or elsewhere",
     "inspect": "show what the heads of a trained model do, and which algorithm it implements",
 }
 

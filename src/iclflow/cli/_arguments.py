@@ -8,12 +8,22 @@ from typing import Any, Literal
 
 from ..config import InputError, read_toml
 
-Kind = Literal["file of a run", "file of a sweep", "folder of a run", "folder of a sweep"]
+Kind = Literal[
+    "file of a run",
+    "file of a sweep",
+    "folder of a run",
+    "folder of a sweep",
+    "folder of a watched training",
+]
+# What `icl.watch` writes into the folder of a training; `iclflow.watching` takes longer to load.
+WATCHED = "watch.json"
 _REMEDIES: dict[Kind, str] = {
     "file of a run": "`iclflow run {}` computes it, or shows it if it is complete",
     "file of a sweep": "`iclflow sweep {}` computes it, or shows it if it is complete",
     "folder of a run": "`iclflow show {}` shows it",
     "folder of a sweep": "`iclflow query {}` shows its table",
+    "folder of a watched training": "`iclflow query {0}` shows its tables, and `iclflow explore "
+    "--watch {0}` draws it",
 }
 
 
@@ -110,15 +120,18 @@ class Parser(argparse.ArgumentParser):
 
 def check_kind(path: str, *wanted: Kind) -> None:
     """Refuses a path that belongs to another command; unknown files are left to the command."""
-    found = _kind_of(Path(path))
+    found = kind_of(Path(path))
     if found is not None and found not in wanted:
         raise InputError(f"`{path}` is the {found}: {_REMEDIES[found].format(path)}.")
 
 
-def _kind_of(path: Path) -> Kind | None:
+def kind_of(path: Path) -> Kind | None:
+    """What a path holds; None for what no command knows."""
     if path.is_dir():
         if (path / "sweep.toml").is_file():
             return "folder of a sweep"
+        if (path / WATCHED).is_file():
+            return "folder of a watched training"
         return "folder of a run" if (path / "config.toml").is_file() else None
     if path.suffix != ".toml":
         return None

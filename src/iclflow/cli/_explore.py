@@ -20,6 +20,8 @@ def main(arguments: Sequence[str]) -> int:
     )
     words = "where stored runs and sweeps are (may be repeated; default: runs and sweeps)"
     parser.flag("--root", words, "DIR", action="append")
+    words = "show a training that `icl.watch` records in this folder (may be repeated)"
+    parser.flag("--watch", words, "FOLDER", action="append", default=[])
     parser.flag("--port", "port (default: the first free one)", "N", type=int)
     words = "address to listen at (default: 127.0.0.1, which only this machine can reach)"
     parser.flag("--host", words, "HOST", default="127.0.0.1")
@@ -27,7 +29,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.switch("--allow-remote", words)
     words = "another name under which browsers may request the page (may be repeated)"
     parser.flag("--allow-host", words, "NAME", action="append", default=[])
-    words = "worker processes (default: one per core, at most 4)"
+    words = "worker processes (default: one per core, at most 4; 1 with --watch)"
     parser.flag("--workers", words, "N", type=int)
     parser.switch("--no-browser", "do not open a browser")
     parser.switch("--json", "print the address as JSON once the page answers")
@@ -51,8 +53,9 @@ def main(arguments: Sequence[str]) -> int:
             _open(address)
 
     names, remote = options.allow_host, options.allow_remote
+    watch = [Path(folder) for folder in options.watch]
     with parser.name_flags(arguments):
-        explore(options.host, options.port, roots, options.workers, names, ready, remote)
+        explore(options.host, options.port, roots, options.workers, names, ready, remote, watch)
     return 0
 
 
@@ -61,6 +64,9 @@ def _check(options) -> None:
         raise InputError(f"`--port` = {options.port}: must be from 0 (any that is free) to 65535.")
     if options.workers is not None and not 1 <= options.workers <= 64:
         raise InputError(f"`--workers` = {options.workers}: must be from 1 to 64.")
+    for folder in options.watch:
+        if not Path(folder).is_dir() and Path(folder).exists():
+            raise InputError(f"`--watch` = {folder!r} is not a folder: give the `out` of a watch.")
     for root in options.root or ():
         if not Path(root).is_dir():
             raise InputError(f"`--root` = {root!r} is not a folder: give one with runs or sweeps.")

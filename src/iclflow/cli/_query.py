@@ -1,4 +1,4 @@
-"""`iclflow query SWEEP "SELECT …"`: the table of a sweep, queried in SQL."""
+"""`iclflow query FOLDER "SELECT …"`: the tables of a sweep or a watched training, in SQL."""
 
 import contextlib
 import csv
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config import InputError
 from ..files import to_plain
-from ._arguments import Parser, check_kind
+from ._arguments import Parser, check_kind, kind_of
 from ._streams import note, print_json
 
 if TYPE_CHECKING:
@@ -33,7 +33,9 @@ def main(arguments: Sequence[str]) -> int:
     parser = Parser(
         "query",
         "Queries the table of a sweep, called `results`, in the SQL of DuckDB. Settings are "
-        "columns with dotted names, such as model.scale. Nothing can be changed.",
+        "columns with dotted names, such as model.scale. A training that `icl.watch` recorded has "
+        "one row per look in it, and the tables `distances`, `lengths` and `heads`. Nothing can be "
+        "changed.",
     )
     add_sweep(parser)
     parser.flag(
@@ -48,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if options.json and options.csv:
         raise InputError("`--json` and `--csv`: both are given, must be at most one.")
-    with parser.name_flags(arguments), open_table(options) as table:
+    with parser.name_flags(arguments), open_table(options, watched=True) as table:
         if options.query is None and not (options.json or options.csv):
             return _overview(table)
         names, rows = table.ask("SELECT * FROM results" if options.query is None else options.query)
@@ -68,10 +70,12 @@ def _overview(table) -> int:
     """Shows which columns there are, and the first rows."""
     from ..report import count_of
 
-    _, [(count,)] = table.ask("SELECT count(*) FROM results")
-    kinds = ", ".join(f"{name} ({kind.lower()})" for name, kind in table.columns.items())
-    print(f"{count_of(count, 'run')}, {count_of(len(table.columns), 'column')}: {kinds}\n")
-    _print(*table.ask(f"SELECT * FROM results ORDER BY run LIMIT {_FIRST}"))
+    for name, columns in table.tables.items():
+        _, [(count,)] = table.ask(f"SELECT count(*) FROM {name}")
+        kinds = ", ".join(f"{column} ({kind.lower()})" for column, kind in columns.items())
+        rows = count_of(count, "run") if "run" in columns else f"{name}, {count_of(count, 'row')}"
+        print(f"{rows}, {count_of(len(columns), 'column')}: {kinds}\n")
+    _print(*table.ask(f"SELECT * FROM results ORDER BY ALL LIMIT {_FIRST}"))
     return 0
 
 
@@ -93,16 +97,24 @@ def add_sweep(parser: Parser) -> None:
 
 
 @contextlib.contextmanager
-def open_table(options: Any) -> Iterator["Table"]:
-    """Opens the table of the sweep that the options name, with their limits. A note says if the
-    sweep is not complete."""
+def open_table(options: Any, watched: bool = False) -> Iterator["Table"]:
+    """Opens the table of the sweep that the options name, with their limits; if `watched`, or those
+    of a watched training. A note says if the sweep is not complete."""
     for name in ("timeout", "memory"):
         if not 0 <= getattr(options, name) < math.inf:
             raise InputError(f"`--{name}` = {getattr(options, name)}: must be a number from 0 up.")
+    memory = int(options.memory * 2**30) or None
+    folder = Path(options.sweep)
+    if watched and kind_of(folder) == "folder of a watched training":
+        from ..watching import open_tables
+
+        table = open_tables(folder, options.timeout or None, memory)
+        with _limit_memory(memory):
+            yield table
+        return
     check_kind(options.sweep, "folder of a sweep")
     from ..sweeps import Table, sweep_tables
 
-    folder = Path(options.sweep)
     if not folder.is_dir():
         root = Path(options.root)
         known = [path.parent for path in sorted(root.glob("*/sweep.toml"))]
@@ -121,7 +133,6 @@ def open_table(options: Any) -> Iterator["Table"]:
     files, complete = sweep_tables(folder)
     if not complete:
         note(f"{folder} is not complete: only the runs that are done are shown.")
-    memory = int(options.memory * 2**30) or None
     table = Table(files, options.timeout or None, memory)
     with _limit_memory(memory):
         yield table

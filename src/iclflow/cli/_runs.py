@@ -8,7 +8,7 @@ from pathlib import Path
 from ..config import InputError
 from ..files import printable
 from ..store import STATUSES
-from ._arguments import Parser
+from ._arguments import WATCHED, Parser
 from ._streams import note, print_json
 
 ACTIONS = ("list", "verify", "gc")
@@ -82,13 +82,29 @@ def _list(roots: Sequence[Path], options) -> int:
         if options.status in (None, sweep.status)
         and fnmatch.fnmatch(sweep.folder.name, options.name or "*")
     ]
-    if not (runs or sweeps):
+    trainings = [] if options.where or options.status else _watched(roots, options.name)
+    if trainings:
+        note(
+            f"`icl.watch` recorded a training in {' and in '.join(trainings)}: `iclflow query "
+            "FOLDER` shows its tables, `iclflow explore --watch FOLDER` draws it."
+        )
+    if not (runs or sweeps or trainings):
         print(f"No such runs below {_join(roots)}.")
     if runs:
         _print_runs(runs)
     if sweeps:
         _print_sweeps(sweeps)
     return 0
+
+
+def _watched(roots: Sequence[Path], pattern: str | None) -> list[str]:
+    """The folders of watched trainings."""
+    return [
+        printable(path.parent)
+        for root in roots
+        for path in sorted(root.rglob(WATCHED))
+        if fnmatch.fnmatch(path.parent.name, pattern or "*")
+    ]
 
 
 def _print_runs(runs) -> None:

@@ -13,22 +13,28 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from ..config import InputError
-from ._connections import EVENTS
+from ._connections import EVENTS, WATCH_EVENTS
 from ._guard import Guard
 from ._hub import Hub
 from ._requests import answer_disconnect, answer_error, answer_input_error, answer_not_found
 from ._site import STATIC, Site
 from ._stored import StoredRuns
+from ._watch_site import WatchSite
+from ._watched import WatchedFolders
 
 # Plotly is requested with its version: a new version has a new address.
 _FOREVER = "public, max-age=31536000, immutable"
 
 
 def build_application(
-    hub: Hub, stored: StoredRuns, hosts: Sequence[str], token: str | None = None
+    hub: Hub,
+    stored: StoredRuns,
+    hosts: Sequence[str],
+    token: str | None = None,
+    watched: WatchedFolders | None = None,
 ) -> Guard:
     """The application behind its guard; with a `token`, only for requests that carry it."""
-    site = Site(hub, stored)
+    site, watch = Site(hub, stored), WatchSite(hub, watched or WatchedFolders(hub))
     get = {
         "/": site.page,
         "/api/start": site.start,
@@ -39,6 +45,10 @@ def build_application(
         "/api/stored": site.stored,
         "/api/sweeps/{id}": site.sweep,
         "/api/sweeps/{id}/diagram": site.diagram,
+        "/watch": watch.page,
+        "/api/watch": watch.trainings,
+        WATCH_EVENTS: watch.events,
+        "/api/watch/{id}/looks/{index}": watch.look,
         "/static/plotly.min.js": _plotly,
     }
     post = {

@@ -25,7 +25,7 @@ _HEAD, _ANSWER = 10.0, 120.0
 # Event streams of one page, which may be reloaded before its old stream has ended, and of all pages
 # of one client.
 MOST_STREAMS, MOST_STREAMS_OF_CLIENT = 4, 256
-EVENTS = "/api/events"
+EVENTS, WATCH_EVENTS = "/api/events", "/api/watch/events"
 
 
 def most_connections(workers: int) -> int:
@@ -91,7 +91,7 @@ class LimitedProtocol(H11Protocol):
 
     def _close_if_late(self) -> None:
         path = "" if self.idle else self.scope["path"]
-        limit = _HEAD if self.idle else float("inf") if path == EVENTS else _ANSWER
+        limit = _HEAD if self.idle else float("inf") if path in (EVENTS, WATCH_EVENTS) else _ANSWER
         left = self._since + limit - time.monotonic()
         if left <= 0:
             self.transport.abort()

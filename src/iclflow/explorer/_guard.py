@@ -34,6 +34,8 @@ _HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "x-frame-options": "DENY",
 }
+# What one opens in a browser; everything else is fetched by these pages.
+_PAGES = ("/", "/watch")
 # Hidden from scripts, and not sent with requests from other sites.
 _COOKIE = "Path=/; HttpOnly; SameSite=Strict"
 
@@ -98,7 +100,7 @@ class Guard:
         # Old browsers do not send these headers: for them `Origin` decides, below. A link from
         # another site may open the page, but not read anything from it.
         site = headers.get("sec-fetch-site", "same-origin")
-        page = scope["path"] == "/" and headers.get("sec-fetch-mode", "navigate") == "navigate"
+        page = scope["path"] in _PAGES and headers.get("sec-fetch-mode", "navigate") == "navigate"
         if site not in ("same-origin", "none") and not page:
             return 403, "Requests from other sites are refused."
         if scope["method"] == "POST":
@@ -122,8 +124,8 @@ class Guard:
         return host == written + port and f"127.0.0.1{port}" in self._hosts
 
     def _in_address(self, scope: Scope) -> bool:
-        """Whether the address has the token; only that of the page may: others end up in logs."""
-        if scope["path"] != "/" or scope["method"] not in ("GET", "HEAD"):
+        """Whether the address has the token; only that of a page may: others end up in logs."""
+        if scope["path"] not in _PAGES or scope["method"] not in ("GET", "HEAD"):
             return False
         query = parse_qs(scope["query_string"].decode("latin-1"))
         return any(self._is_token(value) for value in query.get("token", ()))

@@ -32,6 +32,7 @@ def explore(
     names: Sequence[str] = (),
     ready: Callable[[str], None] | None = None,
     allow_remote: bool = False,
+    watch: Sequence[Path] = (),
 ) -> None:
     """Serves the explorer until it is interrupted.
 
@@ -44,6 +45,7 @@ def explore(
     - `ready`: called with the address once the server answers.
     - `allow_remote`: whether `host` may be one that others can reach; then the address has a token
       that every request must carry.
+    - `watch`: folders of trainings in other processes; then the address is that of their page.
     """
     if not is_local(host) and not allow_remote:
         raise InputError(
@@ -53,7 +55,7 @@ def explore(
             "is one that others may reach",
         )
     with _listen(host, port) as listener:
-        asyncio.run(_serve(listener, host, roots, workers, names, ready))
+        asyncio.run(_serve(listener, host, roots, workers, names, ready, watch))
 
 
 @contextlib.contextmanager
@@ -92,6 +94,7 @@ async def _serve(
     workers: int | None,
     names: Sequence[str],
     ready: Callable[[str], None] | None,
+    watch: Sequence[Path],
 ) -> None:
     import uvicorn
 
@@ -100,16 +103,20 @@ async def _serve(
     from ._hub import Hub
     from ._presets import presets
     from ._stored import StoredRuns
+    from ._watched import WatchedFolders
 
     port = listener.getsockname()[1]
     known = presets()
     # The page opens with this preset: workers compile it before it is requested.
     first = next((p.config for p in known if p.id == "linear/staircase"), known[0].config)
-    count = min(_MOST_WORKERS, usable_cores()) if workers is None else workers
-    hub = Hub(count, first)
+    most_workers = 1 if watch else min(_MOST_WORKERS, usable_cores())
+    count = most_workers if workers is None else workers
+    # Trainings that are watched may need this machine: nothing is compiled that nobody asked for.
+    hub = Hub(count, None if watch else first)
+    watched = WatchedFolders(hub, watch)
     token = None if is_local(host) else secrets.token_urlsafe(32)
     hosts = [*_accepted_hosts(host, port), *_with_port(names, port)]
-    app = build_application(hub, StoredRuns(list(roots)), hosts, token)
+    app = build_application(hub, StoredRuns(list(roots)), hosts, token, watched)
     most = {"most": most_connections(count)}
     config = uvicorn.Config(
         app,
@@ -137,6 +144,7 @@ async def _serve(
     for number in before:
         signal.signal(number, lambda *_: loop.call_soon_threadsafe(end))
     await hub.start()
+    watched.start()
     try:
         serving = asyncio.create_task(server.serve([listener]))
         # uvicorn has no event for this.
@@ -144,9 +152,11 @@ async def _serve(
             await asyncio.sleep(0.01)
         if ready is not None and server.started:
             query = "" if token is None else f"?token={token}"
-            ready(f"http://{_bracket(_ANY.get(host, host))}:{port}/{query}")
+            page = "watch" if watch else ""
+            ready(f"http://{_bracket(_ANY.get(host, host))}:{port}/{page}{query}")
         await serving
     finally:
+        await watched.close()
         await hub.close()
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -7,8 +7,7 @@ from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.responses import FileResponse, JSONResponse, Response
 
 from ..config import Config, to_toml
 from . import _exports
@@ -19,6 +18,7 @@ from ._page_data import build_start_data, describe_moment
 from ._requests import read_body, read_cell, read_title
 from ._session import OVER, Run, Session
 from ._stored import StoredRuns
+from ._stream import EventStream
 
 STATIC = Path(__file__).parent / "static"
 # Seconds of silence after which a stream sends a comment, so that no proxy closes it.
@@ -83,7 +83,7 @@ class Site:
         client = request.client.host if request.client else ""
         self._hub.open_stream(session, client)
         on_end = lambda: self._hub.close_stream(session, client)
-        return _EventStream(self._stream(session, int(last)), on_end)
+        return EventStream(self._stream(session, int(last)), on_end)
 
     async def _stream(self, session: Session, last: int) -> AsyncIterator[str]:
         yield "retry: 500\n\n"  # ms until a browser that lost the stream opens it again
@@ -208,21 +208,6 @@ class Site:
     async def _find_sweep(self, request: Request) -> Path:
         found = await asyncio.to_thread(self._stored.find_sweep, request.path_params["id"])
         return found.folder
-
-
-class _EventStream(StreamingResponse):
-    """A stream of events; `on_end` is called however it ends, even before its first event."""
-
-    def __init__(self, content: AsyncIterator[str], on_end: Callable[[], None]):
-        headers = {"cache-control": "no-store"}
-        super().__init__(content, media_type="text/event-stream", headers=headers)
-        self._on_end = on_end
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._on_end()
 
 
 def _judge(make: Callable[[], tuple[Config, list[str]]]) -> Response:

@@ -29,9 +29,9 @@ def main(pipe: Connection) -> None:
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     start(brief=True)
     warnings.simplefilter("ignore")  # results go to the page, and its reader sees no terminal
-    from . import _job_run, _job_stored
+    from . import _job_run, _job_stored, _job_watch
 
-    jobs: dict[str, Callable] = {**_job_run.JOBS, **_job_stored.JOBS}
+    jobs: dict[str, Callable] = {**_job_run.JOBS, **_job_stored.JOBS, **_job_watch.JOBS}
     with contextlib.suppress(EOFError, OSError, ServerGone):
         pipe.send(Message(0, "ready", None))
         going = True

@@ -33,4 +33,5 @@ from ._plot import phase_cells as phase_cells
 from ._ray import RayEngine as RayEngine
 from ._ray import connect_to_ray as connect_to_ray
 from ._table import Table as Table
+from ._table import encode_part as encode_part
 from ._trajectories import load_trajectory as load_trajectory

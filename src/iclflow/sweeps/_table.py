@@ -94,34 +94,48 @@ class Table:
     - `files`: the Parquet files of the table, or its parts.
     - `timeout`: seconds after which a query is stopped; None: never.
     - `memory`: bytes that the table and a query may take in DuckDB; None: its default.
+    - `further`: further tables by name, and their files.
     """
 
     def __init__(
-        self, files: Sequence[Path], timeout: float | None = None, memory: int | None = None
+        self,
+        files: Sequence[Path],
+        timeout: float | None = None,
+        memory: int | None = None,
+        further: Mapping[str, Sequence[Path]] | None = None,
     ):
         self._timeout, self._memory = timeout, memory
         with _translate_interrupts():
             self._connection = _connection()
-            self._open(files)
+            self._open({"results": files, **(further or {})})
 
-    def _open(self, files: Sequence[Path]) -> None:
-        import duckdb
+    def _open(self, tables: Mapping[str, Sequence[Path]]) -> None:
 
         if self._memory is not None:
             self._connection.execute(f"SET memory_limit = '{self._memory}B'")
         # Without this, DuckDB writes what does not fit into memory to the working folder.
         self._connection.execute("SET temp_directory = ''")
+        for name, files in tables.items():
+            self._create(name, files)
+        # From here on no statement reads or writes a file.
+        self._connection.execute("SET enable_external_access = false")
+        self._connection.execute("SET lock_configuration = true")
+        self.tables = {name: self._describe(name) for name in tables}
+        self.columns = self.tables["results"]
+
+    def _create(self, name: str, files: Sequence[Path]) -> None:
+        import duckdb
+
         try:
-            self._connection.execute(f"CREATE TABLE results AS SELECT * FROM {_parquet(files)}")
+            self._connection.execute(f"CREATE TABLE {name} AS SELECT * FROM {_parquet(files)}")
         except duckdb.OutOfMemoryException:
             raise InputError(f"`{files[0]}` is too large: {self._too_large}") from None
         except duckdb.Error as error:
             raise InputError(f"`{files[0]}` cannot be read as a table: {_reason(error)}.") from None
-        # From here on no statement reads or writes a file.
-        self._connection.execute("SET enable_external_access = false")
-        self._connection.execute("SET lock_configuration = true")
-        described = self._connection.execute("DESCRIBE results").fetchall()
-        self.columns = {row[0]: row[1] for row in described}
+
+    def _describe(self, name: str) -> dict[str, str]:
+        described = self._connection.execute(f"DESCRIBE {name}").fetchall()
+        return {row[0]: row[1] for row in described}
 
     def ask(self, query: str) -> tuple[list[str], list[tuple]]:
         """The column names and the rows of a SELECT. Dotted settings such as `model.scale` need no
@@ -184,7 +198,8 @@ class Table:
             if kind == "table" and not dotted:
                 return None
             name = dotted[0] if dotted else name
-        known = {column.lower(): column for column in self.columns}
+        each = (column for columns in self.tables.values() for column in columns)
+        known = {column.lower(): column for column in each}
         close = difflib.get_close_matches(name.lower(), known, n=1)
         allowed = f"did you mean `{known[close[0]]}`?" if close else f"there are {self._names}."
         return f"there is no column `{name}`: {allowed}"

@@ -70,7 +70,7 @@ class Evaluation:
         self._watch = AlgorithmWatch(task, fitted=True, estimators=further, sequences=sequences)  # pyright: ignore[reportArgumentType]
         self.sequences: Sequences = sequences[0]
         self._asked = _check_lengths(lengths, task.max_context)
-        self._bayes: dict[tuple[bool, int], np.ndarray | None] = {}
+        self._known: dict[tuple[bool, int], tuple[np.ndarray, np.ndarray | None]] = {}
         self.bayes_loss = self._measure_bayes()
         # Compiles everything now: a schedule goes by the time that looks take.
         nothing = lambda x, y, query: np.zeros((len(x), task.labels))
@@ -115,9 +115,8 @@ class Evaluation:
         self, predicted: np.ndarray, causal: bool, length: int | None
     ) -> tuple[Sampled, Sampled | None]:
         """The loss and the excess over Bayes at a context length (None: as drawn)."""
-        seen = self._seen(causal, length)
-        loss = Sampled.of(np.sum((predicted - np.asarray(seen.y_query)) ** 2, 1))
-        bayes = self._bayes_at(causal, length)
+        labels, bayes = self._known_at(causal, length)
+        loss = Sampled.of(np.sum((predicted - labels) ** 2, 1))
         return loss, None if bayes is None else Sampled.of(np.sum((predicted - bayes) ** 2, 1))
 
     def _predict(self, predict: Predict, sequences: Sequences) -> Predictions:
@@ -158,16 +157,17 @@ class Evaluation:
     def _seen(self, causal: bool, length: int | None) -> Sequences:
         return self.sequences if length is None else _shorten(self.sequences, length, causal)
 
-    def _bayes_at(self, causal: bool, length: int | None) -> np.ndarray | None:
-        """The predictions of Bayes at a context length, computed once."""
+    def _known_at(self, causal: bool, length: int | None) -> tuple[np.ndarray, np.ndarray | None]:
+        """The labels at a context length, and the predictions of Bayes, computed once."""
         key = causal, -1 if length is None else length
-        if key not in self._bayes:
+        if key not in self._known:
+            seen = self._seen(causal, length)
             try:
-                found = np.asarray(_bayes_predict(self.task, self._seen(causal, length)))
+                bayes = np.asarray(_bayes_predict(self.task, seen))
             except TypeError:  # no posterior is known for this task
-                found = None
-            self._bayes[key] = found
-        return self._bayes[key]
+                bayes = None
+            self._known[key] = np.asarray(seen.y_query), bayes
+        return self._known[key]
 
     def _measure_bayes(self) -> Sampled | None:
         """The smallest loss that any predictor can have, averaged over these contexts."""

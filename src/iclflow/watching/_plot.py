@@ -10,6 +10,7 @@ from ._look import Look
 
 # Estimators that are drawn: those that come nearest at some moment.
 _MOST_CURVES = len(COLOURS)
+_DASHES = ("-", (0, (4, 2)), (0, (1, 1.5)))
 # Distances that are shown.
 _NEAREST, _FARTHEST = 1e-4, 3.0
 
@@ -54,24 +55,29 @@ def _plot_loss(panel: Axes, looks: Sequence[Look], steps: np.ndarray, bayes: flo
     panel.fill_between(steps, values - errors, values + errors, color=COLOURS[0], alpha=0.25, lw=0)
     if bayes is not None:
         panel.axhline(bayes, **LEVEL)
-        panel.annotate("Bayes", (1, bayes), xycoords=("axes fraction", "data"), ha="right",
+        # On the left: there the loss is still far above it.
+        panel.annotate("Bayes", (0.02, bayes), xycoords=("axes fraction", "data"), ha="left",
                        va="bottom", color="0.35")  # fmt: skip
     panel.set_ylabel("loss")
     panel.set_ylim(bottom=0)
 
 
 def _plot_distances(panel: Axes, looks: Sequence[Look], steps: np.ndarray) -> None:
-    for name, colour in zip(shown_estimators(looks), COLOURS):
+    least = 1.0
+    for number, (name, colour) in enumerate(zip(shown_estimators(looks), COLOURS)):
         found = [
             next((each.distance for each in look.distances[0] if each.name == name), np.nan)
             if look.distances
             else np.nan
             for look in looks
         ]
-        panel.plot(steps, found, color=colour, label=name, lw=1.5)
+        # Estimators may coincide: dashes show the one below.
+        dashes = _DASHES[number % len(_DASHES)]
+        panel.plot(steps, found, color=colour, label=name, lw=1.5, ls=dashes)
+        least = min([least, *(each for each in found if each > 0)])
     panel.set_yscale("log")
     # Beyond these nobody can tell, or nothing is alike.
-    panel.set_ylim(_NEAREST, _FARTHEST)
+    panel.set_ylim(max(_NEAREST, least / 2), _FARTHEST)
     panel.set_ylabel("relative distance")
     if panel.lines:
         panel.legend(fontsize=6, loc="upper center", bbox_to_anchor=(0.5, -0.28), ncols=2,

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from ..config import InputError
-from ..files import FolderInUse, folder_lock, read_sealed, seal, write_atomic
+from ..files import FolderInUse, folder_lock, seal, write_atomic
 from ..store import result_folder
+from ._files import ABOUT, LOOKS, PROBLEMS, damage, read_about, read_lines
+from ._follow import read_problems
 from ._look import Look
-
-# What is watched, written once; and one line per look, appended.
-ABOUT, LOOKS = "watch.json", "looks.jsonl"
 
 
 class Record:
@@ -20,13 +19,29 @@ class Record:
 
     A line is appended and synced at each look, so that a process can be killed at any moment. A
     training that resumes from an earlier step takes back the looks from there on.
+
+    **Arguments:**
+
+    - `about`: what is watched: a training that resumes must have the same.
+    - `further`: what readers of the record may like to know; it may differ.
     """
 
-    def __init__(self, folder: Path | None, about: dict[str, Any]):
+    def __init__(
+        self, folder: Path | None, about: dict[str, Any], further: dict[str, Any] | None = None
+    ):
         self.folder, self.looks = folder, []
+        self.problems: dict[int, str] = {}
         self._stack = contextlib.ExitStack()
         if folder is not None:
-            self._open(folder, about)
+            self._open(folder, about, further or {})
+
+    def begin(self, step: int) -> None:
+        """A look at this step begins: problems from there on, of a process before, are taken
+        back."""
+        kept = {at: words for at, words in self.problems.items() if at < step}
+        if len(kept) < len(self.problems):
+            self.problems = kept
+            self._rewrite_problems()
 
     def add(self, look: Look) -> None:
         """Appends a look; looks at the same step or later are taken back first."""
@@ -35,17 +50,32 @@ class Record:
             self.looks = kept
             self._rewrite()
         self.looks.append(look)
-        if self.folder is not None:
-            with open(self.folder / LOOKS, "a", encoding="utf-8") as stream:
-                stream.write(_line(look))
+        self._append(LOOKS, _line(look))
+
+    def complain(self, step: int, sentence: str) -> None:
+        """Notes what could not be measured at a step."""
+        self.problems[step] = sentence
+        self._append(PROBLEMS, _note(step, sentence))
+
+    def _append(self, name: str, line: str) -> None:
+        if self.folder is None:
+            return
+        with open(self.folder / name, "ab") as stream:
+            size = stream.tell()
+            try:
+                stream.write(line.encode())
                 stream.flush()
                 os.fsync(stream.fileno())
+            except OSError:  # half a line would spoil the next one
+                with contextlib.suppress(OSError):
+                    stream.truncate(size)
+                raise
 
     def close(self) -> None:
         """Lets another process use the folder."""
         self._stack.close()
 
-    def _open(self, folder: Path, about: dict[str, Any]) -> None:
+    def _open(self, folder: Path, about: dict[str, Any], further: dict[str, Any]) -> None:
         with result_folder(folder), contextlib.ExitStack() as stack:
             try:
                 stack.enter_context(folder_lock(folder, wait=False))
@@ -61,7 +91,7 @@ class Record:
                     f"`{folder / LOOKS}` is not of iclflow: choose another folder with `out`."
                 )
             else:
-                write_atomic(folder / ABOUT, seal(about))
+                write_atomic(folder / ABOUT, seal(about | further))
             self._stack = stack.pop_all()
 
     def _resume(self, folder: Path, about: dict[str, Any]) -> None:
@@ -73,39 +103,36 @@ class Record:
                 f"`{folder}` holds the record of another training (`{name}` was "
                 f"{before.get(name)!r}, is {about[name]!r}): choose another folder with `out`."
             )
-        self.looks = read_looks(folder)
+        self.looks, self.problems = read_looks(folder), read_problems(folder)
         self._rewrite()
+        if os.path.lexists(folder / PROBLEMS):
+            self._rewrite_problems()
 
     def _rewrite(self) -> None:
         """Writes all looks anew: without a last line that was cut off, or without later looks."""
         if self.folder is not None:
             write_atomic(self.folder / LOOKS, "".join(map(_line, self.looks)))
 
-
-def read_about(folder: Path) -> dict[str, Any]:
-    """What is watched in a folder; an `InputError` if it holds no record."""
-    try:
-        return read_sealed(folder / ABOUT)
-    except OSError as error:
-        raise InputError(f"`{folder}` holds no watched training: {error.strerror}.") from None
-    except ValueError as error:
-        raise InputError(f"`{folder / ABOUT}` {error}: it is damaged.") from None
+    def _rewrite_problems(self) -> None:
+        if self.folder is not None:
+            notes = "".join(_note(*each) for each in self.problems.items())
+            write_atomic(self.folder / PROBLEMS, notes)
 
 
 def read_looks(folder: Path) -> list[Look]:
     """The looks in a folder. A last line that was cut off when the process died is left out."""
-    try:
-        lines = (folder / LOOKS).read_text(encoding="utf-8").split("\n")
-    except FileNotFoundError:
-        return []
     found = []
-    for number, line in enumerate(lines[:-1], 1):  # what follows the last line break is cut off
+    for number, data in enumerate(read_lines(folder), 1):
         try:
-            found.append(Look.from_json(json.loads(line)))
-        except (ValueError, TypeError, KeyError):
-            raise InputError(f"`{folder / LOOKS}`, line {number}: it is damaged.") from None
+            found.append(Look.from_json(data))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise damage(folder / LOOKS, number) from None
     return found
 
 
 def _line(look: Look) -> str:
     return json.dumps(look.as_json(), allow_nan=False) + "\n"
+
+
+def _note(step: int, sentence: str) -> str:
+    return json.dumps([step, sentence]) + "\n"

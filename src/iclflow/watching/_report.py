@@ -20,7 +20,7 @@ def write_report(watch: "Watch", path: Path) -> Path:
     style = files("iclflow.report").joinpath("page.css").read_text(encoding="utf-8")
     parts = [f"<p>{escape(watch)}</p>"]
     if looks:
-        parts += [_picture(watch), "<h2>What it was, and when</h2>", _turns(looks)]
+        parts += [_picture(watch), "<h2>What it was, and when</h2>", _turns(watch.turns())]
         parts += ["<h2>Now</h2>", _table(looks[-1])]
     if watch.problems:
         items = "".join(
@@ -38,21 +38,8 @@ def write_report(watch: "Watch", path: Path) -> Path:
     return path
 
 
-def turns(looks: Sequence[Look], label: int = 0) -> list[Look]:
-    """The looks at which another estimator became the nearest, the first look included."""
-    found: list[Look] = []
-    for look in looks:
-        if look.distances and (not found or _name(look, label) != _name(found[-1], label)):
-            found.append(look)
-    return found
-
-
-def _name(look: Look, label: int) -> tuple[str, bool]:
-    return look.nearest[label].name, look.closeness[label] == "unknown"
-
-
 def _turns(looks: Sequence[Look]) -> str:
-    items = "".join(f"<li>{escape(look)}</li>" for look in turns(looks))
+    items = "".join(f"<li>{escape(look)}</li>" for look in looks)
     return f"<ul>{items}</ul>"
 
 

@@ -8,12 +8,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..analysis import Plateau, plateaus
-from ..errors import InputError, Refusal
+from ..analysis import Plateau
+from ..errors import InputError
 from ..runtime.precision import in_float64
 from ._adapters import Jax, Tensorboard, Torch, adapt
+from ._columns import turns
 from ._evaluation import Evaluation
 from ._look import Look
+from ._plateaus import find_plateaus
 from ._predictions import PredictionError
 from ._record import Record
 from ._schedule import Schedule, choose_schedule
@@ -36,7 +38,7 @@ class Watch:
     **Fields:**
 
     - `looks`: what was measured so far, in the order of steps.
-    - `problems`: what could not be measured, by step.
+    - `problems`: what could not be measured, by step; with `out`, in the record too.
     """
 
     def __init__(
@@ -50,12 +52,11 @@ class Watch:
     ):
         self._evaluation, self._predict = evaluation, predict
         self._schedule, self._record, self._log = schedule, record, log
-        self._strict = strict
-        self.problems: dict[int, str] = {}
+        self._strict, self._said = strict, set[str]()
         self._begun = time.perf_counter()
         # A training that resumes goes on with its clock.
         self._before = record.looks[-1].seconds if record.looks else 0.0
-        self._spent = 0.0
+        self._spent, self._timed = 0.0, 0
         self._recent: collections.deque[float] = collections.deque([0.0], _RECENT)
 
     @property
@@ -77,6 +78,8 @@ class Watch:
         if not (force or self._schedule.is_due(int(step), self._spent, now, max(self._recent))):
             return None
         try:
+            with contextlib.suppress(OSError):  # a full disk: the look itself will say so
+                self._record.begin(int(step))
             return self._look(int(step), now)
         except PredictionError as error:
             if self._strict:
@@ -84,8 +87,15 @@ class Watch:
             self._complain(int(step), str(error))
             return None
         finally:
-            self._recent.append(time.perf_counter() - self._begun - now)
-            self._spent += self._recent[-1]
+            self._note_time(time.perf_counter() - self._begun - now)
+
+    def _note_time(self, seconds: float) -> None:
+        self._spent += seconds
+        # The first look compiles, and those that come are not like it.
+        if self._timed == 1:
+            self._recent.clear()
+        self._timed += 1
+        self._recent.append(seconds)
 
     def _look(self, step: int, now: float) -> Look:
         look = Look.of(step, self._before + now, self._evaluation.measure(self._predict))
@@ -109,9 +119,16 @@ class Watch:
 
     def _complain(self, step: int, sentence: str) -> None:
         # A warning for each kind of problem: one per look would bury everything else.
-        if sentence not in self.problems.values():
+        if sentence not in self._said:
             warnings.warn(f"iclflow, step {step}: {sentence}", stacklevel=4)
-        self.problems[step] = sentence
+            self._said.add(sentence)
+        with contextlib.suppress(OSError):  # a full disk: it is in memory, and was said
+            self._record.complain(step, sentence)
+
+    @property
+    def problems(self) -> dict[int, str]:
+        """What could not be measured, by step."""
+        return dict(self._record.problems)
 
     @property
     def overhead(self) -> float:
@@ -128,11 +145,14 @@ class Watch:
     def plateaus(self) -> tuple[Plateau, ...]:
         """The plateaus of the loss so far."""
         looks = self._record.looks
-        if len(looks) < 2:
-            return ()
-        with contextlib.suppress(Refusal, InputError):
-            return plateaus([look.step for look in looks], [look.loss.value for look in looks])
-        return ()
+        return find_plateaus([look.step for look in looks], [look.loss.value for look in looks])
+
+    def turns(self, label: int = 0) -> list[Look]:
+        """The looks at which another estimator became the nearest to one label."""
+        looks = self._record.looks
+        keys = [(look.nearest[label].name, look.closeness[label] == "unknown")
+                if look.distances else None for look in looks]  # fmt: skip
+        return [looks[place] for place in turns(keys)]
 
     def __str__(self) -> str:
         looks = self._record.looks
@@ -226,7 +246,13 @@ class _WatchFunction:
             "estimators": evaluation.estimators,
             "evaluation": evaluation.hash,
         }
-        record = Record(None if out is None else Path(out), about)
+        bayes = evaluation.bayes_loss
+        further = {
+            "schedule": schedule.words,
+            "steps": steps,
+            "bayes_loss": None if bayes is None else bayes.value,
+        }
+        record = Record(None if out is None else Path(out), about, further)
         return Watch(evaluation, adapt(predict), schedule, record, log, strict)
 
 

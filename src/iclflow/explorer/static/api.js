@@ -6,7 +6,12 @@ let last = 0; // id of the last event seen, so that a new connection misses and 
 let stream = null;
 let creating = null; // the session that is being created
 let reachable = true;
-const hooks = { onEvent: () => {}, onReach: () => {}, onSessionLost: () => {} };
+const hooks = {
+  onEvent: () => {},
+  onReach: () => {},
+  onSessionLost: () => {},
+  address: (used) => `/api/events?session=${used}${last ? `&after=${last}` : ""}`, // of the stream of a session
+};
 
 /** A request that the server refuses: a sentence, the setting that it is about, and the status. */
 export class RequestError extends Error {
@@ -108,8 +113,7 @@ export async function openStream() {
   try {
     if (session === null) await newSession();
     const used = session;
-    const after = last ? `&after=${last}` : "";
-    const answer = await fetch(`/api/events?session=${used}${after}`, { signal: mine.signal });
+    const answer = await fetch(hooks.address(used), { signal: mine.signal });
     if (answer.status === 404) {
       await renewSession(used);
       if (stream === mine) stream = null;

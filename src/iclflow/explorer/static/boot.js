@@ -6,7 +6,7 @@ import { clearRefusals, discardAnswers, drawControls, drawLimits, showRefusal } 
 import { openStored, record, show, startPinned, startRun, watchStream } from "./lifecycle.js";
 import { buildPresets, drawPreset } from "./presets.js";
 import { LIVE } from "./runs.js";
-import { showError } from "./status.js";
+import { showError } from "./notes.js";
 import { openWindow } from "./stored.js";
 
 const PAUSE = 200; // ms without a change before a run starts

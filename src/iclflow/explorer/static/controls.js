@@ -3,7 +3,7 @@ import { app, byId, emit, make } from "./app.js";
 import { post, RequestError } from "./api.js";
 import { fieldFor } from "./fields.js";
 import { SECTIONS, everySetting, exists, kindsOf, valueAt, withValue } from "./schema.js";
-import { showError, showNote } from "./status.js";
+import { showError, showNote } from "./notes.js";
 import { setting, title } from "./text.js";
 
 const main = byId("controls");

@@ -1,34 +1,13 @@
-// The status of the run in words, the buttons that apply, errors, and short notes.
+// The status of the run in words, and the buttons that apply.
 import { app, byId } from "./app.js";
+import { showError } from "./notes.js";
 import { LIVE } from "./runs.js";
 import { number, plural, seconds } from "./text.js";
 
 const spoken = byId("status-words"); // read aloud
 const numbers = byId("status-numbers"); // only seen
-const message = byId("message");
-const note = byId("note");
 const COMPILING =
   "Compiling: the first run of each kind takes a few seconds; the first one on sampled softmax batches, half a minute.";
-let noteTimer = null;
-const problems = new Map(); // errors by owner; the last one is shown
-
-/** Shows the error of an owner, or removes it when the text is empty. */
-export function showError(owner, text) {
-  problems.delete(owner);
-  if (text) problems.set(owner, text);
-  const shown = [...problems.values()].pop() ?? "";
-  if (message.textContent !== shown) message.textContent = shown;
-  message.hidden = !shown;
-}
-
-/** Shows a short note that disappears by itself. */
-export function showNote(text) {
-  note.textContent = text;
-  clearTimeout(noteTimer);
-  noteTimer = setTimeout(() => {
-    note.textContent = "";
-  }, 3000 + 80 * text.length); // as long as reading it takes
-}
 
 function progress(run) {
   const { loss, steps, seconds: spent } = run.progress ?? {};

@@ -1,0 +1,46 @@
+"""The files of a watched training, and what is said when they cannot be read."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ..config import InputError
+from ..files import read_sealed
+
+# What is watched, written once; one line per look, and one per problem, appended.
+ABOUT, LOOKS, PROBLEMS = "watch.json", "looks.jsonl", "problems.jsonl"
+
+
+def is_watched(folder: Path) -> bool:
+    """Whether a folder holds the record of a watched training."""
+    return (folder / ABOUT).is_file()
+
+
+def read_about(folder: Path) -> dict[str, Any]:
+    """What is watched in a folder; an `InputError` if it holds no record."""
+    try:
+        return read_sealed(folder / ABOUT)
+    except OSError as error:
+        raise InputError(f"`{folder}` holds no watched training: {error.strerror}.") from None
+    except ValueError as error:
+        raise InputError(f"`{folder / ABOUT}` {error}: it is damaged.") from None
+
+
+def read_lines(folder: Path) -> Iterator[dict[str, Any]]:
+    """The looks in a folder as plain data. A last line that was cut off when the process died is
+    left out."""
+    try:
+        lines = (folder / LOOKS).read_text(encoding="utf-8").split("\n")
+    except FileNotFoundError:
+        return
+    for number, line in enumerate(lines[:-1], 1):  # what follows the last line break is cut off
+        try:
+            yield json.loads(line)
+        except ValueError:
+            raise damage(folder / LOOKS, number) from None
+
+
+def damage(path: Path, number: int) -> InputError:
+    """That a line of a record cannot be read."""
+    return InputError(f"`{path}`, line {number}: it is damaged.")

@@ -1,0 +1,79 @@
+"""A watched training in words."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ._columns import Columns, turns
+
+# Turns that are listed one by one, the last ones.
+_MOST_TURNS = 8
+
+
+def describe(columns: Columns, label: int = 0) -> list[str]:
+    """What the model is, since when, and what it was before, for one label."""
+    if not len(columns):
+        return []
+    found = [_loss(columns)]
+    if label < len(columns.nearest):
+        found += _algorithm(columns, label)
+    return found
+
+
+def describe_plateaus(plateaus: Sequence[dict[str, Any]]) -> str:
+    """The plateaus of the loss so far, in one sentence."""
+    if not plateaus:
+        return "No plateau of the loss so far."
+    each = ", ".join(
+        f"{number(one['level'])} from step {one['start']:.0f} to {one['end']:.0f}"
+        for one in plateaus
+    )
+    noun = "plateau" if len(plateaus) == 1 else "plateaus"
+    return f"{len(plateaus)} {noun} of the loss so far: {each}."
+
+
+def _loss(columns: Columns) -> str:
+    last = {name: column[-1] for name, column in columns.numbers.items()}
+    words = f"Step {last['step']:.0f}: loss {number(last['loss'])} ± {last['loss_error']:.1g}"
+    if not math.isnan(last["excess"]):
+        words += f", {number(last['excess'])} above Bayes"
+    return f"{words}."
+
+
+def _algorithm(columns: Columns, label: int) -> list[str]:
+    nearest = columns.nearest[label]
+    if nearest[-1] is None:
+        return ["Its predictions are too large to be compared with estimators."]
+    places = turns(nearest)
+    found = [_now(columns, label, places[-1])]
+    before = places[:-1][-_MOST_TURNS:]
+    if before:
+        earlier = len(places) - 1 - len(before)
+        words = f"Before that, after {earlier} others: " if earlier else "Before that: "
+        listed = (_then(columns, label, at) for at in before)
+        found.append(f"{words}{', '.join(listed)}.")
+    return found
+
+
+def _now(columns: Columns, label: int, since: int) -> str:
+    name, away = _nearest(columns, label, len(columns) - 1)
+    end = f"since step {columns.steps[since]:.0f}, now {away} % away."
+    if columns.closeness[label][-1] == "unknown":
+        return f"No known estimator: {name} is the nearest, {end}"
+    return f"Nearest: {name}, {end}"
+
+
+def _then(columns: Columns, label: int, at: int) -> str:
+    name, away = _nearest(columns, label, at)
+    return f"{name} from step {columns.steps[at]:.0f} ({away} % away)"
+
+
+def _nearest(columns: Columns, label: int, at: int) -> tuple[str, str]:
+    """The nearest estimator at a look, and its distance in percent."""
+    name = str(columns.nearest[label][at])
+    return name, number(100 * columns.distances[label][name][at])
+
+
+def number(value: float) -> str:
+    """Three digits."""
+    return f"{value:.3g}"
