@@ -13,8 +13,9 @@ from ..errors import InputError, Refusal
 from ..runtime.precision import in_float64
 from ._adapters import Jax, Tensorboard, Torch, adapt
 from ._evaluation import Evaluation
+from ._heads import Heads, LayerLook, ReadCircuits, as_reader, look_at_heads
 from ._look import Look
-from ._predictions import PredictionError
+from ._predictions import PredictionError, double
 from ._record import Record
 from ._schedule import Schedule, choose_schedule
 from ._task import as_task
@@ -47,7 +48,9 @@ class Watch:
         record: Record,
         log: Log | None = None,
         strict: bool = False,
+        circuits: ReadCircuits | None = None,
     ):
+        self._circuits = circuits
         self._evaluation, self._predict = evaluation, predict
         self._schedule, self._record, self._log = schedule, record, log
         self._strict = strict
@@ -88,7 +91,8 @@ class Watch:
             self._spent += self._recent[-1]
 
     def _look(self, step: int, now: float) -> Look:
-        look = Look.of(step, self._before + now, self._evaluation.measure(self._predict))
+        measured = self._evaluation.measure(self._predict)
+        look = Look.of(step, self._before + now, measured, self._read_heads(step))
         try:
             self._record.add(look)
         except (OSError, ValueError) as error:  # a full disk; a number that JSON cannot hold
@@ -106,6 +110,18 @@ class Watch:
                 words = " ".join(str(error).split())[:200]
                 self._complain(step, f"`log` raised {type(error).__name__}: {words}.")
         return look
+
+    def _read_heads(self, step: int) -> tuple[LayerLook, ...] | None:
+        if self._circuits is None:
+            return None
+        try:
+            return look_at_heads(self._circuits, self._evaluation.task)
+        except Exception as error:  # weights that are not finite, a reader of somebody else
+            if self._strict:
+                raise
+            words = " ".join(str(error).split())[:300].rstrip(".")
+            self._complain(step, f"The heads could not be read: {words}.")
+            return None
 
     def _complain(self, step: int, sentence: str) -> None:
         # A warning for each kind of problem: one per look would bury everything else.
@@ -170,6 +186,7 @@ class _WatchFunction:
     torch = Torch
     jax = Jax
     tensorboard = Tensorboard
+    heads = Heads
 
     def __call__(
         self,
@@ -188,6 +205,7 @@ class _WatchFunction:
         log: Log | None = None,
         strict: bool = False,
         dtype: str = "float32",
+        circuits: Any = None,
     ) -> Watch:
         """Watches a model while it trains: `watch = icl.watch(task, model)`, then `watch(step)`.
 
@@ -210,11 +228,20 @@ class _WatchFunction:
         - `log`: called with the numbers of a look by name and `step=`, such as `wandb.log`.
         - `strict`: raise what goes wrong with `predict` and `log`, instead of warning of it.
         - `dtype`: of the arrays that `predict` gets.
+        - `circuits`: how heads are read: a module of PyTorch whose layers of attention have known
+          names, `icl.watch.heads(module, …)`, or a function that returns what such a module would
+          be read as: an attention model of iclflow, tensors by name, or the key-query and the
+          output-value circuits (kq, ov) of the heads.
         """
         if dtype not in ("float32", "float64"):
             raise InputError("dtype", dtype, "must be float32 or float64")
         schedule = choose_schedule(every, looks, steps, budget)
         known = as_task(task)
+        reader = as_reader(circuits)
+        with in_float64():
+            exact = double(known)
+        if reader is not None:  # what cannot be read is refused before the training begins
+            look_at_heads(reader, exact)
         with in_float64():
             evaluation = Evaluation(known, count, seed, lengths, pretraining, dtype)
         about = {
@@ -227,7 +254,7 @@ class _WatchFunction:
             "evaluation": evaluation.hash,
         }
         record = Record(None if out is None else Path(out), about)
-        return Watch(evaluation, adapt(predict), schedule, record, log, strict)
+        return Watch(evaluation, adapt(predict), schedule, record, log, strict, reader)
 
 
 watch = _WatchFunction()
