@@ -18,10 +18,12 @@ def plot_heads(panels: Sequence[Axes], looks: Sequence[Look], label: int = 0) ->
     read = [look for look in looks if look.layers]
     steps = [look.step for look in read]
     measures = {"ω": lambda h: h.omega, "μ": lambda h: h.mu, "μω": lambda h: h.mu * h.omega}
-    for place, colour in zip(strongest_heads(read, label), COLOURS):
+    for number, (place, colour) in enumerate(zip(strongest_heads(read, label), COLOURS)):
         heads = [_head(look, place, label) for look in read]
         for panel, measure in zip(panels, measures.values()):
-            panel.plot(steps, [measure(head) for head in heads], color=colour, lw=1.5,
+            # Two heads of a pair may add the same: both are seen.
+            dashes = "-" if number % 2 == 0 else (0, (4, 2))
+            panel.plot(steps, [measure(head) for head in heads], color=colour, lw=1.5, ls=dashes,
                        label=_name(read[-1], place))  # fmt: skip
     for panel, name in zip(panels, measures):
         panel.axhline(0, **LEVEL)
