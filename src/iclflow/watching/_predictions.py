@@ -52,7 +52,9 @@ def to_numpy(raw: Any) -> np.ndarray:
     """An array of any library as NumPy's float64; tensors are copied from their device."""
     try:
         if hasattr(raw, "detach"):  # a tensor of PyTorch, of any device and kind of number
-            raw = raw.detach().cpu().double().numpy()
+            raw = raw.detach().cpu()
+            # NumPy knows no bfloat16. Complex numbers would lose a part without a word.
+            raw = raw.numpy() if raw.is_complex() else raw.double().numpy()
         array = np.asarray(raw)
         if array.dtype.kind not in "fiub":
             raise TypeError(f"numbers of the kind {array.dtype}")
