@@ -101,6 +101,15 @@ def read_layers(
     return tuple(layers)
 
 
+def is_whole(tensors: Mapping[str, Any], name: str) -> bool:
+    """Whether a state dict is one layer that reads tokens itself, and so a model of its own."""
+    first, *others = find_layers(tensors, name)
+    own = first.projections
+    other_layout = own.heads is not None or own.tensor.endswith("c_attn.weight")
+    biased = any(np.any(np.asarray(tensors[bias])) for bias in own.biases)
+    return not (others or other_layout or biased)
+
+
 def _score_factor(settings: Mapping[str, Any], width: int, index: int) -> float:
     """What scores are multiplied by, beside 1/√width."""
     factor = 1.0

@@ -113,7 +113,7 @@ def inspect(
         # Scores are divided by the square root of the width of a head, where it has one.
         "width": getattr(getattr(model, "circuits", None), "width", None),
         "roles": None if task is None else roles(model, task),
-        "labels": [_describe_heads(model, task, label) for label in range(model.labels)],
+        "labels": [describe_heads(model, task, label) for label in range(model.labels)],
     }
     if not one_layer:
         found["missing"] = (
@@ -161,7 +161,7 @@ def _check_memory(model: AbstractModel, task: AbstractTask, sequences: int) -> N
         raise InputError(name, value, allowed, "is too large")
 
 
-def _describe_heads(
+def describe_heads(
     model: Any, task: AbstractTask | None, label: int, whole: bool = True
 ) -> dict[str, Any]:
     """Measures the heads for one label."""
