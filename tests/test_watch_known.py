@@ -9,6 +9,8 @@ import pytest
 import iclflow as icl
 
 torch = pytest.importorskip("torch")
+# `make test` does without PyTorch, also where it is installed.
+pytestmark = pytest.mark.slow
 
 # Sequences that the watch draws, and sequences from which the exact distances are estimated: their
 # standard error is 3.5 times smaller. With fewer the error of a distance is itself too uncertain for
@@ -204,7 +206,6 @@ def test_the_algorithm_of_a_model_is_named_and_its_distances_are_exact():
     assert np.max(np.abs(check([0]))) < 4
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_the_algorithm_is_named_in_a_hundred_tasks_of_many_sizes():
     deviations = check(range(1, 101))

@@ -11,6 +11,8 @@ from iclflow.checkpoints import to_state_dict
 from test_docs import blocks
 
 torch = pytest.importorskip("torch")
+# `make test` does without PyTorch, also where it is installed.
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +124,6 @@ def written_out(heads, width, inputs=5):
     return space["Attention"](inputs, heads, width)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_our_own_layer_in_pytorch_has_the_numbers_of_our_own_run():
     run = icl.run("softmax/adam")
