@@ -12,6 +12,7 @@ from ..analysis import Plateau, plateaus
 from ..errors import InputError, Refusal
 from ..runtime.precision import in_float64
 from ._adapters import Jax, Tensorboard, Torch, adapt
+from ._callbacks import huggingface, lightning
 from ._evaluation import Evaluation
 from ._heads import Heads, LayerLook, ReadCircuits, as_reader, look_at_heads
 from ._look import Look
@@ -187,6 +188,8 @@ class _WatchFunction:
     jax = Jax
     tensorboard = Tensorboard
     heads = Heads
+    huggingface = staticmethod(huggingface)
+    lightning = staticmethod(lightning)
 
     def __call__(
         self,
