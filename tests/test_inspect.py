@@ -271,7 +271,7 @@ def test_inspect_refuses_tasks_that_do_not_fit(tmp_path, capsys):
         assert code == 2 and words in err
 
 
-# Several checkpoints, and models of several layers -------------------------------------------------
+# Several checkpoints, and models of several layers ------------------------------------------------
 
 
 def three_checkpoints(folder):
@@ -349,7 +349,10 @@ def test_folders_without_an_order_are_refused(tmp_path, capsys, names, manifest,
 
 def test_inspect_shows_the_heads_of_every_layer(tmp_path, capsys):
     rng, path = np.random.default_rng(0), tmp_path / "model.safetensors"
-    tensors = {"read_in.weight": rng.normal(size=(4, 6)), "read_out.weight": rng.normal(size=(1, 4))}
+    tensors = {
+        "read_in.weight": rng.normal(size=(4, 6)),
+        "read_out.weight": rng.normal(size=(1, 4)),
+    }
     for layer in range(2):
         tensors[f"h.{layer}.attn.c_attn.weight"] = rng.normal(size=(4, 12))
         tensors[f"h.{layer}.attn.c_proj.weight"] = rng.normal(size=(4, 4))

@@ -189,7 +189,9 @@ def test_circuits_become_the_attention_that_has_them(rng):
         (lambda t: None, {"heads": 4}, "`heads` = 4"),
         (lambda t: None, {"read_in": ReadIn("nowhere", "out")}, "`unembed` = 'out'.* has the mat"),
         (
-            lambda t: t.update({"a.in.weight": np.ones((OUTER, 5)), "b.in.weight": np.ones((6, 5))}),
+            lambda t: t.update(
+                {"a.in.weight": np.ones((OUTER, 5)), "b.in.weight": np.ones((6, 5))}
+            ),
             {"read_in": ReadIn("in", np.ones((1, OUTER)))},
             "`embed` = 'in' may be a.in.weight or b.in.weight",
         ),

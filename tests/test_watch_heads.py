@@ -7,7 +7,7 @@ import iclflow as icl
 from iclflow.analysis import patterns, roles
 from iclflow.errors import InputError
 from iclflow.watching import read_looks
-from state_dicts import stacked
+from state_dicts import MU, OMEGA, stacked
 
 DIM, CONTEXT = 5, 12
 
@@ -119,3 +119,75 @@ def test_heads_that_cannot_be_read_do_not_stop_the_look(task):
 def test_what_cannot_be_read_is_refused_before_the_training(task, circuits, words):
     with pytest.raises(InputError, match=words):
         watch(task, circuits)
+
+
+# Claims -------------------------------------------------------------------------------------------
+
+LIKE = {
+    "name": "theirs",
+    "task": {
+        "kind": "linear_regression",
+        "eigenvalues": [1.0] * DIM,
+        "prior_variance": 1 / DIM,
+        "context": 40,
+        "noise": 0.1,
+    },
+    "model": {"kind": "factored", "heads": 2},
+    "risk": {"kind": "sampled", "batch": 64},
+    "flow": {"kind": "adam", "learning_rate": 0.01, "steps": 10},
+}
+
+
+@pytest.fixture(scope="module")
+def like_task():
+    prior = np.eye(DIM) / DIM
+    return icl.LinearRegression([1.0] * DIM, 40, noise=0.1, prior_covariance=prior)
+
+
+def test_claims_are_checked_on_a_training_that_a_config_describes(like_task, tmp_path):
+    state = {"mu": (0.1, -0.1)}
+    tensors = lambda: stacked((0.13, -0.13), state["mu"])
+    reader = icl.watch.heads(tensors, 2)
+    watched = watch(like_task, reader, strict=True, like=LIKE)
+    for step, mu in enumerate((0.1, 1.0, 3.45)):
+        state["mu"] = (mu, -mu)
+        watched(step)
+    found = {each.id: each for each in watched.claims()}
+    zero_sum = found["softmax/zero-sum-ov"]
+    assert zero_sum.outcome is not None and zero_sum.outcome.verdict == "holds"
+    assert "is about merged attention" in found["linear/single-drop"].reason
+    # Heads that do not sum to zero.
+    state["mu"] = (3.8, -3.1)
+    watched(3)
+    found = {each.id: each for each in watched.claims()}
+    assert found["softmax/zero-sum-ov"].outcome.verdict == "fails"
+    page = watched.report(tmp_path / "page.html").read_text()
+    assert "Claims on such a training" in page and "fails: softmax/zero-sum-ov" in page
+
+
+def test_claims_need_all_weights_of_a_training(like_task, tmp_path):
+    reader = icl.watch.heads(stacked(OMEGA[:2], MU[:2]), 2)
+    for first in (0, 2):
+        with watch(like_task, reader, strict=True, like=LIKE, out=tmp_path / "run") as watched:
+            watched(first)
+            watched(first + 1)
+            found = {each.id: each for each in watched.claims()}
+            missing = "needs the weights" in found["softmax/zero-sum-ov"].reason
+            assert missing == (first > 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"like": None}, "`like` is missing"),
+        ({"circuits": None}, "`like` needs `circuits=`"),
+        ({"like": LIKE | {"model": {"kind": "factored", "heads": 3}}}, "with 3 heads"),
+        ({"like": LIKE | {"task": LIKE["task"] | {"noise": 0.2}}}, "another task"),
+        ({"like": 3}, "`like` = 3: must be a config"),
+    ],
+)
+def test_a_config_that_does_not_describe_the_training_is_refused(like_task, change, words):
+    reader = icl.watch.heads(stacked(OMEGA[:2], MU[:2]), 2)
+    options = {"circuits": reader, "like": LIKE} | change
+    with pytest.raises(InputError, match=words):
+        icl.watch(like_task, zero, every=1, count=50, **options).claims()

@@ -1,5 +1,5 @@
-"""Models in PyTorch whose algorithm is known, because their weights were set by hand: each is named,
-and its distances from the others are the exact ones. Skipped where PyTorch is not installed."""
+"""Models in PyTorch whose algorithm is known, because their weights were set by hand: each is
+named, and its distances from the others are the exact ones. Skipped where there is no PyTorch."""
 
 import dataclasses
 
@@ -13,8 +13,8 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.slow
 
 # Sequences that the watch draws, and sequences from which the exact distances are estimated: their
-# standard error is 3.5 times smaller. With fewer the error of a distance is itself too uncertain for
-# a bar of four: at 1000, one in 3030 distances of these tasks was 4.2 standard errors away.
+# standard error is 3.5 times smaller. With fewer the error of a distance is itself too uncertain
+# for a bar of four: at 1000, one in 3030 distances of these tasks was 4.2 standard errors away.
 COUNT, EXACT = 4000, 50_000
 # Of the sizes of tasks; each new one is compiled once.
 DIMS, PAIRS_PER_INPUT = (3, 4, 5), (2, 4)
@@ -195,7 +195,9 @@ def check(seeds):
     deviations = []
     for seed in seeds:
         names, found = compare(seed)
-        assert {name: nearest for name, (nearest, _) in names.items()} == {n: n for n in names}, seed
+        assert {name: nearest for name, (nearest, _) in names.items()} == {n: n for n in names}, (
+            seed
+        )
         # The exact distance from its own algorithm is 0; this is what float32 leaves.
         assert max(distance for _, distance in names.values()) < 1e-5, (seed, names)
         deviations += found

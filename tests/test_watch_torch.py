@@ -151,7 +151,9 @@ def test_our_own_layer_in_pytorch_has_the_numbers_of_our_own_run():
         assert look.nearest[0].name == expected.nearest[0].name
         assert look.layers[0].roles == expected.layers[0].roles == roles(model, task)
         for here, there in zip(look.layers[0].labels[0].heads, expected.layers[0].labels[0].heads):
-            assert (here.omega, here.mu) == pytest.approx((there.omega, there.mu), rel=1e-4, abs=1e-6)
+            assert (here.omega, here.mu) == pytest.approx(
+                (there.omega, there.mu), rel=1e-4, abs=1e-6
+            )
     assert set(look.layers[0].roles) == {"positive", "negative"}
 
 

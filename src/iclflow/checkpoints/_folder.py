@@ -52,8 +52,8 @@ def list_checkpoints(folder: Path | str) -> Checkpoints:
     if not found:
         raise FileError(
             f"`{folder}` holds neither a run nor checkpoints: must have files of weights "
-            f"({', '.join(_SUFFIXES)}) with the step in their names, or a `{MANIFEST}` with the step "
-            "of each."
+            f"({', '.join(_SUFFIXES)}) with the step in their names, or a `{MANIFEST}` with the "
+            "step of each."
         )
     found.sort()
     twice = [a for a, b in zip(found, found[1:]) if a.step == b.step]

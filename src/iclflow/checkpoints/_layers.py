@@ -143,9 +143,7 @@ def _from_tokens(
     return own._replace(q=q, k=k, v=v, o=(unembed @ own.o)[-read:])
 
 
-def _embedding(
-    tensors: Mapping[str, Any], labels: int, read_in: ReadIn, name: str
-) -> np.ndarray:
+def _embedding(tensors: Mapping[str, Any], labels: int, read_in: ReadIn, name: str) -> np.ndarray:
     """(d, T): where each entry of a token (x; y) goes."""
     embed = _matrix(read_in.embed, "embed", tensors, name).astype(float)
     # Of interleaved tokens, labels are the first entries of their own tokens.
@@ -161,9 +159,7 @@ def _matrix(given: Any, field: str, tensors: Mapping[str, Any], name: str) -> np
     if len(found) != 1:
         matrices = ", ".join(key for key in tensors if len(tensors[key].shape) == 2)
         problem = "is not in the weights" if not found else f"may be {' or '.join(found)}"
-        raise InputError(
-            field, given, f"`{name}` has the matrices {matrices or 'none'}", problem
-        )
+        raise InputError(field, given, f"`{name}` has the matrices {matrices or 'none'}", problem)
     return matrix_of(tensors, found[0], name)
 
 
@@ -176,8 +172,8 @@ def _check_sizes(embed: np.ndarray, unembed: np.ndarray, own: Projections, name:
     if sizes != (own.q.shape[1], len(own.o)):
         raise FileError(
             f"`{own.tensor}` of `{name}` reads {own.q.shape[1]} entries and its layer writes "
-            f"{len(own.o)}: `embed`, of shape {embed.shape}, must have as many rows, and `unembed`, "
-            f"of shape {unembed.shape}, as many columns."
+            f"{len(own.o)}: `embed`, of shape {embed.shape}, must have as many rows, and "
+            f"`unembed`, of shape {unembed.shape}, as many columns."
         )
 
 
@@ -208,8 +204,8 @@ def from_circuits(kq: np.ndarray, ov: np.ndarray) -> Attention:
     labels, tokens = ov.shape[-2:] if ov.ndim == 3 else (0, 0)
     if kq.ndim != 3 or kq.shape != (len(ov), tokens, tokens - labels) or labels == 0:
         raise InputError(
-            f"`kq` has the shape {kq.shape} and `ov` {ov.shape}: must be (heads, T, D) and (heads, I, "
-            "T), for tokens of T = D + I entries."
+            f"`kq` has the shape {kq.shape} and `ov` {ov.shape}: must be (heads, T, D) and (heads, "
+            "I, T), for tokens of T = D + I entries."
         )
     check = {"kq": kq, "ov": ov}
     kq, ov = (matrix_of(check, name, "circuits", axes=3) for name in check)

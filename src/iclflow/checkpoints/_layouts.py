@@ -1,7 +1,8 @@
 """The layers of attention in a state dict of a whole model, by the names of several libraries.
 
 Shapes are those of the libraries themselves: `torch.nn.Linear` keeps outputs × inputs, the `Conv1D`
-of GPT-2 in `transformers` inputs × outputs, `HookedTransformer` one (inputs, width) matrix per head.
+of GPT-2 in `transformers` inputs × outputs, `HookedTransformer` one (inputs, width) matrix for
+each head.
 """
 
 import re
@@ -55,9 +56,9 @@ def find_layers(tensors: Tensors, name: str) -> list[Found]:
     if not found:
         held = ", ".join(sorted(tensors)[:6]) or "nothing"
         raise FileError(
-            f"`{name}` has no layer of attention with known names: must have q_proj, k_proj, v_proj "
-            "and o_proj, those of `torch.nn.MultiheadAttention`, of GPT-2 (c_attn, c_proj) or of "
-            f"`HookedTransformer` (W_Q, W_K, W_V, W_O). It holds {held}."
+            f"`{name}` has no layer of attention with known names: must have q_proj, k_proj, "
+            "v_proj and o_proj, those of `torch.nn.MultiheadAttention`, of GPT-2 (c_attn, c_proj) "
+            f"or of `HookedTransformer` (W_Q, W_K, W_V, W_O). It holds {held}."
         )
     ordered = sorted(found, key=lambda each: _numbers(each.prefix))
     return [_with_norms(tensors, each, name) for each in ordered]
@@ -99,8 +100,8 @@ def _find_hooked(tensors: Tensors, name: str) -> Iterator[Projections]:
         if not k.shape == v.shape == q.shape or o.shape[:2] != (heads, width):
             shapes = ", ".join(str(part.shape) for part in (q, k, v, o))
             raise FileError(
-                f"`{names[0]}` and its fellows in `{name}` have the shapes {shapes}: must be (heads, "
-                "d, width), and (heads, width, d) for W_O."
+                f"`{names[0]}` and its fellows in `{name}` have the shapes {shapes}: must be "
+                "(heads, d, width), and (heads, width, d) for W_O."
             )
         stack = lambda part: part.swapaxes(1, 2).reshape(heads * width, outer)
         biases = tuple(b for letter in "QKVO" if (b := f"{prefix}b_{letter}") in tensors)

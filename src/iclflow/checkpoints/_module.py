@@ -35,8 +35,8 @@ class Weights(Mapping[str, Any]):
             self._tensors, self.settings = source.state_dict(), _settings_of(source)
         else:
             raise InputError(
-                f"The weights are a {type(source).__name__}: must be a module of PyTorch, or tensors "
-                "by name."
+                f"The weights are a {type(source).__name__}: must be a module of PyTorch, or "
+                "tensors by name."
             )
 
     def __iter__(self) -> Iterator[str]:

@@ -136,9 +136,7 @@ def _part(matrix: np.ndarray, index: int, place: tuple[str, str], name: str) -> 
     return np.split(matrix, 3)[index]
 
 
-def matrix_of(
-    tensors: Mapping[str, Any], key: str, name: str, axes: int = 2
-) -> np.ndarray:
+def matrix_of(tensors: Mapping[str, Any], key: str, name: str, axes: int = 2) -> np.ndarray:
     """One tensor with so many axes, of finite numbers."""
     matrix = np.asarray(tensors[key])
     what = {1: "a vector", 2: "a matrix", 3: "one matrix for each head"}[axes]

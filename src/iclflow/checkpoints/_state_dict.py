@@ -49,8 +49,8 @@ def to_state_dict(model: Attention[Factored], prefix: str = "") -> dict[str, np.
         raise InputError(
             "model",
             model,
-            "must be softmax attention with `Factored` circuits, in which the query does not attend "
-            "to itself",
+            "must be softmax attention with `Factored` circuits, in which the query does not "
+            "attend to itself",
         )
     whole = circuits.embed()
     stack = lambda part: np.asarray(part).reshape(-1, part.shape[-1])

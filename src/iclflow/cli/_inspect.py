@@ -109,9 +109,9 @@ def _parser() -> Parser:
     )
     parser.flag(
         "file",
-        "the folder of a run, a model file of iclflow, a PyTorch state dict (.safetensors, .pth) with "
-        "q_proj, k_proj, v_proj and o_proj, or of MultiheadAttention, GPT-2 or HookedTransformer; or "
-        "a folder of such files, with the step in their names",
+        "the folder of a run, a model file of iclflow, a PyTorch state dict (.safetensors, .pth) "
+        "with q_proj, k_proj, v_proj and o_proj, or of MultiheadAttention, GPT-2 or "
+        "HookedTransformer; or a folder of such files, with the step in their names",
         "FILE|DIR",
     )
     words = "number of heads of a state dict; required unless the file states it"

@@ -18,5 +18,6 @@ from ._run import Run as Run
 from ._run import run as run
 from ._summary import Summary as Summary
 from ._summary import summarise as summarise
+from ._train import as_run as as_run
 from ._train import save_points as save_points
 from ._train import train as train

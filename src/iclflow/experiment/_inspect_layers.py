@@ -1,4 +1,4 @@
-"""Inspects layers of a model that is known by its weights alone, and checkpoints of one training."""
+"""Inspects layers whose weights alone are known, and the checkpoints of one training."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -35,7 +35,8 @@ def inspect_layers(layers: tuple[Layer, ...], task: AbstractTask | None) -> dict
             for name, model, missing in layers
         ],
         "missing": "weights alone do not say how the model is called: it has heads here, but no "
-        "loss and no algorithm" + (f"; not part of them: {', '.join(left_out)}" if left_out else ""),
+        "loss and no algorithm"
+        + (f"; not part of them: {', '.join(left_out)}" if left_out else ""),
     }
 
 
@@ -47,8 +48,8 @@ def inspect_file(
     settings: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> tuple[dict[str, Any], Any, AbstractTask | None]:
-    """What is in a file, or in the folder of a run, with the SHA-256 of its weights; the model (None
-    if it has several layers) and the task that it was judged on.
+    """What is in a file, or in the folder of a run, with the SHA-256 of its weights; the model
+    (None if its layers alone are known) and the task that it was judged on.
 
     **Arguments:**
 

@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ..analysis import Patterns, has_circuits, named_patterns
 from ..analysis import Head as HeadPattern
+from ..analysis import Patterns, has_circuits, named_patterns
 from ..checkpoints import Layer, ReadIn, Weights, from_circuits, read_layers
 from ..errors import InputError
 from ..models import AbstractModel
@@ -16,8 +16,8 @@ from ._predictions import double, to_numpy
 # The heads of each layer, as they are now; called with the number of labels.
 ReadCircuits = Callable[[int], tuple[Layer, ...]]
 _WHAT = (
-    "must be a module of PyTorch, `icl.watch.heads(…)`, or a function without arguments that returns "
-    "an attention model of iclflow, tensors by name, or the circuits (kq, ov)"
+    "must be a module of PyTorch, `icl.watch.heads(…)`, or a function without arguments that "
+    "returns an attention model of iclflow, tensors by name, or the circuits (kq, ov)"
 )
 
 
@@ -111,19 +111,25 @@ def as_reader(circuits: Any) -> ReadCircuits | None:
     return lambda labels: _read(circuits(), labels)
 
 
-def look_at_heads(read: ReadCircuits, task: AbstractTask) -> tuple[LayerLook, ...]:
-    """What the heads do now, on a task in float64."""
-    layers = read(task.labels)
+def look_at_heads(layers: tuple[Layer, ...], task: AbstractTask) -> tuple[LayerLook, ...]:
+    """What the heads of these layers do, on a task in float64."""
     with in_float64():
         return tuple(_look_at_layers(layers, task))
 
 
 def _look_at_layers(layers: tuple[Layer, ...], task: AbstractTask) -> Iterator[LayerLook]:
-    whole = len(layers) == 1 and not layers[0].left_out
+    whole = whole_model(layers)
     for name, model, left_out in layers:
-        found = [named_patterns(model, task, label, whole) for label in range(model.labels)]
+        found = [
+            named_patterns(model, task, label, whole is not None) for label in range(model.labels)
+        ]
         roles = _over_labels([names for _, names in found])
         yield LayerLook(name, roles, tuple(measured for measured, _ in found), left_out)
+
+
+def whole_model(layers: tuple[Layer, ...]) -> AbstractModel | None:
+    """The model that the heads are all of; None if there is more to it."""
+    return layers[0].model if len(layers) == 1 and not layers[0].left_out else None
 
 
 def _over_labels(names: list[tuple[str, ...]]) -> tuple[str, ...]:
@@ -135,7 +141,8 @@ def _read(found: Any, labels: int) -> tuple[Layer, ...]:
     """The layers in what a function of somebody else returned."""
     if isinstance(found, AbstractModel) and has_circuits(found):
         with in_float64():
-            return (Layer("attention", double(found), ()),)
+            model: Any = double(found)
+        return (Layer("attention", model, ()),)
     if _is_weights(found):
         return Heads(found)(labels)
     if isinstance(found, tuple) and found and all(isinstance(each, Layer) for each in found):

@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from ..analysis import Head
 from ..drawing import Axes
 from ..drawing.style import COLOURS, LEVEL

@@ -23,6 +23,9 @@ def write_report(watch: "Watch", path: Path) -> Path:
     if looks:
         parts += [_picture(watch), "<h2>What it was, and when</h2>", _turns(looks)]
         parts += ["<h2>Now</h2>", _table(looks[-1]), heads_section(looks)]
+    if watch.judged and looks:
+        items = "".join(f"<li>{escape(each)}</li>" for each in watch.claims())
+        parts += [f"<h2>Claims on such a training</h2><ul>{items}</ul>"]
     if watch.problems:
         items = "".join(
             f"<li>step {step}: {escape(words)}</li>" for step, words in watch.problems.items()

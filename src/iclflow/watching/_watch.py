@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..analysis import Plateau, plateaus
+from ..checkpoints import Layer
 from ..errors import InputError, Refusal
 from ..runtime.precision import in_float64
+from ..tasks import AbstractTask
 from ._adapters import Jax, Tensorboard, Torch, adapt
 from ._callbacks import huggingface, lightning
+from ._claims import ClaimOnWatch, Likeness
 from ._evaluation import Evaluation
-from ._heads import Heads, LayerLook, ReadCircuits, as_reader, look_at_heads
+from ._heads import Heads, LayerLook, ReadCircuits, as_reader, look_at_heads, whole_model
 from ._look import Look
 from ._predictions import PredictionError, double
 from ._record import Record
@@ -50,8 +53,9 @@ class Watch:
         log: Log | None = None,
         strict: bool = False,
         circuits: ReadCircuits | None = None,
+        like: Likeness | None = None,
     ):
-        self._circuits = circuits
+        self._circuits, self._like = circuits, like
         self._evaluation, self._predict = evaluation, predict
         self._schedule, self._record, self._log = schedule, record, log
         self._strict = strict
@@ -116,7 +120,12 @@ class Watch:
         if self._circuits is None:
             return None
         try:
-            return look_at_heads(self._circuits, self._evaluation.task)
+            layers = self._circuits(self._evaluation.task.labels)
+            found = look_at_heads(layers, self._evaluation.task)
+            model = whole_model(layers)
+            if self._like is not None and model is not None:
+                self._like.keep(step, model)
+            return found
         except Exception as error:  # weights that are not finite, a reader of somebody else
             if self._strict:
                 raise
@@ -150,6 +159,25 @@ class Watch:
         with contextlib.suppress(Refusal, InputError):
             return plateaus([look.step for look in looks], [look.loss.value for look in looks])
         return ()
+
+    def claims(self) -> tuple[ClaimOnWatch, ...]:
+        """What every claim on single runs says of this training, or why it is not about it.
+
+        It needs `like=`, a config of ours that describes this training, and `circuits=`.
+        """
+        if self._like is None:
+            raise InputError(
+                "like",
+                problem="is missing",
+                allowed="claims are about runs of known task, model and flow: give `like=`, a "
+                "config of iclflow that describes this training, and `circuits=`",
+            )
+        return self._like.claims(self.looks)
+
+    @property
+    def judged(self) -> bool:
+        """Whether claims are checked on this training."""
+        return self._like is not None
 
     def __str__(self) -> str:
         looks = self._record.looks
@@ -209,6 +237,7 @@ class _WatchFunction:
         strict: bool = False,
         dtype: str = "float32",
         circuits: Any = None,
+        like: Any = None,
     ) -> Watch:
         """Watches a model while it trains: `watch = icl.watch(task, model)`, then `watch(step)`.
 
@@ -235,6 +264,8 @@ class _WatchFunction:
           names, `icl.watch.heads(module, …)`, or a function that returns what such a module would
           be read as: an attention model of iclflow, tensors by name, or the key-query and the
           output-value circuits (kq, ov) of the heads.
+        - `like`: a config of iclflow, its file, or the name of a study, that describes this
+          training: task, attention, flow. `claims()` then checks what is claimed of such runs.
         """
         if dtype not in ("float32", "float64"):
             raise InputError("dtype", dtype, "must be float32 or float64")
@@ -243,8 +274,11 @@ class _WatchFunction:
         reader = as_reader(circuits)
         with in_float64():
             exact = double(known)
+        layers: tuple[Layer, ...] = ()
         if reader is not None:  # what cannot be read is refused before the training begins
-            look_at_heads(reader, exact)
+            layers = reader(exact.labels)
+            look_at_heads(layers, exact)
+        likeness = None if like is None else _describe(like, exact, layers)
         with in_float64():
             evaluation = Evaluation(known, count, seed, lengths, pretraining, dtype)
         about = {
@@ -257,7 +291,21 @@ class _WatchFunction:
             "evaluation": evaluation.hash,
         }
         record = Record(None if out is None else Path(out), about)
-        return Watch(evaluation, adapt(predict), schedule, record, log, strict, reader)
+        return Watch(evaluation, adapt(predict), schedule, record, log, strict, reader, likeness)
+
+
+def _describe(like: Any, task: AbstractTask, layers: tuple[Layer, ...]) -> Likeness:
+    """The config that describes a training, if its weights are read whole."""
+    model = whole_model(layers) if layers else None
+    if model is None:
+        left_out = ", ".join(words for layer in layers for words in layer.left_out)
+        raise InputError(
+            "`like` needs `circuits=` that read one layer of attention which is the whole model"
+            + (f": left out are {left_out}." if left_out else ".")
+        )
+    found = Likeness(like, task)
+    found.check(model)
+    return found
 
 
 watch = _WatchFunction()
