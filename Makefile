@@ -11,6 +11,7 @@ BIN := $(VENV)/bin
 # Written last by tools/venv.py, so that a second call installs nothing.
 TEST_READY := $(VENV)/.ready-test
 DEV_READY := $(VENV)/.ready-dev
+SLOW_READY := $(VENV)/.ready-slow
 # The pyright wheel brings its own pyright; this keeps it from looking for a newer one.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 # Tests check every annotated shape and type as they run; a whole number passes for a `float`.
@@ -33,7 +34,8 @@ test: $(TEST_READY) ## run the tests but for the slow ones (ARGS='-k staircase' 
 	@$(BIN)/python -m pytest '$(TYPES)' -m 'not slow and not timed' $(ARGS)
 
 # Tests of wall-clock times come last, one at a time: beside others they would measure the others.
-test-slow: $(TEST_READY) ## run the slow tests: longer runs, every preset, wall-clock times
+# With the libraries that trainings are written in, which the quick tests do without.
+test-slow: $(SLOW_READY) ## run the slow tests: longer runs, every preset, wall-clock times
 	@$(PYTHON) tools/browser.py $(BROWSER)
 	@$(BIN)/python -m pytest '$(TYPES)' -m 'slow and not timed' $(ARGS) || [ $$? = $(NONE_SELECTED) ]
 	@$(BIN)/python -m pytest '$(TYPES)' -m timed -n 0 $(ARGS) || [ $$? = $(NONE_SELECTED) ]
@@ -67,3 +69,6 @@ $(TEST_READY): pyproject.toml constraints.txt
 
 $(DEV_READY): pyproject.toml constraints.txt
 	@$(PYTHON) tools/venv.py $(VENV) dev
+
+$(SLOW_READY): pyproject.toml constraints.txt
+	@$(PYTHON) tools/venv.py $(VENV) slow

@@ -1,5 +1,6 @@
 """`iclflow inspect`: what it says of state dicts, of models of ours, and of what is neither."""
 
+import hashlib
 import inspect
 import json
 import re
@@ -12,9 +13,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from iclflow import checkpoints
 from iclflow.analysis import Role
-from iclflow.checkpoints import load_model, save_model
+from iclflow.checkpoints import list_checkpoints, load_model, save_model
 from iclflow.cli import _inspect, main
 from iclflow.config import to_toml
 from iclflow.files import MARKER
@@ -244,7 +244,8 @@ def test_inspect_refuses_what_is_no_checkpoint_in_one_sentence(
 
 def test_a_setting_of_the_config_of_a_run_is_not_a_flag(tmp_path, capsys, monkeypatch):
     found = Attention(Diagonal(jnp.asarray(OMEGA), jnp.asarray(MU), DIM))
-    monkeypatch.setattr(checkpoints, "load_model", lambda *_: found)  # there is no whole run
+    # There is no whole run.
+    monkeypatch.setattr("iclflow.experiment._inspect_layers.load_model", lambda *_: found)
     task = {"kind": "linear_regression", "eigenvalues": [1.0] * DIM, "context": 9, "noise": -1.0}
     model = {"kind": "separate", "heads": 2, "scale": 0.1}
     (tmp_path / "config.toml").write_text(to_toml({"task": task, "model": model}))
@@ -268,3 +269,109 @@ def test_inspect_refuses_tasks_that_do_not_fit(tmp_path, capsys):
     ):
         code, _, err = inspected(capsys, path, *arguments)
         assert code == 2 and words in err
+
+
+# Several checkpoints, and models of several layers ------------------------------------------------
+
+
+def three_checkpoints(folder):
+    """A pair of heads that grows from nothing, saved at three steps in names of one kind each."""
+    for step, share in ((5, 0.01), (20, 0.5), (100, 1.0)):
+        tensors = single_precision(stacked([share * w for w in OMEGA], [share * m for m in MU]))
+        place = folder / f"checkpoint-{step}"
+        place.mkdir()
+        save_file(tensors, place / "model.safetensors", metadata={"heads": "3"})
+    save_file(tensors, folder / "last.safetensors", metadata={"heads": "3"})
+
+
+def test_inspect_compares_the_checkpoints_of_a_folder_in_the_order_of_their_steps(tmp_path, capsys):
+    three_checkpoints(tmp_path)
+    flags = ("--context", 12, "--sequences", SEQUENCES)
+    code, out, _ = inspected(capsys, tmp_path, *flags, "--json")
+    found = json.loads(out)
+    rows = found["checkpoints"]
+    assert code == 0 and [row["step"] for row in rows] == [5, 20, 100]
+    assert found["left_out"] == [str(tmp_path / "last.safetensors")]
+    assert rows[0]["roles"] == ["idle"] * 3
+    assert rows[2]["roles"] == ["positive", "negative", "dummy"]
+    assert rows[2]["labels"][0]["matches"][0]["name"] == "one debiased gradient step"
+    for row in rows:
+        content = (tmp_path / f"checkpoint-{row['step']}" / "model.safetensors").read_bytes()
+        assert row["sha256"] == hashlib.sha256(content).hexdigest()
+    # A checkpoint is judged as it is alone.
+    code, out, _ = inspected(capsys, rows[1]["file"], *flags, "--json")
+    assert {"step": 20, **json.loads(out)} == rows[1]
+    code, out, _ = inspected(capsys, tmp_path, *flags)
+    lines = out.splitlines()
+    assert code == 0 and lines[0].split()[:2] == ["step", "loss"]
+    assert re.search(r"^ *100 .*one debiased gradient step .*positive, negative, dummy", out, re.M)
+    assert f"{rows[0]['sha256']}  checkpoint-5/model.safetensors" in lines
+    assert "left out, for want of a step in their names: " in lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("names", "manifest", "found"),
+    [
+        (["a_step_10.pt", "a_step_9.pt"], None, [9, 10]),
+        (["epoch=3-step=400.ckpt", "epoch=10-step=300.ckpt"], None, [300, 400]),
+        (["final.pt", "w-7.bin"], None, [7]),
+        (["checkpoint-2/pytorch_model.bin", "checkpoint-2/optimizer.pt"], None, [2]),
+        (["b.pt", "a.pt"], {"b.pt": 1, "a.pt": 2}, [1, 2]),
+    ],
+)
+def test_steps_are_those_in_names_or_in_the_list(tmp_path, names, manifest, found):
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    if manifest is not None:
+        (tmp_path / "checkpoints.json").write_text(json.dumps(manifest))
+    assert [each.step for each in list_checkpoints(tmp_path).found] == found
+
+
+@pytest.mark.parametrize(
+    ("names", "manifest", "words"),
+    [
+        ([], None, "holds neither a run nor checkpoints"),
+        (["final.pt"], None, "holds neither a run nor checkpoints"),
+        (["a-1.pt", "b-1.pt"], None, "are all of step 1"),
+        (["a-1.pt"], "[1]", "must be a JSON object such as"),
+        (["a-1.pt"], "{", "is not valid JSON"),
+    ],
+)
+def test_folders_without_an_order_are_refused(tmp_path, capsys, names, manifest, words):
+    for name in names:
+        (tmp_path / name).touch()
+    if manifest is not None:
+        (tmp_path / "checkpoints.json").write_text(manifest)
+    code, out, err = inspected(capsys, tmp_path)
+    assert code == 2 and out == "" and words in err and err.count("\n") == 1
+
+
+def test_inspect_shows_the_heads_of_every_layer(tmp_path, capsys):
+    rng, path = np.random.default_rng(0), tmp_path / "model.safetensors"
+    tensors = {
+        "read_in.weight": rng.normal(size=(4, 6)),
+        "read_out.weight": rng.normal(size=(1, 4)),
+    }
+    for layer in range(2):
+        tensors[f"h.{layer}.attn.c_attn.weight"] = rng.normal(size=(4, 12))
+        tensors[f"h.{layer}.attn.c_proj.weight"] = rng.normal(size=(4, 4))
+    save_file(single_precision(tensors), path)
+    # As `transformers` saves it beside the weights.
+    (tmp_path / "config.json").write_text('{"n_head": 2, "n_layer": 2, "other": [1]}')
+    flags = ("--embed", "read_in", "--unembed", "read_out")
+    code, out, _ = inspected(capsys, path, *flags, "--json")
+    found = json.loads(out)
+    assert code == 0 and (found["dim"], found["outputs"]) == (5, 1)
+    assert [layer["name"] for layer in found["layers"]] == ["h.0.attn", "h.1.attn"]
+    assert [layer["heads"] for layer in found["layers"]] == [2, 2]
+    code, out, _ = inspected(capsys, path, *flags)
+    assert code == 0 and "2 layers of attention" in out and "h.1.attn: 2 heads of width 2" in out
+    assert "not part of them: what other layers write" in out
+    for arguments, words in (
+        (("--embed", "read_in"), "`--unembed` is missing"),
+        (("--embed", "nowhere", "--unembed", "read_out"), "`--embed` = 'nowhere'"),
+        ((*flags, "--out", tmp_path / "picture"), "only a model of one layer is drawn"),
+    ):
+        code, _, err = inspected(capsys, path, *arguments)
+        assert code == 2 and words in err and err.count("\n") == 1

@@ -148,6 +148,16 @@ def fail(x, y, query):
     raise RuntimeError("out of luck")
 
 
+class OnDevice:
+    """An array that NumPy cannot convert, as a tensor on a GPU is."""
+
+    def __array__(self, *_, **__):
+        raise TypeError(
+            "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor "
+            "to host memory first."
+        )
+
+
 @pytest.mark.parametrize(
     "predict, words",
     [
@@ -157,6 +167,10 @@ def fail(x, y, query):
         (lambda x, y, q: np.zeros(len(x), complex), "no array of real numbers"),
         (lambda x, y, q: "text", "no array of real numbers"),
         (lambda x, y, q: None, "no array of real numbers"),
+        (lambda x, y, q: OnDevice(), "no array of real numbers: can't convert cuda:0"),
+        (lambda x, y, q: np.zeros(len(x), object), "no array of real numbers"),
+        (lambda x, y, q: np.zeros((len(x), 3, 2, 1)), r"the shape \(50, 3, 2, 1\)"),
+        (lambda x, y, q: np.full(len(x), np.inf, np.float16), "predictions that are not finite"),
     ],
 )
 def test_what_goes_wrong_is_one_sentence_and_the_training_goes_on(task, predict, words):

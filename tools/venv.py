@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 INPUTS = (ROOT / "pyproject.toml", ROOT / "constraints.txt")
 # What an extra includes besides itself: installing it makes these ready too.
-INCLUDES = {"test": ("test",), "dev": ("dev", "test")}
+INCLUDES = {"test": ("test",), "dev": ("dev", "test"), "slow": ("slow", "test")}
 
 
 def main(folder: Path, extra: str) -> None:

@@ -68,6 +68,7 @@ from ._risk_references import wilson as wilson
 from ._roles import IDLE as IDLE
 from ._roles import RoleNames as RoleNames
 from ._roles import component_work as component_work
+from ._roles import named_patterns as named_patterns
 from ._roles import role_names as role_names
 from ._roles import roles as roles
 from ._roles import task_work as task_work

@@ -10,7 +10,7 @@ from ..models import AbstractModel, AttentionStack
 from ..tasks import AbstractTask, MultiTaskRegression
 from ._components import best_steps, best_strengths, component_circuits
 from ._heads import component_strengths
-from ._patterns import is_structured
+from ._patterns import Patterns, is_structured, patterns
 
 # All heads are idle until together they take this share of the best step, and no head works on a
 # component until they have this share of its best strength.
@@ -81,6 +81,23 @@ def roles(model: AbstractModel, task: AbstractTask) -> tuple[str, ...] | None:
     one = found._replace(attention=found.attention[None], values=found.values[None])
     with np.errstate(all="ignore"):  # weights that have diverged
         return tuple(names.at_points(one)[0])
+
+
+def named_patterns(
+    model: AbstractModel, task: AbstractTask | None, label: int = 0, whole: bool = True
+) -> tuple[Patterns, tuple[str, ...]]:
+    """What the heads of a model do on one label, and what each is called.
+
+    Heads of one label are called as in `roles`, those of several by their signs on this label.
+
+    **Arguments:**
+
+    - `whole`: whether the heads are the whole model. Otherwise they are named by signs too: what
+      they add has no known size, and none is idle.
+    """
+    measured = patterns(model, label, task=task)
+    names = roles(model, task) if whole and task is not None and model.labels == 1 else None
+    return measured, tuple(head.name for head in measured.heads) if names is None else names
 
 
 def _sign_roles(found: Circuits, best: float) -> np.ndarray:

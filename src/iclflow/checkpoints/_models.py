@@ -1,6 +1,7 @@
 """One model in a file: written in our own format, read from several."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import jax
 import numpy as np
 
 from ..errors import InputError, shorten
-from ..files import FileError, write_atomic
+from ..files import FileError, parse_json, read_regular, write_atomic
 from ..models import (
     AbstractCircuits,
     AbstractModel,
@@ -21,11 +22,14 @@ from ..models import (
 from ..runtime.precision import as_float, require_float64_for
 from ..tensors import OWN, TensorFile, check_regular
 from ..trajectory import Trajectory
+from ._layers import Layer, ReadIn, is_whole, read_layers
 from ._state_dict import from_state_dict, stated_heads
 from ._torch_file import TORCH_SUFFIXES, TorchFile
 
 # To be raised when files change in a way that older versions cannot read.
 FORMAT = 1
+# Configs of `transformers` are a few kilobytes.
+_LARGEST_CONFIG = 2**20
 
 
 def save_model(model: AbstractModel, path: Path | str) -> None:
@@ -64,10 +68,50 @@ def load_model(
     if folder.is_dir():
         _check_ours(path, heads, labels)
         return jax.tree.map(as_float, Trajectory.load(folder, model_class).final)
+    file, about = _open(path)
+    if about is None or isinstance(file, TorchFile):
+        heads = _heads(heads, _settings(file, path), path)
+        return from_state_dict(file, heads, labels, str(path))
+    _check_ours(path, heads, labels)
+    return _restore_own(file, about, model_class)
+
+
+def load_layers(
+    path: Path | str,
+    heads: int | None = None,
+    labels: int | None = None,
+    read_in: ReadIn = ReadIn(),
+) -> tuple[Layer, ...] | None:
+    """Reads the heads of every layer in a state dict; None for what `load_model` reads whole.
+
+    **Arguments:**
+
+    - `heads`, `labels`: as in `load_model`.
+    - `read_in`: how tokens become what layers read; see `ReadIn`.
+    """
+    path = Path(path)
+    if path.is_dir() or path.name == "trajectory.safetensors":
+        return _refuse_read_in(path, read_in)
+    file, about = _open(path)
+    if about is not None:
+        return _refuse_read_in(path, read_in)
+    if read_in.embed is None and is_whole(file, str(path)):
+        return None
+    settings = _settings(file, path)
+    heads = _heads(heads, settings, path)
+    return read_layers(file, heads, labels, read_in, settings, str(path))
+
+
+def _refuse_read_in(path: Path, read_in: ReadIn) -> None:
+    if read_in.embed is not None:
+        raise InputError("embed", read_in.embed, f"`{path}` is one of ours and reads tokens itself")
+
+
+def _open(path: Path) -> tuple[TensorFile | TorchFile, dict[str, Any] | None]:
+    """The tensors in a file, and its description if it is one of ours."""
     check_regular(path)
     if path.suffix in TORCH_SUFFIXES:
-        file = TorchFile(path)
-        return from_state_dict(file, _heads(heads, file, path), labels, str(path))
+        return TorchFile(path), None
     try:
         file = TensorFile(path)
     except FileError as error:
@@ -75,16 +119,25 @@ def load_model(
             f"{str(error).rstrip('.')}: give one, a PyTorch file ({', '.join(TORCH_SUFFIXES)}) or "
             "the folder of a run."
         ) from None
-    about = file.about()
-    if about is None:
-        return from_state_dict(file, _heads(heads, file, path), labels, str(path))
-    _check_ours(path, heads, labels)
-    return _restore_own(file, about, model_class)
+    return file, file.about()
 
 
-def _heads(given: int | None, file: TensorFile | TorchFile, path: Path) -> int | None:
+def _settings(file: TensorFile | TorchFile, path: Path) -> dict[str, Any]:
+    """What a file says of its heads, or the config of `transformers` beside it."""
+    beside = path.parent / "config.json"
+    try:
+        found = parse_json(read_regular(beside, _LARGEST_CONFIG))
+    except (OSError, ValueError):  # there is none, or it is something else
+        found = {}
+    plain = {k: v for k, v in found.items() if isinstance(v, int | float | str)} if isinstance(
+        found, dict
+    ) else {}  # fmt: skip
+    return plain if stated_heads(file.metadata) is None else dict(file.metadata)
+
+
+def _heads(given: int | None, settings: Mapping[str, Any], path: Path) -> int | None:
     """The number of heads: as given, or as the file says."""
-    stated = stated_heads(file.metadata)
+    stated = stated_heads(settings)
     if given is not None and stated not in (None, given):
         raise InputError("heads", given, f"`{path}` itself says that it has {stated}")
     return stated if given is None else given

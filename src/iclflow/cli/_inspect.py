@@ -1,4 +1,4 @@
-"""`iclflow inspect FILE`: what the heads of a trained model do, and which algorithm it is."""
+"""`iclflow inspect FILE|DIR`: what the heads of trained models do, and which algorithm they are."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,13 +10,14 @@ from ..errors import shorten
 from ..files import OTHER_FOLDER, OwnFiles
 from ..runtime import Activity, start
 from ._arguments import Parser, check_kind
+from ._inspect_series import inspect_series, print_layers, print_series
 from ._streams import print_json
 
 # Flags that override settings of the task on which a model is judged.
 _OF_THE_TASK = ("context", "noise", "eigenvalues")
 # As in a config: JAX makes no keys from larger seeds.
 _LARGEST_SEED = 2**32 - 1
-_LEGEND = """\
+LEGEND = """\
 ω: attention to similar inputs, the mean of the diagonal of key-query over the inputs that the label
 depends on; μ: weight of the label in output-value. Shares of the norms: diagonal (1: nothing beside
 it), homogeneous (1: the diagonal is constant), last entry (1: nothing but the label is read)."""
@@ -33,51 +34,85 @@ def main(arguments: Sequence[str]) -> int:
         raise InputError(f"`--seed` = {value}: must lie between 0 and {_LARGEST_SEED}.")
     check_kind(options.file, "folder of a run")
     start()
-    with Activity(f"reading {options.file}") as activity:
-        with parser.name_flags(arguments, "task."):
-            found, model, task = _inspect(options, activity)
-        if options.out:
-            found["files"] = _draw(model, task, options)
+    with Activity(f"reading {options.file}") as activity, parser.name_flags(arguments, "task."):
+        if _is_series(Path(options.file)):
+            found = inspect_series(options, how(options, activity))
+        else:
+            found = _inspect(options, activity)
     if options.json:
         print_json(found)
+    elif "checkpoints" in found:
+        print_series(found)
+    elif "layers" in found:
+        print_layers(found)
     else:
         _print_inspection(found)
     return 0
 
 
-def _inspect(options, activity: Activity) -> tuple[dict[str, Any], Any, Any]:
-    """What was found, the model, and the task that it was judged on."""
-    from ..analysis import has_circuits
-    from ..checkpoints import load_model
-    from ..experiment import inspect, task_to_inspect
+def _is_series(path: Path) -> bool:
+    """Whether a path is a folder of checkpoints, rather than that of a run."""
+    of_a_run = ("config.toml", "trajectory.safetensors", "manifest.json")
+    return path.is_dir() and not any((path / name).exists() for name in of_a_run)
 
+
+def how(options, activity: Activity) -> dict[str, Any]:
+    """How files are read and judged, from the flags."""
+    given = {name: getattr(options, name) for name in _OF_THE_TASK}
+    return {
+        "heads": options.heads,
+        "labels": options.labels,
+        "read_in": how_read(options),
+        "settings": {name: value for name, value in given.items() if value is not None},
+        "seed": options.seed,
+        "sequences": options.sequences,
+        "progress": activity.update,
+    }
+
+
+def how_read(options) -> Any:
+    """How tokens become what layers read, from the flags."""
+    from ..checkpoints import ReadIn
+
+    return ReadIn(options.embed, options.unembed, options.interleaved)
+
+
+def _inspect(options, activity: Activity) -> dict[str, Any]:
+    """What was found in one file or run, drawn if that is asked for."""
+    from ..experiment import inspect_file
+
+    if options.out:  # checked before the long computation
+        _check_drawing(options)
+    found, model, task = inspect_file(options.file, **how(options, activity))
+    return {**found, "files": _draw(model, task, options)} if options.out else found
+
+
+def _check_drawing(options) -> None:
+    from ..analysis import has_circuits
+    from ..checkpoints import load_layers, load_model
+
+    if load_layers(options.file, options.heads, options.labels, how_read(options)) is not None:
+        raise InputError(f"`--out` = {options.out}: only a model of one layer is drawn.")
     model = load_model(options.file, options.heads, options.labels)
-    if options.out and not has_circuits(model):
+    if not has_circuits(model):
         raise InputError(
             f"`--out` = {options.out}: {type(model).__name__} has no circuits to draw."
         )
-    if options.out:  # checked before the long computation
-        OwnFiles(options.out, remedy=OTHER_FOLDER).check(("heads.pdf", "heads.png"))
-    given = {name: getattr(options, name) for name in _OF_THE_TASK}
-    settings = {name: value for name, value in given.items() if value is not None}
-    task = task_to_inspect(options.file, model, settings)
-    found = inspect(
-        model, task, seed=options.seed, sequences=options.sequences, progress=activity.update
-    )
-    return {"file": str(options.file), **found}, model, task
+    OwnFiles(options.out, remedy=OTHER_FOLDER).check(("heads.pdf", "heads.png"))
 
 
 def _parser() -> Parser:
     parser = Parser(
         "inspect",
-        "Shows what each head of a trained attention layer does, and which known estimator its "
-        "predictions match.",
+        "Shows what each head of a trained model does, and which known estimator its predictions "
+        "match; of a folder of checkpoints, how that changed over the training.",
     )
     parser.flag(
         "file",
-        "the folder of a run, a model file of iclflow, or a PyTorch state dict with q_proj, "
-        "k_proj, v_proj and o_proj (.safetensors, .pth)",
-        "FILE",
+        "the folder of a run, a model file of iclflow, a PyTorch state dict (.safetensors, .pth) "
+        "with q_proj, k_proj, v_proj and o_proj, or of MultiheadAttention, GPT-2 or "
+        "HookedTransformer; or a folder of such files, with the step in their names",
+        "FILE|DIR",
     )
     words = "number of heads of a state dict; required unless the file states it"
     parser.flag("--heads", words, type=int)
@@ -86,6 +121,17 @@ def _parser() -> Parser:
         "number of labels of a state dict, the last entries of a token (default: the number of "
         "outputs, or 1 if every entry has one)",
         type=int,
+    )
+    parser.flag(
+        "--embed",
+        "linear layer of the state dict through which tokens (x; y) enter its layers (default: "
+        "layers read tokens themselves)",
+        "NAME",
+    )
+    parser.flag("--unembed", "linear layer of the state dict that reads the labels", "NAME")
+    parser.switch(
+        "--interleaved",
+        "inputs and labels are tokens of their own, labels padded with zeros (with --embed)",
     )
     words = "context length of the sequences to compare on (default: that of the run, else 8 D)"
     parser.flag("--context", words, "L", type=int)
@@ -136,7 +182,7 @@ def _print_inspection(found: dict[str, Any]) -> None:
         if several:
             say(f"\nlabel {i + 1}")
         if "heads" in label:
-            console.print(_heads(label["heads"]))
+            console.print(heads_table(label["heads"]))
             say(f"step Σμω          {label['step_size']:.4g}")
             say(f"|Σμ| / Σ|μ|       {label['zero_sum']:.4f}")
             say(f"spread of |ω|     {label['magnitude_spread']:.4f}")
@@ -150,7 +196,8 @@ def _print_inspection(found: dict[str, Any]) -> None:
     if "owners" in found:
         _say_division(found, say)
     if found["heads"] is not None:
-        say(f"\n{_LEGEND}")
+        say(f"\n{LEGEND}")
+    say(f"sha256 {found['sha256']}")
     for file in found.get("files", ()):
         say(f"written to {file}")
 
@@ -197,7 +244,7 @@ def _loss(found: dict[str, Any]) -> str:
     return f"{value:.{places}f} ± {error:.{places}f} ({found['loss_kind']})"
 
 
-def _heads(heads: Sequence[dict[str, Any]]):
+def heads_table(heads: Sequence[dict[str, Any]]):
     from ._tables import plain_table
 
     table = plain_table("head", "role", "ω", "μ", "diagonal", "homogeneous", "last entry")

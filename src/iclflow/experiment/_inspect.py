@@ -17,7 +17,7 @@ from ..analysis import (
     compare,
     decomposition,
     has_circuits,
-    patterns,
+    named_patterns,
     roles,
     softmax_regimes,
     superposition,
@@ -113,7 +113,7 @@ def inspect(
         # Scores are divided by the square root of the width of a head, where it has one.
         "width": getattr(getattr(model, "circuits", None), "width", None),
         "roles": None if task is None else roles(model, task),
-        "labels": [_describe_heads(model, task, label) for label in range(model.labels)],
+        "labels": [describe_heads(model, task, label) for label in range(model.labels)],
     }
     if not one_layer:
         found["missing"] = (
@@ -161,15 +161,14 @@ def _check_memory(model: AbstractModel, task: AbstractTask, sequences: int) -> N
         raise InputError(name, value, allowed, "is too large")
 
 
-def _describe_heads(model: Any, task: AbstractTask | None, label: int) -> dict[str, Any]:
+def describe_heads(
+    model: Any, task: AbstractTask | None, label: int, whole: bool = True
+) -> dict[str, Any]:
     """Measures the heads for one label."""
     if not has_circuits(model):
         return {}
-    measured = patterns(model, label, task=task)
+    measured, names = named_patterns(model, task, label, whole)
     found = dataclasses.asdict(measured)
-    names: Any = [head.name for head in measured.heads]
-    if task is not None and model.labels == 1:
-        names = roles(model, task)
     for numbers, name in zip(found["heads"], names):
         numbers["role"] = name
     return found

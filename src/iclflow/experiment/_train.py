@@ -2,7 +2,12 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
 
 from ..config import Config
 from ..flows import (
@@ -50,6 +55,19 @@ def train(
         if stretch is not None:
             options["stretch"] = stretch
         run = descend[config.flow.kind](model, experiment.risk, **options)
+    return _with_errors(run, experiment.monitor)
+
+
+def as_run(experiment: Experiment, times: Sequence[float], models: Sequence[Any]) -> Trajectory:
+    """The weights of somebody else's training, as a run of an experiment that describes it.
+
+    Its losses are those that a run of ours reports: exact where that exists, else on a test set.
+    """
+    loss = eqx.filter_jit(experiment.monitor)
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *models)
+    clock = "time" if experiment.config.flow.kind == "gradient_flow" else "step"
+    losses = np.array([float(loss(model)) for model in models])
+    run = Trajectory(np.array(times, float), losses, stacked, clock)
     return _with_errors(run, experiment.monitor)
 
 

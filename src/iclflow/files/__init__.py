@@ -7,6 +7,7 @@ from ._atomic import read_regular as read_regular
 from ._atomic import read_sealed as read_sealed
 from ._atomic import seal as seal
 from ._atomic import sha256 as sha256
+from ._atomic import sha256_of as sha256_of
 from ._atomic import temporary_file as temporary_file
 from ._atomic import write_atomic as write_atomic
 from ._content import FileError as FileError

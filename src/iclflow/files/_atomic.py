@@ -110,6 +110,12 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file of any size, in hexadecimal."""
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
 def seal(content: Mapping[str, Any]) -> str:
     """An object as JSON whose last entry, `hash`, is the hash of all its other bytes."""
     text = json.dumps({**content, "hash": _NO_HASH}, indent=2) + "\n"

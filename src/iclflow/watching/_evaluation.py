@@ -15,7 +15,7 @@ from ..errors import InputError
 from ..estimators import AbstractEstimator, DiscreteMMSE
 from ..runtime.precision import in_float64
 from ..tasks import AbstractTask, Sequences
-from ._predictions import Predict, Predictions, call
+from ._predictions import Predict, Predictions, call, double
 
 # Context lengths at which models that are not causal are asked again.
 _LENGTHS = 8
@@ -62,7 +62,7 @@ class Evaluation:
         if count < 2:
             raise InputError("count", count, "a standard error needs at least 2 sequences")
         # A task that was made in float32 is taken by its values.
-        task = jax.tree.map(_as_double, task)
+        task = double(task)
         self.task, self.dtype = task, np.dtype(dtype)
         key = jr.key(seed)
         sequences = tuple(_round(task.sample(jr.fold_in(key, i), count)) for i in range(2))
@@ -197,11 +197,6 @@ def _check_lengths(lengths: Sequence[int] | None, most: int) -> list[int] | None
     if not found or found[0] < 1 or found[-1] > most:
         raise InputError("lengths", list(lengths), f"must be whole numbers from 1 to {most}")
     return found
-
-
-def _as_double(leaf: Any) -> Any:
-    floating = isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jnp.floating)
-    return leaf.astype(float) if floating else leaf
 
 
 def _round(sequences: Sequences) -> Sequences:

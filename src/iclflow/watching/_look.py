@@ -1,10 +1,12 @@
 """A look at a model: what was measured at one step, as one line of a record."""
 
+import collections
 import dataclasses
 from typing import Any
 
 from ..analysis import Algorithm, Sampled
 from ._evaluation import Measurement
+from ._heads import LayerLook
 
 Plain = dict[str, Any]
 
@@ -37,6 +39,7 @@ class Look:
     - `lengths`, `losses`, `excesses`: the same over context lengths.
     - `nearest`: the estimator that is nearest for each label, `closeness` in one word ("equal",
       "near" or "unknown"); `distances` has all, the nearest first.
+    - `layers`: the heads of each layer, where weights are read; None elsewhere.
     """
 
     step: int
@@ -48,9 +51,15 @@ class Look:
     excesses: tuple[Sampled, ...] | None
     distances: tuple[tuple[Distance, ...], ...]
     closeness: tuple[str, ...]
+    layers: tuple[LayerLook, ...] | None = None
 
     @staticmethod
-    def of(step: int, seconds: float, found: Measurement) -> "Look":
+    def of(
+        step: int,
+        seconds: float,
+        found: Measurement,
+        layers: tuple[LayerLook, ...] | None = None,
+    ) -> "Look":
         """A measurement as a look."""
         algorithms = found.algorithms or ()
         return Look(
@@ -63,6 +72,7 @@ class Look:
             excesses=found.excesses,
             distances=tuple(_distances(each) for each in algorithms),
             closeness=tuple(each.closeness for each in algorithms),
+            layers=layers,
         )
 
     @property
@@ -77,6 +87,9 @@ class Look:
         for nearest, closeness in zip(self.nearest, self.closeness):
             known = "" if closeness != "unknown" else "no known estimator, nearest "
             words += f"; {known}{nearest.name} ({100 * nearest.distance:.2g} % away)"
+        if self.layers:
+            counts = collections.Counter(role for each in self.layers for role in each.roles)
+            words += "; heads: " + ", ".join(f"{count} {role}" for role, count in counts.items())
         return words
 
     def as_json(self) -> Plain:
@@ -95,6 +108,8 @@ class Look:
         fields["distances"] = tuple(
             tuple(Distance(**one) for one in label) for label in data["distances"]
         )
+        layers = data.get("layers")
+        fields["layers"] = None if layers is None else tuple(map(LayerLook.from_json, layers))
         return Look(**fields)
 
     def metrics(self) -> dict[str, float]:
@@ -107,6 +122,8 @@ class Look:
             found |= {f"icl/distance{of}/{each.name}": each.distance for each in distances}
         for length, loss in zip(self.lengths, self.losses):
             found[f"icl/loss_at/{length}"] = loss.value
+        for layer in self.layers or ():
+            found |= layer.metrics()
         return found
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from ..drawing import Axes
 from ..drawing.style import COLOURS, LEVEL, canvas, style
 from ._look import Look
+from ._plot_heads import plot_heads
 
 # Estimators that are drawn: those that come nearest at some moment.
 _MOST_CURVES = len(COLOURS)
@@ -18,21 +19,28 @@ _NEAREST, _FARTHEST = 1e-4, 3.0
 def plot(
     looks: Sequence[Look], bayes: float | None, axes: Sequence[Axes] | None = None
 ) -> Sequence[Axes]:
-    """Draws loss, distances, and the loss over context lengths at the end.
+    """Draws loss, distances, and the loss over context lengths at the end; below them the heads, if
+    they were read.
 
     **Arguments:**
 
     - `bayes`: the smallest loss that any predictor can have; None if it is not known.
-    - `axes`: three panels to draw into; by default a new figure.
+    - `axes`: three panels to draw into, six with heads; by default a new figure.
     """
+    with_heads = any(look.layers for look in looks)
     with style():
         if axes is None:
-            axes = list(canvas("double", 2.7, across=3)[1])
+            rows, height = (2, 5.4) if with_heads else (1, 2.7)
+            axes = list(canvas("double", height, rows=rows, across=3)[1])
         steps = np.array([look.step for look in looks])
         _plot_loss(axes[0], looks, steps, bayes)
         _plot_distances(axes[1], looks, steps)
         _plot_lengths(axes[2], looks)
-        for panel in axes[:2]:
+        over_steps = list(axes[:2])
+        if with_heads and len(axes) > 3:
+            plot_heads(axes[3:], looks)
+            over_steps += axes[3:]
+        for panel in over_steps:
             panel.set_xlabel("step")
             if len(steps) > 1 and steps[-1] > 100 * max(steps[1], 1):
                 panel.set_xscale("log", nonpositive="mask")

@@ -1,10 +1,13 @@
 """Predictions of other people's models, checked and brought into one shape."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+T = TypeVar("T")
 # predict(x, y, x_query), for a batch, as NumPy arrays: x (n, N, D), y (n, N) or (n, N, I) for
 # several labels, x_query (n, D).
 Predict = Callable[[np.ndarray, np.ndarray, np.ndarray], Any]
@@ -49,7 +52,9 @@ def to_numpy(raw: Any) -> np.ndarray:
     """An array of any library as NumPy's float64; tensors are copied from their device."""
     try:
         if hasattr(raw, "detach"):  # a tensor of PyTorch, of any device and kind of number
-            raw = raw.detach().cpu().double().numpy()
+            raw = raw.detach().cpu()
+            # NumPy knows no bfloat16. Complex numbers would lose a part without a word.
+            raw = raw.numpy() if raw.is_complex() else raw.double().numpy()
         array = np.asarray(raw)
         if array.dtype.kind not in "fiub":
             raise TypeError(f"numbers of the kind {array.dtype}")
@@ -85,3 +90,13 @@ def _check_finite(array: np.ndarray) -> np.ndarray:
             f"`predict` returned {wrong} of {array.size} predictions that are not finite."
         )
     return array
+
+
+def double(tree: T) -> T:
+    """A task or a model by its values, in float64."""
+    return jax.tree.map(_as_double, tree)
+
+
+def _as_double(leaf: Any) -> Any:
+    floating = isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jnp.floating)
+    return leaf.astype(float) if floating else leaf

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..files import write_atomic
 from ..report import escape
 from ._look import Look
+from ._report_heads import heads_section
 
 if TYPE_CHECKING:
     from ._watch import Watch
@@ -21,7 +22,10 @@ def write_report(watch: "Watch", path: Path) -> Path:
     parts = [f"<p>{escape(watch)}</p>"]
     if looks:
         parts += [_picture(watch), "<h2>What it was, and when</h2>", _turns(watch.turns())]
-        parts += ["<h2>Now</h2>", _table(looks[-1])]
+        parts += ["<h2>Now</h2>", _table(looks[-1]), heads_section(looks)]
+    if watch.judged and looks:
+        items = "".join(f"<li>{escape(each)}</li>" for each in watch.claims())
+        parts += [f"<h2>Claims on such a training</h2><ul>{items}</ul>"]
     if watch.problems:
         items = "".join(
             f"<li>step {step}: {escape(words)}</li>" for step, words in watch.problems.items()

@@ -9,14 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..analysis import Plateau
+from ..checkpoints import Layer
 from ..errors import InputError
 from ..runtime.precision import in_float64
+from ..tasks import AbstractTask
 from ._adapters import Jax, Tensorboard, Torch, adapt
+from ._callbacks import huggingface, lightning
+from ._claims import ClaimOnWatch, Likeness
 from ._columns import turns
 from ._evaluation import Evaluation
+from ._heads import Heads, LayerLook, ReadCircuits, as_reader, look_at_heads, whole_model
 from ._look import Look
 from ._plateaus import find_plateaus
-from ._predictions import PredictionError
+from ._predictions import PredictionError, double
 from ._record import Record
 from ._schedule import Schedule, choose_schedule
 from ._task import as_task
@@ -49,7 +54,10 @@ class Watch:
         record: Record,
         log: Log | None = None,
         strict: bool = False,
+        circuits: ReadCircuits | None = None,
+        like: Likeness | None = None,
     ):
+        self._circuits, self._like = circuits, like
         self._evaluation, self._predict = evaluation, predict
         self._schedule, self._record, self._log = schedule, record, log
         self._strict, self._said = strict, set[str]()
@@ -98,7 +106,8 @@ class Watch:
         self._recent.append(seconds)
 
     def _look(self, step: int, now: float) -> Look:
-        look = Look.of(step, self._before + now, self._evaluation.measure(self._predict))
+        measured = self._evaluation.measure(self._predict)
+        look = Look.of(step, self._before + now, measured, self._read_heads(step))
         try:
             self._record.add(look)
         except (OSError, ValueError) as error:  # a full disk; a number that JSON cannot hold
@@ -116,6 +125,23 @@ class Watch:
                 words = " ".join(str(error).split())[:200]
                 self._complain(step, f"`log` raised {type(error).__name__}: {words}.")
         return look
+
+    def _read_heads(self, step: int) -> tuple[LayerLook, ...] | None:
+        if self._circuits is None:
+            return None
+        try:
+            layers = self._circuits(self._evaluation.task.labels)
+            found = look_at_heads(layers, self._evaluation.task)
+            model = whole_model(layers)
+            if self._like is not None and model is not None:
+                self._like.keep(step, model)
+            return found
+        except Exception as error:  # weights that are not finite, a reader of somebody else
+            if self._strict:
+                raise
+            words = " ".join(str(error).split())[:300].rstrip(".")
+            self._complain(step, f"The heads could not be read: {words}.")
+            return None
 
     def _complain(self, step: int, sentence: str) -> None:
         # A warning for each kind of problem: one per look would bury everything else.
@@ -154,6 +180,25 @@ class Watch:
                 if look.distances else None for look in looks]  # fmt: skip
         return [looks[place] for place in turns(keys)]
 
+    def claims(self) -> tuple[ClaimOnWatch, ...]:
+        """What every claim on single runs says of this training, or why it is not about it.
+
+        It needs `like=`, a config of ours that describes this training, and `circuits=`.
+        """
+        if self._like is None:
+            raise InputError(
+                "like",
+                problem="is missing",
+                allowed="claims are about runs of known task, model and flow: give `like=`, a "
+                "config of iclflow that describes this training, and `circuits=`",
+            )
+        return self._like.claims(self.looks)
+
+    @property
+    def judged(self) -> bool:
+        """Whether claims are checked on this training."""
+        return self._like is not None
+
     def __str__(self) -> str:
         looks = self._record.looks
         words = (
@@ -190,6 +235,9 @@ class _WatchFunction:
     torch = Torch
     jax = Jax
     tensorboard = Tensorboard
+    heads = Heads
+    huggingface = staticmethod(huggingface)
+    lightning = staticmethod(lightning)
 
     def __call__(
         self,
@@ -208,6 +256,8 @@ class _WatchFunction:
         log: Log | None = None,
         strict: bool = False,
         dtype: str = "float32",
+        circuits: Any = None,
+        like: Any = None,
     ) -> Watch:
         """Watches a model while it trains: `watch = icl.watch(task, model)`, then `watch(step)`.
 
@@ -230,11 +280,25 @@ class _WatchFunction:
         - `log`: called with the numbers of a look by name and `step=`, such as `wandb.log`.
         - `strict`: raise what goes wrong with `predict` and `log`, instead of warning of it.
         - `dtype`: of the arrays that `predict` gets.
+        - `circuits`: how heads are read: a module of PyTorch whose layers of attention have known
+          names, `icl.watch.heads(module, …)`, or a function that returns what such a module would
+          be read as: an attention model of iclflow, tensors by name, or the key-query and the
+          output-value circuits (kq, ov) of the heads.
+        - `like`: a config of iclflow, its file, or the name of a study, that describes this
+          training: task, attention, flow. `claims()` then checks what is claimed of such runs.
         """
         if dtype not in ("float32", "float64"):
             raise InputError("dtype", dtype, "must be float32 or float64")
         schedule = choose_schedule(every, looks, steps, budget)
         known = as_task(task)
+        reader = as_reader(circuits)
+        with in_float64():
+            exact = double(known)
+        layers: tuple[Layer, ...] = ()
+        if reader is not None:  # what cannot be read is refused before the training begins
+            layers = reader(exact.labels)
+            look_at_heads(layers, exact)
+        likeness = None if like is None else _describe(like, exact, layers)
         with in_float64():
             evaluation = Evaluation(known, count, seed, lengths, pretraining, dtype)
         about = {
@@ -253,7 +317,21 @@ class _WatchFunction:
             "bayes_loss": None if bayes is None else bayes.value,
         }
         record = Record(None if out is None else Path(out), about, further)
-        return Watch(evaluation, adapt(predict), schedule, record, log, strict)
+        return Watch(evaluation, adapt(predict), schedule, record, log, strict, reader, likeness)
+
+
+def _describe(like: Any, task: AbstractTask, layers: tuple[Layer, ...]) -> Likeness:
+    """The config that describes a training, if its weights are read whole."""
+    model = whole_model(layers) if layers else None
+    if model is None:
+        left_out = ", ".join(words for layer in layers for words in layer.left_out)
+        raise InputError(
+            "`like` needs `circuits=` that read one layer of attention which is the whole model"
+            + (f": left out are {left_out}." if left_out else ".")
+        )
+    found = Likeness(like, task)
+    found.check(model)
+    return found
 
 
 watch = _WatchFunction()

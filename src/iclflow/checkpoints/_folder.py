@@ -1,0 +1,101 @@
+"""The checkpoints of one training in a folder, in the order of their steps."""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from ..files import FileError, parse_json, read_regular
+from ._torch_file import TORCH_SUFFIXES
+
+# {"file": step, …}, for names that do not say the step.
+MANIFEST = "checkpoints.json"
+_LARGEST_MANIFEST = 2**24
+_SUFFIXES = (".safetensors", *TORCH_SUFFIXES)
+# What training libraries save beside the weights.
+_OTHER = ("optimizer", "scheduler", "rng_state", "training_args", "scaler")
+
+
+class Checkpoint(NamedTuple):
+    """The weights of a training at one step."""
+
+    step: int
+    path: Path
+
+
+class Checkpoints(NamedTuple):
+    """The checkpoints of a folder.
+
+    **Fields:**
+
+    - `found`: by step.
+    - `left_out`: files whose names say no step.
+    """
+
+    found: tuple[Checkpoint, ...]
+    left_out: tuple[Path, ...]
+
+
+def list_checkpoints(folder: Path | str) -> Checkpoints:
+    """The files of weights in a folder, and in folders in it such as `checkpoint-500`.
+
+    The step is what `checkpoints.json` says, else the number after "step" in the name of the file
+    or of its folder, else the last number in it.
+    """
+    folder = Path(folder)
+    stated = _read_manifest(folder)
+    if stated is not None:
+        found, left_out = [Checkpoint(step, folder / name) for name, step in stated.items()], []
+    else:
+        steps = {path: _step(path.relative_to(folder)) for path in _weights(folder)}
+        found = [Checkpoint(step, path) for path, step in steps.items() if step is not None]
+        left_out = [path for path, step in steps.items() if step is None]
+    if not found:
+        raise FileError(
+            f"`{folder}` holds neither a run nor checkpoints: must have files of weights "
+            f"({', '.join(_SUFFIXES)}) with the step in their names, or a `{MANIFEST}` with the "
+            "step of each."
+        )
+    found.sort()
+    twice = [a for a, b in zip(found, found[1:]) if a.step == b.step]
+    if twice:
+        same = ", ".join(f"`{each.path}`" for each in found if each.step == twice[0].step)
+        raise FileError(
+            f"{same} are all of step {twice[0].step}: give each its own in `{folder / MANIFEST}`."
+        )
+    return Checkpoints(tuple(found), tuple(left_out))
+
+
+def _weights(folder: Path) -> list[Path]:
+    places = [folder, *(each for each in sorted(folder.iterdir()) if each.is_dir())]
+    return [
+        path
+        for place in places
+        for path in sorted(place.iterdir())
+        if path.suffix in _SUFFIXES and path.is_file() and not path.stem.startswith(_OTHER)
+    ]
+
+
+def _step(path: Path) -> int | None:
+    """The step in the name of a file, or of its folder."""
+    for name in (path.name.removesuffix(path.suffix), *reversed(path.parent.parts)):
+        named = re.findall(r"step\D?(\d+)", name, re.IGNORECASE)
+        numbers = named or re.findall(r"\d+", name)
+        if numbers:
+            return int(numbers[-1])
+    return None
+
+
+def _read_manifest(folder: Path) -> dict[str, int] | None:
+    path = folder / MANIFEST
+    try:
+        found = parse_json(read_regular(path, _LARGEST_MANIFEST))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise FileError(f"`{path}` {error}.") from None
+    good = isinstance(found, dict) and all(
+        isinstance(step, int) and not isinstance(step, bool) for step in found.values()
+    )
+    if not good:
+        raise FileError(f'`{path}` must be a JSON object such as {{"model.safetensors": 100}}.')
+    return found

@@ -1,0 +1,215 @@
+"""The heads of every layer of a model, as they act on the tokens of a task."""
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import InputError
+from ..files import FileError
+from ..models import Attention, Factored
+from ..runtime.precision import as_float
+from ._layouts import Found, find_layers
+from ._projections import Projections, matrix_of
+from ._state_dict import as_attention, count_heads, count_labels, stated_heads
+
+_POSITIONS = re.compile(r"(^|\.)(wpe\.weight|pos_embed\.W_pos|rotary\w*|attn\.relative\w*)$")
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadIn:
+    """How tokens (x; y) enter the space that layers read and write, and how labels leave it.
+
+    **Fields:**
+
+    - `embed`: a matrix (d, T), from the entries of a token to that space, or the name of the linear
+      layer that holds it, such as "read_in". None: layers read tokens themselves.
+    - `unembed`: a matrix (I, d), or the name of the linear layer that labels are read with.
+    - `interleaved`: inputs and labels are tokens of their own, embedded alike, labels padded with
+      zeros to the size of inputs, as in arXiv 2208.01066. `embed` then has D columns.
+    """
+
+    embed: Any = None
+    unembed: Any = None
+    interleaved: bool = False
+
+    def __post_init__(self):
+        if (self.embed is None) != (self.unembed is None):
+            missing = "unembed" if self.unembed is None else "embed"
+            raise InputError(
+                missing,
+                problem="is missing",
+                allowed="`embed` and `unembed` say together how tokens become what layers read, "
+                "and what layers write becomes labels",
+            )
+        if self.interleaved and self.embed is None:
+            raise InputError("interleaved", self.interleaved, "needs `embed` and `unembed`")
+
+
+class Layer(NamedTuple):
+    """The heads of one layer, from the entries of tokens to labels.
+
+    **Fields:**
+
+    - `name`: where its tensors are in the state dict.
+    - `model`: attention with the same circuits.
+    - `left_out`: what else takes part in the scores and outputs of its heads, in words.
+    """
+
+    name: str
+    model: Attention
+    left_out: tuple[str, ...]
+
+
+def read_layers(
+    tensors: Mapping[str, Any],
+    heads: int | None = None,
+    labels: int | None = None,
+    read_in: ReadIn = ReadIn(),
+    settings: Mapping[str, Any] | None = None,
+    name: str = "state dict",
+) -> tuple[Layer, ...]:
+    """The heads of every layer of a state dict.
+
+    A head of a deep model reads what other layers wrote, too. What is returned is what it does
+    with the tokens themselves, along the direct path: (U O V E) and (EᵀKᵀQE)/√width with the
+    read-in E and the read-out U. The gains of norms in front of it are part of the weights, and so
+    is their centring; their scale depends on the token and is left out.
+
+    **Arguments:**
+
+    - `heads`, `labels`: as in `load_model`.
+    - `read_in`: how tokens become what layers read.
+    - `settings`: of the model, by their names in its config: the number of heads, how scores are
+      scaled.
+    """
+    settings = {} if settings is None else settings
+    heads = stated_heads(settings) if heads is None else heads
+    found = find_layers(tensors, name)
+    positions = any(_POSITIONS.search(key) for key in tensors)
+    layers = []
+    for index, each in enumerate(found):
+        own = each.projections
+        count = own.heads or count_heads(heads, own, tensors, name)
+        scaled = own._replace(q=own.q * _score_factor(settings, len(own.q) // count, index))
+        effective = _from_tokens(each._replace(projections=scaled), tensors, labels, read_in, name)
+        left_out = _left_out(each, tensors, read_in, positions, len(found) > 1)
+        prefix = own.prefix.rstrip(".") or "attention"
+        layers.append(Layer(prefix, as_attention(effective, count, name), left_out))
+    return tuple(layers)
+
+
+def is_whole(tensors: Mapping[str, Any], name: str) -> bool:
+    """Whether a state dict is one layer that reads tokens itself, and so a model of its own."""
+    first, *others = find_layers(tensors, name)
+    own = first.projections
+    other_layout = own.heads is not None or own.tensor.endswith("c_attn.weight")
+    biased = any(np.any(np.asarray(tensors[bias])) for bias in own.biases)
+    return not (others or other_layout or biased)
+
+
+def _score_factor(settings: Mapping[str, Any], width: int, index: int) -> float:
+    """What scores are multiplied by, beside 1/√width."""
+    factor = 1.0
+    if not (settings.get("scale_attn_weights", True) and settings.get("use_attn_scale", True)):
+        factor *= width**0.5
+    elif float(settings.get("attn_scale", 0.0)) > 0:
+        factor *= width**0.5 / float(settings["attn_scale"])
+    if settings.get("scale_attn_by_inverse_layer_idx", False):
+        factor /= index + 1
+    return factor
+
+
+def _from_tokens(
+    found: Found, tensors: Mapping[str, Any], labels: int | None, read_in: ReadIn, name: str
+) -> Projections:
+    """The projections from the entries of tokens to labels."""
+    own = found.projections
+    parts = [part.astype(float) for part in (own.q, own.k, own.v)]
+    if found.norm is not None:
+        parts = [found.norm.fold(part) for part in parts]
+    if read_in.embed is None:
+        read = count_labels(labels, len(own.o), own.q.shape[1], name)
+        return own._replace(q=parts[0], k=parts[1], v=parts[2], o=own.o[-read:])
+    unembed = _matrix(read_in.unembed, "unembed", tensors, name).astype(float)
+    if found.last is not None and unembed.shape[1] == len(found.last.gain):
+        unembed = found.last.fold(unembed)
+    embed = _embedding(tensors, labels or len(unembed), read_in, name)
+    _check_sizes(embed, unembed, own, name)
+    read = count_labels(labels, len(unembed), embed.shape[1], name)
+    q, k, v = (part @ embed for part in parts)
+    return own._replace(q=q, k=k, v=v, o=(unembed @ own.o)[-read:])
+
+
+def _embedding(tensors: Mapping[str, Any], labels: int, read_in: ReadIn, name: str) -> np.ndarray:
+    """(d, T): where each entry of a token (x; y) goes."""
+    embed = _matrix(read_in.embed, "embed", tensors, name).astype(float)
+    # Of interleaved tokens, labels are the first entries of their own tokens.
+    return np.concatenate([embed, embed[:, :labels]], 1) if read_in.interleaved else embed
+
+
+def _matrix(given: Any, field: str, tensors: Mapping[str, Any], name: str) -> np.ndarray:
+    """A matrix that was given, or the weight of the linear layer of this name."""
+    if not isinstance(given, str):
+        return matrix_of({field: given}, field, "arguments")
+    found = [key for key in _names(given) if key in tensors]
+    found = found or [k for k in tensors if any(k.endswith(f".{each}") for each in _names(given))]
+    if len(found) != 1:
+        matrices = ", ".join(key for key in tensors if len(tensors[key].shape) == 2)
+        problem = "is not in the weights" if not found else f"may be {' or '.join(found)}"
+        raise InputError(field, given, f"`{name}` has the matrices {matrices or 'none'}", problem)
+    return matrix_of(tensors, found[0], name)
+
+
+def _names(given: str) -> tuple[str, str]:
+    return f"{given}.weight", given
+
+
+def _check_sizes(embed: np.ndarray, unembed: np.ndarray, own: Projections, name: str) -> None:
+    sizes = embed.shape[0], unembed.shape[1]
+    if sizes != (own.q.shape[1], len(own.o)):
+        raise FileError(
+            f"`{own.tensor}` of `{name}` reads {own.q.shape[1]} entries and its layer writes "
+            f"{len(own.o)}: `embed`, of shape {embed.shape}, must have as many rows, and "
+            f"`unembed`, of shape {unembed.shape}, as many columns."
+        )
+
+
+def _left_out(
+    found: Found, tensors: Mapping[str, Any], read_in: ReadIn, positions: bool, several: bool
+) -> tuple[str, ...]:
+    biases = list(found.projections.biases)
+    if isinstance(read_in.embed, str):
+        biases += [k for k in tensors if k.endswith(f"{read_in.embed}.bias")]
+    parts = {
+        "biases": any(np.any(np.asarray(tensors[bias])) for bias in biases),
+        "the scale of norms": found.norm is not None or found.last is not None,
+        "norms": found.other_norms,
+        "positions": positions,
+        "what other layers write": several,
+    }
+    return tuple(words for words, there in parts.items() if there)
+
+
+def from_circuits(kq: np.ndarray, ov: np.ndarray) -> Attention:
+    """Softmax attention with these circuits of its heads.
+
+    **Arguments:**
+
+    - `kq`: (H, T, D), scores from query inputs to the entries of tokens.
+    - `ov`: (H, I, T), from the entries of tokens to labels.
+    """
+    labels, tokens = ov.shape[-2:] if ov.ndim == 3 else (0, 0)
+    if kq.ndim != 3 or kq.shape != (len(ov), tokens, tokens - labels) or labels == 0:
+        raise InputError(
+            f"`kq` has the shape {kq.shape} and `ov` {ov.shape}: must be (heads, T, D) and (heads, "
+            "I, T), for tokens of T = D + I entries."
+        )
+    check = {"kq": kq, "ov": ov}
+    kq, ov = (matrix_of(check, name, "circuits", axes=3) for name in check)
+    one = np.broadcast_to(np.eye(tokens), (len(kq), tokens, tokens))
+    # Scores of factored heads are divided by the square root of their width.
+    query = np.pad(kq * tokens**0.5, ((0, 0), (0, 0), (0, labels)))
+    return Attention(Factored(*map(as_float, (one, query, one, ov))))

@@ -1,0 +1,84 @@
+"""Inspects layers whose weights alone are known, and the checkpoints of one training."""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..checkpoints import Checkpoint, Layer, ReadIn, load_layers, load_model
+from ..files import sha256_of
+from ..models import count_inputs
+from ..tasks import AbstractTask
+from ._inspect import describe_heads, inspect, task_to_inspect
+
+
+def inspect_layers(layers: tuple[Layer, ...], task: AbstractTask | None) -> dict[str, Any]:
+    """What the heads of each layer do, as plain data; their predictions are not known.
+
+    **Arguments:**
+
+    - `task`: says which inputs each label depends on.
+    """
+    first = layers[0].model
+    whole = len(layers) == 1 and not layers[0].left_out
+    left_out = list(dict.fromkeys(words for layer in layers for words in layer.left_out))
+    return {
+        "dim": count_inputs(first),
+        "outputs": first.labels,
+        "layers": [
+            {
+                "name": name,
+                "heads": model.heads,
+                "width": model.circuits.width,
+                "left_out": list(missing),
+                "labels": [describe_heads(model, task, i, whole) for i in range(model.labels)],
+            }
+            for name, model, missing in layers
+        ],
+        "missing": "weights alone do not say how the model is called: it has heads here, but no "
+        "loss and no algorithm"
+        + (f"; not part of them: {', '.join(left_out)}" if left_out else ""),
+    }
+
+
+def inspect_file(
+    path: Path | str,
+    heads: int | None = None,
+    labels: int | None = None,
+    read_in: ReadIn = ReadIn(),
+    settings: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> tuple[dict[str, Any], Any, AbstractTask | None]:
+    """What is in a file, or in the folder of a run, with the SHA-256 of its weights; the model
+    (None if its layers alone are known) and the task that it was judged on.
+
+    **Arguments:**
+
+    - `heads`, `labels`, `read_in`: as in `load_layers`.
+    - `settings`: of the task, as in `task_to_inspect`.
+    - `options`: of `inspect`.
+    """
+    path, settings = Path(path), settings or {}
+    layers = load_layers(path, heads, labels, read_in)
+    weights = path / "trajectory.safetensors" if path.is_dir() else path
+    if layers is not None:
+        task = task_to_inspect(path, layers[0].model, settings)
+        found = inspect_layers(layers, task)
+        model = None
+    else:
+        model = load_model(path, heads, labels)
+        task = task_to_inspect(path, model, settings)
+        found = inspect(model, task, **options)
+    about = {"file": str(path), "sha256": sha256_of(weights)}
+    return {**about, **found}, model, task
+
+
+def inspect_checkpoints(
+    checkpoints: tuple[Checkpoint, ...],
+    progress: Callable[[str], None] = lambda doing: None,
+    **options: Any,
+) -> Iterator[dict[str, Any]]:
+    """`inspect_file` of every checkpoint, on the same sequences, with its step."""
+    for number, (step, path) in enumerate(checkpoints, 1):
+        progress(f"step {step} ({number} of {len(checkpoints)})")
+        found, _, _ = inspect_file(path, **options)
+        yield {"step": step, **found}

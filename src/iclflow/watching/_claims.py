@@ -1,0 +1,134 @@
+"""Claims on a watched training: those that hold for a run of ours with the same config."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from ..config import Config, parse_config
+from ..errors import InputError
+from ..models import AbstractModel
+from ..runtime.precision import in_float64
+from ..studies import read_settings
+from ..tasks import AbstractTask
+from ..trajectory import Trajectory
+from ._look import Look
+
+if TYPE_CHECKING:
+    from ..papers import Outcome
+
+
+@dataclasses.dataclass(frozen=True)
+class ClaimOnWatch:
+    """What one claim on single runs says of a watched training.
+
+    **Fields:**
+
+    - `outcome`: its verdict; None if it is not about such a training.
+    - `reason`: why it is not, or why the verdict is open; else empty.
+    """
+
+    id: str
+    statement: str
+    outcome: "Outcome | None"
+    reason: str
+
+    def __str__(self) -> str:
+        if self.outcome is None:
+            return f"– {self.id} {self.reason}"
+        return f"{self.outcome.verdict}: {self.id}{f' ({self.reason})' if self.reason else ''}"
+
+
+class Likeness:
+    """A config of ours that describes somebody else's training.
+
+    No claim is written for watched trainings: with the config it is known what a claim is about,
+    and the weights at the looks are the run that it is checked on.
+    """
+
+    def __init__(self, like: Any, task: AbstractTask):
+        """**Arguments:**
+
+        - `like`: a config, its plain data, its file, or the name of a study.
+        - `task`: the one that is watched, in float64.
+        """
+        from ..experiment import build_model, build_task, keys_of
+
+        self.config = _parse(like)
+        with in_float64():
+            self.task = build_task(self.config)
+            make = lambda: build_model(self.config, keys_of(self.config.seed).weights)[0]
+            self._shapes = _shapes(jax.eval_shape(make))
+        if _shapes(self.task) != _shapes(task) or not _same_numbers(self.task, task):
+            raise InputError(
+                "`like` has another task than the one that is watched: must be the same."
+            )
+        self._models: dict[int, AbstractModel] = {}
+
+    def check(self, model: AbstractModel) -> None:
+        """Refuses a model of another kind or size than that of the config."""
+        if _shapes(model) != self._shapes:
+            settings = self.config.model
+            raise InputError(
+                f'`like` has a model of the kind "{settings.kind}" with {settings.heads} heads, of '
+                "other weights than those that are read: must be the same attention."
+            )
+
+    def keep(self, step: int, model: AbstractModel) -> None:
+        """Keeps the weights of a look."""
+        self._models[step] = model
+
+    def claims(self, looks: Sequence[Look]) -> tuple[ClaimOnWatch, ...]:
+        """What each claim on single runs says of this training."""
+        from ..papers import claims_on_runs
+
+        with in_float64():
+            run = self._trajectory(looks)
+            return tuple(self._check(claim, run) for claim in claims_on_runs())
+
+    def _check(self, claim: Any, run: Trajectory | None) -> ClaimOnWatch:
+        refused = claim.refuses(self.config)
+        if refused is not None:
+            return ClaimOnWatch(claim.id, claim.statement, None, refused)
+        if run is None:
+            words = "needs the weights of at least two looks, all of this process"
+            return ClaimOnWatch(claim.id, claim.statement, None, words)
+        outcome = claim.check(run, self.task, self.config)
+        return ClaimOnWatch(claim.id, claim.statement, outcome, outcome.reason)
+
+    def _trajectory(self, looks: Sequence[Look]) -> Trajectory | None:
+        """The looks as a run; None if the weights of some of them are not here: a claim could take
+        the middle of the training for its beginning."""
+        from ..experiment import as_run, prepare
+
+        if len(looks) < 2 or any(look.step not in self._models for look in looks):
+            return None
+        models = [self._models[look.step] for look in looks]
+        return as_run(prepare(self.config), [float(look.step) for look in looks], models)
+
+
+def _parse(like: Any) -> Config:
+    if isinstance(like, Config):
+        return like
+    if isinstance(like, Path | str):
+        like = read_settings(like)
+    if not isinstance(like, Mapping):
+        raise InputError(
+            "like", like, "must be a config of iclflow, its file or the name of a study"
+        )
+    return parse_config(like)
+
+
+def _shapes(tree: Any) -> Any:
+    """Kind and sizes, without numbers."""
+    leaves, structure = jax.tree.flatten(tree)
+    return [getattr(leaf, "shape", None) for leaf in leaves], structure
+
+
+def _same_numbers(one: AbstractTask, other: AbstractTask) -> bool:
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other))
+    # A task that was made in float32 has rounded numbers.
+    return all(np.allclose(a, b, rtol=1e-6, atol=1e-9) for a, b in pairs)
