@@ -51,7 +51,8 @@ def public_names(room: str) -> dict[str, str]:
     if not hasattr(module, "__path__"):
         return {name: module.__name__ for name in defined_names(module)}
     found = {}
-    for node in ast.parse(Path(str(module.__file__)).read_text()).body:
+    # Walked whole: names that are loaded on demand are imported for type checkers alone.
+    for node in ast.walk(ast.parse(Path(str(module.__file__)).read_text())):
         if isinstance(node, ast.ImportFrom) and node.level == 1 and node.module:
             home = importlib.import_module(f".{node.module}", module.__name__)
             own = defined_names(home)

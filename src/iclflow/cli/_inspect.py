@@ -70,7 +70,7 @@ def how(options, activity: Activity) -> dict[str, Any]:
     }
 
 
-def how_read(options) -> Any:
+def how_read(options: Any) -> Any:
     """How tokens become what layers read, from the flags."""
     from ..checkpoints import ReadIn
 

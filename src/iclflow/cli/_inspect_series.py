@@ -11,7 +11,7 @@ from ..config import InputError
 _WIDTH = 140
 
 
-def inspect_series(options, how: dict[str, Any]) -> dict[str, Any]:
+def inspect_series(options: Any, how: dict[str, Any]) -> dict[str, Any]:
     """What is found in each checkpoint of a folder, as plain data."""
     from ..checkpoints import list_checkpoints
     from ..experiment import inspect_checkpoints
