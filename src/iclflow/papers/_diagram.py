@@ -11,7 +11,6 @@ import numpy as np
 from ..config import Config
 from ..drawing import Drawing
 from ..studies import PAPERS
-from ._claim import TIERS
 from ._registry import Registry, join_lines
 
 

@@ -103,6 +103,7 @@ def softmax_drops(lab: Lab, merged: bool, seeds: int) -> list[int]:
     count, (rate, steps) = getattr(config.risk, "sequences"), descent_settings(config).values()
     data = risk(four_components(), models[0], "dataset", sequences=count, key=jr.key(5))
     runs = descend_ensemble(models, data, sgd_rule(rate), steps, save=SaveAtDrops())
+    lab.hash_runs(runs)
     return [analysis.drop_count(run) for run in runs]
 
 
@@ -142,7 +143,7 @@ def optimiser_losses(lab: Lab, name: str, factor: float) -> tuple[np.ndarray, np
     ]
     networks = [TwoLayerLinear.from_attention(model) for model in models]
     networks = [TwoLayerLinear(n.W1, n.w2.at[0].multiply(factor)) for n in networks]
-    losses = [
+    found = [
         descend_ensemble(
             members,
             dataset_risk(sequences, members[0]),
@@ -152,7 +153,8 @@ def optimiser_losses(lab: Lab, name: str, factor: float) -> tuple[np.ndarray, np
         )
         for members in (models, networks)
     ]
-    attention, network = (np.array([run.losses for run in runs]) for runs in losses)
+    lab.hash_runs(found)
+    attention, network = (np.array([run.losses for run in runs]) for runs in found)
     return attention, network
 
 
@@ -186,10 +188,11 @@ def overlap_distances(lab: Lab, count: int, sets: int) -> np.ndarray:
         sequences = whiten_tasks(four_components().sample(key, count))
         for model, each in zip(models, risks):
             each.append(dataset_risk(sequences, model))
-    full, network = (
+    full, network = runs = [
         descend_ensemble([m] * sets, each, sgd_rule(rate), steps, save=SaveEvenly(601))
         for m, each in zip(models, risks)
-    )
+    ]
+    lab.hash_runs(runs)
     return np.array([np.abs(a.losses - b.losses).max() for a, b in zip(full, network)])
 
 
@@ -308,6 +311,7 @@ def mixture_curves(lab: Lab, sets: int) -> tuple[np.ndarray, np.ndarray]:
     ]
     members = [model] * len(drawn)
     descents = descend_ensemble(members, drawn, sgd_rule(rate), steps, save=SaveEvenly(801))
+    lab.hash_runs([flows, descents])
     in_context = exact_quadratic_risk(task, model)
 
     def measure(run: Trajectory, clock: float) -> list[float]:
