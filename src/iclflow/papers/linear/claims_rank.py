@@ -161,6 +161,7 @@ def _are_long(found: RankRuns) -> np.ndarray:
     "linear/rank-scaling",
     """Plateaus at which a new head must start (R divides m) last in proportion to 1/s, s being the
     size of the initial weights; those inside a head grow only with ln(1/s).""",
+    tier="paper",
     source="Section 5; Figure 4; scaling law beyond the paper",
     tolerance_reason="""Medians over seeds, each seed compared with itself. Duration × s tends to a
     constant with corrections of the order of s, 0.016 at the largest scale: 2.5 %. The law of

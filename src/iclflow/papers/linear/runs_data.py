@@ -60,18 +60,22 @@ def prediction_distances(lab: Lab, estimators, strength: float = 1.0) -> list[fl
     return distances
 
 
-@once
-def _sequences_of_length(lab: Lab, length: int) -> Sequences:
-    task = LinearRegression(np.diag(four_components().covariance), length)
-    return task.sample(jr.key(length), FRESH)
-
-
 def losses_at_length(lab: Lab, model: AbstractModel, length: int, normalised: bool) -> np.ndarray:
     """The squared errors of a model on fresh sequences of another length, attention divided by
     that length, or by the length of training."""
-    sequences = _sequences_of_length(lab, length)
-    gain = 1.0 if normalised else length / four_components().contexts[0]
-    return np.asarray(sequences.squared_error(gain * model.predict(sequences)))
+    divided, plain = _both_losses(lab, model, length)
+    return divided if normalised else plain
+
+
+@once
+def _both_losses(lab: Lab, model: AbstractModel, length: int) -> tuple[np.ndarray, np.ndarray]:
+    # The sequences are not kept: those of all lengths take a gigabyte.
+    task = LinearRegression(np.diag(four_components().covariance), length)
+    sequences = task.sample(jr.key(length), FRESH)
+    predictions = model.predict(sequences)
+    gains = (1.0, length / four_components().contexts[0])
+    divided, plain = (np.asarray(sequences.squared_error(g * predictions)) for g in gains)
+    return divided, plain
 
 
 # Gradient descent on fixed sequences ------------------------------------------------------------

@@ -8,7 +8,7 @@ from ...analysis import patterns, wilson
 from .. import Checks, Given, Inconclusive, Lab, claim, on_run
 from .checks_trained import is_at_rest, is_one_sign, is_zero_sum
 from .needs import any_population, softmax_attention, with_heads
-from .runs import SETTING, blind_ensemble, final_patterns, paper_task, seed_settings
+from .runs import SETTING, final_patterns, paper_task, seed_settings
 from .runs_seeds import (
     AUTHORS_STEPS,
     attention_along,
@@ -239,7 +239,7 @@ def pair_or_trap(lab: Lab) -> Checks:
     """Shares of seeds that end with both signs, for two and for three heads."""
     lab.note(**seed_settings(lab, (2, 3)))
     for heads in (2, 3):
-        found = final_patterns(blind_ensemble(lab, heads))
+        found = final_patterns(lab, heads)
         both = np.asarray([is_zero_sum(each) for each in found])
         one = np.asarray([is_one_sign(each) for each in found])
         lab.note(**{f"one_sign_{heads}": share_of(one)})
