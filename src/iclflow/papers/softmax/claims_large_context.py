@@ -21,7 +21,7 @@ from .runs_flows import (
     small_heads,
     stages_run,
 )
-from .runs_seeds import Heads, share_of
+from .runs_heads import Heads, share_of
 
 _FIGURES = ("softmax/dynamic-approx",)
 

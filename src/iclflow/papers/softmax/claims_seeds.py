@@ -9,16 +9,13 @@ from .. import Checks, Given, Inconclusive, Lab, claim, on_run
 from .checks_trained import is_at_rest, is_one_sign, is_zero_sum
 from .needs import any_population, softmax_attention, with_heads
 from .runs import SETTING, final_patterns, paper_task, seed_settings
+from .runs_heads import attention_along, final_heads, heads_at, share_of
 from .runs_seeds import (
     AUTHORS_STEPS,
-    attention_along,
-    final_heads,
     free_at_rate,
     free_ensemble,
-    heads_at,
     more_heads,
     one_task_training,
-    share_of,
     training,
 )
 

@@ -17,16 +17,14 @@ from .runs_descent import (
     two_task_settings,
     two_tasks,
 )
+from .runs_heads import share_of, toeplitz_heads, two_task_heads
 from .runs_sampling import best_pair, sampled_losses
 from .runs_seeds import (
     RHO,
     TWO_TASKS,
     authors_two_tasks,
-    share_of,
-    toeplitz_heads,
     toeplitz_task,
     toeplitz_training,
-    two_task_heads,
     two_task_training,
 )
 

@@ -21,16 +21,8 @@ from .checks_trained import (
 )
 from .needs import ANY, FREE, any_population, with_heads
 from .runs import CONTEXT, HEADS, paper_task
-from .runs_seeds import (
-    best_mu,
-    final_heads,
-    free_ensemble,
-    losses_beside,
-    note_training,
-    pair_reference,
-    pattern_heads,
-    share_of,
-)
+from .runs_heads import best_mu, final_heads, losses_beside, pair_reference, pattern_heads, share_of
+from .runs_seeds import free_ensemble, note_training
 
 _FIGURES = (
     "softmax/heads", "softmax/evolution", "softmax/metrics-pattern", "softmax/attnmtrx-dynamic"

@@ -11,7 +11,7 @@ from ...trajectory import Trajectory
 from .. import Lab, figure
 from .checks_trained import is_one_sign, is_zero_sum
 from .runs import SIGNS, blind_ensemble, final_patterns, paper_task, seed_settings
-from .runs_seeds import CANCELS
+from .runs_heads import CANCELS
 
 _COUNTS = (2, 3)
 

@@ -13,18 +13,16 @@ from ...drawing.marks import plot_circles, plot_theory
 from ...drawing.style import COLOURS, WIDTHS, canvas, colour_bar, fixed_canvas, legend_above
 from .. import Lab, figure
 from .runs import DIM, SETTING
+from .runs_heads import final_heads, heads_at, two_task_heads
 from .runs_notebook import PRINTED_HEADS, TESTED, length_losses
 from .runs_seeds import (
     AUTHORS_STEPS,
     TWO_TASKS,
     authors_two_tasks,
-    final_heads,
     free_ensemble,
     free_two_tasks,
-    heads_at,
     one_task_training,
     shown_heads,
-    two_task_heads,
     two_task_training,
 )
 

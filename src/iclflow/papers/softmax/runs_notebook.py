@@ -5,10 +5,12 @@ import numpy as np
 
 from ... import theory
 from .. import Lab, once
+from .._sampling import ridge
 from .runs import DIM, NOISE, paper_task, structured_heads
 from .runs_exact import REPORTED, linear_lengths, one_head_loss, pair_loss, plain_step
-from .runs_sampling import ridge, sampled_losses, step
-from .runs_seeds import final_heads, free_ensemble, losses_beside, pair_reference, pattern_heads
+from .runs_heads import final_heads, losses_beside, pair_reference, pattern_heads
+from .runs_sampling import sampled_losses, step
+from .runs_seeds import free_ensemble
 
 # The lengths of 'Est_comparison', and the values that it prints at L = 40 with standard errors.
 EST_LENGTHS = tuple(range(10, 101, 5))
