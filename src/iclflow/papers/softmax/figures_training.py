@@ -14,7 +14,7 @@ from ...drawing.style import COLOURS, WIDTHS, canvas, colour_bar, fixed_canvas, 
 from .. import Lab, figure
 from .runs import DIM, SETTING
 from .runs_heads import final_heads, heads_at, two_task_heads
-from .runs_notebook import PRINTED_HEADS, TESTED, length_losses
+from .runs_notebook import PRINTED_HEADS, TESTED, length_losses, length_theory
 from .runs_seeds import (
     AUTHORS_STEPS,
     TWO_TASKS,
@@ -123,14 +123,18 @@ def head_num_comparison(lab: Lab) -> Drawing:
     drawn, (panel,) = canvas("single", 2.8, 1, 1)
     data: dict[str, np.ndarray] = {"length": np.asarray(TESTED)}
     counts = shown_heads(lab, 1, 2, 4, 8)
+    fine = tuple(np.unique(np.geomspace(TESTED[0], TESTED[-1], 24).astype(int)).tolist())
     for i, heads in enumerate(counts):
-        expected, found = length_losses(lab, heads, TESTED)
-        shift = 1 + 0.03 * (i - 1.5)  # beside each other
-        plot_circles(panel, np.asarray(TESTED) * shift, found, COLOURS[i], f"H = {heads}")
-        plot_theory(panel, TESTED, expected, "theory" if i == 0 else None)
-        panel.plot(np.array([10, 100]) * shift, PRINTED_HEADS[heads], "x", color=COLOURS[i], ms=6,
-                   label="printed" if i == 0 else None)  # fmt: skip
+        _, found = length_losses(lab, heads, TESTED)
+        expected = length_theory(lab, heads, fine)
+        # Losses of more than one head all but coincide: circles within circles.
+        plot_circles(panel, TESTED, found, COLOURS[i], f"H = {heads}", ms=11 - 3 * i)
+        plot_theory(panel, fine, expected)
+        panel.plot([TESTED[0], TESTED[-1]], PRINTED_HEADS[heads], "x", color=COLOURS[i], ms=6)
         data |= {f"loss_{heads}": found, f"theory_{heads}": expected}
+    data["theory_length"] = np.asarray(fine)
+    plot_theory(panel, [], [], "theory")
+    panel.plot([], [], "x", color="black", ms=6, label="printed, H by colour")
     panel.set(xscale="log", xlabel="context length L", ylabel="loss", ylim=(0, None))
     panel.set_xticks(TESTED, [str(length) for length in TESTED])
     panel.minorticks_off()
