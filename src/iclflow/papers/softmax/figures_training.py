@@ -147,9 +147,11 @@ def head_num_comparison(lab: Lab) -> Drawing:
     "softmax/split-heads",
     "Softmax attention: four heads on two tasks split up (multi-task matrices)",
     """Four free heads on two tasks that read coordinates 1 to 4 and 3 to 6, of the first seed that
-    splits: key-query circuits (upper row) and what each head reads from the two labels (lower row).
-    Each task has one positive and one negative head on its own coordinates. The bars give the share
-    of seeds by kind.""",
+    splits: key-query circuits, whose rows are the six inputs and the two labels of a token, whose
+    columns the inputs of the query (upper row), and what each head reads from the two labels (lower
+    row). Each task has one positive and one negative head on its own coordinates. The bars give the
+    share of seeds that split up so, and of those in which a head works for both tasks; trained as
+    short as below the paper tier fewer split up than in the authors' training.""",
 )
 def split_heads(lab: Lab) -> Drawing:
     """Heat maps of four heads on two tasks, and how many seeds split."""
