@@ -10,7 +10,7 @@ import numpy as np
 
 from ..config import Config
 from ..drawing import Drawing
-from ..studies import PAPERS
+from ..studies import PAPERS, TIERS
 from ._registry import Registry, join_lines
 
 

@@ -128,7 +128,7 @@ def head_num_comparison(lab: Lab) -> Drawing:
         _, found = length_losses(lab, heads, TESTED)
         expected = length_theory(lab, heads, fine)
         # Losses of more than one head all but coincide: circles within circles.
-        plot_circles(panel, TESTED, found, COLOURS[i], f"H = {heads}", ms=11 - 3 * i)
+        plot_circles(panel, TESTED, found, COLOURS[i], f"H = {heads}", ms=12 - 3 * i)
         plot_theory(panel, fine, expected)
         panel.plot([TESTED[0], TESTED[-1]], PRINTED_HEADS[heads], "x", color=COLOURS[i], ms=6)
         data |= {f"loss_{heads}": found, f"theory_{heads}": expected}
