@@ -21,7 +21,7 @@ from iclflow.models import Attention, Diagonal, Merged
 from iclflow.papers import FIGURES, Lab, all_claims
 from iclflow.papers.multitask import runs as multitask_runs
 from iclflow.papers.softmax import runs as softmax_runs
-from iclflow.papers.softmax import runs_descent, runs_seeds
+from iclflow.papers.softmax import runs_descent, runs_heads
 from iclflow.tasks import Estimate, isotropic
 from iclflow.trajectory import Result, Trajectory
 
@@ -98,7 +98,7 @@ def untrained_lab() -> Lab:
 
     for heads in (1, 2, 4):
         init = lambda key, heads=heads: Attention.factored(key, 5, heads)
-        lab.assume(run(init), runs_seeds.trained_run, heads)
+        lab.assume(run(init), runs_heads.trained_run, heads)
     for heads in (2, 3, 5):
         init = lambda key: Attention(Diagonal(jnp.zeros((5, 6)), jnp.zeros((5, 2)), 6))
         lab.assume(run(init), runs_descent.two_task_run, heads)

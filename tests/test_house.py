@@ -17,6 +17,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import iclflow
+from iclflow import papers, report
+from iclflow.cli import _sweep, _verify
+from iclflow.sweeps import _complete
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "iclflow"
@@ -61,6 +64,22 @@ CORE = ORDER[: ORDER.index("analysis") + 1]
 EDGE_LIBRARIES = {
     *("pydantic", "tyro", "duckdb", "ray", "matplotlib", "rich", "starlette", "xarray", "torch"),
 }
+
+
+# Lists that are written twice, because one of the places must load quickly or is no Python ------
+
+
+def test_every_verdict_has_its_sign_and_its_words_everywhere():
+    script = (PACKAGE / "explorer" / "static" / "words.js").read_text(encoding="utf-8")
+    known = re.search(r"const VERDICTS = \{(.*?)\};", script, re.DOTALL)
+    assert known is not None
+    shown = {verdict: re.search(rf"\b{verdict}:", known[1]) for verdict in papers.VERDICTS}
+    assert all(shown.values()), shown
+    assert set(report.SIGNS) == set(_verify._VERBS) == set(papers.VERDICTS)
+
+
+def test_the_command_offers_the_engines_of_sweeps():
+    assert list(_sweep.ENGINES) == list(_complete.ENGINES)
 
 
 # Import directions ----------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,10 +11,12 @@ import pytest
 from iclflow.papers import Check, Claim, Lab, Outcome, once, run_claim
 from iclflow.papers._hashes import hash_runs
 from iclflow.report import RunInfo, render_report
+from iclflow.runtime import _start, source_commit
 from iclflow.verification import _record, compare, read_records, write_records
 
 INFO = RunInfo("2025-01-02 03:04", "paper", False, 61.5, "Linux, an H200", {"jax": "0.11"})
 ID = "linear/pcr"
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def outcome(measured=1.25, verdict="holds", hashes=(), **fields) -> Outcome:
@@ -54,6 +58,27 @@ def test_a_record_keeps_numbers_settings_versions_device_date_and_command(record
 )
 def test_a_fresh_result_agrees_within_the_tolerance_of_its_check(record, fresh, wanted):
     assert compare(fresh, record(outcome(hashes={"run 1": "ab"})))[0] == wanted
+
+
+def test_a_record_names_the_commit_and_those_without_one_are_read(record, tmp_path):
+    record(outcome())
+    path = tmp_path / "linear-pcr.json"
+    data = json.loads(path.read_text())
+    assert data.pop("commit") == ""
+    path.write_text(json.dumps(data))
+    assert read_records()[ID].info.commit == ""
+    path.write_text(json.dumps(data | {"commit": f"{40 * 'a'}-dirty"}))
+    kept = read_records()[ID].info
+    assert kept.software == f"jax 0.11 (commit {10 * 'a'}-dirty)"
+
+
+def test_the_commit_of_a_checkout_is_known_and_that_of_another_project_is_not_taken(monkeypatch):
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    if head.returncode:
+        pytest.skip("the tests run outside of a checkout")
+    assert source_commit().removesuffix("-dirty") == head.stdout.strip()
+    monkeypatch.setattr(_start, "__file__", str(ROOT / "lib" / "iclflow" / "runtime" / "_start.py"))
+    assert source_commit() == ""
 
 
 def test_counts_need_only_pass_as_before(record):
@@ -118,6 +143,22 @@ def test_a_claim_keeps_the_hashes_of_what_it_rests_on_also_if_it_was_computed_be
     lab = Lab()
     first, second = (run_claim(claim, lab).hashes for _ in range(2))
     assert first == second == {"make_run 1": hash_runs(Run([1.0, 2.0]))}
+
+
+@once
+def last_losses(lab):
+    runs = [Run([1.0, 2.0]), Run([1.0, 3.0])]
+    lab.hash_runs(runs)
+    return [run.losses[-1] for run in runs]
+
+
+def test_a_result_without_trajectories_has_the_hash_of_all_that_it_was_measured_on():
+    def test(lab):
+        return [lab.close("x", [2.0, 3.0], last_losses(lab), 0.01)]
+
+    lab, claim = Lab(), dataclasses.replace(outcome().claim, test=test)
+    wanted = {"last_losses 1": hash_runs([Run([1.0, 2.0]), Run([1.0, 3.0])])}
+    assert run_claim(claim, lab).hashes == run_claim(claim, lab.bent()).hashes == wanted
 
 
 def test_the_records_of_the_package_are_of_known_claims_and_whole():

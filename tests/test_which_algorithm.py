@@ -11,6 +11,7 @@ import pytest
 from helpers import deterministic_separate
 from iclflow.analysis import (
     Algorithm,
+    AlgorithmWatch,
     Match,
     compare,
     known_estimators,
@@ -18,6 +19,7 @@ from iclflow.analysis import (
     which_algorithm,
 )
 from iclflow.analysis._which_algorithm import _bayes_as_ridge
+from iclflow.config import InputError
 from iclflow.estimators import (
     Bayes,
     GradientStep,
@@ -199,6 +201,14 @@ def test_no_algorithm_is_named_when_none_is_near():
 
 def two_heads(dim) -> Attention:
     return Attention(Merged.of(jnp.asarray(np.ones(2)), jnp.asarray(np.ones((2, dim, dim)))))
+
+
+def test_predictions_on_other_sequences_are_asked_for_where_a_matrix_is_fitted():
+    watch = AlgorithmWatch(LinearRegression([1.0, 0.25], 20), fitted=True, key=jr.key(0), count=50)
+    own = np.ones((50, 1))
+    assert watch.fits
+    with pytest.raises(InputError, match="other"):
+        watch.rank(own)
 
 
 def test_bad_input_is_refused():

@@ -10,9 +10,13 @@ import difflib
 import functools
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from .config import Config, InputError, named, parse_config, read_toml
+
+# How much to compute, from the quickest: more seeds, finer scales, more claims.
+Tier = Literal["smoke", "default", "paper"]
+TIERS: tuple[Tier, ...] = get_args(Tier)
 
 
 class Paper(NamedTuple):

@@ -157,11 +157,17 @@ class AlgorithmWatch:
         - `own`: on `sequences`, (n, labels).
         - `other`: on `others`; needed if `fits`.
         """
+        if self.fits and other is None:
+            raise InputError(
+                "other",
+                problem="is missing",
+                allowed="a matrix is fitted to predictions on `others`",
+            )
         undo = lambda labels: np.asarray(unrotated_labels(self.task, jnp.asarray(labels)))
         return self._rank_all(undo(own), None if other is None else undo(other))
 
     def _rank_all(self, own: np.ndarray, other: np.ndarray | None) -> tuple[Algorithm, ...] | None:
-        other = own if other is None else other
+        other = own if other is None else other  # then nothing is fitted to it
         if not (_is_usable(own) and _is_usable(other)):
             return None
         return tuple(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..config import InputError, read_toml
+from ..studies import TIERS
 
 Kind = Literal[
     "file of a run",
@@ -55,9 +56,7 @@ class Parser(argparse.ArgumentParser):
 
     def add_tier(self) -> None:
         """Adds the flag for how much to compute."""
-        # Written out: `iclflow.papers`, which knows the tiers, takes seconds to load.
-        tiers = ("smoke", "default", "paper")
-        self.flag("--tier", "how much to do", choices=tiers, default="default")
+        self.flag("--tier", "how much to do", choices=TIERS, default="default")
 
     def add_resume(self) -> None:
         """Adds the flags of commands that can resume."""

@@ -56,7 +56,7 @@ def _is_series(path: Path) -> bool:
     return path.is_dir() and not any((path / name).exists() for name in of_a_run)
 
 
-def how(options, activity: Activity) -> dict[str, Any]:
+def how(options: Any, activity: Activity) -> dict[str, Any]:
     """How files are read and judged, from the flags."""
     given = {name: getattr(options, name) for name in _OF_THE_TASK}
     return {

@@ -36,9 +36,8 @@ def main(arguments: Sequence[str]) -> int:
     from ..verification import PAGES, select, verify, write_records
     from ._tables import verdict_line
 
-    selected = {"paper": options.paper, "tier": options.tier}
-    if options.recorded:
-        selected["tier"], options.claim = "paper", _recorded(options)
+    keys = ("paper", "tier", "recorded")
+    selected = {key: getattr(options, key) for key in keys}
     # Unknown ids are refused here, before a folder is made.
     chosen, _ = select(options.claim or (), **selected)
     width = max(len(claim.id) for claim in chosen)
@@ -72,7 +71,6 @@ def main(arguments: Sequence[str]) -> int:
             each=show,
         )
     ignore_signals()
-    differences = report.differences() if options.recorded else {}
     if options.record:
         with _name_unwritable(options.record):
             for path in write_records(report.outcomes, report.info, Path(options.record)):
@@ -82,10 +80,10 @@ def main(arguments: Sequence[str]) -> int:
     else:
         if options.json:
             _write_json(Path(options.json), report.json_text())
-        _print_differences(report, differences, width)
+        if report.compared:
+            _print_differences(report, width)
         _print_closing(report, folder / PAGES[0])
-    same = all(kind != "differs" for kind, _ in differences.values())
-    return 0 if report.ok and same else 1
+    return 0 if report.ok else 1
 
 
 def _parser() -> Parser:
@@ -113,25 +111,13 @@ def _folder(options) -> Path:
         return Path(options.out)
     kind = "falsify" if options.falsify else "verify"
     # The paper tier computes more than the default, so that it is a whole report as well.
-    whole = not (options.claim or options.paper or options.tier == "smoke")
-    return Path("out") / (kind if whole else f"{kind}-part")
+    part = options.claim or options.paper or options.recorded or options.tier == "smoke"
+    return Path("out") / (f"{kind}-part" if part else kind)
 
 
-def _recorded(options) -> list[str]:
-    """The selected claims that have a recorded result."""
-    from ..verification import read_records, select
-
-    chosen, _ = select(options.claim or (), options.paper, "paper")
-    records = read_records()
-    found = [claim.id for claim in chosen if claim.id in records]
-    if not found:
-        raise InputError("None of these claims has a recorded result: docs/results lists them.")
-    return found
-
-
-def _print_differences(report, differences: dict[str, tuple[str, str]], width: int) -> None:
+def _print_differences(report, width: int) -> None:
     """How each fresh result compares with its record."""
-    for id, (kind, where) in differences.items():
+    for id, (kind, where) in report.differences().items():
         words = {
             "same bits": "has the same bits as the record",
             "agrees": "agrees with the record",

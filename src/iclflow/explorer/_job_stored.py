@@ -7,6 +7,7 @@ from typing import Any
 
 from ..config import InputError, parse_config, read_toml
 from ..files import to_plain
+from ..papers import VERDICTS
 from ..store import SWEEP
 from ..sweeps import (
     MEASUREMENTS,
@@ -168,14 +169,7 @@ def _is_drawable(table: Table, name: str, kind: str) -> bool:
     if kind != "VARCHAR":
         return False
     _, rows = table.ask(f'SELECT DISTINCT "{name}" FROM results LIMIT 8')
-    return {row[0] for row in rows} <= {
-        "holds",
-        "fails",
-        "inconclusive",
-        "misstated",
-        "overread",
-        None,
-    }
+    return {row[0] for row in rows} <= {*VERDICTS, None}
 
 
 def _describe_column(name: str, kind: str) -> str:

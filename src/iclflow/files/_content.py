@@ -14,25 +14,26 @@ class FileError(ValueError):
     """A file that cannot be used; the text is one sentence that says why."""
 
 
-def to_plain(value: Any, digits: int | None = None) -> Any:
+def to_plain(value: Any, digits: int | None = None, spelled: bool = False) -> Any:
     """Data that JSON can hold: arrays as lists, numbers that are not finite as None.
 
     **Arguments:**
 
     - `digits`: significant digits to round to; None: all.
+    - `spelled`: writes numbers that are not finite as "inf", "-inf" and "nan" instead.
     """
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, Mapping):
-        return {str(key): to_plain(inner, digits) for key, inner in value.items()}
+        return {str(key): to_plain(inner, digits, spelled) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [to_plain(inner, digits) for inner in value]
+        return [to_plain(inner, digits, spelled) for inner in value]
     if isinstance(value, decimal.Decimal):  # a type of SQL
         value = float(value)
     if not isinstance(value, float):
         return value if isinstance(value, str | int | None) else str(value)
     if not math.isfinite(value):
-        return None
+        return str(value) if spelled else None
     return value if digits is None else float(f"{value:.{digits}g}")
 
 

@@ -7,6 +7,7 @@ Nothing of a paper is loaded before it is used.
 from ..studies import PAPERS as PAPERS
 from ..studies import STUDIES as STUDIES
 from ..studies import SUBJECTS as SUBJECTS
+from ..studies import TIERS as TIERS
 from ..studies import Study as Study
 from ..studies import find_study as find_study
 from ..studies import read_settings as read_settings
@@ -16,7 +17,7 @@ from ._check import Check as Check
 from ._check import Checks as Checks
 from ._citation import citation as citation
 from ._claim import CLAIMS as CLAIMS
-from ._claim import TIERS as TIERS
+from ._claim import VERDICTS as VERDICTS
 from ._claim import Claim as Claim
 from ._claim import Inconclusive as Inconclusive
 from ._claim import Outcome as Outcome

@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ..files import to_plain
+
 Comparison = Literal[
     "absolute", "relative", "standard errors", "equal", "at least", "at most", "above", "below"
 ]
@@ -91,13 +93,5 @@ Checks = Iterator[Check]
 
 
 def plain(value: Any) -> Any:
-    """A value as Python's own numbers, lists and dictionaries, fit for JSON."""
-    if isinstance(value, dict):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
-    if hasattr(value, "tolist"):
-        return plain(np.asarray(value).tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value if isinstance(value, str | int | float | bool | None) else str(value)
+    """A value as data that JSON can hold; what is not finite is spelled out."""
+    return to_plain(value, spelled=True)

@@ -5,19 +5,19 @@ import dataclasses
 import difflib
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from ..config import Config
 from ..errors import InputError, Refusal
+from ..studies import TIERS, Tier
 from ._check import Check, plain
 from ._given import Given, Need, OnRun, RunTest, on_run
 from ._lab import Lab
 from ._power import power_of
 from ._registry import Registry, join_lines
 
-Tier = Literal["smoke", "default", "paper"]
-TIERS: tuple[Tier, ...] = ("smoke", "default", "paper")
 Verdict = Literal["holds", "fails", "inconclusive", "misstated", "overread"]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 
 # A check that passes with a prediction that is wrong by this share and more tests nothing.

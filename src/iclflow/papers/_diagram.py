@@ -10,8 +10,7 @@ import numpy as np
 
 from ..config import Config
 from ..drawing import Drawing
-from ..studies import PAPERS
-from ._claim import TIERS
+from ..studies import PAPERS, TIERS
 from ._registry import Registry, join_lines
 
 

@@ -34,6 +34,7 @@ class Lab:
         self.config: dict[str, Any] = {}
         self._memory: dict[Hashable, Any] = {}
         self._hashes: dict[Hashable, str | None] = {}
+        self._computing: list[Hashable] = []  # results under way, the innermost last
         self._used: dict[Hashable, None] = {}  # by the present claim, in order
         self._rests_on: dict[Hashable, dict[Hashable, None]] = {}
 
@@ -59,6 +60,11 @@ class Lab:
                 name = key[1] if isinstance(key, tuple) else str(key)
                 found[f"{name} {len(found) + 1}"] = hash
         return found
+
+    def hash_runs(self, runs: Any) -> None:
+        """Takes the hash of all these trajectories for a result that keeps only what is measured on
+        them; called by the function marked `once` that computes it."""
+        self._hashes[self._computing[-1]] = hash_runs(runs)
 
     def note(self, **settings: Any) -> None:
         """Records the settings under which a claim was tested."""
@@ -88,7 +94,11 @@ class Lab:
     def _once(self, key: Hashable, compute: Callable[[], T]) -> T:
         if key not in self._memory:
             before, self._used = self._used, {}
-            self._memory[key] = compute()
+            self._computing.append(key)
+            try:
+                self._memory[key] = compute()
+            finally:
+                self._computing.pop()
             # What a result rests on, for the claims that find it computed.
             self._rests_on[key], self._used = self._used, before
         self._used |= {**self._rests_on.get(key, {}), key: None}

@@ -95,11 +95,10 @@ def _header(info: RunInfo) -> str:
         if info.falsify
         else ""
     )
-    versions = ", ".join(f"{name} {number}" for name, number in info.versions.items())
     return (
         f"<p>The numbers on this page were computed in one run, on {escape(info.date)}, in "
         f"{escape(duration(info.seconds))}, at tier “{escape(info.tier)}”.</p>"
-        f'<p class="source">{escape(info.machine)} · {escape(versions)}</p>{bent}'
+        f'<p class="source">{escape(info.machine)} · {escape(info.software)}</p>{bent}'
     )
 
 

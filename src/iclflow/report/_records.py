@@ -50,7 +50,7 @@ def record_summary(record: Record) -> str:
     return (
         f'Recorded elsewhere: <span class="{verdict}">{SIGNS[verdict]} {verdict}</span>, '
         f"{escape(words)}, on {escape(info.machine)}, {escape(info.date)}, in "
-        f"{escape(duration(record.outcome['seconds']))}"
+        f"{escape(duration(record.outcome['seconds']))}, by {escape(info.software)}"
     )
 
 

@@ -7,6 +7,7 @@ directly, without the run-time error checks that keep a whole diffrax solve out 
 """
 
 import os
+import subprocess
 import sys
 import warnings
 from importlib.metadata import PackageNotFoundError, version
@@ -125,3 +126,19 @@ def installed_versions(*packages: str) -> dict[str, str]:
         except PackageNotFoundError:
             found[package] = "unknown"
     return found
+
+
+def source_commit() -> str:
+    """The commit of the checkout that this package is loaded from, with "-dirty" if tracked files
+    differ from it; empty where there is no such checkout."""
+    package = Path(__file__).resolve().parent.parent
+    root = package.parent.parent
+    # An installed package may lie inside somebody else's checkout.
+    if package != root / "src" / "iclflow" or not (root / ".git").exists():
+        return ""
+    command = ("git", "-C", str(root), "describe", "--always", "--abbrev=40", "--dirty")
+    try:
+        found = subprocess.run([*command, "--exclude", "*"], capture_output=True, text=True)
+    except OSError:  # no git
+        return ""
+    return found.stdout.strip() if found.returncode == 0 else ""

@@ -56,7 +56,8 @@ def _read(path: Any) -> Record:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         about = {key: data[key] for key in ("date", "tier", "falsify", "machine", "versions")}
-        info = RunInfo(**about, seconds=data["seconds"])
+        # Older records do not name it.
+        info = RunInfo(**about, seconds=data["seconds"], commit=data.get("commit", ""))
         return Record(data["claim"], info, data["command"], {key: data[key] for key in _KEPT})
     except (ValueError, TypeError, KeyError) as error:
         raise InputError(f"`{path}` is not a recorded result: {error!r}.") from None

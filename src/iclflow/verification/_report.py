@@ -27,6 +27,7 @@ class Report:
     - `left_out`: claims of slower tiers that would have been selected too.
     - `records`: what was measured elsewhere, by claim: of the selected claims and of those that
       were left out.
+    - `compared`: whether results have to agree with their records.
     """
 
     outcomes: tuple[Outcome, ...]
@@ -35,13 +36,17 @@ class Report:
     info: RunInfo
     left_out: tuple[Claim, ...]
     records: dict[str, Record] = dataclasses.field(default_factory=dict)
+    compared: bool = False
 
     @property
     def ok(self) -> bool:
-        """Whether no claim fails and every figure was drawn; with wrong predictions, whether all
-        claims fail."""
+        """Whether no claim fails, every figure was drawn, and results agree with the records that
+        they are compared with; with wrong predictions, whether all claims fail."""
         failed = [outcome.verdict == "fails" for outcome in self.outcomes]
-        return all(failed) if self.info.falsify else not (any(failed) or self.not_drawn)
+        if self.info.falsify:
+            return all(failed)
+        apart = self.compared and any(kind == "differs" for kind, _ in self.differences().values())
+        return not (any(failed) or self.not_drawn or apart)
 
     @property
     def not_drawn(self) -> list[str]:
@@ -63,6 +68,7 @@ class Report:
             "seconds": round(info.seconds, 3),
             "machine": info.machine,
             "versions": info.versions,
+            "commit": info.commit,
             "verdicts": dict(self.verdicts),
             "claims": [outcome.as_json() for outcome in self.outcomes],
             "left_out": [{"id": claim.id, "tier": claim.tier} for claim in self.left_out],

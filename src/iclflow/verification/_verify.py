@@ -14,7 +14,7 @@ from ..runtime import Progress, hide_progress, show_progress
 from ..store import result_folder
 from ._gallery import figure_files, read_figures
 from ._jobs import Result, Settings, compute, default_jobs, topics_of
-from ._record import read_records
+from ._record import TIER, read_records
 from ._report import PAGES, Report
 
 
@@ -24,6 +24,7 @@ def verify(
     paper: str | None = None,
     tier: str = "default",
     falsify: bool = False,
+    recorded: bool = False,
     jobs: int | None = None,
     out: Path | str | None = None,
     progress: Progress | bool | None = None,
@@ -38,6 +39,8 @@ def verify(
     - `paper`: the claims of one paper.
     - `tier`: how much to do: "smoke", "default" or "paper".
     - `falsify`: compare with wrong predictions: every claim must fail. No figure is drawn.
+    - `recorded`: those claims alone that have a recorded result, at the tier of the records; the
+      report says how each compares with its record.
     - `jobs`: worker processes (default: one per core, up to four).
     - `out`: the folder for the page, its data and its figures; None keeps them in memory.
     - `progress`: whether to show a bar (default: on a terminal), or a function that is called with
@@ -46,7 +49,10 @@ def verify(
     """
     if jobs is not None and jobs < 1:
         raise InputError(f"`jobs` = {jobs}: must be at least 1.")
-    chosen, left_out = select(claims, paper, tier)
+    if recorded and falsify:
+        raise InputError("`falsify` makes results wrong: they cannot be compared with records.")
+    tier = TIER if recorded else tier
+    chosen, left_out = select(claims, paper, tier, recorded)
     names = [] if falsify else _figures_of(chosen)
     about = {claim.id for claim in (*chosen, *left_out)}
     # Before anything is computed: a damaged record is refused.
@@ -66,25 +72,39 @@ def verify(
             outcomes, figures = _compute(chosen, names, settings, jobs, tell, each)
             files = read_figures(figures, settings.figures)
         info = RunInfo.of_this_machine(tier, falsify, time.perf_counter() - begin)
-        report = Report(tuple(outcomes), tuple(figures), files, info, left_out, records)
+        report = Report(tuple(outcomes), tuple(figures), files, info, left_out, records, recorded)
         if out is not None:
             report.write(folder)
     return report
 
 
 def select(
-    claims: Sequence[str] = (), paper: str | None = None, tier: str = "default"
+    claims: Sequence[str] = (),
+    paper: str | None = None,
+    tier: str = "default",
+    recorded: bool = False,
 ) -> tuple[tuple[Claim, ...], tuple[Claim, ...]]:
     """The claims that `verify` would compute, and those that slower tiers would add."""
     if tier not in TIERS:
         raise InputError("tier", tier, f"must be one of {', '.join(TIERS)}")
     if paper is not None and paper not in PAPERS:
         raise InputError("paper", paper, f"must be one of {', '.join(PAPERS)}")
+    if recorded:
+        return _select_recorded(claims, paper), ()
     chosen = select_claims(claims, paper, tier)
     everything = select_claims(claims, paper, TIERS[-1])
     if not chosen:
         raise InputError("No claim was selected: `iclflow claims` lists them.")
     return chosen, tuple(claim for claim in everything if claim not in chosen)
+
+
+def _select_recorded(claims: Sequence[str], paper: str | None) -> tuple[Claim, ...]:
+    """The claims that have a recorded result."""
+    records = read_records()
+    found = tuple(each for each in select_claims(claims, paper, TIER) if each.id in records)
+    if not found:
+        raise InputError("None of these claims has a recorded result: docs/results lists them.")
+    return found
 
 
 def _figures_of(chosen: Sequence[Claim]) -> list[str]:

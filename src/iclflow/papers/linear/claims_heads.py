@@ -43,8 +43,9 @@ def learning_time(lab: Lab) -> Checks:
     "linear/later-plateaus",
     "From small weights, later plateaus last longer: in the median over seeds each does.",
     source="Section 4.3; Figure 3a (later plateaus last longer)",
-    tolerance_reason="""An order of medians over seeds in the authors' setting. The shares of seeds,
-    with their intervals, are among the settings.""",
+    tolerance_reason="""An order of medians over seeds in the authors' setting. The source speaks of
+    what is seen, not of medians: they were chosen after the shares of seeds had been measured,
+    which are among the settings with their intervals. By shares the first step fails as well.""",
     corrected_by="linear/plateau-durations",
     figures=("linear/staircase",),
 )
@@ -148,14 +149,16 @@ def equal_norms(lab: Lab) -> Checks:
     "linear/scalar-ode-in-training",
     """From small random weights the value weight that grows at each drop follows
     τ dv/dt = λ²v² − λ³[1 + (1 + tr Λ/λ)/N]v⁵, once its head is aligned; before that the head moves
-    as an idle head of any direction.""",
+    as an idle head of any direction, in the median over seeds later than the equation says.""",
     source="Eq. 21; Figure 3b; idle heads derived in docs/theory/linear.md",
     tolerance_reason="""Started where the head has 10 % of its size, the equation is off by what the
     head has of other components and by the drift of the heads already learned: 1 % of its final
     size in median over seeds at s = 1e-4. Started at v = 10 s it takes the head for aligned, and
-    is early by a few per cent of the time that is left, a median over seeds that spread from 0 to
-    50 %, so that it is known to 2 %: 5 %. An idle head of the same weights takes that
-    time to 1e-4, in the limit of small weights.""",
+    is early: its median over measured is at most one, up to the 1 % by which |v| and |k| of a head
+    of that size may differ. How early depends on the draw, and is among the settings: no theory
+    bounds it (2.5 % and 5 % stood here; other seeds and other eigenvalues did not keep them). An
+    idle head of the same weights takes that time to 1e-4, in the limit of small weights; a median
+    too, since heads that have begun on another component move otherwise.""",
     figures=("linear/staircase-3b",),
 )
 def scalar_ode_in_training(lab: Lab) -> Checks:
@@ -163,6 +166,7 @@ def scalar_ode_in_training(lab: Lab) -> Checks:
     seeds, scale = lab.scaled(8, 16, 64), 1e-4
     lab.note(**FOUR, heads=4, scale=scale, seeds=seeds, started_at=("0.1 a^⅓", "10 s"))
     modes, bend = theory.modes(four_components()), float(lab.predict(1.0))
+    early = {}
     for drop in range(4):
         errors, ratios, by_equation = [], [], []
         rate, strength = modes.growth_rates[drop], modes.strengths[drop]
@@ -181,4 +185,6 @@ def scalar_ode_in_training(lab: Lab) -> Checks:
         name = f"drop {drop + 1}: time from v = 10 s to half of it, over that of an idle head"
         yield lab.relative(name, 1.0, np.median(ratios), 1e-4)
         name = f"drop {drop + 1}: time of Eq. 21 from v = 10 s to half of it, over measured, median"
-        yield lab.relative(name, 1.0, np.median(by_equation), 0.05)
+        yield lab.at_most(name, 1.0, float(np.median(by_equation)), 0.01)
+        early[f"drop {drop + 1}"] = np.quantile(by_equation, (0.1, 0.5, 0.9)).round(4).tolist()
+    lab.note(time_of_the_equation_over_measured_at_10_50_and_90_percent_of_seeds=early)

@@ -61,18 +61,22 @@ def prediction_distances(lab: Lab, estimators: Iterable[Any], strength: float = 
     return distances
 
 
-@once
-def _sequences_of_length(lab: Lab, length: int) -> Sequences:
-    task = LinearRegression(np.diag(four_components().covariance), length)
-    return task.sample(jr.key(length), FRESH)
-
-
 def losses_at_length(lab: Lab, model: AbstractModel, length: int, normalised: bool) -> np.ndarray:
     """The squared errors of a model on fresh sequences of another length, attention divided by
     that length, or by the length of training."""
-    sequences = _sequences_of_length(lab, length)
-    gain = 1.0 if normalised else length / four_components().contexts[0]
-    return np.asarray(sequences.squared_error(gain * model.predict(sequences)))
+    divided, plain = _both_losses(lab, model, length)
+    return divided if normalised else plain
+
+
+@once
+def _both_losses(lab: Lab, model: AbstractModel, length: int) -> tuple[np.ndarray, np.ndarray]:
+    # The sequences are not kept: those of all lengths take a gigabyte.
+    task = LinearRegression(np.diag(four_components().covariance), length)
+    sequences = task.sample(jr.key(length), FRESH)
+    predictions = model.predict(sequences)
+    gains = (1.0, length / four_components().contexts[0])
+    divided, plain = (np.asarray(sequences.squared_error(g * predictions)) for g in gains)
+    return divided, plain
 
 
 # Gradient descent on fixed sequences ------------------------------------------------------------
@@ -104,6 +108,7 @@ def softmax_drops(lab: Lab, merged: bool, seeds: int) -> list[int]:
     count, (rate, steps) = getattr(config.risk, "sequences"), descent_settings(config).values()
     data = risk(four_components(), models[0], "dataset", sequences=count, key=jr.key(5))
     runs = descend_ensemble(models, data, sgd_rule(rate), steps, save=SaveAtDrops())
+    lab.hash_runs(runs)
     return [analysis.drop_count(run) for run in runs]
 
 
@@ -143,7 +148,7 @@ def optimiser_losses(lab: Lab, name: str, factor: float) -> tuple[np.ndarray, np
     ]
     networks = [TwoLayerLinear.from_attention(model) for model in models]
     networks = [TwoLayerLinear(n.W1, n.w2.at[0].multiply(factor)) for n in networks]
-    losses = [
+    found = [
         descend_ensemble(
             members,
             dataset_risk(sequences, members[0]),
@@ -153,7 +158,8 @@ def optimiser_losses(lab: Lab, name: str, factor: float) -> tuple[np.ndarray, np
         )
         for members in (models, networks)
     ]
-    attention, network = (np.array([run.losses for run in runs]) for runs in losses)
+    lab.hash_runs(found)
+    attention, network = (np.array([run.losses for run in runs]) for runs in found)
     return attention, network
 
 
@@ -187,10 +193,11 @@ def overlap_distances(lab: Lab, count: int, sets: int) -> np.ndarray:
         sequences = whiten_tasks(four_components().sample(key, count))
         for model, each in zip(models, risks):
             each.append(dataset_risk(sequences, model))
-    full, network = (
+    full, network = runs = [
         descend_ensemble([m] * sets, each, sgd_rule(rate), steps, save=SaveEvenly(601))
         for m, each in zip(models, risks)
-    )
+    ]
+    lab.hash_runs(runs)
     return np.array([np.abs(a.losses - b.losses).max() for a, b in zip(full, network)])
 
 
@@ -309,6 +316,7 @@ def mixture_curves(lab: Lab, sets: int) -> tuple[np.ndarray, np.ndarray]:
     ]
     members = [model] * len(drawn)
     descents = descend_ensemble(members, drawn, sgd_rule(rate), steps, save=SaveEvenly(801))
+    lab.hash_runs([flows, descents])
     in_context = exact_quadratic_risk(task, model)
 
     def measure(run: Trajectory, clock: float) -> list[float]:

@@ -127,6 +127,7 @@ def lone_head_times(lab: Lab, eigenvalue: float, heads: int) -> np.ndarray:
     keys = jr.split(jr.key(52), heads)
     models = init_many(Attention.separate, keys, dim=1, heads=1, scale=1e-3)
     runs = gradient_flow_ensemble(models, risk(task, models), solver="implicit")
+    lab.hash_runs(runs)
     levels = theory.plateau_losses(task)
     return np.array([analysis.drop_times(run, levels=levels)[0] for run in runs])
 

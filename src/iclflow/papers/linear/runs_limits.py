@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -11,7 +12,7 @@ from jaxtyping import PRNGKeyArray
 from ... import analysis
 from ...flows import gradient_flow
 from ...models import Attention, Merged
-from ...risks import risk
+from ...risks import AbstractRisk, risk
 from ...tasks import LinearRegression
 from ...trajectory import Trajectory
 from .. import Lab, once, study
@@ -34,16 +35,22 @@ def four_at(context: int | tuple[int, ...]) -> LinearRegression:
 
 def minimise_risk(task: LinearRegression) -> np.ndarray:
     """The A that minimises the exact risk: one Newton step, because the risk is quadratic in A."""
-    size = (1, task.dim, task.dim)
+    zero = jnp.zeros((task.dim, task.dim))
+    step = _newton_step(risk(task, _attend(zero)), zero)
+    return np.asarray(_attend(step).coefficients())
 
-    def attend(entries: jax.Array) -> Attention[Merged]:
-        return Attention(Merged.of(jnp.ones(1), entries.reshape(size)))
 
-    zero = jnp.zeros(task.dim**2)
-    exact = risk(task, attend(zero))
-    loss = lambda entries: exact(attend(entries))
-    step = jnp.linalg.solve(jax.hessian(loss)(zero), -jax.grad(loss)(zero))
-    return np.asarray(attend(step).coefficients())
+def _attend(matrix: jax.Array) -> Attention[Merged]:
+    return Attention(Merged.of(jnp.ones(1), matrix[None]))
+
+
+# One program for all tasks: operation by operation it would be a hundred small ones.
+@eqx.filter_jit
+def _newton_step(exact: AbstractRisk, zero: jax.Array) -> jax.Array:
+    loss = lambda entries: exact(_attend(entries.reshape(zero.shape)))
+    start = zero.reshape(-1)
+    step = jnp.linalg.solve(jax.hessian(loss)(start), -jax.grad(loss)(start))
+    return step.reshape(zero.shape)
 
 
 def fit_by_least_squares(

@@ -93,6 +93,7 @@ def rank_runs(lab: Lab, rank: int, seeds: int, size: float = RANK_SIZE) -> RankR
         tolerance=_LEFT,
         save=_SAVE,
     )
+    lab.hash_runs(runs)
     found = [_measure(run, rank) for run in runs]
     durations, widths, rests, predicted, in_large, growth = map(np.array, zip(*found))
     curves = [(runs[i].times, runs[i].losses) for i in range(min(seeds, _CURVES))]

@@ -2,9 +2,10 @@
 
 import numpy as np
 
+from ...analysis import Sampled
 from ...theory import multitask
 from .. import Checks, Lab, claim, once
-from ..softmax.runs_sampling import Inputs, Sampled, Weights, drawn_losses, ridge
+from .._sampling import Inputs, Weights, drawn_losses, ridge
 from .runs_search import (
     SIZE,
     closed_form,

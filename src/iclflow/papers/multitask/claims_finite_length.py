@@ -7,11 +7,11 @@ import jax.random as jr
 import numpy as np
 
 from ... import theory
+from ...analysis import Sampled
 from ...risks import ExactMultiRisk, IntegratedRisk, exact_multi_risk
 from ...tasks import LinearRegression, isotropic
 from ...theory import multitask
 from .. import Checks, Lab, claim, once
-from ..softmax.runs_sampling import Sampled
 from .runs_search import block_tasks, exact_loss, exact_risk_of, free_heads
 
 # Two tasks of ten coordinates, with noise half as large as the signal of a coordinate.

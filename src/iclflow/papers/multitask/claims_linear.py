@@ -3,12 +3,12 @@
 import jax.random as jr
 import numpy as np
 
+from ...analysis import Sampled
 from ...models import Attention
 from ...risks import IntegratedRisk
 from ...tasks import MultiTaskRegression
 from ...theory import multitask
 from .. import Checks, Lab, claim
-from ..softmax.runs_sampling import Sampled
 from .runs import UNEQUAL, UNEQUAL_SIZES, unequal_task
 from .runs_search import closed_form, free_heads
 

@@ -148,7 +148,7 @@ def _divided_flows(lab: Lab) -> np.ndarray:
     task, head = _divided_task(), np.arange(4)[:, None]
     ahead = lambda owners: np.where(head == np.array(owners), OWN, OTHER) * (head <= max(owners))
     models = stack([balanced_heads(ahead(owners), task) for owners in DIVISIONS])
-    return flow_to_end(models, task, _END, "implicit").losses
+    return flow_to_end(lab, models, task, _END, "implicit").losses
 
 
 def _note_equal(lab: Lab, **more) -> None:

@@ -166,7 +166,7 @@ _ONE_TASK = {"size": 50, "context": 100, "heads": 8, "rate": 1e-2, "batch": 512}
 def eight_heads(lab: Lab) -> Checks:
     """Signs, sums and losses of all seeds at the end."""
     at, seeds, steps = _ONE_TASK, lab.scaled(2, 4, 16), lab.scaled(200, 4000, 4000)
-    weights, losses = lab.compute(_train_one_task, seeds, steps)
+    weights, losses = _train_one_task(lab, seeds, steps)
     lab.note(**at, seeds=seeds, steps=steps, losses=np.round(losses, 3))
     free = at["context"] - 1
     odds = (at["size"] + 1) / free
@@ -178,7 +178,8 @@ def eight_heads(lab: Lab) -> Checks:
     yield lab.relative("median loss", bound, float(np.median(losses)), 0.05)
 
 
-def _train_one_task(seeds: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
+@once
+def _train_one_task(lab: Lab, seeds: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
     """μ of all heads and the mean loss over the last tenth of the run, for each seed."""
     size, heads = int(_ONE_TASK["size"]), int(_ONE_TASK["heads"])
     task = LinearRegression(np.ones(size), context=int(_ONE_TASK["context"]), noise=0.0)
@@ -189,5 +190,6 @@ def _train_one_task(seeds: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
         models, data, sgd_rule(_ONE_TASK["rate"]), steps, keys=jr.split(jr.key(2), seeds),
         save=SaveEvenly(101), progress=False,
     )  # fmt: skip
+    lab.hash_runs(runs)
     weights = np.stack([np.asarray(run.final.ov())[:, 0, -1] for run in runs])
     return weights, np.array([run.losses[-10:].mean() for run in runs])

@@ -85,7 +85,7 @@ def _draw_losses(panel, setting: Setting, runs: list[Escapes], data: dict) -> No
     data |= {"flow_time": fine, "plateau": np.asarray(plateau), "bound": np.asarray(bound)}
     top = 1.1 * setting.width
     panel.set(xlim=(0, end), ylim=(0.8 * bound, top), yscale="log", xlabel="time", ylabel="loss")
-    ticks = [tick for tick in (2, 3, 4, 6, 8, 10, 20, 30) if 0.8 * bound < tick < top]
+    ticks = [tick for tick in (2, 3, 4, 6, 8, 10, 15, 20, 30) if 0.8 * bound < tick < top]
     panel.set_yticks(ticks, [str(tick) for tick in ticks])
     panel.minorticks_off()
 

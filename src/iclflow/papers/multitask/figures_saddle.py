@@ -184,4 +184,4 @@ def _six_heads(lab: Lab) -> Ends:
         return eqx.tree_at(lambda each: each.circuits.read, model, model.circuits.read * uneven)
 
     models = init_many(start, jr.split(jr.key(6), lab.scaled(16, 256, 1024)))
-    return flow_to_end(models, task, END, "auto")
+    return flow_to_end(lab, models, task, END, "auto")

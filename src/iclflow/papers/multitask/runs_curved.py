@@ -14,7 +14,7 @@ import math
 import numpy as np
 import scipy.special
 
-from ..softmax.runs_sampling import Sampled
+from ...analysis import Sampled
 
 # Nodes of the integrals over s, log t, r and c (where the integrand is a polynomial): with these
 # the moments are right to 1e-10 up to ωr = 3.

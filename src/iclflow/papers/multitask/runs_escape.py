@@ -147,6 +147,7 @@ def trained(
         stack([setting.model()] * runs), data, sgd_rule(rate), steps,
         keys=jr.split(jr.key(seed), runs), save=SaveEvenly(_POINTS + 1), progress=False,
     )  # fmt: skip
+    lab.hash_runs(found)
     circuits = [run.models.circuits for run in found]
     read = [jnp.einsum("thie,thej->thij", each.O, each.V) for each in circuits]
     times = 2 * rate * np.asarray(found[0].times)

@@ -81,7 +81,7 @@ def random_ends(lab: Lab) -> Mixed:
     heads, task = np.repeat([3, 2], random_counts(lab)), paper_task()
     models = _random_starts(17, heads, 3, task)
     reverse = jax.tree.map(lambda leaf: leaf[0, ::-1], models)
-    return _flow_mixed(models, reverse, heads, task, END, "explicit")
+    return _flow_mixed(lab, models, reverse, heads, task, END, "explicit")
 
 
 def unequal_counts(lab: Lab) -> tuple[int, int]:
@@ -96,7 +96,7 @@ def unequal_ends(lab: Lab) -> Mixed:
     heads, task = np.repeat([3, 2, 1], (*unequal_counts(lab), 1)), unequal_task()
     models = _random_starts(7, heads, 4, task)
     ahead = balanced_heads(2 * np.where(np.eye(4, 3) > 0, OWN, OTHER), task)
-    return _flow_mixed(models, ahead, heads, task, UNEQUAL_END, "implicit")
+    return _flow_mixed(lab, models, ahead, heads, task, UNEQUAL_END, "implicit")
 
 
 def balanced_heads(omega: np.ndarray, task: MultiTaskRegression) -> Attention[BalancedSpectral]:
@@ -105,13 +105,16 @@ def balanced_heads(omega: np.ndarray, task: MultiTaskRegression) -> Attention[Ba
     return Attention(BalancedSpectral.of(omega, mu, task.coordinates))
 
 
-def flow_to_end(models: AbstractModel, task: MultiTaskRegression, end: float, solver: str) -> Ends:
+def flow_to_end(
+    lab: Lab, models: AbstractModel, task: MultiTaskRegression, end: float, solver: str
+) -> Ends:
     """Gradient flow of an ensemble of balanced heads on the large-context risk."""
     first = jax.tree.map(lambda leaf: leaf[0], models)
     runs = gradient_flow_ensemble(
         models, risk(task, first, "large_context"), end=end, save=SaveAtTimes((0.0, end)),
         rtol=1e-6, solver=solver, progress=False,
     )  # fmt: skip
+    lab.hash_runs(runs)
     values = eqx.filter_vmap(lambda model: (model.circuits.omega(), model.circuits.mu()))
     last = stack([run.final for run in runs])
     return Ends(*map(np.asarray, (*values(models), *values(last), runs.final_losses)))
@@ -137,8 +140,8 @@ def _random_starts(
     return init_many(start, jr.split(jr.key(seed), len(heads)), heads)
 
 
-def _flow_mixed(models, special, heads, *flow) -> Mixed:
+def _flow_mixed(lab, models, special, heads, *flow) -> Mixed:
     """Flows the random starts and the special one in one ensemble; `flow` as in `flow_to_end`."""
     models = jax.tree.map(lambda many, one: jnp.concatenate([many, one[None]]), models, special)
-    found = flow_to_end(models, *flow)
+    found = flow_to_end(lab, models, *flow)
     return Mixed(found.part(slice(-1)), heads, found.part(slice(-1, None)))

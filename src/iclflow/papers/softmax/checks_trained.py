@@ -10,15 +10,8 @@ from ...analysis import Patterns, learning_phases, patterns
 from ...errors import Refusal
 from .. import Check, Given, Inconclusive, Lab
 from .runs import paper_task
-from .runs_seeds import (
-    CANCELS,
-    STAYS,
-    Heads,
-    note_training,
-    pattern_heads,
-    shown_heads,
-    trained_given,
-)
+from .runs_heads import CANCELS, STAYS, Heads, pattern_heads, trained_given
+from .runs_seeds import note_training, shown_heads
 
 # A model whose loss is above the best by less than this share is trained.
 _TRAINED = 0.02

@@ -5,12 +5,13 @@ from collections.abc import Callable
 import numpy as np
 
 from ... import theory
+from ...analysis import Sampled
 from ...tasks import isotropic
 from .. import Checks, Lab, claim, once
 from .runs import CONTEXT, DIM, HEADS, NOISE, SIGNS, paper_task
 from .runs_exact import LENGTHS, best_linear, linear_lengths, one_head_loss, pair_loss
 from .runs_notebook import PRINTED_HEADS, TESTED, length_losses
-from .runs_sampling import Sampled, best_pair, sampled_losses
+from .runs_sampling import best_pair, sampled_losses
 from .runs_seeds import note_training
 
 _FIGURES = ("softmax/context",)

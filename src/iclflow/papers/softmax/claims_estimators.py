@@ -4,21 +4,14 @@ in a table of results, as it is stated and as it is measured."""
 import numpy as np
 
 from ... import theory
+from ...analysis import Sampled
 from ...risks import risk
 from ...tasks import isotropic
 from .. import Checks, Lab, claim, once
+from .._sampling import drawn_losses, ridge
 from .runs import CONTEXT, DIM, NOISE, SETTING, paper_task
 from .runs_exact import best_linear, pair_loss
-from .runs_sampling import (
-    Sampled,
-    best_pair,
-    drawn_losses,
-    heads,
-    ridge,
-    sampled_distances,
-    sampled_losses,
-    step,
-)
+from .runs_sampling import best_pair, heads, sampled_distances, sampled_losses, step
 
 _FIGURES = ("softmax/estimators",)
 _DRAWN = "Monte Carlo over inputs, with β and all noise averaged over by hand: "

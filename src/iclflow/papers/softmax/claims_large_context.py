@@ -21,7 +21,7 @@ from .runs_flows import (
     small_heads,
     stages_run,
 )
-from .runs_seeds import Heads, share_of
+from .runs_heads import Heads, share_of
 
 _FIGURES = ("softmax/dynamic-approx",)
 
@@ -107,6 +107,7 @@ def _compare_shares(lab: Lab, name: str, share: theory.SignShare, one: np.ndarra
     the large-context loss predicts.""",
     source="beyond the paper; derived in docs/theory/softmax.md",
     tolerance_reason="""Both shares are drawn: four standard errors of their difference.""",
+    tier="paper",
 )
 def one_sign_share(lab: Lab) -> Checks:
     """Ends of the exact flow of two and three heads, against the large-context flow of theory."""

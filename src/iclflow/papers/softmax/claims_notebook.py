@@ -4,8 +4,10 @@ attention, the distance to the debiased step, the map of the approximate loss.""
 import numpy as np
 
 from ... import theory
+from ...analysis import Sampled
 from ...tasks import isotropic
 from .. import Checks, Lab, claim, once
+from .._sampling import drawn_losses, ridge
 from .runs import DIM, NOISE, SETTING, SIGNS, paper_task
 from .runs_exact import REPORTED, exact_map, pair_loss
 from .runs_notebook import (
@@ -18,15 +20,7 @@ from .runs_notebook import (
     est_measured,
     est_theory,
 )
-from .runs_sampling import (
-    Sampled,
-    attention_norms,
-    drawn_losses,
-    heads,
-    ridge,
-    sampled_distances,
-    step,
-)
+from .runs_sampling import attention_norms, heads, sampled_distances, step
 
 # The authors' case of large noise, d/L = 0.2, and other lengths at that ratio.
 _CASE, _RATIO, _LOUD = 100, 0.2, 3.0

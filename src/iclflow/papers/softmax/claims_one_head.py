@@ -8,7 +8,8 @@ from ...estimators import DebiasedGradientStep, GradientStep, KernelRegression
 from .. import Checks, Lab, claim, once
 from .checks_trained import median
 from .runs import paper_task
-from .runs_seeds import final_heads, note_training, trained_run
+from .runs_heads import final_heads, trained_run
+from .runs_seeds import note_training
 
 _FIGURES = ("softmax/estimators",)
 _KERNEL = "kernel regression"

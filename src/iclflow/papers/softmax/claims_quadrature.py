@@ -17,8 +17,9 @@ _DIMS, _LENGTHS, _NOISES = (1, 2, 5, 20), (1, 2, 10, 40, 200), (0.0, 0.1, 3.0)
 _MOST_HEADS, _LARGEST_OMEGA = 4, 2.0
 # The corners of the grid and some of its inside: what a few seconds suffice for.
 _FEW = ((1, 1, 2), (1, 40, 1), (2, 10, 3), (5, 40, 4), (20, 2, 4), (20, 200, 2))
-# Numbers, and sequences, drawn at a time: bounds the memory, and what a few more draws cost.
-_NUMBERS, _FIRST = 100_000_000, 20_000
+# Sequences drawn at a time: few, because the smallest cells need no more, and always as many,
+# because each number of them compiles anew.
+_BATCH = 4000
 
 
 class _Cell(NamedTuple):
@@ -75,13 +76,12 @@ def _sample(
     model: Attention, length: int, noise: float, target: float, seed: int
 ) -> tuple[float, float]:
     """Mean and standard error, from as many sequences as the relative error wants."""
-    count, key = _FIRST, jr.key(seed)
+    count, key = _BATCH, jr.key(seed)
+    risk = IntegratedRisk(isotropic(model.dim, length, noise), _BATCH)
     while True:
-        batch = min(count, 10 * _FIRST, _NUMBERS // (length * model.dim))
-        risk = IntegratedRisk(isotropic(model.dim, length, noise), batch)
         mean, error = map(float, risk.estimate(model, key, count))
         if error <= target * mean:
             return mean, error
         # A tenth more than the estimate wants, on other sequences.
-        count = math.ceil(1.1 * (error / (target * mean)) ** 2 * count / _FIRST) * _FIRST
+        count = math.ceil(1.1 * (error / (target * mean)) ** 2 * count / _BATCH) * _BATCH
         key = jr.fold_in(key, 1)

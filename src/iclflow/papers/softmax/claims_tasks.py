@@ -17,16 +17,14 @@ from .runs_descent import (
     two_task_settings,
     two_tasks,
 )
+from .runs_heads import share_of, toeplitz_heads, two_task_heads
 from .runs_sampling import best_pair, sampled_losses
 from .runs_seeds import (
     RHO,
     TWO_TASKS,
     authors_two_tasks,
-    share_of,
-    toeplitz_heads,
     toeplitz_task,
     toeplitz_training,
-    two_task_heads,
     two_task_training,
 )
 
@@ -145,7 +143,8 @@ def superposed(lab: Lab) -> Checks:
     tier="paper",
     tolerance_reason="""Most: the 95 % interval of the share lies above a half. A count: each seed
     splits or has a shared head. Finite attention and the noise of the rate leave 0.5 % of the loss
-    with one task: 2 % of the floor.""",
+    with one task: 2 % of the floor. At least one seed of each kind was asked first; "most" was
+    put in its place after 64 seeds, of which 56 split.""",
     figures=("softmax/split-heads",),
 )
 def split_heads(lab: Lab) -> Checks:

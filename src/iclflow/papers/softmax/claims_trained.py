@@ -21,16 +21,8 @@ from .checks_trained import (
 )
 from .needs import ANY, FREE, any_population, with_heads
 from .runs import CONTEXT, HEADS, paper_task
-from .runs_seeds import (
-    best_mu,
-    final_heads,
-    free_ensemble,
-    losses_beside,
-    note_training,
-    pair_reference,
-    pattern_heads,
-    share_of,
-)
+from .runs_heads import best_mu, final_heads, losses_beside, pair_reference, pattern_heads, share_of
+from .runs_seeds import free_ensemble, note_training
 
 _FIGURES = (
     "softmax/heads", "softmax/evolution", "softmax/metrics-pattern", "softmax/attnmtrx-dynamic"
@@ -49,8 +41,10 @@ _TRAINING = (
     on=own_trained(HEADS),
     tolerance_reason=_TRAINING
     + "in the authors' training what is off the diagonal may cost 1 % of the loss, 0.0028 of the "
-    "share; in the short one it is 0.01, and 0.05 with four heads, whose weak heads form last. The "
-    "diagonal varies by 1 % of its square.",
+    "share; in the short one it is 0.01, and 0.05 with four heads, whose weak heads form last. A "
+    "rest of 0.001 was asked of the authors' training first, and missed by four and eight heads "
+    "(0.0014, 0.0023): the cost of 1 % was put in its place after that. The diagonal varies by 1 % "
+    "of its square.",
     needs=(FREE, with_heads(2), any_population),
     tolerance_on_any_run=NOISE_REASON
     + "A mean share of 0.95 of the norm on the diagonal, each head counted by |μω|, is asked.",

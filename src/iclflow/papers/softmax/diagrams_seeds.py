@@ -9,7 +9,7 @@ from ...drawing.marks import plot_circles, plot_theory
 from ...drawing.style import COLOURS, THEORY, canvas
 from ...tasks import isotropic
 from .. import Swept, diagram
-from .runs_seeds import CANCELS, STAYS
+from .runs_heads import CANCELS, STAYS
 
 # How a run ends, with the colour of each end.
 _ENDS = ("pattern", "one sign", "under way")

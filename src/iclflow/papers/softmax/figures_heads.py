@@ -11,7 +11,8 @@ from ...drawing.style import COLOURS, LEVEL, WIDTHS, canvas, colour_bar, fixed_c
 from ...theory import head_integrals, one_head_optimum, optimal_mu_from, pair_optimum
 from .. import Lab, figure
 from .runs import DIM, SETTING, paper_task
-from .runs_seeds import one_task_training, trained_run
+from .runs_heads import trained_run
+from .runs_seeds import one_task_training
 
 _SHOWN = (1, 2, 4)
 # Inches: a cell of a circuit, the space from head to head and from model to model, the margin.

@@ -9,9 +9,9 @@ from ... import theory
 from ...drawing import Drawing
 from ...drawing.marks import plot_theory
 from ...drawing.style import COLOURS, LEVEL, canvas, legend_above, log_ticks
-from .. import Lab, figure, once
+from .. import Lab, figure
 from .runs import DIM, NOISE, SETTING, SIGNS, paper_task
-from .runs_exact import REPORTED, START, Path, exact_flow, exact_map, pair_loss
+from .runs_exact import REPORTED, START, exact_map, pair_curve, pair_loss
 
 _SETTING = SETTING | {"start_omega": START, "start_mu": START}
 # Narrow bands in the flat valley, wide ones on its slopes.
@@ -79,8 +79,11 @@ def landscape(lab: Lab) -> Drawing:
 
 
 def _large_context_map(omega: np.ndarray, mu: np.ndarray) -> np.ndarray:
+    """At every (μ, ω): the loss is quadratic in μ, so that three values of μ give all."""
     loss = lambda w, m: theory.softmax_large_context_loss(paper_task(), w * SIGNS, m * SIGNS)
-    return np.asarray([[loss(w, m) for w in omega] for m in mu])
+    nodes = mu[[0, len(mu) // 2, -1]]
+    values = np.asarray([[loss(w, m) for w in omega] for m in nodes])
+    return np.vander(mu, 3) @ np.linalg.solve(np.vander(nodes, 3), values)
 
 
 @figure(
@@ -194,11 +197,3 @@ def _exact_losses(ratios: np.ndarray, omegas: np.ndarray, count: int) -> np.ndar
     ]
     spline = RectBivariateSpline(np.log(nodes[0]), np.log(nodes[1]), np.log(losses), kx=5, ky=5)
     return np.exp(spline(np.log(ratios), np.log(omegas)))
-
-
-@once
-def pair_curve(lab: Lab) -> Path:
-    """Exact gradient flow of the pair from (0.1, 0.1), far into the slow manifold."""
-    end = {"smoke": 1e3, "default": 1e6, "paper": 1e7}[lab.tier]
-    times = np.append(0.0, np.geomspace(0.05, end, 120))
-    return exact_flow(START * SIGNS, START * SIGNS, times)

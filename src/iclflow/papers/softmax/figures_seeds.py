@@ -11,7 +11,7 @@ from ...trajectory import Trajectory
 from .. import Lab, figure
 from .checks_trained import is_one_sign, is_zero_sum
 from .runs import SIGNS, blind_ensemble, final_patterns, paper_task, seed_settings
-from .runs_seeds import CANCELS
+from .runs_heads import CANCELS
 
 _COUNTS = (2, 3)
 
@@ -35,7 +35,7 @@ _COUNTS = (2, 3)
 def seeds(lab: Lab) -> Drawing:
     """Where random initialisations of merged heads end."""
     runs = {count: blind_ensemble(lab, count) for count in _COUNTS}
-    found = final_patterns(runs[2])
+    found = final_patterns(lab, 2)
     trapped = np.asarray([is_one_sign(each) for each in found])
     ends = np.asarray([[(h.omega, h.mu) for h in each.heads] for each in found])
     turns = np.asarray([_antisymmetric_share(np.asarray(run.final.circuits.U)) for run in runs[2]])
@@ -70,7 +70,7 @@ def seeds(lab: Lab) -> Drawing:
     data = {"omega_mu": ends, "one_sign": trapped, "antisymmetric_share": turns}
     data |= {"step": runs[2][0].times, "zero_sum": sums}
     data |= {"theory_pair_omega": curve[0], "theory_pair_mu": curve[1]}
-    data |= _draw_shares(d, [final_patterns(runs[count]) for count in _COUNTS])
+    data |= _draw_shares(d, [final_patterns(lab, count) for count in _COUNTS])
     legend_above(figure, a)
     keys = {"gradients": "labels integrated out", "seed_weights": 3, "seed_sequences": 4}
     return Drawing(figure, data, seed_settings(lab, _COUNTS) | keys)

@@ -103,6 +103,7 @@ def blind_ensemble(lab: Lab, heads: int) -> Ensemble:
     return descend_ensemble(models, data, rule, steps, keys=keys, save=save, progress=False)
 
 
-def final_patterns(runs: Ensemble) -> list[Patterns]:
-    """The patterns of every member at its end."""
-    return [patterns(run.final) for run in runs]
+@once
+def final_patterns(lab: Lab, heads: int) -> list[Patterns]:
+    """The patterns of every member of `blind_ensemble` at its end."""
+    return [patterns(run.final) for run in blind_ensemble(lab, heads)]

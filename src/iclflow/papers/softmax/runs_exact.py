@@ -29,6 +29,8 @@ from .runs import CONTEXT, DIM, NOISE, SETTING, SIGNS, paper_task, structured_he
 START = find_study("softmax/pair-exact").data["model"]["scale"]
 TIMES = (1e1, 1e2, 1e3, 1e4, 1e5)
 FOREVER = 3e7
+# Other moments of the same flow, for figures.
+_BETWEEN = np.geomspace(0.05, 1e7, 145)
 # Trained values that are reported for two heads.
 REPORTED = (0.13, 3.45)
 # Context lengths at which models of L = 40 are tested.
@@ -50,6 +52,10 @@ class Path(NamedTuple):
     omega: np.ndarray
     mu: np.ndarray
     loss: np.ndarray
+
+    def at(self, chosen: np.ndarray) -> "Path":
+        """The path at some of its moments."""
+        return Path(*(field[chosen] for field in self))
 
     def as_run(self) -> Trajectory:
         """The same as a run, such as claims are checked on."""
@@ -111,9 +117,23 @@ def exact_flow(omega: Any, mu: Any, times: Any) -> Path:
 
 
 @once
+def _whole_path(lab: Lab) -> Path:
+    """The flow of the pair from (0.1, 0.1) to its end, at all moments that anybody looks at."""
+    times = np.unique([0.0, *TIMES, *_BETWEEN, FOREVER])
+    return exact_flow(START * SIGNS, START * SIGNS, times)
+
+
 def pair_path(lab: Lab) -> Path:
-    """The flow of the pair from (0.1, 0.1) to its end."""
-    return exact_flow(START * SIGNS, START * SIGNS, (0.0, *TIMES, FOREVER))
+    """The flow of the pair from (0.1, 0.1) to its end, at the moments of the claims."""
+    path = _whole_path(lab)
+    return path.at(np.isin(path.times, (0.0, *TIMES, FOREVER)))
+
+
+def pair_curve(lab: Lab) -> Path:
+    """The same flow as a curve, far into the slow manifold."""
+    path = _whole_path(lab)
+    end = {"smoke": 1e3, "default": 1e6, "paper": 1e7}[lab.tier]
+    return path.at(path.times <= end)
 
 
 @once

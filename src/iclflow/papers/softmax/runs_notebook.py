@@ -5,10 +5,12 @@ import numpy as np
 
 from ... import theory
 from .. import Lab, once
+from .._sampling import ridge
 from .runs import DIM, NOISE, paper_task, structured_heads
 from .runs_exact import REPORTED, linear_lengths, one_head_loss, pair_loss, plain_step
-from .runs_sampling import ridge, sampled_losses, step
-from .runs_seeds import final_heads, free_ensemble, losses_beside, pair_reference, pattern_heads
+from .runs_heads import final_heads, losses_beside, pair_reference, pattern_heads
+from .runs_sampling import sampled_losses, step
+from .runs_seeds import free_ensemble
 
 # The lengths of 'Est_comparison', and the values that it prints at L = 40 with standard errors.
 EST_LENGTHS = tuple(range(10, 101, 5))
@@ -67,17 +69,27 @@ def length_losses(lab: Lab, heads: int, lengths: tuple[int, ...]) -> tuple[np.nd
     good = found.omega[:, 0] > 0 if heads == 1 else final_heads(lab, heads).both_signs
     finals = jax.tree.map(lambda leaf: leaf[good], free_ensemble(lab, heads).finals)
     count = lab.scaled(2000, 4000, 20_000)
-    expected, measured = [], []
-    for length in lengths:
-        task = paper_task(length)
-        omega = float(np.median(found.width if heads > 1 else np.abs(found.omega)))
+    expected, measured = length_theory(lab, heads, lengths), []
+    for length, loss in zip(lengths, expected):
         if heads == 1:
-            mu = float(np.median(np.abs(found.mu)))
-            expected.append(float(theory.kernel_regression_risk(task, omega, mu)))
-            reference = structured_heads([omega], [mu]), expected[-1]
+            omega, mu = _median_head(lab, heads)
+            reference = structured_heads([omega], [mu]), float(loss)
         else:
-            mu = float(np.median(np.abs(found.group_sums())))
-            expected.append(float(theory.pair_loss(task, omega, mu)))
             reference = pair_reference(length)
-        measured.append(np.median(losses_beside(finals, *reference, task, count)))
-    return np.asarray(expected), np.asarray(measured)
+        measured.append(np.median(losses_beside(finals, *reference, paper_task(length), count)))
+    return expected, np.asarray(measured)
+
+
+def length_theory(lab: Lab, heads: int, lengths: tuple[int, ...]) -> np.ndarray:
+    """The loss at other lengths of a structured head, or of a pair, with the medians of ω and μ."""
+    loss = theory.kernel_regression_risk if heads == 1 else theory.pair_loss
+    weights = _median_head(lab, heads)
+    return np.asarray([float(loss(paper_task(length), *weights)) for length in lengths])
+
+
+def _median_head(lab: Lab, heads: int) -> tuple[float, float]:
+    """|ω| of the heads, and |μ| of one head or of each sign: medians over seeds in the pattern."""
+    found = pattern_heads(lab, heads)
+    if heads == 1:
+        return float(np.median(np.abs(found.omega))), float(np.median(np.abs(found.mu)))
+    return float(np.median(found.width)), float(np.median(np.abs(found.group_sums())))
