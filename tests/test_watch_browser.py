@@ -112,6 +112,18 @@ def test_words_follow_the_training(tab, writers):
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+def test_verdicts_are_shown_with_the_step_they_are_about(tab, writers):
+    tab.open()
+    assert not tab.page.locator("#verdicts-block").is_visible()
+    writers[0].judge(40)
+    tab.page.locator("#verdicts li").wait_for()
+    assert tab.page.locator("#verdicts li").count() == 1
+    assert "✓holds softmax/zero-sum-ov" in tab.page.locator("#verdicts").inner_text()
+    words = tab.page.locator("#verdicts-step").inner_text()
+    assert words == "Checked on the looks up to step 40. 1 claim on other trainings."
+
+
 def test_a_reload_keeps_the_look_and_the_scales(tab, writers):
     first, _ = writers
     touch(first)

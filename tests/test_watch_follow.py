@@ -85,6 +85,18 @@ def test_a_new_file_with_the_number_of_a_removed_one_is_noticed(writer):
     assert follower.turns[-1].kept == 1 and steps(follower) == [0, 10, 20]
 
 
+def test_verdicts_are_read_when_they_change(writer):
+    writer.looks(0, 1)
+    follower = Follower(writer.folder)
+    follower.read()
+    assert follower.verdicts is None and follower.read() == (False, False)
+    writer.judge(10)
+    assert follower.read() == (True, False) and follower.verdicts["step"] == 10
+    assert follower.read() == (False, False)
+    (writer.folder / "verdicts.json").write_text("{")
+    assert follower.read() == (True, False) and follower.verdicts is None
+
+
 def test_another_training_in_the_same_folder_is_another_record(writer):
     follower = Follower(writer.folder)
     writer.looks(0, 1, 2)

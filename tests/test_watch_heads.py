@@ -7,6 +7,7 @@ import iclflow as icl
 from iclflow.analysis import patterns, roles
 from iclflow.errors import InputError
 from iclflow.watching import read_looks
+from iclflow.watching._follow import read_verdicts
 from state_dicts import MU, OMEGA, stacked
 
 DIM, CONTEXT = 5, 12
@@ -167,15 +168,43 @@ def test_claims_are_checked_on_a_training_that_a_config_describes(like_task, tmp
     assert "inconclusive: softmax/zero-sum-ov (its loss is" in page
 
 
+def test_a_training_that_resumes_has_the_weights_and_verdicts_of_an_undisturbed_one(
+    like_task, tmp_path
+):
+    state = {"mu": 0.1}
+    reader = icl.watch.heads(lambda: stacked((0.13, -0.13), (state["mu"], -state["mu"])), 2)
+    start = lambda name: watch(like_task, reader, strict=True, like=LIKE, out=tmp_path / name)
+
+    def train(watched, *steps):
+        for step in steps:
+            state["mu"] = (0.1, 1.0, 3.0, 3.45)[step]
+            watched(step)
+
+    with start("undisturbed") as watched:
+        train(watched, 0, 1, 2, 3)
+        expected = [each.as_json() for each in watched.claims()]
+    with start("resumed") as watched:
+        train(watched, 0, 1, 2)
+        watched.claims()
+        assert read_verdicts(tmp_path / "resumed")["step"] == 2
+    with start("resumed") as watched:  # from a checkpoint at step 1
+        train(watched, 1)
+        assert read_verdicts(tmp_path / "resumed") is None  # they were about looks taken back
+        train(watched, 2, 3)
+        assert [each.as_json() for each in watched.claims()] == expected
+    assert read_verdicts(tmp_path / "resumed") == {"step": 3, "claims": expected}
+    assert "holds" in {each["verdict"] for each in expected}
+
+
 def test_claims_need_all_weights_of_a_training(like_task, tmp_path):
     reader = icl.watch.heads(stacked(OMEGA[:2], MU[:2]), 2)
-    for first in (0, 2):
-        with watch(like_task, reader, strict=True, like=LIKE, out=tmp_path / "run") as watched:
-            watched(first)
-            watched(first + 1)
-            found = {each.id: each for each in watched.claims()}
-            missing = "needs the weights" in found["softmax/zero-sum-ov"].reason
-            assert missing == (first > 0)
+    with watch(like_task, reader, strict=True, like=LIKE, out=tmp_path) as watched:
+        watched(0)
+        watched(1)
+    (tmp_path / "weights" / "0.safetensors").unlink()
+    with watch(like_task, reader, strict=True, like=LIKE, out=tmp_path) as watched:
+        found = {each.id: each for each in watched.claims()}
+        assert "needs the weights" in found["softmax/zero-sum-ov"].reason
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,15 @@ def state_words(state: State, pace: float | None) -> str:
     return words if words.endswith(".") else f"{words}."
 
 
+def verdicts_content(verdicts: dict[str, Any] | None) -> dict[str, Any]:
+    """The verdicts of claims, and how many claims are about other trainings."""
+    if verdicts is None:
+        return {"step": None, "claims": [], "others": 0}
+    about = [claim for claim in verdicts["claims"] if claim["verdict"] is not None]
+    return {"step": verdicts["step"], "claims": about,
+            "others": len(verdicts["claims"]) - len(about)}  # fmt: skip
+
+
 def turn_words(turn: Turn) -> str:
     """What happened to the record, in one sentence."""
     if turn.kind == "other":

@@ -17,7 +17,7 @@ from ..watching import Follower, describe, describe_plateaus
 from ._connections import LOGGER
 from ._hub import Hub
 from ._limits import RequestError
-from ._watch_events import encode, encode_points, state_words, turn_words
+from ._watch_events import encode, encode_points, state_words, turn_words, verdicts_content
 
 # Seconds between two looks at the files, between two descriptions, and between two states.
 _POLL, _WORDS, _STATE = 0.2, 0.5, 1.0
@@ -222,6 +222,7 @@ async def _news(one: Watched, seen: Seen) -> AsyncIterator[str]:
         ("look", {"look": follower.last}),
         ("words", {"labels": one.sentences, "plateaus": one.plateaus}),
         ("problems", {"problems": problems, "damage": follower.damage}),
+        ("verdicts", verdicts_content(follower.verdicts)),
     ):
         if text := seen.if_new(kind, encode(kind, **content)):
             yield text

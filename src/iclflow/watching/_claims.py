@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from ..checkpoints import load_model, save_model
 from ..config import Config, parse_config
 from ..errors import InputError
 from ..models import AbstractModel
@@ -41,6 +42,12 @@ class ClaimOnWatch:
             return f"– {self.id} {self.reason}"
         return f"{self.outcome.verdict}: {self.id}{f' ({self.reason})' if self.reason else ''}"
 
+    def as_json(self) -> dict[str, Any]:
+        """The claim as plain data; its verdict is None if it is not about such a training."""
+        verdict = None if self.outcome is None else self.outcome.verdict
+        return {"id": self.id, "statement": self.statement, "verdict": verdict,
+                "reason": self.reason}  # fmt: skip
+
 
 class Likeness:
     """A config of ours that describes somebody else's training.
@@ -49,11 +56,12 @@ class Likeness:
     and the weights at the looks are the run that it is checked on.
     """
 
-    def __init__(self, like: Any, task: AbstractTask):
+    def __init__(self, like: Any, task: AbstractTask, folder: Path | None = None):
         """**Arguments:**
 
         - `like`: a config, its plain data, its file, or the name of a study.
         - `task`: the one that is watched, in float64.
+        - `folder`: for the weights at the looks; None keeps them in memory alone.
         """
         from ..experiment import build_model, build_task, keys_of
 
@@ -66,7 +74,7 @@ class Likeness:
             raise InputError(
                 "`like` has another task than the one that is watched: must be the same."
             )
-        self._models: dict[int, AbstractModel] = {}
+        self._folder, self._models = folder, dict[int, AbstractModel]()
 
     def check(self, model: AbstractModel) -> None:
         """Refuses a model of another kind or size than that of the config."""
@@ -78,8 +86,21 @@ class Likeness:
             )
 
     def keep(self, step: int, model: AbstractModel) -> None:
-        """Keeps the weights of a look."""
+        """Keeps the weights of a look, also for a process that resumes the training."""
         self._models[step] = model
+        if self._folder is not None:
+            self._folder.mkdir(exist_ok=True)
+            save_model(model, self._path(step))
+
+    def _path(self, step: int) -> Path:
+        assert self._folder is not None
+        return self._folder / f"{step}.safetensors"
+
+    def _find(self, step: int) -> AbstractModel | None:
+        """The weights of a look, of this process or of one before."""
+        if step not in self._models and self._folder is not None and self._path(step).is_file():
+            self._models[step] = load_model(self._path(step))
+        return self._models.get(step)
 
     def claims(self, looks: Sequence[Look]) -> tuple[ClaimOnWatch, ...]:
         """What each claim on single runs says of this training."""
@@ -94,7 +115,7 @@ class Likeness:
         if refused is not None:
             return ClaimOnWatch(claim.id, claim.statement, None, refused)
         if run is None:
-            words = "needs the weights of at least two looks, all of this process"
+            words = "needs the weights of at least two looks, and of every look"
             return ClaimOnWatch(claim.id, claim.statement, None, words)
         outcome = claim.check(run, self.task, self.config)
         return ClaimOnWatch(claim.id, claim.statement, outcome, outcome.reason)
@@ -104,9 +125,9 @@ class Likeness:
         the middle of the training for its beginning."""
         from ..experiment import as_run, prepare
 
-        if len(looks) < 2 or any(look.step not in self._models for look in looks):
+        models = [model for look in looks if (model := self._find(look.step)) is not None]
+        if len(looks) < 2 or len(models) < len(looks):
             return None
-        models = [self._models[look.step] for look in looks]
         return as_run(prepare(self.config), [float(look.step) for look in looks], models)
 
 

@@ -8,8 +8,10 @@ from typing import Any
 from ..config import InputError
 from ..files import read_sealed
 
-# What is watched, written once; one line per look, and one per problem, appended.
+# What is watched, written once; one line per look, and one per problem, appended; the verdicts of
+# claims, and a folder of weights, one file per look, where claims are checked.
 ABOUT, LOOKS, PROBLEMS = "watch.json", "looks.jsonl", "problems.jsonl"
+VERDICTS, WEIGHTS = "verdicts.json", "weights"
 
 
 def is_watched(folder: Path) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Literal
 from ..config import InputError
 from ..files import LOCK
 from ._columns import Columns, Plain
-from ._files import ABOUT, LOOKS, PROBLEMS, damage, read_about
+from ._files import ABOUT, LOOKS, PROBLEMS, VERDICTS, damage, read_about
 
 State = Literal["waiting", "running", "silent", "ended", "gone"]
 # Bytes that are read at once: other threads can go on in between.
@@ -48,6 +48,7 @@ class Follower:
     - `about`: what is watched.
     - `columns`: the numbers of all looks; `last`: all of the last one.
     - `problems`: what could not be measured, by step.
+    - `verdicts`: of claims, and the step up to which they were checked; None if they were not.
     - `turns`: how the record changed otherwise; pages that have seen some of them know from it
       which of their looks still hold.
     - `damage`: why the record cannot be read any further, if that is so.
@@ -62,6 +63,7 @@ class Follower:
         self.about: dict[str, Any] = {}
         self.columns, self.last = Columns(), None
         self.problems: dict[int, str] = {}
+        self.verdicts: Plain | None = None
         self.damage: str | None = None
         self._marks: dict[str, Any] = {}
         # Where each line ends, and a checksum of it: to see which lines a new file still has.
@@ -72,6 +74,7 @@ class Follower:
         try:
             changed = self._read_about()
             found, more = self._read_looks()
+            changed = self._read_verdicts() or changed
             return self._read_problems() or found or changed, more
         except FileNotFoundError:
             return self._lose(), False
@@ -177,6 +180,17 @@ class Follower:
         self.problems = read_problems(self.folder)
         return True
 
+    def _read_verdicts(self) -> bool:
+        try:
+            mark = _mark(os.stat(self.folder / VERDICTS))
+        except FileNotFoundError:
+            mark = None
+        if self._marks.get(VERDICTS) == mark:
+            return False
+        self._marks[VERDICTS] = mark
+        self.verdicts = read_verdicts(self.folder)
+        return True
+
     def look(self, index: int) -> Plain:
         """Everything that was measured at one look."""
         start = self._ends[index - 1] if index else 0
@@ -232,6 +246,17 @@ def read_problems(folder: Path) -> dict[int, str]:
         except (ValueError, TypeError):
             continue
     return found
+
+
+def read_verdicts(folder: Path) -> Plain | None:
+    """The verdicts of claims in a record; None if there are none that can be read."""
+    try:
+        found = json.loads((folder / VERDICTS).read_text(encoding="utf-8"))
+        claims = [{key: each[key] for key in ("id", "statement", "verdict", "reason")}
+                  for each in found["claims"]]  # fmt: skip
+        return {"step": int(found["step"]), "claims": claims}
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
 
 
 def _mark(found: os.stat_result) -> tuple[int, ...]:

@@ -3,14 +3,15 @@
 import contextlib
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ..config import InputError
 from ..files import FolderInUse, folder_lock, seal, write_atomic
 from ..store import result_folder
-from ._files import ABOUT, LOOKS, PROBLEMS, damage, read_about, read_lines
-from ._follow import read_problems
+from ._files import ABOUT, LOOKS, PROBLEMS, VERDICTS, damage, read_about, read_lines
+from ._follow import read_problems, read_verdicts
 from ._look import Look
 
 
@@ -56,6 +57,12 @@ class Record:
         """Notes what could not be measured at a step."""
         self.problems[step] = sentence
         self._append(PROBLEMS, _note(step, sentence))
+
+    def judge(self, claims: Sequence[dict[str, Any]]) -> None:
+        """Writes the verdicts of claims on the looks so far."""
+        if self.folder is not None and self.looks:
+            found = {"step": self.looks[-1].step, "claims": list(claims)}
+            write_atomic(self.folder / VERDICTS, json.dumps(found))
 
     def _append(self, name: str, line: str) -> None:
         if self.folder is None:
@@ -112,6 +119,13 @@ class Record:
         """Writes all looks anew: without a last line that was cut off, or without later looks."""
         if self.folder is not None:
             write_atomic(self.folder / LOOKS, "".join(map(_line, self.looks)))
+            self._drop_verdicts(self.folder / VERDICTS)
+
+    def _drop_verdicts(self, path: Path) -> None:
+        """Verdicts on looks that were taken back do not hold."""
+        found = read_verdicts(path.parent)
+        if found is not None and (not self.looks or found["step"] > self.looks[-1].step):
+            path.unlink(missing_ok=True)
 
     def _rewrite_problems(self) -> None:
         if self.folder is not None:

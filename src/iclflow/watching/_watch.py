@@ -18,6 +18,7 @@ from ._callbacks import huggingface, lightning
 from ._claims import ClaimOnWatch, Likeness
 from ._columns import turns
 from ._evaluation import Evaluation
+from ._files import WEIGHTS
 from ._heads import Heads, LayerLook, ReadCircuits, as_reader, look_at_heads, whole_model
 from ._look import Look
 from ._plateaus import find_plateaus
@@ -192,7 +193,10 @@ class Watch:
                 allowed="claims are about runs of known task, model and flow: give `like=`, a "
                 "config of iclflow that describes this training, and `circuits=`",
             )
-        return self._like.claims(self.looks)
+        found = self._like.claims(self.looks)
+        with contextlib.suppress(OSError):  # a full disk: the caller has them
+            self._record.judge([claim.as_json() for claim in found])
+        return found
 
     @property
     def judged(self) -> bool:
@@ -298,7 +302,8 @@ class _WatchFunction:
         if reader is not None:  # what cannot be read is refused before the training begins
             layers = reader(exact.labels)
             look_at_heads(layers, exact)
-        likeness = None if like is None else _describe(like, exact, layers)
+        weights = None if out is None else Path(out) / WEIGHTS
+        likeness = None if like is None else _describe(like, exact, layers, weights)
         with in_float64():
             evaluation = Evaluation(known, count, seed, lengths, pretraining, dtype)
         about = {
@@ -320,7 +325,9 @@ class _WatchFunction:
         return Watch(evaluation, adapt(predict), schedule, record, log, strict, reader, likeness)
 
 
-def _describe(like: Any, task: AbstractTask, layers: tuple[Layer, ...]) -> Likeness:
+def _describe(
+    like: Any, task: AbstractTask, layers: tuple[Layer, ...], weights: Path | None
+) -> Likeness:
     """The config that describes a training, if its weights are read whole."""
     model = whole_model(layers) if layers else None
     if model is None:
@@ -329,7 +336,7 @@ def _describe(like: Any, task: AbstractTask, layers: tuple[Layer, ...]) -> Liken
             "`like` needs `circuits=` that read one layer of attention which is the whole model"
             + (f": left out are {left_out}." if left_out else ".")
         )
-    found = Likeness(like, task)
+    found = Likeness(like, task, weights)
     found.check(model)
     return found
 

@@ -14,6 +14,7 @@ export function newRecord() {
     plateaus: "",
     problems: [],
     damage: null,
+    verdicts: { step: null, claims: [], others: 0 }, // of claims, and up to which step they were checked
   };
 }
 
@@ -47,6 +48,9 @@ export function apply(record, event) {
       record.problems = event.problems;
       record.damage = event.damage;
       return "problems";
+    case "verdicts":
+      record.verdicts = { step: event.step, claims: event.claims, others: event.others };
+      return "verdicts";
     default:
       return "";
   }

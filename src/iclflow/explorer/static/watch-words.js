@@ -2,6 +2,7 @@
 import { byId, make } from "./app.js";
 import { number, plural } from "./text.js";
 import { count } from "./watch-record.js";
+import { markVerdict } from "./verdicts.js";
 import { training, view } from "./watch-state.js";
 
 const NAMES = { waiting: "waiting", running: "running", silent: "silent", ended: "ended", gone: "no record" };
@@ -69,6 +70,21 @@ export function drawProblems() {
     return make("li", { text: `${where}: ${words}` });
   });
   byId("problems").replaceChildren(...lines);
+}
+
+/** What the claims say of the training, where they are checked. */
+export function drawVerdicts() {
+  const { step, claims, others } = view.record.verdicts;
+  byId("verdicts-block").hidden = step === null;
+  if (step === null) return;
+  setText(byId("verdicts-step"), `Checked on the looks up to step ${step}. ${plural(others, "claim")} on other trainings.`);
+  const lines = claims.map((claim) => {
+    const line = make("li", { class: "claim" }, make("span", { class: "verdict" }), " ", make("code", { text: claim.id }), make("span", { class: "statement", text: claim.statement }));
+    if (claim.reason) line.append(make("span", { class: "quiet", text: claim.reason }));
+    markVerdict(line, claim.verdict);
+    return line;
+  });
+  byId("verdicts").replaceChildren(...lines);
 }
 
 /** Rows of cells under a head. */

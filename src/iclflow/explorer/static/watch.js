@@ -8,7 +8,7 @@ import { wireTheme } from "./theme.js";
 import { drawCursor, drawDistances, drawEmpty, drawExcess, drawLengths, drawLoss, logStep, pickLooks, watchBoxes } from "./watch-plots.js";
 import { apply, count, have, newRecord } from "./watch-record.js";
 import { load, save, training, view } from "./watch-state.js";
-import { drawClock, drawLook, drawProblems, drawStatus, drawTrainings, drawWords } from "./watch-words.js";
+import { drawClock, drawLook, drawProblems, drawStatus, drawTrainings, drawVerdicts, drawWords } from "./watch-words.js";
 
 drawing("clock", drawClock, 0, 0);
 drawing("cursor", () => (drawCursor(), drawEmpty()), 0);
@@ -19,11 +19,12 @@ drawing("lengths", drawLengths, 150);
 drawing("words", drawWords, 60);
 drawing("look", drawLook, 100);
 drawing("problems", drawProblems, 60);
+drawing("verdicts", drawVerdicts, 60);
 drawing("status", () => (drawStatus(), drawTrainings(choose)), 60);
 drawing("tools", drawTools, 60);
 
 const curves = () => mark("loss", "excess", "distances", "clock", "cursor", "tools");
-const everything = () => (curves(), mark("lengths", "words", "look", "problems", "status"));
+const everything = () => (curves(), mark("lengths", "words", "look", "problems", "verdicts", "status"));
 
 function drawTools() {
   byId("log-step").setAttribute("aria-pressed", String(logStep()));
@@ -54,7 +55,7 @@ function handleEvent(event) {
     if (performance.getEntriesByName("first-look").length === 0 && count(view.record)) performance.mark("first-look");
   }
   if (changed === "look" && view.index === null) showLook(event.look);
-  if (changed === "words" || changed === "problems") mark(changed, "status");
+  if (["words", "problems", "verdicts"].includes(changed)) mark(changed, "status");
 }
 
 function showLook(look) {

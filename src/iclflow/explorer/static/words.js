@@ -3,18 +3,10 @@ import { app, byId, indexAt, make, momentTime, reaches } from "./app.js";
 import { isOver, wordsAt } from "./runs.js";
 import { columns } from "./panels.js";
 import { number } from "./text.js";
+import { markVerdict } from "./verdicts.js";
 
 const place = byId("words");
 const list = byId("claims");
-const VERDICTS = {
-  holds: ["✓", "holds"],
-  fails: ["✕", "fails"],
-  misstated: ["≠", "misstated"],
-  overread: ["⊄", "overread"],
-  inconclusive: ["?", "inconclusive"],
-  waiting: ["…", "waiting"],
-  unmeasured: ["–", "not measured"],
-};
 // While a run goes on a verdict is about what it has computed; one that was stopped keeps such verdicts.
 const SO_FAR = new Set(["holds", "fails", "misstated", "overread"]);
 
@@ -108,11 +100,8 @@ function fill(element, claim, run) {
   const key = JSON.stringify([claim, found, more]);
   if (element.key === key) return;
   element.key = key;
-  const [icon, word] = VERDICTS[found] ?? ["?", found];
-  element.dataset.verdict = found;
   element.dataset.final = more ? "no" : "yes";
-  const verdict = element.querySelector(".verdict");
-  verdict.replaceChildren(make("span", { class: "icon", "aria-hidden": "true", text: icon }), `${word}${more}`);
+  markVerdict(element, found, more);
   element.querySelector(".statement").textContent = claim.statement;
   const numbers = [];
   if (claim.predicted !== null && claim.predicted !== undefined) numbers.push(`predicted ${value(claim.predicted)}`);
