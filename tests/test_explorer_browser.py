@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from browser_tab import WATCH, Tab, find_browser
+from browser_tab import chromium as chromium
 from explorer_client import (
     ENDLESS,
     compute,

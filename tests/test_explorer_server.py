@@ -617,8 +617,7 @@ def test_bad_flags_get_one_sentence_and_exit_code_two(flags, words, capsys, tmp_
 def test_a_server_that_others_can_reach_prints_a_token_and_asks_for_it(tmp_path):
     options = ("--host", "0.0.0.0", "--allow-remote", "--workers", "1")
     with serving(*options, folder=tmp_path) as server:
-        address, _, token = server.address.partition("?token=")
-        server.host = address.removeprefix("http://").rstrip("/")
+        token = server.opened.partition("?token=")[2]
         assert server.host.startswith("127.0.0.1:") and len(token) >= 40
         assert server.request("GET", "/")[0] == server.request("GET", "/api/start")[0] == 401
         assert server.request("GET", "/api/start?token=" + token)[0] == 401

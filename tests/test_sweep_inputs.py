@@ -42,7 +42,9 @@ def table(tmp_path):
 @pytest.fixture
 def asked(table, monkeypatch, capsys):
     """Answers `iclflow query` about the table."""
-    monkeypatch.setattr("iclflow.cli._query.open_table", lambda options: nullcontext(table))
+    monkeypatch.setattr(
+        "iclflow.cli._query.open_table", lambda options, watched: nullcontext(table)
+    )
 
     def ask(*words):
         code = main(["query", "any", *words])
