@@ -28,6 +28,9 @@ import pytest
 
 from iclflow.runtime import compile_quickly, start
 
+# Files of tests that wait for servers, browsers and processes that are killed.
+_FIRST = ("test_explorer_browser", "test_watch_browser", "test_ray", "test_watch_lives")
+
 # Few of them run long.
 compile_quickly(optimise=False)
 start()
@@ -64,7 +67,8 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(items):
     """Marks the further cases of tests with `quick_cases(n)` as slow.
 
-    The tests of the browser come first: one process has them for minutes, and shares out the rest.
+    Those that wait longest for other processes come first: one worker has them for minutes, and
+    shares out the rest. At the end they would wait alone.
     """
     seen = collections.Counter()
     for item in items:
@@ -72,7 +76,8 @@ def pytest_collection_modifyitems(items):
         seen[item.parent.nodeid, item.originalname] += 1
         if quick is not None and seen[item.parent.nodeid, item.originalname] > quick.args[0]:
             item.add_marker("slow")
-    items.sort(key=lambda item: item.path.name != "test_explorer_browser.py")
+    place = {name: number for number, name in enumerate(_FIRST)}
+    items.sort(key=lambda item: place.get(item.path.stem, len(place)))
 
 
 @pytest.fixture(autouse=True, scope="module")

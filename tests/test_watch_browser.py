@@ -100,7 +100,7 @@ def test_a_look_is_on_the_page_soon_after_it_was_written(tab, writers):
 @pytest.mark.slow
 def test_words_follow_the_training(tab, writers):
     first, _ = writers
-    first.looks(*range(6, 12))
+    first.looks(*range(len(first.path.read_bytes().splitlines()), 12))
     tab.open().shows(12)
     assert wait_for(lambda: "ridge regression, since step 100" in tab.words()), tab.words()
     assert "Before that: one gradient step from step 0" in tab.words()
@@ -111,7 +111,6 @@ def test_words_follow_the_training(tab, writers):
     assert "Steps 70 to 80 (2 looks): out of luck." in tab.page.inner_text("#problems")
 
 
-@pytest.mark.slow
 @pytest.mark.slow
 def test_verdicts_are_shown_with_the_step_they_are_about(tab, writers):
     tab.open()
@@ -124,6 +123,7 @@ def test_verdicts_are_shown_with_the_step_they_are_about(tab, writers):
     assert words == "Checked on the looks up to step 40. 1 claim on other trainings."
 
 
+@pytest.mark.slow
 def test_a_reload_keeps_the_look_and_the_scales(tab, writers):
     first, _ = writers
     touch(first)
