@@ -6,6 +6,7 @@ import json
 import math
 import time
 from collections.abc import AsyncIterator
+from typing import cast
 
 import pytest
 
@@ -190,18 +191,18 @@ def test_looks_that_are_cut_while_a_page_reads_them_are_not_lost(writer):
 
 
 def test_plateaus_are_measured_again_when_a_training_ends_or_turns(writer):
-    one = Watched(writer.folder)
+    one, worker = Watched(writer.folder), cast(Hub, Plateaus())
     writer.looks(*range(60))
     one.read()
     assert one.wants_plateaus(100.0)
-    asyncio.run(one.measure_plateaus(Plateaus()))
+    asyncio.run(one.measure_plateaus(worker))
     now = time.monotonic() + 5
     assert not one.wants_plateaus(now)
     writer.looks(60)
     one.read()
     assert not one.wants_plateaus(now) and not one.wants_plateaus(now + 9)
     assert one.wants_plateaus(now + 11)  # nothing new comes: the last look counts
-    asyncio.run(one.measure_plateaus(Plateaus()))
+    asyncio.run(one.measure_plateaus(worker))
     assert not one.wants_plateaus(now + 100)
     writer.resume(60)
     one.read()
