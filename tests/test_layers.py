@@ -80,7 +80,7 @@ def test_every_layout_gives_the_circuits_of_its_heads(rng, layout):
     assert np.asarray(layer.model.ov()) == pytest.approx(ov, abs=1e-12)
     assert layer.left_out == ()
     (given,) = read_layers(tensors, HEADS, 1, ReadIn(embed, unembed))
-    assert np.array_equal(given.model.ov(), layer.model.ov())
+    assert np.array_equal(given.model.ov(), layer.model.ov()) and given.left_out == ()
 
 
 def test_without_a_read_in_layers_read_tokens(rng):

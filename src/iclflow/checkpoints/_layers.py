@@ -205,9 +205,18 @@ def _any_nonzero(tensors: Mapping[str, Any], keys: Iterable[str]) -> bool:
 
 def _parts_of_read_in(tensors: Mapping[str, Any], read_in: ReadIn) -> list[str]:
     """The weights and biases of the read-in and the read-out."""
-    given = [each for each in (read_in.embed, read_in.unembed) if isinstance(each, str)]
-    names = [name for each in given for name in (*_names(each), f"{each}.bias")]
+    found = [_name_of(each, tensors) for each in (read_in.embed, read_in.unembed)]
+    names = [name for each in found if each for name in (*_names(each), f"{each}.bias")]
     return [key for key in tensors if any(f".{key}".endswith(f".{name}") for name in names)]
+
+
+def _name_of(given: Any, tensors: Mapping[str, Any]) -> str | None:
+    """The name of a linear layer: as given, or of the one with this matrix, if there is one."""
+    if given is None or isinstance(given, str):
+        return given
+    alike = (key for key in tensors if tuple(tensors[key].shape) == np.shape(given))
+    same = (key for key in alike if np.array_equal(np.asarray(tensors[key]), np.asarray(given)))
+    return next((key.removesuffix(".weight") for key in same), None)
 
 
 def _parts_read(found: list[Found], tensors: Mapping[str, Any], read_in: ReadIn) -> set[str]:
