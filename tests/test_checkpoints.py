@@ -80,7 +80,9 @@ def test_the_number_of_heads_that_a_file_states_is_read(tmp_path, name):
     path = tmp_path / "stated.safetensors"
     save_file(stacked(), path, metadata={name: "3", "format": "pt"})
     assert load_model(path).kq().shape[0] == 3
-    with pytest.raises(ValueError, match="`heads` = 2: .* itself says that it has 3"):
+    with pytest.raises(
+        ValueError, match="`heads` = 2: `.*stated.safetensors` says that there are 3"
+    ):
         load_model(path, heads=2)
     save_file(stacked(), path, metadata={name: "7"})
     with pytest.raises(ValueError, match="`heads` = 7: .* has 18 rows: must be one of"):

@@ -70,7 +70,7 @@ EDGE_LIBRARIES = {
 
 
 def test_every_verdict_has_its_sign_and_its_words_everywhere():
-    script = (PACKAGE / "explorer" / "static" / "words.js").read_text(encoding="utf-8")
+    script = (PACKAGE / "explorer" / "static" / "verdicts.js").read_text(encoding="utf-8")
     known = re.search(r"const VERDICTS = \{(.*?)\};", script, re.DOTALL)
     assert known is not None
     shown = {verdict: re.search(rf"\b{verdict}:", known[1]) for verdict in papers.VERDICTS}

@@ -14,8 +14,9 @@ import pytest
 from safetensors.numpy import save_file
 
 from iclflow.analysis import Role
-from iclflow.checkpoints import list_checkpoints, load_model, save_model
+from iclflow.checkpoints import list_checkpoints, load_layers, load_model, save_model
 from iclflow.cli import _inspect, main
+from iclflow.cli._inspect_series import print_series
 from iclflow.config import to_toml
 from iclflow.files import MARKER
 from iclflow.models import Attention, AttentionStack, Diagonal, Separate, TwoLayerLinear
@@ -316,6 +317,9 @@ def test_inspect_compares_the_checkpoints_of_a_folder_in_the_order_of_their_step
         (["epoch=3-step=400.ckpt", "epoch=10-step=300.ckpt"], None, [300, 400]),
         (["final.pt", "w-7.bin"], None, [7]),
         (["checkpoint-2/pytorch_model.bin", "checkpoint-2/optimizer.pt"], None, [2]),
+        (["checkpoint-20/model_v2.bin", "checkpoint-30/model_v2.bin"], None, [20, 30]),
+        (["step_40/epoch3.pt", "step_50/epoch3.pt"], None, [40, 50]),
+        (["run-1/w-7.pt", "run-1/w-8.pt"], None, [7, 8]),
         (["b.pt", "a.pt"], {"b.pt": 1, "a.pt": 2}, [1, 2]),
     ],
 )
@@ -336,6 +340,7 @@ def test_steps_are_those_in_names_or_in_the_list(tmp_path, names, manifest, foun
         (["a-1.pt", "b-1.pt"], None, "are all of step 1"),
         (["a-1.pt"], "[1]", "must be a JSON object such as"),
         (["a-1.pt"], "{", "is not valid JSON"),
+        (["model-00001-of-00002.pt"], None, "model-00001-of-00002.pt` holds a part of the weights"),
     ],
 )
 def test_folders_without_an_order_are_refused(tmp_path, capsys, names, manifest, words):
@@ -345,6 +350,82 @@ def test_folders_without_an_order_are_refused(tmp_path, capsys, names, manifest,
         (tmp_path / "checkpoints.json").write_text(manifest)
     code, out, err = inspected(capsys, tmp_path)
     assert code == 2 and out == "" and words in err and err.count("\n") == 1
+
+
+def biased(tensors, value):
+    zeros = {
+        f"layer.{name}_proj.bias": np.zeros(len(tensors["layer.q_proj.weight"])) for name in "qkv"
+    }
+    return tensors | zeros | {"layer.q_proj.bias": zeros["layer.q_proj.bias"] + value}
+
+
+def test_checkpoints_whose_biases_begin_at_zero_are_read_alike(tmp_path, capsys):
+    for step in (0, 1):
+        tensors = single_precision(biased(stacked(), float(step)))
+        save_file(tensors, tmp_path / f"step{step}.safetensors", metadata={"heads": "3"})
+    code, out, _ = inspected(capsys, tmp_path, "--json")
+    rows = json.loads(out)["checkpoints"]
+    assert code == 0 and all("layers" in row and "loss" not in row for row in rows)
+    code, out, _ = inspected(capsys, tmp_path)
+    assert code == 0 and "no loss and no algorithm" in out
+
+
+def test_rows_with_and_without_a_loss_are_one_table(capsys):
+    match = {"name": "zero", "distance": 0.1, "standard_error": 0.01, "step_size": None}
+    label = {"matches": [match], "known": True, "heads": [{"role": "idle"}]}
+    whole = {"step": 0, "loss": 1.0, "labels": [label], "roles": ["idle"]}
+    part = {"step": 1, "layers": [{"labels": [{"heads": [{"role": "idle"}]}]}]}
+    about = {"sha256": "0", "file": "/elsewhere/model.pt"}
+    rows = [row | about for row in (whole, part)]
+    print_series({"folder": "here", "checkpoints": rows, "left_out": []})
+    out = capsys.readouterr().out
+    assert "zero" in out and "0  /elsewhere/model.pt" in out
+
+
+def test_a_model_with_an_mlp_is_not_taken_for_its_attention_alone(tmp_path, capsys):
+    path = tmp_path / "model.safetensors"
+    more = {f"{name}.weight": np.ones((6, 6)) for name in ("read_in", "linear1")}
+    save_file(single_precision(stacked() | more), path, metadata={"heads": "3"})
+    code, out, _ = inspected(capsys, path, "--json")
+    found = json.loads(out)
+    assert code == 0 and "loss" not in found and "algorithm" not in found["layers"][0]["labels"][0]
+    assert "not part of them: other parts (`linear1`, `read_in`)" in found["missing"]
+
+
+def test_checkpoints_beside_files_of_others_are_compared(tmp_path, capsys):
+    (tmp_path / "manifest.json").write_text("{}")
+    (tmp_path / "config.toml").write_text("epochs = 3")
+    (tmp_path / "watch.json").write_text("{}")
+    # What `icl.watch` keeps of its looks is not what the trainer saved.
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights/7.safetensors").touch()
+    code, _, err = inspected(capsys, tmp_path)
+    assert code == 2 and "is the folder of a watched training" in err
+    tensors = single_precision(biased(stacked(), 1.0))
+    (tmp_path / "checkpoint-7").mkdir()
+    path = tmp_path / "checkpoint-7/model.safetensors"
+    save_file(tensors, path, metadata={"heads": "3"})
+    code, out, _ = inspected(capsys, tmp_path, "--json")
+    (row,) = json.loads(out)["checkpoints"]
+    assert code == 0 and (row["step"], row["file"]) == (7, str(path))
+
+
+def test_the_file_that_says_the_number_of_heads_is_named(tmp_path, capsys):
+    path, config = tmp_path / "model.safetensors", tmp_path / "config.json"
+    save_file(single_precision(stacked()), path)
+    config.write_text('{"n_head": 2}')
+    code, _, err = inspected(capsys, path, "--heads", 3)
+    assert code == 2 and f"`--heads` = 3: `{config}` says that there are 2" in err
+
+
+def test_a_flag_in_metadata_is_text(tmp_path):
+    tensors, path = single_precision(biased(stacked(), 1.0)), tmp_path / "model.safetensors"
+    read = []
+    for flag in ("True", "False"):
+        save_file(tensors, path, metadata={"heads": "3", "scale_attn_weights": flag})
+        (layer,) = load_layers(path) or ()
+        read.append(np.asarray(layer.model.kq()))
+    assert read[1] == pytest.approx(6**0.5 * read[0], abs=1e-6)  # heads are as wide as a token
 
 
 def test_inspect_shows_the_heads_of_every_layer(tmp_path, capsys):

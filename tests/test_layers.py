@@ -80,7 +80,7 @@ def test_every_layout_gives_the_circuits_of_its_heads(rng, layout):
     assert np.asarray(layer.model.ov()) == pytest.approx(ov, abs=1e-12)
     assert layer.left_out == ()
     (given,) = read_layers(tensors, HEADS, 1, ReadIn(embed, unembed))
-    assert np.array_equal(given.model.ov(), layer.model.ov())
+    assert np.array_equal(given.model.ov(), layer.model.ov()) and given.left_out == ()
 
 
 def test_without_a_read_in_layers_read_tokens(rng):
@@ -153,6 +153,24 @@ def test_norms_of_unknown_place_are_named(rng):
     tensors = as_joined(heads_of(rng), "layers.0.self_attn.")
     tensors["layers.0.norm1.weight"] = np.ones(OUTER)
     assert read_layers(tensors, HEADS, 1)[0].left_out == ("norms",)
+
+
+def test_other_parts_are_named_and_biases_of_the_read_out_count(rng):
+    tensors = as_gpt2(heads_of(rng), "h.0.attn.") | {"h.0.attn.bias": np.ones((1, 1, 9, 9))}
+    tensors |= {"read_in.weight": rng.normal(size=(OUTER, TOKEN)), "read_in.bias": np.zeros(OUTER)}
+    tensors |= {"read_out.weight": rng.normal(size=(1, OUTER)), "read_out.bias": np.zeros(1)}
+    left_out = lambda: read_layers(tensors, HEADS, 1, ReadIn("read_in", "read_out"))[0].left_out
+    assert left_out() == ()
+    tensors["read_out.bias"] = np.ones(1)
+    assert left_out() == ("biases",)
+    tensors |= {f"h.0.mlp.c_{part}.weight": np.ones(3) for part in ("fc", "proj")}
+    assert left_out() == ("biases", "other parts (`c_fc`, `c_proj`)")
+
+
+def test_biases_of_norms_are_left_out_and_named(rng):
+    tensors = as_hooked(heads_of(rng)) | {"blocks.0.ln1.w": np.ones(OUTER)}
+    tensors["blocks.0.ln1.b"] = np.ones(OUTER)
+    assert read_layers(tensors, HEADS, 1)[0].left_out == ("biases", "the scale of norms")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """A training in another process, in a real browser."""
 
+import json
 import os
 import subprocess
 import sys
@@ -159,6 +160,29 @@ def test_several_trainings_are_shown_one_at_a_time_on_several_pages(tab, context
     other.shows(4)
     other.page.close()
     assert other.wrong == []
+
+
+@pytest.mark.slow
+def test_a_training_without_looks_leaves_nothing_of_another_on_the_page(context, tmp_path):
+    full, empty = Writer(tmp_path / "full"), Writer(tmp_path / "empty")
+    layer = {"name": "layers.0", "roles": ["positive"]}
+    full.add(*(json.dumps(look(k) | {"layers": [layer]}).encode() + b"\n" for k in range(3)))
+    options = [word for one in (full, empty) for word in ("--watch", str(one.folder))]
+    with serving("--workers", "1", *options, folder=tmp_path) as server:
+        tab = LiveTab(context, server)
+        traces, heads = tab.page.locator("#loss .scatterlayer"), tab.page.locator("#heads-block")
+        # There are not so many looks: the last one is shown.
+        tab.open("#look=999").shows(3)
+        assert wait_for(lambda: "step 20" in tab.page.inner_text("#table-step"))
+        assert tab.page.inner_text("#message") == "" and heads.is_visible()
+        tab.page.get_by_role("button", name="empty").click()
+        assert wait_for(lambda: traces.count() == 0) and wait_for(lambda: not heads.is_visible())
+        assert tab.page.inner_text("#table") == "" == tab.page.inner_text("#distance-legend")
+        tab.page.get_by_role("button", name="full").click()
+        tab.shows(3)
+        assert wait_for(lambda: traces.count() == 1 and heads.is_visible())
+        tab.page.close()
+        assert tab.wrong == []
 
 
 @pytest.mark.slow

@@ -129,6 +129,43 @@ def test_a_line_that_is_damaged_ends_the_reading(writer, bad):
     assert follower.damage is None and steps(follower) == [0, 10]
 
 
+def test_a_turn_is_seen_after_the_looks_that_it_takes_back_are_gone(writer):
+    follower, counts = Follower(writer.folder), []
+
+    class Turns(list):
+        def append(self, turn):
+            counts.append(len(follower.columns))
+            super().append(turn)
+
+    follower.turns = Turns()
+    writer.looks(*range(6))
+    read_all(follower)
+    writer.resume(3)
+    read_all(follower)
+    Writer(writer.folder, seed=1)
+    read_all(follower)
+    assert counts == [3, 0] and [turn.step for turn in follower.turns] == [30, 0]
+
+
+def test_a_record_that_was_repaired_is_read_on(writer):
+    writer.looks(0)
+    follower, path = Follower(writer.folder), writer.folder / "watch.json"
+    read_all(follower)
+    whole = path.read_bytes()
+    path.write_bytes(b"{")
+    assert read_all(follower) and "watch.json` " in str(follower.damage)
+    path.write_bytes(whole)
+    writer.looks(1)
+    assert read_all(follower) and follower.damage is None and steps(follower) == [0, 10]
+
+
+def test_a_training_that_ended_before_its_first_look_does_not_wait(writer):
+    follower = Follower(writer.folder)
+    read_all(follower)
+    writer.end()
+    assert follower.state() == ("ended", None, None)
+
+
 def test_what_a_training_does_is_told_from_its_lock_and_its_pace(writer):
     follower = Follower(writer.folder)
     read_all(follower)
@@ -183,6 +220,8 @@ def test_a_training_that_is_watched_records_its_problems(writer):
     (writer.folder / "problems.jsonl").write_text(
         '[10, "out of luck."]\nnonsense\n[20, "again."]\n'
     )
+    with open(writer.folder / "problems.jsonl", "ab") as stream:
+        stream.write(b"\xff\n")  # not in UTF-8
     read_all(follower)
     assert follower.problems == {10: "out of luck.", 20: "again."}
     (writer.folder / "problems.jsonl").unlink()
@@ -224,6 +263,14 @@ def test_a_record_is_queried_as_tables(writer, capsys):
     assert code == 0 and "results, 13 rows" in out and "distances, 52 rows" in out
     code, _, error = command(capsys, "query", writer.folder, "SELECT estimatr FROM distances")
     assert code == 2 and "did you mean `estimator`?" in error
+
+
+@pytest.mark.parametrize("bad", [b"{}\n", b"[]\n", b"\xff\n", b"nonsense\n", b'{"step": 1}\n'])
+def test_a_query_of_a_damaged_record_names_the_line(writer, capsys, bad):
+    writer.looks(0)
+    writer.add(bad)
+    code, out, error = command(capsys, "query", writer.folder)
+    assert code == 2 and out == "" and "line 2: it is damaged" in error and error.count("\n") == 1
 
 
 def test_a_folder_of_a_training_says_what_reads_it(writer, tmp_path, capsys):

@@ -4,15 +4,19 @@ import asyncio
 import contextlib
 import json
 import math
+import time
 from collections.abc import AsyncIterator
+from typing import cast
 
 import pytest
 
 from explorer_client import Asgi
+from iclflow.explorer import _watched as watched_module
 from iclflow.explorer._app import build_application
 from iclflow.explorer._hub import Hub
 from iclflow.explorer._stored import StoredRuns
-from iclflow.explorer._watched import Seen, WatchedFolders
+from iclflow.explorer._watched import Seen, Watched, WatchedFolders
+from iclflow.watching import Turn
 from watch_records import Writer, look
 
 # Seconds that nothing here may take, on a machine that is busy with other tests.
@@ -166,6 +170,76 @@ def test_a_record_that_is_turned_while_it_is_sent_is_sent_again(writer, monkeypa
         assert page.losses == pytest.approx(expected, rel=DIGITS)
 
 
+def test_looks_that_are_cut_while_a_page_reads_them_are_not_lost(writer):
+    writer.looks(*range(6))
+
+    @played(writer)
+    async def scene(watched):
+        page = Listener(watched)
+        await page.until(has(6))
+        follower = page.one.follower
+        with page.one.lock:
+            follower.turns.append(Turn(3, "replaced", 30.0))
+            reading = asyncio.create_task(page.until(lambda page: page.losses[3:] == [1.0] * 3))
+            await asyncio.sleep(0.05)  # the page waits for the lock
+            follower.columns.cut(3)
+            del follower._ends[3:], follower._sums[3:]
+            rows = [look(k) | {"loss": [1.0, 0.01]} for k in range(3, 6)]
+            kept = writer.path.read_bytes().splitlines(keepends=True)[:3]
+            writer.path.write_bytes(b"".join(kept + [json.dumps(r).encode() + b"\n" for r in rows]))
+        await reading
+
+
+def test_plateaus_are_measured_again_when_a_training_ends_or_turns(writer):
+    one, worker = Watched(writer.folder), cast(Hub, Plateaus())
+    writer.looks(*range(60))
+    one.read()
+    assert one.wants_plateaus(100.0)
+    asyncio.run(one.measure_plateaus(worker))
+    now = time.monotonic() + 5
+    assert not one.wants_plateaus(now)
+    writer.looks(60)
+    one.read()
+    assert not one.wants_plateaus(now) and not one.wants_plateaus(now + 9)
+    assert one.wants_plateaus(now + 11)  # nothing new comes: the last look counts
+    asyncio.run(one.measure_plateaus(worker))
+    assert not one.wants_plateaus(now + 100)
+    writer.resume(60)
+    one.read()
+    assert one.wants_plateaus(now + 100)
+
+
+class Plateaus:
+    """A worker that finds none."""
+
+    @property
+    def scheduler(self):
+        return self
+
+    async def ask(self, kind, given):
+        return []
+
+
+def test_an_error_in_words_does_not_end_them(writer, monkeypatch):
+    failures, whole = [], watched_module.describe
+
+    def fail_once(*given):
+        if not failures:
+            failures.append(given)
+            raise RuntimeError("out of luck")
+        return whole(*given)
+
+    monkeypatch.setattr(watched_module, "describe", fail_once)
+    writer.looks(0)
+
+    @played(writer)
+    async def scene(watched):
+        page = Listener(watched)
+        await page.until(lambda page: failures)
+        writer.looks(1)
+        await page.until(lambda page: "words" in page.kinds() and page.last("words")["labels"])
+
+
 def test_what_is_not_a_number_is_null_and_steps_are_exact(writer):
     bare = look(0) | {"excess": None, "distances": [], "closeness": [], "step": 123456789}
     writer.add(json.dumps(bare).encode() + b"\n")
@@ -218,13 +292,16 @@ def pages(writer):
 
 def test_a_look_is_read_by_its_number(pages):
     page, one = pages
+    assert page.ask("GET", "/api/watch").json[0]["looks"] == 3
     assert page.ask("GET", f"/api/watch/{one.id}/looks/2").json == look(2)
     for number in ("3", "-1", "x", "٣", "99999999999"):
         answer = page.ask("GET", f"/api/watch/{one.id}/looks/{number}")
         assert answer.status == 422 and "must be from 0 to 2" in answer.json["message"]
     assert page.ask("GET", "/api/watch/other/looks/0").status == 422
+    one.follower.columns.cut(0)
+    answer = page.ask("GET", f"/api/watch/{one.id}/looks/0")
+    assert answer.status == 422 and "there is no look yet" in answer.json["message"]
     assert b"watch.js" in page.ask("GET", "/watch").body
-    assert page.ask("GET", "/api/watch").json[0]["looks"] == 3
 
 
 def test_streams_are_for_pages_and_trainings_that_the_server_knows(pages):

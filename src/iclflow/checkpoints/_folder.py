@@ -13,6 +13,10 @@ _LARGEST_MANIFEST = 2**24
 _SUFFIXES = (".safetensors", *TORCH_SUFFIXES)
 # What training libraries save beside the weights.
 _OTHER = ("optimizer", "scheduler", "rng_state", "training_args", "scaler")
+# Large models are saved in several files.
+_SHARD = re.compile(r"-\d+-of-\d+$")
+# What `icl.watch` writes: its record, and a folder.
+_WATCHED, _WEIGHTS_OF_LOOKS = "watch.json", "weights"
 
 
 class Checkpoint(NamedTuple):
@@ -38,8 +42,9 @@ class Checkpoints(NamedTuple):
 def list_checkpoints(folder: Path | str) -> Checkpoints:
     """The files of weights in a folder, and in folders in it such as `checkpoint-500`.
 
-    The step is what `checkpoints.json` says, else the number after "step" in the name of the file
-    or of its folder, else the last number in it.
+    The step is what `checkpoints.json` says, else the number after "step" in the name of the file,
+    or in that of its folder, else the last number: in the name of a folder such as
+    `checkpoint-500`, of the file, or of any folder.
     """
     folder = Path(folder)
     stated = _read_manifest(folder)
@@ -66,23 +71,40 @@ def list_checkpoints(folder: Path | str) -> Checkpoints:
 
 
 def _weights(folder: Path) -> list[Path]:
-    places = [folder, *(each for each in sorted(folder.iterdir()) if each.is_dir())]
-    return [
+    inside = [each for each in sorted(folder.iterdir()) if each.is_dir()]
+    if (folder / _WATCHED).is_file():  # has the weights at its own looks beside those of a trainer
+        inside = [each for each in inside if each.name != _WEIGHTS_OF_LOOKS]
+    places = [folder, *inside]
+    found = [
         path
         for place in places
         for path in sorted(place.iterdir())
         if path.suffix in _SUFFIXES and path.is_file() and not path.stem.startswith(_OTHER)
     ]
+    for path in found:
+        if _SHARD.search(path.stem):
+            raise FileError(
+                f"`{path}` holds a part of the weights of a checkpoint: all of them must be in one "
+                "file."
+            )
+    return found
 
 
 def _step(path: Path) -> int | None:
     """The step in the name of a file, or of its folder."""
-    for name in (path.name.removesuffix(path.suffix), *reversed(path.parent.parts)):
-        named = re.findall(r"step\D?(\d+)", name, re.IGNORECASE)
-        numbers = named or re.findall(r"\d+", name)
-        if numbers:
-            return int(numbers[-1])
+    names = [path.stem, *reversed(path.parent.parts)]
+    # As trainers name folders; a file in one may have the number of a version in its name.
+    numbered = [name for name in names[1:] if re.search(r"checkpoint-\d+$", name)]
+    for pattern, places in ((r"step\D?(\d+)", names), (r"\d+", [*numbered, *names])):
+        for name in places:
+            if numbers := re.findall(pattern, name, re.IGNORECASE):
+                return int(numbers[-1])
     return None
+
+
+def has_checkpoints(folder: Path | str) -> bool:
+    """Whether there are weights in a folder, or a list of them."""
+    return (Path(folder) / MANIFEST).is_file() or bool(_weights(Path(folder)))
 
 
 def _read_manifest(folder: Path) -> dict[str, int] | None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,8 @@ from ._projections import Projections, matrix_of
 from ._state_dict import as_attention, count_heads, count_labels, stated_heads
 
 _POSITIONS = re.compile(r"(^|\.)(wpe\.weight|pos_embed\.W_pos|rotary\w*|attn\.relative\w*)$")
+# Names of parts that are not read, before the rest is not listed.
+_MOST_NAMED = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,26 +90,28 @@ def read_layers(
     settings = {} if settings is None else settings
     heads = stated_heads(settings) if heads is None else heads
     found = find_layers(tensors, name)
-    positions = any(_POSITIONS.search(key) for key in tensors)
+    read = _parts_read(found, tensors, read_in)
+    other_parts = _name_parts(key for key in tensors if key not in read)
     layers = []
     for index, each in enumerate(found):
         own = each.projections
         count = own.heads or count_heads(heads, own, tensors, name)
         scaled = own._replace(q=own.q * _score_factor(settings, len(own.q) // count, index))
         effective = _from_tokens(each._replace(projections=scaled), tensors, labels, read_in, name)
-        left_out = _left_out(each, tensors, read_in, positions, len(found) > 1)
+        left_out = _left_out(each, tensors, read_in, len(found) > 1) + other_parts
         prefix = own.prefix.rstrip(".") or "attention"
         layers.append(Layer(prefix, as_attention(effective, count, name), left_out))
     return tuple(layers)
 
 
 def is_whole(tensors: Mapping[str, Any], name: str) -> bool:
-    """Whether a state dict is one layer that reads tokens itself, and so a model of its own."""
+    """Whether a state dict is one layer that reads tokens itself and nothing else, and so a model
+    of its own."""
     first, *others = find_layers(tensors, name)
     own = first.projections
     other_layout = own.heads is not None or own.tensor.endswith("c_attn.weight")
-    biased = any(np.any(np.asarray(tensors[bias])) for bias in own.biases)
-    return not (others or other_layout or biased)
+    more = others or set(tensors) - set(own.parts)
+    return not (more or other_layout or _any_nonzero(tensors, own.biases))
 
 
 def _score_factor(settings: Mapping[str, Any], width: int, index: int) -> float:
@@ -178,19 +182,60 @@ def _check_sizes(embed: np.ndarray, unembed: np.ndarray, own: Projections, name:
 
 
 def _left_out(
-    found: Found, tensors: Mapping[str, Any], read_in: ReadIn, positions: bool, several: bool
+    found: Found, tensors: Mapping[str, Any], read_in: ReadIn, several: bool
 ) -> tuple[str, ...]:
-    biases = list(found.projections.biases)
-    if isinstance(read_in.embed, str):
-        biases += [k for k in tensors if k.endswith(f"{read_in.embed}.bias")]
+    """What takes part in what the heads of this layer do and is not read, as far as its place is
+    known."""
+    norms = [norm for norm in (found.norm, found.last) if norm is not None]
+    beside = _parts_of_read_in(tensors, read_in) + [key for norm in norms for key in norm.parts]
+    biases = [key for key in beside if key.endswith((".bias", ".b"))]
     parts = {
-        "biases": any(np.any(np.asarray(tensors[bias])) for bias in biases),
-        "the scale of norms": found.norm is not None or found.last is not None,
-        "norms": found.other_norms,
-        "positions": positions,
+        "biases": _any_nonzero(tensors, (*found.projections.biases, *biases)),
+        "the scale of norms": bool(norms),
+        "norms": bool(found.other_norms),
+        "positions": any(_POSITIONS.search(key) for key in tensors),
         "what other layers write": several,
     }
     return tuple(words for words, there in parts.items() if there)
+
+
+def _any_nonzero(tensors: Mapping[str, Any], keys: Iterable[str]) -> bool:
+    return any(np.any(np.asarray(tensors[key])) for key in keys)
+
+
+def _parts_of_read_in(tensors: Mapping[str, Any], read_in: ReadIn) -> list[str]:
+    """The weights and biases of the read-in and the read-out."""
+    found = [_name_of(each, tensors) for each in (read_in.embed, read_in.unembed)]
+    names = [name for each in found if each for name in (*_names(each), f"{each}.bias")]
+    return [key for key in tensors if any(f".{key}".endswith(f".{name}") for name in names)]
+
+
+def _name_of(given: Any, tensors: Mapping[str, Any]) -> str | None:
+    """The name of a linear layer: as given, or of the one with this matrix, if there is one."""
+    if given is None or isinstance(given, str):
+        return given
+    alike = (key for key in tensors if tuple(tensors[key].shape) == np.shape(given))
+    same = (key for key in alike if np.array_equal(np.asarray(tensors[key]), np.asarray(given)))
+    return next((key.removesuffix(".weight") for key in same), None)
+
+
+def _parts_read(found: list[Found], tensors: Mapping[str, Any], read_in: ReadIn) -> set[str]:
+    """The tensors that are read, or that `_left_out` has words for."""
+    read = {key for key in tensors if _POSITIONS.search(key)}
+    read.update(_parts_of_read_in(tensors, read_in))
+    for each in found:
+        read.update(each.projections.parts, each.other_norms)
+        read.update(*(norm.parts for norm in (each.norm, each.last) if norm is not None))
+    return read
+
+
+def _name_parts(keys: Iterable[str]) -> tuple[str, ...]:
+    """Words for tensors that are not read, such as those of an MLP: the names of their layers."""
+    names = dict.fromkeys(re.sub(r"\.(weight|bias|w|b)$", "", key).split(".")[-1] for key in keys)
+    listed = [f"`{name}`" for name in names]
+    if len(listed) > _MOST_NAMED:
+        listed[_MOST_NAMED:] = ["…"]
+    return (f"other parts ({', '.join(listed)})",) if listed else ()
 
 
 def from_circuits(kq: np.ndarray, ov: np.ndarray) -> Attention:

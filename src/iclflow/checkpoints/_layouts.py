@@ -24,10 +24,12 @@ class Norm(NamedTuple):
 
     - `gain`: (d,).
     - `centred`: whether the mean of the entries is taken away first, as in a layer norm.
+    - `parts`: the names of its gain and of its bias.
     """
 
     gain: np.ndarray
     centred: bool
+    parts: tuple[str, ...]
 
     def fold(self, matrix: np.ndarray) -> np.ndarray:
         """A matrix that reads what is normalised, as one that reads what was there before."""
@@ -41,13 +43,13 @@ class Found(NamedTuple):
     **Fields:**
 
     - `norm`: in front of the layer; `last`: in front of the read-out; None if none is known.
-    - `other_norms`: whether the block has norms whose place its names do not say.
+    - `other_norms`: the tensors of norms of the block, where names do not say their place.
     """
 
     projections: Projections
     norm: Norm | None
     last: Norm | None
-    other_norms: bool
+    other_norms: tuple[str, ...]
 
 
 def find_layers(tensors: Tensors, name: str) -> list[Found]:
@@ -86,8 +88,10 @@ def _find_gpt2(tensors: Tensors, name: str) -> Iterator[Projections]:
                 "must be d × 3 d and d × d."
             )
         biases = f"{prefix}c_attn.bias", f"{prefix}c_proj.bias"
+        biases = tuple(each for each in biases if each in tensors)
         q, k, v = np.split(joined, 3)
-        yield Projections(q, k, v, o, together, prefix, tuple(b for b in biases if b in tensors))
+        parts = (together, output, *biases, *_masks(tensors, prefix))
+        yield Projections(q, k, v, o, together, prefix, biases, parts=parts)
 
 
 def _find_hooked(tensors: Tensors, name: str) -> Iterator[Projections]:
@@ -106,12 +110,17 @@ def _find_hooked(tensors: Tensors, name: str) -> Iterator[Projections]:
         stack = lambda part: part.swapaxes(1, 2).reshape(heads * width, outer)
         biases = tuple(b for letter in "QKVO" if (b := f"{prefix}b_{letter}") in tensors)
         output = o.reshape(heads * width, -1).T
-        yield Projections(stack(q), stack(k), stack(v), output, names[0], prefix, biases, heads)
+        parts = (*names, *biases, *_masks(tensors, prefix))
+        yield Projections(
+            stack(q), stack(k), stack(v), output, names[0], prefix, biases, heads, parts
+        )
 
 
 _LAYOUTS: tuple[Callable[[Tensors, str], Iterator[Projections]], ...] = (
     *(_find_stacked, _find_gpt2, _find_hooked),
 )
+# What says which tokens are attended to: buffers, and no weights.
+_MASKS = ("bias", "masked_bias", "mask", "IGNORE")
 # Norms in front of attention in its block, and in front of the read-out of the whole model: stem,
 # gain and bias. Without a bias nothing is centred.
 _NORMS = (("ln_1", ".weight", ".bias"), ("ln1", ".w", ".b"))
@@ -123,8 +132,9 @@ def _with_norms(tensors: Tensors, found: Projections, name: str) -> Found:
     block = re.sub(r"[^.]+\.$", "", found.prefix)
     whole = re.sub(r"[^.]+\.\d+\.$", "", block)
     norm = _find_norm(tensors, block, _NORMS, name)
-    beside = [key.removeprefix(block) for key in tensors if block and key.startswith(block)]
-    other = norm is None and any(re.match(r"[^.]*(norm|ln)[^.]*\.", each) for each in beside)
+    beside = [key for key in tensors if norm is None and block and key.startswith(block)]
+    is_norm = lambda key: re.match(r"[^.]*(norm|ln)[^.]*\.", key.removeprefix(block))
+    other = tuple(key for key in beside if is_norm(key))
     return Found(found, norm, _find_norm(tensors, whole, _LAST_NORMS, name), other)
 
 
@@ -136,8 +146,13 @@ def _find_norm(
         if key in tensors:
             # Norms of GPT-2 are layer norms, even where they were made without a bias.
             centred = f"{prefix}{stem}{bias}" in tensors or gain == ".weight"
-            return Norm(matrix_of(tensors, key, name, axes=1), centred)
+            parts = tuple(each for each in (key, f"{prefix}{stem}{bias}") if each in tensors)
+            return Norm(matrix_of(tensors, key, name, axes=1), centred, parts)
     return None
+
+
+def _masks(tensors: Tensors, prefix: str) -> tuple[str, ...]:
+    return tuple(key for mask in _MASKS if (key := f"{prefix}{mask}") in tensors)
 
 
 def _prefixes(tensors: Tensors, *names: str) -> list[str]:

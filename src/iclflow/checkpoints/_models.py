@@ -70,7 +70,7 @@ def load_model(
         return jax.tree.map(as_float, Trajectory.load(folder, model_class).final)
     file, about = _open(path)
     if about is None or isinstance(file, TorchFile):
-        heads = _heads(heads, _settings(file, path), path)
+        heads = _heads(heads, *_settings(file, path))
         return from_state_dict(file, heads, labels, str(path))
     _check_ours(path, heads, labels)
     return _restore_own(file, about, model_class)
@@ -81,6 +81,7 @@ def load_layers(
     heads: int | None = None,
     labels: int | None = None,
     read_in: ReadIn = ReadIn(),
+    whole: bool = True,
 ) -> tuple[Layer, ...] | None:
     """Reads the heads of every layer in a state dict; None for what `load_model` reads whole.
 
@@ -88,6 +89,7 @@ def load_layers(
 
     - `heads`, `labels`: as in `load_model`.
     - `read_in`: how tokens become what layers read; see `ReadIn`.
+    - `whole`: if False, also of a state dict that `load_model` reads whole.
     """
     path = Path(path)
     if path.is_dir() or path.name == "trajectory.safetensors":
@@ -95,11 +97,17 @@ def load_layers(
     file, about = _open(path)
     if about is not None:
         return _refuse_read_in(path, read_in)
-    if read_in.embed is None and is_whole(file, str(path)):
+    if whole and read_in.embed is None and is_whole(file, str(path)):
         return None
-    settings = _settings(file, path)
-    heads = _heads(heads, settings, path)
+    settings, source = _settings(file, path)
+    heads = _heads(heads, settings, source)
     return read_layers(file, heads, labels, read_in, settings, str(path))
+
+
+def is_whole_file(path: Path | str) -> bool:
+    """Whether `load_model` reads a file as a whole model."""
+    file, about = _open(Path(path))
+    return about is not None or is_whole(file, str(path))
 
 
 def _refuse_read_in(path: Path, read_in: ReadIn) -> None:
@@ -122,24 +130,27 @@ def _open(path: Path) -> tuple[TensorFile | TorchFile, dict[str, Any] | None]:
     return file, file.about()
 
 
-def _settings(file: TensorFile | TorchFile, path: Path) -> dict[str, Any]:
-    """What a file says of its heads, or the config of `transformers` beside it."""
+def _settings(file: TensorFile | TorchFile, path: Path) -> tuple[dict[str, Any], Path]:
+    """What a file says of its heads, or the config of `transformers` beside it; and which of both
+    says it."""
+    if stated_heads(file.metadata) is not None:
+        # Metadata of safetensors is text.
+        flags = {"true": True, "false": False}
+        return {k: flags.get(str(v).lower(), v) for k, v in file.metadata.items()}, path
     beside = path.parent / "config.json"
     try:
         found = parse_json(read_regular(beside, _LARGEST_CONFIG))
     except (OSError, ValueError):  # there is none, or it is something else
         found = {}
-    plain = {k: v for k, v in found.items() if isinstance(v, int | float | str)} if isinstance(
-        found, dict
-    ) else {}  # fmt: skip
-    return plain if stated_heads(file.metadata) is None else dict(file.metadata)
+    items = found.items() if isinstance(found, dict) else ()
+    return {k: v for k, v in items if isinstance(v, int | float | str)}, beside
 
 
-def _heads(given: int | None, settings: Mapping[str, Any], path: Path) -> int | None:
-    """The number of heads: as given, or as the file says."""
+def _heads(given: int | None, settings: Mapping[str, Any], source: Path) -> int | None:
+    """The number of heads: as given, or as the settings in the file `source` say."""
     stated = stated_heads(settings)
     if given is not None and stated not in (None, given):
-        raise InputError("heads", given, f"`{path}` itself says that it has {stated}")
+        raise InputError("heads", given, f"`{source}` says that there are {stated}")
     return stated if given is None else given
 
 

@@ -23,6 +23,9 @@ _BIASES = (
     *("q_proj.bias", "k_proj.bias", "v_proj.bias", "o_proj.bias"),
     *("out_proj.bias", "in_proj_bias", "bias_k", "bias_v"),
 )
+_KNOWN = frozenset(
+    (_TOGETHER, *_BIASES, *HEADS, *(part for names in _PROJECTIONS.values() for part in names))
+)
 
 
 class Projections(NamedTuple):
@@ -36,6 +39,7 @@ class Projections(NamedTuple):
     - `prefix`: what the names of its tensors begin with.
     - `biases`: the names of its biases.
     - `heads`: how many, where the shapes say it.
+    - `parts`: the names of all its tensors.
     """
 
     q: np.ndarray
@@ -46,6 +50,7 @@ class Projections(NamedTuple):
     prefix: str
     biases: tuple[str, ...] = ()
     heads: int | None = None
+    parts: tuple[str, ...] = ()
 
 
 def find_projections(tensors: Mapping[str, Any], name: str) -> Projections:
@@ -77,7 +82,8 @@ def find_projections(tensors: Mapping[str, Any], name: str) -> Projections:
     _check_shapes(q, k, v, o, name)
     tensor, prefix = "".join(places["q"] or ()), min(prefixes, key=len)
     biases = tuple(sorted(each for p in prefixes for b in _BIASES if (each := p + b) in tensors))
-    return Projections(q, k, v, o, tensor, prefix, biases)
+    parts = tuple(sorted(each for p in prefixes for b in _KNOWN if (each := p + b) in tensors))
+    return Projections(q, k, v, o, tensor, prefix, biases, parts=parts)
 
 
 def _check_shapes(q: np.ndarray, k: np.ndarray, v: np.ndarray, o: np.ndarray, name: str) -> None:
@@ -92,17 +98,11 @@ def _check_shapes(q: np.ndarray, k: np.ndarray, v: np.ndarray, o: np.ndarray, na
 def _refuse_unknown_parts(tensors: Mapping[str, Any], prefixes: set[str], name: str) -> None:
     """Refuses a layer with other parts, such as norms of queries or adapters, which would change
     what it computes."""
-    known = {
-        _TOGETHER,
-        *_BIASES,
-        *HEADS,
-        *(part for names in _PROJECTIONS.values() for part in names),
-    }
     for key in tensors:
         inside = [key.removeprefix(prefix) for prefix in prefixes if key.startswith(prefix)]
         # Without a prefix, tensors of other layers may be among them.
         own = [part for part in inside if part != key or part.startswith(_PARTS)]
-        if own and not known.intersection(own):
+        if own and not _KNOWN.intersection(own):
             raise FileError(
                 f"`{name}` has `{key}` in its attention layer, which is not known here: the layer "
                 "must be q, k, v and o projections alone."

@@ -9,7 +9,7 @@ from ..config import InputError
 from ..errors import shorten
 from ..files import OTHER_FOLDER, OwnFiles
 from ..runtime import Activity, start
-from ._arguments import Parser, check_kind
+from ._arguments import WATCHED, Parser, check_kind
 from ._inspect_series import inspect_series, print_layers, print_series
 from ._streams import print_json
 
@@ -32,10 +32,12 @@ def main(arguments: Sequence[str]) -> int:
     if not 0 <= options.seed <= _LARGEST_SEED:
         value = shorten(options.seed)
         raise InputError(f"`--seed` = {value}: must lie between 0 and {_LARGEST_SEED}.")
-    check_kind(options.file, "folder of a run")
+    series = _is_series(Path(options.file))
+    if not series:
+        check_kind(options.file, "folder of a run")
     start()
     with Activity(f"reading {options.file}") as activity, parser.name_flags(arguments, "task."):
-        if _is_series(Path(options.file)):
+        if series:
             found = inspect_series(options, how(options, activity))
         else:
             found = _inspect(options, activity)
@@ -52,8 +54,16 @@ def main(arguments: Sequence[str]) -> int:
 
 def _is_series(path: Path) -> bool:
     """Whether a path is a folder of checkpoints, rather than that of a run."""
-    of_a_run = ("config.toml", "trajectory.safetensors", "manifest.json")
-    return path.is_dir() and not any((path / name).exists() for name in of_a_run)
+    from ..checkpoints import has_checkpoints
+    from ..store import has_own_config
+
+    of_ours = ("trajectory.safetensors", "sweep.toml")
+    is_ours = any((path / name).exists() for name in of_ours)
+    if is_ours or not path.is_dir() or has_own_config(path):
+        return False
+    # A trainer may write files of these names, too, and `icl.watch` into the same folder.
+    others = ("config.toml", "manifest.json", WATCHED)
+    return has_checkpoints(path) or not any((path / name).exists() for name in others)
 
 
 def how(options: Any, activity: Activity) -> dict[str, Any]:

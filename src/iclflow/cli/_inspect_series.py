@@ -47,16 +47,21 @@ def print_series(found: dict[str, Any]) -> None:
         say(f"{words}.")
     say("sha256 of each file:")
     for row in rows:
-        say(f"{row['sha256']}  {Path(row['file']).relative_to(found['folder'])}")
+        say(f"{row['sha256']}  {_short(Path(row['file']), found['folder'])}")
     if found["left_out"]:
         say(f"left out, for want of a step in their names: {', '.join(found['left_out'])}")
 
 
+def _short(path: Path, folder: str) -> Path:
+    """A path in a folder without it; a list of checkpoints may name others."""
+    return path.relative_to(folder) if path.is_relative_to(folder) else path
+
+
 def _algorithm(row: dict[str, Any]) -> Sequence[str]:
     """Loss, nearest estimator, distance and step size of each label."""
-    best = [label["matches"][0] for label in row["labels"] if "matches" in label]
+    best = [label["matches"][0] for label in row.get("labels", ()) if "matches" in label]
     several = lambda words: " / ".join(words) or "–"
-    known = [label["known"] for label in row["labels"] if "matches" in label]
+    known = [label["known"] for label in row.get("labels", ()) if "matches" in label]
     return (
         f"{row['loss']:.5g}" if "loss" in row else "–",
         several(each["name"] if near else f"none (nearest: {each['name']})"

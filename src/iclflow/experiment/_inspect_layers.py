@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..checkpoints import Checkpoint, Layer, ReadIn, load_layers, load_model
+from ..checkpoints import Checkpoint, Layer, ReadIn, is_whole_file, load_layers, load_model
 from ..files import sha256_of
 from ..models import count_inputs
 from ..tasks import AbstractTask
@@ -46,6 +46,7 @@ def inspect_file(
     labels: int | None = None,
     read_in: ReadIn = ReadIn(),
     settings: Mapping[str, Any] | None = None,
+    whole: bool = True,
     **options: Any,
 ) -> tuple[dict[str, Any], Any, AbstractTask | None]:
     """What is in a file, or in the folder of a run, with the SHA-256 of its weights; the model
@@ -53,12 +54,12 @@ def inspect_file(
 
     **Arguments:**
 
-    - `heads`, `labels`, `read_in`: as in `load_layers`.
+    - `heads`, `labels`, `read_in`, `whole`: as in `load_layers`.
     - `settings`: of the task, as in `task_to_inspect`.
     - `options`: of `inspect`.
     """
     path, settings = Path(path), settings or {}
-    layers = load_layers(path, heads, labels, read_in)
+    layers = load_layers(path, heads, labels, read_in, whole)
     weights = path / "trajectory.safetensors" if path.is_dir() else path
     if layers is not None:
         task = task_to_inspect(path, layers[0].model, settings)
@@ -78,7 +79,9 @@ def inspect_checkpoints(
     **options: Any,
 ) -> Iterator[dict[str, Any]]:
     """`inspect_file` of every checkpoint, on the same sequences, with its step."""
+    # Of zero biases alone nobody can tell that there are some: all are read alike.
+    whole = all(is_whole_file(path) for _, path in checkpoints)
     for number, (step, path) in enumerate(checkpoints, 1):
         progress(f"step {step} ({number} of {len(checkpoints)})")
-        found, _, _ = inspect_file(path, **options)
+        found, _, _ = inspect_file(path, whole=whole, **options)
         yield {"step": step, **found}

@@ -45,8 +45,8 @@ class WatchSite:
         given, count = request.path_params["index"], len(one.follower.columns)
         is_plain = given.isascii() and given.isdecimal() and len(given) < 10
         if not is_plain or int(given) >= count:
-            words = f"`index` = {given[:20]}: must be from 0 to {count - 1}."
-            raise RequestError(words, "index")
+            allowed = f"must be from 0 to {count - 1}" if count else "there is no look yet"
+            raise RequestError(f"`index` = {given[:20]}: {allowed}.", "index")
         try:
             look = await asyncio.to_thread(_read_look, one, int(given))
         except (OSError, IndexError):

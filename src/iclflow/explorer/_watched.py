@@ -7,7 +7,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ from ._watch_events import encode, encode_points, state_words, turn_words, verdi
 _POLL, _WORDS, _STATE = 0.2, 0.5, 1.0
 # Plateaus are asked for again when there are so many more looks, and after so many seconds.
 _MORE, _PLATEAUS = 1.05, 3.0
+# They are also asked for when nothing new has come for so many seconds: the last looks count.
+_QUIET = 10.0
 # Looks in one event: a page draws them while the next ones are encoded.
 _BATCH = 2000
 # Problems that a page lists, the last ones.
@@ -47,7 +49,9 @@ class Watched:
         self.sentences: list[list[str]] = []
         self.plateaus = ""
         self._described = (-1, -1)
-        self._measured, self._measured_at = 0, 0.0
+        # Looks and turns: when plateaus were measured, and when they last changed.
+        self._measured, self._measured_at = (0, 0), 0.0
+        self._held, self._held_at = (0, 0), 0.0
 
     def read(self) -> tuple[bool, bool]:
         with self.lock:
@@ -55,7 +59,7 @@ class Watched:
 
     def describe(self) -> bool:
         """Describes what there is now; whether there was anything new."""
-        mark = len(self.follower.columns), len(self.follower.turns)
+        mark = self._mark()
         if mark == self._described:
             return False
         self._described = mark
@@ -65,17 +69,25 @@ class Watched:
             self.sentences = [describe(columns, label) for label in range(labels)]
         return True
 
+    def _mark(self) -> tuple[int, int]:
+        return len(self.follower.columns), len(self.follower.turns)
+
     def wants_plateaus(self, now: float) -> bool:
-        count = len(self.follower.columns)
-        grown = count < self._measured or count >= _MORE * self._measured + 1
-        return grown and now - self._measured_at > _PLATEAUS
+        mark = self._mark()
+        if mark != self._held:
+            self._held, self._held_at = mark, now
+        if mark == self._measured or now - self._measured_at <= _PLATEAUS:
+            return False
+        count, turns = self._measured
+        grown = mark[0] >= _MORE * count + 1
+        return grown or mark[1] != turns or now - self._held_at > _QUIET
 
     async def measure_plateaus(self, hub: Hub) -> None:
         """Asks a worker for the plateaus."""
         with self.lock:
             steps = list(self.follower.columns.steps)
             losses = list(self.follower.columns.numbers["loss"])
-        self._measured, self._measured_at = len(steps), time.monotonic()
+            self._measured, self._measured_at = self._mark(), time.monotonic()
         given = {"steps": steps, "losses": losses}
         self.plateaus = describe_plateaus(await hub.scheduler.ask("plateaus", given))
 
@@ -83,7 +95,7 @@ class Watched:
         """What the list of trainings says of it."""
         state, age, pace = self.follower.state()
         columns = self.follower.columns
-        last = columns.steps[-1] if len(columns) else None
+        last = next(iter(columns.steps[-1:]), None)  # looks may be taken back meanwhile
         kept = {key: self.follower.about.get(key) for key in ("task", "schedule", "bayes_loss")}
         return {
             **{"id": self.id, "name": self.name, **kept},
@@ -128,21 +140,18 @@ class WatchedFolders:
         """Reads what a training writes, until the server ends."""
         while True:
             more = False
-            try:
+            with _logged(one, "followed"):
                 changed, more = await asyncio.to_thread(one.read)
                 if changed:
                     self._notify()
-            except OSError as error:
-                LOGGER.warning("iclflow: %s cannot be read: %s", one.name, error)
-            except Exception:
-                LOGGER.exception("iclflow: the record of %s could not be followed.", one.name)
             await asyncio.sleep(0 if more else _POLL)
 
     async def _describe(self, one: Watched) -> None:
         while True:
             await asyncio.sleep(_WORDS)
-            if await asyncio.to_thread(one.describe):
-                self._notify()
+            with _logged(one, "described"):
+                if await asyncio.to_thread(one.describe):
+                    self._notify()
 
     async def _measure(self, one: Watched) -> None:
         """Measures what needs a worker, which may be slow to start."""
@@ -150,7 +159,7 @@ class WatchedFolders:
             await asyncio.sleep(_WORDS)
             if one.wants_plateaus(time.monotonic()):
                 # Without a worker everything else is shown.
-                with contextlib.suppress(InputError):
+                with _logged(one, "measured"), contextlib.suppress(InputError):
                     await one.measure_plateaus(self._hub)
                     self._notify()
 
@@ -172,6 +181,17 @@ class WatchedFolders:
                 await asyncio.wait_for(wake.wait(), _STATE)
             except TimeoutError:
                 continue
+
+
+@contextlib.contextmanager
+def _logged(one: Watched, doing: str) -> Iterator[None]:
+    """Writes an error to the log: what comes later is still done."""
+    try:
+        yield
+    except OSError as error:
+        LOGGER.warning("iclflow: %s cannot be read: %s", one.name, error)
+    except Exception:
+        LOGGER.exception("iclflow: the record of %s could not be %s.", one.name, doing)
 
 
 class Seen:
@@ -204,18 +224,8 @@ async def _news(one: Watched, seen: Seen) -> AsyncIterator[str]:
     if not seen.known:
         seen.known = True
         yield encode("start", epoch=one.epoch, id=one.id)
-    while True:
-        turns = follower.turns[seen.turns :]
-        if turns:
-            seen.looks = min(seen.looks, *(turn.kept for turn in turns))
-            seen.turns = len(follower.turns)
-            yield encode("turn", count=seen.turns, kept=seen.looks, words=turn_words(turns[-1]))
-        count = min(len(follower.columns), seen.looks + _BATCH)
-        if count == seen.looks:
-            break
-        text = await asyncio.to_thread(_encode_locked, one, seen.looks, count, seen.turns)
-        if text:  # else the record was turned in the meantime
-            seen.looks = count
+    while texts := await asyncio.to_thread(_take, one, seen):
+        for text in texts:
             yield text
     problems = [[step, text] for step, text in follower.problems.items()][-_MOST_PROBLEMS:]
     for kind, content in (
@@ -228,8 +238,17 @@ async def _news(one: Watched, seen: Seen) -> AsyncIterator[str]:
             yield text
 
 
-def _encode_locked(one: Watched, start: int, end: int, turns: int) -> str:
+def _take(one: Watched, seen: Seen) -> list[str]:
+    """The next turn and looks as events, which the page then has seen; none if there are none."""
+    texts, follower = [], one.follower
     with one.lock:
-        if len(one.follower.turns) != turns:
-            return ""
-        return encode_points(one.follower.columns, start, end)
+        if turns := follower.turns[seen.turns :]:
+            seen.looks = min(seen.looks, *(turn.kept for turn in turns))
+            seen.turns += len(turns)
+            words = turn_words(turns[-1])
+            texts.append(encode("turn", count=seen.turns, kept=seen.looks, words=words))
+        end = min(len(follower.columns), seen.looks + _BATCH)
+        if end > seen.looks:
+            texts.append(encode_points(follower.columns, seen.looks, end))
+            seen.looks = end
+    return texts

@@ -7,6 +7,7 @@ from ._catalogue import STATUSES as STATUSES
 from ._catalogue import StoredRun as StoredRun
 from ._catalogue import filter_runs as filter_runs
 from ._catalogue import find_run as find_run
+from ._catalogue import has_own_config as has_own_config
 from ._catalogue import list_runs as list_runs
 from ._manifest import find_damage as find_damage
 from ._manifest import provenance as provenance

@@ -170,6 +170,11 @@ def _is_run(folder: Path, files: Iterable[str]) -> bool:
         return True
     if CONFIG not in names:
         return {MANIFEST, TRAJECTORY} <= names
+    return has_own_config(folder)
+
+
+def has_own_config(folder: Path) -> bool:
+    """Whether a folder has the config of a run that iclflow wrote."""
     return begins_with(folder / CONFIG, HEADER)
 
 

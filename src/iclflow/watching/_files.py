@@ -1,13 +1,14 @@
 """The files of a watched training, and what is said when they cannot be read."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..config import InputError
 from ..files import read_sealed
 
+_T = TypeVar("_T")
 # What is watched, written once; one line per look, and one per problem, appended; the verdicts of
 # claims, and a folder of weights, one file per look, where claims are checked.
 ABOUT, LOOKS, PROBLEMS = "watch.json", "looks.jsonl", "problems.jsonl"
@@ -29,18 +30,29 @@ def read_about(folder: Path) -> dict[str, Any]:
         raise InputError(f"`{folder / ABOUT}` {error}: it is damaged.") from None
 
 
-def read_lines(folder: Path) -> Iterator[dict[str, Any]]:
-    """The looks in a folder as plain data. A last line that was cut off when the process died is
-    left out."""
+def _check_plain(look: Any) -> dict[str, Any]:
+    if not isinstance(look, dict):
+        raise TypeError("no look")
+    return look
+
+
+def read_lines(folder: Path, read: Callable[[Any], _T] = _check_plain) -> Iterator[_T]:
+    """The looks in a folder: what `read` makes of each, which is plain data. A last line that was
+    cut off when the process died is left out."""
     try:
-        lines = (folder / LOOKS).read_text(encoding="utf-8").split("\n")
+        lines = (folder / LOOKS).read_bytes().split(b"\n")
     except FileNotFoundError:
         return
     for number, line in enumerate(lines[:-1], 1):  # what follows the last line break is cut off
-        try:
-            yield json.loads(line)
-        except ValueError:
-            raise damage(folder / LOOKS, number) from None
+        yield read_line(line, number, folder, read)
+
+
+def read_line(line: bytes, number: int, folder: Path, read: Callable[[Any], _T]) -> _T:
+    """What `read` makes of a line of looks; the sentence of `damage` if it is none."""
+    try:
+        return read(json.loads(line.decode()))
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError):
+        raise damage(folder / LOOKS, number) from None
 
 
 def damage(path: Path, number: int) -> InputError:

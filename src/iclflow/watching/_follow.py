@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Literal
 from ..config import InputError
 from ..files import LOCK
 from ._columns import Columns, Plain
-from ._files import ABOUT, LOOKS, PROBLEMS, VERDICTS, damage, read_about
+from ._files import ABOUT, LOOKS, PROBLEMS, VERDICTS, read_about, read_line
 
 State = Literal["waiting", "running", "silent", "ended", "gone"]
 # Bytes that are read at once: other threads can go on in between.
@@ -64,31 +64,41 @@ class Follower:
         self.columns, self.last = Columns(), None
         self.problems: dict[int, str] = {}
         self.verdicts: Plain | None = None
-        self.damage: str | None = None
+        self._damages: dict[str, str] = {}
         self._marks: dict[str, Any] = {}
         # Where each line ends, and a checksum of it: to see which lines a new file still has.
         self._ends, self._sums = array("Q"), array("L")
+
+    @property
+    def damage(self) -> str | None:
+        return next(iter(self._damages.values()), None)
 
     def read(self) -> tuple[bool, bool]:
         """Reads what is new: whether there was anything, and whether there is more to read."""
         try:
             changed = self._read_about()
+            changed = self._damages.pop(ABOUT, None) is not None or changed
             found, more = self._read_looks()
             changed = self._read_verdicts() or changed
             return self._read_problems() or found or changed, more
         except FileNotFoundError:
             return self._lose(), False
         except InputError as error:
-            changed, self.damage = self.damage != str(error), str(error)
+            changed = self._damages.get(ABOUT) != str(error)
+            self._damages[ABOUT] = str(error)
             return changed, False
 
     def _lose(self) -> bool:
         """The record is gone, or is not there yet."""
         held = bool(len(self.columns) or self.about)
         if held:
-            self._turn(0, "other")
-            self._forget()
+            self._begin_anew()
         return held
+
+    def _begin_anew(self) -> None:
+        turn = self._turn(0, "other")
+        self._forget()
+        self.turns.append(turn)
 
     def _read_about(self) -> bool:
         mark = _mark(os.stat(self.folder / ABOUT))
@@ -96,8 +106,7 @@ class Follower:
             return False
         about = read_about(self.folder)
         if self.about and about != self.about:
-            self._turn(0, "other")
-            self._forget()
+            self._begin_anew()
         self.about, self._marks[ABOUT] = about, mark
         return True
 
@@ -111,7 +120,7 @@ class Follower:
             found = os.fstat(stream.fileno())
             turned = self._compare(stream, found)
             start = self._ends[-1] if self._ends else 0
-            if found.st_size <= start or self.damage:
+            if found.st_size <= start or LOOKS in self._damages:
                 return turned, False
             stream.seek(start)
             text = stream.read(_CHUNK)
@@ -124,15 +133,16 @@ class Follower:
     def _add(self, lines: list[bytes]) -> None:
         for line in lines:
             try:
-                look = json.loads(line)
-                self.columns.add(look)
-            except (ValueError, TypeError, KeyError, IndexError):
-                number = len(self._ends) + 1
-                self.damage = str(damage(self.folder / LOOKS, number))
+                self.last = read_line(line, len(self._ends) + 1, self.folder, self._add_look)
+            except InputError as error:
+                self._damages[LOOKS] = str(error)
                 return
-            self.last = look
             self._ends.append((self._ends[-1] if self._ends else 0) + len(line))
             self._sums.append(zlib.crc32(line))
+
+    def _add_look(self, look: Plain) -> Plain:
+        self.columns.add(look)
+        return look
 
     def _compare(self, stream: BinaryIO, found: os.stat_result) -> bool:
         """Whether the file is another one than before. A training that resumes writes a new file,
@@ -147,11 +157,13 @@ class Follower:
             if kept == len(self._sums) or zlib.crc32(line) != self._sums[kept]:
                 break
             kept += 1
-        count, self.damage = len(self._ends), None
-        self._turn(kept, "resumed" if kept == count else "replaced")
+        self._damages.pop(LOOKS, None)
+        turn = self._turn(kept, "resumed" if kept == len(self._ends) else "replaced")
         del self._ends[kept:], self._sums[kept:]
         self.columns.cut(kept)
         self.last = self.look(kept - 1) if kept else None
+        # Who sees the turn finds no look of before it.
+        self.turns.append(turn)
         return True
 
     def _has_last(self, stream: BinaryIO) -> bool:
@@ -163,9 +175,9 @@ class Follower:
         stream.seek(start)
         return zlib.crc32(stream.read(self._ends[-1] - start)) == self._sums[-1]
 
-    def _turn(self, kept: int, kind: Literal["resumed", "replaced", "other"]) -> None:
+    def _turn(self, kept: int, kind: Literal["resumed", "replaced", "other"]) -> Turn:
         steps = self.columns.steps
-        self.turns.append(Turn(kept, kind, steps[kept] if kept < len(steps) else None))
+        return Turn(kept, kind, steps[kept] if kept < len(steps) else None)
 
     def _read_problems(self) -> bool:
         """Problems are few: the file is read as a whole when it has changed."""
@@ -208,13 +220,14 @@ class Follower:
         """
         if not self.about:
             return "gone", None, None
+        held = os.path.lexists(self.folder / LOCK)
         try:
             written = os.stat(self.folder / LOOKS).st_mtime
         except FileNotFoundError:
-            return "waiting", None, None
+            return "waiting" if held else "ended", None, None
         age = max((time.time() if now is None else now) - written, 0.0)
         pace, expected = self._pace()
-        if not os.path.lexists(self.folder / LOCK):
+        if not held:
             return "ended", age, pace
         if not len(self.columns):
             return "waiting", age, pace
@@ -236,7 +249,7 @@ def read_problems(folder: Path) -> dict[int, str]:
     """What could not be measured, by step. Lines that cannot be read are left out."""
     found: dict[int, str] = {}
     try:
-        lines = (folder / PROBLEMS).read_text(encoding="utf-8").splitlines()
+        lines = (folder / PROBLEMS).read_bytes().splitlines()
     except FileNotFoundError:
         return found
     for line in lines:

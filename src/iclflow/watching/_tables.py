@@ -21,14 +21,18 @@ def open_tables(folder: Path, timeout: float | None = None, memory: int | None =
     """
     read_about(folder)  # refuses a folder without a record
     with tempfile.TemporaryDirectory() as temporary:
-        place, looks = Path(temporary), list(read_lines(folder))
+        place, looks = Path(temporary), list(read_lines(folder, _rows))
         files = {}
-        for name, (schema, rows) in _TABLES.items():
+        for name, (schema, _) in _TABLES.items():
             files[name] = place / f"{name}.parquet"
-            found = [row for look in looks for row in rows(look)]
+            found = [row for look in looks for row in look[name]]
             files[name].write_bytes(encode_part(schema, found, place))
         main = files.pop("results")
         return Table([main], timeout, memory, {name: [file] for name, file in files.items()})
+
+
+def _rows(look: Plain) -> dict[str, list[Plain]]:
+    return {name: list(rows(look)) for name, (_, rows) in _TABLES.items()}
 
 
 def _result(look: Plain) -> Iterator[Plain]:

@@ -10,7 +10,8 @@ const MOST = 7; // curves of distances
 const [NEAREST, FARTHEST] = [-4, Math.log10(3)]; // beyond these nobody can tell, or nothing is alike
 const margin = { l: 56, r: 14, t: 8, b: 40 };
 const FULL = 0.03; // room on both sides
-const boxes = ["loss", "excess", "distances", "lengths"].map((id) => byId(id).parentElement);
+const plots = ["loss", "excess", "distances", "lengths"].map(byId);
+const boxes = plots.map((plot) => plot.parentElement);
 
 /** Whether steps are on a log axis: if nobody chose, where looks are spaced so. */
 export function logStep() {
@@ -192,8 +193,13 @@ export function watchBoxes(act) {
   for (const box of boxes) observer.observe(box);
 }
 
+/** Without looks, says so, and removes what was drawn of another training. */
 export function drawEmpty() {
-  for (const box of boxes) box.querySelector(".empty").hidden = count(view.record) > 0;
+  const empty = count(view.record) === 0;
+  for (const box of boxes) box.querySelector(".empty").hidden = !empty;
+  if (!empty) return;
+  if (hasPlotly()) for (const plot of plots) window.Plotly.purge(plot);
+  for (const id of ["distance-legend", "lengths-legend"]) byId(id).replaceChildren();
 }
 
 /** Calls `act` with the look that is nearest to a press on a plot. */

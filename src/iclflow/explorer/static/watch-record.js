@@ -34,7 +34,7 @@ export function apply(record, event) {
       cut(record, event.kept);
       return "turn";
     case "points":
-      cut(record, event.from);
+      if (count(record) !== event.from) return "gap"; // events were lost: the page must ask again
       append(record, event);
       return "points";
     case "look":

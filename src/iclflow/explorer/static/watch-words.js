@@ -97,7 +97,8 @@ function table(head, rows) {
 export function drawLook() {
   const look = view.look;
   if (!look) {
-    byId("table").replaceChildren();
+    for (const id of ["table", "table-step"]) byId(id).replaceChildren();
+    drawHeads({});
     return;
   }
   setText(byId("table-step"), `step ${look.step}`);

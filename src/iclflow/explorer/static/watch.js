@@ -45,6 +45,12 @@ function handleEvent(event) {
   }
   if (event.type === "start" && event.id !== view.chosen) return; // of a stream that is being closed
   const changed = apply(view.record, event);
+  if (changed === "gap") {
+    view.record = newRecord();
+    api.closeStream();
+    api.openStream();
+    return;
+  }
   if (changed === "all") everything();
   if (changed === "turn") {
     showNote(event.words);
@@ -70,6 +76,7 @@ async function goTo(index) {
   mark("clock", "cursor", "distances");
   save();
   const mine = ++asked;
+  showError("look", "");
   if (index === null) return showLook(view.record.look);
   try {
     const look = await api.get(`/api/watch/${view.chosen}/looks/${index}`);
@@ -84,6 +91,8 @@ async function goTo(index) {
 function choose(id) {
   if (id === view.chosen) return;
   api.closeStream();
+  asked++; // an answer about the other training comes too late
+  showError("look", "");
   Object.assign(view, { chosen: id, record: newRecord(), label: 0, index: null, look: null });
   save();
   everything();
@@ -125,6 +134,7 @@ async function boot() {
     showError("none", "No training is watched: start `iclflow explore --watch FOLDER`.");
     return;
   }
+  if (view.index !== null && view.index >= training().looks) view.index = null;
   everything();
   await api.openStream();
   if (view.index !== null) goTo(view.index);
