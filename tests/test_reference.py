@@ -1,6 +1,7 @@
 """The documentation as web pages: every public name has an entry, and search works from disk."""
 
 import importlib.util
+import inspect
 import os
 import re
 import shutil
@@ -41,6 +42,22 @@ def test_every_public_name_has_an_entry_and_every_entry_a_name(pages):
     assert {target for _, target in listed} <= set(entries)
     modules = {name for name in icl.__all__ if hasattr(getattr(icl, name), "__path__")}
     assert {name for name, _ in listed} == set(icl.__all__) - modules - {"__version__"}
+
+
+def test_every_name_of_the_package_is_described(pages):
+    """By a sentence of its own in the first page."""
+    rows = re.findall(
+        r"^\| \[`icl\.(\w+)`\]\[[\w.]+\] \| (.*) \|$", pages["index.md"], re.MULTILINE
+    )
+    assert len(rows) > 50
+    assert [name for name, words in rows if not words or words.startswith(f"{name}(")] == []
+    watch = icl.watch
+    assert inspect.isfunction(watch) and dict(rows)["watch"].startswith("Watches a model while")
+    for name in ("torch", "jax", "tensorboard", "heads", "huggingface", "lightning"):
+        adapter = getattr(watch, name)
+        assert (
+            adapter.__doc__ and f"::: iclflow.watching.{adapter.__name__}\n" in pages["watching.md"]
+        )
 
 
 def test_every_room_that_is_public_has_a_page_in_the_navigation(reference, pages):

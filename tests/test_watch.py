@@ -10,7 +10,7 @@ import pytest
 import iclflow as icl
 from iclflow.errors import InputError
 from iclflow.estimators import DiscreteMMSE
-from iclflow.watching import PredictionError, read_looks
+from iclflow.watching import Follower, PredictionError, describe, read_about, read_looks
 from iclflow.watching._schedule import Budget, Every, LogSpaced
 
 DIM, CONTEXT, NOISE = 4, 12, 0.25
@@ -187,6 +187,60 @@ def test_what_goes_wrong_is_one_sentence_and_the_training_goes_on(task, predict,
         strict(0)
 
 
+def test_a_kind_of_problem_is_said_once_and_two_problems_of_a_step_are_both_kept(task, tmp_path):
+    state = {"wrong": 0}
+
+    def predict(x, y, query):
+        return np.where(np.arange(len(x)) < state["wrong"], np.nan, 0.0)
+
+    def log(metrics, step):
+        raise OSError("no network")
+
+    def circuits():
+        if state["broken"]:
+            raise KeyError("weights")
+        return np.zeros((1, DIM + 1, DIM)), np.zeros((1, 1, DIM + 1))
+
+    state["broken"] = False
+    options = {"every": 1, "count": 50, "log": log, "circuits": circuits, "out": tmp_path / "run"}
+    with icl.watch(task, predict, **options) as watched:
+        state["broken"] = True
+        with pytest.warns(UserWarning) as caught:
+            for number in range(4):
+                state["wrong"] = 10 * number
+                watched(number)
+        said = [str(each.message) for each in caught]
+        assert len(said) == 3 and "10 of 50 predictions that are not finite" in said[2]
+        assert watched.problems[0].startswith("The heads could not be read: 'weights'. `log` rai")
+        assert "30 of 50" in watched.problems[3]
+        follower = Follower(tmp_path / "run")
+        follower.read()
+        assert follower.problems == watched.problems
+    state["broken"] = False
+    with icl.watch(task, predict, **options) as again:
+        assert again.problems == watched.problems
+
+
+def test_a_look_that_fails_takes_that_of_the_same_step_before_back(task, tmp_path):
+    state = {"model": zero}
+    with icl.watch(
+        task, lambda *parts: state["model"](*parts), every=1, count=50, out=tmp_path
+    ) as w:
+        for number in range(3):
+            w(number)
+        state["model"] = fail
+        with pytest.warns(UserWarning, match="out of luck"):
+            w(1)
+        follower = Follower(tmp_path)
+        follower.read()
+        assert [look.step for look in w.looks] == list(follower.columns.steps) == [0]
+        state["model"] = zero
+        w(2)
+        follower.read()
+        assert [look.step for look in read_looks(tmp_path)] == [0, 2]
+        assert list(follower.columns.steps) == [0, 2] and set(follower.problems) == {1}
+
+
 def test_a_model_that_changes_its_input_does_not_change_the_evaluation_set(task):
     def spoil(x, y, query):
         x[:] = y[:] = 0
@@ -239,13 +293,52 @@ def test_a_budget_is_kept():
         ({"looks": 5}, "needs `steps`"),
         ({"dtype": "int8"}, "`dtype` = 'int8'"),
         ({"lengths": [0]}, "`lengths`"),
+        ({"lengths": np.array([2.5])}, "`lengths`"),
+        ({"steps": 0}, "`steps` = 0"),
+        ({"seed": -1}, "`seed` = -1"),
         ({"count": 1}, "`count` = 1"),
+        ({"predict": 3}, "`predict` is a int"),
+        ({"circuits": lambda: ("kq", "ov")}, "`circuits` returned a str that is no array"),
+        ({"circuits": lambda: {}["kq"]}, "`circuits` raised KeyError: 'kq'"),
         ({"pretraining": np.zeros((2, 9))}, "`pretraining`"),
     ],
 )
-def test_what_cannot_be_asked_for_is_refused(task, options, words):
+def test_what_cannot_be_asked_for_is_refused(task, tmp_path, options, words):
+    given = {"predict": zero, "out": tmp_path / "run"} | options
     with pytest.raises(InputError, match=words):
-        icl.watch(task, zero, **options)
+        icl.watch(task, **given)
+    assert not (tmp_path / "run").exists()
+
+
+def test_numbers_of_numpy_are_numbers(task, tmp_path):
+    sizes = {"steps": np.int64(10), "count": np.int32(50), "seed": np.int64(0)}
+    lengths = np.array([4, 2, 4])
+    with icl.watch(
+        task, zero, every=np.int64(5), lengths=lengths, out=tmp_path, **sizes
+    ) as watched:
+        assert look_at(watched, np.int64(0)).lengths == (2, 4)
+    about = read_about(tmp_path)
+    assert about["lengths"] == [2, 4] and about["steps"] == 10 and about["count"] == 50
+
+
+def test_turns_are_those_that_the_live_page_lists(task, tmp_path):
+    """An estimator that is the nearest from far away, and then comes near, turns once."""
+    far = lambda x, y, query: step(0.8)(x, y, query) + 0.7 * np.sin(50 * query[:, 0])
+    with icl.watch(task, far, every=1, count=50, out=tmp_path) as watched:
+        first = look_at(watched)
+        watched._predict = step(0.8)
+        second = look_at(watched, 1)
+        assert [look.nearest[0].name for look in (first, second)] == ["one gradient step"] * 2
+        assert first.closeness != second.closeness and watched.turns() == [first]
+        follower = Follower(tmp_path)
+        follower.read()
+        assert "Nearest: one gradient step, since step 0" in describe(follower.columns)[1]
+
+
+def test_a_picture_has_three_panels_or_six(task):
+    watched = icl.watch(task, zero, every=1, count=50)
+    with pytest.raises(InputError, match="`axes` has 1 panels"):
+        watched.plot([None])
 
 
 # Records ------------------------------------------------------------------------------------------

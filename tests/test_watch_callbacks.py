@@ -1,6 +1,7 @@
 """Callbacks of training libraries, and functions of JAX, watched."""
 
 import sys
+import types
 
 import equinox as eqx
 import jax
@@ -120,6 +121,46 @@ def test_a_library_that_is_missing_is_named_with_its_extra(task, monkeypatch, na
     watched = icl.watch(task, lambda x, y, q: np.zeros(len(x)), count=50)
     with pytest.raises(InputError, match=f"`{libraries[-1]}` is not installed: `pip install"):
         getattr(icl.watch, name)(watched)
+
+
+class Counted:
+    """A watch that counts its looks: every fifth step is due."""
+
+    def __init__(self):
+        self.looks, self.problems = [], {}
+
+    def __call__(self, step, force=False):
+        if step % 5 == 0 or force:
+            self.looks.append(types.SimpleNamespace(step=step))
+
+
+def steps_seen(watched):
+    return [look.step for look in watched.looks]
+
+
+@pytest.mark.parametrize(("last", "expected"), [(10, [0, 5, 10]), (7, [0, 5, 7])])
+def test_callbacks_look_at_each_step_once(monkeypatch, last, expected):
+    """Also at the end, and where a step of Lightning is made of two batches."""
+    base = types.SimpleNamespace(TrainerCallback=object, Callback=object)
+    for library in ("transformers", "lightning", "lightning.pytorch"):
+        monkeypatch.setitem(sys.modules, library, base)
+    state = types.SimpleNamespace(global_step=0, is_world_process_zero=True, is_global_zero=True)
+    theirs, others = Counted(), Counted()
+    trainer, fabric = icl.watch.huggingface(theirs), icl.watch.lightning(others)
+    trainer.on_train_begin(None, state, None)
+    fabric.on_train_start(state, None)
+    for batch in range(1, 2 * last + 1):
+        state.global_step = batch // 2
+        fabric.on_train_batch_end(state, None, None, None, batch)
+        if batch % 2 == 0:
+            trainer.on_step_end(None, state, None)
+    trainer.on_train_end(None, state, None)
+    fabric.on_train_end(state, None)
+    assert steps_seen(theirs) == steps_seen(others) == expected
+    state.global_step, state.is_world_process_zero, state.is_global_zero = 15, False, False
+    trainer.on_step_end(None, state, None)
+    fabric.on_train_end(state, None)
+    assert steps_seen(theirs) == steps_seen(others) == expected
 
 
 def torch_step():

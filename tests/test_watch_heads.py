@@ -8,6 +8,7 @@ from iclflow.analysis import patterns, roles
 from iclflow.errors import InputError
 from iclflow.watching import read_looks
 from iclflow.watching._follow import read_verdicts
+from iclflow.watching._heads import role_on
 from state_dicts import MU, OMEGA, stacked
 
 DIM, CONTEXT = 5, 12
@@ -94,6 +95,10 @@ def test_weights_are_read_anew_at_each_look_recorded_and_shown(task, tmp_path):
     watched.close()
 
 
+def test_each_label_of_a_page_has_the_role_of_a_head_on_it():
+    assert role_on("positive / negative", 1) == "negative" and role_on("idle", 1) == "idle"
+
+
 def test_heads_that_cannot_be_read_do_not_stop_the_look(task):
     tensors = stacked()
     reader = icl.watch.heads(tensors, 3)
@@ -137,6 +142,8 @@ LIKE = {
     "risk": {"kind": "sampled", "batch": 64},
     "flow": {"kind": "adam", "learning_rate": 0.01, "steps": 10},
 }
+DATASET = {"kind": "dataset", "sequences": 100}
+FLOW = {"kind": "gradient_flow", "end": 5.0}
 
 
 @pytest.fixture(scope="module")
@@ -204,7 +211,26 @@ def test_claims_need_all_weights_of_a_training(like_task, tmp_path):
     (tmp_path / "weights" / "0.safetensors").unlink()
     with watch(like_task, reader, strict=True, like=LIKE, out=tmp_path) as watched:
         found = {each.id: each for each in watched.claims()}
-        assert "needs the weights" in found["softmax/zero-sum-ov"].reason
+        assert "of every look, and has none of step 0" in found["softmax/zero-sum-ov"].reason
+
+
+@pytest.mark.filterwarnings("ignore:iclflow, step 1")
+def test_weights_of_a_step_that_is_repeated_are_never_judged(like_task, tmp_path):
+    """The second time, the weights at step 1 cannot be read: those of before are not its."""
+    state = {"weights": stacked(OMEGA[:2], MU[:2])}
+    reader = icl.watch.heads(lambda: state["weights"], 2)
+    with watch(like_task, reader, like=LIKE, out=tmp_path) as watched:
+        for step in (0, 1, 2):
+            watched(step)
+        good, state["weights"] = state["weights"], {}
+        watched(1)
+        state["weights"] = good
+        watched(2)
+        assert [look.step for look in watched.looks] == [0, 1, 2]
+        found = {each.id: each for each in watched.claims()}
+        assert "has none of step 1" in found["softmax/zero-sum-ov"].reason
+        names = sorted(path.name for path in (tmp_path / "weights").iterdir())
+        assert names == ["0.safetensors", "2.safetensors"]
 
 
 @pytest.mark.parametrize(
@@ -215,6 +241,7 @@ def test_claims_need_all_weights_of_a_training(like_task, tmp_path):
         ({"like": LIKE | {"model": {"kind": "factored", "heads": 3}}}, "with 3 heads"),
         ({"like": LIKE | {"task": LIKE["task"] | {"noise": 0.2}}}, "another task"),
         ({"like": 3}, "`like` = 3: must be a config"),
+        ({"like": LIKE | {"risk": DATASET, "flow": FLOW}}, "has a gradient flow"),
     ],
 )
 def test_a_config_that_does_not_describe_the_training_is_refused(like_task, change, words):

@@ -1,7 +1,6 @@
 """What pages are told of a training in another process."""
 
 import asyncio
-import contextlib
 import json
 import math
 import time
@@ -326,5 +325,3 @@ def test_a_file_is_no_folder_of_a_training(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert main(["explore", "--watch", str(tmp_path / "file")]) == 2
     assert "is not a folder" in capsys.readouterr().err
-    with contextlib.suppress(FileNotFoundError):
-        assert not list(tmp_path.glob("*.lock"))

@@ -13,6 +13,14 @@ from ._words import describe as describe
 from ._words import describe_plateaus as describe_plateaus
 
 if TYPE_CHECKING:
+    from ._adapters import Jax as Jax
+    from ._adapters import Tensorboard as Tensorboard
+    from ._adapters import Torch as Torch
+    from ._callbacks import huggingface as huggingface
+    from ._callbacks import lightning as lightning
+    from ._claims import ClaimOnWatch as ClaimOnWatch
+    from ._heads import Heads as Heads
+    from ._heads import LayerLook as LayerLook
     from ._look import Distance as Distance
     from ._look import Look as Look
     from ._plateaus import find_plateaus as find_plateaus
@@ -26,6 +34,9 @@ if TYPE_CHECKING:
 _HOMES = {
     **{"Distance": "_look", "Look": "_look", "PredictionError": "_predictions"},
     **{"find_plateaus": "_plateaus", "read_looks": "_record", "open_tables": "_tables"},
+    **{"Jax": "_adapters", "Tensorboard": "_adapters", "Torch": "_adapters"},
+    **{"huggingface": "_callbacks", "lightning": "_callbacks", "ClaimOnWatch": "_claims"},
+    **{"Heads": "_heads", "LayerLook": "_heads"},
     **{"Watch": "_watch", "watch": "_watch"},
 }
 

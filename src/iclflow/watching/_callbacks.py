@@ -11,30 +11,48 @@ if TYPE_CHECKING:
     from ._watch import Watch
 
 
+class _Caller:
+    """Calls a watch once for each step, also where a trainer reports a step several times, as
+    Lightning does for the batches whose gradients it adds up."""
+
+    def __init__(self, watch: "Watch"):
+        self._watch, self._seen = watch, -1
+
+    def look(self, step: int, is_first: bool) -> None:
+        """A step is done; the process `is_first` of all, or another one."""
+        if is_first and step != self._seen:
+            self._seen = step
+            self._watch(step)
+
+    def end(self, step: int, is_first: bool) -> None:
+        """The training ends: its last step is looked at, unless that was tried already."""
+        looks = self._watch.looks
+        tried = step in self._watch.problems or (looks and looks[-1].step == step)
+        if is_first and not tried:
+            self._watch(step, force=True)
+
+
 def huggingface(watch: "Watch") -> Any:
     """A `TrainerCallback` of `transformers`: `trainer.add_callback(icl.watch.huggingface(watch))`.
 
     It looks at step 0, after every step at which a look is due, and at the end. In a training of
-    several processes the first one looks.
+    several processes the first one looks; `out=` is given to its watch alone.
     """
     try:
         from transformers import TrainerCallback  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise _missing("transformers", "watch-hf") from None
+    caller = _Caller(watch)
 
     class WatchCallback(TrainerCallback):
         def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            self._look(state)
+            caller.look(state.global_step, state.is_world_process_zero)
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            self._look(state)
+            caller.look(state.global_step, state.is_world_process_zero)
 
         def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            self._look(state, force=_is_new(watch, state.global_step))
-
-        def _look(self, state: Any, force: bool = False) -> None:
-            if state.is_world_process_zero:
-                watch(state.global_step, force)
+            caller.end(state.global_step, state.is_world_process_zero)
 
     return WatchCallback()
 
@@ -42,24 +60,21 @@ def huggingface(watch: "Watch") -> Any:
 def lightning(watch: "Watch") -> Any:
     """A `Callback` of PyTorch Lightning: `Trainer(callbacks=[icl.watch.lightning(watch)])`.
 
-    It looks at step 0, after every batch at which a look is due, and at the end. In a training of
-    several processes the first one looks.
+    It looks at step 0, after every step at which a look is due, and at the end. In a training of
+    several processes the first one looks; `out=` is given to its watch alone.
     """
     Callback = _lightning_callback()
+    caller = _Caller(watch)
 
     class WatchCallback(Callback):  # pyright: ignore[reportGeneralTypeIssues]
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-            self._look(trainer)
+            caller.look(int(trainer.global_step), trainer.is_global_zero)
 
         def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
-            self._look(trainer)
+            caller.look(int(trainer.global_step), trainer.is_global_zero)
 
         def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-            self._look(trainer, force=_is_new(watch, trainer.global_step))
-
-        def _look(self, trainer: Any, force: bool = False) -> None:
-            if trainer.is_global_zero:
-                watch(int(trainer.global_step), force)
+            caller.end(int(trainer.global_step), trainer.is_global_zero)
 
     return WatchCallback()
 
@@ -78,9 +93,3 @@ def _lightning_callback() -> Any:
 
 def _missing(library: str, extra: str) -> InputError:
     return InputError(f"`{library}` is not installed: `pip install 'iclflow[{extra}]'`.")
-
-
-def _is_new(watch: "Watch", step: int) -> bool:
-    """Whether the last look was at another step: the end is looked at once."""
-    looks = watch.looks
-    return not looks or looks[-1].step != step

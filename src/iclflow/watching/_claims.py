@@ -21,6 +21,9 @@ from ._look import Look
 if TYPE_CHECKING:
     from ..papers import Outcome
 
+# Looks without weights that are named.
+_MOST_MISSING = 5
+
 
 @dataclasses.dataclass(frozen=True)
 class ClaimOnWatch:
@@ -66,6 +69,11 @@ class Likeness:
         from ..experiment import build_model, build_task, keys_of
 
         self.config = _parse(like)
+        if self.config.flow.kind == "gradient_flow":
+            raise InputError(
+                "`like` has a gradient flow, and a training in steps is none: give a config whose "
+                "flow is a descent."
+            )
         with in_float64():
             self.task = build_task(self.config)
             make = lambda: build_model(self.config, keys_of(self.config.seed).weights)[0]
@@ -75,6 +83,8 @@ class Likeness:
                 "`like` has another task than the one that is watched: must be the same."
             )
         self._folder, self._models = folder, dict[int, AbstractModel]()
+        # The step of the last look of this process.
+        self._last: int | None = None
 
     def check(self, model: AbstractModel) -> None:
         """Refuses a model of another kind or size than that of the config."""
@@ -84,6 +94,17 @@ class Likeness:
                 f'`like` has a model of the kind "{settings.kind}" with {settings.heads} heads, of '
                 "other weights than those that are read: must be the same attention."
             )
+
+    def begin(self, step: int) -> None:
+        """A look at this step begins: weights from there on, which a training that repeats steps
+        left behind, are dropped."""
+        is_later, self._last = self._last is not None and step > self._last, step
+        if is_later:
+            return
+        self._models = {at: model for at, model in self._models.items() if at < step}
+        for path in () if self._folder is None else self._folder.glob("*.safetensors"):
+            if path.stem.isdecimal() and int(path.stem) >= step:
+                path.unlink(missing_ok=True)
 
     def keep(self, step: int, model: AbstractModel) -> None:
         """Keeps the weights of a look, also for a process that resumes the training."""
@@ -110,25 +131,30 @@ class Likeness:
             run = self._trajectory(looks)
             return tuple(self._check(claim, run) for claim in claims_on_runs())
 
-    def _check(self, claim: Any, run: Trajectory | None) -> ClaimOnWatch:
+    def _check(self, claim: Any, run: Trajectory | str) -> ClaimOnWatch:
         refused = claim.refuses(self.config)
         if refused is not None:
             return ClaimOnWatch(claim.id, claim.statement, None, refused)
-        if run is None:
-            words = "needs the weights of at least two looks, and of every look"
-            return ClaimOnWatch(claim.id, claim.statement, None, words)
+        if isinstance(run, str):
+            return ClaimOnWatch(claim.id, claim.statement, None, run)
         outcome = claim.check(run, self.task, self.config)
         return ClaimOnWatch(claim.id, claim.statement, outcome, outcome.reason)
 
-    def _trajectory(self, looks: Sequence[Look]) -> Trajectory | None:
-        """The looks as a run; None if the weights of some of them are not here: a claim could take
-        the middle of the training for its beginning."""
+    def _trajectory(self, looks: Sequence[Look]) -> Trajectory | str:
+        """The looks as a run; or why they are none, if the weights of some of them are not here: a
+        claim could take the middle of the training for its beginning."""
         from ..experiment import as_run, prepare
 
-        models = [model for look in looks if (model := self._find(look.step)) is not None]
-        if len(looks) < 2 or len(models) < len(looks):
-            return None
-        return as_run(prepare(self.config), [float(look.step) for look in looks], models)
+        found = {look.step: self._find(look.step) for look in looks}
+        missing = [str(step) for step, model in found.items() if model is None]
+        if len(looks) < 2:
+            return "needs the weights of at least two looks"
+        if missing:
+            more = f" and {len(missing) - _MOST_MISSING} more" if missing[_MOST_MISSING:] else ""
+            steps = ", ".join(missing[:_MOST_MISSING])
+            return f"needs the weights of every look, and has none of step {steps}{more}"
+        models = [model for model in found.values() if model is not None]
+        return as_run(prepare(self.config), [float(step) for step in found], models)
 
 
 def _parse(like: Any) -> Config:

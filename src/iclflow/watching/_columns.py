@@ -73,11 +73,11 @@ class Columns:
                 del column[count:]
 
 
-def turns(keys: Sequence[Any]) -> list[int]:
-    """The places at which another key begins than the one before; None is passed over."""
+def turns(names: Sequence[str | None]) -> list[int]:
+    """The places at which another name begins than the one before; None is passed over."""
     found: list[int] = []
-    for index, key in enumerate(keys):
-        if key is not None and (not found or keys[found[-1]] != key):
+    for index, name in enumerate(names):
+        if name is not None and (not found or names[found[-1]] != name):
             found.append(index)
     return found
 

@@ -14,7 +14,7 @@ from ..analysis import Algorithm, AlgorithmWatch, Sampled
 from ..errors import InputError
 from ..estimators import AbstractEstimator, DiscreteMMSE
 from ..runtime.precision import in_float64
-from ..tasks import AbstractTask, Sequences
+from ..tasks import AbstractTask, Sequences, is_whole
 from ._predictions import Predict, Predictions, call, double
 
 # Context lengths at which models that are not causal are asked again.
@@ -48,6 +48,10 @@ class Evaluation:
 
     Inputs and labels are rounded to float32, in which most models work: all predictors then see
     the same numbers.
+
+    **Fields:**
+
+    - `asked`: the context lengths that were asked for; None for the default ones.
     """
 
     def __init__(
@@ -55,7 +59,7 @@ class Evaluation:
         task: AbstractTask,
         count: int = 1000,
         seed: int = 0,
-        lengths: Sequence[int] | None = None,
+        lengths: Sequence[int] | np.ndarray | None = None,
         pretraining: Any = None,
         dtype: str = "float32",
     ):
@@ -69,7 +73,7 @@ class Evaluation:
         further = () if pretraining is None else (_memory(task, pretraining),)
         self._watch = AlgorithmWatch(task, fitted=True, estimators=further, sequences=sequences)  # pyright: ignore[reportArgumentType]
         self.sequences: Sequences = sequences[0]
-        self._asked = _check_lengths(lengths, task.max_context)
+        self.asked = _check_lengths(lengths, task.max_context)
         self._known: dict[tuple[bool, int], tuple[np.ndarray, np.ndarray | None]] = {}
         self.bayes_loss = self._measure_bayes()
         # Compiles everything now: a schedule goes by the time that looks take.
@@ -144,14 +148,14 @@ class Evaluation:
         if not np.all(np.asarray(self.sequences.length) == most):
             return {}  # the task has several lengths of its own
         if own.positions is not None:
-            return {length: own.positions[:, length] for length in self._asked or range(most + 1)}
+            return {length: own.positions[:, length] for length in self.asked or range(most + 1)}
         spaced = np.unique(np.rint(np.geomspace(1, most, _LENGTHS))).astype(int).tolist()
         x, y, query = self._arrays(self.sequences)
         return {
             length: own.query
             if length == most
             else call(predict, x[:, :length], y[:, :length], query).query
-            for length in self._asked or spaced
+            for length in self.asked or spaced
         }
 
     def _seen(self, causal: bool, length: int | None) -> Sequences:
@@ -190,13 +194,13 @@ def _memory(task: AbstractTask, pretraining: Any) -> AbstractEstimator:
     return DiscreteMMSE(jnp.asarray(tasks), noise)
 
 
-def _check_lengths(lengths: Sequence[int] | None, most: int) -> list[int] | None:
+def _check_lengths(lengths: Sequence[int] | np.ndarray | None, most: int) -> list[int] | None:
     if lengths is None:
         return None
-    found = sorted({int(length) for length in lengths})
-    if not found or found[0] < 1 or found[-1] > most:
-        raise InputError("lengths", list(lengths), f"must be whole numbers from 1 to {most}")
-    return found
+    given = list(lengths)
+    if not given or not all(is_whole(each) and 1 <= each <= most for each in given):
+        raise InputError("lengths", given, f"must be whole numbers from 1 to {most}")
+    return sorted({int(each) for each in given})
 
 
 def _round(sequences: Sequences) -> Sequences:

@@ -7,6 +7,7 @@ import statistics
 import time
 import zlib
 from array import array
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -189,7 +190,7 @@ class Follower:
         if self._marks.get(PROBLEMS) == mark:
             return False
         self._marks[PROBLEMS] = mark
-        self.problems = read_problems(self.folder)
+        self.problems = join_problems(read_problems(self.folder))
         return True
 
     def _read_verdicts(self) -> bool:
@@ -245,9 +246,10 @@ class Follower:
         return statistics.median(gaps), max(gaps) * min(max(growth, 1.0), 10.0)
 
 
-def read_problems(folder: Path) -> dict[int, str]:
-    """What could not be measured, by step. Lines that cannot be read are left out."""
-    found: dict[int, str] = {}
+def read_problems(folder: Path) -> list[tuple[int, str]]:
+    """What could not be measured, each with its step; a step may have several. Lines that cannot be
+    read are left out."""
+    found: list[tuple[int, str]] = []
     try:
         lines = (folder / PROBLEMS).read_bytes().splitlines()
     except FileNotFoundError:
@@ -255,9 +257,17 @@ def read_problems(folder: Path) -> dict[int, str]:
     for line in lines:
         try:
             step, words = json.loads(line)
-            found[int(step)] = str(words)
+            found.append((int(step), str(words)))
         except (ValueError, TypeError):
             continue
+    return found
+
+
+def join_problems(notes: Iterable[tuple[int, str]]) -> dict[int, str]:
+    """What could not be measured, by step."""
+    found: dict[int, str] = {}
+    for step, words in notes:
+        found[step] = f"{found[step]} {words}" if step in found else words
     return found
 
 

@@ -11,10 +11,12 @@ from ..errors import InputError
 from ..models import AbstractModel
 from ..runtime.precision import in_float64
 from ..tasks import AbstractTask
-from ._predictions import double, to_numpy
+from ._predictions import PredictionError, double, to_numpy
 
 # The heads of each layer, as they are now; called with the number of labels.
 ReadCircuits = Callable[[int], tuple[Layer, ...]]
+# The names of a head on several labels are joined.
+_BETWEEN = " / "
 _WHAT = (
     "must be a module of PyTorch, `icl.watch.heads(…)`, or a function without arguments that "
     "returns an attention model of iclflow, tensors by name, or the circuits (kq, ov)"
@@ -132,9 +134,15 @@ def whole_model(layers: tuple[Layer, ...]) -> AbstractModel | None:
     return layers[0].model if len(layers) == 1 and not layers[0].left_out else None
 
 
+def role_on(role: str, label: int) -> str:
+    """The name of a head on one label."""
+    names = role.split(_BETWEEN)
+    return names[label] if len(names) > 1 else role
+
+
 def _over_labels(names: list[tuple[str, ...]]) -> tuple[str, ...]:
     """The name of each head on every label, once if it is the same on all."""
-    return tuple(" / ".join(each if len(set(each)) > 1 else each[:1]) for each in zip(*names))
+    return tuple(_BETWEEN.join(each if len(set(each)) > 1 else each[:1]) for each in zip(*names))
 
 
 def _read(found: Any, labels: int) -> tuple[Layer, ...]:
@@ -148,7 +156,10 @@ def _read(found: Any, labels: int) -> tuple[Layer, ...]:
     if isinstance(found, tuple) and found and all(isinstance(each, Layer) for each in found):
         return found
     if isinstance(found, tuple | list) and len(found) == 2:
-        kq, ov = (to_numpy(part) for part in found)
+        try:
+            kq, ov = (to_numpy(part, "circuits") for part in found)
+        except PredictionError as error:
+            raise InputError(str(error)) from error
         with in_float64():
             return (Layer("attention", from_circuits(kq, ov), ()),)
     raise InputError(f"`circuits` returned a {type(found).__name__}: {_WHAT}.")

@@ -6,6 +6,7 @@ import numpy as np
 
 from ..drawing import Axes
 from ..drawing.style import COLOURS, LEVEL, canvas, style
+from ..errors import InputError
 from ._look import Look
 from ._plot_heads import plot_heads
 
@@ -28,6 +29,8 @@ def plot(
     - `axes`: three panels to draw into, six with heads; by default a new figure.
     """
     with_heads = any(look.layers for look in looks)
+    if axes is not None and len(axes) not in (3, 6):
+        raise InputError(f"`axes` has {len(axes)} panels: must have three, or six with heads.")
     with style():
         if axes is None:
             rows, height = (2, 5.4) if with_heads else (1, 2.7)

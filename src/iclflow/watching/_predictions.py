@@ -48,8 +48,9 @@ def call(predict: Predict, x: np.ndarray, y: np.ndarray, x_query: np.ndarray) ->
     return check_shape(to_numpy(raw), len(x), x.shape[1], labels)
 
 
-def to_numpy(raw: Any) -> np.ndarray:
-    """An array of any library as NumPy's float64; tensors are copied from their device."""
+def to_numpy(raw: Any, giver: str = "predict") -> np.ndarray:
+    """An array of any library as NumPy's float64; tensors are copied from their device. Errors say
+    who returned it."""
     try:
         if hasattr(raw, "detach"):  # a tensor of PyTorch, of any device and kind of number
             raw = raw.detach().cpu()
@@ -62,7 +63,7 @@ def to_numpy(raw: Any) -> np.ndarray:
     except Exception as error:
         words = " ".join(str(error).split())
         raise PredictionError(
-            f"`predict` returned a {type(raw).__name__} that is no array of real numbers: "
+            f"`{giver}` returned a {type(raw).__name__} that is no array of real numbers: "
             f"{words[:200]}."
         ) from error
 

@@ -3,7 +3,7 @@
 import contextlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from ..config import InputError
 from ..files import FolderInUse, folder_lock, seal, write_atomic
 from ..store import result_folder
 from ._files import ABOUT, LOOKS, PROBLEMS, VERDICTS, damage, read_about, read_lines
-from ._follow import read_problems, read_verdicts
+from ._follow import join_problems, read_problems, read_verdicts
 from ._look import Look
 
 
@@ -31,31 +31,48 @@ class Record:
         self, folder: Path | None, about: dict[str, Any], further: dict[str, Any] | None = None
     ):
         self.folder, self.looks = folder, []
-        self.problems: dict[int, str] = {}
+        self._notes: list[tuple[int, str]] = []
+        # Whether the file still has looks that were taken back.
+        self._stale = False
         self._stack = contextlib.ExitStack()
         if folder is not None:
             self._open(folder, about, further or {})
 
     def begin(self, step: int) -> None:
-        """A look at this step begins: problems from there on, of a process before, are taken
-        back."""
-        kept = {at: words for at, words in self.problems.items() if at < step}
-        if len(kept) < len(self.problems):
-            self.problems = kept
+        """A look at this step begins: looks and problems from there on, of a training that repeats
+        its steps, are taken back. Should this look fail, those of before are not its."""
+        self._take_back(step)
+        kept = [note for note in self._notes if note[0] < step]
+        if len(kept) < len(self._notes):
+            self._notes = kept
             self._rewrite_problems()
+        if self._stale:
+            self._rewrite()
 
     def add(self, look: Look) -> None:
         """Appends a look; looks at the same step or later are taken back first."""
-        kept = [each for each in self.looks if each.step < look.step]
-        if len(kept) < len(self.looks):
-            self.looks = kept
-            self._rewrite()
+        self._take_back(look.step)
         self.looks.append(look)
-        self._append(LOOKS, _line(look))
+        line = _line(look)
+        if self._stale:
+            self._rewrite()
+        else:
+            self._append(LOOKS, line)
+
+    def _take_back(self, step: int) -> None:
+        kept = [each for each in self.looks if each.step < step]
+        if len(kept) < len(self.looks):
+            self.looks, self._stale = kept, True
+            self._drop_verdicts(step)
+
+    @property
+    def problems(self) -> dict[int, str]:
+        """What could not be measured, by step."""
+        return join_problems(self._notes)
 
     def complain(self, step: int, sentence: str) -> None:
         """Notes what could not be measured at a step."""
-        self.problems[step] = sentence
+        self._notes.append((step, sentence))
         self._append(PROBLEMS, _note(step, sentence))
 
     def judge(self, claims: Sequence[dict[str, Any]]) -> None:
@@ -110,26 +127,27 @@ class Record:
                 f"`{folder}` holds the record of another training (`{name}` was "
                 f"{before.get(name)!r}, is {about[name]!r}): choose another folder with `out`."
             )
-        self.looks, self.problems = read_looks(folder), read_problems(folder)
+        self.looks, self._notes = read_looks(folder), read_problems(folder)
         self._rewrite()
+        self._drop_verdicts(self.looks[-1].step + 1 if self.looks else 0)
         if os.path.lexists(folder / PROBLEMS):
             self._rewrite_problems()
 
     def _rewrite(self) -> None:
         """Writes all looks anew: without a last line that was cut off, or without later looks."""
         if self.folder is not None:
-            write_atomic(self.folder / LOOKS, "".join(map(_line, self.looks)))
-            self._drop_verdicts(self.folder / VERDICTS)
+            write_atomic(self.folder / LOOKS, "".join(_lines(self.looks)))
+        self._stale = False
 
-    def _drop_verdicts(self, path: Path) -> None:
-        """Verdicts on looks that were taken back do not hold."""
-        found = read_verdicts(path.parent)
-        if found is not None and (not self.looks or found["step"] > self.looks[-1].step):
-            path.unlink(missing_ok=True)
+    def _drop_verdicts(self, step: int) -> None:
+        """Verdicts do not hold if looks from a step on were taken back which they are about."""
+        found = None if self.folder is None else read_verdicts(self.folder)
+        if self.folder is not None and found is not None and found["step"] >= step:
+            (self.folder / VERDICTS).unlink(missing_ok=True)
 
     def _rewrite_problems(self) -> None:
         if self.folder is not None:
-            notes = "".join(_note(*each) for each in self.problems.items())
+            notes = "".join(_note(*each) for each in self._notes)
             write_atomic(self.folder / PROBLEMS, notes)
 
 
@@ -142,6 +160,13 @@ def read_looks(folder: Path) -> list[Look]:
         except (ValueError, TypeError, KeyError, AttributeError):
             raise damage(folder / LOOKS, number) from None
     return found
+
+
+def _lines(looks: Sequence[Look]) -> Iterator[str]:
+    for look in looks:
+        # A number that JSON cannot hold: that was said when the look was made.
+        with contextlib.suppress(ValueError):
+            yield _line(look)
 
 
 def _line(look: Look) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ..report import escape
-from ._heads import LayerLook
+from ._heads import LayerLook, role_on
 from ._look import Look
 
 _COLUMNS = ("layer", "head", "role", "ω", "μ", "diagonal", "homogeneous", "last entry")
@@ -60,7 +60,7 @@ def _rows(layer: LayerLook, label: int) -> str:
     name = layer.name if len(layer.labels) == 1 else f"{layer.name}, label {label + 1}"
     measured = layer.labels[label]
     return "".join(
-        f"<tr><td>{escape(name)}</td><td>{number}</td><td>{escape(role)}</td>"
+        f"<tr><td>{escape(name)}</td><td>{number}</td><td>{escape(role_on(role, label))}</td>"
         + "".join(
             f"<td>{value:.4g}</td>"
             for value in (

@@ -32,14 +32,14 @@ class Schedule(abc.ABC):
 class Every(Schedule):
     """Every `steps` steps."""
 
-    steps: int
+    steps: int | np.integer
 
     def __post_init__(self):
         if not _is_whole(self.steps) or self.steps < 1:
             raise InputError("every", self.steps, "must be a whole number of steps from 1 up")
 
     def is_due(self, step: int, spent: float, elapsed: float, last: float) -> bool:
-        return step % self.steps == 0
+        return bool(step % self.steps == 0)
 
     @property
     def words(self) -> str:
@@ -51,7 +51,7 @@ class LogSpaced(Schedule):
     """`looks` looks from the first step to the last, evenly spaced on a logarithmic axis. A step
     that two of them fall on counts once."""
 
-    looks: int
+    looks: int | np.integer
     last: int
 
     def __post_init__(self):
@@ -95,7 +95,10 @@ class Budget(Schedule):
 
 
 def choose_schedule(
-    every: int | None, looks: int | None, steps: int | None, budget: float | None
+    every: int | np.integer | None,
+    looks: int | np.integer | None,
+    steps: int | None,
+    budget: float | None,
 ) -> Schedule:
     """The schedule that the arguments of `watch` ask for; by default 5 % of the time."""
     given = [name for name, value in (("every", every), ("looks", looks), ("budget", budget))

@@ -65,9 +65,11 @@ def as_task(task: Any) -> AbstractTask:
 def _draw(source: Any, seed: int, count: int) -> tuple[np.ndarray, ...]:
     """Sequences as NumPy arrays, labels with an axis of their own."""
     try:
-        x, y, x_query, y_query = (to_numpy(part) for part in source.sample(seed, count))
+        x, y, x_query, y_query = (
+            to_numpy(part, "task.sample") for part in source.sample(seed, count)
+        )
     except (TypeError, ValueError, PredictionError) as error:
-        raise InputError(f"`task.sample({seed}, {count})` {_WHAT}; it gave: {error}") from error
+        raise InputError(f"`task.sample({seed}, {count})` {_WHAT}: {error}") from error
     if y.ndim == 2:
         y, y_query = y[..., None], y_query.reshape(count, -1)
     good = x.ndim == 3 and len(x) == count and y.ndim == 3 and y.shape[:2] == x.shape[:2]

@@ -2,17 +2,20 @@
 
 import collections
 import contextlib
+import re
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast, runtime_checkable
+
+import numpy as np
 
 from ..analysis import Plateau
 from ..checkpoints import Layer
 from ..errors import InputError
 from ..runtime.precision import in_float64
-from ..tasks import AbstractTask
+from ..tasks import AbstractTask, check_count
 from ._adapters import Jax, Tensorboard, Torch, adapt
 from ._callbacks import huggingface, lightning
 from ._claims import ClaimOnWatch, Likeness
@@ -30,8 +33,13 @@ from ._task import as_task
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+P = ParamSpec("P")
+R = TypeVar("R", covariant=True)
+Whole = int | np.integer
 # Looks whose longest is taken for the next one's: a budget must hold on a busy machine too.
 _RECENT = 5
+# Numbers, addresses and shapes in a sentence.
+_NUMBER = re.compile(r"[-+]?\d[\w.+-]*")
 # Called with the numbers of a look by name, and its step: `wandb.log` is one.
 Log = Callable[..., Any]
 
@@ -44,7 +52,7 @@ class Watch:
     **Fields:**
 
     - `looks`: what was measured so far, in the order of steps.
-    - `problems`: what could not be measured, by step; with `out`, in the record too.
+    - `problems`: what could not be measured, by step, in sentences; with `out`, in the record too.
     """
 
     def __init__(
@@ -73,7 +81,7 @@ class Watch:
         """What was measured so far, in the order of steps."""
         return list(self._record.looks)
 
-    def __call__(self, step: int, force: bool = False) -> Look | None:
+    def __call__(self, step: Whole, force: bool = False) -> Look | None:
         """Looks at the model if it is time to, and returns what was measured.
 
         **Arguments:**
@@ -89,6 +97,9 @@ class Watch:
         try:
             with contextlib.suppress(OSError):  # a full disk: the look itself will say so
                 self._record.begin(int(step))
+            if self._like is not None:
+                with contextlib.suppress(OSError):
+                    self._like.begin(int(step))
             return self._look(int(step), now)
         except PredictionError as error:
             if self._strict:
@@ -145,17 +156,19 @@ class Watch:
             return None
 
     def _complain(self, step: int, sentence: str) -> None:
-        # A warning for each kind of problem: one per look would bury everything else.
-        if sentence not in self._said:
-            warnings.warn(f"iclflow, step {step}: {sentence}", stacklevel=4)
-            self._said.add(sentence)
+        # A warning for each kind of problem: one per look would bury everything else. Numbers in
+        # it, such as how many predictions are not finite, make no other kind.
+        kind = _NUMBER.sub("", sentence)
+        if kind not in self._said:
+            warnings.warn(f"iclflow, step {step}: {sentence}")
+            self._said.add(kind)
         with contextlib.suppress(OSError):  # a full disk: it is in memory, and was said
             self._record.complain(step, sentence)
 
     @property
     def problems(self) -> dict[int, str]:
-        """What could not be measured, by step."""
-        return dict(self._record.problems)
+        """What could not be measured, by step, in sentences."""
+        return self._record.problems
 
     @property
     def overhead(self) -> float:
@@ -175,11 +188,11 @@ class Watch:
         return find_plateaus([look.step for look in looks], [look.loss.value for look in looks])
 
     def turns(self, label: int = 0) -> list[Look]:
-        """The looks at which another estimator became the nearest to one label."""
+        """The looks at which another estimator became the nearest to one label, as the live page
+        lists them. That one comes near enough to be known is no turn."""
         looks = self._record.looks
-        keys = [(look.nearest[label].name, look.closeness[label] == "unknown")
-                if look.distances else None for look in looks]  # fmt: skip
-        return [looks[place] for place in turns(keys)]
+        names = [look.nearest[label].name if look.distances else None for look in looks]
+        return [looks[place] for place in turns(names)]
 
     def claims(self) -> tuple[ClaimOnWatch, ...]:
         """What every claim on single runs says of this training, or why it is not about it.
@@ -211,7 +224,13 @@ class Watch:
         return f"{words}; {looks[-1]}" if looks else words
 
     def plot(self, axes: "Sequence[Axes] | None" = None) -> "Sequence[Axes]":
-        """Draws loss and distances over steps."""
+        """Draws loss and distances over steps, the loss over context lengths, and heads if they
+        are read.
+
+        **Arguments:**
+
+        - `axes`: three panels to draw into, six with heads; by default a new figure.
+        """
         from ._plot import plot
 
         return plot(self._record.looks, self.bayes_loss, axes)
@@ -233,96 +252,126 @@ class Watch:
         self.close()
 
 
-class _WatchFunction:
+@runtime_checkable
+class _Adapters(Protocol[P, R]):
     """`icl.watch` is a function, and has the adapters as attributes."""
 
-    torch = Torch
-    jax = Jax
-    tensorboard = Tensorboard
-    heads = Heads
-    huggingface = staticmethod(huggingface)
-    lightning = staticmethod(lightning)
+    torch: type[Torch]
+    jax: type[Jax]
+    tensorboard: type[Tensorboard]
+    heads: type[Heads]
+    huggingface: Callable[[Watch], Any]
+    lightning: Callable[[Watch], Any]
 
-    def __call__(
-        self,
-        task: Any,
-        predict: Any,
-        *,
-        out: Path | str | None = None,
-        every: int | None = None,
-        looks: int | None = None,
-        steps: int | None = None,
-        budget: float | None = None,
-        count: int = 1000,
-        seed: int = 0,
-        lengths: Sequence[int] | None = None,
-        pretraining: Any = None,
-        log: Log | None = None,
-        strict: bool = False,
-        dtype: str = "float32",
-        circuits: Any = None,
-        like: Any = None,
-    ) -> Watch:
-        """Watches a model while it trains: `watch = icl.watch(task, model)`, then `watch(step)`.
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
 
-        **Arguments:**
 
-        - `task`: one of iclflow, or anything with `sample(seed, count)`, which returns x, y,
-          x_query and y_query.
-        - `predict`: a function of (x, y, x_query), batches of NumPy arrays, that returns
-          predictions of the query, or at every position; or a module of PyTorch that is called so
-          (else see `icl.watch.torch`).
-        - `out`: a folder for the record. A training that resumes goes on with it.
-        - `every`: look every so many steps.
-        - `looks`, `steps`: so many log-spaced looks in a training of so many steps.
-        - `budget`: look as often as this share of the wall time allows; the default, with 0.05.
-        - `count`, `seed`: of the sequences of the evaluation set, which is drawn once.
-        - `lengths`: context lengths at which the loss is measured; by default all of a causal
-          model, else eight.
-        - `pretraining`: the weights of the tasks of the pretraining, one row each, if they are
-          known and few: adds the estimator that knows them by heart.
-        - `log`: called with the numbers of a look by name and `step=`, such as `wandb.log`.
-        - `strict`: raise what goes wrong with `predict` and `log`, instead of warning of it.
-        - `dtype`: of the arrays that `predict` gets.
-        - `circuits`: how heads are read: a module of PyTorch whose layers of attention have known
-          names, `icl.watch.heads(module, …)`, or a function that returns what such a module would
-          be read as: an attention model of iclflow, tensors by name, or the key-query and the
-          output-value circuits (kq, ov) of the heads.
-        - `like`: a config of iclflow, its file, or the name of a study, that describes this
-          training: task, attention, flow. `claims()` then checks what is claimed of such runs.
-        """
-        if dtype not in ("float32", "float64"):
-            raise InputError("dtype", dtype, "must be float32 or float64")
-        schedule = choose_schedule(every, looks, steps, budget)
-        known = as_task(task)
-        reader = as_reader(circuits)
-        with in_float64():
-            exact = double(known)
-        layers: tuple[Layer, ...] = ()
-        if reader is not None:  # what cannot be read is refused before the training begins
-            layers = reader(exact.labels)
-            look_at_heads(layers, exact)
-        weights = None if out is None else Path(out) / WEIGHTS
-        likeness = None if like is None else _describe(like, exact, layers, weights)
-        with in_float64():
-            evaluation = Evaluation(known, count, seed, lengths, pretraining, dtype)
-        about = {
-            "kind": "watch",
-            "task": type(task).__name__,
-            "count": count,
-            "seed": seed,
-            "lengths": None if lengths is None else sorted(lengths),
-            "estimators": evaluation.estimators,
-            "evaluation": evaluation.hash,
-        }
-        bayes = evaluation.bayes_loss
-        further = {
-            "schedule": schedule.words,
-            "steps": steps,
-            "bayes_loss": None if bayes is None else bayes.value,
-        }
-        record = Record(None if out is None else Path(out), about, further)
-        return Watch(evaluation, adapt(predict), schedule, record, log, strict, reader, likeness)
+def _with_adapters(function: Callable[P, R]) -> "_Adapters[P, R]":
+    adapters = {"torch": Torch, "jax": Jax, "tensorboard": Tensorboard, "heads": Heads}
+    for name, adapter in (adapters | {"huggingface": huggingface, "lightning": lightning}).items():
+        setattr(function, name, adapter)
+    return cast("_Adapters[P, R]", function)
+
+
+@_with_adapters
+def watch(
+    task: Any,
+    predict: Any,
+    *,
+    out: Path | str | None = None,
+    every: Whole | None = None,
+    looks: Whole | None = None,
+    steps: Whole | None = None,
+    budget: float | None = None,
+    count: Whole = 1000,
+    seed: Whole = 0,
+    lengths: Sequence[int] | np.ndarray | None = None,
+    pretraining: Any = None,
+    log: Log | None = None,
+    strict: bool = False,
+    dtype: str = "float32",
+    circuits: Any = None,
+    like: Any = None,
+) -> Watch:
+    """Watches a model while it trains: `watch = icl.watch(task, model)`, then `watch(step)`.
+
+    Its attributes adapt models, loggers and trainers of libraries: `icl.watch.torch` (`Torch`),
+    `icl.watch.jax` (`Jax`), `icl.watch.heads` (`Heads`), `icl.watch.tensorboard` (`Tensorboard`),
+    `icl.watch.huggingface` and `icl.watch.lightning`.
+
+    **Arguments:**
+
+    - `task`: one of iclflow, or anything with `sample(seed, count)`, which returns x, y,
+      x_query and y_query.
+    - `predict`: a function of (x, y, x_query), batches of NumPy arrays, that returns
+      predictions of the query, or at every position; or a module of PyTorch that is called so
+      (else see `icl.watch.torch`).
+    - `out`: a folder for the record. A training that resumes goes on with it. Of several processes
+      only the first one may have it.
+    - `every`: look every so many steps.
+    - `looks`, `steps`: so many log-spaced looks in a training of so many steps.
+    - `budget`: look as often as this share of the wall time allows; the default, with 0.05.
+    - `count`, `seed`: of the sequences of the evaluation set, which is drawn once.
+    - `lengths`: context lengths at which the loss is measured; by default all of a causal
+      model, else eight.
+    - `pretraining`: the weights of the tasks of the pretraining, one row each, if they are
+      known and few: adds the estimator that knows them by heart.
+    - `log`: called with the numbers of a look by name and `step=`, such as `wandb.log`.
+    - `strict`: raise what goes wrong with `predict`, `circuits`, `log` and the record, instead of
+      warning of it.
+    - `dtype`: of the arrays that `predict` gets.
+    - `circuits`: how heads are read: a module of PyTorch whose layers of attention have known
+      names, `icl.watch.heads(module, …)`, or a function that returns what such a module would
+      be read as: an attention model of iclflow, tensors by name, or the key-query and the
+      output-value circuits (kq, ov) of the heads.
+    - `like`: a config of iclflow, its file, or the name of a study, that describes this
+      training: task, attention, flow. `claims()` then checks what is claimed of such runs.
+    """
+    if dtype not in ("float32", "float64"):
+        raise InputError("dtype", dtype, "must be float32 or float64")
+    steps = None if steps is None else check_count("steps", steps)
+    count, seed = check_count("count", count, least=2), check_count("seed", seed, least=0)
+    called, schedule = adapt(predict), choose_schedule(every, looks, steps, budget)
+    known = as_task(task)
+    reader = as_reader(circuits)
+    with in_float64():
+        exact = double(known)
+    # What cannot be read is refused before the training begins.
+    layers = () if reader is None else _read_layers(reader, exact)
+    weights = None if out is None else Path(out) / WEIGHTS
+    likeness = None if like is None else _describe(like, exact, layers, weights)
+    with in_float64():
+        evaluation = Evaluation(known, count, seed, lengths, pretraining, dtype)
+    about = {
+        "kind": "watch",
+        "task": type(task).__name__,
+        "count": count,
+        "seed": seed,
+        "lengths": evaluation.asked,
+        "estimators": evaluation.estimators,
+        "evaluation": evaluation.hash,
+    }
+    bayes = evaluation.bayes_loss
+    further = {
+        "schedule": schedule.words,
+        "steps": steps,
+        "bayes_loss": None if bayes is None else bayes.value,
+    }
+    record = Record(None if out is None else Path(out), about, further)
+    return Watch(evaluation, called, schedule, record, log, strict, reader, likeness)
+
+
+def _read_layers(reader: ReadCircuits, task: AbstractTask) -> tuple[Layer, ...]:
+    """The layers as they are before the training; an `InputError` if they cannot be read."""
+    try:
+        layers = reader(task.labels)
+        look_at_heads(layers, task)
+    except InputError:
+        raise
+    except Exception as error:  # of the function of somebody else
+        words = " ".join(str(error).split())[:300].rstrip(".")
+        raise InputError(f"`circuits` raised {type(error).__name__}: {words}.") from error
+    return layers
 
 
 def _describe(
@@ -339,6 +388,3 @@ def _describe(
     found = Likeness(like, task, weights)
     found.check(model)
     return found
-
-
-watch = _WatchFunction()
