@@ -200,7 +200,9 @@ def test_gpt2_is_read_as_its_own_layers_compute():
     embed, unembed = torch.randn(12, 4).double(), torch.randn(1, 12).double()
     layers = icl.watch.heads(model, embed=embed, unembed=unembed)(1)
     assert [layer.name for layer in layers] == ["h.0.attn", "h.1.attn"]
-    assert layers[0].left_out == ("the scale of norms", "positions", "what other layers write")
+    *known, others = layers[0].left_out
+    assert known == ["the scale of norms", "positions", "what other layers write"]
+    assert others == "other parts (`wte`, `ln_2`, `c_fc`, `c_proj`)"
     key, query = torch.randn(4).double(), torch.randn(4).double()
     query[-1] = 0
     scale = lambda r: torch.sqrt(r.var(unbiased=False) + config.layer_norm_epsilon)

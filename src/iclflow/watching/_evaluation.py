@@ -57,7 +57,7 @@ class Evaluation:
     def __init__(
         self,
         task: AbstractTask,
-        count: int = 1000,
+        count: int = 500,
         seed: int = 0,
         lengths: Sequence[int] | np.ndarray | None = None,
         pretraining: Any = None,

@@ -283,7 +283,7 @@ def watch(
     looks: Whole | None = None,
     steps: Whole | None = None,
     budget: float | None = None,
-    count: Whole = 1000,
+    count: Whole = 500,
     seed: Whole = 0,
     lengths: Sequence[int] | np.ndarray | None = None,
     pretraining: Any = None,
@@ -311,7 +311,8 @@ def watch(
     - `every`: look every so many steps.
     - `looks`, `steps`: so many log-spaced looks in a training of so many steps.
     - `budget`: look as often as this share of the wall time allows; the default, with 0.05.
-    - `count`, `seed`: of the sequences of the evaluation set, which is drawn once.
+    - `count`, `seed`: of the sequences of the evaluation set, which is drawn once. A look costs
+      about what the model takes to predict them.
     - `lengths`: context lengths at which the loss is measured; by default all of a causal
       model, else eight.
     - `pretraining`: the weights of the tasks of the pretraining, one row each, if they are
