@@ -368,6 +368,9 @@ def test_a_training_that_resumes_has_the_record_of_an_undisturbed_one(task, tmp_
     assert without_time(read_looks(tmp_path / "cut")) == without_time(whole)
     times = [look.seconds for look in resumed]
     assert times == sorted(times)
+    # What was measured before is not lost.
+    taken = (tmp_path / "cut" / "taken_back.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in taken] == [4]
 
 
 def test_the_record_of_another_training_is_refused(task, tmp_path):

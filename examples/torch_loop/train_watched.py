@@ -100,6 +100,7 @@ def train(cfg):
     watch = icl.watch(task, icl.watch.torch(model, call), out="runs/icl", log=logger.log)
     start = time.time()
     for step in range(cfg["steps"]):
+        watch(step)
         xs, ys = sample_batch(cfg)
         loss = F.mse_loss(model(xs, ys), ys)
         optimizer.zero_grad()
@@ -107,7 +108,6 @@ def train(cfg):
         optimizer.step()
         if step % cfg["log_every"] == 0:
             logger.log({"loss": loss.item(), "seconds": time.time() - start}, step=step)
-        watch(step)
     return model
 
 

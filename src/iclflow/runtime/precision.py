@@ -1,8 +1,8 @@
 """Float64: the one place that switches it on, and the one place that checks it.
 
 Plateaus start at weights of 1e-6 and losses are compared to 1e-10, so every exact computation
-runs in float64. JAX fixes its precision when the first array is made: a program switches it on
-once, at its start; importing the library never does.
+runs in float64. Arrays keep the precision in which they were made: a program switches it on once,
+at its start; importing the library never does.
 """
 
 import contextlib

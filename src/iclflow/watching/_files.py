@@ -13,6 +13,8 @@ _T = TypeVar("_T")
 # claims, and a folder of weights, one file per look, where claims are checked.
 ABOUT, LOOKS, PROBLEMS = "watch.json", "looks.jsonl", "problems.jsonl"
 VERDICTS, WEIGHTS = "verdicts.json", "weights"
+# Looks that a repeated step has taken back: nothing that was measured is lost.
+TAKEN_BACK = "taken_back.jsonl"
 
 
 def is_watched(folder: Path) -> bool:

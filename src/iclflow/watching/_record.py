@@ -10,7 +10,16 @@ from typing import Any
 from ..config import InputError
 from ..files import FolderInUse, folder_lock, seal, write_atomic
 from ..store import result_folder
-from ._files import ABOUT, LOOKS, PROBLEMS, VERDICTS, damage, read_about, read_lines
+from ._files import (
+    ABOUT,
+    LOOKS,
+    PROBLEMS,
+    TAKEN_BACK,
+    VERDICTS,
+    damage,
+    read_about,
+    read_lines,
+)
 from ._follow import join_problems, read_problems, read_verdicts
 from ._look import Look
 
@@ -62,6 +71,7 @@ class Record:
     def _take_back(self, step: int) -> None:
         kept = [each for each in self.looks if each.step < step]
         if len(kept) < len(self.looks):
+            self._append(TAKEN_BACK, "".join(map(_line, self.looks[len(kept) :])))
             self.looks, self._stale = kept, True
             self._drop_verdicts(step)
 
