@@ -373,6 +373,12 @@ def test_a_training_that_resumes_has_the_record_of_an_undisturbed_one(task, tmp_
     assert [json.loads(line)["step"] for line in taken] == [4]
 
 
+def test_a_training_that_resumes_says_what_it_plans_now(task, tmp_path):
+    for steps in (100, 200):
+        with icl.watch(task, zero, looks=5, steps=steps, count=50, out=tmp_path):
+            assert read_about(tmp_path)["steps"] == steps
+
+
 def test_the_record_of_another_training_is_refused(task, tmp_path):
     train(task, tmp_path, range(2))
     with pytest.raises(InputError, match="another training"):

@@ -97,6 +97,15 @@ def test_verdicts_are_read_when_they_change(writer):
     assert follower.read() == (True, False) and follower.verdicts is None
 
 
+def test_a_training_that_resumes_with_other_plans_is_the_same_training(writer):
+    writer.looks(0, 1)
+    follower = Follower(writer.folder)
+    read_all(follower)
+    Writer(writer.folder, schedule="every 20 steps", steps=500)
+    assert read_all(follower) and follower.turns == [] and len(follower.columns) == 2
+    assert follower.about["schedule"] == "every 20 steps" and follower.about["steps"] == 500
+
+
 def test_another_training_in_the_same_folder_is_another_record(writer):
     follower = Follower(writer.folder)
     writer.looks(0, 1, 2)

@@ -9,9 +9,11 @@ from ..config import InputError
 from ..files import read_sealed
 
 _T = TypeVar("_T")
-# What is watched, written once; one line per look, and one per problem, appended; the verdicts of
+# What is watched and planned; one line per look, and one per problem, appended; the verdicts of
 # claims, and a folder of weights, one file per look, where claims are checked.
 ABOUT, LOOKS, PROBLEMS = "watch.json", "looks.jsonl", "problems.jsonl"
+# Keys of what is watched that may differ from one process of a training to the next.
+PLANS = ("schedule", "steps", "bayes_loss")
 VERDICTS, WEIGHTS = "verdicts.json", "weights"
 # Looks that a repeated step has taken back: nothing that was measured is lost.
 TAKEN_BACK = "taken_back.jsonl"
@@ -25,7 +27,8 @@ def is_watched(folder: Path) -> bool:
 def read_about(folder: Path) -> dict[str, Any]:
     """What is watched in a folder; an `InputError` if it holds no record."""
     try:
-        return read_sealed(folder / ABOUT)
+        found = read_sealed(folder / ABOUT)
+        return {key: value for key, value in found.items() if key != "hash"}
     except OSError as error:
         raise InputError(f"`{folder}` holds no watched training: {error.strerror}.") from None
     except ValueError as error:

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Literal
 from ..config import InputError
 from ..files import LOCK
 from ._columns import Columns, Plain
-from ._files import ABOUT, LOOKS, PROBLEMS, VERDICTS, read_about, read_line
+from ._files import ABOUT, LOOKS, PLANS, PROBLEMS, VERDICTS, read_about, read_line
 
 State = Literal["waiting", "running", "silent", "ended", "gone"]
 # Bytes that are read at once: other threads can go on in between.
@@ -106,7 +106,7 @@ class Follower:
         if self._marks.get(ABOUT) == mark:
             return False
         about = read_about(self.folder)
-        if self.about and about != self.about:
+        if self.about and _without_plans(about) != _without_plans(self.about):
             self._begin_anew()
         self.about, self._marks[ABOUT] = about, mark
         return True
@@ -280,6 +280,11 @@ def read_verdicts(folder: Path) -> Plain | None:
         return {"step": int(found["step"]), "claims": claims}
     except (OSError, ValueError, TypeError, KeyError):
         return None
+
+
+def _without_plans(about: dict[str, Any]) -> dict[str, Any]:
+    """What makes a training the same one, whatever its next process plans."""
+    return {key: value for key, value in about.items() if key not in PLANS}
 
 
 def _mark(found: os.stat_result) -> tuple[int, ...]:

@@ -119,7 +119,7 @@ class Record:
                     "with `out`."
                 ) from None
             if os.path.lexists(folder / ABOUT):
-                self._resume(folder, about)
+                self._resume(folder, about, further)
             elif os.path.lexists(folder / LOOKS):
                 raise InputError(
                     f"`{folder / LOOKS}` is not of iclflow: choose another folder with `out`."
@@ -128,7 +128,7 @@ class Record:
                 write_atomic(folder / ABOUT, seal(about | further))
             self._stack = stack.pop_all()
 
-    def _resume(self, folder: Path, about: dict[str, Any]) -> None:
+    def _resume(self, folder: Path, about: dict[str, Any], further: dict[str, Any]) -> None:
         before = read_about(folder)
         changed = [name for name in about if before.get(name) != about[name]]
         if changed:
@@ -138,6 +138,8 @@ class Record:
                 f"{before.get(name)!r}, is {about[name]!r}): choose another folder with `out`."
             )
         self.looks, self._notes = read_looks(folder), read_problems(folder)
+        if before != about | further:
+            write_atomic(folder / ABOUT, seal(about | further))
         self._rewrite()
         self._drop_verdicts(self.looks[-1].step + 1 if self.looks else 0)
         if os.path.lexists(folder / PROBLEMS):
