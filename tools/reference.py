@@ -5,7 +5,10 @@ of the repository. mkdocstrings fills in signatures and docstrings.
 """
 
 import ast
+import functools
 import importlib
+import inspect
+import itertools
 import re
 import types
 from collections.abc import Iterator
@@ -15,6 +18,19 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "reference"
 DERIVATIONS = ROOT / "docs" / "theory"
+
+# What every example takes as given: `tests/test_reference_examples.py` runs them so.
+BEFORE_EXAMPLES = """Examples begin as if after
+
+```python
+import iclflow as icl
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+
+icl.enable_float64()
+```"""
 
 # The rooms that programs of users call, in the order in which data flows, with the titles of pages.
 ROOMS = {
@@ -42,6 +58,7 @@ ROOMS = {
 }
 
 
+@functools.cache
 def public_names(room: str) -> dict[str, str]:
     """The public names of a room, each with the dotted name of the file that defines it.
 
@@ -60,10 +77,16 @@ def public_names(room: str) -> dict[str, str]:
     return found
 
 
+@functools.cache
+def statements(module: types.ModuleType) -> list[ast.stmt]:
+    """The statements of a file."""
+    return ast.parse(Path(str(module.__file__)).read_text()).body
+
+
 def defined_names(module: types.ModuleType) -> list[str]:
     """The public functions, classes and constants that a file defines itself."""
     found = []
-    for node in ast.parse(Path(str(module.__file__)).read_text()).body:
+    for node in statements(module):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             found.append(node.name)
         elif isinstance(node, ast.Assign | ast.AnnAssign):
@@ -79,6 +102,66 @@ def sections(room: str) -> Iterator[tuple[str, list[str]]]:
         by_home.setdefault(home, []).append(name)
     for home, names in by_home.items():
         yield first_sentence(importlib.import_module(home)).rstrip("."), names
+
+
+def definition(room: str, name: str) -> tuple[ast.stmt, ast.stmt | None]:
+    """The statement that defines a public name, and the next one."""
+    module = importlib.import_module(public_names(room)[name])
+    for node, after in itertools.zip_longest(statements(module), statements(module)[1:]):
+        targets = [getattr(node, "target", None), *getattr(node, "targets", ())]
+        if name in (getattr(node, "name", None), *(getattr(n, "id", None) for n in targets)):
+            return node, after
+    raise LookupError(f"`{name}` is not defined in {module.__file__}.")
+
+
+def documentation(room: str, name: str) -> str:
+    """The docstring of a public name: of a class with those of its public methods, of a constant
+    the text behind it."""
+    node, after = definition(room, name)
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return ast.get_docstring(node) or ""
+    if isinstance(node, ast.ClassDef):
+        methods = [n for n in node.body if isinstance(n, ast.FunctionDef) and n.name[0] != "_"]
+        return "\n\n".join(ast.get_docstring(n) or "" for n in (node, *methods))
+    if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+        return inspect.cleandoc(str(after.value.value))
+    return ""
+
+
+def examples(room: str) -> dict[str, str]:
+    """The names of a room that have an example in their docstring, each with the example."""
+    found = {}
+    for name in public_names(room):
+        lines = documentation(room, name).splitlines()
+        program = [line for line in lines if line.lstrip().startswith((">>>", "..."))]
+        if program:
+            found[name] = "\n".join(program)
+    return found
+
+
+def linked_examples(room: str) -> dict[str, str]:
+    """The names without an example of their own that one of the same room shows, each with the name
+    that has the example: a function that returns them, or an example that uses them."""
+    have = examples(room)
+    found: dict[str, str] = {}
+    for name in public_names(room):
+        word = re.compile(rf"\b{name}\b")
+        returns = [each for each in have if word.search(returned(definition(room, each)[0]))]
+        uses = [each for each, program in have.items() if word.search(program)]
+        if name not in have and (returns or uses):
+            found[name] = (returns or uses)[0]
+    return found
+
+
+def returned(node: ast.stmt) -> str:
+    """What a function says that it returns."""
+    return ast.unparse(node.returns) if isinstance(node, ast.FunctionDef) and node.returns else ""
+
+
+def names_without_example(room: str) -> list[str]:
+    """The public names of a room for which the reference would show no example."""
+    have, linked = examples(room), linked_examples(room)
+    return [name for name in public_names(room) if name not in have and name not in linked]
 
 
 def derivations() -> dict[str, list[str]]:
@@ -103,11 +186,14 @@ def page(room: str) -> str:
     """One page of the reference."""
     module = importlib.import_module(f"iclflow.{room}")
     derived = derivations() if room.startswith("theory") else {}
+    linked = linked_examples(room)
     parts = [f"# {ROOMS[room]}", f"`iclflow.{room}`", str(module.__doc__).strip()]
     for words, names in sections(room):
         parts.append(f"## {words}")
         for name in names:
             parts.append(f"::: iclflow.{room}.{name}")
+            if name in linked:
+                parts.append(f"Example: [`{linked[name]}`][iclflow.{room}.{linked[name]}].")
             if name in derived:
                 parts.append(f"Derivation: {'; '.join(dict.fromkeys(derived[name]))}.")
     return "\n\n".join(parts) + "\n"
@@ -129,7 +215,7 @@ def index() -> str:
         for room, title in ROOMS.items()
     ]
     return "\n".join([
-        "# Reference", "", "Every public name, from the source.", "",
+        "# Reference", "", "Every public name, from the source. " + BEFORE_EXAMPLES, "",
         "| page | room | what it holds |", "|---|---|---|", *rooms, "",
         "## `import iclflow as icl`", "", "| name | what it is |", "|---|---|", *sorted(rows), "",
     ])  # fmt: skip
