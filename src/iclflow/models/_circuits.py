@@ -34,7 +34,8 @@ class AbstractCircuits(eqx.Module):
     ...     heads = property(lambda self: self.key.shape[0])
     ...     labels, blind = property(lambda self: 1), property(lambda self: True)
     ...     def kq(self):
-    ...         return jnp.pad(self.key[:, :, None] * self.key[:, None, :], ((0, 0), (0, 1), (0, 0)))
+    ...         both = self.key[:, :, None] * self.key[:, None, :]
+    ...         return jnp.pad(both, ((0, 0), (0, 1), (0, 0)))
     ...     def ov(self):
     ...         return jnp.zeros((self.heads, 1, self.dim + 1)).at[:, :, -1].set(1.0)
     >>> icl.Attention(Tied(jnp.ones((2, 3)))).kq().shape
