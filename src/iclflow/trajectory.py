@@ -374,8 +374,8 @@ def restore_trajectory(
 
     ```pycon
     >>> model = icl.Attention.merged(jr.key(0), dim=2, heads=1)
-    >>> about = {"model": {"class": "Attention", **icl.models.model_settings(model)}, "clock": "step"}
-    >>> about |= {"result": "finished", "statistics": {}}
+    >>> settings = {"class": "Attention", **icl.models.model_settings(model)}
+    >>> about = {"model": settings, "clock": "step", "result": "finished", "statistics": {}}
     >>> arrays = {f"model.{name}": x[None] for name, x in icl.models.model_arrays(model).items()}
     >>> arrays |= {"times": np.zeros(1), "losses": np.ones(1)}
     >>> from iclflow.trajectory import restore_trajectory

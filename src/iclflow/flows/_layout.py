@@ -23,8 +23,8 @@ class Layout(eqx.Module):
     ```pycon
     >>> model = icl.Attention.merged(jr.key(0), dim=3, heads=2)
     >>> layout = icl.flows.Layout.of(model)
-    >>> vector = layout.vector(model)
-    >>> layout.size, jnp.array_equal(layout.model(vector).circuits.value, model.circuits.value).item()
+    >>> same = layout.model(layout.vector(model))
+    >>> layout.size, jnp.array_equal(same.circuits.value, model.circuits.value).item()
     (20, True)
     ```
     """

@@ -10,7 +10,27 @@ from ..tasks import Sequences, check_choice
 from ._fields import refuse_stacks
 
 Normaliser = Literal["context", "tokens", "none"]
+"""What linear attention divides its sums by; see `attention_length`.
+
+**Example:**
+
+```pycon
+>>> import typing
+>>> typing.get_args(icl.models.Normaliser)
+('context', 'tokens', 'none')
+```
+"""
 Form = Literal["bilinear", "cubic", "general"]
+"""How a prediction depends on the tokens; see `AbstractModel.form`.
+
+**Example:**
+
+```pycon
+>>> import typing
+>>> typing.get_args(icl.models.Form)
+('bilinear', 'cubic', 'general')
+```
+"""
 
 
 def attention_length(length: Any, normaliser: Normaliser) -> Any:

@@ -13,6 +13,16 @@ from jaxtyping import Array, Float
 from ._fields import refuse_stacks
 
 Activation = Literal["linear", "softmax"]
+"""What attention does with its scores.
+
+**Example:**
+
+```pycon
+>>> import typing
+>>> typing.get_args(icl.models.Activation)
+('linear', 'softmax')
+```
+"""
 
 
 class AbstractCircuits(eqx.Module):
