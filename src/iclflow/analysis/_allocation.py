@@ -87,6 +87,16 @@ def allocation(
     - `threshold`: the share with which a head has a task to itself; 0.5 is as much as all other
       heads have together.
     - `by`: the share that decides: `"output"` or `"attention"`.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.MultiTaskRegression([[0, 1], [2, 3]], context=40)
+    >>> model = icl.Attention.balanced(jr.key(0), task.coordinates, heads=2)
+    >>> found = icl.allocation(model, task)
+    >>> found.attention.shape, len(found.owners)
+    ((2, 2), 2)
+    ```
     """
     if not is_real(threshold) or not 0 < threshold <= 1:
         raise InputError("threshold", threshold, "must be above 0 and at most 1")
@@ -169,6 +179,16 @@ def superposition(
     - `task`: says which coordinates each label depends on, and in which rotation.
     - `dummy_share`: a head is a dummy if the strength on its main task is below this share of that
       of the strongest head.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.MultiTaskRegression([[0, 1], [2, 3]], context=40)
+    >>> model = icl.Attention.balanced(jr.key(0), task.coordinates, heads=2)
+    >>> found = icl.analysis.superposition(model, task)
+    >>> found.shares.sum(1), found.tasks_per_head.shape
+    (array([1., 1.]), (2,))
+    ```
     """
     strength = circuits(model, task).strength
     total = strength.sum(1)

@@ -85,6 +85,17 @@ def decomposition(source: AbstractModel | Trajectory, task: MultiTaskRegression)
     - `source`: a model of several labels, with circuits `kq()` and `ov()`; or a run, whose end is
       measured, and whose points are in `preservation`.
     - `task`: with blocks that do not overlap; its rotations are undone.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.MultiTaskRegression([[0, 1], [2, 3]], context=40)
+    >>> model = icl.Attention.balanced(jr.key(0), task.coordinates, heads=2)
+    >>> found = icl.decomposition(model, task)
+    >>> found.omega.round(3), found.is_decomposable()
+    (array([[0.009, 0.01 ],
+           [0.008, 0.009]]), True)
+    ```
     """
     _check_task(task)
     blocks = np.asarray(task.masks, float)
