@@ -29,6 +29,18 @@ class AllocationHistory(NamedTuple):
     - `attention`, `output`, `owners`: as in `Allocation`; −1 for a task that no head works for.
     - `chosen`: the time since when the share of the last owner of each task has stayed at or above
       the threshold, linear between points. NaN if it ends below.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.MultiTaskRegression([[0, 1], [2, 3]], context=40)
+    >>> start = lambda key: icl.Attention.balanced(key, task.coordinates, heads=2)
+    >>> models = icl.init_many(start, jr.split(jr.key(0), 3))
+    >>> run = icl.Trajectory(np.arange(3.0), np.ones(3), models)
+    >>> history = icl.allocation(run, task).history
+    >>> history.output.shape, history.owners.shape
+    ((3, 2, 2), (3, 2))
+    ```
     """
 
     times: Float[np.ndarray, " T"]

@@ -156,8 +156,9 @@ def find_stationary_points(
 
     ```pycon
     >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=31)
-    >>> model = icl.Attention.separate(jr.key(0), dim=2, heads=1, scale=0.3)
-    >>> found = icl.analysis.find_stationary_points(icl.risk(task, model), model, 20, jr.key(1), scale=2.0)
+    >>> model = icl.Attention.separate(jr.key(0), dim=2, heads=1)
+    >>> risk = icl.risk(task, model)
+    >>> found = icl.analysis.find_stationary_points(risk, model, 20, jr.key(1), scale=2.0)
     >>> found.distinct_losses().round(3)
     array([0.448, 0.641, 1.   ])
     ```

@@ -189,8 +189,17 @@ def known_estimators(
 
     ```pycon
     >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=31)
-    >>> [estimator.name for estimator in icl.analysis.known_estimators(task)]
-    ['one gradient step', 'one debiased gradient step', 'least squares', 'Bayes', 'PCR with 0 components', 'PCR with 1 component', 'PCR with 2 components', 'least squares in 1 population component', 'PCR with 1 in-context components']
+    >>> for estimator in icl.analysis.known_estimators(task):
+    ...     print(estimator.name)
+    one gradient step
+    one debiased gradient step
+    least squares
+    Bayes
+    PCR with 0 components
+    PCR with 1 component
+    PCR with 2 components
+    least squares in 1 population component
+    PCR with 1 in-context component
     ```
     """
     found: list[AbstractEstimator] = [GradientStep(1.0, normaliser), DebiasedGradientStep(1.0)]

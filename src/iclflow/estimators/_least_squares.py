@@ -77,7 +77,7 @@ class EmpiricalPCR(AbstractEstimator):
     >>> for count in (1, 3):
     ...     pcr = icl.estimators.EmpiricalPCR(count)
     ...     print(pcr.name, f"{sequences.squared_error(pcr.predict(sequences)).mean():.1f}")
-    PCR with 1 in-context components 0.3
+    PCR with 1 in-context component 0.3
     PCR with 3 in-context components 0.0
     ```
     """
@@ -89,7 +89,8 @@ class EmpiricalPCR(AbstractEstimator):
 
     @property
     def name(self) -> str:
-        return f"PCR with {self.components} in-context components"
+        plural = "" if self.components == 1 else "s"
+        return f"PCR with {self.components} in-context component{plural}"
 
     def predict(self, sequences: Sequences) -> Float[Array, "*batch I"]:
         x, y = masked_context(sequences)
