@@ -66,7 +66,8 @@ def list_checkpoints(folder: Path | str) -> Checkpoints:
     >>> from iclflow import checkpoints
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()
-    >>> icl.save_model(icl.Attention.merged(jr.key(0), dim=3, heads=2), f"{folder}/step_7.safetensors")
+    >>> model = icl.Attention.merged(jr.key(0), dim=3, heads=2)
+    >>> icl.save_model(model, f"{folder}/step_7.safetensors")
     >>> checkpoints.list_checkpoints(folder).found[0].step
     7
     ```

@@ -40,7 +40,8 @@ def save_model(model: AbstractModel, path: Path | str) -> None:
     ```pycon
     >>> import os, tempfile
     >>> folder = tempfile.mkdtemp()
-    >>> icl.save_model(icl.Attention.merged(jr.key(0), dim=3, heads=2), f"{folder}/model.safetensors")
+    >>> model = icl.Attention.merged(jr.key(0), dim=3, heads=2)
+    >>> icl.save_model(model, f"{folder}/model.safetensors")
     >>> os.listdir(folder)
     ['model.safetensors']
     ```

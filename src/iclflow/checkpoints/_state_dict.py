@@ -60,8 +60,12 @@ def to_state_dict(model: Attention[Factored], prefix: str = "") -> dict[str, np.
     ```pycon
     >>> from iclflow import checkpoints
     >>> model = icl.Attention.factored(jr.key(0), dim=3, heads=2)
-    >>> {name: x.shape for name, x in checkpoints.to_state_dict(model).items()}
-    {'q_proj.weight': (8, 4), 'k_proj.weight': (8, 4), 'v_proj.weight': (8, 4), 'o_proj.weight': (1, 8)}
+    >>> for name, tensor in checkpoints.to_state_dict(model).items():
+    ...     print(name, tensor.shape)
+    q_proj.weight (8, 4)
+    k_proj.weight (8, 4)
+    v_proj.weight (8, 4)
+    o_proj.weight (1, 8)
     ```
     """
     circuits = model.circuits

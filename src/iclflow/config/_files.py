@@ -94,7 +94,19 @@ def _find_error_of_kind(data: Mapping[str, Any]) -> InputError | None:
 
 
 def load_config(path: Path | str) -> Config:
-    """The config in a TOML file; without a `name` it gets that of the file."""
+    """The config in a TOML file; without a `name` it gets that of the file.
+
+    **Example:**
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "mine.toml"
+    >>> task = '[task]\\nkind = "linear_regression"\\neigenvalues = [0.4, 0.1]\\ncontext = 31\\n'
+    >>> _ = path.write_text(task + '[model]\\nkind = "separate"\\nheads = 2\\n')
+    >>> icl.config.load_config(path).name
+    'mine'
+    ```
+    """
     return parse_config(named(read_toml(path), path))
 
 

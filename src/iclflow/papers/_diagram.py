@@ -53,6 +53,14 @@ class Diagram:
     - `file`: the sweep of the default tier.
     - `tiers`: the changes to that sweep in other tiers.
     - `function`: draws the figure.
+
+    **Example:**
+
+    ```pycon
+    >>> diagram = next(iter(icl.papers.DIAGRAMS.values()))
+    >>> sorted(diagram.tiers)
+    ['paper', 'smoke']
+    ```
     """
 
     name: str
@@ -85,6 +93,15 @@ class Diagram:
 
 
 DIAGRAMS: Registry[Diagram] = Registry("diagrams")
+"""The diagrams by name.
+
+**Example:**
+
+```pycon
+>>> sorted(icl.papers.DIAGRAMS)[0].split("/")[0]
+'sweeps'
+```
+"""
 
 
 def diagram(

@@ -19,6 +19,13 @@ class Figure:
     - `caption`: what it shows.
     - `paper`: the arXiv number of the paper, and the figure there if it has one.
     - `draw`: draws it, from runs that the lab has or computes.
+
+    **Example:**
+
+    ```pycon
+    >>> icl.papers.FIGURES["linear/staircase"].name
+    'linear/staircase'
+    ```
     """
 
     name: str
@@ -40,6 +47,15 @@ class _Figures(Registry[Figure]):
 
 
 FIGURES: Registry[Figure] = _Figures("figures")
+"""The figures by name.
+
+**Example:**
+
+```pycon
+>>> icl.papers.FIGURES["linear/staircase"].title
+'Separate keys and queries: a staircase'
+```
+"""
 
 
 def figure(
