@@ -101,7 +101,7 @@ def staircase(task: LinearRegression, model: Any, tau: float = 1.0) -> Staircase
     array([  578.,   847.,  3978., 36173.])
     >>> stairs.heads
     (0, 3, 1, 2)
-    >>> stairs.loss([0.0, 1e6]).round(3)
+    >>> stairs.loss(np.array([0.0, 1e6])).round(3)
     array([1.   , 0.136])
     ```
     """
@@ -146,7 +146,7 @@ def cascade(
 
     ```pycon
     >>> task = icl.LinearRegression(eigenvalues=[0.4, 0.2], context=31)
-    >>> v, K = [0.01, 0.02], 0.01 * np.ones((2, 2, 1))
+    >>> v, K = np.array([0.01, 0.02]), 0.01 * np.ones((2, 2, 1))
     >>> stairs = icl.theory.cascade(task, v, K, K)
     >>> stairs
     Staircase(levels 0.6, 0.2299, 0.05271; half-drops at 460.4, 1518)

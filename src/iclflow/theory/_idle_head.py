@@ -48,9 +48,8 @@ def idle_head_weights(
     **Example:**
 
     ```pycon
-    >>> v_squared, k, q = icl.theory.idle_head_weights(
-    ...     2.0, v=0.01, k=[0.01, 0.02], q=[0.01, -0.01], drive=[1.0, 0.5]
-    ... )
+    >>> k, q, drive = np.array([[0.01, 0.02], [0.01, -0.01], [1.0, 0.5]])
+    >>> v_squared, k, q = icl.theory.idle_head_weights(2.0, 0.01, k, q, drive)
     >>> round(v_squared, 5), k.round(4), q.round(4)
     (0.00542, array([0.0739, 0.0191]), array([0.0739, 0.0081]))
     >>> # Gradient flow conserves v² − |k|², here 0.01² − 0.01² − 0.02².
@@ -79,8 +78,8 @@ def blow_up_times(
     **Example:**
 
     ```pycon
-    >>> k = np.array([[0.01, 0.0], [0.02, 0.0]])
-    >>> icl.theory.blow_up_times([0.01, 0.0], k, k, drive=[0.5, 0.2]).round(2)
+    >>> v, k = np.array([0.01, 0.0]), np.array([[0.01, 0.0], [0.02, 0.0]])
+    >>> icl.theory.blow_up_times(v, k, k, drive=np.array([0.5, 0.2])).round(2)
     array([200.  , 157.08])
     >>> # τ/(e v) for the balanced head, πτ/(2eκ) for the other.
     >>> 1 / (0.5 * 0.01), round(np.pi / (2 * 0.5 * 0.02), 2)
@@ -110,10 +109,8 @@ def idle_heads_after(
     **Example:**
 
     ```pycon
-    >>> v, k = np.array([0.01]), np.array([[0.01, 0.0]])
-    >>> icl.theory.blow_up_times(v, k, k, drive=[0.5, 0.2])
-    array([200.])
-    >>> v, k, q = icl.theory.idle_heads_after(100.0, v, k, k, drive=[0.5, 0.2])
+    >>> v, k, drive = np.array([0.01]), np.array([[0.01, 0.0]]), np.array([0.5, 0.2])
+    >>> v, k, q = icl.theory.idle_heads_after(100.0, v, k, k, drive)
     >>> v.round(4), k.round(4)
     (array([0.02]), array([[0.02, 0.  ]]))
     >>> # A balanced aligned head is v₀/(1 − e v₀ t).

@@ -247,7 +247,7 @@ def single_head_rate(
 
     ```pycon
     >>> task = icl.LinearRegression(eigenvalues=[0.4, 0.2], context=31)
-    >>> dv, dkappa = icl.theory.single_head_rate(task, v=0.1, kappa=[0.1, 0.1])
+    >>> dv, dkappa = icl.theory.single_head_rate(task, v=0.1, kappa=np.array([0.1, 0.1]))
     >>> round(dv, 5), dkappa.round(5)
     (0.002, array([0.0016, 0.0004]))
     ```
@@ -276,7 +276,8 @@ def single_head_flow(
 
     ```pycon
     >>> task = icl.LinearRegression(eigenvalues=[0.4, 0.2], context=31)
-    >>> flow = icl.theory.single_head_flow(task, 0.01, [0.01, 0.005], [0.0, 550.0, 650.0, 1000.0])
+    >>> kappa, times = np.array([0.01, 0.005]), np.array([0.0, 550.0, 650.0, 1000.0])
+    >>> flow = icl.theory.single_head_flow(task, 0.01, kappa, times)
     >>> flow.loss.round(3)
     array([0.6  , 0.6  , 0.229, 0.053])
     >>> round(icl.theory.optimal_loss(task), 3)

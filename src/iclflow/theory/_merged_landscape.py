@@ -84,7 +84,7 @@ def merged_stationary_set_of(
 
     ```pycon
     >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=20)
-    >>> v, U = icl.theory.merged_minimum_point(task, share=[1.0, 2.0])
+    >>> v, U = icl.theory.merged_minimum_point(task, share=np.array([1.0, 2.0]))
     >>> icl.theory.merged_stationary_set_of(task, v, U)
     'minima'
     >>> icl.theory.merged_stationary_set_of(task, 0 * v, 0 * U)
@@ -134,7 +134,7 @@ def merged_minimum_point(
 
     ```pycon
     >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=20)
-    >>> v, U = icl.theory.merged_minimum_point(task, share=[1.0, 2.0])
+    >>> v, U = icl.theory.merged_minimum_point(task, share=np.array([1.0, 2.0]))
     >>> v.round(3)
     array([0.719, 1.438])
     >>> A = np.einsum("h,hde->de", v, U)
@@ -233,7 +233,8 @@ def growth_rate(task: LinearRegression, normaliser: Normaliser = "context") -> f
     >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=20)
     >>> round(icl.theory.growth_rate(task), 4)
     0.394
-    >>> v, U = icl.theory.early_weights(task, [1e-6], np.zeros((1, 2, 2)), [20.0, 21.0])
+    >>> v, U, times = np.array([1e-6]), np.zeros((1, 2, 2)), np.array([20.0, 21.0])
+    >>> v, U = icl.theory.early_weights(task, v, U, times)
     >>> round(float(np.log(v[1, 0] / v[0, 0])), 4)
     0.394
     ```
@@ -252,8 +253,8 @@ def growing_amplitudes(
 
     ```pycon
     >>> task = icl.LinearRegression(eigenvalues=[0.5, 0.5], context=20)
-    >>> U = 0.01 * np.stack([np.eye(2), -np.eye(2)])
-    >>> icl.theory.growing_amplitudes(task, [0.01, 0.01], U).round(5)
+    >>> v, U = np.array([0.01, 0.01]), 0.01 * np.stack([np.eye(2), -np.eye(2)])
+    >>> icl.theory.growing_amplitudes(task, v, U).round(5)
     array([ 0.01207, -0.00207])
     ```
     """
@@ -276,7 +277,8 @@ def early_weights(
 
     ```pycon
     >>> task = icl.LinearRegression(eigenvalues=[0.5, 0.5], context=20)
-    >>> v, U = icl.theory.early_weights(task, [0.001], np.zeros((1, 2, 2)), [0.0, 10.0])
+    >>> v, U = np.array([0.001]), np.zeros((1, 2, 2))
+    >>> v, U = icl.theory.early_weights(task, v, U, np.array([0.0, 10.0]))
     >>> v.round(4)
     array([[0.001 ],
            [0.0172]])

@@ -114,7 +114,7 @@ def growing_start(
     >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=20)
     >>> model = icl.Attention.merged(jr.key(0), dim=2, heads=4, scale=1e-3)
     >>> start = icl.theory.growing_start(task, model.circuits.v, model.circuits.U)
-    >>> flow = icl.theory.reduced_flow(task, [0.0, 20.0, 30.0], start.matrix, start.imbalance)
+    >>> flow = icl.theory.reduced_flow(task, np.array([0.0, 20.0, 30.0]), *start)
     >>> flow.loss.round(3)
     array([1.   , 0.263, 0.132])
     ```
@@ -144,7 +144,8 @@ def reduced_flow(
 
     ```pycon
     >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=20)
-    >>> flow = icl.theory.reduced_flow(task, [0.0, 10.0, 20.0, 80.0], start=1e-4 * np.eye(2))
+    >>> times = np.array([0.0, 10.0, 20.0, 80.0])
+    >>> flow = icl.theory.reduced_flow(task, times, start=1e-4 * np.eye(2))
     >>> flow.loss.round(3)
     array([1.   , 0.787, 0.141, 0.13 ])
     >>> flow.matrix[-1].round(3)

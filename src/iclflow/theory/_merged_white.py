@@ -80,7 +80,7 @@ def white_strength(
 
     ```pycon
     >>> task = icl.LinearRegression(eigenvalues=[0.5, 0.5], context=20)
-    >>> icl.theory.white_strength(task, [0.0, 5.0, 10.0, 20.0], 0.01).round(3)
+    >>> icl.theory.white_strength(task, np.array([0.0, 5.0, 10.0, 20.0]), 0.01).round(3)
     array([0.01 , 0.288, 1.516, 1.739])
     >>> np.diag(icl.theory.optimal_matrix(task)).round(3)
     array([1.739, 1.739])
@@ -104,7 +104,7 @@ def white_loss(
 
     ```pycon
     >>> task = icl.LinearRegression(eigenvalues=[0.5, 0.5], context=20)
-    >>> times = [0.0, 10.0, 20.0]
+    >>> times = np.array([0.0, 10.0, 20.0])
     >>> icl.theory.white_loss(task, times, 1e-3).round(4)
     array([0.999 , 0.4395, 0.1304])
     >>> icl.theory.reduced_flow(task, times, 1e-3 * np.eye(2)).loss.round(4)
@@ -124,7 +124,7 @@ def white_loss_of_strength(
 
     ```pycon
     >>> task = icl.LinearRegression(eigenvalues=[0.5, 0.5], context=20)
-    >>> icl.theory.white_loss_of_strength(task, [0.0, 0.5, 1.0]).round(4)
+    >>> icl.theory.white_loss_of_strength(task, np.array([0.0, 0.5, 1.0])).round(4)
     array([1.    , 0.5719, 0.2875])
     >>> round(icl.theory.loss_of_matrix(task, 0.5 * np.eye(2)), 4)
     0.5719
@@ -152,8 +152,8 @@ def white_drop_time(
     >>> time = icl.theory.white_drop_time(task, 1e-3, fraction=0.5)
     >>> round(time, 3)
     9.304
-    >>> loss, floor = icl.theory.white_loss(task, [time], 1e-3)[0], icl.theory.optimal_loss(task)
-    >>> round(float((1 - loss) / (1 - floor)), 3)
+    >>> loss = icl.theory.white_loss(task, np.array([0.0, time, 1e3]), 1e-3)
+    >>> round(float((1 - loss[1]) / (1 - loss[2])), 3)
     0.5
     ```
     """
@@ -223,10 +223,11 @@ def white_interpolation(
 
     ```pycon
     >>> task = icl.LinearRegression(eigenvalues=[0.5, 0.5], context=20)
-    >>> rich = icl.theory.white_interpolation(task, [0.0, 5.0, 10.0], nu=0.1, omega=0.1)
+    >>> times = np.array([0.0, 5.0, 10.0])
+    >>> rich = icl.theory.white_interpolation(task, times, nu=0.1, omega=0.1)
     >>> rich.loss.round(3)
     array([0.993, 0.799, 0.156])
-    >>> lazy = icl.theory.white_interpolation(task, [0.0, 0.05, 0.1], nu=10.0, omega=0.0)
+    >>> lazy = icl.theory.white_interpolation(task, times / 100, nu=10.0, omega=0.0)
     >>> lazy.loss.round(3)
     array([1.   , 0.337, 0.179])
     ```
@@ -325,7 +326,7 @@ def frozen_kernel_loss(
     ```pycon
     >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=20)
     >>> v, U = np.array([30.0, -30.0]), np.ones((2, 2, 2))
-    >>> icl.theory.frozen_kernel_loss(task, v, U, [0.0, 0.001, 0.1]).round(3)
+    >>> icl.theory.frozen_kernel_loss(task, v, U, np.array([0.0, 0.001, 0.1])).round(3)
     array([1.   , 0.609, 0.13 ])
     >>> round(icl.theory.optimal_loss(task), 3)
     0.13

@@ -165,9 +165,10 @@ def loss_at_other_context(
     ```pycon
     >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=20)
     >>> A = icl.theory.optimal_matrix(task)
-    >>> icl.theory.loss_at_other_context(task, A, [10, 20, 100]).round(4)
+    >>> lengths = np.array([10, 20, 100])
+    >>> icl.theory.loss_at_other_context(task, A, lengths).round(4)
     array([0.2431, 0.1302, 0.0398])
-    >>> icl.theory.loss_at_other_context(task, A, [10, 20, 100], normalised=False).round(4)
+    >>> icl.theory.loss_at_other_context(task, A, lengths, normalised=False).round(4)
     array([ 0.3759,  0.1302, 11.7879])
     ```
     """

@@ -83,7 +83,8 @@ def number_of_stationary_points(
     16
     >>> icl.theory.number_of_stationary_points(task, heads=2)
     11
-    >>> icl.theory.number_of_stationary_points(icl.LinearRegression([0.5, 0.5], context=31), heads=2)
+    >>> white = icl.LinearRegression(eigenvalues=[0.5, 0.5], context=31)
+    >>> icl.theory.number_of_stationary_points(white, heads=2)
     inf
     ```
     """
