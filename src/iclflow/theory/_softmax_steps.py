@@ -154,8 +154,9 @@ def any_heads_bound(task: Isotropic) -> float:
     >>> task = icl.isotropic(dim=4, context=40)
     >>> round(icl.theory.any_heads_bound(task), 4)
     0.1818
-    >>> [round(best(task).loss, 4) for best in (icl.theory.pair_optimum, icl.theory.one_head_optimum)]
-    [0.2216, 0.3667]
+    >>> pair, head = icl.theory.pair_optimum(task), icl.theory.one_head_optimum(task)
+    >>> round(pair.loss, 4), round(head.loss, 4)
+    (0.2216, 0.3667)
     ```
     """
     at = Setting.of(task)
