@@ -290,6 +290,11 @@ def tail_rates(
     array([0.278, 0.886])
     >>> icl.theory.tail_rates(task, aligned=False).round(3)
     array([0.278, 0.292, 0.422, 0.886])
+    >>> # The loss decays at twice the smallest one.
+    >>> loss = icl.theory.reduced_flow(task, np.array([0.0, 30.0, 31.0]), 0.1 * np.eye(2)).loss
+    >>> floor = icl.theory.optimal_loss(task)
+    >>> round(float(np.log((loss[1] - floor) / (loss[2] - floor))) / 2, 3)
+    0.278
     ```
     """
     if aligned:

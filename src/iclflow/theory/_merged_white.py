@@ -351,6 +351,9 @@ def frozen_kernel_rates(
     >>> v, U = np.array([30.0, -30.0]), np.ones((2, 2, 2))
     >>> icl.theory.frozen_kernel_rates(task, v, U).round(1)
     array([135.5, 203.3, 294.1, 441.1])
+    >>> curvature = np.kron(icl.theory.correlation_second_moment(task), task.covariance)
+    >>> np.sort(np.linalg.eigvals(icl.theory.frozen_kernel(v, U) @ curvature).real).round(1)
+    array([135.5, 203.3, 294.1, 441.1])
     ```
     """
     return _frozen_modes(task, *check_merged(task, v, U), normaliser)[0]

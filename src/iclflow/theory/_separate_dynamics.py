@@ -76,6 +76,9 @@ def aligned_rate(
     >>> # At v³ = a the head is at rest.
     >>> icl.theory.aligned_rate(np.array([0.1, 0.5, 1.0]), growth=0.16, strength=1.0).round(4)
     array([0.0016, 0.035 , 0.    ])
+    >>> v = icl.theory.aligned_value(np.array([0.0, 1e-4]), 0.5, growth=0.16, strength=1.0)
+    >>> round(float(v[1] - v[0]) / 1e-4, 4)
+    0.035
     ```
     """
     v = np.asarray(v, dtype=np.float64)
@@ -252,10 +255,14 @@ def separate_conserved(
     **Example:**
 
     ```pycon
-    >>> v, K, Q = np.array([0.2]), 0.1 * np.ones((1, 2, 1)), 0.3 * np.ones((1, 2, 1))
-    >>> gram, sizes = icl.theory.separate_conserved(v, K, Q)
-    >>> gram.round(3), sizes.round(3)
-    (array([[[-0.16]]]), array([0.02]))
+    >>> v, k, q = np.array([0.02]), np.array([[0.01, 0.02]]), np.array([[0.03, 0.01]])
+    >>> gram, sizes = icl.theory.separate_conserved(v, k[..., None], q[..., None])
+    >>> gram.round(5), sizes.round(5)
+    (array([[[-0.0005]]]), array([-0.0001]))
+    >>> v, k, q = icl.theory.idle_heads_after(50.0, v, k, q, drive=np.array([0.16, 0.09]))
+    >>> gram, sizes = icl.theory.separate_conserved(v, k[..., None], q[..., None])
+    >>> gram.round(5), sizes.round(5)
+    (array([[[-0.0005]]]), array([-0.0001]))
     ```
     """
     v, K, Q = (np.asarray(w, dtype=np.float64) for w in (v, K, Q))

@@ -181,8 +181,8 @@ def linear_over_softmax_bound(task: Isotropic) -> float:
 
     (risk of the best gradient step)/(risk of any heads) ≤ this at every noise and in any units,
     whether or not the noise of the query is counted: it is the ratio at σ = 0, whatever the noise
-    of `task`. A larger measured ratio is not of structured heads on this task. For d = 1 there is
-    no bound: the value is infinite.
+    of `task`. No structured heads on this task have a larger ratio. For d = 1 there is no bound:
+    the value is infinite.
 
     **Example:**
 

@@ -46,7 +46,7 @@ class NoiseSeed(NamedTuple):
     **Fields:**
 
     - `flow`: the balanced flow along which it is made.
-    - `heads`: for every pair of labels a head that owns neither, by order of the pairs.
+    - `heads`: (head, i, j) for every pair of labels i < j and every head that owns another label.
     - `deviations`: the standard deviation of Δ over √(η/B) of that head on these two labels.
     """
 
@@ -91,12 +91,15 @@ def slope_noise(
 
     ```pycon
     >>> task = icl.theory.multitask.Blocks([10, 10], [0.1, 0.1], [0.1, 0.1], length=50)
-    >>> heads = icl.theory.multitask.limit_heads(task)
-    >>> noise = icl.theory.multitask.slope_noise(task, *heads, labels=(0, 1))
-    >>> noise.shape
-    (4, 4)
-    >>> np.diag(noise).round(3)
-    array([0.113, 0.303, 0.303, 0.113])
+    >>> omega, mu = icl.theory.multitask.limit_heads(task)
+    >>> noise = icl.theory.multitask.slope_noise(task, omega, mu, labels=(0, 1))
+    >>> np.diag(noise).round(4)
+    array([0.1134, 0.3031, 0.3031, 0.1134])
+    >>> # 4 E[e_0²] E[z_h1²] for heads h = 0, 1.
+    >>> error = icl.theory.multitask.loss(task, omega, mu)[0] + 0.1
+    >>> products = icl.theory.multitask.label_products(task, omega)
+    >>> (4 * error * np.diag(products[1])).round(4)
+    array([0.1134, 0.3031])
     ```
     """
     blocks = Blocks.of(task)

@@ -60,6 +60,12 @@ def convergence_rates(task: Tasks, width: int) -> ConvergenceRates:
     >>> rates = icl.theory.multitask.convergence_rates(task, width=20)
     >>> rates.omega.round(4), rates.mu.round(4)
     (array([0.0714, 0.0714]), array([0.0734, 0.0734]))
+    >>> # A small weight on the label of another task falls at this rate.
+    >>> omega, mu = np.eye(2) / 2 + 1e-3, 1.6 * np.eye(2) + 1e-3
+    >>> times = [0.0, 100.0, 110.0]
+    >>> flow = icl.theory.multitask.spectral_flow(task, times, omega, mu, width=20)
+    >>> round(float(np.log(flow.mu[1, 0, 1] / flow.mu[2, 0, 1])) / 10, 3)
+    0.073
     ```
     """
     blocks, width = Blocks.of(task), check_whole("width", width)

@@ -59,6 +59,10 @@ def gradient_flow_limit(task: Tasks) -> Solution:
     >>> limit = icl.theory.multitask.gradient_flow_limit(task)
     >>> limit.shares.round(4), limit.losses.round(4)
     (array([0.3679, 0.3679]), array([0.1995, 0.1995]))
+    >>> # λd/(1 + κ/e), with λd = 1.
+    >>> blocks = icl.theory.multitask.Blocks.of(task)
+    >>> (1 / (1 + blocks.samples / np.e)).round(4)
+    array([0.1995, 0.1995])
     ```
     """
     blocks = Blocks.of(task)

@@ -135,8 +135,14 @@ def phase_times(
     ```pycon
     >>> task = icl.theory.multitask.Blocks([10, 10], [0.1, 0.1], [0.1, 0.1], length=50)
     >>> omega = mu = 0.01 + 0.02 * np.eye(2)
-    >>> icl.theory.multitask.phase_times(task, omega, mu, width=20).round(2)
+    >>> times = icl.theory.multitask.phase_times(task, omega, mu, width=20)
+    >>> times.round(2)
     array([46.86, 70.68, 89.28])
+    >>> # By then the loss has fallen by 5, 50 and 95 %.
+    >>> loss = icl.theory.multitask.spectral_flow(task, [0.0, *times], omega, mu, width=20).loss
+    >>> last = icl.theory.multitask.gradient_flow_limit(task).loss
+    >>> ((loss[0] - loss[1:]) / (loss[0] - last)).round(3)
+    array([0.05, 0.5 , 0.95])
     ```
     """
     blocks, width = Blocks.of(task), check_whole("width", width)
@@ -175,9 +181,11 @@ def head_starts(task: Tasks, omega: HeadsLike, mu: HeadsLike, width: int) -> Hea
     >>> rates.round(4)
     array([[0.0103, 0.0051],
            [0.0051, 0.0077]])
-    >>> # The head that wins each task.
-    >>> np.argmax(rates, axis=0)
-    array([0, 1])
+    >>> # Head 0 wins task 0, head 1 task 1.
+    >>> flow = icl.theory.multitask.spectral_flow(task, [0.0, 1000.0], omega, mu, width=20)
+    >>> flow.mu[-1].round(2)
+    array([[1.98, 0.  ],
+           [0.  , 1.98]])
     ```
     """
     blocks, width = Blocks.of(task), check_whole("width", width)
