@@ -238,9 +238,10 @@ def residual_drive(start: float, growth: float, strength: float, tau: float = 1.
     >>> missed = icl.theory.residual_drive(start=0.01, growth=0.16, strength=2.0)
     >>> round(missed, 2)
     620.04
-    >>> times = np.linspace(0.0, 1000.0, 100_001)
+    >>> # The integral by the midpoint rule.
+    >>> times = np.arange(0.05, 1000.0, 0.1)
     >>> v = icl.theory.aligned_value(times, start=0.01, growth=0.16, strength=2.0)
-    >>> round(float(np.trapezoid(1 - v**3 / 2.0, times)), 2)
+    >>> round(0.1 * float(np.sum(1 - v**3 / 2.0)), 2)
     620.04
     ```
     """
