@@ -109,13 +109,13 @@ def idle_heads_after(
     **Example:**
 
     ```pycon
-    >>> v, k, drive = np.array([0.01]), np.array([[0.01, 0.0]]), np.array([0.5, 0.2])
+    >>> v, k, drive = np.array([0.013]), np.array([[0.013, 0.0]]), np.array([0.5, 0.2])
     >>> v, k, q = icl.theory.idle_heads_after(100.0, v, k, k, drive)
-    >>> v.round(4), k.round(4)
-    (array([0.02]), array([[0.02, 0.  ]]))
+    >>> v.round(5), k.round(5)
+    (array([0.03714]), array([[0.03714, 0.     ]]))
     >>> # A balanced aligned head is v₀/(1 − e v₀ t).
-    >>> round(0.01 / (1 - 0.5 * 0.01 * 100), 4)
-    0.02
+    >>> round(0.013 / (1 - 0.5 * 0.013 * 100), 5)
+    0.03714
     ```
     """
     if not elapsed >= 0:

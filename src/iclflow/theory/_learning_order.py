@@ -247,9 +247,13 @@ def single_head_rate(
 
     ```pycon
     >>> task = icl.LinearRegression(eigenvalues=[0.4, 0.2], context=31)
-    >>> dv, dkappa = icl.theory.single_head_rate(task, v=0.1, kappa=np.array([0.1, 0.1]))
-    >>> round(dv, 5), dkappa.round(5)
-    (0.002, array([0.0016, 0.0004]))
+    >>> kappa = np.array([0.11, 0.17])
+    >>> dv, dkappa = icl.theory.single_head_rate(task, 0.13, kappa)
+    >>> round(dv, 6), dkappa.round(6)
+    (0.00309, array([0.002286, 0.000883]))
+    >>> flow = icl.theory.single_head_flow(task, 0.13, kappa, np.array([0.0, 1e-3]))
+    >>> ((flow.kappa[1] - kappa) / 1e-3).round(6)
+    array([0.002286, 0.000883])
     ```
     """
     found = _order_modes(task, normaliser)

@@ -190,14 +190,14 @@ def merged_conserved(v: PerHead, U: KeyQueries) -> Float[np.ndarray, "H H"]:
 
     ```pycon
     >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=20)
-    >>> v, U = np.array([0.1, 0.2]), 0.1 * np.stack([np.eye(2), -np.eye(2)])
+    >>> v, U = np.array([0.12, 0.23]), 0.11 * np.stack([np.eye(2), -np.eye(2)])
     >>> icl.theory.merged_conserved(v, U).round(4)
-    array([[-0.01,  0.04],
-           [ 0.04,  0.02]])
+    array([[-0.0098,  0.0518],
+           [ 0.0518,  0.0287]])
     >>> v, U = icl.theory.early_weights(task, v, U, np.array([5.0]))
     >>> icl.theory.merged_conserved(v[0], U[0]).round(4)
-    array([[-0.01,  0.04],
-           [ 0.04,  0.02]])
+    array([[-0.0098,  0.0518],
+           [ 0.0518,  0.0287]])
     ```
     """
     v, U = np.asarray(v, dtype=np.float64), np.asarray(U, dtype=np.float64)

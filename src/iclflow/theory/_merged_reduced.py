@@ -82,14 +82,13 @@ def reduced_start(v: PerHead, U: KeyQueries) -> ReducedStart:
     **Example:**
 
     ```pycon
-    >>> v = np.array([0.01, 0.02])
-    >>> U = v[:, None, None] * np.eye(2)
-    >>> start = icl.theory.reduced_start(v, U)
+    >>> v = np.array([0.013, 0.024])
+    >>> start = icl.theory.reduced_start(v, U=v[:, None, None] * np.eye(2))
     >>> start.matrix
-    array([[0.0005, 0.    ],
-           [0.    , 0.0005]])
-    >>> round(start.imbalance, 6)
-    -0.0005
+    array([[0.000745, 0.      ],
+           [0.      , 0.000745]])
+    >>> round(start.imbalance, 6), round(float(v @ v - 2 * v @ v), 6)
+    (-0.000745, -0.000745)
     ```
     """
     v, U = np.asarray(v, dtype=np.float64), np.asarray(U, dtype=np.float64)

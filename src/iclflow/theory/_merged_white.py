@@ -297,12 +297,12 @@ def frozen_kernel(v: PerHead, U: KeyQueries) -> Float[np.ndarray, "D*D D*D"]:
     **Example:**
 
     ```pycon
-    >>> v, U = np.array([2.0]), np.array([[[1.0, 0.0], [0.0, 0.0]]])
-    >>> icl.theory.frozen_kernel(v, U)
-    array([[5., 0., 0., 0.],
-           [0., 4., 0., 0.],
-           [0., 0., 4., 0.],
-           [0., 0., 0., 4.]])
+    >>> v, U = np.array([1.2]), np.array([[[1.1, 0.0], [0.0, 0.0]]])
+    >>> icl.theory.frozen_kernel(v, U).round(4)
+    array([[2.65, 0.  , 0.  , 0.  ],
+           [0.  , 1.44, 0.  , 0.  ],
+           [0.  , 0.  , 1.44, 0.  ],
+           [0.  , 0.  , 0.  , 1.44]])
     ```
     """
     v, U = np.asarray(v, dtype=np.float64), np.asarray(U, dtype=np.float64)

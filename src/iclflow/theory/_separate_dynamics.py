@@ -256,14 +256,14 @@ def separate_conserved(
     **Example:**
 
     ```pycon
-    >>> v, k, q = np.array([0.02]), np.array([[0.01, 0.02]]), np.array([[0.03, 0.01]])
+    >>> v, k, q = np.array([0.02]), np.array([[0.012, 0.023]]), np.array([[0.034, 0.011]])
     >>> gram, sizes = icl.theory.separate_conserved(v, k[..., None], q[..., None])
-    >>> gram.round(5), sizes.round(5)
-    (array([[[-0.0005]]]), array([-0.0001]))
+    >>> gram.round(6), sizes.round(6)
+    (array([[[-0.000604]]]), array([-0.000273]))
     >>> v, k, q = icl.theory.idle_heads_after(50.0, v, k, q, drive=np.array([0.16, 0.09]))
     >>> gram, sizes = icl.theory.separate_conserved(v, k[..., None], q[..., None])
-    >>> gram.round(5), sizes.round(5)
-    (array([[[-0.0005]]]), array([-0.0001]))
+    >>> gram.round(6), sizes.round(6)
+    (array([[[-0.000604]]]), array([-0.000273]))
     ```
     """
     v, K, Q = (np.asarray(w, dtype=np.float64) for w in (v, K, Q))

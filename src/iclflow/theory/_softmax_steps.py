@@ -233,12 +233,12 @@ def infinite_length_loss(task: Isotropic, omega: PerHead, mu: PerHead) -> float:
 
     ```pycon
     >>> task = icl.isotropic(dim=4, context=40, noise=0.1)
-    >>> omega, mu = np.array([0.2, -0.2]), np.array([2.0, -2.0])
+    >>> omega, mu = np.array([0.2, -0.2]), np.array([1.9, -1.9])
     >>> round(icl.theory.infinite_length_loss(task, omega, mu), 4)
-    0.14
-    >>> longer = icl.theory.Setting(dim=4, length=1e5, noise=0.1)
+    0.1576
+    >>> longer = icl.theory.Setting(dim=4, length=1e6, noise=0.1)
     >>> round(icl.theory.softmax_exact_loss(longer, omega, mu), 4)
-    0.14
+    0.1576
     ```
     """
     omega, mu = check_softmax_heads(omega, mu)
@@ -254,9 +254,9 @@ def hermite_gain(omega: PerHead, mu: PerHead, degree: int) -> float:
     **Example:**
 
     ```pycon
-    >>> omega, mu = np.array([0.2, -0.2]), np.array([2.0, -2.0])
-    >>> [round(icl.theory.hermite_gain(omega, mu, degree), 4) for degree in (1, 2, 3)]
-    [0.8, 0.0, 0.032]
+    >>> omega, mu = np.array([0.21, -0.21]), np.array([2.1, -2.1])
+    >>> [round(icl.theory.hermite_gain(omega, mu, degree), 5) for degree in (1, 2, 3)]
+    [0.882, 0.0, 0.0389]
     ```
     """
     omega, mu = check_softmax_heads(omega, mu)

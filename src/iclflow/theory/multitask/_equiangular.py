@@ -88,12 +88,12 @@ def equiangular_heads(
 
     ```pycon
     >>> task = icl.theory.multitask.Blocks([10, 10, 10], [0.1] * 3, [0.1] * 3, length=50)
-    >>> omega = icl.theory.multitask.equiangular_heads(task, variance=1.0, covariance=0.2, heads=3)
+    >>> omega = icl.theory.multitask.equiangular_heads(task, 1.234, 0.345, heads=3)
     >>> omega.shape
     (3, 3)
     >>> found = icl.theory.multitask.angles(task, omega)
-    >>> round(found.variance, 3), round(found.covariance, 3)
-    (1.0, 0.2)
+    >>> round(found.variance, 4), round(found.covariance, 4)
+    (1.234, 0.345)
     ```
     """
     blocks = Blocks.of(task)
@@ -120,10 +120,9 @@ def angles(task: Tasks, omega: HeadsLike) -> Angles:
 
     ```pycon
     >>> task = icl.theory.multitask.Blocks([10, 10], [0.1, 0.1], [0.1, 0.1], length=50)
-    >>> omega, _ = icl.theory.multitask.limit_heads(task)
-    >>> found = icl.theory.multitask.angles(task, omega)
-    >>> round(found.variance, 3), round(found.covariance, 3), round(found.deviation, 3)
-    (1.0, 0.0, 0.0)
+    >>> found = icl.theory.multitask.angles(task, [[0.31, 0.05], [0.02, 0.33]])
+    >>> round(found.variance, 4), round(found.covariance, 4), round(found.deviation, 4)
+    (1.0395, 0.227, 0.0515)
     ```
     """
     blocks = Blocks.of(task)
