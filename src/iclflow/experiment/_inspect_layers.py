@@ -62,9 +62,10 @@ def inspect_file(
 
     ```pycon
     >>> import tempfile
-    >>> path = f"{tempfile.mkdtemp()}/pair.safetensors"
+    >>> path = f"{tempfile.mkdtemp()}/model.safetensors"
     >>> icl.save_model(icl.Attention.factored(jr.key(0), dim=3, heads=2), path)
-    >>> found, model, task = icl.experiment.inspect_file(path, settings={"context": 20}, sequences=500)
+    >>> settings = {"context": 20}
+    >>> found, model, task = icl.experiment.inspect_file(path, settings=settings, sequences=500)
     >>> model.heads, task.dim
     (2, 3)
     ```

@@ -16,7 +16,16 @@ from ._registry import Registry, join_lines
 
 @runtime_checkable
 class Swept(Protocol):
-    """The part of `iclflow.sweeps.SweepResults` that a diagram uses."""
+    """The part of `iclflow.sweeps.SweepResults` that a diagram uses.
+
+    **Example:**
+
+    ```pycon
+    >>> import inspect
+    >>> [name for name in dir(icl.papers.Swept) if not name.startswith("_")]
+    ['column', 'config', 'rows', 'sweep', 'trajectory']
+    ```
+    """
 
     @property
     def sweep(self) -> Any:

@@ -23,8 +23,9 @@ class Figure:
     **Example:**
 
     ```pycon
-    >>> icl.papers.FIGURES["linear/staircase"].name
-    'linear/staircase'
+    >>> figure = icl.papers.FIGURES["linear/staircase"]
+    >>> figure.name, figure.paper
+    ('linear/staircase', 'arXiv 2501.16265, Figure 3')
     ```
     """
 

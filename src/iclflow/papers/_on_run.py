@@ -68,7 +68,8 @@ def check_run(
     ```pycon
     >>> config = icl.papers.study("linear/merged", flow={"end": 1.0})
     >>> run = icl.run(config, progress=False).trajectory
-    >>> {outcome.verdict for outcome in icl.papers.check_run(config, run)} <= set(icl.papers.VERDICTS)
+    >>> verdicts = {outcome.verdict for outcome in icl.papers.check_run(config, run)}
+    >>> verdicts <= set(icl.papers.VERDICTS)
     True
     ```
     """
