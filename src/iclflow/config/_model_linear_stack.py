@@ -44,6 +44,21 @@ class LinearStackModel(ModelBase):
     )
 
     @property
+    def layers(self) -> int:
+        return 0  # scores between tokens are never formed
+
+    @property
+    def steps(self) -> int:
+        return self.depth
+
+    @property
+    def matrix_shape(self) -> Literal["scalar", "diagonal", "full"]:
+        """What the matrix of a layer can be."""
+        if self.weights == "scalar" or self.weights == "diagonal":
+            return self.weights
+        return "full"
+
+    @property
     def by_heads(self) -> bool:
         """Whether matrices are sums over heads."""
         return self.weights in ("merged", "separate")
