@@ -1,5 +1,6 @@
 """The exact risk of stacks of few layers, on inputs with any covariance."""
 
+import math
 from functools import lru_cache, reduce
 from operator import mul
 from typing import ClassVar, NamedTuple
@@ -38,7 +39,7 @@ class StackRisk(AbstractRisk):
 
     root: Float[Array, "D *D"]
     moment: Float[Array, "D *D"]
-    counts: tuple[Float[Array, " terms"], ...]
+    counts: tuple[Float[Array, " _"], ...]
     query_noise: Float[Array, ""]
     depth: int = eqx.field(static=True)
     moving: bool = eqx.field(static=True)
@@ -62,9 +63,11 @@ class StackRisk(AbstractRisk):
         traces = self._diagonal_traces(stack, plan) if self.by_partitions else None
         if traces is None:
             traces = self._matrix_traces(stack, plan)
+        # The last trace is that of no letters: shorter terms are filled up with it.
+        traces = jnp.append(traces, jnp.ones((), traces.dtype))
         groups = zip(self.counts, plan.groups)
-        terms = (n @ reduce(mul, (traces[place] for place in places.T)) for n, places in groups)
-        return self.query_noise + sum(terms, jnp.zeros(()))
+        terms = (counts @ _columns_product(traces[places]) for counts, places in groups)
+        return self.query_noise + sum(terms, jnp.zeros((), traces.dtype))
 
     def of_zero(self, model: AbstractModel) -> Float[Array, ""]:
         zero = jnp.sum(self.moment) if self.by_partitions else jnp.trace(self.moment)
@@ -78,11 +81,14 @@ class StackRisk(AbstractRisk):
         moves = stack.move_weights()
         if moves is not None:
             letters.append(wide(moves))
-        products = jnp.ones((len(plan.traces), shape[1]))
-        for letter, values in enumerate(jnp.concatenate(letters)[: plan.powers.shape[1]]):
-            powers = jnp.stack([values**k for k in range(plan.powers[:, letter].max() + 1)])
-            products = products * powers[plan.powers[:, letter]]
-        return jnp.sum(products, axis=1)
+        used = plan.powers.shape[1]  # nothing reads what the last layer moves
+        values = jnp.concatenate(letters)[:used]
+        powers = [jnp.ones_like(values)]
+        for _ in range(plan.powers.max()):
+            powers.append(powers[-1] * values)
+        # By trace, letter and component.
+        chosen = jnp.stack(powers)[plan.powers, np.arange(used)]
+        return jnp.sum(reduce(mul, (chosen[:, i] for i in range(used))), axis=1)
 
     def _matrix_traces(self, stack: AbstractLinearStack, plan: "_Plan") -> Float[Array, " T"]:
         """tr D_1 D_2 … over the letters of each trace."""
@@ -112,7 +118,7 @@ class _Plan(NamedTuple):
 
     - `traces`: the letters of each trace.
     - `powers`: how often a trace holds each letter.
-    - `groups`: for terms of one, of two, … traces: which traces.
+    - `groups`: the places of the traces of each term, of 1, 2, 4 or 8 traces.
     - `occurrences`: for each of these terms how often it occurs, by power of 1/N.
     - `noisy`: whether terms are of the noise.
     - `steps`: how many Γ's a term holds.
@@ -138,14 +144,27 @@ def _plan(depth: int, moving: bool, ordered: bool) -> _Plan:
         np.add.at(powers[i], np.abs(np.asarray(trace, int)), 1)
     most = 1 + max(max(counts) for _, counts, _ in both)
     groups, occurrences, noisy, steps = [], [], [], []
-    for size in sorted({len(term) for term, _, _ in both}):
-        chosen = [each for each in both if len(each[0]) == size]
-        places = np.array([[place[trace] for trace in term] for term, _, _ in chosen])
+    # Few groups make few steps of a program, which compiles faster.
+    widths = {len(term): 2 ** math.ceil(math.log2(len(term))) for term, _, _ in both}
+    for width in sorted(set(widths.values())):
+        chosen = [each for each in both if widths[len(each[0])] == width]
+        places = np.full((len(chosen), width), len(traces))
+        for row, (term, _, _) in zip(places, chosen):
+            row[: len(term)] = [place[trace] for trace in term]
         groups.append(places)
         occurrences.append(np.array([[n.get(k, 0) for k in range(most)] for _, n, _ in chosen]))
         noisy.append(np.array([bool(part) for _, _, part in chosen]))
-        steps.append(powers[places][:, :, 1 : depth + 1].sum((1, 2)))
+        letters_of = np.vstack([powers, np.zeros_like(powers[:1])])[places]
+        steps.append(letters_of[:, :, 1 : depth + 1].sum((1, 2)))
     return _Plan(traces, powers, *map(tuple, (groups, occurrences, noisy, steps)))
+
+
+def _columns_product(values: Float[Array, "terms width"]) -> Float[Array, " terms"]:
+    """The product of each row, whose length is a power of two."""
+    while values.shape[1] > 1:
+        half = values.shape[1] // 2
+        values = values[:, :half] * values[:, half:]
+    return values[:, 0]
 
 
 def _counted(terms: Terms) -> list[tuple[tuple[Letters, ...], dict[int, int]]]:
@@ -184,7 +203,7 @@ def stack_risk(task: LinearRegression, model: AbstractLinearStack) -> StackRisk:
 
 def _term_counts(
     plan: _Plan, task: LinearRegression, normaliser: Normaliser
-) -> tuple[Float[Array, " terms"], ...]:
+) -> tuple[Float[Array, " _"], ...]:
     """How often each term counts: averaged over context lengths, and times σ²/N for noise."""
     found = [np.zeros(len(group)) for group in plan.groups]
     for length, share, gain in zip(*Lengths.of(task, normaliser)):
