@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 from helpers import KINDS, model_of, random_task
+from iclflow.checkpoints import load_model, save_model
+from iclflow.config import parse_config
 from iclflow.errors import InputError
+from iclflow.experiment._build_model import build_model
 from iclflow.models import (
     AbstractLinearStack,
     DiagonalStack,
@@ -127,3 +130,35 @@ def test_weights_train_through_predictions():
     model, sequences = model_of("separate stack"), random_sequences()
     loss = lambda model: jnp.mean(sequences.squared_error(model.predict(sequences)))
     assert all(bool(jnp.any(leaf != 0)) for leaf in jax.tree.leaves(jax.grad(loss)(model)))
+
+
+@pytest.mark.parametrize("kind", ["scalar stack", "separate stack", "moving full stack"])
+def test_a_stack_comes_back_from_its_file(kind, tmp_path):
+    model, sequences = model_of(kind), random_sequences()
+    save_model(model, tmp_path / "model.safetensors")
+    again = load_model(tmp_path / "model.safetensors")
+    assert type(again) is type(model)
+    np.testing.assert_array_equal(again.predict(sequences), model.predict(sequences))
+
+
+WEIGHTS = {
+    "scalar": ScalarStack,
+    "diagonal": DiagonalStack,
+    "full": FullStack,
+    "merged": MergedStack,
+    "separate": SeparateStack,
+}
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_configs_build_every_kind_of_stack(weights):
+    heads = 2 if weights in ("merged", "separate") else 1
+    model = {"kind": "linear_stack", "weights": weights, "heads": heads, "depth": 3, "tied": True}
+    task = {"kind": "linear_regression", "eigenvalues": [0.5, 0.4], "context": 6}
+    flow = {"kind": "adam", "learning_rate": 0.01, "steps": 3}
+    config = parse_config({"task": task, "model": model, "flow": flow, "risk": {"kind": "sampled"}})
+    made, equivalent = build_model(config, jr.key(0))
+    assert type(made) is WEIGHTS[weights] and equivalent is None
+    assert made.depth == 3 and made.tied and made.dim == 2
+    count = sum(leaf.size for leaf in jax.tree.leaves(made))
+    assert count == config.model.weight_count(2, 1)
