@@ -4,16 +4,16 @@ from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from ..limits import MAX_FEATURES, RiskFacts, StackFacts, feature_count, find_kinds
+from ._kinds import ModelSettings, TaskSettings
 from ._limits import GIB, memory_here
 from ._memory import PROGRAM, largest_setting, memory_needed
-from ._model import ModelSettings, MultiSpectralModel
+from ._model import MultiSpectralModel
 from ._model_linear_stack import LinearStackModel
 from ._task import (
     InContextInWeightTask,
     LinearRegressionTask,
     MultiTask,
     SparseTask,
-    TaskSettings,
 )
 from ._training import (
     GradientDescent,
