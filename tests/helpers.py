@@ -67,6 +67,13 @@ BLOCKS = ((0, 1), (2,))
 _SPECTRAL = {"coordinates": BLOCKS, "dim": 3, "width": 3}
 _LINEAR = {"activation": "linear", "normaliser": "context", "self_attention": True}
 _SOFTMAX = {"activation": "softmax", "normaliser": "context", "self_attention": False}
+_LAYERS = {"depth": 2, "normaliser": "context", "self_attention": False}
+
+
+def _both(shape: tuple[int, ...]) -> dict:
+    return {"gamma": shape, "move": shape}
+
+
 KINDS: dict[str, tuple[str, dict, dict]] = {
     "blind merged": ("Merged", {"value": (2, 1, 1), "key_query": (2, 3, 3)}, _LINEAR),
     "merged": ("Merged", {"value": (2, 1, 4), "key_query": (2, 4, 3)}, _LINEAR),
@@ -109,8 +116,20 @@ KINDS: dict[str, tuple[str, dict, dict]] = {
     "stack": (
         "AttentionStack",
         {"key_query": (2, 2, 4, 4), "value": (2, 2, 4, 4)},
-        {"depth": 2, "causal": False, **_SOFTMAX},
+        {"depth": 2, "causal": False, "negated": False, **_SOFTMAX},
     ),
+    "scalar stack": ("ScalarStack", {"gamma": (2,)}, {"dim": 3, **_LAYERS}),
+    "diagonal stack": ("DiagonalStack", {"gamma": (2, 3)}, _LAYERS),
+    "full stack": ("FullStack", {"gamma": (2, 3, 3)}, _LAYERS),
+    "merged stack": ("MergedStack", {"value": (2, 2), "key_query": (2, 2, 3, 3)}, _LAYERS),
+    "separate stack": (
+        "SeparateStack",
+        {"value": (1, 2), "K": (1, 2, 3, 1), "Q": (1, 2, 3, 1)},
+        _LAYERS,
+    ),
+    "moving scalar stack": ("MovingScalarStack", _both((2,)), {"dim": 3, **_LAYERS}),
+    "moving diagonal stack": ("MovingDiagonalStack", _both((2, 3)), _LAYERS),
+    "moving full stack": ("MovingFullStack", _both((2, 3, 3)), _LAYERS),
 }
 
 

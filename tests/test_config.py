@@ -217,7 +217,7 @@ REFUSED = {
         changed(model={"kind": None}),
         "`model.kind` is missing: must be one of 'merged', 'separate', 'two_layer', "
         "'convolutional', 'structured', 'factored', 'multi_merged', 'multi_factored', "
-        "'multi_structured', 'multi_blind', 'multi_spectral', 'stack'.",
+        "'multi_structured', 'multi_blind', 'multi_spectral', 'stack', 'linear_stack'.",
     ),
     "a setting that is needed": (
         changed(model={"heads": None}),
@@ -347,6 +347,33 @@ REFUSED = {
         changed(model={"kind": "stack"}, risk={"kind": "exact"}),
         '`risk.kind` = "exact" does not exist for stacks of attention: must be "dataset", '
         '"minibatch" or "sampled".',
+    ),
+    "more layers than an exact risk can have": (
+        changed(model={"kind": "linear_stack", "heads": 1, "depth": 3}, risk={"kind": "exact"}),
+        '`risk.kind` = "exact" does not exist for stacks of 3 layers like these (numbers on white '
+        "inputs have one up to 40 layers, what is diagonal with the input covariance up to 4, "
+        'other matrices up to 2): must be "dataset", "minibatch" or "sampled".',
+    ),
+    "a loop whose layers differ": (
+        changed(model={"kind": "linear_stack", "heads": 1, "tied": True, "spread": 0.1}),
+        "`model.spread` = 0.1: must be 0 in a loop, which has one set of weights.",
+    ),
+    "no layers": (
+        changed(model={"kind": "linear_stack", "heads": 1, "depth": 0}),
+        "`model.depth` = 0: must be at least 1.",
+    ),
+    "heads of a single matrix": (
+        changed(model={"kind": "linear_stack", "heads": 2}),
+        '`model.heads` = 2: must be 1 unless `model.weights` is "merged" or "separate".',
+    ),
+    "heads that move inputs": (
+        changed(model={"kind": "linear_stack", "weights": "merged", "moving": True}),
+        '`model.moving` = True: must be false for `model.weights` = "merged".',
+    ),
+    "a scheme of other weights": (
+        changed(model={"kind": "linear_stack", "heads": 1, "scheme": "balanced"}),
+        "`model.scheme` = 'balanced': must be \"gaussian\" or \"small_identity\" for "
+        '`model.weights` = "full".',
     ),
     "exact linear attention on a nonlinear task": (
         changed(

@@ -3,11 +3,13 @@
 from typing import Any, Literal, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from .errors import InputError
 from .models import (
+    AbstractLinearStack,
     AbstractModel,
     AttentionStack,
     ConvolutionalLinear,
@@ -97,6 +99,13 @@ def has_circuits(model: AbstractModel) -> bool:
     ```
     """
     return hasattr(model, "kq") and hasattr(model, "ov")
+
+
+def weight_sets(model: AbstractModel) -> int | None:
+    """How many layers have weights of their own in a stack of layers; None for a single layer."""
+    if isinstance(model, AbstractLinearStack):
+        return model.sets
+    return model.key_query.shape[-4] if isinstance(model, AttentionStack) else None
 
 
 def circuits(
@@ -211,6 +220,12 @@ def read_heads(model: AbstractModel) -> tuple[Float[Array, "H T D"], Float[Array
         )
         # Of the columns for queries the inputs, of the rows for outputs the label.
         return blocks[:, :, :-1], outputs[:, -1:]
+    if isinstance(model, AbstractLinearStack):
+        matrices, values = model.step_heads()
+        blocks = jnp.swapaxes(matrices.reshape(-1, model.dim, model.dim), 1, 2)
+        # Blind circuits with one label: nothing reads labels for keys, or inputs for values.
+        keys = jnp.pad(blocks, ((0, 0), (0, 1), (0, 0)))
+        return keys, jnp.pad(values.reshape(-1, 1, 1), ((0, 0), (0, 0), (model.dim, 0)))
     source: Any = model
     if isinstance(model, TwoLayerLinear | ConvolutionalLinear):
         source = model.to_attention()
@@ -279,10 +294,10 @@ def _check_sizes(name: str, task: AbstractTask, dim: int, labels: int) -> None:
 
 def _no_circuits(model: AbstractModel) -> str:
     name = name_of(model)
-    if isinstance(model, AttentionStack):
+    if weight_sets(model) is not None:
         return (
-            f"{name} has no circuits `kq()` and `ov()`: it has a `key_query` and a `value` matrix "
-            "in each of its layers, and a layer reads the output of the layers before it. "
+            f"{name} has no circuits `kq()` and `ov()`: it has matrices of its own in each of its "
+            "layers, and a layer reads the output of the layers before it. "
             "`which_algorithm` judges it by its predictions."
         )
     return f"{name} has no circuits `kq()` and `ov()`: must be one layer of attention."

@@ -11,6 +11,14 @@ from typing import Literal, NamedTuple, get_args
 MAX_FEATURES = 4096
 # The Bayes predictor of sparse regression weighs every possible set of coordinates.
 MAX_SUPPORTS = 4096
+# Stacks of linear attention on white inputs apply a polynomial of this degree at most: its Wishart
+# moments take two seconds, once.
+MAX_DEGREE = 40
+# With other inputs, the most layers of diagonal and of full matrices, and the same with GD++. One
+# more layer would take a table of 10⁵ terms instead of 6000, and 10⁴ matrix products instead of
+# a hundred.
+MAX_DIAGONAL_LAYERS, MAX_FULL_LAYERS = 4, 2
+MAX_MOVING_DIAGONAL_LAYERS, MAX_MOVING_FULL_LAYERS = 2, 1
 # The implicit solver factorises a square matrix with one row per weight: with more weights than
 # this that never pays.
 MAX_IMPLICIT = 512
@@ -29,6 +37,71 @@ JACOBIAN_NUMBERS = 2**23
 RiskKind = Literal["exact", "large_context", "first_order", "dataset", "minibatch", "sampled"]
 
 
+StackMethod = Literal["spectrum", "partitions", "words"]
+
+
+class StackFacts(NamedTuple):
+    """The facts that decide which exact risk a stack of linear attention has.
+
+    **Fields:**
+
+    - `weights`: what the matrix of a layer can be.
+    - `depth`: the number of layers.
+    - `moving`: whether layers move the inputs too (GD++).
+    - `attended`: whether the query is a key.
+    - `regression`: whether the task is linear regression with one label.
+    - `white`, `diagonal`: whether the input covariance is a multiple of the identity, or diagonal.
+    """
+
+    weights: Literal["scalar", "diagonal", "full"]
+    depth: int
+    moving: bool
+    attended: bool
+    regression: bool
+    white: bool
+    diagonal: bool
+
+    @property
+    def degree(self) -> int:
+        """The degree in S of the polynomial that the stack applies."""
+        return (3**self.depth - 1) // 2 if self.moving else self.depth
+
+    @property
+    def method(self) -> StackMethod | None:
+        """How the exact risk is computed; None if there is none.
+
+        Numbers on white inputs: from the spectrum of a Wishart matrix. What is diagonal with the
+        input covariance: from a table over set partitions. Anything else: word by word.
+        """
+        if self.attended or not self.regression:
+            return None
+        if self.weights == "scalar" and self.white:
+            return "spectrum" if self.degree <= MAX_DEGREE else None
+        if self.depth <= self._most(MAX_DIAGONAL_LAYERS, MAX_MOVING_DIAGONAL_LAYERS):
+            if self.weights == "scalar" or self.weights == "diagonal" and self.diagonal:
+                return "partitions"
+        most = self._most(MAX_FULL_LAYERS, MAX_MOVING_FULL_LAYERS)
+        return "words" if self.depth <= most else None
+
+    @property
+    def words(self) -> str:
+        """Where exact risks exist for such stacks, for a sentence."""
+        if self.attended:
+            return "stacks whose query is attended"
+        kind = "GD++ stacks" if self.moving else "stacks"
+        diagonal = self._most(MAX_DIAGONAL_LAYERS, MAX_MOVING_DIAGONAL_LAYERS)
+        full = self._most(MAX_FULL_LAYERS, MAX_MOVING_FULL_LAYERS)
+        white = 4 if self.moving else MAX_DEGREE
+        return (
+            f"{kind} of {self.depth} layers like these (numbers on white inputs have one up to "
+            f"{white} layers, what is diagonal with the input covariance up to {diagonal}, other "
+            f"matrices up to {full})"
+        )
+
+    def _most(self, plain: int, moving: int) -> int:
+        return moving if self.moving else plain
+
+
 class RiskFacts(NamedTuple):
     """The facts that decide which kinds of risk exist for a model on a task.
 
@@ -41,6 +114,7 @@ class RiskFacts(NamedTuple):
     - `blind`: whether the model is softmax over the context alone, with weights that ignore labels.
     - `scalar`: whether it is also one number ω per head, one label, and an isotropic task.
     - `blocks`: whether it is also decomposable heads on the blocks of the task.
+    - `stack`: of a stack of linear attention, the facts on it.
     """
 
     form: Literal["bilinear", "cubic", "general"]
@@ -50,6 +124,7 @@ class RiskFacts(NamedTuple):
     blind: bool
     scalar: bool
     blocks: bool
+    stack: StackFacts | None = None
 
 
 def find_kinds(facts: RiskFacts) -> tuple[str, ...]:
@@ -57,8 +132,9 @@ def find_kinds(facts: RiskFacts) -> tuple[str, ...]:
     fits = facts.form == "bilinear" or (
         facts.form == "cubic" and feature_count("cubic", facts.dim) <= MAX_FEATURES
     )
+    steps = facts.stack is not None and facts.stack.method is not None
     exists = {
-        "exact": facts.moments and fits or facts.scalar or facts.blocks,
+        "exact": facts.moments and fits or facts.scalar or facts.blocks or steps,
         "large_context": facts.blind and facts.regression,
         "first_order": facts.scalar,
     }

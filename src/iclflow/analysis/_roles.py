@@ -5,8 +5,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ..circuits import Circuits, has_circuits, head_roles
-from ..models import AbstractModel, AttentionStack
+from ..circuits import Circuits, has_circuits, head_roles, weight_sets
+from ..models import AbstractModel
 from ..tasks import AbstractTask, MultiTaskRegression
 from ._components import best_steps, best_strengths, component_circuits
 from ._heads import component_strengths
@@ -75,7 +75,7 @@ def role_names(task: AbstractTask, model: AbstractModel) -> RoleNames | None:
     'sign'
     ```
     """
-    if isinstance(model, AttentionStack):
+    if weight_sets(model) is not None:
         return None
     if isinstance(task, MultiTaskRegression):
         return RoleNames("task", best_steps(task))

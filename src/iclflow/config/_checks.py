@@ -3,16 +3,17 @@
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
-from ..limits import MAX_FEATURES, RiskFacts, feature_count, find_kinds
+from ..limits import MAX_FEATURES, RiskFacts, StackFacts, feature_count, find_kinds
+from ._kinds import ModelSettings, TaskSettings
 from ._limits import GIB, memory_here
 from ._memory import PROGRAM, largest_setting, memory_needed
-from ._model import ModelSettings, MultiSpectralModel
+from ._model import MultiSpectralModel
+from ._model_linear_stack import LinearStackModel
 from ._task import (
     InContextInWeightTask,
     LinearRegressionTask,
     MultiTask,
     SparseTask,
-    TaskSettings,
 )
 from ._training import (
     GradientDescent,
@@ -40,8 +41,24 @@ def risk_kinds(task: TaskSettings, model: ModelSettings) -> tuple[str, ...]:
         blind=model.label_blind,
         scalar=one_number and not model.multi and task.isotropic,
         blocks=model.spectral and blocks,
+        stack=stack_facts(task, model),
     )
     return find_kinds(facts)
+
+
+def stack_facts(task: TaskSettings, model: ModelSettings) -> StackFacts | None:
+    """The facts that decide which exact risk a stack of linear attention has."""
+    if not isinstance(model, LinearStackModel):
+        return None
+    return StackFacts(
+        weights=model.matrix_shape,
+        depth=model.depth,
+        moving=model.moving,
+        attended=model.self_attention,
+        regression=isinstance(task, LinearRegressionTask),
+        white=task.white_inputs,
+        diagonal=task.diagonal_inputs,
+    )
 
 
 def check(config: "Config") -> None:
@@ -77,6 +94,8 @@ def _check_sizes(config: "Config") -> None:
             problem=f'= "{model.kind}" does not fit `task.kind` = "{task.kind}"',
             allowed=f"must be {wanted}",
         )
+    if isinstance(model, LinearStackModel):
+        _check_stack(model)
     if isinstance(model, MultiSpectralModel) and isinstance(task, MultiTask):
         _check_spectral(task, model)
     if model.widest_rank > task.dim:
@@ -112,6 +131,28 @@ def _check_spectral(task: MultiTask, model: MultiSpectralModel) -> None:
             f"must be at least {needed}, the number of inputs and of labels, for "
             "matrices with given singular values",
         )
+
+
+def _check_stack(model: LinearStackModel) -> None:
+    """Refuses settings that the weights of a stack do not have: they would be ignored."""
+    for name, kinds in (("heads", ("merged", "separate")), ("rank", ("separate",))):
+        value = getattr(model, name)
+        if value != 1 and model.weights not in kinds:
+            allowed = f"must be 1 unless `model.weights` is {_list_choices(kinds)}"
+            raise InputError(f"model.{name}", value, allowed)
+    if model.moving and model.by_heads:
+        allowed = f'must be false for `model.weights` = "{model.weights}"'
+        raise InputError("model.moving", True, allowed)
+    if model.tied and model.spread:
+        allowed = "must be 0 in a loop, which has one set of weights"
+        raise InputError("model.spread", model.spread, allowed)
+    schemes = {
+        "merged": ("gaussian", "small_identity", "balanced", "identity", "paper"),
+        "separate": ("gaussian", "balanced", "identity", "paper"),
+    }.get(model.weights, ("gaussian", "small_identity"))
+    if model.scheme not in schemes:
+        allowed = f'must be {_list_choices(schemes)} for `model.weights` = "{model.weights}"'
+        raise InputError("model.scheme", model.scheme, allowed)
 
 
 def _check_regression(task: LinearRegressionTask | InContextInWeightTask) -> None:
@@ -161,6 +202,9 @@ def _describe_pair(task: TaskSettings, model: ModelSettings, kind: str) -> str:
     """The model and the task, for a sentence that says which kind of risk they lack."""
     if model.layers:
         return "stacks of attention"
+    facts = stack_facts(task, model)
+    if facts is not None and facts.regression:
+        return facts.words
     if model.spectral:
         return "decomposable attention on a rotated task"
     if model.multi and not model.label_blind:

@@ -96,6 +96,8 @@ def stored_predicted_numbers(config: "Config") -> int:
     model, tokens = config.model, config.task.longest_context + 1
     if model.layers:  # scores between all tokens, and their softmax
         return 2 * model.heads * tokens**2 + 4 * stored_numbers(config)
+    if model.steps:  # the inputs, the residuals of every layer, and the moved inputs
+        return (2 + model.steps) * stored_numbers(config)
     if model.bilinear:  # all heads together are one matrix
         return 2 * stored_numbers(config)
     # Values, scores, and their softmax.
@@ -122,7 +124,7 @@ def in_lanes(config: "Config") -> bool:
     """Whether fresh sequences are computed side by side in lanes: attention on linear regression,
     with one label or with labels that are averaged over."""
     task, model = config.task, config.model
-    attention = model.kind not in ("two_layer", "convolutional", "stack")
+    attention = model.kind not in ("two_layer", "convolutional", "stack", "linear_stack")
     averaged = isinstance(task, MultiTask) and model.label_blind
     return attention and (isinstance(task, LinearRegressionTask) or averaged)
 

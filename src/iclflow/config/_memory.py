@@ -256,6 +256,9 @@ def _gradient_numbers(config: "Config") -> int:
     if model.layers:
         drawn = posterior_numbers(config) if config.sampled else 0
         return 3 * model.layers * model.heads * tokens**2 + drawn
+    if model.steps:
+        matrices = 8 * model.steps * task.dim**2
+        return 2 * stored_predicted_numbers(config) + matrices + posterior_numbers(config)
     if not config.sampled:
         return stored_predicted_numbers(config) + 2 * model.heads * tokens * task.labels
     if in_lanes(config):  # linear attention needs the posterior before its products

@@ -39,6 +39,12 @@ class ModelBase(Settings):
         return getattr(self, "depth", 0)
 
     @property
+    def steps(self) -> int:
+        """The layers of a stack of linear attention that is reduced to steps of gradient descent;
+        0 for other models."""
+        return 0
+
+    @property
     def multi(self) -> bool:
         """Whether the model has one output for each of several labels."""
         return getattr(self, "kind").startswith("multi_")

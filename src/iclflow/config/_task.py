@@ -63,6 +63,16 @@ class TaskBase(Settings):
         return False
 
     @property
+    def white_inputs(self) -> bool:
+        """Whether the input covariance is known to be a multiple of the identity."""
+        return False
+
+    @property
+    def diagonal_inputs(self) -> bool:
+        """Whether the input covariance is known to be diagonal."""
+        return False
+
+    @property
     def bayes_known(self) -> bool:
         """Whether the posterior of the query label can be computed."""
         return True
@@ -114,9 +124,20 @@ class LinearRegressionTask(_Regression):
     kind: Literal["linear_regression"] = "linear_regression"
 
     @property
+    def white_inputs(self) -> bool:
+        return len(set(self.eigenvalues or ())) <= 1 and _is_round(self.covariance)
+
+    @property
+    def diagonal_inputs(self) -> bool:
+        return self.covariance is None or _is_diagonal(self.covariance)
+
+    @property
     def isotropic(self) -> bool:
-        round_inputs = len(set(self.eigenvalues or ())) <= 1 and _is_round(self.covariance)
-        return round_inputs and _is_round(self.prior_covariance) and not any(self.prior_mean or ())
+        return (
+            self.white_inputs
+            and _is_round(self.prior_covariance)
+            and not any(self.prior_mean or ())
+        )
 
 
 class InContextInWeightTask(_Regression):
@@ -272,6 +293,10 @@ def _is_round(matrix: tuple[tuple[float, ...], ...] | None) -> bool:
     size, first = len(matrix), matrix[0][0]
     wanted = (tuple(first if i == j else 0.0 for j in range(size)) for i in range(size))
     return matrix == tuple(wanted)
+
+
+def _is_diagonal(matrix: tuple[tuple[float, ...], ...]) -> bool:
+    return not any(x for i, row in enumerate(matrix) for j, x in enumerate(row) if i != j)
 
 
 TaskSettings = (

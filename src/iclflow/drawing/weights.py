@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..circuits import Circuits, Role, head_roles, stacked_circuits
+from ..circuits import Circuits, Role, head_roles, stacked_circuits, weight_sets
 from ..estimators import PopulationPCR, principal_components
-from ..models import AbstractModel, AttentionStack
+from ..models import AbstractModel
 from ..tasks import AbstractTask, MultiTaskRegression
 from ._drawing import Axes
 from .loss import FEW_POINTS, framed_legend, one_panel, panels
@@ -78,10 +78,10 @@ def plot_components(
     models: AbstractModel, times: np.ndarray, task: AbstractTask, ax: Axes | None
 ) -> tuple[Axes, str]:
     """How much of each principal component of the inputs, or of each task, is learned."""
-    if isinstance(models, AttentionStack):
+    if weight_sets(models) is not None:
         raise TypeError(
-            "AttentionStack applies no one matrix to its inputs: `plot_components` needs one layer "
-            "of attention."
+            f"{type(models).__name__} applies no one matrix to its inputs: `plot_components` needs "
+            "one layer of attention."
         )
     if isinstance(task, MultiTaskRegression):
         found = _circuits(models, times, task)
@@ -121,7 +121,7 @@ def _is_linear(models: AbstractModel) -> bool:
 
 
 def _head_names(models: AbstractModel, count: int) -> list[str]:
-    layers = models.key_query.shape[-4] if isinstance(models, AttentionStack) else 1
+    layers = weight_sets(models) or 1
     heads = count // layers
     if layers == 1:
         return [f"head {h + 1}" for h in range(heads)]

@@ -12,6 +12,14 @@ from ..models import (
     AttentionStack,
     BalancedSpectral,
     ConvolutionalLinear,
+    DiagonalStack,
+    FullStack,
+    MergedStack,
+    MovingDiagonalStack,
+    MovingFullStack,
+    MovingScalarStack,
+    ScalarStack,
+    SeparateStack,
     Spectral,
     TwoLayerLinear,
     attention_from,
@@ -54,6 +62,8 @@ def build_model(config: Config, key: PRNGKeyArray) -> tuple[AbstractModel, Atten
     if make is not None:
         labels = {"labels": task.labels} if config.model.multi else {}
         return make(key, task.dim, heads, **settings, **labels, **given), None
+    if kind == "linear_stack":
+        return _linear_stack(config, key, heads, settings), None
     if kind == "multi_spectral":
         return _spectral(config, key, heads, settings)
     full = settings.pop("form", "reduced") == "full"
@@ -69,6 +79,24 @@ def build_model(config: Config, key: PRNGKeyArray) -> tuple[AbstractModel, Atten
     if kind == "convolutional":
         return ConvolutionalLinear.from_attention(separate), separate
     return (separate.embed() if full else separate), separate
+
+
+def _linear_stack(config: Config, key: PRNGKeyArray, heads: int, settings: dict) -> AbstractModel:
+    """A stack or a loop of linear attention."""
+    weights, rank, moving = (settings.pop(name) for name in ("weights", "rank", "moving"))
+    if weights == "merged":
+        return MergedStack.init(key, config.task.dim, heads=heads, **settings)
+    if weights == "separate":
+        return SeparateStack.init(key, config.task.dim, heads=heads, rank=rank, **settings)
+    kinds = {
+        ("scalar", False): ScalarStack,
+        ("diagonal", False): DiagonalStack,
+        ("full", False): FullStack,
+        ("scalar", True): MovingScalarStack,
+        ("diagonal", True): MovingDiagonalStack,
+        ("full", True): MovingFullStack,
+    }
+    return kinds[weights, moving].init(key, config.task.dim, **settings)
 
 
 def _spectral(

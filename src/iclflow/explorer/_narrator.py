@@ -6,9 +6,9 @@ import functools
 import numpy as np
 
 from ..analysis import AlgorithmWatch, Directions, components, learned_directions, learning_phases
-from ..circuits import Circuits
+from ..circuits import Circuits, weight_sets
 from ..experiment import Experiment, Overlay
-from ..models import AbstractModel, AttentionStack, Merged, Normaliser
+from ..models import AbstractModel, Merged, Normaliser
 from ..tasks import MultiTaskRegression
 from ..trajectory import Trajectory
 from ._head_sentences import (
@@ -148,7 +148,7 @@ class Narrator:
         if not all(np.isfinite(x).all() for id, x in lines.items() if id != "conserved"):
             return []
         task, circuits, gains = self.experiment.task, points.circuits, self.panels.gains
-        if isinstance(self.experiment.model, AttentionStack):
+        if weight_sets(self.experiment.model) is not None:
             return describe_strongest(circuits, self.panels.heads)
         if isinstance(task, MultiTaskRegression):
             return describe_tasks(circuits, task)

@@ -20,9 +20,9 @@ from ..analysis import (
     unmixed_share,
     zero_sum,
 )
-from ..circuits import Circuits
+from ..circuits import Circuits, weight_sets
 from ..experiment import Experiment
-from ..models import AbstractModel, AttentionStack
+from ..models import AbstractModel
 from ..tasks import MultiTaskRegression
 
 # What the series of a panel are: one per head, per head and task, per component, per direction of
@@ -235,7 +235,7 @@ _TASKS = (
 def choose_panels(experiment: Experiment, heads: int) -> tuple[Panel, ...]:
     """The panels that exist for an experiment, in the order of the page."""
     task, model, config = experiment.task, experiment.model, experiment.config
-    if isinstance(model, AttentionStack):
+    if weight_sets(model) is not None:
         return _HEADS
     if isinstance(task, MultiTaskRegression):
         return _TASKS

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..analysis import RoleNames, best_strengths, component_circuits, components, role_names
-from ..circuits import Circuits, read_heads
+from ..circuits import Circuits, read_heads, weight_sets
 from ..experiment import Experiment
 from ..models import AbstractModel, AttentionStack
 from ..tasks import AbstractTask
@@ -136,7 +136,7 @@ def _name_series(panel: Panel, series: tuple[str, ...]) -> Panel:
 
 def _head_names(model: AbstractModel) -> tuple[str, ...]:
     count = eqx.filter_eval_shape(read_heads, model)[1].shape[0]
-    layers = model.key_query.shape[0] if isinstance(model, AttentionStack) else 1
+    layers = weight_sets(model) or 1
     heads = count // layers
     if layers == 1:
         return tuple(f"head {h + 1}" for h in range(heads))

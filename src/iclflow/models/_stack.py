@@ -25,12 +25,14 @@ class AttentionStack(AbstractModel):
 
     A_h holds the softmax of the scores z_aᵀ B_h z_b over the keys a of every token b, or with
     linear activation the scores divided by N. The prediction is the query's label entry after the
-    last layer.
+    last layer, or minus that.
 
     - `key_query`: B, rows for keys and columns for queries, and `value`: V; both (S, H, T, T), S
       sets of weights: one for all layers (tied) or one for each.
     - `causal`: whether a token attends only to itself and to earlier ones.
     - `self_attention`: whether the query is a key too; if not, all tokens attend to the context.
+    - `negated`: whether the prediction is minus the query's label entry: the layer that takes w·x
+      from every label then adds w·x_q to the prediction (arXiv 2306.00297).
 
     **Example:**
 
@@ -49,6 +51,7 @@ class AttentionStack(AbstractModel):
     activation: Activation = eqx.field(static=True, default="softmax")
     normaliser: Normaliser = eqx.field(static=True, default="context")
     self_attention: bool = eqx.field(static=True, default=False)
+    negated: bool = eqx.field(static=True, default=False)
 
     def __check_init__(self):
         check_fields(self)
@@ -117,7 +120,7 @@ class AttentionStack(AbstractModel):
                 # Linear scores of hidden tokens are set to zero: they need not be so by themselves.
                 weights = jnp.where(visible[..., None, :, :], scores, 0.0) / length
             stream = stream + jnp.einsum("...hqk,...ka,hba->...qb", weights, stream, value)
-        return stream[..., -1, -1:]
+        return -stream[..., -1, -1:] if self.negated else stream[..., -1, -1:]
 
     def _visible(self, sequences: Sequences) -> Bool[Array, "*batch M M"]:
         """The keys (last axis) that each token may attend to, never padding."""

@@ -33,4 +33,9 @@ from ._softmax_exact import ExactSoftmaxRisk as ExactSoftmaxRisk
 from ._softmax_exact import Refined as Refined
 from ._softmax_exact import exact_softmax_risk as exact_softmax_risk
 from ._softmax_table import TabulatedSoftmaxRisk as TabulatedSoftmaxRisk
+from ._stack_exact import StackRisk as StackRisk
+from ._stack_exact import stack_risk as stack_risk
+from ._stack_sampled import GramRisk as GramRisk
+from ._stack_spectrum import WhiteStackRisk as WhiteStackRisk
+from ._stack_spectrum import white_stack_risk as white_stack_risk
 from ._token_moments import exact_quadratic_risk as exact_quadratic_risk

@@ -7,7 +7,7 @@ from jaxtyping import PRNGKeyArray
 
 from ..errors import InputError
 from ..limits import RiskFacts, RiskKind, best_kind, find_kinds
-from ..models import AbstractModel, name_of
+from ..models import AbstractLinearStack, AbstractModel, name_of
 from ..runtime.precision import check_made_in_float64
 from ..tasks import (
     AbstractRegression,
@@ -33,6 +33,10 @@ from ._quadratic import FeatureLayout
 from ._query_sampled import QuerySampledRisk, contexts_can_be_integrated
 from ._sampled import IntegratedRisk, MinibatchRisk, SampledRisk, labels_can_be_integrated
 from ._softmax_exact import exact_softmax_risk
+from ._stack_exact import stack_risk
+from ._stack_sampled import GramRisk, grams_are_enough
+from ._stack_spectrum import white_stack_risk
+from ._stack_task import stack_facts
 from ._token_moments import exact_quadratic_risk
 
 Integrate = Literal["auto", "labels", "posterior", "none", "context"]
@@ -54,8 +58,9 @@ def sampled_risk(
 
     - `integrate`: what is averaged in closed form: `"none"`; `"posterior"`, the part of the query
       label that cannot be predicted; `"labels"`, all labels (if the attention weights do not depend
-      on them); `"context"`, inputs and labels of the context (softmax attention of that kind: few
-      samples, each of them expensive). `"auto"` is `"labels"` where that exists, else
+      on them; of stacks of linear attention queries too, see `GramRisk`); `"context"`, inputs and
+      labels of the context (softmax attention whose weights do not depend on labels: few samples,
+      each of them expensive). `"auto"` is `"labels"` where that exists, else
       `"posterior"` on linear regression with label noise, where it costs little, else `"none"`.
       With `precision="float32"` it is `"none"` there too, since a fused pass is many times faster.
     - `batch`: by default that of the risk: 256 sequences, or 64 queries for `"context"`.
@@ -84,6 +89,8 @@ def sampled_risk(
     if integrate in ("posterior", "none"):
         return SampledRisk(task, batch, integrate == "posterior", precision)
     if isinstance(task, AbstractRegression):
+        if integrate == "labels" and grams_are_enough(task, model):
+            return GramRisk(task.parts[0], batch, precision)
         if integrate == "labels" and labels_can_be_integrated(task, model):
             return IntegratedRisk(task, batch, precision)
         if integrate == "context" and contexts_can_be_integrated(task, model):
@@ -107,7 +114,7 @@ def least_noise(task: AbstractTask, model: AbstractModel) -> Integrate:
     'labels'
     ```
     """
-    if labels_can_be_integrated(task, model):
+    if labels_can_be_integrated(task, model) or grams_are_enough(task, model):
         return "labels"
     noisy = isinstance(task, LinearRegression) and bool(task.noise > 0)
     return "posterior" if noisy else "none"
@@ -145,6 +152,7 @@ def available_kinds(task: AbstractTask, model: AbstractModel) -> tuple[str, ...]
         blind=is_blind_softmax(model),
         scalar=scalar_softmax(model) is not None and Isotropic.of(task) is not None,
         blocks=Disjoint.of(task, model) is not None,
+        stack=stack_facts(task, model),
     )
     return find_kinds(facts)
 
@@ -202,6 +210,9 @@ def risk(
         kind = best_kind(existing)
     if kind not in existing:
         name = f"{name_of(model)} ({getattr(model, 'activation', 'own')} attention)"
+        facts = stack_facts(task, model)
+        if facts is not None and facts.regression:
+            name = facts.words
         raise InputError(
             "kind",
             kind,
@@ -229,6 +240,10 @@ def risk(
 
 def _exact_risk(task: AbstractTask, model: AbstractModel, **options: int) -> AbstractRisk:
     """The cheapest exact risk; linear attention has no `options`."""
+    if isinstance(model, AbstractLinearStack) and isinstance(task, LinearRegression):
+        facts = stack_facts(task, model)
+        white = facts is not None and facts.method == "spectrum"
+        return white_stack_risk(task, model) if white else stack_risk(task, model)
     if scalar_softmax(model) is not None:
         return exact_softmax_risk(task, **options)
     if spectral_circuits(model) is not None:
