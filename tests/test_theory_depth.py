@@ -232,6 +232,7 @@ def test_real_steps_reach_the_bound_where_the_formula_says_so():
         assert depth.best_steps(spectrum, layers).exact == real
 
 
+@pytest.mark.slow
 def test_best_steps_with_noise_merge_in_pairs():
     # σ² = ¼: merged pairs; σ² = 1: the loop.
     merged = {3: (0.416, 0.768, 1.317), 4: (0.365, 0.490, 1.251, 1.251)}

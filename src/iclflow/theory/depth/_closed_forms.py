@@ -39,7 +39,7 @@ def proportional_bound(ratio: float, layers: int, cost: float = 0.0) -> float:
     ```
     """
     layers, (root, zeta) = check_whole("layers", layers), _zeta(ratio, cost)
-    return float(1 - zeta / root * _geometric(zeta, layers) / _geometric(zeta, layers + 1))
+    return float(1 - zeta / root + proportional_distance(ratio, layers, cost))
 
 
 def proportional_distance(ratio: float, layers: int, cost: float = 0.0) -> float:
@@ -109,9 +109,9 @@ def _zeta(ratio: float, cost: float) -> tuple[float, float]:
     """√φ and ζ."""
     root = np.sqrt(check_positive("ratio", ratio))
     cost = check_number("cost", cost, "finite, not negative", lambda x: 0 <= x < np.inf)
-    # z − 1 without cancellation, as ζ → 1 where φ = 1 and c = 0.
+    # From z − 1, without cancellation: ζ → 1 where φ = 1 and c = 0.
     excess = (cost + (1 - root) ** 2) / (2 * root)
-    return root, 1 + excess - np.sqrt(excess * (excess + 2))
+    return root, 1 / (1 + excess + np.sqrt(excess * (excess + 2)))
 
 
 def _geometric(zeta: float, count: int) -> float:

@@ -105,16 +105,19 @@ def _words(
 def _word(matrices: list[np.ndarray], eigenvalues: np.ndarray, length: int) -> np.inexact:
     """E tr(S D_1 … S D_n) of diagonal D, x ~ N(0, Λ)."""
     scaled = np.array(matrices) * eigenvalues
-    traces = {
-        block: np.prod(scaled[list(block)], axis=0).sum()
-        for block in {block for _, blocks, _ in _terms(len(matrices)) for block in blocks}
-    }
+    traces = {block: np.prod(scaled[list(block)], axis=0).sum() for block in _blocks(len(matrices))}
     return np.sum(
         [
             count * float(length) ** -power * np.prod([traces[block] for block in blocks])
             for power, blocks, count in _terms(len(matrices))
         ]
     )
+
+
+@cache
+def _blocks(size: int) -> frozenset[tuple[int, ...]]:
+    """All blocks that occur in a word of this size."""
+    return frozenset(block for _, blocks, _ in _terms(size) for block in blocks)
 
 
 @cache

@@ -26,9 +26,9 @@ from .._softmax_setting import only_length
 
 # Matrices that are meant to be multiples of the identity are so up to rounding.
 _TOLERANCE = 1e-10
-# Points of the rule for proportional limits: exact for polynomials of degree 800, and for Bayes
-# risks to rounding unless their noise is below 1e-4.
-_POINTS = 400
+# Panels of the angle in proportional limits, and Gauss points in each: exact to rounding for
+# polynomials of degree 500.
+_PANELS, _POINTS = 64, 16
 # Modes of power laws: each alone up to here, then in bins of this relative width.
 _ALONE, _WIDTH, _MOST_MODES = 1000, 1.01, 10**12
 
@@ -148,12 +148,14 @@ class Spectrum:
         - `cost`: c, the limit of dσ²/N in the units in which P = 1.
         """
         ratio = check_positive("ratio", ratio)
-        # s·density is a semicircle, which the rule of Gauss and Chebyshev integrates.
-        angles = np.pi * np.arange(1, _POINTS + 1) / (_POINTS + 1)
-        values = (1 - np.sqrt(ratio)) ** 2 + 4 * np.sqrt(ratio) * np.cos(angles / 2) ** 2
-        weights = 2 / (_POINTS + 1) * np.sin(angles) ** 2 / values
-        # E f = f(0) + E[s (f(s) − f(0))/s]: what is left sits at zero.
-        return cls(np.append(values, 0.0), np.append(weights, 1 - weights.sum()), cost)
+        # s = 1 + φ − 2√φ cos θ, where s·density is a semicircle; panels crowd at the lower edge,
+        # as the density does for φ near 1.
+        angles, weights = _angles()
+        values = (1 - np.sqrt(ratio)) ** 2 + 4 * np.sqrt(ratio) * np.sin(angles / 2) ** 2
+        weights = 2 / np.pi * weights * np.sin(angles) ** 2 / values
+        zeros = max(1 - 1 / ratio, 0.0)
+        weights = weights * (1 - zeros) / weights.sum()
+        return cls(np.append(values, 0.0), np.append(weights, zeros), cost)
 
     @classmethod
     def power_law(cls, nu: float, beta: float, modes: int = 1000) -> "Spectrum":
@@ -227,3 +229,12 @@ def _tail(exponent: float, edges: np.ndarray) -> np.ndarray:
     first = edges[:-1]
     sums = -np.diff(scipy.special.zeta(exponent, edges))
     return np.where(np.diff(edges) == 1, first**-exponent, sums)
+
+
+def _angles() -> tuple[np.ndarray, np.ndarray]:
+    """Gauss points and weights on (0, π), in panels that halve towards 0."""
+    edges = np.linspace(0, np.pi, _PANELS + 1)
+    edges = np.concatenate([[0.0], edges[1] * 2.0 ** np.arange(-40, 0), edges[1:]])
+    unit, weight = np.polynomial.legendre.leggauss(_POINTS)
+    half = np.diff(edges)[:, None] / 2
+    return (edges[:-1, None] + half * (1 + unit)).ravel(), (half * weight).ravel()

@@ -23,7 +23,7 @@ from ._stack import Steps
 _MOST_LAYERS = 3
 # Minima are one if their risks agree to this share; searches end at 1e-10 of it.
 _SAME = 1e-6
-_COMPLEX_STEP = 1e-30
+_MOST_ITERATIONS = 300
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +54,7 @@ def value_block_risk(task: ScalarTask, key_query: Steps, value: Steps) -> float:
         raise Refusal(
             f"`key_query` has shape {a.shape} and `value` {b.shape}: must be one number per layer."
         )
-    return float(_risk(Spectrum.of(task), a, b))
+    return _risk(Spectrum.of(task), a, b)[0]
 
 
 def value_block_minima(
@@ -81,10 +81,11 @@ def value_block_minima(
     layers = check_whole("layers", layers, 1, _MOST_LAYERS)
     rng, found = np.random.default_rng(check_whole("seed", seed, 0)), []
     scale = 1 / float(spectrum.mean(spectrum.values))
+    options = {"gtol": 1e-9, "maxiter": _MOST_ITERATIONS}
     for _ in range(starts):
         start = rng.uniform(-1, 2, 2 * layers - 1) * scale
         result = scipy.optimize.minimize(
-            _log_risk, start, args=(spectrum, layers), jac=_log_slope, options={"gtol": 1e-9}
+            _log_risk, start, args=(spectrum, layers), jac=True, options=options
         )
         risk = float(np.exp(result.fun))
         flat = np.max(np.abs(result.jac)) < 1e-6
@@ -96,31 +97,33 @@ def value_block_minima(
     return tuple(sorted(found, key=lambda minimum: minimum.risk))
 
 
-def _risk(spectrum: Spectrum, a: np.ndarray, b: np.ndarray):
-    s = spectrum.values
-    p, t = np.ones_like(s, dtype=a.dtype), np.ones_like(s, dtype=a.dtype)
+def _risk(spectrum: Spectrum, a: np.ndarray, b: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+    """R and its slopes in a and b: forwards through the layers, and back."""
+    s, weights = spectrum.values, spectrum.weights
+    inverse = np.divide(spectrum.cost * weights, s, out=np.zeros_like(s), where=s > 0)
+    p, t, states = np.ones_like(s), np.ones_like(s), []
     for key_query, value in zip(a, b):
         seen = key_query * s * t**2
+        states.append((p, t, seen))
         p, t = p * (1 - seen), t * (1 - value * seen)
-    return spectrum.mean(p**2) + spectrum.cost * spectrum.over((1 - p) ** 2)
+    risk = float(weights @ p**2 + inverse @ (1 - p) ** 2)
+    on_p, on_t = 2 * (weights * p - inverse * (1 - p)), np.zeros_like(s)
+    slope_a, slope_b = np.zeros_like(a), np.zeros_like(b)
+    for layer in reversed(range(len(a))):
+        p, t, seen = states[layer]
+        on_seen = -on_p * p - on_t * t * b[layer]
+        slope_a[layer], slope_b[layer] = on_seen @ (s * t**2), -on_t @ (t * seen)
+        on_p = on_p * (1 - seen)
+        on_t = on_t * (1 - b[layer] * seen) + 2 * a[layer] * on_seen * s * t
+    return risk, slope_a, slope_b
+
+
+def _log_risk(weights: np.ndarray, spectrum: Spectrum, layers: int) -> tuple[float, np.ndarray]:
+    """ln R and its slope: minima differ by powers of ten, and descents must not stop early."""
+    risk, slope_a, slope_b = _risk(spectrum, *_parts(weights, layers))
+    return float(np.log(risk)), np.concatenate([slope_a, slope_b[:-1]]) / risk
 
 
 def _parts(weights: np.ndarray, layers: int) -> tuple[np.ndarray, np.ndarray]:
     """a and b; the last b, which does nothing, is zero."""
     return weights[:layers], np.append(weights[layers:], 0.0)
-
-
-def _log_risk(weights: np.ndarray, spectrum: Spectrum, layers: int) -> float:
-    # The logarithm: minima differ by powers of ten, and descents must not stop early.
-    return float(np.log(_risk(spectrum, *_parts(weights, layers))))
-
-
-def _log_slope(weights: np.ndarray, spectrum: Spectrum, layers: int) -> np.ndarray:
-    """By a complex step, which is exact for polynomials up to rounding."""
-    slope, value = np.empty(len(weights)), 1.0
-    for place in range(len(weights)):
-        moved = weights.astype(complex)
-        moved[place] += _COMPLEX_STEP * 1j
-        found = _risk(spectrum, *_parts(moved, layers))
-        slope[place], value = found.imag / _COMPLEX_STEP, found.real
-    return slope / value
