@@ -42,6 +42,7 @@ ROOMS = {
     "estimators": "Estimators",
     "theory": "Theory",
     "theory.multitask": "Theory of several tasks",
+    "theory.depth": "Theory of stacks and loops",
     "analysis": "Analysis",
     "circuits": "Circuits of heads",
     "experiment": "Experiments",
