@@ -72,6 +72,7 @@ from .runtime.precision import enable_float64 as enable_float64
 from .sweeps import sweep as sweep
 from .tasks import AbstractTask as AbstractTask
 from .tasks import DecisionTree as DecisionTree
+from .tasks import FiniteTasks as FiniteTasks
 from .tasks import HermiteRegression as HermiteRegression
 from .tasks import LinearRegression as LinearRegression
 from .tasks import Mixture as Mixture

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from ..models import AbstractModel, Normaliser, attention_length, name_of
 from ..runtime.precision import require_float64
-from ..tasks import AbstractTask, LinearRegression, Mixture, RandomLabels
+from ..tasks import AbstractTask, LinearRegression, Mixture, RandomLabels, same_moments
 from ._base import AbstractCoefficientRisk
 
 # Eigenvalues below this share of the largest count as zero: they are rounding.
@@ -100,6 +100,7 @@ def exact_bilinear_risk(task: AbstractTask, model: AbstractModel) -> BilinearRis
 
 def _moments(task: AbstractTask, normaliser: Normaliser) -> tuple | None:
     """c, T, C and Λ."""
+    task = same_moments(task)  # products of two labels need no more of the task vectors
     if isinstance(task, LinearRegression):
         return _regression_moments(task, normaliser)
     if isinstance(task, RandomLabels):

@@ -12,6 +12,7 @@ from ..runtime.precision import check_made_in_float64
 from ..tasks import (
     AbstractRegression,
     AbstractTask,
+    FiniteTasks,
     LinearRegression,
     Mixture,
     RandomLabels,
@@ -109,7 +110,7 @@ def available_kinds(task: AbstractTask, model: AbstractModel) -> tuple[str, ...]
     facts = RiskFacts(
         form=model.form,
         dim=FeatureLayout.of(model).dim if model.form == "cubic" else task.dim,
-        moments=isinstance(task, LinearRegression | Mixture | RandomLabels),
+        moments=isinstance(task, LinearRegression | FiniteTasks | Mixture | RandomLabels),
         regression=isinstance(task, AbstractRegression),
         blind=is_blind_softmax(model),
         scalar=scalar_softmax(model) is not None and Isotropic.of(task) is not None,

@@ -1,0 +1,101 @@
+"""The posterior over finitely many task vectors, in chunks, with weights kept in log space."""
+
+import math
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ._base import Sequences
+
+# Numbers in the residuals of one chunk of tasks: bounds the memory.
+_LARGEST_CHUNK = 2**22
+
+
+class DiscretePosterior(NamedTuple):
+    """Mean and variance of w·x_q over the tasks, for each label."""
+
+    mean: Float[Array, "*batch I"]
+    variance: Float[Array, "*batch I"]
+
+
+class _Sums(NamedTuple):
+    """The tasks seen so far: their best score, and relative to it the sum of their weights, the
+    mean of w·x_q and the sum of its squared deviations."""
+
+    best: Float[Array, "B I"]
+    total: Float[Array, "B I"]
+    mean: Float[Array, "B I"]
+    spread: Float[Array, "B I"]
+
+
+def discrete_posterior(
+    sequences: Sequences, vectors: Float[Array, "K D"], noise: Float[Array, ""]
+) -> DiscretePosterior:
+    """What the context says about w·x_q if w is one of `vectors`, all equally likely.
+
+    The weight of task k is exp(−Σₙ(yₙ − w_k·xₙ)²/2σ²). Without noise the tasks that fit best share
+    all the weight.
+    """
+    mask = sequences.mask()[..., None]
+    # Whatever the arrays hold at padding must not count.
+    x, y = jnp.where(mask, sequences.x, 0.0), jnp.where(mask, sequences.y, 0.0)
+    lead = x.shape[:-2]
+    size = max(1, _LARGEST_CHUNK // max(1, math.prod(x.shape[:-1]) * y.shape[-1]))
+    found = _posterior(
+        x.reshape(-1, *x.shape[-2:]),
+        y.reshape(-1, *y.shape[-2:]),
+        sequences.x_query.reshape(-1, x.shape[-1]),
+        vectors,
+        noise,
+        min(size, len(vectors)),
+    )
+    return DiscretePosterior(*(part.reshape(*lead, -1) for part in found))
+
+
+@eqx.filter_jit
+def _posterior(
+    x: Float[Array, "B N D"],
+    y: Float[Array, "B N I"],
+    query: Float[Array, "B D"],
+    tasks: Float[Array, "K D"],
+    noise: Float[Array, ""],
+    chunk: int,
+) -> tuple[Array, Array]:
+    """Sums over chunks of tasks, with weights relative to the best fit so far: none overflows."""
+    whole = -(-len(tasks) // chunk) * chunk
+    padded = jnp.pad(tasks, ((0, whole - len(tasks)), (0, 0)))
+    real = jnp.arange(whole) < len(tasks)
+    # Without noise only the best fit counts, up to rounding of the squares.
+    tiny = jnp.finfo(x.dtype).eps * jnp.mean(y**2) * x.shape[1]
+    width = 2 * jnp.maximum(noise, jnp.maximum(tiny, jnp.finfo(x.dtype).tiny))
+
+    def add(before: _Sums, part: tuple[Array, Array]) -> tuple[_Sums, None]:
+        w, kept = part
+        fits = jnp.einsum("bnd,kd->bnk", x, w)
+        squares = jnp.sum((y[..., None] - fits[:, :, None]) ** 2, 1)  # (B, I, k)
+        score = jnp.where(kept, -squares / width, -jnp.inf)
+        return _merge(before, score, jnp.einsum("bd,kd->bk", query, w)), None
+
+    shape = (x.shape[0], y.shape[2])
+    zero = jnp.zeros(shape, x.dtype)
+    start = _Sums(jnp.full(shape, -jnp.inf, x.dtype), zero, zero, zero)
+    parts = padded.reshape(-1, chunk, tasks.shape[1]), real.reshape(-1, chunk)
+    sums, _ = jax.lax.scan(add, start, parts)
+    return sums.mean, sums.spread / sums.total
+
+
+def _merge(before: _Sums, score: Float[Array, "B I k"], values: Float[Array, "B k"]) -> _Sums:
+    """The sums with one more chunk; deviations are taken from means, so that nothing cancels."""
+    best = jnp.maximum(before.best, jnp.max(score, -1))
+    weight = jnp.exp(score - best[..., None])
+    old, new = before.total * jnp.exp(before.best - best), jnp.sum(weight, -1)
+    total = old + new
+    # The weights of a chunk that fits far worse than an earlier one underflow to zero.
+    mean = jnp.einsum("bik,bk->bi", weight, values) / jnp.where(new > 0, new, 1.0)
+    within = jnp.einsum("bik,bik->bi", weight, (values[:, None] - mean[..., None]) ** 2)
+    gap, share = mean - before.mean, new / total
+    spread = before.spread * jnp.exp(before.best - best) + within + old * share * gap**2
+    return _Sums(best, total, before.mean + share * gap, spread)
