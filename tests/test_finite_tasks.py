@@ -7,19 +7,12 @@ import numpy as np
 import pytest
 
 import iclflow as icl
-from helpers import random_covariance
+from helpers import cosine_tasks, random_covariance
 from iclflow.config import InputError, parse_config, to_toml
 from iclflow.estimators import DiscreteMMSE, LeastSquares, PopulationPCR
 from iclflow.experiment import build_task
 from iclflow.risks import exact_bilinear_risk, exact_quadratic_risk
 from iclflow.tasks import FiniteTasks, LinearRegression, Mixture
-
-
-def cosine_tasks(count: int, dim: int) -> np.ndarray:
-    """w_ki = cos(1 + 2k + 3i + ki), scaled to norm 1: tasks that need no random numbers."""
-    k, i = np.arange(count)[:, None], np.arange(dim)
-    rows = np.cos(1 + 2 * k + 3 * i + k * i)
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
 def fixed_tasks(task: FiniteTasks) -> Mixture:

@@ -19,6 +19,7 @@ from .analysis import learning_phases as learning_phases
 from .analysis import patterns as patterns
 from .analysis import plateaus as plateaus
 from .analysis import softmax_regimes as softmax_regimes
+from .analysis import test_losses as test_losses
 from .analysis import which_algorithm as which_algorithm
 from .checkpoints import load_model as load_model
 from .checkpoints import save_model as save_model

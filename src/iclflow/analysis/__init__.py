@@ -81,6 +81,11 @@ from ._shape import ExponentialFit as ExponentialFit
 from ._shape import exponential_fit as exponential_fit
 from ._shape import plateau_fraction as plateau_fraction
 from ._shape import sharpness as sharpness
+from ._test_losses import BestMoment as BestMoment
+from ._test_losses import TaskOperator as TaskOperator
+from ._test_losses import TestLosses as TestLosses
+from ._test_losses import task_operator as task_operator
+from ._test_losses import test_losses as test_losses
 from ._which_algorithm import MOST_PREDICTED_AT_ONCE as MOST_PREDICTED_AT_ONCE
 from ._which_algorithm import Comparison as Comparison
 from ._which_algorithm import compare as compare

@@ -105,7 +105,7 @@ def _moments(task: AbstractTask, normaliser: Normaliser) -> tuple | None:
         return _regression_moments(task, normaliser)
     if isinstance(task, RandomLabels):
         covariance = task.inputs.covariance
-        _, _, incoherent = _context_moments(task.inputs, normaliser)
+        _, _, incoherent = context_moments(task.inputs, normaliser)
         constant = task.weight @ covariance @ task.weight
         second = incoherent * task.label_variance * covariance
         return constant, jnp.zeros_like(covariance), second, covariance
@@ -123,13 +123,13 @@ def _moments(task: AbstractTask, normaliser: Normaliser) -> tuple | None:
 def _regression_moments(task: LinearRegression, normaliser: Normaliser) -> tuple:
     covariance, moment = task.covariance, task.weight_second_moment
     signal = covariance @ moment @ covariance
-    gain, coherent, incoherent = _context_moments(task, normaliser)
+    gain, coherent, incoherent = context_moments(task, normaliser)
     second = coherent * signal + incoherent * task.label_variance * covariance
     constant = jnp.sum(covariance * moment) + task.query_noise
     return constant, gain * signal, second, covariance
 
 
-def _context_moments(task: LinearRegression, normaliser: Normaliser) -> tuple[Array, Array, Array]:
+def context_moments(task: LinearRegression, normaliser: Normaliser) -> tuple[Array, Array, Array]:
     """E[g], E[g²(1 + 1/ℓ)] and E[g²/ℓ] over context lengths ℓ, with g = ℓ / `attention_length`."""
     length = jnp.asarray(task.contexts, task.covariance.dtype)
     gain = length / attention_length(length, normaliser)

@@ -1,17 +1,22 @@
 """The posterior over finitely many task vectors, in chunks, with weights kept in log space."""
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from ._base import Sequences
 
 # Numbers in the residuals of one chunk of tasks: bounds the memory.
 _LARGEST_CHUNK = 2**22
+# Squares may be multiplied out for noise above so many roundings of the labels: the logarithms of
+# weights are then right to 1e-9.
+_SAFE_NOISE = 1e9
 
 
 class DiscretePosterior(NamedTuple):
@@ -72,10 +77,11 @@ def _posterior(
     tiny = jnp.finfo(x.dtype).eps * jnp.mean(y**2) * x.shape[1]
     width = 2 * jnp.maximum(noise, jnp.maximum(tiny, jnp.finfo(x.dtype).tiny))
 
+    squares_of = _squares(x, y, noise)
+
     def add(before: _Sums, part: tuple[Array, Array]) -> tuple[_Sums, None]:
         w, kept = part
-        fits = jnp.einsum("bnd,kd->bnk", x, w)
-        squares = jnp.sum((y[..., None] - fits[:, :, None]) ** 2, 1)  # (B, I, k)
+        squares = squares_of(w)
         score = jnp.where(kept, -squares / width, -jnp.inf)
         return _merge(before, score, jnp.einsum("bd,kd->bk", query, w)), None
 
@@ -85,6 +91,34 @@ def _posterior(
     parts = padded.reshape(-1, chunk, tasks.shape[1]), real.reshape(-1, chunk)
     sums, _ = jax.lax.scan(add, start, parts)
     return sums.mean, sums.spread / sums.total
+
+
+def _squares(
+    x: Float[Array, "B N D"], y: Float[Array, "B N I"], noise: Float[Array, ""]
+) -> Callable[[Float[Array, "k D"]], Float[Array, "B I k"]]:
+    """The function from task vectors to Σₙ(yₙ − w·xₙ)² of each.
+
+    Multiplied out, it takes one product with the moments of a context in place of N residuals. What
+    cancels there must be far below the noise.
+    """
+    first, second = np.triu_indices(x.shape[2])
+    doubled = np.where(first == second, 1.0, 2.0).astype(x.dtype)
+    gram = jnp.einsum("bnd,bne->bde", x, x)[:, first, second] * doubled
+    along, whole = jnp.einsum("bnd,bni->bid", x, y), jnp.sum(y**2, 1)
+
+    def by_moments(w: Array) -> Array:
+        pairs = jnp.einsum("bp,kp->bk", gram, w[:, first] * w[:, second])
+        return whole[..., None] - 2 * jnp.einsum("bid,kd->bik", along, w) + pairs[:, None]
+
+    def by_residuals(w: Array) -> Array:
+        fits = jnp.einsum("bnd,kd->bnk", x, w)
+        return jnp.sum((y[..., None] - fits[:, :, None]) ** 2, 1)
+
+    # More pairs of inputs than numbers in a context: the residuals are cheaper.
+    if len(first) > x.shape[1] * x.shape[2]:
+        return by_residuals
+    safe = noise > _SAFE_NOISE * jnp.finfo(x.dtype).eps * jnp.max(whole, initial=0.0)
+    return lambda w: jax.lax.cond(safe, by_moments, by_residuals, w)
 
 
 def _merge(before: _Sums, score: Float[Array, "B I k"], values: Float[Array, "B k"]) -> _Sums:
