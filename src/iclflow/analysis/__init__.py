@@ -59,6 +59,8 @@ from ._progress import StairPlace as StairPlace
 from ._progress import key_moments as key_moments
 from ._progress import loss_trend as loss_trend
 from ._progress import place_on_stairs as place_on_stairs
+from ._recall import RecallDistances as RecallDistances
+from ._recall import recall_distances as recall_distances
 from ._regimes import SoftmaxRegimes as SoftmaxRegimes
 from ._regimes import softmax_regimes as softmax_regimes
 from ._risk_references import FreshLoss as FreshLoss

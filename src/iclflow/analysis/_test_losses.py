@@ -9,7 +9,7 @@ import dataclasses
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import ArrayLike, Float
 
 from ..errors import Refusal
 from ..models import Normaliser
@@ -30,12 +30,12 @@ class TaskOperator(NamedTuple):
     matrix: Float[np.ndarray, "*points D D"]
     constant: Float[np.ndarray, "*points"]
 
-    def risk(self, second_moment: Float[np.ndarray, "D D"]) -> Float[np.ndarray, "*points"]:
+    def risk(self, second_moment: ArrayLike) -> Float[np.ndarray, "*points"]:
         """tr(M R) + r, on tasks with E wwᵀ = M."""
         signal = np.sum(self.matrix * np.asarray(second_moment), axis=(-2, -1))
         return np.asarray(signal + self.constant)
 
-    def each(self, vectors: Float[np.ndarray, "K D"]) -> Float[np.ndarray, "*points K"]:
+    def each(self, vectors: ArrayLike) -> Float[np.ndarray, "*points K"]:
         """The risk on each of several task vectors."""
         w = np.asarray(vectors)
         # A matrix for every moment, and tasks in rows.
@@ -43,7 +43,7 @@ class TaskOperator(NamedTuple):
 
 
 def task_operator(
-    coefficients: Float[np.ndarray, "*points D D"],
+    coefficients: ArrayLike,
     law: LinearRegression,
     normaliser: Normaliser = "context",
 ) -> TaskOperator:
@@ -131,7 +131,7 @@ def test_losses(
     run: Trajectory,
     task: AbstractTask,
     other: AbstractTask | None = None,
-    train: Float[np.ndarray, " T"] | None = None,
+    ridge: float = 0.0,
 ) -> TestLosses:
     """The exact losses of a run of linear attention on its training tasks and on unseen ones.
 
@@ -157,7 +157,7 @@ def test_losses(
     - `task`: that of the training. For finitely many tasks the unseen ones are those of
       `task.fresh`; for any other task those of the training are unseen already.
     - `other`: a further test distribution, such as one with another covariance of inputs or tasks.
-    - `train`: the training loss, where it is not what the run reports.
+    - `ridge`: the η of the penalty η‖A‖² in what the run reports: `train` is without it.
     """
     if run.models.form == "general":
         raise Refusal(
@@ -170,7 +170,7 @@ def test_losses(
     icl = idg if unseen is task else measure(unseen)
     return TestLosses(
         np.asarray(run.times),
-        np.asarray(run.losses if train is None else train),
+        np.asarray(run.losses) - (ridge * measure.squared_norms() if ridge else 0.0),
         idg,
         icl,
         None if other is None else measure(other),
@@ -190,6 +190,12 @@ class _Measure:
         self.coefficients = run.coefficients() if run.models.form == "bilinear" else None
         self.law: LinearRegression | None = None
         self.operator: TaskOperator | None = None
+
+    def squared_norms(self) -> Float[np.ndarray, " T"]:
+        """‖A‖² of reduced linear attention, the only one with such a penalty."""
+        if self.coefficients is None:
+            raise Refusal("`ridge` is of reduced linear attention: the run has another form.")
+        return np.sum(self.coefficients**2, axis=(-2, -1))
 
     def __call__(self, task: AbstractTask) -> Float[np.ndarray, " T"]:
         matched = same_moments(task)

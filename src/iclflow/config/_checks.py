@@ -16,6 +16,7 @@ from ._task import (
 )
 from ._task_finite import FiniteTasksTask
 from ._training import (
+    DatasetRisk,
     GradientDescent,
     GradientFlow,
     MinibatchRisk,
@@ -193,6 +194,12 @@ def _check_risk(config: "Config") -> None:
                 f'`task.kind` = "{task.kind}"',
                 allowed='must be "auto" or "none"',
             )
+    if isinstance(config.risk, DatasetRisk) and config.risk.ridge and not model.bilinear:
+        raise InputError(
+            "risk.ridge",
+            config.risk.ridge,
+            f'must be 0 for `model.kind` = "{model.kind}", unless that is reduced linear attention',
+        )
     if isinstance(config.risk, MinibatchRisk) and config.risk.batch > config.risk.sequences:
         raise InputError(
             "risk.batch",

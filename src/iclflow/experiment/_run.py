@@ -60,7 +60,8 @@ class Run:
     def test_losses(self, other: AbstractTask | None = None) -> TestLosses:
         """The losses on training tasks and on unseen ones over the run; see
         `analysis.test_losses`."""
-        return test_losses(self.trajectory, self.experiment.task, other)
+        ridge = getattr(self.config.risk, "ridge", 0.0)
+        return test_losses(self.trajectory, self.experiment.task, other, ridge)
 
     def summary(self) -> Summary:
         """Plateaus and drops, each with its prediction."""

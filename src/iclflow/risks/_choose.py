@@ -98,7 +98,7 @@ Kind = Literal["best"] | RiskKind
 
 _OPTIONS: dict[str, tuple[str, ...]] = {
     "exact": ("digits",),
-    "dataset": ("sequences", "chunk"),
+    "dataset": ("sequences", "chunk", "ridge"),
     "minibatch": ("sequences", "batch"),
     "sampled": ("batch", "integrate", "precision"),
 }
@@ -131,6 +131,7 @@ def risk(
     precision: Precision | None = None,
     chunk: int | None = None,
     digits: int | None = None,
+    ridge: float | None = None,
 ) -> AbstractRisk:
     """The risk of models like `model` on `task`.
 
@@ -145,13 +146,15 @@ def risk(
     - `batch`: for `"sampled"` and `"minibatch"`; by default 256, or 64 queries.
     - `integrate`, `precision`: for `"sampled"`; see `sampled_risk`.
     - `chunk`: for `"dataset"`: how many sequences to hold in memory at a time.
+    - `ridge`: for `"dataset"`; see `dataset_risk`.
     - `digits`: for `"exact"` with softmax; see `ExactSoftmaxRisk`.
 
     An option that the kind does not have is refused; `"best"` takes those of both its kinds.
     """
     existing = available_kinds(task, model)
     given = {"sequences": sequences, "batch": batch, "integrate": integrate,
-             "precision": precision, "chunk": chunk, "digits": digits}  # fmt: skip
+             "precision": precision, "chunk": chunk, "digits": digits,
+             "ridge": ridge}  # fmt: skip
     given = {name: value for name, value in given.items() if value is not None}
     _check_options(kind, given)
     if kind == "best":
@@ -180,7 +183,7 @@ def risk(
     data = _draw_data(task, kind, sequences, key)
     if kind == "minibatch":
         return MinibatchRisk(data, _SEQUENCES if batch is None else batch)
-    return dataset_risk(data, model, chunk)
+    return dataset_risk(data, model, chunk, 0.0 if ridge is None else ridge)
 
 
 def _exact_risk(task: AbstractTask, model: AbstractModel, **options: int) -> AbstractRisk:

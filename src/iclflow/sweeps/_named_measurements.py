@@ -20,6 +20,7 @@ from ..analysis import (
     learning_phases,
     patterns,
     plateaus,
+    recall_distances,
     sharpness,
     softmax_regimes,
     superposition,
@@ -79,6 +80,10 @@ _LINEAR = Need(
 _KNOWN_MOMENTS = Need(
     lambda c: c.task.linear and (c.model.bilinear or c.model.cubic),
     f"needs linear attention on linear regression: {_MODEL}, {_TASK}",
+)
+_NOISY_FEW_TASKS = Need(
+    lambda c: c.task.kind == "finite_tasks" and c.task.noise > 0,
+    f"needs finitely many tasks with label noise: {_TASK}",
 )
 _SEVERAL = Need(
     lambda c: isinstance(c.task, MultiTask), f'needs several tasks: {_TASK} must be "multi_task"'
@@ -198,6 +203,18 @@ add_measurement(
     overshoot="DOUBLE",
     best_icl=("DOUBLE", lambda found: found.best.loss),
     best_time=("DOUBLE", lambda found: found.best.time),
+)
+
+add_measurement(
+    "recall",
+    "The mean squared distances (over D) of the last model from dMMSE, which recalls the tasks of "
+    "the training, and from the best ridge regression: on those tasks and on unseen ones.",
+    lambda run: recall_distances(run.trajectory[-1:], run.task),
+    _NOISY_FEW_TASKS,
+    dmmse_idg=("DOUBLE", lambda found: found.dmmse_idg[-1]),
+    ridge_idg=("DOUBLE", lambda found: found.ridge_idg[-1]),
+    dmmse_icl=("DOUBLE", lambda found: found.dmmse_icl[-1]),
+    ridge_icl=("DOUBLE", lambda found: found.ridge_icl[-1]),
 )
 
 # The curve of the loss ------------------------------------------------------------------------

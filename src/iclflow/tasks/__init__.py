@@ -10,6 +10,7 @@ from ._check import check_choice as check_choice
 from ._check import check_count as check_count
 from ._check import check_covariance as check_covariance
 from ._check import check_key as check_key
+from ._check import check_nonnegative as check_nonnegative
 from ._check import is_real as is_real
 from ._check import is_whole as is_whole
 from ._features import HermiteRegression as HermiteRegression
