@@ -283,3 +283,33 @@ def test_runs_from_settings():
     # Converged to a millionth of the way down, which is the default.
     assert run.trajectory.losses[-1] == pytest.approx(run.floor, abs=1e-6)
     assert jnp.all(run.experiment.task.matched.weight_second_moment > -1)
+
+
+def test_theory_of_the_staircase_is_drawn_over_few_tasks():
+    vectors = cosine_tasks(3, 4).tolist()
+    run = icl.run(
+        {
+            "task": {"kind": "finite_tasks", "eigenvalues": [1, 1, 1, 1], "vectors": vectors,
+                     "context": 10, "noise": 0.1},
+            "model": {"kind": "separate", "heads": 4, "scale": 1e-3},
+        }
+    )  # fmt: skip
+    assert run.theory is not None
+    # The levels of three unit tasks on white inputs; there is no fourth step.
+    levels = [1.1, 0.666858338015, 0.416091498015, 0.380679579142]
+    assert np.asarray(run.theory.levels) == pytest.approx(levels, abs=1e-11)
+    drops = run.summary().drops
+    assert len(drops) == 3
+    # The cascade is right to the share of weights that are not small.
+    assert all(drop.predicted == pytest.approx(drop.measured, rel=0.05) for drop in drops)
+
+
+@pytest.mark.slow
+def test_a_million_tasks_in_two_dimensions_are_all_tasks():
+    """Far more tasks than a context can tell apart: recalling them is ridge regression."""
+    fresh = LinearRegression(np.ones(2), 6, noise=0.25)
+    task = FiniteTasks.draw(jr.key(0), 2**20, fresh)
+    drawn = fresh.sample(jr.key(1), 20)
+    gap = np.asarray(task.bayes_predict(drawn) - fresh.bayes_predict(drawn))
+    # Some 2^20 σ²/N tasks are within the posterior: the mean deviates by a thousandth of its width.
+    assert np.sqrt(np.mean(gap**2)) < 0.01

@@ -256,6 +256,48 @@ def test_full_form_stores_the_one_task():
     assert found == pytest.approx(0.78667, abs=6e-6)
 
 
+def floors(task) -> tuple[float, float]:
+    """The smallest risks of the full and of the reduced form."""
+    dim = task.dim
+    whole = icl.Attention.separate(jr.key(0), dim=dim, heads=dim * (dim + 1), blind=False)
+    blind = icl.Attention.separate(jr.key(0), dim=dim, heads=dim)
+    return float(icl.risk(task, whole).floor(whole)), float(icl.risk(task, blind).floor(blind))
+
+
+def polygon(sides: int) -> np.ndarray:
+    angles = 2 * np.pi * np.arange(sides) / sides
+    return np.column_stack([np.cos(angles), np.sin(angles)])
+
+
+def test_full_form_sees_mean_and_second_moment_of_tasks_of_one_norm():
+    """A seventh of the tasks at one point and the rest on a regular polygon: mean and second moment
+    are those of every polygon, third moments are not."""
+    fresh = LinearRegression(np.ones(2), 5, noise=0.1)
+    first = np.array([[1.0, 0.0]])
+    sets = [
+        np.concatenate([np.repeat(polygon(sides), copies, 0), np.repeat(first, extra, 0)])
+        for sides, copies, extra in ((3, 2, 1), (6, 1, 1), (12, 1, 2))
+    ]
+    thirds = [np.mean(each[:, 0] ** 3) for each in sets]
+    assert thirds[0] > thirds[1] + 0.1
+    found = [floors(FiniteTasks(each, fresh)) for each in sets]
+    # Rounding of a least-squares problem with 12 features.
+    assert np.ptp([full for full, _ in found]) < 1e-13
+    assert found[0][0] < found[0][1] - 1e-3
+
+
+def test_full_form_gains_from_norms_unless_tasks_come_with_their_negatives():
+    fresh = LinearRegression(covariance=[[1.0, 0.3], [0.3, 0.5]], context=5, noise=0.1)
+    rows = np.array([[1.0, 0.4], [-0.3, 1.2], [0.5, -0.8]])
+    both = FiniteTasks(np.concatenate([rows, -rows]), fresh)
+    full, reduced = floors(both)
+    assert full == pytest.approx(reduced, abs=1e-13)
+    # Mean zero, but E (wᵀΛw) w is not: only the full form can use that.
+    skewed = FiniteTasks([[2.0, 0.0], [-1.0, 0.0], [-1.0, 0.0]], fresh)
+    full, reduced = floors(skewed)
+    assert full < reduced - 1e-4
+
+
 def test_losses_of_a_full_form_run():
     fresh = LinearRegression(np.ones(3), 8, noise=0.2)
     task = FiniteTasks(cosine_tasks(2, 3), fresh)

@@ -5,7 +5,7 @@ import contextlib
 import numpy as np
 
 from ..models import Merged, Separate
-from ..tasks import LinearRegression
+from ..tasks import FiniteTasks, LinearRegression, same_moments
 from ..theory import (
     drop_time,
     growing_start,
@@ -32,7 +32,8 @@ _FROM_START = ", from the initial weights alone"
 
 def overlay(experiment: Experiment) -> Overlay | None:
     """The prediction for a run; None if theory has none."""
-    task, attention = experiment.task, experiment.attention
+    # Reduced linear attention sees finitely many tasks through their second moment.
+    task, attention = same_moments(experiment.task), experiment.attention
     if experiment.config.theory and experiment.config.model.softmax:
         return multitask_overlay(experiment) or softmax_overlay(experiment)
     if attention is None or not isinstance(task, LinearRegression) or not _applies(experiment):
@@ -63,7 +64,10 @@ def _applies(experiment: Experiment) -> bool:
     population = config.exact or config.sampled
     if not config.theory or config.model.softmax or not population:
         return False
-    return config.model.bilinear or not np.any(getattr(task, "prior_mean", 1.0))
+    if config.model.bilinear:
+        return True
+    # Of finitely many tasks the full form sees third moments too.
+    return not isinstance(task, FiniteTasks) and not np.any(getattr(task, "prior_mean", 1.0))
 
 
 def _starts_small(task: LinearRegression, attention, levels: np.ndarray) -> bool:
