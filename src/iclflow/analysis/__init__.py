@@ -45,6 +45,8 @@ from ._heads import label_shares as label_shares
 from ._heads import pair_balance as pair_balance
 from ._heads import unmixed_share as unmixed_share
 from ._heads import zero_sum as zero_sum
+from ._learning_curve import LearningCurve as LearningCurve
+from ._learning_curve import learning_curve as learning_curve
 from ._match import Algorithm as Algorithm
 from ._match import Match as Match
 from ._patterns import Head as Head
