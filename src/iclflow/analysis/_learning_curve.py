@@ -2,13 +2,13 @@
 features of reduced linear attention, with exact losses on tests."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import jax
 import jax.random as jr
 import numpy as np
 from jaxtyping import Float, Int, PRNGKeyArray
-from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.linalg import solve_triangular
 
 from ..errors import InputError
 from ..tasks import (
@@ -23,6 +23,8 @@ from ._test_losses import task_operator
 
 # Sequences of features that are made at a time: bounds the memory of what is drawn.
 _DRAWN = 4096
+# Steps of the solution: the second gives back what products of features lose; one more to be sure.
+_REFINEMENTS = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,47 +126,60 @@ def _solve_all(
     rows: np.ndarray, labels: np.ndarray, sizes: Sequence[int], ridge: float
 ) -> Iterator[Float[np.ndarray, " F"]]:
     """The packed A of each data set, the first n rows."""
-    features = rows.shape[1]
-    few = [n for n in sizes if n <= features]
-    try:
-        # Listed at once: an error in one of them is one of all.
-        yield from list(_solve_few(rows[: few[-1]], labels, few, ridge)) if few else ()
-    except np.linalg.LinAlgError:
-        yield from (_shortest(rows[:n], labels[:n], ridge) for n in few)
-    moments, used = np.zeros((features, features)), 0
-    for n in sizes[len(few) :]:
-        moments += rows[used:n].T @ rows[used:n]
-        used = n
+    few = [n for n in sizes if n <= rows.shape[1]]
+    for solve, part in ((_solve_few, few), (_solve_many, sizes[len(few) :])):
         try:
-            factor = cho_factor(moments + n * ridge * np.eye(features), lower=True)
+            # Listed at once: an error in one of them is one of all.
+            yield from list(solve(rows, labels, part, ridge))
         except np.linalg.LinAlgError:
-            yield _shortest(rows[:n], labels[:n], ridge)
-            continue
-        slope = lambda packed, n=n: (
-            rows[:n].T @ (labels[:n] - rows[:n] @ packed) - n * ridge * packed
-        )
-        yield _refine(np.zeros(features), lambda packed: cho_solve(factor, slope(packed)))
+            yield from (_shortest(rows[:n], labels[:n], ridge) for n in part)
 
 
 def _solve_few(
     rows: np.ndarray, labels: np.ndarray, sizes: Sequence[int], ridge: float
 ) -> Iterator[Float[np.ndarray, " F"]]:
-    """The same for at most as many sequences as features, from products of sequences."""
-    gram = rows @ rows.T
+    """For at most as many sequences as features: from the products of sequences."""
+    most = max(sizes, default=0)
+    gram = rows[:most] @ rows[:most].T
     # Without a ridge the factor of a data set is the beginning of that of the largest.
     whole = None if ridge else np.linalg.cholesky(gram)
     for n in sizes:
-        part = gram[:n, :n] + n * ridge * np.eye(n)
-        lower = np.linalg.cholesky(part) if whole is None else whole[:n, :n]
-        left = lambda weight, n=n: (
-            labels[:n] - rows[:n] @ (rows[:n].T @ weight) - n * ridge * weight
-        )
+        x, y, penalty = rows[:n], labels[:n], n * ridge
+        if whole is None:
+            lower = np.linalg.cholesky(gram[:n, :n] + penalty * np.eye(n))
+        else:
+            lower = whole[:n, :n]
+        left = lambda weight: y - x @ (x.T @ weight) - penalty * weight
+        yield x.T @ _solve(lower, left, n)
 
-        def step(weight: np.ndarray, lower=lower, left=left) -> np.ndarray:
-            half = solve_triangular(lower, left(weight), lower=True)
-            return solve_triangular(lower, half, lower=True, trans="T")
 
-        yield rows[:n].T @ _refine(np.zeros(n), step)
+def _solve_many(
+    rows: np.ndarray, labels: np.ndarray, sizes: Sequence[int], ridge: float
+) -> Iterator[Float[np.ndarray, " F"]]:
+    """For more sequences than features: from the products of features."""
+    features, used = rows.shape[1], 0
+    moments = np.zeros((features, features))
+    for n in sizes:
+        moments += rows[used:n].T @ rows[used:n]
+        used, x, y, penalty = n, rows[:n], labels[:n], n * ridge
+        lower = np.linalg.cholesky(moments + penalty * np.eye(features))
+        left = lambda packed: x.T @ (y - x @ packed) - penalty * packed
+        yield _solve(lower, left, features)
+
+
+def _solve(
+    lower: np.ndarray, left: Callable[[np.ndarray], np.ndarray], size: int
+) -> Float[np.ndarray, " size"]:
+    """The zero of `left`, which is linear, with LLᵀ as its slope.
+
+    One step would do, but products of features lose half of all digits; more steps, each from what
+    is left, give them back.
+    """
+    found = np.zeros(size)
+    for _ in range(_REFINEMENTS):
+        half = solve_triangular(lower, left(found), lower=True)
+        found = found + solve_triangular(lower, half, lower=True, trans=1)
+    return found
 
 
 def _shortest(rows: np.ndarray, labels: np.ndarray, ridge: float) -> Float[np.ndarray, " F"]:
@@ -172,11 +187,3 @@ def _shortest(rows: np.ndarray, labels: np.ndarray, ridge: float) -> Float[np.nd
     count, features = rows.shape
     wide = np.concatenate([rows, (count * ridge) ** 0.5 * np.eye(features)])
     return np.linalg.lstsq(wide, np.append(labels, np.zeros(features)))[0]
-
-
-def _refine(start: np.ndarray, step) -> np.ndarray:
-    """Newton steps on a quadratic: one would do, but products of features lose half of all digits,
-    and a step from there gives them back."""
-    for _ in range(3):
-        start = start + step(start)
-    return start
