@@ -43,6 +43,13 @@ def random_task(rng: np.random.Generator, dim: int, context, **options) -> Linea
     )
 
 
+def cosine_tasks(count: int, dim: int) -> np.ndarray:
+    """w_ki = cos(1 + 2k + 3i + ki), scaled to norm 1: tasks that need no random numbers."""
+    k, i = np.arange(count)[:, None], np.arange(dim)
+    rows = np.cos(1 + 2 * k + 3 * i + k * i)
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
 def deterministic_merged(scale: float = 1e-3) -> Attention:
     """Three heads with weights that need no random numbers."""
     h, a, b = (np.arange(n, dtype=float) for n in (3, 4, 4))

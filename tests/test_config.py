@@ -211,7 +211,8 @@ REFUSED = {
     "an unknown kind": (
         changed(task={"kind": "nonlinear"}),
         "`task.kind` = 'nonlinear': must be one of 'linear_regression', 'in_context_in_weight', "
-        "'multi_task', 'quadratic', 'sparse', 'two_layer_relu', 'decision_tree', 'hermite'.",
+        "'multi_task', 'quadratic', 'sparse', 'two_layer_relu', 'decision_tree', 'hermite', "
+        "'finite_tasks'.",
     ),
     "no kind": (
         changed(model={"kind": None}),

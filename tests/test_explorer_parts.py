@@ -48,7 +48,7 @@ KINDS = {
     "flow": ("gradient_flow", "gradient_descent", "sgd", "adam"),
     "task": (
         *("linear_regression", "in_context_in_weight", "multi_task", "quadratic", "sparse"),
-        *("two_layer_relu", "decision_tree", "hermite"),
+        *("two_layer_relu", "decision_tree", "hermite", "finite_tasks"),
     ),
     "model": (
         *("merged", "separate", "structured", "factored", "stack"),

@@ -419,7 +419,7 @@ def test_dmmse_is_the_posterior_mean_in_chunks_and_without_noise(task, monkeypat
     x, y, query = (np.asarray(p) for p in (sequences.x, sequences.y[..., 0], sequences.x_query))
     found = np.asarray(DiscreteMMSE(jnp.asarray(PRETRAINING), NOISE).predict(sequences))[:, 0]
     assert found == pytest.approx(recall(x, y, query), rel=1e-10)
-    monkeypatch.setattr("iclflow.estimators._discrete._LARGEST_CHUNK", 20 * CONTEXT * 4)
+    monkeypatch.setattr("iclflow.tasks._posterior._LARGEST_CHUNK", 20 * CONTEXT * 4)
     parts = np.asarray(DiscreteMMSE(jnp.asarray(PRETRAINING), NOISE).predict(sequences))[:, 0]
     assert parts == pytest.approx(found, rel=1e-12)
     sure = np.asarray(DiscreteMMSE(jnp.asarray(PRETRAINING), 0.0).predict(sequences))[:, 0]

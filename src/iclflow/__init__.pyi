@@ -19,6 +19,7 @@ from .analysis import learning_phases as learning_phases
 from .analysis import patterns as patterns
 from .analysis import plateaus as plateaus
 from .analysis import softmax_regimes as softmax_regimes
+from .analysis import test_losses as test_losses
 from .analysis import which_algorithm as which_algorithm
 from .checkpoints import load_model as load_model
 from .checkpoints import save_model as save_model
@@ -81,6 +82,7 @@ from .runtime.precision import enable_float64 as enable_float64
 from .sweeps import sweep as sweep
 from .tasks import AbstractTask as AbstractTask
 from .tasks import DecisionTree as DecisionTree
+from .tasks import FiniteTasks as FiniteTasks
 from .tasks import HermiteRegression as HermiteRegression
 from .tasks import LinearRegression as LinearRegression
 from .tasks import Mixture as Mixture

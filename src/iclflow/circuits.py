@@ -17,7 +17,7 @@ from .models import (
     map_models,
     name_of,
 )
-from .tasks import AbstractRegression, AbstractTask
+from .tasks import AbstractRegression, AbstractTask, same_moments
 
 Role = Literal["positive", "negative", "opposing", "dummy"]
 # A head weaker than this share of the strongest is a dummy.
@@ -185,6 +185,7 @@ def in_coordinates(
     mix = None
     if task is not None:
         _check_sizes(name, task, dim, labels)
+        task = same_moments(task)
     if isinstance(task, AbstractRegression):
         basis = task.input_basis if basis is None else basis
         masks = np.asarray(task.masks, dtype=float)

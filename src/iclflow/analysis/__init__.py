@@ -45,6 +45,8 @@ from ._heads import label_shares as label_shares
 from ._heads import pair_balance as pair_balance
 from ._heads import unmixed_share as unmixed_share
 from ._heads import zero_sum as zero_sum
+from ._learning_curve import LearningCurve as LearningCurve
+from ._learning_curve import learning_curve as learning_curve
 from ._match import Algorithm as Algorithm
 from ._match import Match as Match
 from ._patterns import Head as Head
@@ -59,6 +61,8 @@ from ._progress import StairPlace as StairPlace
 from ._progress import key_moments as key_moments
 from ._progress import loss_trend as loss_trend
 from ._progress import place_on_stairs as place_on_stairs
+from ._recall import RecallDistances as RecallDistances
+from ._recall import recall_distances as recall_distances
 from ._regimes import SoftmaxRegimes as SoftmaxRegimes
 from ._regimes import softmax_regimes as softmax_regimes
 from ._risk_references import FreshLoss as FreshLoss
@@ -81,6 +85,11 @@ from ._shape import ExponentialFit as ExponentialFit
 from ._shape import exponential_fit as exponential_fit
 from ._shape import plateau_fraction as plateau_fraction
 from ._shape import sharpness as sharpness
+from ._test_losses import BestMoment as BestMoment
+from ._test_losses import TaskOperator as TaskOperator
+from ._test_losses import TestLosses as TestLosses
+from ._test_losses import task_operator as task_operator
+from ._test_losses import test_losses as test_losses
 from ._which_algorithm import MOST_PREDICTED_AT_ONCE as MOST_PREDICTED_AT_ONCE
 from ._which_algorithm import Comparison as Comparison
 from ._which_algorithm import compare as compare

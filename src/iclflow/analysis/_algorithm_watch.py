@@ -17,6 +17,7 @@ from ..estimators import (
     AbstractEstimator,
     Bayes,
     DebiasedPreconditionedStep,
+    DiscreteMMSE,
     EmpiricalPCR,
     KernelRegression,
     PopulationPCR,
@@ -257,7 +258,7 @@ def _is_usable(predictions: np.ndarray) -> bool:
 def _worth_predicting(reference: _Reference) -> np.ndarray:
     """The predictions of the Bayes predictor if it is known, else the labels."""
     for estimator, prediction in zip(reference.estimators, reference.predictions):
-        if isinstance(estimator, Bayes):
+        if isinstance(estimator, Bayes | DiscreteMMSE):
             return prediction
     return reference.labels
 

@@ -9,7 +9,13 @@ from jaxtyping import Float
 from ..circuits import Circuits, circuits, stacked_circuits
 from ..estimators import PopulationPCR, eigenvectors
 from ..models import AbstractModel, AttentionStack, Normaliser
-from ..tasks import AbstractTask, LinearRegression, Mixture, MultiTaskRegression
+from ..tasks import (
+    AbstractTask,
+    LinearRegression,
+    Mixture,
+    MultiTaskRegression,
+    same_moments,
+)
 from ..trajectory import Trajectory
 
 # Variances that differ by less than this share of the largest are equal up to rounding.
@@ -44,6 +50,7 @@ def components(task: AbstractTask) -> Components | None:
     True
     ```
     """
+    task = same_moments(task)
     if not isinstance(task, LinearRegression | Mixture):
         return None
     part = task.components[0] if isinstance(task, Mixture) else task

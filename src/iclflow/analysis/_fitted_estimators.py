@@ -24,6 +24,7 @@ from ..tasks import (
     LinearRegression,
     MultiTaskRegression,
     Sequences,
+    same_moments,
 )
 from ._components import ROUNDING
 
@@ -115,7 +116,8 @@ def fit_each_label(
     - `drawn`: how many sequences are drawn, of which `count` are used. Drawing the number that
       the caller draws, too, needs no further compilation, which takes longer than drawing.
     """
-    if model.form != "general" or not isinstance(task, AbstractRegression):
+    # What is fitted needs to know the inputs alone; the sequences are those of the task itself.
+    if model.form != "general" or not isinstance(same_moments(task), AbstractRegression):
         return dict.fromkeys(labels, ())
     several: Any = task.sample(key, max(drawn, count))
     predicted = predict(model, several)
@@ -126,7 +128,7 @@ def fit_each_label(
         label: _fit(
             np.asarray(unrotated_labels(task, predicted)[..., label]),
             one_label_sequences(task, several, label),
-            cast(LinearRegression, one_label_task(task, label)),
+            cast(LinearRegression, same_moments(one_label_task(task, label))),
         )
         for label in labels
     }

@@ -13,20 +13,24 @@ from ..estimators import (
     AbstractEstimator,
     Bayes,
     DebiasedGradientStep,
+    DiscreteMMSE,
     EmpiricalPCR,
     GradientStep,
     KernelRegression,
+    LabelLinear,
     LeastSquares,
     PopulationPCR,
     Ridge,
     SubspaceLeastSquares,
     Zero,
+    best_ridge,
 )
 from ..models import AbstractModel, Normaliser
 from ..risks import available_kinds
 from ..tasks import (
     AbstractTask,
     Estimate,
+    FiniteTasks,
     LinearRegression,
     estimate_mean,
     is_whole,
@@ -203,21 +207,41 @@ def known_estimators(
     ```
     """
     found: list[AbstractEstimator] = [GradientStep(1.0, normaliser), DebiasedGradientStep(1.0)]
+    if isinstance(task, FiniteTasks):
+        return (*found, *_of_finite_tasks(task, normaliser))
     found += [LeastSquares(), Bayes(task)]
     if not isinstance(task, LinearRegression):
         return (Zero(), *found)
-    if is_white(task):
-        found.append(Zero())
-    else:
-        found += [PopulationPCR(task, m, normaliser) for m in range(task.dim + 1)]
-        # With every component the subspace is the whole space, which is least squares.
-        for m in range(1, task.dim):
-            found += [SubspaceLeastSquares(task, m), EmpiricalPCR(m)]
+    found += _of_components(task, is_white(task), normaliser)
     if task.noise > 0:
         # The penalty that is optimal for an isotropic prior of the same mean squared norm.
         size = jnp.trace(task.weight_second_moment) / task.dim
         found.append(Ridge(task.noise / size))
     return tuple(found)
+
+
+def _of_finite_tasks(task: FiniteTasks, normaliser: Normaliser) -> list[AbstractEstimator]:
+    """What recalls the tasks of the training, what is best for unseen ones, and what is between."""
+    found: list[AbstractEstimator] = [LeastSquares(), DiscreteMMSE(task.vectors, task.fresh.noise)]
+    found += _of_components(task, is_white(task.fresh), normaliser)
+    # Without noise the best of these predictors is least squares.
+    if task.fresh.noise > 0:
+        found += [LabelLinear(task), best_ridge(task.fresh)]
+    return found
+
+
+def _of_components(
+    task: AbstractTask, white: bool, normaliser: Normaliser
+) -> list[AbstractEstimator]:
+    """The estimators that select principal components; zero if there are none."""
+    if white:
+        return [Zero()]
+    found: list[AbstractEstimator] = []
+    found += [PopulationPCR(task, m, normaliser) for m in range(task.dim + 1)]
+    # With every component the subspace is the whole space, which is least squares.
+    for m in range(1, task.dim):
+        found += [SubspaceLeastSquares(task, m), EmpiricalPCR(m)]
+    return found
 
 
 def _predictions(

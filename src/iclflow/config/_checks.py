@@ -10,12 +10,14 @@ from ._memory import PROGRAM, largest_setting, memory_needed
 from ._model import MultiSpectralModel
 from ._model_linear_stack import LinearStackModel
 from ._task import (
-    InContextInWeightTask,
     LinearRegressionTask,
     MultiTask,
+    RegressionTask,
     SparseTask,
 )
+from ._task_finite import FiniteTasksTask
 from ._training import (
+    DatasetRisk,
     GradientDescent,
     GradientFlow,
     MinibatchRisk,
@@ -71,8 +73,10 @@ def check(config: "Config") -> None:
 
 def _check_sizes(config: "Config") -> None:
     task, model = config.task, config.model
-    if isinstance(task, LinearRegressionTask | InContextInWeightTask):
+    if isinstance(task, RegressionTask):
         _check_regression(task)
+    if isinstance(task, FiniteTasksTask):
+        _check_finite(task)
     if isinstance(task, SparseTask) and task.sparsity > task.inputs:
         raise InputError(
             "task.sparsity", task.sparsity, f"must not exceed `task.inputs` = {task.inputs}"
@@ -155,7 +159,7 @@ def _check_stack(model: LinearStackModel) -> None:
         raise InputError("model.scheme", model.scheme, allowed)
 
 
-def _check_regression(task: LinearRegressionTask | InContextInWeightTask) -> None:
+def _check_regression(task: RegressionTask) -> None:
     if (task.eigenvalues is None) == (task.covariance is None):
         given = "neither is" if task.eigenvalues is None else "both are"
         raise InputError(
@@ -169,6 +173,47 @@ def _check_regression(task: LinearRegressionTask | InContextInWeightTask) -> Non
             problem="and `task.prior_variance`",
             allowed="both are given, must be at most one",
         )
+
+
+def _check_finite(task: FiniteTasksTask) -> None:
+    if (task.vectors is None) == (task.tasks is None):
+        given = "neither is" if task.vectors is None else "both are"
+        raise InputError(
+            "task.tasks",
+            problem="and `task.vectors`",
+            allowed=f"{given} given, must be exactly one",
+        )
+    widths = {len(row) for row in task.vectors or ()}
+    if widths - {task.dim}:
+        raise InputError(
+            "task.vectors",
+            problem=f"has rows of {_list_lengths(widths)} numbers",
+            allowed=f"must have {task.dim}, one per input",
+        )
+    if task.tasks is not None and task.clusters is not None and task.clusters > task.tasks:
+        raise InputError(
+            "task.clusters", task.clusters, f"must not exceed `task.tasks` = {task.tasks}"
+        )
+    for name in ("clusters", "law", "task_seed", "spread"):
+        if (
+            task.vectors is not None
+            and getattr(task, name) != type(task).model_fields[name].default
+        ):
+            raise InputError(
+                f"task.{name}",
+                getattr(task, name),
+                "must not be given: `task.vectors` are given, so none are drawn",
+            )
+    if task.test_covariance is not None and task.test_variance is not None:
+        raise InputError(
+            "task.test_covariance",
+            problem="and `task.test_variance`",
+            allowed="both are given, must be at most one",
+        )
+
+
+def _list_lengths(lengths: set[int]) -> str:
+    return " and ".join(map(str, sorted(lengths)))
 
 
 def _check_risk(config: "Config") -> None:
@@ -190,6 +235,12 @@ def _check_risk(config: "Config") -> None:
                 f'`task.kind` = "{task.kind}"',
                 allowed='must be "auto" or "none"',
             )
+    if isinstance(config.risk, DatasetRisk) and config.risk.ridge and not model.bilinear:
+        raise InputError(
+            "risk.ridge",
+            config.risk.ridge,
+            f'must be 0 for `model.kind` = "{model.kind}", unless that is reduced linear attention',
+        )
     if isinstance(config.risk, MinibatchRisk) and config.risk.batch > config.risk.sequences:
         raise InputError(
             "risk.batch",

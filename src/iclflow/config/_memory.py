@@ -58,6 +58,8 @@ _LAYER, _QUADRATURE, _FUSED, _TERM = 100 * 2**20, 400 * 2**20, 200 * 2**20, 2**2
 PROGRAM = ""
 # Numbers per entry of a covariance: those of inputs and prior, their roots and eigenvectors.
 _COVARIANCES = 20
+# Copies of K task vectors: random words, normals, the vectors, and their products with Λ.
+_TASK_COPIES = 6
 # Copies of the weights in the stages of a solver, and in a descent.
 _FLOW_COPIES, _DESCENT_COPIES = 30, 8
 # Bytes recorded of one chunk of steps, together with the chunk under way.
@@ -128,6 +130,7 @@ def memory_needed(config: "Config", lanes: int = 1) -> dict[str, float]:
     dim = config.task.dim
     inputs = "task.inputs" if getattr(config.task, "inputs", None) else "task"
     add(inputs, _DOUBLE * (_COVARIANCES + 2 * config.task.labels) * dim**2)
+    add("task.tasks", _DOUBLE * _TASK_COPIES * (getattr(config.task, "tasks", None) or 0) * dim)
     tries = FLOW_TRIES if flow else 3 * size.points
     copies = _FLOW_COPIES if flow else _DESCENT_COPIES
     record = min(_RECORD, _DOUBLE * tries * size.weights)

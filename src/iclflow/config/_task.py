@@ -84,7 +84,7 @@ class TaskBase(Settings):
         return 0
 
 
-class _Regression(TaskBase):
+class RegressionTask(TaskBase):
     """Settings that all kinds of in-context linear regression share."""
 
     eigenvalues: Annotated[tuple[Positive, ...], Field(min_length=1)] | None = Field(
@@ -118,7 +118,7 @@ class _Regression(TaskBase):
         return True
 
 
-class LinearRegressionTask(_Regression):
+class LinearRegressionTask(RegressionTask):
     """In-context linear regression: a fresh task vector for every sequence."""
 
     kind: Literal["linear_regression"] = "linear_regression"
@@ -140,7 +140,7 @@ class LinearRegressionTask(_Regression):
         )
 
 
-class InContextInWeightTask(_Regression):
+class InContextInWeightTask(RegressionTask):
     """A mixture: some sequences with a fresh task vector, the others with a fixed one."""
 
     kind: Literal["in_context_in_weight"] = "in_context_in_weight"

@@ -38,6 +38,9 @@ class DatasetRisk(Settings):
 
     kind: Literal["dataset"] = "dataset"
     sequences: Count = Field(description="How many sequences the data set has.")
+    ridge: NonNegative = Field(
+        default=0.0, description="η, for a penalty η‖A‖² on the matrix of reduced linear attention."
+    )
 
 
 class MinibatchRisk(Settings):

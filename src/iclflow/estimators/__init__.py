@@ -9,6 +9,8 @@ from ._gradient import GradientStep as GradientStep
 from ._gradient import PreconditionedStep as PreconditionedStep
 from ._gradient import Zero as Zero
 from ._gradient import centred_correlation as centred_correlation
+from ._label_linear import LabelLinear as LabelLinear
+from ._label_linear import best_ridge as best_ridge
 from ._least_squares import EmpiricalPCR as EmpiricalPCR
 from ._least_squares import KernelRegression as KernelRegression
 from ._least_squares import LeastSquares as LeastSquares

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, ScalarLike
 from ..models import Form, Normaliser, attention_length
 from ..risks import available_kinds, risk
 from ..runtime.precision import as_float, check_made_in_float64
-from ..tasks import AbstractTask, LinearRegression, Mixture, Sequences
+from ..tasks import AbstractTask, LinearRegression, Mixture, Sequences, same_moments
 from ._base import AbstractEstimator, masked_context
 
 
@@ -130,6 +130,7 @@ class DebiasedPreconditionedStep(AbstractEstimator):
 
         So the risk at length ℓ is that of a plain step with A(ℓ − 1)/ℓ at length ℓ − 1.
         """
+        task = same_moments(task)
         if isinstance(task, Mixture):
             parts = [self.exact_risk(component) for component in task.components]
             return sum(p * part for p, part in zip(task.probabilities, parts))  # pyright: ignore

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, ScalarLike
 
 from ..eigen import eigh
 from ..runtime.precision import as_float, check_made_in_float64
-from ..tasks import AbstractTask, LinearRegression, Mixture, Sequences
+from ..tasks import AbstractTask, LinearRegression, Mixture, Sequences, same_moments
 from ._base import AbstractEstimator, check_components, masked_context
 
 # Entries of Λ between a space and the rest, relative to its largest entry, that are rounding.
@@ -145,6 +145,7 @@ def subspace_risk(task: AbstractTask, basis: Float[Array, "D m"]) -> Float[Array
     s² = Σ_missed + σ². The error of least squares is then s² · tr E[(XᵀX)⁻¹Λ] = s² m/(N − m − 1)
     (a Wishart matrix), on top of s² itself. Infinite for N = m and N = m + 1.
     """
+    task = same_moments(task)
     if isinstance(task, Mixture):
         parts = [subspace_risk(component, basis) for component in task.components]
         if any(part is None for part in parts):

@@ -12,7 +12,14 @@ from ..errors import InputError
 from ..models import Form, Normaliser
 from ..risks import BilinearRisk, exact_bilinear_risk
 from ..runtime.precision import check_made_in_float64
-from ..tasks import AbstractTask, LinearRegression, Mixture, RandomLabels, Sequences
+from ..tasks import (
+    AbstractTask,
+    LinearRegression,
+    Mixture,
+    RandomLabels,
+    Sequences,
+    same_moments,
+)
 from ._base import AbstractEstimator, check_components
 from ._gradient import PreconditionedStep
 from ._least_squares import projected_least_squares, subspace_risk
@@ -150,6 +157,7 @@ def principal_components(
     ```
     """
     check_made_in_float64(task=task)
+    task = same_moments(task)
     if isinstance(task, LinearRegression):
         covariance = task.covariance
     elif isinstance(task, RandomLabels):

@@ -19,12 +19,15 @@ from ..runtime.precision import require_float64
 from ..tasks import (
     AbstractTask,
     DecisionTree,
+    FiniteTasks,
     HermiteRegression,
     LinearRegression,
     MultiTaskRegression,
     QuadraticRegression,
     SparseRegression,
+    TaskLaw,
     TwoLayerReLU,
+    check_covariance,
     in_context_in_weight,
 )
 from ._build_model import build_model
@@ -166,6 +169,32 @@ def _mixture(*, fraction: float, fixed_weight, **settings) -> AbstractTask:
     return in_context_in_weight(_linear(**settings), fraction, fixed_weight)
 
 
+def _finite(
+    *,
+    vectors,
+    tasks: int | None,
+    law: TaskLaw,
+    clusters: int | None,
+    spread: float,
+    task_seed: int,
+    test_covariance,
+    test_variance: float | None,
+    **settings,
+) -> FiniteTasks:
+    pretrained = _linear(**settings)
+    if vectors is None:
+        key = jr.key(task_seed)
+        assert tasks is not None
+        vectors = FiniteTasks.draw(key, tasks, pretrained, law, clusters, spread).vectors
+    if test_variance is not None:
+        test_covariance = test_variance * np.eye(pretrained.dim)
+    if test_covariance is not None:
+        # Checked as a prior, and named as the file does.
+        check_covariance("test_covariance", test_covariance, dim=pretrained.dim, definite=False)
+        settings |= {"prior_variance": None, "prior_covariance": test_covariance}
+    return FiniteTasks(vectors, _linear(**settings))
+
+
 def _multi(*, coordinates, inputs: int | None, **settings) -> MultiTaskRegression:
     return MultiTaskRegression(coordinates, inputs, **settings)
 
@@ -177,6 +206,7 @@ def _function(task_class: Callable[..., AbstractTask]) -> Callable[..., Abstract
 _TASKS: dict[str, Callable[..., AbstractTask]] = {
     "linear_regression": _linear,
     "in_context_in_weight": _mixture,
+    "finite_tasks": _finite,
     "multi_task": _multi,
     "quadratic": _function(QuadraticRegression),
     "sparse": _function(SparseRegression),

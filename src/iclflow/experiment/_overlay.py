@@ -5,7 +5,7 @@ import contextlib
 import numpy as np
 
 from ..models import Merged, Separate
-from ..tasks import LinearRegression
+from ..tasks import FiniteTasks, LinearRegression, same_moments
 from ..theory import (
     drop_time,
     growing_start,
@@ -42,7 +42,8 @@ def overlay(experiment: Experiment) -> Overlay | None:
     (array([1.   , 0.641, 0.377, 0.21 , 0.136]), (4,))
     ```
     """
-    task, attention = experiment.task, experiment.attention
+    # Reduced linear attention sees finitely many tasks through their second moment.
+    task, attention = same_moments(experiment.task), experiment.attention
     if experiment.config.theory and experiment.config.model.softmax:
         return multitask_overlay(experiment) or softmax_overlay(experiment)
     if attention is None or not isinstance(task, LinearRegression) or not _applies(experiment):
@@ -73,7 +74,10 @@ def _applies(experiment: Experiment) -> bool:
     population = config.exact or config.sampled
     if not config.theory or config.model.softmax or not population:
         return False
-    return config.model.bilinear or not np.any(getattr(task, "prior_mean", 1.0))
+    if config.model.bilinear:
+        return True
+    # Of finitely many tasks the full form sees third moments too.
+    return not isinstance(task, FiniteTasks) and not np.any(getattr(task, "prior_mean", 1.0))
 
 
 def _starts_small(task: LinearRegression, attention, levels: np.ndarray) -> bool:

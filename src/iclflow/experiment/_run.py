@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..analysis import TestLosses, test_losses
 from ..config import Config, InputError, parse_config
 from ..errors import shorten
 from ..flows import Status
 from ..runtime import Progress, show_progress
 from ..store import CONFIG, RunFolder, check_free, check_input, config_text
 from ..studies import read_settings
+from ..tasks import AbstractTask
 from ..trajectory import Trajectory
 from ._build import Experiment, build_task, prepare
 from ._figure import loss_figure
@@ -62,6 +64,12 @@ class Run:
     def floor(self) -> float | None:
         """The smallest loss that weights of this shape can reach; None if it is not known."""
         return self.experiment.floor()
+
+    def test_losses(self, other: AbstractTask | None = None) -> TestLosses:
+        """The losses on training tasks and on unseen ones over the run; see
+        `analysis.test_losses`."""
+        ridge = getattr(self.config.risk, "ridge", 0.0)
+        return test_losses(self.trajectory, self.experiment.task, other, ridge)
 
     def summary(self) -> Summary:
         """Plateaus and drops, each with its prediction."""

@@ -20,6 +20,7 @@ _NEEDED: dict[tuple[str, str], dict[str, Any]] = {
     ("risk", "minibatch"): {"sequences": 2000},
     ("task", "linear_regression"): {"eigenvalues": [0.4, 0.3, 0.2, 0.1]},
     ("task", "in_context_in_weight"): {"eigenvalues": [0.25] * 4, "fraction": 0.6},
+    ("task", "finite_tasks"): {"eigenvalues": [0.25] * 4, "tasks": 2},
     ("task", "multi_task"): {"coordinates": [[0, 1, 2], [3, 4, 5]], "context": 40},
     ("task", "quadratic"): {"inputs": 4},
     ("task", "sparse"): {"inputs": 6},

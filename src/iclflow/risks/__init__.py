@@ -6,6 +6,7 @@ from ._base import AbstractRisk as AbstractRisk
 from ._batch import AbstractBatchRisk as AbstractBatchRisk
 from ._batch import AbstractSampledRisk as AbstractSampledRisk
 from ._bilinear import BilinearRisk as BilinearRisk
+from ._bilinear import context_moments as context_moments
 from ._bilinear import exact_bilinear_risk as exact_bilinear_risk
 from ._choose import available_kinds as available_kinds
 from ._choose import least_noise as least_noise

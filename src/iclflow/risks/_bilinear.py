@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from ..models import AbstractModel, Normaliser, attention_length, name_of
 from ..runtime.precision import require_float64
-from ..tasks import AbstractTask, LinearRegression, Mixture, RandomLabels
+from ..tasks import AbstractTask, LinearRegression, Mixture, RandomLabels, same_moments
 from ._base import AbstractCoefficientRisk
 
 # Eigenvalues below this share of the largest count as zero: they are rounding.
@@ -120,11 +120,12 @@ def exact_bilinear_risk(task: AbstractTask, model: AbstractModel) -> BilinearRis
 
 def _moments(task: AbstractTask, normaliser: Normaliser) -> tuple | None:
     """c, T, C and Λ."""
+    task = same_moments(task)  # products of two labels need no more of the task vectors
     if isinstance(task, LinearRegression):
         return _regression_moments(task, normaliser)
     if isinstance(task, RandomLabels):
         covariance = task.inputs.covariance
-        _, _, incoherent = _context_moments(task.inputs, normaliser)
+        _, _, incoherent = context_moments(task.inputs, normaliser)
         constant = task.weight @ covariance @ task.weight
         second = incoherent * task.label_variance * covariance
         return constant, jnp.zeros_like(covariance), second, covariance
@@ -142,13 +143,13 @@ def _moments(task: AbstractTask, normaliser: Normaliser) -> tuple | None:
 def _regression_moments(task: LinearRegression, normaliser: Normaliser) -> tuple:
     covariance, moment = task.covariance, task.weight_second_moment
     signal = covariance @ moment @ covariance
-    gain, coherent, incoherent = _context_moments(task, normaliser)
+    gain, coherent, incoherent = context_moments(task, normaliser)
     second = coherent * signal + incoherent * task.label_variance * covariance
     constant = jnp.sum(covariance * moment) + task.query_noise
     return constant, gain * signal, second, covariance
 
 
-def _context_moments(task: LinearRegression, normaliser: Normaliser) -> tuple[Array, Array, Array]:
+def context_moments(task: LinearRegression, normaliser: Normaliser) -> tuple[Array, Array, Array]:
     """E[g], E[g²(1 + 1/ℓ)] and E[g²/ℓ] over context lengths ℓ, with g = ℓ / `attention_length`."""
     length = jnp.asarray(task.contexts, task.covariance.dtype)
     gain = length / attention_length(length, normaliser)

@@ -12,6 +12,7 @@ from ..runtime.precision import check_made_in_float64
 from ..tasks import (
     AbstractRegression,
     AbstractTask,
+    FiniteTasks,
     LinearRegression,
     Mixture,
     RandomLabels,
@@ -124,7 +125,7 @@ Kind = Literal["best"] | RiskKind
 
 _OPTIONS: dict[str, tuple[str, ...]] = {
     "exact": ("digits",),
-    "dataset": ("sequences", "chunk"),
+    "dataset": ("sequences", "chunk", "ridge"),
     "minibatch": ("sequences", "batch"),
     "sampled": ("batch", "integrate", "precision"),
 }
@@ -147,7 +148,7 @@ def available_kinds(task: AbstractTask, model: AbstractModel) -> tuple[str, ...]
     facts = RiskFacts(
         form=model.form,
         dim=FeatureLayout.of(model).dim if model.form == "cubic" else task.dim,
-        moments=isinstance(task, LinearRegression | Mixture | RandomLabels),
+        moments=isinstance(task, LinearRegression | FiniteTasks | Mixture | RandomLabels),
         regression=isinstance(task, AbstractRegression),
         blind=is_blind_softmax(model),
         scalar=scalar_softmax(model) is not None and Isotropic.of(task) is not None,
@@ -169,6 +170,7 @@ def risk(
     precision: Precision | None = None,
     chunk: int | None = None,
     digits: int | None = None,
+    ridge: float | None = None,
 ) -> AbstractRisk:
     """The risk of models like `model` on `task`.
 
@@ -183,6 +185,7 @@ def risk(
     - `batch`: for `"sampled"` and `"minibatch"`; by default 256, or 64 queries.
     - `integrate`, `precision`: for `"sampled"`; see `sampled_risk`.
     - `chunk`: for `"dataset"`: how many sequences to hold in memory at a time.
+    - `ridge`: for `"dataset"`; see `dataset_risk`.
     - `digits`: for `"exact"` with softmax; see `ExactSoftmaxRisk`.
 
     An option that the kind does not have is refused; `"best"` takes those of both its kinds.
@@ -203,7 +206,8 @@ def risk(
     """
     existing = available_kinds(task, model)
     given = {"sequences": sequences, "batch": batch, "integrate": integrate,
-             "precision": precision, "chunk": chunk, "digits": digits}  # fmt: skip
+             "precision": precision, "chunk": chunk, "digits": digits,
+             "ridge": ridge}  # fmt: skip
     given = {name: value for name, value in given.items() if value is not None}
     _check_options(kind, given)
     if kind == "best":
@@ -235,7 +239,7 @@ def risk(
     data = _draw_data(task, kind, sequences, key)
     if kind == "minibatch":
         return MinibatchRisk(data, _SEQUENCES if batch is None else batch)
-    return dataset_risk(data, model, chunk)
+    return dataset_risk(data, model, chunk, 0.0 if ridge is None else ridge)
 
 
 def _exact_risk(task: AbstractTask, model: AbstractModel, **options: int) -> AbstractRisk:

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ..errors import InputError
 from ..limits import MAX_FEATURES
 from ..models import AbstractModel, attention_length
-from ..tasks import Sequences, check_count
+from ..tasks import Sequences, check_count, check_nonnegative
 from ._base import AbstractRisk
 from ._quadratic import FeatureLayout, QuadraticRisk
 
@@ -68,7 +68,10 @@ class StoredSequencesRisk(AbstractRisk):
 
 
 def dataset_risk(
-    sequences: Sequences, model: AbstractModel, chunk: int | None = None
+    sequences: Sequences,
+    model: AbstractModel,
+    chunk: int | None = None,
+    ridge: float = 0.0,
 ) -> QuadraticRisk | StoredSequencesRisk:
     """The mean squared error over `sequences`, for every model of the layout of `model`.
 
@@ -81,6 +84,8 @@ def dataset_risk(
     - `model`: only its form and sizes are read.
     - `chunk`: how many sequences to hold at a time. By default the statistics are made in
       chunks of about 32 MB, and the plain mean in one.
+    - `ridge`: η, for a penalty η‖A‖² on the matrix of reduced linear attention: weight decay on
+      what its heads compute together. Its `minimiser()` is ridge regression on the features.
 
     **Example:**
 
@@ -104,6 +109,7 @@ def dataset_risk(
         raise InputError(
             "sequences", problem="holds NaN or infinity", allowed="every entry must be finite"
         )
+    _check_ridge(ridge, model)
     if model.form == "general":
         return StoredSequencesRisk(sequences, chunk)
     layout = FeatureLayout.of(model)
@@ -111,7 +117,23 @@ def dataset_risk(
         raise ValueError(f"`sequences` has `dim` = {sequences.dim}, `model` has {layout.dim}.")
     if layout.size > MAX_FEATURES:
         return StoredSequencesRisk(sequences, chunk)
-    return QuadraticRisk.from_factor(_factor(sequences, layout, chunk), layout, "dataset")
+    triangle = _factor(sequences, layout, chunk)
+    if ridge:
+        triangle = np.concatenate([triangle, ridge**0.5 * np.eye(*triangle.shape)[:-1]])
+        triangle = np.asarray(np.linalg.qr(triangle, mode="r"))
+    return QuadraticRisk.from_factor(triangle, layout, "dataset")
+
+
+def _check_ridge(ridge: float, model: AbstractModel) -> None:
+    check_nonnegative("ridge", ridge)
+    size = FeatureLayout.of(model).size if model.form == "bilinear" else MAX_FEATURES + 1
+    if ridge and size > MAX_FEATURES:
+        raise InputError(
+            "ridge",
+            ridge,
+            f"must be 0, unless the model is reduced linear attention with at most {MAX_FEATURES} "
+            "features",
+        )
 
 
 def _factor(sequences: Sequences, layout: FeatureLayout, chunk: int | None) -> np.ndarray:

@@ -13,7 +13,7 @@ import numpy as np
 from ..limits import MAX_FEATURES
 from ..models import AbstractModel, attention_length
 from ..runtime.precision import require_float64
-from ..tasks import AbstractTask, LinearRegression, Mixture, RandomLabels
+from ..tasks import AbstractTask, FiniteTasks, LinearRegression, Mixture, RandomLabels
 from ._quadratic import FeatureLayout, QuadraticRisk
 
 
@@ -22,7 +22,7 @@ def exact_quadratic_risk(task: AbstractTask, model: AbstractModel) -> QuadraticR
 
     **Arguments:**
 
-    - `task`: a `LinearRegression`, a `Mixture` of them, or `RandomLabels`.
+    - `task`: a `LinearRegression`, a `Mixture` of them, `FiniteTasks` or `RandomLabels`.
     - `model`: any model of bilinear or cubic form; only its layout is read.
 
     **Example:**
@@ -54,11 +54,13 @@ def joint_moments(task: AbstractTask, layout: FeatureLayout) -> np.ndarray:
         return np.tensordot(np.asarray(task.probabilities), np.stack(parts), 1)
     if isinstance(task, LinearRegression):
         return _assemble(task, _regression_tokens(task), layout)
+    if isinstance(task, FiniteTasks):
+        return _assemble(task.fresh, _finite_tokens(task), layout)
     if isinstance(task, RandomLabels):
         return _assemble(task.inputs, _random_label_tokens(task), layout)
     raise TypeError(
         f"{type(task).__name__} has no moments in closed form: exact quadratic risks exist for "
-        "LinearRegression, Mixture and RandomLabels."
+        "LinearRegression, Mixture, FiniteTasks and RandomLabels."
     )
 
 
@@ -79,14 +81,6 @@ class _Tokens(NamedTuple):
 def _regression_tokens(task: LinearRegression) -> _Tokens:
     inputs, prior = np.asarray(task.covariance), np.asarray(task.prior_covariance)
     mean = np.asarray(task.prior_mean)
-    dim = task.dim
-    # Σ = Σ_k s_k basis_k with s = (1, Λw, wᵀΛw).
-    basis = np.zeros((dim + 2, dim + 1, dim + 1))
-    basis[0, :dim, :dim] = inputs
-    basis[0, dim, dim] = task.noise
-    for i in range(dim):
-        basis[1 + i, i, dim] = basis[1 + i, dim, i] = 1
-    basis[-1, dim, dim] = 1
     # Gaussian moments of s up to second order, where wᵀΛw is itself quadratic in w.
     moved, spread = inputs @ mean, inputs @ prior @ inputs
     power = mean @ moved + np.sum(inputs * prior)
@@ -96,12 +90,35 @@ def _regression_tokens(task: LinearRegression) -> _Tokens:
     second[1:-1, -1] += 2 * spread @ mean
     second[-1, 1:-1] += 2 * spread @ mean
     second[-1, -1] += 2 * np.sum(spread * prior) + 4 * mean @ spread @ mean
+    return _tokens(task, first, second, mean)
+
+
+def _finite_tokens(task: FiniteTasks) -> _Tokens:
+    vectors = np.asarray(task.vectors)
+    moved = vectors @ np.asarray(task.fresh.covariance)
+    powers = np.sum(moved * vectors, 1)
+    each = np.column_stack([np.ones(len(vectors)), moved, powers])
+    return _tokens(task.fresh, each.mean(0), each.T @ each / len(each), vectors.mean(0))
+
+
+def _tokens(
+    law: LinearRegression, first: np.ndarray, second: np.ndarray, mean: np.ndarray
+) -> _Tokens:
+    """The averages from the first two moments over w of s = (1, Λw, wᵀΛw), and from E w."""
+    dim = law.dim
+    # Σ = Σ_k s_k basis_k.
+    basis = np.zeros((dim + 2, dim + 1, dim + 1))
+    basis[0, :dim, :dim] = np.asarray(law.covariance)
+    basis[0, dim, dim] = law.noise
+    for i in range(dim):
+        basis[1 + i, i, dim] = basis[1 + i, dim, i] = 1
+    basis[-1, dim, dim] = 1
     return _Tokens(
         covariance=np.tensordot(first, basis, 1),
         squared=np.einsum("kab,kl,lcd->abcd", basis, second, basis, optimize=True),
         with_weight=np.einsum("kab,kc->abc", basis, second[:, 1:-1]),
         weight=mean,
-        label=float(power + np.asarray(task.query_noise)),
+        label=float(first[-1] + np.asarray(law.query_noise)),
     )
 
 

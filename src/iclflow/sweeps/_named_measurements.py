@@ -7,6 +7,7 @@ import jax.random as jr
 import numpy as np
 
 from ..analysis import (
+    TestLosses,
     allocation,
     best_step_risk,
     decomposition,
@@ -19,9 +20,11 @@ from ..analysis import (
     learning_phases,
     patterns,
     plateaus,
+    recall_distances,
     sharpness,
     softmax_regimes,
     superposition,
+    test_losses,
     which_algorithm,
 )
 from ..config import MultiTask
@@ -73,6 +76,14 @@ _CIRCUITS = Need(
 _LINEAR = Need(
     lambda c: c.task.kind == "linear_regression" and c.model.bilinear,
     f"needs reduced linear attention on linear regression: {_MODEL}, {_TASK}",
+)
+_KNOWN_MOMENTS = Need(
+    lambda c: c.task.linear and (c.model.bilinear or c.model.cubic),
+    f"needs linear attention on linear regression: {_MODEL}, {_TASK}",
+)
+_NOISY_FEW_TASKS = Need(
+    lambda c: c.task.kind == "finite_tasks" and c.task.noise > 0,
+    f"needs finitely many tasks with label noise: {_TASK}",
 )
 _SEVERAL = Need(
     lambda c: isinstance(c.task, MultiTask), f'needs several tasks: {_TASK} must be "multi_task"'
@@ -148,6 +159,62 @@ add_measurement(
     _REGRESSION,
     gradient_step_risk="DOUBLE",
     debiased_step_risk="DOUBLE",
+)
+
+# Losses on test distributions -----------------------------------------------------------------
+
+
+def _test_losses(run: FinishedRun) -> TestLosses:
+    return test_losses(run.trajectory, run.task)
+
+
+def _last_test_losses(run: FinishedRun) -> TestLosses:
+    return test_losses(run.trajectory[-1:], run.task)
+
+
+add_measurement(
+    "idg",
+    "The exact loss of the last model on fresh sequences of the training tasks.",
+    _last_test_losses,
+    _KNOWN_MOMENTS,
+    idg=("DOUBLE", lambda found: found.idg[-1]),
+)
+add_measurement(
+    "icl",
+    "The exact loss of the last model on unseen tasks.",
+    _last_test_losses,
+    _KNOWN_MOMENTS,
+    icl=("DOUBLE", lambda found: found.icl[-1]),
+)
+add_measurement(
+    "g_task",
+    "How much larger the exact loss of the last model is on unseen tasks than on those of the "
+    "training.",
+    _last_test_losses,
+    _KNOWN_MOMENTS,
+    g_task=("DOUBLE", lambda found: found.g_task[-1]),
+)
+add_measurement(
+    "overshoot",
+    "The smallest loss on unseen tasks over the run, when it is reached, and how far above it the "
+    "run ends.",
+    _test_losses,
+    _KNOWN_MOMENTS,
+    overshoot="DOUBLE",
+    best_icl=("DOUBLE", lambda found: found.best.loss),
+    best_time=("DOUBLE", lambda found: found.best.time),
+)
+
+add_measurement(
+    "recall",
+    "The mean squared distances (over D) of the last model from dMMSE, which recalls the tasks of "
+    "the training, and from the best ridge regression: on those tasks and on unseen ones.",
+    lambda run: recall_distances(run.trajectory[-1:], run.task),
+    _NOISY_FEW_TASKS,
+    dmmse_idg=("DOUBLE", lambda found: found.dmmse_idg[-1]),
+    ridge_idg=("DOUBLE", lambda found: found.ridge_idg[-1]),
+    dmmse_icl=("DOUBLE", lambda found: found.dmmse_icl[-1]),
+    ridge_icl=("DOUBLE", lambda found: found.ridge_icl[-1]),
 )
 
 # The curve of the loss ------------------------------------------------------------------------

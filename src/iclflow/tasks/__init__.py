@@ -8,13 +8,18 @@ from ._base import check_sequences as check_sequences
 from ._base import estimate_mean as estimate_mean
 from ._check import check_choice as check_choice
 from ._check import check_count as check_count
+from ._check import check_covariance as check_covariance
 from ._check import check_key as check_key
+from ._check import check_nonnegative as check_nonnegative
 from ._check import is_real as is_real
 from ._check import is_whole as is_whole
 from ._features import HermiteRegression as HermiteRegression
 from ._features import QuadraticRegression as QuadraticRegression
 from ._features import SparseRegression as SparseRegression
 from ._features import hermite as hermite
+from ._finite import FiniteTasks as FiniteTasks
+from ._finite import TaskLaw as TaskLaw
+from ._finite import same_moments as same_moments
 from ._linear_regression import LinearRegression as LinearRegression
 from ._linear_regression import isotropic as isotropic
 from ._mixture import Mixture as Mixture
@@ -23,6 +28,8 @@ from ._mixture import in_context_in_weight as in_context_in_weight
 from ._multi import MultiTaskRegression as MultiTaskRegression
 from ._multi import check_coordinates as check_coordinates
 from ._multi import check_rotation as check_rotation
+from ._posterior import DiscretePosterior as DiscretePosterior
+from ._posterior import discrete_posterior as discrete_posterior
 from ._random_functions import DecisionTree as DecisionTree
 from ._random_functions import TwoLayerReLU as TwoLayerReLU
 from ._regression import AbstractRegression as AbstractRegression

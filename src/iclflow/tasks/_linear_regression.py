@@ -160,7 +160,7 @@ class LinearRegression(AbstractRegression):
     @eqx.filter_jit
     def sample(self, key: PRNGKeyArray, count: int) -> Sequences:
         def values(key: PRNGKeyArray, x: Array) -> Array:
-            w = jr.normal(key, (count, self.dim), x.dtype) @ _square_root(self.prior_covariance)
+            w = jr.normal(key, (count, self.dim), x.dtype) @ symmetric_root(self.prior_covariance)
             return jnp.einsum("pnd,pd->pn", x, w + self.prior_mean)[..., None]
 
         return draw_sequences(
@@ -172,7 +172,7 @@ class LinearRegression(AbstractRegression):
             self.noisy_query,
             self.contexts,
             probabilities=self.context_probabilities,
-            root=_square_root(self.covariance),
+            root=symmetric_root(self.covariance),
         )
 
     @eqx.filter_jit
@@ -242,7 +242,7 @@ class LinearRegression(AbstractRegression):
         return jnp.log(jnp.sum(jnp.where(same, self.context_probabilities, 0.0), -1))
 
     def _whitened_context(self, sequences: Sequences) -> _WhitenedContext:
-        root = _square_root(self.prior_covariance)
+        root = symmetric_root(self.prior_covariance)
         x = sequences.x @ root  # padding rows are zero and add nothing
         known = jnp.where(sequences.mask(), sequences.x @ self.prior_mean, 0.0)
         residual = sequences.y[..., 0] - known
@@ -321,7 +321,7 @@ def _label_variance(covariance: Array, second_moment: Array, noise: Array) -> Ar
     return jnp.sum(covariance * second_moment) + noise
 
 
-def _square_root(matrix: Float[Array, "D D"]) -> Float[Array, "D D"]:
+def symmetric_root(matrix: Float[Array, "D D"]) -> Float[Array, "D D"]:
     """The symmetric square root of a positive semi-definite matrix."""
     values, vectors = jnp.linalg.eigh(matrix)
     # Rounding can make zero eigenvalues slightly negative.
