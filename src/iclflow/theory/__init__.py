@@ -1,5 +1,6 @@
 """Theory: pure functions from a task and initial weights to predictions."""
 
+from . import diversity as diversity
 from . import multitask as multitask
 from ._algorithm import plateau_matrix as plateau_matrix
 from ._algorithm import plateau_risk as plateau_risk

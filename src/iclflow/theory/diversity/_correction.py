@@ -1,0 +1,236 @@
+"""The correction at finite size: features of different lengths, without a penalty.
+
+The equivalent takes every feature β ⊗ x_q for a Gaussian one. The length t of a feature and the
+residual e = y_q − ⟨A*, φ⟩ vary together from sequence to sequence, which at d = 20 raises the peak
+of the test error by a third. Their joint law is sampled, the rest is a formula: checked against
+simulation, not proved (derived in docs/theory/diversity.md).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.optimize
+from jaxtyping import Float
+
+from ...errors import Refusal
+from ...runtime.precision import check_made_in_float64
+from ...tasks import LinearRegression
+from .._check import check_whole
+from .._moments import Normaliser
+from ._components import roots
+from ._equivalent import (
+    FeatureSpectrum,
+    TestMoments,
+    effective_ridge,
+    feature_spectrum,
+    moments_of_test,
+)
+from ._tasks import check_vectors
+from ._types import Matrix
+
+# Sequences drawn at a time: what is held is (batch, N, D).
+_BATCH_NUMBERS = 2_000_000
+# Parts of the sample that the jackknife leaves out, one after the other.
+_PARTS = 20
+
+
+class FeatureLaw(NamedTuple):
+    """t² and e² of drawn sequences, scaled to the means 1 and L*.
+
+    t² = φᵀ(Σ + ν)⁻¹φ/tr Σ(Σ + ν)⁻¹ is the relative length of the feature φ = β ⊗ x_q, and
+    e = y_q − ⟨A*, φ⟩ what the best layer leaves.
+    """
+
+    length: Float[np.ndarray, " S"]
+    residual: Float[np.ndarray, " S"]
+
+
+class CorrectedRisks(NamedTuple):
+    """Errors of least squares on n sequences with the correction, and their standard errors.
+
+    The standard errors are those of the sampled law of features (jackknife over 20 parts); for the
+    approximation itself there is no bound.
+    """
+
+    in_distribution: float
+    test: float
+    in_distribution_error: float
+    test_error: float
+
+
+class _Fit(NamedTuple):
+    """What both errors need: the sums of the equivalent at one n."""
+
+    spectrum: FeatureSpectrum
+    nu: float
+    sequences: int
+
+
+def feature_law(
+    task: LinearRegression,
+    sequences: int,
+    vectors: Matrix | None = None,
+    samples: int = 4000,
+    seed: int = 0,
+    normaliser: Normaliser = "context",
+) -> FeatureLaw:
+    """The lengths and residuals of freshly drawn sequences, for least squares on n sequences.
+
+    **Arguments:**
+
+    - `task`: its M must be that of `vectors`, where these are given (`with_tasks`).
+    - `sequences`: n, which sets ν.
+    - `vectors`: the K tasks, drawn equally often; w ~ N(w₀, Γ) of `task` without them.
+    - `samples`, `seed`: how many sequences are drawn, and from which random numbers.
+
+    ```pycon
+    >>> task = icl.LinearRegression(np.ones(4), context=10, noise=0.1)
+    >>> law = icl.theory.diversity.feature_law(task, 8, samples=1000)
+    >>> law.length.shape, round(float(law.length.mean()), 6)
+    ((1000,), 1.0)
+
+    ```
+    """
+    spectrum = feature_spectrum(task, normaliser)
+    nu = float(effective_ridge(spectrum, check_whole("sequences", sequences)))
+    return _law(task, spectrum, nu, vectors, samples, seed, normaliser)
+
+
+def corrected_risks(
+    task: LinearRegression,
+    sequences: int,
+    test: LinearRegression | None = None,
+    vectors: Matrix | None = None,
+    samples: int = 4000,
+    seed: int = 0,
+    normaliser: Normaliser = "context",
+) -> CorrectedRisks:
+    """IDG and test errors of least squares on n sequences, at finite size.
+
+    E_IDG = L* + X and X = ν² ΣA*²k + V Σsk, nV = p₀ + p₁X, E_test = L_t(Ā) + V Σ(…)k. Below D²
+    sequences p₀ = E[e²/t²], p₁ = 1; above, g solves E[t²g/(1 + t²g)] = F/n, and with z = F/(ng)
+    p₀ = E[t²e²/(1 + t²g)²]/z², p₁ = E[t⁴/(1 + t²g)²]/z². At t = 1 it is `data_risks`.
+
+    ```pycon
+    >>> diversity = icl.theory.diversity
+    >>> task = icl.LinearRegression(np.ones(4), context=10, noise=0.1)
+    >>> few = diversity.with_tasks(task, np.eye(4)[:2])
+    >>> fresh = diversity.with_second_moment(task, np.eye(4) / 4)
+    >>> found = diversity.corrected_risks(few, 64, fresh, vectors=np.eye(4)[:2])
+    >>> print(f"{found.test:.2f} +- {found.test_error:.2f}")
+    1.18 +- 0.01
+
+    ```
+    """
+    spectrum = feature_spectrum(task, normaliser)
+    n = check_whole("sequences", sequences)
+    if n == spectrum.values.size:
+        raise Refusal(f"`sequences` = {n}: the error of least squares is infinite at D² sequences.")
+    fit = _Fit(spectrum, float(effective_ridge(spectrum, n)), n)
+    law = _law(task, spectrum, fit.nu, vectors, samples, seed, normaliser)
+    seen = None if test is None else moments_of_test(spectrum, test, normaliser)
+    whole = _risks(fit, seen, law, np.ones(len(law.length), bool))
+    part = np.arange(len(law.length)) % _PARTS
+    left_out = np.array([_risks(fit, seen, law, part != i) for i in range(_PARTS)])
+    # The jackknife: the spread of estimates that each leave one part out.
+    error = np.sqrt((_PARTS - 1) * np.var(left_out, axis=0))
+    return CorrectedRisks(*whole, *map(float, error))
+
+
+def draw_features(
+    task: LinearRegression,
+    vectors: Matrix | None,
+    samples: int,
+    rng: np.random.Generator,
+    normaliser: Normaliser = "context",
+) -> tuple[Float[np.ndarray, "S D"], Float[np.ndarray, "S D"], Float[np.ndarray, " S"]]:
+    """β, x_q and y_q of drawn sequences, in NumPy."""
+    check_made_in_float64(task=task)
+    root, _ = roots(np.asarray(task.covariance, dtype=np.float64))
+    lengths = np.asarray(task.contexts)
+    batch = max(1, min(samples, _BATCH_NUMBERS // (int(lengths.max()) * task.dim)))
+    found = []
+    for start in range(0, samples, batch):
+        count = min(batch, samples - start)
+        w = _draw_tasks(task, vectors, count, rng)
+        length = rng.choice(lengths, count, p=np.asarray(task.context_probabilities))
+        x = rng.standard_normal((count, int(lengths.max()), task.dim)) @ root
+        noise = np.sqrt(float(task.noise)) * rng.standard_normal((count, x.shape[1]))
+        y = np.where(np.arange(x.shape[1]) < length[:, None],
+                     np.einsum("snd,sd->sn", x, w) + noise, 0.0)  # fmt: skip
+        scale = {"context": length, "tokens": length + 1, "none": np.ones(count)}[normaliser]
+        query = rng.standard_normal((count, task.dim)) @ root
+        label = np.einsum("sd,sd->s", query, w)
+        label += np.sqrt(float(task.query_noise)) * rng.standard_normal(count)
+        found.append((np.einsum("sn,snd->sd", y, x) / scale[:, None], query, label))
+    beta, query, label = (np.concatenate(parts) for parts in zip(*found))
+    return beta, query, label
+
+
+def _draw_tasks(
+    task: LinearRegression, vectors: Matrix | None, count: int, rng: np.random.Generator
+) -> Float[np.ndarray, "S D"]:
+    if vectors is not None:
+        rows, _ = check_vectors(task, vectors)
+        second = np.asarray(task.weight_second_moment)
+        if np.max(np.abs(rows.T @ rows / len(rows) - second)) > 1e-9 * np.max(np.abs(second)):
+            raise Refusal("`vectors` have another second moment than `task`: see `with_tasks`.")
+        return rows[rng.integers(len(rows), size=count)]
+    values, basis = np.linalg.eigh(np.asarray(task.prior_covariance, dtype=np.float64))
+    normal = rng.standard_normal((count, task.dim)) * np.sqrt(np.maximum(values, 0))
+    return np.asarray(task.prior_mean) + normal @ basis.T
+
+
+def _law(
+    task: LinearRegression,
+    spectrum: FeatureSpectrum,
+    nu: float,
+    vectors: Matrix | None,
+    samples: int,
+    seed: int,
+    normaliser: Normaliser,
+) -> FeatureLaw:
+    samples = check_whole("samples", samples, 10 * _PARTS)
+    rng = np.random.default_rng(check_whole("seed", seed, 0))
+    beta, query, label = draw_features(task, vectors, samples, rng, normaliser)
+    beta, query = beta @ spectrum.left, query @ spectrum.right
+    length = np.einsum("si,ij,sj->s", beta**2, 1 / (spectrum.values + nu), query**2, optimize=True)
+    residual = (label - np.einsum("si,ij,sj->s", beta, spectrum.optimum, query, optimize=True)) ** 2
+    return FeatureLaw(length / length.mean(), residual * spectrum.floor / residual.mean())
+
+
+def _risks(
+    fit: _Fit, test: TestMoments | None, law: FeatureLaw, used: np.ndarray
+) -> tuple[float, float]:
+    """E_IDG and E_test from a part of the drawn law, scaled anew."""
+    spectrum, nu, n = fit
+    t2, e2 = law.length[used], law.residual[used]
+    t2, e2 = t2 / t2.mean(), e2 * (spectrum.floor / e2.mean())
+    start, slope = _pressure(t2, e2, spectrum.values.size / n)
+    s, optimum = spectrum.values, spectrum.optimum
+    k = s / (s + nu) ** 2
+    share = float(np.sum(s * k)) / n
+    bias = nu**2 * float(np.sum(optimum**2 * k))
+    excess = (bias + start * share) / (1 - slope * share)
+    inside = spectrum.floor + excess
+    if test is None:
+        return inside, inside
+    spread = (start + slope * excess) / n
+    tested = float(test.loss(spectrum.drive / (s + nu))) + spread * float(np.sum(test.diagonal * k))
+    return inside, tested
+
+
+def _pressure(t2: np.ndarray, e2: np.ndarray, ratio: float) -> tuple[float, float]:
+    """p₀ and p₁ for F/n = `ratio`."""
+    if ratio > 1:
+        return float(np.mean(e2 / t2)), 1.0
+    share = lambda u: float(np.mean(1 / (1 + 1 / (t2 * np.exp(u))))) - ratio
+    middle = np.log(ratio / (1 - ratio))
+    low, high = middle - 1.0, middle + 1.0
+    while share(low) > 0:
+        low -= 2.0
+    while share(high) < 0:
+        high += 2.0
+    g = float(np.exp(scipy.optimize.brentq(share, low, high, xtol=1e-13)))
+    square = (1 + t2 * g) ** 2 * (ratio / g) ** 2
+    return float(np.mean(t2 * e2 / square)), float(np.mean(t2**2 / square))
