@@ -42,6 +42,7 @@ ROOMS = {
     "estimators": "Estimators",
     "theory": "Theory",
     "theory.multitask": "Theory of several tasks",
+    "theory.diversity": "Theory of few tasks and finite data",
     "analysis": "Analysis",
     "circuits": "Circuits of heads",
     "experiment": "Experiments",

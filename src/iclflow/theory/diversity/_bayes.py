@@ -49,7 +49,7 @@ def two_tasks_risk(task: LinearRegression, first: Vector, second: Vector) -> flo
 
 
 def code_information(task: LinearRegression) -> float:
-    """I = ½E ln det(1 + XᵀMX/σ²) in nats at large size: ln K up to which Bayes can tell tasks apart.
+    """I = ½E ln det(1 + XᵀMX/σ²) in nats, at large size: tasks are told apart up to ln K = I.
 
     ½[Σ_j ln(1 + Nm_j/θ) + N ln(θ/σ²) − N(θ − σ²)/θ], with θ of `label_linear_limit`; `task` has the
     prior M that tasks are drawn from.
@@ -76,7 +76,7 @@ def code_information_sampled(task: LinearRegression, samples: int = 2000, seed: 
     >>> task = icl.theory.diversity.with_second_moment(
     ...     icl.LinearRegression(np.ones(8), context=15, noise=0.25), np.eye(8))
     >>> found = icl.theory.diversity.code_information_sampled(task)
-    >>> print(f"{found.value:.1f} +- {found.error:.1f}")
+    >>> print(f"{found.value:.2f} +- {found.error:.2f}")
     15.0 +- 0.0
 
     ```

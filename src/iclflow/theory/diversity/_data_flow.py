@@ -10,7 +10,6 @@ checked, not proved (derived in docs/theory/diversity.md).
 from typing import NamedTuple
 
 import numpy as np
-import scipy.optimize
 from jaxtyping import Complex, Float
 
 from ...errors import Refusal
@@ -24,6 +23,7 @@ from ._equivalent import (
     feature_spectrum,
     moments_of_test,
 )
+from ._roots import exponential_root
 from ._types import Numbers
 
 # Nodes on each side of the parabola: 1e-12 (the convergence is geometric).
@@ -85,7 +85,7 @@ def data_flow(
     >>> fresh = diversity.with_second_moment(task, np.eye(4) / 4)
     >>> curve = diversity.data_flow(few, 12, [0.0, 2.0, 50.0], fresh)
     >>> print(np.round(curve.train, 3), np.round(curve.test, 3))
-    [1.1   0.351 0.035] [1.1   0.95  2.14 ]
+    [1.1   0.179 0.01 ] [1.1   0.93  1.709]
 
     ```
     """
@@ -110,7 +110,7 @@ def isotropic_data_flow(
     ...     icl.LinearRegression(np.ones(16), context=32, noise=0.1), np.eye(16) / 16)
     >>> curve = icl.theory.diversity.isotropic_data_flow(task, 400, [10.0, 100.0])
     >>> print(np.round(curve.train, 3), np.round(curve.test, 3))
-    [0.332 0.167] [0.75  1.04 ]
+    [0.331 0.176] [0.75  1.002]
 
     ```
     """
@@ -151,7 +151,7 @@ def isotropic_best_stop(
         shown = np.exp(-np.exp(u) * (at.nodes - at.nodes.min()))
         return float(np.sum(at.weights * shown * slope))
 
-    time = float(np.exp(scipy.optimize.brentq(falling, -30.0, 10.0, xtol=1e-14))) / at.value
+    time = exponential_root(falling, -30.0, 10.0) / at.value
     flow = isotropic_data_flow(task, sequences, [time], normaliser)
     return Regularised(time, float(flow.test[0]))
 

@@ -47,7 +47,7 @@ def data_growth(
     >>> task = icl.LinearRegression(np.ones(6), context=9, noise=0.2)
     >>> found = icl.theory.diversity.data_growth(task, np.eye(6)[:3], 36)
     >>> round(found.population, 4), round(found.mean, 4)
-    (0.3333, 0.7824)
+    (0.3333, 0.8125)
 
     ```
     """

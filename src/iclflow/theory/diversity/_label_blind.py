@@ -1,8 +1,8 @@
 """Heads that do not read labels, softmax or linear: how little of the tasks they can see.
 
-If attention weights depend on inputs alone, ŷ = Σ ψ_n(X, x_q) y_n + ψ₀(X, x_q), and the risk
-depends on the tasks through M, and w̄ where ψ₀ ≠ 0. Structured heads W_h = ω_hI on white inputs see tr M
-alone. The best of all label-linear predictors bounds every such layer (derived in
+If attention weights depend on inputs alone, ŷ = Σ ψ_n(X, x_q) y_n + ψ₀(X, x_q). Then the risk
+depends on the tasks through M alone, and w̄ where ψ₀ ≠ 0. Structured heads W_h = ω_hI on white
+inputs see tr M alone. The best of all label-linear predictors bounds every such layer (derived in
 docs/theory/diversity.md).
 """
 
@@ -112,7 +112,7 @@ def label_linear_limit(task: LinearRegression) -> LinearBound:
     >>> task = icl.theory.diversity.with_second_moment(
     ...     icl.LinearRegression(np.ones(8), context=15, noise=0.25), np.eye(8))
     >>> round(icl.theory.diversity.label_linear_limit(task).residual, 6)
-    0.51644
+    0.516096
 
     ```
     """
@@ -135,7 +135,7 @@ def label_linear_bound(task: LinearRegression, samples: int = 2000, seed: int = 
     >>> task = icl.theory.diversity.with_second_moment(
     ...     icl.LinearRegression(np.ones(8), context=15, noise=0.25), np.eye(8))
     >>> bound = icl.theory.diversity.label_linear_bound(task)
-    >>> print(f"{bound.value:.2f} +- {bound.error:.2f}")
+    >>> print(f"{bound.value:.3f} +- {bound.error:.3f}")
     0.55 +- 0.00
 
     ```

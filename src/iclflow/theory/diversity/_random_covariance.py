@@ -63,8 +63,8 @@ def random_covariance_optimum(
     >>> kinds = [np.diag([1.0, 0.2]), np.diag([0.2, 1.0])]
     >>> best = icl.theory.diversity.random_covariance_optimum(kinds, np.eye(2), context=20)
     >>> print(np.round(best.matrix, 4), round(best.loss, 4), round(best.floor, 4))
-    [[ 0.88 -0.  ]
-     [-0.    0.88]] 0.2851 0.1269
+    [[0.9279 0.    ]
+     [0.     0.9279]] 0.235 0.127
 
     ```
     """

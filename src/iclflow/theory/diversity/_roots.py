@@ -1,8 +1,10 @@
-"""The root of a decreasing function of a positive number, for whole arrays at once."""
+"""Positive roots of monotonic functions: one by one, and for whole arrays at once."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+import scipy.optimize
 
 from ._types import Values
 
@@ -23,3 +25,9 @@ def falling_root(value: Callable[[np.ndarray], Values], low: Values, high: Value
         above = value(np.asarray(np.exp(middle))) > 0
         low, high = np.where(above, middle, low), np.where(above, high, middle)
     return np.asarray(np.exp((low + high) / 2))
+
+
+def exponential_root(value: Callable[[float], float], low: float, high: float) -> float:
+    """e^u where `value`, a function of u that changes sign between `low` and `high`, is zero."""
+    root: Any = scipy.optimize.brentq(value, low, high, xtol=1e-14)
+    return float(np.exp(root))

@@ -8,8 +8,8 @@ from jaxtyping import ArrayLike, Real
 # Axes are checked inside, where the message can say what is allowed.
 Numbers = Real[ArrayLike, "..."] | Sequence[float]
 Vector = Real[ArrayLike, " _"] | Sequence[float]
-Matrix = Real[ArrayLike, "_ _"] | Sequence[Sequence[float]]
-Stack = Real[ArrayLike, "_ _ _"] | Sequence[Sequence[Sequence[float]]]
+Matrix = Real[ArrayLike, "_ _"] | Sequence[Vector]
+Stack = Real[ArrayLike, "_ _ _"] | Sequence[Matrix]
 
 # What computations inside hand on: NumPy makes numbers of arrays without axes.
 Values = np.ndarray | np.floating
