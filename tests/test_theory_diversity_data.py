@@ -7,6 +7,7 @@ from diversity_tasks import draw_data, few_tasks, fresh, vectors
 from iclflow.errors import Refusal
 from iclflow.tasks import LinearRegression
 from iclflow.theory import diversity, optimal_loss, optimal_matrix
+from iclflow.theory.diversity._correction import draw_features
 
 SIX = (1.0,) * 6
 
@@ -272,6 +273,98 @@ def test_the_correction_is_what_least_squares_on_data_does(share):
     assert np.mean(plain, 0)[1] < 0.96 * scale[1]
 
 
+@pytest.mark.slow
+def test_the_correction_agrees_with_runs_of_the_authors_code():
+    """ICL errors at d = 100, κ = ½, ρ = .01, stored with the code of arXiv 2405.11751 (ten runs),
+    with its column G_yyx_q; standard errors in the last digits."""
+    rng, dim = np.random.default_rng(8), 100
+    rows = rng.standard_normal((50, dim))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    for alpha, stored in (
+        (1, {0.5: (1.305, 0.003), 1.15: (4.167, 0.038), 2: (1.279, 0.004)}),
+        (10, {0.85: (2.200, 0.020), 1.15: (3.107, 0.041), 2: (0.9438, 0.005)}),
+    ):
+        task = diversity.with_tasks(LinearRegression(np.ones(dim), alpha * dim, noise=0.01), rows)
+        for tau, (value, error) in stored.items():
+            column = diversity.label_column(task, rows)
+            found = diversity.corrected_risks(
+                task, int(tau * dim**2), fresh(task), rows, label_column=column
+            )
+            # 2.5 % is what the correction leaves, beside the errors of both.
+            assert abs(found.test - value) < 0.025 * value + 2 * np.hypot(error, found.test_error)
+
+
+def test_the_column_of_the_authors_moves_the_threshold_and_its_scale_does_not_matter_above():
+    task, rows = few_tasks(4, 12, 0.1, SIX), vectors(6, 4)
+
+    def error(scale, n):
+        column = diversity.label_column(task, rows, scale)
+        return diversity.data_risks(task, n, test=fresh(task), label_column=column).test
+
+    assert np.isinf(error(0.3, 42)) and np.isfinite(error(0.3, 36))
+    near(error(0.3, 60), error(2.0, 60), 11)
+    assert abs(error(0.3, 20) - error(2.0, 20)) > 0.01
+
+
+def test_the_column_of_the_authors_has_the_moments_of_drawn_sequences():
+    rng, rows = np.random.default_rng(9), np.array([[1.0, 0.3], [0.2, -0.5], [0.6, 0.6]])
+    task = diversity.with_tasks(LinearRegression([1.0, 0.5], 4, noise=0.3), rows)
+    column = diversity.label_column(task, rows, 0.7)
+    spectrum, count = diversity.feature_spectrum(task, label_column=column), 100_000
+    drawn = draw_features(task, rows, count, rng)
+    features = np.append(drawn.beta, 0.7 * drawn.square[:, None], 1)
+    second = spectrum.left * spectrum.values[:, 0] / np.linalg.eigvalsh(task.covariance)[0]
+    drive = spectrum.left @ spectrum.drive @ spectrum.right.T
+    for products, expected in (
+        (features[:, :, None] * features[:, None], second @ spectrum.left.T),
+        (drawn.label[:, None, None] * features[:, :, None] * drawn.query[:, None], drive),
+    ):
+        error = products.std(0, ddof=1) / count**0.5
+        assert np.all(np.abs(products.mean(0) - expected) < 4 * error)
+
+
+def test_features_drawn_without_inputs_are_those_of_drawn_inputs():
+    rng, rows = np.random.default_rng(10), np.array([[1.0, 0.3], [0.2, -0.5]])
+    task = diversity.with_tasks(LinearRegression([1.0, 0.5], 3, noise=0.3), rows)
+    kept = draw_features(task, rows, 50_000, rng)
+    beta, query, label = draw_data(rng, task, rows, 50_000)
+    # Two samples of one law: low and high powers agree within 4 standard errors.
+    for f in (
+        lambda b, q, y: b[:, 0] * b[:, 1],
+        lambda b, q, y: b[:, 0] ** 4,
+        lambda b, q, y: y * b[:, 1] * q[:, 1],
+        lambda b, q, y: (b @ [1, 2]) ** 3 * y * q[:, 0],
+    ):
+        one, other = f(kept.beta, kept.query, kept.label), f(beta, query, label)
+        error = np.hypot(one.std(), other.std()) / 50_000**0.5
+        assert abs(one.mean() - other.mean()) < 4 * error
+
+
+@pytest.mark.slow
+def test_the_column_stores_the_mean_task_in_data():
+    """At d = 20 with ten tasks it costs a fifth on fresh tasks, on drawn data and in theory."""
+    rng, dim, found = np.random.default_rng(11), 20, []
+    for _ in range(12):
+        rows = rng.standard_normal((10, dim))
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        task = diversity.with_tasks(LinearRegression(np.ones(dim), 200, noise=0.01), rows)
+        drawn = draw_features(task, rows, 800, rng)
+        beta = np.append(drawn.beta, drawn.square[:, None] * dim**-0.5, 1)
+        features = (beta[:, :, None] * drawn.query[:, None]).reshape(800, -1)
+        A = np.linalg.solve(features.T @ features, features.T @ drawn.label).reshape(-1, dim)
+        # Fresh Gaussian tasks: E G² = (1 + 2/N) E(wᵀw + σ²)².
+        square = (1 + 2 / 200) * (1 + 2 / dim + 2 * 0.01 + 0.01**2) / dim
+        test, column = fresh(task), diversity.label_column(task, rows)
+        error = diversity.losses_of_matrices(test, A[:dim]) + np.sum(A[dim] ** 2) * square
+        theory = diversity.corrected_risks(task, 800, test, rows, label_column=column).test
+        found.append([float(error), theory, float(diversity.data_risks(task, 800, test=test).test)])
+    measured, expected, without = np.mean(found, 0)
+    gap = np.array(found) @ [1, -1, 0]
+    # 4 standard errors over the sets of tasks, or 3 % as without the column.
+    assert abs(gap.mean()) < max(4 * gap.std(ddof=1) / 12**0.5, 0.03 * measured)
+    assert measured > 1.1 * without
+
+
 def test_the_correction_of_features_of_one_length_is_none():
     task = few_tasks(4, 12, 0.1, SIX)
     spectrum, n = diversity.feature_spectrum(task), 24
@@ -428,7 +521,7 @@ def test_the_whole_phase_diagram_takes_seconds():
         (lambda t: diversity.data_risks(t, 0), "`sequences` = 0.0: must be at least 1"),
         (lambda t: diversity.data_risks(t, 5, -1), "`penalty` = -1: must be finite and not neg"),
         (lambda t: diversity.data_risks(t, 5, test=few_tasks(2, 5, 0.1)), "`test` has dimension 4"),
-        (lambda t: diversity.corrected_risks(t, 36), "is infinite at D² sequences"),
+        (lambda t: diversity.corrected_risks(t, 36), "infinite with as many sequences as feat"),
         (lambda t: diversity.corrected_risks(t, 9, vectors=np.eye(6)), "another second moment"),
         (lambda t: diversity.isotropic_data_flow(t, 9, [1.0]), "must have white inputs"),
         (lambda t: diversity.proportional_limit(0, 1, 1, 0.1), "`data` = 0.0: must be positive"),

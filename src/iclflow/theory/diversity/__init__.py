@@ -53,6 +53,8 @@ from ._label_blind import label_linear_bound as label_linear_bound
 from ._label_blind import label_linear_bound_one_task as label_linear_bound_one_task
 from ._label_blind import label_linear_limit as label_linear_limit
 from ._label_blind import structured_heads_loss as structured_heads_loss
+from ._label_column import LabelColumn as LabelColumn
+from ._label_column import label_column as label_column
 from ._proportional import LimitRisks as LimitRisks
 from ._proportional import aligned_limit as aligned_limit
 from ._proportional import long_context_growth as long_context_growth

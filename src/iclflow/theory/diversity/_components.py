@@ -16,7 +16,7 @@ from ...errors import Refusal
 from ...tasks import LinearRegression
 from .._moments import Moments, Normaliser, context_gains, moments
 from .._optimum import check_matrix, loss_of_matrix
-from ._types import Matrix, Numbers
+from ._types import Matrix, Numbers, Stack
 
 # Variances below this share of the largest are rounding of a singular M.
 _NOTHING = 1e-12
@@ -33,7 +33,7 @@ class TaskRisk(NamedTuple):
     matrix: Float[np.ndarray, "D D"]
     constant: float
 
-    def of(self, vectors: Numbers) -> Float[np.ndarray, "..."]:
+    def of(self, vectors: Numbers | Matrix) -> Float[np.ndarray, "..."]:
         """The loss of each of these task vectors."""
         w = np.asarray(vectors, dtype=np.float64)
         return np.asarray(np.einsum("...d,de,...e->...", w, self.matrix, w) + self.constant)
@@ -218,7 +218,7 @@ def overshoot(
 
 def losses_of_matrices(
     test: LinearRegression,
-    matrices: Numbers,
+    matrices: Numbers | Stack,
     normaliser: Normaliser = "context",
 ) -> Float[np.ndarray, "..."]:
     """The loss of a test at each of several matrices A, such as those of a run.

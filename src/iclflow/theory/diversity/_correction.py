@@ -24,6 +24,7 @@ from ._equivalent import (
     feature_spectrum,
     moments_of_test,
 )
+from ._label_column import LabelColumn
 from ._roots import exponential_root
 from ._tasks import check_vectors
 from ._types import Matrix
@@ -58,6 +59,15 @@ class CorrectedRisks(NamedTuple):
     test_error: float
 
 
+class Drawn(NamedTuple):
+    """β, x_q, y_q and G_yy of drawn sequences."""
+
+    beta: Float[np.ndarray, "S D"]
+    query: Float[np.ndarray, "S D"]
+    label: Float[np.ndarray, " S"]
+    square: Float[np.ndarray, " S"]
+
+
 class _Fit(NamedTuple):
     """What both errors need: the sums of the equivalent at one n."""
 
@@ -73,6 +83,7 @@ def feature_law(
     samples: int = 4000,
     seed: int = 0,
     normaliser: Normaliser = "context",
+    label_column: LabelColumn | None = None,
 ) -> FeatureLaw:
     """The lengths and residuals of freshly drawn sequences, for least squares on n sequences.
 
@@ -82,6 +93,7 @@ def feature_law(
     - `sequences`: n, which sets ν.
     - `vectors`: the K tasks, drawn equally often; w ~ N(w₀, Γ) of `task` without them.
     - `samples`, `seed`: how many sequences are drawn, and from which random numbers.
+    - `label_column`: further features, from `label_column`.
 
     ```pycon
     >>> task = icl.LinearRegression(np.ones(4), context=10, noise=0.1)
@@ -91,7 +103,7 @@ def feature_law(
 
     ```
     """
-    spectrum = feature_spectrum(task, normaliser)
+    spectrum = feature_spectrum(task, normaliser, label_column)
     nu = float(effective_ridge(spectrum, check_whole("sequences", sequences)))
     return _law(task, spectrum, nu, vectors, samples, seed, normaliser)
 
@@ -104,6 +116,7 @@ def corrected_risks(
     samples: int = 4000,
     seed: int = 0,
     normaliser: Normaliser = "context",
+    label_column: LabelColumn | None = None,
 ) -> CorrectedRisks:
     """IDG and test errors of least squares on n sequences, at finite size.
 
@@ -122,10 +135,12 @@ def corrected_risks(
 
     ```
     """
-    spectrum = feature_spectrum(task, normaliser)
+    spectrum = feature_spectrum(task, normaliser, label_column)
     n = check_whole("sequences", sequences)
     if n == spectrum.values.size:
-        raise Refusal(f"`sequences` = {n}: the error of least squares is infinite at D² sequences.")
+        raise Refusal(
+            f"`sequences` = {n}: the error is infinite with as many sequences as features."
+        )
     fit = _Fit(spectrum, float(effective_ridge(spectrum, n)), n)
     law = _law(task, spectrum, fit.nu, vectors, samples, seed, normaliser)
     seen = None if test is None else moments_of_test(spectrum, test, normaliser)
@@ -143,8 +158,8 @@ def draw_features(
     samples: int,
     rng: np.random.Generator,
     normaliser: Normaliser = "context",
-) -> tuple[Float[np.ndarray, "S D"], Float[np.ndarray, "S D"], Float[np.ndarray, " S"]]:
-    """β, x_q and y_q of drawn sequences, without drawing their inputs.
+) -> Drawn:
+    """What is kept of drawn sequences, without drawing their inputs.
 
     Given w, inputs matter through z_n along Λ^½w alone: across it Σ y_nz_n is normal, of variance
     Σ y_n². So a sequence costs 2N + 2D numbers, not ND.
@@ -173,7 +188,7 @@ def draw_features(
     beta = (along * unit + np.sqrt(energy) * across) @ root / scale[:, None]
     query = rng.standard_normal(w.shape) @ root
     label = np.sum(query * w, 1) + np.sqrt(float(task.query_noise)) * rng.standard_normal(samples)
-    return beta, query, label
+    return Drawn(beta, query, label, energy[:, 0] / scale)
 
 
 def _draw_tasks(
@@ -201,10 +216,13 @@ def _law(
 ) -> FeatureLaw:
     samples = check_whole("samples", samples, 10 * _PARTS)
     rng = np.random.default_rng(check_whole("seed", seed, 0))
-    beta, query, label = draw_features(task, vectors, samples, rng, normaliser)
-    beta, query = beta @ spectrum.left, query @ spectrum.right
+    drawn = draw_features(task, vectors, samples, rng, normaliser)
+    beta, query = drawn.beta, drawn.query @ spectrum.right
+    if spectrum.column:
+        beta = np.append(beta, spectrum.column * drawn.square[:, None], 1)
+    beta = beta @ spectrum.left
     length = np.sum((beta**2 @ (1 / (spectrum.values + nu))) * query**2, 1)
-    residual = (label - np.sum((beta @ spectrum.optimum) * query, 1)) ** 2
+    residual = (drawn.label - np.sum((beta @ spectrum.optimum) * query, 1)) ** 2
     return FeatureLaw(length / length.mean(), residual * spectrum.floor / residual.mean())
 
 

@@ -16,8 +16,8 @@ from jaxtyping import Float
 from ...errors import Refusal
 from ...tasks import LinearRegression
 from .._check import check_number, check_numbers
-from .._moments import Moments, Normaliser, moments
-from .._optimum import optimal_loss
+from .._moments import Normaliser, moments
+from ._label_column import LabelColumn, extend_moments
 from ._roots import falling_root
 from ._types import Numbers, Values
 
@@ -28,21 +28,19 @@ class FeatureSpectrum(NamedTuple):
     - `left`, `right`: the eigenvectors of C and of Λ, as columns.
     - `values`: s_ij = c_iλ_j. `drive`: S_ij. `optimum`: A*_ij = S_ij/s_ij.
     - `floor`: L*.
+    - `column`: the scale κ of the further features κG_yyx_q; 0 without them. Then C has D + 1 rows.
     """
 
-    left: Float[np.ndarray, "D D"]
+    left: Float[np.ndarray, "R R"]
     right: Float[np.ndarray, "D D"]
-    values: Float[np.ndarray, "D D"]
-    drive: Float[np.ndarray, "D D"]
+    values: Float[np.ndarray, "R D"]
+    drive: Float[np.ndarray, "R D"]
     floor: float
+    column: float = 0.0
 
     @property
-    def optimum(self) -> Float[np.ndarray, "D D"]:
+    def optimum(self) -> Float[np.ndarray, "R D"]:
         return self.drive / self.values
-
-    def turn(self, matrix: Float[np.ndarray, "D D"]) -> Float[np.ndarray, "D D"]:
-        """A matrix in this basis."""
-        return self.left.T @ matrix @ self.right
 
 
 class DataRisks(NamedTuple):
@@ -64,9 +62,9 @@ class TestMoments(NamedTuple):
 
     __test__ = False  # for pytest, which collects classes by their names
 
-    second: Float[np.ndarray, "D D"]
+    second: Float[np.ndarray, "R R"]
     inputs: Float[np.ndarray, "D D"]
-    drive: Float[np.ndarray, "D D"]
+    drive: Float[np.ndarray, "R D"]
     constant: float
 
     def loss(self, A: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
@@ -75,13 +73,21 @@ class TestMoments(NamedTuple):
         return np.asarray(self.constant + np.sum(A * force, (-2, -1)))
 
     @property
-    def diagonal(self) -> Float[np.ndarray, "D D"]:
+    def diagonal(self) -> Float[np.ndarray, "R D"]:
         """(e_iᵀC_te_i)(e_jᵀΛ_te_j)."""
         return np.multiply.outer(np.diag(self.second), np.diag(self.inputs))
 
 
-def feature_spectrum(task: LinearRegression, normaliser: Normaliser = "context") -> FeatureSpectrum:
+def feature_spectrum(
+    task: LinearRegression,
+    normaliser: Normaliser = "context",
+    label_column: LabelColumn | None = None,
+) -> FeatureSpectrum:
     """The eigenvalues s_ij = c_iλ_j of the features β ⊗ x_q, and A* in their eigenbasis.
+
+    **Arguments:**
+
+    - `label_column`: further features κG_yyx_q, from `label_column`.
 
     ```pycon
     >>> task = icl.LinearRegression([1.0, 0.5], context=10, noise=0.1)
@@ -93,17 +99,17 @@ def feature_spectrum(task: LinearRegression, normaliser: Normaliser = "context")
     ```
     """
     m = moments(task, normaliser)
-    second, left = np.linalg.eigh(m.second_moment)
+    scale, second, drive = 0.0, m.second_moment, m.drive
+    if label_column is not None:
+        scale, seen = label_column
+        second, drive = extend_moments(scale, task, m, normaliser, seen)
+    correlations, left = np.linalg.eigh(second)
     inputs, right = np.linalg.eigh(m.covariance)
-    if not second[0] > 0:
+    if not correlations[0] > 0:
         raise Refusal("`task` has labels that are always zero: there is nothing to learn.")
-    return FeatureSpectrum(
-        left,
-        right,
-        np.multiply.outer(second, inputs),
-        left.T @ m.drive @ right,
-        optimal_loss(task, normaliser),
-    )
+    drive, values = left.T @ drive @ right, np.multiply.outer(correlations, inputs)
+    floor = m.label_variance - float(np.sum(drive**2 / values))
+    return FeatureSpectrum(left, right, values, drive, floor, scale)
 
 
 def effective_ridge(
@@ -146,6 +152,7 @@ def data_risks(
     penalty: float = 0.0,
     test: LinearRegression | None = None,
     normaliser: Normaliser = "context",
+    label_column: LabelColumn | None = None,
 ) -> DataRisks:
     """The errors of the minimiser on n sequences: double descent at n = D² without a penalty.
 
@@ -157,6 +164,7 @@ def data_risks(
     - `sequences`: n; without a penalty errors are infinite at n = D².
     - `penalty`: η of η‖A‖²; 0 is least squares, of least norm below D² sequences.
     - `test`: any other task of the same dimension: other tasks, inputs, lengths or noise.
+    - `label_column`: further features, from `label_column`; the threshold is then D(D + 1).
 
     ```pycon
     >>> diversity = icl.theory.diversity
@@ -169,7 +177,7 @@ def data_risks(
 
     ```
     """
-    spectrum = feature_spectrum(task, normaliser)
+    spectrum = feature_spectrum(task, normaliser, label_column)
     nu = effective_ridge(spectrum, sequences, penalty)
     n, s, optimum = np.asarray(sequences, dtype=np.float64), spectrum.values, spectrum.optimum
     at = nu[..., None, None]
@@ -219,13 +227,16 @@ def moments_of_test(
     spectrum: FeatureSpectrum, test: LinearRegression, normaliser: Normaliser = "context"
 ) -> TestMoments:
     """C_t, Λ_t and S_t in the eigenbasis of the training features, and the loss at A = 0."""
-    at: Moments = moments(test, normaliser)
-    if at.drive.shape != spectrum.values.shape:
-        raise Refusal(f"`test` has dimension {test.dim}: must be {len(spectrum.values)}.")
+    at = moments(test, normaliser)
+    if at.drive.shape != spectrum.right.shape:
+        raise Refusal(f"`test` has dimension {test.dim}: must be {len(spectrum.right)}.")
+    second, drive = at.second_moment, at.drive
+    if spectrum.column:
+        second, drive = extend_moments(spectrum.column, test, at, normaliser)
     return TestMoments(
-        spectrum.left.T @ at.second_moment @ spectrum.left,
+        spectrum.left.T @ second @ spectrum.left,
         spectrum.right.T @ at.covariance @ spectrum.right,
-        spectrum.turn(at.drive),
+        spectrum.left.T @ drive @ spectrum.right,
         at.label_variance,
     )
 
