@@ -43,6 +43,7 @@ ROOMS = {
     "theory": "Theory",
     "theory.multitask": "Theory of several tasks",
     "theory.depth": "Theory of stacks and loops",
+    "theory.diversity": "Theory of few tasks and finite data",
     "analysis": "Analysis",
     "circuits": "Circuits of heads",
     "experiment": "Experiments",

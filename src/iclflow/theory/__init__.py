@@ -1,6 +1,7 @@
 """Theory: pure functions from a task and initial weights to predictions."""
 
 from . import depth as depth
+from . import diversity as diversity
 from . import multitask as multitask
 from ._algorithm import plateau_matrix as plateau_matrix
 from ._algorithm import plateau_risk as plateau_risk

@@ -37,6 +37,19 @@ class TokenMoments(NamedTuple):
         return float(np.sum(coefficients * (response - 2 * self.drive)) + self.label)
 
 
+class TokenAverages(NamedTuple):
+    """Averages over tasks w of the covariance Σ of a token given w, and of w.
+
+    E Σ, E[Σ ⊗ Σ], E[Σ ⊗ w], E w; and E y_q².
+    """
+
+    token: Float[np.ndarray, "a b"]
+    pair: Float[np.ndarray, "a b c d"]
+    with_task: Float[np.ndarray, "a b e"]
+    mean: Float[np.ndarray, " e"]
+    label: float
+
+
 def token_moments(
     task: RegressionTask, normaliser: Normaliser = "context", self_attention: bool = True
 ) -> TokenMoments:
@@ -66,30 +79,47 @@ def token_moments(
         return _blend(np.asarray(task.probabilities), parts)
     inputs = task.inputs if isinstance(task, RandomLabels) else task
     weights, vectors, covariances = _nodes(task)
-    query = np.pad(np.asarray(inputs.covariance), (0, 1))
-    tokens = {
-        0: np.array(1.0),
-        1: np.einsum("k,kab->ab", weights, covariances),
-        2: np.einsum("k,kab,kcd->abcd", weights, covariances, covariances, optimize=True),
-    }
-    label = float(np.einsum("k,ki,ij,kj", weights, vectors, query[:-1, :-1], vectors))
+    query = np.asarray(inputs.covariance)
+    label = float(np.einsum("k,ki,ij,kj", weights, vectors, query, vectors))
     if isinstance(task, LinearRegression):
         label += float(task.query_noise)
+    averages = TokenAverages(
+        np.einsum("k,kab->ab", weights, covariances),
+        np.einsum("k,kab,kcd->abcd", weights, covariances, covariances, optimize=True),
+        np.einsum("k,kab,ki->abi", weights, covariances, vectors),
+        weights @ vectors,
+        label,
+    )
+    return assemble_moments(inputs, averages, normaliser, self_attention)
 
+
+def assemble_moments(
+    inputs: LinearRegression,
+    averages: TokenAverages,
+    normaliser: Normaliser,
+    self_attention: bool,
+) -> TokenMoments:
+    """The moments of the features from averages over tasks: sums over tokens and pairings.
+
+    **Arguments:**
+
+    - `inputs`: has the covariance of the query and the context lengths.
+    """
+    query = np.pad(np.asarray(inputs.covariance), (0, 1))
+    tokens = {0: np.array(1.0), 1: averages.token, 2: averages.pair}
     lengths, shares = np.array(inputs.contexts), np.asarray(inputs.context_probabilities)
     scale = {"context": lengths, "tokens": lengths + 1, "none": np.ones_like(lengths)}[normaliser]
-    averaged = np.einsum("k,kab,ki,ic->abc", weights, covariances, vectors, query[:-1, :-1])
-    drive = shares @ (lengths / scale) * averaged
+    drive = shares @ (lengths / scale) * (averages.with_task @ query[:-1, :-1])
     # Sources of the six factors G_ab G_cd x_e x_f: context tokens 1 and 2, the query q.
     sources = {"1111qq": lengths, "1122qq": lengths * (lengths - 1)}
     if self_attention:
         sources |= {"11qqqq": lengths, "qq11qq": lengths, "qqqqqq": np.ones_like(lengths)}
         fourth = _expectation("qqqq", tokens, query)[:, :, :-1, :-1]
-        drive += shares @ (1 / scale) * fourth @ (weights @ vectors)
-    second = np.zeros((task.dim + 1,) * 6)
+        drive += shares @ (1 / scale) * fourth @ averages.mean
+    second = np.zeros((len(query),) * 6)
     for source, count in sources.items():
         second += shares @ (count / scale**2) * _expectation(source, tokens, query)
-    return TokenMoments(second[..., :-1, :-1].transpose(0, 1, 4, 2, 3, 5), drive, label)
+    return TokenMoments(second[..., :-1, :-1].transpose(0, 1, 4, 2, 3, 5), drive, averages.label)
 
 
 def _blend(shares: Matrix, parts: Sequence[TokenMoments]) -> TokenMoments:

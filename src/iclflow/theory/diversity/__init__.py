@@ -1,0 +1,83 @@
+"""Few tasks and finite data: what linear attention learns from them (docs/theory/diversity.md).
+
+K task vectors, n sequences: optimum and staircase for any inputs, stopping, errors of training on
+data with double descent, limits and corrections (arXiv 2405.11751, 2306.15063, 2509.26551,
+2510.04548, 2306.09927).
+"""
+
+from ._alignment import Alignment as Alignment
+from ._alignment import alignment as alignment
+from ._bayes import code_information as code_information
+from ._bayes import code_information_sampled as code_information_sampled
+from ._bayes import distance_on_own_tasks as distance_on_own_tasks
+from ._bayes import two_tasks_risk as two_tasks_risk
+from ._components import Components as Components
+from ._components import Overshoot as Overshoot
+from ._components import TaskRisk as TaskRisk
+from ._components import components as components
+from ._components import levels_on_test as levels_on_test
+from ._components import losses_of_matrices as losses_of_matrices
+from ._components import overshoot as overshoot
+from ._components import task_gap as task_gap
+from ._components import task_risk as task_risk
+from ._correction import CorrectedRisks as CorrectedRisks
+from ._correction import FeatureLaw as FeatureLaw
+from ._correction import corrected_risks as corrected_risks
+from ._correction import feature_law as feature_law
+from ._data_flow import DataFlow as DataFlow
+from ._data_flow import Regularised as Regularised
+from ._data_flow import data_flow as data_flow
+from ._data_flow import data_resolvent as data_resolvent
+from ._data_flow import isotropic_best_penalty as isotropic_best_penalty
+from ._data_flow import isotropic_best_stop as isotropic_best_stop
+from ._data_flow import isotropic_data_flow as isotropic_data_flow
+from ._data_weights import DataGrowth as DataGrowth
+from ._data_weights import data_growth as data_growth
+from ._data_weights import interpolating_rank as interpolating_rank
+from ._data_weights import merged_interpolant as merged_interpolant
+from ._data_weights import rank_capacity as rank_capacity
+from ._equivalent import DataRisks as DataRisks
+from ._equivalent import FeatureSpectrum as FeatureSpectrum
+from ._equivalent import data_risks as data_risks
+from ._equivalent import effective_ridge as effective_ridge
+from ._equivalent import feature_spectrum as feature_spectrum
+from ._equivalent import phase_diagram as phase_diagram
+from ._full import FullOptimum as FullOptimum
+from ._full import full_moments as full_moments
+from ._full import full_optimum as full_optimum
+from ._label_blind import LinearBound as LinearBound
+from ._label_blind import Sampled as Sampled
+from ._label_blind import chi_squared_rule as chi_squared_rule
+from ._label_blind import label_blind_risk as label_blind_risk
+from ._label_blind import label_linear_bound as label_linear_bound
+from ._label_blind import label_linear_bound_one_task as label_linear_bound_one_task
+from ._label_blind import label_linear_limit as label_linear_limit
+from ._label_blind import structured_heads_loss as structured_heads_loss
+from ._label_column import LabelColumn as LabelColumn
+from ._label_column import label_column as label_column
+from ._proportional import LimitRisks as LimitRisks
+from ._proportional import aligned_limit as aligned_limit
+from ._proportional import long_context_growth as long_context_growth
+from ._proportional import long_context_limit as long_context_limit
+from ._proportional import proportional_limit as proportional_limit
+from ._proportional import wishart_resolvent as wishart_resolvent
+from ._random_covariance import RandomCovarianceOptimum as RandomCovarianceOptimum
+from ._random_covariance import RotatedStaircase as RotatedStaircase
+from ._random_covariance import diagonal_covariance_optimum as diagonal_covariance_optimum
+from ._random_covariance import random_covariance_optimum as random_covariance_optimum
+from ._random_covariance import rotated_staircase as rotated_staircase
+from ._random_covariance import turned_product as turned_product
+from ._stopping import BestStop as BestStop
+from ._stopping import aligned_stop as aligned_stop
+from ._stopping import equal_tasks_curve as equal_tasks_curve
+from ._stopping import equal_tasks_stop as equal_tasks_stop
+from ._stopping import mean_growth_of_few_tasks as mean_growth_of_few_tasks
+from ._stopping import plateau_ratio as plateau_ratio
+from ._stopping import small_head_drop_times as small_head_drop_times
+from ._tasks import TaskMoments as TaskMoments
+from ._tasks import task_moments as task_moments
+from ._tasks import with_second_moment as with_second_moment
+from ._tasks import with_tasks as with_tasks
+from ._threshold import diversity_threshold as diversity_threshold
+from ._threshold import few_tasks_excess as few_tasks_excess
+from ._threshold import infinite_context_loss as infinite_context_loss
