@@ -60,7 +60,9 @@ print(f"loss {run.losses[0]:.2f} at the start, {run.losses[-1]:.2f} at the end")
 # %%
 found = icl.analysis.patterns(run.final, task=task)
 for head in found.heads:
-    print(f"{head.role}: ω = {head.omega:.2f}, μ = {head.mu:.2f}, diagonal {head.diagonal_share:.2f}")
+    print(
+        f"{head.role}: ω = {head.omega:.2f}, μ = {head.mu:.2f}, diagonal {head.diagonal_share:.2f}"
+    )
 print(f"step that both make together, Σμω = {found.step_size:.2f}")
 
 # %% [markdown]
@@ -90,7 +92,9 @@ for name, value in rows.items():
     print(f"{name}: {value:.3f}")
 fresh = task.sample(jr.key(3), 20_000)
 losses = np.asarray(fresh.squared_error(run.final.predict(fresh)))
-print(f"these heads, on fresh sequences: {losses.mean():.3f} ± {losses.std() / len(losses)**0.5:.3f}")
+print(
+    f"these heads, on fresh sequences: {losses.mean():.3f} ± {losses.std() / len(losses) ** 0.5:.3f}"
+)
 
 # %% [markdown]
 # ## The picture

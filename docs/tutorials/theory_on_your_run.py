@@ -79,7 +79,9 @@ start = icl.Attention(icl.Merged.of(first_v, first_U))
 flow = icl.gradient_flow(start, icl.risk(task, start), end=times[-1])
 exact = icl.drop_times(flow, levels=levels)[0]
 print(f"drop time of the exact gradient flow: {exact:.1f}")
-print(f"theory is off by {abs(predicted / exact - 1):.0e}, the loop by {abs(measured / exact - 1):.0e}")
+print(
+    f"theory is off by {abs(predicted / exact - 1):.0e}, the loop by {abs(measured / exact - 1):.0e}"
+)
 
 # %% [markdown]
 # ## The picture

@@ -60,7 +60,9 @@ for head in found.heads:
     )
 algorithm = icl.analysis.which_algorithm(model, task, count=4000)
 best, second = algorithm.matches[:2]
-print(f"{best.name}, relative distance {best.distance:.0%}; then {second.name}, {second.distance:.0%}")
+print(
+    f"{best.name}, relative distance {best.distance:.0%}; then {second.name}, {second.distance:.0%}"
+)
 
 # %% [markdown]
 # A head is called positive if it attends to inputs like the query and adds their labels, negative if it attends to
@@ -88,7 +90,9 @@ for path in sorted(Path("sent").iterdir(), key=lambda path: int(path.stem.split(
     steps.append(int(path.stem.split("-")[1]))
     sizes.append([head.omega * abs(head.mu) for head in heads])
     distances.append(near.distance)
-    print(f"step {steps[-1]}: {', '.join(head.role for head in heads)}; {near.name} ({near.distance:.0%})")
+    print(
+        f"step {steps[-1]}: {', '.join(head.role for head in heads)}; {near.name} ({near.distance:.0%})"
+    )
 
 # %% [markdown]
 # ## The picture
@@ -104,6 +108,7 @@ for number, (ax, circuit) in enumerate(zip(axes, circuits)):
     ax.set_title(f"head {number + 1}: {found.heads[number].role}")
 axes[3].plot(steps, sizes, marker="o")
 axes[3].axhline(0, color="grey", lw=0.5)
+axes[3].set_xscale("symlog", linthresh=30)
 axes[3].set(xlabel="step", title="ω|μ| of each head")
 figure.savefig("trained_model.png", dpi=150)
 

@@ -101,7 +101,9 @@ print(f"linear attention, equal noise:   {icl.theory.optimal_loss(ordinary):.4f}
 # it keeps sums over the sequences, so that 400 000 of them cost no more than ten.
 
 # %%
-print("risks that exist:", ", ".join(icl.available_kinds(task, icl.Attention.merged(jr.key(1), 2, 4))))
+print(
+    "risks that exist:", ", ".join(icl.available_kinds(task, icl.Attention.merged(jr.key(1), 2, 4)))
+)
 linear = icl.Attention.merged(jr.key(1), dim=2, heads=4, scale=1e-2)
 data = icl.risk(task, linear, "dataset", sequences=400_000, key=jr.key(2))
 linear_run = icl.gradient_flow(linear, data)
