@@ -39,7 +39,8 @@ _FINDINGS = r"""
   });
   for (const table of document.querySelectorAll("main table"))
     if (!table.querySelector("th")) say(table, "a table without header cells");
-  for (const box of document.querySelectorAll("main pre, main .formula, main .md-typeset__scrollwrap"))
+  const boxes = "main pre, main .formula, main .md-typeset__scrollwrap";
+  for (const box of document.querySelectorAll(boxes))
     if (box.scrollWidth > box.clientWidth + 1 && box.tabIndex < 0
         && !box.querySelector("a, button, [tabindex='0']"))
       say(box, "a part that scrolls and cannot be reached by the keyboard");
@@ -47,7 +48,8 @@ _FINDINGS = r"""
   const canvas = document.createElement("canvas");
   canvas.width = canvas.height = 1;
   const pen = canvas.getContext("2d", { willReadFrequently: true });
-  const colour = (text) => { pen.clearRect(0, 0, 1, 1); pen.fillStyle = text; pen.fillRect(0, 0, 1, 1);
+  const colour = (text) => {
+    pen.clearRect(0, 0, 1, 1); pen.fillStyle = text; pen.fillRect(0, 0, 1, 1);
     const [r, g, b, a] = pen.getImageData(0, 0, 1, 1).data; return [r, g, b, a / 255]; };
   const over = (top, under) => [0, 1, 2].map((i) => top[i] * top[3] + under[i] * (1 - top[3]));
   const ground = (node) => {
@@ -63,7 +65,8 @@ _FINDINGS = r"""
   const walker = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
   while (walker.nextNode()) {
     const node = walker.currentNode.parentElement;
-    if (!walker.currentNode.data.trim() || !seen(node) || node.closest("svg, script, style")) continue;
+    if (!walker.currentNode.data.trim() || !seen(node)) continue;
+    if (node.closest("svg, script, style")) continue;
     const style = getComputedStyle(node), under = ground(node);
     const ink = light(over(colour(style.color), under)), paper = light(under);
     const ratio = (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);

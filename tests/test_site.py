@@ -13,14 +13,14 @@ from urllib.parse import unquote, urldefrag
 import pytest
 import yaml
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tools"))
 from accessible import findings
-from browser import browser as find_browser
+from browser_tab import chromium, find_browser
+
+__all__ = ["chromium"]  # a fixture
+ROOT = Path(__file__).resolve().parent.parent
 
 # What tools write: no part of the repository, and in the navigation nevertheless.
 GENERATED = ("reference/", "gallery/", "tutorials/")
-OPTIONS = ["--no-sandbox", "--disable-background-networking", "--disable-dev-shm-usage"]
 # One page of each kind.
 KINDS = (
     *("index", "quickstart", "choosing", "faq", "ledger", "claims", "config", "theory/linear"),
@@ -130,7 +130,7 @@ def test_no_link_is_dead(site, parsed):
 @pytest.mark.slow
 def test_every_image_is_there_and_says_what_it_shows(site, parsed):
     images = [(page, image) for page, found in parsed.items() for image in found.images]
-    assert len(images) > 3
+    assert len(images) >= 2
     for page, image in images:
         assert (page.parent / unquote(str(image["src"]))).is_file(), (page, image)
         assert len(str(image.get("alt") or "").split()) >= 2, (page, image)
@@ -139,10 +139,12 @@ def test_every_image_is_there_and_says_what_it_shows(site, parsed):
 @pytest.mark.slow
 def test_formulas_are_mathml(site):
     page = (site / "theory" / "linear.html").read_text()
-    assert page.count("<math>") > 60 and page.count('class="equation"') >= 43
-    # No index is left as it is typed.
-    text = re.sub(r"<(code|pre|script|style)\b.*?</\1>|<[^>]+>", " ", page, flags=re.DOTALL)
-    assert re.findall(r"(?<![\w`])[A-Za-zα-ω]_[a-z{]\S*", text) == []
+    assert page.count("<math>") > 50 and page.count('class="equation"') >= 43
+    for name in ("linear", "softmax", "multitask"):
+        page = (site / "theory" / f"{name}.html").read_text()
+        # No index is left as it is typed.
+        text = re.sub(r"<(code|pre|script|style)\b.*?</\1>|<[^>]+>", " ", page, flags=re.DOTALL)
+        assert re.findall(r"\S*[A-Za-zα-ω]_[a-z{]\S*", text) == []
 
 
 @pytest.mark.slow
@@ -157,16 +159,6 @@ def test_all_tutorials_and_figures_are_pages(site):
         assert f"iclflow reproduce {name}<" in gallery
     for name in STUDIES:
         assert f"iclflow run {name}<" in gallery
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=find_browser(), args=OPTIONS)
-        yield found
-        found.close()
 
 
 needs_browser = pytest.mark.skipif(find_browser() is None, reason="there is no chromium here")

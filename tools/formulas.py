@@ -1,9 +1,9 @@
 """Formulas of the documentation as MathML and as indices: an extension of Python-Markdown.
 
-Pages are written in plain characters, so that they can be read anywhere: `λ_d² [1 + 1/N]⁻¹`. An indented
-block with such characters becomes one line of MathML for each of its lines, with the number of the
-equation at the right; in running text `x_q` gets its index. Browsers draw MathML themselves: nothing
-is loaded.
+Pages are written in plain characters, so that they can be read anywhere: `λ_d² [1 + 1/N]⁻¹`. An
+indented block with such characters becomes one line of MathML for each of its lines, with the
+number of the equation at the right; in running text `x_q` gets its index. Browsers draw MathML
+themselves: nothing is loaded.
 """
 
 import html
@@ -23,15 +23,19 @@ _SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉₊₋ₙₘₖⱼᵢₗ",
 _SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ᵀᵖᵏᵐⁿᵗʳ⁽⁾", "0123456789+−Tpkmntr()"))
 # An index ends where the next letter has an index of its own: λ_dC_d, x_hz_h, Σ_hk, x_q,e.
 _INDEX = r"_(?:\{[^}]*\}|[a-zℓ]+,[a-z](?![\w])|[a-zℓ]+(?![a-zℓ_])|[A-Za-zα-ωℓ0-9½])"
+# The last of several letters: Ax_q, qf_af_e.
+_IN_PRODUCT = r"[A-Za-z](?=_[a-z](?:(?![A-Za-z0-9_])|[A-Za-z]_[a-z](?![A-Za-z0-9_])))"
 _POWER = r"\^(?:\{[^}]*\}|−?[A-Za-z0-9½⅓⅙]|\*)"
 _BELOW, _ABOVE = f"[{''.join(_SUBSCRIPTS)}]+", f"[{''.join(_SUPERSCRIPTS)}*]+"
 _SCRIPT = re.compile(f"{_INDEX}|{_POWER}|{_BELOW}|{_ABOVE}")
+_WORDS = r"arctan|sinh|cosh|sign|sgn|vec|Cov|cov|exp|log|ln|tr|Pf|[A-Za-z]{4,}:?"
 _TOKEN = re.compile(
-    rf"(?P<word>(?:arctan|sinh|cosh|sign|sgn|vec|Cov|cov|exp|log|ln|tr|Pf|[A-Za-z]{{4,}}:?)(?![_\w]))"
-    rf"|(?P<letter>{_LETTER})|(?P<number>\d+(?:\.\d+)?|[½⅓⅙¼])|(?P<wide> {{2,}})|(?P<space> )|(?P<sign>.)"
+    rf"(?P<word>(?:{_WORDS})(?![_\w]))|(?P<letter>{_LETTER})"
+    r"|(?P<number>\d+(?:\.\d+)?|[½⅓⅙¼])|(?P<wide> {2,})|(?P<space> )|(?P<sign>.)"
 )
 _NUMBER = re.compile(r"^(.*?)\s{2,}(\(\d+\))\s*$")
-_CLOSING = ")]}⟩‖|"
+# Signs that carry an index: closing brackets, as in (A_ε)_jk, and sums.
+_CARRYING = ")]}⟩‖|ΣΠ∫∬"
 
 
 def line_as_mathml(line: str) -> str:
@@ -51,8 +55,7 @@ def _elements(text: str) -> Iterator[str]:
         assert token is not None and token.lastgroup is not None
         at, base = token.end(), _element(token.lastgroup, token[0])
         below, above = "", ""
-        # Signs carry no index but closing brackets: (A_ε)_jk.
-        carries = token.lastgroup in ("letter", "number", "word") or token[0] in f"{_CLOSING}ΣΠ∫∬"
+        carries = token.lastgroup in ("letter", "number", "word") or token[0] in _CARRYING
         while carries and (script := _SCRIPT.match(text, at)):
             at, low, high = script.end(), *_parts(script[0])
             below, above = below + low, above + high
@@ -90,7 +93,7 @@ def _element(kind: str, text: str) -> str:
             return f"<mn>{escaped}</mn>"
         case "letter":
             # Not the letters of the mathematical alphabets, which few fonts have.
-            slanted = "" if text[0] in "ΑΒΓΔΕΖΗΘΙΚΛΜΝΞΟΠΡΣΤΥΦΧΨΩ∂∇" else ' class="letter"'
+            slanted = "" if re.match("[Α-Ω∂∇]", text) else ' class="letter"'
             return f'<mi mathvariant="normal"{slanted}>{escaped}</mi>'
         case "word":
             return f'<mi mathvariant="normal">{escaped}</mi>'
@@ -99,7 +102,7 @@ def _element(kind: str, text: str) -> str:
 
 
 def is_formula(block: str) -> bool:
-    """Whether an indented block is a formula: all of it, with some character that no program has."""
+    """Whether an indented block is a formula: it has some character that no program has."""
     lines = block.splitlines()
     indented = all(line.startswith("    ") or not line.strip() for line in lines)
     return indented and bool(re.search("[Α-Ωα-ω⟨‖∫√²₀-₉ᵀ½−]", block))
@@ -138,9 +141,10 @@ class Formulas(Extension):
     def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802, a name of Python-Markdown
         # Before blocks of code.
         md.parser.blockprocessors.register(_Blocks(md.parser), "formulas", 85)
-        # After spans of code and links. Powers such as ² alone stay the characters that they are.
+        # After spans of code and links. Powers such as ² alone stay the characters that they are,
+        # and so do names of files and functions, in which an index would be longer.
         scripts = f"(?:{_BELOW}|{_ABOVE})*(?:{_INDEX}|{_POWER})(?:{_SCRIPT.pattern})*"
-        pattern = rf"((?<![A-Za-z0-9/]){_LETTER}|[)])({scripts})"
+        pattern = rf"((?<![A-Za-z]){_LETTER}|[α-ω)]|{_IN_PRODUCT})({scripts})"
         md.inlinePatterns.register(_Indices(pattern, md), "indices", 150)
 
 

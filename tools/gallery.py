@@ -3,9 +3,9 @@
     python tools/gallery.py draw [NAME …]    draws the figures that are missing, into out/gallery
     python tools/gallery.py pages            writes the pages from what is drawn
 
-`make gallery` does the first, which takes half an hour on two cores, `make docs` the second. Figures
-of a report (`make verify`, out/verify) are taken where out/gallery lacks them. The pages say of each
-figure that nobody has drawn yet how to draw it.
+`make gallery` does the first, which takes half an hour on two cores, `make docs` the second.
+Figures of a report (`make verify`, out/verify) are taken where out/gallery lacks them. The pages
+say of each figure that nobody has drawn yet how to draw it.
 """
 
 import html
@@ -28,8 +28,8 @@ PRESETS = ROOT / "src" / "iclflow" / "explorer" / "static" / "presets"
 SWEEPS = "Ready sweeps"
 INDEX = """# Gallery
 
-Every figure and every study, drawn by the program. `iclflow reproduce NAME` draws a figure, with its
-data (`.npz`) and its settings (`.toml`); `iclflow run NAME` runs a study and draws it.
+Every figure and every study. `iclflow reproduce NAME` draws a figure, with its data (`.npz`) and
+its settings (`.toml`); `iclflow run NAME` runs a study and draws it.
 
 """
 # The settings of a figure say nothing of what the page shows already.
@@ -93,11 +93,12 @@ def take(name: str, suffix: str) -> str | None:
 
 def alternative(figure: Any) -> str:
     """What a picture shows, in a sentence."""
-    return re.sub(r"[\[\]]", "", f"{figure.title}. {one_line(figure.caption)}")
+    return re.sub(r"[\[\]\\\\]", "", f"{figure.title}. {one_line(figure.caption)}")
 
 
 def one_line(text: str) -> str:
-    return " ".join(text.split())
+    """Words as they are: a* is no emphasis."""
+    return " ".join(text.split()).replace("*", "\\*")
 
 
 def study_entry(study: Study, texts: dict[str, str]) -> str:
@@ -144,11 +145,10 @@ def pages() -> dict[str, str]:
         counts = f"{len(figures)} ({drawn} drawn here)", str(len(studies) or "–")
         rows.append(f"| [{subject}]({paper}.md) | {' | '.join(counts)} |")
     table = ["| page | figures | studies |", "|---|---|---|", *rows]
-    missing = [name for name in everything() if find(name, "png") is None]
-    words = f"\n\n{len(missing)} figures are not drawn here; `make gallery` draws them." * bool(
-        missing
-    )
-    found["index.md"] = INDEX + "\n".join(table) + words + "\n"
+    missing = sum(find(name, "png") is None for name in everything())
+    if missing:
+        table += ["", f"{missing} figures are not drawn here: `make gallery` draws them."]
+    found["index.md"] = INDEX + "\n".join(table) + "\n"
     return found
 
 

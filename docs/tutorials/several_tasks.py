@@ -1,9 +1,10 @@
 # %% [markdown]
 # # Which head takes which task?
 #
-# Three regressions share one sequence: each has coordinates of its own and a label of its own. Three
-# softmax heads are trained on all of them. Do they divide the tasks, and who decides? The setting is that
-# of [arXiv 2402.19442](https://arxiv.org/abs/2402.19442); the program takes less than a minute.
+# Three regressions share one sequence: each has coordinates of its own and a label of its own.
+# Three softmax heads are trained on all of them. Do they divide the tasks, and who decides? The
+# setting is that of [arXiv 2402.19442](https://arxiv.org/abs/2402.19442); the program takes less
+# than a minute.
 
 # %%
 import jax.random as jr
@@ -17,9 +18,9 @@ icl.enable_float64()
 # %% [markdown]
 # ## Three tasks, three heads
 #
-# `Attention.balanced` keeps one number ω for each block of coordinates and one μ for each label, with
-# the flow that the full matrices would have. With `scheme="distinct"` each head is slightly ahead on one
-# task.
+# `Attention.balanced` keeps one number ω for each block of coordinates and one μ for each label,
+# with the flow that the full matrices would have. With `scheme="distinct"` each head is slightly
+# ahead on one task.
 
 # %%
 blocks = [range(10), range(10, 20), range(20, 30)]
@@ -31,8 +32,8 @@ print("owners of the tasks:", icl.analysis.allocation(run, task).owners)
 # %% [markdown]
 # ## Three phases
 #
-# First nothing seems to happen: all heads grow together. Then each task is won by the head that is ahead on
-# it. At the end the winners settle.
+# First nothing seems to happen: all heads grow together. Then each task is won by the head that
+# is ahead on it. At the end the winners settle.
 
 # %%
 phases = icl.analysis.learning_phases(run)
@@ -51,8 +52,8 @@ print(f"debiased steps  {multitask.debiased_steps(task).loss:.3f}")
 # %% [markdown]
 # ## Does every start end so?
 #
-# No. Start from random weights, and a head that is ahead on two tasks can keep both. Then another head
-# stays without a task. Twelve starts, trained as one program:
+# No. Start from random weights, and a head that is ahead on two tasks can keep both. Then another
+# head stays without a task. Twelve starts, trained as one program:
 
 # %%
 starts = icl.init_many(icl.Attention.balanced, jr.split(jr.key(7), 12), task.coordinates, heads=3)
@@ -65,9 +66,9 @@ for each, ended in zip(owners[:4], runs):
     print(f"owners {each}: loss {ended.losses[-1]:.3f}, theory for this division {limit:.3f}")
 
 # %% [markdown]
-# The losses are still falling towards the limit of their division. So theory knows where each division ends;
-# which division a random start ends in, it bounds only
-# ([section 16](../theory/multitask.md) of the derivations).
+# The losses are still falling towards the limit of their division. So theory knows where each
+# division ends; which division a random start ends in, it bounds only ([section
+# 16](../theory/multitask.md) of the derivations).
 #
 # ## The picture
 #

@@ -1,12 +1,12 @@
 # %% [markdown]
 # # How do I put theory on top of my own run?
 #
-# You have a training loop of your own, in whatever library, and a list of losses. Here it is plain NumPy:
-# gradient descent on a data set, with merged key-query weights. Three things turn its curve into one that theory
-# can be drawn on: the same task, the same normalisation, and time in place of steps.
+# You have a training loop of your own, in whatever library, and a list of losses. Here it is
+# plain NumPy: gradient descent on a data set, with merged key-query weights. Three things turn
+# its curve into one that theory can be drawn on: the same task, the same normalisation, and time
+# in place of steps.
 
 # %%
-import matplotlib.pyplot as plt
 import numpy as np
 
 import iclflow as icl
@@ -43,9 +43,10 @@ print(f"loss {losses[0]:.3f} at the start, {losses[-1]:.4f} at the end")
 # %% [markdown]
 # ## From steps to time
 #
-# Theory speaks of the gradient flow τ dW/dt = −½ ∂L/∂W with τ = 1. A step W ← W − η ∂L/∂W is then a step of 2η in t.
-# If your loop does not divide by N, or divides by N + 1, give `normaliser="none"` or `"tokens"` to the functions
-# of theory ([Conventions](../theory/linear.md#0-conventions)).
+# Theory speaks of the gradient flow τ dW/dt = −½ ∂L/∂W with τ = 1. A step W ← W − η ∂L/∂W is then
+# a step of 2η in t. If your loop does not divide by N, or divides by N + 1, give
+# `normaliser="none"` or `"tokens"` to the functions of theory
+# ([Conventions](../theory/linear.md#0-conventions)).
 
 # %%
 times = 2 * RATE * np.arange(STEPS)
@@ -53,8 +54,9 @@ times = 2 * RATE * np.arange(STEPS)
 # %% [markdown]
 # ## What theory says of these weights
 #
-# `LinearRegression` describes the data; the weights at t = 0 are yours. Merged weights leave zero once:
-# `drop_time` says when, `plateau_losses` from where to where, and `reduced_flow` gives the whole curve.
+# `LinearRegression` describes the data; the weights at t = 0 are yours. Merged weights leave zero
+# once: `drop_time` says when, `plateau_losses` from where to where, and `reduced_flow` gives the
+# whole curve.
 
 # %%
 task = icl.LinearRegression(VARIANCES, CONTEXT)
@@ -71,25 +73,26 @@ print(f"drop time: predicted {float(predicted):.1f}, measured {measured:.1f}")
 #
 # ## Where the loop and the flow differ
 #
-# Three causes, each with a remedy. Steps of finite size are late by about the step; a data set has moments of its
-# own; weights that are not small miss the limit. The exact risk of the same weights shows the first two at once.
+# Three causes, each with a remedy. Steps of finite size are late by about the step; a data set
+# has moments of its own; weights that are not small miss the limit. The exact risk of the same
+# weights shows the first two at once.
 
 # %%
 start = icl.Attention(icl.Merged.of(first_v, first_U))
 flow = icl.gradient_flow(start, icl.risk(task, start), end=times[-1])
 exact = icl.drop_times(flow, levels=levels)[0]
 print(f"drop time of the exact gradient flow: {exact:.1f}")
-print(
-    f"theory is off by {abs(predicted / exact - 1):.0e}, the loop by {abs(measured / exact - 1):.0e}"
-)
+for name, time in {"theory": predicted, "the loop": measured}.items():
+    print(f"{name} is off by {abs(time / exact - 1):.0e}")
 
 # %% [markdown]
 # ## The picture
 #
-# Weights that are small, whatever their shape, soon grow along one direction: from there `reduced_flow` has the
-# whole curve. A run draws any prediction with `levels`, `drop_times` or `loss`, and your own losses are one more line.
-# `icl.watch` measures more than the loss while your loop runs, such as which estimator your model is
-# ([Watch a training of your own](../watch.md)).
+# Weights that are small, whatever their shape, soon grow along one direction: from there
+# `reduced_flow` has the whole curve. A run draws any prediction with `levels`, `drop_times` or
+# `loss`, and your own losses are one more line. `icl.watch` measures more than the loss while
+# your loop runs, such as which estimator your model is ([Watch a training of your
+# own](../watch.md)).
 
 # %%
 begin = icl.theory.growing_start(task, first_v, first_U)
@@ -103,7 +106,8 @@ ax.figure.savefig("theory_on_your_run.png", dpi=150)
 # ## What to try next
 #
 # - Separate keys and queries in the loop: `icl.theory.cascade(task, v, K, Q)` takes their arrays.
-# - A prior that is not white: `icl.LinearRegression(..., prior_covariance=…)`; `icl.theory.learning_order` says
-#   which component comes first.
-# - Softmax heads: `icl.theory.pair_flow` for a pair of opposite heads; `icl.theory.multitask.spectral_flow` for many.
+# - A prior that is not white: `icl.LinearRegression(..., prior_covariance=…)`;
+#   `icl.theory.learning_order` says which component comes first.
+# - Softmax heads: `icl.theory.pair_flow` for a pair of opposite heads;
+#   `icl.theory.multitask.spectral_flow` for many.
 # - A config instead of a loop: `iclflow run` draws the theory that applies by itself.

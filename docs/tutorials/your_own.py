@@ -1,9 +1,10 @@
 # %% [markdown]
 # # What if large inputs have noisy labels?
 #
-# A question that no paper here asks, answered with a task, a model, a risk and a claim of your own. In this
-# world the noise of a label grows with its input: Var ε_n = σ²|x_n|²/tr Λ. Does linear attention notice, what
-# would an attention do that trusts small inputs more, and can you predict either?
+# A question that no paper here asks, answered with a task, a model, a risk and a claim of your
+# own. In this world the noise of a label grows with its input: Var ε_n = σ²|x_n|²/tr Λ. Does
+# linear attention notice, what would an attention do that trusts small inputs more, and can you
+# predict either?
 
 # %%
 import equinox as eqx
@@ -14,6 +15,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import iclflow as icl
+from iclflow.papers import Checks, Lab, claim, run_claim
 
 icl.enable_float64()
 VARIANCES, CONTEXT, NOISE = np.array([1.0, 0.5]), 10, 1.0
@@ -21,8 +23,8 @@ VARIANCES, CONTEXT, NOISE = np.array([1.0, 0.5]), 10, 1.0
 # %% [markdown]
 # ## A task of your own
 #
-# A task says how to draw sequences, and what the Bayes predictor does. Here that is ridge regression in
-# which each token counts as much as its noise allows.
+# A task says how to draw sequences, and what the Bayes predictor does. Here that is ridge
+# regression in which each token counts as much as its noise allows.
 
 
 # %%
@@ -76,9 +78,9 @@ print(f"Bayes: {bayes.value:.3f}, standard error {bayes.standard_error:.3f}")
 # %% [markdown]
 # ## A prediction of your own
 #
-# Linear attention predicts ŷ = βᵀAx_q with β = (1/N) Σ yₙxₙ, so its loss needs two moments of β. As in
-# [section 1](../theory/linear.md#1-the-loss-and-its-minimum) of the derivations E[y_q β x_qᵀ] = Λ², and in
-# E[ββᵀ] the noise adds E[ε²xxᵀ]/N. For x ~ N(0, Λ) Isserlis' theorem gives
+# Linear attention predicts ŷ = βᵀAx_q with β = (1/N) Σ yₙxₙ, so its loss needs two moments of β.
+# As in [section 1](../theory/linear.md#1-the-loss-and-its-minimum) of the derivations E[y_q β
+# x_qᵀ] = Λ², and in E[ββᵀ] the noise adds E[ε²xxᵀ]/N. For x ~ N(0, Λ) Isserlis' theorem gives
 # E[|x|²xxᵀ] = (tr Λ)Λ + 2Λ². So the noise adds (σ²/N)(Λ + 2Λ²/tr Λ): the second term is new.
 
 
@@ -97,8 +99,9 @@ print(f"linear attention, equal noise:   {icl.theory.optimal_loss(ordinary):.4f}
 # %% [markdown]
 # ## Training linear attention on it
 #
-# No exact risk exists for a task that iclflow does not know, but the data-set risk does. For linear attention
-# it keeps sums over the sequences, so that 400 000 of them cost no more than ten.
+# No exact risk exists for a task that iclflow does not know, but the data-set risk does. For
+# linear attention it keeps sums over the sequences, so that 400 000 of them cost no more than
+# ten.
 
 # %%
 print(
@@ -112,8 +115,8 @@ print(f"trained: {linear_run.losses[-1]:.4f}")
 # %% [markdown]
 # ## A model of your own
 #
-# A model needs `predict`, and weights that are arrays. This one sums labels of the context with weights
-# 1/(|x|² + c), so that it may learn to listen to quiet tokens: c is trained too.
+# A model needs `predict`, and weights that are arrays. This one sums labels of the context with
+# weights 1/(|x|² + c), so that it may learn to listen to quiet tokens: c is trained too.
 
 
 # %%
@@ -139,8 +142,8 @@ print(f"trained: {quiet_run.losses[-1]:.3f}, c = {np.exp(quiet_run.final.log_c):
 # %% [markdown]
 # ## A risk of your own
 #
-# Does it matter that large errors count most? A risk is a function of a model, and of a key if it draws
-# sequences. This one is the mean absolute error.
+# Does it matter that large errors count most? A risk is a function of a model, and of a key if it
+# draws sequences. This one is the mean absolute error.
 
 
 # %%
@@ -165,18 +168,16 @@ print(f"c = {np.exp(robust_run.final.log_c):.2f}")
 # %% [markdown]
 # ## A claim of your own
 #
-# A prediction, a measurement, a tolerance with its reason. The same function runs with `falsify`, which bends
-# every prediction by 3 %: a check that still holds then would prove nothing.
+# A prediction, a measurement, a tolerance with its reason. The same function runs with `falsify`,
+# which bends every prediction by 3 %: a check that still holds then would prove nothing.
+
 
 # %%
-from iclflow.papers import Checks, Lab, claim, run_claim
-
-
 @claim(
     "linear/loud-tokens",
     "Noise that grows with the input costs linear attention 2σ²Λ²/(N tr Λ) in E[ββᵀ].",
     source="docs/tutorials/your_own.py",
-    tolerance_reason="Over data sets of 400 000 sequences the loss has a spread of 0.2 %: four times that.",
+    tolerance_reason="Four times the spread over data sets of 400 000 sequences, 0.2 %.",
 )
 def loud_tokens(lab: Lab) -> Checks:
     """The loss that linear attention reaches."""
@@ -206,7 +207,8 @@ figure.savefig("your_own.png", dpi=150)
 # ## What to try next
 #
 # - `NOISE = 0.1`: is the quiet model still worth it?
-# - Give `Quiet` the property `form` and see why it may not say "bilinear": its features are others.
-# - Add the task to the package, with a `kind` for config files: `CONTRIBUTING.md`, in the repository,
-#   says how in one table.
+# - Give `Quiet` the property `form` and see why it may not say "bilinear": its features are
+#   others.
+# - Add the task to the package, with a `kind` for config files: `CONTRIBUTING.md`, in the
+#   repository, says how in one table.
 # - More examples of each: [Concepts](../concepts.md#a-task-of-your-own).
