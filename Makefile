@@ -65,7 +65,7 @@ gallery: $(TEST_READY) ## run the tutorials and draw all figures: an hour on two
 	@$(BIN)/python tools/gallery.py draw $(ARGS)
 
 clean: ## remove what the other targets wrote, except the environment and your runs
-	rm -rf $(OUT) $(REPORTS) site dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(OUT) $(REPORTS) site dist .cache .pytest_cache .ruff_cache .hypothesis
 	find . -path './.*' -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean ## remove the environment too

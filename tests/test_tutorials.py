@@ -134,10 +134,10 @@ def tool(monkeypatch):
 
 def test_outputs_become_part_of_the_notebook_and_of_the_page(tool, tmp_path, monkeypatch):
     script = tmp_path / "short.py"
-    script.write_text(
-        "# %% [markdown]\n# # Is it?\n\n# %%\nprint('yes')\n\n# %% [markdown]\n# ## The picture\n#\n"
-        "# A *red* [dot](x.md).\n\n# %%\nimport pathlib\npathlib.Path('dot.png').write_bytes(b'PNG')\n"
-    )
+    question = "# %% [markdown]\n# # Is it?\n\n# %%\nprint('yes')\n\n"
+    words = "# %% [markdown]\n# ## The picture\n#\n# A *red* [dot](x.md).\n\n"
+    draw = "# %%\nimport pathlib\npathlib.Path('dot.png').write_bytes(b'PNG')\n"
+    script.write_text(question + words + draw)
     monkeypatch.chdir(tmp_path)
     made = tool.executed(script)
     stream, picture = (cell["outputs"][0] for cell in made["cells"] if cell["cell_type"] == "code")
