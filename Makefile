@@ -20,7 +20,7 @@ TYPES := --jaxtyping-packages=iclflow,beartype.beartype(conf=beartype.BeartypeCo
 NONE_SELECTED := 5
 
 .DEFAULT_GOAL := help
-.PHONY: help verify test test-slow bench lint format docs clean distclean
+.PHONY: help verify test test-slow bench lint format docs gallery clean distclean
 
 help: ## list the targets
 	@echo "usage: make TARGET [PYTHON=$(PYTHON)] [VENV=$(VENV)] [ARGS='…']"
@@ -54,11 +54,18 @@ format: $(DEV_READY) ## put imports and formatting in order
 
 docs: $(TEST_READY) ## build the documentation into site/, strictly
 	@$(BIN)/python tools/reference.py
-	@PATH="$(BIN):$$PATH" $(BIN)/zensical build --clean --strict
+	@$(BIN)/python tools/tutorials.py pages
+	@$(BIN)/python tools/gallery.py pages
+	@PATH="$(BIN):$$PATH" PYTHONPATH=tools $(BIN)/zensical build --clean --strict
 	@echo "The documentation is $(CURDIR)/site/index.html"
 
+# What `make docs` then shows; what is there already is not computed again.
+gallery: $(TEST_READY) ## run the tutorials and draw all figures: an hour on two cores
+	@$(BIN)/python tools/tutorials.py run $(ARGS)
+	@$(BIN)/python tools/gallery.py draw $(ARGS)
+
 clean: ## remove what the other targets wrote, except the environment and your runs
-	rm -rf $(OUT) $(REPORTS) site dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(OUT) $(REPORTS) site dist .cache .pytest_cache .ruff_cache .hypothesis
 	find . -path './.*' -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean ## remove the environment too

@@ -25,6 +25,7 @@ DERIVATIONS = {
 # All in one process, which loads modules once; pages beside each other share what they compile.
 PAGES = (
     *("README.md", "docs/quickstart.md", "docs/config.md", "docs/concepts.md", "docs/choosing.md"),
+    "docs/faq.md",
     "docs/inspect.md",
     "docs/watch.md",
     *("docs/theory/softmax.md", "docs/theory/linear.md", "docs/theory/multitask.md"),

@@ -1,6 +1,7 @@
 """The tutorials run, and become notebooks; a loop of somebody else is watched in five lines."""
 
 import difflib
+import importlib
 import importlib.util
 import json
 import os
@@ -21,6 +22,43 @@ NEEDS = {
     "attention_in_jax": [],
     "random_gpt2": ["torch", "transformers"],
 }
+# Those that run whole, with what each has to print for its text to be true.
+WHOLE = {
+    "several_tasks": [
+        r"owners of the tasks: \(0, 1, 2\)",
+        r"loss at the end 6\.4\d+",
+        r"one head a task 6\.412",
+        r"[1-9]\d? of 12 starts end with one task a head",
+        r"largest error of the predicted curve: \de-0[7-9]",
+    ],
+    "theory_on_your_run": [
+        r"drop time: predicted 39\.1, measured 3[89]\.\d",
+        r"theory is off by \de-0[5-9]",
+        r"the loop is off by \de-0[3-9]",
+    ],
+    "staircase": [
+        r"drop times   \[  580\.   850\.  3980\. 36170\.\]",
+        r"scale 1e-04: largest error \de-0[67]",
+        *(rf"PCR with {count} component" for count in (1, 2, 3)),
+    ],
+    "softmax_heads": [
+        r"negative: ω = -0\.[12]",
+        r"positive: ω = 0\.[12]",
+        r"\none debiased gradient step: relative distance",
+        r"these heads, on fresh sequences: 0\.2[456]",
+    ],
+    "your_own": [
+        r"linear attention, loud tokens:   1\.5374",
+        r"trained: 1\.5[34]",
+        r"falsify = False: holds\nfalsify = True: fails",
+    ],
+    "thousand_seeds": [r"0\.01  holds  \d", r"\n4  0\.01  5 ", r"\n4  1  1 "],
+    "trained_model": [
+        r"positive: .*\n(?:.*\n)?negative: |negative: .*\n(?:.*\n)?positive: ",
+        r"one debiased gradient step, relative distance (?:\d|1\d)%",
+        r"step 6000: ",
+    ],
+}
 # Steps of the tests; the tutorials themselves make thousands.
 SHORT = 12
 
@@ -38,9 +76,19 @@ def is_there(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
 
 
+@pytest.mark.quick_cases(2)
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_tutorial_prints_what_its_text_says_and_draws(name, tmp_path):
+    assert not is_there(name)
+    said = run(TUTORIALS / f"{name}.py", tmp_path)
+    assert [line for line in WHOLE[name] if not re.search(line, said)] == [], said
+    (picture,) = tmp_path.glob("*.png")
+    assert picture.name == f"{name}.png" and picture.read_bytes().startswith(b"\x89PNG")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NEEDS)
-def test_a_tutorial_runs_to_its_picture(name, tmp_path):
+def test_a_tutorial_that_watches_runs_to_its_picture(name, tmp_path):
     for module in NEEDS[name]:
         if not is_there(module):
             pytest.skip(f"{module} is not installed")
@@ -60,9 +108,9 @@ def test_a_tutorial_runs_to_its_picture(name, tmp_path):
 
 
 def test_every_tutorial_is_tested_and_becomes_a_notebook(tmp_path):
-    assert {path.stem for path in TUTORIALS.glob("*.py")} == set(NEEDS)
+    assert {path.stem for path in TUTORIALS.glob("*.py")} == {*NEEDS, *WHOLE}
     run(ROOT / "tools" / "notebooks.py", tmp_path, str(tmp_path / "made"))
-    for name in NEEDS:
+    for name in (*NEEDS, *WHOLE):
         source = (TUTORIALS / f"{name}.py").read_text()
         made = json.loads((tmp_path / "made" / f"{name}.ipynb").read_text())
         kinds = [cell["cell_type"] for cell in made["cells"]]
@@ -75,6 +123,34 @@ def test_every_tutorial_is_tested_and_becomes_a_notebook(tmp_path):
         compile(code, name, "exec")
         lines = [line for line in source.splitlines() if line and not line.startswith("#")]
         assert [line for line in code.splitlines() if line and not line.startswith("#")] == lines
+
+
+@pytest.fixture
+def tool(monkeypatch):
+    """The tool that runs tutorials and writes their pages."""
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    return importlib.import_module("tutorials")
+
+
+def test_outputs_become_part_of_the_notebook_and_of_the_page(tool, tmp_path, monkeypatch):
+    script = tmp_path / "short.py"
+    question = "# %% [markdown]\n# # Is it?\n\n# %%\nprint('yes')\n\n"
+    words = "# %% [markdown]\n# ## The picture\n#\n# A *red* [dot](x.md).\n\n"
+    draw = "# %%\nimport pathlib\npathlib.Path('dot.png').write_bytes(b'PNG')\n"
+    script.write_text(question + words + draw)
+    monkeypatch.chdir(tmp_path)
+    made = tool.executed(script)
+    stream, picture = (cell["outputs"][0] for cell in made["cells"] if cell["cell_type"] == "code")
+    assert stream["text"] == ["yes\n"] and list(picture["data"]) == ["image/png"]
+    text = tool.page(script, made, tmp_path)
+    assert "```text\nyes\n```" in text and "![A red dot.](images/short-1.png)" in text
+    assert (tmp_path / "short-1.png").read_bytes() == b"PNG"
+    # Outputs of another version of the script are not shown.
+    monkeypatch.setattr(tool, "NOTEBOOKS", tmp_path)
+    (tmp_path / "short.ipynb").write_text(json.dumps(made))
+    assert tool.outputs_of(script) == made
+    script.write_text(script.read_text() + "print('more')\n")
+    assert tool.outputs_of(script) is None
 
 
 def added_lines() -> list[str]:

@@ -4,7 +4,6 @@ Usage: `python tools/ledger_page.py out/verify/claims.json`, after `iclflow veri
 which claims test them, are in src/iclflow/papers/ledger.toml; verdicts are those of the report.
 """
 
-import collections
 import json
 import sys
 import tomllib
@@ -33,38 +32,70 @@ and a report of `iclflow verify`.
 *Power* is the smallest relative change of its predictions that a claim would have noticed (0: a
 count or an order, which notices every change). *Recorded*: computed at the paper tier on another
 machine (`docs/results`).
+
+No other page says more than this one. A statement that is *partly* covered or *unavailable* has not
+been checked as it stands. A claim that holds was measured at the settings of its study: that is
+evidence, not a proof. Each page of derivations has a section on what is not proved
+([linear](theory/linear.md#16-what-is-not-proved-here),
+[softmax](theory/softmax.md#17-what-is-not-proved-here),
+[several tasks](theory/multitask.md#16-what-is-not-proved-here)).
+
+## In numbers
 """
+STATUSES = ("covered", "partly", "missing", "unavailable")
+VERDICTS = ("holds", "misstated", "overread", "inconclusive", "fails")
 
 
 def write(outcomes: dict[str, dict]) -> str:
     """The page as Markdown."""
     rows = tomllib.loads(LEDGER.read_text(encoding="utf-8"))
-    parts = [HEAD, _counts(rows)]
+    parts = [HEAD, *_statement_counts(rows), "", *_verdict_counts(rows, outcomes)]
     for paper, title in TITLES.items():
         parts += [f"\n## {title}\n", "| row | where | statement | status | claims | open |"]
         parts += ["|---|---|---|---|---|---|"]
         for name, row in rows.items():
             if row["paper"] == paper:
-                claims = "<br>".join(_claim(id, outcomes.get(id)) for id in row["claims"]) or "–"
+                claims = "<br>".join(_claim(id, outcomes) for id in row["claims"]) or "–"
                 cells = name, row["where"], row["statement"], row["status"], claims
                 parts.append(_line(*cells, row.get("open", "")))
     named = {id for row in rows.values() for id in row["claims"]}
     parts += ["\n## Beyond the papers\n", "Derived here, and tested like the rest.\n"]
-    parts += [f"- {_claim(id, outcome)}" for id, outcome in outcomes.items() if id not in named]
+    parts += [f"- {_claim(id, outcomes)}" for id in outcomes if id not in named]
     return "\n".join(parts) + "\n"
 
 
-def _counts(rows: dict[str, dict]) -> str:
-    counts = collections.Counter(row["status"] for row in rows.values())
-    order = ("covered", "partly", "missing", "unavailable")
-    return f"Of {len(rows)} statements: " + ", ".join(f"{counts[s]} {s}" for s in order) + "."
+def _statement_counts(rows: dict[str, dict]) -> list[str]:
+    """How many statements of each paper have each status."""
+    lines = [_line("paper", "statements", *STATUSES), "|---|---|---|---|---|---|"]
+    for paper, title in [*TITLES.items(), (None, "all")]:
+        mine = [row["status"] for row in rows.values() if paper in (row["paper"], None)]
+        lines.append(_line(title, str(len(mine)), *(str(mine.count(each)) for each in STATUSES)))
+    return lines
 
 
-def _claim(id: str, outcome: dict | None) -> str:
+def _verdict_counts(rows: dict[str, dict], outcomes: dict[str, dict]) -> list[str]:
+    """How many claims about statements, and beyond them, have each verdict."""
+    named = {id for row in rows.values() for id in row["claims"]}
+    lines = [_line("claims", "number", *VERDICTS, "not computed"), f"|{'---|' * 8}"]
+    beyond = set(outcomes) - named
+    for title, ids in (("about these statements", named), ("beyond the papers", beyond)):
+        found = [(_outcome(id, outcomes)[0] or {}).get("verdict", "") for id in ids]
+        counts = [str(found.count(each)) for each in (*VERDICTS, "")]
+        lines.append(_line(title, str(len(ids)), *counts))
+    return lines
+
+
+def _outcome(id: str, outcomes: dict[str, dict]) -> tuple[dict | None, str]:
+    """What came out for a claim, and where if not in this report: recorded elsewhere, or None."""
+    record = RECORDS / f"{id.replace('/', '-')}.json"
+    if id not in outcomes and record.exists():
+        return json.loads(record.read_text(encoding="utf-8")), ", recorded"
+    return outcomes.get(id), ""
+
+
+def _claim(id: str, outcomes: dict[str, dict]) -> str:
     """A claim with its verdict: computed, or recorded elsewhere for want of it."""
-    where, record = "", RECORDS / f"{id.replace('/', '-')}.json"
-    if outcome is None and record.exists():
-        where, outcome = ", recorded", json.loads(record.read_text(encoding="utf-8"))
+    outcome, where = _outcome(id, outcomes)
     if outcome is None:
         return f"`{id}` (not computed at this tier)"
     power = outcome["power"]

@@ -1,6 +1,7 @@
 """The public names, each once: `__init__.py` reads this list, and so do type checkers."""
 
 from . import analysis as analysis
+from . import checkpoints as checkpoints
 from . import config as config
 from . import estimators as estimators
 from . import experiment as experiment

@@ -1,0 +1,99 @@
+# %% [markdown]
+# # How often does it happen, and where does it stop?
+#
+# One run is an anecdote. A sweep computes every combination of some settings and seeds as one
+# program, and writes one table that SQL can ask. Here: from which size of the initial weights on
+# does the staircase go away? Small by default, so that it takes less than a minute; the same
+# program computes a thousand seeds.
+
+# %%
+
+from pathlib import Path
+
+import iclflow as icl
+
+icl.enable_float64()
+SCALES, SEEDS = 5, 8  # 25 and 1000 for a phase diagram in print: an hour on two cores
+
+# %% [markdown]
+# ## What to vary, what to measure
+#
+# `base` is a config, as for `iclflow run`. Axes are crossed with each other and with the seeds.
+# The same data as a TOML file work for `iclflow sweep FILE`.
+
+# %%
+spec = {
+    "name": "where-the-staircase-ends",
+    "seeds": SEEDS,
+    "base": {
+        "task": {"kind": "linear_regression", "eigenvalues": [0.4, 0.3, 0.2, 0.1], "context": 31},
+        "model": {"kind": "separate", "heads": 4},
+        "flow": {"end": 20000.0},
+    },
+    "axes": {
+        "model.scale": {"from": 0.01, "to": 1.0, "count": SCALES, "log": True},
+        "model.heads": [2, 4],
+    },
+    "measure": {"names": ["plateaus", "components", "linear/cascade"]},
+}
+
+# %% [markdown]
+# Everything is checked before anything is computed. `out` keeps the table: a sweep that was
+# stopped goes on where it was, and one that is done is there at once.
+
+# %%
+table = icl.sweep(spec, out="sweeps/scale")
+names, rows = table.ask("SELECT count(*), sum(result = 'diverged') FROM results")
+print(dict(zip(names, rows[0])))
+
+# %% [markdown]
+# ## Ask in SQL
+#
+# Four components, and four heads: five plateaus, the last one being the end. Two heads of rank
+# one learn two components, and stop.
+
+# %%
+names, rows = table.ask("""
+    SELECT model.heads, model.scale, median(plateaus) AS plateaus, min(components), max(components)
+    FROM results GROUP BY ALL ORDER BY ALL
+""")
+print(*names, sep="  ")
+for row in rows:
+    print("  ".join(f"{value:g}" for value in row))
+
+# %% [markdown]
+# ## Claims are measurements too
+#
+# `linear/cascade` says that the drop times are those of theory. It is about small weights: where
+# it does not apply the table holds null, and where a run shows that its weights were not small
+# enough, or its drops too close, the verdict is `inconclusive`. The column `not_measured` says
+# which.
+
+# %%
+names, rows = table.ask("""
+    SELECT model.scale, claim_linear_cascade AS verdict, count(*) AS runs
+    FROM results WHERE verdict IS NOT NULL GROUP BY ALL ORDER BY ALL
+""")
+print(*names, sep="  ")
+for row in rows:
+    print(*row, sep="  ")
+
+# %% [markdown]
+# ## The picture
+#
+# A phase diagram: the median number of plateaus, over initial scale and number of heads. `iclflow
+# plot` draws the same from the command line, and curves with their quartiles.
+
+# %%
+plot = icl.sweeps.Plot(x="model.scale", y="model.heads", hue="plateaus", log=["x"])
+Path("thousand_seeds.png").write_bytes(plot.draw(table, "png"))
+
+# %% [markdown]
+# ## What to try next
+#
+# - `SCALES, SEEDS = 25, 100`: is the edge sharp, or does it depend on the seed? `iclflow query
+#   sweeps/scale "SELECT …"` asks the same table from the command line.
+# - The axis `"task.eigenvalues": [[0.25, 0.25, 0.25, 0.25], [0.4, 0.3, 0.2, 0.1]]`.
+# - `iclflow reproduce sweeps/scale` draws 150 runs with theory on top; [Ready
+#   sweeps](../diagrams.md) has four more.
+# - A cluster: `icl.sweep(spec, engine="ray")`; see [On a cluster](../cluster.md).
