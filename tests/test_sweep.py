@@ -31,7 +31,7 @@ from iclflow.files import LOCK, MARKER
 from iclflow.flows import Status
 from iclflow.flows._stepper import Stepper
 from iclflow.papers import study
-from iclflow.store import list_sweeps
+from iclflow.store import list_sweeps, sweep_tables
 from iclflow.sweeps import (
     MEASUREMENTS,
     ExperimentCache,
@@ -48,7 +48,6 @@ from iclflow.sweeps import (
     emergence,
     load_trajectory,
     parse_sweep,
-    sweep_tables,
 )
 from iclflow.sweeps._axes import parse_axes
 from iclflow.sweeps._batches import BUDGET

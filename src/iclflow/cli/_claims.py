@@ -24,9 +24,9 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if options.on is not None:
         return _list_tested(options.on, options.paper, options.json)
-    from ..papers import all_claims
+    from ..papers import listed_claims
 
-    chosen = tuple(c for c in all_claims() if options.paper in (None, c.paper))
+    chosen = tuple(c for c in listed_claims() if options.paper in (None, c.paper))
     if options.json:
         keys = (
             "id",

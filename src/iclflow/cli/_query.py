@@ -113,7 +113,8 @@ def open_table(options: Any, watched: bool = False) -> Iterator["Table"]:
             yield table
         return
     check_kind(options.sweep, "folder of a sweep")
-    from ..sweeps import Table, sweep_tables
+    from ..store import sweep_tables
+    from ..sweeps import Table
 
     if not folder.is_dir():
         root = Path(options.root)
