@@ -770,3 +770,50 @@ def test_a_narrow_table_leaves_out_columns_and_keeps_names_whole(
     assert ("merged" in shown, "1.25" in shown) == ("model" not in left_out, not left_out)
     assert ("Left out at this width: " + ", ".join(left_out) in shown) == bool(left_out)
     assert name in shown or width < len(name)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
+def test_help_and_lists_fit_into_eighty_columns():
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    words = [["--help"], ["reproduce", "--list"], *([name, "--help"] for name in COMMANDS)]
+    program = f"""
+import contextlib
+from iclflow.cli import main
+for words in {words!r}:
+    with contextlib.suppress(SystemExit):
+        main(words)
+"""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=theirs, stderr=theirs, env=environment
+    )
+    os.close(theirs)
+    shown = b""
+    # The end of the output is an error on Linux.
+    with contextlib.suppress(OSError):
+        while part := os.read(ours, 65536):
+            shown += part
+    os.close(ours)
+    assert process.wait(timeout=60) == 0
+    lines = shown.decode().splitlines()
+    assert len(lines) > 200
+    assert [line for line in lines if len(line) > 80] == []
+
+
+def test_text_is_broken_between_words_on_a_terminal_alone(monkeypatch, capsys):
+    from iclflow.cli import _streams
+
+    text = "holds  linear/a-claim-with-a-long-name  refuted by: some words\nshort"
+    monkeypatch.setenv("COLUMNS", "40")
+    assert _streams.wrap(text, 7) == text
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    first = "holds  linear/a-claim-with-a-long-name"
+    assert _streams.wrap(text, 7).splitlines() == [
+        first, "       refuted by: some words", "short"
+    ]  # fmt: skip

@@ -905,6 +905,13 @@ def test_tables_are_asked_in_sql_and_never_changed(small_sweep, capsys):
     assert json.loads(out) == [{"model.scale": s, "runs": 3} for s in (0.1, 0.2, 0.4)]
     code, out, _ = command("query", small_sweep, query, capsys=capsys)
     assert code == 0 and "model.scale" in out and "0.4" in out
+    # The overview: all columns by name, and of the first runs those that a reader looks for.
+    code, out, _ = command("query", small_sweep, capsys=capsys)
+    columns, table = out.split("\n\n")
+    head = table.splitlines()[0].split()
+    assert code == 0 and "hash (varchar)" in columns and "final_loss (double)" in columns
+    assert head[0] == "run" and "final_loss" in head and head[-1] == "initial_loss"
+    assert not {"hash", "not_measured"} & set(head)
     for wrong in (
         *("DROP TABLE results", "COPY results TO 'x.csv'", "SELECT 1; SELECT 2", ""),
         *("SELECT nothing FROM results", "SELEC", "SELECT * FROM 'small.toml'", "PRAGMA version"),

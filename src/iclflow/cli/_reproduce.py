@@ -11,7 +11,7 @@ from ..files import OTHER_FOLDER, OwnFiles
 from ..runtime import Activity, hide_progress, start, use_one_thread
 from ._arguments import Parser
 from ._interrupts import Interrupts, ignore_signals, report_kept
-from ._streams import print_json
+from ._streams import print_json, say
 
 # Prefix of figures that are drawn from sweeps.
 _SWEEPS = "sweeps/"
@@ -31,10 +31,10 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_tier()
     parser.add_json()
     options = parser.parse_args(arguments)
-    if options.name is None and not options.list:
-        raise InputError("`NAME` is missing: `iclflow reproduce --list` lists the figures.")
     if options.list:
         return _list(options.json)
+    if options.name is None:
+        raise InputError("`NAME` is missing: `iclflow reproduce --list` lists the figures.")
     # Before NumPy is loaded, which reads this only once.
     if options.name.startswith(_SWEEPS):
         use_one_thread()
@@ -59,7 +59,7 @@ def _list(as_json: bool) -> int:
     else:
         width = max((len(figure.name) for figure in figures), default=0)
         for figure in figures:
-            print(f"{figure.name:<{width}}  {figure.title}")
+            say(f"{figure.name:<{width}}  {figure.title}", width + 2)
     return 0
 
 

@@ -40,8 +40,8 @@ def _parser() -> Parser:
         "writes a folder with its resolved config, its trajectory and a figure of its loss with "
         "the theory that applies. A run that is complete is shown at once; one that was stopped "
         "resumes.",
-        usage="iclflow run FILE|STUDY [--out DIR] [--fresh] [--force] [--checkpoint-every SECONDS] "
-        "[--json] [--SECTION.SETTING VALUE …]",
+        usage="iclflow run FILE|STUDY [--out DIR] [--fresh] [--force] [--json]\n"
+        f"{' ' * 19}[--checkpoint-every SECONDS] [--SECTION.SETTING VALUE …]",
         epilog="Every setting in the file can be overridden by a flag, such as --seed 3 or "
         "--model.heads 8; `iclflow run FILE --help` lists those of that file.",
         add_help=False,

@@ -76,6 +76,10 @@ def verdict_line(outcome: "Outcome", width: int, time: str = "") -> str:
     return f"{mark} {outcome.claim.id:<{width}}  {error:<19} {time}{outcome.reason}".rstrip()
 
 
+# Where later lines of a verdict begin on a narrow terminal: below the id of the claim.
+LATER = 15
+
+
 def plain_table(*columns: str) -> Table:
     """A table with a line under its head; numbers are aligned to the right."""
     table = Table(box=SIMPLE_HEAD, padding=(0, 1), show_edge=False)
