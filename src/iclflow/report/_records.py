@@ -76,5 +76,6 @@ def recorded_card(record: Record, details: str) -> str:
         f"<code>{escape(claim.id)}</code></a></p>"
         f'<p class="statement">{escape(claim.statement)}</p>'
         + (f'<p class="reason">{escape(reason)}</p>' if reason else "")
-        + f'<p class="source">{source_html(claim)}</p></div><div class="more">{details}</div></article>'
+        + f'<p class="source">{source_html(claim)}</p></div>'
+        f'<div class="more">{details}</div></article>'
     )
