@@ -97,8 +97,8 @@ class Study:
     - `data`: the sections of its config, as in its file.
     - `controls`: the settings that matter most, in the order in which the explorer shows them.
     - `order`: its place among the studies of its paper in the explorer; None if it is not offered.
-    - `claims`: the ids of claims that test what it shows on more than its one run, for a study whose
-      run alone tests none.
+    - `claims`: the ids of claims that test what it shows on runs of their own, for a study whose
+      one run tests no claim.
     """
 
     id: str
