@@ -250,9 +250,16 @@ def test_an_interrupted_run_says_what_is_kept_and_how_to_go_on(
     with monkeypatch.context() as changed:
         changed.setattr("iclflow.experiment._run.loss_figure", interrupted)
         code, out, err = result_of(*words, capsys=capsys)
-    kept = f"what was computed is in {tmp_path / 'a'}; the same command resumes"
-    assert (code, out, err) == (130, "", f"iclflow: interrupted; {kept}.\n")
-    assert json.loads(result_of(*words, "--json", capsys=capsys)[1])["resumed"]
+    again = ("run", tmp_path / "a" / "config.toml", "--out", tmp_path / "a")
+    kept = f"what was computed is in {tmp_path / 'a'}; `{' '.join(map(str, ('iclflow', *again)))}`"
+    assert (code, out, err) == (130, "", f"iclflow: interrupted; {kept} resumes.\n")
+    assert json.loads(result_of(*again, "--json", capsys=capsys)[1])["resumed"]
+    # A folder with a complete run has the config of that one: the command that was given resumes.
+    other = (*words, "--model.scale", "0.3")
+    with monkeypatch.context() as changed:
+        changed.setattr("iclflow.experiment._run.loss_figure", interrupted)
+        err = result_of(*other, "--fresh", "--force", capsys=capsys)[2]
+    assert "the same command resumes" in err
 
 
 def test_a_command_that_keeps_nothing_says_nothing_of_it(capsys, monkeypatch):

@@ -506,7 +506,8 @@ def test_an_interrupt_keeps_what_is_done(monkeypatch, capsys):
     with monkeypatch.context() as patch:
         patch.setattr(SweepFolder, "keep", pressed)
         code, _, error = command("sweep", written(data()), "--out", "out", capsys=capsys)
-    assert code == 130 and "2 of 6 runs are in out; the same command resumes" in error
+    again = "`iclflow sweep out/sweep.toml --out out` resumes"
+    assert code == 130 and f"2 of 6 runs are in out; {again}" in error
     assert len(list(Path("out/parts").glob("*.parquet"))) == 1
     _, rows = computed(data())
     assert [row[0] for row in rows] == list(range(6))

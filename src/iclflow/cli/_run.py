@@ -64,7 +64,7 @@ def _run(config: Config, path: Path, options, file: str) -> int:
 
     start()
     check_input(file, path, {CONFIG: config_text(config)})
-    with report_kept(path), Interrupts(), Activity(config.name) as activity:
+    with report_kept(path, config.hash), Interrupts(), Activity(config.name) as activity:
         found = run(
             config,
             path,

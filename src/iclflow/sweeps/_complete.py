@@ -186,6 +186,7 @@ def _compute_missing(
         parts = folder.done()
         kept = sum(len(batch.runs) for batch in batches if batch.number in parts)
         raise KeyboardInterrupt(
-            f"{kept} of {len(sweep)} runs are in {folder.path}; the same command resumes"
+            f"{kept} of {len(sweep)} runs are in {folder.path}; `iclflow sweep "
+            f"{folder.path / SWEEP} --out {folder.path}` resumes"
         ) from None
     return parts
