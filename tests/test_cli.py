@@ -250,9 +250,16 @@ def test_an_interrupted_run_says_what_is_kept_and_how_to_go_on(
     with monkeypatch.context() as changed:
         changed.setattr("iclflow.experiment._run.loss_figure", interrupted)
         code, out, err = result_of(*words, capsys=capsys)
-    kept = f"what was computed is in {tmp_path / 'a'}; the same command resumes"
-    assert (code, out, err) == (130, "", f"iclflow: interrupted; {kept}.\n")
-    assert json.loads(result_of(*words, "--json", capsys=capsys)[1])["resumed"]
+    again = ("run", tmp_path / "a" / "config.toml", "--out", tmp_path / "a")
+    kept = f"what was computed is in {tmp_path / 'a'}; `{' '.join(map(str, ('iclflow', *again)))}`"
+    assert (code, out, err) == (130, "", f"iclflow: interrupted; {kept} resumes.\n")
+    assert json.loads(result_of(*again, "--json", capsys=capsys)[1])["resumed"]
+    # A folder with a complete run has the config of that one: the command that was given resumes.
+    other = (*words, "--model.scale", "0.3")
+    with monkeypatch.context() as changed:
+        changed.setattr("iclflow.experiment._run.loss_figure", interrupted)
+        err = result_of(*other, "--fresh", "--force", capsys=capsys)[2]
+    assert "the same command resumes" in err
 
 
 def test_a_command_that_keeps_nothing_says_nothing_of_it(capsys, monkeypatch):
@@ -770,3 +777,50 @@ def test_a_narrow_table_leaves_out_columns_and_keeps_names_whole(
     assert ("merged" in shown, "1.25" in shown) == ("model" not in left_out, not left_out)
     assert ("Left out at this width: " + ", ".join(left_out) in shown) == bool(left_out)
     assert name in shown or width < len(name)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
+def test_help_and_lists_fit_into_eighty_columns():
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    words = [["--help"], ["reproduce", "--list"], *([name, "--help"] for name in COMMANDS)]
+    program = f"""
+import contextlib
+from iclflow.cli import main
+for words in {words!r}:
+    with contextlib.suppress(SystemExit):
+        main(words)
+"""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=theirs, stderr=theirs, env=environment
+    )
+    os.close(theirs)
+    shown = b""
+    # The end of the output is an error on Linux.
+    with contextlib.suppress(OSError):
+        while part := os.read(ours, 65536):
+            shown += part
+    os.close(ours)
+    assert process.wait(timeout=60) == 0
+    lines = shown.decode().splitlines()
+    assert len(lines) > 200
+    assert [line for line in lines if len(line) > 80] == []
+
+
+def test_text_is_broken_between_words_on_a_terminal_alone(monkeypatch, capsys):
+    from iclflow.cli import _streams
+
+    text = "holds  linear/a-claim-with-a-long-name  refuted by: some words\nshort"
+    monkeypatch.setenv("COLUMNS", "40")
+    assert _streams.wrap(text, 7) == text
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    first = "holds  linear/a-claim-with-a-long-name"
+    assert _streams.wrap(text, 7).splitlines() == [
+        first, "       refuted by: some words", "short"
+    ]  # fmt: skip

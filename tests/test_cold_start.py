@@ -7,6 +7,9 @@ import sys
 import pytest
 
 from iclflow.cli import COMMANDS
+from iclflow.papers import study
+from iclflow.store import PARTS, SWEEP, SWEEP_HEADER, config_text, part_name
+from iclflow.sweeps import encode_part
 
 # Each takes a tenth of a second or more.
 HEAVY = {
@@ -48,6 +51,39 @@ names = {name.split(".")[0] for name in set(sys.modules) - before}
 print(sorted(names - set(sys.stdlib_module_names)))
 """
     assert python(program).splitlines()[-1] == "['iclflow']"
+
+
+def test_lists_and_queries_do_not_load_jax(tmp_path):
+    (tmp_path / "runs" / "one").mkdir(parents=True)
+    (tmp_path / "runs" / "one" / "config.toml").write_text(config_text(study("linear/merged")))
+    sweep = tmp_path / "sweeps" / "a-sweep"
+    (sweep / PARTS).mkdir(parents=True)
+    (sweep / SWEEP).write_text(SWEEP_HEADER)
+    rows = encode_part({"run": "BIGINT", "final_loss": "DOUBLE"}, [{"run": 0}], tmp_path)
+    (sweep / PARTS / part_name(0, rows, None)).write_bytes(rows)
+    commands = (
+        ["claims"],
+        ["claims", "--json", "--paper", "softmax"],
+        ["reproduce", "--list"],
+        ["reproduce", "--list", "--json"],
+        ["runs"],
+        ["runs", "--json"],
+        ["query", "a-sweep"],
+        ["query", "a-sweep", "SELECT count(*) FROM results", "--json"],
+    )
+    program = f"""
+import contextlib, io, sys
+from iclflow.cli import main
+for words in {commands!r}:
+    with contextlib.redirect_stdout(io.StringIO()) as text:
+        assert main(words) == 0, words
+    assert text.getvalue(), words
+    loaded = {{"jax", "equinox", "scipy", "matplotlib"}} & set(sys.modules)
+    assert not loaded, (words, loaded)
+from iclflow.papers import all_claims, listed_claims
+assert [claim.id for claim in listed_claims()] == [claim.id for claim in all_claims()]
+"""
+    python(program, cwd=tmp_path)
 
 
 def test_risks_do_not_load_the_statistics_of_scipy():

@@ -1,12 +1,15 @@
 """The explorer in a real browser: what a person sees and does."""
 
+import datetime
 import json
+import re
 import subprocess
 import sys
 import time
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from browser_tab import WATCH, Tab, find_browser
@@ -283,6 +286,100 @@ def test_theory_and_run_begin_together_on_both_kinds_of_axis(shown):
         shown.page.click("#log-time")
 
 
+def test_the_mouse_reads_the_values_of_both_curves(shown):
+    frame = shown.page.locator(".plotbox.loss").bounding_box()
+    low, high = shown.page.evaluate("document.querySelector('#loss').layout.xaxis.range")
+    margins = shown.page.evaluate("import('/static/loss.js').then((loss) => loss.margins())")
+    wide = frame["width"] - margins["l"] - margins["r"]
+    run, theory = shown.page.evaluate(CURVES)
+    # On the second plateau, where both curves are flat.
+    time = 0.5 * (run["times"][0] + 0.35 * high)
+    across = frame["x"] + margins["l"] + wide * (time - low) / (high - low)
+    shown.page.mouse.move(across, frame["y"] + 100)
+    words = re.fullmatch(r"time (.+), loss (.+), theory (.+)", shown.page.inner_text(".under"))
+    assert words is not None
+    expected = [np.interp(time, one["times"], one["losses"]) for one in (run, theory)]
+    # Four digits are shown, and the mouse is on a pixel, of which there are some hundreds.
+    pixel = (high - low) / wide
+    assert float(words[1]) == pytest.approx(time, abs=pixel + 1)
+    assert [float(words[2]), float(words[3])] == pytest.approx(expected, rel=2e-3)
+    # In the margin: the name of the nearest line, in full.
+    shown.page.mouse.move(frame["x"] + frame["width"] - 20, frame["y"] + margins["t"] + 5)
+    assert shown.page.inner_text(".under") == "plateau 1"
+    shown.page.mouse.move(5, 5)
+    assert not shown.page.is_visible(".under")
+
+
+def test_presets_are_one_stop_of_the_tab_key_and_arrows_lead_through_them(shown):
+    page = shown.page
+    focused = lambda: page.evaluate("document.activeElement.dataset.preset")
+    assert page.locator('#presets [tabindex="0"]').count() == 1
+    assert page.get_by_role("listbox", name="Presets").get_by_role("option").count() > 24
+    page.focus("#fold-presets summary")
+    page.keyboard.press("Tab")
+    assert focused() == "linear/staircase"
+    all_presets = page.eval_on_selector_all(
+        "#presets .card", "(all) => all.map((one) => one.dataset.preset)"
+    )
+    for key, place in (("ArrowRight", 1), ("ArrowDown", 3), ("ArrowLeft", 2), ("ArrowUp", 0),
+                       ("End", -1), ("ArrowRight", -1), ("Home", 0)):  # fmt: skip
+        page.keyboard.press(key)
+        assert focused() == all_presets[place], key
+    page.keyboard.press("End")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "run"
+    # Nothing was chosen on the way.
+    chosen = page.locator('#presets [aria-selected="true"]')
+    assert chosen.get_attribute("data-preset") == shown.shown()["p"] == "linear/staircase"
+    page.evaluate("document.querySelector('#presets .card').tabIndex = 0")
+
+
+# The state of the page is put back, as the tests that come later need it.
+BEFORE_POINTS = """async () => {
+  const { app } = await import("/static/app.js"), { drawLoss } = await import("/static/loss.js");
+  const { drawClaims } = await import("/static/words.js");
+  const { shown, current, preset } = app, text = (id) => document.getElementById(id).textContent;
+  const found = {};
+  app.shown = null;
+  app.current = { ...current, status: "queued", theory: null, times: [], losses: [] };
+  drawLoss();
+  found.waiting = [document.getElementById("loss-picture").hidden, text("loss-empty-words")];
+  app.current.theory = shown.theory;
+  drawLoss();
+  found.empty = document.getElementById("loss-empty").hidden;
+  found.curves = document.getElementById("loss").data.map((one) => [one.name, one.x.length > 9]);
+  found.legend = text("loss-legend");
+  Object.assign(app.current, { claims: [], claimsKnown: true });
+  app.preset = "linear/in-weight";
+  drawClaims();
+  found.claims = text("claims");
+  Object.assign(app, { shown, current, preset });
+  drawLoss();
+  drawClaims();
+  return found;
+}"""
+
+
+def test_before_the_first_point_there_is_a_picture_and_then_theory(shown):
+    found = shown.page.evaluate(BEFORE_POINTS)
+    assert found["waiting"][0] is False and "The curve of this run follows" in found["waiting"][1]
+    assert found["empty"] and found["curves"] == [["simulated", False], ["theory", True]]
+    assert "theory" in found["legend"] and "simulated" not in found["legend"]
+    # A preset that no claim on one run is about says what it shows, and where that is tested.
+    assert "What it shows: Some sequences have a fresh task vector" in found["claims"]
+    assert "iclflow verify --claim linear/in-context-in-weight" in found["claims"]
+    assert shown.page.locator("#claims [data-claim]").count() > 3
+
+
+def test_numbers_that_are_zero_up_to_rounding_are_shown_as_zero(shown):
+    shown_as = shown.page.evaluate(
+        """async () => { const { number } = await import("/static/text.js");
+        return [number(4.5e-131), number(-2e-31), number(3e-20), number(3e-20, 3, 1e-12),
+          number(0.25), number(-2e-7, 3, 1e-12)]; }"""
+    )
+    assert shown_as == ["0", "0", "3·10⁻²⁰", "0", "0.25", "−2·10⁻⁷"]
+
+
 # Compare, share, export -------------------------------------------------------------------------
 
 
@@ -412,10 +509,18 @@ def test_a_server_that_goes_away_is_told_of(tmp_path, chromium):
 # What is on disk --------------------------------------------------------------------------------
 
 
-def test_a_stored_run_is_opened_from_the_list(tab, stored):
+def test_a_stored_run_is_opened_from_the_list(tab, stored, server):
     tab.open()
     tab.page.click("#open-stored")
     tab.page.locator("#stored").get_by_text("small", exact=False).first.wait_for()
+    # By name, hash, result and date.
+    rows = tab.page.locator("#stored-lists li:visible")
+    (run,) = (each for each in server.get("/api/stored")["runs"] if each["name"] == "small")
+    here = datetime.datetime.fromtimestamp(run["written"]).strftime("%Y-%m-%d %H:%M")
+    assert f"{here}, {run['hash'][:8]}, converged" in " ".join(rows.all_inner_texts())
+    for words, found in (("nothing like it", 0), (f"{run['hash'][:8]} conv", 1), ("", 2)):
+        tab.page.fill("#stored-text", words)
+        assert rows.count() == found
     tab.page.get_by_role("button", name="Open the run small").click()
     tab.restarted()
     assert tab.shown().get("o") and tab.page.locator("#heads [data-head]").count() == 2
@@ -435,7 +540,7 @@ def test_a_stored_run_is_opened_from_the_list(tab, stored):
 def is_about(tab, words: str) -> None:
     """Checks that the page names what it shows, and no preset beside it."""
     assert tab.page.inner_text("#preset-words") == words
-    assert tab.page.locator('#presets [aria-pressed="true"]').count() == 0
+    assert tab.page.locator('#presets [aria-selected="true"]').count() == 0
     assert tab.page.locator('#controls [data-field="model.heads"]').count() == 1
 
 
@@ -496,7 +601,18 @@ def test_no_screen_is_cut_off_and_all_text_is_readable(tab, size, schemes):
         assert dark == ("yes" if scheme == "dark" else "no")
         assert tab.page.evaluate("document.documentElement.scrollWidth") <= width
         assert tab.page.evaluate(CONTRAST) == []
+        tab.drawn()
+        assert tab.page.locator("#clock").bounding_box()["width"] >= 180
+        assert tab.page.evaluate(CUT_OFF) == []
 
+
+# Captions and states of which a part is not shown.
+CUT_OFF = """() => {
+  const cut = (node) => node.scrollWidth > node.clientWidth + 1 ||
+    (node.scrollHeight > node.clientHeight + 1 && getComputedStyle(node).display !== "inline");
+  const all = document.querySelectorAll("#status, .panel > :is(h3, .quiet), .card span");
+  return [...all].filter(cut).map((node) => node.textContent);
+}"""
 
 # Texts whose contrast with what is behind them is below that of WCAG AA.
 CONTRAST = """() => {

@@ -25,6 +25,7 @@ from explorer_client import (
 from iclflow.cli import main
 from iclflow.config import parse_config
 from iclflow.explorer._presets import presets
+from iclflow.store import MANIFEST
 from iclflow.trajectory import Trajectory
 
 # A run that is soon over, of the shape of the staircase, for tests that need one that ends.
@@ -318,6 +319,8 @@ def test_a_stored_run_is_opened_by_its_id(server, stored):
     listed = {run["name"]: run for run in server.get("/api/stored")["runs"]}
     folders = {run["id"] for run in server.get("/api/stored")["runs"]}
     assert len(folders) == 2 and listed["small"]["status"] == "complete"
+    manifest = stored / "runs" / "small" / MANIFEST
+    assert listed["small"]["written"] == manifest.stat().st_mtime
     page = server.page()
     opened = []
     for run in server.get("/api/stored")["runs"]:

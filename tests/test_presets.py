@@ -16,7 +16,7 @@ from iclflow.config import InputError, load_config
 from iclflow.experiment import overlay, prepare, train
 from iclflow.explorer import _reporter
 from iclflow.explorer._presets import CONTROLS, check_controls, picture_of, presets
-from iclflow.papers import PAPERS
+from iclflow.papers import PAPERS, claims_on, find_study, listed_claims
 from iclflow.studies import read_study
 from iclflow.trajectory import Trajectory
 
@@ -152,6 +152,15 @@ def test_presets_load_without_jax():
         "sys.exit('jax' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_presets_name_claims_that_exist_and_that_no_single_run_tests():
+    claims = {claim.id for claim in listed_claims()}
+    named = {preset.id: preset.claims for preset in presets() if preset.claims}
+    assert len(named) >= 12 and all(set(found) <= claims for found in named.values())
+    # A few, since each takes a moment: the others were chosen in the same way.
+    for id in ("linear/in-weight", "softmax/one-head", "softmax/nonlinear"):
+        assert claims_on(find_study(id).config) == ()
 
 
 @pytest.mark.parametrize(

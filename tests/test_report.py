@@ -9,8 +9,10 @@ from importlib.resources import files
 import numpy as np
 import pytest
 
-from iclflow.papers import Check, Claim, Outcome
-from iclflow.report import ReportFigure, RunInfo, render_report
+from browser_tab import OPTIONS, find_browser
+from iclflow.papers import CLAIMS, Check, Claim, Outcome, statements_of
+from iclflow.report import ReportFigure, RunInfo, _sources, render_report
+from iclflow.report._sources import ORIGINS, origin_of
 from iclflow.report._text import (
     duration,
     error_text,
@@ -96,7 +98,7 @@ def test_every_verdict_is_told_in_words_and_signs():
     ]
     _, page = rendered(*outcomes)
     for words in ("✓ holds", "✗ fails", "? inconclusive", "≠ misstated"):
-        assert page.text.count(words) >= 2  # in the count on top, and in its row
+        assert page.text.count(words) >= 2  # in the count on top, and in its card
     assert "failed: a check" in page.text and "too few seeds" in page.text
     assert "corrected in linear/a" in page.text
 
@@ -108,11 +110,11 @@ def test_a_claim_shows_all_that_was_promised():
     assert "A reason." in page.text and "1.5 s" in page.text and "heads 4" in page.text
 
 
-def test_the_row_shows_the_check_that_comes_closest_to_failing():
+def test_the_card_shows_the_check_that_comes_closest_to_failing():
     checks = (Check("easy", 1.0, 1.0, 0.1), Check("hard", 2.0, 2.09, 0.1))
     html, _ = rendered(outcome(checks=checks))
-    row = html.split('<tr class="more">')[0]
-    assert ">2<" in row.split("<tbody")[1] and "0.09 ≤ 0.1" in row
+    card = html.split("<article")[1].split('<div class="more">')[0]
+    assert ">2<" in card and "0.09 ≤ 0.1" in card and "hard" in card and "easy" not in card
 
 
 OTHER_SHAPE = "predicted with the shape (2,), measured with (1,)"
@@ -151,9 +153,11 @@ def test_the_page_says_which_claims_belong_to_another_tier():
 
 def test_nothing_on_the_page_comes_from_elsewhere():
     html, page = rendered(outcome(figures=("linear/loss",)), figures=[figure()])
-    assert all(link.startswith("#") for link in page.links)
+    # Readers may follow a link to the paper; nothing is loaded.
+    elsewhere = {link for link in page.links if not link.startswith("#")}
+    assert elsewhere == {"https://arxiv.org/abs/2501.16265"}
     assert all(source.startswith("data:") for source in page.sources)
-    assert not re.search(r"https?:|//[a-z]|@import|url\(", html)
+    assert not re.search(r"https?:|//[a-z]|@import|url\(", html.replace(*elsewhere, ""))
     assert "link" not in page.elements
 
 
@@ -164,14 +168,14 @@ def test_every_link_leads_somewhere_and_ids_are_unique():
     ]
     _, page = rendered(*outcomes, figures=[figure()])
     assert len(page.ids) == len(set(page.ids))
-    assert {link[1:] for link in page.links} <= set(page.ids)
+    assert {link[1:] for link in page.links if link[0] == "#"} <= set(page.ids)
     assert "claim-linear-a" in page.ids and "figure-linear-loss" in page.ids
 
 
 def test_a_correction_that_is_not_on_the_page_is_named_without_a_link():
     _, page = rendered(outcome("misstated", "b", corrected_by="linear/a"))
     assert "corrected in linear/a, which is not on this page" in page.text
-    assert {link[1:] for link in page.links} <= set(page.ids)
+    assert "#claim-linear-a" not in page.links
 
 
 def test_what_is_shown_is_never_taken_for_markup():
@@ -186,7 +190,9 @@ def test_what_is_shown_is_never_taken_for_markup():
 
 def test_figures_carry_their_image_config_and_time():
     _, page = rendered(outcome(), figures=[figure()])
-    assert page.sources == ["data:image/png;base64," + base64.b64encode(b"\x89PNG").decode()]
+    assert [source for source in page.sources if source] == [
+        "data:image/png;base64," + base64.b64encode(b"\x89PNG").decode()
+    ]
     for words in ("The loss.", "seed 3", "2.0 s", "iclflow reproduce linear/loss"):
         assert words in page.text
 
@@ -205,6 +211,9 @@ def test_the_page_says_where_and_when_it_was_computed():
     _, page = rendered(outcome())
     for words in ("2025-01-02 03:04:05", "61.5 s", "Linux, 2 cores", "jax 0.10.2", "default"):
         assert words in page.text
+    assert "Commit not known" in page.text
+    known = dataclasses.replace(INFO, commit="ab12-dirty", versions={"iclflow": "9.8"})
+    assert "Version iclflow 9.8 Commit ab12-dirty" in rendered(outcome(), info=known)[1].text
     bent = RunInfo("now", "smoke", True, 1.0, "here", {})
     assert "wrong on purpose" in rendered(outcome("fails"), info=bent)[1].text
 
@@ -248,6 +257,48 @@ def test_numbers_and_times_have_few_digits():
     ]
 
 
+# Whose sentence it is, and where ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "source, origin",
+    [
+        ("Section 4.3; Figure 3", "paper"),
+        ("abstract; code: plots", "paper"),
+        ("code: README", "authors"),
+        ("notebooks of two heads", "authors"),
+        ("summary: a table", "summary"),
+        ("'delocalized attention', a summary of the paper", "summary"),
+        ("beyond the paper; derived in docs/theory/linear.md", "beyond"),
+        ("derived in docs/theory/softmax.md", "beyond"),
+    ],
+)
+def test_claims_are_apart_by_whose_sentence_they_are(source, origin):
+    assert origin_of(dataclasses.replace(claim("a"), source=source)) == origin
+
+
+def test_papers_and_summaries_have_their_own_parts():
+    summary = dataclasses.replace(
+        outcome(), claim=dataclasses.replace(claim("b"), source="summary")
+    )
+    _, page = rendered(summary, outcome())
+    paper, others = (page.text.index(ORIGINS[each]) for each in ("paper", "summary"))
+    # Overview, then the cards: that of the paper first, whatever the order of the outcomes.
+    assert paper < page.text.index("linear/one", paper) < others < page.text.rindex("linear/b")
+    assert "authors" not in page.text
+
+
+def test_a_claim_names_its_place_in_the_paper_and_links_to_its_derivation(monkeypatch):
+    real = dataclasses.replace(CLAIMS["linear/separate-network"], source="docs/theory/linear.md")
+    shown = Outcome(real, outcome().checks, "holds", "", 1.0, {})
+    _, page = rendered(shown)
+    statement = next(iter(statements_of(real.id)))
+    assert statement.where in page.text and statement.words in page.text
+    assert "docs/theory/linear.md" in page.text  # in a package without pages there is no link
+    monkeypatch.setattr(_sources, "_documentation", lambda: "https://pages.example")
+    assert "https://pages.example/theory/linear.html" in rendered(shown)[1].links
+
+
 # The look -------------------------------------------------------------------------------------
 
 
@@ -280,3 +331,90 @@ def test_the_page_is_made_for_phones_paper_and_the_dark():
         assert query in style()
     html, _ = rendered(outcome())
     assert 'name="viewport"' in html and "beforeprint" in html
+
+
+SQUARE = b"""<svg xmlns="http://www.w3.org/2000/svg" width="400" height="200"><rect width="400"
+height="200" fill="#aabbcc"/></svg>"""
+
+
+@pytest.fixture
+def page_in_browser(tmp_path):
+    """A report of four claims, opened as a file."""
+    from playwright.sync_api import sync_playwright
+
+    long = Check("a check", list(range(30)), [float(i) for i in range(30)], 1e-3)
+    outcomes = [
+        outcome("holds", "one", checks=(long,), statement="Wide. " * 30, figures=("linear/loss",)),
+        outcome("fails", "two", reason="failed: a check"),
+        outcome("holds", "three", statement="Another sentence."),
+        outcome("misstated", "four", corrected_by="linear/one"),
+    ]
+    drawing = figure(image=SQUARE, media_type="image/svg+xml")
+    file = tmp_path / "report.html"
+    file.write_text(render_report(outcomes, [drawing], INFO), encoding="utf-8")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=find_browser(), args=OPTIONS)
+        page, wrong = browser.new_page(), []
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.goto(file.as_uri())
+        yield page
+        assert wrong == []
+        browser.close()
+
+
+@pytest.mark.skipif(find_browser() is None, reason="there is no chromium here")
+def test_a_reader_filters_walks_enlarges_and_prints(page_in_browser):
+    page = page_in_browser
+    shown = lambda: page.eval_on_selector_all(
+        "article.claim:not([hidden]) .id", "(all) => all.map((one) => one.textContent)"
+    )
+    every = ["linear/one", "linear/two", "linear/three", "linear/four"]
+    assert shown() == every
+    # By verdict and by text, each with its number of claims; Esc shows all again.
+    page.click('.count[data-verdict="holds"]')
+    assert shown() == ["linear/one", "linear/three"]
+    page.keyboard.press("/")
+    page.keyboard.type("another")
+    assert shown() == ["linear/three"]
+    assert page.inner_text("#shown") == "1 of 4 claims are shown: holds, “another”"
+    assert page.locator(".overview li:visible").count() == 1
+    # A link to a claim that is not shown shows all.
+    page.evaluate("location.hash = 'claim-linear-two'")
+    page.wait_for_function("document.activeElement.id === 'claim-linear-two'")
+    assert shown() == every
+    page.fill("#text", "nothing has these words")
+    assert shown() == [] and page.is_visible("#none")
+    page.keyboard.press("Escape")
+    assert shown() == every
+    page.select_option("#paper", "linear")
+    assert shown() == every
+    # From claim to claim, its checks and its figure, by keys alone.
+    page.evaluate("scrollTo(0, 0); document.activeElement.blur()")
+    page.keyboard.press("j")
+    assert page.evaluate("document.activeElement.id") == "claim-linear-one"
+    page.keyboard.press("o")
+    assert page.is_visible("#claim-linear-one .checks")
+    page.wait_for_selector("#claim-linear-one .picture img")
+    page.keyboard.press("f")
+    assert page.is_visible("#picture img") and "The loss." in page.inner_text("#picture")
+    page.keyboard.press("Escape")
+    assert not page.is_visible("#picture") and shown() == every
+    page.keyboard.press("j")
+    assert page.evaluate("document.activeElement.id") == "claim-linear-two"
+    # No width cuts a verdict or a number.
+    for width in (1440, 800, 390):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        boxes = page.eval_on_selector_all(
+            ".badge, .numbers dd, .checks td, .choose *",
+            "(all) => all.map((one) => one.getBoundingClientRect().right)",
+        )
+        assert max(boxes) <= width
+    # On paper everything is open, and pictures follow at full size alone.
+    page.emulate_media(media="print")
+    assert page.pdf(format="A4").startswith(b"%PDF")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.locator("details:not([open])").count() == 0
+    assert not page.is_visible(".picture img") and not page.is_visible(".choose")
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.locator("#claim-linear-two details[open]").count() == 0

@@ -31,7 +31,7 @@ from iclflow.files import LOCK, MARKER
 from iclflow.flows import Status
 from iclflow.flows._stepper import Stepper
 from iclflow.papers import study
-from iclflow.store import list_sweeps
+from iclflow.store import list_sweeps, sweep_tables
 from iclflow.sweeps import (
     MEASUREMENTS,
     ExperimentCache,
@@ -48,7 +48,6 @@ from iclflow.sweeps import (
     emergence,
     load_trajectory,
     parse_sweep,
-    sweep_tables,
 )
 from iclflow.sweeps._axes import parse_axes
 from iclflow.sweeps._batches import BUDGET
@@ -507,7 +506,8 @@ def test_an_interrupt_keeps_what_is_done(monkeypatch, capsys):
     with monkeypatch.context() as patch:
         patch.setattr(SweepFolder, "keep", pressed)
         code, _, error = command("sweep", written(data()), "--out", "out", capsys=capsys)
-    assert code == 130 and "2 of 6 runs are in out; the same command resumes" in error
+    again = "`iclflow sweep out/sweep.toml --out out` resumes"
+    assert code == 130 and f"2 of 6 runs are in out; {again}" in error
     assert len(list(Path("out/parts").glob("*.parquet"))) == 1
     _, rows = computed(data())
     assert [row[0] for row in rows] == list(range(6))
@@ -906,6 +906,13 @@ def test_tables_are_asked_in_sql_and_never_changed(small_sweep, capsys):
     assert json.loads(out) == [{"model.scale": s, "runs": 3} for s in (0.1, 0.2, 0.4)]
     code, out, _ = command("query", small_sweep, query, capsys=capsys)
     assert code == 0 and "model.scale" in out and "0.4" in out
+    # The overview: all columns by name, and of the first runs those that a reader looks for.
+    code, out, _ = command("query", small_sweep, capsys=capsys)
+    columns, table = out.split("\n\n")
+    head = table.splitlines()[0].split()
+    assert code == 0 and "hash (varchar)" in columns and "final_loss (double)" in columns
+    assert head[0] == "run" and "final_loss" in head and head[-1] == "initial_loss"
+    assert not {"hash", "not_measured"} & set(head)
     for wrong in (
         *("DROP TABLE results", "COPY results TO 'x.csv'", "SELECT 1; SELECT 2", ""),
         *("SELECT nothing FROM results", "SELEC", "SELECT * FROM 'small.toml'", "PRAGMA version"),

@@ -97,6 +97,8 @@ class Study:
     - `data`: the sections of its config, as in its file.
     - `controls`: the settings that matter most, in the order in which the explorer shows them.
     - `order`: its place among the studies of its paper in the explorer; None if it is not offered.
+    - `claims`: the ids of claims that test what it shows on runs of their own, for a study whose
+      one run tests no claim.
     """
 
     id: str
@@ -105,6 +107,7 @@ class Study:
     data: Mapping[str, Any]
     controls: tuple[str, ...] = ()
     order: int | None = None
+    claims: tuple[str, ...] = ()
 
     @property
     def paper(self) -> str:
@@ -153,13 +156,15 @@ def read_study(path: Path, paper: str) -> Study:
     """The study in a TOML file: the sections of a config, and the table [study] about it."""
     data = read_toml(path)
     about = data.pop("study", None)
-    needed, allowed = {"title", "words"}, {"title", "words", "controls", "order"}
+    needed = {"title", "words"}
+    allowed = needed | {"controls", "order", "claims"}
     if not isinstance(about, dict) or not needed <= set(about) <= allowed:
         raise InputError(
-            f"`{path.name}`: its table [study] must have title and words, and may have controls "
-            "and order."
+            f"`{path.name}`: its table [study] must have title and words, and may have controls, "
+            "order and claims."
         )
-    about["controls"] = tuple(about.get("controls", ()))
+    for name in ("controls", "claims"):
+        about[name] = tuple(about.get(name, ()))
     return Study(f"{paper}/{path.stem}", data={"name": f"{paper}-{path.stem}"} | data, **about)
 
 

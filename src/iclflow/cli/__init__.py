@@ -18,25 +18,25 @@ COMMANDS = {
     "query": "query the table of a sweep, or a watched training, in SQL",
     "plot": "draw curves and phase diagrams of a sweep",
     "claims": "list the claims of the papers",
-    "cite": "print the BibTeX of what a claim, a study, a figure or a theory function rests on",
+    "cite": "print the BibTeX behind a claim, a study, a figure or a function",
     "verify": "compute the claims and write a report",
     "reproduce": "draw one figure of a paper, with its data and its settings",
-    "explore": "change settings in the browser and watch attention learn, here or elsewhere",
-    "inspect": "show what the heads of a trained model do, and which algorithm it implements",
+    "explore": "change settings in the browser and watch attention learn",
+    "inspect": "show what the heads of a trained model do, and its algorithm",
 }
 
 _HELP = f"""\
 usage: iclflow COMMAND …
 
-How does attention learn to learn in context? Exact risks, training dynamics, theory, and every
-claim of the papers as a check that can fail.
+How does attention learn to learn in context? Exact risks, training dynamics,
+theory, and claims of the papers as checks that can fail.
 
 commands:
 {chr(10).join(f"  {name:<11}{words}" for name, words in COMMANDS.items())}
 
 `iclflow COMMAND --help` describes each.
-exit codes: 0 done, 1 a claim fails or a run does not reach its end, 2 bad input or a limit,
-130 interrupted (a run keeps what it has)"""
+exit codes: 0 done, 1 a claim fails or a run does not reach its end, 2 bad input
+or a limit, 130 interrupted (a run keeps what it has)"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -7,7 +7,7 @@ from ..config import Config, parse_config
 from ..runtime import start
 from ..studies import PAPERS, read_settings
 from ._arguments import Parser, check_kind
-from ._streams import print_json
+from ._streams import print_json, say
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -24,9 +24,9 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if options.on is not None:
         return _list_tested(options.on, options.paper, options.json)
-    from ..papers import all_claims
+    from ..papers import listed_claims
 
-    chosen = tuple(c for c in all_claims() if options.paper in (None, c.paper))
+    chosen = tuple(c for c in listed_claims() if options.paper in (None, c.paper))
     if options.json:
         keys = (
             "id",
@@ -76,7 +76,7 @@ def _list_tested(path: str, paper: str | None, as_json: bool) -> int:
     total = sum(paper in (None, claim.paper) for claim in all_claims())
     count = f"{count_of(len(tested), 'claim')} of the {len(checks)} on single runs"
     many = f"The {count_of(seeds * len(configs), 'run')} of {path} test"
-    print(f"{many if is_sweep else f'A run of {path} tests'} {count} ({total} claims in all):")
+    say(f"{many if is_sweep else f'A run of {path} tests'} {count} ({total} claims in all):")
     if is_sweep:
         width = max((len(check.id) for check in tested), default=0)
         for check in tested:
@@ -85,7 +85,7 @@ def _list_tested(path: str, paper: str | None, as_json: bool) -> int:
         print_claims(tested)
     for check, reason in reasons.items():
         if reason is not None:
-            print(f"– {check.id} {reason}")
+            say(f"– {check.id} {reason}", 2)
     return 0
 
 

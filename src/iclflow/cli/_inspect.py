@@ -1,7 +1,7 @@
 """`iclflow inspect FILE|DIR`: what the heads of trained models do, and which algorithm they are."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +11,17 @@ from ..files import OTHER_FOLDER, OwnFiles
 from ..runtime import Activity, start
 from ._arguments import WATCHED, Parser, check_kind
 from ._inspect_series import inspect_series, print_layers, print_series
-from ._streams import print_json
+from ._streams import print_json, say
 
 # Flags that override settings of the task on which a model is judged.
 _OF_THE_TASK = ("context", "noise", "eigenvalues")
 # As in a config: JAX makes no keys from larger seeds.
 _LARGEST_SEED = 2**32 - 1
 LEGEND = """\
-ω: attention to similar inputs, the mean of the diagonal of key-query over the inputs that the label
-depends on; μ: weight of the label in output-value. Shares of the norms: diagonal (1: nothing beside
-it), homogeneous (1: the diagonal is constant), last entry (1: nothing but the label is read)."""
+ω: attention to similar inputs, the mean of the diagonal of key-query over the
+inputs that the label depends on; μ: weight of the label in output-value. Shares
+of the norms: diagonal (1: nothing beside it), homogeneous (1: the diagonal is
+constant), last entry (1: nothing but the label is read)."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -174,13 +175,8 @@ def _draw(model: Any, task: Any, options) -> list[str]:
 def _print_inspection(found: dict[str, Any]) -> None:
     """Prints the heads, the loss and the algorithm of a model."""
     from rich.console import Console
-    from rich.text import Text
 
     console = Console(highlight=False)
-
-    def say(text: str = "") -> None:
-        console.print(Text(text), soft_wrap=True)
-
     say(_opening(found))
     if "loss" in found:
         context = ", ".join(map(str, found["context"]))
@@ -197,14 +193,14 @@ def _print_inspection(found: dict[str, Any]) -> None:
             say(f"|Σμ| / Σ|μ|       {label['zero_sum']:.4f}")
             say(f"spread of |ω|     {label['magnitude_spread']:.4f}")
         if "algorithm" in label:
-            say(f"algorithm         {label['algorithm']}")
+            say(f"algorithm         {label['algorithm']}", 18)
     if several and found["roles"] is not None:
         words = (f"{h + 1} {role}" for h, role in enumerate(found["roles"]))
         say(f"\nwhat the heads do: {'; '.join(words)}")
     if "superposed_heads" in found:
         say(f"\nheads that serve several labels: {found['superposed_heads']}")
     if "owners" in found:
-        _say_division(found, say)
+        _say_division(found)
     if found["heads"] is not None:
         say(f"\n{LEGEND}")
     say(f"sha256 {found['sha256']}")
@@ -212,7 +208,7 @@ def _print_inspection(found: dict[str, Any]) -> None:
         say(f"written to {file}")
 
 
-def _say_division(found: dict[str, Any], say: Callable[[str], None]) -> None:
+def _say_division(found: dict[str, Any]) -> None:
     """Prints which head has which task, and the regime of its softmax."""
     owners = [
         f"{i + 1} none" if owner < 0 else f"{i + 1} head {owner + 1} ({100 * share:.3g} %)"

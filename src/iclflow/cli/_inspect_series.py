@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config import InputError
+from ._streams import say
 
 # Characters where no terminal has a width: enough for names of estimators and roles of some heads.
 _WIDTH = 140
@@ -29,7 +30,6 @@ def inspect_series(options: Any, how: dict[str, Any]) -> dict[str, Any]:
 def print_series(found: dict[str, Any]) -> None:
     """Prints one row for each checkpoint, then the hash of each file."""
     from rich.console import Console
-    from rich.text import Text
 
     from ._tables import plain_table
 
@@ -41,7 +41,6 @@ def print_series(found: dict[str, Any]) -> None:
     for row in rows:
         table.add_row(str(row["step"]), *(_algorithm(row) if judged else ()), _roles(row))
     console.print(table)
-    say = lambda text: console.print(Text(text), soft_wrap=True)
     missing = {row["missing"] for row in rows if "missing" in row}
     for words in sorted(missing):
         say(f"{words}.")
@@ -87,13 +86,11 @@ def _names(labels: Sequence[dict[str, Any]]) -> str:
 def print_layers(found: dict[str, Any]) -> None:
     """Prints the heads of every layer of a model."""
     from rich.console import Console
-    from rich.text import Text
 
     from ..report import count_of
     from ._inspect import LEGEND, heads_table
 
     console = Console(highlight=False)
-    say = lambda text="": console.print(Text(text), soft_wrap=True)
     tokens = f"{count_of(found['dim'], 'input')} and {count_of(found['outputs'], 'label')}"
     say(f"{count_of(len(found['layers']), 'layer')} of attention; tokens of {tokens}")
     say(f"{found['missing']}.")

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shlex
 import signal
 import threading
 from collections.abc import Iterator
@@ -81,9 +82,14 @@ class Interrupts:
 
 
 @contextlib.contextmanager
-def report_kept(folder: Path) -> Iterator[None]:
+def report_kept(folder: Path, config_hash: str | None = None) -> Iterator[None]:
     """Turns Ctrl-C in a command that computes into a folder into an `Interrupted` that says what is
-    in the folder."""
+    in the folder, and which command resumes.
+
+    **Arguments:**
+
+    - `config_hash`: of the run; None for a sweep.
+    """
     try:
         yield
     except KeyboardInterrupt as stop:
@@ -93,10 +99,28 @@ def report_kept(folder: Path) -> Iterator[None]:
 
         # One of these exists if the work can resume, or is complete.
         if any(any(folder.glob(name)) for name in (MANIFEST, CHECKPOINT, f"{PARTS}/*")):
-            kept = f"what was computed is in {folder}; the same command resumes"
+            kept = f"what was computed is in {folder}; {_resuming(folder, config_hash)} resumes"
         else:
             kept = "nothing was kept"
         raise Interrupted(kept) from None
+
+
+def _resuming(folder: Path, config_hash: str | None) -> str:
+    """The command that resumes what is in a folder."""
+    from ..config import InputError, parse_config, read_toml
+    from ..store import CONFIG, MANIFEST, SWEEP
+
+    command, name = ("sweep", SWEEP) if config_hash is None else ("run", CONFIG)
+    with contextlib.suppress(InputError, OSError):
+        # A folder with a complete run keeps the config of that run, not of the one under way.
+        ours = config_hash is None or (
+            not (folder / MANIFEST).exists()
+            and parse_config(read_toml(folder / name), stored=True).hash == config_hash
+        )
+        if ours:
+            file, place = (shlex.quote(str(path)) for path in (folder / name, folder))
+            return f"`iclflow {command} {file} --out {place}`"
+    return "the same command"
 
 
 def ignore_signals() -> None:

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 from ..config import InputError
 from ..files import to_plain
 from ._arguments import Parser, check_kind, kind_of
-from ._streams import note, print_json
+from ._streams import note, print_json, say
 
 if TYPE_CHECKING:
     from ..sweeps import Table
 
-# Rows of the overview.
-_FIRST = 5
+# Rows of the overview, and columns that it leaves out.
+_FIRST, _TECHNICAL = 5, ("hash", "not_measured")
+_LEAST_NEEDED = ("last_time", "initial_loss")
 # Characters per line where no terminal has a width, and per value where a table is too wide.
 _WIDEST, _LONGEST = 240, 16
 # The memory limit of DuckDB counts neither the rows that it returns nor long texts: the process may
@@ -74,8 +75,13 @@ def _overview(table) -> int:
         _, [(count,)] = table.ask(f"SELECT count(*) FROM {name}")
         kinds = ", ".join(f"{column} ({kind.lower()})" for column, kind in columns.items())
         rows = count_of(count, "run") if "run" in columns else f"{name}, {count_of(count, 'row')}"
-        print(f"{rows}, {count_of(len(columns), 'column')}: {kinds}\n")
-    _print(*table.ask(f"SELECT * FROM results ORDER BY ALL LIMIT {_FIRST}"))
+        say(f"{rows}, {count_of(len(columns), 'column')}: {kinds}\n", 2)
+    # What matters least comes last, where a narrow terminal has no room for it.
+    columns = table.tables["results"]
+    shown = [name for name, kind in columns.items() if name not in _TECHNICAL and "[" not in kind]
+    shown.sort(key=lambda name: name in _LEAST_NEEDED)
+    names = ", ".join(f'"{name}"' for name in shown)
+    _print(*table.ask(f"SELECT {names} FROM results ORDER BY ALL LIMIT {_FIRST}"))
     return 0
 
 
@@ -113,7 +119,8 @@ def open_table(options: Any, watched: bool = False) -> Iterator["Table"]:
             yield table
         return
     check_kind(options.sweep, "folder of a sweep")
-    from ..sweeps import Table, sweep_tables
+    from ..store import sweep_tables
+    from ..sweeps import Table
 
     if not folder.is_dir():
         root = Path(options.root)

@@ -11,7 +11,7 @@ from ..files import OTHER_FOLDER, OwnFiles
 from ..runtime import Activity, hide_progress, start, use_one_thread
 from ._arguments import Parser
 from ._interrupts import Interrupts, ignore_signals, report_kept
-from ._streams import print_json
+from ._streams import print_json, say
 
 # Prefix of figures that are drawn from sweeps.
 _SWEEPS = "sweeps/"
@@ -31,17 +31,17 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_tier()
     parser.add_json()
     options = parser.parse_args(arguments)
-    if not options.list and options.name is None:
+    if options.list:
+        return _list(options.json)
+    if options.name is None:
         raise InputError("`NAME` is missing: `iclflow reproduce --list` lists the figures.")
     # Before NumPy is loaded, which reads this only once.
-    if options.name is not None and options.name.startswith(_SWEEPS):
+    if options.name.startswith(_SWEEPS):
         use_one_thread()
     start(brief=True)
     from ..papers import DIAGRAMS, FIGURES
 
     everything = {**FIGURES, **DIAGRAMS}
-    if options.list:
-        return _list(everything, options.json)
     if options.name not in everything:
         close = difflib.get_close_matches(str(options.name), everything, n=1)
         remedy = f"did you mean {close[0]}?" if close else "`--list` lists the figures."
@@ -49,14 +49,17 @@ def main(arguments: Sequence[str]) -> int:
     return _draw(everything[options.name], Path(options.out), options.tier, options.json)
 
 
-def _list(figures, as_json: bool) -> int:
+def _list(as_json: bool) -> int:
+    from ..papers import listed_figures
+
+    figures = listed_figures()
     if as_json:
         keys = ("name", "title", "caption", "paper")
-        print_json([{key: getattr(f, key) for key in keys} for f in figures.values()])
+        print_json([{key: getattr(f, key) for key in keys} for f in figures])
     else:
-        width = max((len(name) for name in figures), default=0)
-        for name, figure in figures.items():
-            print(f"{name:<{width}}  {figure.title}")
+        width = max((len(figure.name) for figure in figures), default=0)
+        for figure in figures:
+            say(f"{figure.name:<{width}}  {figure.title}", width + 2)
     return 0
 
 

@@ -40,8 +40,8 @@ def _parser() -> Parser:
         "writes a folder with its resolved config, its trajectory and a figure of its loss with "
         "the theory that applies. A run that is complete is shown at once; one that was stopped "
         "resumes.",
-        usage="iclflow run FILE|STUDY [--out DIR] [--fresh] [--force] [--checkpoint-every SECONDS] "
-        "[--json] [--SECTION.SETTING VALUE …]",
+        usage="iclflow run FILE|STUDY [--out DIR] [--fresh] [--force] [--json]\n"
+        f"{' ' * 19}[--checkpoint-every SECONDS] [--SECTION.SETTING VALUE …]",
         epilog="Every setting in the file can be overridden by a flag, such as --seed 3 or "
         "--model.heads 8; `iclflow run FILE --help` lists those of that file.",
         add_help=False,
@@ -64,7 +64,7 @@ def _run(config: Config, path: Path, options, file: str) -> int:
 
     start()
     check_input(file, path, {CONFIG: config_text(config)})
-    with report_kept(path), Interrupts(), Activity(config.name) as activity:
+    with report_kept(path, config.hash), Interrupts(), Activity(config.name) as activity:
         found = run(
             config,
             path,

@@ -9,7 +9,7 @@ from ..config import InputError
 from ..files import printable
 from ..store import STATUSES
 from ._arguments import WATCHED, Parser
-from ._streams import note, print_json
+from ._streams import note, print_json, say
 
 ACTIONS = ("list", "verify", "gc")
 # What `gc` reports: removed files, runs and sweeps, and folders that a process is computing.
@@ -94,6 +94,11 @@ def _list(roots: Sequence[Path], options) -> int:
         _print_runs(runs)
     if sweeps:
         _print_sweeps(sweeps)
+    begun = ("stopped", "unfinished")
+    resumable = [run.folder for run in runs if run.resumable and run.status in begun]
+    if resumable:
+        one = printable(resumable[0])
+        say(f"`iclflow run {one}/config.toml --out {one}` resumes that run.")
     return 0
 
 

@@ -7,7 +7,7 @@ from ..config import InputError
 from ..files import write_atomic
 from ..runtime import start
 from ._arguments import Parser, check_kind
-from ._streams import print_json
+from ._streams import print_json, say
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -63,12 +63,12 @@ def main(arguments: Sequence[str]) -> int:
             result["claims"] = [outcome.as_json() for outcome in outcomes]
         print_json(result)
         return 0
-    from ._tables import print_summary, verdict_line
+    from ._tables import LATER, print_summary, verdict_line
 
     print_summary(summary, f"in {found.folder}; its loss is drawn in {drawn}")
     width = max((len(outcome.claim.id) for outcome in outcomes), default=0)
     for outcome in outcomes:
-        print(verdict_line(outcome, width))
+        say(verdict_line(outcome, width), LATER)
     if options.claims and not outcomes:
         print("no claim applies to this run")
     return 0

@@ -3,7 +3,9 @@
 import json
 import os
 import select
+import shutil
 import sys
+import textwrap
 from typing import Any
 
 
@@ -26,6 +28,26 @@ def note(text: str) -> None:
 def print_json(data: Any) -> None:
     """Prints results as JSON on standard output."""
     print(json.dumps(data, indent=2))
+
+
+def wrap(text: str, indent: int = 0) -> str:
+    """Text broken between words where the terminal is narrower, later lines indented. Without a
+    terminal it stays one line, which programs can read."""
+    if not sys.stdout.isatty():
+        return text
+    width = max(shutil.get_terminal_size().columns, indent + 20)
+    later = " " * indent
+    lines = (
+        textwrap.fill(line, width, subsequent_indent=later, break_long_words=False,
+                      break_on_hyphens=False) if len(line) > width else line
+        for line in text.split("\n")
+    )  # fmt: skip
+    return "\n".join(lines)
+
+
+def say(text: str = "", indent: int = 0) -> None:
+    """Prints text, broken as by `wrap`."""
+    print(wrap(text, indent))
 
 
 def note_waiting(what: str) -> None:

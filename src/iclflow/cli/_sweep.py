@@ -10,7 +10,7 @@ from ..config import InputError, named, read_toml, with_flags
 from ..runtime import Activity, start, use_one_thread
 from ._arguments import Parser, check_kind
 from ._interrupts import Interrupts, ignore_signals, report_kept
-from ._streams import note_waiting, print_json
+from ._streams import note_waiting, print_json, say
 
 ENGINES = ("local", "ray")
 # Keys of the file outside of [base], by the flag that a user might try.
@@ -51,8 +51,9 @@ def _parser() -> Parser:
         "Runs every combination of the swept settings and seeds in a TOML file, runs of one shape "
         "as one program, and writes one table with one row per run. A sweep that is complete is "
         "shown at once; one that was stopped resumes.",
-        usage="iclflow sweep FILE [--out DIR] [--engine local|ray] [--address ADDRESS] "
-        "[--fresh] [--json] [--SECTION.SETTING VALUE …]\n       iclflow sweep --measurements",
+        usage="iclflow sweep FILE [--out DIR] [--engine local|ray] [--address ADDRESS]\n"
+        f"{' ' * 21}[--fresh] [--checkpoint-every SECONDS] [--json]\n"
+        f"{' ' * 21}[--SECTION.SETTING VALUE …]\n       iclflow sweep --measurements",
         epilog="Every setting in [base] can be overridden by a flag, such as --model.heads 8; "
         "`iclflow sweep --measurements` lists what can be measured.",
         add_help=False,
@@ -138,5 +139,5 @@ def _list_measurements(as_json: bool) -> int:
         print_json(listed)
         return 0
     for each in MEASUREMENTS.values():
-        print(f"{each.name}\n    {each.words}\n    adds {', '.join(each.columns)}")
+        say(f"{each.name}\n    {each.words}\n    adds {', '.join(each.columns)}", 4)
     return 0

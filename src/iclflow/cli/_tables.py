@@ -11,20 +11,20 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..experiment import Summary
-from ..papers import Claim, Outcome
-from ..report import SIGNS, error_text
-from ..trajectory import Result
-
+# Nothing that loads JAX is imported before it is needed: lists and tables need none of it.
 if TYPE_CHECKING:
+    from ..experiment import Summary
+    from ..papers import Claim, Outcome
     from ..sweeps import Share
 
 # Characters where no terminal has a width: enough for the names of patterns and some settings.
 _EMERGENCE_WIDTH = 140
 
 
-def print_summary(summary: Summary, closing: str) -> None:
+def print_summary(summary: "Summary", closing: str) -> None:
     """Prints the summary of a run, and a closing line on where it is."""
+    from ..trajectory import Result
+
     run, console = summary.run, Console(highlight=False)
     unit = "τ" if run.clock == "time" else "steps"
     grid = Table.grid(padding=(0, 2))
@@ -56,7 +56,7 @@ def print_summary(summary: Summary, closing: str) -> None:
     console.print(Text(closing), soft_wrap=True)
 
 
-def print_claims(claims: tuple[Claim, ...]) -> None:
+def print_claims(claims: Sequence["Claim"]) -> None:
     """Prints claims: id, tier, source and statement."""
     console = Console(highlight=False)
     for claim in claims:
@@ -67,11 +67,17 @@ def print_claims(claims: tuple[Claim, ...]) -> None:
         console.print(Padding(Text(claim.statement), (0, 0, 0, 4)))
 
 
-def verdict_line(outcome: Outcome, width: int, time: str = "") -> str:
+def verdict_line(outcome: "Outcome", width: int, time: str = "") -> str:
     """One line on a claim: its verdict, its id in `width` characters, its error, and the reason."""
+    from ..report import SIGNS, error_text
+
     error = "" if outcome.worst is None else error_text(outcome.worst)
     mark = f"{SIGNS[outcome.verdict]} {outcome.verdict:<12}"
     return f"{mark} {outcome.claim.id:<{width}}  {error:<19} {time}{outcome.reason}".rstrip()
+
+
+# Where later lines of a verdict begin on a narrow terminal: below the id of the claim.
+LATER = 15
 
 
 def plain_table(*columns: str) -> Table:

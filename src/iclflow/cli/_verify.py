@@ -11,6 +11,7 @@ from ..runtime import Activity, start
 from ..studies import PAPERS
 from ._arguments import Parser
 from ._interrupts import Interrupts, ignore_signals
+from ._streams import say, wrap
 
 _VERBS = {
     "holds": ("holds", "hold"),
@@ -34,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
     from ..papers import Outcome
     from ..store import result_folder
     from ..verification import PAGES, select, verify, write_records
-    from ._tables import verdict_line
+    from ._tables import LATER, verdict_line
 
     keys = ("paper", "tier", "recorded")
     selected = {key: getattr(options, key) for key in keys}
@@ -58,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
             else:
                 line = f"✗ figure {result.name}: {result.problem}" if result.problem else ""
             if line and not quiet:
-                activity.line(line)
+                activity.line(wrap(line, LATER))
 
         folder = _folder(options)
         report = verify(
@@ -124,23 +125,23 @@ def _print_differences(report, width: int) -> None:
             "differs": "differs from the record",
         }[kind]
         info = report.records[id].info
-        print(f"{id:{width}}  {words} of {info.date} ({info.machine}){where and ': ' + where}")
+        say(f"{id:{width}}  {words} of {info.date} ({info.machine}){where and ': ' + where}", 2)
 
 
 def _print_closing(report, page: Path) -> None:
     from ..report import count_of, left_out_text
 
     count = count_of(len(report.outcomes), "claim")
-    print(f"{count} in {report.info.seconds:.1f} s: {_count_verdicts(report)}")
+    say(f"{count} in {report.info.seconds:.1f} s: {_count_verdicts(report)}")
     if report.not_drawn:
         figures = count_of(len(report.not_drawn), "figure")
-        print(f"{figures} could not be drawn: {', '.join(report.not_drawn)}.")
+        say(f"{figures} could not be drawn: {', '.join(report.not_drawn)}.")
     if report.left_out:
-        print(left_out_text(report.left_out))
+        say(left_out_text(report.left_out))
     own = {outcome.claim.id for outcome in report.outcomes}
     if elsewhere := [id for id in report.records if id not in own]:
         results = count_of(len(elsewhere), "claim")
-        print(f"The report shows what was recorded elsewhere for {results} of them.")
+        say(f"The report shows what was recorded elsewhere for {results} of them.")
     print(f"report: {page}")
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from ._build import Experiment, build_task, prepare
 from ._figure import loss_figure
 from ._overlay import overlay
 from ._prediction import Overlay
+from ._share import Share
 from ._summary import Summary, summarise
 from ._train import train
 
@@ -127,9 +129,10 @@ def run(
             f"`config` = {shorten(config)}: must be a config, its plain data, the path of a TOML "
             "file or the name of a study."
         )
+    shown = callable(progress) or (sys.stderr.isatty() if progress is None else progress)
     with show_progress(config.name, progress) as tell:
         if out is None:
-            return _compute(config, tell)
+            return _compute(config, tell, shown)
         path = Path(out)
         check_free(path, config, force)
         build_task(config)
@@ -137,21 +140,31 @@ def run(
         stored = None if fresh else RunFolder(path, config).load_stored()
         if stored is not None:
             return Run(prepare(config), stored, path, computed=False)
-        return _compute_in_folder(config, path, fresh, force, checkpoint_every, tell, waiting)
+        how = checkpoint_every, tell, shown, waiting
+        return _compute_in_folder(config, path, fresh, force, *how)
 
 
-def _compute(config: Config, tell: Progress, checkpoint=None) -> Run:
-    def show(status: Status) -> None:
-        tell(config.name, status.fraction, status.text)
-
+def _compute(config: Config, tell: Progress, shown: bool, checkpoint=None) -> Run:
     experiment = prepare(config)
+    share = Share(experiment) if shown else lambda status: status.fraction
+
+    def show(status: Status) -> None:
+        tell(config.name, share(status), status.text)
+
     resumed = checkpoint is not None and checkpoint.path.exists()
     tell(f"{config.name}: {'resuming' if resumed else 'compiling'}", None, "")
     return Run(experiment, train(experiment, show, checkpoint), resumed=resumed)
 
 
 def _compute_in_folder(
-    config: Config, path: Path, fresh: bool, force: bool, every: float, tell: Progress, waiting
+    config: Config,
+    path: Path,
+    fresh: bool,
+    force: bool,
+    every: float,
+    tell: Progress,
+    shown: bool,
+    waiting: Callable[[], None] | None,
 ) -> Run:
     """Computes a run into its folder, unless another process has just completed it."""
 
@@ -165,7 +178,7 @@ def _compute_in_folder(
         stored = None if fresh else folder.load_stored()
         if stored is not None:
             return Run(prepare(config), stored, path, computed=False)
-        found = _compute(config, tell, folder.checkpoint(every, fresh))
+        found = _compute(config, tell, shown, folder.checkpoint(every, fresh))
         tell(f"{config.name}: drawing", None, "")
         written = folder.keep(found.trajectory, found.figures())
         return dataclasses.replace(found, folder=path, written=written)

@@ -8,7 +8,7 @@ from typing import Any
 from ..config import InputError, parse_config, read_toml
 from ..files import to_plain
 from ..papers import VERDICTS
-from ..store import SWEEP
+from ..store import SWEEP, sweep_tables
 from ..sweeps import (
     MEASUREMENTS,
     Sweep,
@@ -16,7 +16,6 @@ from ..sweeps import (
     load_trajectory,
     parse_sweep,
     phase_cells,
-    sweep_tables,
 )
 from ..trajectory import Trajectory
 from ._channel import WorkerChannel

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..config import Config, known_keys, section_class, sections
 from ..files import to_plain
-from ..papers import SUBJECTS
+from ..papers import SUBJECTS, listed_claims
 from ._channel import DIGITS
 from ._limits import describe_limits
 from ._presets import CONTROLS, picture_of, presets
@@ -18,6 +18,7 @@ from ._run_data import Points
 
 def build_start_data() -> dict[str, Any]:
     """Everything that the page needs to start."""
+    statements = {claim.id: claim.statement for claim in listed_claims()}
     known = [
         {
             "id": preset.id,
@@ -27,6 +28,7 @@ def build_start_data() -> dict[str, Any]:
             "picture": f"/static/presets/{picture_of(preset)}",
             "config": preset.config.given(),
             "controls": list(preset.controls),
+            "claims": [{"id": id, "statement": statements[id]} for id in preset.claims],
         }
         for preset in presets()
     ]

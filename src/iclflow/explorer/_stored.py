@@ -1,5 +1,6 @@
 """Runs and sweeps on disk, opened by id and never by path."""
 
+import contextlib
 import hashlib
 import os
 import threading
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files import printable
-from ..store import StoredRun, StoredSweep, find_damage, list_runs, list_sweeps
+from ..store import MANIFEST, StoredRun, StoredSweep, find_damage, list_runs, list_sweeps
 from ._limits import RequestError
 
 # Seconds for which a listing of the folders is used again.
@@ -44,6 +45,7 @@ class StoredRuns:
                 "result": run.result,
                 "final_loss": run.final_loss,
                 "hash": None if run.config is None else run.config.hash,
+                "written": _written(run.folder),
             }
             for id, run in self._runs.items()
         ]
@@ -54,6 +56,7 @@ class StoredRuns:
                 "status": sweep.status,
                 "reason": sweep.reason,
                 "runs": sweep.runs,
+                "written": _written(sweep.folder),
             }
             for id, sweep in self._sweeps.items()
         ]
@@ -89,6 +92,14 @@ class StoredRuns:
             self._runs = {_id(run.folder): run for root in places for run in list_runs(root)}
             self._sweeps = {_id(one.folder): one for root in places for one in list_sweeps(root)}
             self._listed_at = time.monotonic()
+
+
+def _written(folder: Path) -> float | None:
+    """When a run or a sweep was completed, or last changed, in seconds since 1970."""
+    for path in (folder / MANIFEST, folder):
+        with contextlib.suppress(OSError):
+            return path.lstat().st_mtime
+    return None
 
 
 def _id(folder: Path) -> str:

@@ -45,7 +45,7 @@ class Status(NamedTuple):
     @property
     def text(self) -> str:
         """The text beside the bar: where the run is, and its loss."""
-        flow = f"t = {self.clock:.4g}, {self.steps:,} steps of the solver, loss {self.loss:.5g}"
+        flow = f"t = {self.clock:.4g}, loss {self.loss:.5g}, {self.steps:,} steps of the solver"
         return flow if self.words is None else self.words
 
 

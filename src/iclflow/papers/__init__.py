@@ -39,6 +39,10 @@ from ._given import OnRun as OnRun
 from ._given import on_run as on_run
 from ._lab import Lab as Lab
 from ._lab import once as once
+from ._ledger import Statement as Statement
+from ._ledger import statements_of as statements_of
+from ._listing import listed_claims as listed_claims
+from ._listing import listed_figures as listed_figures
 from ._on_run import check_run as check_run
 from ._on_run import claims_on as claims_on
 from ._on_run import claims_on_runs as claims_on_runs

@@ -305,15 +305,32 @@ def claim(
     tier: Tier = "default",
     **fields: Any,
 ) -> Callable[[Callable[[Lab], Iterable[Check]]], Claim]:
-    """Registers a function that makes runs and computes checks as a claim."""
+    """Registers a function that makes runs and computes checks as a claim.
+
+    Its words are literals: `iclflow claims` reads them from the source.
+    """
 
     def register(test: Callable[[Lab], Iterable[Check]]) -> Claim:
-        paper = id.partition("/")[0]
-        sentence, reason = join_lines(statement), join_lines(tolerance_reason)
-        new = Claim(id, paper, sentence, join_lines(source), tier, reason, test, **fields)
-        return CLAIMS.add(id, new)
+        words = {"statement": statement, "source": source, "tolerance_reason": tolerance_reason}
+        return CLAIMS.add(id, new_claim(test, id, tier=tier, **words, **fields))
 
     return register
+
+
+def new_claim(
+    test: Callable[[Lab], Iterable[Check]],
+    id: str,
+    statement: str,
+    source: str,
+    tolerance_reason: str = "",
+    tier: Tier = "default",
+    **fields: Any,
+) -> Claim:
+    """A claim as it is declared in the folder of its paper."""
+    sentences = (join_lines(words) for words in (statement, source, tolerance_reason))
+    statement, source, tolerance_reason = sentences
+    paper = id.partition("/")[0]
+    return Claim(id, paper, statement, source, tier, tolerance_reason, test, **fields)
 
 
 def claim_on_run(

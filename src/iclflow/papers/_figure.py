@@ -1,7 +1,7 @@
 """Figures: what they show, and the function that draws them."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from ..drawing import Drawing
 from ..studies import PAPERS
@@ -40,11 +40,14 @@ class _Figures(Registry[Figure]):
     """Figures in the order in which their papers name them, whichever module draws them."""
 
     def __iter__(self) -> Iterator[str]:
-        named = [
-            f"{name}/{topic}" for name in PAPERS for topic in find_paper(name).ORDER["figures"]
-        ]
-        place = {name: number for number, name in enumerate(named)}
-        return iter(sorted(self._load(), key=lambda name: place.get(name, len(place))))
+        return iter(in_order(self._load()))
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """The names of figures in the order in which their papers name them."""
+    named = [f"{name}/{topic}" for name in PAPERS for topic in find_paper(name).ORDER["figures"]]
+    place = {name: number for number, name in enumerate(named)}
+    return sorted(names, key=lambda name: place.get(name, len(place)))
 
 
 FIGURES: Registry[Figure] = _Figures("figures")
@@ -64,12 +67,12 @@ def figure(
 ) -> Callable[[Callable[[Lab], Drawing]], Callable[[Lab], Drawing]]:
     """Registers the function that draws a figure.
 
+    Its words are literals: `iclflow reproduce --list` reads them from the source.
+
     **Arguments:**
 
     - `number`: the figure of the paper that it reproduces.
     """
-    caption = join_lines(caption)
-    paper = f"arXiv {PAPERS[name.split('/')[0]]}"
 
     def register(function: Callable[[Lab], Drawing]) -> Callable[[Lab], Drawing]:
         def draw(lab: Lab) -> Drawing:
@@ -78,10 +81,23 @@ def figure(
             with style():
                 drawing = function(lab)
             about = {"figure": name, "tier": lab.tier}
-            return dataclasses.replace(drawing, config=about | drawing.config, caption=caption)
+            config, words = about | drawing.config, join_lines(caption)
+            return dataclasses.replace(drawing, config=config, caption=words)
 
-        where = paper if number is None else f"{paper}, Figure {number}"
-        FIGURES.add(name, Figure(name, title, caption, where, draw))
+        FIGURES.add(name, new_figure(draw, name, title, caption, number))
         return function
 
     return register
+
+
+def new_figure(
+    draw: Callable[[Lab], Drawing],
+    name: str,
+    title: str,
+    caption: str,
+    number: int | str | None = None,
+) -> Figure:
+    """A figure as it is declared in the folder of its paper."""
+    paper = f"arXiv {PAPERS[name.partition('/')[0]]}"
+    where = paper if number is None else f"{paper}, Figure {number}"
+    return Figure(name, title, join_lines(caption), where, draw)

@@ -61,9 +61,14 @@ def find_paper(name: str) -> ModuleType:
 
 def load_paper(kind: str, package: ModuleType) -> None:
     """Loads the modules of a paper that have things of this kind, in their order."""
+    for name in module_names(kind, package):
+        importlib.import_module(f".{name}", package.__name__)
+
+
+def module_names(kind: str, package: ModuleType) -> list[str]:
+    """The modules of a paper that have things of this kind, in their order."""
     order = package.ORDER.get(kind, ())
     found = (module.name for module in pkgutil.iter_modules(package.__path__))
     topics = [name.removeprefix(f"{kind}_") for name in found if name.startswith(f"{kind}_")]
     place = {topic: number for number, topic in enumerate(order)}
-    for topic in sorted(topics, key=lambda topic: place.get(topic, len(place))):
-        importlib.import_module(f".{kind}_{topic}", package.__name__)
+    return [f"{kind}_{t}" for t in sorted(topics, key=lambda topic: place.get(topic, len(place)))]

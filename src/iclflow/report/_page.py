@@ -7,18 +7,17 @@ from importlib.resources import files
 from typing import Any
 
 from ..papers import PAPERS, SUBJECTS, Claim, Outcome
-from ._claims import claims_html, config_html, counts_html, overview_html, recorded_html
+from ._claims import claims_html, config_html, counts_html, overview_html
 from ._info import RunInfo
 from ._records import Record
+from ._sources import arxiv_html
 from ._text import anchor, count_of, duration, escape, left_out_text
 
-# Folded sections are open on paper. The page must work from a file, so its script is inside it.
-_SCRIPT = (
-    "addEventListener('beforeprint',()=>document.querySelectorAll('details')"
-    ".forEach(d=>{d.dataset.was=d.open;d.open=true}));"
-    "addEventListener('afterprint',()=>document.querySelectorAll('details')"
-    ".forEach(d=>{d.open=d.dataset.was==='true'}));"
-)
+_MARKS = {
+    "misstated": "≠ misstated: wrong as written in the source that the claim names.",
+    "overread": "⊄ overread: the sentence drops a condition that its source states. It shows the "
+    "edge of a result, and is not an error of the paper.",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +50,7 @@ def render_report(
     left_out: Sequence[Claim] = (),
     records: Sequence[Record] = (),
 ) -> str:
-    """The whole page as HTML, with styles and images inside.
+    """The whole page as HTML, with styles, script and images inside: one file can be sent.
 
     **Arguments:**
 
@@ -61,13 +60,21 @@ def render_report(
     - `left_out`: claims of slower tiers, which were not computed.
     - `records`: what was measured elsewhere.
     """
-    style = files("iclflow.report").joinpath("page.css").read_text(encoding="utf-8")
-    names, ids = {figure.name for figure in figures}, {o.claim.id for o in outcomes}
-    papers = [paper for paper in PAPERS if any(o.claim.paper == paper for o in outcomes)]
+    style, script = _asset("page.css"), _asset("page.js")
+    titles = {figure.name: figure.title for figure in figures}
+    ids = {o.claim.id for o in outcomes} | {record.claim for record in records}
+    shown = {*(o.claim.paper for o in outcomes), *(r.statement.paper for r in records)}
+    papers = [paper for paper in PAPERS if paper in shown]
     sections = "".join(
-        f'<section id="{paper}"><h2>{escape(_heading(paper))}</h2>'
-        f"{claims_html([o for o in outcomes if o.claim.paper == paper], names, ids, records)}"
-        f"{recorded_html([r for r in records if r.claim.startswith(f'{paper}/')], ids)}</section>"
+        f'<section id="{paper}"><h2>{escape(SUBJECTS[paper])} ({arxiv_html(paper)})</h2>'
+        + overview_html([o for o in outcomes if o.claim.paper == paper])
+        + claims_html(
+            [o for o in outcomes if o.claim.paper == paper],
+            titles,
+            ids,
+            [record for record in records if record.statement.paper == paper],
+        )
+        + "</section>"
         for paper in papers
     )
     rest = f"<p>{escape(left_out_text(left_out))}</p>" if left_out else ""
@@ -77,15 +84,20 @@ def render_report(
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
-        "<title>iclflow: claims and what was measured</title>"
+        f"<title>iclflow: claims and what was measured, {escape(info.date[:10])}</title>"
         f"<style>{style}</style></head><body>"
         f"<header><h1>How attention learns in context: claims, computed</h1>{_header(info)}"
-        f"{_recorded_note(records)}{_whose(outcomes)}{counts_html(outcomes)}{rest}"
-        f"{_contents(papers, figures)}"
-        f"{overview_html(outcomes)}</header>"
-        f"<main>{sections}{gallery}</main>"
-        f"<script>{_SCRIPT}</script></body></html>\n"
+        f"{_recorded_note(records)}{rest}{_contents(papers, figures)}</header>"
+        f"{_filters(outcomes, papers)}"
+        f"<main>{_marks(outcomes)}{sections}"
+        '<p id="none" class="none" hidden>No claim is as chosen above.</p>'
+        f"{gallery}</main>{_WINDOWS}"
+        f"<script>{script}</script></body></html>\n"
     )
+
+
+def _asset(name: str) -> str:
+    return files("iclflow.report").joinpath(name).read_text(encoding="utf-8")
 
 
 def _header(info: RunInfo) -> str:
@@ -95,48 +107,73 @@ def _header(info: RunInfo) -> str:
         if info.falsify
         else ""
     )
+    facts = {
+        "Date": info.date,
+        "Version": f"iclflow {info.versions.get('iclflow', 'unknown')}",
+        "Commit": info.commit or "not known",
+        "Tier": f"{info.tier}, in {duration(info.seconds)}",
+        "Machine": info.machine,
+        "With": ", ".join(f"{k} {v}" for k, v in info.versions.items() if k != "iclflow"),
+    }
+    items = "".join(f"<div><dt>{k}</dt><dd>{escape(v)}</dd></div>" for k, v in facts.items())
     return (
-        f"<p>The numbers on this page were computed in one run, on {escape(info.date)}, in "
-        f"{escape(duration(info.seconds))}, at tier “{escape(info.tier)}”.</p>"
-        f'<p class="source">{escape(info.machine)} · {escape(info.software)}</p>{bent}'
+        "<p>The numbers on this page were computed in one run, here and then:</p>"
+        f'<dl class="facts">{items}</dl>{bent}'
     )
 
 
 def _recorded_note(records: Sequence[Record]) -> str:
     if not records:
         return ""
-    machines = ", ".join(dict.fromkeys(record.info.machine for record in records))
+    machines = "; ".join(dict.fromkeys(record.info.machine for record in records))
     number = count_of(len(records), "claim")
     return (
-        f"<p>Only what is marked “recorded elsewhere” was not: {number} at the tier “paper”, on "
-        f"{escape(machines)}. <code>iclflow verify --recorded</code> repeats them.</p>"
+        f"<p>Only what is marked “recorded elsewhere” was not: {number} at the tier “paper” "
+        f"({escape(machines)}). <code>iclflow verify --recorded</code> repeats them.</p>"
     )
 
 
-def _whose(outcomes: Sequence[Outcome]) -> str:
-    """A note on whose statements are judged, if one is refuted: readers might blame a paper for
-    the words of others."""
-    notes = {
-        "misstated": "≠ misstated: wrong as written in the source that the claim names. "
-        "“Summary” is a summary of the paper by others; a verdict on it says nothing about "
-        "the paper.",
-        "overread": "⊄ overread: the sentence drops a condition that its source states. It shows "
-        "the edge of a result, and is not an error of the paper.",
-    }
+def _marks(outcomes: Sequence[Outcome]) -> str:
+    """What a refuted sentence means, if there is one: readers might blame a paper for the words of
+    others."""
     found = {outcome.verdict for outcome in outcomes}
     return "".join(
-        f'<p class="source">{words}</p>' for verdict, words in notes.items() if verdict in found
+        f'<p class="mark">{words}</p>' for verdict, words in _MARKS.items() if verdict in found
     )
 
 
 def _contents(papers: Sequence[str], figures: Sequence[ReportFigure]) -> str:
-    links = [f'<a href="#{paper}">{escape(_heading(paper))}</a>' for paper in papers]
+    links = [f'<a href="#{paper}">{escape(SUBJECTS[paper])}</a>' for paper in papers]
     links += ['<a href="#figures">Figures</a>'] if figures else []
     return f"<nav>{' · '.join(links)}</nav>" if links else ""
 
 
-def _heading(paper: str) -> str:
-    return f"{SUBJECTS[paper]} (arXiv {PAPERS[paper]})"
+def _filters(outcomes: Sequence[Outcome], papers: Sequence[str]) -> str:
+    """Which claims are shown: by verdict, paper and text. Without a script these are counts."""
+    options = "".join(f'<option value="{p}">{escape(SUBJECTS[p])}</option>' for p in papers)
+    return (
+        f'<form class="filters" role="search" aria-label="Claims to show">{counts_html(outcomes)}'
+        '<div class="choose" hidden><label>Paper <select id="paper">'
+        f'<option value="">all</option>{options}</select></label>'
+        '<label>Text <input id="text" type="search" placeholder="words, a claim, a section" '
+        'autocomplete="off"></label><button type="reset" id="clear">Show all</button>'
+        '<button type="button" id="help" aria-label="Keyboard shortcuts">?</button></div>'
+        '<output id="shown" aria-live="polite"></output></form>'
+    )
+
+
+_WINDOWS = (
+    '<dialog id="picture" aria-labelledby="picture-title"><form method="dialog">'
+    '<h3 id="picture-title"></h3><button>Close</button></form><img alt=""><p></p></dialog>'
+    '<dialog id="keys" aria-labelledby="keys-title"><form method="dialog"><h3 id="keys-title">'
+    "Keyboard shortcuts</h3><button>Close</button></form><dl>"
+    "<dt><kbd>/</kbd></dt><dd>search</dd>"
+    "<dt><kbd>j</kbd> <kbd>k</kbd></dt><dd>next or previous claim</dd>"
+    "<dt><kbd>o</kbd></dt><dd>open or close its checks</dd>"
+    "<dt><kbd>f</kbd></dt><dd>enlarge its figure</dd>"
+    "<dt><kbd>Esc</kbd></dt><dd>show all claims, close a window</dd>"
+    "<dt><kbd>?</kbd></dt><dd>this list</dd></dl></dialog>"
+)
 
 
 def _figure(figure: ReportFigure) -> str:

@@ -1,11 +1,11 @@
 """Recorded results on the page, clearly apart from what this machine computed."""
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
-from ..papers import CLAIMS, Check
+from ..papers import CLAIMS, Check, Claim
 from ._info import RunInfo
+from ._sources import source_html
 from ._text import COARSE, SIGNS, anchor, count_of, duration, escape
 
 
@@ -33,6 +33,11 @@ class Record:
         return {"claim": self.claim, "command": self.command, **about, **self.outcome}
 
     @property
+    def statement(self) -> Claim:
+        """The claim itself."""
+        return CLAIMS[self.claim]
+
+    @property
     def checks(self) -> list[Check]:
         """The recorded checks."""
         fields = [field.name for field in dataclasses.fields(Check)]
@@ -54,25 +59,23 @@ def record_summary(record: Record) -> str:
     )
 
 
-def statements_html(records: Sequence[Record], details: Sequence[str]) -> str:
-    """Records of claims that were not computed here, with their statements.
+def recorded_card(record: Record, details: str) -> str:
+    """A claim that was not computed here, with what was measured elsewhere.
 
     **Arguments:**
 
-    - `details`: the checks and settings of each, as HTML.
+    - `details`: its checks and settings, as HTML.
     """
-    items = []
-    for record, detail in zip(records, details, strict=True):
-        claim = CLAIMS[record.claim]
-        reason = record.outcome["reason"]
-        items.append(
-            f'<li id="{anchor("claim", claim.id)}"><p>{escape(claim.statement)}</p>'
-            + (f'<p class="reason">{escape(reason)}</p>' if reason else "")
-            + f'<p class="source"><code>{escape(claim.id)}</code> · {escape(claim.source)}</p>'
-            f"{detail}</li>"
-        )
+    claim, verdict = record.statement, record.outcome["verdict"]
+    here, reason = anchor("claim", claim.id), record.outcome["reason"]
     return (
-        f'<h3>Recorded elsewhere, not computed here</h3><ul class="recorded">{"".join(items)}</ul>'
-        if items
-        else ""
+        f'<article id="{here}" class="claim elsewhere {verdict}" data-verdict="{verdict}" '
+        f'data-paper="{claim.paper}" tabindex="-1"><div class="said">'
+        f'<p class="top"><span class="badge {verdict}"><span class="sign">{SIGNS[verdict]}</span> '
+        f'{verdict}</span> <a class="id" href="#{here}">'
+        f"<code>{escape(claim.id)}</code></a></p>"
+        f'<p class="statement">{escape(claim.statement)}</p>'
+        + (f'<p class="reason">{escape(reason)}</p>' if reason else "")
+        + f'<p class="source">{source_html(claim)}</p></div>'
+        f'<div class="more">{details}</div></article>'
     )

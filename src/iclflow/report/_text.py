@@ -144,7 +144,8 @@ def power_text(outcome: Outcome) -> str:
         return ""
     if power == 0:
         return "notices any change of its predictions"
-    share = f"{100 * power:.2g} %"
+    # Two digits, but never as 6.5e+02.
+    share = f"{float(f'{100 * power:.2g}'):g} %"
     if power > COARSE:
         return f"coarse: notices a prediction only if it is off by more than {share}"
     return f"notices a prediction that is off by {share}"

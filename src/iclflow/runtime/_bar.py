@@ -34,11 +34,20 @@ def progress_bar() -> "Progress":
         TimeElapsedColumn,
         TimeRemainingColumn,
     )
+    from rich.table import Column
 
     class TimeLeft(TimeRemainingColumn):
         def render(self, task: "Task") -> "Text":
             found = super().render(task)
             return found.append(" left") if found.plain.strip("-:") else found
+
+    class State(TextColumn):
+        """The one part that is cut where a terminal is narrow, and never broken into lines."""
+
+        def render(self, task: "Task") -> "Text":
+            found = super().render(task)
+            found.no_wrap, found.overflow = True, "ellipsis"
+            return found
 
     return Progress(
         SpinnerColumn(),
@@ -47,7 +56,8 @@ def progress_bar() -> "Progress":
         TaskProgressColumn(),
         TimeElapsedColumn(),
         TimeLeft(),
-        TextColumn("{task.fields[state]}"),
+        # Rich narrows columns that may wrap before all others.
+        State("{task.fields[state]}", table_column=Column(no_wrap=False)),
         console=Console(file=sys.stderr),
         transient=True,
         refresh_per_second=4,

@@ -37,6 +37,7 @@ from ._sweeps import own_parts as own_parts
 from ._sweeps import own_trajectories as own_trajectories
 from ._sweeps import part_name as part_name
 from ._sweeps import parts_in as parts_in
+from ._sweeps import sweep_tables as sweep_tables
 from ._sweeps import trajectories_in as trajectories_in
 from ._tidy import plan_removal as plan_removal
 from ._tidy import remove as remove

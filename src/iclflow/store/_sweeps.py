@@ -199,3 +199,23 @@ def _is_sweep(folder: Path, files: Iterable[str]) -> bool:
         return "sweep_hash" in manifest
     # The manifest is damaged. A table beside the config of a run does not make it a sweep.
     return SWEEP in names or (RESULTS in names and not begins_with(folder / CONFIG, HEADER))
+
+
+def sweep_tables(folder: Path) -> tuple[list[Path], bool]:
+    """The files of the table of a sweep, and whether it is complete: if not, they are those of the
+    finished batches."""
+    if not (folder / SWEEP).is_file():
+        raise InputError(f"`{folder}` is no folder of a sweep: `iclflow sweep FILE` makes one.")
+    if (folder / MANIFEST).exists():
+        needed = (RESULTS, MANIFEST)
+        harm = [words for words in find_damage(folder) if any(name in words for name in needed)]
+        if harm:
+            raise InputError(harm[0])
+        return [folder / RESULTS], True
+    parts = [path for _, path in parts_in(folder)]
+    if not parts:
+        raise InputError(f"`{folder}` holds no results yet: no batch of the sweep is done.")
+    harm = find_part_damage(folder)
+    if harm:
+        raise InputError(harm[0])
+    return parts, False

@@ -12,13 +12,13 @@ import numpy as np
 
 from ..config import Config, InputError, named, read_toml
 from ..runtime import Progress, show_progress
-from ..store import RESULTS, SWEEP, check_input
+from ..store import RESULTS, SWEEP, check_input, sweep_tables
 from ..trajectory import Trajectory
 from ._batches import Batch, batches_of
 from ._compute import check_ends
 from ._engine import Engine, Job, LocalEngine
 from ._file import Sweep, parse_sweep
-from ._folder import SweepFolder, sweep_tables, sweep_text
+from ._folder import SweepFolder, sweep_text
 from ._ray import RayEngine
 from ._table import Table
 from ._trajectories import load_trajectory
@@ -218,6 +218,7 @@ def _compute_missing(
         parts = folder.done()
         kept = sum(len(batch.runs) for batch in batches if batch.number in parts)
         raise KeyboardInterrupt(
-            f"{kept} of {len(sweep)} runs are in {folder.path}; the same command resumes"
+            f"{kept} of {len(sweep)} runs are in {folder.path}; `iclflow sweep "
+            f"{folder.path / SWEEP} --out {folder.path}` resumes"
         ) from None
     return parts

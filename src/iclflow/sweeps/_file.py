@@ -9,6 +9,9 @@ from typing import Any
 from ..config import GIB, Config, InputError, memory_here, parse_config
 from ..errors import shorten
 from ..experiment import build_task
+
+# Loading this fills the registry of measurements.
+from . import _named_measurements as _named_measurements
 from ._axes import LARGEST, MOST_POINTS, expand_axes, parse_axes, parse_zips, point_count
 from ._measurements import check_measurements
 

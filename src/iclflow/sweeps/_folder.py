@@ -34,7 +34,8 @@ from ..store import (
 )
 from ._compute import FinishedBatch
 from ._file import Sweep, parse_sweep
-from ._table import encode_part, join_parts, schema_of
+from ._schema import schema_of
+from ._table import encode_part, join_parts
 
 FORMAT = 1
 
@@ -232,27 +233,6 @@ def _refuse_damage(path: Path) -> None:
             f"{found[0]} Remove it and the file of its batch in `{path / PARTS}`, then the batch "
             "is computed again."
         )
-
-
-def sweep_tables(folder: Path) -> tuple[list[Path], bool]:
-    """The files of the table of a sweep, and whether it is complete: if not, they are those of the
-    finished batches."""
-    if not (folder / SWEEP).is_file():
-        raise InputError(f"`{folder}` is no folder of a sweep: `iclflow sweep FILE` makes one.")
-    if (folder / NAME).exists():
-        harm = [
-            sentence for sentence in find_damage(folder) if RESULTS in sentence or NAME in sentence
-        ]
-        if harm:
-            raise InputError(harm[0])
-        return [folder / RESULTS], True
-    parts = [path for _, path in parts_in(folder)]
-    if not parts:
-        raise InputError(f"`{folder}` holds no results yet: no batch of the sweep is done.")
-    harm = find_part_damage(folder)
-    if harm:
-        raise InputError(harm[0])
-    return parts, False
 
 
 def _count_results(table: Path) -> dict[str, int]:

@@ -30,6 +30,7 @@ from ..analysis import (
 from ..config import MultiTask
 from ..estimators import Bayes, DebiasedGradientStep, GradientStep
 from ..trajectory import Trajectory
+from ._measurements import MEASUREMENTS as MEASUREMENTS
 from ._measurements import FinishedRun, Need, add_measurement
 
 # Sequences from which the Bayes risk is estimated: to 0.5 % or better.

@@ -27,7 +27,8 @@ export function handleEvent(event) {
   const changed = apply(run, event);
   if (changed === "status") watchStream();
   if (run === app.current && app.shown !== run && run.times.length) show(run);
-  else if (run === app.shown || run === app.pinned || (run === app.current && changed === "claims")) {
+  // Theory is known before there are points, and verdicts are those of the run that the controls describe.
+  else if (run === app.shown || run === app.pinned || (run === app.current && ["claims", "theory"].includes(changed))) {
     if (changed && changed !== "status" && changed !== "progress") emit(changed);
   }
   if (run === app.current && (changed === "status" || changed === "progress")) emit("status");

@@ -7,6 +7,7 @@ import { logRange, logTicks } from "./ticks.js";
 
 const margin = { l: 50, r: 10, t: 8, b: 30 };
 const MANY = 6; // more series than this get more room for their names
+const ROUNDING = 1e-12; // of the largest number of a panel: as in the sentences of `_text.py`
 const MOST_POINTS = 6000; // in all lines of one panel together
 const place = byId("panels");
 let built = ""; // what the panels on the page are for
@@ -90,6 +91,9 @@ function drawPanel(cell) {
     xaxis: timeAxis(colours, 5),
     yaxis: axis(colours, { title: yTitle(panel), ...scaleOf(panel, traces, colours) }),
   });
+  // On a linear axis a number is zero far above the smallest one that a computer has.
+  const sizes = traces.flatMap((trace) => trace.y.map(Math.abs)).filter(Number.isFinite);
+  cell.least = panel.log ? undefined : ROUNDING * sizes.reduce((a, b) => Math.max(a, b), 1);
   window.Plotly.react(cell.plot, traces, shown, { staticPlot: true, displayModeBar: false });
   cell.made = true;
   moveIn(cell);
@@ -115,7 +119,7 @@ function moveIn(cell, wide = cell.box.clientWidth) {
   // A run that ended before the moment has no number for it.
   const row = (reaches(run, time) && run.lines[cell.panel.id]?.[indexAt(run, time)]) || [];
   cell.texts.forEach((shown, k) => {
-    const text = number(row[k] ?? null);
+    const text = number(row[k] ?? null, 3, cell.least);
     if (shown.textContent !== text) shown.textContent = text;
   });
 }

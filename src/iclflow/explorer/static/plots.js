@@ -99,6 +99,11 @@ export function timeRange() {
   const runs = [app.shown, app.pinned].filter((run) => run && run.times.length);
   let last = 0;
   let first = Infinity;
+  if (!runs.length && app.current?.theory) {
+    const { curve, drop_times: drops } = app.current.theory;
+    last = curve ? curve.times[curve.times.length - 1] : 1.4 * Math.max(0, ...(drops ?? []).filter(Number.isFinite));
+    first = curve?.times.find((time) => time > 0) ?? last / 1e4;
+  }
   for (const run of runs) {
     last = Math.max(last, run.times[run.times.length - 1]);
     // While a run streams, its axis already reaches to where theory expects the last drop.

@@ -5,12 +5,18 @@ const SUPERSCRIPTS = { "-": "⁻", 0: "⁰", 1: "¹", 2: "²", 3: "³", 4: "⁴"
 /** A whole exponent in small raised digits. */
 export const raised = (exponent) => [...String(exponent)].map((sign) => SUPERSCRIPTS[sign]).join("");
 
-/** A number in about `digits` significant digits, without needless zeros. */
-export function number(value, digits = 3) {
+const NOTHING = 1e-30; // what a start at zero leaves after rounding; no measurement here is that small
+
+/**
+ * A number in about `digits` significant digits, without needless zeros.
+ *
+ * `least` is the size below which it is zero up to rounding, beside the numbers that it belongs to.
+ */
+export function number(value, digits = 3, least = NOTHING) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
   if (typeof value !== "number") return String(value);
-  if (value === 0) return "0";
   const size = Math.abs(value);
+  if (size < least) return "0";
   if (Number.isInteger(value) && size < 1e6) return String(value).replace("-", "−");
   if (size >= 1e5 || size < 1e-3) {
     const [head, power] = value.toExponential(digits - 1).split("e");

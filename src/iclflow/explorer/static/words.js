@@ -66,17 +66,35 @@ export function drawClaims() {
   const run = app.current ?? app.shown;
   const claims = run?.claims ?? [];
   if (!claims.length) {
-    if (run?.claimsKnown) none("No claim of the papers is about this setting.");
+    if (run?.claimsKnown) describeWithout();
     else none(run && isOver(run) ? "No claim was measured." : "Claims appear when a run has started.");
     return;
   }
   const here = new Map([...list.querySelectorAll("[data-claim]")].map((one) => [one.dataset.claim, one]));
   const wanted = claims.map((claim) => here.get(claim.id) ?? emptyClaim(claim.id));
+  delete list.dataset.key;
   if (wanted.length !== list.children.length || wanted.some((one, k) => list.children[k] !== one)) list.replaceChildren(...wanted);
   claims.forEach((claim, k) => fill(wanted[k], claim, run));
 }
 
+/** What a setting shows that no claim on a single run is about; for a preset, which claims test it on several. */
+function describeWithout() {
+  const preset = app.start?.presets.find((one) => one.id === app.preset);
+  const key = `without ${preset?.id ?? ""}`;
+  if (list.dataset.key === key && list.children.length) return;
+  const why = "No claim of the papers can be checked on a single run of this setting.";
+  const parts = [make("p", { class: "quiet", text: why })];
+  if (preset) parts.push(make("p", { class: "statement" }, make("b", { text: "What it shows: " }), preset.words));
+  for (const claim of preset?.claims ?? []) {
+    const command = make("code", { text: `iclflow verify --claim ${claim.id}` });
+    parts.push(make("p", { class: "elsewhere" }, make("b", { text: "Tested on runs of its own: " }), claim.statement, " ", command));
+  }
+  list.replaceChildren(...parts);
+  list.dataset.key = key;
+}
+
 function none(text) {
+  delete list.dataset.key;
   if (list.children.length !== 1 || list.textContent !== text) list.replaceChildren(make("p", { class: "quiet", text }));
 }
 

@@ -25,12 +25,6 @@ NEW_HEAD = LEVEL | {"color": COLOURS[1], "lw": 1.0}
 # The share of its final value at which a component is still small.
 _ANCHOR = 0.01
 _SETTINGS = {**EIGHT, "heads": RANK_HEADS, "initial_size": RANK_SIZE, "initialisation": "authors"}
-_CAPTION = """D = 8, nine heads of rank {ranks}, exact flow from the initial weights of the
-    authors' code as it was when the paper appeared. (a–d) Loss of a few seeds, as long as the
-    authors train; dotted, all predicted levels, in colour those at which R divides m and a new head
-    must start. (e–h) Time from half-drop m to half-drop m + 1, in units of 1/λ² of component m + 1:
-    median over {seeds} seeds and the range of all of them. Plateaus that wait for a new head are
-    filled, those inside a head open."""
 
 
 def _draw_ranks(lab: Lab, ranks: tuple[int, ...], seeds: int) -> Drawing:
@@ -79,7 +73,12 @@ def _legend(figure, panel) -> None:
 @figure(
     "linear/rank",
     "Rank R: which plateaus last",
-    _CAPTION.format(ranks="R = 1, 2, 4 and 8", seeds="four (64 at the paper tier)"),
+    """D = 8, nine heads of rank R = 1, 2, 4 and 8, exact flow from the initial weights of the
+    authors' code as it was when the paper appeared. (a–d) Loss of a few seeds, as long as the
+    authors train; dotted, all predicted levels, in colour those at which R divides m and a new head
+    must start. (e–h) Time from half-drop m to half-drop m + 1, in units of 1/λ² of component m + 1:
+    median over four (64 at the paper tier) seeds and the range of all of them. Plateaus that wait
+    for a new head are filled, those inside a head open.""",
     number=4,
 )
 def rank(lab: Lab) -> Drawing:
@@ -90,7 +89,11 @@ def rank(lab: Lab) -> Drawing:
 @figure(
     "linear/rank-others",
     "Ranks that do not divide the number of components",
-    _CAPTION.format(ranks="R = 3, 5, 6 and 7", seeds="four (64 at the paper tier)"),
+    """As linear/rank, for heads of rank R = 3, 5, 6 and 7: (a–d) loss of a few seeds; dotted, all
+    predicted levels, in colour those at which R divides m and a new head must start. (e–h) Time
+    from half-drop m to half-drop m + 1, in units of 1/λ² of component m + 1: median and range of
+    four (64 at the paper tier) seeds. Plateaus that wait for a new head are filled, those inside a
+    head open.""",
     number=12,
 )
 def rank_others(lab: Lab) -> Drawing:
