@@ -20,8 +20,8 @@ def describe(columns: Columns, label: int = 0) -> list[str]:
     return found
 
 
-def describe_plateaus(plateaus: Sequence[dict[str, Any]]) -> str:
-    """The plateaus of the loss so far, in one sentence."""
+def describe_plateaus(plateaus: Sequence[dict[str, Any]], drops: Sequence[float] = ()) -> str:
+    """The plateaus of the loss so far and the drops between them, in one sentence."""
     if not plateaus:
         return "No plateau of the loss so far."
     each = ", ".join(
@@ -29,7 +29,9 @@ def describe_plateaus(plateaus: Sequence[dict[str, Any]]) -> str:
         for one in plateaus
     )
     noun = "plateau" if len(plateaus) == 1 else "plateaus"
-    return f"{len(plateaus)} {noun} of the loss so far: {each}."
+    steps = ", ".join(f"{step:.0f}" for step in drops)
+    between = f"; half-way from one to the next at step {steps}" if drops else ""
+    return f"{len(plateaus)} {noun} of the loss so far: {each}{between}."
 
 
 def _loss(columns: Columns) -> str:
