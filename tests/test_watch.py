@@ -9,7 +9,7 @@ import pytest
 
 import iclflow as icl
 from iclflow.errors import InputError
-from iclflow.estimators import DiscreteMMSE
+from iclflow.estimators import DiscreteMMSE, PopulationPCR
 from iclflow.watching import Follower, PredictionError, describe, read_about, read_looks
 from iclflow.watching._schedule import Budget, Every, LogSpaced
 
@@ -141,6 +141,51 @@ def test_anything_with_samples_can_be_watched():
         icl.watch(object(), zero)
 
 
+def test_a_step_with_a_matrix_is_named_where_nothing_simpler_is_near(task):
+    """Every layer of linear attention is one: near a plateau PCR says more."""
+
+    def names(matrix):
+        layer = lambda x, y, q: np.einsum("bnd,bn,de,be->b", x, y, matrix, q) / x.shape[1]
+        distances = look_at(icl.watch(task, layer, every=1, count=500, strict=True)).distances[0]
+        found = {each.name: each.distance for each in distances}
+        assert found["one preconditioned gradient step"] < 1e-5
+        return distances[0].name
+
+    first = PopulationPCR(task, 1).coefficients()
+    assert names(np.asarray(first) + 0.02) == "PCR with 1 component"
+    assert names(np.eye(DIM)[::-1]) == "one preconditioned gradient step"
+
+
+def test_a_task_with_several_lengths_is_measured_at_each():
+    task = icl.LinearRegression(eigenvalues=[1.0, 1.0], context=(3, 8), noise=0.1)
+    watched = icl.watch(task, zero, every=1, count=300, strict=True)
+    look = look_at(watched)
+    assert look.lengths == (3, 8) and look.excesses is not None
+    drawn = watched._evaluation.sequences
+    for length, loss in zip(look.lengths, look.losses):
+        labels = np.asarray(drawn.y_query)[np.asarray(drawn.length) == length]
+        assert loss.value == pytest.approx(np.mean(labels**2))
+    assert look_at(icl.watch(task, zero, every=1, count=300, lengths=[8])).lengths == (8,)
+    with pytest.raises(InputError, match="among those of the task, 3, 8"):
+        icl.watch(task, zero, lengths=[5])
+
+
+def test_plateaus_and_the_drops_between_them_are_found(task):
+    """The loss of a step of the size s is quadratic in s: half-way down at 1 − √(1/2)."""
+    best = 1.2
+    sizes = best / (1 + np.exp(-(np.arange(100) - 50) / 4))
+    state = {"size": 0.0}
+    watched = icl.watch(task, lambda *parts: step(state["size"])(*parts), every=1, count=50)
+    for number, size in enumerate(sizes):
+        state["size"] = size
+        watched(number)
+    losses = [look.loss.value for look in watched.looks]
+    assert len(watched.plateaus()) == 2
+    (found,) = watched.drops()
+    half = (watched.plateaus()[0].level + watched.plateaus()[1].level) / 2
+    assert np.interp(found, np.arange(100), losses) == pytest.approx(half, rel=0.02)
+
+
 # What goes wrong ----------------------------------------------------------------------------------
 
 
@@ -171,6 +216,10 @@ class OnDevice:
         (lambda x, y, q: np.zeros(len(x), object), "no array of real numbers"),
         (lambda x, y, q: np.zeros((len(x), 3, 2, 1)), r"the shape \(50, 3, 2, 1\)"),
         (lambda x, y, q: np.full(len(x), np.inf, np.float16), "predictions that are not finite"),
+        (
+            lambda x, y, q: np.full(len(x), 1e200),
+            r"up to 1e\+200, which are too large for a loss\.",
+        ),
     ],
 )
 def test_what_goes_wrong_is_one_sentence_and_the_training_goes_on(task, predict, words):
@@ -301,6 +350,9 @@ def test_a_budget_is_kept():
         ({"circuits": lambda: ("kq", "ov")}, "`circuits` returned a str that is no array"),
         ({"circuits": lambda: {}["kq"]}, "`circuits` raised KeyError: 'kq'"),
         ({"pretraining": np.zeros((2, 9))}, "`pretraining`"),
+        ({"pretraining": [[np.nan] * DIM]}, "`pretraining` has weights that are not finite"),
+        ({"pretraining": "weights"}, "`pretraining` is no array of real numbers"),
+        ({"dtype": np.int64}, "`dtype` = <class 'numpy.int64'>: must be float32 or float64"),
     ],
 )
 def test_what_cannot_be_asked_for_is_refused(task, tmp_path, options, words):
@@ -386,6 +438,16 @@ def test_the_record_of_another_training_is_refused(task, tmp_path):
     (tmp_path / "looks.jsonl").write_text("nonsense\n")
     with pytest.raises(InputError, match="line 1: it is damaged"):
         icl.watch(task, zero, every=2, count=50, out=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name", ["looks.jsonl", "problems.jsonl", "taken_back.jsonl", "verdicts.json"]
+)
+def test_a_file_of_somebody_else_is_never_written_to(task, tmp_path, name):
+    (tmp_path / name).write_text("mine\n")
+    with pytest.raises(InputError, match=f"{name}` is not of iclflow: choose another folder"):
+        icl.watch(task, zero, count=50, out=tmp_path)
+    assert (tmp_path / name).read_text() == "mine\n" and len(list(tmp_path.iterdir())) == 1
 
 
 def test_two_processes_do_not_write_one_record(task, tmp_path):

@@ -221,6 +221,10 @@ def test_words_say_what_it_is_and_since_when():
     assert describe(Columns()) == []
     plateau = {"level": 1.0, "start": 0.0, "end": 40.0}
     assert describe_plateaus([plateau]) == "1 plateau of the loss so far: 1 from step 0 to 40."
+    later = {"level": 0.5, "start": 60.0, "end": 90.0}
+    assert describe_plateaus([plateau, later], [51.2]).endswith(
+        "0.5 from step 60 to 90; half-way from one to the next at step 51."
+    )
 
 
 def test_a_training_that_is_watched_records_its_problems(writer):

@@ -117,7 +117,7 @@ def test_heads_that_cannot_be_read_do_not_stop_the_look(task):
         (3, "`circuits` is a int: must be a module"),
         (lambda: "text", "`circuits` returned a str: must be a module"),
         (stacked(), "`heads` is missing"),
-        (icl.watch.heads(stacked(dim=4), 3), "inputs of dimension 4: the task has 5"),
+        (icl.watch.heads(stacked(dim=4), 3), "reads tokens with 4 inputs, and the task has 5"),
         (icl.watch.heads(stacked(), 3, labels=2), "`labels` = 2"),
         (icl.Attention(icl.Diagonal(np.ones(1), np.ones(1), DIM)), "a function that returns"),
     ],
@@ -231,6 +231,17 @@ def test_weights_of_a_step_that_is_repeated_are_never_judged(like_task, tmp_path
         assert "has none of step 1" in found["softmax/zero-sum-ov"].reason
         names = sorted(path.name for path in (tmp_path / "weights").iterdir())
         assert names == ["0.safetensors", "2.safetensors"]
+
+
+def test_weights_of_somebody_else_are_never_removed(like_task, tmp_path):
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights" / "500.safetensors").write_text("mine")
+    reader = icl.watch.heads(stacked(OMEGA[:2], MU[:2]), 2)
+    with pytest.raises(InputError, match="weights` is not of iclflow"):
+        watch(like_task, reader, like=LIKE, out=tmp_path)
+    with watch(like_task, reader, out=tmp_path) as watched:  # without claims it needs no weights
+        watched(0)
+    assert (tmp_path / "weights" / "500.safetensors").read_text() == "mine"
 
 
 @pytest.mark.parametrize(

@@ -216,7 +216,7 @@ class Plateaus:
         return self
 
     async def ask(self, kind, given):
-        return []
+        return [], []
 
 
 def test_an_error_in_words_does_not_end_them(writer, monkeypatch):

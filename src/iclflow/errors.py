@@ -106,7 +106,8 @@ def shorten(value: Any) -> str:
     """
     try:
         # An array, or a number of NumPy, reads as the plain Python value that it holds.
-        text = " ".join(repr(value.tolist() if hasattr(value, "tolist") else value).split())
+        is_array = hasattr(value, "tolist") and not isinstance(value, type)
+        text = " ".join(repr(value.tolist() if is_array else value).split())
     except ValueError:  # beyond Python's limit on digits
         return "a number with thousands of digits"
     except RecursionError:

@@ -2,7 +2,7 @@
 
 import hashlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -10,27 +10,23 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
 from ..errors import InputError
 from ..estimators import (
     AbstractEstimator,
     Bayes,
-    DebiasedPreconditionedStep,
     DiscreteMMSE,
     EmpiricalPCR,
-    KernelRegression,
     PopulationPCR,
     PreconditionedStep,
     SubspaceLeastSquares,
 )
 from ..models import AbstractModel, Normaliser
-from ..runtime.precision import as_float
 from ..tasks import AbstractTask, LinearRegression, Sequences
+from ._fits import AbstractFit, choose_fits
 from ._fitted_estimators import (
     ALMOST_NOTHING,
-    RANGE,
-    correlation_features,
     is_white,
     one_label_sequences,
     one_label_task,
@@ -44,8 +40,6 @@ from ._which_algorithm import known_estimators
 _COUNT = 1000
 _LARGEST = 2**20
 _FEWEST = 100
-# A matrix is fitted up to this many entries: the time of its pseudoinverse grows as their square.
-_LARGEST_MATRIX = 64
 # Least squares in subspaces decomposes every context once for each number of dimensions: only up to
 # this many. There are 2^D sets of components: PCR with each only up to this many.
 _LARGEST_SUBSPACES = 6
@@ -59,18 +53,13 @@ class _Reference(NamedTuple):
 
     - `labels`: (n,), of the query.
     - `estimators`, `predictions`: (n,) each.
-    - `kernels`, `widths`: the predictions of kernel regression for each ω, (widths, n).
-    - `features`, `solver`: of a debiased step with a matrix, (n, D²), and the pseudoinverse that
-      fits the matrix to predictions on other sequences, (D², n).
+    - `fits`: of the estimators that are fitted to each model.
     """
 
     labels: np.ndarray
     estimators: tuple[AbstractEstimator, ...]
     predictions: np.ndarray
-    kernels: np.ndarray | None
-    widths: np.ndarray
-    features: np.ndarray | None
-    solver: np.ndarray | None
+    fits: tuple[AbstractFit, ...]
 
 
 class AlgorithmWatch:
@@ -98,6 +87,7 @@ class AlgorithmWatch:
         normaliser: Normaliser = "context",
         *,
         fitted: bool = False,
+        any_model: bool = False,
         key: PRNGKeyArray | None = None,
         count: int | None = None,
         estimators: Sequence[AbstractEstimator] = (),
@@ -109,6 +99,9 @@ class AlgorithmWatch:
         - `normaliser`: that of the models.
         - `fitted`: whether to compare with kernel regression and a debiased step with a matrix,
           too: for models that are not linear attention.
+        - `any_model`: as `fitted`, for models that may be linear attention too, and for tasks that
+          may be known by their samples alone: also with a plain step with a matrix, and where the
+          noise is not known with ridge regression of the best penalty.
         - `key`: draws the sequences; by default `jax.random.key(0)`.
         - `count`: how many; by default 1000, fewer if contexts are long.
         - `estimators`: further ones, beside those that exist for the task.
@@ -121,6 +114,7 @@ class AlgorithmWatch:
             raise InputError("count", count, "a standard error needs at least 2 sequences")
         key = jr.key(0) if key is None else key
         # Matrices are fitted on other sequences than those that distances are measured on.
+        fitted = fitted or any_model
         others = task.sample(jr.fold_in(key, 1), count) if fitted and sequences is None else None
         self.sequences: Any
         self.others: Any
@@ -128,7 +122,9 @@ class AlgorithmWatch:
         self.task, self.count = task, self.sequences.count
         self._further = tuple(estimators)
         each = range(task.labels)
-        self._references = tuple(self._predict_all(label, normaliser, fitted) for label in each)
+        self._references = tuple(
+            self._predict_all(label, normaliser, fitted, any_model) for label in each
+        )
         # The last model and its predictions: callers use `sizes` and `look` on the same model.
         self._last: tuple[AbstractModel, np.ndarray] | None = None
 
@@ -156,7 +152,7 @@ class AlgorithmWatch:
     @property
     def fits(self) -> bool:
         """Whether a matrix is fitted, for which predictions on `others` are needed."""
-        return any(reference.solver is not None for reference in self._references)
+        return any(fit.needs_others for each in self._references for fit in each.fits)
 
     def rank(
         self, own: np.ndarray, other: np.ndarray | None = None
@@ -211,18 +207,21 @@ class AlgorithmWatch:
     def _rank(self, reference: _Reference, own: np.ndarray, other: np.ndarray) -> Algorithm:
         estimators, predictions = list(reference.estimators), list(reference.predictions)
         if np.mean(own**2) >= ALMOST_NOTHING**2 * np.mean(reference.labels**2):
-            for estimator, prediction in _fit_to(reference, own, other):
+            for estimator, prediction in (fit.fit(own, other) for fit in reference.fits):
                 estimators.append(estimator)
                 predictions.append(prediction)
         return rank_estimators(reference.labels, own, predictions, estimators)
 
-    def _predict_all(self, label: int, normaliser: Normaliser, fitted: bool) -> _Reference:
+    def _predict_all(
+        self, label: int, normaliser: Normaliser, fitted: bool, any_model: bool
+    ) -> _Reference:
         sequences = _one_label(self.task, self.sequences, label)
         task = one_label_task(self.task, label)
         found = []
         for estimator in (
             *known_estimators(task, normaliser),
             *_other_components(task, normaliser),
+            *(_components_in_context(task) if any_model else ()),
             *self._further,
         ):
             in_subspace = isinstance(estimator, SubspaceLeastSquares | EmpiricalPCR)
@@ -234,19 +233,13 @@ class AlgorithmWatch:
                 )
             except TypeError:  # no posterior is known for this task
                 continue
-        kernels = features = solver = None
-        widths = np.zeros(0)
-        if fitted and isinstance(task, LinearRegression):
-            unit = task.dim / float(np.trace(np.asarray(task.covariance)))
-            widths = unit * np.concatenate([RANGE, -RANGE])
-            kernels = np.asarray(_kernels(widths, sequences))[..., 0]
-            if not is_white(task) and task.dim**2 <= _LARGEST_MATRIX:
-                features = correlation_features(sequences)
-                others = _one_label(self.task, self.others, label)
-                solver = np.linalg.pinv(correlation_features(others))
+        fits: tuple[AbstractFit, ...] = ()
+        if fitted:
+            others = _one_label(self.task, self.others, label)
+            fits = choose_fits(task, sequences, others, any_model)
         names, predictions = zip(*found)
         labels = np.asarray(sequences.y_query)[:, 0]
-        return _Reference(labels, names, np.stack(predictions), kernels, widths, features, solver)
+        return _Reference(labels, names, np.stack(predictions), fits)
 
 
 def _is_usable(predictions: np.ndarray) -> bool:
@@ -272,6 +265,13 @@ def _other_components(task: AbstractTask, normaliser: Normaliser) -> list[Popula
     return [PopulationPCR(task, s, normaliser) for s in sets if s != tuple(range(len(s)))]
 
 
+def _components_in_context(task: AbstractTask) -> list[EmpiricalPCR]:
+    """PCR with the components of the context, for tasks whose inputs are not known."""
+    if isinstance(task, LinearRegression):
+        return []
+    return [EmpiricalPCR(m) for m in range(1, task.dim)]
+
+
 def _as_matrix_step(estimator: AbstractEstimator) -> AbstractEstimator:
     """PCR as a step with a matrix, so that one program serves every number of components."""
     if not isinstance(estimator, PopulationPCR):
@@ -281,29 +281,6 @@ def _as_matrix_step(estimator: AbstractEstimator) -> AbstractEstimator:
     return PreconditionedStep(matrix, estimator.normaliser)
 
 
-def _fit_to(
-    reference: _Reference, own: np.ndarray, other: np.ndarray
-) -> Iterator[tuple[AbstractEstimator, np.ndarray]]:
-    """The nearest kernel regression and the nearest step with a matrix, with predictions."""
-    if reference.kernels is not None:
-        powers = np.maximum(np.mean(reference.kernels**2, 1), np.finfo(float).tiny)
-        factors = np.mean(reference.kernels * own, 1) / powers
-        best = int(np.argmax(factors**2 * powers))
-        width, factor = float(reference.widths[best]), float(factors[best])
-        yield KernelRegression(width, factor), factor * reference.kernels[best]
-    if reference.features is not None and reference.solver is not None:
-        matrix = reference.solver @ other
-        dim = round(len(matrix) ** 0.5)
-        step = DebiasedPreconditionedStep(as_float(matrix.reshape(dim, dim)))
-        yield step, reference.features @ matrix
-
-
 @eqx.filter_jit
 def _one_label(task: AbstractTask, sequences: Any, label: int):
     return one_label_sequences(task, sequences, label)
-
-
-@eqx.filter_jit
-def _kernels(widths: Any, sequences: Any) -> Array:
-    """The predictions of kernel regression for each ω, one after the other to bound the memory."""
-    return jax.lax.map(lambda width: KernelRegression(width).predict(sequences), widths)

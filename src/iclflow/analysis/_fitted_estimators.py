@@ -15,6 +15,7 @@ from ..estimators import (
     DebiasedPreconditionedStep,
     KernelRegression,
     centred_correlation,
+    correlation,
 )
 from ..models import AbstractModel
 from ..runtime.precision import as_float
@@ -185,7 +186,9 @@ def _preconditioned(own: np.ndarray, sequences: Sequences) -> DebiasedPreconditi
     return DebiasedPreconditionedStep(as_float(matrix.reshape(sequences.x_query.shape[1], -1)))
 
 
-def correlation_features(sequences: Sequences) -> Float[np.ndarray, "n DD"]:
-    """The entries of β x_qᵀ, with β of the centred context: a debiased step is linear in them."""
-    beta, query = np.asarray(centred_correlation(sequences))[:, 0], np.asarray(sequences.x_query)
+def correlation_features(sequences: Sequences, centred: bool = True) -> Float[np.ndarray, "n DD"]:
+    """The entries of β x_qᵀ, in which a step is linear; with β of the centred context, a debiased
+    one."""
+    average = centred_correlation if centred else correlation
+    beta, query = np.asarray(average(sequences))[:, 0], np.asarray(sequences.x_query)
     return np.einsum("pd,pe->pde", beta, query).reshape(len(query), -1)

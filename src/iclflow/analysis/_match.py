@@ -64,6 +64,11 @@ class Match:
         return f"{self.name}{step}, relative distance {self.words}"
 
     @property
+    def known(self) -> bool:
+        """Whether the estimator is near: at a relative distance of at most 0.3."""
+        return self.distance <= _FAR
+
+    @property
     def is_zero(self) -> bool:
         """Whether the estimator predicts zero, under either of its two names."""
         return self.name in ("zero", "PCR with 0 components")
@@ -100,7 +105,7 @@ class Algorithm:
     @property
     def known(self) -> bool:
         """Whether the nearest estimator is near: at a relative distance of at most 0.3."""
-        return self.best.distance <= _FAR
+        return self.best.known
 
     @property
     def closeness(self) -> Literal["equal", "near", "unknown"]:
@@ -136,7 +141,18 @@ def rank_estimators(
     # Any step with a fitted size is near to a model that predicts almost nothing: zero says more.
     if np.mean(own**2) < least:
         matches = [match for match in matches if match.step_size is None] or matches
-    return Algorithm(tuple(sorted(matches, key=_rank)))
+    return Algorithm(_simple_first(sorted(matches, key=_rank)))
+
+
+def _simple_first(matches: list[Match]) -> tuple[Match, ...]:
+    """A plain step with a matrix behind all simpler estimators that are near. It is what any layer
+    of linear attention does: whatever else is near says more."""
+    first = matches[0].estimator
+    if not isinstance(first, PreconditionedStep):
+        return tuple(matches)
+    is_ahead = lambda match: match.known and _count_fitted(match.estimator) < first.matrix.size
+    ahead = [match for match in matches[1:] if is_ahead(match)]
+    return (*ahead, matches[0], *(match for match in matches[1:] if not is_ahead(match)))
 
 
 def _rank(match: Match) -> tuple[float, int, float]:

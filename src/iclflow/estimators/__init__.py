@@ -2,6 +2,7 @@
 
 from ._base import AbstractEstimator as AbstractEstimator
 from ._base import Bayes as Bayes
+from ._base import masked_context as masked_context
 from ._discrete import DiscreteMMSE as DiscreteMMSE
 from ._gradient import DebiasedGradientStep as DebiasedGradientStep
 from ._gradient import DebiasedPreconditionedStep as DebiasedPreconditionedStep
@@ -9,6 +10,7 @@ from ._gradient import GradientStep as GradientStep
 from ._gradient import PreconditionedStep as PreconditionedStep
 from ._gradient import Zero as Zero
 from ._gradient import centred_correlation as centred_correlation
+from ._gradient import correlation as correlation
 from ._label_linear import LabelLinear as LabelLinear
 from ._label_linear import best_ridge as best_ridge
 from ._least_squares import EmpiricalPCR as EmpiricalPCR

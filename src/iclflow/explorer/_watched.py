@@ -89,7 +89,7 @@ class Watched:
             losses = list(self.follower.columns.numbers["loss"])
             self._measured, self._measured_at = self._mark(), time.monotonic()
         given = {"steps": steps, "losses": losses}
-        self.plateaus = describe_plateaus(await hub.scheduler.ask("plateaus", given))
+        self.plateaus = describe_plateaus(*await hub.scheduler.ask("plateaus", given))
 
     def about(self) -> dict[str, Any]:
         """What the list of trainings says of it."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ._heads import LayerLook as LayerLook
     from ._look import Distance as Distance
     from ._look import Look as Look
+    from ._plateaus import find_drops as find_drops
     from ._plateaus import find_plateaus as find_plateaus
     from ._predictions import PredictionError as PredictionError
     from ._record import read_looks as read_looks
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 # Loaded on demand: whoever follows a record does not need JAX.
 _HOMES = {
     **{"Distance": "_look", "Look": "_look", "PredictionError": "_predictions"},
-    **{"find_plateaus": "_plateaus", "read_looks": "_record", "open_tables": "_tables"},
+    **{"find_drops": "_plateaus", "find_plateaus": "_plateaus"},
+    **{"read_looks": "_record", "open_tables": "_tables"},
     **{"Jax": "_adapters", "Tensorboard": "_adapters", "Torch": "_adapters"},
     **{"huggingface": "_callbacks", "lightning": "_callbacks", "ClaimOnWatch": "_claims"},
     **{"Heads": "_heads", "LayerLook": "_heads"},

@@ -79,6 +79,12 @@ class Jax:
     def __init__(self, function: Callable[..., Any], parameters: Callable[[], Any] | None = None):
         import equinox as eqx
 
+        for name, given in (("function", function), ("parameters", parameters)):
+            if given is not None and not callable(given):
+                raise InputError(
+                    f"`{name}` is a {type(given).__name__}: must be a function"
+                    + (" that returns the present ones." if name == "parameters" else ".")
+                )
         self._function, self._parameters = eqx.filter_jit(function), parameters
 
     def __call__(self, x: np.ndarray, y: np.ndarray, x_query: np.ndarray) -> Any:

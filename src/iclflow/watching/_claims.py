@@ -1,6 +1,7 @@
 """Claims on a watched training: those that hold for a run of ours with the same config."""
 
 import dataclasses
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from ..runtime.precision import in_float64
 from ..studies import read_settings
 from ..tasks import AbstractTask
 from ..trajectory import Trajectory
+from ._files import is_watched
 from ._look import Look
 
 if TYPE_CHECKING:
@@ -91,6 +93,8 @@ class Likeness:
             raise InputError(
                 "`like` has another task than the one that is watched: must be the same."
             )
+        if folder is not None and os.path.lexists(folder) and not is_watched(folder.parent):
+            raise InputError(f"`{folder}` is not of iclflow: choose another folder with `out`.")
         self._folder, self._models = folder, dict[int, AbstractModel]()
         # The step of the last look of this process.
         self._last: int | None = None
@@ -98,10 +102,11 @@ class Likeness:
     def check(self, model: AbstractModel) -> None:
         """Refuses a model of another kind or size than that of the config."""
         if _shapes(model) != self._shapes:
-            settings = self.config.model
+            settings, circuits = self.config.model, getattr(model, "circuits", None)
             raise InputError(
-                f'`like` has a model of the kind "{settings.kind}" with {settings.heads} heads, of '
-                "other weights than those that are read: must be the same attention."
+                f'`like` has a model of the kind "{settings.kind}" with {settings.heads} heads, '
+                f"and `circuits` reads {getattr(model, 'activation', 'other')} attention with "
+                f"{type(circuits).__name__} circuits: must be the same attention."
             )
 
     def begin(self, step: int) -> None:

@@ -1,7 +1,7 @@
 """What is measured at a look: the model on a fixed evaluation set, beside known estimators."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -15,10 +15,11 @@ from ..errors import InputError
 from ..estimators import AbstractEstimator, DiscreteMMSE
 from ..runtime.precision import in_float64
 from ..tasks import AbstractTask, Sequences, is_whole
-from ._predictions import Predict, Predictions, call, double
+from ._predictions import Predict, PredictionError, Predictions, call, double, to_numpy
 
 # Context lengths at which models that are not causal are asked again.
 _LENGTHS = 8
+_Errors = tuple[Sampled, Sampled | None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +42,12 @@ class Measurement:
     losses: tuple[Sampled, ...]
     excesses: tuple[Sampled, ...] | None
     algorithms: tuple[Algorithm, ...] | None
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all losses and their errors are finite."""
+        known = (self.loss, self.excess, *self.losses, *(self.excesses or ()))
+        return bool(np.all(np.isfinite([each for each in known if each is not None])))
 
 
 class Evaluation:
@@ -71,9 +78,11 @@ class Evaluation:
         key = jr.key(seed)
         sequences = tuple(_round(task.sample(jr.fold_in(key, i), count)) for i in range(2))
         further = () if pretraining is None else (_memory(task, pretraining),)
-        self._watch = AlgorithmWatch(task, fitted=True, estimators=further, sequences=sequences)  # pyright: ignore[reportArgumentType]
+        self._watch = AlgorithmWatch(task, any_model=True, estimators=further, sequences=sequences)  # pyright: ignore[reportArgumentType]
         self.sequences: Sequences = sequences[0]
-        self.asked = _check_lengths(lengths, task.max_context)
+        # More than one if the task has several.
+        self._own_lengths = np.unique(np.asarray(self.sequences.length).astype(int)).tolist()
+        self.asked = _check_lengths(lengths, task.max_context, self._own_lengths)
         self._known: dict[tuple[bool, int], tuple[np.ndarray, np.ndarray | None]] = {}
         self.bayes_loss = self._measure_bayes()
         # Compiles everything now: a schedule goes by the time that looks take.
@@ -96,32 +105,43 @@ class Evaluation:
         own = self._predict(predict, self.sequences)
         other = self._predict(predict, self._watch.others).query if self._watch.fits else None
         shorter = self._predict_lengths(predict, own)
-        with in_float64():
-            return self._compare(own, other, shorter)
+        with in_float64(), np.errstate(over="ignore", invalid="ignore"):
+            found = self._compare(own, other, shorter)
+        if not found.is_finite:
+            largest = max(np.max(np.abs(each)) for each in (own.query, *shorter.values()))
+            raise PredictionError(
+                f"`predict` returned predictions up to {largest:.1g}, which are too large for a "
+                "loss."
+            )
+        return found
 
     def _compare(
         self, own: Predictions, other: np.ndarray | None, shorter: dict[int, np.ndarray]
     ) -> Measurement:
         causal = own.positions is not None
-        loss, excess = self._errors(own.query, causal, None)
-        over = [self._errors(predicted, causal, length) for length, predicted in shorter.items()]
-        excesses = tuple(each for _, each in over if each is not None)
+        loss, excess = _errors(own.query, *self._known_at(causal, None))
+        over = {
+            length: _errors(predicted, *self._known_at(causal, length))
+            for length, predicted in shorter.items()
+        } or dict(self._errors_at_own_lengths(own.query))
+        excesses = tuple(each for _, each in over.values() if each is not None)
         return Measurement(
             loss=loss,
             excess=excess,
-            lengths=tuple(shorter),
-            losses=tuple(each for each, _ in over),
+            lengths=tuple(over),
+            losses=tuple(each for each, _ in over.values()),
             excesses=excesses or None,
             algorithms=self._watch.rank(own.query, other),
         )
 
-    def _errors(
-        self, predicted: np.ndarray, causal: bool, length: int | None
-    ) -> tuple[Sampled, Sampled | None]:
-        """The loss and the excess over Bayes at a context length (None: as drawn)."""
-        labels, bayes = self._known_at(causal, length)
-        loss = Sampled.of(np.sum((predicted - labels) ** 2, 1))
-        return loss, None if bayes is None else Sampled.of(np.sum((predicted - bayes) ** 2, 1))
+    def _errors_at_own_lengths(self, predicted: np.ndarray) -> Iterator[tuple[int, _Errors]]:
+        """At each of several lengths of the task, on those sequences that have it."""
+        labels, bayes = self._known_at(False, None)
+        for length in self.asked or self._own_lengths:
+            of = np.asarray(self.sequences.length) == length
+            if np.sum(of) > 1:  # one has no standard error
+                known = None if bayes is None else bayes[of]
+                yield length, _errors(predicted[of], labels[of], known)
 
     def _predict(self, predict: Predict, sequences: Sequences) -> Predictions:
         """The predictions of a model on sequences, one call for each context length."""
@@ -145,8 +165,8 @@ class Evaluation:
         """The predictions over context lengths: at every position of a causal model, else at a few
         lengths."""
         most = self.task.max_context
-        if not np.all(np.asarray(self.sequences.length) == most):
-            return {}  # the task has several lengths of its own
+        if self._own_lengths != [most]:
+            return {}
         if own.positions is not None:
             return {length: own.positions[:, length] for length in self.asked or range(most + 1)}
         spaced = np.unique(np.rint(np.geomspace(1, most, _LENGTHS))).astype(int).tolist()
@@ -184,22 +204,42 @@ class Evaluation:
 
 def _memory(task: AbstractTask, pretraining: Any) -> AbstractEstimator:
     """The posterior mean over the tasks of the pretraining."""
-    noise = float(getattr(task, "noise", 0.0))
-    tasks = np.asarray(pretraining, float)
-    if tasks.ndim != 2 or tasks.shape[1] != task.dim or task.labels != 1:
+    try:
+        tasks = to_numpy(pretraining, "pretraining")
+    except PredictionError:
+        raise InputError("`pretraining` is no array of real numbers.") from None
+    if tasks.ndim != 2 or not len(tasks) or tasks.shape[1] != task.dim or task.labels != 1:
         raise InputError(
             f"`pretraining` has the shape {tasks.shape}: must be one row of {task.dim} weights per "
             "task, for a task with one label."
         )
-    return DiscreteMMSE(jnp.asarray(tasks), noise)
+    if not np.all(np.isfinite(tasks)):
+        raise InputError("`pretraining` has weights that are not finite.")
+    noise = getattr(task, "noise", None)
+    if noise is None:
+        raise InputError(
+            "`pretraining` needs the variance of the noise of labels: must be `noise` of the task."
+        )
+    return DiscreteMMSE(jnp.asarray(tasks), float(noise))
 
 
-def _check_lengths(lengths: Sequence[int] | np.ndarray | None, most: int) -> list[int] | None:
+def _errors(predicted: np.ndarray, labels: np.ndarray, bayes: np.ndarray | None) -> _Errors:
+    """The loss, and the excess over Bayes where that is known."""
+    loss = Sampled.of(np.sum((predicted - labels) ** 2, 1))
+    return loss, None if bayes is None else Sampled.of(np.sum((predicted - bayes) ** 2, 1))
+
+
+def _check_lengths(
+    lengths: Sequence[int] | np.ndarray | None, most: int, own: list[int]
+) -> list[int] | None:
     if lengths is None:
         return None
-    given = list(lengths)
+    given = list(lengths) if np.iterable(lengths) else [lengths]
     if not given or not all(is_whole(each) and 1 <= each <= most for each in given):
         raise InputError("lengths", given, f"must be whole numbers from 1 to {most}")
+    if own != [most] and not set(given) <= set(own):
+        words = ", ".join(map(str, own))
+        raise InputError("lengths", given, f"must be among those of the task, {words}")
     return sorted({int(each) for each in given})
 
 

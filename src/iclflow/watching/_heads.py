@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from ..analysis import Head as HeadPattern
 from ..analysis import Patterns, has_circuits, named_patterns
 from ..checkpoints import Layer, ReadIn, Weights, from_circuits, read_layers
@@ -147,11 +149,23 @@ def look_at_heads(layers: tuple[Layer, ...], task: AbstractTask) -> tuple[LayerL
 def _look_at_layers(layers: tuple[Layer, ...], task: AbstractTask) -> Iterator[LayerLook]:
     whole = whole_model(layers)
     for name, model, left_out in layers:
+        _check_tokens(name, model, task)
         found = [
             named_patterns(model, task, label, whole is not None) for label in range(model.labels)
         ]
         roles = _over_labels([names for _, names in found])
         yield LayerLook(name, roles, tuple(measured for measured, _ in found), left_out)
+
+
+def _check_tokens(name: str, model: AbstractModel, task: AbstractTask) -> None:
+    """Refuses a layer that reads other tokens than the (x; y) of the task."""
+    dim = np.shape(getattr(model, "kq", lambda: np.zeros(task.dim))())[-1]
+    if dim != task.dim:
+        raise InputError(
+            f"`{name}` reads tokens with {dim} inputs, and the task has {task.dim}: where tokens "
+            "enter a model through a linear layer, and labels leave it through one, must be "
+            "`icl.watch.heads(module, embed=…, unembed=…)` with their names."
+        )
 
 
 def whole_model(layers: tuple[Layer, ...]) -> AbstractModel | None:

@@ -1,9 +1,11 @@
-"""The plateaus of a training so far."""
+"""The plateaus and the drops of a training so far."""
 
 import contextlib
 from collections.abc import Sequence
 
-from ..analysis import Plateau, plateaus
+import numpy as np
+
+from ..analysis import Plateau, drop_times, plateaus
 from ..errors import InputError, Refusal
 
 
@@ -24,4 +26,14 @@ def find_plateaus(steps: Sequence[float], losses: Sequence[float]) -> tuple[Plat
         return ()
     with contextlib.suppress(Refusal, InputError):
         return plateaus(list(steps), list(losses))
+    return ()
+
+
+def find_drops(steps: Sequence[float], losses: Sequence[float]) -> tuple[float, ...]:
+    """The steps at which a loss curve is half-way from one of its plateaus to the next."""
+    if len(steps) < 2:
+        return ()
+    with contextlib.suppress(Refusal, InputError):
+        times = drop_times(list(steps), list(losses))
+        return tuple(times[np.isfinite(times)].tolist())
     return ()

@@ -57,8 +57,8 @@ def call(predict: Predict, x: np.ndarray, y: np.ndarray, x_query: np.ndarray) ->
         # A copy: a model that changes its input must not change the evaluation set.
         raw = predict(x.copy(), y[..., 0].copy() if labels == 1 else y.copy(), x_query.copy())
     except Exception as error:
-        words = " ".join(str(error).split())
-        raise PredictionError(f"`predict` raised {type(error).__name__}: {words[:300]}.") from error
+        words = shorten_text(error, 300)
+        raise PredictionError(f"`predict` raised {type(error).__name__}: {words}.") from error
     return check_shape(to_numpy(raw), len(x), x.shape[1], labels)
 
 
@@ -75,11 +75,15 @@ def to_numpy(raw: Any, giver: str = "predict") -> np.ndarray:
             raise TypeError(f"numbers of the kind {array.dtype}")
         return array.astype(float)
     except Exception as error:
-        words = " ".join(str(error).split())
         raise PredictionError(
             f"`{giver}` returned a {type(raw).__name__} that is no array of real numbers: "
-            f"{words[:200]}."
+            f"{shorten_text(error, 200)}."
         ) from error
+
+
+def shorten_text(error: Exception, most: int) -> str:
+    """What an error of somebody else says, on one line, without the full stop."""
+    return " ".join(str(error).split())[:most].rstrip(".")
 
 
 def check_shape(array: np.ndarray, count: int, context: int, labels: int) -> Predictions:

@@ -120,11 +120,8 @@ class Record:
                 ) from None
             if os.path.lexists(folder / ABOUT):
                 self._resume(folder, about, further)
-            elif os.path.lexists(folder / LOOKS):
-                raise InputError(
-                    f"`{folder / LOOKS}` is not of iclflow: choose another folder with `out`."
-                )
             else:
+                _refuse_foreign(folder)
                 write_atomic(folder / ABOUT, seal(about | further))
             self._stack = stack.pop_all()
 
@@ -161,6 +158,15 @@ class Record:
         if self.folder is not None:
             notes = "".join(_note(*each) for each in self._notes)
             write_atomic(self.folder / PROBLEMS, notes)
+
+
+def _refuse_foreign(folder: Path) -> None:
+    """Refuses a folder without a record that has a file by the name of one of ours."""
+    for name in (LOOKS, PROBLEMS, TAKEN_BACK, VERDICTS):
+        if os.path.lexists(folder / name):
+            raise InputError(
+                f"`{folder / name}` is not of iclflow: choose another folder with `out`."
+            )
 
 
 def read_looks(folder: Path) -> list[Look]:

@@ -1,5 +1,6 @@
 """One page about a watched training."""
 
+import dataclasses
 import io
 from collections.abc import Sequence
 from importlib.resources import files
@@ -10,6 +11,7 @@ from ..files import write_atomic
 from ..report import escape
 from ._look import Look
 from ._report_heads import heads_section
+from ._words import describe_plateaus
 
 if TYPE_CHECKING:
     from ._watch import Watch
@@ -22,6 +24,8 @@ def write_report(watch: "Watch", path: Path) -> Path:
     parts = [f"<p>{escape(watch)}</p>"]
     if looks:
         parts += [_picture(watch), "<h2>What it was, and when</h2>", _turns(watch.turns())]
+        plateaus = [dataclasses.asdict(each) for each in watch.plateaus()]
+        parts += [f"<p>{escape(describe_plateaus(plateaus, watch.drops()))}</p>"]
         parts += ["<h2>Now</h2>", _table(looks[-1]), heads_section(looks)]
     if watch.judged and looks:
         items = "".join(f"<li>{escape(each)}</li>" for each in watch.claims())

@@ -6,6 +6,7 @@ import dataclasses
 import numpy as np
 
 from ..errors import InputError
+from ..tasks import is_real
 
 
 class Schedule(abc.ABC):
@@ -82,7 +83,7 @@ class Budget(Schedule):
     share: float
 
     def __post_init__(self):
-        if not 0 < self.share < 1:
+        if not is_real(self.share) or not 0 < self.share < 1:
             raise InputError("budget", self.share, "must be a share of the time between 0 and 1")
 
     def is_due(self, step: int, spent: float, elapsed: float, last: float) -> bool:

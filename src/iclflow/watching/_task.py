@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..errors import InputError
-from ..tasks import AbstractTask, Sequences
-from ._predictions import PredictionError, to_numpy
+from ..tasks import AbstractTask, Sequences, is_real
+from ._predictions import shorten_text, to_numpy
 
 _WHAT = "must return (x, y, x_query, y_query) of the shapes (n, N, D), (n, N), (n, D) and (n,)"
 
@@ -20,10 +20,16 @@ class ForeignTask(AbstractTask):
 
     source: Any = eqx.field(static=True)
     sizes: tuple[int, int, int] = eqx.field(static=True)
+    noise: float | None = eqx.field(static=True)
 
     def __init__(self, source: Any):
-        self.source = source
-        x, y, *_ = _draw(source, 0, 2)
+        self.source, self.noise = source, _find_noise(source)
+        x, y, *_ = parts = _draw(source, 0, 2)
+        if not all(map(np.array_equal, parts, _draw(source, 0, 2))):
+            raise InputError(
+                "`task.sample(seed, count)` returned other sequences for the same seed: must "
+                "return the same ones, or no training could be resumed."
+            )
         self.sizes = (x.shape[2], y.shape[2], x.shape[1])
 
     @property
@@ -62,18 +68,27 @@ def as_task(task: Any) -> AbstractTask:
     return ForeignTask(task)
 
 
+def _find_noise(source: Any) -> float | None:
+    """The variance of the noise of labels, if a task says it."""
+    noise = getattr(source, "noise", None)
+    return float(noise) if is_real(noise) and 0 <= noise < np.inf else None
+
+
 def _draw(source: Any, seed: int, count: int) -> tuple[np.ndarray, ...]:
     """Sequences as NumPy arrays, labels with an axis of their own."""
     try:
         x, y, x_query, y_query = (
             to_numpy(part, "task.sample") for part in source.sample(seed, count)
         )
-    except (TypeError, ValueError, PredictionError) as error:
-        raise InputError(f"`task.sample({seed}, {count})` {_WHAT}: {error}") from error
+    except Exception as error:
+        words = f"{type(error).__name__}: {shorten_text(error, 300)}"
+        raise InputError(f"`task.sample({seed}, {count})` {_WHAT}: it raised {words}.") from error
     if y.ndim == 2:
         y, y_query = y[..., None], y_query.reshape(count, -1)
     good = x.ndim == 3 and len(x) == count and y.ndim == 3 and y.shape[:2] == x.shape[:2]
     if not (good and x_query.shape == (count, x.shape[2]) and y_query.shape == (count, y.shape[2])):
         shapes = ", ".join(str(part.shape) for part in (x, y, x_query, y_query))
         raise InputError(f"`task.sample({seed}, {count})` {_WHAT}; it gave {shapes}.")
+    if not all(np.all(np.isfinite(part)) for part in (x, y, x_query, y_query)):
+        raise InputError(f"`task.sample({seed}, {count})` returned numbers that are not finite.")
     return x, y, x_query, y_query

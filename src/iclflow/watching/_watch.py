@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import os
 import re
 import time
 import warnings
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ..analysis import Plateau
 from ..checkpoints import Layer
@@ -24,8 +26,8 @@ from ._evaluation import Evaluation
 from ._files import WEIGHTS
 from ._heads import Heads, LayerLook, ReadCircuits, as_reader, look_at_heads, whole_model
 from ._look import Look
-from ._plateaus import find_plateaus
-from ._predictions import PredictionError, double
+from ._plateaus import find_drops, find_plateaus
+from ._predictions import PredictionError, double, shorten_text
 from ._record import Record
 from ._schedule import Schedule, choose_schedule
 from ._task import as_task
@@ -103,22 +105,21 @@ class Watch:
         - `step`: the number of steps that the training has made.
         - `force`: look even if it is not due, as after the last step.
         """
-        if isinstance(step, bool) or step != int(step) or step < 0:
-            raise InputError("step", step, "must be a whole number from 0 up")
+        step = check_count("step", step, least=0)
         now = time.perf_counter() - self._begun
-        if not (force or self._schedule.is_due(int(step), self._spent, now, max(self._recent))):
+        if not (force or self._schedule.is_due(step, self._spent, now, max(self._recent))):
             return None
         try:
             with contextlib.suppress(OSError):  # a full disk: the look itself will say so
-                self._record.begin(int(step))
+                self._record.begin(step)
             if self._like is not None:
                 with contextlib.suppress(OSError):
-                    self._like.begin(int(step))
-            return self._look(int(step), now)
+                    self._like.begin(step)
+            return self._look(step, now)
         except PredictionError as error:
             if self._strict:
                 raise
-            self._complain(int(step), str(error))
+            self._complain(step, str(error))
             return None
         finally:
             self._note_time(time.perf_counter() - self._begun - now)
@@ -139,16 +140,14 @@ class Watch:
         except (OSError, ValueError) as error:  # a full disk; a number that JSON cannot hold
             if self._strict:
                 raise
-            self._complain(
-                step, f"The look was not recorded: {' '.join(str(error).split())[:200]}."
-            )
+            self._complain(step, f"The look was not recorded: {shorten_text(error, 200)}.")
         if self._log is not None:
             try:
                 self._log(look.metrics(), step=step)
             except Exception as error:
                 if self._strict:
                     raise
-                words = " ".join(str(error).split())[:200]
+                words = shorten_text(error, 200)
                 self._complain(step, f"`log` raised {type(error).__name__}: {words}.")
         return look
 
@@ -165,7 +164,7 @@ class Watch:
         except Exception as error:  # weights that are not finite, a reader of somebody else
             if self._strict:
                 raise
-            words = " ".join(str(error).split())[:300].rstrip(".")
+            words = shorten_text(error, 300)
             self._complain(step, f"The heads could not be read: {words}.")
             return None
 
@@ -200,6 +199,11 @@ class Watch:
         """The plateaus of the loss so far."""
         looks = self._record.looks
         return find_plateaus([look.step for look in looks], [look.loss.value for look in looks])
+
+    def drops(self) -> tuple[float, ...]:
+        """The steps at which the loss was half-way from one plateau to the next."""
+        looks = self._record.looks
+        return find_drops([look.step for look in looks], [look.loss.value for look in looks])
 
     def turns(self, label: int = 0) -> list[Look]:
         """The looks at which another estimator became the nearest to one label, as the live page
@@ -303,7 +307,7 @@ def watch(
     pretraining: Any = None,
     log: Log | None = None,
     strict: bool = False,
-    dtype: str = "float32",
+    dtype: DTypeLike = "float32",
     circuits: Any = None,
     like: Any = None,
 ) -> Watch:
@@ -354,8 +358,11 @@ def watch(
     ('one gradient step', 0.7)
     ```
     """
-    if dtype not in ("float32", "float64"):
-        raise InputError("dtype", dtype, "must be float32 or float64")
+    numbers = _check_dtype(dtype)
+    if log is not None and not callable(log):
+        raise InputError("log", log, "must be a function of (metrics, step=), such as wandb.log")
+    if not isinstance(out, str | os.PathLike | None):
+        raise InputError("out", out, "must be the path of a folder")
     steps = None if steps is None else check_count("steps", steps)
     count, seed = check_count("count", count, least=2), check_count("seed", seed, least=0)
     called, schedule = adapt(predict), choose_schedule(every, looks, steps, budget)
@@ -368,7 +375,7 @@ def watch(
     weights = None if out is None else Path(out) / WEIGHTS
     likeness = None if like is None else _describe(like, exact, layers, weights)
     with in_float64():
-        evaluation = Evaluation(known, count, seed, lengths, pretraining, dtype)
+        evaluation = Evaluation(known, count, seed, lengths, pretraining, numbers)
     about = {
         "kind": "watch",
         "task": type(task).__name__,
@@ -388,6 +395,14 @@ def watch(
     return Watch(evaluation, called, schedule, record, log, strict, reader, likeness)
 
 
+def _check_dtype(dtype: DTypeLike) -> str:
+    with contextlib.suppress(TypeError):
+        name = np.dtype(dtype).name
+        if dtype is not None and name in ("float32", "float64"):
+            return name
+    raise InputError("dtype", dtype, "must be float32 or float64")
+
+
 def _read_layers(reader: ReadCircuits, task: AbstractTask) -> tuple[Layer, ...]:
     """The layers as they are before the training; an `InputError` if they cannot be read."""
     try:
@@ -396,7 +411,7 @@ def _read_layers(reader: ReadCircuits, task: AbstractTask) -> tuple[Layer, ...]:
     except InputError:
         raise
     except Exception as error:  # of the function of somebody else
-        words = " ".join(str(error).split())[:300].rstrip(".")
+        words = shorten_text(error, 300)
         raise InputError(f"`circuits` raised {type(error).__name__}: {words}.") from error
     return layers
 

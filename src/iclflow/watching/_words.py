@@ -37,8 +37,8 @@ def describe(columns: Columns, label: int = 0) -> list[str]:
     return found
 
 
-def describe_plateaus(plateaus: Sequence[dict[str, Any]]) -> str:
-    """The plateaus of the loss so far, in one sentence.
+def describe_plateaus(plateaus: Sequence[dict[str, Any]], drops: Sequence[float] = ()) -> str:
+    """The plateaus of the loss so far and the drops between them, in one sentence.
 
     **Example:**
 
@@ -55,7 +55,9 @@ def describe_plateaus(plateaus: Sequence[dict[str, Any]]) -> str:
         for one in plateaus
     )
     noun = "plateau" if len(plateaus) == 1 else "plateaus"
-    return f"{len(plateaus)} {noun} of the loss so far: {each}."
+    steps = ", ".join(f"{step:.0f}" for step in drops)
+    between = f"; half-way from one to the next at step {steps}" if drops else ""
+    return f"{len(plateaus)} {noun} of the loss so far: {each}{between}."
 
 
 def _loss(columns: Columns) -> str:
