@@ -33,6 +33,15 @@ class AttentionStack(AbstractModel):
     - `self_attention`: whether the query is a key too; if not, all tokens attend to the context.
     - `negated`: whether the prediction is minus the query's label entry: the layer that takes w·x
       from every label then adds w·x_q to the prediction (arXiv 2306.00297).
+
+    **Example:**
+
+    ```pycon
+    >>> model = icl.AttentionStack.init(jr.key(0), dim=3, heads=1, depth=2, activation="linear")
+    >>> sequences = icl.isotropic(dim=3, context=20).sample(jr.key(1), 5)
+    >>> model.depth, model.tied, model.predict(sequences).shape
+    (2, False, (5, 1))
+    ```
     """
 
     key_query: Float[Array, "S H T T"]

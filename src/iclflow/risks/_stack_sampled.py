@@ -61,6 +61,16 @@ class GramRisk(AbstractSampledRisk):
     It has the same expectation and the same expected gradient as `SampledRisk`, and less noise:
     hardly any near zero weights. It exists for stacks of linear attention whose query is no key.
     `precision`: as in `SampledRisk`.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression([0.4, 0.3], 31)
+    >>> model = icl.FullStack.init(jr.key(0), dim=2, depth=3)
+    >>> risk = icl.risk(task, model)
+    >>> isinstance(risk, icl.risks.GramRisk), risk.batch
+    (True, 256)
+    ```
     """
 
     task: LinearRegression
