@@ -13,6 +13,7 @@ import iclflow
 from helpers import random_covariance
 from iclflow.errors import InputError
 from iclflow.models import (
+    Attention,
     AttentionStack,
     DiagonalStack,
     FullStack,
@@ -408,3 +409,13 @@ def test_moving_stacks_have_the_known_minima(gamma, move, wanted):
     model = MovingScalarStack(jnp.array(gamma), jnp.array([*move, 0.0]), 5, depth=depth)
     task = LinearRegression(np.ones(5), 20, noisy_query=False)
     assert exact(task, model) == pytest.approx(wanted, rel=5e-5 if depth == 3 else 2e-6)
+
+
+def test_reduced_linear_attention_is_one_step_for_a_sampled_risk():
+    # Runs compare the loss of a stack with its loss on the same contexts.
+    task = LinearRegression(covariance=random_covariance(np.random.default_rng(0), 3), context=5)
+    attention = Attention.merged(jr.key(0), 3, 2, scale=0.5)
+    stack = FullStack(attention.coefficients().T[None], depth=1)
+    batch = GramRisk(task).draw(jr.key(1), 8)
+    np.testing.assert_allclose(batch.losses(attention), batch.losses(stack), rtol=1e-14)
+    assert exact(task, stack) == pytest.approx(exact(task, attention), rel=1e-13)
