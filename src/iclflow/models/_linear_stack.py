@@ -67,18 +67,27 @@ class AbstractLinearStack(AbstractModel):
     # What kind of matrix a Γ_l can be: a multiple of the identity, a diagonal one, any.
     shape: ClassVar[StepShape] = "full"
 
-    depth: eqx.AbstractVar[int]
-    normaliser: eqx.AbstractVar[Normaliser]
-    self_attention: eqx.AbstractVar[bool]
-
-    # D: a field or a property. Type checkers would take a variable for a field of every subclass.
+    # Type checkers would take variables for the first fields of every subclass. D is a field or a
+    # property.
     if TYPE_CHECKING:
 
         @property
         def dim(self) -> int: ...
 
+        @property
+        def depth(self) -> int: ...
+
+        @property
+        def normaliser(self) -> Normaliser: ...
+
+        @property
+        def self_attention(self) -> bool: ...
+
     else:
         dim: eqx.AbstractVar[int]
+        depth: eqx.AbstractVar[int]
+        normaliser: eqx.AbstractVar[Normaliser]
+        self_attention: eqx.AbstractVar[bool]
 
     @property
     @abc.abstractmethod
