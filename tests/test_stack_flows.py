@@ -139,3 +139,18 @@ def test_adam_trains_a_stack_on_tokens():
     sampled = iclflow.risk(task, model, "sampled", integrate="none", batch=64)
     run = adam(model, sampled, steps=400, learning_rate=0.02, key=jr.key(1))
     assert float(iclflow.risk(task, model)(run.final)) < 0.4 < 2.0  # predicting zero costs 2
+
+
+@pytest.mark.slow
+def test_a_config_trains_a_stack_whose_risk_is_sampled(tmp_path):
+    found = iclflow.run(
+        {
+            "task": {"kind": "linear_regression", "eigenvalues": [0.7, 0.3], "context": [4, 8]},
+            "model": {"kind": "linear_stack", "moving": True, "depth": 3, "normaliser": "tokens"},
+            "risk": {"kind": "sampled", "batch": 32},
+            "flow": {"kind": "adam", "steps": 150, "learning_rate": 0.02},
+        },
+        out=tmp_path / "run",
+    )
+    losses = found.trajectory.losses
+    assert losses[-1] < 0.6 and losses[0] > 0.95  # predicting zero costs 1

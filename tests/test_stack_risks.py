@@ -13,6 +13,7 @@ import iclflow
 from helpers import random_covariance
 from iclflow.errors import InputError
 from iclflow.models import (
+    Attention,
     AttentionStack,
     DiagonalStack,
     FullStack,
@@ -383,3 +384,38 @@ def test_a_risk_refuses_stacks_that_it_is_not_about():
         risk(dataclasses.replace(model, self_attention=True))
     with pytest.raises(ValueError, match="exact for polynomials of degree 2"):
         iclflow.risk(white(4, 9), scalars((1, 1), 4))(scalars((1, 1, 1), 4))
+
+
+def test_a_loop_that_runs_longer_than_it_was_trained_diverges():
+    task, trained = white(5, 20), ScalarStack(jnp.array([0.74251814]), 5, depth=2)
+    wanted = {1: 0.23170, 2: 0.09980, 3: 0.05476, 4: 0.03757, 6: 0.05138, 8: 0.32243, 10: 4.857}
+    for depth, loss in wanted.items():
+        found = exact(task, trained.with_depth(depth))
+        # Half a unit of the last digit of the reference.
+        assert abs(found - loss) < (6e-4 if depth == 10 else 6e-6)
+
+
+@pytest.mark.parametrize(
+    "gamma, move, wanted",
+    [
+        ((0.51676, 3.47466), (0.86846,), 0.0575012),
+        ((1.83252, 1.33421), (0.10267,), 0.1023449),
+        ((0.3383, 2.09084, 8.56806), (0.87758, 0.57816), 0.00096131),
+    ],
+)
+def test_moving_stacks_have_the_known_minima(gamma, move, wanted):
+    # Steps are given to five digits: the risk at a minimum feels their error squared.
+    depth = len(gamma)
+    model = MovingScalarStack(jnp.array(gamma), jnp.array([*move, 0.0]), 5, depth=depth)
+    task = LinearRegression(np.ones(5), 20, noisy_query=False)
+    assert exact(task, model) == pytest.approx(wanted, rel=5e-5 if depth == 3 else 2e-6)
+
+
+def test_reduced_linear_attention_is_one_step_for_a_sampled_risk():
+    # Runs compare the loss of a stack with its loss on the same contexts.
+    task = LinearRegression(covariance=random_covariance(np.random.default_rng(0), 3), context=5)
+    attention = Attention.merged(jr.key(0), 3, 2, scale=0.5)
+    stack = FullStack(attention.coefficients().T[None], depth=1)
+    batch = GramRisk(task).draw(jr.key(1), 8)
+    np.testing.assert_allclose(batch.losses(attention), batch.losses(stack), rtol=1e-14)
+    assert exact(task, stack) == pytest.approx(exact(task, attention), rel=1e-13)

@@ -102,7 +102,15 @@ def has_circuits(model: AbstractModel) -> bool:
 
 
 def weight_sets(model: AbstractModel) -> int | None:
-    """How many layers have weights of their own in a stack of layers; None for a single layer."""
+    """How many layers have weights of their own in a stack of layers; None for a single layer.
+
+    **Example:**
+
+    ```pycon
+    >>> icl.circuits.weight_sets(icl.AttentionStack.init(jr.key(0), dim=3, heads=1, depth=2))
+    2
+    ```
+    """
     if isinstance(model, AbstractLinearStack):
         return model.sets
     return model.key_query.shape[-4] if isinstance(model, AttentionStack) else None

@@ -16,6 +16,8 @@ from ._allocation import AllocationHistory as AllocationHistory
 from ._allocation import Superposition as Superposition
 from ._allocation import allocation as allocation
 from ._allocation import superposition as superposition
+from ._applied_polynomial import AppliedPolynomial as AppliedPolynomial
+from ._applied_polynomial import applied_polynomial as applied_polynomial
 from ._balance import Balance as Balance
 from ._balance import balancedness as balancedness
 from ._balance import conserved_drift as conserved_drift

@@ -68,6 +68,8 @@ _RECORD = 3 * 2**25
 _KEPT_COPIES = 4
 # Points saved at drops: by a flow, and by a descent with an exact loss.
 _DROPS, _LOOKS = 1000, 3000
+# The exact risk of a stack: products of full matrices word by word, or of diagonals for each trace.
+_WORD_MATRICES, _TRACE_ROWS = 90, 5000
 # Square matrices with one row per feature: the moments, their root and its factors.
 _MOMENTS = 9
 # Square matrices with one row per head, in risks that are sums over pairs of heads.
@@ -219,6 +221,9 @@ def _passing(config: "Config", size: _Sizes, lanes: int) -> dict[str, float]:
         found[name] = max(found.get(name, 0.0), _SINGLE * max(drawing, looking))
     if risk.kind in ("large_context", "first_order"):  # one number per pair of heads
         found["model.heads"] = _DOUBLE * lanes * _PAIRS * model.heads**2
+    if config.exact and model.steps:
+        dim, full = config.task.dim, getattr(model, "matrix_shape") == "full"
+        found["task"] = float(_DOUBLE * (_WORD_MATRICES * dim**2 if full else _TRACE_ROWS * dim))
     if config.exact and model.cubic:
         found["task"] = _DOUBLE * _MOMENTS * feature_count("cubic", config.task.dim) ** 2
     if isinstance(config.flow, GradientFlow):

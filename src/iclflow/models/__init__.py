@@ -22,6 +22,7 @@ from ._factored import Factored as Factored
 from ._fields import axes_of_weights as axes_of_weights
 from ._fields import model_arrays as model_arrays
 from ._fields import model_settings as model_settings
+from ._first_layers import first_layers as first_layers
 from ._head_stacks import MergedStack as MergedStack
 from ._head_stacks import SeparateStack as SeparateStack
 from ._initialise import FULL_SCHEMES as FULL_SCHEMES

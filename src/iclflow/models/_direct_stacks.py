@@ -24,6 +24,14 @@ class ScalarStack(AbstractLinearStack):
 
     - `gamma`: γ_l.
     - `dim`: D, which the numbers do not say.
+
+    **Example:**
+
+    ```pycon
+    >>> loop = icl.ScalarStack(jnp.array([0.7]), dim=5, depth=2)
+    >>> loop.tied, loop.with_depth(4).depth
+    (True, 4)
+    ```
     """
 
     shape: ClassVar[StepShape] = "scalar"
@@ -78,6 +86,13 @@ class DiagonalStack(AbstractLinearStack):
     **Fields:**
 
     - `gamma`: the diagonals of the Γ_l.
+
+    **Example:**
+
+    ```pycon
+    >>> icl.DiagonalStack.init(jr.key(0), 3, 2, scale=0.1, scheme="small_identity").gamma.tolist()
+    [[0.1, 0.1, 0.1], [0.1, 0.1, 0.1]]
+    ```
     """
 
     shape: ClassVar[StepShape] = "diagonal"
@@ -136,6 +151,16 @@ class FullStack(AbstractLinearStack):
     **Fields:**
 
     - `gamma`: the Γ_l.
+
+    **Example:**
+
+    ```pycon
+    >>> model = icl.FullStack.init(jr.key(0), dim=3, depth=2)
+    >>> tokens = model.to_attention()
+    >>> sequences = icl.isotropic(dim=3, context=20).sample(jr.key(1), 5)
+    >>> bool(jnp.allclose(tokens.predict(sequences), model.predict(sequences)))
+    True
+    ```
     """
 
     shape: ClassVar[StepShape] = "full"

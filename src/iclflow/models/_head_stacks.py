@@ -29,6 +29,14 @@ class MergedStack(AbstractLinearStack):
 
     - `value`: v.
     - `key_query`: U.
+
+    **Example:**
+
+    ```pycon
+    >>> model = icl.MergedStack.init(jr.key(0), dim=3, depth=2, heads=2, scheme="balanced")
+    >>> model.steps().shape, model.sets
+    ((2, 3, 3), 2)
+    ```
     """
 
     value: Float[Array, "S H"]
@@ -90,6 +98,15 @@ class SeparateStack(AbstractLinearStack):
 
     - `value`: v.
     - `K`, `Q`: keys and queries.
+
+    **Example:**
+
+    ```pycon
+    >>> model = icl.SeparateStack.init(jr.key(0), dim=3, depth=2, heads=4)
+    >>> task = icl.LinearRegression([0.5, 0.3, 0.2], context=20)
+    >>> icl.available_kinds(task, model)[0]
+    'exact'
+    ```
     """
 
     value: Float[Array, "S H"]

@@ -17,7 +17,25 @@ from ._stack import AttentionStack
 
 DirectScheme = Literal["gaussian", "small_identity"]
 DIRECT_SCHEMES: tuple[str, ...] = get_args(DirectScheme)
+"""How weights that are the matrices themselves can start.
+
+**Example:**
+
+```pycon
+>>> icl.models.DIRECT_SCHEMES
+('gaussian', 'small_identity')
+```
+"""
 StepShape = Literal["scalar", "diagonal", "full"]
+"""What kind of matrix the step of a layer can be.
+
+**Example:**
+
+```pycon
+>>> icl.ScalarStack.shape, icl.SeparateStack.shape  # each a StepShape
+('scalar', 'full')
+```
+"""
 _Stack = TypeVar("_Stack", bound="AbstractLinearStack")
 
 
@@ -36,23 +54,40 @@ class AbstractLinearStack(AbstractModel):
     - `depth`: L.
     - `normaliser`: what sums over the context are divided by; see `attention_length`.
     - `self_attention`: whether the query is a key too, which acts as one more pair (x_q, 0).
+
+    **Example:**
+
+    ```pycon
+    >>> model = icl.ScalarStack.init(jr.key(0), dim=3, depth=2)
+    >>> isinstance(model, icl.AbstractLinearStack), model.moving
+    (True, False)
+    ```
     """
 
     # What kind of matrix a Γ_l can be: a multiple of the identity, a diagonal one, any.
     shape: ClassVar[StepShape] = "full"
 
-    depth: eqx.AbstractVar[int]
-    normaliser: eqx.AbstractVar[Normaliser]
-    self_attention: eqx.AbstractVar[bool]
-
-    # D: a field or a property. Type checkers would take a variable for a field of every subclass.
+    # Type checkers would take variables for the first fields of every subclass. D is a field or a
+    # property.
     if TYPE_CHECKING:
 
         @property
         def dim(self) -> int: ...
 
+        @property
+        def depth(self) -> int: ...
+
+        @property
+        def normaliser(self) -> Normaliser: ...
+
+        @property
+        def self_attention(self) -> bool: ...
+
     else:
         dim: eqx.AbstractVar[int]
+        depth: eqx.AbstractVar[int]
+        normaliser: eqx.AbstractVar[Normaliser]
+        self_attention: eqx.AbstractVar[bool]
 
     @property
     @abc.abstractmethod

@@ -24,6 +24,16 @@ class MovingScalarStack(AbstractLinearStack):
 
     - `gamma`, `move`: γ_l and b_l.
     - `dim`: D, which the numbers do not say.
+
+    **Example:**
+
+    ```pycon
+    >>> gamma, move = jnp.array([0.517, 3.475]), jnp.array([0.868, 0.0])
+    >>> model = icl.MovingScalarStack(gamma, move, dim=5, depth=2)
+    >>> task = icl.LinearRegression(np.ones(5), context=20)
+    >>> icl.risk(task, model)(model).round(4)
+    Array(0.0575, dtype=float64)
+    ```
     """
 
     shape: ClassVar[StepShape] = "scalar"
@@ -86,6 +96,13 @@ class MovingDiagonalStack(AbstractLinearStack):
     **Fields:**
 
     - `gamma`, `move`: the diagonals of Γ_l and B_l.
+
+    **Example:**
+
+    ```pycon
+    >>> icl.MovingDiagonalStack.init(jr.key(0), dim=3, depth=2).moves().shape
+    (2, 3, 3)
+    ```
     """
 
     shape: ClassVar[StepShape] = "diagonal"
@@ -152,6 +169,14 @@ class MovingFullStack(AbstractLinearStack):
     **Fields:**
 
     - `gamma`, `move`: Γ_l and B_l.
+
+    **Example:**
+
+    ```pycon
+    >>> model = icl.MovingFullStack.init(jr.key(0), dim=3, depth=2)
+    >>> icl.available_kinds(icl.isotropic(dim=3, context=20), model)[-1]
+    'sampled'
+    ```
     """
 
     shape: ClassVar[StepShape] = "full"

@@ -33,6 +33,17 @@ class StackRisk(AbstractRisk):
     - `moment`: Λ^½ M Λ^½, as a vector if diagonal.
     - `counts`: how often each term counts, noise and context lengths included.
     - `depth`, `moving`, `weights`: of the stacks that this risk is about.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression([0.4, 0.3, 0.2, 0.1], 31)
+    >>> model = icl.DiagonalStack(jnp.array([[1.0, 2.0, 3.0, 4.0], [2.0, 2.0, 2.0, 2.0]]), depth=2)
+    >>> isinstance(icl.risk(task, model), icl.risks.StackRisk)
+    True
+    >>> icl.risk(task, model)(model).round(6)
+    Array(0.102257, dtype=float64)
+    ```
     """
 
     kind: ClassVar[str] = "exact"
@@ -173,7 +184,16 @@ def _counted(terms: Terms) -> list[tuple[tuple[Letters, ...], dict[int, int]]]:
 
 
 def stack_risk(task: LinearRegression, model: AbstractLinearStack) -> StackRisk:
-    """The exact risk of stacks of the same shape as `model`."""
+    """The exact risk of stacks of the same shape as `model`.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression([0.4, 0.3], 31)
+    >>> icl.risks.stack_risk(task, icl.FullStack.init(jr.key(0), 2, 2)).by_partitions
+    False
+    ```
+    """
     require_float64("The exact risk", task=task, model=model)
     facts = stack_facts(task, model)
     if facts is None or facts.method not in ("partitions", "words"):

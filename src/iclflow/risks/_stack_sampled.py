@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..models import AbstractLinearStack, AbstractModel, attention_length
+from ..models import AbstractLinearStack, AbstractModel, FullStack, attention_length
 from ..runtime.precision import check_made_in_float64
 from ..tasks import AbstractTask, LinearRegression, check_choice, check_count
 from ._batch import AbstractBatchRisk, AbstractSampledRisk, as_dtype
@@ -22,7 +22,8 @@ def grams_are_enough(task: AbstractTask, model: AbstractModel) -> bool:
 
 
 class GramBatchRisk(AbstractBatchRisk):
-    """σ_q² + tr ΛΠMΠᵀ + (σ²/N) tr ΛVSVᵀ for each of some S (docs/theory/depth.md).
+    """σ_q² + tr ΛΠMΠᵀ + (σ²/N) tr ΛVSVᵀ for each of some S (docs/theory/depth.md), of stacks and of
+    reduced linear attention, which is one step.
 
     **Fields:**
 
@@ -43,6 +44,9 @@ class GramBatchRisk(AbstractBatchRisk):
         return eqx.tree_at(where, self, tuple(map(cut, where(self))))
 
     def evaluate(self, model: AbstractModel) -> Float[Array, " P"]:
+        if model.form == "bilinear":  # ŷ = βᵀ A x_q is one step
+            step = jnp.swapaxes(model.coefficients(), 0, 1)[None]
+            model = FullStack(step, depth=1, normaliser=model.divides_by)
         stack = require_stack(model, model.divides_by, self.grams.shape[-1])
         stack = as_dtype(stack, self.grams.dtype)
         # What the model divides its sums by, instead of N, multiplies S and b.
@@ -61,6 +65,16 @@ class GramRisk(AbstractSampledRisk):
     It has the same expectation and the same expected gradient as `SampledRisk`, and less noise:
     hardly any near zero weights. It exists for stacks of linear attention whose query is no key.
     `precision`: as in `SampledRisk`.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression([0.4, 0.3], 31)
+    >>> model = icl.FullStack.init(jr.key(0), dim=2, depth=3)
+    >>> risk = icl.risk(task, model)
+    >>> isinstance(risk, icl.risks.GramRisk), risk.batch
+    (True, 256)
+    ```
     """
 
     task: LinearRegression
