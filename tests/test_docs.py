@@ -20,6 +20,7 @@ DERIVATIONS = {
     "docs/theory/linear.md": "optimal_matrix",
     "docs/theory/softmax.md": "pair_optimum",
     "docs/theory/multitask.md": "spectral_flow",
+    "docs/theory/depth.md": "optimal_stack",
 }
 # All in one process, which loads modules once; pages beside each other share what they compile.
 PAGES = (
@@ -27,6 +28,7 @@ PAGES = (
     "docs/inspect.md",
     "docs/watch.md",
     *("docs/theory/softmax.md", "docs/theory/linear.md", "docs/theory/multitask.md"),
+    "docs/theory/depth.md",
 )
 MARK = "----- next block -----\n"
 # Each page starts as a program does: without float64, in an empty folder. Empty lines before
@@ -112,7 +114,7 @@ def test_functions_that_the_derivations_name_exist(page, one_of_them):
     text = re.sub(r"^```.*?^```$", "", (ROOT / page).read_text(), flags=re.M | re.S)
     named = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", text))
     assert one_of_them in named
-    rooms = (icl.theory, icl.theory.multitask)
+    rooms = (icl.theory, icl.theory.multitask, icl.theory.depth)
     assert {name for name in named if not any(hasattr(room, name) for room in rooms)} == set()
 
 
