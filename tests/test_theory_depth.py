@@ -266,6 +266,8 @@ def test_bayes_and_stopped_flow_have_their_reference_values():
         found = depth.stopped_flow(noisy(noise))
         assert found == pytest.approx((time, risk), abs=6e-4 if noise == 0.1 else 6e-5)
         assert found[1] == pytest.approx(risk, abs=6e-7)
+    # Noise that hides everything: one small step, 1 − E[s]²/E[s(s + c)] to leading order.
+    assert depth.stopped_flow(noisy(1e4))[1] == pytest.approx(1 - 1 / (1.3 + 2500), rel=1e-6)
     # Bayes is ridge regression, sampled: tr over coordinates of the posterior covariance.
     s = wishart(5, 20, 20_000, 4)
     traces = np.mean(1 / (1 + np.linalg.eigvalsh(s) * 20 / (5 * 0.25)), axis=1)
