@@ -187,6 +187,8 @@ def test_best_steps_are_the_reference_ones_and_no_descent_finds_lower():
         np.testing.assert_allclose(best.steps, steps, atol=6e-7)
         assert depth.stack_risk(WHITE, best.steps) == pytest.approx(best.risk, rel=RULE)
         assert best.exact and best.bayes == pytest.approx(0, abs=1e-15)
+    half = depth.stack_hessian(WHITE, depth.optimal_stack(WHITE, 2).steps)
+    np.testing.assert_allclose(half, np.diag([1.7261, 0.1552]), atol=6e-5)
     # A polynomial with p(0) = 1 of the least E p², by least squares in its coefficients.
     spectrum = Spectrum.of(WHITE)
     powers = spectrum.values[:, None] ** np.arange(1, 4)
@@ -370,6 +372,7 @@ def test_bad_input_is_refused_in_a_sentence(unchecked):
         ),
         "one number per layer": lambda: depth.stack_risk(WHITE, np.ones((2, 2))),
         "`highest` = 25": lambda: depth.white_moments(5, 20, 25),
+        "those of a distribution": lambda: Spectrum(np.ones(2), np.array([1.5, -0.5])),
         "`weights` sum to 2": lambda: Spectrum(np.ones(2), np.ones(2)),
         "must not be negative": lambda: Spectrum(np.array([-1.0, 1]), np.ones(2) / 2),
         "has 2 values": lambda: depth.gauss_nodes(Spectrum(np.array([1.0, 2]), np.ones(2) / 2), 3),
