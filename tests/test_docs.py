@@ -20,6 +20,7 @@ DERIVATIONS = {
     "docs/theory/linear.md": "optimal_matrix",
     "docs/theory/softmax.md": "pair_optimum",
     "docs/theory/multitask.md": "spectral_flow",
+    "docs/theory/depth.md": "optimal_stack",
     "docs/theory/diversity.md": "data_risks",
 }
 # All in one process, which loads modules once; pages beside each other share what they compile.
@@ -29,6 +30,7 @@ PAGES = (
     "docs/inspect.md",
     "docs/watch.md",
     *("docs/theory/softmax.md", "docs/theory/linear.md", "docs/theory/multitask.md"),
+    "docs/theory/depth.md",
     "docs/theory/diversity.md",
 )
 MARK = "----- next block -----\n"
@@ -115,7 +117,7 @@ def test_functions_that_the_derivations_name_exist(page, one_of_them):
     text = re.sub(r"^```.*?^```$", "", (ROOT / page).read_text(), flags=re.M | re.S)
     named = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", text))
     assert one_of_them in named
-    rooms = (icl.theory, icl.theory.multitask, icl.theory.diversity)
+    rooms = (icl.theory, icl.theory.multitask, icl.theory.depth, icl.theory.diversity)
     assert {name for name in named if not any(hasattr(room, name) for room in rooms)} == set()
 
 

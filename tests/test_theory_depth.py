@@ -187,6 +187,8 @@ def test_best_steps_are_the_reference_ones_and_no_descent_finds_lower():
         np.testing.assert_allclose(best.steps, steps, atol=6e-7)
         assert depth.stack_risk(WHITE, best.steps) == pytest.approx(best.risk, rel=RULE)
         assert best.exact and best.bayes == pytest.approx(0, abs=1e-15)
+    half = depth.stack_hessian(WHITE, depth.optimal_stack(WHITE, 2).steps)
+    np.testing.assert_allclose(half, np.diag([1.7261, 0.1552]), atol=6e-5)
     # A polynomial with p(0) = 1 of the least E p², by least squares in its coefficients.
     spectrum = Spectrum.of(WHITE)
     powers = spectrum.values[:, None] ** np.arange(1, 4)
@@ -266,6 +268,8 @@ def test_bayes_and_stopped_flow_have_their_reference_values():
         found = depth.stopped_flow(noisy(noise))
         assert found == pytest.approx((time, risk), abs=6e-4 if noise == 0.1 else 6e-5)
         assert found[1] == pytest.approx(risk, abs=6e-7)
+    # Noise that hides everything: one small step, 1 − E[s]²/E[s(s + c)] to leading order.
+    assert depth.stopped_flow(noisy(1e4))[1] == pytest.approx(1 - 1 / (1.3 + 2500), rel=1e-6)
     # Bayes is ridge regression, sampled: tr over coordinates of the posterior covariance.
     s = wishart(5, 20, 20_000, 4)
     traces = np.mean(1 / (1 + np.linalg.eigvalsh(s) * 20 / (5 * 0.25)), axis=1)
@@ -368,6 +372,7 @@ def test_bad_input_is_refused_in_a_sentence(unchecked):
         ),
         "one number per layer": lambda: depth.stack_risk(WHITE, np.ones((2, 2))),
         "`highest` = 25": lambda: depth.white_moments(5, 20, 25),
+        "those of a distribution": lambda: Spectrum(np.ones(2), np.array([1.5, -0.5])),
         "`weights` sum to 2": lambda: Spectrum(np.ones(2), np.ones(2)),
         "must not be negative": lambda: Spectrum(np.array([-1.0, 1]), np.ones(2) / 2),
         "has 2 values": lambda: depth.gauss_nodes(Spectrum(np.array([1.0, 2]), np.ones(2) / 2), 3),

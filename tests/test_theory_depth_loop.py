@@ -1,6 +1,8 @@
 """Stacks in training: the loop and its escape, stationary points, merged layers, full matrices."""
 
 import itertools
+import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -86,11 +88,13 @@ def test_more_loops_than_trained_diverge():
     found = depth.more_loops(WHITE, step, [1, 2, 3, 4, 6, 8, 10])
     np.testing.assert_allclose(found[:-1], known[:-1], atol=6e-6)
     assert found[-1] == pytest.approx(known[-1], abs=6e-4)
-    # Exactly, from the moments: E(1 − γs)^{2L}, a sum whose terms cancel to nine digits at most.
-    powers = np.array([float(m) for m in depth.white_moments(5, 20, 20)])
-    coefficients = np.polynomial.polynomial.polypow([1, -step], 20)
-    assert found[-1] == pytest.approx(powers @ coefficients, rel=1e-6)
+    # Exactly, from the moments: E(1 − γs)^{2L} in fractions, as its terms cancel.
+    moments, exact = depth.white_moments(5, 20, 24), Fraction(step)
+    terms = [math.comb(24, k) * (-exact) ** k * moment for k, moment in enumerate(moments)]
+    assert depth.more_loops(WHITE, step, [12])[0] == pytest.approx(float(sum(terms)), rel=1e-12)
     assert np.all(np.diff(depth.more_loops(noisy(1.0), step, range(5, 12))) > 0)
+    with pytest.raises(Refusal, match="too large for a number"):
+        depth.more_loops(WHITE, step, [1000])
 
 
 # Its escape -------------------------------------------------------------------------------------
@@ -181,6 +185,7 @@ def test_loops_that_never_break_are_refused():
         (WHITE, [0.1, 0.1, 0.2], "stay tied"),
         (noisy(1.0), [0.1, 0.2], "stable at this noise"),
         (WHITE, [0.9, 0.8], "must be below"),
+        (WHITE, [0.5, -0.5], "too much for them to stay a loop"),
     ):
         with pytest.raises(Refusal, match=words):
             depth.loop_escape(task, steps)
@@ -349,5 +354,8 @@ def test_merged_flow_is_that_of_merged_weights():
     solved = scipy.integrate.solve_ivp(velocity, (0, 6), begin, rtol=1e-10, atol=1e-12)
     expected = solved.y[:2, -1] * solved.y[2:, -1]
     np.testing.assert_allclose(depth.merged_stack_flow(WHITE, start, [6.0])[0], expected, rtol=1e-7)
+    # From steps of any size: the largest is what counts.
+    tiny = depth.merged_stack_flow(WHITE, [1e-300, 1e-3], [10.0])[0]
+    assert tiny == pytest.approx([0, 10 / 13], abs=1e-6)
     with pytest.raises(Refusal, match="must be positive"):
         depth.merged_levels(WHITE, [0.0, 1.0])

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ...errors import Refusal
+from ...errors import BeyondLimit, Refusal
 from .._check import check_fraction, check_times
 from .._integrate import integrate
 from ._best_steps import local_minimum
@@ -44,7 +44,7 @@ class LoopEscape(NamedTuple):
 def loop_escape(task: ScalarTask, steps: Steps, fraction: float = 0.5) -> LoopEscape:
     """When layers with nearly equal initial steps stop being a loop.
 
-    Exact as δ → 0; the relative error is of the order δ.
+    Exact as δ → 0; the relative error is of the order δ. Spreads that are too large are refused.
 
     **Arguments:**
 
@@ -74,6 +74,10 @@ def loop_escape(task: ScalarTask, steps: Steps, fraction: float = 0.5) -> LoopEs
     fall, levels = _fall(spectrum, (steps - mean) / spread, loop.step, fraction)
     constant = loop.rate * fall - grown + np.log(_SMALL)
     rate = loop.rate * spectrum.speed
+    if not constant > np.log(spread):
+        raise BeyondLimit(
+            f"`steps` differ by {spread:.3g}: too much for them to stay a loop at all."
+        )
     return LoopEscape(float((constant - np.log(spread)) / rate), rate, float(constant), levels)
 
 

@@ -170,8 +170,12 @@ def more_loops(
     """
     spectrum = Spectrum.of(task)
     counts = [check_whole("loops", count, 0) for count in loops]
-    powers = (1 - step * spectrum.values) ** np.array(counts)[:, None]
-    return spectrum.mean(powers**2) + spectrum.cost * spectrum.over((1 - powers) ** 2)
+    with np.errstate(over="ignore", invalid="ignore"):
+        powers = (1 - step * spectrum.values) ** np.array(counts)[:, None]
+        risks = spectrum.mean(powers**2) + spectrum.cost * spectrum.over((1 - powers) ** 2)
+    if not np.all(np.isfinite(risks)):
+        raise Refusal(f"`loops` = {counts}: the risk is too large for a number.")
+    return risks
 
 
 def stopped_flow(task: ScalarTask) -> tuple[float, float]:
@@ -196,7 +200,7 @@ def stopped_flow(task: ScalarTask) -> tuple[float, float]:
         return float(spectrum.mean(kept**2) + spectrum.cost * spectrum.over((1 - kept) ** 2))
 
     # The best time lies between those that suit the largest and the smallest eigenvalue alone.
-    grid = np.linspace(-np.log(s.max()) - 5, 15, 400)
+    grid = np.linspace(-np.log(s.max() + spectrum.cost) - 5, 15, 400)
     at = int(np.argmin([risk(point) for point in grid]))
     low, high = grid[max(at - 1, 0)], grid[min(at + 1, len(grid) - 1)]
     best, value = find_lowest(risk, low, high, 1e-10)

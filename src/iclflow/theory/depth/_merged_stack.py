@@ -21,6 +21,8 @@ from ._spectrum import Sizes, Spectrum
 from ._stack import Steps, TimesLike, check_steps, residual, stack_force, stack_risk
 
 _TOLERANCE: dict[str, Any] = {"rtol": 1e-11, "atol": 1e-12}
+# Steps of e⁵ are far beyond every optimum: a solver that tries larger ones is turned back the same.
+_LARGE = 5.0
 # A flow that has not made its drops after this many times its own estimate never will.
 _PATIENCE = 20.0
 
@@ -126,7 +128,7 @@ def _follow(task: LinearRegression | Sizes, steps: np.ndarray, end: float, **opt
     """The flow of ln γ_l: initial steps may be as small as 1e-300."""
     spectrum = Spectrum.of(task)
     factor = 2 * np.sqrt(Sizes.of(task).dim) * spectrum.speed
-    velocity = lambda _, logs: factor * stack_force(spectrum, np.exp(logs))
+    velocity = lambda _, logs: factor * stack_force(spectrum, np.exp(np.minimum(logs, _LARGE)))
     return integrate(
         "The flow of merged layers",
         velocity,

@@ -110,6 +110,8 @@ class Spectrum:
         weights = check_numbers("weights", self.weights, 1, values.shape)
         if np.any(values < 0) or not np.any(values > 0):
             raise Refusal("`values` must not be negative, and one of them must be positive.")
+        if np.any(weights < 0):
+            raise Refusal("`weights` must not be negative: they are those of a distribution.")
         if abs(weights.sum() - 1) > 1e-9:
             raise Refusal(f"`weights` sum to {weights.sum():.12g}: must sum to 1.")
         check_number("cost", self.cost, "finite, not negative", lambda x: 0 <= x < np.inf)
