@@ -115,8 +115,8 @@ class LinearRegressionTask(RegressionTask):
 
     @property
     def isotropic(self) -> bool:
-        round_inputs = len(set(self.eigenvalues or ())) <= 1 and _is_round(self.covariance)
-        return round_inputs and _is_round(self.prior_covariance) and not any(self.prior_mean or ())
+        round_inputs = len(set(self.eigenvalues or ())) <= 1 and is_round(self.covariance)
+        return round_inputs and is_round(self.prior_covariance) and not any(self.prior_mean or ())
 
 
 class InContextInWeightTask(RegressionTask):
@@ -256,7 +256,7 @@ class HermiteTask(_Function):
     signal: NonNegative = Field(default=1.0, description="Variance of the linear part.")
 
 
-def _is_round(matrix: tuple[tuple[float, ...], ...] | None) -> bool:
+def is_round(matrix: tuple[tuple[float, ...], ...] | None) -> bool:
     """Whether the matrix is a multiple of the identity, or not given, which means the identity."""
     if matrix is None:
         return True
