@@ -121,7 +121,7 @@ class FiniteTasks(AbstractTask):
     @property
     def weight_second_moment(self) -> Float[Array, "D D"]:
         """M = (1/K) Σ w_k w_kᵀ."""
-        return jnp.asarray(np.asarray(self.vectors).T @ np.asarray(self.vectors) / self.count)
+        return _second_moment(self.vectors)
 
     @property
     def matched(self) -> LinearRegression:
