@@ -150,6 +150,7 @@ def test_double_descent_in_a_sweep():
     assert np.all(gap > 0) and np.all(overshoot >= 0)
 
 
+@pytest.mark.slow
 def test_more_data_reaches_the_population_optimum():
     task, model = few_tasks(3, 2), icl.Attention.merged(jr.key(0), dim=3, heads=3)
     population = icl.risk(task, model)

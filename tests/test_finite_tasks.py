@@ -313,3 +313,76 @@ def test_a_million_tasks_in_two_dimensions_are_all_tasks():
     gap = np.asarray(task.bayes_predict(drawn) - fresh.bayes_predict(drawn))
     # Some 2^20 σ²/N tasks are within the posterior: the mean deviates by a thousandth of its width.
     assert np.sqrt(np.mean(gap**2)) < 0.01
+
+
+# Softmax attention that does not read labels ----------------------------------------------------
+
+
+def test_structured_softmax_sees_the_mean_norm_of_tasks_alone():
+    """Two tasks in five dimensions, and isotropic tasks of the same mean squared norm."""
+    fresh = LinearRegression(np.ones(5), 12, noise=0.1)
+    task = FiniteTasks([[2.0, 0, 0, 0, 0], [0, 1.0, 1.0, 0, 0]], fresh)
+    pair = icl.Attention.diagonal(jr.key(0), dim=5, heads=2, scale=0.4)
+    assert icl.available_kinds(task, pair)[0] == "exact"
+    exact = float(icl.risk(task, pair)(pair))
+    round_tasks = LinearRegression(np.ones(5), 12, noise=0.1, prior_covariance=np.eye(5) * 3 / 5)
+    assert exact == pytest.approx(float(icl.risk(round_tasks, pair)(pair)), rel=1e-14)
+    for integrate in ("none", "labels"):
+        sampled = icl.risk(task, pair, "sampled", integrate=integrate, batch=2000)
+        estimate = sampled.estimate(pair, jr.key(1), 20_000)  # pyright: ignore
+        assert abs(float(estimate.value) - exact) < 4 * float(estimate.standard_error)
+
+
+def test_labels_of_few_tasks_are_integrated_for_blind_heads():
+    fresh = LinearRegression([0.6, 0.4, 0.3], 6, noise=0.1)
+    task = FiniteTasks(2 * cosine_tasks(2, 3), fresh)
+    model = icl.Attention.factored(jr.key(0), dim=3, heads=2, scale=0.7, blind=True)
+    integrated = icl.risk(task, model, "sampled", batch=2000)
+    assert type(integrated).__name__ == "IntegratedRisk"
+    plain = icl.risk(task, model, "sampled", integrate="none", batch=2000)
+    one, other = (risk.estimate(model, jr.key(1), 20_000) for risk in (integrated, plain))  # pyright: ignore
+    assert float(one.standard_error) < float(other.standard_error)
+    gap = float(one.value) - float(other.value)
+    assert abs(gap) < 4 * np.hypot(float(one.standard_error), float(other.standard_error))
+
+
+@pytest.mark.parametrize(
+    "model, kinds",
+    [
+        ({"kind": "structured", "heads": 2}, {"exact", "large_context", "first_order"}),
+        (
+            {"kind": "merged", "heads": 2, "activation": "softmax", "self_attention": False},
+            {"large_context"},
+        ),
+        ({"kind": "merged", "heads": 2}, {"exact"}),
+    ],
+    ids=["structured", "softmax", "linear"],
+)
+def test_settings_know_the_risks_that_exist(model, kinds):
+    """What a config says, before JAX is loaded, is what the library finds."""
+    from iclflow.config._checks import risk_kinds
+    from iclflow.experiment import prepare
+
+    data = settings(eigenvalues=[1, 1]) | {
+        "model": model,
+        "flow": {"kind": "gradient_flow", "end": 1},
+    }
+    if "exact" not in kinds:
+        data |= {"flow": {"kind": "adam", "learning_rate": 0.01, "steps": 2}}
+    config = parse_config(data)
+    experiment = prepare(config)
+    found = icl.available_kinds(experiment.task, experiment.model)
+    assert found == risk_kinds(config.task, config.model)
+    assert kinds == set(found) - {"dataset", "minibatch", "sampled"}
+
+
+@pytest.mark.slow
+def test_softmax_trains_on_few_tasks_from_settings():
+    data = settings(noise=0.1) | {
+        "model": {"kind": "factored", "heads": 2},
+        "risk": {"kind": "sampled", "batch": 64},
+        "flow": {"kind": "adam", "learning_rate": 0.01, "steps": 40},
+        "save": {"kind": "linear", "count": 4},
+    }
+    run = icl.run(data)
+    assert run.trajectory.result.ok and np.all(np.isfinite(run.trajectory.losses))

@@ -851,10 +851,13 @@ def test_every_measurement_gives_its_columns_or_a_reason(few_sequences):
             "flow": DESCENT,
         })
     )  # fmt: skip
-    trained = {experiment.config.hash: train(experiment) for experiment in (linear, several)}
+    few = {"kind": "finite_tasks", "eigenvalues": [0.5, 0.5], "tasks": 2, "noise": 0.1}
+    recalling = prepare(parse_config(BASE | {"task": few}))
+    experiments = linear, several, recalling
+    trained = {experiment.config.hash: train(experiment) for experiment in experiments}
     for name, entry in MEASUREMENTS.items():
         assert entry.words.endswith(".") and entry.columns
-        fits = next(e for e in (linear, several) if entry.refuses(e.config) is None)
+        fits = next(e for e in experiments if entry.refuses(e.config) is None)
         run = trained[fits.config.hash]
         measured = FinishedRun(fits.config, run.final, fits.task, lambda: run, fits.floor)
         found = measure([name], measured)

@@ -63,15 +63,13 @@ def learning_curve(
     from small weights ends there, and so does every flow whose weights can make each A, where n is
     above D² or there is a ridge.
 
-    ```python
-    >>> import iclflow as icl
-    >>> import jax.random as jr
-    >>> icl.enable_float64()
+    **Example:**
+
+    ```pycon
     >>> task = icl.FiniteTasks.draw(jr.key(0), 4, icl.isotropic(4, context=8, noise=0.1))
     >>> curve = icl.analysis.learning_curve(task, [8, 16, 400])
     >>> bool(curve.icl[1] > 2 * max(curve.icl[0], curve.icl[2]))  # worst where n = D² = 16
     True
-
     ```
 
     **Arguments:**

@@ -46,17 +46,15 @@ def recall_distances(
     """How far a run is from recalling its tasks, and from solving unseen ones, at every saved
     point; for any model.
 
-    ```python
-    >>> import iclflow as icl
-    >>> import jax.random as jr
-    >>> icl.enable_float64()
+    **Example:**
+
+    ```pycon
     >>> task = icl.FiniteTasks.draw(jr.key(0), 2, icl.isotropic(3, context=12, noise=0.2))
     >>> model = icl.Attention.merged(jr.key(1), dim=3, heads=3)
     >>> run = icl.gradient_flow(model, icl.risk(task, model))
     >>> found = icl.analysis.recall_distances(run, task)
     >>> bool(found.dmmse_idg[-1] < found.dmmse_idg[0])  # nearer to recalling its two tasks
     True
-
     ```
 
     **Arguments:**

@@ -54,15 +54,13 @@ def task_operator(
     R = Λ − ḡ(ΛAΛ + ΛAᵀΛ) + c̄₂ ΛAΛAᵀΛ + c̄₁ tr(ΛAᵀΛA) Λ and r = σ² + c̄₁σ² tr(ΛAᵀΛA);
     derived in docs/theory/linear.md, Eq. (1), where it is averaged over tasks.
 
-    ```python
-    >>> import iclflow as icl
-    >>> import numpy as np
-    >>> icl.enable_float64()
+    **Example:**
+
+    ```pycon
     >>> law = icl.isotropic(2, context=10, noise=0.1)
     >>> operator = icl.analysis.task_operator(0.5 * np.eye(2), law)
     >>> operator.each(np.eye(2))
     array([0.43, 0.43])
-
     ```
 
     **Arguments:**
@@ -82,7 +80,15 @@ def task_operator(
 
 
 class BestMoment(NamedTuple):
-    """When a loss is smallest, and how small."""
+    """When a loss is smallest, and how small.
+
+    **Example:**
+
+    ```pycon
+    >>> icl.analysis.BestMoment(time=3.0, loss=0.25).loss
+    0.25
+    ```
+    """
 
     time: float
     loss: float
@@ -139,17 +145,15 @@ def test_losses(
     alike. For reduced linear attention all distributions that share the law of inputs take one pass
     over the run.
 
-    ```python
-    >>> import iclflow as icl
-    >>> import jax.random as jr
-    >>> icl.enable_float64()
+    **Example:**
+
+    ```pycon
     >>> task = icl.FiniteTasks([[1, 0, 0], [0, 1, 0]], icl.isotropic(3, context=20))
     >>> model = icl.Attention.merged(jr.key(0), dim=3, heads=3)
     >>> run = icl.gradient_flow(model, icl.risk(task, model))
     >>> losses = icl.analysis.test_losses(run, task)
     >>> print(f"{losses.idg[-1]:.3f} on the two tasks, {losses.icl[-1]:.3f} on unseen ones")
     0.238 on the two tasks, 0.553 on unseen ones
-
     ```
 
     **Arguments:**

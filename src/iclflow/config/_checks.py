@@ -39,7 +39,7 @@ def risk_kinds(task: TaskSettings, model: ModelSettings) -> tuple[str, ...]:
         form="bilinear" if model.bilinear else "cubic" if model.cubic else "general",
         dim=task.dim,
         moments=task.linear,
-        regression=isinstance(task, LinearRegressionTask | MultiTask),
+        regression=isinstance(task, LinearRegressionTask | FiniteTasksTask | MultiTask),
         blind=model.label_blind,
         scalar=one_number and not model.multi and task.isotropic,
         blocks=model.spectral and blocks,

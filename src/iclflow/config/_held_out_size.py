@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, NamedTuple
 
 from ._task import LinearRegressionTask, MultiTask
+from ._task_finite import FiniteTasksTask
 
 if TYPE_CHECKING:
     from ._config import Config
@@ -125,7 +126,7 @@ def in_lanes(config: "Config") -> bool:
     with one label or with labels that are averaged over."""
     task, model = config.task, config.model
     attention = model.kind not in ("two_layer", "convolutional", "stack", "linear_stack")
-    averaged = isinstance(task, MultiTask) and model.label_blind
+    averaged = isinstance(task, FiniteTasksTask | MultiTask) and model.label_blind
     return attention and (isinstance(task, LinearRegressionTask) or averaged)
 
 

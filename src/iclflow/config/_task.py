@@ -125,7 +125,7 @@ class LinearRegressionTask(RegressionTask):
 
     @property
     def white_inputs(self) -> bool:
-        return len(set(self.eigenvalues or ())) <= 1 and _is_round(self.covariance)
+        return len(set(self.eigenvalues or ())) <= 1 and is_round(self.covariance)
 
     @property
     def diagonal_inputs(self) -> bool:
@@ -135,7 +135,7 @@ class LinearRegressionTask(RegressionTask):
     def isotropic(self) -> bool:
         return (
             self.white_inputs
-            and _is_round(self.prior_covariance)
+            and is_round(self.prior_covariance)
             and not any(self.prior_mean or ())
         )
 
@@ -286,7 +286,7 @@ class HermiteTask(_Function):
     signal: NonNegative = Field(default=1.0, description="Variance of the linear part.")
 
 
-def _is_round(matrix: tuple[tuple[float, ...], ...] | None) -> bool:
+def is_round(matrix: tuple[tuple[float, ...], ...] | None) -> bool:
     """Whether the matrix is a multiple of the identity, or not given, which means the identity."""
     if matrix is None:
         return True

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ._base import Count, Matrix, NonNegative, Share
-from ._task import RegressionTask
+from ._task import RegressionTask, is_round
 
 
 class FiniteTasksTask(RegressionTask):
@@ -38,3 +38,8 @@ class FiniteTasksTask(RegressionTask):
         default=None,
         description="Variance of each entry of an unseen one, instead of `test_covariance`.",
     )
+
+    @property
+    def isotropic(self) -> bool:
+        """On white inputs structured heads see the mean squared norm of task vectors alone."""
+        return len(set(self.eigenvalues or ())) <= 1 and is_round(self.covariance)

@@ -34,6 +34,15 @@ class LabelLinear(AbstractEstimator):
     mean for w ~ N(0, M), whatever the law of w. Attention whose weights do not read labels, with
     values that are labels, cannot do better, with any number of heads.
 
+    **Example:**
+
+    ```pycon
+    >>> task = icl.FiniteTasks([[1.0, 0.0]], icl.isotropic(2, context=10, noise=0.1))
+    >>> bound = icl.estimators.LabelLinear(task).bound(jr.key(0), 2000)
+    >>> print(f"{bound.value:.4f}")
+    0.1122
+    ```
+
     **Fields:**
 
     - `regression`: the regression with w ~ N(0, M).
@@ -74,6 +83,14 @@ def best_ridge(task: AbstractTask, key: PRNGKeyArray | None = None) -> Ridge:
 
     The risk is averaged over w, labels and the query in closed form, so that only contexts are
     sampled. Where w ~ N(0, γI) this is the Bayes predictor, and the penalty σ²/γ, without sampling.
+
+    **Example:**
+
+    ```pycon
+    >>> ridge = icl.estimators.best_ridge(icl.isotropic(4, context=10, noise=0.1))
+    >>> print(f"{ridge.penalty:.2f}")
+    0.40
+    ```
 
     **Arguments:**
 

@@ -150,7 +150,16 @@ def _regression_moments(task: LinearRegression, normaliser: Normaliser) -> tuple
 
 
 def context_moments(task: LinearRegression, normaliser: Normaliser) -> tuple[Array, Array, Array]:
-    """E[g], E[g²(1 + 1/ℓ)] and E[g²/ℓ] over context lengths ℓ, with g = ℓ / `attention_length`."""
+    """E[g], E[g²(1 + 1/ℓ)] and E[g²/ℓ] over context lengths ℓ, with g = ℓ / `attention_length`.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(2, context=10)
+    >>> [round(float(each), 3) for each in icl.risks.context_moments(task, "context")]
+    [1.0, 1.1, 0.1]
+    ```
+    """
     length = jnp.asarray(task.contexts, task.covariance.dtype)
     gain = length / attention_length(length, normaliser)
     weight = task.context_probabilities

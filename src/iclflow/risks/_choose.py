@@ -20,6 +20,7 @@ from ..tasks import (
     check_choice,
     check_key,
     is_whole,
+    same_moments,
 )
 from ._base import AbstractRisk
 from ._batch import AbstractSampledRisk
@@ -89,13 +90,16 @@ def sampled_risk(
     # Both exist for every task and every model.
     if integrate in ("posterior", "none"):
         return SampledRisk(task, batch, integrate == "posterior", precision)
-    if isinstance(task, AbstractRegression):
-        if integrate == "labels" and grams_are_enough(task, model):
+    if isinstance(task, AbstractRegression) and integrate == "labels":
+        if grams_are_enough(task, model):
             return GramRisk(task.parts[0], batch, precision)
-        if integrate == "labels" and labels_can_be_integrated(task, model):
-            return IntegratedRisk(task, batch, precision)
-        if integrate == "context" and contexts_can_be_integrated(task, model):
-            return QuerySampledRisk(task, batch)
+    # Averages over labels know the task vectors by their first two moments.
+    known = same_moments(task)
+    if isinstance(known, AbstractRegression):
+        if integrate == "labels" and labels_can_be_integrated(known, model):
+            return IntegratedRisk(known, batch, precision)
+        if integrate == "context" and contexts_can_be_integrated(known, model):
+            return QuerySampledRisk(known, batch)
     raise InputError(
         "integrate",
         integrate,
@@ -115,7 +119,7 @@ def least_noise(task: AbstractTask, model: AbstractModel) -> Integrate:
     'labels'
     ```
     """
-    if labels_can_be_integrated(task, model) or grams_are_enough(task, model):
+    if labels_can_be_integrated(same_moments(task), model) or grams_are_enough(task, model):
         return "labels"
     noisy = isinstance(task, LinearRegression) and bool(task.noise > 0)
     return "posterior" if noisy else "none"
@@ -149,7 +153,7 @@ def available_kinds(task: AbstractTask, model: AbstractModel) -> tuple[str, ...]
         form=model.form,
         dim=FeatureLayout.of(model).dim if model.form == "cubic" else task.dim,
         moments=isinstance(task, LinearRegression | FiniteTasks | Mixture | RandomLabels),
-        regression=isinstance(task, AbstractRegression),
+        regression=isinstance(same_moments(task), AbstractRegression),
         blind=is_blind_softmax(model),
         scalar=scalar_softmax(model) is not None and Isotropic.of(task) is not None,
         blocks=Disjoint.of(task, model) is not None,
@@ -231,7 +235,7 @@ def risk(
     if kind == "sampled":
         return sampled_risk(task, model, **options)
     if kind == "large_context":
-        return spectral_risk(task, model) or large_context_risk(task)
+        return spectral_risk(task, model) or large_context_risk(same_moments(task))
     if kind == "first_order":
         return first_order_risk(task)
     if kind == "exact":

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from ..errors import InputError
 from ..models import AbstractCircuits, AbstractModel, AbstractSpectral, Diagonal, name_of
 from ..runtime.precision import as_float, check_made_in_float64
-from ..tasks import AbstractTask, LinearRegression, MultiTaskRegression
+from ..tasks import AbstractTask, FiniteTasks, LinearRegression, MultiTaskRegression
 from ._base import AbstractRisk
 from ._check import is_blind_softmax, is_softmax_over_context
 
@@ -100,11 +100,21 @@ class Isotropic(AbstractHeadTask):
 
     @staticmethod
     def of(task: AbstractTask) -> "Isotropic | None":
-        """`task` in these terms, or None if it is not isotropic."""
-        if not isinstance(task, LinearRegression):
+        """`task` in these terms, or None if it is not isotropic.
+
+        On white inputs heads that are given by ω and μ see finitely many task vectors through their
+        mean squared norm alone: their weights do not read labels, so that the loss is linear in
+        E wwᵀ, and rotations of the inputs change nothing.
+        """
+        if isinstance(task, FiniteTasks):
+            moment = np.asarray(task.weight_second_moment)
+            task, prior = task.fresh, float(np.trace(moment)) / task.dim
+        elif isinstance(task, LinearRegression) and not np.any(np.asarray(task.prior_mean)):
+            prior = _multiple(task.prior_covariance)
+        else:
             return None
-        inputs, prior = _multiple(task.covariance), _multiple(task.prior_covariance)
-        if inputs is None or prior is None or np.any(np.asarray(task.prior_mean)):
+        inputs = _multiple(task.covariance)
+        if inputs is None or prior is None:
             return None
         return Isotropic(
             input_variance=as_float(inputs),

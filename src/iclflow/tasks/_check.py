@@ -44,7 +44,15 @@ def check_array(name: str, value: Any, ndim: int) -> Float[np.ndarray, "..."]:
 
 
 def check_nonnegative(name: str, value: Any) -> float:
-    """`value` as a finite number that is not negative."""
+    """`value` as a finite number that is not negative.
+
+    **Example:**
+
+    ```pycon
+    >>> icl.tasks.check_nonnegative("noise", 2)
+    2.0
+    ```
+    """
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -198,7 +206,16 @@ def check_contexts(value: Any) -> tuple[int, ...]:
 def check_covariance(
     name: str, matrix: Any, *, dim: int | None = None, definite: bool
 ) -> Float[np.ndarray, "D D"]:
-    """A symmetric matrix, positive definite (`definite`) or at least positive semi-definite."""
+    """A symmetric matrix, positive definite (`definite`) or at least positive semi-definite.
+
+    **Example:**
+
+    ```pycon
+    >>> icl.tasks.check_covariance("prior", [[1.0, 0.0], [0.0, 0.0]], definite=False)
+    array([[1., 0.],
+           [0., 0.]])
+    ```
+    """
     matrix = check_array(name, matrix, 2)
     if matrix.shape[0] != matrix.shape[1] or (dim is not None and matrix.shape[0] != dim):
         wanted = "square" if dim is None else f"({dim}, {dim})"

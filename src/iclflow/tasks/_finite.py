@@ -19,6 +19,15 @@ from ._linear_regression import LinearRegression, symmetric_root
 from ._posterior import discrete_posterior
 
 TaskLaw = Literal["gaussian", "sphere"]
+"""How task vectors are drawn.
+
+**Example:**
+
+```pycon
+>>> icl.tasks.TaskLaw.__args__
+('gaussian', 'sphere')
+```
+"""
 
 
 class FiniteTasks(AbstractTask):
@@ -29,16 +38,14 @@ class FiniteTasks(AbstractTask):
     `fresh` is the task to test that on. Linear attention without its full form sees the tasks
     through their second moment alone; with it, through the moments in `docs/theory/linear.md`.
 
-    ```python
-    >>> import iclflow as icl
-    >>> import jax.random as jr
-    >>> icl.enable_float64()
+    **Example:**
+
+    ```pycon
     >>> fresh = icl.isotropic(4, context=20, noise=0.1)
     >>> task = icl.FiniteTasks.draw(jr.key(0), 3, fresh, law="sphere")
     >>> model = icl.Attention.separate(jr.key(1), dim=4, heads=4)
     >>> icl.available_kinds(task, model)
     ('exact', 'dataset', 'minibatch', 'sampled')
-
     ```
 
     **Fields:**
@@ -121,7 +128,7 @@ class FiniteTasks(AbstractTask):
     @property
     def weight_second_moment(self) -> Float[Array, "D D"]:
         """M = (1/K) Σ w_k w_kᵀ."""
-        return jnp.asarray(np.asarray(self.vectors).T @ np.asarray(self.vectors) / self.count)
+        return _second_moment(self.vectors)
 
     @property
     def matched(self) -> LinearRegression:
@@ -165,7 +172,16 @@ class FiniteTasks(AbstractTask):
 
 def same_moments(task: AbstractTask) -> AbstractTask:
     """A task on which everything is the same that depends on the mean and the covariance of task
-    vectors alone: the Gaussian one for finitely many tasks, else the task itself."""
+    vectors alone: the Gaussian one for finitely many tasks, else the task itself.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.FiniteTasks([[1.0, 0.0], [0.0, 1.0]], icl.isotropic(2, context=5))
+    >>> type(icl.tasks.same_moments(task)).__name__
+    'LinearRegression'
+    ```
+    """
     return task.matched if isinstance(task, FiniteTasks) else task
 
 

@@ -43,6 +43,17 @@ def discrete_posterior(
 
     The weight of task k is exp(−Σₙ(yₙ − w_k·xₙ)²/2σ²). Without noise the tasks that fit best share
     all the weight.
+
+    **Example:**
+
+    ```pycon
+    >>> vectors = jnp.array([[1.0, 0.0], [0.0, 1.0]])
+    >>> task = icl.FiniteTasks(vectors, icl.isotropic(2, context=20, noise=0.01))
+    >>> drawn = task.sample(jr.key(0), 3)
+    >>> found = icl.tasks.discrete_posterior(drawn, vectors, jnp.array(0.01))
+    >>> bool(jnp.all(found.variance < 1e-6))  # the context tells which task it is
+    True
+    ```
     """
     mask = sequences.mask()[..., None]
     # Whatever the arrays hold at padding must not count.
