@@ -23,6 +23,7 @@ def test_without_arguments_all_is_cited():
     found = icl.citation()
     assert found.startswith("@software{iclflow,")
     assert papers_in(found) == list(PAPERS) and found.count("@inproceedings") == 3
+    assert found.count("@article") == 1
     assert "note" not in found
 
 
@@ -44,7 +45,12 @@ def test_entries_say_what_the_citation_file_says():
     for entry in citation().split("\n\n")[1:]:
         fields = dict(re.findall(r"  (\w+) = \{(.*)\},", entry))
         first, *_ = fields["pages"].split("--") if "pages" in fields else ("",)
-        for part in (fields["title"], fields["booktitle"], fields["url"], first):
+        for part in (
+            fields["title"],
+            fields.get("booktitle") or fields["journal"],
+            fields["url"],
+            first,
+        ):
             assert part in text
         for author in fields["author"].split(" and "):
             family, given = author.split(", ")
@@ -64,6 +70,7 @@ def test_theory_functions_know_their_paper():
         (theory.plateau_losses, "linear"),
         (theory.pair_optimum, "softmax"),
         (theory.multitask.loss, "multitask"),
+        (theory.diversity.data_risks, "diversity"),
     ]:
         assert papers_in(citation(function)) == [paper]
     assert citation("pair_optimum") == citation("theory.pair_optimum")
@@ -86,7 +93,7 @@ def test_every_public_name_of_multitask_theory_cites_its_own_paper():
 
 
 def test_every_public_theory_function_can_be_cited():
-    for module in (theory, theory.multitask):
+    for module in (theory, theory.multitask, theory.diversity):
         for value in vars(module).values():
             if getattr(value, "__module__", "").startswith("iclflow.theory"):
                 assert len(papers_in(citation(value))) == 1

@@ -29,6 +29,7 @@ PAPERS = {
     "linear": "arXiv 2501.16265",
     "softmax": "arXiv 2503.12734",
     "multitask": "arXiv 2402.19442",
+    "diversity": "arXiv 2405.11751",
 }
 CHEAP = ("linear/white", "linear/scalar-ode", "linear/staircase")
 

@@ -399,7 +399,7 @@ def test_constraints_pin_everything_that_is_installed_for_the_project():
     assert {name for name, _ in needed} - {pin.name for pin in constraints()} == set()
 
 
-def test_citation_names_this_version_and_the_three_papers():
+def test_citation_names_this_version_and_the_papers():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert citation["cff-version"] == "1.2.0" and citation["message"] and citation["authors"]
@@ -413,4 +413,5 @@ def test_citation_names_this_version_and_the_three_papers():
         "arXiv:2501.16265": ["Zhang", "Singh", "Latham", "Saxe"],
         "arXiv:2503.12734": ["He", "Pan", "Chen", "Yang"],
         "arXiv:2402.19442": ["Chen", "Sheen", "Wang", "Yang"],
+        "arXiv:2405.11751": ["Lu", "Letey", "Zavatone-Veth", "Maiti", "Pehlevan"],
     }

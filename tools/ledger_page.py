@@ -17,6 +17,7 @@ TITLES = {
     "linear": "Linear attention (arXiv 2501.16265)",
     "softmax": "Softmax attention (arXiv 2503.12734)",
     "multitask": "Multi-task softmax attention (arXiv 2402.19442)",
+    "diversity": "Few tasks and finite pretraining data (arXiv 2405.11751)",
 }
 HEAD = """# The ledger
 

@@ -80,6 +80,21 @@ BIBLIOGRAPHY = {
             "publisher": "PMLR",
         },
     ),
+    "diversity": Paper(
+        "2405.11751",
+        "Few tasks and finite pretraining data",
+        "lu2025asymptotic",
+        {
+            "title": "Asymptotic Theory of In-Context Learning by Linear Attention",
+            "author": "Lu, Yue M. and Letey, Mary I. and Zavatone-Veth, Jacob A. and "
+            "Maiti, Anindita and Pehlevan, Cengiz",
+            "journal": "Proceedings of the National Academy of Sciences",
+            "year": "2025",
+            "volume": "122",
+            "number": "28",
+            "pages": "e2502599122",
+        },
+    ),
 }
 # The arXiv number of each paper, and what it is about.
 PAPERS = {name: paper.arxiv for name, paper in BIBLIOGRAPHY.items()}

@@ -78,7 +78,11 @@ def _theory_functions() -> dict[str, Callable]:
     from .. import theory  # here, since it loads JAX
 
     found = {}
-    for prefix, module in (("", theory), ("multitask.", theory.multitask)):
+    for prefix, module in (
+        ("", theory),
+        ("multitask.", theory.multitask),
+        ("diversity.", theory.diversity),
+    ):
         for name, value in vars(module).items():
             if _is_theory(value):
                 found[prefix + name] = value
@@ -97,7 +101,8 @@ def _place_in_theory(function: Callable) -> tuple[str, str]:
     paper = next((name for name in BIBLIOGRAPHY if module.lstrip("_").startswith(name)), "linear")
     words = inspect.getdoc(function) or ""
     place = _PLACE.search(words)
-    name = f"theory.{'multitask.' if paper == 'multitask' else ''}{function.__name__}"
+    room = f"{paper}." if paper in ("multitask", "diversity") else ""
+    name = f"theory.{room}{function.__name__}"
     where = place.group(1) if place else f"derived in docs/theory/{paper}.md of iclflow"
     return paper, f"{name}: {where}"
 
@@ -125,7 +130,7 @@ def _paper(paper: str, notes: list[str]) -> str:
     if notes:
         # Characters that LaTeX would not print as they are.
         fields["note"] = re.sub(r"([%&#_])", r"\\\1", "; ".join(notes))
-    return _entry("inproceedings", key, fields)
+    return _entry("article" if "journal" in fields else "inproceedings", key, fields)
 
 
 def _entry(kind: str, key: str, fields: dict[str, str]) -> str:
