@@ -16,6 +16,7 @@ import iclflow as icl
 
 ROOT = Path(__file__).resolve().parent.parent
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?![\w])")
+_LARGEST_ERROR = 0.02
 _FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -35,7 +36,7 @@ class DigitChecker(doctest.OutputChecker):
     """Compares the text as doctest does, and numbers to the digits that are shown.
 
     One unit of the last digit is allowed: rounding falls one way on one machine, the other way on
-    another.
+    another. But never more than 2 %: with one digit shown, a wrong number would pass.
     """
 
     def check_output(self, want: str, got: str, optionflags: int) -> bool:
@@ -60,7 +61,8 @@ def agree(shown: str, found: str) -> bool:
     digits, _, exponent = shown.lower().partition("e")
     places = len(digits.partition(".")[2])
     unit = 10.0 ** (int(exponent or 0) - places)
-    return math.isclose(float(shown), float(found), rel_tol=0, abs_tol=1.001 * unit)
+    allowed = min(unit, _LARGEST_ERROR * abs(float(shown))) if float(shown) else unit
+    return math.isclose(float(shown), float(found), rel_tol=0, abs_tol=1.001 * allowed)
 
 
 def run_example(name: str, docstring: str) -> list[str]:
@@ -76,7 +78,7 @@ def run_example(name: str, docstring: str) -> list[str]:
     return wrong
 
 
-@pytest.mark.parametrize("room", REFERENCE.ROOMS)
+@pytest.mark.parametrize("room", [r for r in REFERENCE.ROOMS if r not in REFERENCE.INTERNAL])
 def test_every_public_name_has_an_example(room):
     assert REFERENCE.names_without_example(room) == []
 
@@ -95,7 +97,8 @@ def test_numbers_are_compared_to_the_digits_that_are_shown():
     checker = DigitChecker()
     check = lambda want, got: checker.check_output(want, got, _FLAGS)
     assert check("[0.123, 4]\n", "[0.1239, 4]\n") and not check("[0.123]\n", "[0.1251]\n")
-    assert check("1.2e-05\n", "1.25e-05\n") and not check("1.2e-05\n", "1.4e-05\n")
+    assert check("1.20e-05\n", "1.21e-05\n") and not check("1.2e-05\n", "1.4e-05\n")
+    assert not check("[1.]\n", "[1.5]\n") and check("0.\n", "-0.\n")
     assert not check("3 heads\n", "4 heads\n") and not check("a 0.5\n", "b 0.5\n")
 
 

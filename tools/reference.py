@@ -56,6 +56,9 @@ ROOMS = {
     "runtime.precision": "Precision",
     "errors": "Errors",
 }
+# Rooms behind the command line, which no program of a user calls: their names have an entry, and
+# need no example.
+INTERNAL = ("store",)
 
 
 @functools.cache
@@ -90,6 +93,9 @@ def defined_names(module: types.ModuleType) -> list[str]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             found.append(node.name)
         elif isinstance(node, ast.Assign | ast.AnnAssign):
+            # Type variables are for type checkers alone.
+            if isinstance(node.value, ast.Call) and ast.unparse(node.value.func) == "TypeVar":
+                continue
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             found += [n.id for each in targets for n in ast.walk(each) if isinstance(n, ast.Name)]
     return [name for name in found if not name.startswith("_")]

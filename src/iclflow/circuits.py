@@ -20,6 +20,16 @@ from .tasks import AbstractRegression, AbstractTask
 Role = Literal["positive", "negative", "opposing", "dummy"]
 # A head weaker than this share of the strongest is a dummy.
 DUMMY_SHARE = 0.1
+"""A head is a dummy if its step is below this share of the largest one.
+
+**Example:**
+
+```pycon
+>>> from iclflow.circuits import DUMMY_SHARE
+>>> DUMMY_SHARE
+0.1
+```
+"""
 
 
 class Circuits(NamedTuple):
@@ -77,7 +87,15 @@ class Circuits(NamedTuple):
 
 
 def has_circuits(model: AbstractModel) -> bool:
-    """Whether a model is one layer of attention, with circuits `kq()` and `ov()`."""
+    """Whether a model is one layer of attention, with circuits `kq()` and `ov()`.
+
+    **Example:**
+
+    ```pycon
+    >>> icl.analysis.has_circuits(icl.Attention.merged(jr.key(0), dim=2, heads=1))
+    True
+    ```
+    """
     return hasattr(model, "kq") and hasattr(model, "ov")
 
 
@@ -95,6 +113,18 @@ def circuits(
       diagonal is diagonalised, and each label is read on the inputs that it depends on. Without it
       nothing is rotated, and every label reads every input.
     - `basis`: directions (columns) to use as coordinates of the inputs, instead of the task's.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=5, context=40, noise=0.1)
+    >>> pair = icl.Attention(icl.Diagonal(omega=[0.13, -0.13], mu=[3.45, -3.45], dim=5))
+    >>> found = icl.analysis.circuits(pair, task)
+    >>> found.omega.round(2), found.mu.round(2)
+    (array([[ 0.13],
+           [-0.13]]), array([[ 3.45],
+           [-3.45]]))
+    ```
     """
     if not has_circuits(model):
         raise TypeError(_no_circuits(model))
@@ -108,7 +138,17 @@ def stacked_circuits(
     basis: Float[np.ndarray, "D D"] | None = None,
 ) -> Circuits:
     """The circuits of a stack of models, such as `Trajectory.models`, with the axis of the stack in
-    front. Arguments as in `circuits`; see `read_heads` for models that are not one layer."""
+    front. Arguments as in `circuits`; see `read_heads` for models that are not one layer.
+
+    **Example:**
+
+    ```pycon
+    >>> from iclflow.circuits import stacked_circuits
+    >>> models = icl.init_many(lambda key: icl.Attention.merged(key, 2, 1), jr.split(jr.key(0), 4))
+    >>> stacked_circuits(models).attention.shape
+    (4, 1, 3, 2)
+    ```
+    """
     attention, values = map_models(read_heads, models)
     return in_coordinates(attention, values, task, basis, name_of(models))
 
@@ -120,7 +160,16 @@ def in_coordinates(
     basis: Float[np.ndarray, "D D"] | None = None,
     name: str = "The model",
 ) -> Circuits:
-    """Key-query and output-value circuits of a model called `name`, as in `circuits`."""
+    """Key-query and output-value circuits of a model called `name`, as in `circuits`.
+
+    **Example:**
+
+    ```pycon
+    >>> from iclflow.circuits import in_coordinates
+    >>> in_coordinates(np.ones((1, 3, 2)), np.ones((1, 1, 3))).dim
+    2
+    ```
+    """
     dim, labels = attention.shape[-1], values.shape[-2]
     # Without a task, every label depends on every input.
     masks = np.ones((labels, dim))
@@ -145,6 +194,15 @@ def read_heads(model: AbstractModel) -> tuple[Float[Array, "H T D"], Float[Array
     The heads of a linear network are those of the equivalent attention. The heads of a stack are
     those of all layers, one after the other, with the output to the label; their input is the
     output of earlier layers.
+
+    **Example:**
+
+    ```pycon
+    >>> from iclflow.circuits import read_heads
+    >>> stack = icl.AttentionStack.init(jr.key(0), dim=2, heads=1, depth=3)
+    >>> [part.shape for part in read_heads(stack)]
+    [(3, 3, 2), (3, 1, 3)]
+    ```
     """
     if isinstance(model, AttentionStack):
         tokens = model.key_query.shape[-1]
@@ -173,6 +231,13 @@ def head_roles(
     below `dummy_share` of the `largest` (by default that of these heads); otherwise **positive** if
     ω > 0 and μ > 0, **negative** if ω < 0 and μ < 0, and **opposing** if their signs differ: it
     then works against the others.
+
+    **Example:**
+
+    ```pycon
+    >>> icl.analysis.head_roles(np.array([0.13, -0.13, 0.01]), np.array([3.45, -3.45, 0.02]))
+    ('positive', 'negative', 'dummy')
+    ```
     """
     strengths = np.abs(np.asarray(mu) * np.asarray(omega))
     least = dummy_share * (strengths.max(initial=0.0) if largest is None else largest)

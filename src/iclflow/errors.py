@@ -11,11 +11,28 @@ class Refusal(ValueError):
 
     Callers with many questions, such as the claims on a run, treat it as an answer. Any other
     `ValueError`, such as NumPy's about shapes, is a bug.
+
+    **Example:**
+
+    ```pycon
+    >>> from iclflow.errors import Refusal
+    >>> issubclass(Refusal, ValueError)
+    True
+    ```
     """
 
 
 class BeyondLimit(Refusal):
-    """Raised where a formula holds only in a limit, such as small weights, that is too far away."""
+    """Raised where a formula holds only in a limit, such as small weights, that is too far away.
+
+    **Example:**
+
+    ```pycon
+    >>> from iclflow.errors import BeyondLimit, Refusal
+    >>> issubclass(BeyondLimit, Refusal)
+    True
+    ```
+    """
 
 
 class InputError(ValueError):
@@ -31,6 +48,17 @@ class InputError(ValueError):
     - `value`: what was given; `...` where `problem` says enough about it.
     - `allowed`: what is allowed instead, as the end of a sentence.
     - `problem`: what is wrong with the value, such as "is not symmetric".
+
+    **Example:**
+
+    ```pycon
+    >>> from iclflow.errors import InputError
+    >>> try:
+    ...     icl.isotropic(dim=5, noise=-1)
+    ... except InputError as error:
+    ...     print(error.field, error.value, "|", error)
+    noise -1 | `noise` = -1: must be finite and not negative.
+    ```
     """
 
     @overload
@@ -66,7 +94,16 @@ class InputError(ValueError):
 
 
 def shorten(value: Any) -> str:
-    """A value for a sentence: on one line, and not too long."""
+    """A value for a sentence: on one line, and not too long.
+
+    **Example:**
+
+    ```pycon
+    >>> from iclflow.errors import shorten
+    >>> shorten(np.arange(3)), shorten("x" * 100)[-5:]
+    ('[0, 1, 2]', 'xxxx…')
+    ```
+    """
     try:
         # An array, or a number of NumPy, reads as the plain Python value that it holds.
         text = " ".join(repr(value.tolist() if hasattr(value, "tolist") else value).split())

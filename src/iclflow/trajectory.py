@@ -41,6 +41,15 @@ if TYPE_CHECKING:
     from xarray import Dataset
 
 FORMAT = 1
+"""The format of stored runs; readers refuse other formats.
+
+**Example:**
+
+```pycon
+>>> icl.Trajectory.__module__, isinstance(icl.trajectory.FORMAT, int)
+('iclflow.trajectory', True)
+```
+"""
 # The metadata of a stored run, with the types that they must have.
 _ABOUT = {"model": dict, "clock": str, "result": str, "statistics": dict}
 
@@ -48,7 +57,17 @@ M = TypeVar("M", bound=AbstractModel)
 
 
 class Result(Enum):
-    """How a run ended. The value is the message."""
+    """How a run ended. The value is the message.
+
+    **Example:**
+
+    ```pycon
+    >>> icl.Result.converged.ok, icl.Result.diverged.ok
+    (True, False)
+    >>> icl.Result.cancelled.value
+    'The run was cancelled; everything up to that moment is here.'
+    ```
+    """
 
     converged = "The loss reached the smallest value that these weights can reach."
     finished = "The run reached its end."
@@ -75,6 +94,23 @@ class Trajectory(Generic[M]):
     - `clock`: `"time"` for gradient flow (units of τ), `"step"` for descent.
     - `result`: how the run ended.
     - `statistics`: solver, numbers of steps, seconds.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=2, context=10)
+    >>> model = icl.Attention.merged(jr.key(0), dim=2, heads=1)
+    >>> run = icl.gradient_flow(model, icl.risk(task, model))
+    >>> run.result.name, run.loss_at(0.0).round(3), run.final.coefficients().shape
+    ('converged', np.float64(1.1), (2, 2))
+    >>> norms = run.map(lambda model: jnp.linalg.norm(model.coefficients()))
+    >>> norms.shape == run.times.shape
+    True
+    >>> import tempfile
+    >>> run.save(folder := tempfile.mkdtemp())
+    >>> len(icl.Trajectory.load(folder)) == len(run)
+    True
+    ```
     """
 
     times: np.ndarray
@@ -333,6 +369,19 @@ def restore_trajectory(
     - `arrays`: `times`, `losses`, and `model.NAME` for each weight.
     - `about`: the class and the settings of the `model`, `clock`, `result` and `statistics`.
     - `model_class`: the class of the models, if it is not one of iclflow.
+
+    **Example:**
+
+    ```pycon
+    >>> model = icl.Attention.merged(jr.key(0), dim=2, heads=1)
+    >>> settings = {"class": "Attention", **icl.models.model_settings(model)}
+    >>> about = {"model": settings, "clock": "step", "result": "finished", "statistics": {}}
+    >>> arrays = {f"model.{name}": x[None] for name, x in icl.models.model_arrays(model).items()}
+    >>> arrays |= {"times": np.zeros(1), "losses": np.ones(1)}
+    >>> from iclflow.trajectory import restore_trajectory
+    >>> restore_trajectory("my file", arrays, about)
+    Trajectory(Merged attention, 1 points, step 0 … 0, loss 1 → 1, finished)
+    ```
     """
     for key, allowed in _ABOUT.items():
         if not isinstance(about.get(key), allowed):

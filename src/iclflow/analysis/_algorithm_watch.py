@@ -79,6 +79,16 @@ class AlgorithmWatch:
     Here a look at a model takes only as long as its own predictions. Parameters are fitted more
     coarsely: the ω of kernel regression is one of a few. In few dimensions PCR is tried with every
     set of components; in many, least squares in subspaces is left out.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=5, context=40, noise=0.1)
+    >>> pair = icl.Attention(icl.Diagonal(omega=[0.13, -0.13], mu=[3.45, -3.45], dim=5))
+    >>> watch = icl.analysis.AlgorithmWatch(task)
+    >>> watch.look(pair)[0].best.name
+    'one debiased gradient step'
+    ```
     """
 
     def __init__(

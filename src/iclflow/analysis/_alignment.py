@@ -39,6 +39,17 @@ def alignment(run: Trajectory, task: AbstractTask) -> Alignment:
 
     Attention with a merged key-query matrix has no keys and queries: the columns and rows of U are
     taken instead.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=31)
+    >>> model = icl.Attention.separate(jr.key(0), dim=2, heads=2, scale=1e-2)
+    >>> run = icl.gradient_flow(model, icl.risk(task, model))
+    >>> found = icl.analysis.alignment(run, task)
+    >>> found.strengths[-1].round(2), found.off_diagonal[-1] < 1e-6
+    (array([1.53, 2.24]), np.True_)
+    ```
     """
     basis = np.asarray(eigenvectors(task))
     matrices, keys, queries = _read(run.models)
@@ -65,6 +76,14 @@ def learned_components(
 
     a_d* is the strength with the smallest risk on `task` (see `PopulationPCR`). Components are
     numbered by eigenvalue, 0 for the largest.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=31)
+    >>> icl.analysis.learned_components(jnp.diag(jnp.array([1.5, 0.1])), task)
+    (0,)
+    ```
     """
     optimum = PopulationPCR(task, task.dim, normaliser)
     strengths = np.einsum("dk,de,ek->k", optimum.basis, np.asarray(matrix), optimum.basis)
@@ -77,6 +96,17 @@ def learning_times(
     """When each component is learned: the first time that e_dᵀ A e_d reaches `fraction` · a_d*.
 
     a_d* is the strength with the smallest risk on `task`. NaN where that never happens.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=31)
+    >>> model = icl.Attention.separate(jr.key(0), dim=2, heads=2, scale=1e-2)
+    >>> run = icl.gradient_flow(model, icl.risk(task, model))
+    >>> times = icl.analysis.learning_times(run, task)
+    >>> bool(times[0] < times[1])
+    True
+    ```
     """
     optimum = PopulationPCR(task, task.dim, run.models.divides_by)
     strengths = alignment(run, task).strengths / np.asarray(optimum.gains)
@@ -96,6 +126,16 @@ def learning_order(run: Trajectory, task: AbstractTask, fraction: float = 0.5) -
     """The components in the order in which a run learns them, without those it never learns.
 
     They are learned as in `learning_times`, and numbered by eigenvalue.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=31)
+    >>> model = icl.Attention.separate(jr.key(0), dim=2, heads=2, scale=1e-2)
+    >>> run = icl.gradient_flow(model, icl.risk(task, model))
+    >>> icl.analysis.learning_order(run, task)
+    (0, 1)
+    ```
     """
     times = learning_times(run, task, fraction)
     return tuple(int(d) for d in np.argsort(times, kind="stable") if np.isfinite(times[d]))

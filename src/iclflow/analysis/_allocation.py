@@ -29,6 +29,18 @@ class AllocationHistory(NamedTuple):
     - `attention`, `output`, `owners`: as in `Allocation`; −1 for a task that no head works for.
     - `chosen`: the time since when the share of the last owner of each task has stayed at or above
       the threshold, linear between points. NaN if it ends below.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.MultiTaskRegression([[0, 1], [2, 3]], context=40)
+    >>> start = lambda key: icl.Attention.balanced(key, task.coordinates, heads=2)
+    >>> models = icl.init_many(start, jr.split(jr.key(0), 3))
+    >>> run = icl.Trajectory(np.arange(3.0), np.ones(3), models)
+    >>> history = icl.allocation(run, task).history
+    >>> history.output.shape, history.owners.shape
+    ((3, 2, 2), (3, 2))
+    ```
     """
 
     times: Float[np.ndarray, " T"]
@@ -87,6 +99,16 @@ def allocation(
     - `threshold`: the share with which a head has a task to itself; 0.5 is as much as all other
       heads have together.
     - `by`: the share that decides: `"output"` or `"attention"`.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.MultiTaskRegression([[0, 1], [2, 3]], context=40)
+    >>> model = icl.Attention.balanced(jr.key(0), task.coordinates, heads=2)
+    >>> found = icl.allocation(model, task)
+    >>> found.attention.shape, len(found.owners)
+    ((2, 2), 2)
+    ```
     """
     if not is_real(threshold) or not 0 < threshold <= 1:
         raise InputError("threshold", threshold, "must be above 0 and at most 1")
@@ -169,6 +191,16 @@ def superposition(
     - `task`: says which coordinates each label depends on, and in which rotation.
     - `dummy_share`: a head is a dummy if the strength on its main task is below this share of that
       of the strongest head.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.MultiTaskRegression([[0, 1], [2, 3]], context=40)
+    >>> model = icl.Attention.balanced(jr.key(0), task.coordinates, heads=2)
+    >>> found = icl.analysis.superposition(model, task)
+    >>> found.shares.sum(1), found.tasks_per_head.shape
+    (array([1., 1.]), (2,))
+    ```
     """
     strength = circuits(model, task).strength
     total = strength.sum(1)

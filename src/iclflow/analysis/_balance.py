@@ -47,6 +47,17 @@ def balancedness(run: Trajectory) -> Balance:
 
     They are zero for a balanced start. Descent in finite steps, and softmax attention, do not
     conserve them (derived in docs/theory/linear.md).
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=31)
+    >>> model = icl.Attention.separate(jr.key(0), dim=2, heads=2, scale=1e-2)
+    >>> run = icl.gradient_flow(model, icl.risk(task, model))
+    >>> kept = icl.analysis.balancedness(run)
+    >>> sorted(kept.values), bool(kept.relative_drift < 1e-6)
+    (['key - query', 'value - key'], True)
+    ```
     """
     values, sizes = _measure(run.models)
     scale = max(float(np.max(np.sum(x**2, -1))) for x in sizes)
@@ -54,13 +65,34 @@ def balancedness(run: Trajectory) -> Balance:
 
 
 def conserved_drift(models: AbstractModel, start: AbstractModel) -> Float[np.ndarray, " T"]:
-    """The largest change of any conserved quantity since `start`, for each of a stack of models."""
+    """The largest change of any conserved quantity since `start`, for each of a stack of models.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=31)
+    >>> model = icl.Attention.separate(jr.key(0), dim=2, heads=2, scale=1e-2)
+    >>> run = icl.gradient_flow(model, icl.risk(task, model))
+    >>> bool(icl.analysis.conserved_drift(run.models, model).max() < 1e-6)
+    True
+    ```
+    """
     first = jax.tree.map(lambda leaf: np.asarray(leaf)[None], start)
     return _drift(_measure(models)[0], _measure(first)[0])
 
 
 def has_conserved(model: AbstractModel) -> bool:
-    """Whether gradient flow on a model, or a stack of models, has known conserved quantities."""
+    """Whether gradient flow on a model, or a stack of models, has known conserved quantities.
+
+    **Example:**
+
+    ```pycon
+    >>> icl.analysis.has_conserved(icl.Attention.merged(jr.key(0), dim=2, heads=1))
+    True
+    >>> icl.analysis.has_conserved(icl.Attention.factored(jr.key(0), dim=2, heads=1))
+    False
+    ```
+    """
     if isinstance(model, Attention):
         return isinstance(model.circuits, Merged | Separate) and model.activation == "linear"
     return isinstance(model, TwoLayerLinear | ConvolutionalLinear)

@@ -32,7 +32,18 @@ class Components(NamedTuple):
 
 
 def components(task: AbstractTask) -> Components | None:
-    """The components of the inputs of a task; None if inputs are white by construction."""
+    """The components of the inputs of a task; None if inputs are white by construction.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.1, 0.4], context=31)
+    >>> icl.analysis.components(task).variances
+    array([0.4, 0.1])
+    >>> icl.analysis.components(icl.DecisionTree(dim=3)) is None
+    True
+    ```
+    """
     if not isinstance(task, LinearRegression | Mixture):
         return None
     part = task.components[0] if isinstance(task, Mixture) else task
@@ -51,6 +62,17 @@ def component_circuits(source: AbstractModel | Trajectory, task: AbstractTask) -
 
     A stack of layers is left in the coordinates of its tokens, because later layers read what
     earlier ones wrote, not the inputs.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=31)
+    >>> model = icl.Attention.separate(jr.key(0), dim=2, heads=2, scale=1e-2)
+    >>> run = icl.gradient_flow(model, icl.risk(task, model))
+    >>> found = icl.analysis.component_circuits(run, task)
+    >>> found.attention.shape == (len(run), 2, 3, 2)
+    True
+    ```
     """
     found = components(task)
     basis = None if found is None else found.basis
@@ -69,6 +91,14 @@ def best_strengths(
     **Arguments:**
 
     - `normaliser`: that of the model.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.4, 0.1], context=31)
+    >>> icl.analysis.best_strengths(task).round(3)
+    array([2.331, 8.378])
+    ```
     """
     found = components(task)
     if found is None:
@@ -82,7 +112,16 @@ def best_strengths(
 
 
 def best_steps(task: MultiTaskRegression) -> Float[np.ndarray, " I"]:
-    """The step with the smallest loss for each task alone; see `PopulationPCR` for the formula."""
+    """The step with the smallest loss for each task alone; see `PopulationPCR` for the formula.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.MultiTaskRegression([[0, 1], [2, 3]], context=40, noise=[0.0, 1.0])
+    >>> icl.analysis.best_steps(task).round(3)
+    array([0.93 , 0.889])
+    ```
+    """
     sizes = np.array([len(read) for read in task.coordinates], float)
     noise, signal = np.asarray(task.noise, float), np.asarray(task.signal, float)
     relative = noise / np.where(signal > 0, signal, 1.0)

@@ -22,7 +22,20 @@ _BYTES = 2**26
 
 
 class Preservation(NamedTuple):
-    """Singular values and defects at each saved point of a run (T of them)."""
+    """Singular values and defects at each saved point of a run (T of them).
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.MultiTaskRegression([[0, 1], [2, 3]], context=40)
+    >>> start = lambda key: icl.Attention.balanced(key, task.coordinates, heads=2)
+    >>> models = icl.init_many(start, jr.split(jr.key(0), 3))
+    >>> run = icl.Trajectory(np.arange(3.0), np.ones(3), models)
+    >>> kept = icl.decomposition(run, task).preservation
+    >>> kept.omega.shape, bool(kept.largest.max() < 1e-12)
+    ((3, 2, 2), True)
+    ```
+    """
 
     times: Float[np.ndarray, " T"]
     omega: Float[np.ndarray, "T H I"]
@@ -85,6 +98,17 @@ def decomposition(source: AbstractModel | Trajectory, task: MultiTaskRegression)
     - `source`: a model of several labels, with circuits `kq()` and `ov()`; or a run, whose end is
       measured, and whose points are in `preservation`.
     - `task`: with blocks that do not overlap; its rotations are undone.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.MultiTaskRegression([[0, 1], [2, 3]], context=40)
+    >>> model = icl.Attention.balanced(jr.key(0), task.coordinates, heads=2)
+    >>> found = icl.decomposition(model, task)
+    >>> found.omega.round(3), found.is_decomposable()
+    (array([[0.009, 0.01 ],
+           [0.008, 0.009]]), True)
+    ```
     """
     _check_task(task)
     blocks = np.asarray(task.masks, float)

@@ -29,6 +29,15 @@ class Directions(NamedTuple):
       space of one component that is the direction; in a larger one the model fixes the directions.
     - `strengths`: of each direction, as a share of the best one, in the order of `spaces`.
     - `mixing`: the size of the rest of what the model does with each direction.
+
+    **Example:**
+
+    ```pycon
+    >>> best, variances = np.array([1.5, 2.3]), np.array([0.6, 0.4])
+    >>> found = icl.analysis.directions(np.diag([1.5, 0.0]), best, variances)
+    >>> found.strengths, found.learned, found.orderly
+    (array([1., 0.]), array([ True, False]), True)
+    ```
     """
 
     spaces: tuple[np.ndarray, ...]
@@ -78,6 +87,14 @@ def directions(
 
     - `matrix`: what the model applies, in the basis of components.
     - `best`, `variances`: the best strength and the variance of each component.
+
+    **Example:**
+
+    ```pycon
+    >>> best, variances = np.array([1.5, 2.3]), np.array([0.6, 0.4])
+    >>> icl.analysis.directions(np.diag([1.5, 0.0]), best, variances).mixing
+    array([0., 0.])
+    ```
     """
     size = np.sqrt(np.abs(best))
     matrix = matrix / np.outer(size, size)
@@ -99,7 +116,19 @@ def learned_directions(
     found: Circuits, best: Float[np.ndarray, " D"], variances: Float[np.ndarray, " D"]
 ) -> Directions | None:
     """The `directions` of one model from its circuits in the basis of components; None if its
-    weights have diverged."""
+    weights have diverged.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=31)
+    >>> model = icl.Attention.merged(jr.key(0), dim=2, heads=1)
+    >>> found = icl.analysis.component_circuits(model, task)
+    >>> best = icl.analysis.best_strengths(task)
+    >>> icl.analysis.learned_directions(found, best, np.array([0.6, 0.4])).learned
+    array([False, False])
+    ```
+    """
     with np.errstate(all="ignore"):
         matrix = found.together[0]
     return directions(matrix, best, variances) if np.all(np.abs(matrix) < _DIVERGED) else None

@@ -40,6 +40,17 @@ def drop_times(
     - `levels`: of the plateaus, in the order in which they are visited; by default those of
       `plateaus`.
     - `fraction`: of the way; 0.5 is the half-drop time.
+
+    **Example:**
+
+    ```pycon
+    >>> times = np.linspace(0, 10, 400)
+    >>> losses = 1 / (1 + np.exp(8 * (times - 3))) + 1 / (1 + np.exp(8 * (times - 7)))
+    >>> icl.drop_times(times, losses).round(2)
+    array([3., 7.])
+    >>> icl.drop_times(times, losses, levels=[2.0, 1.0, 0.0], fraction=0.1).round(2)
+    array([2.73, 6.73])
+    ```
     """
     if not 0 < fraction < 1:
         raise InputError("fraction", fraction, "must lie between 0 and 1")
@@ -72,6 +83,17 @@ def resolves(run: Trajectory, time: float, height: float) -> bool:
     - `run`: a `Trajectory`.
     - `time`: a moment measured on its curve, such as a drop time or the end of a plateau.
     - `height`: of the drop that this moment belongs to.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=31)
+    >>> model = icl.Attention.separate(jr.key(0), dim=2, heads=2, scale=1e-2)
+    >>> run = icl.gradient_flow(model, icl.risk(task, model))
+    >>> time = float(icl.drop_times(run)[0])
+    >>> icl.analysis.resolves(run, time, height=0.5)
+    True
+    ```
     """
     times, losses = run.times, run.losses
     right = int(np.clip(np.searchsorted(times, time), 1, len(times) - 1))
@@ -86,7 +108,19 @@ def resolves(run: Trajectory, time: float, height: float) -> bool:
 def passage_times(
     run: Source, fractions: ArrayLike | Sequence[float], *, top: float, bottom: float
 ) -> Float[np.ndarray, " n"]:
-    """When the loss has first moved each of `fractions` of the way from `top` to `bottom`."""
+    """When the loss has first moved each of `fractions` of the way from `top` to `bottom`.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=31)
+    >>> model = icl.Attention.separate(jr.key(0), dim=2, heads=2, scale=1e-2)
+    >>> run = icl.gradient_flow(model, icl.risk(task, model))
+    >>> times = icl.analysis.passage_times(run, [0.25, 0.75], top=1.0, bottom=0.0884)
+    >>> bool(times[0] < times[1])
+    True
+    ```
+    """
     found = curve(run)
     times = []
     for fraction in np.asarray(fractions, np.float64):

@@ -86,6 +86,16 @@ def fitted_estimators(
     matrix would always win. Linear attention is a step with a matrix by construction, so nothing is
     fitted to it; nor to a model that predicts almost nothing. Of several labels only `label` is
     compared, on the coordinates that it depends on.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=5, context=40, noise=0.1)
+    >>> pair = icl.Attention(icl.Diagonal(omega=[0.13, -0.13], mu=[3.45, -3.45], dim=5))
+    >>> found = icl.analysis.fitted_estimators(pair, task, jr.key(0), count=500)
+    >>> [estimator.name for estimator in found]
+    ['kernel regression']
+    ```
     """
     return fit_each_label(model, task, key, (label,), count, count)[label]
 

@@ -41,6 +41,16 @@ class Match:
       almost nothing, Eŷ² is replaced by that of predictions 1 % as large as the labels.
     - `standard_error`: of the distance.
     - `step_size`: the one that fits best, where the estimator has a free one.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=5, context=40, noise=0.1)
+    >>> pair = icl.Attention(icl.Diagonal(omega=[0.13, -0.13], mu=[3.45, -3.45], dim=5))
+    >>> match = icl.which_algorithm(pair, task, count=500)["one debiased gradient step"]
+    >>> match.name, bool(match.distance < 0.3), bool(match.standard_error < 0.05)
+    ('one debiased gradient step', True, True)
+    ```
     """
 
     name: str

@@ -30,6 +30,16 @@ class Head:
       of the identity.
     - `last_entry_share`: |μ| / ‖(u; μ)‖.
     - `role`: see `head_roles`.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=5, context=40, noise=0.1)
+    >>> pair = icl.Attention(icl.Diagonal(omega=[0.13, -0.13], mu=[3.45, -3.45], dim=5))
+    >>> head = icl.patterns(pair).heads[0]
+    >>> head.role, round(head.omega, 2), round(head.mu, 2), head.structured
+    ('positive', 0.13, 3.45, True)
+    ```
     """
 
     omega: float
@@ -100,6 +110,16 @@ def patterns(
     - `dummy_share`: see `head_roles`; of the strongest head on any label.
     - `task`: says which inputs each label depends on, and which rotations to undo; see
       `circuits`. Without it ω is the mean over all inputs.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=5, context=40, noise=0.1)
+    >>> pair = icl.Attention(icl.Diagonal(omega=[0.13, -0.13], mu=[3.45, -3.45], dim=5))
+    >>> found = icl.patterns(pair, task=task)
+    >>> found.roles, round(found.step_size, 3), found.zero_sum
+    (('positive', 'negative'), 0.897, 0.0)
+    ```
     """
     found = circuits(model, task, basis)
     labels = found.values.shape[1]

@@ -101,6 +101,16 @@ def learning_phases(
     - `floor`: the loss that the run goes to, where it is known. By default where it ends: then an
       unfinished run has its phases too early, and is not `settled`.
     - `tolerance`: of `settled`, as a share of the drop.
+
+    **Example:**
+
+    ```pycon
+    >>> times = np.linspace(0, 10, 400)
+    >>> losses = 1 / (1 + np.exp(8 * (times - 3))) + 1 / (1 + np.exp(8 * (times - 7)))
+    >>> found = icl.learning_phases(times, losses)
+    >>> round(found.emergence, 2), round(found.half, 2), found.settled
+    (2.73, 5.0, True)
+    ```
     """
     if not 0 < start < stop < 1:
         raise InputError(

@@ -67,6 +67,15 @@ def plateaus(
       pace is measured. Drops lower than about twice this are not seen.
     - `margin`: a plateau starts where the loss has this share of the drop before it left to
       go, and ends where this share of the drop after it is done.
+
+    **Example:**
+
+    ```pycon
+    >>> times = np.linspace(0, 10, 400)
+    >>> losses = 1 / (1 + np.exp(8 * (times - 3))) + 1 / (1 + np.exp(8 * (times - 7)))
+    >>> [(round(each.start, 1), round(each.end, 1)) for each in icl.plateaus(times, losses)]
+    [(0.0, 2.6), (3.4, 6.6), (7.4, 10.0)]
+    ```
     """
     if not 0 < margin < 0.5:
         raise InputError("margin", margin, "must lie between 0 and 0.5")
@@ -100,6 +109,15 @@ def drop_count(
     """How many quick drops a curve has: parts that are `contrast` times as quick as those around.
 
     A curve that begins and ends on a plateau has one plateau more. Arguments: as in `plateaus`.
+
+    **Example:**
+
+    ```pycon
+    >>> times = np.linspace(0, 10, 400)
+    >>> losses = 1 / (1 + np.exp(8 * (times - 3))) + 1 / (1 + np.exp(8 * (times - 7)))
+    >>> icl.analysis.drop_count(times, losses)
+    2
+    ```
     """
     return len(Pace.of(curve(run, losses), resolution).quick_windows(contrast))
 

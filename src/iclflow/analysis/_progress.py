@@ -41,7 +41,18 @@ class StairPlace(NamedTuple):
 
 
 def loss_trend(run: Trajectory, index: int) -> Trend:
-    """Whether the loss at a saved point falls, rises or rests; later points are not used."""
+    """Whether the loss at a saved point falls, rises or rests; later points are not used.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=31)
+    >>> model = icl.Attention.separate(jr.key(0), dim=2, heads=2, scale=1e-2)
+    >>> run = icl.gradient_flow(model, icl.risk(task, model))
+    >>> icl.analysis.loss_trend(run, len(run) // 2)
+    'at rest'
+    ```
+    """
     loss, earlier = float(run.losses[index]), _earlier_loss(run, index)
     change = (earlier - loss) / max(abs(earlier), np.finfo(float).tiny)
     if abs(change) < _REST:
@@ -64,6 +75,17 @@ def place_on_stairs(
     - `levels`: losses that decrease from first to last.
     - `found`: the directions of the model, if they are known.
     - `each`: how many directions are learned with each step.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=31)
+    >>> model = icl.Attention.separate(jr.key(0), dim=2, heads=2, scale=1e-2)
+    >>> run = icl.gradient_flow(model, icl.risk(task, model))
+    >>> levels = np.array([1.0, 0.4585, 0.0884])
+    >>> icl.analysis.place_on_stairs(levels, run, 0, None, each=1).kind
+    'on'
+    ```
     """
     loss, steps = float(run.losses[index]), -np.diff(levels)
     # Beyond both ends there is no step: the nearest one sets the scale.
@@ -97,7 +119,19 @@ def place_on_stairs(
 
 def key_moments(run: Trajectory, most: int = 40) -> list[int]:
     """The points of a run worth describing, at most `most`: its ends, its plateaus and drops, and
-    some in between, denser where more happens."""
+    some in between, denser where more happens.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=31)
+    >>> model = icl.Attention.separate(jr.key(0), dim=2, heads=2, scale=1e-2)
+    >>> run = icl.gradient_flow(model, icl.risk(task, model))
+    >>> moments = icl.analysis.key_moments(run, most=10)
+    >>> len(moments) <= 10, moments[0], moments[-1] == len(run) - 1
+    (True, 0, True)
+    ```
+    """
     count = len(run)
     if count <= 2:
         return list(range(count))

@@ -75,6 +75,16 @@ def softmax_regimes(
     - `length`: N; by default that of the task, which must then have one alone.
     - `sequences`: how many are drawn.
     - `key`: the random key that draws them; by default `jax.random.key(0)`.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.MultiTaskRegression([[0, 1, 2, 3, 4]], context=40)
+    >>> pair = icl.Attention(icl.Diagonal(omega=[0.13, -0.13], mu=[3.45, -3.45], dim=5))
+    >>> found = icl.softmax_regimes(pair, task)
+    >>> found.regimes, found.deviation.round(2)
+    (('exponential', 'exponential'), array([0.29, 0.29]))
+    ```
     """
     if not isinstance(model, Attention) or model.activation != "softmax":
         raise TypeError(

@@ -24,6 +24,16 @@ class FreshLoss(NamedTuple):
     - `bayes`: the loss of the Bayes predictor on the same sequences.
     - `standard_error`: of `loss - bayes`. It is far smaller than that of either loss, because both
       see the same sequences.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=5, context=40, noise=0.1)
+    >>> pair = icl.Attention(icl.Diagonal(omega=[0.13, -0.13], mu=[3.45, -3.45], dim=5))
+    >>> found = icl.analysis.fresh_loss(pair, task, count=2000)
+    >>> bool(found.loss > found.bayes)
+    True
+    ```
     """
 
     loss: float
@@ -41,6 +51,16 @@ def fresh_loss(
     **Arguments:**
 
     - `key`: draws the sequences; by default `jax.random.key(0)`.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=5, context=40, noise=0.1)
+    >>> pair = icl.Attention(icl.Diagonal(omega=[0.13, -0.13], mu=[3.45, -3.45], dim=5))
+    >>> found = icl.analysis.fresh_loss(pair, task, count=2000)
+    >>> bool(abs(found.loss - icl.risk(task, pair)(pair)) < 0.05)
+    True
+    ```
     """
     sampled = SampledRisk(task, batch=min(_BATCH, count), posterior_target=True)
     keys = jr.split(jr.key(0) if key is None else key, -(-count // sampled.batch))
@@ -59,7 +79,16 @@ def _losses(sampled: SampledRisk, model: AbstractModel, key: PRNGKeyArray):
 
 
 def best_step_risk(kind: type[GradientStep | DebiasedGradientStep], task: AbstractTask) -> float:
-    """The smallest exact risk of one gradient step over all step sizes."""
+    """The smallest exact risk of one gradient step over all step sizes.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=5, context=40, noise=0.1)
+    >>> round(icl.analysis.best_step_risk(icl.estimators.GradientStep, task), 4)
+    0.2398
+    ```
+    """
     # The risk is a parabola in the step size, which three points determine.
     found = [kind(size).exact_risk(task) for size in (-1.0, 0.0, 1.0)]
     left, middle, right = (float(each) for each in found if each is not None)
@@ -68,7 +97,16 @@ def best_step_risk(kind: type[GradientStep | DebiasedGradientStep], task: Abstra
 
 
 def wilson(hits: int, count: int) -> tuple[float, float]:
-    """The 95 % interval (Wilson) of a share, if `hits` of `count` were counted."""
+    """The 95 % interval (Wilson) of a share, if `hits` of `count` were counted.
+
+    **Example:**
+
+    ```pycon
+    >>> low, high = icl.analysis.wilson(60, 64)
+    >>> f"{low:.3f} to {high:.3f}"
+    '0.850 to 0.975'
+    ```
+    """
     from scipy.stats import binomtest  # slow to load, and rarely needed
 
     found = binomtest(hits, count).proportion_ci(method="wilson")

@@ -15,6 +15,15 @@ from ._patterns import Patterns, is_structured, patterns
 # All heads are idle until together they take this share of the best step, and no head works on a
 # component until they have this share of its best strength.
 IDLE = 0.05
+"""A head is idle if what it adds is below this share of the best.
+
+**Example:**
+
+```pycon
+>>> icl.analysis.IDLE
+0.05
+```
+"""
 _LEARNED = 0.1
 # A head works on something if it adds at least this share of what the strongest head adds.
 _SAME_WORK = 0.1
@@ -55,7 +64,17 @@ class RoleNames(NamedTuple):
 
 def role_names(task: AbstractTask, model: AbstractModel) -> RoleNames | None:
     """How heads of models like `model` are named; None for a stack, whose layers build on each
-    other."""
+    other.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=5, context=40, noise=0.1)
+    >>> pair = icl.Attention(icl.Diagonal(omega=[0.13, -0.13], mu=[3.45, -3.45], dim=5))
+    >>> icl.analysis.role_names(task, pair).by
+    'sign'
+    ```
+    """
     if isinstance(model, AttentionStack):
         return None
     if isinstance(task, MultiTaskRegression):
@@ -73,6 +92,15 @@ def roles(model: AbstractModel, task: AbstractTask) -> tuple[str, ...] | None:
     several labels by their tasks, and heads of softmax attention by `head_roles`, or
     `"unstructured"` if one number does not describe what they attend to. A head that adds almost
     nothing is `"idle"`.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=5, context=40, noise=0.1)
+    >>> pair = icl.Attention(icl.Diagonal(omega=[0.13, -0.13], mu=[3.45, -3.45], dim=5))
+    >>> icl.analysis.roles(pair, task)
+    ('positive', 'negative')
+    ```
     """
     names = role_names(task, model)
     if names is None or not has_circuits(model):
@@ -94,6 +122,16 @@ def named_patterns(
 
     - `whole`: whether the heads are the whole model. Otherwise they are named by signs too: what
       they add has no known size, and none is idle.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=5, context=40, noise=0.1)
+    >>> pair = icl.Attention(icl.Diagonal(omega=[0.13, -0.13], mu=[3.45, -3.45], dim=5))
+    >>> found, names = icl.analysis.named_patterns(pair, task)
+    >>> names, found.count("positive")
+    (('positive', 'negative'), 1)
+    ```
     """
     measured = patterns(model, label, task=task)
     names = roles(model, task) if whole and task is not None and model.labels == 1 else None
@@ -113,7 +151,16 @@ def _sign_roles(found: Circuits, best: float) -> np.ndarray:
 
 def component_work(added: Float[np.ndarray, "T H D"]) -> Bool[np.ndarray, "T H D"]:
     """Which head works on which component, from what it adds to their strength, as a share of the
-    best one."""
+    best one.
+
+    **Example:**
+
+    ```pycon
+    >>> icl.analysis.component_work(np.array([[[0.98, 0.0], [0.01, 0.7]]]))
+    array([[[ True, False],
+            [False,  True]]])
+    ```
+    """
     return _find_work(added, np.asarray(_LEARNED))
 
 
@@ -122,7 +169,17 @@ def task_work(
     mu: Float[np.ndarray, "T H I"],
     best: Float[np.ndarray, " I"],
 ) -> Bool[np.ndarray, "T H I"]:
-    """Which head works for which task, from its ω and μ on each, and the best step of each task."""
+    """Which head works for which task, from its ω and μ on each, and the best step of each task.
+
+    **Example:**
+
+    ```pycon
+    >>> omega, mu = np.array([[[0.2, 0.0], [0.0, 0.2]]]), np.array([[[4.0, 0.0], [0.0, 4.0]]])
+    >>> icl.analysis.task_work(omega, mu, best=np.array([0.8, 0.8]))
+    array([[[ True, False],
+            [False,  True]]])
+    ```
+    """
     return _find_work(np.abs(mu * omega), IDLE * best)
 
 

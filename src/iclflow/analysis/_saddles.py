@@ -58,6 +58,16 @@ def hessian_spectrum(
     - `tolerance`: an eigenvalue counts as zero up to this share of the largest one, or of 1
       where all are small. Rounding leaves about 1e-15 of it; a point known only to accuracy δ
       has eigenvalues that are off by about δ.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=31)
+    >>> zero = icl.Attention.separate(jr.key(0), dim=2, heads=1, scale=0.0)
+    >>> found = icl.analysis.hessian_spectrum(icl.risk(task, zero), zero)
+    >>> found.index, found.nullity
+    (0, 5)
+    ```
     """
     _require_deterministic(risk)
     layout = Layout.of(model)
@@ -141,6 +151,17 @@ def find_stationary_points(
     - `scale`: the standard deviation of the random weights; by default the root mean square of
       the template's.
     - `tolerance`: the largest gradient norm at which a restart counts as converged.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=31)
+    >>> model = icl.Attention.separate(jr.key(0), dim=2, heads=1)
+    >>> risk = icl.risk(task, model)
+    >>> found = icl.analysis.find_stationary_points(risk, model, 20, jr.key(1), scale=2.0)
+    >>> found.distinct_losses().round(3)
+    array([0.448, 0.641, 1.   ])
+    ```
     """
     _require_deterministic(risk)
     if restarts < 1 or restarts != int(restarts):

@@ -6,7 +6,16 @@ import numpy as np
 
 
 class Sampled(NamedTuple):
-    """A mean over draws with its standard error."""
+    """A mean over draws with its standard error.
+
+    **Example:**
+
+    ```pycon
+    >>> mean = icl.analysis.Sampled.of(np.array([1.0, 2.0, 3.0]))
+    >>> mean.value, round(mean.standard_error, 3)
+    (2.0, 0.577)
+    ```
+    """
 
     value: float
     standard_error: float

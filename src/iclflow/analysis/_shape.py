@@ -27,6 +27,16 @@ def sharpness(run: Trajectory, floor: float | None = None, top: float | None = N
 
     - `floor`: the smallest loss; by default the last of the run.
     - `top`: the loss that the way down starts from; by default the first of the run.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=31)
+    >>> model = icl.Attention.separate(jr.key(0), dim=2, heads=2, scale=1e-2)
+    >>> run = icl.gradient_flow(model, icl.risk(task, model))
+    >>> round(icl.analysis.sharpness(run), 1)
+    0.2
+    ```
     """
     top = float(run.losses[0]) if top is None else top
     floor = float(run.losses[-1]) if floor is None else floor
@@ -45,6 +55,17 @@ def plateau_fraction(
       learning ends and does not count as a plateau.
     - `within`: the largest distance from a level, as a share of the whole way from first to last.
     - `end`: the share of that way where the clock stops; at the latest where the run ends.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=31)
+    >>> model = icl.Attention.separate(jr.key(0), dim=2, heads=2, scale=1e-2)
+    >>> run = icl.gradient_flow(model, icl.risk(task, model))
+    >>> levels = [1.0, 0.4585, 0.0884]
+    >>> round(icl.analysis.plateau_fraction(run, levels), 1)
+    1.0
+    ```
     """
     levels = np.asarray(levels, np.float64)
     if levels.ndim != 1 or len(levels) < 2 or not np.all(np.diff(levels) < 0):
@@ -86,6 +107,18 @@ def exponential_fit(run: Trajectory, points: int = 200) -> ExponentialFit:
     **Arguments:**
 
     - `points`: the number of these moments.
+
+    **Example:**
+
+    ```pycon
+    >>> times = np.linspace(0, 5, 200)
+    >>> model = icl.Attention.merged(jr.key(0), dim=2, heads=1)
+    >>> still = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (200, *leaf.shape)), model)
+    >>> run = icl.Trajectory(times, 0.1 + np.exp(-2 * times), still)
+    >>> fit = icl.analysis.exponential_fit(run)
+    >>> round(fit.rate, 2), round(fit.floor, 2)
+    (2.0, 0.1)
+    ```
     """
     top, bottom = float(run.losses[0]), float(run.losses[-1])
     if not bottom < top:

@@ -43,6 +43,15 @@ from ._match import Algorithm, rank_estimators
 
 # Sequences predicted at a time: bounds the memory.
 MOST_PREDICTED_AT_ONCE = 5000
+"""The most sequences whose predictions are computed together.
+
+**Example:**
+
+```pycon
+>>> icl.analysis.MOST_PREDICTED_AT_ONCE
+5000
+```
+"""
 
 
 def which_algorithm(
@@ -65,6 +74,18 @@ def which_algorithm(
       `fitted_estimators`. Steps of gradient descent get the step size that fits best.
     - `label`: which of several labels. Estimators then see the coordinates that this label depends
       on, and no other label.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=5, context=40, noise=0.1)
+    >>> pair = icl.Attention(icl.Diagonal(omega=[0.13, -0.13], mu=[3.45, -3.45], dim=5))
+    >>> found = icl.which_algorithm(pair, task, count=500)
+    >>> found.best.name
+    'one debiased gradient step'
+    >>> [match.name for match in found.matches][:2]
+    ['one debiased gradient step', 'one gradient step']
+    ```
     """
     if not 0 <= label < task.labels:
         raise InputError("label", label, f"must lie between 0 and {task.labels - 1}")
@@ -93,6 +114,16 @@ def compare(
     """`which_algorithm` for every label of a task, and the loss, on the same sequences.
 
     Arguments: as there.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=5, context=40, noise=0.1)
+    >>> pair = icl.Attention(icl.Diagonal(omega=[0.13, -0.13], mu=[3.45, -3.45], dim=5))
+    >>> found = icl.analysis.compare(pair, task, count=500)
+    >>> found.algorithms[0].best.name, found.loss.value.round(1)
+    ('one debiased gradient step', Array(0.2, dtype=float64))
+    ```
     """
     return _compare(model, task, key, count, None, tuple(range(task.labels)))
 
@@ -153,6 +184,23 @@ def known_estimators(
     **Arguments:**
 
     - `normaliser`: that of the model; one gradient step and PCR use the same.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=31)
+    >>> for estimator in icl.analysis.known_estimators(task):
+    ...     print(estimator.name)
+    one gradient step
+    one debiased gradient step
+    least squares
+    Bayes
+    PCR with 0 components
+    PCR with 1 component
+    PCR with 2 components
+    least squares in 1 population component
+    PCR with 1 in-context component
+    ```
     """
     found: list[AbstractEstimator] = [GradientStep(1.0, normaliser), DebiasedGradientStep(1.0)]
     found += [LeastSquares(), Bayes(task)]

@@ -20,7 +20,21 @@ _WATCHED, _WEIGHTS_OF_LOOKS = "watch.json", "weights"
 
 
 class Checkpoint(NamedTuple):
-    """The weights of a training at one step."""
+    """The weights of a training at one step.
+
+    **Example:**
+
+    ```pycon
+    >>> from iclflow import checkpoints
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> model = icl.Attention.factored(jr.key(0), dim=3, heads=2)
+    >>> for step in (100, 20):
+    ...     icl.save_model(model, f"{folder}/step_{step}.safetensors")
+    >>> [found.step for found in checkpoints.list_checkpoints(folder).found]
+    [20, 100]
+    ```
+    """
 
     step: int
     path: Path
@@ -45,6 +59,18 @@ def list_checkpoints(folder: Path | str) -> Checkpoints:
     The step is what `checkpoints.json` says, else the number after "step" in the name of the file,
     or in that of its folder, else the last number: in the name of a folder such as
     `checkpoint-500`, of the file, or of any folder.
+
+    **Example:**
+
+    ```pycon
+    >>> from iclflow import checkpoints
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> model = icl.Attention.merged(jr.key(0), dim=3, heads=2)
+    >>> icl.save_model(model, f"{folder}/step_7.safetensors")
+    >>> checkpoints.list_checkpoints(folder).found[0].step
+    7
+    ```
     """
     folder = Path(folder)
     stated = _read_manifest(folder)
@@ -103,7 +129,17 @@ def _step(path: Path) -> int | None:
 
 
 def has_checkpoints(folder: Path | str) -> bool:
-    """Whether there are weights in a folder, or a list of them."""
+    """Whether there are weights in a folder, or a list of them.
+
+    **Example:**
+
+    ```pycon
+    >>> from iclflow import checkpoints
+    >>> import tempfile
+    >>> checkpoints.has_checkpoints(tempfile.mkdtemp())
+    False
+    ```
+    """
     return (Path(folder) / MANIFEST).is_file() or bool(_weights(Path(folder)))
 
 

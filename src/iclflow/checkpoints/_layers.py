@@ -31,6 +31,15 @@ class ReadIn:
     - `unembed`: a matrix (I, d), or the name of the linear layer that labels are read with.
     - `interleaved`: inputs and labels are tokens of their own, embedded alike, labels padded with
       zeros to the size of inputs, as in arXiv 2208.01066. `embed` then has D columns.
+
+    **Example:**
+
+    ```pycon
+    >>> from iclflow import checkpoints
+    >>> embed = np.asarray(jr.normal(jr.key(1), (8, 4)))
+    >>> checkpoints.ReadIn(embed=embed, unembed=embed[:, -1:].T).unembed.shape
+    (1, 8)
+    ```
     """
 
     embed: Any = None
@@ -86,6 +95,17 @@ def read_layers(
     - `read_in`: how tokens become what layers read.
     - `settings`: of the model, by their names in its config: the number of heads, how scores are
       scaled.
+
+    **Example:**
+
+    ```pycon
+    >>> from iclflow import checkpoints
+    >>> model = icl.Attention.factored(jr.key(0), dim=3, heads=2)
+    >>> tensors = checkpoints.to_state_dict(model)
+    >>> layer = checkpoints.read_layers(tensors, heads=2)[0]
+    >>> layer.model.heads, layer.left_out
+    (2, ())
+    ```
     """
     settings = {} if settings is None else settings
     heads = stated_heads(settings) if heads is None else heads
@@ -245,6 +265,16 @@ def from_circuits(kq: np.ndarray, ov: np.ndarray) -> Attention:
 
     - `kq`: (H, T, D), scores from query inputs to the entries of tokens.
     - `ov`: (H, I, T), from the entries of tokens to labels.
+
+    **Example:**
+
+    ```pycon
+    >>> from iclflow import checkpoints
+    >>> model = icl.Attention.factored(jr.key(0), dim=3, heads=2)
+    >>> same = checkpoints.from_circuits(np.asarray(model.kq()), np.asarray(model.ov()))
+    >>> jnp.allclose(same.kq(), model.kq()).item()
+    True
+    ```
     """
     labels, tokens = ov.shape[-2:] if ov.ndim == 3 else (0, 0)
     if kq.ndim != 3 or kq.shape != (len(ov), tokens, tokens - labels) or labels == 0:

@@ -33,7 +33,19 @@ _LARGEST_CONFIG = 2**20
 
 
 def save_model(model: AbstractModel, path: Path | str) -> None:
-    """Writes one model as a safetensors file, with its class and settings as metadata."""
+    """Writes one model as a safetensors file, with its class and settings as metadata.
+
+    **Example:**
+
+    ```pycon
+    >>> import os, tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> model = icl.Attention.merged(jr.key(0), dim=3, heads=2)
+    >>> icl.save_model(model, f"{folder}/model.safetensors")
+    >>> os.listdir(folder)
+    ['model.safetensors']
+    ```
+    """
     from safetensors.numpy import save
 
     about = {"format": FORMAT, "class": type(model).__name__, **model_settings(model)}
@@ -61,6 +73,17 @@ def load_model(
       many as `o_proj` has outputs, or 1 if it has one for every entry.
     - `model_class`: the class of your own model, or of your own circuits of attention, in a run or
       in a file that `save_model` wrote.
+
+    **Example:**
+
+    ```pycon
+    >>> import tempfile
+    >>> path = f"{tempfile.mkdtemp()}/model.safetensors"
+    >>> model = icl.Attention.separate(jr.key(0), dim=3, heads=2)
+    >>> icl.save_model(model, path)
+    >>> jnp.array_equal(icl.load_model(path).coefficients(), model.coefficients()).item()
+    True
+    ```
     """
     path = Path(path)
     # A run can be given by its folder, or by the file of weights in it.
@@ -90,6 +113,19 @@ def load_layers(
     - `heads`, `labels`: as in `load_model`.
     - `read_in`: how tokens become what layers read; see `ReadIn`.
     - `whole`: if False, also of a state dict that `load_model` reads whole.
+
+    **Example:**
+
+    ```pycon
+    >>> from iclflow import checkpoints
+    >>> import tempfile
+    >>> from safetensors.numpy import save_file
+    >>> path = f"{tempfile.mkdtemp()}/layer.safetensors"
+    >>> model = icl.Attention.factored(jr.key(0), dim=3, heads=2)
+    >>> save_file(checkpoints.to_state_dict(model), path)
+    >>> checkpoints.load_layers(path, heads=2, whole=False)[0].model.heads
+    2
+    ```
     """
     path = Path(path)
     if path.is_dir() or path.name == "trajectory.safetensors":
@@ -105,7 +141,19 @@ def load_layers(
 
 
 def is_whole_file(path: Path | str) -> bool:
-    """Whether `load_model` reads a file as a whole model."""
+    """Whether `load_model` reads a file as a whole model.
+
+    **Example:**
+
+    ```pycon
+    >>> from iclflow import checkpoints
+    >>> import tempfile
+    >>> path = f"{tempfile.mkdtemp()}/model.safetensors"
+    >>> icl.save_model(icl.Attention.merged(jr.key(0), dim=3, heads=2), path)
+    >>> checkpoints.is_whole_file(path)
+    True
+    ```
+    """
     file, about = _open(Path(path))
     return about is not None or is_whole(file, str(path))
 

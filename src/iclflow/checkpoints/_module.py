@@ -21,6 +21,15 @@ class Weights(Mapping[str, Any]):
     **Fields:**
 
     - `settings`: what the module says of its heads.
+
+    **Example:**
+
+    ```pycon
+    >>> from iclflow import checkpoints
+    >>> model = icl.Attention.factored(jr.key(0), dim=3, heads=2)
+    >>> sorted(checkpoints.Weights(checkpoints.to_state_dict(model)))
+    ['k_proj.weight', 'o_proj.weight', 'q_proj.weight', 'v_proj.weight']
+    ```
     """
 
     def __init__(self, source: Any):

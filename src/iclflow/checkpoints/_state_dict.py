@@ -18,7 +18,18 @@ def from_state_dict(
     labels: int | None = None,
     name: str = "state dict",
 ) -> Attention:
-    """The attention layer of a state dict; arguments as in `load_model`."""
+    """The attention layer of a state dict; arguments as in `load_model`.
+
+    **Example:**
+
+    ```pycon
+    >>> from iclflow import checkpoints
+    >>> model = icl.Attention.factored(jr.key(0), dim=3, heads=2)
+    >>> same = checkpoints.from_state_dict(checkpoints.to_state_dict(model), heads=2)
+    >>> jnp.allclose(same.kq(), model.kq()).item()
+    True
+    ```
+    """
     found = find_projections(tensors, name)
     for bias in found.biases:
         if np.any(np.asarray(tensors[bias])):
@@ -43,6 +54,19 @@ def to_state_dict(model: Attention[Factored], prefix: str = "") -> dict[str, np.
 
     The query attends to the labelled tokens and not to itself, and scores are divided by the square
     root of the width of a head; see `docs/inspect.md`.
+
+    **Example:**
+
+    ```pycon
+    >>> from iclflow import checkpoints
+    >>> model = icl.Attention.factored(jr.key(0), dim=3, heads=2)
+    >>> for name, tensor in checkpoints.to_state_dict(model).items():
+    ...     print(name, tensor.shape)
+    q_proj.weight (8, 4)
+    k_proj.weight (8, 4)
+    v_proj.weight (8, 4)
+    o_proj.weight (1, 8)
+    ```
     """
     circuits = model.circuits
     if not isinstance(circuits, Factored) or model.activation != "softmax" or model.self_attention:

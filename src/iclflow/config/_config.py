@@ -22,7 +22,18 @@ from ._training import (
 
 
 class Config(Settings):
-    """Everything that decides a run. Equal configs give equal bits on equal machines."""
+    """Everything that decides a run. Equal configs give equal bits on equal machines.
+
+    **Example:**
+
+    ```pycon
+    >>> config = icl.papers.study("linear/staircase", seed=3)
+    >>> config.seed, config.task.kind, config.model.kind, config.risk_kind
+    (3, 'linear_regression', 'separate', 'exact')
+    >>> config.hash == icl.papers.study("linear/staircase", seed=3).hash
+    True
+    ```
+    """
 
     name: Annotated[Text, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=80)] = Field(
         default="run", description="Name of the run, and of its folder."

@@ -17,7 +17,18 @@ _LARGEST_FILE = 2**26
 
 
 def read_toml(path: Path | str) -> dict[str, Any]:
-    """The content of a TOML file as plain data."""
+    """The content of a TOML file as plain data.
+
+    **Example:**
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "mine.toml"
+    >>> _ = path.write_text("seed = 3\\n")
+    >>> icl.config.read_toml(path)
+    {'seed': 3}
+    ```
+    """
     path = Path(path)
     try:
         with path.open("rb") as file:  # a device may have no end
@@ -51,6 +62,15 @@ def parse_config(data: Mapping[str, Any], stored: bool = False) -> Config:
     **Arguments:**
 
     - `stored`: whether the run exists already, or was checked before: then memory is not checked.
+
+    **Example:**
+
+    ```pycon
+    >>> data = {"task": {"kind": "linear_regression", "eigenvalues": [0.4, 0.1], "context": 31}}
+    >>> config = icl.config.parse_config(data | {"model": {"kind": "separate", "heads": 2}})
+    >>> config.flow.kind, config.exact_exists
+    ('gradient_flow', True)
+    ```
     """
     try:
         return Config.model_validate(dict(data), context={"stored": stored})
@@ -74,18 +94,47 @@ def _find_error_of_kind(data: Mapping[str, Any]) -> InputError | None:
 
 
 def load_config(path: Path | str) -> Config:
-    """The config in a TOML file; without a `name` it gets that of the file."""
+    """The config in a TOML file; without a `name` it gets that of the file.
+
+    **Example:**
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "mine.toml"
+    >>> task = '[task]\\nkind = "linear_regression"\\neigenvalues = [0.4, 0.1]\\ncontext = 31\\n'
+    >>> _ = path.write_text(task + '[model]\\nkind = "separate"\\nheads = 2\\n')
+    >>> icl.config.load_config(path).name
+    'mine'
+    ```
+    """
     return parse_config(named(read_toml(path), path))
 
 
 def named(data: dict[str, Any], path: Path | str) -> dict[str, Any]:
-    """`data` with a name: its own, or that of the file it comes from."""
+    """`data` with a name: its own, or that of the file it comes from.
+
+    **Example:**
+
+    ```pycon
+    >>> icl.config.named({"seed": 3}, "runs/mine.toml")
+    {'name': 'mine', 'seed': 3}
+    ```
+    """
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(path).stem).strip("._-")[:80]
     return {"name": stem or "run"} | data
 
 
 def known_keys(data: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """The keys that each section may have, given its kind, and its kinds; `""` is the top level."""
+    """The keys that each section may have, given its kind, and its kinds; `""` is the top level.
+
+    **Example:**
+
+    ```pycon
+    >>> keys = icl.config.known_keys({"model": {"kind": "separate"}})
+    >>> "heads" in keys["model"], "seed" in keys[""]
+    (True, True)
+    ```
+    """
     keys = {"": tuple(Config.model_fields)}
     for section in sections():
         kinds = get_args(Config.model_fields[section].annotation)
@@ -97,13 +146,29 @@ def known_keys(data: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
 
 
 def sections() -> tuple[str, ...]:
-    """The names of the sections, which are unions of kinds."""
+    """The names of the sections, which are unions of kinds.
+
+    **Example:**
+
+    ```pycon
+    >>> icl.config.sections()
+    ('task', 'model', 'risk', 'flow', 'save')
+    ```
+    """
     fields = Config.model_fields.items()
     return tuple(name for name, field in fields if field.discriminator is not None)
 
 
 def section_class(section: str, data: Any):
-    """The class of the kind that `data` names, or of the default; None if the kind is unknown."""
+    """The class of the kind that `data` names, or of the default; None if the kind is unknown.
+
+    **Example:**
+
+    ```pycon
+    >>> icl.config.section_class("model", {"kind": "separate"}).__name__
+    'SeparateModel'
+    ```
+    """
     field = Config.model_fields[section]
     unsaid = data is None or (isinstance(data, Mapping) and "kind" not in data)
     if unsaid and not field.is_required():

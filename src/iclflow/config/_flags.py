@@ -30,6 +30,14 @@ def with_flags(data: Mapping[str, Any], flags: Sequence[str]) -> dict[str, Any]:
     **Arguments:**
 
     - `flags`: as on a command line; `--help` prints all settings and leaves the program.
+
+    **Example:**
+
+    ```pycon
+    >>> data = {"task": {"kind": "linear_regression"}, "model": {"kind": "separate", "heads": 2}}
+    >>> icl.config.with_flags(data, ["--model.heads", "4"])["model"]
+    {'kind': 'separate', 'heads': 4}
+    ```
     """
     import tyro
 

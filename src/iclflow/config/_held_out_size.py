@@ -9,7 +9,25 @@ if TYPE_CHECKING:
 
 # Sequences of a test set: with linear attention as a control variate, and without.
 COMPARED = 16_384
+"""How many sequences a test set has if an exact risk stands beside it.
+
+**Example:**
+
+```pycon
+>>> icl.config.COMPARED
+16384
+```
+"""
 ALONE = 32_768
+"""How many sequences a test set has if it is the only measure of a run.
+
+**Example:**
+
+```pycon
+>>> icl.config.ALONE
+32768
+```
+"""
 # At most this many numbers in all, but at least this many sequences.
 _LARGEST, _FEWEST = 2**27, 4096
 # Drawing takes four times the memory of what is drawn: a set of more numbers than the first is
@@ -29,6 +47,14 @@ class HeldOutSize(NamedTuple):
     - `count`: the number of sequences.
     - `blocks`: how many blocks they are drawn and stored in.
     - `parts`: how many parts each block is evaluated in.
+
+    **Example:**
+
+    ```pycon
+    >>> config = icl.papers.study("linear/staircase")
+    >>> icl.config.HeldOutSize.of(config, 10_000).count
+    10000
+    ```
     """
 
     count: int

@@ -13,6 +13,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 GIB = 2**30
+"""Bytes in a GiB.
+
+**Example:**
+
+```pycon
+>>> icl.config.GIB == 2**30
+True
+```
+"""
 # The share of a limit that a run may take: other processes need some, and estimates are not exact.
 SHARE = 0.75
 # A process reserves addresses that it never uses: stacks, libraries, the allocator's reserve.
@@ -25,7 +34,16 @@ _UNITS = {"bytes": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 class Limit(NamedTuple):
-    """A number of bytes, and who allows them, as the end of a sentence: "that this machine has"."""
+    """A number of bytes, and who allows them, as the end of a sentence: "that this machine has".
+
+    **Example:**
+
+    ```pycon
+    >>> limit = icl.config.memory_here()
+    >>> 0 < limit.usable <= limit.size
+    True
+    ```
+    """
 
     size: float
     words: str
@@ -48,6 +66,13 @@ def memory_here(now: bool = True) -> Limit:
 
     - `now`: whether to count memory that other processes hold at the moment. Work that is under way
       need not stop because of them.
+
+    **Example:**
+
+    ```pycon
+    >>> icl.config.memory_here(now=False).size > icl.config.GIB
+    True
+    ```
     """
     # Cached for a second: a sweep asks for each of its points.
     return _least(now, int(time.monotonic()))
@@ -130,7 +155,15 @@ def _text(path: Path) -> str:
 
 
 def out_of_memory(error: BaseException) -> str | None:
-    """A sentence for an error that says that memory ran out, whoever raised it; else None."""
+    """A sentence for an error that says that memory ran out, whoever raised it; else None.
+
+    **Example:**
+
+    ```pycon
+    >>> icl.config.out_of_memory(MemoryError()) is not None, icl.config.out_of_memory(KeyError())
+    (True, None)
+    ```
+    """
     if not _is_about_memory(error):
         return None
     asked = _ASKED.search(str(error))

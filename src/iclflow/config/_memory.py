@@ -42,6 +42,15 @@ if TYPE_CHECKING:
 _DOUBLE, _SINGLE = 8, 4
 # Python, JAX, matplotlib, and what compiling takes.
 BASE = 600 * 2**20
+"""The bytes that the program itself takes, with its libraries.
+
+**Example:**
+
+```pycon
+>>> icl.config.BASE // 2**20
+600
+```
+"""
 # Long programs take more to compile: per layer of a stack, for quadratures, for a fused pass, and
 # per input for the sums that are written out term by term where labels are drawn.
 _LAYER, _QUADRATURE, _FUSED, _TERM = 100 * 2**20, 400 * 2**20, 200 * 2**20, 2**20
@@ -98,6 +107,15 @@ def memory_needed(config: "Config", lanes: int = 1) -> dict[str, float]:
     **Arguments:**
 
     - `lanes`: how many runs of a sweep are one program; the estimate is for all of them.
+
+    **Example:**
+
+    ```pycon
+    >>> config = icl.papers.study("linear/staircase")
+    >>> needed = icl.config.memory_needed(config)
+    >>> icl.config.largest_setting(needed)
+    'model.heads'
+    ```
     """
     size, largest = _Sizes.of(config), _largest(config)
     flow = isinstance(config.flow, GradientFlow)
@@ -128,7 +146,15 @@ def memory_needed(config: "Config", lanes: int = 1) -> dict[str, float]:
 
 
 def largest_setting(needed: dict[str, float]) -> str:
-    """The setting that causes most of what `memory_needed` estimates."""
+    """The setting that causes most of what `memory_needed` estimates.
+
+    **Example:**
+
+    ```pycon
+    >>> icl.config.largest_setting({"model.heads": 1e9, "task.context": 2e9})
+    'task.context'
+    ```
+    """
     settings = {name: size for name, size in needed.items() if name != PROGRAM}
     return max(settings, key=lambda name: settings[name])
 

@@ -130,7 +130,16 @@ class InContextInWeightTask(_Regression):
 
 
 class MultiTask(TaskBase):
-    """Several regressions in one sequence, each with its own label and its own coordinates."""
+    """Several regressions in one sequence, each with its own label and its own coordinates.
+
+    **Example:**
+
+    ```pycon
+    >>> settings = icl.config.MultiTask(coordinates=[[0, 1], [2, 3]], context=40)
+    >>> settings.dim, settings.labels, settings.disjoint
+    (4, 2, True)
+    ```
+    """
 
     kind: Literal["multi_task"] = "multi_task"
     coordinates: Annotated[

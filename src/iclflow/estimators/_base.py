@@ -24,6 +24,18 @@ class AbstractEstimator(AbstractModel):
     **Fields:**
 
     - `name`: a short name for reports, such as "least squares"; a class variable or a property.
+
+    **Example:**
+
+    ```pycon
+    >>> class LastLabel(icl.estimators.AbstractEstimator):
+    ...     name = "the last label"
+    ...     def predict(self, sequences):
+    ...         return sequences.y[..., -1, :]
+    >>> task = icl.isotropic(dim=3, noise=0.1)
+    >>> bool(LastLabel().risk(task, jr.key(0), 1000).value > 1.5)
+    True
+    ```
     """
 
     name: eqx.AbstractVar[str]
@@ -55,7 +67,19 @@ def _losses(
 
 
 class Bayes(AbstractEstimator):
-    """The posterior mean under `task`: no predictor has a smaller risk on it."""
+    """The posterior mean under `task`: no predictor has a smaller risk on it.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=3, context=20, noise=0.3)
+    >>> bayes = icl.estimators.Bayes(task)
+    >>> ridge = icl.estimators.Ridge(0.3 * 3)
+    >>> sequences = task.sample(jr.key(0), 10)
+    >>> jnp.allclose(bayes.predict(sequences), ridge.predict(sequences)).item()
+    True
+    ```
+    """
 
     name: ClassVar[str] = "Bayes"
     task: AbstractTask

@@ -28,6 +28,18 @@ class DiscreteMMSE(AbstractEstimator):
 
     - `tasks`: w of each.
     - `noise`: σ², of the labels.
+
+    **Example:**
+
+    ```pycon
+    >>> tasks = jr.normal(jr.key(0), (4, 3))
+    >>> known = icl.estimators.DiscreteMMSE(tasks, noise=0.01)
+    >>> x = jr.normal(jr.key(1), (11, 3))
+    >>> y = x @ tasks[2]
+    >>> context = icl.Sequences(x[:-1], y[:-1, None], x[-1], y[-1:], jnp.array(10.0))
+    >>> jnp.allclose(known.predict(context), y[-1:]).item()
+    True
+    ```
     """
 
     name: ClassVar[str] = "dMMSE"

@@ -43,6 +43,14 @@ class Experiment:
     - `monitor`: the risk that is reported; it is `risk` unless steps are random.
     - `key`: the key of the random steps.
     - `tests`: draws the sequences of `monitor`, if it is a test set.
+
+    **Example:**
+
+    ```pycon
+    >>> experiment = icl.experiment.prepare(icl.papers.study("linear/staircase"))
+    >>> experiment.clock_unit, type(experiment.risk).__name__
+    (1.0, 'BilinearRisk')
+    ```
     """
 
     config: Config
@@ -94,12 +102,30 @@ class Keys(NamedTuple):
 
 
 def keys_of(seed: ArrayLike) -> Keys:
-    """The keys that belong to a seed."""
+    """The keys that belong to a seed.
+
+    **Example:**
+
+    ```pycon
+    >>> keys = icl.experiment.keys_of(3)
+    >>> keys._fields
+    ('weights', 'data', 'steps', 'test')
+    ```
+    """
     return Keys(*jr.split(jr.key(seed), 4))
 
 
 def prepare(config: Config) -> Experiment:
-    """Builds what the config describes; an `InputError` of one sentence says why it cannot."""
+    """Builds what the config describes; an `InputError` of one sentence says why it cannot.
+
+    **Example:**
+
+    ```pycon
+    >>> experiment = icl.experiment.prepare(icl.papers.study("linear/staircase"))
+    >>> experiment.task.dim, experiment.model.heads
+    (4, 4)
+    ```
+    """
     require_float64("An experiment")
     keys = keys_of(config.seed)
     with naming(config, "task"):
@@ -114,7 +140,15 @@ def prepare(config: Config) -> Experiment:
 
 
 def build_task(config: Config) -> AbstractTask:
-    """The task alone. It checks what needs linear algebra, such as positive definiteness."""
+    """The task alone. It checks what needs linear algebra, such as positive definiteness.
+
+    **Example:**
+
+    ```pycon
+    >>> icl.experiment.build_task(icl.papers.study("linear/staircase")).dim
+    4
+    ```
+    """
     with naming(config, "task"):
         settings = {k: v for k, v in config.task if k != "kind"}
         make = _TASKS.get(config.task.kind) or getattr(tasks, config.task.builds)
@@ -170,7 +204,21 @@ def _choose_monitor(
 
 @contextlib.contextmanager
 def naming(config: Config, section: str) -> Iterator[None]:
-    """Turns an error of the library into one that names the setting as the file does."""
+    """Turns an error of the library into one that names the setting as the file does.
+
+    **Example:**
+
+    ```pycon
+    >>> from iclflow.errors import InputError
+    >>> config = icl.papers.study("linear/staircase")
+    >>> try:
+    ...     with icl.experiment.naming(config, "task"):
+    ...         raise InputError("noise", -1, "must not be negative")
+    ... except InputError as error:
+    ...     print(error)
+    `task.noise` = -1: must not be negative.
+    ```
+    """
     try:
         yield
     except InputError as error:

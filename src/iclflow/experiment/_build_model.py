@@ -32,7 +32,18 @@ _PLAIN = {
 
 def build_model(config: Config, key: PRNGKeyArray) -> tuple[AbstractModel, Attention | None]:
     """The model, and the blind linear attention or the singular values that it is equivalent to at
-    the start, if there are any."""
+    the start, if there are any.
+
+    **Example:**
+
+    ```pycon
+    >>> config = icl.papers.study("linear/staircase")
+    >>> key = icl.experiment.keys_of(config.seed).weights
+    >>> model, attention = icl.experiment.build_model(config, key)
+    >>> model.heads
+    4
+    ```
+    """
     task, settings = config.task, dict(config.model)
     kind, heads = settings.pop("kind"), settings.pop("heads")
     if config.model.builds:

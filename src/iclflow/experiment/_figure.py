@@ -17,7 +17,18 @@ _LARGEST = 1e150
 def loss_figure(
     run: Trajectory, predicted: Overlay | None, floor: float | None, title: str
 ) -> dict[str, bytes]:
-    """The files `loss.png` and `loss.pdf`."""
+    """The files `loss.png` and `loss.pdf`.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=2, context=10)
+    >>> model = icl.Attention.merged(jr.key(0), dim=2, heads=1)
+    >>> run = icl.gradient_flow(model, icl.risk(task, model))
+    >>> sorted(icl.experiment.loss_figure(run, None, None, "merged"))
+    ['loss.pdf', 'loss.png']
+    ```
+    """
     import matplotlib.pyplot as plt
 
     # A stationary run may end at a time that no axis can show.

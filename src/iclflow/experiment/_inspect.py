@@ -51,6 +51,15 @@ def task_to_inspect(
 
     - `file`: the folder of a run, its trajectory, or any file with a model.
     - `settings`: override `context`, `noise` and `eigenvalues` of the task.
+
+    **Example:**
+
+    ```pycon
+    >>> pair = icl.Attention(icl.Diagonal(omega=[0.13, -0.13], mu=[3.45, -3.45], dim=5))
+    >>> task = icl.experiment.task_to_inspect("missing.safetensors", pair, {"context": 40})
+    >>> task.max_context
+    40
+    ```
     """
     folder = Path(file)
     folder = folder.parent if folder.name == "trajectory.safetensors" else folder
@@ -101,6 +110,16 @@ def inspect(
     what its heads do, and its nearest estimators; with a task `context`, `noise` and the `loss`,
     exact where that exists; with several tasks how the heads divide them. `missing` says what is
     left out and why.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=5, context=40, noise=0.1)
+    >>> pair = icl.Attention(icl.Diagonal(omega=[0.13, -0.13], mu=[3.45, -3.45], dim=5))
+    >>> found = icl.experiment.inspect(pair, task, sequences=500)
+    >>> sorted(found)[:3]
+    ['context', 'dim', 'heads']
+    ```
     """
     if task is not None:
         _check_memory(model, task, sequences)

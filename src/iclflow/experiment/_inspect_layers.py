@@ -57,6 +57,18 @@ def inspect_file(
     - `heads`, `labels`, `read_in`, `whole`: as in `load_layers`.
     - `settings`: of the task, as in `task_to_inspect`.
     - `options`: of `inspect`.
+
+    **Example:**
+
+    ```pycon
+    >>> import tempfile
+    >>> path = f"{tempfile.mkdtemp()}/model.safetensors"
+    >>> icl.save_model(icl.Attention.factored(jr.key(0), dim=3, heads=2), path)
+    >>> settings = {"context": 20}
+    >>> found, model, task = icl.experiment.inspect_file(path, settings=settings, sequences=500)
+    >>> model.heads, task.dim
+    (2, 3)
+    ```
     """
     path, settings = Path(path), settings or {}
     layers = load_layers(path, heads, labels, read_in, whole)
@@ -78,7 +90,23 @@ def inspect_checkpoints(
     progress: Callable[[str], None] = lambda doing: None,
     **options: Any,
 ) -> Iterator[dict[str, Any]]:
-    """`inspect_file` of every checkpoint, on the same sequences, with its step."""
+    """`inspect_file` of every checkpoint, on the same sequences, with its step.
+
+    **Example:**
+
+    ```pycon
+    >>> import tempfile
+    >>> from iclflow import checkpoints
+    >>> folder = tempfile.mkdtemp()
+    >>> model = icl.Attention.factored(jr.key(0), dim=3, heads=2)
+    >>> icl.save_model(model, f"{folder}/step_7.safetensors")
+    >>> found = checkpoints.list_checkpoints(folder).found
+    >>> settings = {"context": 20}
+    >>> looks = icl.experiment.inspect_checkpoints(found, settings=settings, sequences=500)
+    >>> [look["step"] for look in looks]
+    [7]
+    ```
+    """
     # Of zero biases alone nobody can tell that there are some: all are read alike.
     whole = all(is_whole_file(path) for _, path in checkpoints)
     for number, (step, path) in enumerate(checkpoints, 1):

@@ -31,7 +31,17 @@ _FROM_START = ", from the initial weights alone"
 
 
 def overlay(experiment: Experiment) -> Overlay | None:
-    """The prediction for a run; None if theory has none."""
+    """The prediction for a run; None if theory has none.
+
+    **Example:**
+
+    ```pycon
+    >>> experiment = icl.experiment.prepare(icl.papers.study("linear/staircase"))
+    >>> predicted = icl.experiment.overlay(experiment)
+    >>> predicted.levels.round(3), predicted.drop_times.shape
+    (array([1.   , 0.641, 0.377, 0.21 , 0.136]), (4,))
+    ```
+    """
     task, attention = experiment.task, experiment.attention
     if experiment.config.theory and experiment.config.model.softmax:
         return multitask_overlay(experiment) or softmax_overlay(experiment)

@@ -32,6 +32,14 @@ class Run:
     - `written`: whether the folder holds this run. A run that does not reach its end never replaces
       one that did.
     - `resumed`: whether it went on from a checkpoint.
+
+    **Example:**
+
+    ```pycon
+    >>> run = icl.run("linear/white", progress=False)
+    >>> run.trajectory.result.name, round(float(run.floor), 3), run.theory is not None
+    ('converged', 0.139, True)
+    ```
     """
 
     experiment: Experiment
@@ -91,6 +99,14 @@ def run(
     - `progress`: whether to show a bar (default: on a terminal), or a function that is called with
       what is being done, the share that is done, and some numbers as text.
     - `waiting`: called if another process computes this run, before waiting for it.
+
+    **Example:**
+
+    ```pycon
+    >>> run = icl.run("linear/white", progress=False)
+    >>> run.config.name, len(run.trajectory) > 10
+    ('linear-white', True)
+    ```
     """
     if isinstance(config, Path | str):
         source, config = config, parse_config(read_settings(config))

@@ -122,7 +122,16 @@ def summarise(
     task: AbstractTask | None = None,
 ) -> Summary:
     """Plateaus and drops of a run with their predictions; with several tasks, also which head
-    serves which."""
+    serves which.
+
+    **Example:**
+
+    ```pycon
+    >>> run = icl.run("linear/white", progress=False)
+    >>> len(run.summary().drops)
+    1
+    ```
+    """
     comparisons = compare_end(run, predicted)
     source = None if predicted is None else predicted.source
     if source is not None and comparisons:

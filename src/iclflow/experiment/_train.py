@@ -42,6 +42,14 @@ def train(
       False.
     - `checkpoint`: where the run saves its state, and resumes from.
     - `stretch`: for a descent, the most steps between two calls of `callback`.
+
+    **Example:**
+
+    ```pycon
+    >>> experiment = icl.experiment.prepare(icl.papers.study("linear/white"))
+    >>> icl.experiment.train(experiment).result.name
+    'converged'
+    ```
     """
     config, model = experiment.config, experiment.model
     settings = {k: v for k, v in config.flow if k != "kind"}
@@ -62,6 +70,16 @@ def as_run(experiment: Experiment, times: Sequence[float], models: Sequence[Any]
     """The weights of somebody else's training, as a run of an experiment that describes it.
 
     Its losses are those that a run of ours reports: exact where that exists, else on a test set.
+
+    **Example:**
+
+    ```pycon
+    >>> config = icl.papers.study("linear/white")
+    >>> experiment = icl.experiment.prepare(config)
+    >>> theirs = icl.experiment.as_run(experiment, [0, 100], [experiment.model, experiment.model])
+    >>> theirs.losses.shape, theirs.clock
+    ((2,), 'time')
+    ```
     """
     loss = eqx.filter_jit(experiment.monitor)
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *models)
@@ -84,7 +102,15 @@ def _with_errors(run: Trajectory, monitor: AbstractRisk) -> Trajectory:
 
 
 def save_points(config: Config) -> SaveAtDrops | SaveEvenly | SaveLogSpaced | SaveAtTimes:
-    """The save points of the config."""
+    """The save points of the config.
+
+    **Example:**
+
+    ```pycon
+    >>> icl.experiment.save_points(icl.papers.study("linear/staircase"))
+    SaveAtDrops(loss=0.002, clock=0.01)
+    ```
+    """
     kinds = {
         "drops": SaveAtDrops,
         "linear": SaveEvenly,

@@ -37,7 +37,21 @@ class Snapshot(NamedTuple):
 
 
 class CheckpointError(FileError):
-    """A checkpoint that cannot be used; the message says what to do."""
+    """A checkpoint that cannot be used; the message says what to do.
+
+    **Example:**
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "flow.checkpoint"
+    >>> _ = path.write_text("something else")
+    >>> try:
+    ...     icl.Checkpoint(path).load("a fingerprint")
+    ... except icl.flows.CheckpointError as error:
+    ...     print(str(error).split("` ")[1])
+    is damaged: remove it, and the run starts from the beginning.
+    ```
+    """
 
 
 class Checkpoint:
@@ -49,6 +63,19 @@ class Checkpoint:
     - `every`: seconds between two writes; more if writing takes long.
     - `label`: a name for the run that can be read from the file; see `label_in`.
     - `make_folder`: whether to make a missing folder; otherwise nothing is written then.
+
+    **Example:**
+
+    ```pycon
+    >>> import tempfile, os
+    >>> task = icl.isotropic(dim=2, context=10)
+    >>> model = icl.Attention.merged(jr.key(0), dim=2, heads=1)
+    >>> folder = tempfile.mkdtemp()
+    >>> kept = icl.Checkpoint(f"{folder}/flow.checkpoint", every=0)
+    >>> run = icl.gradient_flow(model, icl.risk(task, model), checkpoint=kept)
+    >>> os.listdir(folder), run.result.name
+    (['flow.checkpoint'], 'converged')
+    ```
     """
 
     def __init__(
@@ -141,7 +168,16 @@ class Checkpoint:
 
 
 def label_in(path: Path) -> str | None:
-    """The label in a checkpoint; "" if the file cannot be read, None if there is no file."""
+    """The label in a checkpoint; "" if the file cannot be read, None if there is no file.
+
+    **Example:**
+
+    ```pycon
+    >>> import pathlib
+    >>> icl.flows.label_in(pathlib.Path("missing.checkpoint")) is None
+    True
+    ```
+    """
     if not path.exists():
         return None
     try:
@@ -151,7 +187,16 @@ def label_in(path: Path) -> str | None:
 
 
 def verified_label(path: Path) -> str | None:
-    """The label in a checkpoint that matches its hash; None for any other file."""
+    """The label in a checkpoint that matches its hash; None for any other file.
+
+    **Example:**
+
+    ```pycon
+    >>> import pathlib
+    >>> icl.flows.verified_label(pathlib.Path("missing.checkpoint")) is None
+    True
+    ```
+    """
     try:
         return str(_read(path)[1]["label"])
     except (CheckpointError, KeyError):

@@ -27,6 +27,18 @@ def gradient_descent(
     """Gradient descent, W ← W − η ∂L/∂W. Options: as in `descend`.
 
     This is the Euler scheme of gradient flow with time step 2η.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=2, context=10)
+    >>> model = icl.Attention.merged(jr.key(0), dim=2, heads=1, scale=0.1)
+    >>> risk = icl.risk(task, model)
+    >>> steps = icl.gradient_descent(model, risk, learning_rate=0.005, steps=500)
+    >>> flow = icl.gradient_flow(model, risk, end=5.0)
+    >>> bool(abs(steps.losses[-1] - flow.losses[-1]) < 1e-2)
+    True
+    ```
     """
     return descend(model, risk, sgd_rule(learning_rate), steps, **options)
 
@@ -39,7 +51,19 @@ def sgd(
     momentum: float = 0.0,
     **options: Any,
 ) -> Trajectory:
-    """Stochastic gradient descent on a sampled risk. Options: as in `descend`."""
+    """Stochastic gradient descent on a sampled risk. Options: as in `descend`.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=2, context=10)
+    >>> model = icl.Attention.merged(jr.key(0), dim=2, heads=1, scale=0.1)
+    >>> risk = icl.risk(task, model, "sampled", batch=64)
+    >>> run = icl.sgd(model, risk, learning_rate=0.01, steps=200, key=jr.key(1))
+    >>> run.clock, run.times[-1]
+    ('step', np.float64(200.0))
+    ```
+    """
     return descend(model, risk, sgd_rule(learning_rate, momentum), steps, **options)
 
 
@@ -52,7 +76,18 @@ def adam(
     b2: float = 0.999,
     **options: Any,
 ) -> Trajectory:
-    """Adam on any risk. Options: as in `descend`."""
+    """Adam on any risk. Options: as in `descend`.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=2, context=10)
+    >>> model = icl.Attention.merged(jr.key(0), dim=2, heads=1, scale=0.1)
+    >>> run = icl.adam(model, icl.risk(task, model), learning_rate=0.01, steps=500)
+    >>> run.clock, run.losses[[0, -1]].round(3)
+    ('step', array([1.124, 0.342]))
+    ```
+    """
     return descend(model, risk, adam_rule(learning_rate, b1, b2), steps, **options)
 
 
@@ -84,6 +119,19 @@ def descend(
       compared with that of a checkpoint: it is assumed to be the same.)
     - `stretch`: the most steps between two calls of `callback`. With fewer steps a run can be
       stopped sooner, and is a little slower.
+
+    **Example:**
+
+    ```pycon
+    >>> import optax
+    >>> task = icl.isotropic(dim=2, context=10)
+    >>> model = icl.Attention.merged(jr.key(0), dim=2, heads=1, scale=0.1)
+    >>> risk = icl.risk(task, model, "sampled", batch=64)
+    >>> exact = icl.risk(task, model)
+    >>> run = icl.descend(model, risk, optax.lion(1e-3), 500, key=jr.key(1), monitor=exact)
+    >>> bool(run.losses[-1] < run.losses[0])
+    True
+    ```
     """
     members = Members.single(model, risk)
     if stretch < 1:
@@ -123,6 +171,18 @@ def descend_ensemble(
     - `models`, `risks`: as in `gradient_flow_ensemble`.
     - `keys`: one random key per member, for stochastic risks.
     - Others: as in `descend`.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=2, context=10)
+    >>> start = lambda key: icl.Attention.merged(key, dim=2, heads=1, scale=0.1)
+    >>> models = icl.init_many(start, jr.split(jr.key(0), 3))
+    >>> risk = icl.risk(task, start(jr.key(0)))
+    >>> runs = icl.descend_ensemble(models, risk, icl.adam_rule(0.01), 500)
+    >>> len(runs), [run.losses[-1].round(3).item() for run in runs]
+    (3, [0.342, 0.342, 0.342])
+    ```
     """
     members = Members.of(models, risks)
     runs = DescentRuns(members, optimiser, steps, keys=keys, save=save, checkpoint=checkpoint)

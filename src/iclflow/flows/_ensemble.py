@@ -31,6 +31,17 @@ class Ensemble:
     - `offsets`: where the points of each run begin, followed by the number of all points.
     - `times`, `losses`, `weights`: of all points.
     - `results`, `statistics`: of each run.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=2, context=10)
+    >>> start = lambda key: icl.Attention.merged(key, dim=2, heads=1)
+    >>> models = icl.init_many(start, jr.split(jr.key(0), 3))
+    >>> runs = icl.gradient_flow_ensemble(models, icl.risk(task, start(jr.key(0))))
+    >>> len(runs), {run.result.name for run in runs}, runs[0].final.coefficients().shape
+    (3, {'converged'}, (2, 2))
+    ```
     """
 
     layout: Layout
@@ -108,7 +119,16 @@ class Ensemble:
 
 
 def stack(members: Sequence[Any]) -> Any:
-    """Models or risks of one shape as one, every array with a leading axis over the members."""
+    """Models or risks of one shape as one, every array with a leading axis over the members.
+
+    **Example:**
+
+    ```pycon
+    >>> models = [icl.Attention.merged(jr.key(i), dim=2, heads=1) for i in range(3)]
+    >>> icl.flows.stack(models).circuits.key_query.shape
+    (3, 1, 2, 2)
+    ```
+    """
     if not members:
         raise ValueError("An ensemble has at least one member.")
     # Compared by identity: comparing arrays would take longer than stacking them.
@@ -142,6 +162,15 @@ def init_many(
     - `init`: called as `init(key, *numbers, **options)`.
     - `keys`: an array of random keys, one per member.
     - `swept`: arrays with one number per member.
+
+    **Example:**
+
+    ```pycon
+    >>> start = lambda key, scale: icl.Attention.merged(key, dim=2, heads=1, scale=scale)
+    >>> models = icl.init_many(start, jr.split(jr.key(0), 3), jnp.array([1e-4, 1e-3, 1e-2]))
+    >>> models.circuits.key_query.shape
+    (3, 1, 2, 2)
+    ```
     """
     check_key(keys)
     if jnp.ndim(keys) == 0:

@@ -22,6 +22,18 @@ def gradient_flow(model: AbstractModel, risk: AbstractRisk, **options: Any) -> T
     - `options`: the fields of `FlowOptions`: `end`, `gradient_tolerance`, `save`, `solver`,
       `rtol`, `atol`, `tolerance`, `max_steps`, `progress`, `callback`, `checkpoint`; for an
       ensemble also `at_once`.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=31)
+    >>> model = icl.Attention.separate(jr.key(0), dim=2, heads=2, scale=1e-2)
+    >>> run = icl.gradient_flow(model, icl.risk(task, model))
+    >>> run.result.name, run.losses[[0, -1]].round(3)
+    ('converged', array([1.   , 0.088]))
+    >>> icl.drop_times(run).shape
+    (2,)
+    ```
     """
     return _integrate("gradient flow", Members.single(model, risk), options)[0]
 
@@ -38,6 +50,17 @@ def gradient_flow_ensemble(
     - `models`: a sequence of models, or one whose arrays have a leading axis (see `init_many`).
     - `risks`: one risk that all share, or a sequence with one per model (swept tasks).
     - `options`: the fields of `FlowOptions`.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=2, context=10)
+    >>> start = lambda key: icl.Attention.merged(key, dim=2, heads=1)
+    >>> models = icl.init_many(start, jr.split(jr.key(0), 4))
+    >>> runs = icl.gradient_flow_ensemble(models, icl.risk(task, start(jr.key(0))), end=50.0)
+    >>> len(runs), bool(runs[0].times[-1] == 50.0)
+    (4, True)
+    ```
     """
     members = Members.of(models, risks)
     return _integrate(f"{members.count} gradient flows", members, options)

@@ -33,6 +33,16 @@ class Landscape(NamedTuple):
     **Fields:**
 
     - `gradients`: the gradient of each model, shaped like the stacked models, or None.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=2, context=10)
+    >>> models = [icl.Attention.merged(jr.key(i), dim=2, heads=1) for i in range(3)]
+    >>> found = icl.landscape(models, icl.risk(task, models[0]), gradients=True)
+    >>> found.losses.shape, found.gradients.circuits.value.shape
+    ((3,), (3, 1, 1, 1))
+    ```
     """
 
     losses: Float[np.ndarray, " n"]
@@ -62,6 +72,16 @@ def landscape(
     - `at_once`: how many models to hold in memory together; by default 256, or 4096 with a table.
     - `progress`: whether to show a bar after two seconds; by default if standard error is a
       terminal.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=5, context=40, noise=0.1)
+    >>> pair = lambda w: icl.Attention(icl.Diagonal([w, -w], [3.45, -3.45], dim=5))
+    >>> pairs = [pair(w) for w in (0.05, 0.13, 0.3)]
+    >>> icl.landscape(pairs, icl.risk(task, pairs[0])).losses.round(3)
+    array([0.559, 0.243, 1.732])
+    ```
     """
     if isinstance(models, AbstractRisk):
         raise TypeError("`models` and `risk` are swapped: the models come first.")

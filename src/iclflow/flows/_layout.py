@@ -17,6 +17,16 @@ class Layout(eqx.Module):
 
     A solver is fastest on one array. The structure and the shapes are static and hashable, so that
     models of one shape share one compiled program.
+
+    **Example:**
+
+    ```pycon
+    >>> model = icl.Attention.merged(jr.key(0), dim=3, heads=2)
+    >>> layout = icl.flows.Layout.of(model)
+    >>> same = layout.model(layout.vector(model))
+    >>> layout.size, jnp.array_equal(same.circuits.value, model.circuits.value).item()
+    (20, True)
+    ```
     """
 
     rest: Any

@@ -51,6 +51,17 @@ class FlowOptions:
     - `progress`: whether to show a bar after two seconds (default: on a terminal).
     - `callback`: called with a `Status` between chunks; the run is cancelled when it returns False.
     - `checkpoint`: a `Checkpoint` that the run is written to between chunks, and resumed from.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=2, context=10)
+    >>> model = icl.Attention.merged(jr.key(0), dim=2, heads=1)
+    >>> options = {"end": 20.0, "save": icl.SaveEvenly(5), "solver": "explicit"}
+    >>> run = icl.gradient_flow(model, icl.risk(task, model), **options)
+    >>> run.times
+    array([ 0.,  5., 10., 15., 20.])
+    ```
     """
 
     end: float | None = None

@@ -22,6 +22,17 @@ class Status(NamedTuple):
     - `so_far`: returns the run up to here, as if it were cancelled now; for an ensemble its first
       run. The last point is included, whether it will be kept or not.
     - `words`: the text beside the bar; by default that of a flow: time, steps and loss.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=2, context=10)
+    >>> model = icl.Attention.merged(jr.key(0), dim=2, heads=1)
+    >>> seen = []
+    >>> run = icl.gradient_flow(model, icl.risk(task, model), callback=seen.append)
+    >>> seen[-1].steps > 0, seen[-1].text[:3]
+    (True, 't =')
+    ```
     """
 
     clock: float

@@ -18,14 +18,35 @@ _NOISE = 1e-9
 
 @dataclasses.dataclass(frozen=True)
 class SaveEvenly:
-    """`count` equally spaced moments, the first and the last included."""
+    """`count` equally spaced moments, the first and the last included.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=2, context=10)
+    >>> model = icl.Attention.merged(jr.key(0), dim=2, heads=1)
+    >>> icl.gradient_flow(model, icl.risk(task, model), end=20.0, save=icl.SaveEvenly(3)).times
+    array([ 0., 10., 20.])
+    ```
+    """
 
     count: int = 200
 
 
 @dataclasses.dataclass(frozen=True)
 class SaveLogSpaced:
-    """The start, then `count` moments in equal ratios from `first` to the end."""
+    """The start, then `count` moments in equal ratios from `first` to the end.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=2, context=10)
+    >>> model = icl.Attention.merged(jr.key(0), dim=2, heads=1)
+    >>> save = icl.SaveLogSpaced(3, first=0.2)
+    >>> icl.gradient_flow(model, icl.risk(task, model), end=20.0, save=save).times.round(3)
+    array([ 0. ,  0.2,  2. , 20. ])
+    ```
+    """
 
     count: int = 200
     first: float = 1.0
@@ -33,7 +54,18 @@ class SaveLogSpaced:
 
 @dataclasses.dataclass(frozen=True)
 class SaveAtTimes:
-    """The start, and exactly these moments."""
+    """The start, and exactly these moments.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=2, context=10)
+    >>> model = icl.Attention.merged(jr.key(0), dim=2, heads=1)
+    >>> times = icl.SaveAtTimes([1.0, 5.0, 20.0])
+    >>> icl.gradient_flow(model, icl.risk(task, model), end=20.0, save=times).times
+    array([ 0.,  1.,  5., 20.])
+    ```
+    """
 
     times: tuple[float, ...]
 
@@ -52,6 +84,18 @@ class SaveAtDrops:
 
     A point is kept if, since the last one that was kept, the loss changed by more than `loss` of
     its whole range so far, or the clock by more than the share `clock` of its reading.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=2, context=10)
+    >>> model = icl.Attention.merged(jr.key(0), dim=2, heads=1)
+    >>> risk = icl.risk(task, model)
+    >>> fine = icl.gradient_flow(model, risk, save=icl.SaveAtDrops(loss=1e-3))
+    >>> coarse = icl.gradient_flow(model, risk, save=icl.SaveAtDrops(loss=1e-1, clock=1.0))
+    >>> len(fine) > len(coarse)
+    True
+    ```
     """
 
     loss: float = 2e-3

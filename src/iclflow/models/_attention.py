@@ -30,7 +30,16 @@ _FIELDS = {
 
 def attention_from(name: str, init: Callable[..., C]) -> "Callable[..., Attention[C]]":
     """A function, such as `Attention.name`, that draws circuits by `init` and makes attention of
-    them. Its options are those of `init`, and the fields of `Attention`."""
+    them. Its options are those of `init`, and the fields of `Attention`.
+
+    **Example:**
+
+    ```pycon
+    >>> make = icl.models.attention_from("merged", icl.Merged.init)
+    >>> make(jr.key(0), dim=4, heads=2, activation="softmax").activation
+    'softmax'
+    ```
+    """
 
     def make(*arguments: Any, **options: Any) -> "Attention[C]":
         fields = {name: options.pop(name) for name in _FIELDS if name in options}
@@ -76,6 +85,20 @@ class Attention(AbstractModel, Generic[C]):
     `Attention.merged`, `separate`, `factored`, `diagonal`, `spectral` and `balanced` draw circuits
     by `init` of that class, such as `Merged.init`, and make attention of them. They take the
     arguments of `init`, and fields as options.
+
+    **Example:**
+
+    ```pycon
+    >>> model = icl.Attention.separate(jr.key(0), dim=4, heads=4, scale=1e-2)
+    >>> model.heads, model.activation, model.form, model.coefficients().shape
+    (4, 'linear', 'bilinear', (4, 4))
+    >>> sequences = icl.isotropic(dim=4, context=31).sample(jr.key(1), 5)
+    >>> model.predict(sequences).shape
+    (5, 1)
+    >>> softmax = icl.Attention(icl.Merged.init(jr.key(0), 4, 2), activation="softmax")
+    >>> softmax.kq().shape, softmax.ov().shape
+    ((2, 5, 4), (2, 1, 5))
+    ```
     """
 
     circuits: C

@@ -10,7 +10,27 @@ from ..tasks import Sequences, check_choice
 from ._fields import refuse_stacks
 
 Normaliser = Literal["context", "tokens", "none"]
+"""What linear attention divides its sums by; see `attention_length`.
+
+**Example:**
+
+```pycon
+>>> import typing
+>>> typing.get_args(icl.models.Normaliser)
+('context', 'tokens', 'none')
+```
+"""
 Form = Literal["bilinear", "cubic", "general"]
+"""How a prediction depends on the tokens; see `AbstractModel.form`.
+
+**Example:**
+
+```pycon
+>>> import typing
+>>> typing.get_args(icl.models.Form)
+('bilinear', 'cubic', 'general')
+```
+"""
 
 
 def attention_length(length: Any, normaliser: Normaliser) -> Any:
@@ -19,6 +39,13 @@ def attention_length(length: Any, normaliser: Normaliser) -> Any:
     - `"context"`: N, the number of labelled pairs. The default everywhere.
     - `"tokens"`: N + 1, the query counted too (the papers' code with varying lengths).
     - `"none"`: 1, no normalisation (the papers' code at fixed length).
+
+    **Example:**
+
+    ```pycon
+    >>> [icl.models.attention_length(31.0, kind) for kind in ("context", "tokens", "none")]
+    [31.0, 32.0, 1.0]
+    ```
     """
     check_choice("normaliser", normaliser, get_args(Normaliser))
     if normaliser == "context":
@@ -36,6 +63,18 @@ class AbstractModel(eqx.Module):
 
     Methods compute with the weights of one model: on a stack, such as the `models` of a run, they
     raise an error. Properties are the same for a stack and its models.
+
+    **Example:**
+
+    ```pycon
+    >>> class LastLabel(icl.AbstractModel):
+    ...     def predict(self, sequences):
+    ...         return sequences.y[..., -1, :]
+    >>> task = icl.isotropic(dim=3, noise=0.1)
+    >>> risk = icl.risk(task, LastLabel(), "sampled", batch=1000)
+    >>> risk(LastLabel(), jr.key(0)).shape
+    ()
+    ```
     """
 
     def __init_subclass__(cls, **options: Any):

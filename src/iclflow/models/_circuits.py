@@ -13,6 +13,16 @@ from jaxtyping import Array, Float
 from ._fields import refuse_stacks
 
 Activation = Literal["linear", "softmax"]
+"""What attention does with its scores.
+
+**Example:**
+
+```pycon
+>>> import typing
+>>> typing.get_args(icl.models.Activation)
+('linear', 'softmax')
+```
+"""
 
 
 class AbstractCircuits(eqx.Module):
@@ -24,6 +34,23 @@ class AbstractCircuits(eqx.Module):
 
     **Blind** circuits have no weights for the parts that theory sets to zero: keys read only
     inputs, and values read only labels.
+
+    **Example:**
+
+    ```pycon
+    >>> class Tied(icl.AbstractCircuits):
+    ...     key: jax.Array
+    ...     dim = property(lambda self: self.key.shape[-1])
+    ...     heads = property(lambda self: self.key.shape[0])
+    ...     labels, blind = property(lambda self: 1), property(lambda self: True)
+    ...     def kq(self):
+    ...         both = self.key[:, :, None] * self.key[:, None, :]
+    ...         return jnp.pad(both, ((0, 0), (0, 1), (0, 0)))
+    ...     def ov(self):
+    ...         return jnp.zeros((self.heads, 1, self.dim + 1)).at[:, :, -1].set(1.0)
+    >>> icl.Attention(Tied(jnp.ones((2, 3)))).kq().shape
+    (2, 4, 3)
+    ```
     """
 
     # The defaults of attention with these circuits, as in the papers that introduce them.

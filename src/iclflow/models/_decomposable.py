@@ -42,6 +42,14 @@ class AbstractSpectral(AbstractCircuits):
     - `coordinates`: the coordinates (from 0) of each block.
     - `dim`: D, the number of inputs.
     - `width`: E, the width of keys and values.
+
+    **Example:**
+
+    ```pycon
+    >>> kinds = icl.Spectral, icl.BalancedSpectral
+    >>> [issubclass(kind, icl.models.AbstractSpectral) for kind in kinds]
+    [True, True]
+    ```
     """
 
     coordinates: eqx.AbstractVar[tuple[tuple[int, ...], ...]]

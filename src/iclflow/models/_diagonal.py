@@ -40,6 +40,15 @@ class Diagonal(AbstractCircuits):
     - `omega`: one number per head for all coordinates, or one for each.
     - `mu`: one number per head and label; given as one per head where there is one label.
     - `dim`: D, which a single ω per head does not say.
+
+    **Example:**
+
+    ```pycon
+    >>> pair = icl.Attention(icl.Diagonal(omega=[0.13, -0.13], mu=[3.45, -3.45], dim=5))
+    >>> task = icl.isotropic(dim=5, context=40, noise=0.1)
+    >>> icl.risk(task, pair)(pair).round(4)
+    Array(0.2432, dtype=float64)
+    ```
     """
 
     omega: Float[Array, " H"] | Float[Array, "H D"] = eqx.field(converter=as_weights)

@@ -26,6 +26,16 @@ def map_models(function: Callable[[Any], Any], models: Any) -> Any:
       JAX can trace it, it is compiled for many models at once; otherwise, such as with NumPy, it is
       called model by model. To find out, it is called once more than necessary.
     - `models`: a model with one more axis in front of every weight.
+
+    **Example:**
+
+    ```pycon
+    >>> keys = jr.split(jr.key(0), 10)
+    >>> models = icl.init_many(lambda key: icl.Attention.merged(key, dim=3, heads=2), keys)
+    >>> norms = icl.models.map_models(lambda model: jnp.linalg.norm(model.coefficients()), models)
+    >>> norms.shape
+    (10,)
+    ```
     """
     weights, structure = jax.tree.flatten(models)
     count = len(weights[0])
@@ -96,7 +106,16 @@ def _bytes(program: Any) -> int:
 
 
 def steps_of(program: Any) -> Iterator[Any]:
-    """All equations of a jaxpr, and of those inside it: loops, branches, calls."""
+    """All equations of a jaxpr, and of those inside it: loops, branches, calls.
+
+    **Example:**
+
+    ```pycon
+    >>> program = jax.make_jaxpr(lambda x: jnp.sin(x) + 1)(0.5)
+    >>> [step.primitive.name for step in icl.models.steps_of(program)]
+    ['sin', 'add']
+    ```
+    """
     is_program = lambda value: hasattr(value, "eqns")
     for step in program.eqns:
         yield step

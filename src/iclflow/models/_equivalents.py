@@ -18,7 +18,16 @@ from ._linear_circuits import Merged, Separate
 
 
 def cubic_features(sequences: Sequences, normaliser: Normaliser) -> Float[Array, "*batch DD"]:
-    """z = x_q ⊗ β for each sequence of one label."""
+    """z = x_q ⊗ β for each sequence of one label.
+
+    **Example:**
+
+    ```pycon
+    >>> sequences = icl.isotropic(dim=3).sample(jr.key(0), 4)
+    >>> icl.models.cubic_features(sequences, "context").shape
+    (4, 9)
+    ```
+    """
     check_sequences(sequences)
     beta = jnp.einsum("...nd,...n->...d", sequences.x, sequences.y[..., 0])
     beta = beta / attention_length(sequences.length, normaliser)[..., None]
@@ -54,7 +63,18 @@ class AbstractNetwork(AbstractModel):
 
 
 class TwoLayerLinear(AbstractNetwork):
-    """A fully connected linear network with one hidden layer: ŷ = w₂ᵀ W₁ z."""
+    """A fully connected linear network with one hidden layer: ŷ = w₂ᵀ W₁ z.
+
+    **Example:**
+
+    ```pycon
+    >>> model = icl.Attention.merged(jr.key(0), dim=3, heads=2)
+    >>> network = icl.TwoLayerLinear.from_attention(model)
+    >>> sequences = icl.isotropic(dim=3).sample(jr.key(1), 4)
+    >>> jnp.allclose(network.predict(sequences), model.predict(sequences)).item()
+    True
+    ```
+    """
 
     W1: Float[Array, "H DD"]
     w2: Float[Array, " H"]
@@ -86,6 +106,16 @@ class ConvolutionalLinear(AbstractNetwork):
 
     Network h slides one kernel of size D with stride D and R output channels over the D blocks
     of z, weighs the D·R results with a full row, and multiplies by a scalar.
+
+    **Example:**
+
+    ```pycon
+    >>> model = icl.Attention.separate(jr.key(0), dim=3, heads=2)
+    >>> network = icl.ConvolutionalLinear.from_attention(model)
+    >>> sequences = icl.isotropic(dim=3).sample(jr.key(1), 4)
+    >>> jnp.allclose(network.predict(sequences), model.predict(sequences)).item()
+    True
+    ```
     """
 
     kernel: Float[Array, "H R D"]

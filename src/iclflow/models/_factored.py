@@ -24,6 +24,17 @@ class Factored(AbstractCircuits):
 
     Where the parts that blind circuits lack are zero they stay zero in gradient flow, because no
     label is likelier than its opposite (arXiv 2402.19442).
+
+    **Example:**
+
+    ```pycon
+    >>> model = icl.Attention.factored(jr.key(0), dim=5, heads=2)
+    >>> model.circuits.K.shape, model.circuits.O.shape, model.activation
+    ((2, 6, 6), (2, 1, 6), 'softmax')
+    >>> blind = icl.Attention.factored(jr.key(0), dim=5, heads=2, width=3, blind=True)
+    >>> blind.circuits.K.shape, blind.blind
+    ((2, 3, 5), True)
+    ```
     """
 
     K: Float[Array, "H E K"]

@@ -27,13 +27,30 @@ def parts_of(model: eqx.Module) -> list[eqx.Module]:
 
 
 def model_arrays(model: eqx.Module) -> dict[str, np.ndarray]:
-    """The weights of a model by field name."""
+    """The weights of a model by field name.
+
+    **Example:**
+
+    ```pycon
+    >>> model = icl.Attention.separate(jr.key(0), dim=3, heads=2)
+    >>> {name: array.shape for name, array in icl.models.model_arrays(model).items()}
+    {'value': (2, 1, 1), 'K': (2, 3, 1), 'Q': (2, 3, 1)}
+    ```
+    """
     named = _named_fields(model, static=False)
     return {name: np.asarray(value) for name, value in named if not isinstance(value, eqx.Module)}
 
 
 def model_settings(model: eqx.Module) -> dict[str, Any]:
-    """The static fields of a model by name, and the class of its circuits."""
+    """The static fields of a model by name, and the class of its circuits.
+
+    **Example:**
+
+    ```pycon
+    >>> icl.models.model_settings(icl.Attention.merged(jr.key(0), dim=3, heads=2))
+    {'circuits': 'Merged', 'activation': 'linear', 'normaliser': 'context', 'self_attention': True}
+    ```
+    """
     named = _named_fields(model, static=False)
     kinds = {name: type(part).__name__ for name, part in named if isinstance(part, eqx.Module)}
     return kinds | dict(_named_fields(model, static=True))
@@ -82,7 +99,16 @@ def _for_one_model(method: Callable, path: str) -> Callable:
 
 def axes_of_weights(model: Any) -> list[tuple[str, tuple[int, ...], tuple[int, ...]]]:
     """The name and shape of each weight, and how many axes its annotation allows. Weights with any
-    number of axes are left out."""
+    number of axes are left out.
+
+    **Example:**
+
+    ```pycon
+    >>> model = icl.Attention.merged(jr.key(0), dim=3, heads=2)
+    >>> icl.models.axes_of_weights(model)
+    [('value', (2, 1, 1), (3,)), ('key_query', (2, 3, 3), (3,))]
+    ```
+    """
     return [
         (name, tuple(getattr(getattr(part, name), "shape", ())), axes)
         for part in parts_of(model)

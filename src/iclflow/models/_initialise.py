@@ -45,9 +45,45 @@ MergedScheme = Literal[
 FullScheme = Literal["gaussian", "default", "small_identity", "opposite"]
 StructuredScheme = Literal["gaussian", "small_identity", "opposite"]
 SCHEMES: tuple[str, ...] = get_args(Scheme)
+"""How separate weights can start.
+
+**Example:**
+
+```pycon
+>>> icl.models.SCHEMES
+('gaussian', 'balanced', 'identity', 'paper')
+```
+"""
 MERGED_SCHEMES: tuple[str, ...] = get_args(MergedScheme)
+"""How merged weights can start.
+
+**Example:**
+
+```pycon
+>>> icl.models.MERGED_SCHEMES
+('gaussian', 'balanced', 'identity', 'paper', 'default', 'small_identity', 'opposite')
+```
+"""
 FULL_SCHEMES: tuple[str, ...] = get_args(FullScheme)
+"""How weights over whole tokens can start.
+
+**Example:**
+
+```pycon
+>>> icl.models.FULL_SCHEMES
+('gaussian', 'default', 'small_identity', 'opposite')
+```
+"""
 STRUCTURED_SCHEMES: tuple[str, ...] = get_args(StructuredScheme)
+"""How one number per head can start.
+
+**Example:**
+
+```pycon
+>>> icl.models.STRUCTURED_SCHEMES
+('gaussian', 'small_identity', 'opposite')
+```
+"""
 
 
 def check_start(

@@ -68,6 +68,18 @@ class Merged(AbstractValueCircuits):
     - `key_query`: B_h from query inputs to all entries of a token, or to inputs alone if blind.
 
     Blind linear attention with one label predicts ŷ = Σ_h v_h βᵀ U_h x_q.
+
+    **Example:**
+
+    ```pycon
+    >>> circuits = icl.Merged.init(jr.key(0), dim=3, heads=2, scale=1e-2, scheme="small_identity")
+    >>> circuits.key_query[0], circuits.value.ravel()
+    (Array([[0.01, 0.  , 0.  ],
+           [0.  , 0.01, 0.  ],
+           [0.  , 0.  , 0.01]], dtype=float64), Array([0.01, 0.01], dtype=float64))
+    >>> icl.Attention(circuits).coefficients().diagonal()
+    Array([0.0002, 0.0002, 0.0002], dtype=float64)
+    ```
     """
 
     value: Float[Array, "H I V"]
@@ -165,6 +177,14 @@ class Separate(AbstractValueCircuits):
     - `Q`: queries over inputs.
 
     Blind linear attention with one label predicts ŷ = Σ_h v_h βᵀ K_h Q_hᵀ x_q.
+
+    **Example:**
+
+    ```pycon
+    >>> circuits = icl.Separate.init(jr.key(0), dim=4, heads=3, rank=2)
+    >>> circuits.K.shape, circuits.Q.shape, circuits.coefficient_rank
+    ((3, 4, 2), (3, 4, 2), 6)
+    ```
     """
 
     value: Float[Array, "H I V"]

@@ -45,6 +45,16 @@ def restore_model(
       missing one has its default.
     - `points`: the length of the leading axis that the weights of a run have.
     - `model_class`: the class of the model, or of the circuits of attention, if it is not ours.
+
+    **Example:**
+
+    ```pycon
+    >>> model = icl.Attention.merged(jr.key(0), dim=3, heads=2)
+    >>> parts = icl.models.model_arrays(model), icl.models.model_settings(model)
+    >>> same = icl.models.restore_model("Attention", *parts)
+    >>> np.array_equal(same.circuits.key_query, model.circuits.key_query)
+    True
+    ```
     """
     if model_class is None:
         kind, arrays, settings = translate(kind, arrays, settings)
@@ -81,12 +91,28 @@ def restore_model(
 
 
 def known_models() -> dict[str, type[AbstractModel]]:
-    """The classes of models that files may name: those that this package exports."""
+    """The classes of models that files may name: those that this package exports.
+
+    **Example:**
+
+    ```pycon
+    >>> "Attention" in icl.models.known_models()
+    True
+    ```
+    """
     return _find_exported(AbstractModel)
 
 
 def known_circuits() -> dict[str, type[AbstractCircuits]]:
-    """The classes of circuits that files may name: those that this package exports."""
+    """The classes of circuits that files may name: those that this package exports.
+
+    **Example:**
+
+    ```pycon
+    >>> "Merged" in icl.models.known_circuits()
+    True
+    ```
+    """
     return _find_exported(AbstractCircuits)
 
 
@@ -158,6 +184,13 @@ def is_known_model(kind: Any, model_class: type | None = None) -> bool:
 
     - `kind`: the name of the class in a file.
     - `model_class`: as in `restore_model`.
+
+    **Example:**
+
+    ```pycon
+    >>> icl.models.is_known_model("AttentionStack"), icl.models.is_known_model("Transformer")
+    (True, False)
+    ```
     """
     if model_class is None:
         return kind in known_models() or kind in FIRST_BUILD
@@ -168,13 +201,29 @@ def is_known_model(kind: Any, model_class: type | None = None) -> bool:
 
 
 def count_inputs(model: AbstractModel) -> int:
-    """D, the dimension of the inputs that a model reads."""
+    """D, the dimension of the inputs that a model reads.
+
+    **Example:**
+
+    ```pycon
+    >>> icl.models.count_inputs(icl.Attention.merged(jr.key(0), dim=3, heads=2))
+    3
+    ```
+    """
     dim = getattr(model, "dim", None)
     return eqx.filter_eval_shape(model.coefficients).shape[-1] if dim is None else dim
 
 
 def name_of(model: AbstractModel) -> str:
-    """The name of a model in messages."""
+    """The name of a model in messages.
+
+    **Example:**
+
+    ```pycon
+    >>> icl.models.name_of(icl.Attention.merged(jr.key(0), dim=3, heads=2))
+    'Merged attention'
+    ```
+    """
     if isinstance(model, Attention):
         return f"{type(model.circuits).__name__} attention"
     return type(model).__name__

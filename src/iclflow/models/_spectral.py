@@ -23,6 +23,16 @@ class Spectral(AbstractSpectral):
     """Decomposable heads by their four factors: ω = kq/√E and μ = ov.
 
     The weights `K` and `Q` are Frobenius norms of blocks, √d_i times k and q, with a sign.
+
+    **Example:**
+
+    ```pycon
+    >>> blocks = [[0, 1], [2, 3]]
+    >>> model = icl.Attention.spectral(jr.key(0), blocks, heads=2, key_imbalance=0.1)
+    >>> model.circuits.omega().shape, (model.circuits.K**2 - model.circuits.Q**2).round(3)
+    ((2, 2), Array([[0.2, 0.2],
+           [0.2, 0.2]], dtype=float64))
+    ```
     """
 
     K: Float[Array, "H I"]
@@ -107,6 +117,17 @@ class BalancedSpectral(AbstractSpectral):
 
     - `attend`, `read`: ω = ±attend²/(2d_i√E) and μ = ±read²/2.
     - `signs`: of ω, and of μ, by head and task.
+
+    **Example:**
+
+    ```pycon
+    >>> blocks = [[0, 1], [2, 3]]
+    >>> model = icl.Attention.balanced(jr.key(0), blocks, heads=2, omega=0.01, mu=0.2, spread=0)
+    >>> model.circuits.omega().round(3), model.circuits.mu().round(3)
+    (Array([[0.01, 0.01],
+           [0.01, 0.01]], dtype=float64), Array([[0.2, 0.2],
+           [0.2, 0.2]], dtype=float64))
+    ```
     """
 
     attend: Float[Array, "H I"]

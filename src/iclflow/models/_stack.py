@@ -31,6 +31,15 @@ class AttentionStack(AbstractModel):
       sets of weights: one for all layers (tied) or one for each.
     - `causal`: whether a token attends only to itself and to earlier ones.
     - `self_attention`: whether the query is a key too; if not, all tokens attend to the context.
+
+    **Example:**
+
+    ```pycon
+    >>> model = icl.AttentionStack.init(jr.key(0), dim=3, heads=1, depth=2, activation="linear")
+    >>> sequences = icl.isotropic(dim=3, context=20).sample(jr.key(1), 5)
+    >>> model.depth, model.tied, model.predict(sequences).shape
+    (2, False, (5, 1))
+    ```
     """
 
     key_query: Float[Array, "S H T T"]

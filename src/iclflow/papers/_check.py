@@ -26,6 +26,14 @@ class Check:
       the prediction, or miss it by at most `tolerance`; `"above"`, `"below"`: strictly so.
     - `scale`: what a prediction of zero is a share of, such as the size of the two things whose
       distance is measured. Without it a prediction of zero has no relative change, so no power.
+
+    **Example:**
+
+    ```pycon
+    >>> check = icl.papers.Check("loss", predicted=0.5, measured=0.501, tolerance=0.01)
+    >>> check.passed, round(check.error, 4), round(check.strain, 2)
+    (True, 0.001, 0.1)
+    ```
     """
 
     name: str
@@ -90,6 +98,16 @@ class Check:
 
 # The return type of a claim, which yields its checks.
 Checks = Iterator[Check]
+"""What a claim yields: its checks, one after the other.
+
+**Example:**
+
+```pycon
+>>> checks: icl.papers.Checks = iter([icl.papers.Check("heads", 2, 2, comparison="equal")])
+>>> [check.passed for check in checks]
+[True]
+```
+"""
 
 
 def plain(value: Any) -> Any:

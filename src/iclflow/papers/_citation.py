@@ -28,6 +28,13 @@ def citation(*subjects: Subject) -> str:
 
     - `subjects`: claims, studies, figures, or their names (`"linear/staircase"`); functions of
       `iclflow.theory`, or their names (`"pair_optimum"`, `"multitask.loss"`).
+
+    **Example:**
+
+    ```pycon
+    >>> print(icl.citation("linear/staircase").splitlines()[0])
+    @inproceedings{zhang2025training,
+    ```
     """
     if not subjects:
         return "\n\n".join([_software(), *(_paper(name, []) for name in BIBLIOGRAPHY)])

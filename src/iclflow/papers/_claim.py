@@ -18,6 +18,15 @@ from ._registry import Registry, join_lines
 
 Verdict = Literal["holds", "fails", "inconclusive", "misstated", "overread"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+"""What a claim can turn out to be.
+
+**Example:**
+
+```pycon
+>>> icl.papers.VERDICTS
+('holds', 'fails', 'inconclusive', 'misstated', 'overread')
+```
+"""
 
 
 # A check that passes with a prediction that is wrong by this share and more tests nothing.
@@ -25,7 +34,15 @@ _HOLLOW = 1.0
 
 
 class Inconclusive(Exception):
-    """Raised by a claim that cannot be decided with what was computed; its text says why."""
+    """Raised by a claim that cannot be decided with what was computed; its text says why.
+
+    **Example:**
+
+    ```pycon
+    >>> def too_short(lab):
+    ...     raise icl.papers.Inconclusive("The run is too short.")
+    ```
+    """
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +61,14 @@ class Claim:
     - `overread`: whether the sentence drops a condition that its source states, so that a
       refutation shows the edge of a result and no error of the paper.
     - `undecided`: why what is computed cannot decide the sentence of the source, if it cannot.
+
+    **Example:**
+
+    ```pycon
+    >>> claim = icl.papers.CLAIMS["linear/merged-network"]
+    >>> claim.tier, claim.misstated
+    ('smoke', False)
+    ```
     """
 
     id: str
@@ -134,6 +159,15 @@ class Outcome:
 
     - `config`: the settings under which it was tested.
     - `hashes`: the SHA-256 of the trajectories that it used, by name.
+
+    **Example:**
+
+    ```pycon
+    >>> claim = icl.papers.CLAIMS["softmax/centring-costs-a-sample"]
+    >>> outcome = icl.papers.run_claim(claim, icl.papers.Lab("smoke"))
+    >>> outcome.verdict, outcome.power is not None, outcome.worst.passed
+    ('holds', True, True)
+    ```
     """
 
     claim: Claim
@@ -191,6 +225,14 @@ def run_claim(claim: Claim, lab: Lab) -> Outcome:
     Against wrong predictions (`lab.falsify`) a claim has to fail. Checks that are too coarse to
     notice 3 % are named in the reason; a claim with a check that would not notice twice its
     prediction is reported as holding, because that check cannot fail.
+
+    **Example:**
+
+    ```pycon
+    >>> claim = icl.papers.CLAIMS["softmax/centring-costs-a-sample"]
+    >>> icl.papers.run_claim(claim, icl.papers.Lab("smoke", falsify=True)).verdict
+    'fails'
+    ```
     """
     start = time.perf_counter()
     lab.begin()
@@ -243,6 +285,15 @@ def _describe(check: Check) -> str:
 
 
 CLAIMS: Registry[Claim] = Registry("claims")
+"""The claims by name.
+
+**Example:**
+
+```pycon
+>>> icl.papers.CLAIMS["linear/merged-network"].paper
+'linear'
+```
+"""
 
 
 def claim(
@@ -282,6 +333,14 @@ def claim_on_run(
       many seeds is checked on all of them at once: `Given.runs`.
     - `tolerance_on_any_run`: why the tolerances are right on other runs.
     - `fields`: as those of `claim`.
+
+    **Example:**
+
+    ```pycon
+    >>> claim = icl.papers.CLAIMS["linear/cascade"]
+    >>> claim.on_run is not None
+    True
+    ```
     """
 
     def register(check: RunTest) -> Claim:
@@ -300,7 +359,15 @@ def claim_on_run(
 
 
 def all_claims() -> tuple[Claim, ...]:
-    """Every claim, in the order of the papers."""
+    """Every claim, in the order of the papers.
+
+    **Example:**
+
+    ```pycon
+    >>> len(icl.papers.all_claims()) > 100
+    True
+    ```
+    """
     return tuple(CLAIMS.values())
 
 
@@ -314,6 +381,13 @@ def select_claims(
     - `ids`: exactly these; a prefix such as `linear/` means all that begin with it.
     - `paper`: those of one paper.
     - `tier`: those of this tier and of the quicker ones. Ignored if there are `ids`.
+
+    **Example:**
+
+    ```pycon
+    >>> {claim.paper for claim in icl.papers.select_claims(paper="softmax", tier="smoke")}
+    {'softmax'}
+    ```
     """
     ids = tuple(ids)
     for wanted in ids:

@@ -16,7 +16,16 @@ from ._registry import Registry, join_lines
 
 @runtime_checkable
 class Swept(Protocol):
-    """The part of `iclflow.sweeps.SweepResults` that a diagram uses."""
+    """The part of `iclflow.sweeps.SweepResults` that a diagram uses.
+
+    **Example:**
+
+    ```pycon
+    >>> import inspect
+    >>> [name for name in dir(icl.papers.Swept) if not name.startswith("_")]
+    ['column', 'config', 'rows', 'sweep', 'trajectory']
+    ```
+    """
 
     @property
     def sweep(self) -> Any:
@@ -53,6 +62,14 @@ class Diagram:
     - `file`: the sweep of the default tier.
     - `tiers`: the changes to that sweep in other tiers.
     - `function`: draws the figure.
+
+    **Example:**
+
+    ```pycon
+    >>> diagram = next(iter(icl.papers.DIAGRAMS.values()))
+    >>> sorted(diagram.tiers)
+    ['paper', 'smoke']
+    ```
     """
 
     name: str
@@ -85,6 +102,15 @@ class Diagram:
 
 
 DIAGRAMS: Registry[Diagram] = Registry("diagrams")
+"""The diagrams by name.
+
+**Example:**
+
+```pycon
+>>> sorted(icl.papers.DIAGRAMS)[0].split("/")[0]
+'sweeps'
+```
+"""
 
 
 def diagram(

@@ -19,6 +19,14 @@ class Figure:
     - `caption`: what it shows.
     - `paper`: the arXiv number of the paper, and the figure there if it has one.
     - `draw`: draws it, from runs that the lab has or computes.
+
+    **Example:**
+
+    ```pycon
+    >>> figure = icl.papers.FIGURES["linear/staircase"]
+    >>> figure.name, figure.paper
+    ('linear/staircase', 'arXiv 2501.16265, Figure 3')
+    ```
     """
 
     name: str
@@ -40,6 +48,15 @@ class _Figures(Registry[Figure]):
 
 
 FIGURES: Registry[Figure] = _Figures("figures")
+"""The figures by name.
+
+**Example:**
+
+```pycon
+>>> icl.papers.FIGURES["linear/staircase"].title
+'Separate keys and queries: a staircase'
+```
+"""
 
 
 def figure(

@@ -12,6 +12,17 @@ T = TypeVar("T")
 
 # What a config must have: None if it has it, else the end of a sentence that begins with the claim.
 Need = Callable[[Config], str | None]
+"""Why a claim is not about runs of a config; None if it is.
+
+**Example:**
+
+```pycon
+>>> def white(config):
+...     return None if config.task.kind == "linear_regression" else "is about linear regression"
+>>> need: icl.papers.Need = white
+>>> need(icl.papers.study("linear/staircase"))
+```
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +34,15 @@ class Given:
     - `own`: whether the claim itself made the run, from its study. Its tolerances are then those of
       that study, which are mostly tighter than what holds on any run.
     - `seeds`: all runs, where the claim made several that differ in their initial weights alone.
+
+    **Example:**
+
+    ```pycon
+    >>> config = icl.papers.study("linear/staircase")
+    >>> given = icl.papers.Given(config, task=None, run=None, own=True)
+    >>> given.tolerance(1e-6, on_any_run=1e-3)
+    1e-06
+    ```
     """
 
     config: Config
@@ -77,6 +97,14 @@ class OnRun:
 
     - `needs`: what a config must have, from the most general to the most special.
     - `tolerance_reason`: why the tolerances are right for any run that the claim is about.
+
+    **Example:**
+
+    ```pycon
+    >>> claim = icl.papers.find_claim_on_runs("linear/cascade")
+    >>> claim.on_run.refuses(icl.papers.study("softmax/pair"))
+    'is about separate attention: `model.kind` = "structured"'
+    ```
     """
 
     needs: tuple[Need, ...]
@@ -104,5 +132,14 @@ class OnRun:
 
 
 def on_run(*needs: Need, tolerance_reason: str) -> Callable[[RunTest], OnRun]:
-    """Says how a claim about many different runs is checked on one: `claim(on_run=…)`."""
+    """Says how a claim about many different runs is checked on one: `claim(on_run=…)`.
+
+    **Example:**
+
+    ```pycon
+    >>> only = icl.papers.on_run(lambda config: None, tolerance_reason="Whole numbers.")
+    >>> only(lambda given, lab: iter(())).tolerance_reason
+    'Whole numbers.'
+    ```
+    """
     return lambda test: OnRun(needs, join_lines(tolerance_reason), test)

@@ -26,6 +26,14 @@ class Lab:
 
     - `tier`: how much to compute: more seeds and finer scales at `"paper"`.
     - `falsify`: predictions are deliberately wrong.
+
+    **Example:**
+
+    ```pycon
+    >>> lab = icl.papers.Lab("smoke")
+    >>> lab.scaled(1, 16, 64)
+    1
+    ```
     """
 
     def __init__(self, tier: str = "default", falsify: bool = False):
@@ -193,7 +201,21 @@ def _off_by_one(value: Any) -> Any:
 
 
 def once(compute: Callable[Concatenate[Lab, P], T]) -> Callable[Concatenate[Lab, P], T]:
-    """Marks a function whose results the lab caches, one for each set of arguments."""
+    """Marks a function whose results the lab caches, one for each set of arguments.
+
+    **Example:**
+
+    ```pycon
+    >>> @icl.papers.once
+    ... def slow(lab, number):
+    ...     print("computed")
+    ...     return number**2
+    >>> lab = icl.papers.Lab()
+    >>> slow(lab, 3), slow(lab, 3)
+    computed
+    (9, 9)
+    ```
+    """
 
     @functools.wraps(compute)
     def recall(lab: Lab, *args: P.args, **kwargs: P.kwargs) -> T:

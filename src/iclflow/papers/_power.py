@@ -18,6 +18,13 @@ def power_of(check: Check) -> float | None:
     the check has no `scale`, or if nothing can be compared.
 
     Counts, orders and names notice every change, so their power is 0.
+
+    **Example:**
+
+    ```pycon
+    >>> icl.papers.power_of(icl.papers.Check("loss", predicted=0.5, measured=0.5, tolerance=0.01))
+    0.02
+    ```
     """
     if check.comparison == "equal":
         return 0.0

@@ -13,11 +13,33 @@ from ..models import AbstractModel
 
 # A table that is used up to more than this share is replaced: the next step may pass its end.
 TABLE_FULL = 0.9
+"""A table that is used up to more than this share is replaced by a wider one.
+
+**Example:**
+
+```pycon
+>>> icl.risks.TABLE_FULL
+0.9
+```
+"""
 
 
 class AbstractRisk(eqx.Module):
     """The expected squared error of a model. All numbers in it are array leaves, so that risks
-    of one shape can be stacked and swept in one program."""
+    of one shape can be stacked and swept in one program.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=3, context=20)
+    >>> model = icl.Attention.merged(jr.key(0), dim=3, heads=2, scale=0.5)
+    >>> risk = icl.risk(task, model)
+    >>> value, slope = risk.value_and_gradient(model)
+    >>> less = jax.tree.map(lambda w, g: w - 0.01 * g, model, slope)
+    >>> bool(risk(less) < value)
+    True
+    ```
+    """
 
     kind: ClassVar[str]
     stochastic: ClassVar[bool] = False
@@ -86,6 +108,18 @@ class AbstractCoefficientRisk(AbstractRisk):
 
     The slope is one product with the moments; the chain rule through the few products that make the
     coefficients does the rest. That is about half the work of differentiating the risk itself.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=3, context=20)
+    >>> model = icl.Attention.merged(jr.key(0), dim=3, heads=2)
+    >>> risk = icl.risk(task, model)
+    >>> isinstance(risk, icl.risks.AbstractCoefficientRisk)
+    True
+    >>> jnp.allclose(risk.of_coefficients(model.coefficients()), risk(model)).item()
+    True
+    ```
     """
 
     def coefficients_of(self, model: AbstractModel) -> Array:

@@ -22,6 +22,16 @@ class BilinearRisk(AbstractCoefficientRisk):
     The loss depends on the population through these three matrices alone: a gradient takes two D×D
     products, whatever the number of heads and the context length. If all three are diagonal they
     are stored as vectors, and a gradient costs D² instead of D³.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.4, 0.3, 0.2, 0.1], context=31)
+    >>> model = icl.Attention.separate(jr.key(0), dim=4, heads=2)
+    >>> risk = icl.risk(task, model)
+    >>> type(risk).__name__, risk.floor(model).round(4)
+    ('BilinearRisk', Array(0.3774, dtype=float64))
+    ```
     """
 
     kind: ClassVar[str] = "exact"
@@ -85,6 +95,16 @@ def exact_bilinear_risk(task: AbstractTask, model: AbstractModel) -> BilinearRis
 
     Derived in `docs/theory/linear.md`, Eq. (1); arXiv 2501.16265 has the case without noise,
     with one context length and w ~ N(0, I).
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.4, 0.3, 0.2, 0.1], context=31)
+    >>> model = icl.Attention.merged(jr.key(0), dim=4, heads=1)
+    >>> risk = icl.risks.exact_bilinear_risk(task, model)
+    >>> risk.of_coefficients(jnp.eye(4)).round(4)
+    Array(0.5129, dtype=float64)
+    ```
     """
     parts = _moments(task, model.divides_by)
     if parts is None:

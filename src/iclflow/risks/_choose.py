@@ -60,6 +60,17 @@ def sampled_risk(
       With `precision="float32"` it is `"none"` there too, since a fused pass is many times faster.
     - `batch`: by default that of the risk: 256 sequences, or 64 queries for `"context"`.
     - `precision`: as in `SampledRisk`; `"context"` is always in float64.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=3, context=20, noise=0.1)
+    >>> model = icl.Attention.factored(jr.key(0), dim=3, heads=2, blind=True)
+    >>> type(icl.risks.sampled_risk(task, model)).__name__
+    'IntegratedRisk'
+    >>> type(icl.risks.sampled_risk(task, model, integrate="none")).__name__
+    'SampledRisk'
+    ```
     """
     check_made_in_float64(task=task, model=model)
     check_choice("integrate", integrate, get_args(Integrate))
@@ -86,7 +97,16 @@ def sampled_risk(
 
 
 def least_noise(task: AbstractTask, model: AbstractModel) -> Integrate:
-    """As much averaging in closed form as exists at little cost."""
+    """As much averaging in closed form as exists at little cost.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=3, context=20, noise=0.1)
+    >>> icl.risks.least_noise(task, icl.Attention.merged(jr.key(0), dim=3, heads=2))
+    'labels'
+    ```
+    """
     if labels_can_be_integrated(task, model):
         return "labels"
     noisy = isinstance(task, LinearRegression) and bool(task.noise > 0)
@@ -104,7 +124,18 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
 
 
 def available_kinds(task: AbstractTask, model: AbstractModel) -> tuple[str, ...]:
-    """The kinds of risk that exist for this task and this model, best first."""
+    """The kinds of risk that exist for this task and this model, best first.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=5, context=40)
+    >>> icl.available_kinds(task, icl.Attention.merged(jr.key(0), dim=5, heads=2))
+    ('exact', 'dataset', 'minibatch', 'sampled')
+    >>> icl.available_kinds(task, icl.Attention.factored(jr.key(0), dim=5, heads=2))
+    ('dataset', 'minibatch', 'sampled')
+    ```
+    """
     check_task_and_model(task, model)
     facts = RiskFacts(
         form=model.form,
@@ -147,6 +178,20 @@ def risk(
     - `digits`: for `"exact"` with softmax; see `ExactSoftmaxRisk`.
 
     An option that the kind does not have is refused; `"best"` takes those of both its kinds.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.4, 0.3, 0.2, 0.1], context=31)
+    >>> model = icl.Attention.separate(jr.key(0), dim=4, heads=4, scale=1e-2)
+    >>> exact = icl.risk(task, model)
+    >>> exact.kind, exact(model).round(4), exact.floor(model).round(4)
+    ('exact', Array(1., dtype=float64), Array(0.136, dtype=float64))
+    >>> sampled = icl.risk(task, model, "sampled", batch=1000)
+    >>> mean = sampled.estimate(model, jr.key(1), count=10_000)
+    >>> bool(abs(mean.value - exact(model)) < 4 * mean.standard_error)
+    True
+    ```
     """
     existing = available_kinds(task, model)
     given = {"sequences": sequences, "batch": batch, "integrate": integrate,

@@ -25,7 +25,20 @@ _CHUNK_NUMBERS = 2**22
 
 class StoredSequencesRisk(AbstractRisk):
     """The plain mean of squared errors over stored sequences, for any model. Errors are summed over
-    labels."""
+    labels.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=3, context=20)
+    >>> model = icl.Attention.factored(jr.key(0), dim=3, heads=2)
+    >>> sequences = task.sample(jr.key(1), 100)
+    >>> risk = icl.risks.StoredSequencesRisk(sequences, chunk=30)
+    >>> mean = sequences.squared_error(model.predict(sequences)).mean()
+    >>> jnp.allclose(risk(model), mean).item()
+    True
+    ```
+    """
 
     sequences: Sequences
     chunk: int | None = eqx.field(static=True, default=None)
@@ -68,6 +81,16 @@ def dataset_risk(
     - `model`: only its form and sizes are read.
     - `chunk`: how many sequences to hold at a time. By default the statistics are made in
       chunks of about 32 MB, and the plain mean in one.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=3, context=20)
+    >>> model = icl.Attention.merged(jr.key(0), dim=3, heads=2)
+    >>> risk = icl.risks.dataset_risk(task.sample(jr.key(1), 1000), model)
+    >>> type(risk).__name__, risk.kind
+    ('QuadraticRisk', 'dataset')
+    ```
     """
     if chunk is not None:
         check_count("chunk", chunk)

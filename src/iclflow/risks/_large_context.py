@@ -40,6 +40,16 @@ class LargeContextRisk(AbstractRisk):
     Both papers have it for diagonal W and U. On one isotropic task and with one ω per head this is
     Eq. (A4) of docs/theory/softmax.md. It is the limit of large N and D with Dω² fixed; at fixed D
     its 1/N term is wrong (`FirstOrderRisk`).
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=5, context=40, noise=0.1)
+    >>> pair = icl.Attention(icl.Diagonal(omega=[0.13, -0.13], mu=[3.45, -3.45], dim=5))
+    >>> large, exact = icl.risk(task, pair, "large_context"), icl.risk(task, pair)
+    >>> large(pair).round(3), exact(pair).round(3)
+    (Array(0.221, dtype=float64), Array(0.243, dtype=float64))
+    ```
     """
 
     kind: ClassVar[str] = "large_context"
@@ -110,7 +120,16 @@ class LargeContextRisk(AbstractRisk):
 
 def large_context_risk(task: AbstractTask) -> LargeContextRisk:
     """The large-context risk of softmax attention that does not see labels, on linear
-    regressions."""
+    regressions.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=5, context=40, noise=0.1)
+    >>> icl.risks.large_context_risk(task).shape
+    'isotropic'
+    ```
+    """
     if not isinstance(task, AbstractRegression):
         raise ValueError(
             f"The large-context risk needs a LinearRegression or a MultiTaskRegression: got "
@@ -148,6 +167,16 @@ class SpectralRisk(AbstractHeadRisk):
 
     The same number as `LargeContextRisk`, at a cost that does not depend on D. Exact neither in N
     nor in d_i (`ExactMultiRisk`).
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.MultiTaskRegression([[0, 1], [2, 3]], context=40, noise=0.1)
+    >>> model = icl.Attention.balanced(jr.key(0), task.coordinates, heads=2)
+    >>> risk = icl.risk(task, model, "large_context")
+    >>> risk.losses(model).shape
+    (2,)
+    ```
     """
 
     kind: ClassVar[str] = "large_context"
@@ -170,7 +199,18 @@ class SpectralRisk(AbstractHeadRisk):
 
 
 def spectral_risk(task: AbstractTask, model: AbstractModel) -> SpectralRisk | None:
-    """The risk, if `model` is decomposable on the blocks of `task`."""
+    """The risk, if `model` is decomposable on the blocks of `task`.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.MultiTaskRegression([[0, 1], [2, 3]], context=40)
+    >>> model = icl.Attention.balanced(jr.key(0), task.coordinates, heads=2)
+    >>> closed = icl.risks.spectral_risk(task, model)(model)
+    >>> jnp.allclose(closed, icl.risks.large_context_risk(task)(model)).item()
+    True
+    ```
+    """
     found = Disjoint.of(task, model)
     return None if found is None else SpectralRisk(found)
 
@@ -184,6 +224,15 @@ class FirstOrderRisk(AbstractHeadRisk):
              + Σ_hk μ_h μ_k [(1 + σ²)(1 − 2ω_h ω_k)^(−D/2) + ω_h ω_k (1 − 2ω_h ω_k)^(−D/2−1)] }.
 
     It exists only for |ω| < 1/√2, is infinite beyond, and is good for ω well below 1/√D.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=5, context=40, noise=0.1)
+    >>> pair = icl.Attention(icl.Diagonal(omega=[0.13, -0.13], mu=[3.45, -3.45], dim=5))
+    >>> icl.risk(task, pair, "first_order")(pair).round(3), icl.risk(task, pair)(pair).round(3)
+    (Array(0.247, dtype=float64), Array(0.243, dtype=float64))
+    ```
     """
 
     kind: ClassVar[str] = "first_order"
@@ -210,7 +259,16 @@ class FirstOrderRisk(AbstractHeadRisk):
 
 
 def first_order_risk(task: AbstractTask) -> FirstOrderRisk:
-    """The first-order risk of structured softmax attention on an isotropic linear regression."""
+    """The first-order risk of structured softmax attention on an isotropic linear regression.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=5, context=40)
+    >>> icl.risks.first_order_risk(task).kind
+    'first_order'
+    ```
+    """
     return FirstOrderRisk(Isotropic.require(task, "The first-order risk"))
 
 

@@ -23,6 +23,16 @@ class FeatureLayout(NamedTuple):
     The cubic form has the D(D+1)(D+2)/2 distinct features, pairs a ≤ b of tokens z = (x; y).
     The bilinear form has the D² with b the label: G_(a,y) = β_a. Packed coefficients are one
     vector, row after row of θ[p, c]; a pair a < b carries θ_abc + θ_bac, since G is symmetric.
+
+    **Example:**
+
+    ```pycon
+    >>> model = icl.Attention.merged(jr.key(0), dim=3, heads=2, blind=False)
+    >>> layout = icl.risks.FeatureLayout.of(model)
+    >>> packed = layout.pack(model.coefficients())
+    >>> layout.size, jnp.allclose(layout.pack(layout.unpack(packed)), packed).item()
+    (30, True)
+    ```
     """
 
     form: Literal["bilinear", "cubic"]
@@ -95,6 +105,17 @@ class QuadraticRisk(AbstractCoefficientRisk):
     The cost depends neither on the number of sequences behind the moments nor on their length. The
     loss is ‖Rθ − r‖², which stays accurate where θᵀMθ − 2mᵀθ + c₀ would cancel; a slope without the
     loss takes one product with M.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=3, context=20)
+    >>> model = icl.Attention.merged(jr.key(0), dim=3, heads=2)
+    >>> risk = icl.risk(task, model, "dataset", sequences=500)
+    >>> best = risk.minimiser()
+    >>> jnp.allclose(risk.of_coefficients(best), risk.minimum).item()
+    True
+    ```
     """
 
     factor: Float[Array, "rows F"]

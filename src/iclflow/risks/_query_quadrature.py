@@ -43,6 +43,13 @@ class Resolution(NamedTuple):
     """Nodes along log t and along a normal score; exp(−tail) is neglected at the ends.
 
     With the defaults errors are about 1e-7 for scores with standard deviations up to 3.
+
+    **Example:**
+
+    ```pycon
+    >>> icl.risks.Resolution()
+    Resolution(nodes=40, normal_nodes=60, tail=20.0)
+    ```
     """
 
     nodes: int = 40
@@ -94,7 +101,17 @@ class PairMoments(NamedTuple):
 def head_moments(
     variance: Float[Array, "*#batch"], length: Float[Array, "*#batch"], resolution: Resolution
 ) -> HeadMoments:
-    """The moments of heads whose scores have these variances, on contexts of these lengths."""
+    """The moments of heads whose scores have these variances, on contexts of these lengths.
+
+    **Example:**
+
+    ```pycon
+    >>> one = jnp.ones(1)
+    >>> moments = icl.risks.head_moments(0 * one, 40 * one, icl.risks.Resolution())
+    >>> moments.square.round(3)
+    Array([0.025], dtype=float64)
+    ```
+    """
     one = lambda variance, length: _one_head(variance, length, resolution)
     return HeadMoments(*_each(one, variance, length))
 

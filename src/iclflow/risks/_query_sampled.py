@@ -32,6 +32,16 @@ class QuerySampledRisk(AbstractSampledRisk):
     there can be few samples. It exists for softmax attention whose weights do not depend on the
     labels and in which the query does not attend to itself, with any key-query matrices, on linear
     regression with one label or several. `resolution`: of the quadrature.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=5, context=40, noise=0.1)
+    >>> pair = icl.Attention(icl.Diagonal(omega=[0.13, -0.13], mu=[3.45, -3.45], dim=5))
+    >>> mean = icl.QuerySampledRisk(task).estimate(pair, jr.key(0), count=500)
+    >>> bool(abs(mean.value - icl.risk(task, pair)(pair)) < 4 * mean.standard_error)
+    True
+    ```
     """
 
     task: AbstractRegression

@@ -35,7 +35,18 @@ class QuadraticForm(NamedTuple):
 
 
 class Refined(NamedTuple):
-    """A risk with an estimate of its quadrature error, and the digits that it took."""
+    """A risk with an estimate of its quadrature error, and the digits that it took.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=5, context=40, noise=0.1)
+    >>> pair = icl.Attention(icl.Diagonal(omega=[0.13, -0.13], mu=[3.45, -3.45], dim=5))
+    >>> refined = icl.risk(task, pair, digits=6).refine(pair, tolerance=1e-6)
+    >>> round(refined.value, 5), refined.error <= 1e-6
+    (0.24324, True)
+    ```
+    """
 
     value: float
     error: float
@@ -58,6 +69,17 @@ class ExactSoftmaxRisk(AbstractHeadRisk):
     and D ≥ 5 (measured); in one or two dimensions steeper heads lose up to three digits. Rounding
     adds about 10⁻¹⁶ times the context length. `with_error` estimates the error of a value, and
     `refine` refines the grid down to a tolerance.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=5, context=40, noise=0.1)
+    >>> pair = icl.Attention(icl.Diagonal(omega=[0.13, -0.13], mu=[3.45, -3.45], dim=5))
+    >>> risk = icl.risk(task, pair)
+    >>> value, error = risk.with_error(pair)
+    >>> value.round(6), bool(error < 1e-9)
+    (Array(0.243244, dtype=float64), True)
+    ```
     """
 
     kind: ClassVar[str] = "exact"
@@ -182,5 +204,13 @@ def exact_softmax_risk(task: AbstractTask, digits: int = 10) -> ExactSoftmaxRisk
     **Arguments:**
 
     - `digits`: of precision; see `ExactSoftmaxRisk`.
+
+    **Example:**
+
+    ```pycon
+    >>> risk = icl.risks.exact_softmax_risk(icl.isotropic(dim=5, context=40), digits=8)
+    >>> risk.digits
+    8
+    ```
     """
     return ExactSoftmaxRisk(Isotropic.require(task, "The exact softmax risk"), digits)

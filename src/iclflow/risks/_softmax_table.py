@@ -53,6 +53,17 @@ class TabulatedSoftmaxRisk(AbstractCoefficientRisk):
       polynomials never meet.
     - `error`: losses differ from those of the exact risk by about this times Σ|μ| + (Σ|μ|)² at
       most.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=5, context=40, noise=0.1)
+    >>> pair = icl.Attention(icl.Diagonal(omega=[0.13, -0.13], mu=[3.45, -3.45], dim=5))
+    >>> risk = icl.risk(task, pair, digits=6)
+    >>> table = risk.tabulate(reach=0.5)
+    >>> bool(abs(table(pair) - risk(pair)) < 1e-3)
+    True
+    ```
     """
 
     kind: ClassVar[str] = "exact"

@@ -24,6 +24,16 @@ def exact_quadratic_risk(task: AbstractTask, model: AbstractModel) -> QuadraticR
 
     - `task`: a `LinearRegression`, a `Mixture` of them, or `RandomLabels`.
     - `model`: any model of bilinear or cubic form; only its layout is read.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=3, context=20)
+    >>> model = icl.Attention.merged(jr.key(0), dim=3, heads=2, blind=False)
+    >>> risk = icl.risks.exact_quadratic_risk(task, model)
+    >>> risk.layout.form, risk.layout.size, risk.minimum.round(4)
+    ('cubic', 30, Array(0.277, dtype=float64))
+    ```
     """
     require_float64("The exact risk", task=task, model=model)
     layout = FeatureLayout.of(model)

@@ -19,6 +19,13 @@ class Activity:
 
     - `title`: its first text.
     - `show`: whether to show anything; None: on a terminal.
+
+    **Example:**
+
+    ```pycon
+    >>> with icl.runtime.Activity("reading", show=False) as activity:
+    ...     activity.update("computing", 0.5)
+    ```
     """
 
     def __init__(self, title: str, show: bool | None = None):
@@ -62,7 +69,16 @@ class Activity:
 
 @contextlib.contextmanager
 def hide_progress() -> Iterator[None]:
-    """Hides progress bars of the library while the caller shows its own."""
+    """Hides progress bars of the library while the caller shows its own.
+
+    **Example:**
+
+    ```pycon
+    >>> with icl.runtime.hide_progress():
+    ...     with icl.runtime.show_progress("reading", None) as report:
+    ...         report("reading", 0.5, "")
+    ```
+    """
     real = sys.stderr
     sys.stderr = _NoTerminal(real)
     try:
@@ -90,6 +106,16 @@ class _NoTerminal(io.TextIOBase):
 # How `icl.run`, `icl.sweep` and `icl.verify` report progress: what they do, the share that is done
 # (None where the end is not known), and some numbers as text.
 Progress = Callable[[str, float | None, str], None]
+"""Called with what is being done, the finished share (None: not known) and further words.
+
+**Example:**
+
+```pycon
+>>> report: icl.runtime.Progress = lambda doing, share, words: print(doing, share, words)
+>>> report("computing", 0.5, "32 of 64 runs")
+computing 0.5 32 of 64 runs
+```
+"""
 
 
 @contextlib.contextmanager
@@ -100,6 +126,13 @@ def show_progress(title: str, progress: Progress | bool | None) -> Iterator[Prog
 
     - `title`: the first text of the bar.
     - `progress`: a function of the caller; or whether to show a bar (None: on a terminal).
+
+    **Example:**
+
+    ```pycon
+    >>> with icl.runtime.show_progress("computing", progress=False) as report:
+    ...     report("computing", 0.5, "32 of 64 runs")
+    ```
     """
     if callable(progress):
         yield progress

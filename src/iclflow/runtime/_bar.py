@@ -13,6 +13,16 @@ def progress_bar() -> "Progress":
 
     Its tasks have a field `state`, the text beside the bar. While the end is not known the bar
     moves to and fro, and no time is promised.
+
+    **Example:**
+
+    ```pycon
+    >>> bar = icl.runtime.progress_bar()
+    >>> task = bar.add_task("training", total=1.0, state="")
+    >>> bar.update(task, completed=0.5, state="loss 0.2")
+    >>> bar.tasks[0].percentage
+    50.0
+    ```
     """
     from rich.console import Console
     from rich.progress import (

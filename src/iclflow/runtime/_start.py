@@ -21,6 +21,15 @@ _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _TWO_EMITTERS = ((0, 10), (0, 11))
 # Packages that decide the bits of a run. (With Numba, batches in float32 are drawn differently.)
 NUMERICAL = ("iclflow", "jax", "jaxlib", "equinox", "diffrax", "optax", "numba")
+"""The packages whose versions decide the bits of a run.
+
+**Example:**
+
+```pycon
+>>> "jax" in icl.runtime.NUMERICAL
+True
+```
+"""
 
 
 def start(brief: bool = False, processor_only: bool = False) -> None:
@@ -30,6 +39,14 @@ def start(brief: bool = False, processor_only: bool = False) -> None:
 
     - `brief`: whether it runs many short programs, so that compiling takes most of the time.
     - `processor_only`: do not use GPUs.
+
+    **Example:**
+
+    ```pycon
+    >>> icl.runtime.start()
+    >>> icl.runtime.precision.float64_enabled()
+    True
+    ```
     """
     # Figures go into files: no display is needed.
     os.environ.setdefault("MPLBACKEND", "Agg")
@@ -45,7 +62,15 @@ def start(brief: bool = False, processor_only: bool = False) -> None:
 
 
 def usable_cores() -> int:
-    """The cores that this process may use, which can be fewer than there are."""
+    """The cores that this process may use, which can be fewer than there are.
+
+    **Example:**
+
+    ```pycon
+    >>> icl.runtime.usable_cores() >= 1
+    True
+    ```
+    """
     allowed = getattr(os, "sched_getaffinity", None)
     return len(allowed(0)) if allowed else os.cpu_count() or 1
 
@@ -56,12 +81,29 @@ def use_one_thread() -> None:
 
     With more threads it rounds differently, and rows of a sweep must not depend on how many cores a
     machine has. Where several processes share the cores, waiting threads slow down the others.
+
+    **Example:**
+
+    ```pycon
+    >>> import os
+    >>> icl.runtime.use_one_thread()
+    >>> os.environ["OPENBLAS_NUM_THREADS"]
+    '1'
+    ```
     """
     os.environ.update(dict.fromkeys(_THREADS, "1"))
 
 
 def cache_folder() -> Path:
-    """Where compiled programs are cached: in the user's cache folder of this system."""
+    """Where compiled programs are cached: in the user's cache folder of this system.
+
+    **Example:**
+
+    ```pycon
+    >>> icl.runtime.cache_folder().name
+    'compiled'
+    ```
+    """
     if sys.platform == "win32":
         base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
     elif sys.platform == "darwin":
@@ -77,6 +119,14 @@ def enable_compile_cache() -> Path | None:
     `JAX_COMPILATION_CACHE_DIR` chooses another folder, `JAX_ENABLE_COMPILATION_CACHE=false` none; a
     folder that the program has given to JAX stays. Where no folder can be made, programs compile
     every time, and None is returned.
+
+    **Example:**
+
+    ```pycon
+    >>> folder = icl.runtime.enable_compile_cache()
+    >>> folder is None or folder.is_dir()
+    True
+    ```
     """
     import jax
 
@@ -105,6 +155,15 @@ def compile_quickly(optimise: bool = True) -> None:
     **Arguments:**
 
     - `optimise`: False also skips the last optimisations, for programs that run only briefly.
+
+    **Example:**
+
+    ```pycon
+    >>> import os
+    >>> icl.runtime.compile_quickly()
+    >>> "xla" in os.environ["XLA_FLAGS"]
+    True
+    ```
     """
     known = tuple(int(part) for part in version("jaxlib").split(".")[:2])
     first, last = _TWO_EMITTERS
@@ -118,7 +177,15 @@ def compile_quickly(optimise: bool = True) -> None:
 
 
 def installed_versions(*packages: str) -> dict[str, str]:
-    """The version of each package; "unknown" where it is not installed as one."""
+    """The version of each package; "unknown" where it is not installed as one.
+
+    **Example:**
+
+    ```pycon
+    >>> sorted(icl.runtime.installed_versions("jax", "no-such-package").items())[1]
+    ('no-such-package', 'unknown')
+    ```
+    """
     found = {}
     for package in packages:
         try:
@@ -130,7 +197,15 @@ def installed_versions(*packages: str) -> dict[str, str]:
 
 def source_commit() -> str:
     """The commit of the checkout that this package is loaded from, with "-dirty" if tracked files
-    differ from it; empty where there is no such checkout."""
+    differ from it; empty where there is no such checkout.
+
+    **Example:**
+
+    ```pycon
+    >>> isinstance(icl.runtime.source_commit(), str)
+    True
+    ```
+    """
     package = Path(__file__).resolve().parent.parent
     root = package.parent.parent
     # An installed package may lie inside somebody else's checkout.

@@ -20,7 +20,15 @@ _AFTER_KILL, _AFTER_CLOSE = 5.0, 30.0
 
 
 class WorkerDied(Exception):
-    """The process at the other end of the pipe has ended."""
+    """The process at the other end of the pipe has ended.
+
+    **Example:**
+
+    ```pycon
+    >>> issubclass(icl.runtime.WorkerDied, Exception)
+    True
+    ```
+    """
 
 
 class WorkerProcess:
@@ -34,6 +42,16 @@ class WorkerProcess:
 
     An `OSError` or a `RuntimeError` is raised if it cannot be started, because descriptors, memory,
     processes or threads have run out. Then everything is closed again.
+
+    **Example:**
+
+    ```pycon
+    >>> import operator
+    >>> worker = icl.runtime.WorkerProcess(operator.methodcaller("send", "ready"))
+    >>> worker.receive()
+    'ready'
+    >>> worker.close()
+    ```
     """
 
     def __init__(self, serve: Callable[..., None], *arguments: Any):

@@ -22,6 +22,14 @@ def enable_float64(cache: bool = True) -> None:
     **Arguments:**
 
     - `cache`: False leaves the compile cache of JAX as it is.
+
+    **Example:**
+
+    ```pycon
+    >>> icl.enable_float64()
+    >>> jnp.zeros(1).dtype
+    dtype('float64')
+    ```
     """
     jax.config.update("jax_enable_x64", True)
     if cache:
@@ -30,12 +38,29 @@ def enable_float64(cache: bool = True) -> None:
 
 def in_float64() -> contextlib.AbstractContextManager[None]:
     """Float64 within a block, and as before after it: for libraries that share a process with a
-    training of somebody else, whose precision must not change."""
+    training of somebody else, whose precision must not change.
+
+    **Example:**
+
+    ```pycon
+    >>> with icl.runtime.precision.in_float64():
+    ...     print(jnp.zeros(1).dtype)
+    float64
+    ```
+    """
     return jax.enable_x64(True)
 
 
 def float64_enabled() -> bool:
-    """Whether JAX computes in float64."""
+    """Whether JAX computes in float64.
+
+    **Example:**
+
+    ```pycon
+    >>> icl.runtime.precision.float64_enabled()
+    True
+    ```
+    """
     return bool(jax.config.read("jax_enable_x64"))
 
 
@@ -46,6 +71,12 @@ def require_float64(what: str, **parts: Any) -> None:
 
     - `what`: the computation that needs it, for the message.
     - `parts`: the tasks and models it uses; see `check_made_in_float64`.
+
+    **Example:**
+
+    ```pycon
+    >>> icl.runtime.precision.require_float64("The exact risk")
+    ```
     """
     if not float64_enabled():
         raise RuntimeError(
@@ -56,7 +87,14 @@ def require_float64(what: str, **parts: Any) -> None:
 
 
 def require_float64_for(what: str, numbers: Any) -> None:
-    """The same, but only if some of the `numbers` are float64 and would be rounded silently."""
+    """The same, but only if some of the `numbers` are float64 and would be rounded silently.
+
+    **Example:**
+
+    ```pycon
+    >>> icl.runtime.precision.require_float64_for("A run in float64", np.zeros(3))
+    ```
+    """
     if any(getattr(x, "dtype", None) == np.float64 for x in jax.tree.leaves(numbers)):
         require_float64(what)
 
@@ -68,6 +106,12 @@ def check_made_in_float64(**parts: Any) -> None:
     **Arguments:**
 
     - `parts`: tasks and models, by the names that the user knows.
+
+    **Example:**
+
+    ```pycon
+    >>> icl.runtime.precision.check_made_in_float64(task=icl.isotropic(dim=3))
+    ```
     """
     if not float64_enabled():
         return
@@ -82,5 +126,13 @@ def check_made_in_float64(**parts: Any) -> None:
 
 
 def as_float(x: Any) -> jax.Array:
-    """`x` as an array of the widest floating-point type that is switched on."""
+    """`x` as an array of the widest floating-point type that is switched on.
+
+    **Example:**
+
+    ```pycon
+    >>> icl.runtime.precision.as_float(3)
+    Array(3., dtype=float64)
+    ```
+    """
     return jnp.asarray(x, dtype=jnp.float64 if float64_enabled() else jnp.float32)

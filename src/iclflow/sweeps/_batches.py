@@ -47,6 +47,19 @@ def batches_of(sweep: Sweep) -> tuple[Batch, ...]:
 
     Runs of one shape form batches, those with the largest initial weights first: they take longest,
     and a batch takes as long as its slowest run.
+
+    **Example:**
+
+    ```pycon
+    >>> spec = {"seeds": 3, "base": {
+    ...     "task": {"kind": "linear_regression", "eigenvalues": [0.6, 0.4], "context": 31},
+    ...     "model": {"kind": "separate"}}, "axes": {"model.heads": [1, 2]}}
+    >>> sweep = icl.sweeps.parse_sweep(spec)
+    >>> [sorted(batch.runs) for batch in icl.sweeps.batches_of(sweep)]
+    [[0, 1, 2], [3, 4, 5]]
+    >>> icl.sweeps.batches_at_once(sweep, icl.sweeps.batches_of(sweep)) >= 1
+    True
+    ```
     """
     groups: dict[str, list[int]] = {}
     for i, point in enumerate(sweep.points):

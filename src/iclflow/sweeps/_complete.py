@@ -94,6 +94,20 @@ def sweep(
 
     Rows do not depend on the number of cores if NumPy uses one thread, as in the command: call
     `iclflow.runtime.use_one_thread()` before NumPy is loaded.
+
+    **Example:**
+
+    ```pycon
+    >>> spec = {"seeds": 2, "base": {
+    ...     "task": {"kind": "linear_regression", "eigenvalues": [0.6, 0.4], "context": 31},
+    ...     "model": {"kind": "separate", "heads": 2, "scale": 0.1}},
+    ...     "axes": {"task.noise": [0.0, 0.1]}, "measure": {"names": ["plateaus", "floor"]}}
+    >>> table = icl.sweep(spec, progress=False)
+    >>> query = "SELECT task.noise, count(*) AS runs FROM results GROUP BY ALL ORDER BY 1"
+    >>> names, rows = table.ask(query)
+    >>> rows
+    [(0.0, 2), (0.1, 2)]
+    ```
     """
     if isinstance(engine, str):
         if engine not in ENGINES:
@@ -131,6 +145,24 @@ def complete(
     """Computes the missing batches of a sweep in its folder. Arguments as in `icl.sweep`.
 
     The text of a `KeyboardInterrupt` says what was kept.
+
+    **Example:**
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> spec = {"base": {
+    ...     "task": {"kind": "linear_regression", "eigenvalues": [0.6, 0.4], "context": 31},
+    ...     "model": {"kind": "separate", "heads": 2}, "flow": {"end": 10.0}}}
+    >>> sweep = icl.sweeps.parse_sweep(spec)
+    >>> folder = pathlib.Path(tempfile.mkdtemp()) / "sweep"
+    >>> report = lambda doing, share, words: None
+    >>> done = icl.sweeps.complete(sweep, folder, icl.sweeps.LocalEngine(), report)
+    >>> done.written, icl.sweeps.sweep_tables(folder)[1]
+    (True, True)
+    >>> results = icl.sweeps.SweepResults(sweep, folder)
+    >>> len(results.column("final_loss"))
+    1
+    ```
     """
     begin, batches = time.perf_counter(), batches_of(sweep)
     check_ends(sweep, batches)

@@ -33,7 +33,15 @@ from ._trajectories import pack_trajectories
 
 
 class Stopped(Exception):
-    """The caller stopped the batch; its checkpoint holds its state."""
+    """The caller stopped the batch; its checkpoint holds its state.
+
+    **Example:**
+
+    ```pycon
+    >>> issubclass(icl.sweeps.Stopped, Exception)
+    True
+    ```
+    """
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +54,18 @@ class FinishedBatch:
 
 
 def check_ends(sweep: Sweep, batches: Sequence[Batch]) -> None:
-    """Refuses runs that end on convergence where the smallest loss is not known."""
+    """Refuses runs that end on convergence where the smallest loss is not known.
+
+    **Example:**
+
+    ```pycon
+    >>> spec = {"base": {
+    ...     "task": {"kind": "linear_regression", "eigenvalues": [0.6, 0.4], "context": 31},
+    ...     "model": {"kind": "separate", "heads": 2}}}
+    >>> sweep = icl.sweeps.parse_sweep(spec)
+    >>> icl.sweeps.check_ends(sweep, icl.sweeps.batches_of(sweep))
+    ```
+    """
     shapes = {shape_of(c): c for c in (sweep.config(batch.runs[0]) for batch in batches)}
     for config in shapes.values():
         if config.flow.kind == "gradient_flow" and getattr(config.flow, "end") is None:
@@ -73,6 +92,21 @@ def compute_batch(
     - `folder`: for its checkpoints, written every `every` seconds.
     - `cache`: builds tasks and risks; all batches of a process share one.
     - `callback`: called between chunks; the batch stops, with `Stopped`, if it returns False.
+
+    **Example:**
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> spec = {"base": {
+    ...     "task": {"kind": "linear_regression", "eigenvalues": [0.6, 0.4], "context": 31},
+    ...     "model": {"kind": "separate", "heads": 2}, "flow": {"end": 10.0}}}
+    >>> sweep = icl.sweeps.parse_sweep(spec)
+    >>> batch = icl.sweeps.batches_of(sweep)[0]
+    >>> folder, cache = pathlib.Path(tempfile.mkdtemp()), icl.sweeps.ExperimentCache()
+    >>> finished = icl.sweeps.compute_batch(sweep, batch, folder, 10.0, cache, lambda status: None)
+    >>> len(finished.rows), finished.trajectories
+    (1, None)
+    ```
     """
     check_batch(sweep, batch)
     going, latest = True, Status(0.0, 0.0, 0, None)

@@ -34,7 +34,21 @@ class Share:
 
 
 def emergence(table: Table) -> list[Share]:
-    """The shares of all patterns that a sweep has measured, the most frequent first."""
+    """The shares of all patterns that a sweep has measured, the most frequent first.
+
+    **Example:**
+
+    ```pycon
+    >>> spec = {"seeds": 4, "base": {
+    ...     "task": {"kind": "linear_regression", "eigenvalues": [0.2] * 5, "context": 40},
+    ...     "model": {"kind": "structured", "heads": 2}, "risk": {"kind": "large_context"},
+    ...     "flow": {"end": 50.0}}, "measure": {"names": ["patterns"]}}
+    >>> table = icl.sweep(spec, progress=False)
+    >>> share = icl.sweeps.emergence(table)[0]
+    >>> share.column, share.of, 0 <= share.low <= share.runs / share.of <= share.high <= 1
+    ('roles', 4, True)
+    ```
+    """
     axes = [name for name in table.columns if "." in name]
     found = []
     for column in _PATTERN_COLUMNS:

@@ -18,6 +18,16 @@ from ._members import ExperimentCache
 
 # Called with the number of a batch and the share of it that is done, from any thread.
 BatchProgress = Callable[[int, float], None]
+"""Called with the number of a batch and its finished share.
+
+**Example:**
+
+```pycon
+>>> advance: icl.sweeps.BatchProgress = lambda number, share: print(number, share)
+>>> advance(0, 0.5)
+0 0.5
+```
+"""
 
 
 class Job(NamedTuple):
@@ -27,6 +37,19 @@ class Job(NamedTuple):
 
     - `folder`: for checkpoints of batches under way, written every `checkpoint_every` seconds.
     - `progress`: called as batches advance.
+
+    **Example:**
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> spec = {"base": {
+    ...     "task": {"kind": "linear_regression", "eigenvalues": [0.6, 0.4], "context": 31},
+    ...     "model": {"kind": "separate", "heads": 2}, "flow": {"end": 10.0}}}
+    >>> sweep = icl.sweeps.parse_sweep(spec)
+    >>> job = icl.sweeps.Job(sweep, icl.sweeps.batches_of(sweep), pathlib.Path(tempfile.mkdtemp()))
+    >>> [finished.batch.number for finished in icl.sweeps.LocalEngine().compute(job)]
+    [0]
+    ```
     """
 
     sweep: Sweep
@@ -37,7 +60,16 @@ class Job(NamedTuple):
 
 
 class Engine(abc.ABC):
-    """Computes batches. It writes nothing but checkpoints: the caller keeps what is finished."""
+    """Computes batches. It writes nothing but checkpoints: the caller keeps what is finished.
+
+    **Example:**
+
+    ```pycon
+    >>> engines = icl.sweeps.LocalEngine, icl.sweeps.RayEngine
+    >>> [issubclass(engine, icl.sweeps.Engine) for engine in engines]
+    [True, True]
+    ```
+    """
 
     @abc.abstractmethod
     def compute(self, job: Job) -> Generator[FinishedBatch, None, None]:

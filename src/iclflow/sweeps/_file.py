@@ -91,6 +91,17 @@ def parse_sweep(data: Mapping[str, Any], stored: bool = False) -> Sweep:
 
     - `stored`: whether it was computed before, maybe on a larger machine: limits of memory are
       not checked.
+
+    **Example:**
+
+    ```pycon
+    >>> spec = {"seeds": 3, "base": {
+    ...     "task": {"kind": "linear_regression", "eigenvalues": [0.6, 0.4], "context": 31},
+    ...     "model": {"kind": "separate", "heads": 2}}, "axes": {"model.scale": [0.1, 0.2]}}
+    >>> sweep = icl.sweeps.parse_sweep(spec)
+    >>> len(sweep.points), sweep.seeds, sweep.config(5).model.scale
+    (2, (0, 1, 2), 0.2)
+    ```
     """
     for key in data:
         if key not in _KEYS:

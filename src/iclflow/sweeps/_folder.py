@@ -46,6 +46,13 @@ class SweepFolder:
     has the beginning of its hash, and of that of its trajectories if they are kept; and at the end
     `results.parquet` and `manifest.json`, which makes the sweep complete. Other files in it are
     never changed (see `iclflow.files.OwnFiles`).
+
+    **Example:**
+
+    ```pycon
+    >>> [name for name in ("lock", "keep", "complete") if hasattr(icl.sweeps.SweepFolder, name)]
+    ['lock', 'keep', 'complete']
+    ```
     """
 
     def __init__(self, path: Path, sweep: Sweep):
@@ -198,7 +205,19 @@ class SweepFolder:
 
 
 def sweep_text(sweep: Sweep) -> str:
-    """The text of the file of a sweep."""
+    """The text of the file of a sweep.
+
+    **Example:**
+
+    ```pycon
+    >>> spec = {"name": "scales", "base": {
+    ...     "task": {"kind": "linear_regression", "eigenvalues": [0.6, 0.4], "context": 31},
+    ...     "model": {"kind": "separate", "heads": 2}}, "axes": {"model.scale": [0.1, 0.2]}}
+    >>> text = icl.sweeps.sweep_text(icl.sweeps.parse_sweep(spec))
+    >>> [line for line in text.splitlines() if line.startswith("name")]
+    ['name = "scales"', 'names = []']
+    ```
+    """
     return SWEEP_HEADER + to_toml(sweep.data)
 
 

@@ -55,6 +55,14 @@ class Measurement:
     - `columns`: the columns that it adds, with their DuckDB types.
     - `measure`: the values of these columns for one run; a `ValueError` says why there are none.
     - `needs`: what a config must have.
+
+    **Example:**
+
+    ```pycon
+    >>> config = icl.papers.study("softmax/pair")
+    >>> icl.sweeps.MEASUREMENTS["components"].refuses(config) is not None
+    True
+    ```
     """
 
     name: str
@@ -78,6 +86,15 @@ class NotMeasured(ValueError):
 
 
 MEASUREMENTS: dict[str, Measurement] = {}
+"""What a sweep can measure of each run, by name.
+
+**Example:**
+
+```pycon
+>>> icl.sweeps.MEASUREMENTS["plateaus"].words
+'How many plateaus the loss has, their levels, and when each begins and ends.'
+```
+"""
 
 
 def add_measurement(

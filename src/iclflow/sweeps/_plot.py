@@ -48,6 +48,19 @@ class Plot:
       true, with its 95 % interval (Wilson); `"auto"`: the share of what is true or false, else the
       median.
     - `log`: which of `"x"`, `"y"` and `"hue"` are logarithmic.
+
+    **Example:**
+
+    ```pycon
+    >>> spec = {"seeds": 2, "base": {
+    ...     "task": {"kind": "linear_regression", "eigenvalues": [0.6, 0.4], "context": 31},
+    ...     "model": {"kind": "separate", "scale": 0.1}, "flow": {"end": 50.0}},
+    ...     "axes": {"model.heads": [1, 2]}}
+    >>> table = icl.sweep(spec, progress=False)
+    >>> plot = icl.sweeps.Plot(x="model.heads", y="final_loss")
+    >>> plot.kind_of(table), plot.draw(table, "png")[:4]
+    ('line', b'\\x89PNG')
+    ```
     """
 
     x: str
@@ -226,6 +239,19 @@ def phase_cells(
     - `x`, `y`: swept settings; without `y`, its value is None in every cell.
     - `value`: the column to summarise, or SQL over columns.
     - `note`: called with a sentence on runs that are left out.
+
+    **Example:**
+
+    ```pycon
+    >>> spec = {"seeds": 2, "base": {
+    ...     "task": {"kind": "linear_regression", "eigenvalues": [0.6, 0.4], "context": 31},
+    ...     "model": {"kind": "separate", "scale": 0.1}, "flow": {"end": 50.0}},
+    ...     "axes": {"model.heads": [1, 2]}}
+    >>> table = icl.sweep(spec, progress=False)
+    >>> cells, statistic = icl.sweeps.phase_cells(table, "model.heads", None, "final_loss")
+    >>> statistic, [cell.runs for cell in cells.values()]
+    ('median', [2, 2])
+    ```
     """
     fields = {"x": x, "y": y, "hue": value}
     rows = select_rows(table, fields, None, heat=True)

@@ -182,7 +182,16 @@ def _check_address(address: str | None) -> str | None:
 
 @contextlib.contextmanager
 def connect_to_ray(address: str | None) -> Iterator[None]:
-    """Connects to a cluster, or starts one that ends with the block."""
+    """Connects to a cluster, or starts one that ends with the block.
+
+    **Example:**
+
+    ```pycon
+    >>> import inspect
+    >>> list(inspect.signature(icl.sweeps.connect_to_ray).parameters)
+    ['address']
+    ```
+    """
     import ray
     import ray.exceptions
 

@@ -43,7 +43,19 @@ def _column_type(values: Sequence[Any]) -> str:
 def encode_part(
     schema: Mapping[str, str], rows: Sequence[Mapping[str, Any]], folder: Path
 ) -> bytes:
-    """Rows as the bytes of a Parquet file; `folder` is for temporary files."""
+    """Rows as the bytes of a Parquet file; `folder` is for temporary files.
+
+    **Example:**
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> schema, rows = {"run": "INTEGER", "loss": "DOUBLE"}, [{"run": 0, "loss": 0.5}]
+    >>> data = icl.sweeps.encode_part(schema, rows, folder)
+    >>> data[:4]
+    b'PAR1'
+    ```
+    """
     texts = [name for name, kind in schema.items() if kind == "VARCHAR"]
     with temporary_file(folder, "rows.json") as lines:
         with open(lines, "w") as stream:
@@ -95,6 +107,17 @@ class Table:
     - `timeout`: seconds after which a query is stopped; None: never.
     - `memory`: bytes that the table and a query may take in DuckDB; None: its default.
     - `further`: further tables by name, and their files.
+
+    **Example:**
+
+    ```pycon
+    >>> spec = {"seeds": 2, "base": {
+    ...     "task": {"kind": "linear_regression", "eigenvalues": [0.6, 0.4], "context": 31},
+    ...     "model": {"kind": "separate", "heads": 2}, "flow": {"end": 10.0}}}
+    >>> table = icl.sweep(spec, progress=False)
+    >>> table.ask("SELECT count(*) AS runs FROM results")
+    (['runs'], [(2,)])
+    ```
     """
 
     def __init__(

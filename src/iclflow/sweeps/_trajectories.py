@@ -54,6 +54,20 @@ def load_trajectory(folder: Path | str, number: int) -> Trajectory:
 
     - `folder`: of the sweep.
     - `number`: of the run, as in the column `run` of the table.
+
+    **Example:**
+
+    ```pycon
+    >>> import tempfile
+    >>> spec = {"base": {
+    ...     "task": {"kind": "linear_regression", "eigenvalues": [0.6, 0.4], "context": 31},
+    ...     "model": {"kind": "separate", "heads": 2}, "flow": {"end": 10.0}},
+    ...     "measure": {"trajectories": True}}
+    >>> folder = tempfile.mkdtemp() + "/sweep"
+    >>> table = icl.sweep(spec, out=folder, progress=False)
+    >>> icl.sweeps.load_trajectory(folder, 0).times[-1]
+    np.float64(10.0)
+    ```
     """
     for path in trajectories_in(Path(folder)):
         found = _find_run(path, number)

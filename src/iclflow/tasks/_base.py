@@ -17,6 +17,18 @@ class Sequences(eqx.Module):
 
     Any leading batch axes are allowed, none included. Sequences of different context lengths
     share one array: positions from `length` on are padding, with x = 0 and y = 0.
+
+    **Example:**
+
+    ```pycon
+    >>> sequences = icl.isotropic(dim=5, context=40).sample(jr.key(0), 8)
+    >>> sequences.count, sequences.dim, sequences.labels, sequences.mask().all().item()
+    (8, 5, 1, True)
+    >>> x, y = jnp.ones((40, 5)), jnp.ones((40, 1))
+    >>> own = icl.Sequences(x, y, x_query=x[0], y_query=y[0], length=jnp.array(40.0))
+    >>> icl.estimators.Ridge(0.1).predict(own).round(3)
+    Array([1.], dtype=float64)
+    ```
     """
 
     x: Float[Array, "*batch N D"]
@@ -62,7 +74,18 @@ class Sequences(eqx.Module):
 
 
 def check_sequences(sequences: Any) -> None:
-    """Refuses anything but sequences, such as an array of inputs."""
+    """Refuses anything but sequences, such as an array of inputs.
+
+    **Example:**
+
+    ```pycon
+    >>> try:
+    ...     icl.tasks.check_sequences(jnp.zeros((40, 5)))
+    ... except TypeError as error:
+    ...     print(str(error).split(":")[0])
+    `sequences` is a ArrayImpl
+    ```
+    """
     if not isinstance(sequences, Sequences):
         raise TypeError(
             f"`sequences` is a {type(sequences).__name__}: must be Sequences, such as "
@@ -72,7 +95,18 @@ def check_sequences(sequences: Any) -> None:
 
 def check_prediction(prediction: Array, label: Array) -> None:
     """Refuses predictions of another shape than the labels: broadcasting would compare them with
-    labels of other sequences."""
+    labels of other sequences.
+
+    **Example:**
+
+    ```pycon
+    >>> try:
+    ...     icl.tasks.check_prediction(jnp.zeros((8,)), jnp.zeros((8, 1)))
+    ... except ValueError as error:
+    ...     print(str(error).split(":")[0])
+    The prediction has shape (8,) and the label shape (8, 1)
+    ```
+    """
     if jnp.shape(prediction) != jnp.shape(label):
         raise ValueError(
             f"The prediction has shape {jnp.shape(prediction)} and the label shape "
@@ -88,7 +122,16 @@ class Estimate(NamedTuple):
 
 
 def estimate_mean(samples: Float[Array, " count"]) -> Estimate:
-    """The mean of independent samples, with its standard error."""
+    """The mean of independent samples, with its standard error.
+
+    **Example:**
+
+    ```pycon
+    >>> mean = icl.tasks.estimate_mean(jr.normal(jr.key(0), (10_000,)))
+    >>> bool(abs(mean.value) < 4 * mean.standard_error), f"{mean.standard_error:.3f}"
+    (True, '0.010')
+    ```
+    """
     count = samples.shape[0]
     if count < 2:
         raise InputError("count", count, "a standard error needs at least 2 samples")
@@ -97,7 +140,18 @@ def estimate_mean(samples: Float[Array, " count"]) -> Estimate:
 
 class AbstractTask(eqx.Module):
     """A distribution over sequences. It knows how to sample and its Bayes predictor, never a
-    model."""
+    model.
+
+    **Example:**
+
+    ```pycon
+    >>> tasks = [icl.isotropic(5), icl.SparseRegression(5), icl.DecisionTree(5)]
+    >>> [isinstance(task, icl.AbstractTask) for task in tasks]
+    [True, True, True]
+    >>> [task.sample(jr.key(0), 3).x.shape for task in tasks]
+    [(3, 40, 5), (3, 40, 5), (3, 40, 5)]
+    ```
+    """
 
     @property
     @abc.abstractmethod

@@ -62,7 +62,15 @@ def check_flag(name: str, value: Any) -> bool:
 
 
 def is_whole(value: Any) -> bool:
-    """Whether `value` is a whole number, of whatever type; True, False and "3" are not."""
+    """Whether `value` is a whole number, of whatever type; True, False and "3" are not.
+
+    **Example:**
+
+    ```pycon
+    >>> [icl.tasks.is_whole(value) for value in (2, 2.0, 2.5, True, "3")]
+    [True, True, False, False, False]
+    ```
+    """
     if isinstance(value, bool | np.bool_ | str | bytes):
         return False
     try:
@@ -72,7 +80,15 @@ def is_whole(value: Any) -> bool:
 
 
 def is_real(value: Any) -> bool:
-    """Whether `value` is one real number, of whatever type; True, False and "3" are not."""
+    """Whether `value` is one real number, of whatever type; True, False and "3" are not.
+
+    **Example:**
+
+    ```pycon
+    >>> [icl.tasks.is_real(value) for value in (2, jnp.array(0.5), True, "3", [1.0])]
+    [True, True, False, False, False]
+    ```
+    """
     try:
         array = np.asarray(value)
     except (TypeError, ValueError):
@@ -81,7 +97,19 @@ def is_real(value: Any) -> bool:
 
 
 def check_key(key: Any) -> None:
-    """Refuses anything but a random key or an array of them, such as a seed."""
+    """Refuses anything but a random key or an array of them, such as a seed.
+
+    **Example:**
+
+    ```pycon
+    >>> icl.tasks.check_key(jr.key(0))
+    >>> try:
+    ...     icl.tasks.check_key(0)
+    ... except TypeError as error:
+    ...     print(error)
+    `key` = 0: must be a random key, such as `jax.random.key(0)`.
+    ```
+    """
     dtype = getattr(key, "dtype", None)
     if dtype is None or not (jnp.issubdtype(dtype, jax.dtypes.prng_key) or dtype == jnp.uint32):
         raise TypeError(
@@ -100,7 +128,20 @@ def check_draw(key: Any, count: Any) -> None:
 
 
 def check_count(name: str, value: Any, largest: int | None = None, least: int = 1) -> int:
-    """`value` as a whole number from `least` up, or to `largest`."""
+    """`value` as a whole number from `least` up, or to `largest`.
+
+    **Example:**
+
+    ```pycon
+    >>> icl.tasks.check_count("heads", 4.0)
+    4
+    >>> try:
+    ...     icl.tasks.check_count("heads", 0, largest=64)
+    ... except ValueError as error:
+    ...     print(error)
+    `heads` = 0: must be a whole number from 1 to 64.
+    ```
+    """
     if not is_whole(value) or value < least or (largest is not None and value > largest):
         limit = "up" if largest is None else f"to {largest}"
         raise InputError(name, value, f"must be a whole number from {least} {limit}")
@@ -108,7 +149,19 @@ def check_count(name: str, value: Any, largest: int | None = None, least: int = 
 
 
 def check_choice(name: str, value: Any, allowed: Iterable[Any]) -> None:
-    """Refuses all but the allowed values: an unknown word would silently mean another setting."""
+    """Refuses all but the allowed values: an unknown word would silently mean another setting.
+
+    **Example:**
+
+    ```pycon
+    >>> icl.tasks.check_choice("kind", "exact", ("exact", "sampled"))
+    >>> try:
+    ...     icl.tasks.check_choice("kind", "exakt", ("exact", "sampled"))
+    ... except ValueError as error:
+    ...     print(error)
+    `kind` = 'exakt': must be one of 'exact', 'sampled'.
+    ```
+    """
     choices = tuple(allowed)
     if not any(value is choice or value == choice for choice in choices):
         raise InputError(name, value, f"must be one of {', '.join(map(repr, choices))}")

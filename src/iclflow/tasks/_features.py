@@ -58,7 +58,19 @@ class AbstractFeatureRegression(AbstractFunctionTask):
 
 
 class QuadraticRegression(AbstractFeatureRegression):
-    """f(x) = Σ_j w_j x_j²/√3 with w ~ N(0, v I/D), so that E f² = v (arXiv 2208.01066)."""
+    """f(x) = Σ_j w_j x_j²/√3 with w ~ N(0, v I/D), so that E f² = v (arXiv 2208.01066).
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.QuadraticRegression(dim=3, context=20, noise=0.1)
+    >>> task.features(jnp.array([1.0, 0.0, 2.0])).round(3)
+    Array([0.577, 0.   , 2.309], dtype=float64)
+    >>> sequences = task.sample(jr.key(0), 1000)
+    >>> sequences.squared_error(task.bayes_predict(sequences)).mean().round(1)
+    Array(0.1, dtype=float64)
+    ```
+    """
 
     design: Design
 
@@ -80,6 +92,16 @@ class HermiteRegression(AbstractFeatureRegression):
     β ~ N(0, s I/D) and c ~ N(0, V I/D), with he_k = He_k/√k! of unit variance: the two parts are
     uncorrelated, with variances s and V. What is learnt on linear tasks transfers to the first and
     sees the second as noise that grows with |x|², E[f_k²|x|²] = V(D + 2k).
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.HermiteRegression(dim=3, context=20, degree=2, signal=1.0, variance=0.5)
+    >>> task.features(jnp.array([1.0, 0.0, 2.0])).round(2)
+    Array([ 1.  ,  0.  ,  2.  ,  0.  , -0.71,  2.12], dtype=float64)
+    >>> task.weight_variances().round(3)
+    Array([0.333, 0.333, 0.333, 0.167, 0.167, 0.167], dtype=float64)
+    ```
     """
 
     design: Design
@@ -118,7 +140,17 @@ class HermiteRegression(AbstractFeatureRegression):
 
 
 def hermite(x: Float[Array, "*batch"], degree: int) -> Float[Array, "*batch"]:
-    """he_k(x) = He_k(x)/√k!, orthonormal under N(0, 1)."""
+    """he_k(x) = He_k(x)/√k!, orthonormal under N(0, 1).
+
+    **Example:**
+
+    ```pycon
+    >>> x = jr.normal(jr.key(0), (100_000,))
+    >>> he2, he3 = icl.tasks.hermite(x, 2), icl.tasks.hermite(x, 3)
+    >>> (he2**2).mean().round(1), abs((he2 * he3).mean()) < 0.05
+    (Array(1., dtype=float64), Array(True, dtype=bool))
+    ```
+    """
     before, now = jnp.zeros_like(x), jnp.ones_like(x)
     for k in range(degree):
         before, now = now, x * now - k * before
@@ -129,6 +161,18 @@ class SparseRegression(AbstractFunctionTask):
     """y = w·x + ε where s coordinates, drawn at random, have w_j ~ N(0, v/s), the others w_j = 0.
 
     E(w·x)² = v.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.SparseRegression(dim=10, context=8, sparsity=2, noise=0.01)
+    >>> sequences = task.sample(jr.key(0), 500)
+    >>> task.bayes_variance(sequences).mean().round(2)
+    Array(0.02, dtype=float64)
+    >>> ridge = icl.estimators.Ridge(0.1).predict(sequences)
+    >>> sequences.squared_error(ridge).mean().round(1)
+    Array(0.3, dtype=float64)
+    ```
     """
 
     design: Design

@@ -17,7 +17,18 @@ from ._linear_regression import LinearRegression
 
 
 class Mixture(AbstractTask):
-    """Each sequence comes from one of several linear-regression tasks, drawn at random."""
+    """Each sequence comes from one of several linear-regression tasks, drawn at random.
+
+    **Example:**
+
+    ```pycon
+    >>> near, far = icl.isotropic(3, noise=0.1), icl.isotropic(3, noise=1.0)
+    >>> task = icl.Mixture([near, far], [0.5, 0.5])
+    >>> sequences = task.sample(jr.key(0), 4)
+    >>> task.component_posterior(sequences).shape
+    (2, 4)
+    ```
+    """
 
     components: tuple[LinearRegression, ...]
     probabilities: Float[Array, " K"]
@@ -104,6 +115,14 @@ def in_context_in_weight(
     - `fraction`: p, from 0 (in-weight alone) to 1 (in-context alone).
     - `fixed_weight`: the w of the other sequences; by default (1, …, 1), of squared
       norm D, the mean squared norm of a random one.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.in_context_in_weight(icl.isotropic(dim=3), 0.75, [1.0, 0.0, 0.0])
+    >>> task.probabilities, task.components[1].prior_mean
+    (Array([0.75, 0.25], dtype=float64), Array([1., 0., 0.], dtype=float64))
+    ```
     """
     if not np.isfinite(fraction) or not 0 <= fraction <= 1:
         raise InputError("fraction", fraction, "must lie between 0 and 1")
@@ -126,6 +145,16 @@ class RandomLabels(AbstractTask):
     """Context labels are pure noise; the query label is w·x_q for one fixed w.
 
     Only a model that stored w in its weights can do better than predicting zero.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=3, context=10)
+    >>> probe = icl.RandomLabels(task, weight=[1.0, 0.0, 0.0])
+    >>> sequences = probe.sample(jr.key(0), 3)
+    >>> jnp.allclose(sequences.y_query[:, 0], sequences.x_query[:, 0]).item()
+    True
+    ```
     """
 
     inputs: LinearRegression

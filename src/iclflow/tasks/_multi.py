@@ -28,6 +28,17 @@ class MultiTaskRegression(AbstractRegression):
     (arXiv 2503.12734) or be disjoint blocks (arXiv 2402.19442). With a rotation R of the inputs
     tokens hold Rx, which hides the coordinates; with a rotation P of the labels they hold Py, which
     hides the tasks.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.MultiTaskRegression([[0, 1], [2, 3, 4]], context=50, noise=0.1)
+    >>> task.dim, task.labels, task.disjoint
+    (5, 2, True)
+    >>> task.masks
+    Array([[1., 1., 0., 0., 0.],
+           [0., 0., 1., 1., 1.]], dtype=float64)
+    ```
     """
 
     signal: Float[Array, " I"]
@@ -183,7 +194,15 @@ class MultiTaskRegression(AbstractRegression):
 
 
 def check_coordinates(coordinates: Any) -> tuple[tuple[int, ...], ...]:
-    """The coordinates that each task reads, whole numbers from 0 up."""
+    """The coordinates that each task reads, whole numbers from 0 up.
+
+    **Example:**
+
+    ```pycon
+    >>> icl.tasks.check_coordinates([[0, 1], [2]])
+    ((0, 1), (2,))
+    ```
+    """
     if isinstance(coordinates, AbstractTask):
         raise InputError(
             "coordinates",
@@ -225,7 +244,16 @@ def _check_each(name: str, value: Any, count: int) -> Array:
 
 
 def check_rotation(name: str, matrix: Any, size: int) -> Array | None:
-    """An orthogonal matrix of a given size, or None."""
+    """An orthogonal matrix of a given size, or None.
+
+    **Example:**
+
+    ```pycon
+    >>> icl.tasks.check_rotation("rotation", np.eye(2)[::-1], 2)
+    Array([[0., 1.],
+           [1., 0.]], dtype=float64)
+    ```
+    """
     if matrix is None:
         return None
     rotation = check_array(name, matrix, 2)

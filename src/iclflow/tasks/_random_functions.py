@@ -109,6 +109,15 @@ class TwoLayerReLU(AbstractUnknownBayes):
     """f(x) = Σ_k a_k max(0, u_k·x) with K hidden units.
 
     u_k ~ N(0, I/D) and a_k ~ N(0, 2v/K), so that E f² = v (arXiv 2208.01066).
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.TwoLayerReLU(dim=10, context=60, hidden=32, variance=2.0)
+    >>> labels = task.sample(jr.key(0), 2000).y_query
+    >>> (labels**2).mean().round(0)
+    Array(2., dtype=float64)
+    ```
     """
 
     design: Design
@@ -149,6 +158,14 @@ class DecisionTree(AbstractUnknownBayes):
     """A full binary tree: each inner node tests the sign of one coordinate, drawn at random.
 
     The leaves hold independent values N(0, v), so that E f² = v (arXiv 2208.01066).
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.DecisionTree(dim=10, context=60, depth=3)
+    >>> task.sample(jr.key(0), 2).y.shape
+    (2, 60, 1)
+    ```
     """
 
     design: Design

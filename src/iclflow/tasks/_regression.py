@@ -27,6 +27,15 @@ class AbstractRegression(AbstractTask):
     - `contexts`, `context_probabilities`: the context lengths and their probabilities.
     - `noisy_query`: whether the query labels have noise too.
     - `output_rotation`: P, if tokens hold Py instead of y.
+
+    **Example:**
+
+    ```pycon
+    >>> for task in (icl.isotropic(4), icl.MultiTaskRegression([[0, 1], [2, 3]])):
+    ...     print(type(task).__name__, task.labels, len(task.parts), task.masks.shape)
+    LinearRegression 1 1 (1, 4)
+    MultiTaskRegression 2 2 (2, 4)
+    ```
     """
 
     covariance: eqx.AbstractVar[Float[Array, "D D"]]

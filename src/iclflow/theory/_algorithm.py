@@ -23,6 +23,16 @@ def shrinkage(
     """λ_d a_d*, from the largest λ_d down: attention's inverse variance relative to the true one.
 
     For M = I, [1 + (1 + (tr Λ + σ²)/λ_d)/N]⁻¹. Needs Λ and M to commute.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.4, 0.3, 0.2, 0.1], context=31)
+    >>> icl.theory.shrinkage(task).round(3)
+    array([0.899, 0.877, 0.838, 0.738])
+    >>> icl.theory.shrinkage(icl.LinearRegression([0.4, 0.3, 0.2, 0.1], context=1000)).round(3)
+    array([0.997, 0.996, 0.994, 0.989])
+    ```
     """
     aligned = aligned_moments(task, normaliser)
     return aligned.eigenvalues * aligned.optimum
@@ -35,6 +45,17 @@ def plateau_matrix(
 
     For other M components are not learnt in the order of the eigenvalues of Λ. Where λ_m and
     λ_{m+1} tie the plateau is not unique; one choice of components is returned.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.4, 0.3, 0.2, 0.1], context=31)
+    >>> A = icl.theory.plateau_matrix(task, components=2)
+    >>> np.diag(A).round(3)
+    array([2.246, 2.925, 0.   , 0.   ])
+    >>> bool(np.allclose(icl.theory.plateau_matrix(task, 4), icl.theory.optimal_matrix(task)))
+    True
+    ```
     """
     aligned = _isotropic(task, components, normaliser)
     basis = aligned.basis[:, :components]
@@ -47,6 +68,17 @@ def plateau_risk(
     """The loss of `plateau_matrix` (arXiv 2501.16265, Eq. 19, with noise and any lengths).
 
     For M = I, tr Λ + σ_q² − Σ_{d≤m} λ_d [1 + (1 + (tr Λ + σ²)/λ_d)/N]⁻¹.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.4, 0.3, 0.2, 0.1], context=31)
+    >>> [round(icl.theory.plateau_risk(task, m), 4) for m in range(5)]
+    [1.0, 0.6406, 0.3774, 0.2098, 0.136]
+    >>> A = icl.theory.plateau_matrix(task, components=2)
+    >>> round(icl.theory.loss_of_matrix(task, A), 4)
+    0.3774
+    ```
     """
     aligned = _isotropic(task, components, normaliser)
     gain = aligned.drive[:components] @ aligned.optimum[:components]
@@ -58,6 +90,16 @@ def subspace_least_squares_risk(task: LinearRegression, components: int) -> floa
 
     (Σ_{d>m} λ_d M_dd + σ_q²) + (Σ_{d>m} λ_d M_dd + σ²) m/(N − m − 1), averaged over the lengths N.
     What the subspace misses acts as label noise, independent of what it sees.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression([0.4, 0.3, 0.2, 0.1], context=31, noise=0.1)
+    >>> [round(icl.theory.subspace_least_squares_risk(task, m), 3) for m in range(5)]
+    [1.1, 0.724, 0.429, 0.222, 0.115]
+    >>> [round(icl.theory.plateau_risk(task, m), 3) for m in range(5)]
+    [1.1, 0.743, 0.482, 0.317, 0.245]
+    ```
     """
     context_gains(task)  # refuses other kinds of tasks
     m = check_whole("components", components, 0, task.dim)

@@ -88,6 +88,22 @@ def staircase(task: LinearRegression, model: Any, tau: float = 1.0) -> Staircase
     - `model`: attention with blind separate circuits of rank one, or anything else with weights
       `.v`, `.K`, `.Q`; a `.normaliser` is respected.
     - `tau`: the time constant of the flow τ dW/dt = −½ ∂L/∂W.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.4, 0.3, 0.2, 0.1], context=31)
+    >>> model = icl.Attention.separate(jr.key(0), dim=4, heads=4, scale=1e-2)
+    >>> stairs = icl.theory.staircase(task, model)
+    >>> stairs.levels.round(3)
+    array([1.   , 0.641, 0.377, 0.21 , 0.136])
+    >>> stairs.drop_times.round(0)
+    array([  578.,   847.,  3978., 36173.])
+    >>> stairs.heads
+    (0, 3, 1, 2)
+    >>> stairs.loss(np.array([0.0, 1e6])).round(3)
+    array([1.   , 0.136])
+    ```
     """
     circuits = getattr(model, "circuits", model)
     missing = [name for name in ("v", "K", "Q") if not hasattr(circuits, name)]
@@ -125,6 +141,18 @@ def cascade(
     **Arguments:**
 
     - `v`, `K`, `Q`: weights at t = 0, R = 1.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.4, 0.2], context=31)
+    >>> v, K = np.array([0.01, 0.02]), 0.01 * np.ones((2, 2, 1))
+    >>> stairs = icl.theory.cascade(task, v, K, K)
+    >>> stairs
+    Staircase(levels 0.6, 0.2299, 0.05271; half-drops at 460.4, 1518)
+    >>> stairs.drop_order, stairs.heads
+    ((0, 1), (1, 0))
+    ```
     """
     check_positive("tau", tau)
     ladder = _ladder(_Fingerprint(task, normaliser))
@@ -168,6 +196,20 @@ def plateau_fraction(stairs: Staircase, band: float = 0.02, done: float = 0.999)
     - `stairs`: from `staircase` or `cascade`; needs at least one drop.
     - `band`: how near, as a share of the whole fall from the first level to the last.
     - `done`: the run ends when this share of the whole fall is gone.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.4, 0.2], context=31)
+    >>> v, K = np.array([0.01, 0.02]), 0.01 * np.ones((2, 2, 1))
+    >>> for s in (1.0, 0.1, 0.01):
+    ...     stairs = icl.theory.cascade(task, s * v, s * K, s * K)
+    ...     print(round(icl.theory.plateau_fraction(stairs).fraction, 4))
+    ...
+    0.9557
+    0.9955
+    0.9995
+    ```
     """
     steps = -np.diff(stairs.levels)
     if steps.size == 0:

@@ -44,6 +44,18 @@ def idle_head_weights(
 
     - `v`, `k`, `q`: weights at η = 0, in the eigenbasis.
     - `drive`: e_d, the growth rate of each component, 0 where it is learned.
+
+    **Example:**
+
+    ```pycon
+    >>> k, q, drive = np.array([[0.01, 0.02], [0.01, -0.01], [1.0, 0.5]])
+    >>> v_squared, k, q = icl.theory.idle_head_weights(2.0, 0.01, k, q, drive)
+    >>> round(v_squared, 5), k.round(4), q.round(4)
+    (0.00542, array([0.0739, 0.0191]), array([0.0739, 0.0081]))
+    >>> # Gradient flow conserves v² − |k|², here 0.01² − 0.01² − 0.02².
+    >>> round(float(v_squared - k @ k), 6)
+    -0.0004
+    ```
     """
     k, q, e = (np.asarray(x, dtype=np.float64) for x in (k, q, drive))
     cosh, sinh = np.cosh(e * eta), np.sinh(e * eta)
@@ -62,6 +74,17 @@ def blow_up_times(
 
     Balanced and aligned: τ/(e v). From v = 0 with k = q of size κ: πτ/(2eκ). Infinite for a head
     that never grows. Arguments as in `idle_heads_after`.
+
+    **Example:**
+
+    ```pycon
+    >>> v, k = np.array([0.01, 0.0]), np.array([[0.01, 0.0], [0.02, 0.0]])
+    >>> icl.theory.blow_up_times(v, k, k, drive=np.array([0.5, 0.2])).round(2)
+    array([200.  , 157.08])
+    >>> # τ/(e v) for the balanced head, πτ/(2eκ) for the other.
+    >>> 1 / (0.5 * 0.01), round(np.pi / (2 * 0.5 * 0.02), 2)
+    (200.0, 157.08)
+    ```
     """
     return tau * np.asarray(_path(*_arrays(v, k, q, drive)).time)
 
@@ -82,6 +105,18 @@ def idle_heads_after(
 
     - `v`, `k`, `q`: weights at time 0, in the eigenbasis.
     - `drive`: e_d, the growth rate of each component, 0 where it is learned.
+
+    **Example:**
+
+    ```pycon
+    >>> v, k, drive = np.array([0.013]), np.array([[0.013, 0.0]]), np.array([0.5, 0.2])
+    >>> v, k, q = icl.theory.idle_heads_after(100.0, v, k, k, drive)
+    >>> v.round(5), k.round(5)
+    (array([0.03714]), array([[0.03714, 0.     ]]))
+    >>> # A balanced aligned head is v₀/(1 − e v₀ t).
+    >>> round(0.013 / (1 - 0.5 * 0.013 * 100), 5)
+    0.03714
+    ```
     """
     if not elapsed >= 0:
         raise Refusal(f"`elapsed` = {elapsed}: must not be negative.")
@@ -100,6 +135,17 @@ def as_rank_one(
     **Arguments:**
 
     - `K`, `Q`: weights at time 0, in the eigenbasis.
+
+    **Example:**
+
+    ```pycon
+    >>> K, Q = jr.normal(jr.key(0), (2, 3, 4, 2))
+    >>> k, q = icl.theory.as_rank_one(K, Q)
+    >>> k.shape, q.shape
+    ((3, 4), (3, 4))
+    >>> bool(np.allclose(k + q, np.linalg.norm(K + Q, axis=-1)))
+    True
+    ```
     """
     K, Q = (np.asarray(x, dtype=np.float64) for x in (K, Q))
     plus, minus = (np.linalg.norm(x, axis=-1) for x in (K + Q, K - Q))

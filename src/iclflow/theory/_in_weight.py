@@ -47,6 +47,18 @@ def token_moments(
     - `task`: linear regression, a mixture of such tasks, or random context labels.
     - `normaliser`: what attention divides by: N, N + 1 (`"tokens"`), or 1 (`"none"`).
     - `self_attention`: whether the query attends to itself.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=10, noise=0.123)
+    >>> moments = icl.theory.token_moments(task)
+    >>> moments.drive.shape
+    (3, 3, 2)
+    >>> # The loss of predicting zero is the variance of a label, tr Λ + σ².
+    >>> round(moments.loss(np.zeros((3, 3, 2))), 4)
+    1.123
+    ```
     """
     require_float64("The theory of in-weight learning", task=task)
     if isinstance(task, Mixture):
@@ -156,6 +168,17 @@ def steady_state(moments: TokenMoments) -> Float[np.ndarray, "a b e"]:
     """θ* = second⁻¹ drive, the coefficients of smallest loss; where several share it, the shortest.
 
     D + 1 merged heads can represent every θ, so training with them can end here.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=12)
+    >>> moments = icl.theory.token_moments(task, self_attention=False)
+    >>> round(moments.loss(icl.theory.steady_state(moments)), 5)
+    0.19941
+    >>> round(icl.theory.optimal_loss(task), 5)
+    0.19941
+    ```
     """
     size = moments.drive.size
     # The features of (a, b) and (b, a) are the same, so half of this matrix is redundant, and
@@ -193,6 +216,17 @@ def in_weight_losses(
     - `fractions`: the values of p.
     - `fixed_weight`: the w of the other sequences, by default (1, …, 1).
     - `label_variance`: of the random context labels in the in-weight test.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.5, 0.5], context=20)
+    >>> losses = icl.theory.in_weight_losses(task, fractions=[0.0, 0.5, 1.0])
+    >>> losses.in_context.round(3)
+    array([1.957, 0.149, 0.13 ])
+    >>> losses.in_weight.round(3)
+    array([0.043, 1.019, 1.076])
+    ```
     """
     fixed = in_context_in_weight(task, 0.0, fixed_weight)
     assert isinstance(fixed, LinearRegression)
@@ -212,6 +246,17 @@ def in_weight_floor(dim: int, context: int, random_labels: bool = False) -> floa
     2/((N+1)D + 4), or with random labels 2/((N+1)D + 4 + N), whatever their variance. It is not
     zero because attention has no bias: it can weigh w·x_q only with G, which fluctuates. Random
     labels lower it: their squares are one more estimate of a constant.
+
+    **Example:**
+
+    ```pycon
+    >>> round(icl.theory.in_weight_floor(dim=2, context=20), 4)
+    0.0435
+    >>> task = icl.LinearRegression(eigenvalues=[0.5, 0.5], context=20)
+    >>> losses = icl.theory.in_weight_losses(task, fractions=[0.0])
+    >>> losses.train.round(4)
+    array([0.0435])
+    ```
     """
     return 2 / ((context + 1) * dim + 4 + (context if random_labels else 0))
 
@@ -220,13 +265,38 @@ def escape_rate(task: RegressionTask, normaliser: Normaliser = "context") -> flo
     """The rate of escape of full merged attention from the origin: weights grow as e^(rate·t/τ).
 
     It is the top singular value of E[y_q G_ab x_c], unfolded as (a) × (b, c).
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.5, 0.5], context=20)
+    >>> for fraction in (0.0, 0.5, 1.0):
+    ...     print(round(icl.theory.escape_rate(icl.in_context_in_weight(task, fraction)), 3))
+    ...
+    1.079
+    0.669
+    0.354
+    >>> round(icl.theory.growth_rate(task), 3)
+    0.354
+    ```
     """
     drive = token_moments(task, normaliser).drive
     return float(np.linalg.norm(drive.reshape(len(drive), -1), 2))
 
 
 def white_escape_rate(dim: int, eigenvalue: float, fraction: float) -> float:
-    """The escape rate for white inputs, Λ = λI and |w_fixed|² = D, to leading order in 1/N."""
+    """The escape rate for white inputs, Λ = λI and |w_fixed|² = D, to leading order in 1/N.
+
+    **Example:**
+
+    ```pycon
+    >>> round(icl.theory.white_escape_rate(dim=2, eigenvalue=0.5, fraction=0.5), 4)
+    0.6579
+    >>> task = icl.LinearRegression(eigenvalues=[0.5, 0.5], context=10000)
+    >>> round(icl.theory.escape_rate(icl.in_context_in_weight(task, 0.5)), 4)
+    0.6579
+    ```
+    """
     p, q = fraction, 1 - fraction
     mean = p + q * dim
     cross = (1 + dim) * mean * q * np.sqrt(dim)
@@ -242,6 +312,16 @@ def moving_blocks(task: RegressionTask) -> frozenset[str]:
 
     Flipping the sign of all labels flips that of θ_xx and θ_yy, the products with one of u and h.
     A task that is invariant under the flip never drives them, and v and U move alone.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.5, 0.5], context=20)
+    >>> sorted(icl.theory.moving_blocks(task))
+    ['U', 'v']
+    >>> sorted(icl.theory.moving_blocks(icl.in_context_in_weight(task, 0.5)))
+    ['U', 'h', 'u', 'v']
+    ```
     """
     moments = token_moments(task)
     size = len(moments.drive)

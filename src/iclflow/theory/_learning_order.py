@@ -38,6 +38,20 @@ class Visit(NamedTuple):
 
     `turning_rate` is the rate of the exponential escape from a strict saddle, in units of 1/τ; 0 at
     a saddle that is left algebraically, when a new head has grown.
+
+    **Example:**
+
+    ```pycon
+    >>> prior = np.diag([1.0, 1.5])
+    >>> task = icl.LinearRegression([0.4, 0.3], context=31, prior_covariance=prior)
+    >>> for visit in icl.theory.learning_order(task).visits:
+    ...     print(visit.components, round(visit.loss, 3), visit.index, round(visit.turning_rate, 3))
+    ...
+    () 0.85 0 0.0
+    (1,) 0.487 1 0.011
+    (0,) 0.438 0 0.0
+    (0, 1) 0.075 0 0.0
+    ```
     """
 
     components: tuple[int, ...]
@@ -95,6 +109,20 @@ def learning_order(task: LinearRegression, normaliser: Normaliser = "context") -
 
     From a saddle, a head turns to a component of larger gain if there is one; otherwise a new head
     learns the component that grows fastest.
+
+    **Example:**
+
+    ```pycon
+    >>> icl.theory.learning_order(icl.LinearRegression([0.4, 0.3], context=31)).agree
+    True
+    >>> prior = np.diag([1.0, 1.5])
+    >>> task = icl.LinearRegression([0.4, 0.3], context=31, prior_covariance=prior)
+    >>> order = icl.theory.learning_order(task)
+    >>> order.growth_order, order.gain_order
+    ((1, 0), (0, 1))
+    >>> order.strict_saddle.components
+    (1,)
+    ```
     """
     found = modes(task, normaliser)
     order = growth_order(found)
@@ -122,6 +150,19 @@ def rank_plateaus(
     """Every plateau of H heads of rank R that fill up in turn, L_m = L(0) − Σ_{j<m} y_j².
 
     `log_plateau_slope` has the formula of the slope.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.4, 0.3, 0.2, 0.1], context=31)
+    >>> for plateau in icl.theory.rank_plateaus(task, heads=2, rank=2):
+    ...     print(plateau.learned, round(plateau.loss, 3), plateau.scaling)
+    ...
+    0 1.0 power
+    1 0.641 logarithm
+    2 0.377 power
+    3 0.21 logarithm
+    ```
     """
     found = _order_modes(task, normaliser)
     return tuple(
@@ -142,6 +183,16 @@ def log_plateau_slope(
 
     (1 − e_{m+1}/e_m) / (v_m e_{m+1}) with v_m³ the summed strengths of the components in the head
     that is being filled. Infinite where R divides m.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.4, 0.3, 0.2, 0.1], context=31)
+    >>> round(icl.theory.log_plateau_slope(task, rank=2, learned=1), 2)
+    3.71
+    >>> icl.theory.log_plateau_slope(task, rank=2, learned=2)
+    inf
+    ```
     """
     found = _order_modes(task, normaliser)
     learned = check_whole("learned", learned, 0, found.count - 1)
@@ -162,6 +213,17 @@ def first_drop_time(
     **Arguments:**
 
     - `v`, `K`, `Q`: weights at t = 0.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.4, 0.2], context=31)
+    >>> v, K = 0.01 * np.ones(2), 0.01 * np.ones((2, 2, 2))
+    >>> round(icl.theory.first_drop_time(task, v, K, K), 1)
+    466.2
+    >>> round(icl.theory.first_drop_time(task, v / 10, K / 10, K / 10), 1)
+    4715.1
+    ```
     """
     found = _order_modes(task, normaliser)
     along = (np.einsum("dj,hdr->hjr", found.left, np.asarray(w, np.float64)) for w in (K, Q))
@@ -180,6 +242,19 @@ def single_head_rate(
     """τ dv/dt and τ dκ/dt of one head with K = Q = diag(κ) in the eigenbasis: exact.
 
     τ dv/dt = Σ_j κ_j² E_j and τ dκ_j/dt = v κ_j E_j, with E_j = e_j (1 − v κ_j²/a_j).
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.4, 0.2], context=31)
+    >>> kappa = np.array([0.11, 0.17])
+    >>> dv, dkappa = icl.theory.single_head_rate(task, 0.13, kappa)
+    >>> round(dv, 6), dkappa.round(6)
+    (0.00309, array([0.002286, 0.000883]))
+    >>> flow = icl.theory.single_head_flow(task, 0.13, kappa, np.array([0.0, 1e-3]))
+    >>> ((flow.kappa[1] - kappa) / 1e-3).round(6)
+    array([0.002286, 0.000883])
+    ```
     """
     found = _order_modes(task, normaliser)
     rate = _single_head_rate(found, np.concatenate([[v], np.asarray(kappa, dtype=np.float64)]))
@@ -200,6 +275,18 @@ def single_head_flow(
 
     - `v`, `kappa`: weights at time 0; component 0 has the largest gain.
     - `times`: increasing, from 0 up.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.4, 0.2], context=31)
+    >>> kappa, times = np.array([0.01, 0.005]), np.array([0.0, 550.0, 650.0, 1000.0])
+    >>> flow = icl.theory.single_head_flow(task, 0.01, kappa, times)
+    >>> flow.loss.round(3)
+    array([0.6  , 0.6  , 0.229, 0.053])
+    >>> round(icl.theory.optimal_loss(task), 3)
+    0.053
+    ```
     """
     found = _order_modes(task, normaliser)
     start = np.concatenate([[v], np.asarray(kappa, dtype=np.float64)])

@@ -40,7 +40,19 @@ def merged_stationary_sets(
     task: LinearRegression, heads: int, normaliser: Normaliser = "context"
 ) -> tuple[StationarySet, StationarySet]:
     """The saddles around the origin, of dimension H(D² − 1) and index H, and the global minima, of
-    dimension H(D² + 1) − D², with their losses."""
+    dimension H(D² + 1) − D², with their losses.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=20)
+    >>> for found in icl.theory.merged_stationary_sets(task, heads=3):
+    ...     print(found.name, round(found.loss, 4), found.dimension, found.hessian_index)
+    ...
+    saddles 1.0 9 3
+    minima 0.1302 11 0
+    ```
+    """
     check_whole("heads", heads)
     unstable_direction(task, normaliser)  # a task that drives nothing has one set, not two
     square = task.dim**2
@@ -67,6 +79,19 @@ def merged_stationary_set_of(
 
     - `tolerance`: on the distance to the saddles in units of √‖A*‖, the size of balanced weights
       at the minima, and on ‖A − A*‖ in units of ‖A*‖.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=20)
+    >>> v, U = icl.theory.merged_minimum_point(task, share=np.array([1.0, 2.0]))
+    >>> icl.theory.merged_stationary_set_of(task, v, U)
+    'minima'
+    >>> icl.theory.merged_stationary_set_of(task, 0 * v, 0 * U)
+    'saddles'
+    >>> icl.theory.merged_stationary_set_of(task, 0.5 * v, 0.5 * U) is None
+    True
+    ```
     """
     v, U = check_merged(task, v, U)
     _, direction = unstable_direction(task, normaliser)
@@ -81,7 +106,20 @@ def merged_stationary_set_of(
 def merged_saddle_point(
     task: LinearRegression, U: KeyQueries, normaliser: Normaliser = "context"
 ) -> tuple[Float[np.ndarray, " H"], Float[np.ndarray, "H D D"]]:
-    """The saddle nearest to weights (v, U), whatever v: v = 0 and U − ⟨U, Ê⟩ Ê with Ê = S/‖S‖."""
+    """The saddle nearest to weights (v, U), whatever v: v = 0 and U − ⟨U, Ê⟩ Ê with Ê = S/‖S‖.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=20)
+    >>> v, U = icl.theory.merged_saddle_point(task, U=np.eye(2)[None])
+    >>> U.round(3)
+    array([[[-0.206,  0.   ],
+            [ 0.   ,  0.464]]])
+    >>> icl.theory.merged_stationary_set_of(task, v, U)
+    'saddles'
+    ```
+    """
     v, U = check_merged(task, np.zeros(np.shape(U)[0]), U)
     _, direction = unstable_direction(task, normaliser)
     return v, U - _along(U, direction)[:, None, None] * direction
@@ -90,7 +128,20 @@ def merged_saddle_point(
 def merged_minimum_point(
     task: LinearRegression, share: Float[ArrayLike, " H"], normaliser: Normaliser = "context"
 ) -> tuple[Float[np.ndarray, " H"], Float[np.ndarray, "H D D"]]:
-    """The balanced minimum with v ∝ `share`: U_h = v_h A*/‖A*‖ and |v|² = ‖A*‖."""
+    """The balanced minimum with v ∝ `share`: U_h = v_h A*/‖A*‖ and |v|² = ‖A*‖.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=20)
+    >>> v, U = icl.theory.merged_minimum_point(task, share=np.array([1.0, 2.0]))
+    >>> v.round(3)
+    array([0.719, 1.438])
+    >>> A = np.einsum("h,hde->de", v, U)
+    >>> bool(np.allclose(A, icl.theory.optimal_matrix(task)))
+    True
+    ```
+    """
     share = np.asarray(share, dtype=np.float64)
     if share.ndim != 1 or not share.any():
         raise Refusal(f"`share` = {share}: must be a vector that is not zero.")
@@ -107,6 +158,21 @@ def merged_escape_rates(
 
     With κ an eigenvalue of the Gram matrix ⟨U_i, C U_j Λ⟩ the rate is ½(√(κ² + 4g²) − κ), at most
     g = ‖S‖, the rate at the origin: large key-query weights slow the escape down.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=20)
+    >>> turn = np.array([[0.0, 1.0], [-1.0, 0.0]])
+    >>> for size in (0.0, 0.5, 2.0):
+    ...     print(icl.theory.merged_escape_rates(task, U=size * turn[None]).round(3))
+    ...
+    [0.394]
+    [0.361]
+    [0.126]
+    >>> round(icl.theory.growth_rate(task), 3)
+    0.394
+    ```
     """
     _, U = merged_saddle_point(task, U, normaliser)
     m = moments(task, normaliser)
@@ -118,7 +184,22 @@ def merged_escape_rates(
 
 
 def merged_conserved(v: PerHead, U: KeyQueries) -> Float[np.ndarray, "H H"]:
-    """v_i v_j − ⟨U_i, U_j⟩: gradient flow conserves every entry."""
+    """v_i v_j − ⟨U_i, U_j⟩: gradient flow conserves every entry.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=20)
+    >>> v, U = np.array([0.12, 0.23]), 0.11 * np.stack([np.eye(2), -np.eye(2)])
+    >>> icl.theory.merged_conserved(v, U).round(4)
+    array([[-0.0098,  0.0518],
+           [ 0.0518,  0.0287]])
+    >>> v, U = icl.theory.early_weights(task, v, U, np.array([5.0]))
+    >>> icl.theory.merged_conserved(v[0], U[0]).round(4)
+    array([[-0.0098,  0.0518],
+           [ 0.0518,  0.0287]])
+    ```
+    """
     v, U = np.asarray(v, dtype=np.float64), np.asarray(U, dtype=np.float64)
     return np.outer(v, v) - np.einsum("ide,jde->ij", U, U)
 
@@ -126,7 +207,21 @@ def merged_conserved(v: PerHead, U: KeyQueries) -> Float[np.ndarray, "H H"]:
 def unstable_direction(
     task: LinearRegression, normaliser: Normaliser = "context"
 ) -> tuple[float, Float[np.ndarray, "D D"]]:
-    """g = ‖S‖ and Ê = S/g: how fast A leaves the origin, and in which direction."""
+    """g = ‖S‖ and Ê = S/g: how fast A leaves the origin, and in which direction.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=20)
+    >>> rate, direction = icl.theory.unstable_direction(task)
+    >>> round(rate, 4), direction.round(3)
+    (0.394, array([[0.914, 0.   ],
+           [0.   , 0.406]]))
+    >>> # Λ² has the norm (0.6⁴ + 0.4⁴)^½.
+    >>> round((0.6**4 + 0.4**4) ** 0.5, 4)
+    0.394
+    ```
+    """
     drive = moments(task, normaliser).drive
     rate = float(np.linalg.norm(drive))
     if rate == 0:
@@ -135,7 +230,20 @@ def unstable_direction(
 
 
 def growth_rate(task: LinearRegression, normaliser: Normaliser = "context") -> float:
-    """g = ‖ΛMΛ‖: near the origin the weights grow as e^{gt/τ} and A as e^{2gt/τ}."""
+    """g = ‖ΛMΛ‖: near the origin the weights grow as e^{gt/τ} and A as e^{2gt/τ}.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=20)
+    >>> round(icl.theory.growth_rate(task), 4)
+    0.394
+    >>> v, U, times = np.array([1e-6]), np.zeros((1, 2, 2)), np.array([20.0, 21.0])
+    >>> v, U = icl.theory.early_weights(task, v, U, times)
+    >>> round(float(np.log(v[1, 0] / v[0, 0])), 4)
+    0.394
+    ```
+    """
     return unstable_direction(task, normaliser)[0]
 
 
@@ -145,6 +253,15 @@ def growing_amplitudes(
     """p_h = (v_h + ⟨U_h, Ê⟩)/2, the part of each head that grows; A → (Σ p_h²) e^{2gt/τ} Ê.
 
     Small initial weights matter through Σ p_h² alone.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.5, 0.5], context=20)
+    >>> v, U = np.array([0.01, 0.01]), 0.01 * np.stack([np.eye(2), -np.eye(2)])
+    >>> icl.theory.growing_amplitudes(task, v, U).round(5)
+    array([ 0.01207, -0.00207])
+    ```
     """
     v, U = check_merged(task, v, U)
     return (v + _along(U, unstable_direction(task, normaliser)[1])) / 2
@@ -160,6 +277,20 @@ def early_weights(
     """v(t) and U(t) while A is still small: v cosh gt + ⟨U, Ê⟩ sinh gt, and likewise along Ê.
 
     The force is then the constant S, and the flow linear; A has a relative error of ‖CAΛ‖/‖S‖.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.5, 0.5], context=20)
+    >>> v, U = np.array([0.001]), np.zeros((1, 2, 2))
+    >>> v, U = icl.theory.early_weights(task, v, U, np.array([0.0, 10.0]))
+    >>> v.round(4)
+    array([[0.001 ],
+           [0.0172]])
+    >>> U[1].round(4)
+    array([[[0.0121, 0.    ],
+            [0.    , 0.0121]]])
+    ```
     """
     v, U = check_merged(task, v, U)
     rate, direction = unstable_direction(task, normaliser)

@@ -77,7 +77,20 @@ class _Valley(NamedTuple):
 
 
 def reduced_start(v: PerHead, U: KeyQueries) -> ReducedStart:
-    """The exact start of `reduced_flow`, A = Σ v_h U_h and |v|² − ‖U‖², for parallel heads."""
+    """The exact start of `reduced_flow`, A = Σ v_h U_h and |v|² − ‖U‖², for parallel heads.
+
+    **Example:**
+
+    ```pycon
+    >>> v = np.array([0.013, 0.024])
+    >>> start = icl.theory.reduced_start(v, U=v[:, None, None] * np.eye(2))
+    >>> start.matrix
+    array([[0.000745, 0.      ],
+           [0.      , 0.000745]])
+    >>> round(start.imbalance, 6), round(float(v @ v - 2 * v @ v), 6)
+    (-0.000745, -0.000745)
+    ```
+    """
     v, U = np.asarray(v, dtype=np.float64), np.asarray(U, dtype=np.float64)
     stacked = np.concatenate([v[:, None], U.reshape(len(v), -1)], axis=1)
     sizes = np.linalg.svd(stacked, compute_uv=False)
@@ -92,7 +105,19 @@ def reduced_start(v: PerHead, U: KeyQueries) -> ReducedStart:
 def growing_start(
     task: LinearRegression, v: PerHead, U: KeyQueries, normaliser: Normaliser = "context"
 ) -> ReducedStart:
-    """The start that small weights of any shape are equivalent to: A(0) = (Σ p_h²) Ê, balanced."""
+    """The start that small weights of any shape are equivalent to: A(0) = (Σ p_h²) Ê, balanced.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=20)
+    >>> model = icl.Attention.merged(jr.key(0), dim=2, heads=4, scale=1e-3)
+    >>> start = icl.theory.growing_start(task, model.circuits.v, model.circuits.U)
+    >>> flow = icl.theory.reduced_flow(task, np.array([0.0, 20.0, 30.0]), *start)
+    >>> flow.loss.round(3)
+    array([1.   , 0.263, 0.132])
+    ```
+    """
     _, direction = unstable_direction(task, normaliser)
     size = float(np.sum(growing_amplitudes(task, v, U, normaliser) ** 2))
     return ReducedStart(size * direction, 0.0)
@@ -113,6 +138,22 @@ def reduced_flow(
     - `start`: A(0) as a (D, D) matrix, for any task; or its D components in the common eigenbasis
       of Λ and M (eigenvalues of Λ from the largest down), for tasks that have one.
     - `imbalance`: ν² − ‖Ω‖², 0 for balanced weights. A start at A = 0 needs it positive.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=20)
+    >>> times = np.array([0.0, 10.0, 20.0, 80.0])
+    >>> flow = icl.theory.reduced_flow(task, times, start=1e-4 * np.eye(2))
+    >>> flow.loss.round(3)
+    array([1.   , 0.787, 0.141, 0.13 ])
+    >>> flow.matrix[-1].round(3)
+    array([[1.471, 0.   ],
+           [0.   , 2.128]])
+    >>> icl.theory.optimal_matrix(task).round(3)
+    array([[1.471, 0.   ],
+           [0.   , 2.128]])
+    ```
     """
     times = check_times(times)
     valley = _valley(task, np.ndim(start), normaliser)
@@ -128,6 +169,18 @@ def drop_constant(
     """K_f of `drop_time`, from one integration of the flow that leaves the origin along Ê.
 
     White inputs, M = I: K_f = ln(x/(1−x)) + ln(√D a*), x = 1 − √(1 − f).
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.5, 0.5], context=20)
+    >>> round(icl.theory.drop_constant(task), 4)
+    0.0186
+    >>> # The formula for white inputs.
+    >>> x, a = 1 - np.sqrt(0.5), icl.theory.optimal_matrix(task)[0, 0]
+    >>> round(float(np.log(x / (1 - x)) + np.log(np.sqrt(2) * a)), 4)
+    0.0186
+    ```
     """
     left = 1 - check_fraction(fraction)
     rate, direction = unstable_direction(task, normaliser)
@@ -158,6 +211,21 @@ def drop_time(
     """When a fraction f of L(0) − L* is gone, from the initial weights alone.
 
     t_f = (τ/2g) [ln(1/Σ p_h²) + K_f], with a relative error that vanishes with the weights.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=20)
+    >>> model = icl.Attention.merged(jr.key(0), dim=2, heads=4, scale=1e-3)
+    >>> v, U = model.circuits.v, model.circuits.U
+    >>> round(icl.theory.drop_time(task, v, U), 2)
+    17.48
+    >>> # Ten times smaller weights grow for ln(10)/g longer.
+    >>> round(icl.theory.drop_time(task, v / 10, U / 10), 2)
+    23.32
+    >>> round(float(np.log(10)) / icl.theory.growth_rate(task), 2)
+    5.84
+    ```
     """
     size = np.sum(growing_amplitudes(task, v, U, normaliser) ** 2)
     if size == 0:
@@ -181,6 +249,15 @@ def gaussian_drop_time(
     """Mean and spread of `drop_time` when every entry of v and U is N(0, `scale`²).
 
     Σ p_h² is then (s²/2) χ²_H, whose logarithm has mean ln s² + ψ(H/2) and variance ψ′(H/2).
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=20)
+    >>> drop = icl.theory.gaussian_drop_time(task, heads=4, scale=1e-3)
+    >>> round(drop.mean, 2), round(drop.standard_deviation, 2)
+    (17.08, 1.02)
+    ```
     """
     check_whole("heads", heads)
     check_positive("scale", scale)
@@ -203,6 +280,21 @@ def tail_rates(
 
     - `aligned`: only the D rates of motion within the common eigenbasis of Λ and M, the ones that
       small weights excite; otherwise all D² of them, for any task.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=20)
+    >>> icl.theory.tail_rates(task).round(3)
+    array([0.278, 0.886])
+    >>> icl.theory.tail_rates(task, aligned=False).round(3)
+    array([0.278, 0.292, 0.422, 0.886])
+    >>> # The loss decays at twice the smallest one.
+    >>> loss = icl.theory.reduced_flow(task, np.array([0.0, 30.0, 31.0]), 0.1 * np.eye(2)).loss
+    >>> floor = icl.theory.optimal_loss(task)
+    >>> round(float(np.log((loss[1] - floor) / (loss[2] - floor))) / 2, 3)
+    0.278
+    ```
     """
     if aligned:
         spectrum = aligned_moments(task, normaliser)

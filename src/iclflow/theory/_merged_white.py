@@ -46,6 +46,17 @@ def white_initial_strength(
     Exact for U_h = v_h I/√D, where it is Σ v_h²/√D (Σ v_h² is the w_init² of arXiv 2501.16265).
     For other small weights `white_strength` is right once the growing part dominates. Gaussian
     weights of standard deviation s have mean H s²/(2√D).
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.5, 0.5], context=20)
+    >>> v = np.array([0.01, 0.02])
+    >>> U = v[:, None, None] * np.eye(2) / np.sqrt(2)
+    >>> strength = icl.theory.white_initial_strength(task, v, U)
+    >>> round(strength, 7), round(float(v @ v) / 2**0.5, 7)
+    (0.0003536, 0.0003536)
+    ```
     """
     dim = _white_moments(task, normaliser).dim
     return float(np.sum(growing_amplitudes(task, v, U, normaliser) ** 2) / np.sqrt(dim))
@@ -64,6 +75,16 @@ def white_strength(
     **Arguments:**
 
     - `initial_strength`: σ₀ > 0, see `white_initial_strength`.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.5, 0.5], context=20)
+    >>> icl.theory.white_strength(task, np.array([0.0, 5.0, 10.0, 20.0]), 0.01).round(3)
+    array([0.01 , 0.288, 1.516, 1.739])
+    >>> np.diag(icl.theory.optimal_matrix(task)).round(3)
+    array([1.739, 1.739])
+    ```
     """
     white = _white_moments(task, normaliser)
     check_positive("initial_strength", initial_strength)
@@ -77,7 +98,19 @@ def white_loss(
     initial_strength: float,
     normaliser: Normaliser = "context",
 ) -> Float[np.ndarray, " T"]:
-    """L(t) for white inputs: L* + D λC (σ(t) − σ*)²."""
+    """L(t) for white inputs: L* + D λC (σ(t) − σ*)².
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.5, 0.5], context=20)
+    >>> times = np.array([0.0, 10.0, 20.0])
+    >>> icl.theory.white_loss(task, times, 1e-3).round(4)
+    array([0.999 , 0.4395, 0.1304])
+    >>> icl.theory.reduced_flow(task, times, 1e-3 * np.eye(2)).loss.round(4)
+    array([0.999 , 0.4395, 0.1304])
+    ```
+    """
     strength = white_strength(task, times, initial_strength, normaliser)
     return white_loss_of_strength(task, strength, normaliser)
 
@@ -85,7 +118,18 @@ def white_loss(
 def white_loss_of_strength(
     task: LinearRegression, strength: Float[ArrayLike, "*T"], normaliser: Normaliser = "context"
 ) -> Float[np.ndarray, "*T"]:
-    """The loss of A = σ I for white inputs: L* + D λC (σ − σ*)²."""
+    """The loss of A = σ I for white inputs: L* + D λC (σ − σ*)².
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.5, 0.5], context=20)
+    >>> icl.theory.white_loss_of_strength(task, np.array([0.0, 0.5, 1.0])).round(4)
+    array([1.    , 0.5719, 0.2875])
+    >>> round(icl.theory.loss_of_matrix(task, 0.5 * np.eye(2)), 4)
+    0.5719
+    ```
+    """
     white = _white_moments(task, normaliser)
     gap = np.asarray(strength, dtype=np.float64) - white.optimum
     return np.asarray(optimal_loss(task, normaliser) + white.dim * white.curvature * gap**2)
@@ -100,6 +144,18 @@ def white_drop_time(
     """When a fraction f of L(0) − L* is gone for white inputs: σ = xσ*, x = 1 − √(1 − f).
 
     (τ/r) ln[(σ*/σ₀ − 1) x/(1 − x)], with the rate r of `white_rate`.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.5, 0.5], context=20)
+    >>> time = icl.theory.white_drop_time(task, 1e-3, fraction=0.5)
+    >>> round(time, 3)
+    9.304
+    >>> loss = icl.theory.white_loss(task, np.array([0.0, time, 1e3]), 1e-3)
+    >>> round(float((1 - loss[1]) / (1 - loss[2])), 3)
+    0.5
+    ```
     """
     white = _white_moments(task, normaliser)
     check_positive("initial_strength", initial_strength)
@@ -114,7 +170,16 @@ def white_drop_time(
 
 
 def white_rate(task: LinearRegression, normaliser: Normaliser = "context") -> float:
-    """r = 2√D λ² (M = I, one length): the rate of the sigmoid, twice g."""
+    """r = 2√D λ² (M = I, one length): the rate of the sigmoid, twice g.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.5, 0.5], context=20)
+    >>> round(icl.theory.white_rate(task), 4), round(2 * 2**0.5 * 0.5**2, 4)
+    (0.7071, 0.7071)
+    ```
+    """
     white = _white_moments(task, normaliser)
     return float(2 * np.sqrt(white.dim) * white.drive)
 
@@ -122,7 +187,16 @@ def white_rate(task: LinearRegression, normaliser: Normaliser = "context") -> fl
 def white_sharpness(
     task: LinearRegression, initial_strength: float, normaliser: Normaliser = "context"
 ) -> float:
-    """ρ = t₁₀/t₉₀ of the loss drop for white inputs: 1 is a step, .0458 a pure exponential."""
+    """ρ = t₁₀/t₉₀ of the loss drop for white inputs: 1 is a step, .0458 a pure exponential.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.5, 0.5], context=20)
+    >>> [round(icl.theory.white_sharpness(task, s), 3) for s in (1e-2, 1e-4, 1e-8)]
+    [0.377, 0.65, 0.813]
+    ```
+    """
     early = white_drop_time(task, initial_strength, 0.1, normaliser)
     return early / white_drop_time(task, initial_strength, 0.9, normaliser)
 
@@ -144,6 +218,19 @@ def white_interpolation(
 
     - `nu`, `omega`: the initial sizes of values and key-query weights. Their product may be
       negative unless |ν| = |ω|: such weights run into the saddle and stay.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.5, 0.5], context=20)
+    >>> times = np.array([0.0, 5.0, 10.0])
+    >>> rich = icl.theory.white_interpolation(task, times, nu=0.1, omega=0.1)
+    >>> rich.loss.round(3)
+    array([0.993, 0.799, 0.156])
+    >>> lazy = icl.theory.white_interpolation(task, times / 100, nu=10.0, omega=0.0)
+    >>> lazy.loss.round(3)
+    array([1.   , 0.337, 0.179])
+    ```
     """
     white = _white_moments(task, normaliser)
     times = np.asarray(times, dtype=np.float64)
@@ -171,20 +258,53 @@ def white_interpolation(
 
 
 def crossover_imbalance(task: LinearRegression, normaliser: Normaliser = "context") -> float:
-    """|δ| = 2‖A*‖, where the white solution passes from rich (smaller) to lazy (larger)."""
+    """|δ| = 2‖A*‖, where the white solution passes from rich (smaller) to lazy (larger).
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.5, 0.5], context=20)
+    >>> round(icl.theory.crossover_imbalance(task), 3)
+    4.919
+    ```
+    """
     return float(2 * np.linalg.norm(optimal_matrix(task, normaliser)))
 
 
 def crossover_scale(
     task: LinearRegression, heads: int, normaliser: Normaliser = "context"
 ) -> float:
-    """The standard deviation s of Gaussian weights with H s² = ‖A*‖: smaller is rich."""
+    """The standard deviation s of Gaussian weights with H s² = ‖A*‖: smaller is rich.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.5, 0.5], context=20)
+    >>> scale = icl.theory.crossover_scale(task, heads=8)
+    >>> round(scale, 3)
+    0.554
+    >>> round(2 * 8 * scale**2, 3), round(icl.theory.crossover_imbalance(task), 3)
+    (4.919, 4.919)
+    ```
+    """
     size = np.linalg.norm(optimal_matrix(task, normaliser))
     return float(np.sqrt(size / check_whole("heads", heads)))
 
 
 def frozen_kernel(v: PerHead, U: KeyQueries) -> Float[np.ndarray, "D*D D*D"]:
-    """Θ = (Σ v_h²) I + Σ vec U_h vec U_hᵀ (rows first): τ d vec A/dt = Θ vec E at these weights."""
+    """Θ = (Σ v_h²) I + Σ vec U_h vec U_hᵀ (rows first): τ d vec A/dt = Θ vec E at these weights.
+
+    **Example:**
+
+    ```pycon
+    >>> v, U = np.array([1.2]), np.array([[[1.1, 0.0], [0.0, 0.0]]])
+    >>> icl.theory.frozen_kernel(v, U).round(4)
+    array([[2.65, 0.  , 0.  , 0.  ],
+           [0.  , 1.44, 0.  , 0.  ],
+           [0.  , 0.  , 1.44, 0.  ],
+           [0.  , 0.  , 0.  , 1.44]])
+    ```
+    """
     v, U = np.asarray(v, dtype=np.float64), np.asarray(U, dtype=np.float64)
     rows = U.reshape(len(v), -1)
     return np.sum(v**2) * np.eye(rows.shape[1]) + rows.T @ rows
@@ -200,6 +320,17 @@ def frozen_kernel_loss(
     """L(t) of the linear flow τ d vec A/dt = Θ vec E, Θ the `frozen_kernel` of the initial weights.
 
     Exact for very large weights; the error falls as (H s²/‖A*‖)⁻². Costs O(D⁶).
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=20)
+    >>> v, U = np.array([30.0, -30.0]), np.ones((2, 2, 2))
+    >>> icl.theory.frozen_kernel_loss(task, v, U, np.array([0.0, 0.001, 0.1])).round(3)
+    array([1.   , 0.609, 0.13 ])
+    >>> round(icl.theory.optimal_loss(task), 3)
+    0.13
+    ```
     """
     rates, amplitudes = _frozen_modes(task, *check_merged(task, v, U), normaliser)
     decay = np.exp(-2 * np.outer(np.asarray(times, dtype=np.float64), rates))
@@ -212,6 +343,18 @@ def frozen_kernel_rates(
     """The D² rates of `frozen_kernel_loss`, in 1/τ and increasing: the eigenvalues of Θ (C ⊗ Λ).
 
     The loss decays at twice these.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=20)
+    >>> v, U = np.array([30.0, -30.0]), np.ones((2, 2, 2))
+    >>> icl.theory.frozen_kernel_rates(task, v, U).round(1)
+    array([135.5, 203.3, 294.1, 441.1])
+    >>> curvature = np.kron(icl.theory.correlation_second_moment(task), task.covariance)
+    >>> np.sort(np.linalg.eigvals(icl.theory.frozen_kernel(v, U) @ curvature).real).round(1)
+    array([135.5, 203.3, 294.1, 441.1])
+    ```
     """
     return _frozen_modes(task, *check_merged(task, v, U), normaliser)[0]
 

@@ -79,6 +79,17 @@ def context_gains(task: LinearRegression, normaliser: Normaliser = "context") ->
     **Arguments:**
 
     - `normaliser`: what attention divides by: `"context"` N, `"tokens"` N + 1, `"none"` 1.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=[10, 40])
+    >>> gains = icl.theory.context_gains(task)
+    >>> round(gains.drive, 4), round(gains.signal, 4), round(gains.spread, 4)
+    (1.0, 1.0625, 0.0625)
+    >>> round((1 / 10 + 1 / 40) / 2, 4)
+    0.0625
+    ```
     """
     if not isinstance(task, LinearRegression):
         raise Refusal(f"`task` is a {type(task).__name__}: this formula is for `LinearRegression`.")

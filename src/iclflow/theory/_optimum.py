@@ -19,7 +19,22 @@ MatrixLike = Float[ArrayLike, "D D"]
 
 
 def correlation_second_moment(task: LinearRegression, normaliser: Normaliser = "context") -> Matrix:
-    """C = E[ββᵀ] of the in-context correlation β = (1/N) Σₙ yₙxₙ."""
+    """C = E[ββᵀ] of the in-context correlation β = (1/N) Σₙ yₙxₙ.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=20)
+    >>> icl.theory.correlation_second_moment(task).round(4)
+    array([[0.408, 0.   ],
+           [0.   , 0.188]])
+    >>> # (1 + 1/N) Λ² + tr(Λ)/N Λ, without noise.
+    >>> inputs = np.diag([0.6, 0.4])
+    >>> (21 / 20 * inputs @ inputs + 1 / 20 * inputs).round(4)
+    array([[0.408, 0.   ],
+           [0.   , 0.188]])
+    ```
+    """
     return moments(task, normaliser).second_moment
 
 
@@ -27,6 +42,18 @@ def optimal_matrix(task: LinearRegression, normaliser: Normaliser = "context") -
     """A* = ḡ C⁻¹ ΛM, the matrix with the smallest loss.
 
     For one length, A* = [(1 + 1/N) MΛ + (tr(MΛ) + σ²)/N · I]⁻¹ M: the task matrix, shrunk.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=20)
+    >>> A = icl.theory.optimal_matrix(task)
+    >>> A.round(3)
+    array([[1.471, 0.   ],
+           [0.   , 2.128]])
+    >>> bool(np.allclose(icl.theory.loss_slope(task, A), 0))
+    True
+    ```
     """
     m = moments(task, normaliser)
     if not m.second_moment.any():
@@ -37,7 +64,18 @@ def optimal_matrix(task: LinearRegression, normaliser: Normaliser = "context") -
 
 
 def optimal_loss(task: LinearRegression, normaliser: Normaliser = "context") -> float:
-    """L* = L(A*) = tr(ΛM) + σ_q² − ⟨S, A*⟩."""
+    """L* = L(A*) = tr(ΛM) + σ_q² − ⟨S, A*⟩.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=20, noise=0.1)
+    >>> round(icl.theory.optimal_loss(task), 4)
+    0.2376
+    >>> round(icl.theory.loss_of_matrix(task, icl.theory.optimal_matrix(task)), 4)
+    0.2376
+    ```
+    """
     m = moments(task, normaliser)
     return float(m.label_variance - np.sum(m.drive * optimal_matrix(task, normaliser)))
 
@@ -45,12 +83,36 @@ def optimal_loss(task: LinearRegression, normaliser: Normaliser = "context") -> 
 def loss_of_matrix(
     task: LinearRegression, A: MatrixLike, normaliser: Normaliser = "context"
 ) -> float:
-    """L(A) = E(y_q − βᵀ A x_q)² = tr(ΛM) + σ_q² − 2⟨S, A⟩ + ⟨A, C A Λ⟩, for any A."""
+    """L(A) = E(y_q − βᵀ A x_q)² = tr(ΛM) + σ_q² − 2⟨S, A⟩ + ⟨A, C A Λ⟩, for any A.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=20)
+    >>> A = icl.theory.optimal_matrix(task)
+    >>> [round(icl.theory.loss_of_matrix(task, share * A), 4) for share in (0.0, 0.5, 1.0, 1.5)]
+    [1.0, 0.3476, 0.1302, 0.3476]
+    ```
+    """
     return moments(task, normaliser).loss(check_matrix(task, A))
 
 
 def loss_slope(task: LinearRegression, A: MatrixLike, normaliser: Normaliser = "context") -> Matrix:
-    """E(A) = −½ ∂L/∂A = S − C A Λ, the force that drives every flow of the weights."""
+    """E(A) = −½ ∂L/∂A = S − C A Λ, the force that drives every flow of the weights.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=20)
+    >>> icl.theory.loss_slope(task, np.zeros((2, 2))).round(3)
+    array([[0.36, 0.  ],
+           [0.  , 0.16]])
+    >>> A, step = np.ones((2, 2)), np.array([[1e-5, 0.0], [0.0, 0.0]])
+    >>> up, down = (icl.theory.loss_of_matrix(task, A + s * step) for s in (1, -1))
+    >>> round(-0.5 * (up - down) / 2e-5, 4), round(float(icl.theory.loss_slope(task, A)[0, 0]), 4)
+    (0.1152, 0.1152)
+    ```
+    """
     return moments(task, normaliser).force(check_matrix(task, A))
 
 
@@ -61,6 +123,17 @@ def effective_context(task: LinearRegression, normaliser: Normaliser = "context"
       The loss agrees too, at every A.
     - `"tokens"`: E[N/(N+1)] / E[N/(N+1)²] − 1. The optimum agrees, the loss does not.
     - `"none"`: E[N²] / E[N]. The optimum agrees, the loss does not.
+
+    **Example:**
+
+    ```pycon
+    >>> mixed = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=[10, 40])
+    >>> round(icl.theory.effective_context(mixed), 3)
+    16.0
+    >>> same = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=16)
+    >>> round(icl.theory.optimal_loss(mixed), 4), round(icl.theory.optimal_loss(same), 4)
+    (0.1575, 0.1575)
+    ```
     """
     gains = context_gains(task, normaliser)
     # A* depends on one ratio of gains; each line solves its fixed-length form for the length.
@@ -86,6 +159,18 @@ def loss_at_other_context(
     - `test_context`: N′, one or several real numbers from 1 up.
     - `normalised`: whether attention divides by N′ at test time. If not, A becomes (N′/N) A, which
       needs a task with one training length N.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=20)
+    >>> A = icl.theory.optimal_matrix(task)
+    >>> lengths = np.array([10, 20, 100])
+    >>> icl.theory.loss_at_other_context(task, A, lengths).round(4)
+    array([0.2431, 0.1302, 0.0398])
+    >>> icl.theory.loss_at_other_context(task, A, lengths, normalised=False).round(4)
+    array([ 0.3759,  0.1302, 11.7879])
+    ```
     """
     length = np.asarray(test_context, dtype=np.float64)
     if not np.all(length >= 1) or not np.all(np.isfinite(length)):
@@ -107,6 +192,17 @@ def infinite_context_floor(task: LinearRegression, A: MatrixLike) -> float:
     """lim L_N′(A) = tr(M (I − ΛA) Λ (I − ΛA)ᵀ) + σ_q² as N′ → ∞ when attention divides by N′.
 
     It is not the noise alone: a matrix shrunk for N pairs stays shrunk.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=20)
+    >>> A = icl.theory.optimal_matrix(task)
+    >>> round(icl.theory.infinite_context_floor(task, A), 5)
+    0.01718
+    >>> round(float(icl.theory.loss_at_other_context(task, A, 1e8)), 5)
+    0.01718
+    ```
     """
     m = moments(task)
     left = np.eye(task.dim) - m.covariance @ check_matrix(task, A)
@@ -115,7 +211,20 @@ def infinite_context_floor(task: LinearRegression, A: MatrixLike) -> float:
 
 
 def unnormalised_divergence(task: LinearRegression, A: MatrixLike) -> float:
-    """lim L_N′ / (N′/N)² = ⟨A, ΛMΛ A Λ⟩ as N′ → ∞ when attention does not divide."""
+    """lim L_N′ / (N′/N)² = ⟨A, ΛMΛ A Λ⟩ as N′ → ∞ when attention does not divide.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=20)
+    >>> A = icl.theory.optimal_matrix(task)
+    >>> round(icl.theory.unnormalised_divergence(task, A), 4)
+    0.7569
+    >>> loss = icl.theory.loss_at_other_context(task, A, 1e8, normalised=False)
+    >>> round(float(loss) / (1e8 / 20) ** 2, 4)
+    0.7569
+    ```
+    """
     _training_length(task)
     m = moments(task)
     matrix = check_matrix(task, A)

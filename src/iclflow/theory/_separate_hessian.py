@@ -29,6 +29,20 @@ class EscapeDirection(NamedTuple):
     - `hessian_eigenvalue`: negative, or 0 for an algebraic direction.
     - `rate`: of exp(`rate` · t/τ), or the coefficient of v².
     - `sign_patterns`: the signs of (v, k, q) that grow, for an algebraic direction.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.4, 0.3], context=31)
+    >>> worse = icl.theory.stationary_points(task, heads=2)[2]
+    >>> worse.components
+    (1,)
+    >>> for escape in worse.escape_directions:
+    ...     print(escape.component, escape.head, escape.kind, round(escape.rate, 4))
+    ...
+    0 0 exponential 0.0324
+    0 1 algebraic 0.16
+    ```
     """
 
     component: int
@@ -56,6 +70,19 @@ def separate_representative(
     - `layout`: the components of each active head, at most `rank` of them. Heads that list the
       same component share it equally.
     - `heads`, `rank`: H and R; heads beyond the layout are zero.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.4, 0.3], context=31)
+    >>> v, K, Q = icl.theory.separate_representative(task, layout=[[0], [1]], heads=2, rank=1)
+    >>> A = np.einsum("h,hdr,her->de", v, K, Q)
+    >>> bool(np.allclose(A, icl.theory.optimal_matrix(task)))
+    True
+    >>> gram, sizes = icl.theory.separate_conserved(v, K, Q)
+    >>> bool(np.allclose(gram, 0)), bool(np.allclose(sizes, 0))
+    (True, True)
+    ```
     """
     found = modes(task, normaliser)
     return representative_weights(found, check_layout(found, layout, heads, rank), heads, rank)
@@ -70,6 +97,20 @@ def hessian_index(
 
     for n_j heads on component j and r_h of R ranks used by head h. Idle heads at zero add nothing:
     their instability is of third order.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.4, 0.3, 0.2], context=31)
+    >>> icl.theory.hessian_index(task, layout=[[0]], rank=1)
+    0
+    >>> # Components 0 and 1 have larger gains than component 2.
+    >>> icl.theory.hessian_index(task, layout=[[2]], rank=1)
+    2
+    >>> # Two heads on one component: one of them can turn to either of the others.
+    >>> icl.theory.hessian_index(task, layout=[[0], [0]], rank=1)
+    2
+    ```
     """
     found = modes(task, normaliser)
     return layout_index(found, check_layout(found, layout, len(layout) or 1, rank), rank)

@@ -73,7 +73,21 @@ class StationaryPoint:
 def number_of_stationary_points(
     task: LinearRegression, heads: int, rank: int = 1, normaliser: Normaliser = "context"
 ) -> int | float:
-    """Σ_{m ≤ min(J, HR)} (J choose m), 2^D in the usual case; infinite where gains are equal."""
+    """Σ_{m ≤ min(J, HR)} (J choose m), 2^D in the usual case; infinite where gains are equal.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.4, 0.3, 0.2, 0.1], context=31)
+    >>> icl.theory.number_of_stationary_points(task, heads=4)
+    16
+    >>> icl.theory.number_of_stationary_points(task, heads=2)
+    11
+    >>> white = icl.LinearRegression(eigenvalues=[0.5, 0.5], context=31)
+    >>> icl.theory.number_of_stationary_points(white, heads=2)
+    inf
+    ```
+    """
     found = modes(task, normaliser)
     most = check_room(found, heads, rank)
     if found.degenerate:
@@ -88,6 +102,17 @@ def number_of_stationary_losses(
 
     D + 1 for white inputs. Each choice has one loss; equal losses of two choices are a coincidence
     and counted twice.
+
+    **Example:**
+
+    ```pycon
+    >>> white = icl.LinearRegression(eigenvalues=[0.25, 0.25, 0.25, 0.25], context=31)
+    >>> icl.theory.number_of_stationary_losses(white, heads=4)
+    5
+    >>> task = icl.LinearRegression(eigenvalues=[0.4, 0.3, 0.2, 0.1], context=31)
+    >>> icl.theory.number_of_stationary_losses(task, heads=4)
+    16
+    ```
     """
     found = modes(task, normaliser)
     most = check_room(found, heads, rank)
@@ -110,6 +135,19 @@ def stationary_points(
 
     - `heads`, `rank`: H and R of the model; at most min(J, HR) components fit.
     - `normaliser`: what attention divides by.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.4, 0.3], context=31)
+    >>> for point in icl.theory.stationary_points(task, heads=2):
+    ...     print(point.components, round(point.loss, 4), point.index)
+    ...
+    () 0.7 0
+    (0,) 0.3326 0
+    (1,) 0.4291 1
+    (0, 1) 0.0617 0
+    ```
     """
     count = number_of_stationary_losses(task, heads, rank, normaliser)
     if count > _MOST_POINTS:

@@ -77,6 +77,19 @@ def modes(task: LinearRegression, normaliser: Normaliser = "context") -> Modes:
     **Arguments:**
 
     - `normaliser`: what attention divides by: `"context"` N, `"tokens"` N + 1, `"none"` 1.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.4, 0.3, 0.2, 0.1], context=31)
+    >>> found = icl.theory.modes(task)
+    >>> found.growth_rates.round(3), found.strengths.round(3)
+    (array([0.16, 0.09, 0.04, 0.01]), array([2.246, 2.925, 4.189, 7.381]))
+    >>> round(found.loss([0, 1]), 4)
+    0.3774
+    >>> bool(np.allclose(found.matrix(range(4)), icl.theory.optimal_matrix(task)))
+    True
+    ```
     """
     m = moments(task, normaliser)
     if not m.drive.any():
@@ -108,6 +121,16 @@ def subset_loss(
     **Arguments:**
 
     - `components`: S; component 0 has the largest gain.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.4, 0.3, 0.2, 0.1], context=31)
+    >>> [round(icl.theory.subset_loss(task, s), 4) for s in ([], [0], [1], [0, 1, 2, 3])]
+    [1.0, 0.6406, 0.7368, 0.136]
+    >>> round(icl.theory.optimal_loss(task), 4)
+    0.136
+    ```
     """
     found = modes(task, normaliser)
     return found.loss(check_components(found, components))
@@ -120,6 +143,16 @@ def plateau_losses(
 
     They are visited in this order where growth rates and gains fall together, as they do for
     w ~ N(0, I); `learning_order` says when they do not.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.4, 0.3, 0.2, 0.1], context=31)
+    >>> icl.theory.plateau_losses(task).round(4)
+    array([1.    , 0.6406, 0.3774, 0.2098, 0.136 ])
+    >>> icl.theory.plateau_losses(task, count=2).round(4)
+    array([1.    , 0.6406, 0.3774])
+    ```
     """
     found = modes(task, normaliser)
     count = found.count if count is None else check_whole("count", count, 0, found.count)

@@ -34,7 +34,20 @@ class HeadFlow(NamedTuple):
 
 
 def large_context_flow(task: Isotropic, times: Times, omega: PerHead, mu: PerHead) -> HeadFlow:
-    """Gradient flow τẆ = −½∂L̃/∂W of all heads from (ω, μ) at t = 0, integrated numerically."""
+    """Gradient flow τẆ = −½∂L̃/∂W of all heads from (ω, μ) at t = 0, integrated numerically.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=4, context=40)
+    >>> omega, mu = np.array([0.02, -0.01]), np.array([0.01, -0.02])
+    >>> flow = icl.theory.large_context_flow(task, np.array([0.0, 5.0, 20.0]), omega, mu)
+    >>> flow.loss.round(3)
+    array([1.099, 0.243, 0.212])
+    >>> flow.mu[-1].round(2)
+    array([ 0.92, -0.92])
+    ```
+    """
     at, times = Setting.of(task), check_times(times)
     start = np.concatenate(check_softmax_heads(omega, mu))
     path = _follow(at, start, times[-1], t_eval=times).y.T
@@ -52,6 +65,18 @@ def early_heads(
     **Arguments:**
 
     - `gain`: g = 1 for the large-context loss, 1 − 1/L for the exact one.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=4, context=40)
+    >>> omega, mu = np.array([2e-4, -1e-4]), np.array([1e-4, -2e-4])
+    >>> times = np.array([0.0, 2.0, 4.0])
+    >>> icl.theory.early_heads(task, times, omega, mu).omega[-1].round(6)
+    array([ 0.008225, -0.008155])
+    >>> icl.theory.large_context_flow(task, times, omega, mu).omega[-1].round(6)
+    array([ 0.008224, -0.008154])
+    ```
     """
     at, times = Setting.of(task), check_times(times)
     omega, mu = check_softmax_heads(omega, mu)
@@ -67,13 +92,33 @@ def growing_parts(omega: PerHead, mu: PerHead) -> Float[np.ndarray, " H"]:
     """p_h = (ω_h + μ_h)/2: by its sign head h becomes positive or negative.
 
     Heads with |p_h| far below the others stay small, as dummies, and may still change their sign.
+
+    **Example:**
+
+    ```pycon
+    >>> omega, mu = np.array([0.02, -0.01, 0.01]), np.array([0.01, -0.02, -0.01])
+    >>> icl.theory.growing_parts(omega, mu).round(3)
+    array([ 0.015, -0.015,  0.   ])
+    ```
     """
     omega, mu = check_softmax_heads(omega, mu)
     return (omega + mu) / 2
 
 
 def sum_growth_rate(task: Isotropic, heads: int) -> float:
-    """The rate λ of Σω and Σμ, λ² + λH(1 + σ²)/L = 1; differences of heads grow at rate 1."""
+    """The rate λ of Σω and Σμ, λ² + λH(1 + σ²)/L = 1; differences of heads grow at rate 1.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=4, context=40, noise=0.1)
+    >>> rate = icl.theory.sum_growth_rate(task, heads=8)
+    >>> round(rate, 4)
+    0.896
+    >>> round(rate**2 + rate * 8 * 1.1 / 40, 4)
+    1.0
+    ```
+    """
     drag = heads * Setting.of(task).spread / 2
     return float(1 / (np.hypot(drag, 1) + drag))
 
@@ -83,6 +128,18 @@ def emergence_time(task: Isotropic, omega: PerHead, mu: PerHead, fraction: float
 
     `early_heads` up to weights of size 1e-3, then `large_context_flow`: the time is ln(1/size) plus
     a number that depends on the directions of the heads.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=4, context=40)
+    >>> omega, mu = np.array([1e-3, -1e-3]), np.array([1e-3, -1e-3])
+    >>> round(icl.theory.emergence_time(task, omega, mu), 3)
+    6.07
+    >>> # Ten times smaller weights take ln(10) longer.
+    >>> round(icl.theory.emergence_time(task, omega / 10, mu / 10), 3)
+    8.372
+    ```
     """
     at = Setting.of(task)
     omega, mu = check_softmax_heads(omega, mu)
@@ -124,6 +181,17 @@ def settled_one_sign_share(
     at the start; the zero-sum term turns the weakest heads of one sign before they have grown.
     Integrated by the rule of Runge and Kutta for all starts at once, to a time of 30 after growth:
     enough for L of order Hd; for L ≫ Hd weak heads of the other sign are still dummies then.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=4, context=40)
+    >>> share = icl.theory.settled_one_sign_share(task, heads=3, size=0.01, starts=256)
+    >>> round(share.value, 3), round(share.standard_error, 3)
+    (0.098, 0.019)
+    >>> icl.theory.one_sign_share(3)
+    0.25
+    ```
     """
     at, count = Setting.of(task), check_whole("heads", heads)
     rng = np.random.default_rng(seed)
@@ -162,6 +230,17 @@ def symmetrisation_rate(task: Isotropic) -> float:
 
     η = 1/(1 + (1 + σ²)d/L) is the gain on the slow manifold. The dynamics makes the magnitudes
     equal long before the drift has shrunk the weights.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=4, context=40, noise=0.1)
+    >>> round(icl.theory.symmetrisation_rate(task), 4)
+    0.3571
+    >>> eta = icl.theory.debiased_optimum(task).step
+    >>> round(1.1 / 40 * 4**2 * eta**2, 4)
+    0.3571
+    ```
     """
     at = Setting.of(task)
     return at.spread * at.dim**2 / (1 + at.spread * at.dim) ** 2

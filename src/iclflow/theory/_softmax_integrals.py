@@ -55,14 +55,39 @@ class HeadIntegrals(NamedTuple):
 
 
 def slope_moments(slope: float, other: float, length: float) -> SlopeMoments:
-    """E[p·p′] and E[(p·s)(p′·s)] of two heads with slopes a = ω|q| and a′ = ω′|q|, exact."""
+    """E[p·p′] and E[(p·s)(p′·s)] of two heads with slopes a = ω|q| and a′ = ω′|q|, exact.
+
+    **Example:**
+
+    ```pycon
+    >>> same = icl.theory.slope_moments(1.0, 1.0, length=40)
+    >>> opposite = icl.theory.slope_moments(1.0, -1.0, length=40)
+    >>> round(same.overlap, 4), round(opposite.overlap, 4)
+    (0.0596, 0.0098)
+    >>> round(icl.theory.attention_powers(1.0, length=40).second, 4)
+    0.0596
+    ```
+    """
     large, small = sorted((float(slope), float(other)), key=abs, reverse=True)
     # Neither the order of the heads nor the sign of all scores matters.
     return _slope_moments(abs(large), small if large >= 0 else -small, float(length))
 
 
 def head_integrals(task: Isotropic, omega: PerHead) -> HeadIntegrals:
-    """b_h = E[r p_h·s]/d, G_hk = E[p_h·p_k], M_hk = E[(p_h·s)(p_k·s)] of W_h = ω_h I, r = |q|."""
+    """b_h = E[r p_h·s]/d, G_hk = E[p_h·p_k], M_hk = E[(p_h·s)(p_k·s)] of W_h = ω_h I, r = |q|.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=4, context=40)
+    >>> found = icl.theory.head_integrals(task, omega=np.array([0.2, -0.2]))
+    >>> found.b.round(4)
+    array([ 0.1937, -0.1937])
+    >>> found.G.round(4)
+    array([[0.0293, 0.0215],
+           [0.0215, 0.0293]])
+    ```
+    """
     at = Setting.of(task)
     omega, _ = check_softmax_heads(omega, omega)
     G, M = np.zeros((2, len(omega), len(omega)))
@@ -82,7 +107,21 @@ def head_integrals(task: Isotropic, omega: PerHead) -> HeadIntegrals:
 
 
 def softmax_exact_loss(task: Isotropic, omega: PerHead, mu: PerHead) -> float:
-    """The loss σ² + 1 − 2μ·b + μᵀ[M/d + ((d − 1)/d + σ²)G]μ, exact at finite d and real L ≥ 1."""
+    """The loss σ² + 1 − 2μ·b + μᵀ[M/d + ((d − 1)/d + σ²)G]μ, exact at finite d and real L ≥ 1.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=4, context=40)
+    >>> omega, mu = np.array([0.2, -0.2]), np.array([2.0, -2.0])
+    >>> round(icl.theory.softmax_exact_loss(task, omega, mu), 4)
+    0.2344
+    >>> round(icl.theory.pair_loss(task, w=0.2, mu=2.0), 4)
+    0.2344
+    >>> round(icl.theory.softmax_large_context_loss(task, omega, mu), 4)
+    0.2107
+    ```
+    """
     at = Setting.of(task)
     omega, mu = check_softmax_heads(omega, mu)
     found = head_integrals(at, omega)
@@ -93,24 +132,73 @@ def optimal_mu_from(task: Isotropic, integrals: HeadIntegrals) -> Float[np.ndarr
     """The μ with the smallest loss at given ω: [M/d + ((d − 1)/d + σ²)G]⁻¹ b.
 
     The loss there is σ² + 1 − μ·b. Heads with equal ω share equally.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=4, context=40)
+    >>> omega = np.array([0.2, -0.1])
+    >>> mu = icl.theory.optimal_mu_from(task, icl.theory.head_integrals(task, omega))
+    >>> mu.round(3)
+    array([ 2.996, -3.025])
+    >>> [round(icl.theory.softmax_exact_loss(task, omega, s * mu), 4) for s in (0.9, 1.0, 1.1)]
+    [0.234, 0.2253, 0.234]
+    ```
     """
     quadratic = integrals.quadratic(Setting.of(task))
     return np.linalg.lstsq(quadratic, np.asarray(integrals.b), rcond=None)[0]
 
 
 def kernel_regression_risk(task: Isotropic, omega: float, mu: float = 1.0) -> float:
-    """Risk of μ Σ y_l e^{ω x_l·q}/Σ e^{ω x_l·q}, exact; the loss of one head (ω, μ)."""
+    """Risk of μ Σ y_l e^{ω x_l·q}/Σ e^{ω x_l·q}, exact; the loss of one head (ω, μ).
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=4, context=40)
+    >>> round(icl.theory.kernel_regression_risk(task, omega=0.5), 4)
+    0.4713
+    >>> # Scaled by a μ above one, it comes closer.
+    >>> round(icl.theory.kernel_regression_risk(task, omega=0.5, mu=1.5), 4)
+    0.3721
+    ```
+    """
     at = Setting.of(task)
     return _one_head_loss(at, mu, *_one_head(omega, at))
 
 
 def one_head_optimum(task: Isotropic) -> BestHead:
-    """The best single head at finite d and L: ω, μ and the exact loss σ² + 1 − 2μb + μ²c."""
+    """The best single head at finite d and L: ω, μ and the exact loss σ² + 1 − 2μb + μ²c.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=4, context=40)
+    >>> best = icl.theory.one_head_optimum(task)
+    >>> round(best.omega, 3), round(best.mu, 3), round(best.loss, 4)
+    (0.577, 1.425, 0.3667)
+    >>> round(icl.theory.kernel_regression_risk(task, best.omega, best.mu), 4)
+    0.3667
+    ```
+    """
     return _best(Setting.of(task, shortest=2), lambda b, c: b / c)
 
 
 def kernel_regression_optimum(task: Isotropic) -> BestHead:
-    """The Nadaraya–Watson estimator (μ = 1) with its best ω, and its exact risk σ² + 1 − 2b + c."""
+    """The Nadaraya–Watson estimator (μ = 1) with its best ω, and its exact risk σ² + 1 − 2b + c.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=4, context=40)
+    >>> best = icl.theory.kernel_regression_optimum(task)
+    >>> round(best.omega, 3), best.mu, round(best.loss, 4)
+    (0.833, 1.0, 0.3847)
+    >>> # A free μ does better.
+    >>> round(icl.theory.one_head_optimum(task).loss, 4)
+    0.3667
+    ```
+    """
     return _best(Setting.of(task, shortest=2), lambda b, c: 1.0)
 
 

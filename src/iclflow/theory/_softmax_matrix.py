@@ -32,6 +32,18 @@ def debiased_matrix(task: LinearRegression) -> Float[np.ndarray, "D D"]:
     """Γ* = [MΛ + (tr(MΛ) + σ²)/L · I]⁻¹ M, the best preconditioner of a centred step.
 
     For β ~ N(0, I/d) it is [Λ + (tr Λ + dσ²)/L · I]⁻¹.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression([1.5, 0.5], 40, noise=0.1, prior_covariance=np.eye(2) / 2)
+    >>> icl.theory.debiased_matrix(task).round(3)
+    array([[0.643, 0.   ],
+           [0.   , 1.802]])
+    >>> # [Λ + (tr Λ + dσ²)/L · I]⁻¹
+    >>> (1 / (np.array([1.5, 0.5]) + (2.0 + 2 * 0.1) / 40)).round(3)
+    array([0.643, 1.802])
+    ```
     """
     return _shrink(moments(task), _label_spread(task))
 
@@ -40,6 +52,17 @@ def debiased_matrix_risk(task: LinearRegression, matrix: Float[ArrayLike, "D D"]
     """Risk of ŷ = (1/L) Σ y_l (x_l − x̄)·Γq for any Γ, exact at finite L.
 
     tr(ΛM) + σ_q² − 2k⟨S, Γ⟩ + k⟨Γ, (S + (tr(MΛ) + σ²)/L · Λ) Γ Λ⟩ with S = ΛMΛ, k = (L − 1)/L.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression([1.5, 0.5], 40, noise=0.1, prior_covariance=np.eye(2) / 2)
+    >>> matrix = icl.theory.debiased_matrix(task)
+    >>> round(icl.theory.debiased_matrix_risk(task, matrix), 4)
+    0.175
+    >>> round(icl.theory.debiased_matrix_risk(task, np.eye(2)), 4)
+    0.4358
+    ```
     """
     m, length = moments(task), only_length(task)
     kept = (length - 1) / length
@@ -53,6 +76,16 @@ def debiased_matrix_optimum(task: LinearRegression) -> float:
     """The risk at Γ*; for β ~ N(0, I/d), with λ_j the eigenvalues of Λ and ρ = (tr Λ + dσ²)/L,
 
     σ² + (1/d) Σ λ_j (1 − (L−1)/L · λ_j/(λ_j + ρ)).
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=4, context=40)
+    >>> round(icl.theory.debiased_matrix_optimum(task), 4)
+    0.2216
+    >>> round(icl.theory.debiased_optimum(task).risk, 4)
+    0.2216
+    ```
     """
     return debiased_matrix_risk(task, debiased_matrix(task))
 
@@ -61,6 +94,18 @@ def one_head_matrix(task: LinearRegression) -> OneHeadMatrix:
     """One head by the large-context loss: Γ* with the regulariser times e, scores of variance one.
 
     Γ = [MΛ + e(tr(MΛ) + σ²)/L · I]⁻¹ M, W = Γ/μ with μ² = tr(ΛΓᵀΛΓ).
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression([1.5, 0.5], 40, noise=0.1, prior_covariance=np.eye(2) / 2)
+    >>> head = icl.theory.one_head_matrix(task)
+    >>> np.diag(head.key_query).round(3), round(head.mu, 3), round(head.loss, 4)
+    (array([0.509, 1.292]), 1.191, 0.2255)
+    >>> loss = icl.theory.softmax_matrix_loss(task, head.key_query[None], np.array([head.mu]))
+    >>> round(loss, 4)
+    0.2255
+    ```
     """
     m = moments(task)
     matrix = _shrink(m, np.e * _label_spread(task))
@@ -73,6 +118,18 @@ def softmax_matrix_loss(task: LinearRegression, key_query: KeyQueries, mu: PerHe
     """The large-context loss L̃ of heads with any W_h, for inputs of any covariance.
 
     tr[M(I − ΛΓ)Λ(I − ΛΓ)ᵀ] + σ_q² + (tr(MΛ) + σ²)/L Σ_hk μ_hμ_k exp tr(ΛW_hᵀΛW_k), Γ = Σ μ_hW_h.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=4, context=40)
+    >>> omega, mu = np.array([0.2, -0.2]), np.array([2.0, -2.0])
+    >>> key_query = omega[:, None, None] * np.eye(4)
+    >>> round(icl.theory.softmax_matrix_loss(task, key_query, mu), 4)
+    0.2107
+    >>> round(icl.theory.softmax_large_context_loss(task, omega, mu), 4)
+    0.2107
+    ```
     """
     m = moments(task)
     heads, mu = np.asarray(key_query, dtype=np.float64), np.asarray(mu, dtype=np.float64)

@@ -51,14 +51,37 @@ class BestPair(NamedTuple):
 
 
 def pair_loss(task: Isotropic, w: float, mu: float) -> float:
-    """σ² + 1 − 2ηb(w²) + η²c(w²), the exact loss of (w, μ), (−w, −μ) at finite L and d; η = 2μw."""
+    """σ² + 1 − 2ηb(w²) + η²c(w²), the exact loss of (w, μ), (−w, −μ) at finite L and d; η = 2μw.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=4, context=40)
+    >>> round(icl.theory.pair_loss(task, w=0.2, mu=2.0), 4)
+    0.2344
+    >>> heads = np.array([0.2, -0.2]), np.array([2.0, -2.0])
+    >>> round(icl.theory.softmax_exact_loss(task, *heads), 4)
+    0.2344
+    ```
+    """
     at = Setting.of(task)
     form, gain = exact_pair(at, w).form(w**2), 2 * mu * w
     return at.noise + 1 - 2 * gain * form.b + gain**2 * form.c
 
 
 def pair_effective_loss(task: Isotropic, w: float) -> float:
-    """σ² + 1 − b²/c, the exact loss with the best μ at this w; at w = 0 that of debiased GD."""
+    """σ² + 1 − b²/c, the exact loss with the best μ at this w; at w = 0 that of debiased GD.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=4, context=40)
+    >>> [round(icl.theory.pair_effective_loss(task, w), 5) for w in (0.0, 0.1, 0.3)]
+    [0.22162, 0.22159, 0.22527]
+    >>> round(icl.theory.debiased_optimum(task).risk, 5)
+    0.22162
+    ```
+    """
     at = Setting.of(task, shortest=2)
     form = exact_pair(at, w).form(w**2)
     return at.noise + 1 - form.b * form.gain
@@ -69,6 +92,18 @@ def pair_optimum(task: Isotropic) -> BestPair:
 
     The loss is exact to 1e-12. The minimum is flat: w has an error of 1e-6 for L up to some
     thousands, and contexts that leave fewer than three digits of it are refused. It needs L ≥ 2.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=4, context=40)
+    >>> best = icl.theory.pair_optimum(task)
+    >>> round(best.w, 4), round(best.mu, 3), round(best.loss, 5)
+    (0.0818, 5.515, 0.22158)
+    >>> # Better than debiased gradient descent.
+    >>> round(icl.theory.debiased_optimum(task).risk, 5)
+    0.22162
+    ```
     """
     at = Setting.of(task, shortest=2)
     if abs(pair_slope(at, debiased_optimum(at).step)) < _FLAT:
@@ -93,6 +128,19 @@ def pair_slope(task: Isotropic, gain: float) -> float:
 
     −2η(d + 2)(L − 1)/L² · [η(L + d + 2 + dσ²)/L − 1]; at the best step of debiased GD it is
     −4(d + 2)(L − 1)/(L(L + d + dσ²)²) < 0.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=4, context=40)
+    >>> step = icl.theory.debiased_optimum(task).step
+    >>> round(icl.theory.pair_slope(task, step), 4)
+    -0.0119
+    >>> w = 1e-3
+    >>> rise = icl.theory.pair_loss(task, w, step / (2 * w)) - icl.theory.debiased_risk(task, step)
+    >>> round(rise / w**2, 4)
+    -0.0119
+    ```
     """
     at = Setting.of(task)
     outer = 2 * gain * (at.dim + 2) * (at.length - 1) / at.length**2
@@ -100,7 +148,20 @@ def pair_slope(task: Isotropic, gain: float) -> float:
 
 
 def leading_pair_width(task: Isotropic) -> float:
-    """w* for L ≫ d: w*² = 12/(L(d + 4)(d(1 + σ²) + 3)). The gain in loss is ∝ L⁻³: nearly flat."""
+    """w* for L ≫ d: w*² = 12/(L(d + 4)(d(1 + σ²) + 3)). The gain in loss is ∝ L⁻³: nearly flat.
+
+    **Example:**
+
+    ```pycon
+    >>> for length in (100, 1000):
+    ...     task = icl.isotropic(dim=4, context=length)
+    ...     width = icl.theory.leading_pair_width(task)
+    ...     print(round(width, 4), round(icl.theory.pair_optimum(task).w, 4))
+    ...
+    0.045 0.0473
+    0.0142 0.0143
+    ```
+    """
     at = Setting.of(task)
     scale = at.length * (at.dim + 4) * (at.dim * (1 + at.noise) + 3)
     return (12 / scale) ** 0.5

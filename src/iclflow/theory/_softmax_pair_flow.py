@@ -52,6 +52,20 @@ def pair_flow(
     """Gradient flow of the pair from (w, μ) at t = 0 by the module's equations for ẇ and μ̇.
 
     `loss` chooses b and c of the exact or of the large-context loss.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=4, context=40)
+    >>> flow = icl.theory.pair_flow(task, np.array([0.0, 5.0, 20.0]), w=0.01, mu=0.01)
+    >>> flow.loss.round(4)
+    array([1.0996, 0.3164, 0.2403])
+    >>> flow.w.round(3)
+    array([0.01 , 0.564, 0.538])
+    >>> # From here w drifts, ever more slowly, to that of the best pair.
+    >>> round(icl.theory.pair_optimum(task).w, 3)
+    0.082
+    ```
     """
     at, times = Setting.of(task), check_times(times)
     form = pair_form(at, _widest(w, mu), loss)
@@ -67,7 +81,22 @@ def pair_flow(
 
 
 def slow_manifold(task: Isotropic, times: Times, w: float, loss: PairLoss = "exact") -> PairFlow:
-    """The reduced flow on the curve μ = μ*(w), from w at t = 0: ẇ = −¼L_eff′(w)/(1 + μ*′(w)²)."""
+    """The reduced flow on the curve μ = μ*(w), from w at t = 0: ẇ = −¼L_eff′(w)/(1 + μ*′(w)²).
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=4, context=40)
+    >>> drift = icl.theory.slow_manifold(task, np.array([0.0, 1e4, 1e6]), w=0.2)
+    >>> drift.w.round(3)
+    array([0.2  , 0.134, 0.083])
+    >>> drift.loss.round(5)
+    array([0.22236, 0.22169, 0.22158])
+    >>> best = icl.theory.pair_optimum(task)
+    >>> round(best.w, 3), round(best.loss, 5)
+    (0.082, 0.22158)
+    ```
+    """
     at, times = Setting.of(task, shortest=2), check_times(times)
     form = pair_form(at, 1.1 * abs(w), loss)
     (path,) = _follow(lambda _, state: [_drift(form, state[0])], times, [_positive(w)])
@@ -79,6 +108,18 @@ def drift_time(task: Isotropic, start: float, end: float, loss: PairLoss = "exac
     """∫ dw/|ẇ|, how long the drift along `slow_manifold` takes from one w to another.
 
     Both must lie on one side of the optimum w*, which is reached only as t → ∞.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=4, context=40)
+    >>> time = icl.theory.drift_time(task, start=0.2, end=0.15)
+    >>> round(time, 1)
+    4550.6
+    >>> path = icl.theory.slow_manifold(task, np.array([0.0, time]), w=0.2).w
+    >>> path.round(4)
+    array([0.2 , 0.15])
+    ```
     """
     at = Setting.of(task, shortest=2)
     form = pair_form(at, 1.01 * max(start, end), loss)
@@ -96,13 +137,40 @@ def drift_time(task: Isotropic, start: float, end: float, loss: PairLoss = "exac
 
 
 def drift_law(task: Isotropic, times: Times, start: float = np.inf) -> Float[np.ndarray, " T"]:
-    """w(t) = (w₀⁻⁶ + 4(1 + σ²)d³t/L)^−⅙: the drift by the large-context loss while dw² ≪ 1."""
+    """w(t) = (w₀⁻⁶ + 4(1 + σ²)d³t/L)^−⅙: the drift by the large-context loss while dw² ≪ 1.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=4, context=40)
+    >>> times = np.array([0.0, 100.0, 10_000.0])
+    >>> icl.theory.drift_law(task, times, start=0.2).round(4)
+    array([0.2   , 0.1985, 0.1505])
+    >>> icl.theory.slow_manifold(task, times, w=0.2, loss="large_context").w.round(4)
+    array([0.2   , 0.1985, 0.1506])
+    ```
+    """
     at, times = Setting.of(task), check_times(times)
     return (start**-6.0 + 4 * at.spread * at.dim**3 * times) ** (-1 / 6)
 
 
 def final_rate(task: Isotropic, w: float) -> float:
-    """−dẇ/dw at the optimum `w` of the exact loss: w − w* ∝ e^−rate·t on `slow_manifold`."""
+    """−dẇ/dw at the optimum `w` of the exact loss: w − w* ∝ e^−rate·t on `slow_manifold`.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=4, context=40)
+    >>> best = icl.theory.pair_optimum(task)
+    >>> rate = icl.theory.final_rate(task, best.w)
+    >>> print(f"{rate:.2e}")
+    2.49e-06
+    >>> path = icl.theory.slow_manifold(task, np.array([0.0, 1 / rate]), w=1.001 * best.w).w
+    >>> # After a time of 1/rate e⁻¹ of the distance is left.
+    >>> round(float((path[1] - best.w) / (path[0] - best.w)), 2)
+    0.37
+    ```
+    """
     at = Setting.of(task, shortest=2)
     form, step = pair_form(at, 2 * w, "exact"), 1e-3 * w
     # The drift is smooth and known to about 1e-12: a fourth-order difference keeps six digits.
@@ -115,6 +183,18 @@ def landing(task: Isotropic, w: float, mu: float, loss: PairLoss = "exact") -> L
 
     An estimate: it leaves out the drift while the pair lands, a time of order one. Needs wμ > 0, or
     weights so small that they get the same sign as they grow.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=4, context=40)
+    >>> place = icl.theory.landing(task, w=0.01, mu=0.3, loss="large_context")
+    >>> round(place.w, 3), round(place.mu, 3)
+    (0.623, 0.692)
+    >>> # w² − μ² is that of the start.
+    >>> round(place.w**2 - place.mu**2, 4), round(0.01**2 - 0.3**2, 4)
+    (-0.0899, -0.0899)
+    ```
     """
     at = Setting.of(task, shortest=2)
     kept = w**2 - mu**2

@@ -53,12 +53,33 @@ def attention_powers(slope: float, length: float) -> AttentionPowers:
 
     E Σp² is 1/L for a = 0, e^{a²}/L while a² ≲ ½ log L, and grows to 1 beyond √(2 log L), where the
     softmax picks single points.
+
+    **Example:**
+
+    ```pycon
+    >>> powers = icl.theory.attention_powers(slope=1.0, length=40)
+    >>> round(powers.second, 4), round(powers.third, 5)
+    (0.0596, 0.00707)
+    >>> rows = np.exp(np.random.default_rng(0).normal(size=(20_000, 40)))
+    >>> p = rows / rows.sum(1, keepdims=True)
+    >>> round(float(np.mean(np.sum(p**2, 1))), 3)
+    0.06
+    ```
     """
     return _attention_powers(abs(float(slope)), float(length))
 
 
 def mean_square_attention(task: Isotropic, omega: float) -> float:
-    """E|p|² of a head with key-query ωI: the mean over |q| ~ χ_d of E Σp² at slope ω|q|."""
+    """E|p|² of a head with key-query ωI: the mean over |q| ~ χ_d of E Σp² at slope ω|q|.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=4, context=40)
+    >>> [round(icl.theory.mean_square_attention(task, omega), 4) for omega in (0.0, 0.5, 2.0)]
+    [0.025, 0.0621, 0.44]
+    ```
+    """
     at = Setting.of(task)
     sizes, weights = chi_rule(at.dim)
     return float(sum(w * attention_powers(omega * r, at.length).second

@@ -56,7 +56,19 @@ class ProportionalRisks(NamedTuple):
 
 @lru_cache(maxsize=256)
 def wishart_spectrum(dim: int, length: int) -> WishartSpectrum:
-    """The density of the eigenvalues of XXᵀ at finite d and L, as a rule (de Bruijn's formula)."""
+    """The density of the eigenvalues of XXᵀ at finite d and L, as a rule (de Bruijn's formula).
+
+    **Example:**
+
+    ```pycon
+    >>> spectrum = icl.theory.wishart_spectrum(dim=4, length=10)
+    >>> # E tr XXᵀ = dL, and E tr(XXᵀ)⁻¹ = d/(L − d − 1).
+    >>> round(float(spectrum.weights @ spectrum.values), 6)
+    40.0
+    >>> round(float(spectrum.weights @ (1 / spectrum.values)), 6)
+    0.8
+    ```
+    """
     dim, length = check_whole("dim", dim), check_whole("length", length)
     size, power = min(dim, length), abs(length - dim)
     nodes, weights, running = _panels(np.sqrt(dim) + np.sqrt(length) + _MARGIN)
@@ -75,7 +87,20 @@ def wishart_spectrum(dim: int, length: int) -> WishartSpectrum:
 
 
 def resolvent_traces(dim: int, length: int, penalty: float) -> tuple[float, float]:
-    """T₁ = E tr(XXᵀ + ρI)⁻¹ and T₂ = E tr(XXᵀ + ρI)⁻² for X of d rows and L columns, ρ > 0."""
+    """T₁ = E tr(XXᵀ + ρI)⁻¹ and T₂ = E tr(XXᵀ + ρI)⁻² for X of d rows and L columns, ρ > 0.
+
+    **Example:**
+
+    ```pycon
+    >>> first, second = icl.theory.resolvent_traces(dim=4, length=10, penalty=0.5)
+    >>> round(first, 4), round(second, 4)
+    (0.6649, 0.1982)
+    >>> X = np.random.default_rng(0).normal(size=(20_000, 4, 10))
+    >>> values = np.linalg.eigvalsh(X @ X.swapaxes(1, 2))
+    >>> round(float(np.mean(np.sum(1 / (values + 0.5), 1))), 3)
+    0.664
+    ```
+    """
     penalty = check_positive("penalty", penalty)
     spectrum = wishart_spectrum(dim, length)
     inverse = 1 / (spectrum.values + penalty)
@@ -85,7 +110,18 @@ def resolvent_traces(dim: int, length: int, penalty: float) -> tuple[float, floa
 
 
 def ridge_risk(task: Isotropic, penalty: float) -> float:
-    """Risk of the minimiser of Σ(y_l − w·x_l)² + ρ|w|²: σ² + ρ²T₂/d + σ²(T₁ − ρT₂)."""
+    """Risk of the minimiser of Σ(y_l − w·x_l)² + ρ|w|²: σ² + ρ²T₂/d + σ²(T₁ − ρT₂).
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=4, context=10, noise=0.1)
+    >>> [round(icl.theory.ridge_risk(task, penalty), 4) for penalty in (0.1, 0.4, 1.6)]
+    [0.174, 0.1686, 0.1979]
+    >>> round(icl.theory.bayes_risk_isotropic(task), 4)
+    0.1686
+    ```
+    """
     at = Setting.of(task)
     first, second = _traces(at, penalty)
     return at.noise + penalty**2 * second / at.dim + at.noise * (first - penalty * second)
@@ -95,6 +131,17 @@ def bayes_risk_isotropic(task: Isotropic) -> float:
     """The smallest risk of any predictor: ridge with ρ = dσ², σ² + σ²E tr(XXᵀ + dσ²I)⁻¹.
 
     Without noise the part of β outside the span of the context is all that is left: (1 − L/d)₊.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=4, context=10, noise=0.1)
+    >>> round(icl.theory.bayes_risk_isotropic(task), 4)
+    0.1686
+    >>> # No penalty does better than dσ².
+    >>> round(icl.theory.ridge_risk(task, penalty=4 * 0.1), 4)
+    0.1686
+    ```
     """
     at = Setting.of(task)
     if at.noise == 0:
@@ -107,6 +154,17 @@ def proportional_risks(ratio: float, noise: float) -> ProportionalRisks:
     """σ² + c/(1 + c) of one step, c = (1 + σ²)γ, and of one head, c = e(1 + σ²)γ; and Bayes.
 
     γ = `ratio`; Bayes is `ridge_risk_limit` with the penalty γσ².
+
+    **Example:**
+
+    ```pycon
+    >>> risks = icl.theory.proportional_risks(ratio=0.1, noise=0.1)
+    >>> round(risks.step, 4), round(risks.one_head, 4), round(risks.bayes, 4)
+    (0.1991, 0.3302, 0.111)
+    >>> task = icl.theory.Setting(dim=200, length=2000, noise=0.1)
+    >>> round(icl.theory.gradient_step_optimum(task).risk, 4)
+    0.1995
+    ```
     """
     ratio, noise = check_positive("ratio", ratio), Setting(1, 1, noise).noise
     odds = (1 + noise) * ratio
@@ -122,6 +180,16 @@ def ridge_risk_limit(penalty: float, ratio: float, noise: float) -> float:
 
     With the Stieltjes transform m(z) = E (x/L + z)⁻¹ of the eigenvalues x of XXᵀ, which solves
     γzm² + (1 − γ + z)m = 1, the excess risk is −z²m′ + σ²γ(m + zm′). Bayes is z = γσ².
+
+    **Example:**
+
+    ```pycon
+    >>> round(icl.theory.ridge_risk_limit(penalty=0.05, ratio=0.4, noise=0.1), 4)
+    0.1605
+    >>> task = icl.isotropic(dim=80, context=200, noise=0.1)
+    >>> round(icl.theory.ridge_risk(task, penalty=0.05 * 200), 4)
+    0.1609
+    ```
     """
     ratio, noise = check_positive("ratio", ratio), Setting(1, 1, noise).noise
     penalty = check_positive("penalty", penalty)
@@ -142,6 +210,20 @@ def excess_over_bayes(task: Isotropic) -> float:
 
     For L ≫ d it tends to 1 + 1/σ² + 1/(dσ²), unbounded as σ → 0: "near optimal" holds up to a
     factor that the noise sets.
+
+    **Example:**
+
+    ```pycon
+    >>> for length in (40, 1000):
+    ...     task = icl.isotropic(dim=4, context=length, noise=0.1)
+    ...     print(round(icl.theory.excess_over_bayes(task), 3))
+    ...
+    10.781
+    13.379
+    >>> # 1 + 1/σ² + 1/(dσ²) for long contexts.
+    >>> 1 + 1 / 0.1 + 1 / (4 * 0.1)
+    13.5
+    ```
     """
     at = Setting.of(task)
     if not at.noise > 0:

@@ -23,6 +23,19 @@ class Setting:
     Every function of an isotropic task also takes a `Setting` in its place. A task is a
     distribution that can be sampled, so its length is whole; the formulas hold at every real
     L ≥ 1, and curves over L and limits of large L need those lengths too.
+
+    **Example:**
+
+    ```pycon
+    >>> icl.theory.Setting(dim=4, length=40, noise=0.1)
+    Setting(dim=4.0, length=40.0, noise=0.1)
+    >>> icl.theory.Setting.of(icl.isotropic(dim=4, context=40, noise=0.1))
+    Setting(dim=4.0, length=40.0, noise=0.1)
+    >>> # The formulas hold at every real length.
+    >>> settings = [icl.theory.Setting(4, length, 0.1) for length in (10, 31.6, 100)]
+    >>> [round(icl.theory.debiased_optimum(at).risk, 3) for at in settings]
+    [0.475, 0.25, 0.152]
+    ```
     """
 
     dim: float

@@ -48,6 +48,16 @@ def heads_needed(task: MultiTaskRegression) -> int:
 
     1 + the rank of the coordinate sets: I + 1 for I different tasks that are not combinations of
     one another, fewer where sets coincide.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.MultiTaskRegression([[0, 1], [2, 3], [4, 5]], context=40)
+    >>> icl.theory.heads_needed(task)
+    4
+    >>> icl.theory.heads_needed(icl.MultiTaskRegression([[0, 1], [0, 1]], context=40))
+    2
+    ```
     """
     return 1 + int(np.linalg.matrix_rank(_masks(task)))
 
@@ -60,6 +70,14 @@ def head_regime(task: MultiTaskRegression, heads: int) -> Regime:
       task: heads must serve several tasks.
     - `"separable"`: from 2I on, one pair per task is possible. The loss does not require it: heads
       that mix tasks are as good.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.MultiTaskRegression([[0, 1], [2, 3], [4, 5]], context=40)
+    >>> [icl.theory.head_regime(task, heads) for heads in (3, 4, 6)]
+    ['too few', 'superposed', 'separable']
+    ```
     """
     heads = check_whole("heads", heads)
     if task.labels < 2:
@@ -76,6 +94,18 @@ def task_floors(task: MultiTaskRegression) -> Float[np.ndarray, " I"]:
     """The excess risk of each task with its own debiased step, given `heads_needed` heads.
 
     For λ_i = 1/d_i it is A_i/(L − 1 + A_i) with A_i = d_i + 1 + d_iσ².
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.MultiTaskRegression([[0, 1], [2, 3, 4]], context=40, noise=0.1)
+    >>> icl.theory.task_floors(task).round(4)
+    array([0.0758, 0.0993])
+    >>> # A/(L − 1 + A) with A = d + 1 + dσ².
+    >>> A = np.array([3.2, 4.3])
+    >>> (A / (39 + A)).round(4)
+    array([0.0758, 0.0993])
+    ```
     """
     form = _quadratic(task)
     return form.constant - np.sum(form.b**2 / form.curvature, axis=1)
@@ -86,6 +116,20 @@ def shared_steps(task: MultiTaskRegression, heads: int) -> SharedSteps:
 
     Exact in L for small weights. The tasks share H − 1 profiles of Γ; for each choice of profiles
     the steps are a linear solve, and the profiles are found by minimisation from several starts.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.MultiTaskRegression([[0, 1], [2, 3], [4, 5]], context=40)
+    >>> for heads in (2, 3, 4):
+    ...     print(heads, round(float(icl.theory.shared_steps(task, heads).excess.sum()), 4))
+    ...
+    2 0.4893
+    3 0.2979
+    4 0.2275
+    >>> round(float(icl.theory.task_floors(task).sum()), 4)
+    0.2275
+    ```
     """
     count = check_whole("heads", heads, least=2) - 1
     form, best = _quadratic(task), None

@@ -48,13 +48,35 @@ class LengthTransfer(NamedTuple):
 
 
 def gradient_step_risk(task: Isotropic, step: float) -> float:
-    """Risk of ŷ = (η/L) Σ y_l x_l·q: σ² + 1 − 2η + η²(1 + A/L)."""
+    """Risk of ŷ = (η/L) Σ y_l x_l·q: σ² + 1 − 2η + η²(1 + A/L).
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=4, context=40, noise=0.1)
+    >>> [round(icl.theory.gradient_step_risk(task, step), 4) for step in (0.0, 0.5, 1.0)]
+    [1.1, 0.3838, 0.235]
+    ```
+    """
     at = Setting.of(task)
     return at.noise + 1 - 2 * step + step**2 * (1 + _label_spread(at) / at.length)
 
 
 def gradient_step_optimum(task: Isotropic) -> BestStep:
-    """η = L/(L + A) and the risk σ² + A/(L + A): what linear attention reaches."""
+    """η = L/(L + A) and the risk σ² + A/(L + A): what linear attention reaches.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=4, context=40, noise=0.1)
+    >>> best = icl.theory.gradient_step_optimum(task)
+    >>> round(best.step, 4), round(best.risk, 4)
+    (0.8811, 0.2189)
+    >>> # Linear attention reaches it.
+    >>> round(icl.theory.optimal_loss(task), 4)
+    0.2189
+    ```
+    """
     at = Setting.of(task)
     total = at.length + _label_spread(at)
     return BestStep(at.length / total, at.noise + _label_spread(at) / total)
@@ -64,6 +86,14 @@ def debiased_risk(task: Isotropic, step: float) -> float:
     """Risk of ŷ = (η/L) Σ y_l (x_l − x̄)·q, the predictor of a pair of heads of small ω.
 
     σ² + 1 − 2η(L−1)/L + η²(L−1)(L + d + dσ²)/L²  (arXiv 2503.12734).
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=4, context=40, noise=0.1)
+    >>> [round(icl.theory.debiased_risk(task, step), 4) for step in (0.0, 0.5, 1.0)]
+    [1.1, 0.3956, 0.2323]
+    ```
     """
     at = Setting.of(task)
     kept = (at.length - 1) / at.length
@@ -72,14 +102,38 @@ def debiased_risk(task: Isotropic, step: float) -> float:
 
 
 def debiased_optimum(task: Isotropic) -> BestStep:
-    """η = 1/(1 + (1 + σ²)d/L), exact at finite L, and the risk σ² + A/(L − 1 + A)."""
+    """η = 1/(1 + (1 + σ²)d/L), exact at finite L, and the risk σ² + A/(L − 1 + A).
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=4, context=40, noise=0.1)
+    >>> best = icl.theory.debiased_optimum(task)
+    >>> round(best.step, 4), round(best.risk, 4)
+    (0.9009, 0.2216)
+    >>> # Centring costs exactly one sample.
+    >>> round(icl.theory.gradient_step_optimum(icl.isotropic(dim=4, context=39, noise=0.1)).risk, 4)
+    0.2216
+    ```
+    """
     at = Setting.of(task)
     step = 1 / (1 + at.spread * at.dim)
     return BestStep(step, at.noise + _label_spread(at) / (at.length - 1 + _label_spread(at)))
 
 
 def least_squares_risk(task: Isotropic) -> float:
-    """Risk of least squares: σ² + σ²d/(L − d − 1); needs L ≥ d + 2, below it is infinite."""
+    """Risk of least squares: σ² + σ²d/(L − d − 1); needs L ≥ d + 2, below it is infinite.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=4, context=40, noise=0.1)
+    >>> round(icl.theory.least_squares_risk(task), 4)
+    0.1114
+    >>> round(icl.theory.ridge_risk(task, penalty=1e-9), 4)
+    0.1114
+    ```
+    """
     at = Setting.of(task)
     check_whole("length", at.length)
     room = at.length - at.dim - 1
@@ -92,7 +146,19 @@ def least_squares_risk(task: Isotropic) -> float:
 
 
 def any_heads_bound(task: Isotropic) -> float:
-    """σ² + E[B/(χ²_L + B)], B = d − 1 + dσ²: below the loss of every set of structured heads."""
+    """σ² + E[B/(χ²_L + B)], B = d − 1 + dσ²: below the loss of every set of structured heads.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=4, context=40)
+    >>> round(icl.theory.any_heads_bound(task), 4)
+    0.1818
+    >>> pair, head = icl.theory.pair_optimum(task), icl.theory.one_head_optimum(task)
+    >>> round(pair.loss, 4), round(head.loss, 4)
+    (0.2216, 0.3667)
+    ```
+    """
     at = Setting.of(task)
     rest = at.dim * at.across
     if rest == 0:
@@ -115,8 +181,21 @@ def linear_over_softmax_bound(task: Isotropic) -> float:
 
     (risk of the best gradient step)/(risk of any heads) ≤ this at every noise and in any units,
     whether or not the noise of the query is counted: it is the ratio at σ = 0, whatever the noise
-    of `task`. A larger measured ratio is not of structured heads on this task. For d = 1 there is
-    no bound: the value is infinite.
+    of `task`. No structured heads on this task have a larger ratio. For d = 1 there is no bound:
+    the value is infinite.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=4, context=40, noise=0.0)
+    >>> round(icl.theory.linear_over_softmax_bound(task), 4)
+    1.5242
+    >>> best = icl.theory.gradient_step_optimum(task).risk
+    >>> round(best / icl.theory.any_heads_bound(task), 4)
+    1.5242
+    >>> round(best / icl.theory.pair_optimum(task).loss, 4)
+    0.9781
+    ```
     """
     noiseless = replace(Setting.of(task), noise=0.0)
     bound = any_heads_bound(noiseless)
@@ -125,7 +204,17 @@ def linear_over_softmax_bound(task: Isotropic) -> float:
 
 def length_transfer(task: Isotropic, test_length: float) -> LengthTransfer:
     """Risks at `test_length` of the steps that are best on `task`, exact: `debiased_risk` and
-    `gradient_step_risk` at the new length."""
+    `gradient_step_risk` at the new length.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=4, context=40, noise=0.1)
+    >>> found = icl.theory.length_transfer(task, test_length=160)
+    >>> round(found.debiased, 4), round(found.unnormalised, 4), round(found.retrained, 4)
+    (0.1382, 6.8909, 0.1326)
+    ```
+    """
     trained = Setting.of(task)
     tested = replace(trained, length=test_length)
     step = gradient_step_optimum(trained).step
@@ -138,7 +227,20 @@ def length_transfer(task: Isotropic, test_length: float) -> LengthTransfer:
 
 
 def infinite_length_loss(task: Isotropic, omega: PerHead, mu: PerHead) -> float:
-    """The loss of structured heads on contexts without end: σ² + (1 − Σ μ_hω_h)²."""
+    """The loss of structured heads on contexts without end: σ² + (1 − Σ μ_hω_h)².
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=4, context=40, noise=0.1)
+    >>> omega, mu = np.array([0.2, -0.2]), np.array([1.9, -1.9])
+    >>> round(icl.theory.infinite_length_loss(task, omega, mu), 4)
+    0.1576
+    >>> longer = icl.theory.Setting(dim=4, length=1e6, noise=0.1)
+    >>> round(icl.theory.softmax_exact_loss(longer, omega, mu), 4)
+    0.1576
+    ```
+    """
     omega, mu = check_softmax_heads(omega, mu)
     return float(Setting.of(task).noise + (1 - mu @ omega) ** 2)
 
@@ -148,6 +250,14 @@ def hermite_gain(omega: PerHead, mu: PerHead, degree: int) -> float:
 
     A head returns E f(z + ωq), z ~ N(0, I), that is ωᵏ times the leading monomials of the
     component. The pair (±w, ±μ) returns ηwᵏ⁻¹ of odd degrees and nothing of even ones.
+
+    **Example:**
+
+    ```pycon
+    >>> omega, mu = np.array([0.21, -0.21]), np.array([2.1, -2.1])
+    >>> [round(icl.theory.hermite_gain(omega, mu, degree), 5) for degree in (1, 2, 3)]
+    [0.882, 0.0, 0.0389]
+    ```
     """
     omega, mu = check_softmax_heads(omega, mu)
     return float(mu @ omega ** check_whole("degree", degree, least=0))
@@ -168,6 +278,19 @@ def transfer_risk(
       value remains. Two components whose degrees differ by two must be uncorrelated (β, or their
       coefficients, of random sign), as they are in random functions.
     - `signal`: the variance of the linear part.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=4, context=40, noise=0.1)
+    >>> round(icl.theory.transfer_risk(task, step=0.8, components={2: 0.5}), 4)
+    0.7943
+    >>> # Labels without further components are those of `debiased_risk`.
+    >>> round(icl.theory.transfer_risk(task, step=0.8, components={}), 4)
+    0.2326
+    >>> round(icl.theory.debiased_risk(task, step=0.8), 4)
+    0.2326
+    ```
     """
     floor, slope, curvature = _transfer_form(task, components, signal)
     return floor - 2 * step * slope + step**2 * curvature
@@ -177,7 +300,22 @@ def transfer_optimum(
     task: Isotropic, components: Mapping[int, float], signal: float = 1.0
 ) -> BestStep:
     """The best debiased step on the labels of `transfer_risk`: η = b/c and the risk f − b²/c of a
-    risk f − 2ηb + η²c."""
+    risk f − 2ηb + η²c.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=4, context=40, noise=0.1)
+    >>> best = icl.theory.transfer_optimum(task, components={2: 0.5})
+    >>> round(best.step, 4), round(best.risk, 4)
+    (0.8273, 0.7934)
+    >>> round(icl.theory.transfer_risk(task, best.step, components={2: 0.5}), 4)
+    0.7934
+    >>> # On linear labels alone the best step is larger.
+    >>> round(icl.theory.debiased_optimum(task).step, 4)
+    0.9009
+    ```
+    """
     floor, slope, curvature = _transfer_form(task, components, signal)
     return BestStep(slope / curvature, floor - slope**2 / curvature)
 

@@ -26,7 +26,22 @@ Agreement = Literal["same bits", "agrees", "differs"]
 
 
 def write_records(outcomes: Iterable[Outcome], info: RunInfo, folder: Path) -> list[Path]:
-    """Writes one file per claim, and returns them."""
+    """Writes one file per claim, and returns them.
+
+    **Example:**
+
+    ```pycon
+    >>> import json, pathlib, tempfile
+    >>> from iclflow import verification
+    >>> report = icl.verify(["softmax/centring-costs-a-sample"], jobs=1, progress=False)
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> path = verification.write_records(report.outcomes, report.info, folder)[0]
+    >>> path.name, json.loads(path.read_text())["verdict"]
+    ('softmax-centring-costs-a-sample.json', 'holds')
+    >>> "linear/rank-count" in verification.read_records()
+    True
+    ```
+    """
     written = []
     for outcome in outcomes:
         id = outcome.claim.id
@@ -69,6 +84,18 @@ def compare(outcome: Outcome, record: Record) -> tuple[Agreement, str]:
     It agrees if the verdict is the same, and no number is farther from the recorded one than the
     check allows it to be from its prediction. Counts, orders and bounds have only to pass or fail
     as before: other devices draw other random numbers.
+
+    **Example:**
+
+    ```pycon
+    >>> from iclflow import verification
+    >>> from iclflow.report import Record
+    >>> report = icl.verify(["softmax/centring-costs-a-sample"], jobs=1, progress=False)
+    >>> outcome = report.outcomes[0]
+    >>> record = Record(outcome.claim.id, report.info, "iclflow verify", outcome.as_json())
+    >>> verification.compare(outcome, record)
+    ('agrees', '')
+    ```
     """
     recorded = record.outcome
     if outcome.verdict != recorded["verdict"]:

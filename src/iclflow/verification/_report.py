@@ -14,6 +14,16 @@ from ._record import TIER, compare
 
 # The page, and the same as data.
 PAGES = ("report.html", "claims.json")
+"""The files that a report writes, beside its figures.
+
+**Example:**
+
+```pycon
+>>> from iclflow.verification import PAGES
+>>> PAGES
+('report.html', 'claims.json')
+```
+"""
 
 
 @dataclasses.dataclass(frozen=True)

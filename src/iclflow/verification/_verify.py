@@ -46,6 +46,15 @@ def verify(
     - `progress`: whether to show a bar (default: on a terminal), or a function that is called with
       what is being done, the share that is done, and some numbers as text.
     - `each`: called with every outcome and every figure as it comes.
+
+    **Example:**
+
+    ```pycon
+    >>> report = icl.verify(["softmax/centring-costs-a-sample"], jobs=1, progress=False)
+    >>> outcome = report.outcomes[0]
+    >>> report.ok, outcome.verdict, [check.passed for check in outcome.checks]
+    (True, 'holds', [True, True])
+    ```
     """
     if jobs is not None and jobs < 1:
         raise InputError(f"`jobs` = {jobs}: must be at least 1.")
@@ -84,7 +93,17 @@ def select(
     tier: str = "default",
     recorded: bool = False,
 ) -> tuple[tuple[Claim, ...], tuple[Claim, ...]]:
-    """The claims that `verify` would compute, and those that slower tiers would add."""
+    """The claims that `verify` would compute, and those that slower tiers would add.
+
+    **Example:**
+
+    ```pycon
+    >>> from iclflow import verification
+    >>> chosen, slower = verification.select(paper="linear", tier="smoke")
+    >>> len(chosen) > 0, {claim.paper for claim in chosen}
+    (True, {'linear'})
+    ```
+    """
     if tier not in TIERS:
         raise InputError("tier", tier, f"must be one of {', '.join(TIERS)}")
     if paper is not None and paper not in PAPERS:

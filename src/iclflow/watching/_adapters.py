@@ -20,6 +20,22 @@ class Torch:
 
     - `module`: called with (x, y, x_query), unless `call` says otherwise.
     - `call`: how to call it: a function of (module, x, y, x_query), with tensors.
+
+    **Example:**
+
+    ```pycon
+    >>> import torch
+    >>> task = icl.isotropic(dim=3, context=10, noise=0.1)
+    >>> class Step(torch.nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.size = torch.nn.Parameter(torch.tensor(0.7))
+    ...     def forward(self, x, y, x_query):
+    ...         return self.size * torch.einsum("bnd,bn,bd->b", x, y, x_query) / x.shape[1]
+    >>> watch = icl.watch(task, icl.watch.torch(Step()), every=1)
+    >>> watch(0).nearest[0].name
+    'one gradient step'
+    ```
     """
 
     def __init__(self, module: Any, call: Callable[..., Any] | None = None):
@@ -47,6 +63,17 @@ class Jax:
 
     - `function`: of (x, y, x_query), or of (parameters, x, y, x_query) if `parameters` is given.
     - `parameters`: a function that returns the present parameters, such as `lambda: state.params`.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=3, context=10, noise=0.1)
+    >>> def predict(weight, x, y, x_query):
+    ...     return weight * jnp.einsum("bnd,bn,bd->b", x, y, x_query) / x.shape[1]
+    >>> watch = icl.watch(task, icl.watch.jax(predict, lambda: jnp.float32(0.7)), every=1)
+    >>> watch(0).nearest[0].name
+    'one gradient step'
+    ```
     """
 
     def __init__(self, function: Callable[..., Any], parameters: Callable[[], Any] | None = None):
@@ -60,7 +87,21 @@ class Jax:
 
 
 class Tensorboard:
-    """A `SummaryWriter` of TensorBoard as `log`."""
+    """A `SummaryWriter` of TensorBoard as `log`.
+
+    **Example:**
+
+    ```pycon
+    >>> class Writer:
+    ...     def add_scalar(self, name, value, step):
+    ...         if name == "loss":
+    ...             print(step, name, round(value, 1))
+    >>> task = icl.isotropic(dim=3, context=10, noise=0.1)
+    >>> log = icl.watch.tensorboard(Writer())
+    >>> watch = icl.watch(task, lambda x, y, x_query: np.zeros(len(x)), every=1, log=log)
+    >>> look = watch(0)
+    ```
+    """
 
     def __init__(self, writer: Any):
         self._writer = writer

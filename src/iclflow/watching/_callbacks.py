@@ -37,6 +37,15 @@ def huggingface(watch: "Watch") -> Any:
 
     It looks at step 0, after every step at which a look is due, and at the end. In a training of
     several processes the first one looks; `out=` is given to its watch alone.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=3, context=10, noise=0.1)
+    >>> watch = icl.watch(task, lambda x, y, x_query: np.zeros(len(x)), every=100)
+    >>> type(icl.watch.huggingface(watch)).__name__
+    'WatchCallback'
+    ```
     """
     try:
         from transformers import TrainerCallback  # pyright: ignore[reportMissingImports]
@@ -62,6 +71,15 @@ def lightning(watch: "Watch") -> Any:
 
     It looks at step 0, after every step at which a look is due, and at the end. In a training of
     several processes the first one looks; `out=` is given to its watch alone.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=3, context=10, noise=0.1)
+    >>> watch = icl.watch(task, lambda x, y, x_query: np.zeros(len(x)), every=100)
+    >>> type(icl.watch.lightning(watch)).__name__
+    'WatchCallback'
+    ```
     """
     Callback = _lightning_callback()
     caller = _Caller(watch)

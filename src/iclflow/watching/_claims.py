@@ -33,6 +33,15 @@ class ClaimOnWatch:
 
     - `outcome`: its verdict; None if it is not about such a training.
     - `reason`: why it is not, or why the verdict is open; else empty.
+
+    **Example:**
+
+    ```pycon
+    >>> from iclflow import watching
+    >>> refused = watching.ClaimOnWatch("linear/cascade", "Drops in order.", None, "is too short")
+    >>> refused.as_json()["verdict"] is None
+    True
+    ```
     """
 
     id: str

@@ -20,12 +20,36 @@ TAKEN_BACK = "taken_back.jsonl"
 
 
 def is_watched(folder: Path) -> bool:
-    """Whether a folder holds the record of a watched training."""
+    """Whether a folder holds the record of a watched training.
+
+    **Example:**
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> from iclflow import watching
+    >>> watching.is_watched(pathlib.Path(tempfile.mkdtemp()))
+    False
+    ```
+    """
     return (folder / ABOUT).is_file()
 
 
 def read_about(folder: Path) -> dict[str, Any]:
-    """What is watched in a folder; an `InputError` if it holds no record."""
+    """What is watched in a folder; an `InputError` if it holds no record.
+
+    **Example:**
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> from iclflow import watching
+    >>> folder = tempfile.mkdtemp() + "/record"
+    >>> task = icl.isotropic(dim=3, context=10, noise=0.1)
+    >>> watch = icl.watch(task, lambda x, y, x_query: np.zeros(len(x)), every=1, out=folder)
+    >>> isinstance(watching.read_about(pathlib.Path(folder)), dict)
+    True
+    >>> watch.close()
+    ```
+    """
     try:
         found = read_sealed(folder / ABOUT)
         return {key: value for key, value in found.items() if key != "hash"}

@@ -17,6 +17,17 @@ from ._columns import Columns, Plain
 from ._files import ABOUT, LOOKS, PLANS, PROBLEMS, VERDICTS, read_about, read_line
 
 State = Literal["waiting", "running", "silent", "ended", "gone"]
+"""What a training in another process does, as its record tells.
+
+**Example:**
+
+```pycon
+>>> import typing
+>>> from iclflow import watching
+>>> typing.get_args(watching.State)
+('waiting', 'running', 'silent', 'ended', 'gone')
+```
+"""
 # Bytes that are read at once: other threads can go on in between.
 _CHUNK = 2**21
 # A training is silent after this many times the time that its next look was expected to take, but
@@ -34,6 +45,14 @@ class Turn:
     - `kept`: the looks that are still those of before.
     - `kind`: "resumed" (a process goes on with the record), "replaced" (looks were taken back, from
       `step` on) or "other" (it is the record of another training).
+
+    **Example:**
+
+    ```pycon
+    >>> from iclflow import watching
+    >>> watching.Turn(kept=3, kind="replaced", step=200.0).kind
+    'replaced'
+    ```
     """
 
     kept: int
@@ -53,6 +72,22 @@ class Follower:
     - `turns`: how the record changed otherwise; pages that have seen some of them know from it
       which of their looks still hold.
     - `damage`: why the record cannot be read any further, if that is so.
+
+    **Example:**
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> from iclflow import watching
+    >>> folder = tempfile.mkdtemp() + "/record"
+    >>> task = icl.isotropic(dim=3, context=10, noise=0.1)
+    >>> watch = icl.watch(task, lambda x, y, x_query: np.zeros(len(x)), every=1, out=folder)
+    >>> look = watch(0)
+    >>> follower = watching.Follower(pathlib.Path(folder))
+    >>> turn = follower.read()
+    >>> list(follower.columns.steps), follower.state()[0]
+    ([0.0], 'running')
+    >>> watch.close()
+    ```
     """
 
     def __init__(self, folder: Path):

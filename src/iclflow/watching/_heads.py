@@ -36,6 +36,18 @@ class Heads:
     - `labels`: the number of labels; by default that of the task.
     - `embed`, `unembed`, `interleaved`: how tokens enter the space that layers read and write, and
       how labels leave it; see `ReadIn`.
+
+    **Example:**
+
+    ```pycon
+    >>> from iclflow import checkpoints
+    >>> model = icl.Attention.factored(jr.key(0), dim=3, heads=2)
+    >>> heads = icl.watch.heads(checkpoints.to_state_dict(model), heads=2)
+    >>> task = icl.isotropic(dim=3, context=10, noise=0.1)
+    >>> watch = icl.watch(task, lambda x, y, x_query: np.zeros(len(x)), every=1, circuits=heads)
+    >>> len(watch(0).layers[0].roles)
+    2
+    ```
     """
 
     def __init__(
@@ -72,6 +84,19 @@ class LayerLook:
     - `roles`: what each head is called; see `iclflow.analysis.roles`.
     - `labels`: what the heads do on each label.
     - `left_out`: what else takes part in what the heads do, and was not read.
+
+    **Example:**
+
+    ```pycon
+    >>> from iclflow import checkpoints, watching
+    >>> model = icl.Attention.factored(jr.key(0), dim=3, heads=2)
+    >>> heads = icl.watch.heads(checkpoints.to_state_dict(model), heads=2)
+    >>> task = icl.isotropic(dim=3, context=10, noise=0.1)
+    >>> watch = icl.watch(task, lambda x, y, x_query: np.zeros(len(x)), every=1, circuits=heads)
+    >>> layer = watch(0).layers[0]
+    >>> isinstance(layer, watching.LayerLook), len(layer.labels)
+    (True, 1)
+    ```
     """
 
     name: str

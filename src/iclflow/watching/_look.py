@@ -20,6 +20,16 @@ class Distance:
     - `distance`: √(E(ŷ − ŷ_estimator)² / Eŷ²) on the evaluation set.
     - `error`: its standard error.
     - `step_size`: the one that fits best, where the estimator has a free one.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=3, context=10, noise=0.1)
+    >>> watch = icl.watch(task, lambda x, y, x_query: np.zeros(len(x)), every=1)
+    >>> distance = watch(0).distances[0][0]
+    >>> distance.name, round(distance.distance, 3)
+    ('zero', 0.0)
+    ```
     """
 
     name: str
@@ -40,6 +50,16 @@ class Look:
     - `nearest`: the estimator that is nearest for each label, `closeness` in one word ("equal",
       "near" or "unknown"); `distances` has all, the nearest first.
     - `layers`: the heads of each layer, where weights are read; None elsewhere.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=3, context=10, noise=0.1)
+    >>> watch = icl.watch(task, lambda x, y, x_query: np.zeros(len(x)), every=1)
+    >>> look = watch(0)
+    >>> look.nearest[0].name, bool(look.excess.value > 0)
+    ('zero', True)
+    ```
     """
 
     step: int

@@ -8,7 +8,18 @@ from ..errors import InputError, Refusal
 
 
 def find_plateaus(steps: Sequence[float], losses: Sequence[float]) -> tuple[Plateau, ...]:
-    """The plateaus of a loss curve; none where there are too few looks to tell."""
+    """The plateaus of a loss curve; none where there are too few looks to tell.
+
+    **Example:**
+
+    ```pycon
+    >>> from iclflow import watching
+    >>> steps = [float(step) for step in range(400)]
+    >>> losses = [float(np.tanh((120 - t) / 8) + np.tanh((280 - t) / 8) + 2) for t in steps]
+    >>> len(watching.find_plateaus(steps, losses))
+    3
+    ```
+    """
     if len(steps) < 2:
         return ()
     with contextlib.suppress(Refusal, InputError):

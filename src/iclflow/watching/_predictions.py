@@ -14,7 +14,21 @@ Predict = Callable[[np.ndarray, np.ndarray, np.ndarray], Any]
 
 
 class PredictionError(Exception):
-    """Predictions that cannot be used; its text is one sentence."""
+    """Predictions that cannot be used; its text is one sentence.
+
+    **Example:**
+
+    ```pycon
+    >>> from iclflow import watching
+    >>> task = icl.isotropic(dim=3, context=10)
+    >>> watch = icl.watch(task, lambda x, y, x_query: np.zeros(7), every=1, strict=True)
+    >>> try:
+    ...     watch(0)
+    ... except watching.PredictionError as error:
+    ...     print("shape" in str(error))
+    True
+    ```
+    """
 
 
 class Predictions(NamedTuple):

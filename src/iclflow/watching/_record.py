@@ -164,7 +164,22 @@ class Record:
 
 
 def read_looks(folder: Path) -> list[Look]:
-    """The looks in a folder. A last line that was cut off when the process died is left out."""
+    """The looks in a folder. A last line that was cut off when the process died is left out.
+
+    **Example:**
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> from iclflow import watching
+    >>> folder = tempfile.mkdtemp() + "/record"
+    >>> task = icl.isotropic(dim=3, context=10, noise=0.1)
+    >>> watch = icl.watch(task, lambda x, y, x_query: np.zeros(len(x)), every=1, out=folder)
+    >>> look = watch(0)
+    >>> [look.step for look in watching.read_looks(pathlib.Path(folder))]
+    [0]
+    >>> watch.close()
+    ```
+    """
     found = []
     for number, data in enumerate(read_lines(folder), 1):
         try:

@@ -18,6 +18,21 @@ def open_tables(folder: Path, timeout: float | None = None, memory: int | None =
     and estimator), `lengths` (per look and context length) and `heads`.
 
     Arguments: as of `Table`.
+
+    **Example:**
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> from iclflow import watching
+    >>> folder = tempfile.mkdtemp() + "/record"
+    >>> task = icl.isotropic(dim=3, context=10, noise=0.1)
+    >>> watch = icl.watch(task, lambda x, y, x_query: np.zeros(len(x)), every=1, out=folder)
+    >>> look = watch(0)
+    >>> watch.close()
+    >>> tables = watching.open_tables(pathlib.Path(folder))
+    >>> tables.ask("SELECT step, nearest FROM results")
+    (['step', 'nearest'], [(0, 'zero')])
+    ```
     """
     read_about(folder)  # refuses a folder without a record
     with tempfile.TemporaryDirectory() as temporary:

@@ -53,6 +53,20 @@ class Watch:
 
     - `looks`: what was measured so far, in the order of steps.
     - `problems`: what could not be measured, by step, in sentences; with `out`, in the record too.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=3, context=10, noise=0.1)
+    >>> size = 0.0
+    >>> def predict(x, y, x_query):
+    ...     return size * np.einsum("bnd,bn,bd->b", x, y, x_query) / x.shape[1]
+    >>> watch = icl.watch(task, predict, every=1)
+    >>> for step, size in enumerate([0.0, 0.3, 0.6]):
+    ...     look = watch(step)
+    >>> [each.nearest[0].name for each in watch.looks]
+    ['zero', 'one gradient step', 'one gradient step']
+    ```
     """
 
     def __init__(
@@ -327,6 +341,18 @@ def watch(
       output-value circuits (kq, ov) of the heads.
     - `like`: a config of iclflow, its file, or the name of a study, that describes this
       training: task, attention, flow. `claims()` then checks what is claimed of such runs.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=3, context=10, noise=0.1)
+    >>> def predict(x, y, x_query):  # one step of gradient descent, in NumPy
+    ...     return 0.7 * np.einsum("bnd,bn,bd->b", x, y, x_query) / x.shape[1]
+    >>> watch = icl.watch(task, predict, every=1)
+    >>> look = watch(0)  # in a training: watch(step) after each step
+    >>> look.nearest[0].name, round(look.nearest[0].step_size, 2)
+    ('one gradient step', 0.7)
+    ```
     """
     if dtype not in ("float32", "float64"):
         raise InputError("dtype", dtype, "must be float32 or float64")

@@ -11,7 +11,24 @@ _MOST_TURNS = 8
 
 
 def describe(columns: Columns, label: int = 0) -> list[str]:
-    """What the model is, since when, and what it was before, for one label."""
+    """What the model is, since when, and what it was before, for one label.
+
+    **Example:**
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> from iclflow import watching
+    >>> folder = tempfile.mkdtemp() + "/record"
+    >>> task = icl.isotropic(dim=3, context=10, noise=0.1)
+    >>> watch = icl.watch(task, lambda x, y, x_query: np.zeros(len(x)), every=1, out=folder)
+    >>> look = watch(0)
+    >>> watch.close()
+    >>> follower = watching.Follower(pathlib.Path(folder))
+    >>> turn = follower.read()
+    >>> isinstance(follower.columns, watching.Columns), len(watching.describe(follower.columns)) > 0
+    (True, True)
+    ```
+    """
     if not len(columns):
         return []
     found = [_loss(columns)]
@@ -21,7 +38,16 @@ def describe(columns: Columns, label: int = 0) -> list[str]:
 
 
 def describe_plateaus(plateaus: Sequence[dict[str, Any]]) -> str:
-    """The plateaus of the loss so far, in one sentence."""
+    """The plateaus of the loss so far, in one sentence.
+
+    **Example:**
+
+    ```pycon
+    >>> from iclflow import watching
+    >>> watching.describe_plateaus([])
+    'No plateau of the loss so far.'
+    ```
+    """
     if not plateaus:
         return "No plateau of the loss so far."
     each = ", ".join(

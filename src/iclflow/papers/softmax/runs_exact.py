@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.integrate
 import scipy.optimize
+from jaxtyping import ScalarLike
 
 from ... import theory
 from ...models import Attention, Merged
@@ -78,18 +79,20 @@ def note_exact(lab: Lab, **settings: Any) -> None:
     lab.note(**SETTING, risk="exact", **settings)
 
 
-def exact_point(omega: Any, mu: Any, length: float = CONTEXT) -> Point:
+def exact_point(omega: Any, mu: Any, length: ScalarLike = CONTEXT) -> Point:
     """The exact loss of two heads at d = 5, σ² = 0.1, and its slopes."""
-    loss, *slopes = _point(_risk(float(length)), np.asarray(omega, float), np.asarray(mu, float))
+    loss, *slopes = _point(
+        _risk(float(np.asarray(length))), np.asarray(omega, float), np.asarray(mu, float)
+    )
     return Point(float(loss), *map(np.asarray, slopes))
 
 
-def pair_loss(omega: float, mu: float, length: float = CONTEXT) -> float:
+def pair_loss(omega: float, mu: float, length: ScalarLike = CONTEXT) -> float:
     """The exact loss of the heads (ω, μ) and (−ω, −μ)."""
     return exact_point([omega, -omega], [mu, -mu], length).loss
 
 
-def one_head_loss(omega: float, mu: float, length: float = CONTEXT) -> float:
+def one_head_loss(omega: float, mu: float, length: ScalarLike = CONTEXT) -> float:
     """The exact loss of one head."""
     return exact_point([omega, 0.0], [mu, 0.0], length).loss
 

@@ -45,7 +45,6 @@ from ._noise import noise_seed as noise_seed
 from ._noise import off_diagonal as off_diagonal
 from ._noise import share_left as share_left
 from ._noise import slope_noise as slope_noise
-from ._ridge import Counted as Counted
 from ._ridge import bayes as bayes
 from ._ridge import bayes_limit as bayes_limit
 from ._ridge import ridge as ridge

@@ -74,6 +74,23 @@ def own_head_flow(
     """Head i alone with task i, for every i: positive ω_i and μ_i from those at t = 0.
 
     ω̇/ω = (2λ/√E)[μ(1 − μω) − cdωμ²] and μ̇/μ = 2λd[ω(1 − μω) − cμ], c = (φ/L)e^{dω²}.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.theory.multitask.Blocks([10, 10], [0.1, 0.1], [0.1, 0.1], length=50)
+    >>> flow = icl.theory.multitask.own_head_flow(
+    ...     task, [0.0, 100.0, 1000.0], omega=[0.01, 0.02], mu=[0.1, 0.1], width=20
+    ... )
+    >>> flow.omega.round(3)
+    array([[0.01 , 0.02 ],
+           [0.035, 0.268],
+           [0.316, 0.316]])
+    >>> flow.loss.round(3)
+    array([1.994, 1.348, 0.748])
+    >>> round(icl.theory.multitask.gradient_flow_limit(task).loss, 3)
+    0.748
+    ```
     """
     times, blocks, width = check_times(times), Blocks.of(task), check_whole("width", width)
     omega, mu = check_per_task("omega", omega, blocks.count), check_per_task("mu", mu, blocks.count)
@@ -81,19 +98,57 @@ def own_head_flow(
 
 
 def quasi_stationary_mu(task: Tasks, omega: AnyTasks) -> Float[np.ndarray, "*T I"]:
-    """The best μ of a head alone with its task: ω/(ω² + (φ/L)e^{dω²})."""
+    """The best μ of a head alone with its task: ω/(ω² + (φ/L)e^{dω²}).
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.theory.multitask.Blocks([10, 10], [0.1, 0.1], [0.1, 0.1], length=50)
+    >>> icl.theory.multitask.quasi_stationary_mu(task, np.array([0.1, 10**-0.5])).round(3)
+    array([2.914, 1.979])
+    >>> # At the fixed point it is the weight of the limit.
+    >>> np.diag(icl.theory.multitask.limit_heads(task)[1]).round(3)
+    array([1.979, 1.979])
+    ```
+    """
     blocks = Blocks.of(task)
     return _quasi_stationary(_check_omega(omega, blocks), blocks)
 
 
 def emergence_velocity(task: Tasks, omega: AnyTasks, width: int) -> Float[np.ndarray, "*T I"]:
-    """(2λ/√E) ω² c (1 − dω²)/(ω² + c)², the emergence equation (arXiv 2402.19442, Figure 3c)."""
+    """(2λ/√E) ω² c (1 − dω²)/(ω² + c)², the emergence equation (arXiv 2402.19442, Figure 3c).
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.theory.multitask.Blocks([10], [0.1], [0.1], length=50)
+    >>> omega = np.array([[0.01], [0.1], [10**-0.5]])
+    >>> icl.theory.multitask.emergence_velocity(task, omega, width=20).round(5)
+    array([[0.0002 ],
+           [0.00831],
+           [0.     ]])
+    ```
+    """
     blocks, width = Blocks.of(task), check_whole("width", width)
     return _velocity(_check_omega(omega, blocks), blocks, width)
 
 
 def emergence_estimate(task: Tasks, omega: TasksLike, width: int) -> PerTask:
-    """√E φ/(2λLω): when ω̇ = (2λL/φ√E)ω², the early equation, diverges; about when losses fall."""
+    """√E φ/(2λLω): when ω̇ = (2λL/φ√E)ω², the early equation, diverges; about when losses fall.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.theory.multitask.Blocks([10], [0.1], [0.1], length=50)
+    >>> (time,) = icl.theory.multitask.emergence_estimate(task, [0.01], width=20)
+    >>> round(float(time), 2)
+    49.19
+    >>> times = [0.0, time, 2 * time]
+    >>> flow = icl.theory.multitask.emergence_flow(task, times, omega=[0.01], width=20)
+    >>> flow.loss.round(3)
+    array([0.995, 0.725, 0.375])
+    ```
+    """
     blocks, width = Blocks.of(task), check_whole("width", width)
     omega = check_per_task("omega", omega, blocks.count)
     return width**0.5 * blocks.phi / (2 * blocks.signal * blocks.length * omega)
@@ -102,7 +157,19 @@ def emergence_estimate(task: Tasks, omega: TasksLike, width: int) -> PerTask:
 def emergence_flow(
     task: Tasks, times: Sequence[float] | Float[np.ndarray, " T"], omega: TasksLike, width: int
 ) -> OwnHeads:
-    """Positive ω_i by the emergence equation, from those at t = 0."""
+    """Positive ω_i by the emergence equation, from those at t = 0.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.theory.multitask.Blocks([10], [0.1], [0.1], length=50)
+    >>> flow = icl.theory.multitask.emergence_flow(task, [0.0, 30.0, 60.0, 300.0], [0.01], width=20)
+    >>> flow.omega[:, 0].round(3)
+    array([0.01 , 0.025, 0.186, 0.316])
+    >>> flow.loss.round(3)
+    array([0.995, 0.973, 0.473, 0.374])
+    ```
+    """
     times, blocks, width = check_times(times), Blocks.of(task), check_whole("width", width)
     omega = check_per_task("omega", omega, blocks.count)
     return _own_heads(times, _alone(omega, blocks, width, float(times[-1])), blocks)
@@ -120,6 +187,20 @@ def approximate_phase_times(
     Head i takes task i: ω_ii must be the largest in its column, H ≥ I. For the emergence equation
     the way begins at λd, the loss of predicting zero; for the others at their loss at t = 0. It
     ends at `gradient_flow_limit` for all.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.theory.multitask.Blocks([10, 10], [0.1, 0.1], [0.1, 0.1], length=50)
+    >>> omega = mu = 0.005 + 0.02 * np.eye(2)
+    >>> times = icl.theory.multitask.approximate_phase_times(task, omega, mu, width=20)
+    >>> times.full.round(1)
+    array([ 61.1,  85.8, 104.5])
+    >>> times.own_heads.round(1)
+    array([ 60.8,  85.6, 104.2])
+    >>> times.emergence.round(1)
+    array([ 1.4, 20.1, 38.6])
+    ```
     """
     blocks, width = Blocks.of(task), check_whole("width", width)
     wanted = check_fractions(fractions)

@@ -25,6 +25,20 @@ class Blocks:
     - `signal`: λ_i.
     - `noise`: σ_i².
     - `length`: L, the context length; any real number.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.MultiTaskRegression([[0, 1], [2, 3, 4]], context=40, noise=0.1)
+    >>> blocks = icl.theory.multitask.Blocks.of(task)
+    >>> blocks.sizes, blocks.signal.round(3), blocks.length
+    (array([2., 3.]), array([0.5  , 0.333]), 40.0)
+    >>> blocks.samples.round(3)
+    array([18.182, 12.121])
+    >>> # Any real length: the loss of one head per task on contexts of 100.5 pairs.
+    >>> icl.theory.multitask.gradient_flow_limit(blocks.with_length(100.5)).losses.round(4)
+    array([0.0562, 0.0819])
+    ```
     """
 
     sizes: Float[np.ndarray, " I"]

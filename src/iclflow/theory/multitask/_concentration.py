@@ -72,13 +72,30 @@ class Spread(NamedTuple):
 
 
 def regime_edges(length: float) -> RegimeEdges:
-    """√(½ log L) and √(2 log L), the two thresholds for contexts of length L."""
+    """√(½ log L) and √(2 log L), the two thresholds for contexts of length L.
+
+    **Example:**
+
+    ```pycon
+    >>> edges = icl.theory.multitask.regime_edges(length=100)
+    >>> round(edges.exponential, 3), round(edges.saturated, 3)
+    (1.517, 3.035)
+    ```
+    """
     log = np.log(_check_length(length))
     return RegimeEdges(float(np.sqrt(log / 2)), float(np.sqrt(2 * log)))
 
 
 def attention_regime(deviation: float, length: float) -> AttentionRegime:
-    """The regime of scores with a given standard deviation, by `regime_edges`."""
+    """The regime of scores with a given standard deviation, by `regime_edges`.
+
+    **Example:**
+
+    ```pycon
+    >>> [icl.theory.multitask.attention_regime(a, length=100) for a in (1.0, 2.0, 4.0)]
+    ['exponential', 'crossover', 'saturated']
+    ```
+    """
     edges = regime_edges(length)
     if _check_deviation(deviation) <= edges.exponential:
         return "exponential"
@@ -86,13 +103,31 @@ def attention_regime(deviation: float, length: float) -> AttentionRegime:
 
 
 def concentration(deviation: float, length: float) -> float:
-    """E|p|², exact (`attention_powers`): 1/L for uniform attention, 1 if it picks one point."""
+    """E|p|², exact (`attention_powers`): 1/L for uniform attention, 1 if it picks one point.
+
+    **Example:**
+
+    ```pycon
+    >>> [round(icl.theory.multitask.concentration(a, length=100), 4) for a in (0.0, 1.0, 4.0, 20.0)]
+    [0.01, 0.0255, 0.4229, 0.8749]
+    ```
+    """
     deviation, length = _check_deviation(deviation), _check_length(length)
     return attention_powers(deviation, length).second
 
 
 def exponential_concentration(deviation: float, length: float) -> float:
-    """E|p|² to first order in 1/L: (q/L)[1 + (3(q − 1) − 2(q² − 1))/L], q = e^{a²}."""
+    """E|p|² to first order in 1/L: (q/L)[1 + (3(q − 1) − 2(q² − 1))/L], q = e^{a²}.
+
+    **Example:**
+
+    ```pycon
+    >>> round(icl.theory.multitask.exponential_concentration(0.5, length=1000), 6)
+    0.001283
+    >>> round(icl.theory.multitask.concentration(0.5, length=1000), 6)
+    0.001283
+    ```
+    """
     if _check_deviation(deviation) > _LARGEST:
         raise Refusal(
             f"`deviation` = {deviation}: must be at most {_LARGEST}; e^{{2a²}} is too large."
@@ -107,6 +142,17 @@ def frozen_concentration(deviation: float, length: float) -> float:
 
     This is the random energy model. It is a guide only: at L = 100 and a = 6 it gives 0.494, and
     the exact value is 0.595.
+
+    **Example:**
+
+    ```pycon
+    >>> for length in (100, 10_000):
+    ...     frozen = icl.theory.multitask.frozen_concentration(8.0, length)
+    ...     print(round(frozen, 3), round(icl.theory.multitask.concentration(8.0, length), 3))
+    ...
+    0.621 0.692
+    0.464 0.529
+    ```
     """
     edge = regime_edges(length).saturated
     return max(1 - edge / deviation, 0.0) if _check_deviation(deviation) > 0 else 0.0
@@ -116,6 +162,18 @@ def expansion_reach(length: float, error: float) -> float:
     """The deviation up to which `exponential_concentration` has at most a given relative error.
 
     The smallest root of |approximate/exact − 1| = `error`, by `concentration`.
+
+    **Example:**
+
+    ```pycon
+    >>> reach = icl.theory.multitask.expansion_reach(length=1000, error=0.01)
+    >>> round(reach, 3)
+    1.326
+    >>> approximate = icl.theory.multitask.exponential_concentration(reach, length=1000)
+    >>> exact = icl.theory.multitask.concentration(reach, length=1000)
+    >>> round(abs(approximate / exact - 1), 4)
+    0.01
+    ```
     """
     check_number("error", error, "between 1e-10 and 1", lambda x: 1e-10 < x < 1)
 
@@ -134,6 +192,17 @@ def same_shrinkage(task: Tasks) -> Shrinkage:
     """k = 1/(1 + c), z = c(1 − γk) of ridge and the stopping time of E(1 − e^{−sx}) = k.
 
     The shrinkage of `gradient_flow_limit`, c_i = e/κ_i, γ_i = d_i/L, x Marchenko–Pastur.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.theory.multitask.Blocks([10, 20], [0.1, 0.05], [0.1, 0.1], length=50)
+    >>> same = icl.theory.multitask.same_shrinkage(task)
+    >>> same.step.round(4), same.penalty.round(4), same.time.round(4)
+    (array([0.6258, 0.4554]), array([0.5232, 0.9782]), array([1.0921, 0.6946]))
+    >>> icl.theory.multitask.at_length(task, 50).steps.round(4)
+    array([0.6258, 0.4554])
+    ```
     """
     blocks = Blocks.of(task)
     odds = np.e / blocks.samples
@@ -143,7 +212,16 @@ def same_shrinkage(task: Tasks) -> Shrinkage:
 
 
 def best_head_spread(task: Isotropic) -> Spread:
-    """dω² and E|p|² of `one_head_optimum` on an isotropic task, exact."""
+    """dω² and E|p|² of `one_head_optimum` on an isotropic task, exact.
+
+    **Example:**
+
+    ```pycon
+    >>> spread = icl.theory.multitask.best_head_spread(icl.isotropic(dim=4, context=40))
+    >>> round(spread.score_variance, 3), round(spread.concentration, 4)
+    (1.331, 0.0772)
+    ```
+    """
     at = Setting.of(task)
     best = one_head_optimum(at)
     radii, weights = chi_rule(at.dim)

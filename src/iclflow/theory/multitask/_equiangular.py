@@ -52,6 +52,17 @@ def total_share(variance: float, covariance: float, heads: int) -> float:
 
     (H − 1)(a − b)/(e^a − e^b) + (a + (H − 1)b)/(e^a + (H − 1)e^b). At a = b all heads are equal,
     and count as one: a e^−a.
+
+    **Example:**
+
+    ```pycon
+    >>> round(icl.theory.multitask.total_share(1.0, 0.0, heads=3), 4)
+    1.3759
+    >>> task = icl.theory.multitask.Blocks([10, 10, 10], [0.1] * 3, [0.1] * 3, length=50)
+    >>> omega = icl.theory.multitask.equiangular_heads(task, 1.0, 0.0, heads=3)
+    >>> round(float(icl.theory.multitask.shares(task, omega).sum()), 4)
+    1.3759
+    ```
     """
     alone, together = _eigenvalues(variance, covariance, heads)
     kernel = np.exp(variance) + (heads - 1) * np.exp(covariance)
@@ -72,6 +83,18 @@ def equiangular_heads(
     - `variance`, `covariance`: a and b, with a ≥ b and a + (H − 1)b ≥ 0.
     - `frame`: an orthogonal matrix that turns them among the tasks, by default the identity. Its
       first row is the direction of the mean of all heads, unless that mean is zero.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.theory.multitask.Blocks([10, 10, 10], [0.1] * 3, [0.1] * 3, length=50)
+    >>> omega = icl.theory.multitask.equiangular_heads(task, 1.234, 0.345, heads=3)
+    >>> omega.shape
+    (3, 3)
+    >>> found = icl.theory.multitask.angles(task, omega)
+    >>> round(found.variance, 4), round(found.covariance, 4)
+    (1.234, 0.345)
+    ```
     """
     blocks = Blocks.of(task)
     alone, together = _eigenvalues(variance, covariance, heads)
@@ -91,7 +114,17 @@ def equiangular_heads(
 
 
 def angles(task: Tasks, omega: HeadsLike) -> Angles:
-    """The mean a and b of the Gram matrix Σ_j d_j ω_hj ω_kj of given heads, and its deviation."""
+    """The mean a and b of the Gram matrix Σ_j d_j ω_hj ω_kj of given heads, and its deviation.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.theory.multitask.Blocks([10, 10], [0.1, 0.1], [0.1, 0.1], length=50)
+    >>> found = icl.theory.multitask.angles(task, [[0.31, 0.05], [0.02, 0.33]])
+    >>> round(found.variance, 4), round(found.covariance, 4), round(found.deviation, 4)
+    (1.0395, 0.227, 0.0515)
+    ```
+    """
     blocks = Blocks.of(task)
     (omega,) = check_heads(blocks.count, omega=omega)
     gram = (omega * blocks.sizes) @ omega.T
@@ -113,6 +146,22 @@ def approach(task: Tasks, heads: int, size: float = 1e-4) -> Heads:
 
     - `size`: from 1e-8 up. The loss is above the bound by a share of about `size`; rounding moves
       it by 2e-16/`size` either way.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.theory.multitask.Blocks([10, 10], [0.1, 0.1], [0.1, 0.1], length=50)
+    >>> for size in (1e-1, 1e-2, 1e-4):
+    ...     omega = icl.theory.multitask.approach(task, heads=3, size=size)
+    ...     mu = icl.theory.multitask.best_mu(task, omega)
+    ...     print(round(float(icl.theory.multitask.loss(task, omega, mu).sum()), 4))
+    ...
+    0.3657
+    0.3611
+    0.3607
+    >>> round(icl.theory.multitask.lower_bound(task, heads=3).loss, 4)
+    0.3607
+    ```
     """
     blocks = Blocks.of(task)
     wanted = lower_bound(blocks, heads).shares
@@ -168,6 +217,18 @@ def linear_loss(
 
     - `finite`: exact at every d_i and L, which adds (μ_i·ω_i)²/L to the bracket; without it to
       leading order for large blocks, as `loss` is.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.theory.multitask.Blocks([4], [0.25], [0.1], length=40)
+    >>> icl.theory.multitask.linear_loss(task, [[0.5]], [[1.6]], finite=True).round(4)
+    array([0.1264])
+    >>> # One head takes a gradient step of the size ωμ.
+    >>> step = icl.theory.gradient_step_risk(icl.isotropic(dim=4, context=40, noise=0.1), 0.5 * 1.6)
+    >>> round(step - 0.1, 4)
+    0.1264
+    ```
     """
     blocks = Blocks.of(task)
     omega, mu = check_heads(blocks.count, omega=omega, mu=mu)
@@ -178,7 +239,18 @@ def linear_loss(
 
 
 def linear_shares(task: Tasks, omega: HeadsLike) -> Float[np.ndarray, " I"]:
-    """x_i of linear heads at their best μ: the diagonal of the projection onto their span."""
+    """x_i of linear heads at their best μ: the diagonal of the projection onto their span.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.theory.multitask.Blocks([10, 10], [0.1, 0.1], [0.1, 0.1], length=50)
+    >>> icl.theory.multitask.linear_shares(task, [[0.1, 0.0]]).round(3)
+    array([1., 0.])
+    >>> icl.theory.multitask.linear_shares(task, [[0.1, 0.1]]).round(3)
+    array([0.5, 0.5])
+    ```
+    """
     blocks = Blocks.of(task)
     (omega,) = check_heads(blocks.count, omega=omega)
     scaled = omega * np.sqrt(blocks.sizes)
@@ -189,6 +261,17 @@ def linear_bound(task: Tasks, heads: int) -> Solution:
     """The smallest loss of H linear heads, Σ x_i = min(H, I) by water-filling; large blocks.
 
     `linear_heads` attains it.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.theory.multitask.Blocks([10, 10], [0.1, 0.1], [0.1, 0.1], length=50)
+    >>> [round(icl.theory.multitask.linear_bound(task, heads).loss, 4) for heads in (1, 2)]
+    [0.6111, 0.3607]
+    >>> # Softmax needs one head more.
+    >>> [round(icl.theory.multitask.lower_bound(task, heads).loss, 4) for heads in (2, 3)]
+    [0.6111, 0.3607]
+    ```
     """
     blocks = Blocks.of(task)
     budget = min(check_whole("heads", heads), blocks.count)
@@ -196,7 +279,19 @@ def linear_bound(task: Tasks, heads: int) -> Solution:
 
 
 def linear_heads(task: Tasks, heads: int) -> tuple[Heads, Heads]:
-    """ω and μ of H linear heads with the loss of `linear_bound`; those beyond I are idle."""
+    """ω and μ of H linear heads with the loss of `linear_bound`; those beyond I are idle.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.theory.multitask.Blocks([10, 10], [0.1, 0.1], [0.1, 0.1], length=50)
+    >>> omega, mu = icl.theory.multitask.linear_heads(task, heads=1)
+    >>> icl.theory.multitask.linear_loss(task, omega, mu).round(4)
+    array([0.3056, 0.3056])
+    >>> icl.theory.multitask.linear_bound(task, heads=1).losses.round(4)
+    array([0.3056, 0.3056])
+    ```
+    """
     blocks = Blocks.of(task)
     shares = linear_bound(blocks, heads).shares
     rows = rows_with(shares)
@@ -212,6 +307,20 @@ def as_softmax(omega: HeadsLike, mu: HeadsLike, size: float) -> tuple[Heads, Hea
 
     They are size·Cω with the weights Cμ/size, where C has H orthonormal columns that add up to
     zero: the mean of labels drops out, and with it every first-order effect of the softmax.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.theory.multitask.Blocks([10, 10], [0.1, 0.1], [0.1, 0.1], length=50)
+    >>> linear = icl.theory.multitask.linear_heads(task, heads=2)
+    >>> omega, mu = icl.theory.multitask.as_softmax(*linear, size=1e-4)
+    >>> omega.shape
+    (3, 2)
+    >>> icl.theory.multitask.loss(task, omega, mu).round(4)
+    array([0.1803, 0.1803])
+    >>> icl.theory.multitask.linear_loss(task, *linear).round(4)
+    array([0.1803, 0.1803])
+    ```
     """
     size = check_positive("size", size)
     omega = check_numbers("omega", omega, 2)

@@ -28,14 +28,42 @@ class Slopes(NamedTuple):
 
 
 def loss(task: Tasks, omega: HeadsLike, mu: HeadsLike) -> Float[np.ndarray, " I"]:
-    """λ_i d_i [(1 − μ_i·ω_i)² + (φ_i/L) μ_iᵀ E μ_i], the loss of each task."""
+    """λ_i d_i [(1 − μ_i·ω_i)² + (φ_i/L) μ_iᵀ E μ_i], the loss of each task.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.MultiTaskRegression([[0, 1, 2, 3], [4, 5, 6, 7]], context=48, noise=0.1)
+    >>> omega, mu = np.eye(2) / 2, 1.5 * np.eye(2)
+    >>> icl.theory.multitask.loss(task, omega, mu).round(4)
+    array([0.2027, 0.2027])
+    >>> # Of weights on zero nothing is predicted: λd is left.
+    >>> icl.theory.multitask.loss(task, omega, 0 * mu).round(4)
+    array([1., 1.])
+    ```
+    """
     blocks = Blocks.of(task)
     omega, mu = check_heads(blocks.count, omega=omega, mu=mu)
     return quick_loss(omega, mu, blocks)
 
 
 def slopes(task: Tasks, omega: HeadsLike, mu: HeadsLike) -> Slopes:
-    """∂L/∂ω and ∂L/∂μ of the total loss L = Σ_i of `loss`."""
+    """∂L/∂ω and ∂L/∂μ of the total loss L = Σ_i of `loss`.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.MultiTaskRegression([[0, 1, 2, 3], [4, 5, 6, 7]], context=48, noise=0.1)
+    >>> omega, mu = icl.theory.multitask.limit_heads(task)
+    >>> slopes = icl.theory.multitask.slopes(task, omega, mu)
+    >>> slopes.omega.round(4)
+    array([[-0.,  0.],
+           [ 0., -0.]])
+    >>> slopes.mu.round(4)
+    array([[-0.    ,  0.0734],
+           [ 0.0734, -0.    ]])
+    ```
+    """
     blocks = Blocks.of(task)
     omega, mu = check_heads(blocks.count, omega=omega, mu=mu)
     return Slopes(*slopes_at(blocks)(omega, mu))
@@ -69,7 +97,21 @@ def slopes_at(blocks: Blocks):
 
 
 def best_mu(task: Tasks, omega: HeadsLike) -> Heads:
-    """μ_i = E⁻¹ω_i/(φ_i/L + ω_iᵀE⁻¹ω_i), the weights of the smallest loss at given attention."""
+    """μ_i = E⁻¹ω_i/(φ_i/L + ω_iᵀE⁻¹ω_i), the weights of the smallest loss at given attention.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.MultiTaskRegression([[0, 1, 2, 3], [4, 5, 6, 7]], context=48, noise=0.1)
+    >>> omega = np.array([[0.5, 0.1], [0.1, 0.5]])
+    >>> mu = icl.theory.multitask.best_mu(task, omega)
+    >>> mu.round(3)
+    array([[ 1.76 , -0.644],
+           [-0.644,  1.76 ]])
+    >>> bool(np.allclose(icl.theory.multitask.slopes(task, omega, mu).mu, 0))
+    True
+    ```
+    """
     blocks = Blocks.of(task)
     (omega,) = check_heads(blocks.count, omega=omega)
     bent = _solve(omega, blocks)
@@ -78,7 +120,25 @@ def best_mu(task: Tasks, omega: HeadsLike) -> Heads:
 
 
 def shares(task: Tasks, omega: HeadsLike) -> Float[np.ndarray, " I"]:
-    """x_i = d_i ω_iᵀ E⁻¹ ω_i, between 0 and 1: the share of a context in use for each task."""
+    """x_i = d_i ω_iᵀ E⁻¹ ω_i, between 0 and 1: the share of a context in use for each task.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.MultiTaskRegression([[0, 1, 2, 3], [4, 5, 6, 7]], context=48, noise=0.1)
+    >>> omega = np.array([[0.5, 0.0], [0.0, 0.5]])
+    >>> found = icl.theory.multitask.shares(task, omega)
+    >>> found.round(4)
+    array([0.4255, 0.4255])
+    >>> mu = icl.theory.multitask.best_mu(task, omega)
+    >>> icl.theory.multitask.loss(task, omega, mu).round(4)
+    array([0.1773, 0.1773])
+    >>> # λd/(1 + κx), with λd = 1.
+    >>> blocks = icl.theory.multitask.Blocks.of(task)
+    >>> (1 / (1 + blocks.samples * found)).round(4)
+    array([0.1773, 0.1773])
+    ```
+    """
     blocks = Blocks.of(task)
     (omega,) = check_heads(blocks.count, omega=omega)
     return blocks.sizes * np.sum(omega * _solve(omega, blocks), 0)

@@ -46,7 +46,7 @@ class NoiseSeed(NamedTuple):
     **Fields:**
 
     - `flow`: the balanced flow along which it is made.
-    - `heads`: for every pair of labels a head that owns neither, by order of the pairs.
+    - `heads`: (head, i, j) for every pair of labels i < j and every head that owns another label.
     - `deviations`: the standard deviation of Δ over √(η/B) of that head on these two labels.
     """
 
@@ -59,6 +59,19 @@ def label_products(task: Tasks, omega: HeadsLike) -> Float[np.ndarray, "I H H"]:
     """M_hk = E z_h z_k for each label, z_h being what head h returns of it.
 
     λd (ω_h ω_k + (φ/L) e^⟨h,k⟩): the loss of a label is λd − 2λd μ·ω + μᵀMμ.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.theory.multitask.Blocks([10, 10], [0.1, 0.1], [0.1, 0.1], length=50)
+    >>> omega, mu = icl.theory.multitask.limit_heads(task)
+    >>> products = icl.theory.multitask.label_products(task, omega)
+    >>> loss = task.power - 2 * task.power * (mu * omega).sum(0)
+    >>> (loss + np.einsum("hi,ihk,ki->i", mu, products, mu)).round(4)
+    array([0.3742, 0.3742])
+    >>> icl.theory.multitask.loss(task, omega, mu).round(4)
+    array([0.3742, 0.3742])
+    ```
     """
     blocks = Blocks.of(task)
     (omega,) = check_heads(blocks.count, omega=omega)
@@ -73,6 +86,21 @@ def slope_noise(
     With the errors e and the returns z of a sequence, the slope of U_h,ij is 2 e_i z_hj. Labels
     have independent coefficients, so that Cov(U_h,ij, U_k,ij) = 4 E[e_i²]E[z_hj z_kj] and
     Cov(U_h,ij, U_k,ji) is the product of the slopes of μ_ki and μ_hj, for large blocks.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.theory.multitask.Blocks([10, 10], [0.1, 0.1], [0.1, 0.1], length=50)
+    >>> omega, mu = icl.theory.multitask.limit_heads(task)
+    >>> noise = icl.theory.multitask.slope_noise(task, omega, mu, labels=(0, 1))
+    >>> np.diag(noise).round(4)
+    array([0.1134, 0.3031, 0.3031, 0.1134])
+    >>> # 4 E[e_0²] E[z_h1²] for heads h = 0, 1.
+    >>> error = icl.theory.multitask.loss(task, omega, mu)[0] + 0.1
+    >>> products = icl.theory.multitask.label_products(task, omega)
+    >>> (4 * error * np.diag(products[1])).round(4)
+    array([0.1134, 0.3031])
+    ```
     """
     blocks = Blocks.of(task)
     omega, mu = check_heads(blocks.count, omega=omega, mu=mu)
@@ -82,7 +110,22 @@ def slope_noise(
 def off_diagonal(
     task: Tasks, omega: HeadsLike, mu: HeadsLike, labels: tuple[int, int]
 ) -> OffDiagonal:
-    """The equation of the off-diagonal parts of O and V around balanced diagonal ones."""
+    """The equation of the off-diagonal parts of O and V around balanced diagonal ones.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.theory.multitask.Blocks([10, 10, 10], [0.1] * 3, [0.1] * 3, length=50)
+    >>> omega, mu = icl.theory.multitask.limit_heads(task)
+    >>> found = icl.theory.multitask.off_diagonal(task, omega, mu, labels=(0, 1))
+    >>> found.drift.shape, found.noise.shape
+    ((12, 12), (12, 12))
+    >>> # O_01 of head 1 gains ½ μ times the variance of the slope of U_01.
+    >>> noise = icl.theory.multitask.slope_noise(task, omega, mu, labels=(0, 1))
+    >>> round(float(found.noise[4, 4]), 4), round(float(0.5 * mu[1, 1] * noise[1, 1]), 4)
+    (0.2999, 0.2999)
+    ```
+    """
     blocks = Blocks.of(task)
     omega, mu = check_heads(blocks.count, omega=omega, mu=mu)
     if np.any(mu < 0):
@@ -101,6 +144,29 @@ def noise_seed(
 
     - `omega`, `mu`: at t = 0, positive; a different head must end with each task.
     - `width`: E, the width of keys and values.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.theory.multitask.Blocks([4, 4, 4], [1, 1, 1], [0, 0, 0], length=20)
+    >>> omega, mu = 0.02 + 0.38 * np.eye(3), 0.1 + 0.4 * np.eye(3)
+    >>> seed = icl.theory.multitask.noise_seed(task, omega, mu, width=4, end=20.0)
+    >>> seed.heads
+    ((2, 0, 1), (1, 0, 2), (0, 1, 2))
+    >>> seed.deviations.round(3)
+    array([0.291, 0.291, 0.291])
+    >>> # Smaller steps or larger batches: heads leave later.
+    >>> for ratio in (1e-2, 1e-3):
+    ...     print(icl.theory.multitask.leaving_times(seed, ratio).round(1))
+    ...
+    [12.7 12.7 12.7]
+    [17.3 17.3 17.3]
+    >>> times = icl.theory.multitask.leaving_quantiles(seed, 1e-3, np.array([0.1, 0.5]))[:, 0]
+    >>> times.round(1)
+    array([12.8, 16.3])
+    >>> icl.theory.multitask.share_left(seed, 1e-3, float(times[1])).round(3)
+    array([0.5, 0.5, 0.5])
+    ```
     """
     blocks, width = Blocks.of(task), check_whole("width", width)
     end = check_positive("end", end)

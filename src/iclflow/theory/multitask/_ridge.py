@@ -28,6 +28,18 @@ def ridge(task: Tasks, penalty: float, counted: Counted) -> Losses:
 
     - `counted`: `"once"` for Σ_ℓ (y − w·x)² + penalty·|w|²; `"per sample"` for
       Σ_ℓ [(y − w·x)² + penalty·|w|²], that is ρ = penalty·L.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.theory.multitask.Blocks([4, 4], [0.25, 0.25], [0.1, 0.2], length=40)
+    >>> icl.theory.multitask.ridge(task, penalty=0.4, counted="once").round(4)
+    array([0.0113, 0.0224])
+    >>> icl.theory.multitask.ridge(task, penalty=0.01, counted="per sample").round(4)
+    array([0.0113, 0.0224])
+    >>> icl.theory.multitask.bayes(task).round(4)
+    array([0.0113, 0.0223])
+    ```
     """
     blocks = Blocks.of(task)
     strength = _strength(penalty, counted, blocks)
@@ -35,7 +47,22 @@ def ridge(task: Tasks, penalty: float, counted: Counted) -> Losses:
 
 
 def ridge_limit(task: Tasks, penalty: float, counted: Counted) -> Losses:
-    """`ridge` for d_i, L → ∞ at given d_i/L, by `ridge_risk_limit`; any real sizes."""
+    """`ridge` for d_i, L → ∞ at given d_i/L, by `ridge_risk_limit`; any real sizes.
+
+    **Example:**
+
+    ```pycon
+    >>> small = icl.theory.multitask.Blocks([4], [0.25], [0.1], length=40)
+    >>> large = icl.theory.multitask.Blocks([100], [0.01], [0.1], length=1000)
+    >>> for task in (small, large):
+    ...     exact = icl.theory.multitask.ridge(task, 0.1, "per sample")
+    ...     limit = icl.theory.multitask.ridge_limit(task, 0.1, "per sample")
+    ...     print(exact.round(4), limit.round(4))
+    ...
+    [0.0204] [0.0195]
+    [0.0195] [0.0195]
+    ```
+    """
     blocks = Blocks.of(task)
     per_sample = _strength(penalty, counted, blocks) / blocks.length
     return _each(
@@ -44,13 +71,39 @@ def ridge_limit(task: Tasks, penalty: float, counted: Counted) -> Losses:
 
 
 def bayes(task: Tasks) -> Losses:
-    """The smallest loss of any predictor on each task (MMSE), exact: ridge with ρ = σ_i²/λ_i."""
+    """The smallest loss of any predictor on each task (MMSE), exact: ridge with ρ = σ_i²/λ_i.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.theory.multitask.Blocks([4], [0.25], [0.1], length=40)
+    >>> icl.theory.multitask.bayes(task).round(4)
+    array([0.0113])
+    >>> # Ridge with the penalty σ²/λ.
+    >>> icl.theory.multitask.ridge(task, penalty=0.1 / 0.25, counted="once").round(4)
+    array([0.0113])
+    ```
+    """
     blocks = Blocks.of(task)
     return _each(blocks, lambda size, noise: bayes_risk_isotropic(_whole(blocks, size, noise)))
 
 
 def bayes_limit(task: Tasks) -> Losses:
-    """`bayes` for d_i, L → ∞ at given d_i/L, by `proportional_risks`."""
+    """`bayes` for d_i, L → ∞ at given d_i/L, by `proportional_risks`.
+
+    **Example:**
+
+    ```pycon
+    >>> small = icl.theory.multitask.Blocks([4], [0.25], [0.1], length=40)
+    >>> large = icl.theory.multitask.Blocks([100], [0.01], [0.1], length=1000)
+    >>> for task in (small, large):
+    ...     exact = icl.theory.multitask.bayes(task)
+    ...     print(exact.round(5), icl.theory.multitask.bayes_limit(task).round(5))
+    ...
+    [0.01128] [0.01098]
+    [0.01099] [0.01098]
+    ```
+    """
     blocks = Blocks.of(task)
     return _each(blocks, lambda size, noise: proportional_risks(size / blocks.length, noise).bayes)
 

@@ -50,25 +50,75 @@ class OtherLength(NamedTuple):
 
 
 def gradient_flow_limit(task: Tasks) -> Solution:
-    """x_i = 1/e, one head per task with ω = d_i^−½: where positive balanced starts end (GF-ICL)."""
+    """x_i = 1/e, one head per task with ω = d_i^−½: where positive balanced starts end (GF-ICL).
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.MultiTaskRegression([[0, 1, 2, 3], [4, 5, 6, 7]], context=48, noise=0.1)
+    >>> limit = icl.theory.multitask.gradient_flow_limit(task)
+    >>> limit.shares.round(4), limit.losses.round(4)
+    (array([0.3679, 0.3679]), array([0.1995, 0.1995]))
+    >>> # λd/(1 + κ/e), with λd = 1.
+    >>> blocks = icl.theory.multitask.Blocks.of(task)
+    >>> (1 / (1 + blocks.samples / np.e)).round(4)
+    array([0.1995, 0.1995])
+    ```
+    """
     blocks = Blocks.of(task)
     return loss_of_shares(np.full(blocks.count, np.exp(-1.0)), blocks)
 
 
 def debiased_steps(task: Tasks) -> Solution:
-    """x_i = 1, a debiased gradient step for every task: I + 1 small heads approach it."""
+    """x_i = 1, a debiased gradient step for every task: I + 1 small heads approach it.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.MultiTaskRegression([[0, 1, 2, 3], [4, 5, 6, 7]], context=48, noise=0.1)
+    >>> icl.theory.multitask.debiased_steps(task).losses.round(4)
+    array([0.084, 0.084])
+    >>> # The limit of small pairs, by the loss for long contexts.
+    >>> single = icl.isotropic(dim=4, context=48, noise=0.1)
+    >>> round(icl.theory.large_context_pair(single, w=0.0) - 0.1, 4)
+    0.084
+    ```
+    """
     blocks = Blocks.of(task)
     return loss_of_shares(np.ones(blocks.count), blocks)
 
 
 def single_head(task: Tasks) -> Solution:
-    """The best that one head can do for all tasks, Σ x_i = 1/e by water-filling (OptS-ICL)."""
+    """The best that one head can do for all tasks, Σ x_i = 1/e by water-filling (OptS-ICL).
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.MultiTaskRegression([[0, 1, 2, 3], [4, 5, 6, 7]], context=48, noise=0.1)
+    >>> best = icl.theory.multitask.single_head(task)
+    >>> best.shares.round(4), round(best.loss, 4)
+    (array([0.1839, 0.1839]), 0.6652)
+    >>> round(icl.theory.multitask.gradient_flow_limit(task).loss, 4)
+    0.3989
+    ```
+    """
     blocks = Blocks.of(task)
     return loss_of_shares(fill_shares(np.exp(-1.0), blocks), blocks)
 
 
 def lower_bound(task: Tasks, heads: int) -> Solution:
-    """The infimum of H equiangular heads, Σ x_i = H − 1 by water-filling (LB-ICL)."""
+    """The infimum of H equiangular heads, Σ x_i = H − 1 by water-filling (LB-ICL).
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.MultiTaskRegression([[0, 1, 2, 3], [4, 5, 6, 7]], context=48, noise=0.1)
+    >>> [round(icl.theory.multitask.lower_bound(task, heads).loss, 4) for heads in (1, 2, 3)]
+    [0.6652, 0.3099, 0.1679]
+    >>> round(icl.theory.multitask.gradient_flow_limit(task).loss, 4)
+    0.3989
+    ```
+    """
     blocks, heads = Blocks.of(task), check_whole("heads", heads)
     if heads == 1:
         return single_head(blocks)
@@ -80,6 +130,18 @@ def finite_bound(task: Tasks, heads: int) -> Solution:
 
     Such heads are linear attention on centred inputs, a Wishart matrix with n = L − 1 degrees of
     freedom: λ_i d_i c/(1 + c), c = φ_i d_i/(n x_i) + 1/n. For equal tasks no shares are better.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.MultiTaskRegression([[0, 1, 2, 3], [4, 5, 6, 7]], context=48, noise=0.1)
+    >>> icl.theory.multitask.finite_bound(task, heads=3).losses.round(4)
+    array([0.1031, 0.1031])
+    >>> # A debiased step for each task.
+    >>> single = icl.isotropic(dim=4, context=48, noise=0.1)
+    >>> round(icl.theory.debiased_optimum(single).risk - 0.1, 4)
+    0.1031
+    ```
     """
     blocks, heads = Blocks.of(task), check_whole("heads", heads)
     if heads == 1:
@@ -125,6 +187,18 @@ def at_length(task: Tasks, test_length: float, solution: Solution | None = None)
     - `test_length`: L′, any number from 1 up, or infinity.
     - `solution`: any choice of shares, each task with the weight that is best for its share; by
       default `gradient_flow_limit`. A task without a share is not predicted, at any length.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.MultiTaskRegression([[0, 1, 2, 3], [4, 5, 6, 7]], context=48, noise=0.1)
+    >>> longer = icl.theory.multitask.at_length(task, 480)
+    >>> longer.losses.round(4), longer.retuned.round(4), longer.floor.round(4)
+    (array([0.0558, 0.0558]), array([0.0243, 0.0243]), array([0.0398, 0.0398]))
+    >>> same = icl.theory.multitask.at_length(task, 48)
+    >>> same.losses.round(4), icl.theory.multitask.gradient_flow_limit(task).losses.round(4)
+    (array([0.1995, 0.1995]), array([0.1995, 0.1995]))
+    ```
     """
     blocks = Blocks.of(task)
     test_length = check_number(

@@ -93,6 +93,19 @@ def spectral_flow(
     - `omega`, `mu`: at t = 0. In balance they must not be zero: a zero never moves.
     - `width`: E, the width of keys and values.
     - `key_imbalance`, `value_imbalance`: k² − q² and o² − v², one number or one for each ω and μ.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.theory.multitask.Blocks([10, 10], [0.1, 0.1], [0.1, 0.1], length=50)
+    >>> omega = mu = 0.01 + 0.02 * np.eye(2)
+    >>> flow = icl.theory.multitask.spectral_flow(task, [0.0, 50.0, 1000.0], omega, mu, width=20)
+    >>> flow.loss.round(3)
+    array([1.996, 1.916, 0.749])
+    >>> flow.omega[-1].round(3)
+    array([[0.316, 0.005],
+           [0.005, 0.316]])
+    ```
     """
     times, blocks, width = check_times(times), Blocks.of(task), check_whole("width", width)
     omega, mu = check_heads(blocks.count, omega=omega, mu=mu)
@@ -116,6 +129,21 @@ def phase_times(
     """When a balanced start has made given fractions of its way to `gradient_flow_limit`, in loss.
 
     Warm-up ends at 5 % and emergence at 95 %; convergence is the rest.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.theory.multitask.Blocks([10, 10], [0.1, 0.1], [0.1, 0.1], length=50)
+    >>> omega = mu = 0.01 + 0.02 * np.eye(2)
+    >>> times = icl.theory.multitask.phase_times(task, omega, mu, width=20)
+    >>> times.round(2)
+    array([46.86, 70.68, 89.28])
+    >>> # By then the loss has fallen by 5, 50 and 95 %.
+    >>> loss = icl.theory.multitask.spectral_flow(task, [0.0, *times], omega, mu, width=20).loss
+    >>> last = icl.theory.multitask.gradient_flow_limit(task).loss
+    >>> ((loss[0] - loss[1:]) / (loss[0] - last)).round(3)
+    array([0.05, 0.5 , 0.95])
+    ```
     """
     blocks, width = Blocks.of(task), check_whole("width", width)
     wanted = check_fractions(fractions)
@@ -143,6 +171,22 @@ def head_starts(task: Tasks, omega: HeadsLike, mu: HeadsLike, width: int) -> Hea
 
     - `omega`, `mu`: at t = 0, all positive.
     - `width`: E, the width of keys and values.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.theory.multitask.Blocks([10, 10], [0.1, 0.1], [0.1, 0.1], length=50)
+    >>> omega = mu = np.array([[0.02, 0.01], [0.01, 0.015]])
+    >>> rates = icl.theory.multitask.head_starts(task, omega, mu, width=20)
+    >>> rates.round(4)
+    array([[0.0103, 0.0051],
+           [0.0051, 0.0077]])
+    >>> # Head 0 wins task 0, head 1 task 1.
+    >>> flow = icl.theory.multitask.spectral_flow(task, [0.0, 1000.0], omega, mu, width=20)
+    >>> flow.mu[-1].round(2)
+    array([[1.98, 0.  ],
+           [0.  , 1.98]])
+    ```
     """
     blocks, width = Blocks.of(task), check_whole("width", width)
     omega, mu = check_heads(blocks.count, omega=omega, mu=mu)
@@ -161,6 +205,18 @@ def divided_limit(task: Tasks, owners: Sequence[int] | Int[np.ndarray, " I"]) ->
 
     Tasks of one head share its score variance of 1 by water-filling; heads of different tasks are
     orthogonal and do not interact. With one task per head this is `gradient_flow_limit`.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.theory.multitask.Blocks([10, 10, 10], [0.1] * 3, [0.1] * 3, length=50)
+    >>> icl.theory.multitask.divided_limit(task, owners=[0, 0, 1]).shares.round(4)
+    array([0.1839, 0.1839, 0.3679])
+    >>> round(icl.theory.multitask.divided_limit(task, owners=[0, 1, 2]).loss, 4)
+    1.1227
+    >>> round(icl.theory.multitask.gradient_flow_limit(task).loss, 4)
+    1.1227
+    ```
     """
     blocks = Blocks.of(task)
     owners = check_owners(owners, blocks.count)
