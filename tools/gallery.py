@@ -131,8 +131,9 @@ def study_entry(study: Study, texts: dict[str, str]) -> str:
         shutil.copy(large, PAGES / f"{stem(study.id)}-study.png")
         words = re.sub(r"[\[\]]", "", f"{study.title}: the loss of a run, with theory")
         parts.append(f"![{words}]({stem(study.id)}-study.png)")
-    where = "; in the explorer too" if study.order is not None else ""
-    parts.append(f"- Command: `iclflow run {study.id}`{where}, which keeps weights and losses")
+    rows = [f"- Command: `iclflow run {study.id}`; its folder holds the weights and losses"]
+    rows += ["- In the explorer too"] if study.order is not None else []
+    parts.append("\n".join(rows))
     parts.append(folded("Config", texts[study.id]))
     return "\n\n".join(parts)
 
