@@ -4,6 +4,9 @@ VENV ?= .venv
 OUT ?=
 # `--required`: tests without a browser are a failure, not a line that says so.
 BROWSER ?=
+# What `make docs` and `make gallery` write below docs.
+PAGES := docs/reference docs/gallery docs/tutorials/images \
+	$(patsubst %.py,%.md,$(wildcard docs/tutorials/*.py))
 REPORTS := $(foreach kind,verify falsify,out/$(kind) out/$(kind)-part)
 ARGS ?=
 
@@ -60,12 +63,12 @@ docs: $(TEST_READY) ## build the documentation into site/, strictly
 	@echo "The documentation is $(CURDIR)/site/index.html"
 
 # What `make docs` then shows; what is there already is not computed again.
-gallery: $(TEST_READY) ## run the tutorials and draw all figures: an hour on two cores
+gallery: $(TEST_READY) ## run the tutorials and draw all figures, which takes long
 	@$(BIN)/python tools/tutorials.py run $(ARGS)
 	@$(BIN)/python tools/gallery.py draw $(ARGS)
 
 clean: ## remove what the other targets wrote, except the environment and your runs
-	rm -rf $(OUT) $(REPORTS) site dist .cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(OUT) $(REPORTS) $(PAGES) out/gallery notebooks site dist .cache .pytest_cache .ruff_cache .hypothesis
 	find . -path './.*' -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean ## remove the environment too

@@ -29,6 +29,7 @@ def convert(text: str) -> str:
         ("L_eff", "<span>L<sub>eff</sub></span>"),
         ("2κ_i", "2<span>κ<sub>i</sub></span>"),
         ("Ax_q", "A<span>x<sub>q</sub></span>"),
+        ("RW_hRᵀ", "R<span>W<sub>h</sub></span>Rᵀ"),
     ],
 )
 def test_an_index_is_set_as_one(typed, shown):

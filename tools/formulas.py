@@ -24,7 +24,7 @@ _SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ᵀᵖᵏᵐⁿᵗʳ�
 # An index ends where the next letter has an index of its own: λ_dC_d, x_hz_h, Σ_hk, x_q,e.
 _INDEX = r"_(?:\{[^}]*\}|[a-zℓ]+,[a-z](?![\w])|[a-zℓ]+(?![a-zℓ_])|[A-Za-zα-ωℓ0-9½])"
 # The last of several letters: Ax_q, qf_af_e.
-_IN_PRODUCT = r"[A-Za-z](?=_[a-z](?:(?![A-Za-z0-9_])|[A-Za-z]_[a-z](?![A-Za-z0-9_])))"
+_IN_PRODUCT = r"[A-Za-z](?=_[a-z](?:(?![a-z0-9_])|[A-Za-z]_[a-z](?![A-Za-z0-9_])))"
 _POWER = r"\^(?:\{[^}]*\}|−?[A-Za-z0-9½⅓⅙]|\*)"
 _BELOW, _ABOVE = f"[{''.join(_SUBSCRIPTS)}]+", f"[{''.join(_SUPERSCRIPTS)}*]+"
 _SCRIPT = re.compile(f"{_INDEX}|{_POWER}|{_BELOW}|{_ABOVE}")

@@ -1,9 +1,10 @@
 """Writes the gallery, docs/gallery: every figure and every study, with command, settings and data.
 
-    python tools/gallery.py draw [NAME …]    draws the figures that are missing, into out/gallery
+    python tools/gallery.py draw [NAME …]    draws the figures and studies that are missing, into
+                                             out/gallery
     python tools/gallery.py pages            writes the pages from what is drawn
 
-`make gallery` does the first, which takes half an hour on two cores, `make docs` the second.
+`make gallery` does the first, which takes long, `make docs` the second.
 Figures of a report (`make verify`, out/verify) are taken where out/gallery lacks them. The pages
 say of each figure that nobody has drawn yet how to draw it.
 """
@@ -53,14 +54,33 @@ def find(name: str, suffix: str) -> Path | None:
 
 
 def draw(names: list[str]) -> None:
-    """Draws the figures that are missing."""
-    for name in names or everything():
-        if find(name, "png") is None:
-            begin = time.perf_counter()
-            command = [sys.executable, "-m", "iclflow", "reproduce", name, "--out", str(DRAWN)]
-            done = subprocess.run(command, capture_output=True, text=True)
-            state = "drawn" if done.returncode == 0 else done.stderr.strip()
-            print(f"{name}: {state} ({time.perf_counter() - begin:.0f} s)", flush=True)
+    """Draws the figures and studies that are missing."""
+    for name in everything():
+        if (not names or name in names) and find(name, "png") is None:
+            call(name, "reproduce", name, "--out", str(DRAWN))
+    # Last, since some of these train for long. The explorer has pictures of the others.
+    for name in STUDIES:
+        if (not names or name in names) and not preset(name).exists() and not ran(name).exists():
+            call(name, "run", name, "--out", str(ran(name).parent))
+
+
+def call(name: str, *arguments: str) -> None:
+    """Calls a command of iclflow, and says how it went."""
+    begin = time.perf_counter()
+    command = [sys.executable, "-m", "iclflow", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True)
+    state = "drawn" if done.returncode == 0 else done.stderr.strip()
+    print(f"{name}: {state} ({time.perf_counter() - begin:.0f} s)", flush=True)
+
+
+def preset(name: str) -> Path:
+    """The small picture of a study that the explorer offers."""
+    return PRESETS / f"{stem(name)}.svg"
+
+
+def ran(name: str) -> Path:
+    """The figure of a study that was run for the gallery."""
+    return DRAWN / "studies" / stem(name) / "loss.png"
 
 
 def figure_entry(figure: Any) -> str:
@@ -104,11 +124,16 @@ def one_line(text: str) -> str:
 def study_entry(study: Study, texts: dict[str, str]) -> str:
     """A study: picture where the explorer has one, words, command, config."""
     parts = [f"### {study.title}", one_line(study.words)]
-    picture = PRESETS / f"{stem(study.id)}.svg"
-    if picture.exists():
-        parts.append(f'<div class="preset">{picture.read_text(encoding="utf-8").strip()}</div>')
-    where = "; in the explorer too" if study.order is not None else ""
-    parts.append(f"- Command: `iclflow run {study.id}`{where}")
+    small, large = preset(study.id), ran(study.id)
+    if small.exists():
+        parts.append(f'<div class="preset">{small.read_text(encoding="utf-8").strip()}</div>')
+    elif large.exists():
+        shutil.copy(large, PAGES / f"{stem(study.id)}-study.png")
+        words = re.sub(r"[\[\]]", "", f"{study.title}: the loss of a run, with theory")
+        parts.append(f"![{words}]({stem(study.id)}-study.png)")
+    rows = [f"- Command: `iclflow run {study.id}`; its folder holds the weights and losses"]
+    rows += ["- In the explorer too"] if study.order is not None else []
+    parts.append("\n".join(rows))
     parts.append(folded("Config", texts[study.id]))
     return "\n\n".join(parts)
 

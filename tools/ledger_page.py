@@ -50,7 +50,7 @@ VERDICTS = ("holds", "misstated", "overread", "inconclusive", "fails")
 def write(outcomes: dict[str, dict]) -> str:
     """The page as Markdown."""
     rows = tomllib.loads(LEDGER.read_text(encoding="utf-8"))
-    parts = [HEAD, *_statement_counts(rows), "", *_verdict_counts(rows, outcomes)]
+    parts = [HEAD, *statement_counts(rows), "", *_verdict_counts(rows, outcomes)]
     for paper, title in TITLES.items():
         parts += [f"\n## {title}\n", "| row | where | statement | status | claims | open |"]
         parts += ["|---|---|---|---|---|---|"]
@@ -65,7 +65,7 @@ def write(outcomes: dict[str, dict]) -> str:
     return "\n".join(parts) + "\n"
 
 
-def _statement_counts(rows: dict[str, dict]) -> list[str]:
+def statement_counts(rows: dict[str, dict]) -> list[str]:
     """How many statements of each paper have each status."""
     lines = [_line("paper", "statements", *STATUSES), "|---|---|---|---|---|---|"]
     for paper, title in [*TITLES.items(), (None, "all")]:

@@ -114,6 +114,7 @@ def outputs_of(script: Path) -> dict[str, Any] | None:
 
 def page(script: Path, found: dict[str, Any], images: Path) -> str:
     """A notebook as a page; its pictures are written into `images`."""
+    title = "".join(found["cells"][0]["source"]).splitlines()[0].strip("# ")
     parts, words, drawn = [], "", 0
     for cell in found["cells"]:
         text = "".join(cell["source"])
@@ -129,17 +130,18 @@ def page(script: Path, found: dict[str, Any], images: Path) -> str:
                 drawn += 1
                 name = f"{script.stem}-{drawn}.png"
                 (images / name).write_bytes(base64.b64decode(output["data"]["image/png"]))
-                parts.append(f"![{alternative(words)}]({IMAGES}/{name})")
+                shows = alternative(words) or f"A picture that answers: {title}"
+                parts.append(f"![{shows}]({IMAGES}/{name})")
     parts.append(f"*This page is [{script.name}]({script.name}): a program, and a notebook.*")
     return "\n\n".join(parts) + "\n"
 
 
 def alternative(words: str) -> str:
-    """What a picture shows, for those who cannot see it: the text before it, without headings."""
-    plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", words)
-    plain = " ".join(line for line in plain.splitlines() if not line.startswith("#"))
-    plain = re.sub(r"[\[\]*`]", "", plain).strip()
-    return plain or words.splitlines()[0].strip("# ")
+    """What a picture shows, for those who cannot see it: the text before it under its heading;
+    empty if there is none."""
+    under = re.split(r"(?m)^#.*$", words)[-1]
+    plain = " ".join(re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", under).split())
+    return re.sub(r"[\[\]*`]", "", plain).strip()
 
 
 def write_pages() -> None:

@@ -66,9 +66,10 @@ for each, ended in zip(owners[:4], runs):
     print(f"owners {each}: loss {ended.losses[-1]:.3f}, theory for this division {limit:.3f}")
 
 # %% [markdown]
-# The losses are still falling towards the limit of their division. So theory knows where each
-# division ends; which division a random start ends in, it bounds only ([section
-# 16](../theory/multitask.md) of the derivations).
+# The losses are still falling towards the limit of their division: theory knows where each
+# division ends. Of which division a random start ends in it knows less: an upper bound on how
+# often every task gets a head of its own
+# ([Which head wins](../theory/multitask.md#8-which-head-wins)).
 #
 # ## The picture
 #

@@ -13,7 +13,7 @@ from pathlib import Path
 import iclflow as icl
 
 icl.enable_float64()
-SCALES, SEEDS = 5, 8  # 25 and 1000 for a phase diagram in print: an hour on two cores
+SCALES, SEEDS = 5, 8  # 25 and 1000 make a phase diagram of fifty thousand runs
 
 # %% [markdown]
 # ## What to vary, what to measure

@@ -77,19 +77,19 @@ print(f"on inputs of unequal variances: {far.name}, relative distance {far.dista
 # %% [markdown]
 # ## When did it begin?
 #
-# The same for every checkpoint. `iclflow inspect sent --heads 3 --context 30` prints this table
+# The same for every checkpoint. Heads that add almost nothing are idle, and those that one number ω
+# does not describe are unstructured. `iclflow inspect sent --heads 3 --context 30` prints the same
 # in a terminal.
 
 # %%
-steps, sizes, distances = [], [], []
+steps, sizes = [], []
 for path in sorted(Path("sent").iterdir(), key=lambda path: int(path.stem.split("-")[1])):
     one = icl.load_model(path, heads=3)
     heads = icl.analysis.patterns(one, task=task).heads
     near = icl.analysis.which_algorithm(one, task, count=4000).best
     steps.append(int(path.stem.split("-")[1]))
     sizes.append([head.omega * abs(head.mu) for head in heads])
-    distances.append(near.distance)
-    roles = ", ".join(head.role for head in heads)
+    roles = ", ".join(icl.analysis.roles(one, task))
     print(f"step {steps[-1]}: {roles}; {near.name} ({near.distance:.0%})")
 
 # %% [markdown]
