@@ -1,7 +1,6 @@
 """Training in steps: gradient descent, SGD, Adam and any optax optimiser, on any risk."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import optax
 from jaxtyping import Array, Key, PRNGKeyArray
@@ -22,13 +21,26 @@ from ._save import SaveAtDrops, SavePoints
 
 
 def gradient_descent(
-    model: AbstractModel, risk: AbstractRisk, learning_rate: float, steps: int, **options: Any
+    model: AbstractModel,
+    risk: AbstractRisk,
+    learning_rate: float,
+    steps: int,
+    *,
+    key: PRNGKeyArray | None = None,
+    monitor: AbstractRisk | None = None,
+    save: SavePoints = SaveAtDrops(),
+    progress: bool | None = None,
+    callback: Callable[[Status], bool | None] | None = None,
+    checkpoint: Checkpoint | None = None,
+    stretch: int = LONGEST_STRETCH,
 ) -> Trajectory:
-    """Gradient descent, W ← W − η ∂L/∂W. Options: as in `descend`.
+    """Gradient descent, W ← W − η ∂L/∂W. Other arguments: as in `descend`.
 
     This is the Euler scheme of gradient flow with time step 2η.
     """
-    return descend(model, risk, sgd_rule(learning_rate), steps, **options)
+    return descend(model, risk, sgd_rule(learning_rate), steps,
+                   key=key, monitor=monitor, save=save, progress=progress, callback=callback,
+                   checkpoint=checkpoint, stretch=stretch)  # fmt: skip
 
 
 def sgd(
@@ -37,10 +49,19 @@ def sgd(
     learning_rate: float,
     steps: int,
     momentum: float = 0.0,
-    **options: Any,
+    *,
+    key: PRNGKeyArray | None = None,
+    monitor: AbstractRisk | None = None,
+    save: SavePoints = SaveAtDrops(),
+    progress: bool | None = None,
+    callback: Callable[[Status], bool | None] | None = None,
+    checkpoint: Checkpoint | None = None,
+    stretch: int = LONGEST_STRETCH,
 ) -> Trajectory:
-    """Stochastic gradient descent on a sampled risk. Options: as in `descend`."""
-    return descend(model, risk, sgd_rule(learning_rate, momentum), steps, **options)
+    """Stochastic gradient descent on a sampled risk. Other arguments: as in `descend`."""
+    return descend(model, risk, sgd_rule(learning_rate, momentum), steps,
+                   key=key, monitor=monitor, save=save, progress=progress, callback=callback,
+                   checkpoint=checkpoint, stretch=stretch)  # fmt: skip
 
 
 def adam(
@@ -50,10 +71,19 @@ def adam(
     steps: int,
     b1: float = 0.9,
     b2: float = 0.999,
-    **options: Any,
+    *,
+    key: PRNGKeyArray | None = None,
+    monitor: AbstractRisk | None = None,
+    save: SavePoints = SaveAtDrops(),
+    progress: bool | None = None,
+    callback: Callable[[Status], bool | None] | None = None,
+    checkpoint: Checkpoint | None = None,
+    stretch: int = LONGEST_STRETCH,
 ) -> Trajectory:
-    """Adam on any risk. Options: as in `descend`."""
-    return descend(model, risk, adam_rule(learning_rate, b1, b2), steps, **options)
+    """Adam on any risk. Other arguments: as in `descend`."""
+    return descend(model, risk, adam_rule(learning_rate, b1, b2), steps,
+                   key=key, monitor=monitor, save=save, progress=progress, callback=callback,
+                   checkpoint=checkpoint, stretch=stretch)  # fmt: skip
 
 
 def descend(
