@@ -21,7 +21,7 @@ from iclflow.cli import COMMANDS, main
 from iclflow.drawing import Drawing
 from iclflow.flows import SaveEvenly
 from iclflow.papers import CLAIMS as REGISTRY
-from iclflow.papers import FIGURES, Check, Claim, Figure, Inconclusive
+from iclflow.papers import DIAGRAMS, FIGURES, Check, Claim, Figure, Inconclusive
 from iclflow.trajectory import Result, Trajectory
 
 pytestmark = pytest.mark.usefixtures("sketched")
@@ -379,6 +379,9 @@ def registry(monkeypatch):
         line = Figure("linear/line", "A line", "It falls.", "Figure 1", draw_line)
         monkeypatch.setattr(FIGURES, "_items", {"linear/line": line})
         monkeypatch.setattr(FIGURES, "_loaded", True)
+        # Lists are read from the source, which has none of these.
+        monkeypatch.setattr(iclflow.papers, "listed_claims", lambda: tuple(chosen.values()))
+        monkeypatch.setattr(iclflow.papers, "listed_figures", lambda: (line,))
 
     return install
 
@@ -824,3 +827,28 @@ def test_text_is_broken_between_words_on_a_terminal_alone(monkeypatch, capsys):
     assert _streams.wrap(text, 7).splitlines() == [
         first, "       refuted by: some words", "short"
     ]  # fmt: skip
+
+
+def test_examples_are_listed_and_copies_run_like_the_studies(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = result_of("examples", "--json", capsys=capsys)
+    listed = {each["name"]: each for each in json.loads(out)}
+    assert code == 0 and set(iclflow.papers.STUDIES) <= set(listed)
+    assert {name for name, each in listed.items() if each["command"] == "sweep"} == set(DIAGRAMS)
+    code, out, _ = result_of("examples", "--paper", "linear", capsys=capsys)
+    assert code == 0 and "The staircase: four plateaus" in out and "softmax/" not in out
+    names = ("linear/white", "sweeps/scale")
+    code, out, _ = result_of("examples", *names, "--out", "mine", capsys=capsys)
+    assert out == "iclflow run mine/linear-white.toml\niclflow sweep mine/sweeps-scale.toml\n"
+    copied = iclflow.cli._run.read_config("mine/linear-white.toml")
+    assert copied.hash == iclflow.papers.study("linear/white").hash
+    assert Path("mine/sweeps-scale.toml").read_text() == DIAGRAMS["sweeps/scale"].text()
+    # All or nothing, and nothing is replaced.
+    before = Path("mine/linear-white.toml").read_bytes()
+    code, _, err = result_of("examples", "linear/", "--out", "mine", capsys=capsys)
+    assert code == 2 and "`mine/linear-white.toml` exists: remove it" in err
+    assert len(list(Path("mine").iterdir())) == 2
+    assert Path("mine/linear-white.toml").read_bytes() == before
+    code, _, err = result_of("examples", "linear/whit", capsys=capsys)
+    assert code == 2 and "is not an example: did you mean linear/white" in err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine"]

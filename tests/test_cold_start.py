@@ -66,6 +66,7 @@ def test_lists_and_queries_do_not_load_jax(tmp_path):
         ["claims", "--json", "--paper", "softmax"],
         ["reproduce", "--list"],
         ["reproduce", "--list", "--json"],
+        ["examples"],
         ["runs"],
         ["runs", "--json"],
         ["query", "a-sweep"],

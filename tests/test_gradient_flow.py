@@ -1,3 +1,6 @@
+import dataclasses
+import inspect
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -10,13 +13,17 @@ from helpers import deterministic_merged, deterministic_separate, four_component
 from iclflow.analysis import drop_times
 from iclflow.flows import (
     Checkpoint,
+    FlowOptions,
     SaveAtTimes,
     SaveEvenly,
     SaveLogSpaced,
+    adam,
+    descend,
     gradient_descent,
     gradient_flow,
     gradient_flow_ensemble,
     init_many,
+    sgd,
 )
 from iclflow.flows._flow_program import FlowProgram
 from iclflow.models import AbstractModel, Attention, Merged
@@ -452,3 +459,16 @@ def test_a_flow_resumed_after_its_table_was_widened_has_the_same_bits(monkeypatc
     np.testing.assert_array_equal(run.losses, whole.losses)
     np.testing.assert_array_equal(run.models.circuits.v, whole.models.circuits.v)
     assert run.statistics["steps"] == whole.statistics["steps"]
+
+
+def test_the_options_of_flows_are_spelled_out_for_completion():
+    fields = {field.name: field.default for field in dataclasses.fields(FlowOptions)}
+    given = lambda function: {
+        name: each.default
+        for name, each in inspect.signature(function).parameters.items()
+        if each.kind is each.KEYWORD_ONLY
+    }
+    assert given(gradient_flow_ensemble) == fields
+    assert given(gradient_flow) == {n: v for n, v in fields.items() if n != "at_once"}
+    shared = given(descend)
+    assert all(given(each) == shared for each in (gradient_descent, sgd, adam))

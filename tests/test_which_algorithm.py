@@ -260,3 +260,50 @@ def test_bayes_is_quicker_by_ridge_and_the_same():
     assert isinstance(
         _bayes_as_ridge(Bayes(LinearRegression([1.0, 2.0], 5, prior_mean=[1, 0]))), Bayes
     )
+
+
+# Plain functions --------------------------------------------------------------------------------
+
+
+def numpy_step(x, y, query):
+    """One gradient step of size 0.7, at every position or for the query alone."""
+    assert all(isinstance(part, np.ndarray) for part in (x, y, query))
+    return 0.7 * np.einsum("pn,pnd,pd->p", y, x, query) / x.shape[1]
+
+
+@pytest.mark.parametrize("context", [12, (6, 12)], ids=["one length", "two lengths"])
+def test_a_plain_function_is_a_model(context):
+    task = LinearRegression(eigenvalues=[0.6, 0.4], context=context, noise=0.1)
+    known = (GradientStep(1.0), Zero())
+    how = {"count": 300, "estimators": known}
+    found = which_algorithm(numpy_step, task, **how)
+    # The same predictions by our own class, which is compiled: equal up to rounding.
+    own = which_algorithm(GradientStep(0.7), task, **how)
+    for one, other in zip(found.matches, own.matches, strict=True):
+        assert one.name == other.name and one.step_size == pytest.approx(other.step_size)
+        assert one.distance == pytest.approx(other.distance, abs=1e-12)
+    assert found.best.distance < 1e-12 and found.best.step_size == pytest.approx(0.7)
+
+
+def test_a_function_may_predict_at_every_position_and_several_labels():
+    task = isotropic(2, 5)
+    everywhere = lambda x, y, q: np.stack([numpy_step(x, y, q)] * 6, axis=1)
+    how = {"count": 200, "estimators": (GradientStep(1.0), Zero())}
+    alone = which_algorithm(numpy_step, task, **how)
+    assert which_algorithm(everywhere, task, **how) == alone
+    several = MultiTaskRegression([[0, 1], [2, 3]], context=5)
+
+    def each_label(x, y, query):
+        assert y.shape[1:] == (5, 2)
+        return np.einsum("pni,pnd,pd->pi", y, x, query) / 5
+
+    found = compare(each_label, several, count=200)
+    assert len(found.algorithms) == 2
+
+
+def test_a_function_of_another_shape_is_refused_and_so_is_what_is_none(unchecked):
+    task = isotropic(2, 5)
+    with pytest.raises(InputError, match=r"returned the shape \(5, 2000\): must return \(2"):
+        which_algorithm(lambda x, y, q: np.zeros((5, len(x))), task, count=200)
+    with pytest.raises(InputError, match=r"`model` = 3: must be a model or a function of"):
+        which_algorithm(3, task, count=200)

@@ -8,7 +8,7 @@ NumPy, so that the command line can list names at once.
 import dataclasses
 import difflib
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -141,16 +141,18 @@ class Study:
         return parse_config(data, stored=True)
 
 
+_FOLDER = Path(__file__).parent / "papers"
+
+
 class _Studies(Mapping[str, Study]):
     """The files in the folders of the papers, read when the first study is looked up."""
 
     @functools.cached_property
     def _items(self) -> dict[str, Study]:
-        folder = Path(__file__).parent / "papers"
         found = [
             read_study(path, paper)
             for paper in PAPERS
-            for path in sorted((folder / paper / "studies").glob("*.toml"))
+            for path in sorted((_FOLDER / paper / "studies").glob("*.toml"))
         ]
         return {study.id: study for study in found}
 
@@ -187,9 +189,25 @@ def find_study(id: str) -> Study:
     """The study of this name; an `InputError` that names similar ones if there is none."""
     if id in STUDIES:
         return STUDIES[id]
-    near = difflib.get_close_matches(id, STUDIES, n=3, cutoff=0.6)
-    remedy = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(STUDIES)}."
-    raise InputError(f"`{id}` is neither a file nor a study: {remedy}")
+    raise InputError(f"`{id}` is neither a file nor a study: {find_near(id, STUDIES)}")
+
+
+def find_near(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence that refuses a name: similar ones, or all."""
+    names = list(known)
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    return f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(names)}."
+
+
+def study_file(id: str) -> Path:
+    """The file of a study, which `iclflow run` takes too."""
+    paper, _, name = id.partition("/")
+    return _FOLDER / paper / "studies" / f"{name}.toml"
+
+
+def sweep_files(paper: str) -> list[Path]:
+    """The files of the sweeps of a paper, as `iclflow sweep` takes them."""
+    return sorted((_FOLDER / paper / "sweeps").glob("*.toml"))
 
 
 def read_settings(file: Path | str) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from ..tasks import (
     same_moments,
 )
 from ._components import ROUNDING
+from ._function import Function
 
 # Sequences that parameters are fitted on.
 _COUNT = 2000
@@ -175,9 +176,14 @@ def _kernel(own: np.ndarray, sequences: Sequences, task: LinearRegression) -> Ke
     return KernelRegression(sign * np.exp(chosen), fit(chosen, sign)[1])
 
 
-@eqx.filter_jit
 def predict(model: AbstractModel, sequences: Any) -> Array:
-    """The predictions of a model or an estimator. Compiled once for all weights of a shape."""
+    """The predictions of a model or an estimator. Compiled once for all weights of a shape; plain
+    functions, which may be of any library, are called."""
+    return model.predict(sequences) if isinstance(model, Function) else _compiled(model, sequences)
+
+
+@eqx.filter_jit
+def _compiled(model: AbstractModel, sequences: Any) -> Array:
     return model.predict(sequences)
 
 

@@ -1,6 +1,6 @@
 """Which known estimator a model implements, judged by its predictions alone."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -43,6 +43,7 @@ from ._fitted_estimators import (
     predict,
     unrotated_labels,
 )
+from ._function import as_model
 from ._match import Algorithm, rank_estimators
 
 # Sequences predicted at a time: bounds the memory.
@@ -59,7 +60,7 @@ MOST_PREDICTED_AT_ONCE = 5000
 
 
 def which_algorithm(
-    model: AbstractModel,
+    model: AbstractModel | Callable[..., Any],
     task: AbstractTask,
     key: PRNGKeyArray | None = None,
     count: int = 20_000,
@@ -70,7 +71,9 @@ def which_algorithm(
 
     **Arguments:**
 
-    - `model`: any model; softmax attention too.
+    - `model`: any model, softmax attention too; or a plain function of (x, y, x_query) that returns
+      predictions. It gets NumPy arrays: x (n, N, D), y (n, N), or (n, N, I) for several labels, and
+      x_query (n, D). (`icl.watching.Torch` makes one of a module of PyTorch.)
     - `task`: where the sequences come from.
     - `key`: draws them; by default `jax.random.key(0)`.
     - `count`: how many. The standard error of a distance is about distance/√count.
@@ -110,7 +113,7 @@ class Comparison(NamedTuple):
 
 
 def compare(
-    model: AbstractModel,
+    model: AbstractModel | Callable[..., Any],
     task: AbstractTask,
     key: PRNGKeyArray | None = None,
     count: int = 20_000,
@@ -133,7 +136,7 @@ def compare(
 
 
 def _compare(
-    model: AbstractModel,
+    given: AbstractModel | Callable[..., Any],
     task: AbstractTask,
     key: PRNGKeyArray | None,
     count: int,
@@ -143,6 +146,7 @@ def _compare(
     if not is_whole(count) or count < 2:
         raise InputError("count", count, "a standard error needs at least 2 sequences")
     key = jr.key(0) if key is None else key
+    model = as_model(given, task.labels)
     if not isinstance(model, AbstractEstimator):
         available_kinds(task, model)  # refuses a model and a task of different sizes
     batch = min(count, MOST_PREDICTED_AT_ONCE)

@@ -12,6 +12,7 @@ from ._streams import note, open_streams, silence_output
 
 COMMANDS = {
     "run": "run one experiment: a TOML file, or a study of a paper by name",
+    "examples": "list the studies and sweeps of the papers, and copy their files",
     "runs": "list, check and clean up the runs on disk",
     "show": "show a run on disk",
     "sweep": "run many experiments, with settings that vary, into one table",

@@ -1,7 +1,6 @@
 """Training in steps: gradient descent, SGD, Adam and any optax optimiser, on any risk."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import optax
 from jaxtyping import Array, Key, PRNGKeyArray
@@ -22,9 +21,20 @@ from ._save import SaveAtDrops, SavePoints
 
 
 def gradient_descent(
-    model: AbstractModel, risk: AbstractRisk, learning_rate: float, steps: int, **options: Any
+    model: AbstractModel,
+    risk: AbstractRisk,
+    learning_rate: float,
+    steps: int,
+    *,
+    key: PRNGKeyArray | None = None,
+    monitor: AbstractRisk | None = None,
+    save: SavePoints = SaveAtDrops(),
+    progress: bool | None = None,
+    callback: Callable[[Status], bool | None] | None = None,
+    checkpoint: Checkpoint | None = None,
+    stretch: int = LONGEST_STRETCH,
 ) -> Trajectory:
-    """Gradient descent, W ← W − η ∂L/∂W. Options: as in `descend`.
+    """Gradient descent, W ← W − η ∂L/∂W. Other arguments: as in `descend`.
 
     This is the Euler scheme of gradient flow with time step 2η.
 
@@ -40,7 +50,9 @@ def gradient_descent(
     True
     ```
     """
-    return descend(model, risk, sgd_rule(learning_rate), steps, **options)
+    return descend(model, risk, sgd_rule(learning_rate), steps,
+                   key=key, monitor=monitor, save=save, progress=progress, callback=callback,
+                   checkpoint=checkpoint, stretch=stretch)  # fmt: skip
 
 
 def sgd(
@@ -49,9 +61,16 @@ def sgd(
     learning_rate: float,
     steps: int,
     momentum: float = 0.0,
-    **options: Any,
+    *,
+    key: PRNGKeyArray | None = None,
+    monitor: AbstractRisk | None = None,
+    save: SavePoints = SaveAtDrops(),
+    progress: bool | None = None,
+    callback: Callable[[Status], bool | None] | None = None,
+    checkpoint: Checkpoint | None = None,
+    stretch: int = LONGEST_STRETCH,
 ) -> Trajectory:
-    """Stochastic gradient descent on a sampled risk. Options: as in `descend`.
+    """Stochastic gradient descent on a sampled risk. Other arguments: as in `descend`.
 
     **Example:**
 
@@ -64,7 +83,9 @@ def sgd(
     ('step', np.float64(200.0))
     ```
     """
-    return descend(model, risk, sgd_rule(learning_rate, momentum), steps, **options)
+    return descend(model, risk, sgd_rule(learning_rate, momentum), steps,
+                   key=key, monitor=monitor, save=save, progress=progress, callback=callback,
+                   checkpoint=checkpoint, stretch=stretch)  # fmt: skip
 
 
 def adam(
@@ -74,9 +95,16 @@ def adam(
     steps: int,
     b1: float = 0.9,
     b2: float = 0.999,
-    **options: Any,
+    *,
+    key: PRNGKeyArray | None = None,
+    monitor: AbstractRisk | None = None,
+    save: SavePoints = SaveAtDrops(),
+    progress: bool | None = None,
+    callback: Callable[[Status], bool | None] | None = None,
+    checkpoint: Checkpoint | None = None,
+    stretch: int = LONGEST_STRETCH,
 ) -> Trajectory:
-    """Adam on any risk. Options: as in `descend`.
+    """Adam on any risk. Other arguments: as in `descend`.
 
     **Example:**
 
@@ -88,7 +116,9 @@ def adam(
     ('step', array([1.124, 0.342]))
     ```
     """
-    return descend(model, risk, adam_rule(learning_rate, b1, b2), steps, **options)
+    return descend(model, risk, adam_rule(learning_rate, b1, b2), steps,
+                   key=key, monitor=monitor, save=save, progress=progress, callback=callback,
+                   checkpoint=checkpoint, stretch=stretch)  # fmt: skip
 
 
 def descend(

@@ -69,7 +69,7 @@ def _plot_loss(panel: Axes, looks: Sequence[Look], steps: np.ndarray, bayes: flo
         # On the left: there the loss is still far above it.
         panel.annotate("Bayes", (0.02, bayes), xycoords=("axes fraction", "data"), ha="left",
                        va="bottom", color="0.35")  # fmt: skip
-    panel.set_ylabel("loss")
+    panel.set_ylabel("loss ± standard error")
     panel.set_ylim(bottom=0)
 
 
