@@ -11,6 +11,7 @@ import iclflow as icl
 from iclflow.errors import InputError
 from iclflow.estimators import DiscreteMMSE, PopulationPCR
 from iclflow.watching import Follower, PredictionError, describe, read_about, read_looks
+from iclflow.watching._plot import shown_estimators
 from iclflow.watching._schedule import Budget, Every, LogSpaced
 
 DIM, CONTEXT, NOISE = 4, 12, 0.25
@@ -146,10 +147,12 @@ def test_a_step_with_a_matrix_is_named_where_nothing_simpler_is_near(task):
 
     def names(matrix):
         layer = lambda x, y, q: np.einsum("bnd,bn,de,be->b", x, y, matrix, q) / x.shape[1]
-        distances = look_at(icl.watch(task, layer, every=1, count=500, strict=True)).distances[0]
-        found = {each.name: each.distance for each in distances}
+        look = look_at(icl.watch(task, layer, every=1, count=500, strict=True))
+        found = {each.name: each.distance for each in look.distances[0]}
         assert found["one preconditioned gradient step"] < 1e-5
-        return distances[0].name
+        # A picture shows those that were the nearest, whatever else came closer.
+        assert shown_estimators([look])[0] == look.nearest[0].name
+        return look.nearest[0].name
 
     first = PopulationPCR(task, 1).coefficients()
     assert names(np.asarray(first) + 0.02) == "PCR with 1 component"

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from iclflow.cli import main
-from iclflow.watching import Columns, Follower, describe, describe_plateaus
+from iclflow.watching import Columns, Follower, describe, describe_plateaus, named
 from watch_records import Writer, line, look
 
 
@@ -219,6 +219,11 @@ def test_words_say_what_it_is_and_since_when():
     columns.add(look(16) | {"distances": [], "closeness": [], "excess": None})
     assert "too large" in describe(columns)[1] and "Bayes" not in describe(columns)[0]
     assert describe(Columns()) == []
+    exact = look(17)
+    exact["distances"][0][0]["distance"] = 3e-8
+    columns.add(exact)
+    assert describe(columns)[1].endswith("now below 0.01 % away.")
+    assert named(columns.nearest[0]) == ["ridge regression", "one gradient step"]
     plateau = {"level": 1.0, "start": 0.0, "end": 40.0}
     assert describe_plateaus([plateau]) == "1 plateau of the loss so far: 1 from step 0 to 40."
     later = {"level": 0.5, "start": 60.0, "end": 90.0}

@@ -103,6 +103,7 @@ def test_a_page_is_told_of_each_look_and_in_words(writer):
         words = lambda page: "words" in page.kinds() and page.last("words")["labels"]
         await page.until(words)
         assert "Nearest: ridge regression, since step 100" in page.last("words")["labels"][0][1]
+        assert page.last("words")["named"] == [["ridge regression", "one gradient step"]]
         await page.until(lambda page: page.training)
         assert page.training["state"] == "running" and page.training["bayes_loss"] == 0.2
         writer.looks(12)

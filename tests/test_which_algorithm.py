@@ -19,7 +19,6 @@ from iclflow.analysis import (
     which_algorithm,
 )
 from iclflow.analysis._which_algorithm import _bayes_as_ridge
-from iclflow.config import InputError
 from iclflow.estimators import (
     Bayes,
     GradientStep,
@@ -203,12 +202,17 @@ def two_heads(dim) -> Attention:
     return Attention(Merged.of(jnp.asarray(np.ones(2)), jnp.asarray(np.ones((2, dim, dim)))))
 
 
-def test_predictions_on_other_sequences_are_asked_for_where_a_matrix_is_fitted():
-    watch = AlgorithmWatch(LinearRegression([1.0, 0.25], 20), fitted=True, key=jr.key(0), count=50)
-    own = np.ones((50, 1))
-    assert watch.fits
-    with pytest.raises(InputError, match="other"):
-        watch.rank(own)
+def test_matrices_are_fitted_on_other_sequences_than_they_are_compared_on():
+    """Noise has no matrix: the entries that are fitted to it come on top of it."""
+    watch = AlgorithmWatch(LinearRegression([1.0, 0.7, 0.4, 0.2], 20), fitted=True, count=100)
+    noise = np.random.default_rng(0).standard_normal((100, 1))
+    (found,) = watch.rank(noise) or ()
+    assert found["one debiased preconditioned step"].distance > 1
+    (found,) = (
+        AlgorithmWatch(LinearRegression([1.0, 0.5], 9), fitted=True, count=4).rank(noise[:4]) or ()
+    )
+    with pytest.raises(KeyError):  # three sequences do not determine four entries
+        found["one debiased preconditioned step"]
 
 
 def test_bad_input_is_refused():

@@ -91,7 +91,7 @@ class AlgorithmWatch:
         key: PRNGKeyArray | None = None,
         count: int | None = None,
         estimators: Sequence[AbstractEstimator] = (),
-        sequences: tuple[Sequences, Sequences] | None = None,
+        sequences: Sequences | None = None,
     ):
         """**Arguments:**
 
@@ -105,25 +105,19 @@ class AlgorithmWatch:
         - `key`: draws the sequences; by default `jax.random.key(0)`.
         - `count`: how many; by default 1000, fewer if contexts are long.
         - `estimators`: further ones, beside those that exist for the task.
-        - `sequences`: to use instead of drawing: those that distances are measured on, and those
-          that parameters are fitted on.
+        - `sequences`: to use instead of drawing.
         """
         size = task.max_context * (task.dim + task.labels)
         count = max(_FEWEST, min(_COUNT, _LARGEST // size)) if count is None else count
         if count < 2:
             raise InputError("count", count, "a standard error needs at least 2 sequences")
         key = jr.key(0) if key is None else key
-        # Matrices are fitted on other sequences than those that distances are measured on.
-        fitted = fitted or any_model
-        others = task.sample(jr.fold_in(key, 1), count) if fitted and sequences is None else None
-        self.sequences: Any
-        self.others: Any
-        self.sequences, self.others = sequences or (task.sample(key, count), others)
+        self.sequences: Any = task.sample(key, count) if sequences is None else sequences
         self.task, self.count = task, self.sequences.count
         self._further = tuple(estimators)
         each = range(task.labels)
         self._references = tuple(
-            self._predict_all(label, normaliser, fitted, any_model) for label in each
+            self._predict_all(label, normaliser, fitted or any_model, any_model) for label in each
         )
         # The last model and its predictions: callers use `sizes` and `look` on the same model.
         self._last: tuple[AbstractModel, np.ndarray] | None = None
@@ -131,8 +125,7 @@ class AlgorithmWatch:
     def look(self, model: AbstractModel) -> tuple[Algorithm, ...] | None:
         """The estimators for each label of the task, the nearest first; None for a model whose
         predictions are not finite, or too large to be compared."""
-        other = self._predict(model, self.others) if self.fits else None
-        return self._rank_all(self._predict_shared(model), other)
+        return self._rank_all(self._predict_shared(model))
 
     @property
     def hash(self) -> str:
@@ -149,37 +142,15 @@ class AlgorithmWatch:
         """The names of the estimators that are not fitted, of the first label."""
         return [estimator.name for estimator in self._references[0].estimators]
 
-    @property
-    def fits(self) -> bool:
-        """Whether a matrix is fitted, for which predictions on `others` are needed."""
-        return any(fit.needs_others for each in self._references for fit in each.fits)
+    def rank(self, own: np.ndarray) -> tuple[Algorithm, ...] | None:
+        """As `look`, from predictions on `sequences` that were made elsewhere, (n, labels)."""
+        return self._rank_all(np.asarray(unrotated_labels(self.task, jnp.asarray(own))))
 
-    def rank(
-        self, own: np.ndarray, other: np.ndarray | None = None
-    ) -> tuple[Algorithm, ...] | None:
-        """As `look`, from predictions that were made elsewhere.
-
-        **Arguments:**
-
-        - `own`: on `sequences`, (n, labels).
-        - `other`: on `others`; needed if `fits`.
-        """
-        if self.fits and other is None:
-            raise InputError(
-                "other",
-                problem="is missing",
-                allowed="a matrix is fitted to predictions on `others`",
-            )
-        undo = lambda labels: np.asarray(unrotated_labels(self.task, jnp.asarray(labels)))
-        return self._rank_all(undo(own), None if other is None else undo(other))
-
-    def _rank_all(self, own: np.ndarray, other: np.ndarray | None) -> tuple[Algorithm, ...] | None:
-        other = own if other is None else other  # then nothing is fitted to it
-        if not (_is_usable(own) and _is_usable(other)):
+    def _rank_all(self, own: np.ndarray) -> tuple[Algorithm, ...] | None:
+        if not _is_usable(own):
             return None
         return tuple(
-            self._rank(reference, own[:, i], other[:, i])
-            for i, reference in enumerate(self._references)
+            self._rank(reference, own[:, i]) for i, reference in enumerate(self._references)
         )
 
     def sizes(self, model: AbstractModel) -> tuple[float, ...]:
@@ -204,10 +175,10 @@ class AlgorithmWatch:
         """(n, labels)."""
         return np.asarray(unrotated_labels(self.task, predict(model, sequences)))
 
-    def _rank(self, reference: _Reference, own: np.ndarray, other: np.ndarray) -> Algorithm:
+    def _rank(self, reference: _Reference, own: np.ndarray) -> Algorithm:
         estimators, predictions = list(reference.estimators), list(reference.predictions)
         if np.mean(own**2) >= ALMOST_NOTHING**2 * np.mean(reference.labels**2):
-            for estimator, prediction in (fit.fit(own, other) for fit in reference.fits):
+            for estimator, prediction in (fit.fit(own) for fit in reference.fits):
                 estimators.append(estimator)
                 predictions.append(prediction)
         return rank_estimators(reference.labels, own, predictions, estimators)
@@ -235,8 +206,7 @@ class AlgorithmWatch:
                 continue
         fits: tuple[AbstractFit, ...] = ()
         if fitted:
-            others = _one_label(self.task, self.others, label)
-            fits = choose_fits(task, sequences, others, any_model)
+            fits = choose_fits(task, sequences, any_model)
         names, predictions = zip(*found)
         labels = np.asarray(sequences.y_query)[:, 0]
         return _Reference(labels, names, np.stack(predictions), fits)

@@ -26,6 +26,8 @@ from ._fitted_estimators import RANGE, correlation_features, is_white
 
 # A matrix is fitted up to this many entries: the time of its pseudoinverse grows as their square.
 _LARGEST_MATRIX = 64
+# Each part of the sequences is compared with a matrix that was fitted on the rest.
+_PARTS = 5
 # Penalties of ridge regression, in units of the mean eigenvalue of Σ xₙxₙᵀ. Below the smallest it
 # is least squares.
 _PENALTIES = np.geomspace(1e-4, 10.0, 11)
@@ -41,18 +43,9 @@ class Fitted(NamedTuple):
 class AbstractFit(abc.ABC):
     """A family of estimators on fixed sequences."""
 
-    # Whether the fit is to predictions on other sequences than those of the distances.
-    needs_others: bool = False
-
     @abc.abstractmethod
-    def fit(self, own: Float[np.ndarray, " n"], other: Float[np.ndarray, " m"]) -> Fitted:
-        """The estimator of the family that is nearest to a model.
-
-        **Arguments:**
-
-        - `own`: the predictions of the model on the sequences that distances are measured on.
-        - `other`: on the sequences that matrices are fitted on.
-        """
+    def fit(self, own: Float[np.ndarray, " n"]) -> Fitted:
+        """The estimator of the family that is nearest to a model, from its predictions."""
 
 
 class KernelFit(AbstractFit):
@@ -67,7 +60,7 @@ class KernelFit(AbstractFit):
         self._kernels = np.asarray(_kernels(self._widths, sequences))[..., 0]
         self._powers = np.maximum(np.mean(self._kernels**2, 1), np.finfo(float).tiny)
 
-    def fit(self, own: Float[np.ndarray, " n"], other: Float[np.ndarray, " m"]) -> Fitted:
+    def fit(self, own: Float[np.ndarray, " n"]) -> Fitted:
         factors = np.mean(self._kernels * own, 1) / self._powers
         best = int(np.argmax(factors**2 * self._powers))
         width, factor = float(self._widths[best]), float(factors[best])
@@ -76,19 +69,23 @@ class KernelFit(AbstractFit):
 
 class MatrixFit(AbstractFit):
     """One step with the matrix that fits best: ŷ = βᵀAx_q, with β of the context, or of the
-    centred one. Matrices have many entries: they are fitted on other sequences."""
+    centred one. Matrices have many entries: predictions on a part of the sequences are those of a
+    matrix that was fitted on the rest. The estimator has the mean of these matrices."""
 
-    needs_others = True
-
-    def __init__(self, sequences: Any, others: Any, centred: bool):
+    def __init__(self, sequences: Any, centred: bool):
         self._step = DebiasedPreconditionedStep if centred else PreconditionedStep
         self._features = correlation_features(sequences, centred)
-        self._solver = np.linalg.pinv(correlation_features(others, centred))
+        self._part = np.arange(len(self._features)) % _PARTS
+        rest = (self._features[self._part != part] for part in range(_PARTS))
+        self._solvers = [np.linalg.pinv(features) for features in rest]
 
-    def fit(self, own: Float[np.ndarray, " n"], other: Float[np.ndarray, " m"]) -> Fitted:
-        matrix = self._solver @ other
-        dim = round(len(matrix) ** 0.5)
-        return Fitted(self._step(as_float(matrix.reshape(dim, dim))), self._features @ matrix)
+    def fit(self, own: Float[np.ndarray, " n"]) -> Fitted:
+        fitted = [solver @ own[self._part != part] for part, solver in enumerate(self._solvers)]
+        matrices = np.stack(fitted)
+        predictions = np.einsum("pk,pk->p", self._features, matrices[self._part])
+        dim = round(matrices.shape[1] ** 0.5)
+        step = self._step(as_float(matrices.mean(0).reshape(dim, dim)))
+        return Fitted(step, predictions)
 
 
 class RidgeFit(AbstractFit):
@@ -104,7 +101,7 @@ class RidgeFit(AbstractFit):
     def _predict(self, penalty: ScalarLike) -> Float[np.ndarray, " n"]:
         return np.sum(self._products / (self._squares + penalty), 1)
 
-    def fit(self, own: Float[np.ndarray, " n"], other: Float[np.ndarray, " m"]) -> Fitted:
+    def fit(self, own: Float[np.ndarray, " n"]) -> Fitted:
         miss = lambda logarithm: float(np.mean((own - self._predict(np.exp(logarithm))) ** 2))
         grid = np.log(self._unit * _PENALTIES)
         best = int(np.argmin([miss(point) for point in grid]))
@@ -115,7 +112,7 @@ class RidgeFit(AbstractFit):
 
 
 def choose_fits(
-    task: AbstractTask, sequences: Sequences, others: Sequences, any_model: bool
+    task: AbstractTask, sequences: Sequences, any_model: bool
 ) -> tuple[AbstractFit, ...]:
     """What is fitted to models on the sequences of one label of a task.
 
@@ -128,10 +125,11 @@ def choose_fits(
     if not (is_known or (any_model and np.any(np.asarray(sequences.x_query)))):
         return ()
     found: list[AbstractFit] = [KernelFit(sequences, _kernel_unit(task, sequences))]
-    if not (is_known and is_white(task)) and task.dim**2 <= _LARGEST_MATRIX:
-        found.append(MatrixFit(sequences, others, centred=True))
+    most = min(_LARGEST_MATRIX, sequences.count * (_PARTS - 1) // _PARTS)
+    if not (is_known and is_white(task)) and task.dim**2 <= most:
+        found.append(MatrixFit(sequences, centred=True))
         if any_model:
-            found.append(MatrixFit(sequences, others, centred=False))
+            found.append(MatrixFit(sequences, centred=False))
     if not is_known:
         found.append(RidgeFit(sequences))
     return tuple(found)

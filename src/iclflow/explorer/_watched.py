@@ -13,7 +13,7 @@ from typing import Any
 
 from ..config import InputError
 from ..files import printable
-from ..watching import Follower, describe, describe_plateaus
+from ..watching import Follower, describe, describe_plateaus, named
 from ._connections import LOGGER
 from ._hub import Hub
 from ._limits import RequestError
@@ -38,7 +38,7 @@ class Watched:
 
     - `id`: of the folder, in addresses.
     - `epoch`: of this server: what a page holds from another one is not looked at.
-    - `sentences`: for each label, and the plateaus.
+    - `sentences`: for each label, and the plateaus; `named`: the estimators that were the nearest.
     """
 
     def __init__(self, folder: Path):
@@ -47,6 +47,7 @@ class Watched:
         self.name = printable(folder.name or str(folder))
         self.epoch = secrets.token_hex(6)
         self.sentences: list[list[str]] = []
+        self.named: list[list[str]] = []
         self.plateaus = ""
         self._described = (-1, -1)
         # Looks and turns: when plateaus were measured, and when they last changed.
@@ -67,6 +68,7 @@ class Watched:
             columns = self.follower.columns
             labels = max(len(columns.nearest), 1)
             self.sentences = [describe(columns, label) for label in range(labels)]
+            self.named = [named(each) for each in columns.nearest]
         return True
 
     def _mark(self) -> tuple[int, int]:
@@ -230,7 +232,7 @@ async def _news(one: Watched, seen: Seen) -> AsyncIterator[str]:
     problems = [[step, text] for step, text in follower.problems.items()][-_MOST_PROBLEMS:]
     for kind, content in (
         ("look", {"look": follower.last}),
-        ("words", {"labels": one.sentences, "plateaus": one.plateaus}),
+        ("words", {"labels": one.sentences, "named": one.named, "plateaus": one.plateaus}),
         ("problems", {"problems": problems, "damage": follower.damage}),
         ("verdicts", verdicts_content(follower.verdicts)),
     ):

@@ -4,6 +4,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from ._columns import Columns as Columns
+from ._columns import named as named
 from ._files import is_watched as is_watched
 from ._files import read_about as read_about
 from ._follow import Follower as Follower

@@ -82,6 +82,11 @@ def turns(names: Sequence[str | None]) -> list[int]:
     return found
 
 
+def named(names: Sequence[str | None]) -> list[str]:
+    """The estimators that were the nearest at some look, the last one first."""
+    return list(dict.fromkeys(name for name in reversed(names) if name is not None))
+
+
 def _numbers(look: Plain) -> dict[str, float]:
     loss, excess = look["loss"], look["excess"] or (math.nan, math.nan)
     step = look["step"]

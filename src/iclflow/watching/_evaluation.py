@@ -76,10 +76,11 @@ class Evaluation:
         task = double(task)
         self.task, self.dtype = task, np.dtype(dtype)
         key = jr.key(seed)
-        sequences = tuple(_round(task.sample(jr.fold_in(key, i), count)) for i in range(2))
+        self.sequences: Sequences = _round(task.sample(jr.fold_in(key, 0), count))
         further = () if pretraining is None else (_memory(task, pretraining),)
-        self._watch = AlgorithmWatch(task, any_model=True, estimators=further, sequences=sequences)  # pyright: ignore[reportArgumentType]
-        self.sequences: Sequences = sequences[0]
+        self._watch = AlgorithmWatch(
+            task, any_model=True, estimators=further, sequences=self.sequences
+        )
         # More than one if the task has several.
         self._own_lengths = np.unique(np.asarray(self.sequences.length).astype(int)).tolist()
         self.asked = _check_lengths(lengths, task.max_context, self._own_lengths)
@@ -102,11 +103,10 @@ class Evaluation:
     def measure(self, predict: Predict) -> Measurement:
         """Measures a model; a `PredictionError` says in one sentence why that is not possible."""
         # The model is called before anything is computed here: in its own precision.
-        own = self._predict(predict, self.sequences)
-        other = self._predict(predict, self._watch.others).query if self._watch.fits else None
+        own = self._predict(predict)
         shorter = self._predict_lengths(predict, own)
         with in_float64(), np.errstate(over="ignore", invalid="ignore"):
-            found = self._compare(own, other, shorter)
+            found = self._compare(own, shorter)
         if not found.is_finite:
             largest = max(np.max(np.abs(each)) for each in (own.query, *shorter.values()))
             raise PredictionError(
@@ -115,9 +115,7 @@ class Evaluation:
             )
         return found
 
-    def _compare(
-        self, own: Predictions, other: np.ndarray | None, shorter: dict[int, np.ndarray]
-    ) -> Measurement:
+    def _compare(self, own: Predictions, shorter: dict[int, np.ndarray]) -> Measurement:
         causal = own.positions is not None
         loss, excess = _errors(own.query, *self._known_at(causal, None))
         over = {
@@ -131,7 +129,7 @@ class Evaluation:
             lengths=tuple(over),
             losses=tuple(each for each, _ in over.values()),
             excesses=excesses or None,
-            algorithms=self._watch.rank(own.query, other),
+            algorithms=self._watch.rank(own.query),
         )
 
     def _errors_at_own_lengths(self, predicted: np.ndarray) -> Iterator[tuple[int, _Errors]]:
@@ -143,10 +141,10 @@ class Evaluation:
                 known = None if bayes is None else bayes[of]
                 yield length, _errors(predicted[of], labels[of], known)
 
-    def _predict(self, predict: Predict, sequences: Sequences) -> Predictions:
-        """The predictions of a model on sequences, one call for each context length."""
-        x, y, query = self._arrays(sequences)
-        lengths = np.asarray(sequences.length).astype(int)
+    def _predict(self, predict: Predict) -> Predictions:
+        """The predictions of a model, one call for each context length of the task."""
+        x, y, query = self._arrays()
+        lengths = np.asarray(self.sequences.length).astype(int)
         if np.all(lengths == x.shape[1]):
             return call(predict, x, y, query)
         found = np.zeros((len(x), y.shape[2]))
@@ -155,9 +153,9 @@ class Evaluation:
             found[of] = call(predict, x[of, :length], y[of, :length], query[of]).query
         return Predictions(found, None)
 
-    def _arrays(self, sequences: Sequences) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Inputs, labels and queries as a model gets them."""
-        parts = sequences.x, sequences.y, sequences.x_query
+        parts = self.sequences.x, self.sequences.y, self.sequences.x_query
         x, y, query = (np.asarray(part).astype(self.dtype) for part in parts)
         return x, y, query
 
@@ -170,7 +168,7 @@ class Evaluation:
         if own.positions is not None:
             return {length: own.positions[:, length] for length in self.asked or range(most + 1)}
         spaced = np.unique(np.rint(np.geomspace(1, most, _LENGTHS))).astype(int).tolist()
-        x, y, query = self._arrays(self.sequences)
+        x, y, query = self._arrays()
         return {
             length: own.query
             if length == most

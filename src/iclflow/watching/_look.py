@@ -7,6 +7,7 @@ from typing import Any
 from ..analysis import Algorithm, Sampled
 from ._evaluation import Measurement
 from ._heads import LayerLook
+from ._words import percent
 
 Plain = dict[str, Any]
 
@@ -106,7 +107,7 @@ class Look:
             words += f", {self.excess.value:.3g} above Bayes"
         for nearest, closeness in zip(self.nearest, self.closeness):
             known = "" if closeness != "unknown" else "no known estimator, nearest "
-            words += f"; {known}{nearest.name} ({100 * nearest.distance:.2g} % away)"
+            words += f"; {known}{nearest.name} ({percent(nearest.distance, 2)} away)"
         if self.layers:
             counts = collections.Counter(role for each in self.layers for role in each.roles)
             words += "; heads: " + ", ".join(f"{count} {role}" for role, count in counts.items())

@@ -7,6 +7,7 @@ import numpy as np
 from ..drawing import Axes
 from ..drawing.style import COLOURS, LEVEL, canvas, style
 from ..errors import InputError
+from ._columns import named
 from ._look import Look
 from ._plot_heads import plot_heads
 
@@ -51,12 +52,15 @@ def plot(
 
 
 def shown_estimators(looks: Sequence[Look], label: int = 0) -> list[str]:
-    """The estimators that come nearest to one label at some moment, the nearest of all first."""
+    """The estimators of which one was the nearest to one label, the last one first; then those that
+    came closest."""
     least: dict[str, float] = {}
     for look in looks:
         for each in look.distances[label] if look.distances else ():
             least[each.name] = min(least.get(each.name, np.inf), each.distance)
-    return sorted(least, key=least.__getitem__)[:_MOST_CURVES]
+    nearest = named([look.nearest[label].name if look.distances else None for look in looks])
+    closest = sorted(least, key=least.__getitem__)
+    return list(dict.fromkeys([*nearest, *closest]))[:_MOST_CURVES]
 
 
 def _plot_loss(panel: Axes, looks: Sequence[Look], steps: np.ndarray, bayes: float | None) -> None:

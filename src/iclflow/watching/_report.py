@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..files import write_atomic
 from ..report import escape
-from ._look import Look
+from ._look import Distance, Look
 from ._report_heads import heads_section
-from ._words import describe_plateaus
+from ._words import describe_plateaus, percent
 
 if TYPE_CHECKING:
     from ._watch import Watch
@@ -53,13 +53,18 @@ def _turns(looks: Sequence[Look]) -> str:
 
 def _table(look: Look) -> str:
     rows = "".join(
-        f"<tr><td>{escape(each.name)}</td><td>{100 * each.distance:.3g} ± {100 * each.error:.1g} %"
-        f"</td><td>{'' if each.step_size is None else f'{each.step_size:.4g}'}</td></tr>"
+        f"<tr><td>{escape(each.name)}</td><td>{_percent(each)}</td><td>"
+        f"{'' if each.step_size is None else f'{each.step_size:.4g}'}</td></tr>"
         for label in look.distances
         for each in label
     )
     head = "<thead><tr><th>estimator</th><th>distance</th><th>step size</th></tr></thead>"
     return f"<table>{head}<tbody>{rows}</tbody></table>"
+
+
+def _percent(each: Distance) -> str:
+    found = percent(each.distance)
+    return found if each.distance < 1e-4 else f"{found} ± {100 * each.error:.2g} %"
 
 
 def _picture(watch: "Watch") -> str:

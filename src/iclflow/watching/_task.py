@@ -70,7 +70,7 @@ def as_task(task: Any) -> AbstractTask:
 
 def _find_noise(source: Any) -> float | None:
     """The variance of the noise of labels, if a task says it."""
-    noise = getattr(source, "noise", None)
+    noise: Any = getattr(source, "noise", None)
     return float(noise) if is_real(noise) and 0 <= noise < np.inf else None
 
 

@@ -85,7 +85,7 @@ def _algorithm(columns: Columns, label: int) -> list[str]:
 
 def _now(columns: Columns, label: int, since: int) -> str:
     name, away = _nearest(columns, label, len(columns) - 1)
-    end = f"since step {columns.steps[since]:.0f}, now {away} % away."
+    end = f"since step {columns.steps[since]:.0f}, now {away} away."
     if columns.closeness[label][-1] == "unknown":
         return f"No known estimator: {name} is the nearest, {end}"
     return f"Nearest: {name}, {end}"
@@ -93,13 +93,19 @@ def _now(columns: Columns, label: int, since: int) -> str:
 
 def _then(columns: Columns, label: int, at: int) -> str:
     name, away = _nearest(columns, label, at)
-    return f"{name} from step {columns.steps[at]:.0f} ({away} % away)"
+    return f"{name} from step {columns.steps[at]:.0f} ({away} away)"
 
 
 def _nearest(columns: Columns, label: int, at: int) -> tuple[str, str]:
     """The nearest estimator at a look, and its distance in percent."""
     name = str(columns.nearest[label][at])
-    return name, number(100 * columns.distances[label][name][at])
+    return name, percent(columns.distances[label][name][at])
+
+
+def percent(distance: float, digits: int = 3) -> str:
+    """A relative distance in per cent: a model in float32 repeats an estimator no better than to
+    1e-4, and below that digits mean nothing."""
+    return "below 0.01 %" if distance < 1e-4 else f"{100 * distance:.{digits}g} %"
 
 
 def number(value: float) -> str:

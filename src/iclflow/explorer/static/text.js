@@ -27,6 +27,9 @@ export function number(value, digits = 3, least = NOTHING) {
   return String(Number(value.toPrecision(digits))).replace("-", "−");
 }
 
+/** A relative distance in per cent: closer than a model in float32 can repeat an estimator, no digits mean anything. */
+export const percent = (distance) => (distance < 1e-4 ? "below 0.01 %" : `${number(100 * distance)} %`);
+
 /** A number as a field shows it: exact, and readable again by `Number`. */
 export function exact(value) {
   if (value === null || value === undefined) return "";

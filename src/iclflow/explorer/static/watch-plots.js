@@ -2,7 +2,7 @@
 import { byId, make } from "./app.js";
 import { DASHES, axis, hasPlotly, ink, layout, styleOf } from "./plots.js";
 import { logRange, logTicks } from "./ticks.js";
-import { number } from "./text.js";
+import { number, percent } from "./text.js";
 import { count, nearestNames, thin } from "./watch-record.js";
 import { training, view } from "./watch-state.js";
 
@@ -118,7 +118,7 @@ export function drawExcess() {
   const colours = ink();
   const { excess } = view.record.numbers;
   const known = excess.some((value) => value !== null);
-  byId("excess-title").textContent = known ? "Loss above Bayes" : "Loss above Bayes (Bayes is not known)";
+  byId("excess-title").textContent = known ? "Loss above Bayes, on a log scale" : "Loss above Bayes (Bayes is not known)";
   const wide = byId("excess").parentElement.clientWidth;
   const drawn = curve(excess, stepRange(), wide, { log: true, line: { color: colours.b, width: 2.5 } });
   draw("excess", [drawn], logAxis([drawn.y]));
@@ -147,7 +147,7 @@ function legend(names) {
   const keys = names.map((name, k) => {
     const value = view.record.distances[view.label].get(name)[at];
     return make("span", { class: "key" }, make("i", { class: `series s${(k % 7) + 1} ${k % 3 ? `dash${k % 3}` : ""}` }), name,
-      make("b", { text: value === null || value === undefined ? "–" : `${number(100 * value)} %` }));
+      make("b", { text: value === null || value === undefined ? "–" : percent(value) }));
   });
   byId("distance-legend").replaceChildren(...keys);
 }

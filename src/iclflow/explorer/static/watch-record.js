@@ -11,6 +11,7 @@ export function newRecord() {
     distances: [], // by label, then by the name of the estimator
     look: null, // everything about the last look
     labels: [], // sentences, by label
+    named: [], // by label, the estimators that were the nearest, the last one first
     plateaus: "",
     problems: [],
     damage: null,
@@ -41,9 +42,7 @@ export function apply(record, event) {
       record.look = event.look;
       return "look";
     case "words":
-      record.labels = event.labels;
-      record.plateaus = event.plateaus;
-      return "words";
+      return takeWords(record, event);
     case "problems":
       record.problems = event.problems;
       record.damage = event.damage;
@@ -54,6 +53,14 @@ export function apply(record, event) {
     default:
       return "";
   }
+}
+
+function takeWords(record, event) {
+  const same = JSON.stringify(record.named) === JSON.stringify(event.named);
+  record.labels = event.labels;
+  record.named = event.named;
+  record.plateaus = event.plateaus;
+  return same ? "words" : "named";
 }
 
 function cut(record, kept) {
@@ -80,14 +87,17 @@ function extend(column, values) {
   for (const value of values) column.push(value);
 }
 
-/** The estimators that come nearest at some look, the nearest of all first. */
+/** The estimators of which one was the nearest at some look; then those that came closest. */
 export function nearestNames(record, label, most) {
   const found = [...(record.distances[label] ?? new Map())].map(([name, column]) => {
     let least = Infinity;
     for (const value of column) if (value !== null && value < least) least = value;
     return { name, least };
   });
-  return found.sort((a, b) => a.least - b.least).slice(0, most).map(({ name }) => name);
+  const closest = found.sort((a, b) => a.least - b.least).map(({ name }) => name);
+  const known = new Set(closest);
+  const nearest = (record.named[label] ?? []).filter((name) => known.has(name));
+  return [...new Set([...nearest, ...closest])].slice(0, most);
 }
 
 /**

@@ -1,6 +1,6 @@
 // A training in words: what it does, what it is, what went wrong, and its numbers at one look.
 import { byId, make } from "./app.js";
-import { number, plural } from "./text.js";
+import { number, plural, percent } from "./text.js";
 import { count } from "./watch-record.js";
 import { markVerdict } from "./verdicts.js";
 import { training, view } from "./watch-state.js";
@@ -102,7 +102,7 @@ export function drawLook() {
     return;
   }
   setText(byId("table-step"), `step ${look.step}`);
-  const rows = (look.distances[view.label] ?? []).map((one) => [one.name, `${number(100 * one.distance)} %`, one.step_size === null ? "" : number(one.step_size)]);
+  const rows = (look.distances[view.label] ?? []).map((one) => [one.name, percent(one.distance), one.step_size === null ? "" : number(one.step_size)]);
   byId("table").replaceChildren(table(["estimator", "distance", "step size"], rows));
   drawHeads(look);
 }

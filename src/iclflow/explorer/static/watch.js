@@ -61,6 +61,7 @@ function handleEvent(event) {
     if (performance.getEntriesByName("first-look").length === 0 && count(view.record)) performance.mark("first-look");
   }
   if (changed === "look" && view.index === null) showLook(event.look);
+  if (changed === "named") mark("words", "distances", "status");
   if (["words", "problems", "verdicts"].includes(changed)) mark(changed, "status");
 }
 
