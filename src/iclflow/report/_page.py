@@ -117,7 +117,7 @@ def _header(info: RunInfo) -> str:
     }
     items = "".join(f"<div><dt>{k}</dt><dd>{escape(v)}</dd></div>" for k, v in facts.items())
     return (
-        "<p>The numbers on this page were computed in one run, here and then:</p>"
+        "<p>The numbers on this page were computed in one run:</p>"
         f'<dl class="facts">{items}</dl>{bent}'
     )
 
