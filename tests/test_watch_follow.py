@@ -8,6 +8,7 @@ import pytest
 
 from iclflow.cli import main
 from iclflow.watching import Columns, Follower, describe, describe_plateaus, named
+from iclflow.watching._words import percent
 from watch_records import Writer, line, look
 
 
@@ -200,6 +201,15 @@ def test_a_schedule_with_growing_gaps_is_given_more_time(writer):
     # The next look is expected after three times 54 seconds.
     assert follower.state(written + 600)[0] == "running"
     assert follower.state(written + 700)[0] == "silent"
+
+
+@pytest.mark.parametrize(
+    "distance, words",
+    [(3e-8, "below 0.01 %"), (0.00314, "0.31 %"), (0.0996, "10 %"), (0.997, "100 %"),
+     (1.0, "100 %"), (52.3, "5230 %"), (1e9, "1e+11 %")],
+)  # fmt: skip
+def test_distances_are_said_without_needless_digits(distance, words):
+    assert percent(distance, 2) == words
 
 
 def test_words_say_what_it_is_and_since_when():

@@ -65,7 +65,7 @@ def _algorithm(row: dict[str, Any]) -> Sequence[str]:
         f"{row['loss']:.5g}" if "loss" in row else "–",
         several(each["name"] if near else f"none (nearest: {each['name']})"
                 for each, near in zip(best, known)),
-        several(f"{100 * each['distance']:.2g} ± {100 * each['standard_error']:.1g} %"
+        several(f"{100 * each['distance']:.3g} ± {100 * each['standard_error']:.1g} %"
                 for each in best),
         several("–" if each["step_size"] is None else f"{each['step_size']:.4g}" for each in best),
     )  # fmt: skip

@@ -105,7 +105,11 @@ def _nearest(columns: Columns, label: int, at: int) -> tuple[str, str]:
 def percent(distance: float, digits: int = 3) -> str:
     """A relative distance in per cent: a model in float32 repeats an estimator no better than to
     1e-4, and below that digits mean nothing."""
-    return "below 0.01 %" if distance < 1e-4 else f"{100 * distance:.{digits}g} %"
+    if distance < 1e-4:
+        return "below 0.01 %"
+    # Without an exponent: 100 %, and not 1e+02 %.
+    is_long = 10.0 ** (digits - 1) <= 100 * distance < 1e6
+    return f"{100 * distance:.0f} %" if is_long else f"{100 * distance:.{digits}g} %"
 
 
 def number(value: float) -> str:
