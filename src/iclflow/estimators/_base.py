@@ -92,7 +92,18 @@ class Bayes(AbstractEstimator):
 def masked_context(
     sequences: Sequences,
 ) -> tuple[Float[Array, "*batch N D"], Float[Array, "*batch N I"]]:
-    """x and y of the context with zeros at padding, whatever the arrays hold there."""
+    """x and y of the context with zeros at padding, whatever the arrays hold there.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression(eigenvalues=[0.6, 0.4], context=(2, 5))
+    >>> sequences = task.sample(jr.key(0), 3)
+    >>> x, y = icl.estimators.masked_context(sequences)
+    >>> x.shape, bool((x[~sequences.mask()] == 0).all())
+    ((3, 5, 2), True)
+    ```
+    """
     mask = sequences.mask()[..., None]
     return jnp.where(mask, sequences.x, 0.0), jnp.where(mask, sequences.y, 0.0)
 

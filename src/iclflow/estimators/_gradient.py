@@ -187,7 +187,18 @@ def _predict_with_matrix(sequences: Sequences, matrix: Array, normaliser: Normal
 
 @eqx.filter_jit
 def correlation(sequences: Sequences, normaliser: Normaliser = "context") -> Float[Array, "*b I D"]:
-    """β = (1/N) Σ yₙxₙ of each label; `normaliser` decides what takes the place of N."""
+    """β = (1/N) Σ yₙxₙ of each label; `normaliser` decides what takes the place of N.
+
+    **Example:**
+
+    ```pycon
+    >>> sequences = icl.isotropic(dim=3).sample(jr.key(0), 4)
+    >>> beta = icl.estimators.correlation(sequences, "context")
+    >>> prediction = jnp.einsum("bid,bd->bi", beta, sequences.x_query)
+    >>> jnp.allclose(prediction, icl.estimators.GradientStep(1.0).predict(sequences)).item()
+    True
+    ```
+    """
     x, y = masked_context(sequences)
     length = attention_length(sequences.length, normaliser)
     return jnp.einsum("...nd,...ni->...id", x, y) / length[..., None, None]

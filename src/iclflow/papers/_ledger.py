@@ -22,7 +22,15 @@ class Statement(NamedTuple):
 
 
 def statements_of(claim: str) -> tuple[Statement, ...]:
-    """The statements of the papers that a claim tests, by the id of the claim."""
+    """The statements of the papers that a claim tests, by the id of the claim.
+
+    **Example:**
+
+    ```pycon
+    >>> [statement.row for statement in icl.papers.statements_of("linear/cascade")]
+    []
+    ```
+    """
     return _by_claim().get(claim, ())
 
 

@@ -21,7 +21,16 @@ class _NotLiteral(Exception):
 
 
 def listed_claims() -> tuple[Claim, ...]:
-    """Every claim in the order of the papers: its words, without what tests it."""
+    """Every claim in the order of the papers: its words, without what tests it.
+
+    **Example:**
+
+    ```pycon
+    >>> names = [claim.id for claim in icl.papers.listed_claims()]
+    >>> names == list(icl.papers.CLAIMS)
+    True
+    ```
+    """
     words = ("id", "statement"), ("source", "tier", "corrected_by", "overread", "undecided")
     try:
         found = _declared(CLAIMS, ("claim", "claim_on_run"), *words)
@@ -31,7 +40,15 @@ def listed_claims() -> tuple[Claim, ...]:
 
 
 def listed_figures() -> tuple[Figure, ...]:
-    """Every figure, then those of sweeps: their words, without what draws them."""
+    """Every figure, then those of sweeps: their words, without what draws them.
+
+    **Example:**
+
+    ```pycon
+    >>> "linear/staircase" in {figure.name for figure in icl.papers.listed_figures()}
+    True
+    ```
+    """
     try:
         words = ("name", "title", "caption", "number")
         found = [new_figure(_not_loaded, **f) for _, f in _declared(FIGURES, ("figure",), words)]

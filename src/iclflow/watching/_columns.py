@@ -83,7 +83,16 @@ def turns(names: Sequence[str | None]) -> list[int]:
 
 
 def named(names: Sequence[str | None]) -> list[str]:
-    """The estimators that were the nearest at some look, the last one first."""
+    """The estimators that were the nearest at some look, the last one first.
+
+    **Example:**
+
+    ```pycon
+    >>> from iclflow.watching import named
+    >>> named(["zero", "zero", None, "one gradient step", "zero"])
+    ['zero', 'one gradient step']
+    ```
+    """
     return list(dict.fromkeys(name for name in reversed(names) if name is not None))
 
 

@@ -30,7 +30,18 @@ def find_plateaus(steps: Sequence[float], losses: Sequence[float]) -> tuple[Plat
 
 
 def find_drops(steps: Sequence[float], losses: Sequence[float]) -> tuple[float, ...]:
-    """The steps at which a loss curve is half-way from one of its plateaus to the next."""
+    """The steps at which a loss curve is half-way from one of its plateaus to the next.
+
+    **Example:**
+
+    ```pycon
+    >>> from iclflow import watching
+    >>> steps = [float(step) for step in range(400)]
+    >>> losses = [float(np.tanh((120 - t) / 8) + np.tanh((280 - t) / 8) + 2) for t in steps]
+    >>> [round(step) for step in watching.find_drops(steps, losses)]
+    [120, 280]
+    ```
+    """
     if len(steps) < 2:
         return ()
     with contextlib.suppress(Refusal, InputError):
