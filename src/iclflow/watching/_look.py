@@ -60,6 +60,8 @@ class Look:
     >>> look = watch(0)
     >>> look.nearest[0].name, bool(look.excess.value > 0)
     ('zero', True)
+    >>> look
+    Look(step 0, loss 1.079 ± 0.094, nearest: zero)
     ```
     """
 
@@ -95,6 +97,12 @@ class Look:
             closeness=tuple(each.closeness for each in algorithms),
             layers=layers,
         )
+
+    def __repr__(self) -> str:
+        # All distances at all lengths would fill a screen of a notebook.
+        near = ", ".join(each.name for each in self.nearest)
+        loss = f"loss {self.loss.value:.4g} ± {self.loss.standard_error:.2g}"
+        return f"Look(step {self.step}, {loss}{', nearest: ' if near else ''}{near})"
 
     @property
     def nearest(self) -> tuple[Distance, ...]:
