@@ -12,7 +12,7 @@ import pytest
 
 from iclflow.models import Attention
 from iclflow.risks import SampledRisk
-from iclflow.risks.fused import FusedBatchRisk, _ffi
+from iclflow.risks.fused import FusedBatchRisk, _ffi, engine
 from iclflow.risks.fused._philox import four_normals, philox
 from iclflow.tasks import isotropic
 
@@ -78,3 +78,14 @@ def test_machine_code_is_kept_for_one_version_of_its_sources():
         patch.setattr(pathlib.Path, "read_bytes", changed)
         assert _numba_compiled._folder() != first
     _numba_compiled._folder.cache_clear()
+
+
+@needs_numba
+def test_the_engine_is_told_without_compiling(monkeypatch):
+    monkeypatch.setattr(_ffi, "available", None)
+    monkeypatch.setattr(_ffi, "_failures", [])
+    assert engine().name == "Numba" and "core" in engine().reason
+    monkeypatch.setattr(_ffi, "_failures", ["another version"])
+    assert str(engine()) == "stored batches: Numba cannot be used here: another version"
+    monkeypatch.setattr(_ffi, "find_spec", lambda name: None)
+    assert str(engine()) == "stored batches: Numba is not installed"

@@ -1,7 +1,8 @@
 """The compiled program of gradient flow, for several runs side by side."""
 
+import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import diffrax
 import equinox as eqx
@@ -11,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..risks import AbstractRisk
+from ..runtime import quick_options
 from ._lanes import over_lanes
 from ._layout import Layout
 from ._members import over_members
@@ -28,6 +30,9 @@ _LARGEST_IN_LANES = 96
 # percent of their length (Hairer, Nørsett, Wanner, II.4), within limits for weights that rest or
 # are zero.
 _FIRST_STEP, _STEPS, _TINY = 0.02, (1e-6, 1e6), 1e-300
+
+# Its stub does not know the arguments that it hands on to `jax.jit`.
+_compiled: Any = functools.partial(cast(Any, eqx.filter_jit), compiler_options=quick_options())
 
 
 class Beginning(NamedTuple):
@@ -125,11 +130,17 @@ class FlowProgram(eqx.Module):
         """Moves the axis of the members to the front."""
         return jax.tree.map(lambda x: np.moveaxis(np.asarray(x), self._axis, 0), arrays)
 
-    @eqx.filter_jit
+    @_compiled
     def begin(
         self, risk: AbstractRisk, atol: Float[Array, " lanes"], beginning: Beginning
     ) -> tuple[First, State]:
         """The state of every lane before its first step."""
+        return self.first(risk, atol, beginning)
+
+    def first(
+        self, risk: AbstractRisk, atol: Float[Array, " lanes"], beginning: Beginning
+    ) -> tuple[First, State]:
+        """The same, not compiled."""
 
         def begin(risk: AbstractRisk, atol: Float[Array, ""], beginning: Beginning):
             model = self.stepper.layout.model(beginning.vector)
@@ -169,7 +180,7 @@ class FlowProgram(eqx.Module):
 
         return jax.tree.map(choose, state, fresh)
 
-    @eqx.filter_jit
+    @_compiled
     def advance(
         self, risk: AbstractRisk, atol: Float[Array, " lanes"], state: State, tries: int
     ) -> tuple[State, Record]:

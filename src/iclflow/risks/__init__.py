@@ -34,3 +34,5 @@ from ._softmax_exact import Refined as Refined
 from ._softmax_exact import exact_softmax_risk as exact_softmax_risk
 from ._softmax_table import TabulatedSoftmaxRisk as TabulatedSoftmaxRisk
 from ._token_moments import exact_quadratic_risk as exact_quadratic_risk
+from .fused import Engine as Engine
+from .fused import engine as engine
