@@ -1,5 +1,6 @@
 """The fused pass on a processor: machine code by Numba, and what happens without it."""
 
+import dataclasses
 import inspect
 import pathlib
 from importlib.util import find_spec
@@ -10,6 +11,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
+from iclflow.flows._checkpoint import owner_of
 from iclflow.models import Attention
 from iclflow.risks import SampledRisk
 from iclflow.risks.fused import FusedBatchRisk, _ffi, engine
@@ -89,3 +91,10 @@ def test_the_engine_is_told_without_compiling(monkeypatch):
     assert str(engine()) == "stored batches: Numba cannot be used here: another version"
     monkeypatch.setattr(_ffi, "find_spec", lambda name: None)
     assert str(engine()) == "stored batches: Numba is not installed"
+
+
+def test_runs_of_another_version_of_the_pass_are_not_resumed():
+    law = SampledRisk(isotropic(3, 9), 20, precision="float32").white
+    assert law is not None
+    other = dataclasses.replace(law, bits=law.bits - 1)
+    assert owner_of(law) == owner_of(dataclasses.replace(law)) != owner_of(other)

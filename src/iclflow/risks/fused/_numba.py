@@ -19,8 +19,8 @@ from ._numba_functions import LANES, exponentials, fill_normals, fill_words, uni
 
 # Where each of the numbers of `_ffi.sizes_of` stands.
 DIM, HEADS, LABELS, DRAWN, READS, DIAGONAL, SLOT, MEMBERS, BATCH, LENGTHS, LONGEST = range(11)
-# Sequences that one core takes at a time.
-PART = 2 * LANES
+# Sequences that one core takes at a time. (Another number would be another order of sums.)
+PART = LANES
 f32 = np.float32
 
 
