@@ -38,13 +38,13 @@ def test_vector_instructions_make_the_same_normals():
     from iclflow.risks.fused._numba_functions import LANES, fill_normals, fill_words
 
     key, out = (11, 12), np.empty((4, LANES), np.float32)
-    words, bits = np.empty((4, LANES), np.uint32), np.empty((3, LANES), np.int32)
+    words = np.empty((4, LANES), np.uint32)
     lane, place = jnp.arange(LANES, dtype=jnp.uint32), jnp.arange(200, dtype=jnp.uint32)[:, None]
     drawn = jax.jit(lambda: four_normals(philox(tuple(map(jnp.uint32, key)), lane, place)))()
     expected = np.stack(drawn, 1)
     for block in range(200):
         fill_words(words, *key, 0, block, 0)
-        fill_normals(out, 0, words, bits)
+        fill_normals(out, 0, words)
         np.testing.assert_allclose(out, expected[block], atol=2e-6)
 
 
