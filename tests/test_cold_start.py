@@ -116,3 +116,11 @@ print(float(jax.jit(lambda x: jnp.sum(jnp.sin(x) ** 3))(jnp.arange(50.0))))
     # A third finds what they left, whole.
     third = begin()
     assert third.communicate(timeout=120) == found[0]
+
+
+def test_what_builds_a_run_loads_no_part_of_scipy_before_it_is_used():
+    program = (
+        "import sys, iclflow.experiment; print(*(m for m in sys.modules if 'scipy.' in m[:6]))"
+    )
+    loaded = {name.split(".")[1] for name in python(program).split()}
+    assert not loaded & {"optimize", "integrate", "interpolate", "special", "linalg", "ndimage"}

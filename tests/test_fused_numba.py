@@ -1,5 +1,6 @@
 """The fused pass on a processor: machine code by Numba, and what happens without it."""
 
+import dataclasses
 import inspect
 import pathlib
 from importlib.util import find_spec
@@ -10,9 +11,10 @@ import jax.random as jr
 import numpy as np
 import pytest
 
+from iclflow.flows._checkpoint import owner_of
 from iclflow.models import Attention
 from iclflow.risks import SampledRisk
-from iclflow.risks.fused import FusedBatchRisk, _ffi
+from iclflow.risks.fused import FusedBatchRisk, _ffi, engine
 from iclflow.risks.fused._philox import four_normals, philox
 from iclflow.tasks import isotropic
 
@@ -36,13 +38,13 @@ def test_vector_instructions_make_the_same_normals():
     from iclflow.risks.fused._numba_functions import LANES, fill_normals, fill_words
 
     key, out = (11, 12), np.empty((4, LANES), np.float32)
-    words, bits = np.empty((4, LANES), np.uint32), np.empty((3, LANES), np.int32)
+    words = np.empty((4, LANES), np.uint32)
     lane, place = jnp.arange(LANES, dtype=jnp.uint32), jnp.arange(200, dtype=jnp.uint32)[:, None]
     drawn = jax.jit(lambda: four_normals(philox(tuple(map(jnp.uint32, key)), lane, place)))()
     expected = np.stack(drawn, 1)
     for block in range(200):
         fill_words(words, *key, 0, block, 0)
-        fill_normals(out, 0, words, bits)
+        fill_normals(out, 0, words)
         np.testing.assert_allclose(out, expected[block], atol=2e-6)
 
 
@@ -78,3 +80,21 @@ def test_machine_code_is_kept_for_one_version_of_its_sources():
         patch.setattr(pathlib.Path, "read_bytes", changed)
         assert _numba_compiled._folder() != first
     _numba_compiled._folder.cache_clear()
+
+
+@needs_numba
+def test_the_engine_is_told_without_compiling(monkeypatch):
+    monkeypatch.setattr(_ffi, "available", None)
+    monkeypatch.setattr(_ffi, "_failures", [])
+    assert engine().name == "Numba" and "core" in engine().reason
+    monkeypatch.setattr(_ffi, "_failures", ["another version"])
+    assert str(engine()) == "stored batches: Numba cannot be used here: another version"
+    monkeypatch.setattr(_ffi, "find_spec", lambda name: None)
+    assert str(engine()) == "stored batches: Numba is not installed"
+
+
+def test_runs_of_another_version_of_the_pass_are_not_resumed():
+    law = SampledRisk(isotropic(3, 9), 20, precision="float32").white
+    assert law is not None
+    other = dataclasses.replace(law, bits=law.bits - 1)
+    assert owner_of(law) == owner_of(dataclasses.replace(law)) != owner_of(other)

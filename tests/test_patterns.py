@@ -67,7 +67,7 @@ def test_a_model_without_circuits_is_refused():
         patterns(layers)
     with pytest.raises(TypeError, match="no circuits"):
         superposition(layers, two_tasks())
-    with pytest.raises(TypeError, match="`key_query` and a `value` matrix in each of its layers"):
+    with pytest.raises(TypeError, match="matrices of its own in each of its layers"):
         patterns(AttentionStack.init(jr.key(0), 3, 2, 2))
 
 

@@ -8,7 +8,7 @@ import pytest
 from iclflow.models import Attention
 from iclflow.tasks import LinearRegression
 from iclflow.theory._cascade import cascade, plateau_fraction, staircase
-from iclflow.theory._race import impulses, race
+from iclflow.theory._race import compiled_race, impulses
 from iclflow.theory._separate_dynamics import aligned_drop_time
 from iclflow.theory._separate_modes import modes, plateau_losses
 from separate_flow import Flow, deterministic, gaussian, problem
@@ -187,9 +187,9 @@ def test_staircase_reads_a_model():
 
 def test_one_shape_is_compiled_once():
     cascade(TASK, *gaussian(0, 1e-3, 4, 4))
-    before = race._cache_size()
+    before = compiled_race()._cache_size()
     cascade(LinearRegression([0.5, 0.25, 0.1, 0.05], 12, noise=0.1), *gaussian(1, 1e-5, 4, 4))
-    assert race._cache_size() == before
+    assert compiled_race()._cache_size() == before
 
 
 def test_impulse_of_a_drop_is_that_of_the_misaligned_head():

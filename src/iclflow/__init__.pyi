@@ -78,6 +78,7 @@ from .risks import SampledRisk as SampledRisk
 from .risks import SpectralRisk as SpectralRisk
 from .risks import TabulatedSoftmaxRisk as TabulatedSoftmaxRisk
 from .risks import available_kinds as available_kinds
+from .risks import engine as engine
 from .risks import risk as risk
 from .runtime.precision import enable_float64 as enable_float64
 from .sweeps import sweep as sweep

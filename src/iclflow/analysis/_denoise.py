@@ -4,10 +4,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from jaxtyping import Float
 from numpy.typing import ArrayLike
-from scipy.ndimage import maximum_filter1d, median_filter, uniform_filter1d
-from scipy.optimize import isotonic_regression
 
 from ..errors import InputError, Refusal
 from ..trajectory import Trajectory
@@ -62,14 +61,14 @@ def curve(run: Source, losses: ArrayLike | None = None) -> Curve:
     smooth, roughness = losses.copy(), _roughness(times, losses)
     pieces = list(_monotone_pieces(losses, float(roughness.max())))
     for piece, rises in pieces:
-        smooth[piece] = isotonic_regression(losses[piece], increasing=rises).x
+        smooth[piece] = scipy.optimize.isotonic_regression(losses[piece], increasing=rises).x
     with np.errstate(over="ignore"):  # losses of a run that diverges may be 1e190
         squares = (losses - smooth) ** 2
     taken = np.sqrt(np.maximum(_box_mean(squares), 0.0))
     # Where the slope is as large as the noise, the regression removes too little of it: there the
     # roughness is the better estimate.
     noise = np.where(taken > _EVIDENCE * roughness, np.maximum(taken, roughness), taken)
-    noise = maximum_filter1d(noise, _WINDOW, mode="nearest")
+    noise = scipy.ndimage.maximum_filter1d(noise, _WINDOW, mode="nearest")
     # On a slope (per point) monotone regression makes steps of about (noise² · slope)^(1/3).
     mean_slope = float(np.ptp(smooth)) / len(smooth)
     least = _RIPPLE * np.cbrt(noise**2 * mean_slope)
@@ -104,7 +103,7 @@ def _monotone_pieces(losses: np.ndarray, noise: float) -> Iterator[tuple[slice, 
     """The pieces between turning points, and whether the loss rises there."""
     # Not more than a tenth of a short curve.
     width = min(_MEDIAN, 2 * (len(losses) // 20) + 1)
-    filtered = median_filter(losses, width, mode="nearest")
+    filtered = scipy.ndimage.median_filter(losses, width, mode="nearest")
     turn = max(_TURN_IN_NOISE * noise, _TURN_IN_RANGE * float(np.ptp(filtered)))
     turns = zigzag(filtered, turn)[1:-1]
     for first, last in zip([0, *turns], [*turns, len(losses) - 1]):
@@ -147,7 +146,8 @@ def _roughness(times: np.ndarray, losses: np.ndarray) -> np.ndarray:
     )
     around = np.stack([losses[i : len(losses) - 4 + i] for i in (0, 1, 3, 4)])
     gaps = np.abs(losses[2:-2] - np.sum(weights * around, 0)) / np.sqrt(1 + np.sum(weights**2, 0))
-    local = _MEDIAN_TO_DEVIATION * median_filter(gaps, min(_WINDOW, len(gaps)), mode="nearest")
+    width = min(_WINDOW, len(gaps))
+    local = _MEDIAN_TO_DEVIATION * scipy.ndimage.median_filter(gaps, width, mode="nearest")
     return np.pad(local, 2, mode="edge")
 
 
@@ -163,7 +163,7 @@ def _slope(smooth: np.ndarray) -> np.ndarray:
 
 
 def _box_mean(values: np.ndarray) -> np.ndarray:
-    return uniform_filter1d(values, min(_WINDOW, len(values)), mode="nearest")
+    return scipy.ndimage.uniform_filter1d(values, min(_WINDOW, len(values)), mode="nearest")
 
 
 def crossing_time(times: np.ndarray, values: np.ndarray, left: int, target: float) -> float:

@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 
 import numpy as np
+import scipy
 from jaxtyping import Float
 from numpy.typing import ArrayLike
-from scipy.interpolate import PchipInterpolator
-from scipy.optimize import brentq
 
 from ..errors import InputError
 from ..trajectory import Trajectory
@@ -150,7 +149,8 @@ def _crossing(found: Curve, point: int, target: float) -> float:
     left, right = found.times[point - 1], found.times[point]
     if len(times) < 3 or found.smooth[point] == target:
         return crossing_time(found.times, found.smooth, point - 1, target)
-    shape = PchipInterpolator(times, values)
+    shape = scipy.interpolate.PchipInterpolator(times, values)
     tolerance = _ROOT_TOLERANCE * right
-    root = brentq(lambda t: float(shape(t)) - target, left, right, xtol=tolerance)
+    away = lambda t: float(shape(t)) - target
+    root = scipy.optimize.brentq(away, left, right, xtol=tolerance)
     return float(root)  # pyright: ignore[reportArgumentType]

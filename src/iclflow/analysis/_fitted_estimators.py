@@ -7,8 +7,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy
 from jaxtyping import Array, Float, PRNGKeyArray
-from scipy.optimize import minimize_scalar
 
 from ..estimators import (
     AbstractEstimator,
@@ -171,7 +171,9 @@ def _kernel(own: np.ndarray, sequences: Sequences, task: LinearRegression) -> Ke
     row, best = np.unravel_index(np.argmin(distances), distances.shape)
     sign = 1.0 if row == 0 else -1.0
     near = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
-    found: Any = minimize_scalar(lambda p: fit(p, sign)[0], bounds=near, method="bounded")
+    found: Any = scipy.optimize.minimize_scalar(
+        lambda p: fit(p, sign)[0], bounds=near, method="bounded"
+    )
     chosen = float(found.x)
     return KernelRegression(sign * np.exp(chosen), fit(chosen, sign)[1])
 

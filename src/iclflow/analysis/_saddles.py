@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+import scipy
 from jaxtyping import Array, Float, PRNGKeyArray
-from scipy.optimize import least_squares
 
 from ..errors import InputError
 from ..flows import Layout
@@ -183,7 +183,7 @@ def find_stationary_points(
     options |= {name: _ROOT_TOLERANCE for name in ("xtol", "ftol", "gtol")}
     ends, losses, norms = [], [], []
     for start in starts:
-        end = least_squares(gradient, start, jac=hessian, **options).x  # pyright: ignore
+        end = scipy.optimize.least_squares(gradient, start, jac=hessian, **options).x  # pyright: ignore
         loss, slope, _ = _derivatives(layout, risk, jnp.asarray(end))
         norm = float(jnp.linalg.norm(slope))
         if norm <= tolerance:

@@ -3,9 +3,9 @@
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from jaxtyping import Float
 from numpy.typing import ArrayLike
-from scipy.optimize import minimize_scalar
 
 from ..errors import InputError, Refusal
 from ..trajectory import Trajectory
@@ -136,7 +136,7 @@ def exponential_fit(run: Trajectory, points: int = 200) -> ExponentialFit:
     best = guesses[int(np.argmin([fit(guess)[0] for guess in guesses]))]
     near = (best - _GRID_STEP, best + _GRID_STEP)
     options = {"xatol": _RATE_TOLERANCE}
-    found: Any = minimize_scalar(
+    found: Any = scipy.optimize.minimize_scalar(
         lambda g: fit(g)[0], bounds=near, method="bounded", options=options
     )
     _, (floor, height) = fit(found.x)

@@ -82,7 +82,7 @@ def _run(config: Config, path: Path, options, file: str) -> int:
     else:
         from ._tables import print_summary
 
-        print_summary(summary, _outcome(found))
+        print_summary(summary, _outcome(found), found.engine if found.computed else None)
     if found.trajectory.result is Result.cancelled:
         return INTERRUPTED
     return 0 if found.trajectory.result.ok else 1

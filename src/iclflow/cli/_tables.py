@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 _EMERGENCE_WIDTH = 140
 
 
-def print_summary(summary: "Summary", closing: str) -> None:
-    """Prints the summary of a run, and a closing line on where it is."""
+def print_summary(summary: "Summary", closing: str, engine: object = None) -> None:
+    """Prints the summary of a run, what computed its steps, and a closing line on where it is."""
     from ..trajectory import Result
 
     run, console = summary.run, Console(highlight=False)
@@ -39,6 +39,8 @@ def print_summary(summary: "Summary", closing: str) -> None:
     if summary.division is not None:
         grid.add_row("phases", summary.division.phases)
         grid.add_row("shares of heads", summary.division.heads)
+    if engine is not None:
+        grid.add_row("steps by", str(engine))
     grid.add_row("seconds", f"{run.statistics.get('seconds', 0.0):.2f}")
     console.print(grid)
     if summary.plateaus:

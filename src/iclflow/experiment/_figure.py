@@ -1,6 +1,8 @@
 """The loss of a run with its theory, as PNG and PDF."""
 
+import contextlib
 import io
+import threading
 import warnings
 
 import numpy as np
@@ -12,6 +14,18 @@ from ._prediction import Overlay
 # The last time and the largest loss that Matplotlib can draw without overflow.
 _LATEST = 1e200
 _LARGEST = 1e150
+
+
+def load_early() -> None:
+    """Loads what a figure takes beside a computation, most of which is compiling and no Python."""
+    threading.Thread(target=_load, name="iclflow figures", daemon=True).start()
+
+
+def _load() -> None:
+    # Errors are for the thread that draws, which imports it again.
+    with contextlib.suppress(Exception):
+        import matplotlib.pyplot  # noqa: F401
+        from matplotlib.backends import backend_agg, backend_pdf  # noqa: F401
 
 
 def loss_figure(
@@ -54,7 +68,9 @@ def _draw(figure, ax, run, predicted, floor, title) -> dict[str, bytes]:
         plain = run.result.ok and run.result is not Result.stationary
         ax.set_title(title if plain else f"{title}\n{run.result.value}", fontsize="medium")
         framed_legend(ax, fontsize="small")
-        return {f"loss.{kind}": _render(figure, kind) for kind in ("png", "pdf")}
+        png = _render(figure, "png")
+        figure.set_layout_engine("none")  # it is laid out now
+        return {"loss.png": png, "loss.pdf": _render(figure, "pdf")}
     finally:
         plt.close(figure)
 

@@ -11,13 +11,14 @@ from ..analysis import TestLosses, test_losses
 from ..config import Config, InputError, parse_config
 from ..errors import shorten
 from ..flows import Status
+from ..risks.fused import AbstractFusedRisk, Engine, can_be_fused, engine
 from ..runtime import Progress, show_progress
 from ..store import CONFIG, RunFolder, check_free, check_input, config_text
 from ..studies import read_settings
 from ..tasks import AbstractTask
 from ..trajectory import Trajectory
 from ._build import Experiment, build_task, prepare
-from ._figure import loss_figure
+from ._figure import load_early, loss_figure
 from ._overlay import overlay
 from ._prediction import Overlay
 from ._share import Share
@@ -62,6 +63,17 @@ class Run:
         """The prediction for this run; None if theory has none."""
         return overlay(self.experiment)
 
+    @property
+    def engine(self) -> Engine | None:
+        """Which path the steps of a sampled softmax run in float32 take here; None for others."""
+        chosen, risk = _engine(self.experiment), self.experiment.risk
+        if chosen is None or not isinstance(risk, AbstractFusedRisk):
+            return None
+        fused = can_be_fused(risk.white, self.experiment.model, risk.labels_drawn, risk.batch)
+        if fused or chosen.name == "stored batches":
+            return chosen
+        return Engine("stored batches", "there is no fused pass for this model on this task")
+
     @functools.cached_property
     def floor(self) -> float | None:
         """The smallest loss that weights of this shape can reach; None if it is not known."""
@@ -77,6 +89,12 @@ class Run:
         """Plateaus and drops, each with its prediction."""
         run, task = self.trajectory, self.experiment.task
         return summarise(self.config, run, self.floor, self.theory, task)
+
+    def kept(self, folder: Path, written: bool) -> "Run":
+        """The same run in its folder, with the theory that was computed for it."""
+        run = dataclasses.replace(self, folder=folder, written=written)
+        vars(run).update(vars(self) | vars(run))
+        return run
 
     def figures(self) -> dict[str, bytes]:
         """The loss with theory, as the files `loss.png` and `loss.pdf`."""
@@ -152,8 +170,15 @@ def _compute(config: Config, tell: Progress, shown: bool, checkpoint=None) -> Ru
         tell(config.name, share(status), status.text)
 
     resumed = checkpoint is not None and checkpoint.path.exists()
-    tell(f"{config.name}: {'resuming' if resumed else 'compiling'}", None, "")
+    path = _engine(experiment)
+    tell(f"{config.name}: {'resuming' if resumed else 'compiling'}", None, str(path or ""))
     return Run(experiment, train(experiment, show, checkpoint), resumed=resumed)
+
+
+def _engine(experiment: Experiment) -> Engine | None:
+    risk = experiment.risk
+    fused = isinstance(risk, AbstractFusedRisk) and risk.white is not None
+    return engine() if fused and experiment.config.model.softmax else None
 
 
 def _compute_in_folder(
@@ -178,7 +203,8 @@ def _compute_in_folder(
         stored = None if fresh else folder.load_stored()
         if stored is not None:
             return Run(prepare(config), stored, path, computed=False)
+        load_early()
         found = _compute(config, tell, shown, folder.checkpoint(every, fresh))
         tell(f"{config.name}: drawing", None, "")
         written = folder.keep(found.trajectory, found.figures())
-        return dataclasses.replace(found, folder=path, written=written)
+        return found.kept(path, written)

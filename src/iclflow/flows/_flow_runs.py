@@ -34,6 +34,8 @@ _TRIES_OF_MANY = 128
 # Lanes are refilled when this fraction of them (1/8) is free: beginning a few runs costs as much as
 # beginning all.
 _FREE_SHARE = 8
+# Changes with every version whose program gives other bits: checkpoints of before are refused.
+_BITS = 2
 # A run that starts at its minimum has no way down to take a share of: this allows for rounding.
 _LEAST_WAY = 1e-14
 
@@ -79,7 +81,7 @@ class FlowRuns(AbstractRuns):
 
     def identity(self) -> Any:
         plain = dataclasses.replace(self._options, checkpoint=None, callback=None, progress=None)
-        settings = self._atol, self._count, repr(plain)
+        settings = self._atol, self._count, repr(plain), _BITS
         return self._layout, self._given, self._swept, self._vectors, settings
 
     def start(self, snapshot: Snapshot | None, monitor: Monitor) -> None:
@@ -294,8 +296,8 @@ class FlowRuns(AbstractRuns):
     def _blank(self) -> State:
         """A state of the right structure, without values."""
         nothing = Beginning(np.zeros(self._count), self._vectors[self._held])
-        begin = self._program.begin
-        return eqx.filter_eval_shape(begin, *self._settings(), self._program.arrange(nothing))[1]
+        first = self._program.first
+        return eqx.filter_eval_shape(first, *self._settings(), self._program.arrange(nothing))[1]
 
     def statistics(self, seconds: float) -> list[dict[str, Any]]:
         count, kinds = len(self._vectors), self._kinds

@@ -40,3 +40,5 @@ from ._stack_sampled import GramRisk as GramRisk
 from ._stack_spectrum import WhiteStackRisk as WhiteStackRisk
 from ._stack_spectrum import white_stack_risk as white_stack_risk
 from ._token_moments import exact_quadratic_risk as exact_quadratic_risk
+from .fused import Engine as Engine
+from .fused import engine as engine

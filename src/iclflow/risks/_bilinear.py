@@ -140,33 +140,36 @@ def _moments(task: AbstractTask, normaliser: Normaliser) -> tuple | None:
     return None
 
 
-def _regression_moments(task: LinearRegression, normaliser: Normaliser) -> tuple:
-    covariance, moment = task.covariance, task.weight_second_moment
+def _regression_moments(
+    task: LinearRegression, normaliser: Normaliser
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    # In NumPy: of JAX each of these operations would be a program to compile.
+    covariance, moment = np.asarray(task.covariance), np.asarray(task.weight_second_moment)
     signal = covariance @ moment @ covariance
     gain, coherent, incoherent = context_moments(task, normaliser)
-    second = coherent * signal + incoherent * task.label_variance * covariance
-    constant = jnp.sum(covariance * moment) + task.query_noise
+    second = coherent * signal + incoherent * np.asarray(task.label_variance) * covariance
+    constant = np.asarray(np.sum(covariance * moment) + np.asarray(task.query_noise))
     return constant, gain * signal, second, covariance
 
 
-def context_moments(task: LinearRegression, normaliser: Normaliser) -> tuple[Array, Array, Array]:
+def context_moments(task: LinearRegression, normaliser: Normaliser) -> tuple[float, float, float]:
     """E[g], E[g²(1 + 1/ℓ)] and E[g²/ℓ] over context lengths ℓ, with g = ℓ / `attention_length`.
 
     **Example:**
 
     ```pycon
     >>> task = icl.isotropic(2, context=10)
-    >>> [round(float(each), 3) for each in icl.risks.context_moments(task, "context")]
+    >>> [round(each, 3) for each in icl.risks.context_moments(task, "context")]
     [1.0, 1.1, 0.1]
     ```
     """
-    length = jnp.asarray(task.contexts, task.covariance.dtype)
+    length = np.asarray(task.contexts, np.float64)
     gain = length / attention_length(length, normaliser)
-    weight = task.context_probabilities
+    weight = np.asarray(task.context_probabilities)
     return (
-        jnp.sum(weight * gain),
-        jnp.sum(weight * gain**2 * (1 + 1 / length)),
-        jnp.sum(weight * gain**2 / length),
+        float(np.sum(weight * gain)),
+        float(np.sum(weight * gain**2 * (1 + 1 / length))),
+        float(np.sum(weight * gain**2 / length)),
     )
 
 

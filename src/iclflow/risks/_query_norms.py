@@ -8,8 +8,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy
 from jaxtyping import Array, Float
-from scipy.special import eval_genlaguerre, gammainccinv, gammaincinv, gammaln
 
 # The largest |ω| for the first, second and third rule below; the fourth serves beyond (measured).
 _REACH = (0.22, 0.5, 2.0)
@@ -70,10 +70,12 @@ def gauss_radius(dim: int, digits: int, count: int) -> tuple[np.ndarray, np.ndar
 def legendre_radius(dim: int, count: int, digits: int) -> tuple[np.ndarray, np.ndarray]:
     """Gauss–Legendre nodes between two quantiles of r, weighted with its density."""
     rest = 10.0 ** -(digits + 3)
-    low, high = np.sqrt(2 * gammaincinv(dim / 2, rest)), np.sqrt(2 * gammainccinv(dim / 2, rest))
+    squares = scipy.special.gammaincinv(dim / 2, rest), scipy.special.gammainccinv(dim / 2, rest)
+    low, high = np.sqrt(2 * squares[0]), np.sqrt(2 * squares[1])
     x, weights = np.polynomial.legendre.leggauss(count)
     r = low + (high - low) * (x + 1) / 2
-    log_density = (dim - 1) * np.log(r) - r**2 / 2 - gammaln(dim / 2) - (dim / 2 - 1) * np.log(2)
+    log_gamma = scipy.special.gammaln(dim / 2)
+    log_density = (dim - 1) * np.log(r) - r**2 / 2 - log_gamma - (dim / 2 - 1) * np.log(2)
     return r, weights * (high - low) / 2 * np.exp(log_density)
 
 
@@ -111,7 +113,7 @@ def _sobol_rule(sizes: tuple[int, ...], digits: int) -> tuple[np.ndarray, np.nda
     shift = np.sqrt(np.arange(2, len(sizes) + 2) + 0.5)
     points = (Sobol(len(sizes), scramble=False).random_base2(digits + 5) + shift) % 1
     shapes = np.asarray(sizes) / 2
-    halves = gammaincinv(shapes, np.clip(points, _EDGE, 1 - _EDGE))
+    halves = scipy.special.gammaincinv(shapes, np.clip(points, _EDGE, 1 - _EDGE))
     return np.sqrt(2 * halves), _exact_for_polynomials(halves, shapes)
 
 
@@ -128,7 +130,7 @@ def _exact_for_polynomials(halves: np.ndarray, shapes: np.ndarray) -> np.ndarray
     # Laguerre polynomials are orthogonal, so that the system is well-conditioned; all but the
     # constant have mean zero.
     tables = [
-        [eval_genlaguerre(k, shape - 1, t) for k in range(degree + 1)]
+        [scipy.special.eval_genlaguerre(k, shape - 1, t) for k in range(degree + 1)]
         for shape, t in zip(shapes, halves.T)
     ]
     rows = np.stack([np.prod([tables[i][k] for i, k in enumerate(o)], axis=0) for o in orders])

@@ -13,6 +13,7 @@ from ._start import cache_folder as cache_folder
 from ._start import compile_quickly as compile_quickly
 from ._start import enable_compile_cache as enable_compile_cache
 from ._start import installed_versions as installed_versions
+from ._start import quick_options as quick_options
 from ._start import source_commit as source_commit
 from ._start import start as start
 from ._start import usable_cores as usable_cores

@@ -4,8 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import scipy.integrate
-import scipy.optimize
+import scipy
 from jaxtyping import Float
 
 from ..errors import Refusal

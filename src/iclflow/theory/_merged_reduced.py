@@ -14,8 +14,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import scipy.linalg
-import scipy.special
+import scipy
 from jaxtyping import ArrayLike, Float
 
 from ..errors import Refusal

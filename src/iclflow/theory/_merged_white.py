@@ -8,7 +8,7 @@ in docs/theory/linear.md.
 from typing import NamedTuple
 
 import numpy as np
-import scipy.linalg
+import scipy
 from jaxtyping import ArrayLike, Float
 
 from ..errors import Refusal

@@ -16,6 +16,7 @@ smoothly matters at order s². Derived in docs/theory/linear.md.
 """
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -24,6 +25,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
+from ..runtime import quick_options
 from ._idle_head import advance, path
 
 # Runge–Kutta steps in θ, and the end of the interval on both sides: e^−25 is below rounding.
@@ -95,9 +97,19 @@ class RaceConstants(NamedTuple):
     query_impulse: Float[Array, "J J"]
 
 
-@functools.partial(jax.jit, static_argnames="drops")
-def race(v: Array, K: Array, Q: Array, task: RaceConstants, drops: int) -> Array:
+def race(v: np.ndarray, K: np.ndarray, Q: np.ndarray, task: RaceConstants, drops: int) -> Array:
     """Blow-up time, component and head of each drop, as rows of one array."""
+    return compiled_race()(v, K, Q, task, drops)
+
+
+@functools.cache
+def compiled_race() -> Callable[..., Array]:
+    # A race takes a fraction of a millisecond, optimised or not; to optimise it takes two seconds.
+    options = quick_options(optimise=False) if jax.default_backend() == "cpu" else None
+    return jax.jit(_race, static_argnames="drops", compiler_options=options)
+
+
+def _race(v: Array, K: Array, Q: Array, task: RaceConstants, drops: int) -> Array:
     count = task.rates.shape[0]
     components, heads = jnp.arange(count), jnp.arange(v.shape[0])
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-import scipy.optimize
+import scipy
 from jaxtyping import Float
 
 from ..errors import Refusal

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-import scipy.optimize
+import scipy
 from numpy.polynomial import chebyshev
 
 from ..errors import Refusal

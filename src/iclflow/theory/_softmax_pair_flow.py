@@ -14,8 +14,7 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import numpy as np
-import scipy.integrate
-import scipy.optimize
+import scipy
 from jaxtyping import Float
 
 from ..errors import Refusal

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-import scipy.special
+import scipy
 
 from ..errors import Refusal
 from ._softmax_setting import Isotropic, Setting

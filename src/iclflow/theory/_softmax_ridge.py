@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-import scipy.special
+import scipy
 from jaxtyping import Float
 
 from ..errors import Refusal

@@ -8,7 +8,7 @@ space of H − 1 dimensions (arXiv 2503.12734). Derived in docs/theory/softmax.m
 from typing import Literal, NamedTuple
 
 import numpy as np
-import scipy.optimize
+import scipy
 from jaxtyping import Float
 
 from ..errors import Refusal

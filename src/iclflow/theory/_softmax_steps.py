@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-import scipy.integrate
+import scipy
 
 from ..errors import Refusal
 from ._check import PerHead, check_whole

@@ -1,5 +1,7 @@
 """Sampled softmax attention in one pass over the tokens, without storing a sequence."""
 
+from ._engine import Engine as Engine
+from ._engine import engine as engine
 from ._law import WhiteLaw as WhiteLaw
 from ._law import words_of as words_of
 from ._pass import Numbers as Numbers

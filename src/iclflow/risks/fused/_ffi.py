@@ -20,11 +20,15 @@ from ._spec import Spec
 _TARGET = "iclflow_fused_pass"
 
 
+# Why there is no pass, once it was tried.
+_failures: list[str] = []
+
+
 @contextlib.contextmanager
 def _announce(words: str) -> Iterator[None]:
-    """Prints `words` on a terminal if the block takes longer than two seconds."""
-    say = lambda: print(f"iclflow: {words}", file=sys.stderr)
-    timer = threading.Timer(2.0, say if sys.stderr.isatty() else lambda: None)
+    """Prints `words` on standard error if the block takes longer than two seconds."""
+    timer = threading.Timer(2.0, lambda: print(f"iclflow: {words}", file=sys.stderr))
+    timer.daemon = True
     timer.start()
     try:
         yield
@@ -46,7 +50,8 @@ def available() -> bool:
         return _warn(error)
     try:
         jax.devices("cpu")  # XLA checks a handler at registration only if there is a CPU client
-        with _announce("compiling vector instructions, once for this machine …"), alone():
+        words = "compiling vector instructions, half a minute, once for this machine …"
+        with _announce(words), alone():
             from ._numba import fused_pass
         handler = jax.ffi.pycapsule(ctypes.cast(fused_pass.address, ctypes.c_void_p))
         jax.ffi.register_ffi_target(_TARGET, handler, platform="cpu")
@@ -55,8 +60,16 @@ def available() -> bool:
     return True
 
 
+def why_not() -> str | None:
+    """Why there is no pass here; None if there is one, as far as can be told without compiling."""
+    if find_spec("numba") is None:
+        return "Numba is not installed"
+    return f"Numba cannot be used here: {_failures[-1]}" if _failures else None
+
+
 def _warn(error: Exception) -> bool:
     reason = str(error).strip().splitlines()[0]
+    _failures.append(reason)
     warnings.warn(f"Numba cannot be used here, training takes longer: {reason}", stacklevel=3)
     return False
 

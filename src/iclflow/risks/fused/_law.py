@@ -27,6 +27,8 @@ class WhiteLaw(eqx.Module):
       vector.
     - `root`: R with R Rᵀ that covariance.
     - `moments`: of labels, in the coordinates of the task.
+    - `bits`: the version of the pass. It changes when the same numbers are summed in another order,
+      so that runs of before, which would end with other bits, are not resumed.
     """
 
     inputs: Inputs
@@ -34,6 +36,7 @@ class WhiteLaw(eqx.Module):
     mean: Float[Array, "J D"]
     covariance: Float[Array, "J D"] | Float[Array, "J D D"]
     root: Float[Array, "J D"] | Float[Array, "J D D"]
+    bits: int = eqx.field(static=True, default=2)
 
     @staticmethod
     def of(task: AbstractRegression) -> "WhiteLaw":

@@ -19,8 +19,8 @@ from ._numba_functions import LANES, exponentials, fill_normals, fill_words, uni
 
 # Where each of the numbers of `_ffi.sizes_of` stands.
 DIM, HEADS, LABELS, DRAWN, READS, DIAGONAL, SLOT, MEMBERS, BATCH, LENGTHS, LONGEST = range(11)
-# Sequences that one core takes at a time.
-PART = 2 * LANES
+# Sequences that one core takes at a time. (Another number would be another order of sums.)
+PART = LANES
 f32 = np.float32
 
 
@@ -93,13 +93,12 @@ def _draw(sizes, key, first, law, z, x, task, target, length):
     longest = sizes[LONGEST]
     header = (dim + drawn * labels * (dim + 1) + 3) // 4
     words = np.empty((4, LANES), np.uint32)
-    bits = np.empty((3, LANES), np.int32)
     for block in range(header):
         fill_words(words, key[0], key[1], first, block, 0)
-        fill_normals(z, 4 * block, words, bits)
+        fill_normals(z, 4 * block, words)
     for block in range((longest * slot + 3) // 4):
         fill_words(words, key[0], key[1], first, header + block, 0)
-        fill_normals(x, 4 * block, words, bits)
+        fill_normals(x, 4 * block, words)
     _fill(length, f32(longest))
     if len(contexts) > 1:
         fill_words(words, key[0], key[1], first, 0, 1)
@@ -141,7 +140,6 @@ def _attend(sizes, kq, longest, length, z, x, vector, p, m, overlap):
     entries = dim + labels * drawn
     largest = np.empty(LANES, np.float32)
     total = np.empty(LANES, np.float32)
-    scale = np.empty((1, LANES), np.int32)
     for h in range(heads):
         for i in range(entries):
             _fill(vector[i], f32(0.0))
@@ -157,7 +155,7 @@ def _attend(sizes, kq, longest, length, z, x, vector, p, m, overlap):
         _fill(total, f32(0.0))
         for n in range(longest):
             s = p[h * longest + n]
-            exponentials(s, largest, scale)
+            exponentials(s, largest)
             for lane in range(LANES):
                 s[lane] = s[lane] if f32(n) < length[lane] else f32(0.0)
                 total[lane] += s[lane]

@@ -131,7 +131,7 @@ def can_be_fused(
     backend = jax.default_backend()
     if backend == "cpu":
         return _ffi.available()
-    return backend == "gpu" and compiles_soon(law.spec(model, drawn, batch)) and _has_triton()
+    return backend == "gpu" and compiles_soon(law.spec(model, drawn, batch)) and has_triton()
 
 
 def compiles_soon(spec: Spec) -> bool:
@@ -140,7 +140,7 @@ def compiles_soon(spec: Spec) -> bool:
 
 
 @cache
-def _has_triton() -> bool:
+def has_triton() -> bool:
     """Whether this version of JAX can compile the kernel: later ones drop Triton."""
     try:
         from . import _pallas  # noqa: F401

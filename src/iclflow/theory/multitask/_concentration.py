@@ -12,8 +12,7 @@ loss at finite L moves it. Derived in docs/theory/multitask.md.
 from typing import Literal, NamedTuple
 
 import numpy as np
-import scipy.optimize
-import scipy.special
+import scipy
 from jaxtyping import Float
 
 from ...errors import Refusal

@@ -14,7 +14,7 @@ docs/theory/multitask.md.
 from typing import NamedTuple
 
 import numpy as np
-import scipy.linalg
+import scipy
 from jaxtyping import Float
 
 from ...errors import Refusal

@@ -12,8 +12,8 @@ says. Derived in docs/theory/multitask.md.
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from jaxtyping import Float
-from scipy.special import digamma, erfc, ndtri
 
 from ...errors import Refusal
 from .._check import HeadsLike, check_heads, check_positive, check_whole
@@ -25,7 +25,7 @@ from ._spectral_flow import SpectralFlow, spectral_flow
 # Points of the flow between which singular values are interpolated, in their logarithms.
 _POINTS = 2001
 # E ln|x| for a standard normal x.
-_MEAN_LOG = float((digamma(0.5) + np.log(2)) / 2)
+_MEAN_LOG = -(np.euler_gamma + np.log(2)) / 2
 
 
 class OffDiagonal(NamedTuple):
@@ -208,7 +208,9 @@ def leaving_quantiles(
 ) -> Float[np.ndarray, "shares pairs"]:
     """The times before which these shares of heads have left: large |Δ| leave first."""
     ratio, level = check_positive("ratio", ratio), check_positive("level", level)
-    sizes = -ndtri(np.asarray(shares, float) / 2)[:, None] * seed.deviations * ratio**0.5
+    sizes = (
+        -scipy.special.ndtri(np.asarray(shares, float) / 2)[:, None] * seed.deviations * ratio**0.5
+    )
     return np.stack([_times_of(seed, np.log(row**2 / (16 * level))) for row in sizes])
 
 
@@ -223,7 +225,7 @@ def share_left(
         raise Refusal(f"`time` = {time:g}: must not be after the end of the seed.")
     logs = [np.log(seed.flow.mu[:, head, [i, j]]).mean(1) for head, i, j in seed.heads]
     now = np.exp([np.interp(time, seed.flow.times, log) for log in logs])
-    return erfc(4 * np.sqrt(level * now / (2 * ratio)) / seed.deviations)
+    return scipy.special.erfc(4 * np.sqrt(level * now / (2 * ratio)) / seed.deviations)
 
 
 def _times_of(seed: NoiseSeed, logs: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ Derived in docs/theory/multitask.md.
 from typing import NamedTuple
 
 import numpy as np
-import scipy.optimize
+import scipy
 from jaxtyping import Float
 
 from ...errors import Refusal
