@@ -77,8 +77,13 @@ def public_names(room: str) -> dict[str, str]:
     for node in ast.walk(ast.parse(Path(str(module.__file__)).read_text())):
         if isinstance(node, ast.ImportFrom) and node.level == 1 and node.module:
             home = importlib.import_module(f".{node.module}", module.__name__)
-            own = defined_names(home)
-            found |= {a.name: home.__name__ for a in node.names if a.asname and a.name in own}
+            for name in (alias.name for alias in node.names if alias.asname):
+                # A package in the room re-exports what a file of it defines.
+                origin = getattr(getattr(home, name), "__module__", None) or ""
+                if name in defined_names(home):
+                    found[name] = home.__name__
+                elif origin.startswith(f"{home.__name__}."):
+                    found[name] = origin
     return found
 
 

@@ -179,6 +179,14 @@ def quick_options(optimise: bool = True) -> dict[str, bool | int]:
     **Arguments:**
 
     - `optimise`: as in `compile_quickly`; False only for programs that never run on a GPU.
+
+    **Example:**
+
+    ```pycon
+    >>> options = icl.runtime.quick_options()
+    >>> all(name.startswith("xla_") for name in options)
+    True
+    ```
     """
     given = os.environ.get("XLA_FLAGS", "")
     return {key: value for key, value in _quick_options(optimise).items() if key not in given}

@@ -217,8 +217,10 @@ def _compute_missing(
         # Read again: Ctrl-C may have come after a part was written and before it was noted.
         parts = folder.done()
         kept = sum(len(batch.runs) for batch in batches if batch.number in parts)
+        # Any engine resumes with the same rows; a cluster is asked for by its own options.
+        where = "" if isinstance(engine, LocalEngine) else " (on this machine alone)"
         raise KeyboardInterrupt(
             f"{kept} of {len(sweep)} runs are in {folder.path}; `iclflow sweep "
-            f"{folder.path / SWEEP} --out {folder.path}` resumes"
+            f"{folder.path / SWEEP} --out {folder.path}` resumes{where}"
         ) from None
     return parts
