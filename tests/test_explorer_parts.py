@@ -51,7 +51,7 @@ KINDS = {
         *("two_layer_relu", "decision_tree", "hermite", "finite_tasks"),
     ),
     "model": (
-        *("merged", "separate", "structured", "factored", "stack"),
+        *("merged", "separate", "structured", "factored", "stack", "linear_stack"),
         *("multi_merged", "multi_factored", "multi_structured", "multi_blind", "multi_spectral"),
     ),
 }

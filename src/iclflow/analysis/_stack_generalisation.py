@@ -88,7 +88,7 @@ def other_contexts(
     >>> task = icl.LinearRegression(np.ones(5), 20, prior_covariance=np.eye(5) / 5)
     >>> stack = icl.ScalarStack(jnp.array([1.2491, 0.5153]), dim=5, depth=2)
     >>> icl.analysis.other_contexts(stack, task, [5, 20, 80]).round(4)
-    array([0.64  , 0.0722, 0.0228])
+    array([1.6718, 0.0722, 0.0213])
     ```
     """
     tasks = [with_context(task, check_count("lengths", length)) for length in lengths]

@@ -41,6 +41,7 @@ _REPAIRS: tuple[dict[str, Any], ...] = (
     {"flow.steps": 20_000},
     {"model.width": None},
     {"model.heads": 2},
+    {"model.heads": 1},
     {"task.prior_mean": None, "task.prior_covariance": None, "task.fixed_weight": None},
     {"model.key_imbalance": 0.0, "model.value_imbalance": 0.0},
     {"risk.kind": "exact"},
