@@ -92,6 +92,15 @@ def test_a_change_of_kind_keeps_what_the_new_kind_knows_too():
     assert others == []
 
 
+def test_a_stack_of_steps_begins_with_its_exact_flow():
+    given = parse_config(STAIRCASE).given()
+    config, _ = change_config(given, "model.kind", "linear_stack")
+    assert config.exact and config.flow.kind == "gradient_flow"
+    for weights in ("scalar", "diagonal", "merged", "separate"):
+        config, others = change_config(config.given(), "model.weights", weights)
+        assert config.exact and others == []
+
+
 def test_what_had_to_change_as_well_is_told():
     config, others = change_config(parse_config(STAIRCASE).given(), "model.activation", "softmax")
     assert config.model.softmax and not config.exact

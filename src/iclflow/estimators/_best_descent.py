@@ -70,7 +70,7 @@ def chebyshev_steps(
     ```pycon
     >>> steps = icl.estimators.chebyshev_steps(0.5, 1.5, steps=2)
     >>> steps.step_sizes.round(4).tolist()
-    [1.547, 0.7388]
+    [1.5469, 0.7388]
     ```
     """
     check_count("steps", steps)
