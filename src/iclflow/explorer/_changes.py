@@ -27,7 +27,7 @@ _NEEDED: dict[tuple[str, str], dict[str, Any]] = {
     ("task", "two_layer_relu"): {"inputs": 4},
     ("task", "decision_tree"): {"inputs": 4},
     ("task", "hermite"): {"inputs": 4},
-    # Heads are for some of its weights alone, and with the query among the keys it has no exact risk.
+    # Only some of its weights have heads; with the query among the keys it has no exact risk.
     ("model", "linear_stack"): {"heads": 1, "self_attention": False},
     ("save", "explicit"): {"times": [0.0, 1.0, 10.0, 100.0]},
 }
