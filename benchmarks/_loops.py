@@ -112,7 +112,7 @@ def time_loop(loop: AbstractLoop, seconds: float, most: int) -> Timed:
     whichever is faster: on small tensors, or beside other programs, threads wait for each other.
     """
     losses = [loop.step()]
-    with _best_threads(loop, losses) as threads:
+    with best_threads(loop, losses) as threads:
         timings: list[float] = []
         while len(losses) < most and (len(timings) < 3 or sum(timings) < seconds):
             losses.append(_step(loop, timings))
@@ -123,7 +123,7 @@ def time_loop(loop: AbstractLoop, seconds: float, most: int) -> Timed:
 
 
 @contextlib.contextmanager
-def _best_threads(loop: AbstractLoop, losses: list[float]) -> Iterator[int]:
+def best_threads(loop: AbstractLoop, losses: list[float]) -> Iterator[int]:
     """Gives PyTorch the number of threads with which steps of `loop` are quickest in a trial."""
     import torch  # pyright: ignore[reportMissingImports]
 

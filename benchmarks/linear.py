@@ -7,6 +7,7 @@ from ._finite_data import Setting, finite_data_rows
 from ._large import large_rows
 from ._linear_ensemble import linear_ensemble_rows
 from ._row import Row
+from ._stack import stack_rows
 from ._staircase import cascade_rows, small_rows, staircase_rows
 from ._suite import report
 
@@ -43,6 +44,8 @@ def run(progress: Callable[[str], None] | None = None, quick: bool = False) -> l
     rows += cascade_rows(1e-3 if quick else 1e-4, calls=20 if quick else 300, judged=not quick)
     say("many initialisations")
     rows += linear_ensemble_rows(quick)
+    say("two layers")
+    rows += stack_rows(2 if quick else 7, 50 if quick else 4000, judged=not quick)
     say("large inputs")
     if quick:
         return rows + large_rows((4, 8), largest=4, seconds=0.0, judged=False)

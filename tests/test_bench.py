@@ -6,6 +6,7 @@ import sys
 from functools import cache
 from types import SimpleNamespace
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -14,6 +15,7 @@ import pytest
 from rich.console import Console
 
 import benchmarks as bench
+import iclflow
 from benchmarks import (
     Bar,
     Row,
@@ -22,6 +24,7 @@ from benchmarks import (
     _peak,
     _softmax_runs,
     _softmax_speed,
+    _stack,
     _staircase,
     linear,
     softmax,
@@ -83,6 +86,7 @@ def test_a_quick_run_measures_every_group(quick_rows):
         "the four-plateau run",
         "small initial weights",
         "the cascade",
+        "two layers, to the end of training",
         "3 initialisations of linear attention together: D = 4, N = 31",
         "large inputs, merged attention",
     }
@@ -107,6 +111,18 @@ def test_a_quick_run_judges_nothing_and_agrees_with_theory(quick_rows):
     for power, words in ((2, "diagonal covariance"), (3, "full covariance matrix")):
         assert found[group, f"a step at D = 8, {words}"] == pytest.approx(1e3 * 8**power)
         assert found[group, f"growth of a step, {words}: power of D"] == pytest.approx(power)
+
+
+def test_the_loop_on_tokens_of_a_stack_has_its_exact_risk():
+    pytest.importorskip("torch")
+    task, model = _stack._task(), _stack._model()
+    still = eqx.tree_at(lambda m: m.gamma, model, jnp.array([1.2, 0.5]))
+    loop = _stack.TokenLoop(task, still)
+    loop._optimiser.param_groups[0]["lr"] = 0.0
+    losses = np.array([loop.step() for _ in range(200)])
+    error = losses.std(ddof=1) / len(losses) ** 0.5
+    assert abs(losses.mean() - float(iclflow.risk(task, still)(still))) < 4 * error
+    assert np.array_equal(loop.steps, still.gamma)
 
 
 @pytest.mark.parametrize("dense", [False, True])

@@ -138,6 +138,16 @@ def test_the_hash_sees_everything_but_the_name():
     assert len(hashes) == len(different) and config.hash not in hashes
 
 
+def test_scalar_stacks_end_by_themselves_where_their_smallest_loss_is_known():
+    task = {"eigenvalues": [1.0, 1.0], "context": 9}
+    model = {"kind": "linear_stack", "weights": "scalar", "heads": 1}
+    assert parse_config(changed(task=task, model=model)).flow.end is None
+    assert parse_config(changed(task={**task, "noise": 0.1}, model={**model, "depth": 1}))
+    for more in ({"noise": 0.1}, {"eigenvalues": [1.0, 0.5]}):
+        with pytest.raises(InputError, match="`flow.end` is missing"):
+            parse_config(changed(task={**task, **more}, model=model))
+
+
 def test_the_hash_does_not_depend_on_how_a_number_is_written():
     whole = changed(task={"eigenvalues": [1, 2], "noise": 0, "context": [31]})
     decimal = changed(task={"eigenvalues": [1.0, 2.0], "noise": 0.0, "context": 31})

@@ -47,6 +47,9 @@ SETTINGS = [
     (REGRESSION, {"kind": "factored", "activation": "linear"}),
     (WHITE, {"kind": "stack", "depth": 2}),
     (MIXTURE, {"kind": "stack", "depth": 3, "tied": True, "causal": True}),
+    (WHITE, {"kind": "linear_stack", "heads": 1, "weights": "scalar", "depth": 3}),
+    (REGRESSION, {"kind": "linear_stack", "heads": 1, "tied": True, "moving": True}),
+    (REGRESSION, {"kind": "linear_stack", "weights": "separate"}),
     *[
         (task, {"kind": f"multi_{kind}"})
         for task in (TASKS, ROTATED, OVERLAP)
@@ -96,7 +99,7 @@ def test_roles_are_those_that_are_told_of_a_model_by_itself(task, model):
     if shown is not None and found is not None:  # networks have no heads of their own
         assert tuple(shown[1]) == found
     else:
-        assert model["kind"] in ("stack", "two_layer", "convolutional")
+        assert model["kind"] in ("stack", "linear_stack", "two_layer", "convolutional")
 
 
 @pytest.mark.quick_cases(1)
@@ -115,7 +118,7 @@ def test_every_kind_of_experiment_has_panels_that_can_be_measured_piece_by_piece
         assert found.dtype == np.float32
         assert found.shape == (20, len(panels.heads), len(matrix.rows), len(matrix.columns))
         np.testing.assert_allclose(late.matrices[matrix.name], found[13:], rtol=1e-5, atol=1e-6)
-    assert (whole.roles is None) == (model["kind"] == "stack")
+    assert (whole.roles is None) == (model["kind"] in ("stack", "linear_stack"))
     if whole.roles is not None and late.roles is not None:
         assert whole.roles.shape == (20, len(panels.heads))
         assert (late.roles == whole.roles[13:]).all()

@@ -51,7 +51,7 @@ KINDS = {
         *("two_layer_relu", "decision_tree", "hermite", "finite_tasks"),
     ),
     "model": (
-        *("merged", "separate", "structured", "factored", "stack"),
+        *("merged", "separate", "structured", "factored", "stack", "linear_stack"),
         *("multi_merged", "multi_factored", "multi_structured", "multi_blind", "multi_spectral"),
     ),
 }
@@ -90,6 +90,15 @@ def test_a_change_of_kind_keeps_what_the_new_kind_knows_too():
     config, others = change_config(parse_config(STAIRCASE).given(), "model.kind", "merged")
     assert (config.model.kind, config.model.heads, config.model.scale) == ("merged", 4, 1e-2)
     assert others == []
+
+
+def test_a_stack_of_steps_begins_with_its_exact_flow():
+    given = parse_config(STAIRCASE).given()
+    config, _ = change_config(given, "model.kind", "linear_stack")
+    assert config.exact and config.flow.kind == "gradient_flow"
+    for weights in ("scalar", "diagonal", "merged", "separate"):
+        config, others = change_config(config.given(), "model.weights", weights)
+        assert config.exact and others == []
 
 
 def test_what_had_to_change_as_well_is_told():

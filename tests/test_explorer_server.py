@@ -116,6 +116,18 @@ def test_a_run_is_told_from_its_queue_to_its_last_word(told):
     assert any("PCR with 2 components" in s for moment in moments for s in moment["sentences"])
 
 
+def test_a_stack_ends_by_itself_and_its_steps_are_named(server):
+    page = server.page()
+    task = {"kind": "linear_regression", "eigenvalues": [1.0, 1.0, 1.0], "context": 12}
+    model = {"kind": "linear_stack", "weights": "scalar", "depth": 2, "scale": 0.1}
+    events = page.until(page.run({"task": task, "model": model}), "settled", "failed")
+    ended = next(event for event in events if event["type"] == "ended")
+    assert ended["result"] == "converged"
+    assert events[-1]["type"] == "settled"
+    words = [m for e in events if e["type"] == "words" for m in e["moments"]]
+    assert "2 steps of gradient descent" in " ".join(words[-1]["sentences"])
+
+
 def test_what_is_drawn_is_what_the_library_computes(server):
     from iclflow.experiment import prepare, train
 

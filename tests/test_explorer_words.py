@@ -99,6 +99,7 @@ def test_words_do_not_look_ahead(staircase):
         (TURNED, {"kind": "merged", "activation": "softmax"}),
         (MIXTURE, {"kind": "merged", "form": "full"}),
         (WHITE, {"kind": "stack", "depth": 2}),
+        (WHITE, {"kind": "linear_stack", "heads": 1, "depth": 2}),
         (TASKS, {"kind": "multi_merged"}),
         (TASKS, {"kind": "multi_spectral"}),
         (TREE, {"kind": "factored"}),

@@ -10,6 +10,7 @@ import iclflow
 from iclflow.flows import SaveAtTimes, adam, gradient_flow, gradient_flow_ensemble
 from iclflow.models import DiagonalStack, FullStack, MergedStack, ScalarStack, SeparateStack
 from iclflow.tasks import LinearRegression
+from iclflow.trajectory import Result
 
 
 def white(dim: int = 5, context: int = 20, noise: float = 0.0) -> LinearRegression:
@@ -154,3 +155,15 @@ def test_a_config_trains_a_stack_whose_risk_is_sampled(tmp_path):
     )
     losses = found.trajectory.losses
     assert losses[-1] < 0.6 and losses[0] > 0.95  # predicting zero costs 1
+
+
+@pytest.mark.parametrize("sets", [1, 2])
+def test_a_flow_without_noise_ends_by_itself(sets):
+    task = white()
+    model = ScalarStack(jnp.array([0.1, 0.05])[:sets], 5, 2)
+    risk = iclflow.risk(task, model)
+    run = gradient_flow(model, risk)
+    wanted = 0.0998014776 if sets == 1 else 359 / 4969  # docs/theory/depth.md
+    assert run.result is Result.converged
+    # It stops at a millionth of the way down.
+    assert 0 < float(run.losses[-1]) - wanted < 1.1e-6

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 
 import iclflow
 from helpers import random_covariance
@@ -24,7 +25,14 @@ from iclflow.models import (
     ScalarStack,
     SeparateStack,
 )
-from iclflow.risks import GramRisk, StackRisk, WhiteStackRisk, available_kinds, stack_risk
+from iclflow.risks import (
+    GramRisk,
+    StackRisk,
+    WhiteStackRisk,
+    available_kinds,
+    stack_risk,
+    white_stack_risk,
+)
 from iclflow.risks._wishart_rule import wishart_moments, wishart_rule
 from iclflow.risks._wishart_words import trace_mean
 from iclflow.tasks import LinearRegression, estimate_mean
@@ -419,3 +427,41 @@ def test_reduced_linear_attention_is_one_step_for_a_sampled_risk():
     batch = GramRisk(task).draw(jr.key(1), 8)
     np.testing.assert_allclose(batch.losses(attention), batch.losses(stack), rtol=1e-14)
     assert exact(task, stack) == pytest.approx(exact(task, attention), rel=1e-13)
+
+
+@pytest.mark.parametrize("dim, context", [(5, 20), (6, 3), (2, (4, 7))])
+@pytest.mark.parametrize("depth", [1, 2, 4])
+def test_the_smallest_risk_is_that_of_a_search(dim, context, depth):
+    task = white(dim, context)
+    for sets in (1, depth):
+        model = ScalarStack(jnp.full(sets, 0.3), dim, depth)
+        risk = white_stack_risk(task, model)
+        # Unequal starts: equal layers are a saddle.
+        start = 0.5 + 0.3 * np.arange(sets)
+        found = minimize(_slope_of(risk, model), start, jac=True, method="BFGS", tol=1e-12)
+        # A search ends at a gradient of 1e-12 or where the risk, about 1, changes no more.
+        assert abs(float(risk.floor(model)) - found.fun) < 1e-13
+
+
+def _slope_of(risk, model):
+    def value(gamma):
+        return risk(dataclasses.replace(model, gamma=gamma))
+
+    compiled = jax.jit(jax.value_and_grad(value))
+    return lambda gamma: tuple(np.asarray(part) for part in compiled(jnp.asarray(gamma)))
+
+
+def test_the_smallest_risk_of_trained_layers_is_a_fraction():
+    # R_2 = 359/4969 of five inputs and twenty examples; docs/theory/depth.md.
+    model = scalars((0.5, 1.2), 5)
+    found = white_stack_risk(white(5, 20), model).floor(model)
+    assert abs(float(found) - 359 / 4969) < 1e-15
+
+
+def test_the_smallest_risk_is_not_stated_where_it_is_not_known():
+    noisy = white(5, 20, 0.1)
+    two, one = scalars((0.5, 1.2), 5), scalars((0.5,), 5)
+    assert np.isnan(white_stack_risk(noisy, two).floor(two))
+    assert float(white_stack_risk(noisy, one).floor(one)) < exact(noisy, one)
+    moving = MovingScalarStack(jnp.ones(2), jnp.ones(2), 5, 2)
+    assert white_stack_risk(white(5, 20), moving).floor(moving) is None

@@ -19,6 +19,7 @@ from iclflow.analysis import (
     which_algorithm,
 )
 from iclflow.analysis._which_algorithm import _bayes_as_ridge
+from iclflow.errors import InputError
 from iclflow.estimators import (
     Bayes,
     GradientStep,

@@ -36,6 +36,7 @@ from ._directions import learned_directions as learned_directions
 from ._drops import drop_times as drop_times
 from ._drops import passage_times as passage_times
 from ._drops import resolves as resolves
+from ._fitted_estimators import count_steps as count_steps
 from ._fitted_estimators import fitted_estimators as fitted_estimators
 from ._heads import averages_labels as averages_labels
 from ._heads import component_shares as component_shares
@@ -87,6 +88,9 @@ from ._shape import ExponentialFit as ExponentialFit
 from ._shape import exponential_fit as exponential_fit
 from ._shape import plateau_fraction as plateau_fraction
 from ._shape import sharpness as sharpness
+from ._stack_generalisation import LoopRisks as LoopRisks
+from ._stack_generalisation import more_loops as more_loops
+from ._stack_generalisation import other_contexts as other_contexts
 from ._test_losses import BestMoment as BestMoment
 from ._test_losses import TaskOperator as TaskOperator
 from ._test_losses import TestLosses as TestLosses

@@ -23,13 +23,15 @@ from ..estimators import (
     SubspaceLeastSquares,
 )
 from ..models import AbstractModel, Normaliser
-from ..tasks import AbstractTask, LinearRegression, Sequences
+from ..tasks import AbstractTask, LinearRegression, Sequences, check_count
+from ._descent_fits import DescentFits
 from ._fits import AbstractFit, choose_fits
 from ._fitted_estimators import (
     ALMOST_NOTHING,
     is_white,
     one_label_sequences,
     one_label_task,
+    preconditioner,
     predict,
     unrotated_labels,
 )
@@ -54,12 +56,14 @@ class _Reference(NamedTuple):
     - `labels`: (n,), of the query.
     - `estimators`, `predictions`: (n,) each.
     - `fits`: of the estimators that are fitted to each model.
+    - `descent`: steps of gradient descent that are fitted to each model of several layers.
     """
 
     labels: np.ndarray
     estimators: tuple[AbstractEstimator, ...]
     predictions: np.ndarray
     fits: tuple[AbstractFit, ...]
+    descent: DescentFits | None
 
 
 class AlgorithmWatch:
@@ -88,6 +92,7 @@ class AlgorithmWatch:
         *,
         fitted: bool = False,
         any_model: bool = False,
+        steps: int = 1,
         key: PRNGKeyArray | None = None,
         count: int | None = None,
         estimators: Sequence[AbstractEstimator] = (),
@@ -102,6 +107,7 @@ class AlgorithmWatch:
         - `any_model`: as `fitted`, for models that may be linear attention too, and for tasks that
           may be known by their samples alone: also with a plain step with a matrix, and where the
           noise is not known with ridge regression of the best penalty.
+        - `steps`: of gradient descent, to fit up to as many to each model: its layers.
         - `key`: draws the sequences; by default `jax.random.key(0)`.
         - `count`: how many; by default 1000, fewer if contexts are long.
         - `estimators`: further ones, beside those that exist for the task.
@@ -114,7 +120,7 @@ class AlgorithmWatch:
         key = jr.key(0) if key is None else key
         self.sequences: Any = task.sample(key, count) if sequences is None else sequences
         self.task, self.count = task, self.sequences.count
-        self._further = tuple(estimators)
+        self._further, self._steps = tuple(estimators), check_count("steps", steps)
         each = range(task.labels)
         self._references = tuple(
             self._predict_all(label, normaliser, fitted or any_model, any_model) for label in each
@@ -181,6 +187,11 @@ class AlgorithmWatch:
             for estimator, prediction in (fit.fit(own) for fit in reference.fits):
                 estimators.append(estimator)
                 predictions.append(prediction)
+            for estimator, prediction in (
+                () if reference.descent is None else (reference.descent.fit(own))
+            ):
+                estimators.append(estimator)
+                predictions.append(prediction)
         return rank_estimators(reference.labels, own, predictions, estimators)
 
     def _predict_all(
@@ -207,9 +218,13 @@ class AlgorithmWatch:
         fits: tuple[AbstractFit, ...] = ()
         if fitted:
             fits = choose_fits(task, sequences, any_model)
+        descent = None
+        if self._steps > 1:
+            known = preconditioner(task) if isinstance(task, LinearRegression) else None
+            descent = DescentFits(sequences, self._steps, normaliser, known)
         names, predictions = zip(*found)
         labels = np.asarray(sequences.y_query)[:, 0]
-        return _Reference(labels, names, np.stack(predictions), fits)
+        return _Reference(labels, names, np.stack(predictions), fits, descent)
 
 
 def _is_usable(predictions: np.ndarray) -> bool:

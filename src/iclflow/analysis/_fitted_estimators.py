@@ -17,7 +17,7 @@ from ..estimators import (
     centred_correlation,
     correlation,
 )
-from ..models import AbstractModel
+from ..models import AbstractModel, Normaliser
 from ..runtime.precision import as_float
 from ..tasks import (
     AbstractRegression,
@@ -28,6 +28,7 @@ from ..tasks import (
     same_moments,
 )
 from ._components import ROUNDING
+from ._descent_fits import DescentFits
 from ._function import Function
 
 # Sequences that parameters are fitted on.
@@ -87,7 +88,9 @@ def fitted_estimators(
 
     The matrix is fitted only if inputs are anisotropic: else a step size does the same, and the
     matrix would always win. Linear attention is a step with a matrix by construction, so nothing is
-    fitted to it; nor to a model that predicts almost nothing. Of several labels only `label` is
+    fitted to it; nor to a model that predicts almost nothing. To a model of L layers 2 … L steps of
+    gradient descent are fitted too: of one size, of own sizes, preconditioned by the inverse input
+    covariance, with momentum, and two of GD++. Of several labels only `label` is
     compared, on the coordinates that it depends on.
 
     **Example:**
@@ -131,13 +134,32 @@ def fit_each_label(
             np.asarray(unrotated_labels(task, predicted)[..., label]),
             one_label_sequences(task, several, label),
             cast(LinearRegression, same_moments(one_label_task(task, label))),
+            count_steps(model),
+            model.divides_by,
         )
         for label in labels
     }
 
 
+def count_steps(model: AbstractModel) -> int:
+    """How many steps of gradient descent a model can make: one in each layer.
+
+    **Example:**
+
+    ```pycon
+    >>> icl.analysis.count_steps(icl.ScalarStack.init(jr.key(0), dim=3, depth=2))
+    2
+    ```
+    """
+    return int(getattr(model, "depth", 1))
+
+
 def _fit(
-    own: np.ndarray, sequences: Sequences, task: LinearRegression
+    own: np.ndarray,
+    sequences: Sequences,
+    task: LinearRegression,
+    steps: int,
+    normaliser: Normaliser,
 ) -> tuple[AbstractEstimator, ...]:
     """The estimators that are nearest to the predictions of one label."""
     power, labels = np.mean(own**2), float(np.mean(sequences.y_query**2))
@@ -146,7 +168,20 @@ def _fit(
     found: list[AbstractEstimator] = [_kernel(own, sequences, task)]
     if not is_white(task):
         found.append(_preconditioned(own, sequences))
+    if steps > 1:
+        fits = DescentFits(sequences, steps, normaliser, preconditioner(task))
+        found += [estimator for estimator, _ in fits.fit(own)]
     return tuple(found)
+
+
+def preconditioner(task: LinearRegression) -> Float[np.ndarray, "D D"] | None:
+    """The input covariance, whose inverse could precondition steps; None if that changes nothing or
+    has no inverse."""
+    values = np.linalg.eigvalsh(np.asarray(task.covariance))
+    singular = values[0] <= ROUNDING * values[-1]
+    return (
+        None if singular or np.ptp(values) <= ROUNDING * values[-1] else np.asarray(task.covariance)
+    )
 
 
 def is_white(task: LinearRegression) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..estimators import (
+    AbstractDescent,
     AbstractEstimator,
     DebiasedGradientStep,
     DebiasedPreconditionedStep,
@@ -27,6 +28,9 @@ _EQUAL = 0.05
 # Distances below this are equal: a model in float32 repeats an estimator no better. Of estimators
 # that are equally near, the one with the fewest fitted numbers says most.
 _RESOLUTION = 1e-4
+# Of two ways to make several steps, the one with a fitted number more must be nearer by a tenth: it
+# can only be nearer.
+_WORTH_A_NUMBER = 1.1
 # Percentages outside this range are not written with digits.
 _SMALLEST_PERCENT, _LARGEST_PERCENT = 0.01, 1000
 
@@ -60,8 +64,17 @@ class Match:
     step_size: float | None = None
 
     def __str__(self) -> str:
-        step = "" if self.step_size is None else f", η = {self.step_size:.3g}"
-        return f"{self.name}{step}, relative distance {self.words}"
+        return f"{self.name}{self.numbers}, relative distance {self.words}"
+
+    @property
+    def numbers(self) -> str:
+        """The step sizes and the like that were fitted, as in ", η = 0.85"; else nothing."""
+        if self.step_size is not None:
+            return f", η = {self.step_size:.3g}"
+        if not isinstance(self.estimator, AbstractDescent):
+            return ""
+        parts = self.estimator.numbers.items()
+        return "".join(f", {n} = {', '.join(f'{v:.3g}' for v in values)}" for n, values in parts)
 
     @property
     def known(self) -> bool:
@@ -156,7 +169,10 @@ def _simple_first(matches: list[Match]) -> tuple[Match, ...]:
 
 
 def _rank(match: Match) -> tuple[float, int, float]:
-    return max(match.distance, _RESOLUTION), _count_fitted(match.estimator), match.distance
+    fitted, distance = _count_fitted(match.estimator), max(match.distance, _RESOLUTION)
+    if isinstance(match.estimator, AbstractDescent):
+        distance *= _WORTH_A_NUMBER**fitted
+    return distance, fitted, match.distance
 
 
 def _count_fitted(estimator: AbstractEstimator) -> int:
@@ -167,6 +183,8 @@ def _count_fitted(estimator: AbstractEstimator) -> int:
         return 2
     if isinstance(estimator, PreconditionedStep | DebiasedPreconditionedStep):
         return estimator.matrix.size
+    if isinstance(estimator, AbstractDescent):
+        return sum(len(values) for values in estimator.numbers.values())
     return 0
 
 

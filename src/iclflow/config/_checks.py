@@ -304,7 +304,7 @@ def _check_flow(config: "Config") -> None:
                 allowed=f'`risk.kind` must be {_deterministic(config)}, or `flow.kind` "sgd" or '
                 '"adam"',
             )
-        if config.flow.end is None and not (config.model.bilinear or config.model.cubic):
+        if config.flow.end is None and not _has_known_end(config):
             name = "softmax" if config.model.softmax else "such"
             raise InputError(
                 "flow.end",
@@ -318,6 +318,17 @@ def _check_flow(config: "Config") -> None:
             problem='= "gradient_descent" needs a risk without randomness',
             allowed='with random sequences at every step it must be "sgd" or "adam"',
         )
+
+
+def _has_known_end(config: "Config") -> bool:
+    """Whether the smallest loss that the weights can reach is known."""
+    model, task = config.model, config.task
+    if not isinstance(model, LinearStackModel):
+        return model.bilinear or model.cubic
+    facts = stack_facts(task, model)
+    exact = facts is not None and facts.regression and facts.method == "spectrum"
+    quiet = isinstance(task, LinearRegressionTask) and (task.noise == 0 or model.depth == 1)
+    return exact and quiet and not model.moving and config.risk.kind in ("best", "exact")
 
 
 def _deterministic(config: "Config") -> str:

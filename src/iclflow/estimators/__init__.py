@@ -3,6 +3,13 @@
 from ._base import AbstractEstimator as AbstractEstimator
 from ._base import Bayes as Bayes
 from ._base import masked_context as masked_context
+from ._best_descent import best_gradient_steps as best_gradient_steps
+from ._best_descent import chebyshev_steps as chebyshev_steps
+from ._descent import AbstractDescent as AbstractDescent
+from ._descent import GradientSteps as GradientSteps
+from ._descent import MomentumSteps as MomentumSteps
+from ._descent import MovingSteps as MovingSteps
+from ._descent import PreconditionedSteps as PreconditionedSteps
 from ._discrete import DiscreteMMSE as DiscreteMMSE
 from ._gradient import DebiasedGradientStep as DebiasedGradientStep
 from ._gradient import DebiasedPreconditionedStep as DebiasedPreconditionedStep

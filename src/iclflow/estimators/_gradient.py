@@ -13,7 +13,14 @@ from jaxtyping import Array, Float, ScalarLike
 from ..models import Form, Normaliser, attention_length
 from ..risks import available_kinds, risk
 from ..runtime.precision import as_float, check_made_in_float64
-from ..tasks import AbstractTask, LinearRegression, Mixture, Sequences, same_moments
+from ..tasks import (
+    AbstractTask,
+    LinearRegression,
+    Mixture,
+    Sequences,
+    same_moments,
+    with_context,
+)
 from ._base import AbstractEstimator, masked_context
 
 
@@ -139,14 +146,7 @@ class DebiasedPreconditionedStep(AbstractEstimator):
         check_made_in_float64(task=task)
         total = jnp.zeros(())
         for length, share in zip(task.contexts, task.context_probabilities):
-            shorter = LinearRegression(
-                covariance=task.covariance,
-                context=max(length - 1, 1),
-                noise=float(task.noise),
-                prior_mean=task.prior_mean,
-                prior_covariance=task.prior_covariance,
-                noisy_query=task.noisy_query,
-            )
+            shorter = with_context(task, max(length - 1, 1))
             step = PreconditionedStep(self.matrix * (length - 1) / length)
             total = total + share * step.exact_risk(shorter)
         return total

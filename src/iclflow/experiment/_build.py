@@ -86,7 +86,8 @@ class Experiment:
     def floor(self) -> float | None:
         """The smallest loss that weights of this shape can reach; None if it is not known."""
         floor = _floor(self.monitor, self.model)
-        return None if floor is None else float(floor)
+        # NaN where it depends on the numbers in a risk whether it is known.
+        return None if floor is None or np.isnan(floor) else float(floor)
 
 
 # Compiled once for all experiments of a shape.

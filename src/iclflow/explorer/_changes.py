@@ -27,8 +27,13 @@ _NEEDED: dict[tuple[str, str], dict[str, Any]] = {
     ("task", "two_layer_relu"): {"inputs": 4},
     ("task", "decision_tree"): {"inputs": 4},
     ("task", "hermite"): {"inputs": 4},
+    # Only some of its weights have heads; with the query among the keys it has no exact risk.
+    ("model", "linear_stack"): {"heads": 1, "self_attention": False},
     ("save", "explicit"): {"times": [0.0, 1.0, 10.0, 100.0]},
 }
+# Kinds whose settings mean something else than those of the same names elsewhere: the steps of Adam
+# are of another size than those along the gradient.
+_ALONE = {"adam", "linear_stack"}
 # Changes that may make a config work again, the mildest first.
 _REPAIRS: tuple[dict[str, Any], ...] = (
     {"save.kind": "drops"},
@@ -144,8 +149,7 @@ def _with(data: dict[str, Any], field: str, value: Any) -> dict[str, Any]:
     # The kind before may be unknown: then it says nothing about what can stay.
     others = {k: v for k, v in here.items() if k in known and k != "kind"}
     kept = {k: v for k, v in others.items() if same or _fits(section, value, k, v)}
-    if "adam" in (value, here.get("kind")) and not same:
-        # Its steps are of another size than those along the gradient.
+    if not _ALONE.isdisjoint((value, here.get("kind"))) and not same:
         kept = {k: v for k, v in kept.items() if k not in needed}
     return {**data, section: {**needed, **kept, "kind": value}}
 

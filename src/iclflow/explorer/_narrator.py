@@ -5,7 +5,14 @@ import functools
 
 import numpy as np
 
-from ..analysis import AlgorithmWatch, Directions, components, learned_directions, learning_phases
+from ..analysis import (
+    AlgorithmWatch,
+    Directions,
+    components,
+    count_steps,
+    learned_directions,
+    learning_phases,
+)
 from ..circuits import Circuits, weight_sets
 from ..experiment import Experiment, Overlay
 from ..models import AbstractModel, Merged, Normaliser
@@ -27,7 +34,7 @@ from ._text import number, percent, percent_done
 _LARGEST_WATCHED = 2**15
 # Tasks whose sequences are kept, some ten megabytes each; the oldest is dropped.
 _MOST_WATCHES = 4
-_WATCHES: dict[tuple[str, Normaliser, bool], AlgorithmWatch] = {}
+_WATCHES: dict[tuple[str, Normaliser, bool, int], AlgorithmWatch] = {}
 
 
 class Narrator:
@@ -183,9 +190,12 @@ def _find_watch(experiment: Experiment) -> AlgorithmWatch:
     cached: readers change the model more often than the task."""
     model = experiment.model
     fitted = model.form == "general"
-    key = experiment.config.task.model_dump_json(), model.divides_by, fitted
+    steps = count_steps(model)
+    key = experiment.config.task.model_dump_json(), model.divides_by, fitted, steps
     if key not in _WATCHES:
-        _WATCHES[key] = AlgorithmWatch(experiment.task, model.divides_by, fitted=fitted)
+        _WATCHES[key] = AlgorithmWatch(
+            experiment.task, model.divides_by, fitted=fitted, steps=steps
+        )
         if len(_WATCHES) > _MOST_WATCHES:
             del _WATCHES[next(iter(_WATCHES))]
     return _WATCHES[key]

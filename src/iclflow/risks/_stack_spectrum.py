@@ -11,6 +11,7 @@ from ..models import AbstractLinearStack, AbstractModel, Normaliser
 from ..runtime.precision import as_float, require_float64
 from ..tasks import LinearRegression
 from ._base import AbstractRisk
+from ._stack_floor import smallest_of_loop, smallest_of_one, smallest_of_steps
 from ._stack_task import Lengths, require_stack, stack_facts
 from ._wishart_rule import wishart_rule
 
@@ -40,8 +41,8 @@ class WhiteStackRisk(AbstractRisk):
     >>> model = icl.ScalarStack(jnp.array([0.5, 1.2]), dim=5, depth=2)
     >>> isinstance(icl.risk(task, model), icl.risks.WhiteStackRisk)
     True
-    >>> icl.risk(task, model)(model).round(12)
-    Array(0.073, dtype=float64)
+    >>> icl.risk(task, model)(model).round(12), icl.risk(task, model).floor(model).round(6)
+    (Array(0.073, dtype=float64), Array(0.072248, dtype=float64))
     ```
     """
 
@@ -61,6 +62,18 @@ class WhiteStackRisk(AbstractRisk):
 
     def of_zero(self, model: AbstractModel) -> Float[Array, ""]:
         return self.query_noise + jnp.sum(self.signal)
+
+    def floor(self, model: AbstractModel) -> Float[Array, ""] | None:
+        """Known of one layer, and without noise, except for GD++; otherwise NaN: real steps may not
+        reach the best polynomial, and a loop may rest above its smallest risk."""
+        stack = self._checked(model)
+        if stack.moving:
+            return None
+        if stack.depth == 1:
+            return self.query_noise + smallest_of_one(self.nodes, self.signal, self.noise)
+        smallest = smallest_of_loop if stack.tied else smallest_of_steps
+        found = smallest(self.nodes, self.signal, stack.depth)
+        return self.query_noise + jnp.where(jnp.any(self.noise > 0), jnp.nan, found)
 
     def _checked(self, model: AbstractModel) -> AbstractLinearStack:
         stack = require_stack(model, self.normaliser, self.dim)

@@ -22,6 +22,7 @@ from ._finite import TaskLaw as TaskLaw
 from ._finite import same_moments as same_moments
 from ._linear_regression import LinearRegression as LinearRegression
 from ._linear_regression import isotropic as isotropic
+from ._linear_regression import with_context as with_context
 from ._mixture import Mixture as Mixture
 from ._mixture import RandomLabels as RandomLabels
 from ._mixture import in_context_in_weight as in_context_in_weight

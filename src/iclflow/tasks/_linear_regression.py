@@ -281,6 +281,27 @@ def isotropic(
     )
 
 
+def with_context(task: LinearRegression, length: int) -> LinearRegression:
+    """The same task with contexts of one other length.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.isotropic(dim=5, context=40, noise=0.1)
+    >>> icl.tasks.with_context(task, 10).contexts
+    (10,)
+    ```
+    """
+    return LinearRegression(
+        covariance=task.covariance,
+        context=length,
+        noise=float(task.noise),
+        prior_mean=task.prior_mean,
+        prior_covariance=task.prior_covariance,
+        noisy_query=task.noisy_query,
+    )
+
+
 def white_regression(
     contexts: tuple[int, ...],
     noisy_query: bool,
