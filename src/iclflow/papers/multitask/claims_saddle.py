@@ -32,6 +32,10 @@ _REFERENCE = {
 
 def _own_limit(lab: Lab) -> Given:
     note_paper(lab, end=2e4, weights="balanced singular values")
+    return _balanced(lab)
+
+
+def _balanced(lab: Lab) -> Given:
     return Given(study("multitask/limit"), paper_task(), balanced_flow(lab), own=True)
 
 
@@ -136,10 +140,11 @@ def limit_is_optimal(lab: Lab) -> Checks:
     tasks. Factors in exact balance cannot change sign and rest there; imbalances of O and V, down
     to 1e-6, lead on to the infimum of the loss over as many heads (LB-ICL).""",
     source="beyond the paper; derived in docs/theory/multitask.md",
-    tolerance_reason="""The slope is a closed form. Losses in balance: as in `multitask/limit-loss`.
-    Those out of balance are followed to 1e-9 a step, and agree with theory's flow to 1e-6; the
-    reference has four digits. The infimum is approached as 1/t: at t = 2·10⁴ the loss is 0.07 %
-    above it.""",
+    tolerance_reason="""The slope is a closed form. Losses in balance are above the limit by the
+    first order in dω² of other tasks, 6e-5 at t = 2000, which neglects less than 1e-3 of itself;
+    the solver adds 1e-9 of the loss: 2e-3 of that. Those out of balance are followed to 1e-9 a
+    step, and agree with theory's flow to 1e-6; the reference has four digits. The infimum is
+    approached as 1/t: at t = 2·10⁴ the loss is 0.07 % above it.""",
     figures=("multitask/saddle",),
 )
 def half_stable_saddle(lab: Lab) -> Checks:
@@ -149,10 +154,14 @@ def half_stable_saddle(lab: Lab) -> Checks:
     runs = dict(zip(IMBALANCES, imbalanced_flows(lab)))
     losses = {delta: run.loss_at(np.array(IMBALANCED_TIMES)) for delta, run in runs.items()}
     times = np.array([0.0, *IMBALANCED_TIMES])
-    balanced = balanced_flow(lab).loss_at(np.array([2e3, 2e4]))
+    at_rest, moments = _balanced(lab), np.array([2e3, 2e4])
+    balanced = at_rest.run.loss_at(moments)
     name = "∂L/∂μ of other heads at the limit"
     yield lab.close(name, multitask.escape_rate(paper_task())[0], slopes_at_limit()[other], 1e-9)
-    yield lab.close("losses in balance at t = 2000 and 20 000", np.full(2, limit), balanced, 1e-4)
+    attention = values_of(at_rest).omega[np.searchsorted(at_rest.run.times, moments)]
+    tail = np.array([multitask.tail_excess(paper_task(), omega) for omega in attention])
+    name = "losses in balance at t = 2000 and 20 000"
+    yield lab.close(name, limit + tail, balanced, 2e-3 * tail[0])
     for delta in _REFERENCE:
         expected = imbalanced_theory(times, delta).loss[1:]
         yield lab.relative(f"losses at imbalance {delta:g}", expected, losses[delta], 1e-6)

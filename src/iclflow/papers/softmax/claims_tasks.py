@@ -136,15 +136,17 @@ def superposed(lab: Lab) -> Checks:
 
 @claim(
     "softmax/split-heads",
-    """Most seeds of four free heads on two tasks split up into one opposite pair for each task, as
-    in the notebook; in the others a head goes on working for both tasks. The median loss is
-    at the floors.""",
+    """Trained for as long as the authors train, most seeds of four free heads on two tasks split up
+    into one opposite pair for each task, as in the notebook; in the others a head goes on working
+    for both tasks. The median loss is at the floors.""",
     source="notebook, 'split-up', four heads on two tasks",
     tier="paper",
     tolerance_reason="""Most: the 95 % interval of the share lies above a half. A count: each seed
     splits or has a shared head. Finite attention and the noise of the rate leave 0.5 % of the loss
     with one task: 2 % of the floor. At least one seed of each kind was asked first; "most" was
-    put in its place after 64 seeds, of which 56 split.""",
+    put in its place after 64 seeds, of which 56 split. It takes the length of training: after
+    40 000 steps of 64 sequences at a rate of 3e-3, annealed, 11 of 24 other seeds were split, and
+    the median loss was 0.6 % above the floors.""",
     figures=("softmax/split-heads",),
 )
 def split_heads(lab: Lab) -> Checks:
