@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from ...tasks import LinearRegression
 from ...theory import diversity
 from .. import Checks, Lab, claim
 from .runs_alignment import (
@@ -13,16 +12,9 @@ from .runs_alignment import (
     SETS,
     SIZE,
     data_losses,
+    law,
     population_losses,
-    spectrum,
 )
-
-
-def law(power: float) -> LinearRegression:
-    """Tasks whose variances fall as j^−p."""
-    return LinearRegression(
-        np.ones(SIZE), context=LENGTH, noise=NOISE, prior_covariance=np.diag(spectrum(power))
-    )
 
 
 @claim(

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np

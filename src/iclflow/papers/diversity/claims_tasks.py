@@ -3,7 +3,6 @@
 import numpy as np
 
 from ...analysis import drop_count
-from ...tasks import FiniteTasks, LinearRegression
 from ...theory import Setting, diversity
 from .. import Checks, Lab, claim, study
 from .runs_tasks import (
@@ -21,14 +20,10 @@ from .runs_tasks import (
     orthogonal_runs,
     orthogonal_tasks,
     random_runs,
+    seen,
     wave_tasks,
 )
 from .runs_threshold import COUNTS, LENGTHS, SIZE, many_tasks
-
-
-def seen(task: FiniteTasks) -> LinearRegression:
-    """The tasks of training as theory takes them, by their second moment."""
-    return diversity.with_tasks(task.fresh, task.vectors)
 
 
 @claim(

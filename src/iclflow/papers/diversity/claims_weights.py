@@ -52,8 +52,8 @@ def merged_interpolant(lab: Lab) -> Checks:
     loss on unseen tasks is larger than that of merged attention on the same sequences: here nearly
     twice as large.""",
     source="beyond arXiv 2405.11751; docs/theory/diversity.md, section 9",
-    tolerance_reason="""Two standard errors of the mean logarithm over data sets. The rank is that of
-    the median data set.""",
+    tolerance_reason="""Two standard errors of the mean logarithm over data sets. The rank is the
+    median over them.""",
     figures=("diversity/merged-separate",),
 )
 def merged_separate(lab: Lab) -> Checks:

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ...tasks import LinearRegression
 from .. import Lab, once
 
 # M_t ∝ 1/j and M ∝ M_t^p, both of trace one, as in docs/theory/diversity.md, section 14.
@@ -13,6 +14,13 @@ def spectrum(power: float) -> np.ndarray:
     """The variances of task vectors, m_j ∝ j^−p."""
     values = np.arange(1.0, SIZE + 1) ** -power
     return values / values.sum()
+
+
+def law(power: float) -> LinearRegression:
+    """The same for theory."""
+    return LinearRegression(
+        np.ones(SIZE), context=LENGTH, noise=NOISE, prior_covariance=np.diag(spectrum(power))
+    )
 
 
 def loss(A: np.ndarray) -> float:

@@ -9,6 +9,7 @@ from ...flows import SaveAtTimes, gradient_flow_ensemble
 from ...models import Attention, Merged, Separate
 from ...risks import risk
 from ...tasks import FiniteTasks, LinearRegression
+from ...theory import diversity
 from .. import Lab, once
 
 # Two tasks in four dimensions, on inputs whose covariance does not commute with theirs.
@@ -35,6 +36,11 @@ def unit_law(dim: int, context: int, noise: float) -> LinearRegression:
     return LinearRegression(
         np.ones(dim), context=context, noise=noise, prior_covariance=np.eye(dim) / dim
     )
+
+
+def seen(task: FiniteTasks) -> LinearRegression:
+    """The tasks of training as theory takes them, by their second moment."""
+    return diversity.with_tasks(task.fresh, task.vectors)
 
 
 def wave_tasks() -> FiniteTasks:
@@ -113,4 +119,3 @@ def random_runs(lab: Lab) -> list[TestLosses]:
     runs = gradient_flow_ensemble([model] * len(risks), risks, end=150.0, save=save)
     lab.hash_runs(runs)
     return [test_losses(run, task) for run, task in zip(runs, tasks)]
-
