@@ -38,7 +38,7 @@ def losses_with_diagonal(dim: int, length: int) -> float:
     """With a random diagonal covariance in every sequence the best matrix of one layer of linear
     attention keeps a loss at infinitely long contexts: a third of the label power where variances
     are exponential.""",
-    source="arXiv 2306.09927, Section 4.3",
+    source="beyond arXiv 2306.09927, Section 4.3; derived in docs/theory/diversity.md",
     tolerance_reason="Quadrature is exact; contexts of a million pairs leave 1e-5.",
 )
 def random_covariance(lab: Lab) -> Checks:

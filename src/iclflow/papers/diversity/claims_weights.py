@@ -7,6 +7,7 @@ from .. import Checks, Lab, claim
 from .runs_weights import (
     CONTEXT,
     DIM,
+    KINDS,
     NOISE,
     SEQUENCES,
     TASKS,
@@ -59,7 +60,7 @@ def merged_interpolant(lab: Lab) -> Checks:
 def merged_separate(lab: Lab) -> Checks:
     """The ratio of losses on unseen tasks, and the ranks of separate heads."""
     sets = begin(lab)
-    merged, separate = (trained_ends(lab, kind, SEQUENCES, sets) for kind in ("merged", "separate"))
+    merged, separate = (trained_ends(lab, kind, SEQUENCES, sets) for kind in KINDS)
     ratio = np.log(separate.icl / merged.icl)
     low = ratio.mean() - 2 * ratio.std(ddof=1) / sets**0.5
     yield lab.at_least("ratio of losses, lower end of its interval", 1.0, float(np.exp(low)))

@@ -12,6 +12,7 @@ from .runs_weights import (
     CONTEXT,
     CURVE,
     DIM,
+    KINDS,
     SEQUENCES,
     TASKS,
     least_squares_losses,
@@ -32,7 +33,7 @@ def merged_separate(lab: Lab) -> Drawing:
     sets = lab.scaled(4, 16, 64)
     drawn, (a, b) = canvas("double", 2.7, 1, 2)
     data: dict[str, np.ndarray] = {"sequences": np.array(CURVE)}
-    for kind, colour in (("merged", COLOURS[0]), ("separate", COLOURS[1])):
+    for kind, colour in zip(KINDS, COLOURS):
         losses = np.array([trained_ends(lab, kind, n, sets).icl for n in CURVE])
         low, middle, high = np.quantile(losses, (0.25, 0.5, 0.75), axis=1)
         a.fill_between(CURVE, low, high, color=colour, alpha=0.2, lw=0)
@@ -45,7 +46,7 @@ def merged_separate(lab: Lab) -> Drawing:
     a.set_xticklabels([str(n) for n in CURVE])
     a.tick_params(axis="x", which="minor", bottom=False)
     a.legend()
-    merged, separate = (data[kind][CURVE.index(SEQUENCES)] for kind in ("merged", "separate"))
+    merged, separate = (data[kind][CURVE.index(SEQUENCES)] for kind in KINDS)
     plot_circles(b, merged, separate, COLOURS[1])
     ends = np.array([min(merged.min(), separate.min()) / 1.2, max(merged.max(), separate.max())])
     plot_theory(b, ends, ends, "equal")

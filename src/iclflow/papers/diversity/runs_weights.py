@@ -15,6 +15,7 @@ from .. import Lab, once
 from .runs_tasks import unit_law
 
 Kind = Literal["merged", "separate"]
+KINDS: tuple[Kind, ...] = ("merged", "separate")
 
 DIM, CONTEXT, TASKS, SEQUENCES, NOISE = 4, 8, 4, 10, 0.1
 # Numbers of sequences below, at and above the D² = 16 that determine A.
@@ -62,14 +63,15 @@ def trained_ends(lab: Lab, kind: Kind, count: int, sets: int) -> Ends:
     risks = [dataset_risk(each, model) for each in draw_sets(sets, count)]
     runs = gradient_flow_ensemble([model] * sets, risks, end=_END, gradient_tolerance=1e-9)
     lab.hash_runs(runs)
-    matrices = np.asarray(jax.vmap(lambda each: each.coefficients())(runs.finals))
-    start, end = (each.circuits for each in (model, runs.finals))
+    finals = runs.finals
+    assert isinstance(finals, Attention)
+    matrices = np.asarray(jax.vmap(lambda each: each.coefficients())(finals))
     return Ends(
         matrices,
         unseen_losses(matrices),
         runs.final_losses,
-        np.asarray(end.value)[..., 0, 0],
-        np.asarray(getattr(start, "key_query", 0.0)),
+        np.asarray(finals.circuits.value)[..., 0, 0],
+        np.asarray(getattr(model.circuits, "key_query", 0.0)),
     )
 
 
