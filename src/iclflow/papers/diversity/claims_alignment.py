@@ -15,6 +15,7 @@ from .runs_alignment import (
     law,
     population_losses,
 )
+from .runs_mismatch import TASKS, mismatched
 
 
 @claim(
@@ -54,3 +55,20 @@ def data_alignment(lab: Lab) -> Checks:
                  for power in POWERS]  # fmt: skip
     yield lab.at_most("loss at p = 1.5 over that at p = 1, of theory", 1.0,
                       of_theory[steep] / of_theory[matched])  # fmt: skip
+
+
+@claim(
+    "diversity/more-tasks",
+    """More training tasks can improve or harm a test: on unseen tasks the loss falls with K, on a
+    few of the training tasks themselves it rises.""",
+    source="arXiv 2509.26551, abstract",
+    tolerance_reason="Orders of exact losses, averaged over 400 sets of tasks.",
+    figures=("diversity/alignment",),
+)
+def more_tasks(lab: Lab) -> Checks:
+    """Exact losses of the population optimum on two tests at each K."""
+    found = mismatched(lab)
+    lab.note(dim=SIZE, context=LENGTH, noise=NOISE, tasks=TASKS)
+    ratio = found[1:] / found[:-1]
+    yield lab.at_least("loss on five training tasks over that at the K before", 1.0, ratio[:, 0])
+    yield lab.at_most("loss on unseen tasks over that at the K before", 1.0, ratio[:, 1])
