@@ -17,11 +17,11 @@ TITLES = {
     "linear": "Linear attention (arXiv 2501.16265)",
     "softmax": "Softmax attention (arXiv 2503.12734)",
     "multitask": "Multi-task softmax attention (arXiv 2402.19442)",
-    "diversity": "Few tasks and finite pretraining data (arXiv 2405.11751)",
+    "diversity": "Few tasks and finite pretraining data (arXiv 2405.11751 and others)",
 }
 HEAD = """# The ledger
 
-What the three papers say, statement by statement, as far as their text can be had, and what is
+What the papers say, statement by statement, as far as their text can be had, and what is
 computed about each. `tools/ledger_page.py` writes this page from `src/iclflow/papers/ledger.toml`
 and a report of `iclflow verify`.
 
@@ -39,7 +39,8 @@ been checked as it stands. A claim that holds was measured at the settings of it
 evidence, not a proof. Each page of derivations has a section on what is not proved
 ([linear](theory/linear.md#16-what-is-not-proved-here),
 [softmax](theory/softmax.md#17-what-is-not-proved-here),
-[several tasks](theory/multitask.md#16-what-is-not-proved-here)).
+[several tasks](theory/multitask.md#16-what-is-not-proved-here),
+[few tasks](theory/diversity.md#15-what-is-not-proved-here)).
 
 ## In numbers
 """

@@ -3,6 +3,9 @@
 # In which order reports and lists show the modules of claims, and the figures. What is not named
 # comes last.
 ORDER = {
-    "claims": ("data", "limit"),
-    "figures": ("learning-curves", "context-length", "longer-contexts", "task-gap"),
+    "claims": ("tasks", "data", "limit", "weights", "alignment", "covariance", "bayes"),
+    "figures": (
+        *("learning-curves", "context-length", "longer-contexts", "task-gap"),
+        *("transience", "merged-separate", "alignment", "recall"),
+    ),
 }
