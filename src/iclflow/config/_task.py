@@ -134,9 +134,7 @@ class LinearRegressionTask(RegressionTask):
     @property
     def isotropic(self) -> bool:
         return (
-            self.white_inputs
-            and is_round(self.prior_covariance)
-            and not any(self.prior_mean or ())
+            self.white_inputs and is_round(self.prior_covariance) and not any(self.prior_mean or ())
         )
 
 
