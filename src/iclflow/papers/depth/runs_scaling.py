@@ -187,6 +187,8 @@ def _mean_curve(lab: Lab, law: PowerLaw, left: Callable[[np.ndarray], float]) ->
     sums, draws = np.zeros(len(WIDTHS)), lab.scaled(300, 300, 3000)
     for _ in range(draws):
         # The first columns span what the first samples do.
-        basis = np.linalg.qr(root * rng.standard_normal((law.modes, WIDTHS[-1])))[0]
+        samples = root * rng.standard_normal((law.modes, WIDTHS[-1]))
+        # Orthonormal as by QR, in fewer and larger operations.
+        basis = samples @ np.linalg.inv(np.linalg.cholesky(samples.T @ samples)).T
         sums += [left(basis[:, :width]) for width in WIDTHS]
     return Curve(np.array(WIDTHS, float), sums / draws)
