@@ -22,7 +22,7 @@ TITLES = {
 }
 HEAD = """# The ledger
 
-What the three papers say, statement by statement, as far as their text can be had, and what is
+What the papers say, statement by statement, as far as their text can be had, and what is
 computed about each. `tools/ledger_page.py` writes this page from `src/iclflow/papers/ledger.toml`
 and a report of `iclflow verify`.
 

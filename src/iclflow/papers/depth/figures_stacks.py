@@ -72,8 +72,8 @@ def losses(lab: Lab) -> Drawing:
     "All stationary points of three layers",
     """Three layers on white inputs without noise (d = 5, N = 20) have four stationary functions.
     (a) Their losses by index, from roots of the slope from random starts (circles) and from theory
-    (lines); names say how many layers share a step, from small to large. (b) The polynomial p(s) that
-    each leaves of a task, over the spectrum of S (grey).""",
+    (lines); names say how many layers share a step, from small to large. (b) The polynomial p(s)
+    that each leaves of a task, over the spectrum of S (grey).""",
 )
 def atlas(lab: Lab) -> Drawing:
     """Levels by index, and the polynomials of all four."""
