@@ -22,8 +22,8 @@ def papers_in(text: str) -> list[str]:
 def test_without_arguments_all_is_cited():
     found = icl.citation()
     assert found.startswith("@software{iclflow,")
-    assert papers_in(found) == list(PAPERS) and found.count("@inproceedings") == 3
-    assert found.count("@article") == 1
+    assert papers_in(found) == list(PAPERS) and found.count("@inproceedings") == 4
+    assert found.count("@article") == 2
     assert "note" not in found
 
 
@@ -71,12 +71,24 @@ def test_theory_functions_know_their_paper():
         (theory.pair_optimum, "softmax"),
         (theory.multitask.loss, "multitask"),
         (theory.diversity.data_risks, "diversity"),
+        (theory.depth.optimal_stack, "depth"),
     ]:
         assert papers_in(citation(function)) == [paper]
     assert citation("pair_optimum") == citation("theory.pair_optimum")
     assert citation("multitask.loss") == citation(theory.multitask.loss)
     both = citation("pair_optimum", "plateau_losses", theory.pair_optimum)
     assert papers_in(both) == ["linear", "softmax"] and both.count(r"pair\_optimum") == 1
+
+
+def test_of_two_papers_in_a_folder_the_one_that_is_meant_is_cited():
+    # A claim on the one, a claim on the other, and a name of theory, which is about both.
+    for name, key in [
+        ("depth/best-steps-are-learned", "ahn2023transformers"),
+        ("depth/time-exponent", "bordelon2025theory"),
+        ("depth.optimal_stack", "bordelon2025theory"),
+    ]:
+        found = citation(name)
+        assert found.count("@") == 1 and f"{{{key}," in found and "note" in found
 
 
 def test_every_public_name_of_multitask_theory_cites_its_own_paper():
@@ -93,7 +105,7 @@ def test_every_public_name_of_multitask_theory_cites_its_own_paper():
 
 
 def test_every_public_theory_function_can_be_cited():
-    for module in (theory, theory.multitask, theory.diversity):
+    for module in (theory, theory.multitask, theory.diversity, theory.depth):
         for value in vars(module).values():
             if getattr(value, "__module__", "").startswith("iclflow.theory"):
                 assert len(papers_in(citation(value))) == 1

@@ -30,6 +30,7 @@ PAPERS = {
     "softmax": "arXiv 2503.12734",
     "multitask": "arXiv 2402.19442",
     "diversity": "arXiv 2405.11751",
+    "depth": "arXiv 2510.01098",
 }
 CHEAP = ("linear/white", "linear/scalar-ode", "linear/staircase")
 

@@ -268,8 +268,8 @@ def test_deaths_of_a_node_and_of_the_command_change_no_row(cluster, table, tmp_p
     assert driver.returncode == 130, f"{stopped} parts: {errors}\n{cluster.driver_log()}"
     assert before < stopped < COUNT
     kept = f"{2 * stopped} of {2 * COUNT} runs are in {folder}"
-    command = f"`iclflow sweep {folder / 'sweep.toml'} --out {folder}`"
-    sentence = f"iclflow: interrupted; {kept}; {command} resumes (on this machine alone).\n"
+    again = f"`iclflow sweep {folder / 'sweep.toml'} --out {folder}`"
+    sentence = f"iclflow: interrupted; {kept}; {again} resumes (on this machine alone).\n"
     assert errors.startswith(sentence)  # and before it nothing of Ray's own
 
     with subprocess.Popen(

@@ -18,6 +18,7 @@ TITLES = {
     "softmax": "Softmax attention (arXiv 2503.12734)",
     "multitask": "Multi-task softmax attention (arXiv 2402.19442)",
     "diversity": "Few tasks and finite pretraining data (arXiv 2405.11751 and others)",
+    "depth": "Stacks and loops of linear attention (arXiv 2510.01098, 2306.00297)",
 }
 HEAD = """# The ledger
 

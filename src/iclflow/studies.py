@@ -27,12 +27,14 @@ class Paper(NamedTuple):
     - `arxiv`: its arXiv number.
     - `subject`: what it is about, as a heading.
     - `key`, `fields`: its BibTeX entry.
+    - `others`: further papers on the same subject, which share its folder.
     """
 
     arxiv: str
     subject: str
     key: str
     fields: dict[str, str]
+    others: "tuple[Paper, ...]" = ()
 
 
 _ICML = {
@@ -94,6 +96,33 @@ BIBLIOGRAPHY = {
             "number": "28",
             "pages": "e2502599122",
         },
+    ),
+    "depth": Paper(
+        "2510.01098",
+        "Stacks and loops of linear attention",
+        "bordelon2025theory",
+        {
+            "title": "Theory of Scaling Laws for In-Context Regression: Depth, Width, Context "
+            "and Time",
+            "author": "Bordelon, Blake and Letey, Mary I. and Pehlevan, Cengiz",
+            "journal": "arXiv preprint arXiv:2510.01098",
+            "year": "2025",
+        },
+        (
+            Paper(
+                "2306.00297",
+                "Stacks of linear attention",
+                "ahn2023transformers",
+                {
+                    "title": "Transformers Learn to Implement Preconditioned Gradient Descent for "
+                    "In-Context Learning",
+                    "author": "Ahn, Kwangjun and Cheng, Xiang and Daneshmand, Hadi and Sra, Suvrit",
+                    "booktitle": "Advances in Neural Information Processing Systems",
+                    "year": "2023",
+                    "volume": "36",
+                },
+            ),
+        ),
     ),
 }
 # The arXiv number of each paper, and what it is about.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 
 from ..errors import InputError, shorten
-from ..studies import BIBLIOGRAPHY, STUDIES, Study
+from ..studies import BIBLIOGRAPHY, STUDIES, Paper, Study
 from ._claim import CLAIMS, Claim
 from ._figure import FIGURES, Figure
 
@@ -37,7 +37,7 @@ def citation(*subjects: Subject) -> str:
     ```
     """
     if not subjects:
-        return "\n\n".join([_software(), *(_paper(name, []) for name in BIBLIOGRAPHY)])
+        return "\n\n".join([_software(), *(_papers(name, []) for name in BIBLIOGRAPHY)])
     notes: dict[str, list[str]] = {}
     for subject in subjects:
         for paper, note in _find(subject):
@@ -45,7 +45,7 @@ def citation(*subjects: Subject) -> str:
             # A claim, a study and a figure may share a name, and then a note.
             if note not in notes[paper]:
                 notes[paper].append(note)
-    return "\n\n".join(_paper(paper, found) for paper, found in notes.items())
+    return "\n\n".join(_papers(paper, found) for paper, found in notes.items())
 
 
 def _find(subject: Subject) -> Iterator[tuple[str, str]]:
@@ -82,6 +82,7 @@ def _theory_functions() -> dict[str, Callable]:
         ("", theory),
         ("multitask.", theory.multitask),
         ("diversity.", theory.diversity),
+        ("depth.", theory.depth),
     ):
         for name, value in vars(module).items():
             if _is_theory(value):
@@ -101,7 +102,7 @@ def _place_in_theory(function: Callable) -> tuple[str, str]:
     paper = next((name for name in BIBLIOGRAPHY if module.lstrip("_").startswith(name)), "linear")
     words = inspect.getdoc(function) or ""
     place = _PLACE.search(words)
-    room = f"{paper}." if paper in ("multitask", "diversity") else ""
+    room = f"{paper}." if paper in ("multitask", "diversity", "depth") else ""
     name = f"theory.{room}{function.__name__}"
     where = place.group(1) if place else f"derived in docs/theory/{paper}.md of iclflow"
     return paper, f"{name}: {where}"
@@ -123,14 +124,23 @@ def _software() -> str:
                                           "version": release})  # fmt: skip
 
 
-def _paper(paper: str, notes: list[str]) -> str:
-    arxiv, _, key, fields = BIBLIOGRAPHY[paper]
-    fields = {**fields, "eprint": arxiv, "archiveprefix": "arXiv"}
-    fields["url"] = f"https://arxiv.org/abs/{arxiv}"
+def _papers(name: str, notes: list[str]) -> str:
+    """The entries of a paper and of the others in its folder, each with the notes that name it;
+    a note that names none is about the first. Without notes: all."""
+    paper = BIBLIOGRAPHY[name]
+    theirs = {each.arxiv: [note for note in notes if each.arxiv in note] for each in paper.others}
+    own = [note for note in notes if not any(note in found for found in theirs.values())]
+    found = [(paper, own), *((each, theirs[each.arxiv]) for each in paper.others)]
+    return "\n\n".join(_paper(each, about) for each, about in found if about or not notes)
+
+
+def _paper(paper: Paper, notes: list[str]) -> str:
+    fields = {**paper.fields, "eprint": paper.arxiv, "archiveprefix": "arXiv"}
+    fields["url"] = f"https://arxiv.org/abs/{paper.arxiv}"
     if notes:
         # Characters that LaTeX would not print as they are.
         fields["note"] = re.sub(r"([%&#_])", r"\\\1", "; ".join(notes))
-    return _entry("article" if "journal" in fields else "inproceedings", key, fields)
+    return _entry("article" if "journal" in fields else "inproceedings", paper.key, fields)
 
 
 def _entry(kind: str, key: str, fields: dict[str, str]) -> str:
