@@ -1,5 +1,7 @@
 """Figure of the scaling laws in time, depth, width and context."""
 
+from typing import Any
+
 import numpy as np
 
 from ...drawing import Drawing
@@ -21,7 +23,7 @@ _LAW = "slope {exponent:.3f}, fit {fitted:.3f}"
 
 
 def draw_law(
-    panel, curve: Curve, exponent: float, printed: float | None, colour, name: str
+    panel: Any, curve: Curve, exponent: float, printed: float | None, colour: Any, name: str
 ) -> None:
     """Measured losses, the law through their middle, and the printed law if it differs."""
     words = f"{name}: {_LAW.format(exponent=exponent, fitted=curve.exponent)}"
