@@ -414,4 +414,6 @@ def test_citation_names_this_version_and_the_papers():
         "arXiv:2503.12734": ["He", "Pan", "Chen", "Yang"],
         "arXiv:2402.19442": ["Chen", "Sheen", "Wang", "Yang"],
         "arXiv:2405.11751": ["Lu", "Letey", "Zavatone-Veth", "Maiti", "Pehlevan"],
+        "arXiv:2510.01098": ["Bordelon", "Letey", "Pehlevan"],
+        "arXiv:2306.00297": ["Ahn", "Cheng", "Daneshmand", "Sra"],
     }

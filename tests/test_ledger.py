@@ -45,7 +45,9 @@ def test_the_page_begins_with_the_counts_of_the_registry():
     page = (ROOT / "docs" / "ledger.md").read_text("utf-8")
     assert page.startswith(ledger_page.HEAD)
     assert "\n".join(ledger_page.statement_counts(ROWS)) in page
-    summed = re.search(r"^\| all \| 119 \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", page, re.MULTILINE)
+    summed = re.search(
+        r"^\| all \| 119 \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", page, re.MULTILINE
+    )
     assert summed is not None and sum(map(int, summed.groups())) == len(ROWS)
     # Every verdict that the rows show is counted.
     named = {claim for row in ROWS.values() for claim in row["claims"]}
