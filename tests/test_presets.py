@@ -54,7 +54,9 @@ def test_every_preset_says_what_it_shows_and_has_controls_within_their_range(pre
             assert all(control.low <= number <= control.high for number in numbers)
     if getattr(preset.config.task, "eigenvalues", None):
         assert "task.eigenvalues" in preset.controls
-    assert {"seed", "model.heads"} <= set(preset.controls)
+    # Of several layers the depth is what matters, not the heads in each.
+    several = preset.config.model.kind == "linear_stack"
+    assert {"seed", "model.depth" if several else "model.heads"} <= set(preset.controls)
 
 
 @pytest.mark.parametrize("preset", presets(), ids=lambda preset: preset.id)

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ...drawing import Drawing
+from ...drawing import Axes, Drawing
 from ...drawing.marks import plot_circles, plot_theory
 from ...drawing.style import canvas, log_ticks, shades
 from ...theory import depth
@@ -19,20 +19,17 @@ from .runs_scaling import (
     width_curve,
 )
 
-_LAW = "slope {exponent:.3f}, fit {fitted:.3f}"
 
-
-def draw_law(
-    panel: Any, curve: Curve, exponent: float, printed: float | None, colour: Any, name: str
-) -> None:
+def _draw_law(panel: Axes, curve: Curve, law: depth.ScalingLaw, colour: Any, name: str) -> None:
     """Measured losses, the law through their middle, and the printed law if it differs."""
-    words = f"{name}: {_LAW.format(exponent=exponent, fitted=curve.exponent)}"
+    words = f"{name}: slope {law.exponent:.3f}, fit {curve.exponent:.3f}"
     plot_circles(panel, curve.x, curve.losses, colour, words)
     middle = np.exp(np.mean(np.log(curve.x))), np.exp(np.mean(np.log(curve.losses)))
     line = lambda slope: middle[1] * (curve.x / middle[0]) ** -slope
-    panel.plot(curve.x, line(exponent), color=colour)
-    if printed is not None and abs(printed - exponent) > 1e-9:
-        plot_theory(panel, curve.x, line(printed), f"printed: {printed:.3f}", color="0.4")
+    panel.plot(curve.x, line(law.exponent), color=colour)
+    if law.printed is not None and abs(law.printed - law.exponent) > 1e-9:
+        words = f"printed: {law.printed:.3f}"
+        plot_theory(panel, curve.x, line(law.printed), words, color="0.4")
 
 
 @figure(
@@ -49,8 +46,8 @@ def scaling(lab: Lab) -> Drawing:
     drawn, panels = canvas("double", 5.2, 2, 2)
     data: dict[str, np.ndarray] = {}
 
-    def add(place: int, curve: Curve, law, colour, name: str) -> None:
-        draw_law(panels[place], curve, law.exponent, law.printed, colour, name)
+    def add(place: int, curve: Curve, law: depth.ScalingLaw, colour: Any, name: str) -> None:
+        _draw_law(panels[place], curve, law, colour, name)
         data[f"x_{'abcd'[place]}_{name}"] = curve.x
         data[f"loss_{'abcd'[place]}_{name}"] = curve.losses
 

@@ -2,7 +2,7 @@
 k^−(νβ+1), as arXiv 2510.01098 has them."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.integrate
@@ -80,7 +80,7 @@ def best_loop(law: PowerLaw, layers: int) -> float:
     """The least Σ λω (1 − γλ)^{2L}; above γ = 2 it grows without end."""
     values, weights = law.values, law.weights
     loss = lambda step: float(weights @ np.abs(1 - step * values) ** (2 * layers))
-    found = scipy.optimize.minimize_scalar(loss, bounds=(0.1, 2.2), method="bounded")
+    found: Any = scipy.optimize.minimize_scalar(loss, bounds=(0.1, 2.2), method="bounded")
     return float(found.fun)
 
 
