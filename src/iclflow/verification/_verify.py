@@ -11,6 +11,7 @@ from ..files import OTHER_FOLDER, OwnFiles
 from ..papers import FIGURES, PAPERS, TIERS, Claim, Outcome, select_claims
 from ..report import ReportFigure, RunInfo
 from ..runtime import Progress, hide_progress, show_progress
+from ..runtime.precision import require_float64
 from ..store import result_folder
 from ._gallery import figure_files, read_figures
 from ._jobs import Result, Settings, compute, default_jobs, topics_of
@@ -56,6 +57,8 @@ def verify(
     (True, 'holds', [True, True])
     ```
     """
+    # In this process claims would run in its precision: most tolerances are far below single.
+    require_float64("Verification")
     if jobs is not None and jobs < 1:
         raise InputError(f"`jobs` = {jobs}: must be at least 1.")
     if recorded and falsify:

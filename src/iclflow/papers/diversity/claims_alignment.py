@@ -37,8 +37,8 @@ def population_alignment(lab: Lab) -> Checks:
 
 @claim(
     "diversity/alignment-on-data",
-    """Trained on few sequences matched tasks are not best: with n = D²/4 tasks along fewer
-    directions than those of the test leave a smaller test loss.""",
+    """Trained on few sequences matched tasks are not best: with n = D²/4 and tasks of
+    one norm, tasks along fewer directions than those of the test leave a smaller test loss.""",
     source="beyond arXiv 2509.26551; derived in docs/theory/diversity.md",
     tolerance_reason="""Four standard errors over data sets that share inputs and noise.""",
     figures=("diversity/alignment",),

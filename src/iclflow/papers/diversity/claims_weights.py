@@ -50,8 +50,7 @@ def merged_interpolant(lab: Lab) -> Checks:
 @claim(
     "diversity/merged-separate",
     """Below the interpolation threshold separate attention ends at interpolants of low rank, whose
-    loss on unseen tasks is larger than that of merged attention on the same sequences: here nearly
-    twice as large.""",
+    loss on unseen tasks is larger than that of merged attention on the same sequences.""",
     source="beyond arXiv 2405.11751; docs/theory/diversity.md, section 9",
     tolerance_reason="""Two standard errors of the mean logarithm over data sets. The rank is the
     median over them.""",

@@ -93,7 +93,8 @@ def diagonal_covariance_optimum(
     """The best matrix where Λ is diagonal with independent entries of one law, and M = I.
 
     a = Eλ²/((1 + 1/N)Eλ³ + (1/N)E[λ²(tr Λ + σ²)]), L* = E T − D a Eλ²; the floor at N = ∞ is
-    D(Eλ − (Eλ²)²/Eλ³), plus noise: it is not zero as arXiv 2306.09927 says of one layer.
+    D(Eλ − (Eλ²)²/Eλ³), plus noise. It is not zero: one layer
+    stays above the noise at any context length, as arXiv 2306.09927 says.
 
     **Arguments:**
 
