@@ -126,7 +126,8 @@ def test_claims_and_studies_that_the_documentation_names_exist():
     known = {claim.id for claim in all_claims()} | set(STUDIES)
     for page in sorted(path.relative_to(ROOT) for path in (ROOT / "docs").rglob("*.md")):
         prose = re.sub(r"^```.*?^```$", "", (ROOT / page).read_text(), flags=re.M | re.S)
-        assert set(re.findall(r"`((?:linear|softmax|multitask)/[a-z-]+)`", prose)) <= known, page
+        rooms = r"`((?:linear|softmax|multitask|diversity|depth)/[a-z-]+)`"
+        assert set(re.findall(rooms, prose)) <= known, page
 
 
 def test_every_corrected_claim_is_explained_beside_its_correction():
