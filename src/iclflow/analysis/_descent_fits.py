@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy
 from jaxtyping import Array, Float
-from scipy.optimize import least_squares
 
 from ..estimators import (
     AbstractEstimator,
@@ -107,7 +107,9 @@ class _Features:
 
         starts = [start for step in _GRID for start in family.starts(step)]
         first = min(starts, key=lambda start: float(np.sum(miss(start) ** 2)))
-        found: Any = least_squares(miss, first, xtol=1e-14, ftol=1e-14, gtol=1e-14, max_nfev=60)
+        found: Any = scipy.optimize.least_squares(
+            miss, first, xtol=1e-14, ftol=1e-14, gtol=1e-14, max_nfev=60
+        )
         solution = family.solution(found.x)
         return family.build(found.x, self.unit), self.values[:, : len(solution)] @ solution
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import numpy as np
+import scipy
 from jaxtyping import Array, Float, ScalarLike
-from scipy.optimize import minimize_scalar
 
 from ..estimators import (
     AbstractEstimator,
@@ -106,7 +106,7 @@ class RidgeFit(AbstractFit):
         grid = np.log(self._unit * _PENALTIES)
         best = int(np.argmin([miss(point) for point in grid]))
         near = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
-        found: Any = minimize_scalar(miss, bounds=near, method="bounded")
+        found: Any = scipy.optimize.minimize_scalar(miss, bounds=near, method="bounded")
         penalty = float(np.exp(found.x))
         return Fitted(Ridge(penalty), self._predict(penalty))
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 import jax
 import jax.random as jr
 import numpy as np
+import scipy
 from jaxtyping import Float, Int, PRNGKeyArray
-from scipy.linalg import solve_triangular
 
 from ..errors import InputError
 from ..tasks import (
@@ -175,8 +175,8 @@ def _solve(
     """
     found = np.zeros(size)
     for _ in range(_REFINEMENTS):
-        half = solve_triangular(lower, left(found), lower=True)
-        found = found + solve_triangular(lower, half, lower=True, trans=1)
+        half = scipy.linalg.solve_triangular(lower, left(found), lower=True)
+        found = found + scipy.linalg.solve_triangular(lower, half, lower=True, trans=1)
     return found
 
 

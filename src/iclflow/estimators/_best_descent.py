@@ -6,8 +6,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy
 from jaxtyping import Array, Float
-from scipy.optimize import minimize
 
 from ..errors import InputError, Refusal
 from ..models import Normaliser
@@ -114,5 +114,7 @@ def _descend(
         value, gradient = _slope(known, jnp.asarray(sizes), steps, normaliser, dim)
         return float(value), np.asarray(gradient)
 
-    found: Any = minimize(slope, start, jac=True, method="BFGS", options={"gtol": 1e-12})
+    found: Any = scipy.optimize.minimize(
+        slope, start, jac=True, method="BFGS", options={"gtol": 1e-12}
+    )
     return np.asarray(found.x)

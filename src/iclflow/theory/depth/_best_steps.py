@@ -6,7 +6,7 @@ together towards the loop by degrees, and random ones. Derived in docs/theory/de
 """
 
 import numpy as np
-import scipy.optimize
+import scipy
 from jaxtyping import Float
 
 from .._check import check_whole

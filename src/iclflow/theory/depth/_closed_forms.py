@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
-import scipy.special
+import scipy
 from jaxtyping import Float
 
 from .._check import check_number, check_positive, check_whole

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import scipy.optimize
+import scipy
 from jaxtyping import Float
 
 from ...errors import Refusal

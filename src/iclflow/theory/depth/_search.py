@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-import scipy.optimize
+import scipy
 
 
 def find_root(function: Callable[[float], float], low: float, high: float) -> float:

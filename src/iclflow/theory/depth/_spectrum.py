@@ -13,8 +13,7 @@ docs/theory/depth.md.
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.linalg
-import scipy.special
+import scipy
 from jaxtyping import ArrayLike, Float, Num
 
 from ...errors import Refusal

@@ -11,7 +11,7 @@ bad. Derived in docs/theory/depth.md.
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.optimize
+import scipy
 from jaxtyping import Float
 
 from ...errors import Refusal

@@ -9,7 +9,7 @@ docs/theory/diversity.md).
 from typing import NamedTuple
 
 import numpy as np
-import scipy.special
+import scipy
 from jaxtyping import Float
 
 from ...errors import Refusal

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import scipy.optimize
+import scipy
 
 from ._types import Values
 
