@@ -1,13 +1,14 @@
 """`iclflow runs`: runs and sweeps on disk; `runs verify` checks them, `runs gc` cleans up."""
 
 import fnmatch
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from ..config import InputError
 from ..files import printable
-from ..store import STATUSES
+from ..store import CONFIG, STATUSES
 from ._arguments import WATCHED, Parser
 from ._streams import note, print_json, say
 
@@ -97,8 +98,9 @@ def _list(roots: Sequence[Path], options) -> int:
     begun = ("stopped", "unfinished")
     resumable = [run.folder for run in runs if run.resumable and run.status in begun]
     if resumable:
-        one = printable(resumable[0])
-        say(f"`iclflow run {one}/config.toml --out {one}` resumes that run.")
+        file, one = (shlex.quote(printable(each)) for each in (resumable[0] / CONFIG, resumable[0]))
+        others = "" if len(resumable) == 1 else ", and likewise the others"
+        say(f"`iclflow run {file} --out {one}` resumes {printable(resumable[0])}{others}.")
     return 0
 
 

@@ -150,6 +150,9 @@ def _check_stack(model: LinearStackModel) -> None:
     if model.tied and model.spread:
         allowed = "must be 0 in a loop, which has one set of weights"
         raise InputError("model.spread", model.spread, allowed)
+    if model.scheme == "gaussian" and model.spread and not model.by_heads:
+        allowed = 'must be 0 unless `model.scheme` is "small_identity": it would be ignored'
+        raise InputError("model.spread", model.spread, allowed)
     schemes = {
         "merged": ("gaussian", "small_identity", "balanced", "identity", "paper"),
         "separate": ("gaussian", "balanced", "identity", "paper"),

@@ -246,6 +246,9 @@ def draw_steps(
     """
     size = check_start(key, dim, 1, scale, scheme, DIRECT_SCHEMES, depth=depth)
     sets = check_sets(tied, depth, spread)
+    if scheme == "gaussian" and is_real(spread) and spread != 0:
+        allowed = 'must be 0 unless `scheme` is "small_identity": it would be ignored'
+        raise InputError("spread", spread, allowed)
     each = {"scalar": (), "diagonal": (dim,), "full": (dim, dim)}[shape]
     if scheme == "gaussian":
         keys = [key] if count == 1 else list(jr.split(key, count))

@@ -18,17 +18,21 @@ _BEGINNINGS = {
     "summary": "summary",
     "code": "authors",
     "notebook": "authors",
-    "beyond the paper": "beyond",
+    "beyond": "beyond",
     "derived in": "beyond",
 }
 _DERIVATION = re.compile(r"docs/theory/(\w+)\.md")
+_ARXIV = re.compile(r"arXiv (\d{4}\.\d{5})")
+_FIRST_PAPER = re.compile(rf"^{_ARXIV.pattern}, ")
 
 
 def origin_of(claim: Claim) -> str:
     """Whose sentence it is: a key of `ORIGINS`."""
     if "a summary of the paper" in claim.source:
         return "summary"
-    begins = (kind for words, kind in _BEGINNINGS.items() if claim.source.startswith(words))
+    # A room of several papers names the one that is meant first.
+    place = _FIRST_PAPER.sub("", claim.source)
+    begins = (kind for words, kind in _BEGINNINGS.items() if place.startswith(words))
     return next(begins, "paper")
 
 
@@ -43,12 +47,17 @@ def source_html(claim: Claim) -> str:
         words = _DERIVATION.sub(link, words)
     else:
         words = _DERIVATION.sub(r"<code>\g<0></code>", words)
-    return f"{words} · {arxiv_html(claim.paper)}"
+    if not _ARXIV.search(words):
+        return f"{words} · {arxiv_html(claim.paper)}"
+    return _ARXIV.sub(lambda found: _link(found[1]), words)
 
 
 def arxiv_html(paper: str) -> str:
     """A link to a paper."""
-    number = PAPERS[paper]
+    return _link(PAPERS[paper])
+
+
+def _link(number: str) -> str:
     return f'<a href="https://arxiv.org/abs/{number}" rel="noreferrer">arXiv {number}</a>'
 
 

@@ -83,7 +83,7 @@ class Jax:
             if given is not None and not callable(given):
                 raise InputError(
                     f"`{name}` is a {type(given).__name__}: must be a function"
-                    + (" that returns the present ones." if name == "parameters" else ".")
+                    + (" that returns the present parameters." if name == "parameters" else ".")
                 )
         self._function, self._parameters = eqx.filter_jit(function), parameters
 

@@ -213,7 +213,8 @@ def _memory(task: AbstractTask, pretraining: Any) -> AbstractEstimator:
         )
     if not np.all(np.isfinite(tasks)):
         raise InputError("`pretraining` has weights that are not finite.")
-    noise = getattr(task, "noise", None)
+    # A task of finitely many vectors has the noise of its unseen tasks.
+    noise = getattr(getattr(task, "fresh", task), "noise", None)
     if noise is None:
         raise InputError(
             "`pretraining` needs the variance of the noise of labels: must be `noise` of the task."

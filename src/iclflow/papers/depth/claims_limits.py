@@ -88,12 +88,11 @@ def each_layer_divides(lab: Lab) -> Checks:
 
 @claim(
     "depth/deep-limit",
-    """With white inputs many layers leave 1 − α of the loss, or nothing: what contexts of N = αd
-    < d pairs do not show.""",
+    """With white inputs many layers leave 1 − α of the loss: what contexts of N = αd < d pairs do
+    not show.""",
     source="arXiv 2510.01098, text after Result 1: L → ∞",
     tolerance_reason="""Loops of 40 layers at α = ½ are 0.1 % above what no number of them goes
     below.""",
-    figures=("depth/losses",),
 )
 def deep_limit(lab: Lab) -> Checks:
     """The best loop of 40 layers at contexts that are too short."""

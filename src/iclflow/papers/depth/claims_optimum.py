@@ -36,9 +36,9 @@ def no_bad_minima(lab: Lab) -> Checks:
 
 @claim(
     "depth/noise-makes-the-loop-right",
-    "From a finite noise on, the best stack is a loop: equal steps become a minimum.",
+    "From a finite noise on, the best stack of two layers is a loop: equal steps become a minimum.",
     source="derived in docs/theory/depth.md, section 5",
-    tolerance_reason="""The threshold is bracketed to 1e-8; the curvature that vanishes there is
+    tolerance_reason="""The threshold is bracketed to 1e-6; the curvature that vanishes there is
     exact to about 1e-7, and its slope in the noise is of order one tenth.""",
     figures=("depth/losses",),
 )
@@ -80,7 +80,8 @@ def noise_keeps_bayes_away(lab: Lab) -> Checks:
         yield lab.relative(f"best loop, L = {layers}", expected, levels[layers], 1e-8)
     _, flow = depth.stopped_flow(task)
     yield lab.relative("sixteen layers and stopped flow", flow, levels[16], 1e-2)
-    yield lab.at_least("sixteen layers above Bayes", depth.stack_bayes(task), levels[16])
+    # Stopped flow is 2.8 % above Bayes, and no number of equal steps goes below it.
+    yield lab.at_least("sixteen layers over Bayes", 1.02, levels[16] / depth.stack_bayes(task))
 
 
 @claim(

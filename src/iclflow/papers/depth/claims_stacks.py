@@ -106,8 +106,8 @@ def baseline_drops_a_pair(lab: Lab) -> Checks:
 
 @claim(
     "depth/rotated-tasks-are-white",
-    """Tasks x ~ N(0, Λ), w ~ N(0, Λ⁻¹) have the loss of white ones: the optimum is γ_lΛ⁻¹, with the
-    white steps.""",
+    """Tasks x ~ N(0, Λ), w ~ N(0, Λ⁻¹) have at γ_lΛ⁻¹ with the white steps the loss of white ones,
+    which is stationary among diagonal matrices.""",
     source="arXiv 2306.00297, code: rotation demonstration",
     tolerance_reason="Two exact risks, by spectra and by words: rounding.",
 )

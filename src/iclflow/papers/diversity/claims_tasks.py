@@ -28,7 +28,7 @@ from .runs_threshold import COUNTS, LENGTHS, SIZE, many_tasks
 
 @claim(
     "diversity/test-levels",
-    """K tasks have min(K, D) steps, whether or not they commute with the inputs: m heads of rank
+    """K ≤ D tasks have K steps, whether or not they commute with the inputs: m heads of rank
     one end on level m, with a known loss on unseen tasks too, and more heads than tasks on the
     last.""",
     source="beyond the papers; derived in docs/theory/diversity.md",
