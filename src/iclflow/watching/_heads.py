@@ -162,9 +162,9 @@ def _check_tokens(name: str, model: AbstractModel, task: AbstractTask) -> None:
     dim = np.shape(getattr(model, "kq", lambda: np.zeros(task.dim))())[-1]
     if dim != task.dim:
         raise InputError(
-            f"`{name}` reads tokens with {dim} inputs, and the task has {task.dim}: if linear layers "
-            "stand before and behind attention, name them: `icl.watch.heads(module, embed=…, "
-            "unembed=…)`."
+            f"`{name}` reads tokens with {dim} inputs, and the task has {task.dim}: if there are "
+            "linear layers before and behind attention, name them: `icl.watch.heads(module, "
+            "embed=…, unembed=…)`."
         )
 
 
