@@ -128,7 +128,9 @@ def test_a_sweep_that_is_interrupted_says_what_is_kept_and_resumes(tmp_path):
         if fraction is not None and fraction > 0.5:
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt, match=r"\d of 4 runs are in .*a; the same command"):
+    with pytest.raises(
+        KeyboardInterrupt, match=r"\d of 4 runs are in .*a; `iclflow sweep .*a` resumes"
+    ):
         icl.sweep(spec, out=tmp_path / "a", progress=interrupt)
     with pytest.raises(KeyboardInterrupt, match="^$"):
         icl.sweep(spec, progress=interrupt)

@@ -3,8 +3,8 @@
 #
 # A GPT-2 of `transformers` with random weights, built from a config (nothing is downloaded),
 # between two linear maps that read inputs and labels in and predictions out. How far is it from
-# every known estimator before the first step? And what do a few dozen steps change, if only the
-# maps are trained and the transformer stays as it was drawn? About a minute on two cores.
+# every known estimator before the first step? And what do three hundred steps change, if only
+# the maps are trained, or everything? About two minutes on two cores.
 
 # %%
 import torch
@@ -47,11 +47,13 @@ class Regressor(nn.Module):
 # %% [markdown]
 # ## Two trainings, one after the other
 #
-# The first trains the maps alone, the second everything. Each has its own record.
+# The first trains the maps alone, the second everything, from the same random weights. Each has
+# its own record.
 
 
 # %%
 def train(name, whole):
+    torch.manual_seed(0)
     model = Regressor()
     maps = [*model.read_in.parameters(), *model.read_out.parameters()]
     optimiser = torch.optim.AdamW(model.parameters() if whole else maps, lr=1e-3)

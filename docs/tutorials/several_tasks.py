@@ -67,7 +67,7 @@ for each, ended in zip(owners[:4], runs):
 
 # %% [markdown]
 # The losses are still falling towards the limit of their division: theory knows where each
-# division ends. Of which division a random start ends in it knows less: an upper bound on how
+# division ends. Which division a random start ends in it cannot say: it gives an upper bound on how
 # often every task gets a head of its own
 # ([Which head wins](../theory/multitask.md#8-which-head-wins)).
 #
@@ -92,4 +92,5 @@ print(f"largest error of the predicted curve: {np.max(np.abs(flow.loss / run.los
 #
 # - Two heads for three tasks: who shares? `icl.analysis.superposition(model, task)` counts.
 # - Unequal tasks, such as `signal=[1.0, 0.5, 0.25]`: which task is learned first?
-# - The limit is a saddle: noise leaves it. `iclflow run multitask/escape` trains on data.
+# - The end with one head for each task is a saddle of the loss: the noise of sampled batches
+#   drives training away from it. `iclflow run multitask/escape` shows it.

@@ -2,8 +2,8 @@
 # # What do two softmax heads learn, if nothing is built in?
 #
 # Random Q, K, V and O, fresh sequences, Adam: nothing tells the two heads what to do. They end as
-# a pair of opposite heads that together do one step of gradient descent on the context, with the
-# mean of the labels taken away. This is the result of [arXiv
+# a pair of opposite heads that together do one step of gradient descent on the context with centred
+# inputs, which `iclflow` calls the *debiased* step. This is the result of [arXiv
 # 2503.12734](https://arxiv.org/abs/2503.12734); here you watch it happen, in about a minute.
 
 # %%
@@ -70,7 +70,7 @@ print(f"step that both make together, Σμω = {found.step_size:.2f}")
 # %% [markdown]
 # ## What they compute together
 #
-# For small ω a softmax is 1/L · (1 + ω(x_l − x̄)·x_q). In the difference of two opposite heads
+# For small ω a softmax over L pairs is 1/L · (1 + ω(x_l − x̄)·x_q). In the difference of two opposite heads
 # the constant goes away, and what stays is one step of gradient descent with centred inputs.
 
 # %%

@@ -73,9 +73,10 @@ print(f"drop time: predicted {float(predicted):.1f}, measured {measured:.1f}")
 #
 # ## Where the loop and the flow differ
 #
-# Three causes, each with a remedy. Steps of finite size are late by about the step; a data set
-# has moments of its own; weights that are not small miss the limit. The exact risk of the same
-# weights shows the first two at once.
+# Three causes, each with a remedy. Steps of finite size make a drop late by about one step: take
+# smaller ones. A data set has moments of its own: draw more sequences. Weights that are not small
+# miss the limit: start lower. The exact risk, from the same weights, has neither steps nor a data
+# set: the distance from it shows the first two causes, that from theory the third.
 
 # %%
 start = icl.Attention(icl.Merged.of(first_v, first_U))

@@ -39,10 +39,11 @@ spec = {
 
 # %% [markdown]
 # Everything is checked before anything is computed. `out` keeps the table: a sweep that was
-# stopped goes on where it was, and one that is done is there at once.
+# stopped goes on where it was, and one that is done is there at once. A folder holds one sweep: a
+# changed one needs another folder.
 
 # %%
-table = icl.sweep(spec, out="sweeps/scale")
+table = icl.sweep(spec, out=f"sweeps/where-it-ends-{SCALES}x{SEEDS}")
 names, rows = table.ask("SELECT count(*), sum(result = 'diverged') FROM results")
 print(dict(zip(names, rows[0])))
 
@@ -92,8 +93,9 @@ Path("thousand_seeds.png").write_bytes(plot.draw(table, "png"))
 # ## What to try next
 #
 # - `SCALES, SEEDS = 25, 100`: is the edge sharp, or does it depend on the seed? `iclflow query
-#   sweeps/scale "SELECT …"` asks the same table from the command line.
-# - The axis `"task.eigenvalues": [[0.25, 0.25, 0.25, 0.25], [0.4, 0.3, 0.2, 0.1]]`.
+#   sweeps/where-it-ends-25x100 "SELECT …"` asks that table from the command line.
+# - Another axis, `"task.eigenvalues": [[0.25, 0.25, 0.25, 0.25], [0.4, 0.3, 0.2, 0.1]]`, with
+#   another `out`: do equal variances keep their steps?
 # - `iclflow reproduce sweeps/scale` draws 150 runs with theory on top; [Ready
 #   sweeps](../diagrams.md) has four more.
 # - A cluster: `icl.sweep(spec, engine="ray")`; see [On a cluster](../cluster.md).

@@ -77,8 +77,9 @@ print(f"on inputs of unequal variances: {far.name}, relative distance {far.dista
 # %% [markdown]
 # ## When did it begin?
 #
-# The same for every checkpoint. Heads that add almost nothing are idle, and those that one number ω
-# does not describe are unstructured. `iclflow inspect sent --heads 3 --context 30` prints the same
+# The same for every checkpoint. As long as all heads together do almost nothing they are *idle*;
+# later one that adds little beside the others is a *dummy*, and one that a single number ω does not
+# describe is *unstructured*. `iclflow inspect sent --heads 3 --context 30` prints the same
 # in a terminal.
 
 # %%

@@ -3,8 +3,8 @@
 #
 # A question that no paper here asks, answered with a task, a model, a risk and a claim of your
 # own. In this world the noise of a label grows with its input: Var ε_n = σ²|x_n|²/tr Λ. What does
-# that cost linear attention? Can it be predicted? And what would an attention gain that trusts
-# small inputs more?
+# that cost linear attention? Can it be predicted? And how much would attention gain if it
+# trusted small inputs more?
 
 # %%
 import equinox as eqx
@@ -140,8 +140,8 @@ quiet_run = icl.adam(quiet, sampled, learning_rate=0.05, steps=3000, key=jr.key(
 print(f"trained: {quiet_run.losses[-1]:.3f}, c = {np.exp(quiet_run.final.log_c):.2f}")
 
 # %% [markdown]
-# It has learned to weigh each token by 1/|x|², as the variance of the noise asks for, and gains
-# more than half of what linear attention lacks to Bayes.
+# It has learned to weigh each token by 1/|x|², as the variance of the noise asks for, and closes
+# more than half of the gap between linear attention and Bayes.
 #
 # ## A risk of your own
 #

@@ -247,8 +247,14 @@ def _content(value: Any) -> Hashable:
         return tuple((key, _content(each)) for key, each in value.items())
     if isinstance(value, list | tuple):
         return tuple(map(_content, value))
+    import equinox as eqx
     import jax
     import jax.numpy as jnp
+
+    # Options such as `SaveAtDrops()`. Models are dataclasses too: their structure is told below.
+    if dataclasses.is_dataclass(value) and not isinstance(value, eqx.Module | type):
+        fields = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+        return type(value).__qualname__, _content(fields)
 
     if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
         value = jax.random.key_data(value)

@@ -157,7 +157,7 @@ def complete(
     >>> folder = pathlib.Path(tempfile.mkdtemp()) / "sweep"
     >>> report = lambda doing, share, words: None
     >>> done = icl.sweeps.complete(sweep, folder, icl.sweeps.LocalEngine(), report)
-    >>> done.written, icl.sweeps.sweep_tables(folder)[1]
+    >>> done.written, (folder / "results.parquet").exists()
     (True, True)
     >>> results = icl.sweeps.SweepResults(sweep, folder)
     >>> len(results.column("final_loss"))
