@@ -28,7 +28,7 @@ _NEEDED: dict[tuple[str, str], dict[str, Any]] = {
     ("task", "decision_tree"): {"inputs": 4},
     ("task", "hermite"): {"inputs": 4},
     # Only some of its weights have heads; with the query among the keys it has no exact risk.
-    ("model", "linear_stack"): {"heads": 1, "self_attention": False},
+    ("model", "linear_stack"): {"heads": 1, "self_attention": False, "spread": 0.0},
     ("save", "explicit"): {"times": [0.0, 1.0, 10.0, 100.0]},
 }
 # Kinds whose settings mean something else than those of the same names elsewhere: the steps of Adam
@@ -149,7 +149,8 @@ def _with(data: dict[str, Any], field: str, value: Any) -> dict[str, Any]:
     # The kind before may be unknown: then it says nothing about what can stay.
     others = {k: v for k, v in here.items() if k in known and k != "kind"}
     kept = {k: v for k, v in others.items() if same or _fits(section, value, k, v)}
-    if not _ALONE.isdisjoint((value, here.get("kind"))) and not same:
+    # A page may send anything as a kind, also what has no hash.
+    if any(kind in (value, here.get("kind")) for kind in _ALONE) and not same:
         kept = {k: v for k, v in kept.items() if k not in needed}
     return {**data, section: {**needed, **kept, "kind": value}}
 
