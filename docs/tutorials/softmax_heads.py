@@ -71,7 +71,8 @@ print(f"step that both make together, Σμω = {found.step_size:.2f}")
 # ## What they compute together
 #
 # For small ω a softmax over L pairs is 1/L · (1 + ω(x_l − x̄)·x_q). In the difference of two
-# opposite heads the constant goes away, and what stays is one step of gradient descent with centred inputs.
+# opposite heads the constant goes away, and what stays is one step of gradient descent with
+# centred inputs.
 
 # %%
 algorithm = icl.analysis.which_algorithm(run.final, task, count=4000)
