@@ -85,7 +85,7 @@ def _posterior(
     padded = jnp.pad(tasks, ((0, whole - len(tasks)), (0, 0)))
     real = jnp.arange(whole) < len(tasks)
     # Without noise only the best fit counts, up to rounding of the squares.
-    tiny = jnp.finfo(x.dtype).eps * jnp.mean(y**2) * x.shape[1]
+    tiny = jnp.finfo(x.dtype).eps * jnp.sum(y**2, 1)[..., None]
     width = 2 * jnp.maximum(noise, jnp.maximum(tiny, jnp.finfo(x.dtype).tiny))
 
     squares_of = _squares(x, y, noise)
