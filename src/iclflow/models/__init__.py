@@ -10,6 +10,7 @@ from ._circuits import AbstractCircuits as AbstractCircuits
 from ._circuits import Activation as Activation
 from ._decomposable import AbstractSpectral as AbstractSpectral
 from ._diagonal import Diagonal as Diagonal
+from ._direct_stacks import AbstractDirectStack as AbstractDirectStack
 from ._direct_stacks import DiagonalStack as DiagonalStack
 from ._direct_stacks import FullStack as FullStack
 from ._direct_stacks import ScalarStack as ScalarStack

@@ -1,6 +1,6 @@
 """Stacks of linear attention whose weights are the matrices Γ_l themselves."""
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import equinox as eqx
 from jaxtyping import Array, Float, PRNGKeyArray, ScalarLike
@@ -16,9 +16,93 @@ from ._linear_stack import (
     over_layers,
 )
 
+# Not `Self`, which the type checks of the tests cannot read.
+_Stack = TypeVar("_Stack", bound="AbstractDirectStack")
+# Axes of the Γ of one layer, which `gamma` has after that of the layers.
+_AXES: dict[StepShape, int] = {"scalar": 0, "diagonal": 1, "full": 2}
 
-class ScalarStack(AbstractLinearStack):
-    """One number per layer: Γ_l = γ_l·I, plain gradient descent in context.
+
+class AbstractDirectStack(AbstractLinearStack):
+    """A stack whose weights are the Γ_l, and in GD++ the B_l, with no heads.
+
+    **Fields:**
+
+    - `gamma`: Γ_l, of one shape for all layers.
+
+    **Example:**
+
+    ```pycon
+    >>> model = icl.ScalarStack.init(jr.key(0), dim=3, depth=2)
+    >>> isinstance(model, icl.models.AbstractDirectStack), model.blocks
+    (True, ('gamma',))
+    ```
+    """
+
+    # The fields that hold weights: with `move`, layers move the inputs too.
+    blocks: ClassVar[tuple[str, ...]] = ("gamma",)
+
+    # As in `AbstractLinearStack`.
+    if TYPE_CHECKING:
+
+        @property
+        def gamma(self) -> Array: ...
+
+    else:
+        gamma: eqx.AbstractVar[Array]
+
+    def __check_init__(self):
+        check_layers(self, *self.blocks)
+
+    @classmethod
+    def init(
+        cls: type[_Stack],
+        key: PRNGKeyArray,
+        dim: int,
+        depth: int,
+        scale: ScalarLike = 1e-2,
+        scheme: DirectScheme = "gaussian",
+        *,
+        tied: bool = False,
+        spread: ScalarLike = 0.0,
+        **options: Any,
+    ) -> _Stack:
+        """Initial weights of size `scale`. `options` are fields.
+
+        **Arguments:**
+
+        - `scheme`: `"gaussian"`: every entry is N(0, s²); `"small_identity"`: Γ_l = (s + δ e_l)·I,
+          e_l evenly spaced from 1 in the first layer to −1 in the last, and B_l = s·I.
+        - `tied`: whether all layers share one set of weights.
+        - `spread`: δ.
+        """
+        count = len(cls.blocks)
+        parts = draw_steps(key, dim, depth, cls.shape, scale, scheme, tied, spread, count)
+        if cls.shape == "scalar":  # numbers do not say how many inputs there are
+            options = options | {"dim": dim}
+        build: Any = cls
+        return build(*parts, depth=depth, **options)
+
+    @property
+    def moving(self) -> bool:
+        return "move" in self.blocks
+
+    @property
+    def sets(self) -> int:
+        return self.gamma.shape[-1 - _AXES[self.shape]]
+
+    def step_heads(self) -> tuple[Float[Array, "S H D D"], Float[Array, "S H"]]:
+        return direct_heads(self.gamma, self.dim)
+
+    def step_weights(self) -> Array:
+        return over_layers(self.gamma, self.depth)
+
+    def move_weights(self) -> Array | None:
+        return over_layers(getattr(self, "move"), self.depth) if self.moving else None
+
+
+class ScalarStack(AbstractDirectStack):
+    """One number per layer: Γ_l = γ_l·I, plain gradient descent in context. `init` is that of
+    `AbstractDirectStack`.
 
     **Fields:**
 
@@ -42,46 +126,9 @@ class ScalarStack(AbstractLinearStack):
     normaliser: Normaliser = eqx.field(static=True, default="context")
     self_attention: bool = eqx.field(static=True, default=False)
 
-    def __check_init__(self):
-        check_layers(self, "gamma")
 
-    @staticmethod
-    def init(
-        key: PRNGKeyArray,
-        dim: int,
-        depth: int,
-        scale: ScalarLike = 1e-2,
-        scheme: DirectScheme = "gaussian",
-        *,
-        tied: bool = False,
-        spread: ScalarLike = 0.0,
-        **options: Any,
-    ) -> "ScalarStack":
-        """Initial weights of size `scale`. `options` are fields.
-
-        **Arguments:**
-
-        - `scheme`: `"gaussian"`: every entry is N(0, s²); `"small_identity"`: Γ_l = (s + δ e_l)·I,
-          e_l evenly spaced from 1 in the first layer to −1 in the last.
-        - `tied`: whether all layers share one set of weights.
-        - `spread`: δ.
-        """
-        parts = draw_steps(key, dim, depth, "scalar", scale, scheme, tied, spread)
-        return ScalarStack(*parts, dim=dim, depth=depth, **options)
-
-    @property
-    def sets(self) -> int:
-        return self.gamma.shape[-1]
-
-    def step_heads(self) -> tuple[Float[Array, "S H D D"], Float[Array, "S H"]]:
-        return direct_heads(self.gamma, self.dim)
-
-    def step_weights(self) -> Array:
-        return over_layers(self.gamma, self.depth)
-
-
-class DiagonalStack(AbstractLinearStack):
-    """A diagonal matrix per layer.
+class DiagonalStack(AbstractDirectStack):
+    """A diagonal matrix per layer. `init` is that of `AbstractDirectStack`.
 
     **Fields:**
 
@@ -102,51 +149,14 @@ class DiagonalStack(AbstractLinearStack):
     normaliser: Normaliser = eqx.field(static=True, default="context")
     self_attention: bool = eqx.field(static=True, default=False)
 
-    def __check_init__(self):
-        check_layers(self, "gamma")
-
-    @staticmethod
-    def init(
-        key: PRNGKeyArray,
-        dim: int,
-        depth: int,
-        scale: ScalarLike = 1e-2,
-        scheme: DirectScheme = "gaussian",
-        *,
-        tied: bool = False,
-        spread: ScalarLike = 0.0,
-        **options: Any,
-    ) -> "DiagonalStack":
-        """Initial weights of size `scale`. `options` are fields.
-
-        **Arguments:**
-
-        - `scheme`: `"gaussian"`: every entry is N(0, s²); `"small_identity"`: Γ_l = (s + δ e_l)·I,
-          e_l evenly spaced from 1 in the first layer to −1 in the last.
-        - `tied`: whether all layers share one set of weights.
-        - `spread`: δ.
-        """
-        parts = draw_steps(key, dim, depth, "diagonal", scale, scheme, tied, spread)
-        return DiagonalStack(*parts, depth=depth, **options)
-
     @property
     def dim(self) -> int:
         """D, the number of inputs."""
         return self.gamma.shape[-1]
 
-    @property
-    def sets(self) -> int:
-        return self.gamma.shape[-2]
 
-    def step_heads(self) -> tuple[Float[Array, "S H D D"], Float[Array, "S H"]]:
-        return direct_heads(self.gamma, self.dim)
-
-    def step_weights(self) -> Array:
-        return over_layers(self.gamma, self.depth)
-
-
-class FullStack(AbstractLinearStack):
-    """Any matrix per layer.
+class FullStack(AbstractDirectStack):
+    """Any matrix per layer. `init` is that of `AbstractDirectStack`.
 
     **Fields:**
 
@@ -170,44 +180,7 @@ class FullStack(AbstractLinearStack):
     normaliser: Normaliser = eqx.field(static=True, default="context")
     self_attention: bool = eqx.field(static=True, default=False)
 
-    def __check_init__(self):
-        check_layers(self, "gamma")
-
-    @staticmethod
-    def init(
-        key: PRNGKeyArray,
-        dim: int,
-        depth: int,
-        scale: ScalarLike = 1e-2,
-        scheme: DirectScheme = "gaussian",
-        *,
-        tied: bool = False,
-        spread: ScalarLike = 0.0,
-        **options: Any,
-    ) -> "FullStack":
-        """Initial weights of size `scale`. `options` are fields.
-
-        **Arguments:**
-
-        - `scheme`: `"gaussian"`: every entry is N(0, s²); `"small_identity"`: Γ_l = (s + δ e_l)·I,
-          e_l evenly spaced from 1 in the first layer to −1 in the last.
-        - `tied`: whether all layers share one set of weights.
-        - `spread`: δ.
-        """
-        parts = draw_steps(key, dim, depth, "full", scale, scheme, tied, spread)
-        return FullStack(*parts, depth=depth, **options)
-
     @property
     def dim(self) -> int:
         """D, the number of inputs."""
         return self.gamma.shape[-1]
-
-    @property
-    def sets(self) -> int:
-        return self.gamma.shape[-3]
-
-    def step_heads(self) -> tuple[Float[Array, "S H D D"], Float[Array, "S H"]]:
-        return direct_heads(self.gamma, self.dim)
-
-    def step_weights(self) -> Array:
-        return over_layers(self.gamma, self.depth)

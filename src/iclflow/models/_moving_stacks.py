@@ -1,24 +1,20 @@
 """Stacks of linear attention whose layers move the inputs too, by matrices B_l: GD++."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
-from jaxtyping import Array, Float, PRNGKeyArray, ScalarLike
+from jaxtyping import Array, Float
 
 from ._base import Normaliser
-from ._linear_stack import (
-    AbstractLinearStack,
-    DirectScheme,
-    StepShape,
-    check_layers,
-    direct_heads,
-    draw_steps,
-    over_layers,
-)
+from ._direct_stacks import AbstractDirectStack
+from ._linear_stack import StepShape
+
+_BLOCKS = ("gamma", "move")
 
 
-class MovingScalarStack(AbstractLinearStack):
-    """Numbers γ_l and b_l per layer: Γ_l = γ_l·I, and B_l = b_l·I moves the inputs (GD++).
+class MovingScalarStack(AbstractDirectStack):
+    """Numbers γ_l and b_l per layer: Γ_l = γ_l·I, and B_l = b_l·I moves the inputs (GD++). `init`
+    is that of `AbstractDirectStack`.
 
     **Fields:**
 
@@ -37,6 +33,7 @@ class MovingScalarStack(AbstractLinearStack):
     """
 
     shape: ClassVar[StepShape] = "scalar"
+    blocks: ClassVar[tuple[str, ...]] = _BLOCKS
 
     gamma: Float[Array, "S"]
     move: Float[Array, "S"]
@@ -45,53 +42,9 @@ class MovingScalarStack(AbstractLinearStack):
     normaliser: Normaliser = eqx.field(static=True, default="context")
     self_attention: bool = eqx.field(static=True, default=False)
 
-    def __check_init__(self):
-        check_layers(self, "gamma", "move")
 
-    @staticmethod
-    def init(
-        key: PRNGKeyArray,
-        dim: int,
-        depth: int,
-        scale: ScalarLike = 1e-2,
-        scheme: DirectScheme = "gaussian",
-        *,
-        tied: bool = False,
-        spread: ScalarLike = 0.0,
-        **options: Any,
-    ) -> "MovingScalarStack":
-        """Initial weights of size `scale`. `options` are fields.
-
-        **Arguments:**
-
-        - `scheme`: `"gaussian"`: every entry is N(0, s²); `"small_identity"`: Γ_l = (s + δ e_l)·I,
-          e_l evenly spaced from 1 in the first layer to −1 in the last, and B_l = s·I.
-        - `tied`: whether all layers share one set of weights.
-        - `spread`: δ.
-        """
-        parts = draw_steps(key, dim, depth, "scalar", scale, scheme, tied, spread, count=2)
-        return MovingScalarStack(*parts, dim=dim, depth=depth, **options)
-
-    @property
-    def moving(self) -> bool:
-        return True
-
-    @property
-    def sets(self) -> int:
-        return self.gamma.shape[-1]
-
-    def step_heads(self) -> tuple[Float[Array, "S H D D"], Float[Array, "S H"]]:
-        return direct_heads(self.gamma, self.dim)
-
-    def step_weights(self) -> Array:
-        return over_layers(self.gamma, self.depth)
-
-    def move_weights(self) -> Array:
-        return over_layers(self.move, self.depth)
-
-
-class MovingDiagonalStack(AbstractLinearStack):
-    """Diagonal Γ_l and B_l per layer (GD++).
+class MovingDiagonalStack(AbstractDirectStack):
+    """Diagonal Γ_l and B_l per layer (GD++). `init` is that of `AbstractDirectStack`.
 
     **Fields:**
 
@@ -106,6 +59,7 @@ class MovingDiagonalStack(AbstractLinearStack):
     """
 
     shape: ClassVar[StepShape] = "diagonal"
+    blocks: ClassVar[tuple[str, ...]] = _BLOCKS
 
     gamma: Float[Array, "S D"]
     move: Float[Array, "S D"]
@@ -113,58 +67,15 @@ class MovingDiagonalStack(AbstractLinearStack):
     normaliser: Normaliser = eqx.field(static=True, default="context")
     self_attention: bool = eqx.field(static=True, default=False)
 
-    def __check_init__(self):
-        check_layers(self, "gamma", "move")
-
-    @staticmethod
-    def init(
-        key: PRNGKeyArray,
-        dim: int,
-        depth: int,
-        scale: ScalarLike = 1e-2,
-        scheme: DirectScheme = "gaussian",
-        *,
-        tied: bool = False,
-        spread: ScalarLike = 0.0,
-        **options: Any,
-    ) -> "MovingDiagonalStack":
-        """Initial weights of size `scale`. `options` are fields.
-
-        **Arguments:**
-
-        - `scheme`: `"gaussian"`: every entry is N(0, s²); `"small_identity"`: Γ_l = (s + δ e_l)·I,
-          e_l evenly spaced from 1 in the first layer to −1 in the last, and B_l = s·I.
-        - `tied`: whether all layers share one set of weights.
-        - `spread`: δ.
-        """
-        parts = draw_steps(key, dim, depth, "diagonal", scale, scheme, tied, spread, count=2)
-        return MovingDiagonalStack(*parts, depth=depth, **options)
-
     @property
     def dim(self) -> int:
         """D, the number of inputs."""
         return self.gamma.shape[-1]
 
-    @property
-    def moving(self) -> bool:
-        return True
 
-    @property
-    def sets(self) -> int:
-        return self.gamma.shape[-2]
-
-    def step_heads(self) -> tuple[Float[Array, "S H D D"], Float[Array, "S H"]]:
-        return direct_heads(self.gamma, self.dim)
-
-    def step_weights(self) -> Array:
-        return over_layers(self.gamma, self.depth)
-
-    def move_weights(self) -> Array:
-        return over_layers(self.move, self.depth)
-
-
-class MovingFullStack(AbstractLinearStack):
-    """Any Γ_l and B_l per layer (GD++): what the experiments of arXiv 2306.00297 train.
+class MovingFullStack(AbstractDirectStack):
+    """Any Γ_l and B_l per layer (GD++): what the experiments of arXiv 2306.00297 train. `init` is
+    that of `AbstractDirectStack`.
 
     **Fields:**
 
@@ -180,6 +91,7 @@ class MovingFullStack(AbstractLinearStack):
     """
 
     shape: ClassVar[StepShape] = "full"
+    blocks: ClassVar[tuple[str, ...]] = _BLOCKS
 
     gamma: Float[Array, "S D D"]
     move: Float[Array, "S D D"]
@@ -187,51 +99,7 @@ class MovingFullStack(AbstractLinearStack):
     normaliser: Normaliser = eqx.field(static=True, default="context")
     self_attention: bool = eqx.field(static=True, default=False)
 
-    def __check_init__(self):
-        check_layers(self, "gamma", "move")
-
-    @staticmethod
-    def init(
-        key: PRNGKeyArray,
-        dim: int,
-        depth: int,
-        scale: ScalarLike = 1e-2,
-        scheme: DirectScheme = "gaussian",
-        *,
-        tied: bool = False,
-        spread: ScalarLike = 0.0,
-        **options: Any,
-    ) -> "MovingFullStack":
-        """Initial weights of size `scale`. `options` are fields.
-
-        **Arguments:**
-
-        - `scheme`: `"gaussian"`: every entry is N(0, s²); `"small_identity"`: Γ_l = (s + δ e_l)·I,
-          e_l evenly spaced from 1 in the first layer to −1 in the last, and B_l = s·I.
-        - `tied`: whether all layers share one set of weights.
-        - `spread`: δ.
-        """
-        parts = draw_steps(key, dim, depth, "full", scale, scheme, tied, spread, count=2)
-        return MovingFullStack(*parts, depth=depth, **options)
-
     @property
     def dim(self) -> int:
         """D, the number of inputs."""
         return self.gamma.shape[-1]
-
-    @property
-    def moving(self) -> bool:
-        return True
-
-    @property
-    def sets(self) -> int:
-        return self.gamma.shape[-3]
-
-    def step_heads(self) -> tuple[Float[Array, "S H D D"], Float[Array, "S H"]]:
-        return direct_heads(self.gamma, self.dim)
-
-    def step_weights(self) -> Array:
-        return over_layers(self.gamma, self.depth)
-
-    def move_weights(self) -> Array:
-        return over_layers(self.move, self.depth)
