@@ -126,8 +126,13 @@ def _find_exported(base: type[T]) -> dict[str, type[T]]:
     return {
         name: kind
         for name, kind in classes.items()
-        if issubclass(kind, base) and not inspect.isabstract(kind)
+        if issubclass(kind, base) and not _is_abstract(kind)
     }
+
+
+def _is_abstract(kind: type) -> bool:
+    """Whether a class has methods, or variables of Equinox, that only its subclasses define."""
+    return inspect.isabstract(kind) or bool(getattr(kind, "__abstractvars__", ()))
 
 
 def _circuits_class(
