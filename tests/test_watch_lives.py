@@ -3,6 +3,7 @@
 import json
 import random
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -145,8 +146,9 @@ def test_a_budget_of_time_is_kept():
 
 @pytest.mark.timed
 def test_fifty_log_spaced_looks_take_little_of_a_training_of_two_minutes():
-    """An eighth of it: the first look compiles, and is one of fifty there."""
+    """An eighth of it: the first look compiles, and is one of fifty there. The median stands for
+    the others: a pause of the machine in one of six looks would count eight times."""
     looks, whole = times_of_looks(15, looks=7, steps=1500)
     print(f"{len(looks)} looks of {[round(1000 * look) for look in looks]} ms in {whole:.1f} s")
     assert len(looks) == 7
-    assert 8 * sum(looks[1:]) + looks[0] < 0.03 * 8 * whole
+    assert looks[0] + 49 * statistics.median(looks[1:]) < 0.03 * 8 * whole
