@@ -9,6 +9,7 @@ const margin = { l: 50, r: 10, t: 8, b: 30 };
 const MANY = 6; // more series than this get more room for their names
 const ROUNDING = 1e-12; // of the largest number of a panel: as in the sentences of `_text.py`
 const MOST_POINTS = 6000; // in all lines of one panel together
+const LEFT = [-1.1, 1.1]; // shares of a task: all of it is left, or as much too much was taken
 const place = byId("panels");
 let built = ""; // what the panels on the page are for
 let cells = []; // {panel, which, box, plot, values}
@@ -44,9 +45,14 @@ function panelOf(panel, pick) {
     const own = runOf(which).panels.find((one) => one.id === panel.id);
     const cell = { name: `${which} ${panel.id}`, panel: own ?? null, which, box, plot, values, made: false, texts: [] };
     cells.push(cell);
-    drawing(`panel ${cell.name}`, () => drawPanel(cell), 160);
-    chooseMoment(box, () => margin, pick);
-    if (own) values.append(...own.series.map((name, k) => seriesKey(cell, name, k)));
+    if (own?.over) {
+      drawing(`panel ${cell.name}`, () => drawLevels(cell), 60);
+      values.append(make("span", { class: "key" }, make("i", { class: "series s1 dash0" }), own.y), make("span", { class: "key quiet", text: `grey: ${own.over.behind}` }));
+    } else {
+      drawing(`panel ${cell.name}`, () => drawPanel(cell), 160);
+      chooseMoment(box, () => margin, pick);
+    }
+    if (own && !own.over) values.append(...own.series.map((name, k) => seriesKey(cell, name, k)));
     else values.textContent = "This run has no such panel.";
     return make("div", { class: "part", "data-run": which }, values, box);
   });
@@ -99,6 +105,29 @@ function drawPanel(cell) {
   moveIn(cell);
 }
 
+/** A curve of the moment, over its levels; behind it how much there is of each. */
+function drawLevels(cell) {
+  const run = runOf(cell.which);
+  if (!hasPlotly() || !run || !cell.panel || !cell.box.clientWidth) return;
+  const colours = ink();
+  const { over, y } = cell.panel;
+  const rows = run.lines[cell.panel.id] ?? [];
+  const time = momentTime();
+  const row = (reaches(run, time) && rows[indexAt(run, time)]) || [];
+  const behind = { x: over.x, y: over.mass, yaxis: "y2", mode: "lines", fill: "tozeroy", fillcolor: colours.grid, line: { width: 0, color: colours.grid }, hoverinfo: "skip" };
+  const curve = { x: over.x, y: over.x.map((_, k) => row[k] ?? null), mode: "lines", line: { ...styleOf(0, colours), width: 1.8 }, hoverinfo: "skip" };
+  const shown = layout(colours, {
+    margin: { ...margin, b: 42 },
+    width: cell.box.clientWidth,
+    height: cell.box.clientHeight,
+    xaxis: axis(colours, { title: { text: over.title, standoff: 4, font: { size: 11 } }, range: [0, over.x[over.x.length - 1]], nticks: 6 }),
+    yaxis: axis(colours, { title: yTitle({ y }), range: LEFT, nticks: 5, zeroline: true, zerolinecolor: colours.line, overlaying: "y2" }),
+    yaxis2: { range: [0, 2], visible: false, fixedrange: true },
+  });
+  window.Plotly.react(cell.plot, [behind, curve], shown, { staticPlot: true, displayModeBar: false });
+  cell.made = true;
+}
+
 function scaleOf(panel, traces, colours) {
   if (!panel.log) {
     const large = traces.some((trace) => trace.y.some((value) => Math.abs(value) >= 1e-3));
@@ -114,6 +143,7 @@ const yTitle = (panel) => (panel.y ? { text: panel.y, standoff: 2, font: { size:
 function moveIn(cell, wide = cell.box.clientWidth) {
   const run = runOf(cell.which);
   if (!run || !cell.panel) return;
+  if (cell.panel.over) return mark(`panel ${cell.name}`);
   const time = momentTime();
   placeCursor(cell.box, margin, time, wide);
   // A run that ended before the moment has no number for it.
