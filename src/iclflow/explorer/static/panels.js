@@ -40,20 +40,20 @@ export function buildPanels(pick) {
 function panelOf(panel, pick) {
   const parts = columns().map((which) => {
     const plot = make("div");
-    const values = make("div", { class: panel.series.length > MANY ? "values many" : "values" });
+    const values = make("div", { class: panel.series.length > MANY && !panel.over ? "values many" : "values" });
     const box = make("div", { class: "plotbox small" }, plot, make("i", { class: "cursor", hidden: true }));
     const own = runOf(which).panels.find((one) => one.id === panel.id);
     const cell = { name: `${which} ${panel.id}`, panel: own ?? null, which, box, plot, values, made: false, texts: [] };
     cells.push(cell);
     if (own?.over) {
       drawing(`panel ${cell.name}`, () => drawLevels(cell), 60);
-      values.append(make("span", { class: "key" }, make("i", { class: "series s1 dash0" }), own.y), make("span", { class: "key quiet", text: `grey: ${own.over.behind}` }));
+      values.append(...levelKeys(own));
     } else {
       drawing(`panel ${cell.name}`, () => drawPanel(cell), 160);
       chooseMoment(box, () => margin, pick);
+      if (own) values.append(...own.series.map((name, k) => seriesKey(cell, name, k)));
+      else values.textContent = "This run has no such panel.";
     }
-    if (own && !own.over) values.append(...own.series.map((name, k) => seriesKey(cell, name, k)));
-    else values.textContent = "This run has no such panel.";
     return make("div", { class: "part", "data-run": which }, values, box);
   });
   const head = make("h3", { text: panel.title });
@@ -65,6 +65,12 @@ function seriesKey(cell, name, k) {
   const shown = make("b");
   cell.texts.push(shown);
   return make("span", { class: "key" }, make("i", { class: `series s${(k % 7) + 1} dash${Math.floor(k / 7) % 4}` }), name, " ", shown);
+}
+
+/** What is drawn of the moment: the curve, and what is behind it. */
+function levelKeys(panel) {
+  const curve = make("span", { class: "key" }, make("i", { class: "series s1 dash0" }), panel.y);
+  return [curve, make("span", { class: "key", text: `grey: ${panel.over.behind}` })];
 }
 
 export function markPanels() {
@@ -114,14 +120,17 @@ function drawLevels(cell) {
   const rows = run.lines[cell.panel.id] ?? [];
   const time = momentTime();
   const row = (reaches(run, time) && rows[indexAt(run, time)]) || [];
-  const behind = { x: over.x, y: over.mass, yaxis: "y2", mode: "lines", fill: "tozeroy", fillcolor: colours.grid, line: { width: 0, color: colours.grid }, hoverinfo: "skip" };
-  const curve = { x: over.x, y: over.x.map((_, k) => row[k] ?? null), mode: "lines", line: { ...styleOf(0, colours), width: 1.8 }, hoverinfo: "skip" };
+  const common = { x: over.x, mode: "lines", hoverinfo: "skip" };
+  const ground = { yaxis: "y2", fill: "tozeroy", fillcolor: colours.grid, line: { width: 0, color: colours.grid } };
+  const behind = { ...common, ...ground, y: over.mass };
+  const curve = { ...common, y: over.x.map((_, k) => row[k] ?? null), line: { ...styleOf(0, colours), width: 1.8 } };
+  const zero = { zeroline: true, zerolinecolor: colours.line };
   const shown = layout(colours, {
     margin: { ...margin, b: 42 },
     width: cell.box.clientWidth,
     height: cell.box.clientHeight,
-    xaxis: axis(colours, { title: { text: over.title, standoff: 4, font: { size: 11 } }, range: [0, over.x[over.x.length - 1]], nticks: 6 }),
-    yaxis: axis(colours, { title: yTitle({ y }), range: LEFT, nticks: 5, zeroline: true, zerolinecolor: colours.line, overlaying: "y2" }),
+    xaxis: axis(colours, { title: { text: over.title, standoff: 4, font: { size: 11 } }, range: [0, over.x.at(-1)], nticks: 6 }),
+    yaxis: axis(colours, { title: yTitle({ y }), range: LEFT, dtick: 0.5, overlaying: "y2", ...zero }),
     yaxis2: { range: [0, 2], visible: false, fixedrange: true },
   });
   window.Plotly.react(cell.plot, [behind, curve], shown, { staticPlot: true, displayModeBar: false });
