@@ -12,7 +12,7 @@ from iclflow.config import parse_config
 from iclflow.experiment import Experiment, build_model, build_task, keys_of
 from iclflow.explorer._panels import LARGEST_SERIES, build_panels
 from iclflow.risks import risk
-from iclflow.tasks import MultiTaskRegression
+from iclflow.tasks import LinearRegression, MultiTaskRegression
 from iclflow.trajectory import Trajectory
 
 REGRESSION = {"kind": "linear_regression", "eigenvalues": [0.2, 0.5, 0.3], "context": 8}
@@ -235,6 +235,7 @@ def test_the_polynomial_of_a_stack_is_what_its_predictions_leave(task, model):
     experiment = experiment_of(task, {"kind": "linear_stack", "scale": 0.3, **model})
     panels, run = build_panels(experiment), path(experiment, 3)
     panel = {each.id: each for each in panels.lines}["polynomial"]
+    assert panel.over is not None and isinstance(experiment.task, LinearRegression)
     levels = np.array(panel.over.x)
     values = panels.measure(run).lines["polynomial"]
     known = applied_polynomial(run.at(1), experiment.task, levels, frames=1)
@@ -247,6 +248,7 @@ def test_the_spectrum_behind_a_polynomial_is_that_of_drawn_contexts():
     task = {**WHITE, "context": [2, 8]}
     panels = build_panels(experiment_of(task, {"kind": "linear_stack", "heads": 1}))
     over = panels.lines[0].over
+    assert over is not None
     rng, drawn = np.random.default_rng(0), []
     for length in (2, 8):
         x = rng.normal(size=(10_000, length, 3))

@@ -275,7 +275,8 @@ def shape_curve(lab: Lab, nu: float, beta: float) -> Curve:
         # Less than e^−80 is nothing here, and slow.
         kept = lambda count: np.exp(np.maximum(count * factors, -80.0))
         missing = lambda log_depth: np.min(weights @ kept(np.exp(log_depth))) - goal
-        return float(np.exp(scipy.optimize.brentq(missing, 0, 15, xtol=1e-3)))
+        found: Any = scipy.optimize.brentq(missing, 0, 15, xtol=1e-3)
+        return float(np.exp(found))
 
     drawn = [
         [1 / depth(basis[:, :width]) for width in WIDTHS]
