@@ -134,7 +134,7 @@ def shares_left(
     >>> task = icl.LinearRegression([1.0, 1.0], context=9)
     >>> stacks = icl.ScalarStack(jnp.array([[0.5, 1.25], [0.0, 1.0]]), dim=2, depth=2)
     >>> icl.analysis.shares_left(stacks, task, np.array([0.0, 1.0, 2.0])).round(6).tolist()
-    [[1.0, -0.125, -0.0], [1.0, 0.0, -1.0]]
+    [[1.0, -0.125, 0.0], [1.0, 0.0, -1.0]]
     ```
     """
     read = lambda model: (model.steps(), model.moves())
