@@ -1,13 +1,15 @@
 """A stack of linear attention: exact gradient flow, and a loop on sampled tokens beside it."""
 
 import time
+from collections.abc import Callable
 
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from iclflow.flows import gradient_flow
-from iclflow.models import ScalarStack
+from iclflow.flows import gradient_flow, gradient_flow_ensemble
+from iclflow.models import DiagonalStack, ScalarStack
 from iclflow.risks import risk
 from iclflow.tasks import LinearRegression
 from iclflow.trajectory import Trajectory
@@ -79,6 +81,45 @@ def _peer_rows(ours: Timing, floor: float, steps: int, judged: bool) -> list[Row
     ]
 
 
+SIZES = "exact flows of stacks, compiled"
+
+
+def stack_flow_rows(repeats: int, judged: bool) -> list[Row]:
+    """Seconds of exact flows at the sizes that are promised; tiny ones where nothing is judged.
+
+    They end by themselves, or, where no smallest loss is known, after a long time.
+    """
+    depth, dim, starts = (8, 64, 1000) if judged else (3, 4, 10)
+    wide = _task(dim, 4 * dim)
+    deep = ScalarStack.init(jr.key(0), dim, depth, 1e-2, "small_identity", spread=5e-3)
+    exact = risk(wide, deep)
+    layers, inputs = (4, 8) if judged else (2, 3)
+    values = np.linspace(0.2, 0.05, inputs)
+    task = LinearRegression(values / values.sum(), 31, noisy_query=False)
+    diagonal = DiagonalStack.init(jr.key(0), inputs, layers, 1e-2)
+    table = risk(task, diagonal)
+    draw = lambda key: ScalarStack.init(key, _DIM, 3, 0.3)
+    many, one = jax.vmap(draw)(jr.split(jr.key(0), starts)), draw(jr.key(0))
+    three = risk(_task(), one)
+    flows: dict[str, tuple[Callable[[], object], float]] = {
+        f"white inputs, L = {depth}, D = {dim}": (
+            lambda: gradient_flow(deep, exact, progress=False), 1.0
+        ),
+        f"diagonal layers, L = {layers}, D = {inputs}": (
+            lambda: gradient_flow(diagonal, table, end=1e5, progress=False), 5.0
+        ),
+        f"{starts} starts, white inputs, L = 3": (
+            lambda: gradient_flow_ensemble(many, three, end=200.0, progress=False), 20.0
+        ),
+    }  # fmt: skip
+    rows = []
+    for name, (flow, limit) in flows.items():
+        flow()
+        bar = Bar(limit) if judged else None
+        rows.append(measure(flow, repeats).row(SIZES, name, bar=bar))
+    return rows
+
+
 class TokenLoop(AbstractLoop):
     """Adam on fresh sequences: two masked layers of attention on tokens (x; y) and (x_q; 0)."""
 
@@ -119,10 +160,9 @@ class TokenLoop(AbstractLoop):
         return loss.item()
 
 
-def _task() -> LinearRegression:
-    return LinearRegression(
-        np.ones(_DIM), _LENGTH, prior_covariance=np.eye(_DIM) / _DIM, noisy_query=False
-    )
+def _task(dim: int = _DIM, context: int = _LENGTH) -> LinearRegression:
+    prior = np.eye(dim) / dim
+    return LinearRegression(np.ones(dim), context, prior_covariance=prior, noisy_query=False)
 
 
 def _model() -> ScalarStack:

@@ -7,7 +7,7 @@ from ._finite_data import Setting, finite_data_rows
 from ._large import large_rows
 from ._linear_ensemble import linear_ensemble_rows
 from ._row import Row
-from ._stack import stack_rows
+from ._stack import stack_flow_rows, stack_rows
 from ._staircase import cascade_rows, small_rows, staircase_rows
 from ._suite import report
 
@@ -46,6 +46,7 @@ def run(progress: Callable[[str], None] | None = None, quick: bool = False) -> l
     rows += linear_ensemble_rows(quick)
     say("two layers")
     rows += stack_rows(2 if quick else 7, 50 if quick else 4000, judged=not quick)
+    rows += stack_flow_rows(2 if quick else 5, judged=not quick)
     say("large inputs")
     if quick:
         return rows + large_rows((4, 8), largest=4, seconds=0.0, judged=False)

@@ -7,12 +7,12 @@ import jax
 import numpy as np
 import pytest
 
-from iclflow.analysis import alignment, allocation, patterns, roles
+from iclflow.analysis import alignment, allocation, applied_polynomial, patterns, roles
 from iclflow.config import parse_config
 from iclflow.experiment import Experiment, build_model, build_task, keys_of
 from iclflow.explorer._panels import LARGEST_SERIES, build_panels
 from iclflow.risks import risk
-from iclflow.tasks import MultiTaskRegression
+from iclflow.tasks import LinearRegression, MultiTaskRegression
 from iclflow.trajectory import Trajectory
 
 REGRESSION = {"kind": "linear_regression", "eigenvalues": [0.2, 0.5, 0.3], "context": 8}
@@ -221,6 +221,52 @@ def test_weights_that_ran_away_make_gaps_and_no_error():
         models = jax.tree.map(lambda leaf: leaf * np.nan, run.models)
         measured = build_panels(experiment).measure(Trajectory(run.times, run.losses, models))
         assert all(values.shape[0] == 3 for values in measured.lines.values())
+
+
+@pytest.mark.parametrize(
+    "task, model",
+    [
+        (WHITE, {"weights": "scalar", "heads": 1, "depth": 3}),
+        (TURNED, {"weights": "full", "heads": 1, "moving": True, "normaliser": "tokens"}),
+        (REGRESSION, {"weights": "separate", "tied": True}),
+    ],
+)
+def test_the_polynomial_of_a_stack_is_what_its_predictions_leave(task, model):
+    experiment = experiment_of(task, {"kind": "linear_stack", "scale": 0.3, **model})
+    panels, run = build_panels(experiment), path(experiment, 3)
+    panel = {each.id: each for each in panels.lines}["polynomial"]
+    assert panel.over is not None and isinstance(experiment.task, LinearRegression)
+    levels = np.array(panel.over.x)
+    values = panels.measure(run).lines["polynomial"]
+    known = applied_polynomial(run.at(1), experiment.task, levels, frames=1)
+    np.testing.assert_allclose(values[1], known.values[-1].mean(0), rtol=1e-9, atol=1e-9)
+    assert values[:, 0] == pytest.approx(1.0)
+    assert max(panel.over.mass) == 1.0 and panel.describe()["over"]["x"] == panel.over.x
+
+
+def test_the_spectrum_behind_a_polynomial_is_that_of_drawn_contexts():
+    task = {**WHITE, "context": [2, 8]}
+    panels = build_panels(experiment_of(task, {"kind": "linear_stack", "heads": 1}))
+    over = panels.lines[0].over
+    assert over is not None
+    rng, drawn = np.random.default_rng(0), []
+    for length in (2, 8):
+        x = rng.normal(size=(10_000, length, 3))
+        drawn.append(np.linalg.eigvalsh(np.swapaxes(x, 1, 2) @ x / length).ravel())
+    step = over.x[1]
+    edges = np.append(np.array(over.x) - step / 2, over.x[-1] + step / 2)
+    counts = np.histogram(np.concatenate(drawn), edges)[0]
+    expected = np.array(over.mass) / sum(over.mass) * counts.sum()
+    # The first bin has the zeros of short contexts. Eigenvalues repel each other: counts scatter
+    # less than those of independent numbers.
+    assert np.all(np.abs(counts - expected) < 4 * np.sqrt(expected) + 2)
+
+
+def test_no_polynomial_is_drawn_of_other_models_and_of_attended_queries():
+    for model in ({"kind": "merged"}, {"kind": "linear_stack", "heads": 1, "self_attention": True}):
+        panels = build_panels(experiment_of(WHITE, model))
+        assert all(panel.over is None for panel in panels.lines)
+        assert all(panel.describe()["over"] is None for panel in panels.lines)
 
 
 @pytest.mark.slow

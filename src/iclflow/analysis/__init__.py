@@ -18,6 +18,7 @@ from ._allocation import allocation as allocation
 from ._allocation import superposition as superposition
 from ._applied_polynomial import AppliedPolynomial as AppliedPolynomial
 from ._applied_polynomial import applied_polynomial as applied_polynomial
+from ._applied_polynomial import shares_left as shares_left
 from ._balance import Balance as Balance
 from ._balance import balancedness as balancedness
 from ._balance import conserved_drift as conserved_drift

@@ -8,7 +8,13 @@ import numpy as np
 from jaxtyping import Complex, Float, PRNGKeyArray
 
 from ..errors import InputError
-from ..models import AbstractLinearStack, AttentionStack, first_layers
+from ..models import (
+    AbstractLinearStack,
+    AttentionStack,
+    attention_length,
+    first_layers,
+    map_models,
+)
 from ..tasks import LinearRegression, Sequences, check_count
 from ._components import components
 from ._fitted_estimators import predict
@@ -111,6 +117,41 @@ def applied_polynomial(
         np.abs(beside).max((1, 2, 3)),
         left.std(1).max((1, 2, 3)),
     )
+
+
+def shares_left(
+    models: AbstractLinearStack, task: LinearRegression, levels: Float[np.ndarray, " K"]
+) -> Float[np.ndarray, "T K"]:
+    """(1/D) tr Π at S = s Λ of many stacks, such as `Trajectory.models`, from their weights.
+
+    That is the share of a task that their layers leave, the mean over its directions. Of steps
+    γ_l I on white inputs it is p(s) = Π_l (1 − γ_l s λ). Contexts have the largest length of the
+    task.
+
+    **Example:**
+
+    ```pycon
+    >>> task = icl.LinearRegression([1.0, 1.0], context=9)
+    >>> stacks = icl.ScalarStack(jnp.array([[0.5, 1.25], [0.0, 1.0]]), dim=2, depth=2)
+    >>> icl.analysis.shares_left(stacks, task, np.array([0.0, 1.0, 2.0])).round(6).tolist()
+    [[1.0, -0.125, 0.0], [1.0, 0.0, -1.0]]
+    ```
+    """
+    read = lambda model: (model.steps(), model.moves())
+    steps, moves = (np.asarray(part) for part in map_models(read, models))
+    length = float(task.max_context)
+    gain = length / float(np.asarray(attention_length(np.asarray(length), models.normaliser)))
+    grams = gain * np.asarray(levels)[:, None, None] * np.asarray(task.covariance)
+    unit = np.eye(task.dim)
+    left = np.broadcast_to(unit, (len(steps), *grams.shape))
+    turn = left
+    for layer in range(steps.shape[1]):
+        step = steps[:, layer, None]
+        left = left - np.swapaxes(turn, -1, -2) @ step @ turn @ grams @ left
+        if models.moving:
+            inner = turn @ grams @ np.swapaxes(turn, -1, -2)
+            turn = turn - moves[:, layer, None] @ inner @ np.swapaxes(step, -1, -2) @ turn
+    return np.trace(left, axis1=-2, axis2=-1) / task.dim
 
 
 def _contexts(

@@ -25,7 +25,7 @@ from ._head_sentences import (
     describe_strongest,
     describe_tasks,
 )
-from ._panel_table import Snapshots
+from ._panel import Snapshots
 from ._panels import Panels, build_panels
 from ._sentences import describe_estimators, describe_loss, describe_stairs
 from ._text import number, percent, percent_done

@@ -1,10 +1,6 @@
 """The panels below the loss, as tables: what each says, which axis it has, what measures it."""
 
-from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
-
 import numpy as np
-from jaxtyping import Float
 
 from ..analysis import (
     best_strengths,
@@ -20,68 +16,15 @@ from ..analysis import (
     unmixed_share,
     zero_sum,
 )
-from ..circuits import Circuits, weight_sets
+from ..circuits import weight_sets
 from ..experiment import Experiment
-from ..models import AbstractModel
 from ..tasks import MultiTaskRegression
+from ._panel import Panel
+from ._panel_polynomial import polynomial_panel
 
-# What the series of a panel are: one per head, per head and task, per component, per direction of
-# the inputs (a component where these differ), one for all heads; or two sums over heads.
-Axis = Literal["heads", "tasks", "components", "directions", "all", "sums"]
 # Conserved quantities are computed up to this size, heads times squared dimension: beyond it they
 # would slow the curve down.
 _LARGEST_CONSERVED = 512
-
-
-class Snapshots(NamedTuple):
-    """Some saved points of a run (T of them), ready to be measured.
-
-    **Fields:**
-
-    - `circuits`: of the heads, in the basis of the components where the task has some.
-    - `models`: the weights, with a leading axis.
-    - `start`: the initial model of the run.
-    - `best`: the best strength of each component, where the task has components.
-    """
-
-    circuits: Circuits
-    models: AbstractModel
-    start: AbstractModel
-    best: Float[np.ndarray, " D"] | None
-
-
-class Panel(NamedTuple):
-    """One diagram over time.
-
-    **Fields:**
-
-    - `y`: the title of its vertical axis.
-    - `measure`: gives (T, series), or (T, H, I) for the axis of heads and tasks.
-    - `series`: the names of its curves, which depend on the experiment.
-    """
-
-    id: str
-    title: str
-    words: str
-    y: str
-    axis: Axis
-    measure: Callable[[Snapshots], np.ndarray]
-    log: bool = False
-    series: tuple[str, ...] = ()
-
-    def describe(self) -> dict[str, Any]:
-        """The panel as the page gets it."""
-        keys = ("id", "title", "words", "y", "series", "log")
-        return {key: getattr(self, key) for key in keys}
-
-    def curves(self, points: Snapshots) -> np.ndarray:
-        """The curves at some points, (T, series)."""
-        values = np.asarray(self.measure(points), np.float64)
-        if self.axis == "tasks":
-            values = np.swapaxes(values, 1, 2).reshape(len(values), -1)
-        if self.log:  # a logarithmic axis has no place for zero
-            values = np.where(values > 0, values, np.nan)
-        return values[:, : len(self.series)]
 
 
 _STRENGTHS = Panel(
@@ -236,7 +179,8 @@ def choose_panels(experiment: Experiment, heads: int) -> tuple[Panel, ...]:
     """The panels that exist for an experiment, in the order of the page."""
     task, model, config = experiment.task, experiment.model, experiment.config
     if weight_sets(model) is not None:
-        return _HEADS
+        polynomial = polynomial_panel(task, model)
+        return _HEADS if polynomial is None else (polynomial, *_HEADS)
     if isinstance(task, MultiTaskRegression):
         return _TASKS
     kind = config.model.kind

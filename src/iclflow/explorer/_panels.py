@@ -13,10 +13,8 @@ from ..experiment import Experiment
 from ..models import AbstractModel, AttentionStack
 from ..tasks import AbstractTask
 from ..trajectory import Trajectory
-from ._panel_table import Axis, Panel, Snapshots, choose_panels
-
-# Readers cannot distinguish more curves than this.
-LARGEST_SERIES = 32
+from ._panel import LARGEST_SERIES, Axis, Panel, Snapshots
+from ._panel_table import choose_panels
 
 
 class Matrix(NamedTuple):
@@ -103,7 +101,7 @@ def build_panels(experiment: Experiment) -> Panels:
     return Panels(
         clock="time" if experiment.config.flow.kind == "gradient_flow" else "step",
         lines=tuple(
-            _name_series(panel, _series_names(panel.axis, task, heads))
+            _name_series(panel, panel.series or _series_names(panel.axis, task, heads))
             for panel in choose_panels(experiment, len(heads))
         ),
         heads=heads,

@@ -222,7 +222,7 @@ def check_sets(tied: bool, depth: int, spread: Any) -> int:
         raise InputError("spread", spread, "must be a number")
     if tied and is_real(spread) and spread != 0:
         raise InputError("spread", spread, "must be 0 in a loop, which has one set of weights")
-    return 1 if tied else depth
+    return 1 if tied else int(depth)  # NumPy's would be traced as arrays
 
 
 def draw_steps(

@@ -9,6 +9,7 @@ const margin = { l: 50, r: 10, t: 8, b: 30 };
 const MANY = 6; // more series than this get more room for their names
 const ROUNDING = 1e-12; // of the largest number of a panel: as in the sentences of `_text.py`
 const MOST_POINTS = 6000; // in all lines of one panel together
+const LEFT = [-1.1, 1.1]; // shares of a task: all of it is left, or as much too much was taken
 const place = byId("panels");
 let built = ""; // what the panels on the page are for
 let cells = []; // {panel, which, box, plot, values}
@@ -39,15 +40,20 @@ export function buildPanels(pick) {
 function panelOf(panel, pick) {
   const parts = columns().map((which) => {
     const plot = make("div");
-    const values = make("div", { class: panel.series.length > MANY ? "values many" : "values" });
+    const values = make("div", { class: panel.series.length > MANY && !panel.over ? "values many" : "values" });
     const box = make("div", { class: "plotbox small" }, plot, make("i", { class: "cursor", hidden: true }));
     const own = runOf(which).panels.find((one) => one.id === panel.id);
     const cell = { name: `${which} ${panel.id}`, panel: own ?? null, which, box, plot, values, made: false, texts: [] };
     cells.push(cell);
-    drawing(`panel ${cell.name}`, () => drawPanel(cell), 160);
-    chooseMoment(box, () => margin, pick);
-    if (own) values.append(...own.series.map((name, k) => seriesKey(cell, name, k)));
-    else values.textContent = "This run has no such panel.";
+    if (own?.over) {
+      drawing(`panel ${cell.name}`, () => drawLevels(cell), 60);
+      values.append(...levelKeys(own));
+    } else {
+      drawing(`panel ${cell.name}`, () => drawPanel(cell), 160);
+      chooseMoment(box, () => margin, pick);
+      if (own) values.append(...own.series.map((name, k) => seriesKey(cell, name, k)));
+      else values.textContent = "This run has no such panel.";
+    }
     return make("div", { class: "part", "data-run": which }, values, box);
   });
   const head = make("h3", { text: panel.title });
@@ -59,6 +65,12 @@ function seriesKey(cell, name, k) {
   const shown = make("b");
   cell.texts.push(shown);
   return make("span", { class: "key" }, make("i", { class: `series s${(k % 7) + 1} dash${Math.floor(k / 7) % 4}` }), name, " ", shown);
+}
+
+/** What is drawn of the moment: the curve, and what is behind it. */
+function levelKeys(panel) {
+  const curve = make("span", { class: "key" }, make("i", { class: "series s1 dash0" }), panel.y);
+  return [curve, make("span", { class: "key", text: `grey: ${panel.over.behind}` })];
 }
 
 export function markPanels() {
@@ -99,6 +111,32 @@ function drawPanel(cell) {
   moveIn(cell);
 }
 
+/** A curve of the moment, over its levels; behind it how much there is of each. */
+function drawLevels(cell) {
+  const run = runOf(cell.which);
+  if (!hasPlotly() || !run || !cell.panel || !cell.box.clientWidth) return;
+  const colours = ink();
+  const { over, y } = cell.panel;
+  const rows = run.lines[cell.panel.id] ?? [];
+  const time = momentTime();
+  const row = (reaches(run, time) && rows[indexAt(run, time)]) || [];
+  const common = { x: over.x, mode: "lines", hoverinfo: "skip" };
+  const ground = { yaxis: "y2", fill: "tozeroy", fillcolor: colours.grid, line: { width: 0, color: colours.grid } };
+  const behind = { ...common, ...ground, y: over.mass };
+  const curve = { ...common, y: over.x.map((_, k) => row[k] ?? null), line: { ...styleOf(0, colours), width: 1.8 } };
+  const zero = { zeroline: true, zerolinecolor: colours.line };
+  const shown = layout(colours, {
+    margin: { ...margin, b: 42 },
+    width: cell.box.clientWidth,
+    height: cell.box.clientHeight,
+    xaxis: axis(colours, { title: { text: over.title, standoff: 4, font: { size: 11 } }, range: [0, over.x.at(-1)], nticks: 6 }),
+    yaxis: axis(colours, { title: yTitle({ y }), range: LEFT, dtick: 0.5, overlaying: "y2", ...zero }),
+    yaxis2: { range: [0, 2], visible: false, fixedrange: true },
+  });
+  window.Plotly.react(cell.plot, [behind, curve], shown, { staticPlot: true, displayModeBar: false });
+  cell.made = true;
+}
+
 function scaleOf(panel, traces, colours) {
   if (!panel.log) {
     const large = traces.some((trace) => trace.y.some((value) => Math.abs(value) >= 1e-3));
@@ -114,6 +152,7 @@ const yTitle = (panel) => (panel.y ? { text: panel.y, standoff: 2, font: { size:
 function moveIn(cell, wide = cell.box.clientWidth) {
   const run = runOf(cell.which);
   if (!run || !cell.panel) return;
+  if (cell.panel.over) return mark(`panel ${cell.name}`);
   const time = momentTime();
   placeCursor(cell.box, margin, time, wide);
   // A run that ended before the moment has no number for it.

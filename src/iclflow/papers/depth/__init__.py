@@ -3,6 +3,6 @@
 # In which order reports and lists show the modules of claims, and the figures. What is not named
 # comes last.
 ORDER = {
-    "claims": ("loop", "optimum", "stacks", "limits", "scaling"),
+    "claims": ("loop", "optimum", "stacks", "limits", "flows", "scaling"),
     "figures": ("losses", "escape", "atlas", "scaling", "more-loops"),
 }

@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from ...flows import SaveAtTimes, gradient_flow_ensemble
 from ...models import ScalarStack
-from ...risks import risk
+from ...risks import AbstractRisk, risk
 from ...tasks import LinearRegression
 from .. import Lab, once
 
@@ -38,13 +38,11 @@ class Landscape:
     """
 
     def __init__(self, task: LinearRegression, layers: int, tied: bool = False):
-        make = lambda steps: ScalarStack(steps, task.dim, layers)
         self.count = 1 if tied else layers
-        self._loss = risk(task, make(jnp.zeros(self.count)), "exact")
-        value = lambda steps: self._loss(make(steps))
-        self.value = jax.jit(value)
-        self.slope = jax.jit(jax.grad(value))
-        self.curvature = jax.jit(jax.hessian(value))
+        loss = risk(task, ScalarStack(jnp.zeros(self.count), task.dim, layers), "exact")
+        # One program for all tasks with spectral rules of one size: the risk is an argument of it.
+        given = lambda compiled: lambda steps: compiled(loss, steps, task.dim, layers)
+        self.value, self.slope, self.curvature = map(given, (_value, _slope, _curvature))
 
     def lowest(self, start: np.ndarray) -> tuple[np.ndarray, float]:
         """Where a descent from `start` ends, and the risk there."""
@@ -59,6 +57,15 @@ class Landscape:
         steps = np.asarray(found.x)
         near = np.max(np.abs(self.slope(steps))) < 1e-10 and np.max(np.abs(steps)) < 20
         return steps if near else None
+
+
+def _loss(risk: AbstractRisk, steps: jax.Array, dim: int, layers: int) -> jax.Array:
+    return risk(ScalarStack(steps, dim, layers))
+
+
+_value = jax.jit(_loss, static_argnums=(2, 3))
+_slope = jax.jit(jax.grad(_loss, 1), static_argnums=(2, 3))
+_curvature = jax.jit(jax.hessian(_loss, 1), static_argnums=(2, 3))
 
 
 class FoundPoints(NamedTuple):

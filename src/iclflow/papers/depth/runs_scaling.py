@@ -1,7 +1,7 @@
 """Losses of power-law spectra by plain numerics, which know no theory: λ_k = k^−ν, λ_kω_k ∝
 k^−(νβ+1), as arXiv 2510.01098 has them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,15 +30,42 @@ class PowerLaw(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """Losses over a resource: time, layers, width, context."""
+    """Losses over a resource: time, layers, width, context; or depths over a width.
+
+    - `error`: the standard error of the exponent, where losses are means over draws.
+    """
 
     x: Float[np.ndarray, " T"]
     losses: Float[np.ndarray, " T"]
+    error: float = 0.0
 
     @property
     def exponent(self) -> float:
         """−slope of ln loss over ln x, by least squares."""
-        return -float(np.polynomial.polynomial.polyfit(np.log(self.x), np.log(self.losses), 1)[1])
+        return -float(_slopes(self.x) @ np.log(self.losses))
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """What the window leaves open in the exponent: two standard errors, or, where nothing is
+        drawn, the least and the largest slope between neighbouring points."""
+        if self.error:
+            return self.exponent - 2 * self.error, self.exponent + 2 * self.error
+        slopes = -np.diff(np.log(self.losses)) / np.diff(np.log(self.x))
+        return float(slopes.min()), float(slopes.max())
+
+    @staticmethod
+    def mean(x: Float[np.ndarray, " T"], drawn: Float[np.ndarray, "draws T"]) -> "Curve":
+        """The mean over draws, each of all x."""
+        found = drawn.mean(0)
+        # Of ln mean, to first order.
+        slopes = (drawn / found) @ _slopes(x)
+        return Curve(x, found, float(np.std(slopes, ddof=1) / len(drawn) ** 0.5))
+
+
+def _slopes(x: Float[np.ndarray, " T"]) -> Float[np.ndarray, " T"]:
+    """What the slope over ln x takes of each value, by least squares."""
+    centred = np.log(x) - np.mean(np.log(x))
+    return centred / (centred @ centred)
 
 
 @once
@@ -84,26 +111,46 @@ def best_loop(law: PowerLaw, layers: int) -> float:
     return float(found.fun)
 
 
+# Of 2¹⁶ layers only the sum of all steps matters at these times; from 1 on it is large.
+_DEEP, _UNTIL = 2**16, {1: 1e5, 2: 1e3, 3: 1e2, 5: 1e2}
+
+
+class Factors(NamedTuple):
+    """The flow of the factors of γ = Πᵢ wᵢ^{nᵢ}, from equal ones.
+
+    - `weights`: w of each factor over time, one row each.
+    """
+
+    curve: Curve
+    weights: Float[np.ndarray, "F T"]
+
+
 @once
-def rotated_curve(lab: Lab, nu: float, beta: float, degree: int) -> Curve:
-    """The flow of w, γ = w^n, of a loop of 4096 layers on covariances rotated in every context."""
-    law, layers = PowerLaw(nu, beta, 20_000), 4096
+def factor_flow(lab: Lab, nu: float, beta: float, powers: tuple[int, ...]) -> Factors:
+    """Gradient flow of a deep loop on covariances rotated in every context, where γ is a product.
+
+    **Arguments:**
+
+    - `powers`: nᵢ, how often each factor is used.
+    """
+    law, used = PowerLaw(nu, beta, 20_000), np.array(powers)
     values, weights = law.values, law.weights
 
-    def slope(log_time: float, log_w: np.ndarray) -> np.ndarray:
-        step = np.exp(degree * log_w[0])
-        left = np.exp((2 * layers - 1) * np.log1p(-step * values))
-        push = layers * (weights * values) @ left * degree * step / np.exp(2 * log_w[0])
-        return np.array([np.exp(log_time) * push])
+    def slope(log_time: float, logs: np.ndarray) -> np.ndarray:
+        # dwᵢ/dt = nᵢ (γ/wᵢ) F with F = −½ ∂L/∂γ, in logarithms of time and weights.
+        step = np.exp(used @ logs)
+        left = np.exp((2 * _DEEP - 1) * np.log1p(-step * values))
+        drive = _DEEP * (weights * values) @ left * step
+        return np.exp(log_time) * drive * used * np.exp(-2 * logs)
 
-    times = np.geomspace(*{1: (1e-2, 1e4), 2: (1e-2, 1e2), 3: (1e-2, 1e1)}[degree], 25)
-    start = np.log(0.1 / layers) / degree
+    times = np.geomspace(1.0, _UNTIL[int(used.sum())], 25)
+    start = np.full(len(used), np.log(0.1 / _DEEP) / used.sum())
     found = scipy.integrate.solve_ivp(
-        slope, (np.log(1e-9), np.log(times[-1])), [start], "LSODA", np.log(times), rtol=1e-9
+        slope, np.log([1e-9, times[-1]]), start, "LSODA", np.log(times), rtol=1e-9, atol=1e-10
     )
-    steps = np.exp(degree * found.y[0])
-    losses = np.array([weights @ np.exp(2 * layers * np.log1p(-s * values)) for s in steps])
-    return Curve(times, losses)
+    steps = np.exp(used @ found.y)
+    losses = np.array([weights @ np.exp(2 * _DEEP * np.log1p(-s * values)) for s in steps])
+    return Factors(Curve(times, losses), np.exp(found.y))
 
 
 # The depths of the fit to untied layers.
@@ -183,12 +230,56 @@ def context_curve(lab: Lab, nu: float, beta: float) -> Curve:
 
 def _mean_curve(lab: Lab, law: PowerLaw, left: Callable[[np.ndarray], float]) -> Curve:
     """The mean of `left` over random subspaces, each of all widths."""
-    rng, root = np.random.default_rng(0), np.sqrt(law.values)[:, None]
-    sums, draws = np.zeros(len(WIDTHS)), lab.scaled(300, 300, 3000)
-    for _ in range(draws):
+    root = np.sqrt(law.values)[:, None]
+    drawn = [
+        [left(basis[:, :width]) for width in WIDTHS]
         # The first columns span what the first samples do.
-        samples = root * rng.standard_normal((law.modes, WIDTHS[-1]))
+        for basis in _bases(law.modes, lab.scaled(300, 300, 3000), root)
+    ]
+    return Curve.mean(np.array(WIDTHS, float), np.array(drawn))
+
+
+def _bases(
+    modes: int, count: int, root: float | Float[np.ndarray, "modes 1"] = 1.0
+) -> Iterator[Float[np.ndarray, "modes W"]]:
+    """Orthonormal bases of the spans of Gaussian columns, whose rows have the size `root`."""
+    rng = np.random.default_rng(0)
+    for _ in range(count):
+        samples = root * rng.standard_normal((modes, WIDTHS[-1]))
         # Orthonormal as by QR, in fewer and larger operations.
-        basis = samples @ np.linalg.inv(np.linalg.cholesky(samples.T @ samples)).T
-        sums += [left(basis[:, :width]) for width in WIDTHS]
-    return Curve(np.array(WIDTHS, float), sums / draws)
+        yield samples @ np.linalg.inv(np.linalg.cholesky(samples.T @ samples)).T
+
+
+# Loops whose depth costs this share of what their width does.
+SHARE = 0.1
+
+
+@once
+def shape_curve(lab: Lab, nu: float, beta: float) -> Curve:
+    """One over the depth of a loop at which depth costs `SHARE` of what its width does.
+
+    Inputs are seen through a random projection P: a loop leaves (1 − γΛ^½PΛ^½)^L of Λ^½w, and that
+    without end what is orthogonal to the projection.
+    """
+    law = PowerLaw(nu, beta, _MODES)
+    # Step sizes over 1/(largest eigenvalue): beyond 2 a loop diverges, and the best tend to 2.
+    root, sizes = np.sqrt(law.values)[:, None], np.linspace(1.6, 2.0, 40)
+
+    def depth(basis: np.ndarray) -> float:
+        seen = root * basis
+        values, vectors = np.linalg.eigh(seen.T @ seen)
+        weights = law.weights @ (seen @ (vectors / np.sqrt(values))) ** 2
+        with np.errstate(divide="ignore"):  # at 2 the factor of the largest is −1, others are less
+            factors = 2 * np.log(np.abs(1 - np.outer(values / values[-1], sizes)))
+        goal = SHARE * (1 - weights.sum())
+        # Less than e^−80 is nothing here, and slow.
+        kept = lambda count: np.exp(np.maximum(count * factors, -80.0))
+        missing = lambda log_depth: np.min(weights @ kept(np.exp(log_depth))) - goal
+        found: Any = scipy.optimize.brentq(missing, 0, 15, xtol=1e-3)
+        return float(np.exp(found))
+
+    drawn = [
+        [1 / depth(basis[:, :width]) for width in WIDTHS]
+        for basis in _bases(_MODES, lab.scaled(200, 200, 2000))
+    ]
+    return Curve.mean(np.array(WIDTHS, float), np.array(drawn))

@@ -7,14 +7,15 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+import optax
 from jaxtyping import Float
 
-from ...flows import adam, gradient_flow_ensemble
+from ...flows import descend, gradient_flow_ensemble
 from ...models import DiagonalStack, FullStack, MovingScalarStack, ScalarStack
-from ...risks import GramRisk, risk
+from ...risks import GramRisk, available_kinds, risk
 from ...tasks import LinearRegression
 from .. import Lab, once
-from .runs_levels import CONTEXT, DIM, white_task
+from .runs_levels import CONTEXT, DIM, Landscape, white_task
 
 # η of the released baseline of preconditioned gradient descent, a step on the sum over pairs.
 BASELINE_RATE = 0.04
@@ -28,29 +29,56 @@ def public_task() -> LinearRegression:
 class Trained(NamedTuple):
     """A stack of matrices after training with value blocks B = 0.
 
-    - `loss`: exact.
+    - `loss`: its expectation, and `error`, its standard error; 0 where it is exact.
     - `steps`: tr Γ_l/d, increasing.
     - `beside`: the largest |Γ_l − (tr Γ_l/d) I| over the largest step.
     """
 
     loss: float
+    error: float
     steps: Float[np.ndarray, " L"]
     beside: float
 
 
+# Sampled training, by tier: steps of Adam and contexts a step. The rate falls to zero along half a
+# cosine: at a constant one weights jitter for ever.
+STEPS, CONTEXTS, RATE = (1500, 1500, 8000), (256, 256, 1024), 0.02
+
+
 @once
-def trained_stack(lab: Lab, layers: int) -> Trained:
+def trained_stack(lab: Lab, layers: int, seed: int) -> Trained:
     """Adam on fresh contexts from Gaussian matrices of size 1e-4, as the public code begins."""
-    task = public_task()
-    model = FullStack.init(jr.key(0), DIM, layers, scale=1e-4)
-    drawn = GramRisk(task, lab.scaled(256, 256, 4000))
-    run = adam(model, drawn, lab.scaled(10, 10, 4) * 1e-3, lab.scaled(1500, 1500, 8000),
-               key=jr.key(1))  # fmt: skip
+    model = FullStack.init(jr.key(seed), DIM, layers, scale=1e-4)
+    drawn, count = GramRisk(public_task(), lab.scaled(*CONTEXTS)), lab.scaled(*STEPS)
+    rule = optax.adam(optax.cosine_decay_schedule(RATE, count))
+    run = descend(model, drawn, rule, count, key=jr.key(100 + seed))
     lab.hash_runs(run)
     matrices = np.asarray(run.final.steps())
     steps = np.trace(matrices, axis1=1, axis2=2) / DIM
     beside = np.max(np.abs(matrices - steps[:, None, None] * np.eye(DIM))) / np.max(steps)
-    return Trained(float(risk(task, run.final, "exact")(run.final)), np.sort(steps), float(beside))
+    loss = _expected_loss(run.final, lab.scaled(20_000, 20_000, 200_000))
+    return Trained(loss.mean, loss.error, np.sort(steps), float(beside))
+
+
+def _expected_loss(model: FullStack, count: int) -> "Sampled":
+    """The exact loss; of three layers or more, which have none, that of their isotropic parts, and
+    the difference on drawn contexts, which is small and so hardly scatters."""
+    task, layers = public_task(), model.depth
+    if "exact" in available_kinds(task, model):
+        return Sampled(float(risk(task, model, "exact")(model)), 0.0)
+    steps = jnp.trace(model.steps(), axis1=1, axis2=2) / DIM
+    near = ScalarStack(steps, DIM, layers)
+    batch = GramRisk(task).draw(jr.key(4), count)
+    beside = _mean(np.asarray(batch.losses(model) - batch.losses(near)))
+    return beside._replace(mean=beside.mean + float(risk(task, near, "exact")(near)))
+
+
+@once
+def losses_at_lengths(lab: Lab, layers: int, contexts: tuple[int, ...]) -> Float[np.ndarray, " N"]:
+    """The least exact loss of untied layers on contexts of these lengths, by descent."""
+    starts = np.linspace(0.2, 1.0, layers)
+    tasks = [LinearRegression(np.ones(DIM), context, noisy_query=False) for context in contexts]
+    return np.array([Landscape(task, layers).lowest(starts)[1] for task in tasks])
 
 
 @once

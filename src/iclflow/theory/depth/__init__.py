@@ -18,6 +18,7 @@ from ._infinite_context import direction_times as direction_times
 from ._infinite_context import infinite_context_loss as infinite_context_loss
 from ._infinite_context import layer_invariants as layer_invariants
 from ._infinite_context import pooled_cascade as pooled_cascade
+from ._infinite_context import shifted_loss as shifted_loss
 from ._loop import TiedLoop as TiedLoop
 from ._loop import cost_threshold as cost_threshold
 from ._loop import cost_threshold_limit as cost_threshold_limit

@@ -13,7 +13,7 @@ from ...errors import Refusal
 from ...tasks import LinearRegression
 from .._cascade import Staircase, cascade
 from .._check import HeadsLike, PerHead, check_fraction, check_numbers, check_times, check_whole
-from .._moments import aligned_moments
+from .._moments import aligned_moments, moments
 from ._stack import TimesLike
 
 # A context that is infinite to rounding.
@@ -66,6 +66,37 @@ def direction_times(
     else:
         clock = np.expm1(-np.log(left) * (layers - 1) / layers) / (2 * layers - 2)
     return clock / (rates * (layers if tied else 1))
+
+
+def shifted_loss(task: LinearRegression, shifted: LinearRegression, layers: int) -> float:
+    """The loss on one task as N → ∞ of L layers trained to the end on another, both without end.
+
+    Trained layers are Γ = Λ⁻¹ of a loop, whatever its depth, so that on inputs of covariance Λ′
+    Π = (1 − Λ⁻¹Λ′)^L and the loss is tr Λ′ΠM′Πᵀ and the query's noise (Result 5 of arXiv
+    2510.01098). Where an eigenvalue of 1 − Λ⁻¹Λ′ is beyond ±1, layers make it worse. Context
+    lengths of the tasks are not used.
+
+    **Arguments:**
+
+    - `task`: that of training; nothing but its covariance is used.
+    - `shifted`: that of the test.
+
+    ```pycon
+    >>> task = icl.LinearRegression([1.0, 0.5], context=20)
+    >>> other = icl.LinearRegression([1.0, 0.6], context=20)
+    >>> [round(icl.theory.depth.shifted_loss(task, other, count), 6) for count in (1, 2)]
+    [0.024, 0.00096]
+
+    ```
+    """
+    layers = check_whole("layers", layers)
+    if shifted.dim != task.dim:
+        raise Refusal(f"`shifted` has D = {shifted.dim}: must have that of `task`, {task.dim}.")
+    inputs = np.asarray(moments(shifted).covariance)
+    left = np.eye(task.dim) - np.linalg.solve(np.asarray(moments(task).covariance), inputs)
+    product = np.linalg.matrix_power(left, layers)
+    excess = np.trace(inputs @ product @ moments(shifted).weight_second_moment @ product.T)
+    return float(shifted.query_noise) + float(excess)
 
 
 def layer_invariants(task: LinearRegression, steps: HeadsLike) -> Float[np.ndarray, "pairs D"]:
