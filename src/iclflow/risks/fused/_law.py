@@ -85,8 +85,13 @@ class WhiteLaw(eqx.Module):
         self, model: Attention, drawn: bool
     ) -> tuple[Float[Array, "H A D"], Float[Array, "H J T"]]:
         """The key-query circuit of white tokens and the output-value circuit, in float32."""
+        return self.whiten(model.kq(), model.ov(), drawn)
+
+    def whiten(
+        self, kq: Float[Array, "H T D"], ov: Float[Array, "H J T"], drawn: bool
+    ) -> tuple[Float[Array, "H A D"], Float[Array, "H J T"]]:
+        """Circuits of tokens as circuits of white ones: a linear map."""
         dim, times = self.inputs.dim, self.inputs.root.times
-        kq, ov = model.kq(), model.ov()
         columns = lambda rows: jnp.swapaxes(times(jnp.swapaxes(rows, 1, 2)), 1, 2)
         of_inputs, of_labels = times(columns(kq[:, :dim])), columns(kq[:, dim:])
         u, v = columns(ov[..., :dim]), ov[..., dim:]

@@ -1,5 +1,6 @@
 """The fused pass as a GPU kernel: one thread per sequence, everything in registers."""
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -41,7 +42,7 @@ def kernel_sums(
     spec: Spec, numbers: Numbers, *, interpret: bool = False
 ) -> tuple[Float[Array, ""], Float[Array, "H A D"], Float[Array, "H J T"]]:
     """The mean loss of a batch, and its slopes in the key-query and the output-value circuit."""
-    if 1 + numbers.kq.size + numbers.ov.size > _MOST_SUMS:
+    if not has_few_sums(spec):
         return gather(spec, _call_kernel(spec, numbers, interpret, False)[:, : spec.batch])
     return split_sums(spec, numbers, jnp.sum(_call_kernel(spec, numbers, interpret, True), 1))
 
@@ -62,16 +63,14 @@ def _call_kernel(spec: Spec, numbers: Numbers, interpret: bool, summed: bool) ->
             for row, value in enumerate(slopes.flat()):
                 out[row, :] = value
             return
-        for row, value in enumerate(slopes.products(spec)):
-            if spec.batch % lanes:
-                value = jnp.where(place < spec.batch, value, 0.0)
-            out[row, 0] = jnp.sum(value)
+        for row, value in enumerate(sums_of(spec, slopes, place)):
+            out[row, 0] = value
 
     call = pl.pallas_call(
         kernel,
         out_shape=jax.ShapeDtypeStruct((rows, programs * width), jnp.float32),
         grid=(programs,),
-        in_specs=[pl.BlockSpec(x.shape, partial(_zeros, x.ndim)) for x in numbers],
+        in_specs=[pl.BlockSpec(x.shape, partial(whole_block, x.ndim)) for x in numbers],
         out_specs=pl.BlockSpec((rows, width), lambda program: (0, program)),
         compiler_params=triton.CompilerParams(num_warps=max(1, lanes // 32), num_stages=1),
         interpret=interpret,
@@ -80,5 +79,25 @@ def _call_kernel(spec: Spec, numbers: Numbers, interpret: bool, summed: bool) ->
     return call(*numbers)
 
 
-def _zeros(count: int, program: Any) -> tuple[int, ...]:
+def sums_of(spec: Spec, slopes: Slopes, place: Array) -> Iterator[Array]:
+    """Sums over the lanes of a program: the loss, then slopes of both circuits.
+
+    **Arguments:**
+
+    - `place`: the number of each lane's sequence; those beyond the batch do not count.
+    """
+    for value in slopes.products(spec):
+        if spec.batch % place.size:
+            value = jnp.where(place < spec.batch, value, 0.0)
+        yield jnp.sum(value)
+
+
+def has_few_sums(spec: Spec) -> bool:
+    """Whether a program can make all sums itself."""
+    circuits = spec.entries * spec.dim + spec.labels * (spec.dim + spec.labels)
+    return 1 + spec.heads * circuits <= _MOST_SUMS
+
+
+def whole_block(count: int, program: Any) -> tuple[int, ...]:
+    """The place of a block that is a whole array of `count` axes: of its index map."""
     return (0,) * count
