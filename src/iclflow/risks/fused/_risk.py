@@ -1,7 +1,8 @@
 """A batch that is never stored: its loss and gradient are made in one pass over its tokens."""
 
+from collections.abc import Callable
 from functools import cache, partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -16,7 +17,7 @@ from . import _ffi
 from ._gradient import gather, split_sums, xla_lanes
 from ._law import WhiteLaw, words_of
 from ._pass import Numbers, held_of, work_of
-from ._spec import Spec
+from ._spec import EngineName, Spec
 
 # The most operations of an unrolled kernel, and the most numbers that a lane holds at a time: a
 # thread has 255 registers, and a kernel that needs more takes long to compile. On an H200 it took
@@ -105,6 +106,7 @@ class AbstractFusedRisk(AbstractSampledRisk):
     labels_drawn: ClassVar[bool]
 
     white: eqx.AbstractVar[WhiteLaw | None]
+    engine: eqx.AbstractVar[EngineName]
 
     def randomness(self, key: PRNGKeyArray | None, model: AbstractModel | None = None):
         """Two words where there is a pass for `model`, else a batch."""
@@ -119,6 +121,36 @@ class AbstractFusedRisk(AbstractSampledRisk):
         # Two words instead of a batch: the pass makes everything from them.
         return FusedBatchRisk(randomness, self.white, self.batch, self.labels_drawn)
 
+    def steps(
+        self,
+        model_of: Callable[[Array], AbstractModel],
+        update: Callable,
+        constants: Any,
+        weights: Float[Array, " n"],
+        memory: Any,
+        models: int,
+    ) -> Callable | None:
+        if self.engine != "triton_steps" or not (on_card() or _interpreted()):
+            return None
+        model = jax.eval_shape(model_of, weights)
+        if not can_be_fused(self.white, model, self.labels_drawn, self.batch):
+            return None
+        from ._steps import steps_in_kernel
+
+        assert self.white is not None
+        spec = self.white.spec(_as_attention(model), self.labels_drawn, self.batch)
+        return steps_in_kernel(
+            self.white,
+            spec,
+            model_of,
+            update,
+            constants,
+            weights,
+            memory,
+            models=models,
+            interpret=_interpreted(),
+        )
+
 
 def can_be_fused(
     law: WhiteLaw | None, model: AbstractModel | None, drawn: bool, batch: int
@@ -131,7 +163,7 @@ def can_be_fused(
     backend = jax.default_backend()
     if backend == "cpu":
         return _ffi.available()
-    return backend == "gpu" and compiles_soon(law.spec(model, drawn, batch)) and has_triton()
+    return on_card() and compiles_soon(law.spec(model, drawn, batch))
 
 
 def compiles_soon(spec: Spec) -> bool:
@@ -147,6 +179,16 @@ def has_triton() -> bool:
     except (ImportError, AttributeError):
         return False
     return True
+
+
+def on_card() -> bool:
+    """Whether this machine computes on a GPU for which there is a kernel."""
+    return jax.default_backend() == "gpu" and has_triton()
+
+
+def _interpreted() -> bool:
+    """Whether kernels are interpreted: where there is no GPU."""
+    return jax.default_backend() == "cpu" and has_triton()
 
 
 def _as_attention(model: AbstractModel) -> Attention:

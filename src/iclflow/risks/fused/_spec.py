@@ -1,11 +1,15 @@
 """The static description of a fused pass, and the place of each of its random numbers."""
 
 import math
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 # Up to so many normals per token, tokens form groups that use every normal. With more, groups would
 # be too long to unroll, and a few unused normals are a small share.
 _FEW = 12
+
+
+# What computes the pass on a GPU. "auto" is the fastest of those that were measured.
+EngineName = Literal["auto", "triton", "triton_steps"]
 
 
 class Spec(NamedTuple):

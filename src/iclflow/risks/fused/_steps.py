@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
+from jax.extend.core import Literal
 from jaxtyping import Array, Float, UInt32
 
 from ...models import AbstractModel, Attention
@@ -179,7 +180,7 @@ def _call(
             # Numbers that all weights share are read before any thread replaces them.
             shared = [ref[0] if ref.shape[0] == 1 else None for ref in state]
             sync()
-            _move(update, constants, state, shared, own.of_weights, kind, size)
+            _move(_typed(update), constants, state, shared, own.of_weights, kind, size)
             sync()
 
         jax.lax.fori_loop(jnp.int32(0), count[0], step, None)
@@ -294,6 +295,33 @@ def _move(
                 ref[part] = new.astype(ref.dtype)
             else:
                 ref[0] = new.astype(ref.dtype)
+
+
+def _typed(function: Callable) -> Callable:
+    """The same function, with a type for each of its numbers: the compiler of kernels takes powers
+    of a number that has none, such as 0.9, for float32."""
+
+    def evaluate(program: Any, arguments: Sequence[Any]) -> list[Any]:
+        known = dict(zip(program.invars, arguments, strict=True))
+        read = lambda name: (
+            name.aval.dtype.type(name.val) if isinstance(name, Literal) else known[name]
+        )
+        for each in program.eqns:
+            inputs = [read(name) for name in each.invars]
+            if each.primitive.name in ("jit", "pjit"):
+                found = evaluate(each.params["jaxpr"].jaxpr, inputs)
+            else:
+                found = each.primitive.bind(*inputs, **each.params)
+                found = found if each.primitive.multiple_results else [found]
+            known.update(zip(each.outvars, found, strict=True))
+        return [read(name) for name in program.outvars]
+
+    def run(*arguments: Any) -> Any:
+        traced, shape = jax.make_jaxpr(function, return_shape=True)(*arguments)
+        found = evaluate(traced.jaxpr, jax.tree.leaves(arguments))
+        return jax.tree.unflatten(jax.tree.structure(shape), found)
+
+    return run
 
 
 def _as_vector(pad: Callable[[Array], Array]) -> Callable[[Any], Array]:
