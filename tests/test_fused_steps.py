@@ -102,8 +102,8 @@ def test_a_thousand_steps_end_where_steps_one_by_one_end():
 
 @pytest.mark.slow
 def test_a_batch_larger_than_a_program_is_summed_in_parts(monkeypatch):
-    monkeypatch.setattr(steps_module, "_LANES", 8)
-    make = lambda engine: IntegratedRisk(isotropic(1, 4, 0.1), 21, "float32", engine)
+    monkeypatch.setattr(steps_module, "_FEW_WARPS", 1)
+    make = lambda engine: IntegratedRisk(isotropic(1, 4, 0.1), 75, "float32", engine)
     assert_same(*both(make, 30, adam_rule(1e-2), Attention.merged(KEY, 1, 2, 0.3, **SOFTMAX)))
 
 

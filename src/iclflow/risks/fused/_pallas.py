@@ -63,8 +63,8 @@ def _call_kernel(spec: Spec, numbers: Numbers, interpret: bool, summed: bool) ->
             for row, value in enumerate(slopes.flat()):
                 out[row, :] = value
             return
-        for row, value in enumerate(sums_of(spec, slopes, place)):
-            out[row, 0] = value
+        for row, value in enumerate(counted(spec, slopes, place)):
+            out[row, 0] = jnp.sum(value)
 
     call = pl.pallas_call(
         kernel,
@@ -79,17 +79,15 @@ def _call_kernel(spec: Spec, numbers: Numbers, interpret: bool, summed: bool) ->
     return call(*numbers)
 
 
-def sums_of(spec: Spec, slopes: Slopes, place: Array) -> Iterator[Array]:
-    """Sums over the lanes of a program: the loss, then slopes of both circuits.
+def counted(spec: Spec, slopes: Slopes, place: Array) -> Iterator[Array]:
+    """What is summed over the lanes of a program: the loss, then slopes of both circuits.
 
     **Arguments:**
 
     - `place`: the number of each lane's sequence; those beyond the batch do not count.
     """
     for value in slopes.products(spec):
-        if spec.batch % place.size:
-            value = jnp.where(place < spec.batch, value, 0.0)
-        yield jnp.sum(value)
+        yield jnp.where(place < spec.batch, value, 0.0) if spec.batch % place.size else value
 
 
 def has_few_sums(spec: Spec) -> bool:

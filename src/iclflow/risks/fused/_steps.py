@@ -25,16 +25,18 @@ from jaxtyping import Array, Float, UInt32
 from ...models import AbstractModel, Attention
 from .._batch import as_dtype
 from ._law import WhiteLaw
-from ._pallas import FAST, has_few_sums, sums_of, whole_block
+from ._pallas import FAST, counted, has_few_sums, whole_block
 from ._pass import Numbers, lanes_of
 from ._philox import PLAIN
 from ._products import Table, columns, linear_terms, padded, products_of
 from ._spec import Spec
 
-# The most sequences of a program at a time, and its warps where there are few models and where
-# there are many: on an H200 a step of up to 132 models was shortest with the first, and 1 024
-# models were fastest with the second.
-_LANES, _FEW_WARPS, _MANY_WARPS, _FEW_MODELS = 256, 8, 4, 132
+# Warps of a program where there are few models and where there are many: on an H200 with its 132
+# processors a step of a model alone was shortest with the first, and 1 024 models were fastest with
+# the second. A thread has one sequence at a time.
+_FEW_WARPS, _MANY_WARPS, _FEW_MODELS = 8, 4, 132
+# How many sums over lanes are made side by side: a power of two.
+_ROWS_AT_ONCE = 32
 # Rows of a table that are written out; more are looped over.
 _MOST_ROWS = 8
 
@@ -142,7 +144,7 @@ def _call(
     count: Any,
 ) -> tuple[Array, Any]:
     size, width = weights.size, tables.of_weights.first.shape[1]
-    lanes = min(_LANES, pl.next_power_of_2(spec.batch))
+    lanes = min(32 * _warps(models), pl.next_power_of_2(spec.batch))
     numbers, structure = jax.tree.flatten((constants, tables, tuple(given)))
     leaves, kind = jax.tree.flatten(memory)
     parts = [jnp.ravel(number) if jnp.ndim(number) == 0 else number for number in numbers]
@@ -150,7 +152,7 @@ def _call(
     start = [pad(weights).at[size].set(1), *map(_as_vector(pad), leaves)]
     scratch = [tables.circuits, tables.white, tables.of_circuits, tables.of_weights]
     widths = [table.first.shape[1] for table in scratch]
-    sums = 1 + widths[1]
+    sums = _ROWS_AT_ONCE * pl.cdiv(1 + _entries(spec), _ROWS_AT_ONCE)
 
     def kernel(*refs: Any) -> None:
         words, count, *rest = refs
@@ -171,7 +173,7 @@ def _call(
             _follow(tables.white, own.circuits, None, own.white)
             sync()
             key = words[number, 0], words[number, 1]
-            _pass(spec, Numbers(key, *_views(spec, own.white), *given), lanes, own.sums, interpret)
+            _pass(spec, Numbers(key, *_views(spec, own.white), *given), own, interpret, sync)
             sync()
             _follow(tables.of_circuits, _Offset(own.sums, 1), None, own.of_circuits,
                     1 / np.float32(spec.batch))  # fmt: skip
@@ -185,15 +187,16 @@ def _call(
 
         jax.lax.fori_loop(jnp.int32(0), count[0], step, None)
 
-    given_shapes = [*start, *(jax.ShapeDtypeStruct((n,), jnp.float32) for n in (*widths, sums))]
+    own = [*((n,) for n in (*widths, sums)), (sums, lanes)]
+    given_shapes = [*start, *(jax.ShapeDtypeStruct(n, jnp.float32) for n in own)]
     operands = [words, jnp.asarray(count, jnp.int32)[None], *parts, *start]
     call = pl.pallas_call(
         kernel,
         grid=(1,),
         out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in given_shapes],
         in_specs=[pl.BlockSpec(x.shape, partial(whole_block, x.ndim)) for x in operands],
-        out_specs=[pl.BlockSpec(x.shape, partial(whole_block, 1)) for x in given_shapes],
-        compiler_params=triton.CompilerParams(num_warps=_warps(models, lanes), num_stages=1),
+        out_specs=[pl.BlockSpec(x.shape, partial(whole_block, x.ndim)) for x in given_shapes],
+        compiler_params=triton.CompilerParams(num_warps=max(1, lanes // 32), num_stages=1),
         interpret=interpret,
         name="iclflow_training_steps",
     )
@@ -210,6 +213,7 @@ class _Own(NamedTuple):
     of_circuits: Any
     of_weights: Any
     sums: Any
+    lanes: Any
 
 
 class _Offset(NamedTuple):
@@ -233,27 +237,43 @@ class _View(NamedTuple):
         return self.ref[self.start + int(np.ravel_multi_index(place, self.shape))]
 
 
+def _entries(spec: Spec) -> int:
+    """How many numbers the circuits of white tokens have."""
+    return spec.heads * (spec.entries * spec.dim + spec.labels * (spec.dim + spec.labels))
+
+
 def _views(spec: Spec, ref: Any) -> tuple[_View, _View]:
     kq = spec.heads, spec.entries, spec.dim
     ov = spec.heads, spec.labels, spec.dim + spec.labels
     return _View(ref, 0, kq), _View(ref, int(np.prod(kq)), ov)
 
 
-def _pass(spec: Spec, numbers: Numbers, lanes: int, out: Any, interpret: bool) -> None:
-    """The sums over a batch, `lanes` sequences at a time."""
+def _pass(
+    spec: Spec, numbers: Numbers, own: _Own, interpret: bool, sync: Callable[[], None]
+) -> None:
+    """The sums over a batch. Lanes are written to memory and read again row by row, which takes a
+    few barriers for all sums where each sum over the threads of a program would take three."""
     functions = PLAIN if interpret else FAST
+    rows, lanes = own.lanes.shape
+    parts = pl.cdiv(spec.batch, lanes)
 
     def part(number: Any, _: Any) -> None:
         place = number * lanes + jnp.arange(lanes)
         slopes = lanes_of(spec, numbers, place.astype(jnp.uint32), functions)
-        for row, value in enumerate(sums_of(spec, slopes, place)):
-            out[row] = value if parts == 1 else jnp.where(number == 0, value, out[row] + value)
+        if parts > 1:
+            sync()
+        for row, value in enumerate(counted(spec, slopes, place)):
+            before = own.lanes[row, :] if parts > 1 else value
+            own.lanes[row, :] = value if parts == 1 else jnp.where(number == 0, value, before + value)
 
-    parts = pl.cdiv(spec.batch, lanes)
     if parts == 1:
         part(0, None)
     else:
         jax.lax.fori_loop(0, parts, part, None)
+    sync()
+    for start in range(0, rows, _ROWS_AT_ONCE):
+        block = slice(start, start + _ROWS_AT_ONCE)
+        own.sums[block] = jnp.sum(own.lanes[block, :], 1)
 
 
 def _follow(table: Table, x: Any, y: Any, out: Any, scale: Any = None) -> None:
@@ -328,9 +348,8 @@ def _as_vector(pad: Callable[[Array], Array]) -> Callable[[Any], Array]:
     return lambda leaf: pad(leaf) if jnp.ndim(leaf) else jnp.asarray(leaf)[None]
 
 
-def _warps(models: int, lanes: int) -> int:
-    most = _FEW_WARPS if models <= _FEW_MODELS else _MANY_WARPS
-    return min(most, max(1, lanes // 32))
+def _warps(models: int) -> int:
+    return _FEW_WARPS if models <= _FEW_MODELS else _MANY_WARPS
 
 
 def _nothing() -> None:
