@@ -23,6 +23,7 @@ from iclflow.flows._rules import rule_of
 from iclflow.models import Attention
 from iclflow.risks import IntegratedRisk, SampledRisk, sampled_risk
 from iclflow.risks.fused import _steps as steps_module
+from iclflow.risks.fused import loss_and_slopes, words_of
 from iclflow.risks.fused._products import Table, columns, padded, products_of
 from iclflow.tasks import LinearRegression, MultiTaskRegression, isotropic
 
@@ -264,3 +265,23 @@ def test_the_kernel_is_compiled_for_a_gpu_as_far_as_can_be_without_one(rule):
     program = eqx.filter_jit(train) if False else jax.jit(train)
     lowered = program.trace(weights, memory, words).lower(lowering_platforms=("cuda",))
     assert "iclflow_training_steps" in lowered.as_text()
+
+
+@pytest.mark.slow
+def test_the_kernel_of_mosaic_finds_what_the_pass_of_this_device_finds():
+    """By JAX's interpreter of GPU programs, which takes half a minute for some tokens."""
+    from jax._src.pallas.mosaic_gpu.interpret.params import InterpretGPUParams
+
+    from iclflow.risks.fused import _mosaic
+
+    batch = 140  # two programs, the second one not full
+    model, risk = (
+        Attention.factored(KEY, 1, 1),
+        SampledRisk(isotropic(1, 2), batch, False, "float32"),
+    )
+    law, spec = risk.white, risk.white.spec(model, True, batch, "mosaic_gpu")
+    numbers = law.numbers(words_of(KEY), *law.circuits(model, True), True)
+    interpreted = lambda: _mosaic.kernel_sums(spec, numbers, interpret=InterpretGPUParams())
+    found, expected = jax.jit(interpreted)(), loss_and_slopes(spec, numbers)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=2e-6 * np.abs(other).max())

@@ -36,8 +36,10 @@ class SampledRisk(AbstractFusedRisk):
     half the time: rounding is far below the noise of a batch. Weights and their updates keep their
     precision. Gradients of softmax attention on linear regression then come from a fused pass,
     which stores no sequence (`FusedBatchRisk`). `engine` names what computes it on a GPU: `"auto"`
-    and `"triton"` are one kernel per step, `"triton_steps"` takes whole steps of training in one.
-    (Its speed has not been measured on a card yet; without a GPU an interpreter runs it, slowly.)
+    and `"triton"` compile one kernel per step with Triton, `"mosaic_gpu"` compiles the same with
+    Mosaic GPU, and `"triton_steps"` takes whole steps of training in one kernel. The last two have
+    not been measured on a card yet: until then they are used only where they are named. (Without a
+    GPU an interpreter runs `"triton_steps"`, slowly, and the others change nothing.)
 
     **Example:**
 

@@ -14,7 +14,7 @@ from .._lane_batches import ContextBatchRisk, LaneBatchRisk
 from .._lanes import Lanes
 from ._pass import Numbers, length_of
 from ._philox import LENGTHS, four_normals, philox, uniform
-from ._spec import Spec
+from ._spec import EngineName, Spec
 
 
 class WhiteLaw(eqx.Module):
@@ -68,7 +68,7 @@ class WhiteLaw(eqx.Module):
         """Whether `model` has as many inputs and labels."""
         return (model.dim, model.labels) == (self.inputs.dim, self.labels)
 
-    def spec(self, model: Attention, drawn: bool, batch: int) -> Spec:
+    def spec(self, model: Attention, drawn: bool, batch: int, engine: EngineName = "auto") -> Spec:
         """The static description of a pass of `model` over `batch` sequences."""
         return Spec(
             dim=self.inputs.dim,
@@ -79,6 +79,7 @@ class WhiteLaw(eqx.Module):
             diagonal=self.covariance.ndim == 2,
             contexts=self.inputs.contexts,
             batch=batch,
+            engine=engine,
         )
 
     def circuits(

@@ -12,6 +12,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as mosaic
 from jaxtyping import Array, Float
 
+from ...errors import InputError
 from ._gradient import gather
 from ._pass import Numbers, Slopes, lanes_of
 from ._philox import Functions
@@ -31,16 +32,25 @@ FAST = Functions(jnp.log2, _root, jnp.cos, jnp.sin)
 
 
 def kernel_sums(
-    spec: Spec, numbers: Numbers
+    spec: Spec, numbers: Numbers, *, interpret: Any = None
 ) -> tuple[Float[Array, ""], Float[Array, "H A D"], Float[Array, "H J T"]]:
-    """The mean loss of a batch, and its slopes in the key-query and the output-value circuit."""
+    """The mean loss of a batch, and its slopes in the key-query and the output-value circuit.
+
+    **Arguments:**
+
+    - `interpret`: how to interpret the kernel instead of compiling it; see `mosaic.kernel`.
+    """
+    if interpret is None and jax.__version_info__ < (0, 11):
+        raise InputError("engine", "mosaic_gpu", "needs JAX 0.11 or newer")
     programs, rows = pl.cdiv(spec.batch, _LANES), sum(Slopes.rows(spec))
     layout = mosaic.Layout.WG_STRIDED((_LANES,), vec_size=1)
 
     def kernel(*refs: Any) -> None:
         *read, out = refs
         program = jax.lax.axis_index("programs")
-        lane = mosaic.broadcasted_iota(jnp.int32, (_LANES,), 0, layout=layout)
+        lane = jnp.arange(_LANES, dtype=jnp.int32)
+        if interpret is None:  # a compiled array has a layout, too
+            lane = mosaic.layout_cast(lane, layout)
         place = program.astype(jnp.int32) * _LANES + lane
         slopes = lanes_of(spec, Numbers(*read), place.astype(jnp.uint32), FAST)
         for row, value in enumerate(slopes.flat()):
@@ -52,6 +62,7 @@ def kernel_sums(
         grid=(programs,),
         grid_names=("programs",),
         compiler_params=mosaic.CompilerParams(approx_math=True),
+        interpret=interpret,
     )
     lanes = jnp.moveaxis(call(*numbers), 0, 1).reshape(rows, programs * _LANES)
     return gather(spec, lanes[:, : spec.batch])

@@ -39,15 +39,12 @@ class Terms(NamedTuple):
 
         - `ones`: the place of a constant 1, which has no slope.
         """
-        factor = jnp.asarray(self.factor)
-        both = Terms(
-            np.concatenate([self.first, self.second]),
-            np.concatenate([self.row, self.row]),
-            np.concatenate([self.second, self.first]),
-            jnp.concatenate([factor, factor]),
-        )
-        kept = np.flatnonzero(both.row != ones)
-        return Terms(both.row[kept], both.first[kept], both.second[kept], both.factor[kept])
+        row = np.concatenate([self.first, self.second])
+        first = np.concatenate([self.row, self.row])
+        second = np.concatenate([self.second, self.first])
+        factor = jnp.concatenate([jnp.asarray(self.factor)] * 2)
+        kept = np.flatnonzero(row != ones)
+        return Terms(row[kept], first[kept], second[kept], factor[kept])
 
 
 class Table(NamedTuple):

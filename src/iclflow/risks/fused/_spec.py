@@ -9,7 +9,7 @@ _FEW = 12
 
 
 # What computes the pass on a GPU. "auto" is the fastest of those that were measured.
-EngineName = Literal["auto", "triton", "triton_steps"]
+EngineName = Literal["auto", "triton", "triton_steps", "mosaic_gpu"]
 
 
 class Spec(NamedTuple):
@@ -25,6 +25,7 @@ class Spec(NamedTuple):
     - `diagonal`: whether the prior of every label has a diagonal covariance, given as a vector.
     - `contexts`: the lengths that a context can have.
     - `batch`: how many sequences.
+    - `engine`: what computes the pass on a GPU.
     """
 
     dim: int
@@ -35,6 +36,7 @@ class Spec(NamedTuple):
     diagonal: bool
     contexts: tuple[int, ...]
     batch: int
+    engine: EngineName = "auto"
 
     @property
     def entries(self) -> int:

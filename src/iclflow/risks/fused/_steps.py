@@ -264,7 +264,9 @@ def _pass(
             sync()
         for row, value in enumerate(counted(spec, slopes, place)):
             before = own.lanes[row, :] if parts > 1 else value
-            own.lanes[row, :] = value if parts == 1 else jnp.where(number == 0, value, before + value)
+            own.lanes[row, :] = (
+                value if parts == 1 else jnp.where(number == 0, value, before + value)
+            )
 
     if parts == 1:
         part(0, None)
@@ -323,9 +325,8 @@ def _typed(function: Callable) -> Callable:
 
     def evaluate(program: Any, arguments: Sequence[Any]) -> list[Any]:
         known = dict(zip(program.invars, arguments, strict=True))
-        read = lambda name: (
-            name.aval.dtype.type(name.val) if isinstance(name, Literal) else known[name]
-        )
+        fixed = lambda name: name.aval.dtype.type(name.val)
+        read = lambda name: fixed(name) if isinstance(name, Literal) else known[name]
         for each in program.eqns:
             inputs = [read(name) for name in each.invars]
             if each.primitive.name in ("jit", "pjit"):
