@@ -13,12 +13,10 @@ from jaxtyping import Array, Float
 from ._gradient import gather, split_sums
 from ._pass import Numbers, Slopes, lanes_of
 from ._philox import PLAIN, Functions
-from ._spec import Spec
+from ._spec import Spec, has_few_sums
 
 # Sequences, and so threads, of one program: few, so that a single model fills the GPU too.
 _LANES = 64
-# The most sums that a program makes itself; more are left to matrix products.
-_MOST_SUMS = 400
 
 
 def _instruction(name: str):
@@ -88,12 +86,6 @@ def counted(spec: Spec, slopes: Slopes, place: Array) -> Iterator[Array]:
     """
     for value in slopes.products(spec):
         yield jnp.where(place < spec.batch, value, 0.0) if spec.batch % place.size else value
-
-
-def has_few_sums(spec: Spec) -> bool:
-    """Whether a program can make all sums itself."""
-    circuits = spec.entries * spec.dim + spec.labels * (spec.dim + spec.labels)
-    return 1 + spec.heads * circuits <= _MOST_SUMS
 
 
 def whole_block(count: int, program: Any) -> tuple[int, ...]:

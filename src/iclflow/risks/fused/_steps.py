@@ -25,11 +25,11 @@ from jaxtyping import Array, Float, UInt32
 from ...models import AbstractModel, Attention
 from .._batch import as_dtype
 from ._law import WhiteLaw
-from ._pallas import FAST, counted, has_few_sums, whole_block
+from ._pallas import FAST, counted, whole_block
 from ._pass import Numbers, lanes_of
 from ._philox import PLAIN
 from ._products import Table, columns, linear_terms, padded, products_of
-from ._spec import Spec
+from ._spec import Spec, has_few_sums
 
 # Warps of a program where there are few models and where there are many: on an H200 with its 132
 # processors a step of a model alone was shortest with the first, and 1 024 models were fastest with
@@ -152,7 +152,7 @@ def _call(
     start = [pad(weights).at[size].set(1), *map(_as_vector(pad), leaves)]
     scratch = [tables.circuits, tables.white, tables.of_circuits, tables.of_weights]
     widths = [table.first.shape[1] for table in scratch]
-    sums = _ROWS_AT_ONCE * pl.cdiv(1 + _entries(spec), _ROWS_AT_ONCE)
+    sums = _ROWS_AT_ONCE * pl.cdiv(1 + spec.slopes, _ROWS_AT_ONCE)
 
     def kernel(*refs: Any) -> None:
         words, count, *rest = refs
@@ -235,11 +235,6 @@ class _View(NamedTuple):
 
     def __getitem__(self, place: tuple[int, ...]) -> Array:
         return self.ref[self.start + int(np.ravel_multi_index(place, self.shape))]
-
-
-def _entries(spec: Spec) -> int:
-    """How many numbers the circuits of white tokens have."""
-    return spec.heads * (spec.entries * spec.dim + spec.labels * (spec.dim + spec.labels))
 
 
 def _views(spec: Spec, ref: Any) -> tuple[_View, _View]:
