@@ -31,9 +31,10 @@ from ._philox import PLAIN
 from ._products import Table, columns, linear_terms, padded, products_of
 from ._spec import Spec, has_few_sums
 
-# Warps of a program where there are few models and where there are many: on an H200 with its 132
-# processors a step of a model alone was shortest with the first, and 1 024 models were fastest with
-# the second. A thread has one sequence at a time.
+# Warps of a program where there are few models and where there are many. Of a prototype of this
+# kernel on an H200, with its 132 processors, a step of a model alone was shortest with the first,
+# and 1 024 models were fastest with the second; this one has not been on a card yet. A thread has
+# one sequence at a time.
 _FEW_WARPS, _MANY_WARPS, _FEW_MODELS = 8, 4, 132
 # How many sums over lanes are made side by side: a power of two.
 _ROWS_AT_ONCE = 32
