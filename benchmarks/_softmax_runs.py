@@ -5,10 +5,12 @@ from typing import NamedTuple
 
 import jax.random as jr
 
-from iclflow.flows import SaveEvenly, adam, adam_rule, descend_ensemble, init_many
+from iclflow.flows import Ensemble, SaveEvenly, adam, adam_rule, descend_ensemble, init_many
 from iclflow.models import AbstractModel, Attention
 from iclflow.risks import AbstractRisk, IntegratedRisk, SampledRisk
+from iclflow.risks.fused import EngineName
 from iclflow.tasks import isotropic
+from iclflow.trajectory import Trajectory
 
 LEARNING_RATE = 1e-3
 
@@ -22,12 +24,13 @@ class Size(NamedTuple):
     models: int = 1
     batch: int = 256
     noise: float = 0.1
+    engine: EngineName = "auto"
 
     def task(self):
         return isotropic(self.dim, self.context, self.noise)
 
     def risk(self) -> SampledRisk:
-        return SampledRisk(self.task(), self.batch, precision="float32")
+        return SampledRisk(self.task(), self.batch, precision="float32", engine=self.engine)
 
     def model(self) -> Attention:
         return Attention.factored(jr.key(0), self.dim, self.heads)
@@ -40,7 +43,7 @@ class Size(NamedTuple):
         return models
 
 
-def together(size: Size, steps: int) -> Callable[[], object]:
+def together(size: Size, steps: int) -> Callable[[], Ensemble]:
     """Plain training of all models as one program."""
     models, risk, keys = size.ensemble(), size.risk(), jr.split(jr.key(1), size.models)
     return lambda: descend_ensemble(
@@ -48,19 +51,19 @@ def together(size: Size, steps: int) -> Callable[[], object]:
     )
 
 
-def plain(size: Size, steps: int) -> Callable[[], object]:
+def plain(size: Size, steps: int) -> Callable[[], Trajectory]:
     """Plain training of one model."""
     return _trained(size.model(), size.risk(), steps)
 
 
-def integrated(size: Size, steps: int) -> Callable[[], object]:
+def integrated(size: Size, steps: int) -> Callable[[], Trajectory]:
     """Training of one model with merged weights, labels integrated out."""
     model = Attention.merged(
         jr.key(0), size.dim, size.heads, 0.1, activation="softmax", self_attention=False
     )
-    return _trained(model, IntegratedRisk(size.task(), size.batch, "float32"), steps)
+    return _trained(model, IntegratedRisk(size.task(), size.batch, "float32", size.engine), steps)
 
 
-def _trained(model: AbstractModel, risk: AbstractRisk, steps: int) -> Callable[[], object]:
+def _trained(model: AbstractModel, risk: AbstractRisk, steps: int) -> Callable[[], Trajectory]:
     rate, key = LEARNING_RATE, jr.key(1)
     return lambda: adam(model, risk, rate, steps, key=key, save=SaveEvenly(2), progress=False)

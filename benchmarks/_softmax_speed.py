@@ -84,10 +84,10 @@ def speed_rows(setting: Setting, noise_ratio: Row) -> list[Row]:
     group = _group(ONE)
     alone, averaged = _plain(setting.steps), _integrated(setting.steps)
     seeds, bare = _ensemble(setting), _bare(setting)
-    scan = _scan(max(1, setting.steps // 4))
-    scans = _scan(max(1, setting.ensemble_steps // 4), setting.members)
-    ours = [alone, averaged, seeds, bare, scan, scans]
-    peers, missing = _peers(ONE, setting.judged)
+    single = scan(max(1, setting.steps // 4))
+    scans = scan(max(1, setting.ensemble_steps // 4), setting.members)
+    ours = [alone, averaged, seeds, bare, single, scans]
+    peers, missing = find_peers(ONE, setting.judged)
     found = race(ours, peers, setting.rounds, setting.seconds)
     bars = Bars.here() if setting.judged else Bars()
     rows = missing.copy()
@@ -102,7 +102,7 @@ def speed_rows(setting: Setting, noise_ratio: Row) -> list[Row]:
             _at_equal_noise(ratio(peer.name, averaged, judged.equal_noise), noise_ratio),
             ratio(peer.name, seeds, judged.ensemble),
         ]
-    rows += [ratio(scan.name, alone), ratio(scans.name, seeds)]
+    rows += [ratio(single.name, alone), ratio(scans.name, seeds)]
     step, of_pass = found[seeds.name].step, found[bare.name].step
     name = f"{seeds.name}: steps of training"
     per_second = Row(group, name, 1e-6 / step.median, "·10⁶/s", bar=bars.million_steps)
@@ -119,7 +119,7 @@ def wide_rows(setting: Setting) -> list[Row]:
         group = _group(one)
         less = setting._replace(ensemble_steps=max(1, setting.ensemble_steps // 5))
         ours = _ensemble(less, one)
-        peers, missing = _peers(one, False)
+        peers, missing = find_peers(one, False)
         found = race([ours], peers, setting.rounds, setting.seconds / 2)
         rows += missing
         for name, result in found.items():
@@ -133,7 +133,7 @@ def _group(one: Size) -> str:
     return f"a step of Adam on {_device()}: {size}"
 
 
-def _peers(one: Size, compiled: bool) -> tuple[list[Peer], list[Row]]:
+def find_peers(one: Size, compiled: bool) -> tuple[list[Peer], list[Row]]:
     """PyTorch, eager and compiled; or why it cannot be timed, as rows without a number."""
     group = _group(one)
     names = (EAGER, COMPILED)[: 1 + compiled]
@@ -195,12 +195,12 @@ def _plain(steps: int) -> Contestant:
     return Contestant("ours: plain", plain(ONE, steps), steps)
 
 
-def _scan(steps: int, members: int | None = None) -> Contestant:
+def scan(steps: int, members: int | None = None, one: Size = ONE) -> Contestant:
     """Plain JAX: one seed, or many of them as one program."""
-    models = ONE.model() if members is None else ONE._replace(models=members).ensemble()
-    scan = PlainScan(models, ONE.batch, ONE.context, ONE.noise, LEARNING_RATE)
+    models = one.model() if members is None else one._replace(models=members).ensemble()
+    loop = PlainScan(models, one.batch, one.context, one.noise, LEARNING_RATE)
     many = "" if members is None else f", each of {members} seeds together"
-    return Contestant(f"a plain JAX scan{many}", lambda: scan.run(steps), steps * (members or 1))
+    return Contestant(f"a plain JAX scan{many}", lambda: loop.run(steps), steps * (members or 1))
 
 
 def _integrated(steps: int) -> Contestant:

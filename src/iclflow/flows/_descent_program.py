@@ -7,7 +7,7 @@ key, so that the numbers do not depend on how many steps are drawn together.
 
 from collections.abc import Callable
 from functools import partial, wraps
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -90,6 +90,7 @@ def draw_ahead(
     state: Any,
     count: Array | int,
     blocks: Blocks,
+    many: Callable[[Any, Any, Array | int], Any] | None = None,
 ) -> Any:
     """The state after `count` steps from `state`, a pytree.
 
@@ -98,18 +99,22 @@ def draw_ahead(
     - `model`: any model of the shape that is trained.
     - `keys_of`: `keys_of(state, n)` is the key of the n-th step from `state`.
     - `step`: `step(state, drawn)` is the state after one step on the drawn risk.
+    - `many`: `many(state, parts, count)` is the state after so many steps on what `risk.randomness`
+      drew, where there is a faster way than one step after another.
     """
 
     def block(number: Array | int, state: Any) -> Any:
         keys = jax.vmap(lambda ahead: keys_of(state, ahead))(jnp.arange(blocks.size))
         parts = jax.vmap(lambda key: risk.randomness(key, model))(keys)
+        left = jnp.minimum(blocks.size, count - number * blocks.size)
+        if many is not None:
+            return many(state, parts, blocks.size if blocks.even else left)
         if blocks.even:
             return jax.lax.scan(lambda *at: (step(at[0], risk.on(at[1])), None), state, parts)[0]
 
         def one(index: Array, state: Any) -> Any:
             return step(state, risk.on(jax.tree.map(lambda leaf: leaf[index], parts)))
 
-        left = jnp.minimum(blocks.size, count - number * blocks.size)
         return jax.lax.fori_loop(0, left, one, state)
 
     if blocks.once:
@@ -155,10 +160,8 @@ def advance(
     layout, rule, swept, thinning = parts
 
     def move(state: State, gradient: AbstractModel) -> State:
-        updates, memory = rule.transform.update(
-            layout.vector(gradient), state.optimiser, state.weights
-        )
-        weights = state.weights + rule.factor * cast(Array, updates)
+        parts = rule.factor, layout.vector(gradient), state.optimiser, state.weights
+        weights, memory = rule.move(*parts)
         return state._replace(step=state.step + 1, weights=weights, optimiser=memory)
 
     def chunk(risks: tuple[AbstractRisk, AbstractRisk | None], state: State):
@@ -182,7 +185,8 @@ def advance(
                 loss = reported(model, _report_key(reported, state))
                 if isinstance(risk, AbstractSampledRisk):
                     parts = risk, model, State.fresh_key, step_on
-                    after = draw_ahead(*parts, state, count, blocks)
+                    many = _many_steps(layout, rule, risk, state, len(states.weights))
+                    after = draw_ahead(*parts, state, count, blocks, many)
                     return after, (state.step, loss, state.weights)
                 after = one_step(0, state)
             if not blocks.once:  # else there is no loop to compile
@@ -203,6 +207,25 @@ def advance(
         return jax.lax.scan(look, state, counts)
 
     return over_members(chunk, swept, (risk, monitored), states)
+
+
+def _many_steps(
+    layout: Layout, rule: Rule, risk: AbstractSampledRisk, state: State, models: int
+) -> Callable[[State, Any, Array | int], State] | None:
+    """Many steps at a time, if `risk` offers them."""
+    # Rules without a name may be anything; and models are taken apart before they have values.
+    if not rule.name or any(map(eqx.is_array, jax.tree.leaves(layout.rest))):
+        return None
+    parts = layout.model, rule.move, rule.factor, state.weights, state.optimiser
+    take = risk.steps(*parts, models)
+    if take is None:
+        return None
+
+    def many(state: State, parts: Any, count: Array | int) -> State:
+        weights, memory = take(state.weights, state.optimiser, parts, count)
+        return state._replace(step=state.step + count, weights=weights, optimiser=memory)
+
+    return many
 
 
 def _report_key(risk: AbstractRisk, state: State) -> PRNGKeyArray | None:

@@ -1,7 +1,7 @@
 """Update rules: how a gradient becomes a step."""
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -45,6 +45,13 @@ class Rule(eqx.Module):
     factor: Array
     # Identifies the transformation when a run is resumed: functions cannot be compared.
     name: str = eqx.field(static=True, default="")
+
+    def move(
+        self, factor: Array, gradient: Array, memory: Any, weights: Array
+    ) -> tuple[Array, Any]:
+        """Weights and memory after one step, with this factor."""
+        updates, memory = self.transform.update(gradient, memory, weights)
+        return weights + factor * cast(Array, updates), memory
 
 
 def sgd_rule(learning_rate: float, momentum: float = 0.0) -> Rule:

@@ -1,6 +1,7 @@
 """Risks that draw a batch at each call, and the risk on a batch that has been drawn."""
 
 import abc
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -80,6 +81,31 @@ class AbstractSampledRisk(AbstractRisk):
     def on(self, randomness: Any) -> AbstractBatchRisk:
         """The risk on what was drawn."""
         return randomness
+
+    def steps(
+        self,
+        model_of: Callable[[Array], AbstractModel],
+        update: Callable,
+        constants: Any,
+        weights: Float[Array, " n"],
+        memory: Any,
+        models: int,
+    ) -> Callable | None:
+        """A function that takes many steps of training at a time, or None where steps are taken one
+        by one.
+
+        **Arguments:**
+
+        - `model_of`: the model with these weights.
+        - `update`: a step of the optimiser: `update(constants, gradient, memory, weights)` are
+          weights and memory after it, elementwise.
+        - `weights`, `memory`: of one model, for their shapes.
+        - `models`: how many are trained together.
+
+        **Returns:** from weights, memory, what `randomness` drew for each step, and how many of
+        these steps to take, to weights and memory after them.
+        """
+        return None
 
     def draw_for(
         self, key: PRNGKeyArray | None, model: AbstractModel | None = None

@@ -40,6 +40,7 @@ from ._stack_sampled import GramRisk, grams_are_enough
 from ._stack_spectrum import white_stack_risk
 from ._stack_task import stack_facts
 from ._token_moments import exact_quadratic_risk
+from .fused import EngineName
 
 Integrate = Literal["auto", "labels", "posterior", "none", "context"]
 # Default batch sizes: a query with all contexts averaged over replaces several sequences, and costs
@@ -53,6 +54,7 @@ def sampled_risk(
     batch: int | None = None,
     integrate: Integrate = "auto",
     precision: Precision = "float64",
+    engine: EngineName = "auto",
 ) -> AbstractSampledRisk:
     """The risk of models like `model` on fresh sequences, all with the same mean.
 
@@ -66,7 +68,7 @@ def sampled_risk(
       `"posterior"` on linear regression with label noise, where it costs little, else `"none"`.
       With `precision="float32"` it is `"none"` there too, since a fused pass is many times faster.
     - `batch`: by default that of the risk: 256 sequences, or 64 queries for `"context"`.
-    - `precision`: as in `SampledRisk`; `"context"` is always in float64.
+    - `precision`, `engine`: as in `SampledRisk`; `"context"` is always in float64.
 
     **Example:**
 
@@ -89,7 +91,7 @@ def sampled_risk(
         batch = _QUERIES if integrate == "context" else _SEQUENCES
     # Both exist for every task and every model.
     if integrate in ("posterior", "none"):
-        return SampledRisk(task, batch, integrate == "posterior", precision)
+        return SampledRisk(task, batch, integrate == "posterior", precision, engine)
     if isinstance(task, AbstractRegression) and integrate == "labels":
         if grams_are_enough(task, model):
             return GramRisk(task.parts[0], batch, precision)
@@ -97,7 +99,7 @@ def sampled_risk(
     known = same_moments(task)
     if isinstance(known, AbstractRegression):
         if integrate == "labels" and labels_can_be_integrated(known, model):
-            return IntegratedRisk(known, batch, precision)
+            return IntegratedRisk(known, batch, precision, engine)
         if integrate == "context" and contexts_can_be_integrated(known, model):
             return QuerySampledRisk(known, batch)
     raise InputError(
@@ -131,7 +133,7 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "exact": ("digits",),
     "dataset": ("sequences", "chunk", "ridge"),
     "minibatch": ("sequences", "batch"),
-    "sampled": ("batch", "integrate", "precision"),
+    "sampled": ("batch", "integrate", "precision", "engine"),
 }
 
 
@@ -172,6 +174,7 @@ def risk(
     batch: int | None = None,
     integrate: Integrate | None = None,
     precision: Precision | None = None,
+    engine: EngineName | None = None,
     chunk: int | None = None,
     digits: int | None = None,
     ridge: float | None = None,
@@ -187,7 +190,7 @@ def risk(
     - `sequences`: for `"dataset"` and `"minibatch"`: the sequences, or how many to draw.
     - `key`: the random key that draws a data set; by default `jax.random.key(0)`.
     - `batch`: for `"sampled"` and `"minibatch"`; by default 256, or 64 queries.
-    - `integrate`, `precision`: for `"sampled"`; see `sampled_risk`.
+    - `integrate`, `precision`, `engine`: for `"sampled"`; see `sampled_risk`.
     - `chunk`: for `"dataset"`: how many sequences to hold in memory at a time.
     - `ridge`: for `"dataset"`; see `dataset_risk`.
     - `digits`: for `"exact"` with softmax; see `ExactSoftmaxRisk`.
@@ -210,7 +213,7 @@ def risk(
     """
     existing = available_kinds(task, model)
     given = {"sequences": sequences, "batch": batch, "integrate": integrate,
-             "precision": precision, "chunk": chunk, "digits": digits,
+             "precision": precision, "engine": engine, "chunk": chunk, "digits": digits,
              "ridge": ridge}  # fmt: skip
     given = {name: value for name, value in given.items() if value is not None}
     _check_options(kind, given)

@@ -21,7 +21,7 @@ from ._base import AbstractRisk
 from ._batch import AbstractBatchRisk, as_dtype
 from ._draws import Inputs, LabelledInputs, LabelMoments, Precision, draw_dtype
 from ._lane_batches import ContextBatchRisk, LaneBatchRisk, SequenceBatchRisk
-from .fused import AbstractFusedRisk, WhiteLaw
+from .fused import AbstractFusedRisk, EngineName, WhiteLaw
 
 
 class SampledRisk(AbstractFusedRisk):
@@ -35,7 +35,11 @@ class SampledRisk(AbstractFusedRisk):
     With `precision="float32"` sequences and predictions are computed in single precision, in about
     half the time: rounding is far below the noise of a batch. Weights and their updates keep their
     precision. Gradients of softmax attention on linear regression then come from a fused pass,
-    which stores no sequence (`FusedBatchRisk`).
+    which stores no sequence (`FusedBatchRisk`). `engine` names what computes it on a GPU: `"auto"`
+    and `"triton"` compile one kernel per step with Triton, `"mosaic_gpu"` compiles the same with
+    Mosaic GPU, and `"triton_steps"` takes whole steps of training in one kernel. The last two have
+    not been measured on a card yet: until then they are used only where they are named. (Without a
+    GPU an interpreter runs `"triton_steps"`, slowly, and the others change nothing.)
 
     **Example:**
 
@@ -56,6 +60,7 @@ class SampledRisk(AbstractFusedRisk):
     batch: int = eqx.field(static=True)
     posterior_target: bool = eqx.field(static=True)
     precision: Precision = eqx.field(static=True)
+    engine: EngineName = eqx.field(static=True)
 
     def __init__(
         self,
@@ -63,8 +68,10 @@ class SampledRisk(AbstractFusedRisk):
         batch: int = 256,
         posterior_target: bool = False,
         precision: Precision = "float64",
+        engine: EngineName = "auto",
     ):
         check_choice("precision", precision, get_args(Precision))
+        check_choice("engine", engine, get_args(EngineName))
         check_made_in_float64(task=task)
         self.task = task
         # Linear regression is drawn in lanes, which is faster; other tasks draw by `sample`.
@@ -77,6 +84,7 @@ class SampledRisk(AbstractFusedRisk):
         self.batch = check_count("batch", batch, least=2)
         self.posterior_target = bool(posterior_target)
         self.precision = precision
+        self.engine = engine
 
     def draw(self, key: PRNGKeyArray, count: int) -> AbstractBatchRisk:
         dtype = draw_dtype(self.precision)
@@ -132,7 +140,7 @@ class IntegratedRisk(AbstractFusedRisk):
 
     It has the same expectation and the same expected gradient as `SampledRisk`, and much less
     noise. It exists for attention whose weights do not depend on the labels (`blind`), on linear
-    regression with one label or several. `precision`: as in `SampledRisk`.
+    regression with one label or several. `precision`, `engine`: as in `SampledRisk`.
 
     **Example:**
 
@@ -154,14 +162,17 @@ class IntegratedRisk(AbstractFusedRisk):
     white: WhiteLaw | None
     batch: int = eqx.field(static=True)
     precision: Precision = eqx.field(static=True)
+    engine: EngineName = eqx.field(static=True)
 
     def __init__(
         self,
         task: AbstractRegression,
         batch: int = 256,
         precision: Precision = "float64",
+        engine: EngineName = "auto",
     ):
         check_choice("precision", precision, get_args(Precision))
+        check_choice("engine", engine, get_args(EngineName))
         check_made_in_float64(task=task)
         self.task = task
         self.inputs = Inputs.of(task)
@@ -171,6 +182,7 @@ class IntegratedRisk(AbstractFusedRisk):
         # Two at least: one sequence has no standard error.
         self.batch = check_count("batch", batch, least=2)
         self.precision = precision
+        self.engine = engine
 
     def draw(self, key: PRNGKeyArray, count: int) -> ContextBatchRisk:
         dtype = draw_dtype(self.precision)

@@ -12,4 +12,6 @@ from ._risk import FusedBatchRisk as FusedBatchRisk
 from ._risk import can_be_fused as can_be_fused
 from ._risk import compiles_soon as compiles_soon
 from ._risk import loss_and_slopes as loss_and_slopes
+from ._spec import EngineName as EngineName
 from ._spec import Spec as Spec
+from ._spec import has_few_sums as has_few_sums

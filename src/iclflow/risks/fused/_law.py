@@ -14,7 +14,7 @@ from .._lane_batches import ContextBatchRisk, LaneBatchRisk
 from .._lanes import Lanes
 from ._pass import Numbers, length_of
 from ._philox import LENGTHS, four_normals, philox, uniform
-from ._spec import Spec
+from ._spec import EngineName, Spec
 
 
 class WhiteLaw(eqx.Module):
@@ -68,7 +68,7 @@ class WhiteLaw(eqx.Module):
         """Whether `model` has as many inputs and labels."""
         return (model.dim, model.labels) == (self.inputs.dim, self.labels)
 
-    def spec(self, model: Attention, drawn: bool, batch: int) -> Spec:
+    def spec(self, model: Attention, drawn: bool, batch: int, engine: EngineName = "auto") -> Spec:
         """The static description of a pass of `model` over `batch` sequences."""
         return Spec(
             dim=self.inputs.dim,
@@ -79,14 +79,20 @@ class WhiteLaw(eqx.Module):
             diagonal=self.covariance.ndim == 2,
             contexts=self.inputs.contexts,
             batch=batch,
+            engine=engine,
         )
 
     def circuits(
         self, model: Attention, drawn: bool
     ) -> tuple[Float[Array, "H A D"], Float[Array, "H J T"]]:
         """The key-query circuit of white tokens and the output-value circuit, in float32."""
+        return self.whiten(model.kq(), model.ov(), drawn)
+
+    def whiten(
+        self, kq: Float[Array, "H T D"], ov: Float[Array, "H J T"], drawn: bool
+    ) -> tuple[Float[Array, "H A D"], Float[Array, "H J T"]]:
+        """Circuits of tokens as circuits of white ones: a linear map."""
         dim, times = self.inputs.dim, self.inputs.root.times
-        kq, ov = model.kq(), model.ov()
         columns = lambda rows: jnp.swapaxes(times(jnp.swapaxes(rows, 1, 2)), 1, 2)
         of_inputs, of_labels = times(columns(kq[:, :dim])), columns(kq[:, dim:])
         u, v = columns(ov[..., :dim]), ov[..., dim:]

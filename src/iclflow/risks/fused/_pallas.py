@@ -1,5 +1,6 @@
 """The fused pass as a GPU kernel: one thread per sequence, everything in registers."""
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -12,12 +13,10 @@ from jaxtyping import Array, Float
 from ._gradient import gather, split_sums
 from ._pass import Numbers, Slopes, lanes_of
 from ._philox import PLAIN, Functions
-from ._spec import Spec
+from ._spec import Spec, has_few_sums
 
 # Sequences, and so threads, of one program: few, so that a single model fills the GPU too.
 _LANES = 64
-# The most sums that a program makes itself; more are left to matrix products.
-_MOST_SUMS = 400
 
 
 def _instruction(name: str):
@@ -41,7 +40,7 @@ def kernel_sums(
     spec: Spec, numbers: Numbers, *, interpret: bool = False
 ) -> tuple[Float[Array, ""], Float[Array, "H A D"], Float[Array, "H J T"]]:
     """The mean loss of a batch, and its slopes in the key-query and the output-value circuit."""
-    if 1 + numbers.kq.size + numbers.ov.size > _MOST_SUMS:
+    if not has_few_sums(spec):
         return gather(spec, _call_kernel(spec, numbers, interpret, False)[:, : spec.batch])
     return split_sums(spec, numbers, jnp.sum(_call_kernel(spec, numbers, interpret, True), 1))
 
@@ -62,16 +61,14 @@ def _call_kernel(spec: Spec, numbers: Numbers, interpret: bool, summed: bool) ->
             for row, value in enumerate(slopes.flat()):
                 out[row, :] = value
             return
-        for row, value in enumerate(slopes.products(spec)):
-            if spec.batch % lanes:
-                value = jnp.where(place < spec.batch, value, 0.0)
+        for row, value in enumerate(counted(spec, slopes, place)):
             out[row, 0] = jnp.sum(value)
 
     call = pl.pallas_call(
         kernel,
         out_shape=jax.ShapeDtypeStruct((rows, programs * width), jnp.float32),
         grid=(programs,),
-        in_specs=[pl.BlockSpec(x.shape, partial(_zeros, x.ndim)) for x in numbers],
+        in_specs=[pl.BlockSpec(x.shape, partial(whole_block, x.ndim)) for x in numbers],
         out_specs=pl.BlockSpec((rows, width), lambda program: (0, program)),
         compiler_params=triton.CompilerParams(num_warps=max(1, lanes // 32), num_stages=1),
         interpret=interpret,
@@ -80,5 +77,17 @@ def _call_kernel(spec: Spec, numbers: Numbers, interpret: bool, summed: bool) ->
     return call(*numbers)
 
 
-def _zeros(count: int, program: Any) -> tuple[int, ...]:
+def counted(spec: Spec, slopes: Slopes, place: Array) -> Iterator[Array]:
+    """What is summed over the lanes of a program: the loss, then slopes of both circuits.
+
+    **Arguments:**
+
+    - `place`: the number of each lane's sequence; those beyond the batch do not count.
+    """
+    for value in slopes.products(spec):
+        yield jnp.where(place < spec.batch, value, 0.0) if spec.batch % place.size else value
+
+
+def whole_block(count: int, program: Any) -> tuple[int, ...]:
+    """The place of a block that is a whole array of `count` axes: of its index map."""
     return (0,) * count

@@ -1,7 +1,8 @@
 """A batch that is never stored: its loss and gradient are made in one pass over its tokens."""
 
+from collections.abc import Callable
 from functools import cache, partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -16,7 +17,7 @@ from . import _ffi
 from ._gradient import gather, split_sums, xla_lanes
 from ._law import WhiteLaw, words_of
 from ._pass import Numbers, held_of, work_of
-from ._spec import Spec
+from ._spec import EngineName, Spec
 
 # The most operations of an unrolled kernel, and the most numbers that a lane holds at a time: a
 # thread has 255 registers, and a kernel that needs more takes long to compile. On an H200 it took
@@ -37,13 +38,14 @@ class FusedBatchRisk(AbstractBatchRisk):
     law: WhiteLaw
     count: int = eqx.field(static=True)
     drawn: bool = eqx.field(static=True)
+    engine: EngineName = eqx.field(static=True, default="auto")
 
     def evaluate(self, model: AbstractModel) -> Float[Array, " count"]:
         return self.law.batch(self.words, self.count, self.drawn).evaluate(model)
 
     def __call__(self, model: AbstractModel, key: PRNGKeyArray | None = None) -> Float[Array, ""]:
         single = _as_attention(as_dtype(model, jnp.float32))
-        spec = self.law.spec(single, self.drawn, self.count)
+        spec = self.law.spec(single, self.drawn, self.count, self.engine)
         # As in `losses`: GPUs may round the factors of float32 products.
         with jax.default_matmul_precision("highest"):
             circuits = self.law.circuits(single, self.drawn)
@@ -105,10 +107,11 @@ class AbstractFusedRisk(AbstractSampledRisk):
     labels_drawn: ClassVar[bool]
 
     white: eqx.AbstractVar[WhiteLaw | None]
+    engine: eqx.AbstractVar[EngineName]
 
     def randomness(self, key: PRNGKeyArray | None, model: AbstractModel | None = None):
         """Two words where there is a pass for `model`, else a batch."""
-        if can_be_fused(self.white, model, self.labels_drawn, self.batch):
+        if can_be_fused(self.white, model, self.labels_drawn, self.batch, self.engine):
             return words_of(some_key(key))
         return super().randomness(key, model)
 
@@ -117,11 +120,46 @@ class AbstractFusedRisk(AbstractSampledRisk):
             return randomness
         assert self.white is not None
         # Two words instead of a batch: the pass makes everything from them.
-        return FusedBatchRisk(randomness, self.white, self.batch, self.labels_drawn)
+        parts = self.white, self.batch, self.labels_drawn, self.engine
+        return FusedBatchRisk(randomness, *parts)
+
+    def steps(
+        self,
+        model_of: Callable[[Array], AbstractModel],
+        update: Callable,
+        constants: Any,
+        weights: Float[Array, " n"],
+        memory: Any,
+        models: int,
+    ) -> Callable | None:
+        if self.engine != "triton_steps" or not has_triton():
+            return None
+        model = eqx.filter_eval_shape(model_of, weights)
+        if not can_be_fused(self.white, model, self.labels_drawn, self.batch):
+            return None
+        from ._steps import steps_in_kernel
+
+        assert self.white is not None
+        spec = self.white.spec(_as_attention(model), self.labels_drawn, self.batch)
+        return steps_in_kernel(
+            self.white,
+            spec,
+            model_of,
+            update,
+            constants,
+            weights,
+            memory,
+            models=models,
+            interpret=jax.default_backend() == "cpu",
+        )
 
 
 def can_be_fused(
-    law: WhiteLaw | None, model: AbstractModel | None, drawn: bool, batch: int
+    law: WhiteLaw | None,
+    model: AbstractModel | None,
+    drawn: bool,
+    batch: int,
+    engine: EngineName = "auto",
 ) -> bool:
     """Whether there is a pass for `model` here that is faster than a stored batch."""
     if law is None or not is_softmax_over_context(model) or not (drawn or model.blind):
@@ -131,7 +169,7 @@ def can_be_fused(
     backend = jax.default_backend()
     if backend == "cpu":
         return _ffi.available()
-    return backend == "gpu" and compiles_soon(law.spec(model, drawn, batch)) and has_triton()
+    return _on_card(engine) and compiles_soon(law.spec(model, drawn, batch))
 
 
 def compiles_soon(spec: Spec) -> bool:
@@ -149,6 +187,11 @@ def has_triton() -> bool:
     return True
 
 
+def _on_card(engine: EngineName) -> bool:
+    """Whether this machine computes on a GPU for which there is a kernel."""
+    return jax.default_backend() == "gpu" and (engine == "mosaic_gpu" or has_triton())
+
+
 def _as_attention(model: AbstractModel) -> Attention:
     assert isinstance(model, Attention)
     return model
@@ -160,8 +203,10 @@ def _in_xla(spec: Spec):
 
 def _on_gpu(spec: Spec):
     def run(numbers: Numbers):
-        from ._pallas import kernel_sums
-
+        if spec.engine == "mosaic_gpu":
+            from ._mosaic import kernel_sums
+        else:
+            from ._pallas import kernel_sums
         return kernel_sums(spec, numbers)
 
     return run

@@ -1,11 +1,17 @@
 """The static description of a fused pass, and the place of each of its random numbers."""
 
 import math
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 # Up to so many normals per token, tokens form groups that use every normal. With more, groups would
 # be too long to unroll, and a few unused normals are a small share.
 _FEW = 12
+# The most sums that a program on a GPU makes itself; more are left to matrix products.
+_MOST_SUMS = 400
+
+
+# What computes the pass on a GPU. "auto" is the fastest of those that were measured.
+EngineName = Literal["auto", "triton", "triton_steps", "mosaic_gpu"]
 
 
 class Spec(NamedTuple):
@@ -21,6 +27,7 @@ class Spec(NamedTuple):
     - `diagonal`: whether the prior of every label has a diagonal covariance, given as a vector.
     - `contexts`: the lengths that a context can have.
     - `batch`: how many sequences.
+    - `engine`: what computes the pass on a GPU.
     """
 
     dim: int
@@ -31,6 +38,7 @@ class Spec(NamedTuple):
     diagonal: bool
     contexts: tuple[int, ...]
     batch: int
+    engine: EngineName = "auto"
 
     @property
     def entries(self) -> int:
@@ -74,3 +82,13 @@ class Spec(NamedTuple):
     def pairs(self) -> tuple[tuple[int, int], ...]:
         """Heads two at a time, each also with itself."""
         return tuple((h, k) for h in range(self.heads) for k in range(h, self.heads))
+
+    @property
+    def slopes(self) -> int:
+        """Entries of both circuits."""
+        return self.heads * (self.entries * self.dim + self.labels * (self.dim + self.labels))
+
+
+def has_few_sums(spec: Spec) -> bool:
+    """Whether a program can make all sums over its lanes itself: of the loss and of all slopes."""
+    return 1 + spec.slopes <= _MOST_SUMS
