@@ -106,7 +106,8 @@ def rank_plateaus_others(lab: Lab) -> Checks:
     "linear/rank-divisor",
     "Heads of rank R have conspicuous plateaus for m that divides R.",
     tier="paper",
-    source="Section 5, as worded; its examples (R = 2: m = 0, 2, 4, 6) say that R divides m",
+    source="""Section 5: conspicuous plateaus 'for m that divides R', from small weights with D = 8;
+    its examples (R = 2: m = 0, 2, 4, 6) say that R divides m""",
     tolerance_reason="Lists of plateaus: they agree or they do not.",
     corrected_by="linear/rank-plateaus",
     figures=("linear/rank",),

@@ -112,7 +112,8 @@ def patterns_persist(lab: Lab) -> Checks:
 @claim(
     "softmax/dummies-occur",
     "With more than two heads dummy heads will occur.",
-    source="notebook, TL;DR",
+    source="""code: icl_linear.ipynb, Analysis of results: 'If the number of head is greater than 2,
+    then dummy heads will occur', of models trained at d = 5, L = 40""",
     tier="paper",
     tolerance_reason="A count: every seed must end with a head below 10 % of the strongest.",
     corrected_by="softmax/dummy-heads",

@@ -165,7 +165,8 @@ def split_heads(lab: Lab) -> Checks:
 @claim(
     "softmax/one-task-a-head",
     "With more than 2I heads each active head learns exactly one task.",
-    source="notebook, TL;DR",
+    source="""code: icl_linear_multitask.ipynb, TL;DR: 'In the experiment we discover that … If H >
+    2 * N. Each active head will learn exactly one task', of two tasks at d = 6, L = 48""",
     tier="paper",
     tolerance_reason="""A count of seeds: no head may give its second task more than a quarter of
     what the first gets.""",
