@@ -1,13 +1,17 @@
 """Claims on the scaling laws of arXiv 2510.01098: exponents in time, depth, width and context."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ...theory import depth
 from .. import Checks, Lab, claim
 from .runs_scaling import (
     DEPTHS,
+    MODES,
     UNTIED,
     WIDTHS,
+    PowerLaw,
     context_curve,
     flow_curve,
     loop_curve,
@@ -111,10 +115,11 @@ def untied_depth_exponent(lab: Lab) -> Checks:
 @claim(
     "depth/width-exponent-printed",
     "A residual stream of width W costs W^{−νβ}, for every β.",
-    source="arXiv 2510.01098, Result 8",
+    source="arXiv 2510.01098, Result 8, W^{−νβ}, read for β above 1",
     tolerance_reason="Over 300 projections the fitted slope has a standard error of about 1 %.",
     figures=("depth/scaling",),
     corrected_by="depth/width-exponent",
+    overread=True,
 )
 def width_exponent_printed(lab: Lab) -> Checks:
     """The fitted slope of random projections at β = 1.5 against the printed exponent."""
@@ -128,15 +133,18 @@ def width_exponent_printed(lab: Lab) -> Checks:
     """A residual stream of width W costs W^{−ν min(β, 1)}: a random projection of inputs leaves
     Σ λω κ/(κ + λ), to the first power.""",
     source="derived in docs/theory/depth.md, section 10; corrects arXiv 2510.01098, Result 8",
-    tolerance_reason="""Over 300 projections the fitted slope has a standard error of about 1 %, and
-    600 modes move it by 1 %. The equivalent is 1/W below the mean at width W.""",
+    tolerance_reason="""At a million modes and widths of 300 to 3 000 the equivalent is within 0.2 %
+    of the law: 1 %. Drawn projections are compared with the equivalent at their own size, 600 modes
+    and widths of 16 to 64: their mean is above it by terms of order 1/W, 5 % at W = 16, which
+    steepens the slope by 2 %, and the slope has a standard error of 1 %: 4 %, set with that
+    known.""",
     figures=("depth/scaling",),
 )
 def width_exponent(lab: Lab) -> Checks:
     """Random projections at β = 1.5: the fitted slope, and that it is not the printed one."""
     lab.note(pair=WIDE, widths=WIDTHS)
     law, found = depth.width_law(*WIDE), width_curve(lab, *WIDE)
-    yield lab.relative("exponent", law.exponent, found.exponent, 0.03)
+    yield from _check_exponents(lab, WIDE, depth.width_loss, law.exponent, found.exponent, 0.04)
     assert law.printed is not None
     yield lab.at_most("exponent over the printed one", 0.8, found.exponent / law.printed)
 
@@ -144,10 +152,11 @@ def width_exponent(lab: Lab) -> Checks:
 @claim(
     "depth/context-exponent-printed",
     "Contexts of N pairs cost N^{−νβ}, for every β.",
-    source="arXiv 2510.01098, Result 8",
+    source="arXiv 2510.01098, Result 8, P^{−νβ}, read for β above 2",
     tolerance_reason="Over 300 contexts the fitted slope has a standard error of about 1 %.",
     figures=("depth/scaling",),
     corrected_by="depth/context-exponent",
+    overread=True,
 )
 def context_exponent_printed(lab: Lab) -> Checks:
     """The fitted slope of interpolation at β = 3 against the printed exponent."""
@@ -161,14 +170,40 @@ def context_exponent_printed(lab: Lab) -> Checks:
     """Contexts of N pairs cost N^{−ν min(β, 2)}: interpolation saturates where the loss is the
     square of an effective ridge.""",
     source="derived in docs/theory/depth.md, section 10; corrects arXiv 2510.01098, Result 8",
-    tolerance_reason="""Over 300 contexts the fitted slope has a standard error of about 1 %; 600
-    modes move it by 1 %, and terms of order 1/N by 2 %.""",
+    tolerance_reason="""At a million modes and contexts of 300 to 3 000 the equivalent is within
+    0.6 % of the law: 1 %. Drawn contexts are compared with the equivalent at their own size, 600
+    modes and N of 16 to 64: their mean is above it by terms of order 1/N, 16 % at N = 16, which
+    steepens the slope by 3 to 4 % (4 % at ν = 1.2, less than 1 % from N = 32 on): 5 %, set with
+    that known. (The law itself was compared with these contexts before, to 4 %: at ν = 1.2 and at N
+    of 32 to 128, where modes are few, it is off by 6 and 8 %.)""",
     figures=("depth/scaling",),
 )
 def context_exponent(lab: Lab) -> Checks:
     """Interpolation at β = 3: the fitted slope, and that it is not the printed one."""
     lab.note(pair=LONG, contexts=WIDTHS)
     law, found = depth.context_law(*LONG), context_curve(lab, *LONG)
-    yield lab.relative("exponent", law.exponent, found.exponent, 0.04)
+    yield from _check_exponents(lab, LONG, depth.context_loss, law.exponent, found.exponent, 0.05)
     assert law.printed is not None
     yield lab.at_most("exponent over the printed one", 0.8, found.exponent / law.printed)
+
+
+def _check_exponents(
+    lab: Lab,
+    pair: tuple[float, float],
+    equivalent: Callable[[depth.Spectrum, float], float],
+    law: float,
+    drawn: float,
+    tolerance: float,
+) -> Checks:
+    """The equivalent at large sizes against the law, and drawn losses against the equivalent."""
+
+    def slope(modes: int, sizes: tuple[int, ...]) -> float:
+        spectrum = PowerLaw(*pair, modes)
+        values = depth.Spectrum(spectrum.values, spectrum.weights)
+        losses = np.array([equivalent(values, size) for size in sizes])
+        return depth.fitted_exponent(np.array(sizes, float), losses)
+
+    large = slope(10**6, (300, 1000, 3000))
+    yield lab.relative("exponent of the equivalent, large sizes", law, large, 0.01)
+    name = "exponent of what was drawn, against the equivalent"
+    yield lab.relative(name, slope(MODES, WIDTHS), drawn, tolerance)

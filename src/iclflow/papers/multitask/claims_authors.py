@@ -50,7 +50,7 @@ _NO_NOISE = 10**15
 )
 def three_phases_on_data(lab: Lab) -> Checks:
     """Owners, times, phases and the loss at the end, with labels integrated out and drawn."""
-    seeds, few = lab.scaled(2, 4, 8), lab.scaled(1, 1, 2)
+    seeds, few = lab.scaled(2, 4, 4), 1
     _note(lab, version=1, end=_END, seeds=seeds, seeds_with_drawn_labels=few)
     plain = lab_flow(lab, 0, 0, _END)
     lab.note(times_without_noise=np.round(plain.passed(HALF)[0], 1))
