@@ -142,30 +142,32 @@ def noisy_flow(
     mask = np.ones((TASKS, TASKS)) if drawn else np.eye(TASKS)
     every = round(1 / (2 * RATE))
     steps = every * round(end)
-    losses, shares, attention = [], [], []
+    saved = []
     for step in range(steps + 1):
         omega, read = k * q / TOKEN**0.5, o @ v
         loss, by_omega, by_read = closed_form_slopes(omega, read)
         if step % every == 0:
             mean = _by_task(omega).mean(-1)
             own = np.einsum("shii->shi", read)
-            losses.append(loss), shares.append(own * mean), attention.append(mean)
+            saved.append((loss, own * mean, mean))
         noise = mask * rng.standard_normal((samples, 1, TASKS, TASKS)) * deviation**0.5
         by_read = by_read - 2 * noise
         by_omega = by_omega / TOKEN**0.5
         k, q = k - RATE * by_omega * q, q - RATE * by_omega * k
         transposed = np.swapaxes(v, 2, 3), np.swapaxes(o, 2, 3)
         o, v = o - RATE * by_read @ transposed[0], v - RATE * transposed[1] @ by_read
-    stacked = (np.stack(each, 1) for each in (losses, shares, attention))
-    return Learning(np.arange(len(losses)) * 1.0, *stacked)
+    stacked = (np.stack(each, 1) for each in zip(*saved))
+    return Learning(np.arange(len(saved)) * 1.0, *stacked)
 
 
 def closed_form_slopes(
-    omega: Float[np.ndarray, "S H D"], read: Float[np.ndarray, "S H I I"]
+    omega: Float[np.ndarray, "S H D"],
+    read: Float[np.ndarray, "S H I I"],
+    gain: float = 1 - 1 / CONTEXT,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The closed form of the loss of Figure 1's task for diagonal key-query and any output-value
-    circuits, with L − 1 samples in what scores change, and its slopes."""
-    gain, rate = 1 - 1 / CONTEXT, SIZES[0] / CONTEXT
+    circuits, and its slopes; `gain`: what L − 1 samples see of a score."""
+    rate = SIZES[0] / CONTEXT
     blocks = _by_task(omega)
     eye = np.eye(TASKS)[:, :, None]
     missed = eye - gain * np.einsum("shij,shjd->sijd", read, blocks)
