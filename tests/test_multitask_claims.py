@@ -1,12 +1,18 @@
 """What the claims on several tasks are made of."""
 
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
 
 from iclflow import theory
-from iclflow.models import Attention, Spectral
-from iclflow.papers import select_claims
+from iclflow.models import Attention, Factored, Spectral
+from iclflow.papers import Lab, select_claims
+from iclflow.papers.multitask import claims_authors, runs_authors
 from iclflow.papers.multitask.claims_separation import DIVISIONS
 from iclflow.papers.multitask.runs import (
     closed_under_symmetries,
@@ -16,7 +22,7 @@ from iclflow.papers.multitask.runs import (
     small_task,
 )
 from iclflow.papers.multitask.runs_curved import attention_moments, curved_loss
-from iclflow.risks import risk
+from iclflow.risks import IntegratedRisk, large_context_risk, risk
 from iclflow.tasks import MultiTaskRegression, isotropic
 from iclflow.theory import multitask
 
@@ -135,3 +141,60 @@ def test_numbers_in_sentences_are_those_of_theory():
     losses = [multitask.divided_limit(blocks, owners).loss for owners in DIVISIONS]
     assert losses[0] / losses[3] == pytest.approx(8 / 3, rel=1e-6)
     assert "8/3 where three heads have 2, 1 and 1" in sentence("separation")
+
+
+@pytest.mark.slow
+def test_the_closed_form_from_the_authors_starts_is_the_risk_with_its_slopes():
+    rng = np.random.default_rng(3)
+    omega = 0.2 * rng.standard_normal((2, 3, 30))
+    read = rng.standard_normal((2, 3, 3, 3))
+    loss, by_omega, by_read = runs_authors.closed_form_slopes(omega, read, gain=1.0)
+    task, token = paper_task(), runs_authors.TOKEN
+    keys = token**0.5 * omega[:, :, None, :] * np.eye(token, 30)
+    ones = np.broadcast_to(np.eye(token, 30), (3, token, 30))
+    labels = np.broadcast_to(np.eye(token, 3), (3, token, 3))
+
+    def value(circuits):
+        K, U = circuits
+        O = U @ np.swapaxes(labels, 1, 2)  # noqa: E741
+        model = Attention(Factored(K, jnp.asarray(ones), jnp.asarray(labels), O))
+        return large_context_risk(task)(model)
+
+    for n in range(2):
+        found, slopes = jax.value_and_grad(value)((jnp.asarray(keys[n]), jnp.asarray(read[n])))
+        # Two sums of a thousand terms of order one.
+        assert np.allclose(loss[n], found, rtol=1e-12)
+        own = token**0.5 * np.einsum("hdd->hd", np.asarray(slopes[0])[:, :30])
+        assert np.allclose(by_omega[n], own, rtol=1e-9, atol=1e-9)
+        assert np.allclose(by_read[n], slopes[1], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.slow
+def test_without_noise_the_authors_first_start_follows_theorys_flow(monkeypatch):
+    lab = Lab("smoke")
+    monkeypatch.setattr(runs_authors, "RATE", 0.0125)
+    slopes = runs_authors.closed_form_slopes
+    monkeypatch.setattr(runs_authors, "closed_form_slopes", partial(slopes, gain=1.0))
+    found = claims_authors.lab_flow(lab, 0, 0, 600.0)
+    k, q = (each[0].reshape(3, 3, 10).mean(-1) for each in runs_authors.diagonal_factors(0))
+    mu = np.einsum("hii->hi", runs_authors.read_factors()) ** 2
+    omega = k * q / runs_authors.TOKEN**0.5
+    half = multitask.phase_times(paper_task(), omega, mu, runs_authors.TOKEN, (0.5,))[0]
+    # Losses are 1 apart, and steps of 0.025 are late by some 0.3 in all.
+    drop = 0.5 * (found.losses[0, 0] + multitask.gradient_flow_limit(paper_task()).loss)
+    time = found.times[np.argmax(found.losses[0] < drop)]
+    assert 0 < time - half < 1.5
+    assert np.array_equal(found.owners(), [[0, 1, 2]])
+
+
+@pytest.mark.slow
+def test_the_noise_of_batches_on_the_authors_start_is_what_gradients_have():
+    k, q = runs_authors.diagonal_factors(0)
+    model = runs_authors.authors_model(k[0], q[0], blind=True)
+    data = IntegratedRisk(paper_task(), 64)
+    slope = eqx.filter_jit(lambda key: data.value_and_gradient(model, key)[1].circuits.V)
+    own = np.array([np.asarray(slope(key))[0, 30, 0] for key in jr.split(jr.key(0), 400)])
+    # ∂L/∂V = Oᵀ ∂L/∂U, and that of U has the noise 2G.
+    expected = 2 * runs_authors.read_factors()[0, 0, 0] * (10 / (100 * 64)) ** 0.5
+    # 400 draws know a deviation to 3.5 %: four of these.
+    assert abs(own.std() / expected - 1) < 0.14

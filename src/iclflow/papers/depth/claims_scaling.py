@@ -1,15 +1,19 @@
 """Claims on the scaling laws of arXiv 2510.01098: exponents in time, depth, width and context."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ...theory import depth
 from .. import Checks, Lab, claim
 from .runs_scaling import (
     DEPTHS,
+    MODES,
     SHARE,
     UNTIED,
     WIDTHS,
     Curve,
+    PowerLaw,
     context_curve,
     factor_flow,
     flow_curve,
@@ -21,7 +25,7 @@ from .runs_scaling import (
 
 # ν and β, as Results 4 and 8 have them; where the printed and the right exponent differ.
 PAIRS = ((1.5, 1.0), (1.0, 1.0), (2.0, 0.5))
-WIDE, LONG = (1.5, 1.5), (2.0, 3.0)
+WIDE, LONG = (1.5, 1.5), (1.5, 3.0)
 # Where depth and width cost what separate laws say: loops, β < 1.
 SHAPES = ((2.0, 0.5), (2.0, 0.7), (2.5, 0.4))
 _TIMES = "while directions 100 to 10000 of 10⁶ are learned"
@@ -125,7 +129,8 @@ def five_factors(lab: Lab) -> Checks:
     "depth/loop-depth-exponent",
     "With covariances rotated in every context the loss of the best loop falls as L^{−β}.",
     source="arXiv 2510.01098, Result 8",
-    tolerance_reason="A fit over 256 to 4096 layers is within 1 %; the rest falls with L.",
+    tolerance_reason="""A fit over 256 to 4096 layers is within 1 %, as was known when 1 % was set;
+    what is left falls with L.""",
     figures=("depth/scaling",),
 )
 def loop_depth_exponent(lab: Lab) -> Checks:
@@ -142,7 +147,8 @@ def loop_depth_exponent(lab: Lab) -> Checks:
     """The exact optimum of untied layers falls much faster than that of loops: as L^{−(2+ν)β}, with
     steps on single eigenvalues.""",
     source="derived in docs/theory/depth.md, section 10; arXiv 2510.01098, Result 8 has L^{−β}",
-    tolerance_reason="The fit over 32 to 128 layers is up to 2.5 % below, and rises with L.",
+    tolerance_reason="""The fit over 32 to 128 layers is up to 2.5 % below, and rises with L: 2.9 %,
+    set with that known.""",
     figures=("depth/scaling",),
 )
 def untied_depth_exponent(lab: Lab) -> Checks:
@@ -157,10 +163,11 @@ def untied_depth_exponent(lab: Lab) -> Checks:
 @claim(
     "depth/width-exponent-printed",
     "A residual stream of width W costs W^{−νβ}, for every β.",
-    source="arXiv 2510.01098, Result 8",
+    source="arXiv 2510.01098, Result 8, W^{−νβ}, read for β above 1",
     tolerance_reason="Over 300 projections the fitted slope has a standard error of about 1 %.",
     figures=("depth/scaling",),
     corrected_by="depth/width-exponent",
+    overread=True,
 )
 def width_exponent_printed(lab: Lab) -> Checks:
     """The fitted slope of random projections at β = 1.5 against the printed exponent."""
@@ -175,15 +182,18 @@ def width_exponent_printed(lab: Lab) -> Checks:
     """A residual stream of width W costs W^{−ν min(β, 1)}: a random projection of inputs leaves
     Σ λω κ/(κ + λ), to the first power.""",
     source="derived in docs/theory/depth.md, section 10; corrects arXiv 2510.01098, Result 8",
-    tolerance_reason="""Over 300 projections the fitted slope has a standard error of about 1 %, and
-    600 modes move it by 1 %. The equivalent is 1/W below the mean at width W.""",
+    tolerance_reason="""At a million modes and widths of 300 to 3 000 the equivalent is within 0.2 %
+    of the law: 1 %. Drawn projections are compared with the equivalent at their own size, 600 modes
+    and widths of 16 to 64: their mean is above it by terms of order 1/W, 5 % at W = 16, which
+    steepens the slope by 2 %, and the slope has a standard error of 1 %: 4 %, set with that
+    known.""",
     figures=("depth/scaling",),
 )
 def width_exponent(lab: Lab) -> Checks:
     """Random projections at β = 1.5: the fitted slope, and that it is not the printed one."""
     lab.note(pair=WIDE, widths=WIDTHS)
     law, (found,) = depth.width_law(*WIDE), _exponents(lab, [width_curve(lab, *WIDE)])
-    yield lab.relative("exponent", law.exponent, found, 0.03)
+    yield from _check_exponents(lab, WIDE, depth.width_loss, law.exponent, found, 0.04)
     assert law.printed is not None
     yield lab.at_most("exponent over the printed one", 0.8, found / law.printed)
 
@@ -191,10 +201,11 @@ def width_exponent(lab: Lab) -> Checks:
 @claim(
     "depth/context-exponent-printed",
     "Contexts of N pairs cost N^{−νβ}, for every β.",
-    source="arXiv 2510.01098, Result 8",
+    source="arXiv 2510.01098, Result 8, P^{−νβ}, read for β above 2",
     tolerance_reason="Over 300 contexts the fitted slope has a standard error of about 1 %.",
     figures=("depth/scaling",),
     corrected_by="depth/context-exponent",
+    overread=True,
 )
 def context_exponent_printed(lab: Lab) -> Checks:
     """The fitted slope of interpolation at β = 3 against the printed exponent."""
@@ -209,15 +220,19 @@ def context_exponent_printed(lab: Lab) -> Checks:
     """Contexts of N pairs cost N^{−ν min(β, 2)}: interpolation saturates where the loss is the
     square of an effective ridge.""",
     source="derived in docs/theory/depth.md, section 10; corrects arXiv 2510.01098, Result 8",
-    tolerance_reason="""Over 300 contexts the fitted slope has a standard error of about 1 %; 600
-    modes move it by 1 %, and terms of order 1/N by 2 %, the other way.""",
+    tolerance_reason="""At a million modes and contexts of 300 to 3 000 the equivalent is within
+    0.6 % of the law: 1 %. Drawn contexts are compared with the equivalent at their own size, 600
+    modes and N of 16 to 64: their mean is above it by terms of order 1/N, 16 % at N = 16, which
+    steepens the slope by 3 to 4 % (4 % at ν = 1.2, less than 1 % from N = 32 on): 5 %, set with
+    that known. (The law itself was compared with these contexts before, to 4 %: at ν = 1.2 and at N
+    of 32 to 128, where modes are few, it is off by 6 and 8 %.)""",
     figures=("depth/scaling",),
 )
 def context_exponent(lab: Lab) -> Checks:
     """Interpolation at β = 3: the fitted slope, and that it is not the printed one."""
     lab.note(pair=LONG, contexts=WIDTHS)
     law, (found,) = depth.context_law(*LONG), _exponents(lab, [context_curve(lab, *LONG)])
-    yield lab.relative("exponent", law.exponent, found, 0.03)
+    yield from _check_exponents(lab, LONG, depth.context_loss, law.exponent, found, 0.05)
     assert law.printed is not None
     yield lab.at_most("exponent over the printed one", 0.8, found / law.printed)
 
@@ -236,3 +251,25 @@ def best_shape(lab: Lab) -> Checks:
     right = np.array([depth.shape_law(*pair, tied=True).exponent for pair in SHAPES])
     measured = _exponents(lab, [shape_curve(lab, *pair) for pair in SHAPES])
     yield lab.relative("exponents", right, measured, 1.5e-2)
+
+
+def _check_exponents(
+    lab: Lab,
+    pair: tuple[float, float],
+    equivalent: Callable[[depth.Spectrum, float], float],
+    law: float,
+    drawn: float,
+    tolerance: float,
+) -> Checks:
+    """The equivalent at large sizes against the law, and drawn losses against the equivalent."""
+
+    def slope(modes: int, sizes: tuple[int, ...]) -> float:
+        spectrum = PowerLaw(*pair, modes)
+        values = depth.Spectrum(spectrum.values, spectrum.weights)
+        losses = np.array([equivalent(values, size) for size in sizes])
+        return depth.fitted_exponent(np.array(sizes, float), losses)
+
+    large = slope(10**6, (300, 1000, 3000))
+    yield lab.relative("exponent of the equivalent, large sizes", law, large, 0.01)
+    name = "exponent of what was drawn, against the equivalent"
+    yield lab.relative(name, slope(MODES, WIDTHS), drawn, tolerance)

@@ -192,7 +192,7 @@ def _merged_tail(nu: float, beta: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 # What widths are small against, and the widths of fits.
-_MODES = 600
+MODES = 600
 WIDTHS = (16, 32, 64)
 
 
@@ -202,7 +202,7 @@ def width_curve(lab: Lab, nu: float, beta: float) -> Curve:
 
     Tasks are random in white coordinates: what is left is their weight outside of the projection.
     """
-    law = PowerLaw(nu, beta, _MODES)
+    law = PowerLaw(nu, beta, MODES)
 
     def left(basis: np.ndarray) -> float:
         return float(law.weights @ (1 - np.sum(basis**2, axis=1)))
@@ -217,7 +217,7 @@ def context_curve(lab: Lab, nu: float, beta: float) -> Curve:
     Gradient descent in context without end leaves Πw, Π the projection off the samples: the loss is
     Σ_k ω_k (ΠΛΠ)_kk.
     """
-    law = PowerLaw(nu, beta, _MODES)
+    law = PowerLaw(nu, beta, MODES)
 
     def left(basis: np.ndarray) -> float:
         inner = basis.T @ (law.values[:, None] * basis)

@@ -25,7 +25,7 @@ def _own_aligned(lab: Lab) -> Given:
     "linear/scalar-ode",
     """On every plateau the growing head obeys the scalar equation τ dv/dt = λ²v² − λ³(1 + (1 + tr
     Λ/λ)/N) v⁵, with a closed form for t(v).""",
-    source="Section 4.3, scalar equation",
+    source="Eq. 21; Eq. 71 (as cited in Section 4.3)",
     tier="smoke",
     on=_own_aligned,
     tolerance_reason="""Aligned heads decouple exactly; what is left is the solver's tolerance of

@@ -42,7 +42,7 @@ def learning_time(lab: Lab) -> Checks:
 @claim(
     "linear/later-plateaus",
     "From small weights, later plateaus last longer: in the median over seeds each does.",
-    source="Section 4.3; Figure 3a (later plateaus last longer)",
+    source="Section 4.3, of what Figure 3a shows from small weights: later plateaus last longer",
     tolerance_reason="""An order of medians over seeds in the authors' setting. The source speaks of
     what is seen, not of medians: they were chosen after the shares of seeds had been measured,
     which are among the settings with their intervals. By shares the first step fails as well.""",

@@ -24,7 +24,7 @@ from .runs_data import (
     """As the share p of sequences with a random task vector goes from 0 to 1, trained attention
     gets better at reading the context and worse at recalling the fixed vector; both end points
     follow exactly from the moments of the mixture.""",
-    source="Appendix on in-weight learning; exact moments beyond the paper",
+    source="code: README --icl, plot_loss; exact moments beyond the paper",
     tolerance_reason="""Runs end when the slowest direction has decayed below rounding; the train
     loss is then exact, and the test losses are off by first order in what the solver's tolerance of
     1e-8 leaves in the weights.""",

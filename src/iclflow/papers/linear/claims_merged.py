@@ -77,7 +77,7 @@ def require_converged(restarts: analysis.StationaryPoints) -> None:
 @claim_on_run(
     "linear/white-sigmoid",
     "For white inputs the predictor is σ(t) βᵀx_q with σ(t) a rescaled sigmoid in closed form.",
-    source="Section 3.3, closed form of σ(t)",
+    source="Eq. 10",
     tier="smoke",
     on=lambda lab: Given.study(lab, white_config(), WEIGHTS, strength_at_start=1e-4),
     tolerance_reason="""The solver runs at a relative tolerance of 1e-9 a step, and errors grow by

@@ -23,7 +23,7 @@ from .runs_data import (
     "linear/merged-network",
     """Merged linear attention and the two-layer linear network on cubic features have the same loss
     trajectory, as long as the other blocks of the attention matrices are zero.""",
-    source="Section 3; Figure 1",
+    source="Section 3.1, Eqs. 6, 7; Figure 1",
     tier="smoke",
     tolerance_reason="""The two are the same function of the same weights in the same order of
     steps; only rounding separates them, about 1e-16 a step over 1500 steps.""",
@@ -126,7 +126,7 @@ def merged_network_any_data(lab: Lab) -> Checks:
     "linear/separate-network",
     """Separate linear attention and the sum of three-layer convolutional linear networks have the
     same loss trajectory, as long as the other blocks of the attention matrices are zero.""",
-    source="Section 4; Figure 3",
+    source="Section 4.1, Eqs. 12, 13; Figure 2",
     tier="smoke",
     tolerance_reason="""The same function of the same weights, computed by a strided convolution;
     only rounding separates them.""",

@@ -62,7 +62,7 @@ def ordered_drops_on_run(given: Given, lab: Lab) -> Checks:
     "linear/ordered-drops",
     """From small weights components are learned in the order of their eigenvalues, and nearly
     every seed shows exactly D drops.""",
-    source="Section 4.3; Figure 3",
+    source="Section 4.3; Figure 3a",
     tolerance_reason="""Counts of seeds at 0.01: all of them learn in order. At larger weights heads
     that start ahead overtake, as the figure shows (253 of 256 seeds are in order at 0.03). Two
     drops that follow each other closely are seen as one, so that 98 % of seeds are asked to show

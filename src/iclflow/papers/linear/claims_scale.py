@@ -48,7 +48,7 @@ def scale_shortens_plateaus(lab: Lab) -> Checks:
     "linear/scale-delays-drop",
     """For merged attention the scale only delays the drop, by ln(1/s)/g, and leaves its shape:
     t₁₀/t₉₀ tends to one.""",
-    source="Figure 6; delay beyond the paper",
+    source="Section 3.3; the constant shape beyond the paper",
     tolerance_reason="""The slope is a difference of two drop times of the same seeds, exact up to
     corrections of order s = 1e-3.""",
     figures=("linear/scale",),
@@ -137,7 +137,7 @@ def lazy_limit_on_run(given: Given, lab: Lab) -> Checks:
     "linear/lazy-limit",
     """Very large initial weights make learning lazy: the loss decays as a sum of exponentials with
     the rates of a frozen kernel.""",
-    source="Figure 6; rates beyond the paper",
+    source="summary: Figure 6; rates beyond the paper",
     tolerance_reason="""The deviation falls as (Hs²/‖A*‖)⁻²: at ratio 16 it is below 0.26/16² = 1e-3
     of the way down, as on any run. From 4 to 16 it falls 16-fold, so that the power is 2; terms of
     higher order are 1/16 of the first at ratio 4, and change the power by 0.05 at most.""",
@@ -160,7 +160,7 @@ def lazy_limit(lab: Lab) -> Checks:
     "linear/rich-to-lazy",
     """Between the sigmoid of small balanced weights and the exponential of large unbalanced ones
     lies one exact family of curves.""",
-    source="Figure 6; exact solution beyond the paper",
+    source="summary: Figure 6; exact solution beyond the paper",
     tolerance_reason="An exact solution against a solver at 1e-9 a step.",
     figures=("linear/rich-to-lazy",),
 )

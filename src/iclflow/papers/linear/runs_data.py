@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -24,7 +25,7 @@ from ...flows import (
     sgd_rule,
 )
 from ...models import AbstractModel, Attention, Merged, TwoLayerLinear
-from ...risks import dataset_risk, exact_quadratic_risk, risk
+from ...risks import SampledRisk, dataset_risk, exact_quadratic_risk, risk
 from ...tasks import LinearRegression, RandomLabels, Sequences, in_context_in_weight
 from ...trajectory import Trajectory
 from .. import Lab, once, study
@@ -97,19 +98,28 @@ def softmax_run(lab: Lab, merged: bool) -> Trajectory:
     return gradient_descent(model, data, rate, steps, save=SaveAtDrops())
 
 
+# Fresh sequences of a step for the softmax twins, and sequences on which their loss is measured.
+FRESH_BATCH, HELD_OUT = 1024, 4000
+
+
 @once
 def softmax_drops(lab: Lab, merged: bool, seeds: int) -> list[int]:
     """The number of drops of softmax twins from many initial weights, with all blocks trainable and
-    all N + 1 tokens attended to."""
-    config = softmax_study(merged)
+    all N + 1 tokens attended to, trained on fresh sequences at every step.
+
+    The loss is that on sequences of its own, the same at all moments.
+    """
+    config, task = softmax_study(merged), four_components()
     config = config.model_copy(update={"model": config.model.model_copy(update={"form": "full"})})
-    keys = jr.split(jr.key(25), seeds)
-    models = [build_model(config, key)[0] for key in keys]
-    count, (rate, steps) = getattr(config.risk, "sequences"), descent_settings(config).values()
-    data = risk(four_components(), models[0], "dataset", sequences=count, key=jr.key(5))
-    runs = descend_ensemble(models, data, sgd_rule(rate), steps, save=SaveAtDrops())
+    models = [build_model(config, key)[0] for key in jr.split(jr.key(35), seeds)]
+    rate, steps = descent_settings(config).values()
+    data, keys = SampledRisk(task, FRESH_BATCH, precision="float32"), jr.split(jr.key(36), seeds)
+    save = SaveEvenly(151)
+    runs = descend_ensemble(models, data, sgd_rule(rate), steps, keys=keys, save=save)
     lab.hash_runs(runs)
-    return [analysis.drop_count(run) for run in runs]
+    held_out = dataset_risk(task.sample(jr.key(37), HELD_OUT), models[0])
+    losses = eqx.filter_jit(lambda models: jax.lax.map(held_out, models))
+    return [analysis.drop_count(run.times, np.asarray(losses(run.models))) for run in runs]
 
 
 def descent_settings(config: Config) -> dict[str, Any]:

@@ -5,7 +5,7 @@
 # fmt: off
 ORDER = {
     "claims": (
-        "dynamics", "emergence", "starts", "allocation", "saddle", "sampled", "escape",
+        "dynamics", "emergence", "starts", "authors", "allocation", "saddle", "sampled", "escape",
         "optimality", "separation", "finite_length", "attention", "estimators", "linear",
         "transfer",
     ),

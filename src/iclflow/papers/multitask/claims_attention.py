@@ -43,7 +43,8 @@ def noise_spreads(lab: Lab) -> Checks:
     saturation, dω² < 2 log L, at d = 10, L = 20. There dω² is 1.99 without noise; for L ≥ 10d it is
     between 0.80 and 1.06, and 1 in the limit of long contexts and large blocks. Noise moves it by 8
     % at most: down at L = 2d, up at the longer contexts.""",
-    source="the implicit regularisation of the paper, corrected; docs/theory/multitask.md",
+    source="""a summary of the paper ('regulatory effects that favor delocalized attention'),
+    corrected; derived in docs/theory/multitask.md""",
     tier="smoke",
     tolerance_reason="""Two quadratures and two searches that share no code; a minimum is known to
     the root of the accuracy of its value, 1e-4, and a change by noise to twice that. The edges of
@@ -87,7 +88,8 @@ def _score_variances(lab: Lab) -> np.ndarray:
     log L: half-way to that edge it is off by less than 2/√L. At the edge itself E|p|² is 0.63, 0.71
     and 0.80 of that at L = 10², 10⁴ and 10⁶. Beyond √(2 log L) attention is saturated: at twice
     that less than two tokens hold the weight, in effect, at L = 100 and 1000.""",
-    source="the exponential and the saturation regime; derived in docs/theory/multitask.md",
+    source="""a summary of the paper ('an exponential versus saturation regime in the softmax
+    mechanism'); derived in docs/theory/multitask.md""",
     tolerance_reason="""Two quadratures that share no code, right to 1e-6 at these deviations: 1e-4.
     The first correction is −2/√L half-way to the edge; later ones take part of it back. It is read
     where it is 1 % off by theory. Saturated attention is drawn: four standard errors, 0.5 % of the

@@ -98,7 +98,7 @@ def _own_paper_flow(lab: Lab) -> Given:
     "multitask/spectral-flow",
     """Gradient flow of all factors K, Q, V and O is the flow of a few numbers, their singular
     values ω and μ on each task.""",
-    source="Section 4, spectral dynamics",
+    source="abstract: 'a set of ordinary differential equations in the spectral domain'",
     on=_own_paper_flow,
     tolerance_reason="""Both sides solve an ODE to 1e-9 a step; singular values that fall by eleven
     decades keep a relative error of 1e-7.""",

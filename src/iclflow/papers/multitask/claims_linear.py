@@ -17,7 +17,8 @@ from .runs_search import closed_form, free_heads
     "multitask/linear-attention",
     """H linear heads share a budget of min(H, I) where softmax heads have H − 1: H + 1 small
     softmax heads around their mean do what H linear heads do, at the price of one sample.""",
-    source="'connections to linear attention'; derived in docs/theory/multitask.md",
+    source="a summary of the paper ('connections to linear attention'); derived in "
+    "docs/theory/multitask.md",
     tolerance_reason="""Losses are drawn over inputs alone: four standard errors, 0.5 % of the loss;
     small heads of size 0.03 leave 1e-3 of it. In the closed form heads of size 0.01 leave 1e-4.
     Finite blocks add γ²/L to the bracket, 1 to 2 % of the loss.""",

@@ -80,7 +80,9 @@ def _own(values: np.ndarray) -> np.ndarray:
     tolerance_reason="""The flow is that of the closed form, whose exact counterpart at L = 100 is
     up to 10 % higher after the emergence (`multitask/closed-form-error`). In batches of 1024, with
     little noise, ω passes the three levels late by 1.6, 1.8 and 3.0 %, and is 3.7 % larger on other
-    tasks at the end: 4 % and 5 %, as between seeds the rise moves by 1 %.""",
+    tasks at the end: 4 % and 5 %, as between seeds the rise moves by 1 %. Both were set with these
+    deviations in view: at this length they say how far the closed form is off, and other seeds are
+    the test.""",
 )
 def sampled_training(lab: Lab) -> Checks:
     """Owners, and when the mean ω of the own heads passes three levels."""
@@ -109,7 +111,9 @@ def sampled_training(lab: Lab) -> Checks:
     derived in docs/theory/softmax.md""",
     tolerance_reason="""Heads on different tasks are orthogonal, so that each solves a problem of
     one head. What is left of ω on other tasks, and noise of steps that do not shrink, shift means
-    over the last quarter of the run: ω by up to 0.5 %, μ by 1 %, the loss by 1 to 2 %.""",
+    over the last quarter of the run: ω by up to 0.5 %, μ by 1 %, the loss by 1 to 2 %, as runs
+    showed; the tolerances of 1, 1.5 and 2.5 % were set with that known, and other seeds are the
+    test.""",
 )
 def sampled_end(lab: Lab) -> Checks:
     """Means over the last quarter of the run, beside the exact optimum of one head."""

@@ -191,7 +191,8 @@ def _short_lengths(lab: Lab) -> np.ndarray:
     ones. So transfer ends soon: trained at d = 10, L = 400, one head per task loses of what
     predicting zero loses 0.68 on quadratic labels and 1.05 on cubic ones, and on endless contexts
     still 0.54 and 0.83; pairs lose more than predicting zero on quadratic ones.""",
-    source="'limits of transfer to nonlinear tasks'; gains are derived in docs/theory/softmax.md",
+    source="""a summary of the paper ('the limits of transfer to nonlinear tasks'); gains are
+    derived in docs/theory/softmax.md""",
     tolerance_reason="""Gains are drawn: four standard errors, each up to 0.01; and contexts of 400
     leave up to 0.01 of a gain, which counts as a further standard error of 0.003. Losses are drawn
     too: what contexts of 400 add to those of endless ones, on the same sequences, which has the

@@ -16,7 +16,6 @@ from .runs_seeds import (
     free_ensemble,
     more_heads,
     one_task_training,
-    training,
 )
 
 _FIGURES = ("softmax/seeds",)
@@ -112,7 +111,8 @@ def patterns_persist(lab: Lab) -> Checks:
 @claim(
     "softmax/dummies-occur",
     "With more than two heads dummy heads will occur.",
-    source="notebook, TL;DR",
+    source="""code: icl_linear.ipynb, Analysis of results: 'If the number of head is greater than 2,
+    then dummy heads will occur', of models trained at d = 5, L = 40""",
     tier="paper",
     tolerance_reason="A count: every seed must end with a head below 10 % of the strongest.",
     corrected_by="softmax/dummy-heads",
@@ -130,8 +130,8 @@ def dummies_occur(lab: Lab) -> Checks:
     "softmax/dummy-heads",
     """With more than two heads most seeds end with a dummy head, and the others with all heads at
     work: the fewer, the more heads there are.""",
-    source="notebook, TL;DR, corrected: the authors' own run of four heads in the first commit has "
-    "none",
+    source="""code: icl_linear.ipynb, Analysis of results, corrected: the run of four heads in the
+    first commit has none""",
     tier="paper",
     tolerance_reason="""Most: the 95 % interval of the share lies above a half. The share without
     a dummy falls with the number of heads: an order. The distributions are in the settings. The
@@ -188,14 +188,17 @@ def attention_in_training(lab: Lab) -> Checks:
     lower the rate, or the larger the batch, the lower it ends.""",
     source="beyond the paper; the authors train at one rate and batch",
     tier="paper",
-    tolerance_reason="Orders of medians over the seeds that end as a pair.",
+    tolerance_reason="""Orders of medians over the seeds that end as a pair. Runs at lower rates
+    take as many more steps: after 500 000 steps at a tenth of the rate |ω| would be where it is
+    after 50 000 at the authors', 0.139 (`softmax/attention-in-training`), and still falling.""",
 )
 def rate_sets_attention(lab: Lab) -> Checks:
     """Median |ω| of two free heads at the end, for other rates and batches."""
     lab.note(**SETTING, **one_task_training(lab, 2).settings(2), rates_and_batches=_RATES)
-    found = {_RATES[0]: float(attention_along(lab, 2)[0][-1])}
-    for rate, batch in _RATES[1:]:
-        heads = heads_at(free_at_rate(lab, rate, batch), training(lab).steps)
+    found = {}
+    for rate, batch in _RATES:
+        runs = free_at_rate(lab, rate, batch)
+        heads = heads_at(runs, int(runs[0].times[-1]))
         found[rate, batch] = float(np.median(heads[heads.both_signs].width))
     lab.note(omega_at_the_end={f"{rate:g}, {batch}": w for (rate, batch), w in found.items()})
     falling = [found[setting] for setting in _RATES[:3]]

@@ -14,7 +14,7 @@ from ...drawing.style import COLOURS, WIDTHS, canvas, colour_bar, fixed_canvas, 
 from .. import Lab, figure
 from .runs import DIM, SETTING
 from .runs_heads import final_heads, heads_at, two_task_heads
-from .runs_notebook import PRINTED_HEADS, TESTED, length_losses, length_theory
+from .runs_notebook import EST_LENGTHS, TESTED, length_losses, length_theory, printed_heads
 from .runs_seeds import (
     AUTHORS_STEPS,
     TWO_TASKS,
@@ -115,8 +115,8 @@ def metrics_pattern(lab: Lab) -> Drawing:
     "Softmax attention: trained heads at other lengths (Head_num_comparison)",
     """Free heads trained at L = 40 and tested at other lengths: medians over the seeds that end in
     the pattern (circles) and the exact loss of structured heads with their ω and μ (dashed,
-    theory). Crosses: values that the notebook prints, one trained model each, on 50 000
-sequences.""",
+    theory). Crosses: values that the first notebook prints, one trained model each, on 20 000
+    sequences (one head: 100 000).""",
 )
 def head_num_comparison(lab: Lab) -> Drawing:
     """Losses of trained heads over the length."""
@@ -130,11 +130,12 @@ def head_num_comparison(lab: Lab) -> Drawing:
         # Losses of more than one head all but coincide: circles within circles.
         plot_circles(panel, TESTED, found, COLOURS[i], f"H = {heads}", ms=12 - 3 * i)
         plot_theory(panel, fine, expected)
-        panel.plot([TESTED[0], TESTED[-1]], PRINTED_HEADS[heads], "x", color=COLOURS[i], ms=6)
-        data |= {f"loss_{heads}": found, f"theory_{heads}": expected}
-    data["theory_length"] = np.asarray(fine)
+        printed = printed_heads()[heads][0]
+        panel.plot(EST_LENGTHS, printed, "x", color=COLOURS[i], ms=4)
+        data |= {f"loss_{heads}": found, f"theory_{heads}": expected, f"printed_{heads}": printed}
+    data |= {"theory_length": np.asarray(fine), "printed_length": np.asarray(EST_LENGTHS)}
     plot_theory(panel, [], [], "theory")
-    panel.plot([], [], "x", color="black", ms=6, label="printed, H by colour")
+    panel.plot([], [], "x", color="black", ms=4, label="printed, H by colour")
     panel.set(xscale="log", xlabel="context length L", ylabel="loss", ylim=(0, None))
     panel.set_xticks(TESTED, [str(length) for length in TESTED])
     panel.minorticks_off()

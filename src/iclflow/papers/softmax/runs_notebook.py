@@ -1,31 +1,111 @@
 """What the notebooks of arXiv 2503.12734 plot: estimators and trained heads over the length."""
 
+from pathlib import Path
+
 import jax
 import numpy as np
+from jaxtyping import Float
 
 from ... import theory
+from ...config import read_toml
 from .. import Lab, once
-from .._sampling import ridge
-from .runs import DIM, NOISE, paper_task, structured_heads
+from .._sampling import Weights, drawn_losses, ridge
+from .runs import DIM, NOISE, SIGNS, paper_task, structured_heads
 from .runs_exact import REPORTED, linear_lengths, one_head_loss, pair_loss, plain_step
 from .runs_heads import final_heads, losses_beside, pair_reference, pattern_heads
+from .runs_sampling import heads as head_weights
 from .runs_sampling import sampled_losses, step
 from .runs_seeds import free_ensemble
 
-# The lengths of 'Est_comparison', and the values that it prints at L = 40 with standard errors.
+# The lengths of 'Est_comparison' and of 'Head_num_comparison', and how many sequences their printed
+# values are means over: of estimators, and of trained models by their number of heads.
 EST_LENGTHS = tuple(range(10, 101, 5))
-PRINTED = {
-    "pair": (0.24304, 0.0015), "plain step": (0.24075, 0.0015), "debiased step": (0.24305, 0.0015),
-    "one head": (0.40485, 0.0026), "ridge": (0.11464, 0.0015),
-}  # fmt: skip
+EST_SEQUENCES, HEAD_SEQUENCES = 50_000, {1: 100_000, 2: 20_000, 4: 20_000, 8: 20_000}
+ESTIMATORS = ("pair", "one head", "plain step", "debiased step", "ridge")
+_PRINTED = read_toml(Path(__file__).parent / "printed.toml")
+# ω of the authors' trained models of one head and of two, means over the printed diagonals.
+TRAINED_OMEGA = {1: 0.51825, 2: 0.1262}
 # The step of the frozen pair.
 STEP = 2 * REPORTED[0] * REPORTED[1]
 # (L, d) of the histograms, at fixed d and at fixed L/d, and ω of the two plots.
 FIXED_DIM, FIXED_RATIO = ((40, 5), (100, 5), (500, 5)), ((40, 5), (200, 25), (800, 100))
 NORM_OMEGAS = (0.5, 0.35)
-# Context lengths of the notebook's figure, and its values of trained heads at its ends.
+# Context lengths at which our trained heads are tested.
 TESTED = (10, 20, 40, 100)
-PRINTED_HEADS = {1: (0.8404, 0.2782), 2: (0.5730, 0.1636), 4: (0.5766, 0.1673), 8: (0.5919, 0.1644)}
+
+Runs = Float[np.ndarray, "2 L"]  # of the first commit and of the newest
+
+
+def printed_estimators() -> dict[str, Runs]:
+    """What both notebooks print for the estimators."""
+    return {name: _both(_PRINTED["estimators"][name]) for name in ESTIMATORS}
+
+
+def printed_heads() -> dict[int, Runs]:
+    """What both notebooks print for trained models, the noise of a label counted once."""
+    twice = np.array([[0.0], [NOISE]])
+    return {heads: _both(_PRINTED["heads"][str(heads)]) - twice for heads in HEAD_SEQUENCES}
+
+
+def _both(runs: dict[str, list[float]]) -> Runs:
+    return np.array([runs["first"], runs["newest"]])
+
+
+@once
+def estimator_errors(lab: Lab) -> dict[str, np.ndarray]:
+    """The standard error of a printed value of each estimator, by length."""
+    head = theory.large_context_one_head(paper_task())
+    weights = {
+        "pair": head_weights(REPORTED[0] * SIGNS, REPORTED[1] * SIGNS),
+        "one head": head_weights([head.omega], [head.mu]),
+        "plain step": step(STEP), "debiased step": step(STEP, centred=True),
+        "ridge": ridge(DIM * NOISE),
+    }  # fmt: skip
+    return _errors(lab, weights, 0.0, EST_SEQUENCES)
+
+
+@once
+def head_errors(lab: Lab) -> dict[int, Runs]:
+    """The standard error of a printed value of each trained model, by length."""
+    found = {}
+    for heads, (omega, mu) in trained_heads().items():
+        signs = [1.0] if heads == 1 else SIGNS
+        weights = {"heads": head_weights(np.multiply(omega, signs), np.multiply(mu, signs))}
+        each = [_errors(lab, weights, less, HEAD_SEQUENCES[heads]) for less in (NOISE, 0.0)]
+        found[heads] = np.array([errors["heads"] for errors in each])
+    return found
+
+
+def _errors(
+    lab: Lab, weights: dict[str, Weights], less: float, sequences: int
+) -> dict[str, np.ndarray]:
+    """Given the inputs an error is normal, of a variance v that is its mean square: the square has
+    the variance 3E[v²] − E[v]². `less`: the noise of the query, where its label has none."""
+    count, found = lab.scaled(1000, 4000, 20_000), []
+    for length in EST_LENGTHS:
+        drawn = drawn_losses(weights, DIM, length, NOISE, count)
+        found.append([each - less for each in drawn.values()])
+    variances = np.array(found)
+    spread = 3 * np.mean(variances**2, -1) - np.mean(variances, -1) ** 2
+    return dict(zip(weights, np.sqrt(spread / sequences).T))
+
+
+def trained_heads() -> dict[int, tuple[float, float]]:
+    """ω of the authors' trained models, and the best μ for it; four heads and eight as a pair."""
+    found = {}
+    for heads in HEAD_SEQUENCES:
+        omega = TRAINED_OMEGA[min(heads, 2)]
+        both = omega * (np.ones(1) if heads == 1 else SIGNS)
+        mu = theory.optimal_mu_from(paper_task(), theory.head_integrals(paper_task(), both))
+        found[heads] = omega, float(np.abs(mu[0]))
+    return found
+
+
+def trained_theory(heads: int) -> np.ndarray:
+    """The exact loss of `trained_heads` by length."""
+    loss = theory.kernel_regression_risk if heads == 1 else theory.pair_loss
+    weights = trained_heads()[heads]
+    return np.array([float(loss(paper_task(length), *weights)) for length in EST_LENGTHS])
 
 
 def est_theory() -> dict[str, np.ndarray]:

@@ -115,8 +115,11 @@ def free_toeplitz(lab: Lab) -> Ensemble:
 
 @once
 def free_at_rate(lab: Lab, rate: float, batch: int) -> Ensemble:
-    """Two free heads on the paper's task at another rate or batch, eight seeds."""
-    return train_free(paper_task(), 2, training(lab, 8)._replace(rate=rate, batch=batch))
+    """Two free heads on the paper's task at a rate and batch, eight seeds; at a lower rate for as
+    many more steps, since |ω| comes to rest after a time in proportion to it."""
+    how = training(lab, 8)
+    steps = round(how.steps * how.rate / rate)
+    return train_free(paper_task(), 2, how._replace(rate=rate, batch=batch, steps=steps))
 
 
 def train_free(task: AbstractRegression, heads: int, how: Training) -> Ensemble:
