@@ -10,7 +10,7 @@ from .runs_stored import STORED, stored_theory
 # Sizes, n/d² and sets of tasks at which theory meets drawn data in seconds.
 SMALL, FAR, SETS = 24, (0.25, 4.0), 16
 # At the size of the authors: α and τ.
-LARGE, CONTEXTS, DATA = 100, (0.5, 1.0, 4.0, 20.0), (0.2, 0.5, 0.85, 1.15, 2.0, 4.0)
+LARGE, CONTEXTS, DATA = 100, (0.5, 3.0, 20.0), (0.2, 0.5, 0.85, 1.15, 2.0, 4.0)
 
 
 @claim(
@@ -61,19 +61,17 @@ def finite_size(lab: Lab) -> Checks:
     "diversity/sharp-limit",
     """At d = 100 ICL and IDG errors on drawn data are those of the proportional limit in n/d², N/d
     and K/d, up to the correction at finite size, from n = d²/5 to 4d² and N = d/2 to 20d; as d grows
-    they tend to the limit; outputs that the authors store agree.""",
+    they tend to the limit.""",
     source="arXiv 2405.11751, abstract and Figure 1",
     tier="paper",
-    tolerance_reason="""Of what the correction leaves, of order 1/d², 1 %, and two standard errors
-    over sets of tasks. The limit is met where errors at d = 50 and 100 are continued along 1/d,
-    within four standard errors. The stored ones have standard errors of 0.2 to 1 %, and were dealt
-    out equally, which takes 2.5 % in all.""",
+    tolerance_reason="""Of what the correction leaves, of order 1/d², 1 %, and three standard errors
+    of eight sets of tasks, at 36 places. The limit is met where errors at d = 50 and 100 are continued along 1/d,
+    within four standard errors.""",
     figures=("diversity/learning-curves",),
 )
 def sharp_limit(lab: Lab) -> Checks:
-    """Drawn data against theory over a grid of α and τ; the limit by extrapolation; the outputs
-    stored with the code of the authors."""
-    dim, sets = lab.scaled(20, LARGE // 2, LARGE), lab.scaled(3, 6, 16)
+    """Drawn data against theory over a grid of α and τ; the limit by extrapolation."""
+    dim, sets = lab.scaled(20, LARGE // 2, LARGE), lab.scaled(3, 6, 8)
     lab.note(dim=dim, tasks=RATIO, noise=NOISE, context=CONTEXTS, data=DATA, sets=sets)
     grid = [(alpha, tau) for alpha in CONTEXTS for tau in DATA]
     found, half = ([errors_at(lab, Point.of_ratios(size, tau, alpha, RATIO, NOISE), sets * times)
@@ -81,7 +79,7 @@ def sharp_limit(lab: Lab) -> Checks:
     drawn, corrected, _ = np.moveaxis([each.mean() for each in found], 1, 0)
     error = np.array([each.spread() for each in found]) / corrected
     lab.note(standard_errors=error.round(5), deviations=(drawn / corrected - 1).round(5))
-    allowed = 0.01 + 2 * error
+    allowed = 0.01 + 3 * error
     gap = np.abs(drawn / corrected - 1) / allowed
     yield lab.at_most("deviation from theory over what is allowed, ICL", 1.0, gap[:, 0])
     yield lab.at_most("deviation from theory over what is allowed, IDG", 1.0, gap[:, 1])
@@ -94,5 +92,19 @@ def sharp_limit(lab: Lab) -> Checks:
     far = np.abs(np.log(tau)) > 0.4
     yield lab.sampled("the limit, where 1/d is continued to 0", both[far],
                       (2 * drawn - smaller)[far], np.hypot(spread, other)[far])  # fmt: skip
+
+
+@claim(
+    "diversity/stored-errors",
+    """ICL errors that are stored with the code of the authors, of training on data at d = 100, are
+    those of theory with their extra column of features and the correction at finite size.""",
+    source="arXiv 2405.11751, Figure 1, by the outputs in its code",
+    tolerance_reason="""2.5 %: their means of ten runs have standard errors of 0.2 to 1 %, and they
+    deal tasks out equally, where theory draws them.""",
+    figures=("diversity/learning-curves",),
+)
+def stored_errors(lab: Lab) -> Checks:
+    """Six stored errors below and above the threshold."""
+    lab.note(dim=100, tasks=RATIO, noise=NOISE, context_and_data=list(STORED))
     values = [value for value, _ in STORED.values()]
-    yield lab.relative("ICL errors stored by the authors", stored_theory(lab), values, 0.025)
+    yield lab.relative("ICL errors", stored_theory(lab), values, 0.025)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import scipy.linalg
 
 from ...analysis import task_operator
 from ...tasks import LinearRegression
@@ -17,8 +18,8 @@ from .. import Lab, once
 DIM, NOISE, RATIO = 12, 0.01, 0.5
 SHARES = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0)
 # Conjugate gradients end when what is left of the gradient is this share of its start: errors of A
-# change the loss to second order.
-_SMALL, _MOST = 1e-6, 5000
+# change the loss to second order. Up to so many sequences a factorisation is quicker.
+_SMALL, _MOST, _DIRECT = 1e-5, 5000, 2000
 
 
 class Point(NamedTuple):
@@ -114,12 +115,16 @@ def fit(data: Drawn) -> np.ndarray:
     """The matrix A of least squares, of least norm, without ever storing its D² features βx_qᵀ."""
     beta, x, y = data
     count, dim = beta.shape
-    if count <= dim**2:
+    if count <= min(dim**2, _DIRECT):
         # The products of features of two sequences are those of β times those of x_q.
-        return beta.T @ (np.linalg.solve((beta @ beta.T) * (x @ x.T), y)[:, None] * x)
-    # Conjugate gradients on the normal equations, with β whitened: the minimum is the same.
-    values, vectors = np.linalg.eigh(beta.T @ beta / count)
-    root = vectors / np.sqrt(values)
+        products = (beta @ beta.T) * (x @ x.T)
+        return beta.T @ (scipy.linalg.solve(products, y, assume_a="pos")[:, None] * x)
+    # Conjugate gradients on the normal equations. From zero they stay in the span of the features,
+    # and end at the least norm; where there is one minimum alone, β may be whitened on the way.
+    root = np.eye(dim)
+    if count > dim**2:
+        values, vectors = np.linalg.eigh(beta.T @ beta / count)
+        root = vectors / np.sqrt(values)
     white, left = beta @ root, y.copy()
     A = np.zeros((dim, dim))
     slope = step = white.T @ (left[:, None] * x)
