@@ -4,13 +4,7 @@
 # comes last.
 ORDER = {
     "claims": (
-        "tasks",
-        "data",
-        "limit",
-        "weights",
-        "alignment",
-        "covariance",
-        "bayes",
+        *("tasks", "data", "limit", "weights", "alignment", "covariance", "bayes"),
         "transformer",
     ),
     "figures": (

@@ -51,7 +51,7 @@ def population_alignment(lab: Lab) -> Checks:
     figures=("diversity/alignment",),
 )
 def data_alignment(lab: Lab) -> Checks:
-    """Test losses of least squares on drawn sequences at each power, and matched against steeper."""
+    """Test losses of least squares on drawn data at each power, and matched against steeper."""
     lab.note(dim=SIZE, context=LENGTH, noise=NOISE, sequences=SEQUENCES, data_sets=SETS)
     found, expected = data_losses(lab), data_theory(lab)
     error = found.std(0, ddof=1) / SETS**0.5
@@ -74,7 +74,7 @@ def data_alignment(lab: Lab) -> Checks:
 )
 def mismatch(lab: Lab) -> Checks:
     """Errors on five tests, of the same training, against both."""
-    dim, sets = lab.scaled(16, MANY, 100), lab.scaled(4, 16, 16)
+    dim, sets = lab.scaled(16, MANY, 100), lab.scaled(4, 8, 16)
     kappa, tau, alpha, rho = RATIOS
     lab.note(dim=dim, tasks=kappa, data=tau, context=alpha, noise=rho, sets=sets)
     found = mismatched_data(lab, dim, sets)
@@ -82,10 +82,11 @@ def mismatch(lab: Lab) -> Checks:
     drawn, theory = found.drawn.mean(0), found.corrected.mean(0)
     error = np.std(found.drawn - found.corrected, axis=0, ddof=1) / sets**0.5
     yield lab.sampled("error on each test", theory, drawn, error)
-    half = mismatched_data(lab, dim // 2, 8 * sets)
+    half = mismatched_data(lab, dim // 2, 4 * sets, theory=False)
     spread = [each.drawn.std(0, ddof=1) / len(each.drawn) ** 0.5 for each in (found, half)]
-    yield lab.sampled("the limit, where 1/d is continued to 0", found.limit,
-                      2 * drawn - half.drawn.mean(0), np.hypot(2 * spread[0], spread[1]))  # fmt: skip
+    continued = 2 * drawn - half.drawn.mean(0)
+    error = np.hypot(2 * spread[0], spread[1])
+    yield lab.sampled("the limit, where 1/d is continued to 0", found.limit, continued, error)
     order, other = np.argsort(found.limit).tolist(), np.argsort(-found.limit).tolist()
     yield lab.equal("order of the tests", order, np.argsort(drawn).tolist(), wrong=other)
 

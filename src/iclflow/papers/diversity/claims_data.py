@@ -4,7 +4,7 @@ import numpy as np
 
 from ...theory import diversity
 from .. import Checks, Lab, claim
-from .runs_data import DIM, NOISE, RATIO, SHARES, Point, data_errors, errors_at
+from .runs_data import DIM, NOISE, RATIO, SHARES, Point, data_errors, drawn_errors, errors_at
 from .runs_stored import STORED, stored_theory
 
 # Sizes, n/d² and sets of tasks at which theory meets drawn data in seconds.
@@ -60,13 +60,13 @@ def finite_size(lab: Lab) -> Checks:
 @claim(
     "diversity/sharp-limit",
     """At d = 100 ICL and IDG errors on drawn data are those of the proportional limit in n/d², N/d
-    and K/d, up to the correction at finite size, from n = d²/5 to 4d² and N = d/2 to 20d; as d grows
-    they tend to the limit.""",
+    and K/d, up to the correction at finite size, from n = d²/5 to 4d² and N = d/2 to 20d; as d
+    grows they tend to the limit.""",
     source="arXiv 2405.11751, abstract and Figure 1",
     tier="paper",
     tolerance_reason="""Of what the correction leaves, of order 1/d², 1 %, and three standard errors
-    of eight sets of tasks, at 36 places. The limit is met where errors at d = 50 and 100 are continued along 1/d,
-    within four standard errors.""",
+    of eight sets of tasks, at 36 places. The limit is met where errors at d = 50 and 100 are
+    continued along 1/d, within four standard errors.""",
     figures=("diversity/learning-curves",),
 )
 def sharp_limit(lab: Lab) -> Checks:
@@ -74,8 +74,9 @@ def sharp_limit(lab: Lab) -> Checks:
     dim, sets = lab.scaled(20, LARGE // 2, LARGE), lab.scaled(3, 6, 8)
     lab.note(dim=dim, tasks=RATIO, noise=NOISE, context=CONTEXTS, data=DATA, sets=sets)
     grid = [(alpha, tau) for alpha in CONTEXTS for tau in DATA]
-    found, half = ([errors_at(lab, Point.of_ratios(size, tau, alpha, RATIO, NOISE), sets * times)
-                    for alpha, tau in grid] for size, times in ((dim, 1), (dim // 2, 2)))  # fmt: skip
+    at = lambda size: [Point.of_ratios(size, tau, alpha, RATIO, NOISE) for alpha, tau in grid]
+    found = [errors_at(lab, each, sets) for each in at(dim)]
+    half = [drawn_errors(lab, each, 2 * sets)[1] for each in at(dim // 2)]
     drawn, corrected, _ = np.moveaxis([each.mean() for each in found], 1, 0)
     error = np.array([each.spread() for each in found]) / corrected
     lab.note(standard_errors=error.round(5), deviations=(drawn / corrected - 1).round(5))
@@ -83,12 +84,12 @@ def sharp_limit(lab: Lab) -> Checks:
     gap = np.abs(drawn / corrected - 1) / allowed
     yield lab.at_most("deviation from theory over what is allowed, ICL", 1.0, gap[:, 0])
     yield lab.at_most("deviation from theory over what is allowed, IDG", 1.0, gap[:, 1])
-    smaller = np.array([each.mean()[0] for each in half])
+    smaller = np.array([each.mean(0) for each in half])
     tau, alpha = np.array([t for _, t in grid]), np.array([a for a, _ in grid])
     limit = diversity.proportional_limit(tau, alpha, RATIO, NOISE)
     both = np.stack([limit.test, limit.in_distribution], 1)
     spread = [2 * each.drawn.std(0, ddof=1) / len(each.drawn) ** 0.5 for each in found]
-    other = [each.drawn.std(0, ddof=1) / len(each.drawn) ** 0.5 for each in half]
+    other = [each.std(0, ddof=1) / len(each) ** 0.5 for each in half]
     far = np.abs(np.log(tau)) > 0.4
     yield lab.sampled("the limit, where 1/d is continued to 0", both[far],
                       (2 * drawn - smaller)[far], np.hypot(spread, other)[far])  # fmt: skip

@@ -49,7 +49,7 @@ def exponential_covariances() -> Mixture:
 
 @once
 def shifted(lab: Lab) -> Shifted:
-    """Exact flows of one merged head from v = s and U = sΘΘᵀ, and their tests on drawn sequences."""
+    """Exact flows of one merged head from v = s and U = sΘΘᵀ, and tests on drawn sequences."""
     task, models = exponential_covariances(), []
     theta = np.asarray(jr.normal(jr.key(9), (WIDTH, WIDTH)))
     for size, start in zip(STARTS, (np.eye(WIDTH), theta @ theta.T)):

@@ -159,8 +159,8 @@ def draw_features(
 ) -> Drawn:
     """What is kept of drawn sequences, without drawing their inputs.
 
-    Given w, inputs matter through a_n along Λ^½w alone, by three sums; across it Σ y_nz_n is normal,
-    of variance Σ y_n². So a sequence costs 2D + 3 numbers, not ND.
+    Given w, inputs matter through a_n along Λ^½w alone, by three sums; across it Σ y_nz_n is
+    normal, of variance Σ y_n². So a sequence costs 2D + 3 numbers, not ND.
     """
     check_made_in_float64(task=task)
     root, _ = roots(np.asarray(task.covariance, dtype=np.float64))
@@ -171,8 +171,8 @@ def draw_features(
     length = rng.choice(
         np.asarray(task.contexts), samples, p=np.asarray(task.context_probabilities)
     )
-    # The sums Σa², Σaε, Σε² of N pairs of normal numbers are a Wishart matrix: its triangular factor
-    # has two chi-squared numbers and a normal one, however large N is (Bartlett).
+    # The sums Σa², Σaε, Σε² of N pairs of normal numbers are a Wishart matrix: its triangular
+    # factor has two chi-squared numbers and a normal one, however large N is (Bartlett).
     noise = float(task.noise)
     first, rest = (2 * rng.standard_gamma(degrees / 2)[:, None] for degrees in (length, length - 1))
     mixed = rng.standard_normal((samples, 1))
