@@ -63,5 +63,7 @@ def test_losses_are_those_of_drawn_sequences():
 
 def test_tasks_of_one_norm_have_the_spectrum_of_their_power():
     rows = runs_alignment.tasks_of(1.5)
-    np.testing.assert_allclose(rows.T @ rows / 32, np.diag(runs_alignment.spectrum(1.5)), atol=1e-16)
+    np.testing.assert_allclose(
+        rows.T @ rows / 32, np.diag(runs_alignment.spectrum(1.5)), atol=1e-16
+    )
     np.testing.assert_allclose(np.sum(rows**2, 1), 1.0, atol=1e-15)
