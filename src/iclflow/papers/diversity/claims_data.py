@@ -45,7 +45,7 @@ def finite_size(lab: Lab) -> Checks:
     lab.note(dim=SMALL, tasks=RATIO, context=1.0, noise=NOISE, share=FAR, sets=sets)
     found = [errors_at(lab, Point.of_ratios(SMALL, share, 1.0, RATIO, NOISE), sets)
              for share in FAR]  # fmt: skip
-    drawn, corrected, _ = np.moveaxis([each.mean() for each in found], 1, 0)
+    drawn, corrected, _ = np.moveaxis(np.array([each.mean() for each in found]), 1, 0)
     error = np.array([each.spread() for each in found])
     yield lab.sampled("ICL and IDG errors at each n/d²", corrected, drawn, error)
     # Near the peak errors have no variance, and single data sets decide the mean.
@@ -77,7 +77,7 @@ def sharp_limit(lab: Lab) -> Checks:
     at = lambda size: [Point.of_ratios(size, tau, alpha, RATIO, NOISE) for alpha, tau in grid]
     found = [errors_at(lab, each, sets) for each in at(dim)]
     half = [drawn_errors(lab, each, 2 * sets)[1] for each in at(dim // 2)]
-    drawn, corrected, _ = np.moveaxis([each.mean() for each in found], 1, 0)
+    drawn, corrected, _ = np.moveaxis(np.array([each.mean() for each in found]), 1, 0)
     error = np.array([each.spread() for each in found]) / corrected
     lab.note(standard_errors=error.round(5), deviations=(drawn / corrected - 1).round(5))
     allowed = 0.01 + 3 * error

@@ -34,8 +34,10 @@ class Point(NamedTuple):
     @staticmethod
     def of_ratios(dim: int, data: float, context: float, tasks: float, noise: float) -> "Point":
         """That of τ = n/d², α = N/d, κ = K/d and ρ, in whole numbers."""
-        whole = (max(1, round(size)) for size in (context * dim, tasks * dim, data * dim**2))
-        return Point(dim, *whole, noise)
+        length, count, size = (
+            max(1, round(ratio)) for ratio in (context * dim, tasks * dim, data * dim**2)
+        )
+        return Point(dim, length, count, size, noise)
 
 
 class Errors(NamedTuple):
@@ -164,7 +166,7 @@ def errors_at(lab: Lab, at: Point, sets: int, samples: int = 2000, seed: int = 0
     rows, drawn = drawn_errors(lab, at, sets, seed)
     fresh = white_law(at)
     theory = [theory_at(each, at, fresh, samples, i) for i, each in enumerate(rows)]
-    return Errors(drawn, *np.moveaxis(theory, 1, 0))
+    return Errors(drawn, *np.moveaxis(np.array(theory), 1, 0))
 
 
 @once

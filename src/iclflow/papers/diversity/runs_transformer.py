@@ -210,8 +210,9 @@ class _Tests:
     def __init__(self, at: Setting, tasks: Float[np.ndarray, "S most D"], keys: Array):
         self._at, fresh, noise = at, law(at), jnp.asarray(at.noise)
         shape = (at.seeds, len(at.tasks))
-        self._seen = [[None] * len(at.tasks) for _ in range(at.seeds)]
-        self._unseen, self._bayes = [], {}
+        self._seen: dict[tuple[int, int], Sequences] = {}
+        self._unseen: list[Sequences] = []
+        self._bayes: dict[tuple[int, int], dict[str, Array]] = {}
         self.ridge_icl_loss = np.empty(at.seeds)
         self.dmmse_idg_loss, self.dmmse_icl_loss, self.ridge_idg_loss = (
             np.empty(shape[::-1]) for _ in range(3)
@@ -225,7 +226,7 @@ class _Tests:
             for k, count in enumerate(at.tasks):
                 own = FiniteTasks(tasks[seed, :count], fresh)
                 seen = own.sample(seen_keys[k], at.tests)
-                self._seen[seed][k] = seen
+                self._seen[seed, k] = seen
                 recalled = discrete_posterior(seen, own.vectors, noise)
                 elsewhere = discrete_posterior(unseen, own.vectors, noise).mean
                 solved = fresh.bayes_predict(seen)
@@ -246,7 +247,7 @@ class _Tests:
         for (seed, k), rivals in self._bayes.items():
             model = jax.tree.map(lambda leaf: leaf[seed, k], models)
             own = {
-                "idg": _predict_last(model, self._seen[seed][k]),
+                "idg": _predict_last(model, self._seen[seed, k]),
                 "icl": _predict_last(model, self._unseen[seed]),
             }
             for name, rival in rivals.items():
@@ -255,9 +256,8 @@ class _Tests:
         return found
 
 
-def _predict_last(model: Transformer, sequences: Sequences | None) -> Float[np.ndarray, " P"]:
+def _predict_last(model: Transformer, sequences: Sequences) -> Float[np.ndarray, " P"]:
     """Predictions of the queries, in full single precision."""
-    assert sequences is not None
     x = np.concatenate([sequences.x, sequences.x_query[:, None]], 1).astype(np.float32)
     # The label of the query is not seen by its own token.
     y = np.concatenate([sequences.y[..., 0], np.zeros((len(x), 1))], 1).astype(np.float32)
