@@ -6,7 +6,7 @@ from typing import Any
 from ._row import Bar as Bar
 from ._row import Row as Row
 
-SUITES = ("training", "linear", "softmax", "sweeps", "scale", "engines")
+SUITES = ("training", "linear", "softmax", "diversity", "sweeps", "scale", "engines")
 
 
 def main(suite: str, *, quiet: bool = False, quick: bool = False) -> dict[str, Any]:

@@ -455,3 +455,17 @@ def test_the_program_refuses_a_suite_that_there_is_none_of(capsys):
     with pytest.raises(SystemExit) as stop:
         program.main(["everything"])
     assert stop.value.code == 2 and "invalid choice: 'everything'" in capsys.readouterr().err
+
+
+def test_the_phase_diagram_is_measured_and_its_bars_are_those_of_the_whole_size():
+    from benchmarks import diversity
+
+    rows = diversity.run(quick=True)
+    assert all(row.value is None or row.value > 0 for row in rows) and len(rows) >= 3
+    assert all(row.bar is None for row in rows)
+    at = diversity.Setting()
+    counts, sequences = at.axes()
+    assert len(counts) == len(sequences) == 40 and 1600 not in sequences
+    # Gradient descent to within 1 % of the end takes more than a step, and comes there.
+    steps = diversity.steps_needed(diversity.Point(6, 6, 6, 72, 0.1))
+    assert 20 <= steps < 100_000

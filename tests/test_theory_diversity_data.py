@@ -275,27 +275,6 @@ def test_the_correction_is_what_least_squares_on_data_does(share):
     assert np.mean(plain, 0)[1] < 0.96 * scale[1]
 
 
-@pytest.mark.slow
-def test_the_correction_agrees_with_runs_of_the_authors_code():
-    """ICL errors at d = 100, κ = ½, ρ = .01, stored with the code of arXiv 2405.11751 (ten runs),
-    with its column G_yyx_q; standard errors in the last digits."""
-    rng, dim = np.random.default_rng(8), 100
-    rows = rng.standard_normal((50, dim))
-    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    for alpha, stored in (
-        (1, {0.5: (1.305, 0.003), 1.15: (4.167, 0.038), 2: (1.279, 0.004)}),
-        (10, {0.85: (2.200, 0.020), 1.15: (3.107, 0.041), 2: (0.9438, 0.005)}),
-    ):
-        task = diversity.with_tasks(LinearRegression(np.ones(dim), alpha * dim, noise=0.01), rows)
-        for tau, (value, error) in stored.items():
-            column = diversity.label_column(task, rows)
-            found = diversity.corrected_risks(
-                task, int(tau * dim**2), fresh(task), rows, label_column=column
-            )
-            # 2.5 % is what the correction leaves, beside the errors of both.
-            assert abs(found.test - value) < 0.025 * value + 2 * np.hypot(error, found.test_error)
-
-
 def test_the_column_of_the_authors_moves_the_threshold_and_its_scale_does_not_matter_above():
     task, rows = few_tasks(4, 12, 0.1, SIX), vectors(6, 4)
 

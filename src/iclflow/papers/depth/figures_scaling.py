@@ -60,7 +60,7 @@ def scaling(lab: Lab) -> Drawing:
     add(1, untied_curve(lab, 1.5, 1.0), untied, colours[2], "untied (1.5, 1)")
     for place, run, law, pairs in (
         (2, width_curve, depth.width_law, ((1.5, 0.5), (1.5, 1.5))),
-        (3, context_curve, depth.context_law, ((1.5, 1.0), (2.0, 3.0))),
+        (3, context_curve, depth.context_law, ((1.5, 1.0), (1.5, 3.0))),
     ):
         for pair, colour in zip(pairs, colours):
             add(place, run(lab, *pair), law(*pair), colour, _pair(pair))
