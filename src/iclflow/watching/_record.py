@@ -65,8 +65,10 @@ class Record:
         line = _line(look)
         if self._stale:
             self._rewrite()
-        else:
-            self._append(LOOKS, line)
+            return
+        self._stale = True  # should it fail, the next look writes this one, too
+        self._append(LOOKS, line)
+        self._stale = False
 
     def _take_back(self, step: int) -> None:
         kept = [each for each in self.looks if each.step < step]
@@ -94,11 +96,12 @@ class Record:
     def _append(self, name: str, line: str) -> None:
         if self.folder is None:
             return
-        with open(self.folder / name, "ab") as stream:
-            size = stream.tell()
+        # Without a buffer, which would try once more to write what did not fit.
+        with open(self.folder / name, "ab", buffering=0) as stream:
+            size, rest = stream.tell(), line.encode()
             try:
-                stream.write(line.encode())
-                stream.flush()
+                while rest:
+                    rest = rest[stream.write(rest) :]
                 os.fsync(stream.fileno())
             except OSError:  # half a line would spoil the next one
                 with contextlib.suppress(OSError):

@@ -116,10 +116,11 @@ class Watch:
                 with contextlib.suppress(OSError):
                     self._like.begin(step)
             return self._look(step, now)
-        except PredictionError as error:
+        except Exception as error:  # also of JAX, such as a device without memory left
             if self._strict:
                 raise
-            self._complain(step, str(error))
+            words = f"The look failed with {type(error).__name__}: {shorten_text(error, 300)}."
+            self._complain(step, str(error) if isinstance(error, PredictionError) else words)
             return None
         finally:
             self._note_time(time.perf_counter() - self._begun - now)
@@ -172,11 +173,12 @@ class Watch:
         # A warning for each kind of problem: one per look would bury everything else. Numbers in
         # it, such as how many predictions are not finite, make no other kind.
         kind = _NUMBER.sub("", sentence)
-        if kind not in self._said:
-            warnings.warn(f"iclflow, step {step}: {sentence}")
-            self._said.add(kind)
-        with contextlib.suppress(OSError):  # a full disk: it is in memory, and was said
+        with contextlib.suppress(OSError):  # a full disk: it is in memory, and is said
             self._record.complain(step, sentence)
+        if kind not in self._said:
+            self._said.add(kind)
+            # Last: where warnings are errors, it is in the record before the training ends.
+            warnings.warn(f"iclflow, step {step}: {sentence}")
 
     @property
     def problems(self) -> dict[int, str]:
