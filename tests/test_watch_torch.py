@@ -60,6 +60,19 @@ def test_dropout_is_off_while_a_training_module_is_watched(task):
     assert look_at(watched).loss == look_at(watched, 1).loss and model.dropout.training
 
 
+def test_random_numbers_of_a_module_are_not_missing_in_the_training(task):
+    class Noisy(Step):
+        def forward(self, x, y, query):
+            return super().forward(x, y, query) + torch.randn(len(x))
+
+    torch.manual_seed(3)
+    watched = icl.watch(task, Noisy(0.7), every=1, count=50, strict=True)
+    look_at(watched)
+    drawn = torch.randn(5)
+    torch.manual_seed(3)
+    assert torch.equal(drawn, torch.randn(5))
+
+
 def test_a_module_with_another_signature_is_called_as_one_says(task):
     class Tokens(torch.nn.Module):
         """Pairs as tokens, the query with the label 0."""
