@@ -459,23 +459,6 @@ def test_two_processes_do_not_write_one_record(task, tmp_path):
             icl.watch(task, zero, count=50, out=tmp_path)
 
 
-def test_a_report_is_one_page(task, tmp_path):
-    watched = icl.watch(task, zero, every=1, count=50)
-    for number in range(3):
-        watched._predict = step(0.3 * number)
-        watched(number)
-    page = watched.report(tmp_path / "page.html").read_text()
-    assert (
-        "<svg" in page
-        and "one gradient step" in page
-        and "http"
-        not in page.replace("http://www.w3.org", "")
-        .replace("https://matplotlib.org", "")
-        .replace("http://purl.org", "")
-        .replace("http://creativecommons.org", "")
-    )
-
-
 # The posterior over known tasks ------------------------------------------------------------------
 
 

@@ -39,7 +39,7 @@ class Record:
     def __init__(
         self, folder: Path | None, about: dict[str, Any], further: dict[str, Any] | None = None
     ):
-        self.folder, self.looks = folder, []
+        self.folder, self.about, self.looks = folder, about, []
         self._notes: list[tuple[int, str]] = []
         # Whether the file still has looks that were taken back.
         self._stale = False

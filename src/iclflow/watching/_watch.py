@@ -53,6 +53,7 @@ class Watch:
 
     **Fields:**
 
+    - `about`: what is watched: task, evaluation set and estimators.
     - `looks`: what was measured so far, in the order of steps.
     - `problems`: what could not be measured, by step, in sentences; with `out`, in the record too.
 
@@ -184,6 +185,11 @@ class Watch:
     def problems(self) -> dict[int, str]:
         """What could not be measured, by step, in sentences."""
         return self._record.problems
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What is watched: task, evaluation set and estimators."""
+        return dict(self._record.about)
 
     @property
     def overhead(self) -> float:
