@@ -325,6 +325,8 @@ def test_schedules_choose_steps():
     assert due(Every(3), 10) == [0, 3, 6, 9]
     spaced = due(LogSpaced(5, 1000), 1000)
     assert spaced == [0, 1, 10, 100, 1000] and len(due(LogSpaced(50, 10**4), 10**4)) <= 50
+    schedule = LogSpaced(50, 10**4)
+    assert schedule.steps is schedule.steps  # computed once: asked at every step of a training
 
 
 def test_a_budget_is_kept():

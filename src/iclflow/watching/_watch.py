@@ -16,6 +16,7 @@ from numpy.typing import DTypeLike
 from ..analysis import Plateau
 from ..checkpoints import Layer
 from ..errors import InputError
+from ..files import FileError
 from ..runtime.precision import in_float64
 from ..tasks import AbstractTask, check_count
 from ._adapters import Jax, Tensorboard, Torch, adapt
@@ -418,6 +419,8 @@ def _read_layers(reader: ReadCircuits, task: AbstractTask) -> tuple[Layer, ...]:
         look_at_heads(layers, task)
     except InputError:
         raise
+    except FileError as error:
+        raise InputError(f"`circuits`: {error}") from error
     except Exception as error:  # of the function of somebody else
         words = shorten_text(error, 300)
         raise InputError(f"`circuits` raised {type(error).__name__}: {words}.") from error
