@@ -10,6 +10,7 @@ import pytest
 import iclflow as icl
 from iclflow.errors import InputError
 from iclflow.estimators import DiscreteMMSE, PopulationPCR
+from iclflow.files import LOCK
 from iclflow.watching import Follower, PredictionError, describe, read_about, read_looks
 from iclflow.watching._plot import shown_estimators
 from iclflow.watching._schedule import Budget, Every, LogSpaced
@@ -352,6 +353,7 @@ def test_a_budget_is_kept():
         ({"seed": -1}, "`seed` = -1"),
         ({"count": 1}, "`count` = 1"),
         ({"predict": 3}, "`predict` is a int"),
+        ({"out": ""}, "`out` = '': must be the path of a folder"),
         ({"circuits": lambda: ("kq", "ov")}, "`circuits` returned a str that is no array"),
         ({"circuits": lambda: {}["kq"]}, "`circuits` raised KeyError: 'kq'"),
         ({"pretraining": np.zeros((2, 9))}, "`pretraining`"),
@@ -453,6 +455,13 @@ def test_a_file_of_somebody_else_is_never_written_to(task, tmp_path, name):
     with pytest.raises(InputError, match=f"{name}` is not of iclflow: choose another folder"):
         icl.watch(task, zero, count=50, out=tmp_path)
     assert (tmp_path / name).read_text() == "mine\n" and len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_lock_of_somebody_else_is_refused_in_a_sentence(task, tmp_path):
+    (tmp_path / LOCK).write_text("mine\n")
+    with pytest.raises(InputError, match="is not a lock of iclflow: remove it, or choose another"):
+        icl.watch(task, zero, count=50, out=tmp_path)
+    assert (tmp_path / LOCK).read_text() == "mine\n" and len(list(tmp_path.iterdir())) == 1
 
 
 def test_two_processes_do_not_write_one_record(task, tmp_path):

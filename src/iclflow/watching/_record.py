@@ -121,6 +121,8 @@ class Record:
                     f"`{folder}`: another process records a training there; choose another folder "
                     "with `out`."
                 ) from None
+            except FileExistsError as error:  # a file of somebody else by the name of the lock
+                raise InputError(f"{error}.") from None
             if os.path.lexists(folder / ABOUT):
                 self._resume(folder, about, further)
             else:

@@ -370,7 +370,7 @@ def watch(
     numbers = _check_dtype(dtype)
     if log is not None and not callable(log):
         raise InputError("log", log, "must be a function of (metrics, step=), such as wandb.log")
-    if not isinstance(out, str | os.PathLike | None):
+    if not isinstance(out, str | os.PathLike | None) or out == "":
         raise InputError("out", out, "must be the path of a folder")
     steps = None if steps is None else check_count("steps", steps)
     count, seed = check_count("count", count, least=2), check_count("seed", seed, least=0)
