@@ -65,3 +65,25 @@ def test_what_a_training_forbids_jax_does_not_reach_what_is_measured(task):
         with jax.transfer_guard("disallow"):
             look = look_at(icl.watch(task, step(0.8), every=1, count=50, strict=True))
     assert look.as_json() | {"seconds": 0} == expected.as_json() | {"seconds": 0}
+
+
+def test_nothing_is_written_after_the_record_was_closed_or_through_a_link(task, tmp_path):
+    with icl.watch(task, zero, every=1, count=50, out=tmp_path / "run") as watched:
+        for number in range(3):
+            watched(number)
+        (tmp_path / "run" / "problems.jsonl").symlink_to(tmp_path / "mine")
+        (tmp_path / "mine").write_text("mine\n")
+        watched._predict = lambda *_: None
+        with pytest.warns(UserWarning, match="no array of real numbers"):
+            watched(3)
+        (tmp_path / "run" / "problems.jsonl").unlink()
+        watched._predict = zero
+    before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    # Another process may have gone on with it; also a step that goes back changes nothing.
+    for number in (4, 1):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            assert watched(number) is not None
+        assert number == 1 or "not recorded: the record was closed." in str(said[0].message)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
+    assert (tmp_path / "mine").read_text() == "mine\n"
