@@ -3,6 +3,9 @@
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ from iclflow.files import (
     LOCK,
     MANIFEST,
     MARKER,
+    FolderInUse,
     ForeignFile,
     OwnFiles,
     folder_lock,
@@ -235,3 +239,38 @@ def test_names_that_are_not_utf8_can_be_printed():
     path = Path(os.fsdecode(b"run-\xff"))
     assert printable(path) == r"run-\xff" and printable("größe") == "größe"
     printable(path).encode("utf-8")
+
+
+# A process that locks a folder and forks; the fork leaves the block, and waits for its end.
+_FORKS = """
+import os, pathlib, signal, sys, time
+from iclflow.files import folder_lock
+fork = 0
+with folder_lock(pathlib.Path(sys.argv[1])):
+    fork = os.fork()
+    if fork:
+        os.write(1, b"%d\\n" % fork)
+        sys.stdin.readline()
+        os.kill(os.getpid(), signal.SIGKILL)
+os.write(1, b"left\\n")
+time.sleep(60)
+"""
+
+
+def test_a_fork_neither_ends_the_lock_of_its_process_nor_holds_it_on(tmp_path):
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    command = [sys.executable, "-c", _FORKS, str(tmp_path)]
+    with subprocess.Popen(command, text=True, **pipes) as process:
+        said = sorted(process.stdout.readline().strip() for _ in range(2))
+        fork = int(said[0])
+        try:
+            assert said[1] == "left" and (tmp_path / LOCK).exists()
+            with pytest.raises(FolderInUse), folder_lock(tmp_path, wait=False):
+                pass
+            process.stdin.write("\n")
+            process.stdin.flush()
+            assert process.wait(10) == -signal.SIGKILL
+            with folder_lock(tmp_path, wait=False):  # while the fork is still there
+                os.kill(fork, 0)
+        finally:
+            os.kill(fork, signal.SIGKILL)

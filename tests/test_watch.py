@@ -10,6 +10,7 @@ import pytest
 import iclflow as icl
 from iclflow.errors import InputError
 from iclflow.estimators import DiscreteMMSE, PopulationPCR
+from iclflow.files import LOCK
 from iclflow.watching import Follower, PredictionError, describe, read_about, read_looks
 from iclflow.watching._plot import shown_estimators
 from iclflow.watching._schedule import Budget, Every, LogSpaced
@@ -325,6 +326,8 @@ def test_schedules_choose_steps():
     assert due(Every(3), 10) == [0, 3, 6, 9]
     spaced = due(LogSpaced(5, 1000), 1000)
     assert spaced == [0, 1, 10, 100, 1000] and len(due(LogSpaced(50, 10**4), 10**4)) <= 50
+    schedule = LogSpaced(50, 10**4)
+    assert schedule.steps is schedule.steps  # computed once: asked at every step of a training
 
 
 def test_a_budget_is_kept():
@@ -350,6 +353,7 @@ def test_a_budget_is_kept():
         ({"seed": -1}, "`seed` = -1"),
         ({"count": 1}, "`count` = 1"),
         ({"predict": 3}, "`predict` is a int"),
+        ({"out": ""}, "`out` = '': must be the path of a folder"),
         ({"circuits": lambda: ("kq", "ov")}, "`circuits` returned a str that is no array"),
         ({"circuits": lambda: {}["kq"]}, "`circuits` raised KeyError: 'kq'"),
         ({"pretraining": np.zeros((2, 9))}, "`pretraining`"),
@@ -453,27 +457,17 @@ def test_a_file_of_somebody_else_is_never_written_to(task, tmp_path, name):
     assert (tmp_path / name).read_text() == "mine\n" and len(list(tmp_path.iterdir())) == 1
 
 
+def test_a_lock_of_somebody_else_is_refused_in_a_sentence(task, tmp_path):
+    (tmp_path / LOCK).write_text("mine\n")
+    with pytest.raises(InputError, match="is not a lock of iclflow: remove it, or choose another"):
+        icl.watch(task, zero, count=50, out=tmp_path)
+    assert (tmp_path / LOCK).read_text() == "mine\n" and len(list(tmp_path.iterdir())) == 1
+
+
 def test_two_processes_do_not_write_one_record(task, tmp_path):
     with icl.watch(task, zero, count=50, out=tmp_path):
         with pytest.raises(InputError, match="another process"):
             icl.watch(task, zero, count=50, out=tmp_path)
-
-
-def test_a_report_is_one_page(task, tmp_path):
-    watched = icl.watch(task, zero, every=1, count=50)
-    for number in range(3):
-        watched._predict = step(0.3 * number)
-        watched(number)
-    page = watched.report(tmp_path / "page.html").read_text()
-    assert (
-        "<svg" in page
-        and "one gradient step" in page
-        and "http"
-        not in page.replace("http://www.w3.org", "")
-        .replace("https://matplotlib.org", "")
-        .replace("http://purl.org", "")
-        .replace("http://creativecommons.org", "")
-    )
 
 
 # The posterior over known tasks ------------------------------------------------------------------

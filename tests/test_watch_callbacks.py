@@ -145,22 +145,40 @@ def test_callbacks_look_at_each_step_once(monkeypatch, last, expected):
     for library in ("transformers", "lightning", "lightning.pytorch"):
         monkeypatch.setitem(sys.modules, library, base)
     state = types.SimpleNamespace(global_step=0, is_world_process_zero=True, is_global_zero=True)
+    control = types.SimpleNamespace(should_training_stop=False)
+    arguments = types.SimpleNamespace(load_best_model_at_end=False)
     theirs, others = Counted(), Counted()
     trainer, fabric = icl.watch.huggingface(theirs), icl.watch.lightning(others)
-    trainer.on_train_begin(None, state, None)
+    trainer.on_train_begin(arguments, state, control)
     fabric.on_train_start(state, None)
     for batch in range(1, 2 * last + 1):
         state.global_step = batch // 2
         fabric.on_train_batch_end(state, None, None, None, batch)
         if batch % 2 == 0:
-            trainer.on_step_end(None, state, None)
-    trainer.on_train_end(None, state, None)
+            trainer.on_step_end(arguments, state, control)
+    trainer.on_train_end(arguments, state, control)
     fabric.on_train_end(state, None)
     assert steps_seen(theirs) == steps_seen(others) == expected
     state.global_step, state.is_world_process_zero, state.is_global_zero = 15, False, False
-    trainer.on_step_end(None, state, None)
+    trainer.on_step_end(arguments, state, control)
     fabric.on_train_end(state, None)
     assert steps_seen(theirs) == steps_seen(others) == expected
+
+
+def test_weights_that_are_loaded_at_the_end_are_not_taken_for_those_of_the_last_step(monkeypatch):
+    base = types.SimpleNamespace(TrainerCallback=object)
+    monkeypatch.setitem(sys.modules, "transformers", base)
+    state = types.SimpleNamespace(global_step=0, is_world_process_zero=True)
+    arguments = types.SimpleNamespace(load_best_model_at_end=True)
+    for stops in (True, False):  # by the number of steps, or by what an evaluation found
+        watched = Counted()
+        trainer = icl.watch.huggingface(watched)
+        for state.global_step in range(1, 8):
+            last = stops and state.global_step == 7
+            control = types.SimpleNamespace(should_training_stop=last)
+            trainer.on_step_end(arguments, state, control)
+        trainer.on_train_end(arguments, state, control)
+        assert steps_seen(watched) == ([5, 7] if stops else [5])
 
 
 def torch_step():

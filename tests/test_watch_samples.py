@@ -1,5 +1,6 @@
 """Tasks of somebody else, which are known by their samples alone."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -82,9 +83,35 @@ def raise_error(*_):
         (lambda x, y, q, yq: (x, y, q), "it raised ValueError: not enough values"),
         (lambda x, y, q, yq: (x, y * np.nan, q, yq), "numbers that are not finite"),
         (lambda x, y, q, yq: (x + np.random.rand(), y, q, yq), "for the same seed"),
+        (lambda x, y, q, yq: (x, y, q, np.tile(yq, 2)), r"it gave .*\(4, 1\)\."),
+        (lambda x, y, q, yq: (x, y, q, yq[:, None, None]), r"it gave .*\(2, 1, 1\)\."),
+        (lambda *parts: [part[:2] for part in parts], r"`task.sample\(.*, 500\)` .* it gave \(2,"),
+        (
+            lambda x, *rest: (x[:, : 3 + len(x) % 4], rest[0][:, : 3 + len(x) % 4], *rest[1:]),
+            "N = 3, and others for another seed or count: must be the same",
+        ),
     ],
 )
 def test_samples_that_cannot_be_used_are_refused_in_one_sentence(change, words, tmp_path):
     with pytest.raises(InputError, match=words):
         icl.watch(Broken(change), zero, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@dataclasses.dataclass
+class WithArray:
+    """A task that cannot be compared with another of its class."""
+
+    scale: np.ndarray
+
+    def sample(self, seed, count):
+        x, y, query, label = Samples().sample(seed, count)
+        return x * self.scale[0], y, query * self.scale[0], label
+
+
+def test_tasks_that_cannot_be_compared_are_told_apart():
+    losses = [
+        look_at(icl.watch(WithArray(np.full(3, scale)), lambda *parts: parts[2][:, 0])).loss.value
+        for scale in (1.0, 2.0)
+    ]
+    assert losses[0] != losses[1]

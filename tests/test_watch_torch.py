@@ -60,6 +60,36 @@ def test_dropout_is_off_while_a_training_module_is_watched(task):
     assert look_at(watched).loss == look_at(watched, 1).loss and model.dropout.training
 
 
+class Noisy(torch.nn.Module):
+    """A module with dropout and running means, which draws random numbers in any mode."""
+
+    def __init__(self):
+        super().__init__()
+        parts = torch.nn.Linear(2, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(), torch.nn.ReLU()
+        self.parts = torch.nn.Sequential(*parts, torch.nn.Linear(8, 1))
+
+    def forward(self, x, y, query):
+        return self.parts(query)[:, 0] + torch.randn(len(query))
+
+
+def test_a_training_makes_the_steps_that_it_makes_without_a_watch(task):
+    def train(is_watched):
+        torch.manual_seed(3)
+        model = Noisy()
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+        watched = icl.watch(task, model, every=2, count=50, strict=True) if is_watched else None
+        for step in range(6):
+            assert watched is None or (watched(step) is None) == (step % 2 == 1)
+            optimizer.zero_grad()
+            x, y, query = torch.randn(8, 5, 2), torch.randn(8, 5), torch.randn(8, 2)
+            ((model(x, y, query) - y[:, 0]) ** 2).mean().backward()
+            optimizer.step()
+        return model.state_dict()
+
+    alone, watched = train(False), train(True)
+    assert all(torch.equal(alone[name], watched[name]) for name in alone)
+
+
 def test_a_module_with_another_signature_is_called_as_one_says(task):
     class Tokens(torch.nn.Module):
         """Pairs as tokens, the query with the label 0."""

@@ -251,7 +251,9 @@ def _parts_read(found: list[Found], tensors: Mapping[str, Any], read_in: ReadIn)
 
 def _name_parts(keys: Iterable[str]) -> tuple[str, ...]:
     """Words for tensors that are not read, such as those of an MLP: the names of their layers."""
-    names = dict.fromkeys(re.sub(r"\.(weight|bias|w|b)$", "", key).split(".")[-1] for key in keys)
+    # Numbers are places in a `Sequential`, which says nothing without the name before.
+    stem = re.compile(r"(\.\d+)*(\.(weight|bias|w|b))?$")
+    names = dict.fromkeys(stem.sub("", key).split(".")[-1] for key in keys)
     listed = [f"`{name}`" for name in names]
     if len(listed) > _MOST_NAMED:
         listed[_MOST_NAMED:] = ["…"]

@@ -13,6 +13,20 @@ LOCK = ".iclflow.lock"
 _TEXT = b"A process of iclflow holds this folder.\n"
 # Links are not followed, and a pipe does not block.
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+# Locks of this process. A fork of it, such as a worker that loads data, would hold them on when
+# this process is killed: it lets go of them at once.
+_held: set[int] = set()
+
+
+def _let_go() -> None:
+    for handle in _held:
+        with contextlib.suppress(OSError):
+            os.close(handle)
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)
 
 
 class FolderInUse(Exception):
@@ -33,15 +47,18 @@ def folder_lock(
     - `wait`: if False, `FolderInUse` is raised instead.
     """
     handle = _acquire(path, waiting, wait)
+    _held.add(handle)
     try:
         yield
     finally:
-        # Removed before the release: a waiting process sees that the file is gone, and makes
-        # another.
-        with contextlib.suppress(OSError):
-            if _is_there(handle, path / LOCK):
-                (path / LOCK).unlink(missing_ok=True)
-        os.close(handle)
+        if handle in _held:  # and not in a fork of the process that locked
+            # Removed before the release: a waiting process sees that the file is gone, and makes
+            # another.
+            with contextlib.suppress(OSError):
+                if _is_there(handle, path / LOCK):
+                    (path / LOCK).unlink(missing_ok=True)
+            _held.discard(handle)
+            os.close(handle)
 
 
 def is_own_lock(path: Path) -> bool:

@@ -6,6 +6,7 @@ at its start; importing the library never does.
 """
 
 import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -36,9 +37,11 @@ def enable_float64(cache: bool = True) -> None:
         _start.enable_compile_cache()
 
 
-def in_float64() -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def in_float64() -> Iterator[None]:
     """Float64 within a block, and as before after it: for libraries that share a process with a
-    training of somebody else, whose precision must not change.
+    training of somebody else, whose precision must not change. What else that training forbids
+    JAX, such as to promote ranks, is allowed within.
 
     **Example:**
 
@@ -48,7 +51,13 @@ def in_float64() -> contextlib.AbstractContextManager[None]:
     float64
     ```
     """
-    return jax.enable_x64(True)
+    with (
+        jax.enable_x64(True),
+        jax.numpy_dtype_promotion("standard"),
+        jax.numpy_rank_promotion("allow"),
+        jax.transfer_guard("allow"),
+    ):
+        yield
 
 
 def float64_enabled() -> bool:

@@ -13,8 +13,9 @@ from ..errors import InputError
 class Torch:
     """A module of PyTorch as `predict`: arrays become tensors on its device, in its precision.
 
-    It is called without gradients and in evaluation mode, and left as it was. Random numbers of
-    PyTorch are not touched by dropout, which is off.
+    It is called without gradients and in evaluation mode, where dropout is off, and left as it was.
+    So are the generators of PyTorch, also if the module draws random numbers: the training goes on
+    with the numbers that it would have without a watch.
 
     **Arguments:**
 
@@ -49,10 +50,11 @@ class Torch:
 
         parameters: Any = getattr(self.module, "parameters", tuple)
         weights: Any = next((each for each in parameters() if each.is_floating_point()), None)
-        device = "cpu" if weights is None else weights.device
+        device = torch.device("cpu") if weights is None else weights.device
         dtype = torch.get_default_dtype() if weights is None else weights.dtype
         tensors = [torch.as_tensor(part).to(device, dtype) for part in (x, y, x_query)]
-        with torch.no_grad(), _evaluating(self.module):
+        drawn_on = [device] if device.type == "cuda" else []  # beside the CPU
+        with torch.random.fork_rng(drawn_on), torch.no_grad(), _evaluating(self.module):
             return self._call(self.module, *tensors)
 
 

@@ -58,10 +58,13 @@ def huggingface(watch: "Watch") -> Any:
             caller.look(state.global_step, state.is_world_process_zero)
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            caller.look(state.global_step, state.is_world_process_zero)
+            look = caller.end if control.should_training_stop else caller.look
+            look(state.global_step, state.is_world_process_zero)
 
         def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            caller.end(state.global_step, state.is_world_process_zero)
+            # Weights of another step may have been loaded by now.
+            if not args.load_best_model_at_end:
+                caller.end(state.global_step, state.is_world_process_zero)
 
     return WatchCallback()
 

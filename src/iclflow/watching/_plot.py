@@ -108,7 +108,7 @@ def _plot_lengths(panel: Axes, looks: Sequence[Look]) -> None:
     panel.plot(last.lengths, values, "o-", ms=3, color=COLOURS[0], label="model")
     if last.excesses is not None:
         best = [loss - excess.value for loss, excess in zip(values, last.excesses)]
-        panel.plot(last.lengths, best, color="0.45", ls=":", label="loss − excess over Bayes")
+        panel.plot(last.lengths, best, color="0.45", ls=":", label="loss − excess")
         panel.legend(fontsize=6)
     panel.set_xlabel("context length")
     panel.set_ylabel(f"loss at step {last.step}")

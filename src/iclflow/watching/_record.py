@@ -39,10 +39,10 @@ class Record:
     def __init__(
         self, folder: Path | None, about: dict[str, Any], further: dict[str, Any] | None = None
     ):
-        self.folder, self.looks = folder, []
+        self.folder, self.about, self.looks = folder, about, []
         self._notes: list[tuple[int, str]] = []
-        # Whether the file still has looks that were taken back.
-        self._stale = False
+        # Whether the file has looks that were taken back, or has not all that were made.
+        self._stale = self._closed = False
         self._stack = contextlib.ExitStack()
         if folder is not None:
             self._open(folder, about, further or {})
@@ -65,8 +65,10 @@ class Record:
         line = _line(look)
         if self._stale:
             self._rewrite()
-        else:
-            self._append(LOOKS, line)
+            return
+        self._stale = True  # should it fail, the next look writes this one, too
+        self._append(LOOKS, line)
+        self._stale = False
 
     def _take_back(self, step: int) -> None:
         kept = [each for each in self.looks if each.step < step]
@@ -94,11 +96,14 @@ class Record:
     def _append(self, name: str, line: str) -> None:
         if self.folder is None:
             return
-        with open(self.folder / name, "ab") as stream:
-            size = stream.tell()
+        if self._closed:  # it may be the record of another process by now
+            raise OSError("the record was closed")
+        # Without a buffer, which would try once more to write what did not fit.
+        with open(self.folder / name, "ab", buffering=0, opener=_open_no_link) as stream:
+            size, rest = stream.tell(), line.encode()
             try:
-                stream.write(line.encode())
-                stream.flush()
+                while rest:
+                    rest = rest[stream.write(rest) :]
                 os.fsync(stream.fileno())
             except OSError:  # half a line would spoil the next one
                 with contextlib.suppress(OSError):
@@ -106,7 +111,8 @@ class Record:
                 raise
 
     def close(self) -> None:
-        """Lets another process use the folder."""
+        """Lets another process use the folder: what is measured later is not recorded."""
+        self._closed = True
         self._stack.close()
 
     def _open(self, folder: Path, about: dict[str, Any], further: dict[str, Any]) -> None:
@@ -118,6 +124,8 @@ class Record:
                     f"`{folder}`: another process records a training there; choose another folder "
                     "with `out`."
                 ) from None
+            except FileExistsError as error:  # a file of somebody else by the name of the lock
+                raise InputError(f"{error}.") from None
             if os.path.lexists(folder / ABOUT):
                 self._resume(folder, about, further)
             else:
@@ -144,7 +152,7 @@ class Record:
 
     def _rewrite(self) -> None:
         """Writes all looks anew: without a last line that was cut off, or without later looks."""
-        if self.folder is not None:
+        if self.folder is not None and not self._closed:
             write_atomic(self.folder / LOOKS, "".join(_lines(self.looks)))
         self._stale = False
 
@@ -155,9 +163,14 @@ class Record:
             (self.folder / VERDICTS).unlink(missing_ok=True)
 
     def _rewrite_problems(self) -> None:
-        if self.folder is not None:
+        if self.folder is not None and not self._closed:
             notes = "".join(_note(*each) for each in self._notes)
             write_atomic(self.folder / PROBLEMS, notes)
+
+
+def _open_no_link(path: str, flags: int) -> int:
+    """Opens a file to append to: never that of somebody else, which a link leads to."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
 def _refuse_foreign(folder: Path) -> None:

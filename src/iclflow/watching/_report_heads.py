@@ -19,7 +19,8 @@ def heads_section(looks: Sequence[Look]) -> str:
     rows = "".join(_rows(layer, label) for layer in layers for label in range(len(layer.labels)))
     head = "".join(f"<th>{escape(name)}</th>" for name in _COLUMNS)
     parts = ["<h2>Heads</h2>", f"<p>At step {last.step}.</p>"]
-    parts += [f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"]
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    parts += [f'<div class="wide">{table}</div>']
     left_out = sorted({words for layer in layers for words in layer.left_out})
     if left_out:
         parts += [f"<p>Not part of these numbers: {escape(', '.join(left_out))}.</p>"]

@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import functools
 
 import numpy as np
 
@@ -61,15 +62,14 @@ class LogSpaced(Schedule):
         if not _is_whole(self.last) or self.last < 1:
             raise InputError("steps", self.last, "must be the number of steps of the training")
 
-    @property
-    def steps(self) -> np.ndarray:
-        """The steps, the first of them 0."""
-        spaced = np.geomspace(1, self.last, max(self.looks - 1, 1))
-        return np.unique(np.concatenate([[0], np.rint(spaced)])).astype(int)
+    @functools.cached_property  # asked at every step of a training
+    def steps(self) -> frozenset[int]:
+        """The steps, 0 among them."""
+        spaced = np.geomspace(1, self.last, self.looks - 1)
+        return frozenset([0, *np.rint(spaced).astype(int).tolist()])
 
     def is_due(self, step: int, spent: float, elapsed: float, last: float) -> bool:
-        steps = self.steps
-        return bool(steps[np.searchsorted(steps, step) % len(steps)] == step)
+        return step in self.steps
 
     @property
     def words(self) -> str:

@@ -15,15 +15,23 @@ from ._predictions import shorten_text, to_numpy
 _WHAT = "must return (x, y, x_query, y_query) of the shapes (n, N, D), (n, N), (n, D) and (n,)"
 
 
+class _Source:
+    """Somebody else's task, equal to itself alone: JAX compares what it compiles for, and a data
+    class that holds arrays cannot be compared."""
+
+    def __init__(self, task: Any):
+        self.task = task
+
+
 class ForeignTask(AbstractTask):
     """A task that is known by its samples alone: it has no Bayes predictor."""
 
-    source: Any = eqx.field(static=True)
+    source: _Source = eqx.field(static=True)
     sizes: tuple[int, int, int] = eqx.field(static=True)
     noise: float | None = eqx.field(static=True)
 
     def __init__(self, source: Any):
-        self.source, self.noise = source, _find_noise(source)
+        self.source, self.noise = _Source(source), _find_noise(source)
         x, y, *_ = parts = _draw(source, 0, 2)
         if not all(map(np.array_equal, parts, _draw(source, 0, 2))):
             raise InputError(
@@ -46,7 +54,15 @@ class ForeignTask(AbstractTask):
 
     def sample(self, key: PRNGKeyArray, count: int) -> Sequences:
         seed = int(np.asarray(jax.random.key_data(key)).ravel()[-1] % 2**31)
-        x, y, x_query, y_query = (jnp.asarray(part) for part in _draw(self.source, seed, count))
+        drawn = _draw(self.source.task, seed, count)
+        found = (drawn[0].shape[2], drawn[1].shape[2], drawn[0].shape[1])
+        if found != self.sizes:
+            names = [f"{name} = {size}" for name, size in zip(("D", "labels", "N"), found)]
+            raise InputError(
+                f"`task.sample({seed}, {count})` returned sequences with {', '.join(names)}, and "
+                f"others for another seed or count: must be the same sizes always."
+            )
+        x, y, x_query, y_query = (jnp.asarray(part) for part in drawn)
         return Sequences(x, y, x_query, y_query, jnp.full(count, float(self.max_context)))
 
     def bayes_predict(self, sequences: Sequences) -> Float[Array, "*batch I"]:
@@ -84,7 +100,8 @@ def _draw(source: Any, seed: int, count: int) -> tuple[np.ndarray, ...]:
         words = f"{type(error).__name__}: {shorten_text(error, 300)}"
         raise InputError(f"`task.sample({seed}, {count})` {_WHAT}: it raised {words}.") from error
     if y.ndim == 2:
-        y, y_query = y[..., None], y_query.reshape(count, -1)
+        y = y[..., None]
+        y_query = y_query[:, None] if y_query.ndim == 1 else y_query
     good = x.ndim == 3 and len(x) == count and y.ndim == 3 and y.shape[:2] == x.shape[:2]
     if not (good and x_query.shape == (count, x.shape[2]) and y_query.shape == (count, y.shape[2])):
         shapes = ", ".join(str(part.shape) for part in (x, y, x_query, y_query))

@@ -16,6 +16,7 @@ from numpy.typing import DTypeLike
 from ..analysis import Plateau
 from ..checkpoints import Layer
 from ..errors import InputError
+from ..files import FileError
 from ..runtime.precision import in_float64
 from ..tasks import AbstractTask, check_count
 from ._adapters import Jax, Tensorboard, Torch, adapt
@@ -53,6 +54,7 @@ class Watch:
 
     **Fields:**
 
+    - `about`: what is watched: task, evaluation set and estimators.
     - `looks`: what was measured so far, in the order of steps.
     - `problems`: what could not be measured, by step, in sentences; with `out`, in the record too.
 
@@ -116,10 +118,11 @@ class Watch:
                 with contextlib.suppress(OSError):
                     self._like.begin(step)
             return self._look(step, now)
-        except PredictionError as error:
+        except Exception as error:  # also of JAX, such as a device without memory left
             if self._strict:
                 raise
-            self._complain(step, str(error))
+            words = f"The look failed with {type(error).__name__}: {shorten_text(error, 300)}."
+            self._complain(step, str(error) if isinstance(error, PredictionError) else words)
             return None
         finally:
             self._note_time(time.perf_counter() - self._begun - now)
@@ -172,16 +175,22 @@ class Watch:
         # A warning for each kind of problem: one per look would bury everything else. Numbers in
         # it, such as how many predictions are not finite, make no other kind.
         kind = _NUMBER.sub("", sentence)
-        if kind not in self._said:
-            warnings.warn(f"iclflow, step {step}: {sentence}")
-            self._said.add(kind)
-        with contextlib.suppress(OSError):  # a full disk: it is in memory, and was said
+        with contextlib.suppress(OSError):  # a full disk: it is in memory, and is said
             self._record.complain(step, sentence)
+        if kind not in self._said:
+            self._said.add(kind)
+            # Last: where warnings are errors, it is in the record before the training ends.
+            warnings.warn(f"iclflow, step {step}: {sentence}")
 
     @property
     def problems(self) -> dict[int, str]:
         """What could not be measured, by step, in sentences."""
         return self._record.problems
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What is watched: task, evaluation set and estimators."""
+        return dict(self._record.about)
 
     @property
     def overhead(self) -> float:
@@ -361,7 +370,7 @@ def watch(
     numbers = _check_dtype(dtype)
     if log is not None and not callable(log):
         raise InputError("log", log, "must be a function of (metrics, step=), such as wandb.log")
-    if not isinstance(out, str | os.PathLike | None):
+    if not isinstance(out, str | os.PathLike | None) or out == "":
         raise InputError("out", out, "must be the path of a folder")
     steps = None if steps is None else check_count("steps", steps)
     count, seed = check_count("count", count, least=2), check_count("seed", seed, least=0)
@@ -410,6 +419,8 @@ def _read_layers(reader: ReadCircuits, task: AbstractTask) -> tuple[Layer, ...]:
         look_at_heads(layers, task)
     except InputError:
         raise
+    except FileError as error:
+        raise InputError(f"`circuits`: {error}") from error
     except Exception as error:  # of the function of somebody else
         words = shorten_text(error, 300)
         raise InputError(f"`circuits` raised {type(error).__name__}: {words}.") from error
