@@ -40,7 +40,9 @@ phases = icl.analysis.learning_phases(run)
 print(f"warm-up until t = {phases.emergence:.1f}, emergence until t = {phases.convergence:.1f}")
 
 # %% [markdown]
-# If every task has a head of its own, theory gives the loss at which training ends:
+# Theory gives the loss at which training ends if every task has a head of its own. For comparison:
+# the loss of the best single head for all tasks, and that of one debiased gradient step for each
+# task, which one head more than tasks can approach.
 
 # %%
 multitask = icl.theory.multitask
