@@ -213,8 +213,9 @@ figure.savefig("your_own.png", dpi=150)
 # ## What to try next
 #
 # - `NOISE = 0.1`: how much better is the weighted model then?
-# - Give `Weighted` a property `form` that returns "bilinear" and a method `coefficients` that returns
-#   `self.A`, and see why a risk refuses it: its features are not those of linear attention.
+# - Give `Weighted` a property `form` that returns "bilinear" and a method `coefficients` that
+#   returns `self.A`, and see why a risk refuses it: its features are not those of linear
+#   attention.
 # - Add the task to the package, with a `kind` for config files: `CONTRIBUTING.md`, in the
 #   repository, says how in one table.
 # - More examples of each: [Concepts](../concepts.md#a-task-of-your-own).
