@@ -829,6 +829,20 @@ def test_text_is_broken_between_words_on_a_terminal_alone(monkeypatch, capsys):
     ]  # fmt: skip
 
 
+def test_where_a_run_lies_is_broken_on_a_narrow_terminal(monkeypatch, capsys):
+    from iclflow.cli import _tables
+    from iclflow.experiment import run
+    from iclflow.papers import study
+
+    summary = run(study("linear/white", flow={"end": 1.0}), progress=False).summary()
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    folder = "runs/a-name-that-is-quite-long-0123abcd"
+    _tables.print_summary(summary, f"in {folder}; its loss is drawn in {folder}/loss.png")
+    closing = capsys.readouterr().out.splitlines()[-2:]
+    assert closing == [f"in {folder}; its loss is drawn in", f"{folder}/loss.png"]
+
+
 def test_examples_are_listed_and_copies_run_like_the_studies(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     code, out, _ = result_of("examples", "--json", capsys=capsys)

@@ -62,7 +62,7 @@ def test_a_plateau_is_told_with_its_components_and_its_estimator(staircase):
         np.searchsorted(run.times, np.sqrt(predicted.drop_times[2] * predicted.drop_times[3]))
     )
     words = narrator.sentences(run, index)
-    assert words[0].startswith("Plateau 4 of 4: the loss is 0.2098, theory's level is 0.2098")
+    assert words[0].startswith("Plateau 4 of 4: the loss is 0.2098, at theory's level 0.2098.")
     assert "Learned components: 1, 2, 3." in words
     assert words[-1].startswith("This model now equals PCR with 3 components to ")
     assert 2 <= len(words) <= 5
@@ -225,8 +225,7 @@ def test_stairs_are_told_only_of_models_that_stand_on_them():
     told = lambda run, found: describe_stairs(levels, none, run, len(run) - 1, found, 1)
     leaving = told(run, state(1, 0.02, 0, 0))
     assert leaving == (
-        "Leaving plateau 2 of 4: the loss is 0.69, theory's level is 0.7 "
-        "(3.3 % of the drop below it)."
+        "Leaving plateau 2 of 4: the loss is 0.69, below theory's level 0.7 by 3.3 % of the drop."
     )
     # The same loss, with two components half learned.
     assert told(run, state(0.4, 0.4, 0, 0)) is None

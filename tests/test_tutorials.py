@@ -48,7 +48,7 @@ WHOLE = {
         r"these heads, on fresh sequences: 0\.2[456]",
     ],
     "your_own": [
-        r"linear attention, loud tokens:   1\.5374",
+        r"linear attention, growing noise: 1\.5374",
         r"trained: 1\.5[34]",
         r"falsify = False: holds\nfalsify = True: fails",
     ],

@@ -58,9 +58,6 @@ ROOMS = {
     "runtime.precision": "Precision",
     "errors": "Errors",
 }
-# Rooms behind the command line, which no program of a user calls: their names have an entry, and
-# need no example.
-INTERNAL = ("store",)
 
 
 @functools.cache

@@ -3,8 +3,8 @@
 #
 # Two heads of softmax attention, trained in JAX with Equinox and Optax on linear regression in
 # context. One head is kernel regression. Two heads of opposite sign with small weights can also
-# do one step of gradient descent, from which the mean of the labels is subtracted. Which one does
-# training find, and when? Less than two minutes on two cores.
+# make one debiased step, which is a step of gradient descent on centred inputs. Which of the two
+# does training find, and when? The program takes less than two minutes on two cores.
 
 # %%
 import equinox as eqx
@@ -57,7 +57,7 @@ def draw(key):
 # %% [markdown]
 # ## Training, watched
 #
-# `icl.watch.jax` compiles the model once; its second argument gives the present parameters.
+# `icl.watch.jax` compiles the model once; its second argument returns the current parameters.
 
 # %%
 optimiser = optax.adam(3e-3)
@@ -81,7 +81,7 @@ for step in range(STEPS + 1):
     model, state = update(model, state, jr.fold_in(jr.key(1), step))
 
 # %% [markdown]
-# ## What it was, and when
+# ## Which estimator it was near, and when
 
 # %%
 for look in watch.turns():
@@ -95,6 +95,6 @@ axes[0].figure.savefig("attention.png", dpi=150)
 # %% [markdown]
 # ## What to try next
 #
-# - One head instead of two: a single positive head must be kernel regression. What changes?
-# - `Attention(jr.key(0), size=1.0)`: does a large beginning end elsewhere?
+# - One head instead of two: a single head is kernel regression. What changes?
+# - `Attention(jr.key(0), size=1.0)`: does training from large weights end elsewhere?
 # - A stack of two layers: compare `watch.looks[-1].excess` with that of one.

@@ -1,10 +1,11 @@
 # %% [markdown]
-# # Is a GPT-2 that was never trained already an estimator?
+# # Is an untrained GPT-2 near a known estimator?
 #
-# A GPT-2 of `transformers` with random weights, built from a config (nothing is downloaded),
-# between two linear maps that read inputs and labels in and predictions out. How far is it from
-# every known estimator before the first step? And what do three hundred steps change, if only
-# the maps are trained, or everything? About two minutes on two cores.
+# The model is a GPT-2 of `transformers` with random weights, built from a config (nothing is
+# downloaded), between two linear maps: one reads inputs and labels in, the other reads predictions
+# out. How far is it from every known estimator before the first step? What do three hundred steps
+# change if only the maps are trained, and what if everything is? The program takes less than two
+# minutes on two cores.
 
 # %%
 import torch
@@ -47,8 +48,8 @@ class Regressor(nn.Module):
 # %% [markdown]
 # ## Two trainings, one after the other
 #
-# The first trains the maps alone, the second everything, from the same random weights. Each has
-# its own record.
+# The first trains only the maps, the second all weights, from the same random start. Each has its
+# own record.
 
 
 # %%
@@ -89,5 +90,5 @@ with style():
 # - 20 000 steps of everything, on a GPU: does it reach Bayes, and through which estimators?
 # - `iclflow explore --watch runs/gpt2-maps --watch runs/gpt2-everything` shows both in the
 #   browser.
-# - Weights that were trained on text, `GPT2Model.from_pretrained("gpt2")`: are the maps alone
-#   enough then?
+# - Weights that were trained on text, `GPT2Model.from_pretrained("gpt2")`: is it then enough to
+#   train the maps?

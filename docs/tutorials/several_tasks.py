@@ -2,7 +2,7 @@
 # # Which head takes which task?
 #
 # Three regressions share one sequence: each has coordinates of its own and a label of its own.
-# Three softmax heads are trained on all of them. Do they divide the tasks, and who decides? The
+# Three softmax heads are trained on all of them. Does each head take one task, and which one? The
 # setting is that of [arXiv 2402.19442](https://arxiv.org/abs/2402.19442); the program takes less
 # than a minute.
 
@@ -32,15 +32,17 @@ print("owners of the tasks:", icl.analysis.allocation(run, task).owners)
 # %% [markdown]
 # ## Three phases
 #
-# First nothing seems to happen: all heads grow together. Then each task is won by the head that
-# is ahead on it. At the end the winners settle.
+# In the first phase all heads grow together and the loss hardly moves. In the second, each task is
+# taken by the head that is ahead on it. In the third, the heads converge slowly.
 
 # %%
 phases = icl.analysis.learning_phases(run)
 print(f"warm-up until t = {phases.emergence:.1f}, emergence until t = {phases.convergence:.1f}")
 
 # %% [markdown]
-# Where does it end? If every task has a head of its own, the loss of task i is a formula.
+# Theory gives the loss at which training ends if every task has a head of its own. For comparison:
+# the loss of the best single head for all tasks, and that of one debiased gradient step for each
+# task, which one head more than tasks can approach.
 
 # %%
 multitask = icl.theory.multitask
@@ -50,10 +52,10 @@ print(f"one head for all {multitask.single_head(task).loss:.3f}")
 print(f"debiased steps  {multitask.debiased_steps(task).loss:.3f}")
 
 # %% [markdown]
-# ## Does every start end so?
+# ## Does every task always get a head of its own?
 #
-# No. Start from random weights, and a head that is ahead on two tasks can keep both. Then another
-# head stays without a task. Twelve starts, trained as one program:
+# No. From random weights, a head that is ahead on two tasks can keep both, and another head stays
+# without a task. Here twelve random starts are trained as one program:
 
 # %%
 starts = icl.init_many(icl.Attention.balanced, jr.split(jr.key(7), 12), task.coordinates, heads=3)
@@ -66,14 +68,14 @@ for each, ended in zip(owners[:4], runs):
     print(f"owners {each}: loss {ended.losses[-1]:.3f}, theory for this division {limit:.3f}")
 
 # %% [markdown]
-# The losses are still falling towards the limit of their division: theory knows where each
-# division ends. Which division a random start ends in it cannot say: it gives an upper bound on how
-# often every task gets a head of its own
-# ([Which head wins](../theory/multitask.md#8-which-head-wins)).
+# The losses still fall towards the limit that theory gives for their division. Theory does not say
+# which division a random start ends in, but gives an upper bound on how often every task gets a
+# head of its own ([Which head wins](../theory/multitask.md#8-which-head-wins)).
 #
 # ## The picture
 #
-# Theory integrates the same three phases from the weights at t = 0, with code of its own.
+# Left: the three phases, and the curve that theory integrates from the weights at t = 0, with code
+# of its own. Right: the twelve random starts, and the limit for one head per task.
 
 # %%
 circuits = run.at(0).circuits
@@ -90,7 +92,8 @@ print(f"largest error of the predicted curve: {np.max(np.abs(flow.loss / run.los
 # %% [markdown]
 # ## What to try next
 #
-# - Two heads for three tasks: who shares? `icl.analysis.superposition(model, task)` counts.
+# - Two heads for three tasks: which tasks share a head? See `icl.analysis.superposition(model,
+#   task)`.
 # - Unequal tasks, such as `signal=[1.0, 0.5, 0.25]`: which task is learned first?
 # - The end with one head for each task is a saddle of the loss: the noise of sampled batches
 #   drives training away from it. `iclflow run multitask/escape` shows it.

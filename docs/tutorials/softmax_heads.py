@@ -1,10 +1,10 @@
 # %% [markdown]
-# # What do two softmax heads learn, if nothing is built in?
+# # What do two softmax heads learn from random weights?
 #
-# Random Q, K, V and O, fresh sequences, Adam: nothing tells the two heads what to do. They end as
-# a pair of opposite heads that together do one step of gradient descent on the context with centred
-# inputs, which `iclflow` calls the *debiased* step. This is the result of [arXiv
-# 2503.12734](https://arxiv.org/abs/2503.12734); here you watch it happen, in about a minute.
+# Two softmax heads with random Q, K, V and O are trained by Adam on fresh sequences. With the seed
+# used here they end as a pair of opposite heads that together make one step of gradient descent on
+# the context with centred inputs, which `iclflow` calls the *debiased* step. This pattern is the
+# subject of [arXiv 2503.12734](https://arxiv.org/abs/2503.12734). The program takes about a minute.
 
 # %%
 import jax
@@ -19,9 +19,9 @@ icl.enable_float64()
 # %% [markdown]
 # ## Random weights
 #
-# White inputs in five dimensions, 40 pairs, noisy labels. `Attention.factored` has free Q, K, V
-# and O, as a layer of a transformer has. No closed form exists for such weights, so they are
-# trained on fresh sequences.
+# The task has white inputs in five dimensions, contexts of 40 pairs, and noisy labels.
+# `Attention.factored` has free Q, K, V and O, like a layer of a transformer. There is no exact risk
+# for such weights, so they are trained on fresh sequences.
 
 # %%
 task = icl.isotropic(dim=5, context=40, noise=0.1)
@@ -32,10 +32,9 @@ print("number of weights:", sum(weights.size for weights in jax.tree.leaves(mode
 # %% [markdown]
 # ## Training
 #
-# Each step draws 64 new sequences. In single precision the fused pass draws, attends and
-# differentiates without storing a sequence. A batch of 64 says little about the loss, so
-# `monitor` measures it on 20 000 sequences that stay the same, at the steps at which `save` keeps
-# the weights.
+# Each step draws 64 new sequences. With `precision="float32"` loss and gradient come from one pass
+# that stores no sequence. The loss of a batch of 64 is noisy, so `monitor` measures it on 20 000
+# fixed sequences, at the steps at which `save` keeps the weights.
 
 # %%
 risk = icl.risk(task, model, "sampled", batch=64, precision="float32")
@@ -54,10 +53,9 @@ print(f"loss {run.losses[0]:.2f} at the start, {run.losses[-1]:.2f} at the end")
 # %% [markdown]
 # ## What the heads have become
 #
-# In the paper's words a head has a key-query circuit, which says what it attends to, and an
-# output-value circuit, which says what it writes. Both have become simple: key-query is ω times
-# the identity, and output-value reads the label with weight μ. One head has ω, μ > 0, the other
-# ω, μ < 0.
+# A head has a key-query circuit, which decides what it attends to, and an output-value circuit,
+# which decides what it writes. Both have become simple: key-query is nearly ω times the identity,
+# and output-value reads the label with weight μ. One head has ω, μ > 0, the other ω, μ < 0.
 
 # %%
 found = icl.analysis.patterns(run.final, task=task)
@@ -71,8 +69,8 @@ print(f"step that both make together, Σμω = {found.step_size:.2f}")
 # ## What they compute together
 #
 # For small ω a softmax over L pairs is 1/L · (1 + ω(x_l − x̄)·x_q). In the difference of two
-# opposite heads the constant goes away, and what stays is one step of gradient descent with
-# centred inputs.
+# opposite heads the constant cancels. What remains is one step of gradient descent with centred
+# inputs.
 
 # %%
 algorithm = icl.analysis.which_algorithm(run.final, task, count=4000)
@@ -82,7 +80,7 @@ for match in algorithm.matches[:3]:
 # %% [markdown]
 # ## How good is that?
 #
-# Theory knows the best that each of these can do, exactly at this dimension and length.
+# Theory gives the smallest loss of each form, exactly at this dimension and length.
 
 # %%
 rows = {
@@ -109,8 +107,9 @@ figure.savefig("softmax_heads.png", dpi=150)
 # %% [markdown]
 # ## What to try next
 #
-# - One head: `heads=1`. It must become kernel regression; how far above the pair does it end?
+# - One head: `heads=1`. It becomes kernel regression; how far above the pair does it end?
 # - Four heads: how many stay positive, how many negative, and is there a dummy?
-# - `icl.Attention.diagonal(jr.key(0), dim=5, heads=2, scheme="opposite")` has the two numbers ω
-#   and μ alone, and an exact risk: `icl.theory.pair_flow` then predicts its whole training.
+# - Another seed. One in five random starts ends with two heads of one sign, at a larger loss.
+# - `icl.Attention.diagonal(jr.key(0), dim=5, heads=2, scheme="opposite")` has two numbers ω and μ
+#   per head, and an exact risk: `icl.theory.pair_flow` predicts its whole training.
 # - `iclflow run softmax/paper --flow.steps 1e4` trains as the paper does.

@@ -1,11 +1,12 @@
 # %% [markdown]
 # # Why does the loss of attention fall in steps?
 #
-# Train linear attention with separate keys and queries on regression in context, from small
-# weights. The loss stays on a plateau, falls at once, stays on the next plateau, falls again. In
-# ten minutes you will see why, predict every level and every fall from the weights at the
-# beginning, and read off what the model computes on each plateau. The setting is that of [arXiv
-# 2501.16265](https://arxiv.org/abs/2501.16265); the program takes half a minute.
+# Train linear attention with separate keys and queries on in-context regression, from small
+# weights. The loss stays on a plateau, falls abruptly, stays on the next plateau, and falls again.
+# This tutorial predicts every level and every drop from the initial weights, compares them with
+# the training, and finds out what the model computes on each plateau. The setting is that of [arXiv
+# 2501.16265](https://arxiv.org/abs/2501.16265). Reading takes ten minutes, the program half a
+# minute.
 
 # %%
 import jax.random as jr
@@ -20,10 +21,10 @@ icl.enable_float64()  # once, before the first array
 # ## The task, the model, the risk
 #
 # A sequence has 31 pairs (x, y) with y = w·x, and a query. The vector w is new in every sequence,
-# so nothing but the context says what it is. The four coordinates of x have unequal variances.
+# so that it has to be read from the context. The four coordinates of x have unequal variances.
 #
-# The model has four heads of rank one. Its risk is the expected squared error over all sequences:
-# a formula, so that no data set and no noise hide what happens.
+# The model has four heads of rank one. Its risk is the expected squared error over all sequences.
+# It is a formula, so that the loss has no sampling noise.
 
 # %%
 variances = [0.4, 0.3, 0.2, 0.1]
@@ -37,9 +38,9 @@ print(f"{risk.kind} risk at the start: {risk(model):.4f}")
 #
 # ## What theory says before training
 #
-# Each plateau is a saddle: the model has learned the first few principal components and nothing
-# else. The head that is ahead learns the next one. `staircase` races the heads against each
-# other, from the weights at t = 0 alone.
+# Each plateau is a saddle, at which the model has learned the first few principal components.
+# There the other heads grow, and the first one to become large learns the next component.
+# `staircase` computes when that happens and which head it is, from the weights at t = 0 alone.
 
 # %%
 stairs = icl.theory.staircase(task, model)
@@ -50,8 +51,8 @@ print("by the heads", stairs.heads)
 # %% [markdown]
 # ## Training
 #
-# Gradient flow is gradient descent with steps so small that their size no longer matters. The
-# solver chooses its own steps: the long plateaus cost little.
+# Gradient flow is the limit of gradient descent for small steps. The solver adapts its steps, so
+# that long plateaus cost little.
 
 # %%
 run = icl.gradient_flow(model, risk)
@@ -62,9 +63,9 @@ print("drop times  ", measured.round(-1))
 print(f"largest error of a drop time: {np.max(np.abs(stairs.drop_times / measured - 1)):.1%}")
 
 # %% [markdown]
-# `icl.analysis` finds plateaus on the curve, and knows nothing of theory. So the two can
-# disagree, and they do, by a few per cent: the prediction is the limit of small weights. Make
-# them smaller, and the error goes away.
+# `icl.analysis` finds the plateaus on the curve and does not use theory. The two differ by a few
+# per cent, because the prediction is the limit of small weights. With smaller initial weights the
+# error becomes smaller.
 
 # %%
 for scale in (1e-2, 1e-3, 1e-4):
@@ -76,8 +77,9 @@ for scale in (1e-2, 1e-3, 1e-4):
 # %% [markdown]
 # ## What does it compute on a plateau?
 #
-# Compare its predictions on fresh sequences with every algorithm in `icl.estimators`. On plateau
-# m it is principal component regression: least squares on the m directions that it has learned.
+# `which_algorithm` compares its predictions on fresh sequences with known algorithms. On plateau m
+# it is principal component regression (PCR): least squares on the m components that it has
+# learned.
 
 # %%
 for plateau in plateaus[1:-1]:
@@ -102,7 +104,7 @@ figure.savefig("staircase.png", dpi=150)
 # ## What to try next
 #
 # - `icl.Attention.merged(jr.key(0), dim=4, heads=4, scale=1e-2)` in place of separate keys and
-#   queries: how many falls are left? Its one drop time is `icl.theory.drop_time`.
+#   queries: how many drops are left? `icl.theory.drop_time` predicts when.
 # - `rank=2` with `heads=2`: which plateaus become short?
-# - Equal variances: the order is lost, but not the steps. Why?
-# - Drag the eigenvalues with the mouse: `iclflow explore`, the first study.
+# - Equal variances: no component comes first by its variance. Are there still steps?
+# - Drag the eigenvalues with the mouse: `iclflow explore`, the first preset.

@@ -1,10 +1,9 @@
 # %% [markdown]
 # # How do I put theory on top of my own run?
 #
-# You have a training loop of your own, in whatever library, and a list of losses. Here it is
-# plain NumPy: gradient descent on a data set, with merged key-query weights. Three things turn
-# its curve into one that theory can be drawn on: the same task, the same normalisation, and time
-# in place of steps.
+# You have a training loop of your own, in any library, and a list of losses. Here the loop is
+# plain NumPy: gradient descent on a data set, with merged key-query weights. To draw theory on its
+# curve you need three things: the same task, the same normalisation, and time in place of steps.
 
 # %%
 import numpy as np
@@ -18,7 +17,7 @@ VARIANCES = np.array([0.4, 0.3, 0.2, 0.1])
 # %% [markdown]
 # ## Your own loop
 #
-# Nothing of iclflow in here. The prediction of a head is v_h βᵀU_h x_q with β = (1/N) Σ yₙxₙ.
+# This cell does not use iclflow. The prediction of a head is v_h βᵀU_h x_q with β = (1/N) Σ yₙxₙ.
 
 # %%
 random = np.random.default_rng(0)
@@ -43,7 +42,7 @@ print(f"loss {losses[0]:.3f} at the start, {losses[-1]:.4f} at the end")
 # %% [markdown]
 # ## From steps to time
 #
-# Theory speaks of the gradient flow τ dW/dt = −½ ∂L/∂W with τ = 1. A step W ← W − η ∂L/∂W is then
+# Theory is about the gradient flow τ dW/dt = −½ ∂L/∂W with τ = 1. A step W ← W − η ∂L/∂W is then
 # a step of 2η in t. If your loop does not divide by N, or divides by N + 1, give
 # `normaliser="none"` or `"tokens"` to the functions of theory
 # ([Conventions](../theory/linear.md#0-conventions)).
@@ -54,9 +53,9 @@ times = 2 * RATE * np.arange(STEPS)
 # %% [markdown]
 # ## What theory says of these weights
 #
-# `LinearRegression` describes the data; the weights at t = 0 are yours. Merged weights leave zero
-# once: `drop_time` says when, `plateau_losses` from where to where, and `reduced_flow` gives the
-# whole curve.
+# `LinearRegression` describes the data; the weights at t = 0 are those of your loop. With merged
+# weights the loss has one drop: `drop_time` predicts when, `plateau_losses` the levels before and
+# after it, and `reduced_flow` the whole curve.
 
 # %%
 task = icl.LinearRegression(VARIANCES, CONTEXT)
@@ -69,14 +68,16 @@ print("levels, measured: ", np.array([losses[0], losses[-1]]).round(4))
 print(f"drop time: predicted {float(predicted):.1f}, measured {measured:.1f}")
 
 # %% [markdown]
-# The last level differs by the sampling error of a data set; theory is about fresh sequences.
+# The last level differs by the sampling error of the data set, because theory is about fresh
+# sequences.
 #
 # ## Where the loop and the flow differ
 #
-# Three causes, each with a remedy. Steps of finite size make a drop late by about one step: take
-# smaller ones. A data set has moments of its own: draw more sequences. Weights that are not small
-# miss the limit: start lower. The exact risk, from the same weights, has neither steps nor a data
-# set: the distance from it shows the first two causes, that from theory the third.
+# There are three causes of a difference. Steps of finite size delay the drop by about one step;
+# take smaller steps. A data set has sampling errors; draw more sequences. Theory is the limit of
+# small weights; start with smaller ones. The gradient flow of the exact risk from the same
+# weights has neither steps nor a data set. So the distance of the loop from it shows the first
+# two causes, and the distance of theory from it the third.
 
 # %%
 start = icl.Attention(icl.Merged.of(first_v, first_U))
@@ -89,10 +90,10 @@ for name, time in {"theory": predicted, "the loop": measured}.items():
 # %% [markdown]
 # ## The picture
 #
-# Weights that are small, whatever their shape, soon grow along one direction: from there
-# `reduced_flow` has the whole curve. A run draws any prediction with `levels`, `drop_times` or
-# `loss`, and your own losses are one more line. `icl.watch` measures more than the loss while
-# your loop runs, such as which estimator your model is ([Watch a training of your
+# Small weights soon grow along one direction, which `growing_start` finds; from there
+# `reduced_flow` gives the whole curve. A run draws any prediction with `levels`, `drop_times` or
+# `loss`, and your own losses are one more line. While your loop runs, `icl.watch` measures more
+# than the loss, such as which estimator your model is nearest to ([Watch a training of your
 # own](../watch.md)).
 
 # %%
@@ -111,4 +112,4 @@ ax.figure.savefig("theory_on_your_run.png", dpi=150)
 #   `icl.theory.learning_order` says which component comes first.
 # - Softmax heads: `icl.theory.pair_flow` for a pair of opposite heads;
 #   `icl.theory.multitask.spectral_flow` for many.
-# - A config instead of a loop: `iclflow run` draws the theory that applies by itself.
+# - A config instead of a loop: `iclflow run` draws the theory that applies.

@@ -1,10 +1,10 @@
 # %% [markdown]
-# # How often does it happen, and where does it stop?
+# # Up to which initial scale does the loss have plateaus?
 #
-# One run is an anecdote. A sweep computes every combination of some settings and seeds as one
-# program, and writes one table that SQL can ask. Here: from which size of the initial weights on
-# does the staircase go away? Small by default, so that it takes less than a minute; the same
-# program computes a thousand seeds.
+# One run shows one seed. A sweep computes every combination of some settings and seeds, and writes
+# one table that can be queried in SQL. The sweep of this tutorial counts plateaus for initial
+# weights of different sizes. With eight seeds it takes less than a minute; the same program can
+# compute a thousand.
 
 # %%
 
@@ -38,9 +38,9 @@ spec = {
 }
 
 # %% [markdown]
-# Everything is checked before anything is computed. `out` keeps the table: a sweep that was
-# stopped goes on where it was, and one that is done is there at once. A folder holds one sweep: a
-# changed one needs another folder.
+# Everything is checked before anything is computed. `out` is the folder of the table: a sweep that
+# was stopped resumes, and one that is complete is read at once. A folder holds one sweep: if you
+# change the sweep, choose another folder.
 
 # %%
 table = icl.sweep(spec, out=f"sweeps/where-it-ends-{SCALES}x{SEEDS}")
@@ -48,10 +48,10 @@ names, rows = table.ask("SELECT count(*), sum(result = 'diverged') FROM results"
 print(dict(zip(names, rows[0])))
 
 # %% [markdown]
-# ## Ask in SQL
+# ## Query the table in SQL
 #
-# Four components, and four heads: five plateaus, the last one being the end. Two heads of rank
-# one learn two components, and stop.
+# With four components and four heads there are five plateaus, the last one being the end of the
+# run. Two heads of rank one learn two components and stop.
 
 # %%
 names, rows = table.ask("""
@@ -65,10 +65,10 @@ for row in rows:
 # %% [markdown]
 # ## Claims are measurements too
 #
-# `linear/cascade` says that the drop times are those of theory. It is about small weights: where
-# it does not apply the table holds null, and where a run shows that its weights were not small
-# enough, or its drops too close, the verdict is `inconclusive`. The column `not_measured` says
-# which.
+# `linear/cascade` says that the drop times are those of theory. It is about small weights. Where
+# it does not apply, the table has null. Where a run shows that its weights were not small enough,
+# or its drops are too close, the verdict is `inconclusive`. The column `not_measured` gives the
+# reason.
 
 # %%
 names, rows = table.ask("""
@@ -92,10 +92,10 @@ Path("thousand_seeds.png").write_bytes(plot.draw(table, "png"))
 # %% [markdown]
 # ## What to try next
 #
-# - `SCALES, SEEDS = 25, 100`: is the edge sharp, or does it depend on the seed? `iclflow query
-#   sweeps/where-it-ends-25x100 "SELECT …"` asks that table from the command line.
+# - `SCALES, SEEDS = 25, 100`: do all seeds lose their plateaus at the same scale? `iclflow query
+#   sweeps/where-it-ends-25x100 "SELECT …"` queries that table from the command line.
 # - Another axis, `"task.eigenvalues": [[0.25, 0.25, 0.25, 0.25], [0.4, 0.3, 0.2, 0.1]]`, with
-#   another `out`: do equal variances keep their steps?
+#   another `out`: are there plateaus with equal variances?
 # - `iclflow reproduce sweeps/scale` draws 150 runs with theory on top; [Ready
 #   sweeps](../diagrams.md) has four more.
 # - A cluster: `icl.sweep(spec, engine="ray")`; see [On a cluster](../cluster.md).

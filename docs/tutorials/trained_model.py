@@ -1,10 +1,10 @@
 # %% [markdown]
-# # Somebody sends you a trained model: what does it do?
+# # You are sent a trained model: what does it do?
 #
-# You get files of weights, and nothing else. Here they are the checkpoints of a small layer of
-# softmax attention, in the names that PyTorch uses; the first cell makes them. Then you read the
-# last one: what each head attends to, what it writes, and which algorithm the heads are together.
-# Then all of them: when did that begin? About a minute.
+# You have files of weights and nothing else. Here they are the checkpoints of a small layer of
+# softmax attention, with the names that PyTorch uses; the first cell makes them. From the last one
+# you find out what each head attends to, what it writes, and which algorithm all heads together
+# implement; from the others, when that began. The program takes about a minute.
 
 # %%
 from pathlib import Path
@@ -36,8 +36,8 @@ print(sorted(path.name for path in Path("sent").iterdir()))
 # %% [markdown]
 # ## What is in the file
 #
-# Four matrices. Their shapes do not say how many heads there are: three of width 5 look like one
-# of width 15. Whoever sends a model has to say.
+# The file has four matrices. Their shapes do not say how many heads there are: three heads of width
+# 5 have the same shapes as one of width 15. The sender has to tell you.
 
 # %%
 model = icl.load_model("sent/step-6000.safetensors", heads=3)
@@ -47,8 +47,9 @@ for name in ("Q", "K", "V", "O"):
 # %% [markdown]
 # ## Which task is it judged on?
 #
-# Weights do not say that either. Judge it on what you believe it was trained on, here regression
-# with white inputs; if the nearest algorithm is far, you believed wrong.
+# The file does not contain the task either. Judge the model on the task that you think it was
+# trained on, here regression with white inputs. If even the nearest algorithm is far, it was
+# probably another task.
 
 # %%
 task = icl.isotropic(dim=4, context=30, noise=0.1)
@@ -64,8 +65,9 @@ print(
 
 # %% [markdown]
 # A head is called positive if it attends to inputs like the query and adds their labels, negative
-# if it attends to inputs unlike the query and subtracts them. *Diagonal* and *last entry* say how
-# much of a head that sentence leaves out: nothing, if they are 1.
+# if it attends to inputs unlike the query and subtracts their labels. If *diagonal* and *last
+# entry* are 1, the head does nothing else; the smaller they are, the more this description leaves
+# out.
 #
 # On the wrong task the nearest algorithm is farther:
 
@@ -77,10 +79,10 @@ print(f"on inputs of unequal variances: {far.name}, relative distance {far.dista
 # %% [markdown]
 # ## When did it begin?
 #
-# The same for every checkpoint. As long as all heads together do almost nothing they are *idle*;
-# later one that adds little beside the others is a *dummy*, and one that a single number ω does not
-# describe is *unstructured*. `iclflow inspect sent --heads 3 --context 30` prints the same
-# in a terminal.
+# Do the same for every checkpoint. While all heads together do almost nothing, they are called
+# *idle*. Later, a head that adds little compared with the others is a *dummy*, and one that a
+# single number ω does not describe is *unstructured*. `iclflow inspect sent --heads 3 --context
+# 30` prints the same in a terminal.
 
 # %%
 steps, sizes = [], []
@@ -115,8 +117,8 @@ figure.savefig("trained_model.png", dpi=150)
 # %% [markdown]
 # ## What to try next
 #
-# - `layer = icl.Attention.factored(jr.key(5), dim=4, heads=1)`: what is one head, and how far
-#   from it?
+# - `layer = icl.Attention.factored(jr.key(5), dim=4, heads=1)`, and `heads=1` below: which
+#   estimator is one head nearest to, and how far from it?
 # - A file of your own, with several layers or of a GPT-2: [Inspecting a trained
 #   model](../inspect.md) says which names are read.
-# - A model that is called in its own way: [`icl.watch`](../watch.md) needs its predictions alone.
+# - Any other model: [`icl.watch`](../watch.md) needs its predictions alone.

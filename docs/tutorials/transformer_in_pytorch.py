@@ -2,9 +2,9 @@
 # # When does a transformer begin to do ridge regression?
 #
 # A small causal transformer reads pairs x₁, y₁, x₂, y₂, … of a linear regression, a new one in
-# every sequence, and predicts each y from what came before it. At first it predicts zero. Some
-# hundred steps later it is close to the best that anybody can do. What is it in between, and when
-# does it turn from one to the other? Plain PyTorch; less than two minutes on two cores.
+# every sequence, and predicts each y from the tokens before it. At first it predicts zero. Some
+# hundred steps later it is close to the best possible predictor. Which estimators is it near in
+# between, and when? The program is plain PyTorch and takes less than two minutes on two cores.
 
 # %%
 import torch
@@ -20,9 +20,9 @@ torch.manual_seed(0)
 # %% [markdown]
 # ## The task
 #
-# Inputs and weights are standard normal, labels have noise of the variance 0.1. `iclflow` knows
-# the best predictor of this task, and many others. The last input of each sequence is the query,
-# so the context has one pair less.
+# Inputs and weights are standard normal, and labels have noise of variance 0.1. `iclflow` has the
+# Bayes predictor of this task and other estimators. The last input of each sequence is the query,
+# so that the context has one pair less.
 
 # %%
 task = icl.LinearRegression([1.0] * DIM, PAIRS - 1, noise=NOISE)
@@ -38,8 +38,8 @@ def draw():
 # %% [markdown]
 # ## The model
 #
-# Nothing in it is made for this task: inputs and labels are tokens that alternate, and the
-# prediction of a label is read off at its input.
+# The model is a standard transformer: inputs and labels are alternating tokens, and the prediction
+# of a label is the output at its input.
 
 
 # %%
@@ -71,8 +71,8 @@ optimiser = torch.optim.AdamW(model.parameters(), lr=2e-3)
 # %% [markdown]
 # ## Watching it
 #
-# `call` says how to ask this model: the query is one more input, whose label is not known. The
-# model answers at every position, so that its loss is measured at every context length.
+# `call` says how this model is called: the query is one more input, whose label is not known. The
+# model predicts at every position, so that its loss is measured at every context length.
 
 # %%
 call = lambda model, x, y, query: model(torch.cat([x, query[:, None]], 1), F.pad(y, (0, 1)))
@@ -87,9 +87,9 @@ for step in range(STEPS + 1):
     optimiser.step()
 
 # %% [markdown]
-# ## What it was, and when
+# ## Which estimator it was near, and when
 #
-# One line for each look at which another estimator became the nearest one.
+# There is one line for each look at which another estimator became the nearest one.
 
 # %%
 for look in watch.turns():
@@ -97,8 +97,8 @@ for look in watch.turns():
 print("at the end:", watch.looks[-1])
 
 # %% [markdown]
-# The picture: the loss with the smallest possible one, the distance from each estimator, and the
-# loss over context lengths at the end, beside that of Bayes on the same sequences.
+# The picture shows the loss with the smallest possible one, the distance from each estimator, and
+# the loss over context lengths at the end, beside that of Bayes on the same sequences.
 
 # %%
 axes = watch.plot()
@@ -110,7 +110,7 @@ watch.report("transformer.html")
 #
 # - Run `iclflow explore --watch runs/transformer` in another terminal while it trains.
 # - `iclflow query runs/transformer "SELECT step, nearest, distance FROM results"` has the numbers.
-# - Raise `NOISE`: ridge regression and least squares then differ more, and it shows which one it
-#   is.
+# - Raise `NOISE`: ridge regression and least squares then differ more. Which one is the model
+#   nearer to?
 # - Train on 16 fixed weights instead of new ones, and give them to `icl.watch` as `pretraining`:
-#   does it know them by heart, or does it learn to regress?
+#   does the model memorise them, or does it learn to regress?

@@ -1,10 +1,10 @@
 # %% [markdown]
 # # What if large inputs have noisy labels?
 #
-# A question that no paper here asks, answered with a task, a model, a risk and a claim of your
-# own. In this world the noise of a label grows with its input: Var ε_n = σ²|x_n|²/tr Λ. What does
-# that cost linear attention? Can it be predicted? And how much would attention gain if it
-# trusted small inputs more?
+# This tutorial answers a question that the papers do not ask, with a task, a model, a risk and a
+# claim of its own. The noise of a label grows with its input: Var ε_n = σ²|x_n|²/tr Λ. How much
+# does the loss of linear attention grow, and can that be predicted? How much does a model gain that
+# gives small inputs more weight?
 
 # %%
 import equinox as eqx
@@ -24,11 +24,11 @@ VARIANCES, CONTEXT, NOISE = np.array([1.0, 0.5]), 10, 1.0
 # ## A task of your own
 #
 # A task says how to draw sequences, and what the Bayes predictor does. Here that is ridge
-# regression in which each token counts as much as its noise allows.
+# regression in which each pair has the weight 1/Var ε.
 
 
 # %%
-class LoudTokens(icl.AbstractTask):
+class GrowingNoise(icl.AbstractTask):
     """y = w·x + ε with w ~ N(0, I), x ~ N(0, Λ), and Var ε = noise · |x|²/tr Λ."""
 
     eigenvalues: jax.Array
@@ -71,7 +71,7 @@ class LoudTokens(icl.AbstractTask):
         return jnp.eye(self.dim) + jnp.einsum("...nd,...ne->...de", weighted, sequences.x)
 
 
-task = LoudTokens(jnp.asarray(VARIANCES), NOISE, CONTEXT)
+task = GrowingNoise(jnp.asarray(VARIANCES), NOISE, CONTEXT)
 bayes = task.bayes_risk(jr.key(0), 20_000)
 print(f"Bayes: {bayes.value:.3f}, standard error {bayes.standard_error:.3f}")
 
@@ -93,14 +93,14 @@ def predicted_loss(variances, context, noise):
 
 
 ordinary = icl.LinearRegression(VARIANCES, CONTEXT, noise=NOISE, noisy_query=True)
-print(f"linear attention, loud tokens:   {predicted_loss(VARIANCES, CONTEXT, NOISE):.4f}")
+print(f"linear attention, growing noise: {predicted_loss(VARIANCES, CONTEXT, NOISE):.4f}")
 print(f"linear attention, equal noise:   {icl.theory.optimal_loss(ordinary):.4f}")
 
 # %% [markdown]
 # ## Training linear attention on it
 #
-# No exact risk exists for a task that iclflow does not know, but the data-set risk does. For
-# linear attention it keeps sums over the sequences, so that 400 000 of them cost no more than
+# There is no exact risk for a new task, but there is the risk on a data set. For linear attention
+# it stores only sums over the sequences, so that a step costs the same for 400 000 sequences as for
 # ten.
 
 # %%
@@ -115,12 +115,13 @@ print(f"trained: {linear_run.losses[-1]:.4f}")
 # %% [markdown]
 # ## A model of your own
 #
-# A model needs `predict`, and weights that are arrays. This one sums labels of the context with
-# weights 1/(|x|² + c), so that it may learn to listen to quiet tokens: c is trained too.
+# A model needs `predict`, and weights that are arrays. This one gives a pair the weight
+# 1/(|x|² + c), so that it can learn to rely on small inputs, whose labels have little noise. The
+# number c is trained too.
 
 
 # %%
-class Quiet(icl.AbstractModel):
+class Weighted(icl.AbstractModel):
     """ŷ = (1/N) Σ yₙ xₙᵀAx_q / (|xₙ|² + exp(log c))."""
 
     A: jax.Array
@@ -133,20 +134,21 @@ class Quiet(icl.AbstractModel):
         return jnp.einsum("...d,de,...e->...", moments, self.A, sequences.x_query)[..., None]
 
 
-quiet = Quiet(A=jnp.zeros((2, 2)), log_c=jnp.asarray(3.0))
-test = icl.risk(task, quiet, "dataset", sequences=20_000, key=jr.key(3))
-sampled = icl.risk(task, quiet, "sampled", batch=256)
-quiet_run = icl.adam(quiet, sampled, learning_rate=0.05, steps=3000, key=jr.key(4), monitor=test)
-print(f"trained: {quiet_run.losses[-1]:.3f}, c = {np.exp(quiet_run.final.log_c):.2f}")
+weighted = Weighted(A=jnp.zeros((2, 2)), log_c=jnp.asarray(3.0))
+test = icl.risk(task, weighted, "dataset", sequences=20_000, key=jr.key(3))
+sampled = icl.risk(task, weighted, "sampled", batch=256)
+adam = {"learning_rate": 0.05, "steps": 3000, "key": jr.key(4), "monitor": test}
+weighted_run = icl.adam(weighted, sampled, **adam)
+print(f"trained: {weighted_run.losses[-1]:.3f}, c = {np.exp(weighted_run.final.log_c):.2f}")
 
 # %% [markdown]
-# It has learned to weigh each token by 1/|x|², as the variance of the noise asks for, and closes
-# more than half of the gap between linear attention and Bayes.
+# It has learned weights of nearly 1/|x|², the inverse of the variance of the noise, and closes more
+# than half of the gap between linear attention and Bayes.
 #
 # ## A risk of your own
 #
-# Does it matter that large errors count most? A risk is a function of a model, and of a key if it
-# draws sequences. This one is the mean absolute error.
+# A squared error gives large errors the most weight. Does the mean absolute error lead to another
+# model? A risk is a function of a model, and of a key if it draws sequences.
 
 
 # %%
@@ -164,25 +166,26 @@ class AbsoluteError(icl.AbstractRisk):
 
 
 robust = AbsoluteError(task, 256)
-robust_run = icl.adam(quiet, robust, learning_rate=0.05, steps=3000, key=jr.key(4), monitor=test)
+robust_run = icl.adam(weighted, robust, **adam)
 print(f"trained on absolute errors, squared error: {robust_run.losses[-1]:.3f}")
 print(f"c = {np.exp(robust_run.final.log_c):.2f}")
 
 # %% [markdown]
 # ## A claim of your own
 #
-# A prediction, a measurement, a tolerance with its reason. The same function runs with `falsify`,
-# which bends every prediction by 3 %: a check that still holds then would prove nothing.
+# A claim has a prediction, a measurement, and a tolerance with its reason. With `falsify` the same
+# function runs with predictions that are wrong by 3 %: a check that passes even then would prove
+# nothing.
 
 
 # %%
 @claim(
-    "linear/loud-tokens",
+    "linear/growing-noise",
     "Noise that grows with the input costs linear attention 2σ²Λ²/(N tr Λ) in E[ββᵀ].",
     source="docs/tutorials/your_own.py",
     tolerance_reason="Four times the spread over data sets of 400 000 sequences, 0.2 %.",
 )
-def loud_tokens(lab: Lab) -> Checks:
+def growing_noise(lab: Lab) -> Checks:
     """The loss that linear attention reaches."""
     run = lab.compute(icl.gradient_flow, linear, data)
     predicted = predicted_loss(VARIANCES, CONTEXT, NOISE)
@@ -190,7 +193,7 @@ def loud_tokens(lab: Lab) -> Checks:
 
 
 for falsify in (False, True):
-    outcome = run_claim(loud_tokens, Lab(falsify=falsify))
+    outcome = run_claim(growing_noise, Lab(falsify=falsify))
     print(f"falsify = {falsify}: {outcome.verdict}")
 
 # %% [markdown]
@@ -199,8 +202,8 @@ for falsify in (False, True):
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.5), layout="constrained", sharey=True)
 linear_run.plot(ax=axes[0])
-quiet_run.plot(ax=axes[1])
-for ax, words in zip(axes, ("linear attention, gradient flow", "quiet attention, Adam")):
+weighted_run.plot(ax=axes[1])
+for ax, words in zip(axes, ("linear attention, gradient flow", "the weighted model, Adam")):
     ax.axhline(predicted_loss(VARIANCES, CONTEXT, NOISE), color="black", ls="--", lw=1)
     ax.axhline(float(bayes.value), color="grey", ls=":", lw=1)
     ax.set_title(f"{words}\n(dashed: predicted for linear; dotted: Bayes)", fontsize=9)
@@ -209,9 +212,10 @@ figure.savefig("your_own.png", dpi=150)
 # %% [markdown]
 # ## What to try next
 #
-# - `NOISE = 0.1`: is the quiet model still worth it?
-# - Give `Quiet` the property `form` and see why it may not say "bilinear": its features are
-#   others.
+# - `NOISE = 0.1`: how much better is the weighted model then?
+# - Give `Weighted` a property `form` that returns "bilinear" and a method `coefficients` that
+#   returns `self.A`, and see why a risk refuses it: its features are not those of linear
+#   attention.
 # - Add the task to the package, with a `kind` for config files: `CONTRIBUTING.md`, in the
 #   repository, says how in one table.
 # - More examples of each: [Concepts](../concepts.md#a-task-of-your-own).

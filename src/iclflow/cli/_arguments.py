@@ -56,7 +56,8 @@ class Parser(argparse.ArgumentParser):
 
     def add_tier(self) -> None:
         """Adds the flag for how much to compute."""
-        self.flag("--tier", "how much to do", choices=TIERS, default="default")
+        words = "how much to compute: smoke, the quickest part; default, minutes; paper, hours"
+        self.flag("--tier", words, choices=TIERS, default="default")
 
     def add_resume(self) -> None:
         """Adds the flags of commands that can resume."""

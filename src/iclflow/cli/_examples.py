@@ -26,8 +26,8 @@ def main(arguments: Sequence[str]) -> int:
         "Lists the studies and sweeps of the papers; with names, copies their files, to be changed "
         "and run. `iclflow run NAME` runs a study from any folder, without a copy.",
     )
-    parser.flag("names", "such as linear/staircase; `linear/` means all that begin so", "NAME",
-                nargs="*")  # fmt: skip
+    words = "such as linear/staircase, or the beginning of names, such as linear/"
+    parser.flag("names", words, "NAME", nargs="*")
     parser.flag("--paper", "only those of one paper", choices=PAPERS)
     parser.flag("--out", "where to copy them (default: this folder)", "DIR", default=".")
     parser.add_json()

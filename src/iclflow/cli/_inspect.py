@@ -146,13 +146,13 @@ def _parser() -> Parser:
     )
     words = "context length of the sequences to compare on (default: that of the run, else 8 D)"
     parser.flag("--context", words, "L", type=int)
-    words = "of their labels (default: that of the run, else 0.1)"
+    words = "variance of their label noise (default: that of the run, else 0.1)"
     parser.flag("--noise", words, "VARIANCE", type=float)
-    words = "of the input covariance (default: those of the run, else all 1)"
+    words = "variances of their inputs (default: those of the run, else all 1)"
     parser.flag("--eigenvalues", words, "λ", type=float, nargs="+")
     words = "number of sequences to compare on (default: 20000)"
     parser.flag("--sequences", words, type=int, default=20_000)
-    parser.flag("--seed", "of these sequences (default: 0)", type=int, default=0)
+    parser.flag("--seed", "seed of these sequences (default: 0)", type=int, default=0)
     parser.flag("--out", "draw the circuits into this folder", "DIR")
     parser.add_json()
     return parser

@@ -27,7 +27,7 @@ def main(arguments: Sequence[str]) -> int:
     add_sweep(parser)
     parser.flag("--x", "horizontal axis", "COLUMN", required=True)
     parser.flag("--y", "vertical axis", "COLUMN", required=True)
-    parser.flag("--hue", "one curve per value; or the colour", "COLUMN")
+    parser.flag("--hue", "one curve per value; in a phase diagram, the colour", "COLUMN")
     parser.flag("--facet", "one panel per value", "COLUMN")
     words = "only these runs, such as seed < 4 (result IS NOT NULL: also those that diverged)"
     parser.flag("--where", words, "CONDITION")

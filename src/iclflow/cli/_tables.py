@@ -11,6 +11,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ._streams import say
+
 # Nothing that loads JAX is imported before it is needed: lists and tables need none of it.
 if TYPE_CHECKING:
     from ..experiment import Summary
@@ -55,7 +57,7 @@ def print_summary(summary: "Summary", closing: str, engine: object = None) -> No
             error = drop.note or ("–" if drop.error is None else f"{100 * drop.error:.3g} %")
             table.add_row(str(i), _format(drop.predicted), _format(drop.measured), error)
         console.print(table)
-    console.print(Text(closing), soft_wrap=True)
+    say(closing)
 
 
 def print_claims(claims: Sequence["Claim"]) -> None:

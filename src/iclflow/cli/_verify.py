@@ -89,10 +89,11 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parser() -> Parser:
     parser = Parser("verify", "Computes the claims of the papers and writes a report.")
-    parser.flag("--claim", "a claim; `linear/` means all that begin so", "ID", action="append")
+    words = "a claim, or the beginning of names, such as linear/; may be repeated"
+    parser.flag("--claim", words, "ID", action="append")
     parser.flag("--paper", "the claims of one paper", choices=PAPERS)
     parser.add_tier()
-    parser.switch("--falsify", "against wrong predictions: every claim must fail")
+    parser.switch("--falsify", "compare with wrong predictions: every claim must fail")
     parser.switch("--recorded", "repeat the claims that have a recorded result, and compare")
     parser.flag("--record", "with --tier paper: keep each result as a file in DIR", "DIR")
     parser.flag("--json", "results as JSON, printed or in FILE", "FILE", nargs="?", const="-")

@@ -16,6 +16,8 @@ _UNRELATED = 0.9
 SMALL = 0.03
 # Directions that turn into others by more than this share of the best strength are mixed.
 _MIXED = 0.25
+# A loss nearer to a level than this share of the drop is at the level.
+_AT_LEVEL = 1e-4
 # A strength above this multiple of the best one is mentioned.
 _TOO_STRONG = 2.0
 
@@ -66,10 +68,10 @@ def describe_stairs(
     else:
         where = f"{place.kind.capitalize()} {where}"
     side = "above" if place.is_above else "below"
-    return (
-        f"{where}: the loss is {loss}, theory's level is {theory} "
-        f"({percent(place.share)} of the drop {side} it)."
-    )
+    if place.share < _AT_LEVEL:
+        return f"{where}: the loss is {loss}, at theory's level {theory}."
+    share = percent(place.share)
+    return f"{where}: the loss is {loss}, {side} theory's level {theory} by {share} of the drop."
 
 
 def _predicted_drop(drop_times: np.ndarray, level: int, run: Trajectory, index: int) -> str:

@@ -15,8 +15,8 @@ from ._text import anchor, count_of, duration, escape, left_out_text
 
 _MARKS = {
     "misstated": "≠ misstated: wrong as written in the source that the claim names.",
-    "overread": "⊄ overread: the sentence drops a condition that its source states. It shows the "
-    "edge of a result, and is not an error of the paper.",
+    "overread": "⊄ overread: the sentence leaves out a condition that its source states. The "
+    "measurement shows where the result ends; it is not an error of the paper.",
 }
 
 
@@ -128,8 +128,9 @@ def _recorded_note(records: Sequence[Record]) -> str:
     machines = "; ".join(dict.fromkeys(record.info.machine for record in records))
     number = count_of(len(records), "claim")
     return (
-        f"<p>Only what is marked “recorded elsewhere” was not: {number} at the tier “paper” "
-        f"({escape(machines)}). <code>iclflow verify --recorded</code> repeats them.</p>"
+        "<p>Results marked “recorded elsewhere” were computed before, at the tier “paper”: "
+        f"{number} ({escape(machines)}). "
+        "<code>iclflow verify --recorded</code> repeats them here.</p>"
     )
 
 

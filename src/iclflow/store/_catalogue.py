@@ -60,7 +60,22 @@ class StoredRun:
 
 
 def list_runs(root: Path) -> list[StoredRun]:
-    """The runs below a folder, by name. A folder that cannot be read is listed as unreadable."""
+    """The runs below a folder, by name. A folder that cannot be read is listed as unreadable.
+
+    **Example:**
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> from iclflow import store
+    >>> root = pathlib.Path(tempfile.mkdtemp())
+    >>> text = store.config_text(icl.papers.study("linear/merged"))
+    >>> _ = (root / store.CONFIG).write_text(text)
+    >>> [(run.name, run.status) for run in store.list_runs(root)]
+    [('linear-merged', 'unfinished')]
+    >>> store.STATUSES
+    ('complete', 'stopped', 'unfinished', 'unreadable')
+    ```
+    """
     failed: list[OSError] = []
     found = [read_run(folder) for folder in folders_with(_is_run, root, failed.append)]
     found += [_unreadable(Path(error.filename), error.strerror or str(error)) for error in failed]
@@ -130,6 +145,21 @@ def filter_runs(
     **Arguments:**
 
     - `where`: conditions such as `model.heads=4`.
+
+    **Example:**
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> from iclflow import store
+    >>> root = pathlib.Path(tempfile.mkdtemp())
+    >>> text = store.config_text(icl.papers.study("linear/merged"))
+    >>> _ = (root / store.CONFIG).write_text(text)
+    >>> runs = store.list_runs(root)
+    >>> len(store.filter_runs(runs, "*merged", "unfinished", ["model.heads=8"]))
+    1
+    >>> store.filter_runs(runs, None, "complete", [])
+    []
+    ```
     """
     wanted = [_parse_condition(text) for text in where]
     return [
@@ -142,7 +172,20 @@ def filter_runs(
 
 
 def find_run(root: Path, name: str) -> StoredRun:
-    """One run, by its folder, its name, or the beginning of its hash."""
+    """One run, by its folder, its name, or the beginning of its hash.
+
+    **Example:**
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> from iclflow import store
+    >>> root = pathlib.Path(tempfile.mkdtemp())
+    >>> text = store.config_text(icl.papers.study("linear/merged"))
+    >>> _ = (root / store.CONFIG).write_text(text)
+    >>> store.find_run(root, "linear-merged").status
+    'unfinished'
+    ```
+    """
     path = Path(name)
     if os.path.isdir(path) and _is_run(path, os.listdir(path)):
         return read_run(path)
@@ -174,7 +217,23 @@ def _is_run(folder: Path, files: Iterable[str]) -> bool:
 
 
 def has_own_config(folder: Path) -> bool:
-    """Whether a folder has the config of a run that iclflow wrote."""
+    """Whether a folder has the config of a run that iclflow wrote.
+
+    **Example:**
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> from iclflow import store
+    >>> root = pathlib.Path(tempfile.mkdtemp())
+    >>> text = store.config_text(icl.papers.study("linear/merged"))
+    >>> _ = (root / store.CONFIG).write_text(text)
+    >>> store.has_own_config(root)
+    True
+    >>> _ = (root / store.CONFIG).write_text("mine")
+    >>> store.has_own_config(root)
+    False
+    ```
+    """
     return begins_with(folder / CONFIG, HEADER)
 
 

@@ -12,7 +12,16 @@ from ._names import MANIFEST as NAME
 
 
 def provenance() -> dict[str, Any]:
-    """The versions and the devices that decide the bits of a run."""
+    """The versions and the devices that decide the bits of a run.
+
+    **Example:**
+
+    ```pycon
+    >>> from iclflow import store
+    >>> sorted(store.provenance()["device"])
+    ['backend', 'count', 'kind', 'machine']
+    ```
+    """
     import jax
 
     devices = jax.devices()
@@ -28,7 +37,19 @@ def provenance() -> dict[str, Any]:
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
-    """The manifest of a folder; None if it is missing or was changed."""
+    """The manifest of a folder; None if it is missing or was changed.
+
+    **Example:**
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> from iclflow import store
+    >>> root = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = icl.run("linear/white", out=root, progress=False)
+    >>> store.read_manifest(root)["result"]
+    'converged'
+    ```
+    """
     return open_manifest(folder)[0]
 
 
@@ -77,7 +98,22 @@ def _is_a(kind: Any, value: Any) -> bool:
 
 
 def find_damage(folder: Path) -> list[str]:
-    """What is wrong with the files of a complete run or sweep, one sentence per file."""
+    """What is wrong with the files of a complete run or sweep, one sentence per file.
+
+    **Example:**
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> from iclflow import store
+    >>> root = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = icl.run("linear/white", out=root, progress=False)
+    >>> store.find_damage(root)
+    []
+    >>> _ = (root / store.CONFIG).write_text("changed")
+    >>> len(store.find_damage(root))
+    1
+    ```
+    """
     if not os.path.lexists(folder / NAME):
         return []
     manifest, wrong = open_manifest(folder)

@@ -14,7 +14,19 @@ from ._names import CHECKPOINT, CONFIG, HEADER, OLD_LOCK, PARTS, TRAJECTORIES
 
 @contextlib.contextmanager
 def result_folder(path: Path) -> Iterator[Path]:
-    """A folder that can be written to. If the block fails, folders made for it are removed."""
+    """A folder that can be written to. If the block fails, folders made for it are removed.
+
+    **Example:**
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> from iclflow import store
+    >>> root = pathlib.Path(tempfile.mkdtemp())
+    >>> with store.result_folder(root / "new") as folder:
+    ...     print(folder.is_dir())
+    True
+    ```
+    """
     made = _make(path)
     try:
         # Where the file system has no unnamed files, a process killed here leaves this one.
@@ -31,7 +43,23 @@ def result_folder(path: Path) -> Iterator[Path]:
 
 
 def check_free(path: Path, config: Config, force: bool) -> None:
-    """Refuses a folder that holds another run, or other files, unless `force`."""
+    """Refuses a folder that holds another run, or other files, unless `force`.
+
+    **Example:**
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> from iclflow import store
+    >>> root = pathlib.Path(tempfile.mkdtemp())
+    >>> text = store.config_text(icl.papers.study("linear/merged"))
+    >>> _ = (root / store.CONFIG).write_text(text)
+    >>> store.check_free(root / "new", icl.papers.study("linear/merged"), force=False)
+    >>> store.check_free(root, icl.papers.study("linear/white"), force=False)
+    Traceback (most recent call last):
+    ...
+    iclflow.errors.InputError: ...
+    ```
+    """
     check_folder(path)
     if force or not path.is_dir() or is_empty(path):
         return
@@ -43,7 +71,21 @@ def check_free(path: Path, config: Config, force: bool) -> None:
 
 
 def refuse_others(path: Path, name: str, kind: str, ours: bool, remedy: str) -> None:
-    """Refuses a folder whose run or sweep was not written by iclflow, or was changed."""
+    """Refuses a folder whose run or sweep was not written by iclflow, or was changed.
+
+    **Example:**
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> from iclflow import store
+    >>> root = pathlib.Path(tempfile.mkdtemp())
+    >>> store.refuse_others(root, store.CONFIG, "run", ours=True, remedy="")
+    >>> store.refuse_others(root, store.CONFIG, "run", ours=False, remedy="move it")
+    Traceback (most recent call last):
+    ...
+    iclflow.errors.InputError: ...
+    ```
+    """
     own = OwnFiles(path)
     if own.lists(name) and not own.owns(name):
         raise InputError(f"`{path / name}` is not as it was written: {remedy}.")
@@ -52,7 +94,22 @@ def refuse_others(path: Path, name: str, kind: str, ours: bool, remedy: str) -> 
 
 
 def check_folder(path: Path) -> None:
-    """Refuses a path that cannot be a folder."""
+    """Refuses a path that cannot be a folder.
+
+    **Example:**
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> from iclflow import store
+    >>> root = pathlib.Path(tempfile.mkdtemp())
+    >>> store.check_folder(root)
+    >>> _ = (root / "file").write_text("")
+    >>> store.check_folder(root / "file")
+    Traceback (most recent call last):
+    ...
+    iclflow.errors.InputError: ...
+    ```
+    """
     try:
         if path.exists() and not path.is_dir():
             raise InputError(f"`{path}` is a file: must be a folder, or free.")
@@ -68,6 +125,22 @@ def check_input(file: Path | str, path: Path, contents: Mapping[str, str]) -> No
     **Arguments:**
 
     - `contents`: the files to be written, by name.
+
+    **Example:**
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> from iclflow import store
+    >>> root = pathlib.Path(tempfile.mkdtemp())
+    >>> text = store.config_text(icl.papers.study("linear/merged"))
+    >>> _ = (root / store.CONFIG).write_text(text)
+    >>> file = root / store.CONFIG
+    >>> store.check_input(file, root, {store.CONFIG: text})
+    >>> store.check_input(file, root, {store.CONFIG: "other"})
+    Traceback (most recent call last):
+    ...
+    iclflow.errors.InputError: ...
+    ```
     """
     for name, content in contents.items():
         place, same = path / name, False
@@ -81,7 +154,21 @@ def check_input(file: Path | str, path: Path, contents: Mapping[str, str]) -> No
 
 def is_empty(folder: Path) -> bool:
     """Whether a folder holds nothing but a lock, a marker, and temporary files of a killed
-    process."""
+    process.
+
+    **Example:**
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> from iclflow import store
+    >>> root = pathlib.Path(tempfile.mkdtemp())
+    >>> store.is_empty(root)
+    True
+    >>> _ = (root / "file").write_text("")
+    >>> store.is_empty(root)
+    False
+    ```
+    """
     ours = {left.name for left in OwnFiles(folder).leftovers()}
     if OwnFiles(folder).owns(MARKER):
         ours.add(MARKER)
@@ -123,7 +210,16 @@ def is_own_checkpoint(path: Path, label: str | None = None) -> bool:
 
 
 def config_text(config: Config) -> str:
-    """The text of the config file of a run."""
+    """The text of the config file of a run.
+
+    **Example:**
+
+    ```pycon
+    >>> from iclflow import store
+    >>> print(store.config_text(icl.papers.study("linear/merged")).splitlines()[0])
+    # The config of a run, written by iclflow.
+    ```
+    """
     return HEADER + to_toml(config.given())
 
 

@@ -30,6 +30,20 @@ class RunFolder:
     It holds `config.toml` from the start, `checkpoint.safetensors` while the run is under way, and
     at the end the trajectory, figures, and `manifest.json`, which makes it complete. Nothing else
     in it is touched (see `iclflow.files.OwnFiles`).
+
+    **Example:**
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> from iclflow import store
+    >>> root = pathlib.Path(tempfile.mkdtemp())
+    >>> config = icl.papers.study("linear/white")
+    >>> with store.RunFolder.lock(root, config) as folder:
+    ...     print(folder.load_stored(), (root / store.CONFIG).is_file())
+    None True
+    >>> (root / store.CHECKPOINT).exists()
+    False
+    ```
     """
 
     def __init__(self, path: Path, config: Config, force: bool = False):

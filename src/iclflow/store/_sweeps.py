@@ -48,7 +48,22 @@ class StoredSweep:
 
 
 def list_sweeps(root: Path) -> list[StoredSweep]:
-    """The sweeps below a folder, by name."""
+    """The sweeps below a folder, by name.
+
+    **Example:**
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> from iclflow import store
+    >>> root = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (root / store.SWEEP).write_text(store.SWEEP_HEADER + "seeds = 2\\n")
+    >>> (root / store.PARTS).mkdir()
+    >>> name = store.part_name(0, b"rows", None)
+    >>> _ = (root / store.PARTS / name).write_bytes(b"rows")
+    >>> [(sweep.status, sweep.batches) for sweep in store.list_sweeps(root)]
+    [('unfinished', 1)]
+    ```
+    """
     return [read_sweep(folder) for folder in sorted(folders_with(_is_sweep, root))]
 
 
@@ -75,31 +90,107 @@ def _read(folder: Path) -> StoredSweep:
 
 
 def parts_in(folder: Path) -> Iterator[tuple[int, Path]]:
-    """The numbers of the batches that are done, each with the file of its rows."""
+    """The numbers of the batches that are done, each with the file of its rows.
+
+    **Example:**
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> from iclflow import store
+    >>> root = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (root / store.SWEEP).write_text(store.SWEEP_HEADER + "seeds = 2\\n")
+    >>> (root / store.PARTS).mkdir()
+    >>> name = store.part_name(0, b"rows", None)
+    >>> _ = (root / store.PARTS / name).write_bytes(b"rows")
+    >>> [number for number, _ in store.parts_in(root)]
+    [0]
+    ```
+    """
     for found, path in _batch_files(folder, PARTS, PART):
         yield int(found[1]), path
 
 
 def own_parts(folder: Path) -> list[Path]:
-    """The undamaged parts of a sweep: their content matches the hash in their name."""
+    """The undamaged parts of a sweep: their content matches the hash in their name.
+
+    **Example:**
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> from iclflow import store
+    >>> root = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (root / store.SWEEP).write_text(store.SWEEP_HEADER + "seeds = 2\\n")
+    >>> (root / store.PARTS).mkdir()
+    >>> name = store.part_name(0, b"rows", None)
+    >>> _ = (root / store.PARTS / name).write_bytes(b"rows")
+    >>> [path.name == name for path in store.own_parts(root)]
+    [True]
+    >>> _ = (root / store.PARTS / name).write_bytes(b"changed")
+    >>> store.own_parts(root)
+    []
+    ```
+    """
     harmed = {path for path, _ in _damaged_parts(folder)}
     return [path for _, path in parts_in(folder) if path not in harmed]
 
 
 def own_checkpoints(folder: Path, number: int | None = None) -> list[Path]:
-    """The undamaged checkpoints of all batches of a sweep, or of one."""
+    """The undamaged checkpoints of all batches of a sweep, or of one.
+
+    **Example:**
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> from iclflow import store
+    >>> root = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (root / store.SWEEP).write_text(store.SWEEP_HEADER + "seeds = 2\\n")
+    >>> (root / store.PARTS).mkdir()
+    >>> name = store.part_name(0, b"rows", None)
+    >>> _ = (root / store.PARTS / name).write_bytes(b"rows")
+    >>> store.own_checkpoints(root)
+    []
+    ```
+    """
     found = _batch_files(folder, PARTS, BATCH_CHECKPOINT)
     wanted = [path for name, path in found if number in (None, int(name[1]))]
     return [path for path in wanted if is_own_checkpoint(path)]
 
 
 def trajectories_in(folder: Path) -> list[Path]:
-    """The files in the folder of a sweep that are named like trajectories of batches."""
+    """The files in the folder of a sweep that are named like trajectories of batches.
+
+    **Example:**
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> from iclflow import store
+    >>> root = pathlib.Path(tempfile.mkdtemp())
+    >>> (root / store.TRAJECTORIES).mkdir()
+    >>> _ = (root / store.TRAJECTORIES / "0000.safetensors").write_bytes(b"")
+    >>> [path.name for path in store.trajectories_in(root)]
+    ['0000.safetensors']
+    ```
+    """
     return [path for _, path in _batch_files(folder, TRAJECTORIES, BATCH_TRAJECTORIES)]
 
 
 def own_trajectories(folder: Path) -> list[Path]:
-    """The undamaged trajectories of finished batches: the name of the part has their hash."""
+    """The undamaged trajectories of finished batches: the name of the part has their hash.
+
+    **Example:**
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> from iclflow import store
+    >>> root = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (root / store.SWEEP).write_text(store.SWEEP_HEADER + "seeds = 2\\n")
+    >>> (root / store.PARTS).mkdir()
+    >>> name = store.part_name(0, b"rows", None)
+    >>> _ = (root / store.PARTS / name).write_bytes(b"rows")
+    >>> store.own_trajectories(root)  # this part has none
+    []
+    ```
+    """
     return [
         file
         for _, path in parts_in(folder)
@@ -111,7 +202,24 @@ def own_trajectories(folder: Path) -> list[Path]:
 def holds_own_sweep(folder: Path) -> bool:
     """Whether iclflow wrote the sweep in a folder: its file has our header and is listed in the
     manifest or the marker. Versions without a marker: it is unchanged, and has a part or a
-    checkpoint."""
+    checkpoint.
+
+    **Example:**
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> from iclflow import store
+    >>> root = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (root / store.SWEEP).write_text(store.SWEEP_HEADER + "seeds = 2\\n")
+    >>> (root / store.PARTS).mkdir()
+    >>> name = store.part_name(0, b"rows", None)
+    >>> _ = (root / store.PARTS / name).write_bytes(b"rows")
+    >>> store.holds_own_sweep(root)
+    True
+    >>> store.holds_own_sweep(root / store.PARTS)
+    False
+    ```
+    """
     if not begins_with(folder / SWEEP, SWEEP_HEADER):
         return False
     if OwnFiles(folder).lists(SWEEP):
@@ -122,13 +230,40 @@ def holds_own_sweep(folder: Path) -> bool:
 
 
 def part_name(number: int, rows: bytes, trajectories: bytes | None) -> str:
-    """The name of the file with the rows of a batch, which has the hashes of all its files."""
+    """The name of the file with the rows of a batch, which has the hashes of all its files.
+
+    **Example:**
+
+    ```pycon
+    >>> from iclflow import store
+    >>> store.part_name(3, b"rows", None)
+    '0003-bc51e9e65d79e1c9.parquet'
+    ```
+    """
     marks = [sha256(content)[:16] for content in (rows, trajectories) if content is not None]
     return "-".join([f"{number:04d}", *marks]) + ".parquet"
 
 
 def find_part_damage(folder: Path) -> list[str]:
-    """What is wrong with the finished batches of an unfinished sweep, one sentence per file."""
+    """What is wrong with the finished batches of an unfinished sweep, one sentence per file.
+
+    **Example:**
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> from iclflow import store
+    >>> root = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (root / store.SWEEP).write_text(store.SWEEP_HEADER + "seeds = 2\\n")
+    >>> (root / store.PARTS).mkdir()
+    >>> name = store.part_name(0, b"rows", None)
+    >>> _ = (root / store.PARTS / name).write_bytes(b"rows")
+    >>> store.find_part_damage(root)
+    []
+    >>> _ = (root / store.PARTS / name).write_bytes(b"changed")
+    >>> len(store.find_part_damage(root))
+    1
+    ```
+    """
     return [sentence for _, sentence in _damaged_parts(folder)]
 
 
@@ -178,7 +313,23 @@ def _read_sweep_file(folder: Path):
 
 
 def find_sweep_damage(sweep: StoredSweep) -> list[str]:
-    """What is wrong with the files of a sweep, one sentence per file."""
+    """What is wrong with the files of a sweep, one sentence per file.
+
+    **Example:**
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> from iclflow import store
+    >>> root = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (root / store.SWEEP).write_text(store.SWEEP_HEADER + "seeds = 2\\n")
+    >>> (root / store.PARTS).mkdir()
+    >>> name = store.part_name(0, b"rows", None)
+    >>> _ = (root / store.PARTS / name).write_bytes(b"rows")
+    >>> (sweep,) = store.list_sweeps(root)
+    >>> store.find_sweep_damage(sweep)
+    []
+    ```
+    """
     if sweep.status == "unfinished":
         return find_part_damage(sweep.folder)
     found = find_damage(sweep.folder)
@@ -203,7 +354,25 @@ def _is_sweep(folder: Path, files: Iterable[str]) -> bool:
 
 def sweep_tables(folder: Path) -> tuple[list[Path], bool]:
     """The files of the table of a sweep, and whether it is complete: if not, they are those of the
-    finished batches."""
+    finished batches.
+
+    **Example:**
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> from iclflow import store
+    >>> root = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (root / store.SWEEP).write_text(store.SWEEP_HEADER + "seeds = 2\\n")
+    >>> (root / store.PARTS).mkdir()
+    >>> name = store.part_name(0, b"rows", None)
+    >>> _ = (root / store.PARTS / name).write_bytes(b"rows")
+    >>> files, complete = store.sweep_tables(root)
+    >>> [file.name == name for file in files], complete
+    ([True], False)
+    >>> store.RESULTS  # the only one when the sweep is complete
+    'results.parquet'
+    ```
+    """
     if not (folder / SWEEP).is_file():
         raise InputError(f"`{folder}` is no folder of a sweep: `iclflow sweep FILE` makes one.")
     if (folder / MANIFEST).exists():

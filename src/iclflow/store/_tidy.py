@@ -68,6 +68,17 @@ def plan_removal(roots: Sequence[Path], stopped: bool = False) -> RemovalPlan:
 
     - `stopped`: include runs that their user stopped, and sweeps that are not complete. Nothing
       says whether such a sweep was stopped or killed, and much of it may be done.
+
+    **Example:**
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> from iclflow import store
+    >>> root = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = icl.run("linear/white", out=root, progress=False)
+    >>> store.plan_removal([root]).runs
+    ()
+    ```
     """
     found = [_plan_run(run.folder, stopped) for root in roots for run in list_runs(root)]
     found += [
@@ -80,7 +91,19 @@ def plan_removal(roots: Sequence[Path], stopped: bool = False) -> RemovalPlan:
 
 
 def remove(found: RemovalPlan) -> RemovalResult:
-    """Removes files folder by folder, each under its lock."""
+    """Removes files folder by folder, each under its lock.
+
+    **Example:**
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> from iclflow import store
+    >>> root = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = icl.run("linear/white", out=root, progress=False)
+    >>> store.remove(store.plan_removal([root])).files  # nothing was left by a killed process
+    ()
+    ```
+    """
     gone, busy, left = [], [], []
     for each in found.folders:
         try:

@@ -102,7 +102,7 @@ function drawEmpty(run) {
   const picture = byId("loss-picture");
   if (known && picture.getAttribute("src") !== preset.picture) picture.src = preset.picture;
   picture.hidden = !known;
-  const before = known ? "This preset as it was computed when its picture was drawn. " : "";
+  const before = known ? "A stored picture of this preset. " : "";
   const under = LIVE.has(app.current?.status);
   byId("loss-empty-words").textContent = under ? `${before}The curve of this run follows.` : "Choose a preset, or press Run.";
 }

@@ -7,7 +7,7 @@ import { number, plural, seconds } from "./text.js";
 const spoken = byId("status-words"); // read aloud
 const numbers = byId("status-numbers"); // only seen
 const COMPILING =
-  "Compiling: the first run of each kind takes a few seconds; the first one on sampled softmax batches, half a minute.";
+  "Compiling. The first run of each kind takes a few seconds, on sampled softmax batches half a minute.";
 
 function progress(run) {
   const { loss, steps, seconds: spent } = run.progress ?? {};

@@ -207,7 +207,7 @@ def _binomial_interval(shares: np.ndarray, count: int) -> tuple[np.ndarray, np.n
 
 @figure(
     "linear/order-by-growth",
-    "When growth and gain disagree",
+    "When the fastest component is not the best",
     """Two components with λ²m in one order and λm in the other. (a) The loss rests at the
     levels of all four predicted saddles; (b) magnified, the first two drops. (c, d) The
     component that grows faster is learned first, but that saddle has a negative Hessian

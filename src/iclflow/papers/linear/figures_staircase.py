@@ -123,7 +123,7 @@ def _component(task: LinearRegression, d: int) -> str:
 
 @figure(
     "linear/scalar-ode",
-    "One aligned head a component: the scalar equation",
+    "One aligned head for each component: the scalar equation",
     """Four heads, each started along one eigenvector. (a) Their value weights follow the
     closed form of the scalar equation (dashed); heads do not interact, so that drops come
     in the order of λ²v₀ and not of λ alone. (b) The loss is the sum of four such steps.

@@ -18,7 +18,7 @@ _COUNTS = (2, 3)
 
 @figure(
     "softmax/seeds",
-    "Softmax attention: heads of one sign are a trap",
+    "Softmax attention: heads of one sign stay at a larger loss",
     """Random initialisations of merged heads whose attention does not see labels, trained by
     Adam; steps, batch and seeds are in the settings. (a) Where two heads end: on the curve of
     pairs with the best μ (blue, theory), or, if both grow with the same sign, near the single
@@ -42,7 +42,7 @@ def seeds(lab: Lab) -> Drawing:
     sums = np.asarray([_sums(run) for run in runs[2]])
     figure, panels = canvas("double", 4.6, 2, 2)
     a, b, c, d = panels
-    groups = ((False, "both signs", COLOURS[0]), (True, "one sign: the trap", COLOURS[1]))
+    groups = ((False, "both signs", COLOURS[0]), (True, "one sign", COLOURS[1]))
     for flag, name, colour in groups:
         if not np.any(trapped == flag):
             continue
