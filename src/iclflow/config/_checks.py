@@ -162,7 +162,7 @@ def _check_stack(model: LinearStackModel) -> None:
         raise InputError("model.scheme", model.scheme, allowed)
 
 
-def _check_exactly_one(task: TaskSettings, first: str, second: str) -> None:
+def _check_exactly_one(task: RegressionTask, first: str, second: str) -> None:
     """Refuses both of two settings, and neither."""
     given = [getattr(task, name) is not None for name in (first, second)]
     if sum(given) != 1:

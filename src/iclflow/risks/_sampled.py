@@ -1,6 +1,6 @@
 """Risks on fresh sequences, or on fresh contexts with all labels averaged over."""
 
-from typing import ClassVar, get_args
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -8,18 +8,16 @@ import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..models import AbstractModel, Attention
-from ..runtime.precision import check_made_in_float64
 from ..tasks import (
     AbstractRegression,
     AbstractTask,
     LinearRegression,
     Sequences,
-    check_choice,
     check_count,
 )
 from ._base import AbstractRisk
 from ._batch import AbstractBatchRisk, as_dtype
-from ._draws import Inputs, LabelledInputs, LabelMoments, Precision, draw_dtype
+from ._draws import Inputs, LabelledInputs, LabelMoments, Precision, check_draws, draw_dtype
 from ._lane_batches import ContextBatchRisk, LaneBatchRisk, SequenceBatchRisk
 from .fused import AbstractFusedRisk, WhiteLaw
 
@@ -64,8 +62,7 @@ class SampledRisk(AbstractFusedRisk):
         posterior_target: bool = False,
         precision: Precision = "float64",
     ):
-        check_choice("precision", precision, get_args(Precision))
-        check_made_in_float64(task=task)
+        self.batch = check_draws(task, batch, precision)
         self.task = task
         # Linear regression is drawn in lanes, which is faster; other tasks draw by `sample`.
         self.law = LabelledInputs.of(task) if isinstance(task, LinearRegression) else None
@@ -73,8 +70,6 @@ class SampledRisk(AbstractFusedRisk):
         fused = precision == "float32" and not posterior_target
         if fused and isinstance(task, AbstractRegression):
             self.white = WhiteLaw.of(task)
-        # Two at least: one sequence has no standard error.
-        self.batch = check_count("batch", batch, least=2)
         self.posterior_target = bool(posterior_target)
         self.precision = precision
 
@@ -161,15 +156,12 @@ class IntegratedRisk(AbstractFusedRisk):
         batch: int = 256,
         precision: Precision = "float64",
     ):
-        check_choice("precision", precision, get_args(Precision))
-        check_made_in_float64(task=task)
+        self.batch = check_draws(task, batch, precision)
         self.task = task
         self.inputs = Inputs.of(task)
         self.labels = LabelMoments.of(task)
         # The fused pass computes in float32 alone.
         self.white = WhiteLaw.of(task) if precision == "float32" else None
-        # Two at least: one sequence has no standard error.
-        self.batch = check_count("batch", batch, least=2)
         self.precision = precision
 
     def draw(self, key: PRNGKeyArray, count: int) -> ContextBatchRisk:
