@@ -170,6 +170,20 @@ def test_floor_is_ordinary_least_squares_on_the_features():
     )
 
 
+def test_floor_of_diagonal_matrices_is_least_squares_on_their_features():
+    sequences = draw(21, 300)
+    model = Attention.diagonal(
+        jr.key(22), 3, 2, scale=0.5, per_coordinate=True, activation="linear"
+    )
+    beta = np.einsum("pnd,pni->pd", sequences.x, sequences.y) / 10
+    features, label = beta * np.asarray(sequences.x_query), np.asarray(sequences.y_query)
+    level = np.linalg.lstsq(features, label, rcond=None)[1][0] / 300
+    risk = dataset_risk(sequences, model)
+    np.testing.assert_allclose(risk.floor(model), level, rtol=1e-11)
+    # Nine features leave less than three.
+    assert level > 1.001 * risk.minimum
+
+
 # Models without statistics
 
 

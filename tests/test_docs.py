@@ -180,9 +180,11 @@ def test_every_setting_is_documented_with_its_default(section):
     parts = re.split(r"^## ", (ROOT / "docs/config.md").read_text(), flags=re.MULTILINE)
     (part,) = [part for part in parts if part.startswith(f"`[{section}]`")]
     kinds = get_args(Config.model_fields[section].annotation)
-    assert documented(part) == set().union(*(existing(kind) for kind in kinds))
-    for kind in kinds:
-        assert f"`{kind.model_fields['kind'].default}`" in part
+    told, known = documented(part), set().union(*(existing(kind) for kind in kinds))
+    rows = "rows of `docs/config.md`, as (setting, default)"
+    assert told == known, f"missing {rows}: {known - told}; not true: {told - known}"
+    named = [kind.model_fields["kind"].default for kind in kinds]
+    assert [kind for kind in named if f"`{kind}`" not in part] == []
 
 
 def test_top_level_settings_are_documented_with_their_defaults():

@@ -222,7 +222,8 @@ def test_a_seed_in_the_place_of_a_key_is_refused(unchecked):
 
 def test_kinds_of_models_are_all_tried():
     tried = {name for name, _, _ in KINDS.values()}
-    assert tried == (set(known_models()) | set(known_circuits())) - {"Attention"}
+    known = (set(known_models()) | set(known_circuits())) - {"Attention"}
+    assert tried == known, f"`KINDS` in `tests/helpers.py` differs in {sorted(tried ^ known)}."
 
 
 def is_method(thing, name: str) -> bool:

@@ -162,14 +162,20 @@ def _check_stack(model: LinearStackModel) -> None:
         raise InputError("model.scheme", model.scheme, allowed)
 
 
-def _check_regression(task: RegressionTask) -> None:
-    if (task.eigenvalues is None) == (task.covariance is None):
-        given = "neither is" if task.eigenvalues is None else "both are"
+def _check_exactly_one(task: RegressionTask, first: str, second: str) -> None:
+    """Refuses both of two settings, and neither."""
+    given = [getattr(task, name) is not None for name in (first, second)]
+    if sum(given) != 1:
+        found = "both are" if all(given) else "neither is"
         raise InputError(
-            "task.eigenvalues",
-            problem="and `task.covariance`",
-            allowed=f"{given} given, must be exactly one",
+            f"task.{first}",
+            problem=f"and `task.{second}`",
+            allowed=f"{found} given, must be exactly one",
         )
+
+
+def _check_regression(task: RegressionTask) -> None:
+    _check_exactly_one(task, "eigenvalues", "covariance")
     if task.prior_covariance is not None and task.prior_variance is not None:
         raise InputError(
             "task.prior_covariance",
@@ -179,13 +185,7 @@ def _check_regression(task: RegressionTask) -> None:
 
 
 def _check_finite(task: FiniteTasksTask) -> None:
-    if (task.vectors is None) == (task.tasks is None):
-        given = "neither is" if task.vectors is None else "both are"
-        raise InputError(
-            "task.tasks",
-            problem="and `task.vectors`",
-            allowed=f"{given} given, must be exactly one",
-        )
+    _check_exactly_one(task, "tasks", "vectors")
     widths = {len(row) for row in task.vectors or ()}
     if widths - {task.dim}:
         raise InputError(

@@ -151,7 +151,7 @@ class FlowRuns(AbstractRuns):
         if np.any(np.isnan(floors)):
             raise InputError(
                 "end",
-                problem="is needed, or `gradient_tolerance`",
+                problem="is needed",
                 allowed="the smallest loss that these weights can reach is not known, so the run "
                 "cannot tell when it has converged",
             )

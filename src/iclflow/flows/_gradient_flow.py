@@ -38,7 +38,8 @@ def gradient_flow(
     **Arguments:**
 
     - `end`: the last time. By default the run ends when the loss is within `tolerance` (as a share
-      of the whole way down) of the smallest loss that the weights can reach, if that is known.
+      of the whole way down) of the smallest loss that the weights can reach, if that is known;
+      else it needs this or `gradient_tolerance`.
     - `gradient_tolerance`: the run also ends, as stationary, where ‖∂L/∂W‖ is no larger.
     - `save`: which points to keep: `SaveAtDrops`, `SaveEvenly`, `SaveLogSpaced` or `SaveAtTimes`.
     - `solver`: `"explicit"`, `"implicit"`, or `"auto"`.

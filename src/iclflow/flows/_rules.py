@@ -67,8 +67,7 @@ def sgd_rule(learning_rate: float, momentum: float = 0.0) -> Rule:
     np.float64(0.34)
     ```
     """
-    if not 0 <= momentum < 1:
-        raise InputError("momentum", momentum, "must be at least 0 and below 1")
+    _check_decays(momentum=momentum)
     return Rule(_trace(momentum), _downhill(learning_rate), f"sgd {momentum!r}")
 
 
@@ -85,10 +84,14 @@ def adam_rule(learning_rate: float, b1: float = 0.9, b2: float = 0.999) -> Rule:
     np.float64(0.34)
     ```
     """
-    for name, value in (("b1", b1), ("b2", b2)):
+    _check_decays(b1=b1, b2=b2)
+    return Rule(_scale_by_adam(b1, b2), _downhill(learning_rate), f"adam {b1!r} {b2!r}")
+
+
+def _check_decays(**decays: float) -> None:
+    for name, value in decays.items():
         if not 0 <= value < 1:
             raise InputError(name, value, "must be at least 0 and below 1")
-    return Rule(_scale_by_adam(b1, b2), _downhill(learning_rate), f"adam {b1!r} {b2!r}")
 
 
 # Cached, because a transformation is compiled in by identity: equal ones must be one object.

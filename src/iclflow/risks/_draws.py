@@ -1,7 +1,7 @@
 """Random contexts in lanes, and their labels, drawn or averaged over: the laws of sampled risks."""
 
 import math
-from typing import Literal
+from typing import Any, Literal, get_args
 
 import equinox as eqx
 import jax
@@ -13,12 +13,20 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..eigen import eigh
-from ..runtime.precision import float64_enabled
-from ..tasks import AbstractRegression, LinearRegression
+from ..runtime.precision import check_made_in_float64, float64_enabled
+from ..tasks import AbstractRegression, AbstractTask, LinearRegression, check_choice, check_count
 from ._batch import as_dtype
 from ._lanes import Lanes, fast_sum
 
 Precision = Literal["float64", "float32"]
+
+
+def check_draws(task: AbstractTask, batch: Any, precision: Any) -> int:
+    """Checks what all risks on fresh sequences are made of, and returns the batch."""
+    check_choice("precision", precision, get_args(Precision))
+    check_made_in_float64(task=task)
+    # Two at least: one sequence has no standard error.
+    return check_count("batch", batch, least=2)
 
 
 def draw_dtype(precision: Precision):

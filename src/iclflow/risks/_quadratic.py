@@ -4,6 +4,7 @@ from typing import Literal, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
@@ -163,7 +164,17 @@ class QuadraticRisk(AbstractCoefficientRisk):
 
     def floor(self, model: AbstractModel) -> Float[Array, ""] | None:
         self._check(model, jax.eval_shape(model.coefficients).shape)
+        basis = model.coefficient_basis
+        if basis is not None:
+            return self._floor_of_sums(basis)
         return self.minimum if _reaches_everything(model, self.layout) else None
+
+    def _floor_of_sums(self, basis: Float[Array, "K D D"]) -> Float[Array, ""]:
+        """The minimum over all sums A = Σ_k z_k B_k."""
+        columns = self.factor @ basis.reshape(len(basis), -1).T.astype(self.factor.dtype)
+        best = jnp.linalg.lstsq(columns, self.target, rcond=_RANK_TOLERANCE)[0]
+        residual = columns @ best - self.target
+        return residual @ residual
 
     def value_and_gradient(self, model: AbstractModel, key: PRNGKeyArray | None = None):
         # The slope is Rᵀ(Rθ − r): with the residual of the loss, two products make both.
@@ -211,8 +222,6 @@ def _describe(layout: FeatureLayout) -> str:
 def _reaches_everything(model: AbstractModel, layout: FeatureLayout) -> bool:
     """Whether weights of this shape can make every coefficient tensor."""
     if layout.form == "bilinear":
-        if model.coefficient_basis is not None:
-            return False
         return model.coefficient_rank is None or model.coefficient_rank >= layout.dim
     circuits = model.circuits if isinstance(model, Attention) else None
     if isinstance(circuits, Merged):

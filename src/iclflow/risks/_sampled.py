@@ -8,7 +8,6 @@ import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..models import AbstractModel, Attention
-from ..runtime.precision import check_made_in_float64
 from ..tasks import (
     AbstractRegression,
     AbstractTask,
@@ -19,7 +18,7 @@ from ..tasks import (
 )
 from ._base import AbstractRisk
 from ._batch import AbstractBatchRisk, as_dtype
-from ._draws import Inputs, LabelledInputs, LabelMoments, Precision, draw_dtype
+from ._draws import Inputs, LabelledInputs, LabelMoments, Precision, check_draws, draw_dtype
 from ._lane_batches import ContextBatchRisk, LaneBatchRisk, SequenceBatchRisk
 from .fused import AbstractFusedRisk, EngineName, WhiteLaw
 
@@ -70,9 +69,8 @@ class SampledRisk(AbstractFusedRisk):
         precision: Precision = "float64",
         engine: EngineName = "auto",
     ):
-        check_choice("precision", precision, get_args(Precision))
+        self.batch = check_draws(task, batch, precision)
         check_choice("engine", engine, get_args(EngineName))
-        check_made_in_float64(task=task)
         self.task = task
         # Linear regression is drawn in lanes, which is faster; other tasks draw by `sample`.
         self.law = LabelledInputs.of(task) if isinstance(task, LinearRegression) else None
@@ -80,8 +78,6 @@ class SampledRisk(AbstractFusedRisk):
         fused = precision == "float32" and not posterior_target
         if fused and isinstance(task, AbstractRegression):
             self.white = WhiteLaw.of(task)
-        # Two at least: one sequence has no standard error.
-        self.batch = check_count("batch", batch, least=2)
         self.posterior_target = bool(posterior_target)
         self.precision = precision
         self.engine = engine
@@ -171,16 +167,13 @@ class IntegratedRisk(AbstractFusedRisk):
         precision: Precision = "float64",
         engine: EngineName = "auto",
     ):
-        check_choice("precision", precision, get_args(Precision))
+        self.batch = check_draws(task, batch, precision)
         check_choice("engine", engine, get_args(EngineName))
-        check_made_in_float64(task=task)
         self.task = task
         self.inputs = Inputs.of(task)
         self.labels = LabelMoments.of(task)
         # The fused pass computes in float32 alone.
         self.white = WhiteLaw.of(task) if precision == "float32" else None
-        # Two at least: one sequence has no standard error.
-        self.batch = check_count("batch", batch, least=2)
         self.precision = precision
         self.engine = engine
 

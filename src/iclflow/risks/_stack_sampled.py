@@ -1,17 +1,14 @@
 """The risk of stacks of linear attention on fresh contexts, with all labels averaged over."""
 
-from typing import get_args
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..models import AbstractLinearStack, AbstractModel, FullStack, attention_length
-from ..runtime.precision import check_made_in_float64
-from ..tasks import AbstractTask, LinearRegression, check_choice, check_count
+from ..tasks import AbstractTask, LinearRegression
 from ._batch import AbstractBatchRisk, AbstractSampledRisk, as_dtype
-from ._draws import Inputs, Precision, draw_dtype
+from ._draws import Inputs, Precision, check_draws, draw_dtype
 from ._stack_task import require_stack
 
 
@@ -83,12 +80,9 @@ class GramRisk(AbstractSampledRisk):
     precision: Precision = eqx.field(static=True)
 
     def __init__(self, task: LinearRegression, batch: int = 256, precision: Precision = "float64"):
-        check_choice("precision", precision, get_args(Precision))
-        check_made_in_float64(task=task)
+        self.batch = check_draws(task, batch, precision)
         self.task = task
         self.inputs = Inputs.of(task)
-        # Two at least: one sequence has no standard error.
-        self.batch = check_count("batch", batch, least=2)
         self.precision = precision
 
     def draw(self, key: PRNGKeyArray, count: int) -> GramBatchRisk:

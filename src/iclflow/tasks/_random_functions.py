@@ -14,6 +14,7 @@ from ._base import AbstractTask, Sequences
 from ._check import Lengths, check_contexts, check_count, check_flag, check_nonnegative
 from ._draw import draw_sequences
 from ._linear_regression import LinearRegression, white_regression
+from ._unknown_bayes import AbstractUnknownBayes
 
 # A tree of this depth has 4096 leaves per sequence: deeper ones would fill the memory.
 LARGEST_DEPTH = 12
@@ -93,19 +94,7 @@ class AbstractFunctionTask(AbstractTask):
         )
 
 
-class AbstractUnknownBayes(AbstractFunctionTask):
-    """A random function without a known Bayes predictor."""
-
-    def bayes_predict(self, sequences: Sequences) -> Float[Array, "*batch 1"]:
-        raise TypeError(
-            f"The Bayes predictor of {type(self).__name__} is not known: use plain sampled targets."
-        )
-
-    def bayes_variance(self, sequences: Sequences) -> Float[Array, "*batch 1"]:
-        return self.bayes_predict(sequences)
-
-
-class TwoLayerReLU(AbstractUnknownBayes):
+class TwoLayerReLU(AbstractUnknownBayes, AbstractFunctionTask):
     """f(x) = Σ_k a_k max(0, u_k·x) with K hidden units.
 
     u_k ~ N(0, I/D) and a_k ~ N(0, 2v/K), so that E f² = v (arXiv 2208.01066).
@@ -154,7 +143,7 @@ class TwoLayerReLU(AbstractUnknownBayes):
         return self.draw(key, count, values)
 
 
-class DecisionTree(AbstractUnknownBayes):
+class DecisionTree(AbstractUnknownBayes, AbstractFunctionTask):
     """A full binary tree: each inner node tests the sign of one coordinate, drawn at random.
 
     The leaves hold independent values N(0, v), so that E f² = v (arXiv 2208.01066).
