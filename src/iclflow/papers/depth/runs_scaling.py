@@ -261,7 +261,7 @@ def shape_curve(lab: Lab, nu: float, beta: float) -> Curve:
     Inputs are seen through a random projection P: a loop leaves (1 − γΛ^½PΛ^½)^L of Λ^½w, and that
     without end what is orthogonal to the projection.
     """
-    law = PowerLaw(nu, beta, _MODES)
+    law = PowerLaw(nu, beta, MODES)
     # Step sizes over 1/(largest eigenvalue): beyond 2 a loop diverges, and the best tend to 2.
     root, sizes = np.sqrt(law.values)[:, None], np.linspace(1.6, 2.0, 40)
 
@@ -280,6 +280,6 @@ def shape_curve(lab: Lab, nu: float, beta: float) -> Curve:
 
     drawn = [
         [1 / depth(basis[:, :width]) for width in WIDTHS]
-        for basis in _bases(_MODES, lab.scaled(200, 200, 2000))
+        for basis in _bases(MODES, lab.scaled(200, 200, 2000))
     ]
     return Curve.mean(np.array(WIDTHS, float), np.array(drawn))
