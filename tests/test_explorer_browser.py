@@ -378,6 +378,12 @@ def test_numbers_that_are_zero_up_to_rounding_are_shown_as_zero(shown):
           number(0.25), number(-2e-7, 3, 1e-12)]; }"""
     )
     assert shown_as == ["0", "0", "3·10⁻²⁰", "0", "0.25", "−2·10⁻⁷"]
+    # A line of such numbers is flat, and not the noise of rounding on an axis of its own.
+    ranges = shown.page.evaluate(
+        """async () => { const { scaleOf } = await import("/static/panels.js");
+        return [[4e-16, 0], [4e-7, 0]].map((y) => scaleOf({}, [{ y }], {}).range ?? null); }"""
+    )
+    assert ranges == [[-1, 1], None]
 
 
 # Compare, share, export -------------------------------------------------------------------------

@@ -137,9 +137,12 @@ function drawLevels(cell) {
   cell.made = true;
 }
 
-function scaleOf(panel, traces, colours) {
+/** The scale of the vertical axis of a panel. Where all numbers are zero up to rounding, the line is flat. */
+export function scaleOf(panel, traces, colours) {
   if (!panel.log) {
-    const large = traces.some((trace) => trace.y.some((value) => Math.abs(value) >= 1e-3));
+    const above = (size) => traces.some((trace) => trace.y.some((value) => Math.abs(value) >= size));
+    if (!above(ROUNDING)) return { nticks: 5, zeroline: true, zerolinecolor: colours.line, range: [-1, 1] };
+    const large = above(1e-3);
     const short = large ? {} : { tickformat: "~e" }; // 0.0000005 would run into the title
     return { nticks: 5, zeroline: true, zerolinecolor: colours.line, ...short };
   }
