@@ -61,14 +61,14 @@ def finite_size(lab: Lab) -> Checks:
     "diversity/sharp-limit",
     """At d = 100 ICL and IDG errors on drawn data are those of the proportional limit in n/d², N/d
     and K/d, up to the correction at finite size, from n = d²/5 to 4d² and N = d/2 to 20d; as d
-    grows they tend to the limit. IDG errors on long contexts and n < d², where the correction leaves
-    2 to 3 %, are tested for the limit alone.""",
+    grows they tend to the limit. IDG errors on long contexts and n < d², where the correction
+    leaves 2 to 3 %, are tested for the limit alone.""",
     source="arXiv 2405.11751, abstract and Figure 1",
     tier="paper",
     tolerance_reason="""Of what the correction leaves, of order 1/d², 1 %, and three standard errors
     of eight sets of tasks, at 33 places: a first run had all 36, and was refuted at N = 20d,
-    n = d²/2, where IDG errors are 3.0(5) % above. The limit is met where errors at d = 50 and 100 are
-    continued along 1/d, within four standard errors.""",
+    n = d²/2, where IDG errors are 3.0(5) % above. The limit is met where errors at d = 50 and 100
+    are continued along 1/d, within four standard errors.""",
     figures=("diversity/learning-curves",),
 )
 def sharp_limit(lab: Lab) -> Checks:
