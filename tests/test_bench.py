@@ -457,6 +457,7 @@ def test_the_program_refuses_a_suite_that_there_is_none_of(capsys):
     assert stop.value.code == 2 and "invalid choice: 'everything'" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_phase_diagram_is_measured_and_its_bars_are_those_of_the_whole_size():
     from benchmarks import diversity
 

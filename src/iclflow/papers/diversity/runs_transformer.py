@@ -75,7 +75,7 @@ def setting(lab: Lab) -> Setting:
         tasks = tuple(2**k for k in range(4, 17, 2))
         return Setting(8, 16, 0.25, tasks, 4, 64, 4, 4, 64, 50_000, 1e-3, 4096)
     if lab.tier == "default":
-        return Setting(4, 8, 0.25, (2, 16, 128, 1024), 1, 32, 2, 2, 64, 3000, 3e-3, 1024)
+        return Setting(4, 8, 0.25, (2, 32, 1024), 1, 32, 2, 4, 64, 3000, 2e-3, 1024)
     return Setting(2, 4, 0.25, (1, 64), 2, 8, 2, 2, 8, 20, 1e-3, 64)
 
 
