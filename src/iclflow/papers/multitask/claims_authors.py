@@ -109,7 +109,7 @@ def later_start_on_data(lab: Lab) -> Checks:
     means, spreads = (np.array([measure(each) for each in early]) for measure in (np.mean, np.std))
     starts = np.array([flows[n].attention[0, 0, h[0], i[0]] for n, (i, h) in zip(chosen, expected)])
     _note(
-        lab, version=2, end=_LATER, draws=draws, trained=chosen, first_tasks=first, heads=heads,
+        lab, version=2, end=_LATER, draws=draws, trained=chosen, first_tasks=first, owners=heads,
         predicted_times=np.round(means, 1), spreads=np.round(spreads, 1),
         times=np.round(times, 1), mean_attention_at_the_start=starts,
     )  # fmt: skip
