@@ -1,3 +1,4 @@
+import dataclasses
 import json
 
 import jax.numpy as jnp
@@ -190,7 +191,10 @@ def test_plateaus_of_each_rank_are_counted_by_how_long_they_last(brief, verdict)
     lab = Lab("smoke")
     for rank in (1, 2, 4, 8):
         lab.assume(ranked(rank, brief), rank_runs, rank, 2)
-    assert run_claim(rank_count, lab).verdict == verdict
+    # The source has no rule, so that the claim itself is undecided.
+    decided = dataclasses.replace(rank_count, undecided="")
+    assert run_claim(decided, lab).verdict == verdict
+    assert run_claim(rank_count, lab).verdict == "inconclusive"
     assert run_claim(rank_count, lab.bent()).verdict == "fails"
     # What stands out is a factor of five, however many drops it lasts.
     assert run_claim(rank_plateaus, lab).verdict == "holds"

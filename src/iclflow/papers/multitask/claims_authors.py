@@ -17,7 +17,9 @@ from .runs_authors import (
     TASKS,
     TOKEN,
     Learning,
+    diagonal_factors,
     noisy_flow,
+    read_factors,
     trained_on_data,
 )
 
@@ -76,10 +78,8 @@ def three_phases_on_data(lab: Lab) -> Checks:
         if not drawn:  # with drawn labels the plateau is left again, as by `left-by-sgd`
             late = slice(-round(_END / 20), None)
             best = theory.one_head_optimum(isotropic(SIZES[0], CONTEXT, 0.0)).loss * sum(SIZES)
-            limit = multitask.gradient_flow_limit(paper_task()).loss
-            left = float(expected.losses[:, late].mean()) / limit
             end = float(found.losses[:, late].mean())
-            yield lab.relative(f"loss at the end, {words}", best * left, end, 0.03)
+            yield lab.relative(f"loss at the end, {words}", best * _left(), end, 0.03)
 
 
 @claim(
@@ -109,7 +109,7 @@ def later_start_on_data(lab: Lab) -> Checks:
     means, spreads = (np.array([measure(each) for each in early]) for measure in (np.mean, np.std))
     starts = np.array([flows[n].attention[0, 0, h[0], i[0]] for n, (i, h) in zip(chosen, expected)])
     _note(
-        lab, version=2, end=_LATER, draws=draws, trained=chosen, first_tasks=first, heads=heads,
+        lab, version=2, end=_LATER, draws=draws, trained=chosen, first_tasks=first, owners=heads,
         predicted_times=np.round(means, 1), spreads=np.round(spreads, 1),
         times=np.round(times, 1), mean_attention_at_the_start=starts,
     )  # fmt: skip
@@ -122,6 +122,16 @@ def later_start_on_data(lab: Lab) -> Checks:
     yield lab.equal("heads with a positive ω at the end", len(chosen), int(np.sum(ended > 0)))
     ratio, error = float(np.mean(times / means)), np.hypot.reduce(spreads / means) / len(chosen)
     yield lab.sampled("mean time at which they are half learned / predicted", 1.0, ratio, error)
+
+
+def _left() -> float:
+    """The loss of theory's balanced flow at the end over its limit. (The closed form's steps are
+    out of balance by rounding, and leave the limit.)"""
+    k, q = (each[0].reshape(TASKS, TASKS, -1).mean(-1) for each in diagonal_factors(0))
+    read = np.einsum("hii->hi", read_factors()) ** 2
+    start = k * q / TOKEN**0.5, read, TOKEN
+    flow = multitask.spectral_flow(paper_task(), np.array([0.0, _END]), *start)
+    return float(flow.loss[-1]) / multitask.gradient_flow_limit(paper_task()).loss
 
 
 @once

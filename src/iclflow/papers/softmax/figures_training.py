@@ -139,7 +139,7 @@ def head_num_comparison(lab: Lab) -> Drawing:
     panel.set(xscale="log", xlabel="context length L", ylabel="loss", ylim=(0, None))
     panel.set_xticks(TESTED, [str(length) for length in TESTED])
     panel.minorticks_off()
-    panel.legend()
+    legend_above(drawn, panel)
     config = SETTING | one_task_training(lab, 2).settings(counts)
     return Drawing(drawn, data, config)
 
