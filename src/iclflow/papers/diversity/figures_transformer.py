@@ -4,7 +4,7 @@ import numpy as np
 
 from ...drawing import Drawing
 from ...drawing.marks import plot_circles, plot_theory
-from ...drawing.style import COLOURS, canvas, legend_above
+from ...drawing.style import COLOURS, canvas, legend_above, log_ticks
 from .. import Lab, figure
 from .runs_transformer import one_layer, ridge_share, setting, threshold, trained
 
@@ -39,7 +39,8 @@ def transformer(lab: Lab) -> Drawing:
         data |= {name.lower(): losses, f"dmmse_loss_{name.lower()}": recalled}
         data[f"layer_{name.lower()}"] = exact
     a.axhline(found.ridge_icl_loss.mean(), color="black", lw=1, ls="-.", label="ridge, ICL")
-    a.set(xscale="log", yscale="log", xlabel="tasks K", ylabel="loss", xticks=[x[0], x[-1]])
+    a.set(xscale="log", yscale="log", xlabel="tasks K", ylabel="loss")
+    log_ticks(a.yaxis, (0.3, 1, 3, 10))
     share, passed = ridge_share(found), threshold(at, found)
     for each in share[..., -1].T:
         b.plot(x, each, "o-", color=COLOURS[2], mfc="none", lw=1)
@@ -54,6 +55,8 @@ def transformer(lab: Lab) -> Drawing:
             c.plot(found.times[1:], distance[k, 0, 1:], dash, color=colour, label=label)
         data[f"distance_{name.lower()}"] = distance
     c.set(xscale="log", yscale="log", xlabel="step", ylabel="distance Δ, unseen tasks")
+    for panel in (a, b):
+        log_ticks(panel.xaxis, x[:: max(1, len(x) // 2)])
     c.legend(fontsize=6)
     legend_above(drawn, a, columns=4)
     data |= {"share": share, "ridge_loss": found.ridge_icl_loss, "log2_threshold": passed.each}

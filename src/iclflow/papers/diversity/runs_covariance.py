@@ -16,7 +16,7 @@ from .. import Lab, once
 
 # Two dimensions; contexts of training; the covariance of a test is a multiple of I.
 WIDTH, LENGTH, STARTS = 2, 40, (1.0, 0.3)
-TESTED, SHIFTS, DRAWN = 100, (0.5, 1.0, 3.0, 6.0, 9.0), 30_000
+TESTED, SHIFTS, DRAWN = 100, (0.5, 1.0, 3.0, 6.0, 9.0), 12_000
 
 
 class Shifted(NamedTuple):
