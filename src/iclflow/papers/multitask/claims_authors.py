@@ -46,9 +46,12 @@ _NO_NOISE = 10**15
     tolerance_reason="""Times are predicted by the same steps on the closed form, with the noise
     that batches have while attention is flat: the mean over tasks and seeds is held to four
     standard errors, from the spread of the prediction. Its deviation over n tasks is known to 1/√2n
-    of itself: four of these. Owners and phases are counts. The loss at the end is the exact optimum
-    of one head for each task, times what the closed form says is left of the way at that time; it
-    is a mean over the last twentieth of steps that do not shrink, of batches of sequences: 3 %.""",
+    of itself: four of these. With drawn labels some tasks come very late, in the closed form 1 of
+    96 not by t = 900: there the median is predicted, which took the place of the mean after the
+    prediction of that had come out infinite. Owners and phases are counts. The loss at the end is
+    the exact optimum of one head for each task, times what the closed form says is left of the way
+    at that time; it is a mean over the last twentieth of steps that do not shrink, of batches of
+    sequences: 3 %.""",
 )
 def three_phases_on_data(lab: Lab) -> Checks:
     """Owners, times, phases and the loss at the end, with labels integrated out and drawn."""
@@ -59,18 +62,25 @@ def three_phases_on_data(lab: Lab) -> Checks:
     for drawn, count in ((False, seeds), (True, few)):
         batch, words = (DRAWN, "drawn labels") if drawn else (INTEGRATED, "integrated labels")
         found = trained_on_data(lab, 0, tuple([0] * count), _END, drawn, batch)
-        expected = noisy_flow(lab, 0, 0, _END, drawn, batch, lab.scaled(8, 16, 32))
+        # Longer than the runs: the latest of many samples come later than they end.
+        expected = noisy_flow(lab, 0, 0, _LATER, drawn, batch, lab.scaled(8, 16, 32))
         times, likely = found.passed(HALF), expected.passed(HALF)
         lab.note(**{f"times, {words}": np.round(times, 1)})
         own = int(np.sum(found.owners() == np.arange(TASKS)))
         yield lab.equal(f"tasks learned by their own head, {words}", times.size, own)
-        spread = float(np.std(likely))
-        error = spread / times.size**0.5
-        name = f"mean time at which a task is half learned, {words}"
-        yield lab.sampled(name, float(np.mean(likely)), float(np.mean(times)), error)
-        if not drawn:
-            name, error = "deviation of these times", spread / (2 * times.size) ** 0.5
-            yield lab.sampled(name, spread, float(np.std(times)), error)
+        if drawn:  # some tasks come very late, so that means say little
+            middle, typical = float(np.median(likely)), float(np.median(times))
+            low, high = np.quantile(likely, (0.16, 0.84))
+            error = 1.2533 * float(high - low) / 2 / times.size**0.5
+            name = f"median time at which a task is half learned, {words}"
+            yield lab.sampled(name, middle, typical, error)
+        else:
+            spread, mean = float(np.std(likely)), float(np.mean(times))
+            name = f"mean time at which a task is half learned, {words}"
+            error = spread / times.size**0.5
+            yield lab.sampled(name, float(np.mean(likely)), mean, error)
+            name, found_spread = "deviation of these times", float(np.std(times))
+            yield lab.sampled(name, spread, found_spread, error / 2**0.5)
         begun, done = found.passed(BEGUN), found.passed(DONE)
         longer = int(np.sum(begun > 10 * (done - begun)))
         name = f"tasks whose warm-up is ten times as long as their emergence, {words}"
