@@ -301,7 +301,7 @@ def test_a_peer_that_cannot_be_compiled_is_a_row_that_says_why(monkeypatch):
         return STANDS_STILL
 
     monkeypatch.setattr(_softmax_speed, "TorchLoop", loop)
-    peers, missing = _softmax_speed._peers(_softmax_speed.ONE, True)
+    peers, missing = _softmax_speed.find_peers(_softmax_speed.ONE, True)
     assert peers == [STANDS_STILL] and len(missing) == 1
     assert missing[0].note == "PyTorch could not compile it: no compiler here"
 
