@@ -332,7 +332,7 @@ def test_contestants_train_as_many_steps_as_they_are_timed_for(monkeypatch):
         assert loss.shape == () and jax.tree.structure(gradient) == jax.tree.structure(model)
         assert risk.precision == "float32" and risk.batch == 256
     for members in (None, 2):
-        scan = _softmax_speed._scan(3, members)
+        scan = _softmax_speed.scan(3, members)
         scan.run()
         assert scan.steps == 3 * (members or 1)
 
