@@ -99,7 +99,7 @@ def softmax_run(lab: Lab, merged: bool) -> Trajectory:
 
 
 # Fresh sequences of a step for the softmax twins, and sequences on which their loss is measured.
-FRESH_BATCH, HELD_OUT = 1024, 4000
+FRESH_BATCH, HELD_OUT = 8192, 4000
 
 
 @once
