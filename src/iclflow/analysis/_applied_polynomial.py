@@ -132,7 +132,8 @@ def shares_left(
 
     ```pycon
     >>> task = icl.LinearRegression([1.0, 1.0], context=9)
-    >>> stacks = icl.ScalarStack(jnp.array([[0.5, 1.25], [0.0, 1.0]]), dim=2, depth=2)
+    >>> steps = jnp.array([[0.5, 1.25], [0.0, 1.0]])
+    >>> stacks = jax.vmap(lambda gamma: icl.ScalarStack(gamma, dim=2, depth=2))(steps)
     >>> icl.analysis.shares_left(stacks, task, np.array([0.0, 1.0, 2.0])).round(6).tolist()
     [[1.0, -0.125, 0.0], [1.0, 0.0, -1.0]]
     ```

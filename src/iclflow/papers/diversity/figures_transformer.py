@@ -56,7 +56,7 @@ def transformer(lab: Lab) -> Drawing:
         data[f"distance_{name.lower()}"] = distance
     c.set(xscale="log", yscale="log", xlabel="step", ylabel="distance Δ, unseen tasks")
     for panel in (a, b):
-        log_ticks(panel.xaxis, x[:: max(1, len(x) // 2)])
+        log_ticks(panel.xaxis, x[:: max(1, len(x) // 2)].tolist())
     c.legend(fontsize=6)
     legend_above(drawn, a, columns=4)
     data |= {"share": share, "ridge_loss": found.ridge_icl_loss, "log2_threshold": passed.each}
